@@ -33,7 +33,7 @@ import gpflow_pep as pep
 from examples.common import arguments, save_figure
 from examples.data_sets import DIRECTORY, Data, Problem, random_split, read, rows_of
 from examples.saspa import BLURS, average, full_ep, quality, train_kernel
-from gpflow_pep.selection import saspa
+from gpflow_pep.training.starts import saspa
 
 SIZES = {"ionosphere": (5, 10, 20, 40, 80), "spambase": (10, 25, 50, 100)}
 SPLITS = {"ionosphere": 6, "spambase": 3}
@@ -54,7 +54,7 @@ def models(data: Data, kernel: gpflow.kernels.Kernel, likelihood: Any, M: int, s
     """One model after another, in the order of METHODS."""
     for blur in BLURS.values():
         yield saspa(data, kernel, likelihood, M, seed=seed, covariances=blur)
-    chosen = pep.selection.ivm(data, M, kernel=kernel, likelihood=likelihood, seed=seed)
+    chosen = pep.training.starts.ivm(data, M, kernel=kernel, likelihood=likelihood, seed=seed)
     yield pep.models.PEP(data, kernel, likelihood, chosen, alpha=1.0)
     yield full_ep(rows_of(data, chosen.Z.numpy()), kernel, likelihood)
 

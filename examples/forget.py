@@ -26,7 +26,7 @@ from examples.common import arguments, save_figure
 from examples.data_sets import Data, read
 from gpflow_pep.metrics import mean_nlpd
 from gpflow_pep.models import PEPRegression
-from gpflow_pep.selection import greedy_variance
+from gpflow_pep.training.starts import greedy_variance
 
 SEED = 0
 ALPHAS = (0.0, 0.5, 1.0)

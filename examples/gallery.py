@@ -51,7 +51,7 @@ def many_rows() -> Any:
 def moons() -> Any:
     """Two classes in the plane, and a model with blurred inducing points."""
     X, y = make_moons(300, noise=0.25, random_state=0)
-    model = pep.selection.saspa(
+    model = pep.training.starts.saspa(
         (X, y[:, None].astype(float)),
         gpflow.kernels.SquaredExponential(lengthscales=[1.0, 1.0]),
         gpflow.likelihoods.Bernoulli(),
@@ -106,7 +106,7 @@ def pit(ax: Any) -> None:
 
 def regression(ax: Any) -> None:
     X, Y = snake()
-    Z = pep.selection.kmeans(X, 9, seed=0)
+    Z = pep.training.starts.kmeans(X, 9, seed=0)
     model = pep.PEPRegression((X, Y), gpflow.kernels.SquaredExponential(), Z, alpha=0.5)
     pep.training.maximise(model, progress=False)
     x = np.linspace(-0.5, 10.5, 300)
@@ -137,7 +137,7 @@ def boundary_of_three(ax: Any) -> None:
 
 def inducing(ax: Any) -> None:
     X, _ = make_moons(300, noise=0.1, random_state=0)
-    clusters = pep.selection.kmeans(X, 12, seed=0, covariances="full")
+    clusters = pep.training.starts.kmeans(X, 12, seed=0, covariances="full")
     plotting.inducing_points(plotting.inducing_points_of(clusters), X, ax=ax)
 
 

@@ -40,10 +40,10 @@ from gpflow.base import AnyNDArray
 
 from examples.common import arguments
 from examples.data_sets import DIRECTORY, Labelled, file, labelled, random_rows
-from gpflow_pep import models, selection
+from gpflow_pep import models
+from gpflow_pep.likelihoods import log_power_expectation
 from gpflow_pep.metrics import error_rate, mean_nlpd
-from gpflow_pep.tilted import log_power_expectation
-from gpflow_pep.training import fit, shuffled_batches
+from gpflow_pep.training import fit, shuffled_batches, starts
 
 SEED = 0
 NUM_FOR_CENTRES = 5000
@@ -159,7 +159,7 @@ def load(name: str, directory: Path) -> Labelled:
 def centres(problem: Labelled, num_inducing: int) -> AnyNDArray:
     """Inducing inputs that all runs start from."""
     rows = shuffled(np.arange(len(problem.X)))[:NUM_FOR_CENTRES]
-    return selection.kmeans(problem.X[rows], num_inducing, seed=SEED).Z.numpy()
+    return starts.kmeans(problem.X[rows], num_inducing, seed=SEED).Z.numpy()
 
 
 def create(

@@ -29,8 +29,8 @@ from examples.common import arguments, squared_exponential
 from examples.data_sets import DIRECTORY, Labelled, labelled, random_rows, read
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.models import ARPEP, PEPClassification
-from gpflow_pep.selection import kmeans
 from gpflow_pep.training import fit, shuffled_batches
+from gpflow_pep.training.starts import kmeans
 
 SEED = 0
 GENERATED = "generated"

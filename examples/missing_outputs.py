@@ -42,11 +42,10 @@ from sklearn.impute import IterativeImputer
 from examples.common import arguments
 from examples.data_sets import DIRECTORY
 from examples.output_tables import PATTERNS, TABLES, Incomplete, Table, incomplete, truth
-from gpflow_pep import selection
 from gpflow_pep.likelihoods import PerOutput
 from gpflow_pep.models import PEP, PEPRegression
-from gpflow_pep.training import maximise, mixture_weights
-from gpflow_pep.training.whole_loss import WholeLoss
+from gpflow_pep.training import maximise, mixture_weights, starts
+from gpflow_pep.training.fitting.whole_loss import WholeLoss
 
 ALPHAS = (0.0, 0.5, 1.0)
 POWERS = (*(f"{alpha:g}" for alpha in ALPHAS), "mixed")
@@ -97,11 +96,11 @@ def kernels(data: Incomplete) -> dict[str, Callable[[], gpflow.kernels.Kernel]]:
         start["scales"] = np.ones(table.Y.shape[1])
 
     def mixture(number: int) -> gpflow.kernels.LinearCoregionalization:
-        return selection.coregionalization(rows, number, **start)
+        return starts.coregionalization(rows, number, **start)
 
     by_name: dict[str, Callable[[], gpflow.kernels.Kernel]] = {
         "one kernel": lambda: base,
-        "intrinsic, rank 1": lambda: selection.intrinsic_coregionalization(rows, 1, **start),
+        "intrinsic, rank 1": lambda: starts.intrinsic_coregionalization(rows, 1, **start),
         "mixture, Q = 1": lambda: mixture(1),
         "mixture, Q = 2": lambda: mixture(2),
         "Q = 2, shared noise": lambda: shared_noise(mixture(2), 0.5 * mixture(most).W.numpy()),
@@ -251,7 +250,7 @@ def methods(
     name: str, data: Incomplete, num_inducing: int, steps: int
 ) -> dict[str, Callable[[], dict[str, Predictions]]]:
     """Each of them by its name: a function that trains and predicts."""
-    Z = selection.kmeans(data.table.X, num_inducing, seed=0).Z.numpy()
+    Z = starts.kmeans(data.table.X, num_inducing, seed=0).Z.numpy()
     table = data.table
     by_name: dict[str, Any] = {"separate": lambda: separate(data, Z, steps)}
 

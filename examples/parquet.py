@@ -152,7 +152,7 @@ def moments(prediction: Any) -> tuple[AnyNDArray, AnyNDArray]:
 
 def first_inducing_inputs(path: Path, num_inducing: int) -> AnyNDArray:
     X, _ = next(iter(shuffled_batches(path, NUM_FIRST)(0)))
-    return pep.selection.kmeans(X.numpy(), num_inducing, seed=0).Z.numpy()
+    return pep.training.starts.kmeans(X.numpy(), num_inducing, seed=0).Z.numpy()
 
 
 def kernel() -> gpflow.kernels.Kernel:

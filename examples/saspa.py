@@ -25,7 +25,7 @@ from gpflow.base import AnyNDArray
 import gpflow_pep as pep
 from examples.common import arguments, save_figure
 from examples.streaming import Filter
-from gpflow_pep.selection import saspa
+from gpflow_pep.training.starts import saspa
 
 ALPHAS = (0.0, 0.5, 1.0)
 BLURS: dict[str, Any] = {"points": False, "spherical": "spherical", "full": "full"}

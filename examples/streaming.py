@@ -23,17 +23,17 @@ from sklearn.datasets import make_moons
 
 from examples.common import arguments
 from examples.data_sets import numbers
-from gpflow_pep.covariances import whiten
-from gpflow_pep.metrics import mean_nlpd
-from gpflow_pep.models import PEPClassification
-from gpflow_pep.sites.posterior import (
+from gpflow_pep.engine.prior import whiten
+from gpflow_pep.engine.sites.posterior import (
     Natural,
     SiteRows,
     no_sites,
     sites_of_rows,
     whitened_posterior,
 )
-from gpflow_pep.sites.sequential import sequential_pass
+from gpflow_pep.engine.sites.sequential import sequential_pass
+from gpflow_pep.metrics import mean_nlpd
+from gpflow_pep.models import PEPClassification
 
 SEED = 0
 NUM_TEST = 1000

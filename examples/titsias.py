@@ -6,7 +6,7 @@
 Boston housing, 455 rows train and 51 test, in several random splits. First with hyperparameters
 fixed at the maximum of exact regression's evidence: KL(p || q) between the exact posterior of the
 test rows' function values, jointly, and the sparse one, for inducing inputs chosen by each rule of
-``gpflow_pep.selection``, and for random ones that the objective of each power then trains
+``gpflow_pep.training.starts``, and for random ones that the objective of each power then trains
 (``trained``). ``subset`` is exact regression on the random rows alone. Then with everything
 optimised from the same start, random rows: SMSE, SMLL (the paper's SNLP) and the objective beside
 exact regression's log marginal likelihood.
@@ -34,9 +34,9 @@ from gpflow.kullback_leiblers import gauss_kl
 from examples.common import arguments, save_figure, squared_exponential
 from examples.data_sets import DIRECTORY, Data, Problem, random_split, read, rows_of, standardised
 from examples.saspa import ALPHAS, average
-from gpflow_pep import selection
 from gpflow_pep.metrics import smll, smse
 from gpflow_pep.models import PEPRegression
+from gpflow_pep.training import starts
 
 TEST_FRACTION = 50.5 / 506  # rounded up: 51 rows of Boston housing
 FIXED_SIZES, TRAINED_SIZES, KIN40K_SIZES = (10, 25, 50, 100, 200), (20, 50, 100), (32, 128, 512)
@@ -76,14 +76,14 @@ def divergence(exact: Any, model: Any, Xnew: AnyNDArray) -> float:
 def choose(rule: str, data: Data, M: int, exact: gpflow.models.GPR, seed: int) -> AnyNDArray:
     """Inducing inputs by a rule, for the exact model's hyperparameters."""
     if rule == "random":
-        chosen = selection.random_subset(data[0], M, seed=seed)
+        chosen = starts.random_subset(data[0], M, seed=seed)
     elif rule == "kmeans":
-        chosen = selection.kmeans(data[0], M, seed=seed)
+        chosen = starts.kmeans(data[0], M, seed=seed)
     elif rule == "greedy_variance":
-        chosen = selection.greedy_variance(data[0], M, kernel=exact.kernel)
+        chosen = starts.greedy_variance(data[0], M, kernel=exact.kernel)
     else:
         noise = float(exact.likelihood.variance.numpy())
-        chosen = selection.greedy_variational(
+        chosen = starts.greedy_variational(
             data, M, kernel=exact.kernel, noise_variance=noise, seed=seed
         )
     return chosen.Z.numpy()
@@ -126,7 +126,7 @@ def scores(model: Any, problem: Problem) -> tuple[float, float]:
 def start(problem: Problem, M: int, seed: int) -> PEPRegression:
     """A model to train, from random rows."""
     X = problem.train[0]
-    Z = selection.random_subset(X, M, seed=seed)
+    Z = starts.random_subset(X, M, seed=seed)
     return PEPRegression(problem.train, squared_exponential(X.shape[1]), Z, noise_variance=0.1)
 
 

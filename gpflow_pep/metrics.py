@@ -11,7 +11,7 @@ from check_shapes import check_shape, check_shapes
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
-from . import checks
+from .engine import checks
 
 
 def _check_numbers(**arrays: AnyNDArray) -> None:

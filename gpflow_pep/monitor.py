@@ -29,10 +29,10 @@ from gpflow.models import GPModel
 from gpflow.monitor import ImageToTensorBoard, MonitorTask, ToTensorBoard
 
 from . import metrics, plotting
-from .checks import refusal
+from .engine.checks import refusal
+from .engine.sites.record import FALLBACKS
 from .models import PEP
-from .sites.record import FALLBACKS
-from .training.outputs import bar
+from .training.fitting.outputs import bar
 
 
 class SitesToTensorBoard(ToTensorBoard):
@@ -40,7 +40,7 @@ class SitesToTensorBoard(ToTensorBoard):
     The record of the inner loop's newest run, as scalars ``sites/...``.
 
     They are ``residual``, ``num_sweeps``, ``num_rejected``, ``converged`` (1 or 0) and ``fallback``
-    (0 for none, else its place in :data:`gpflow_pep.sites.record.FALLBACKS`). Nothing is
+    (0 for none, else its place in :data:`gpflow_pep.engine.sites.record.FALLBACKS`). Nothing is
     computed for it.
 
     :param log_dir: Where to write.

@@ -2,9 +2,9 @@
 Models for Bayesian optimisation by trieste: an adapter, and samplers by functions of the posterior.
 
 :class:`PEPModel` has the methods that trieste's acquisition functions and loops ask of a model,
-whatever the likelihood. Thompson sampling minimises functions that :mod:`gpflow_pep.paths` draws,
-and Monte Carlo acquisition functions average over them. Nothing here imports trieste, except to
-hand it a data set: its interfaces are protocols, which ask for methods and for no base class.
+whatever the likelihood. Thompson sampling minimises functions that :mod:`gpflow_pep.engine.paths`
+draws, and Monte Carlo acquisition functions average over them. Nothing here imports trieste, except
+to hand it a data set: its interfaces are protocols, which ask for methods and for no base class.
 """
 
 from collections.abc import Callable
@@ -15,21 +15,21 @@ import gpflow
 import tensorflow as tf
 from gpflow.base import InputData, MeanAndVariance, TensorType
 
-from .checks import check_positive, check_seed, refusal
-from .covariances import latent_kernels
-from .covariances.evaluate import covariance
-from .covariances.evaluate import mean as mean_at
+from .engine.checks import check_positive, check_seed, refusal
+from .engine.factors import predict_mean_and_var, traits
+from .engine.paths import Paths
+from .engine.paths.functions import PathSource
+from .engine.predictions.posterior import f_under
+from .engine.prior import latent_kernels
+from .engine.prior.evaluate import covariance
+from .engine.prior.evaluate import mean as mean_at
+from .engine.sites.posterior import WhitenedGaussian
 from .models import PEP, PEPRegression
 from .models.mixture import MixedOutputs
 from .models.parameters import set_unchecked
 from .models.rows import SingleRows
-from .paths import Paths
-from .paths.functions import PathSource
-from .predictions.posterior import f_under
-from .sites.posterior import WhitenedGaussian
-from .tilted import predict_mean_and_var, traits
 from .training import MaximiseRecord, maximise
-from .training.whole_loss import WholeLoss
+from .training.fitting.whole_loss import WholeLoss
 
 
 class PEPModel:
@@ -49,7 +49,7 @@ class PEPModel:
         inducing points stay as many as they are: spread them over the space that is searched.
     :param num_features: The random frequencies of functions, see ``model.paths``.
     :param seed: For functions that are drawn.
-    :param options: Of :func:`~gpflow_pep.training.full_batch.maximise`, for :meth:`optimize`.
+    :param options: Of :func:`~gpflow_pep.training.maximise`, for :meth:`optimize`.
     :raises ValueError: If the model is another.
     """
 

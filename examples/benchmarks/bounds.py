@@ -24,7 +24,7 @@ from sklearn.cluster import KMeans
 from examples.common import arguments, seconds_by_turns, value_and_gradient
 from examples.data_sets import DIRECTORY, numbers
 from gpflow_pep.models import PEPRegression
-from gpflow_pep.selection import kmeans
+from gpflow_pep.training.starts import kmeans
 
 BLOCK = 20
 

@@ -28,7 +28,7 @@ from examples import common
 from examples.common import arguments, in_own_process, squared_exponential
 from examples.data_sets import DIRECTORY, numbers
 from gpflow_pep.models import PEP
-from gpflow_pep.selection import kmeans
+from gpflow_pep.training.starts import kmeans
 
 DATA_SETS = ("banana", "pima", "ionosphere", "spambase")
 NATS, EARLY = 0.5, 1000

@@ -22,8 +22,8 @@ import tensorflow as tf
 
 from examples.common import arguments, seconds_by_turns
 from gpflow_pep.models import PEP
-from gpflow_pep.selection import kmeans
 from gpflow_pep.training import training_loss
+from gpflow_pep.training.starts import kmeans
 
 HEADS = ("log Z'", "loo", "loo'", "log Z'' v", "graph: log Z'", "both'")
 WIDTH = 15

@@ -32,7 +32,7 @@ from tensorflow.python.framework import kernels, op_def_registry
 
 import gpflow_pep as pep
 from examples.common import arguments, seconds_by_turns, value_and_gradient
-from gpflow_pep.ops.chunks import ROW_LOOP
+from gpflow_pep.engine.numerics.chunks import ROW_LOOP
 
 Loss = Callable[[], tf.Tensor]
 LOOPS = ("While", "StatelessWhile")

@@ -28,7 +28,7 @@ from examples.benchmarks.multiclass import load, parts
 from examples.common import arguments, in_own_process, squared_exponential
 from examples.data_sets import DIRECTORY
 from gpflow_pep.models import PEP
-from gpflow_pep.selection import kmeans
+from gpflow_pep.training.starts import kmeans
 
 BINARY = ("banana", "pima", "ionosphere", "spambase")
 CLASSES = ("wine", "vowel", "vehicle", "satimage")

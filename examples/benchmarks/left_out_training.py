@@ -18,8 +18,8 @@ from gpflow.base import AnyNDArray
 from examples.common import arguments, squared_exponential
 from examples.data_sets import DIRECTORY, Problem, numbers
 from gpflow_pep.models import PEP
-from gpflow_pep.selection import kmeans
 from gpflow_pep.training import maximise
+from gpflow_pep.training.starts import kmeans
 
 #: Rows held out, at most.
 MOST_TEST = 1000

@@ -23,8 +23,8 @@ from gpflow_pep.estimators.parts import make_kernel
 from gpflow_pep.estimators.regressor import NOISE_VARIANCE
 from gpflow_pep.estimators.trainer import TOLERANCE, WINDOW
 from gpflow_pep.models import PEPClassification, PEPRegression
-from gpflow_pep.selection import kmeans
 from gpflow_pep.training import maximise
+from gpflow_pep.training.starts import kmeans
 
 DATA_SETS = ("pima", "ionosphere", "banana", "boston", "concrete")
 ALPHAS = (0.0, 0.5, 1.0)

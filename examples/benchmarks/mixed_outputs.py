@@ -31,8 +31,8 @@ import tensorflow as tf
 
 from examples.common import arguments, seconds, seconds_by_turns, value_and_gradient
 from gpflow_pep.models import PEP, PEPRegression
-from gpflow_pep.selection import coregionalization, kmeans
 from gpflow_pep.training import maximise
+from gpflow_pep.training.starts import coregionalization, kmeans
 
 NUM_INDUCING, NOISE, PATH_LENGTH, TURNS = 50, 0.1, 8, 3
 #: Adam's, of the path.

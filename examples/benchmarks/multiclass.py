@@ -29,10 +29,10 @@ from examples.common import arguments, squared_exponential
 from examples.data_sets import DIRECTORY, Labelled
 from examples.papers.waveform import waveform
 from gpflow_pep.estimators.trainer import TOLERANCE, WINDOW
+from gpflow_pep.likelihoods import log_power_expectation
 from gpflow_pep.models import PEPClassification
-from gpflow_pep.selection import kmeans
-from gpflow_pep.tilted import log_power_expectation
 from gpflow_pep.training import maximise
+from gpflow_pep.training.starts import kmeans
 
 #: Fraction of rows that train, and the paper's NLPD.
 DATA_SETS = {

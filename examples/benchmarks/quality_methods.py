@@ -27,7 +27,6 @@ from examples.papers.runner import Cell
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.estimators.base import MOST_ROWS
 from gpflow_pep.models import ARPEP, PEP, PEPRegression
-from gpflow_pep.selection import kmeans
 from gpflow_pep.training import (
     MixedModel,
     fit,
@@ -36,6 +35,7 @@ from gpflow_pep.training import (
     mix_near_rows,
     shuffled_batches,
 )
+from gpflow_pep.training.starts import kmeans
 
 NOISE_VARIANCE = 0.1
 NEIGHBOURS = 10

@@ -20,7 +20,7 @@ from sklearn.datasets import load_diabetes
 
 import gpflow_pep as pep
 from examples.common import arguments, squared_exponential
-from gpflow_pep.selection import kmeans
+from gpflow_pep.training.starts import kmeans
 
 #: Noise variance to start from, of targets of unit variance.
 START = 0.1

@@ -25,10 +25,10 @@ from examples.common import arguments, squared_exponential
 from examples.data_sets import DIRECTORY, Dataset, Problem, random_rows, read, standardised
 from examples.papers.summaries import mean_interval
 from gpflow_pep.estimators.trainer import TOLERANCE, WINDOW
+from gpflow_pep.likelihoods import log_power_expectation
 from gpflow_pep.models import PEPClassification, PEPRegression
-from gpflow_pep.selection import kmeans
-from gpflow_pep.tilted import log_power_expectation
 from gpflow_pep.training import maximise, select_alpha
+from gpflow_pep.training.starts import kmeans
 
 ALPHAS = (0.0, 0.5, 1.0)
 TRAIN, HELD_OUT, NUM_INDUCING = 300, 1000, 15

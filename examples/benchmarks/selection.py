@@ -20,8 +20,8 @@ import numpy as np
 
 from examples.benchmarks.regression import generate
 from examples.common import arguments, in_own_process, peak_gibibytes
-from gpflow_pep import selection
-from gpflow_pep.covariances import project, whiten
+from gpflow_pep.engine.prior import project, whiten
+from gpflow_pep.training import starts
 
 NOISE_VARIANCE = 0.01
 
@@ -31,16 +31,16 @@ def rules(data: Any, M: int, kernel: gpflow.kernels.Kernel) -> dict[str, Callabl
     X, _ = data
     return {
         "nothing": lambda: None,
-        "random_subset": lambda: selection.random_subset(X, M, seed=0),
-        "greedy_variance": lambda: selection.greedy_variance(X, M, kernel=kernel),
-        "ivm": lambda: selection.ivm(
+        "random_subset": lambda: starts.random_subset(X, M, seed=0),
+        "greedy_variance": lambda: starts.greedy_variance(X, M, kernel=kernel),
+        "ivm": lambda: starts.ivm(
             data, M, kernel=kernel, likelihood=gpflow.likelihoods.Gaussian(NOISE_VARIANCE), seed=0
         ),
-        "greedy_variational": lambda: selection.greedy_variational(
+        "greedy_variational": lambda: starts.greedy_variational(
             data, M, kernel=kernel, noise_variance=NOISE_VARIANCE, seed=0
         ),
-        "kmeans": lambda: selection.kmeans(X, M, seed=0),
-        "kmeans_all_rows": lambda: selection.kmeans(X, M, seed=0, minibatches=False),
+        "kmeans": lambda: starts.kmeans(X, M, seed=0),
+        "kmeans_all_rows": lambda: starts.kmeans(X, M, seed=0, minibatches=False),
     }
 
 

@@ -23,8 +23,8 @@ from scipy.stats import norm
 from examples.common import arguments, peak_gibibytes
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.models import ARPEP
-from gpflow_pep.selection import kmeans
 from gpflow_pep.training import fit
+from gpflow_pep.training.starts import kmeans
 
 NUM_INPUTS = 5
 HELD_OUT = 10_000

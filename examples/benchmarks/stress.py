@@ -29,10 +29,10 @@ import tensorflow as tf
 
 from examples.common import arguments
 from examples.data_sets import DIRECTORY, numbers
+from gpflow_pep.engine.sites.posterior import Sites
+from gpflow_pep.engine.sites.record import FALLBACKS
+from gpflow_pep.engine.sites.sweep import row_prior, sweep
 from gpflow_pep.models import PEP
-from gpflow_pep.sites.posterior import Sites
-from gpflow_pep.sites.record import FALLBACKS
-from gpflow_pep.sites.sweep import row_prior, sweep
 
 VARIANCES = (0.1, 1.0, 10.0, 100.0, 1e4)
 LENGTHSCALES = (0.05, 0.3, 1.0, 5.0)

@@ -47,7 +47,7 @@ def milliseconds_of_integrals(model: pep.PEP, repeats: int) -> float:
     mean = np.array(TWO_LATENTS[type(model.likelihood).__name__].means)
     mean, variance = mean + 0.5 * rng.standard_normal(size), rng.uniform(0.01, 0.3, size)
     compiled = tf.function(
-        lambda: pep.tilted.tilted_derivatives(
+        lambda: pep.likelihoods.tilted_derivatives(
             model.likelihood, X, tf.constant(mean), tf.constant(variance), Y, model.alpha
         ),
         autograph=False,

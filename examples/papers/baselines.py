@@ -30,10 +30,10 @@ from examples.papers.tasks import (
     Task,
 )
 from examples.streaming import Filter
+from gpflow_pep.likelihoods import log_power_expectation
 from gpflow_pep.models import APEP, ARPEP, PEP, RPAPEP, PEPClassification, PEPRegression
-from gpflow_pep.selection import ivm, random_subset
-from gpflow_pep.tilted import log_power_expectation
 from gpflow_pep.training import maximise
+from gpflow_pep.training.starts import ivm, random_subset
 
 TIED = {"APEP": APEP, "ARPEP": ARPEP, "RPAPEP": RPAPEP}
 #: Rows that train what a single pass over all rows then keeps.

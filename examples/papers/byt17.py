@@ -26,7 +26,7 @@ from examples.papers import baselines, byt17_summary, runner
 from examples.papers.runner import Cell
 from examples.papers.tasks import Budget, Fitted, Task, classification_scores, regression_scores
 from gpflow_pep.models import PEP
-from gpflow_pep.selection import kmeans
+from gpflow_pep.training.starts import kmeans
 
 REGRESSION = ("boston", "concrete", "wine_red", "kin8nm", "ccpp")
 CLASSIFICATION = ("banana", "ionosphere", "pima", "australian", "spambase")

@@ -14,7 +14,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import MultiClass
 from scipy import special
 
-from gpflow_pep.tilted import class_probabilities
+from gpflow_pep.likelihoods import class_probabilities
 
 Data = tuple[AnyNDArray, AnyNDArray]
 #: Of all rows and u once each; the first are left out, and of the others one of ten is kept.

@@ -43,9 +43,9 @@ from examples.papers.study_summary import ALPHAS, rule_name, summarise
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.metrics import central_interval
 from gpflow_pep.models import PEPRegression
-from gpflow_pep.selection import kmeans, random_subset
 from gpflow_pep.training import mix_models
-from gpflow_pep.training.shared import SharedLosses
+from gpflow_pep.training.fitting.shared import SharedLosses
+from gpflow_pep.training.starts import kmeans, random_subset
 
 MIXED = (0.0, 0.5, 1.0)
 REGRESSION = (

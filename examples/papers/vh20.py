@@ -59,8 +59,8 @@ from examples.papers.vh20_active import learn
 from examples.papers.vh20_plane import PLACES_LENGTHSCALE, plane
 from examples.papers.vh20_summary import summarise
 from examples.papers.waveform import waveform
-from gpflow_pep.selection import kmeans, random_subset
 from gpflow_pep.training import Step, maximise
+from gpflow_pep.training.starts import kmeans, random_subset
 
 #: Fraction of the rows that is held out.
 DATA_SETS = {

@@ -16,11 +16,11 @@ from sklearn.preprocessing import StandardScaler
 
 from examples.papers.tasks import MakeKernel
 from examples.papers.waveform import waveform
+from gpflow_pep.likelihoods import class_probabilities
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.models import PEPClassification
-from gpflow_pep.selection import kmeans, predictive_entropy
-from gpflow_pep.tilted import class_probabilities
 from gpflow_pep.training import maximise
+from gpflow_pep.training.starts import kmeans, predictive_entropy
 
 #: Rows that train at first, that may get a label, and that are held out (section 5.6).
 TRAIN, POOL, TEST = 100, 400, 500

@@ -41,7 +41,7 @@ Y_test = truth(X_test) + 0.2 * rng.standard_normal(X_test.shape)
 # went.
 
 kernel = gpflow.kernels.SquaredExponential()
-points = pep.selection.kmeans(X, 7, seed=0)
+points = pep.training.starts.kmeans(X, 7, seed=0)
 model = pep.models.PEPRegression((X, Y), kernel, points, alpha=0.5, noise_variance=0.1)
 record = pep.training.maximise(model, progress=False)
 print(f"log Z {record.objective:.2f} after {record.iterations} steps: {record.message}")
@@ -69,7 +69,7 @@ exact = gpflow.models.GPR((X, Y), gpflow.kernels.SquaredExponential(), noise_var
 pep.training.maximise(exact, progress=False)
 models = {"exact": exact}
 for alpha in (0.0, 0.5, 1.0):
-    points = pep.selection.kmeans(X, 7, seed=0)
+    points = pep.training.starts.kmeans(X, 7, seed=0)
     kernel = gpflow.kernels.SquaredExponential()
     models[f"alpha {alpha}"] = pep.models.PEPRegression(
         (X, Y), kernel, points, alpha=alpha, noise_variance=0.1

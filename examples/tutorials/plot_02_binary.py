@@ -31,7 +31,7 @@ model = pep.models.PEPClassification(
     (X_train, labels_train),
     gpflow.kernels.SquaredExponential(lengthscales=[1.0, 1.0]),
     None,
-    pep.selection.kmeans(X_train, 20, seed=0),
+    pep.training.starts.kmeans(X_train, 20, seed=0),
     alpha=0.5,
 )
 record = pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)

@@ -40,7 +40,7 @@ def make_model(kernel, likelihood, points, alpha):
 models = {}
 for alpha in (0.0, 0.5, 1.0):
     kernel = gpflow.kernels.SquaredExponential(lengthscales=np.sqrt(X.shape[1]))
-    points = pep.selection.kmeans(X_train, 10, seed=0)
+    points = pep.training.starts.kmeans(X_train, 10, seed=0)
     model = make_model(kernel, gpflow.likelihoods.MultiClass(3), points, alpha)
     pep.training.maximise(model, tolerance=1e-4, window=10, max_iterations=40, progress=False)
     models[f"RobustMax, alpha {alpha}"] = model

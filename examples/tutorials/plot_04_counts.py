@@ -29,7 +29,7 @@ model = pep.models.PEP(
     (X, counts),
     gpflow.kernels.SquaredExponential(),
     gpflow.likelihoods.Poisson(),
-    inducing_variable=pep.selection.kmeans(X, 12, seed=0),
+    inducing_variable=pep.training.starts.kmeans(X, 12, seed=0),
     alpha=0.5,
 )
 pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)
@@ -62,13 +62,16 @@ Y = np.sin(1.5 * X) + 0.1 * rng.standard_normal(X.shape)
 wrong = rng.random(len(Y)) < 0.1
 Y[wrong] += rng.uniform(-4.0, 4.0, (wrong.sum(), 1))
 gaussian = pep.models.PEPRegression(
-    (X, Y), gpflow.kernels.SquaredExponential(), pep.selection.kmeans(X, 12, seed=0), alpha=0.5
+    (X, Y),
+    gpflow.kernels.SquaredExponential(),
+    pep.training.starts.kmeans(X, 12, seed=0),
+    alpha=0.5,
 )
 robust = pep.models.PEP(
     (X, Y),
     gpflow.kernels.SquaredExponential(),
     gpflow.likelihoods.StudentT(scale=0.2, df=3.0),
-    pep.selection.kmeans(X, 12, seed=0),
+    pep.training.starts.kmeans(X, 12, seed=0),
     alpha=0.5,
 )
 for each in (gaussian, robust):

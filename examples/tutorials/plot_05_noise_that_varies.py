@@ -33,7 +33,7 @@ Y_test = np.sin(1.5 * X_test) + noise_scale(X_test) * rng.standard_normal(X_test
 
 
 def points():
-    return pep.selection.kmeans(X, 12, seed=0)
+    return pep.training.starts.kmeans(X, 12, seed=0)
 
 
 constant = pep.models.PEPRegression(

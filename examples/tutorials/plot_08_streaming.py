@@ -29,7 +29,7 @@ x = np.linspace(-0.5, 9.5, 200)[:, None]
 for k in range(3):
     rows = slice(100 * k, 100 * (k + 1))
     candidates = np.concatenate([Z, X[rows]])
-    points = pep.selection.greedy_variance(candidates, 7 * (k + 1), kernel=kernel)
+    points = pep.training.starts.greedy_variance(candidates, 7 * (k + 1), kernel=kernel)
     model = pep.models.PEPRegression((X[rows], Y[rows]), kernel, points, alpha=0.5, memory=memory)
     pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)
     memory, Z = model.remember(), model.inducing_variable.Z.numpy()

@@ -59,11 +59,11 @@ class SkewedLogistic(gpflow.likelihoods.ScalarLikelihood):
 # middle, the scale that has to be resolved, and half the length. Derivatives follow by themselves.
 
 
-@pep.tilted.scalar_factor.register(SkewedLogistic)
+@pep.likelihoods.scalar_factor.register(SkewedLogistic)
 def _factor(likelihood, X, Y, alpha):
     scale = likelihood.scale * tf.ones_like(Y)
-    peak = pep.tilted.Structure(centre=Y, resolution=scale, extent=4.0 * scale)
-    return pep.tilted.ScalarFactor(lambda F: likelihood._scalar_log_prob(X, F, Y), [peak])
+    peak = pep.likelihoods.Structure(centre=Y, resolution=scale, extent=4.0 * scale)
+    return pep.likelihoods.ScalarFactor(lambda F: likelihood._scalar_log_prob(X, F, Y), [peak])
 
 
 # %%
@@ -80,7 +80,7 @@ for alpha in (0.0, 0.5, 1.0):
         weight /= weight.sum()
         log_p = likelihood._scalar_log_prob(None, f, y).numpy()
         brute = weight @ log_p if alpha == 0.0 else np.log(weight @ np.exp(alpha * log_p)) / alpha
-        rule = pep.tilted.log_power_expectation(
+        rule = pep.likelihoods.log_power_expectation(
             likelihood, one, 0.0 * one, sd**2 * one, y * one, alpha
         )
         print(f"{alpha:5}  {sd:7}  {rule.numpy().item():13.9f}  {brute:13.9f}")
@@ -99,7 +99,7 @@ model = pep.models.PEP(
     (X, Y),
     gpflow.kernels.SquaredExponential(),
     SkewedLogistic(0.3, 1.0),
-    pep.selection.kmeans(X, 12, seed=0),
+    pep.training.starts.kmeans(X, 12, seed=0),
     alpha=0.5,
 )
 record = pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)
@@ -110,7 +110,10 @@ print(f"scale {found.scale.numpy():.3f} (true: 0.150), skew {found.skew.numpy():
 # Gaussian noise follows the mean of y; here f is the function itself, to which delays add.
 
 gaussian = pep.models.PEPRegression(
-    (X, Y), gpflow.kernels.SquaredExponential(), pep.selection.kmeans(X, 12, seed=0), alpha=0.5
+    (X, Y),
+    gpflow.kernels.SquaredExponential(),
+    pep.training.starts.kmeans(X, 12, seed=0),
+    alpha=0.5,
 )
 pep.training.maximise(gaussian, tolerance=1e-4, window=10, progress=False)
 x = np.linspace(0.0, 6.0, 150)[:, None]

@@ -124,7 +124,9 @@ x = np.linspace(-4.0, 4.0, 200)[:, None]
 figure, ax = plt.subplots(figsize=(7, 2.6), layout="constrained")
 ax.plot(X, Y, ".", color="0.7")
 for name, own in (("any function", SquaredExponential()), ("even", Even(SquaredExponential()))):
-    model = pep.models.PEPRegression((X, Y), own, pep.selection.kmeans(X, 10, seed=0), alpha=0.5)
+    model = pep.models.PEPRegression(
+        (X, Y), own, pep.training.starts.kmeans(X, 10, seed=0), alpha=0.5
+    )
     pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)
     mean, variance = (np.ravel(part) for part in model.predict_f(x))
     ax.plot(x, mean, label=name)

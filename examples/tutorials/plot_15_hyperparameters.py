@@ -30,7 +30,10 @@ Y_test = np.sin(2.0 * X_test) + 0.4 * rng.standard_normal(X_test.shape)
 # The model is trained as usual.
 
 model = pep.models.PEPRegression(
-    (X, Y), gpflow.kernels.SquaredExponential(), pep.selection.kmeans(X, 10, seed=0), alpha=0.5
+    (X, Y),
+    gpflow.kernels.SquaredExponential(),
+    pep.training.starts.kmeans(X, 10, seed=0),
+    alpha=0.5,
 )
 pep.training.maximise(model, progress=False)
 

@@ -42,7 +42,7 @@ def draw(model: Any, number: int, ax: Any) -> None:
     h = m + np.sqrt(variance) * np.linspace(-4.5, 4.5, 401)
     rows = (np.repeat(np.asarray(part)[[number]], len(h), axis=0) for part in model.data)
     inputs, targets = rows
-    ell = pep.tilted.log_power_expectation(
+    ell = pep.likelihoods.log_power_expectation(
         model.likelihood, inputs, h[:, None], np.full([len(h), 1], d), targets, alpha
     )
     cavity = norm.pdf(h, mean, np.sqrt(variance))

@@ -36,8 +36,8 @@ Y[failed, 1] = np.nan
 # A model of both, and one of the second alone
 # --------------------------------------------
 #
-# :func:`~gpflow_pep.selection.coregionalization` makes a kernel whose outputs are mixtures of two
-# latent functions. NaN in Y is what was not observed.
+# :func:`~gpflow_pep.training.starts.coregionalization` makes a kernel whose outputs are mixtures of
+# two latent functions. NaN in Y is what was not observed.
 
 
 def points():
@@ -50,7 +50,7 @@ def train(model):
 
 
 def mixture(alpha):
-    kernel = pep.selection.coregionalization((t, Y), 2)
+    kernel = pep.training.starts.coregionalization((t, Y), 2)
     return train(
         pep.models.PEPRegression((t, Y), kernel, points(), alpha=alpha, noise_variance=[0.1, 0.1])
     )

@@ -9,9 +9,10 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .cleaning import Cleaned as Cleaned
-    from .cleaning import clean as clean
-    from .cleaning import make_preparation as make_preparation
+    from ..tables.cleaning import Cleaned as Cleaned
+    from ..tables.cleaning import clean as clean
+    from ..tables.cleaning import make_preparation as make_preparation
+    from ..tables.reading import read_table as read_table
     from .predicting import predict_table as predict_table
     from .report import write_report as write_report
     from .run import Comparison as Comparison
@@ -19,14 +20,13 @@ if TYPE_CHECKING:
     from .schedule import Progress as Progress
     from .settings import Settings as Settings
     from .summary import summarise as summarise
-    from .tables import read_table as read_table
     from .trials import Fit as Fit
 
 _HOMES = {
-    **dict.fromkeys(("Cleaned", "clean", "make_preparation"), "cleaning"),
+    **dict.fromkeys(("Cleaned", "clean", "make_preparation"), "..tables.cleaning"),
     **dict.fromkeys(("Comparison", "compare"), "run"),
     "Progress": "schedule",
-    **{"Fit": "trials", "Settings": "settings", "read_table": "tables"},
+    **{"Fit": "trials", "Settings": "settings", "read_table": "..tables.reading"},
     "predict_table": "predicting",
     **{"summarise": "summary", "write_report": "report"},
 }
@@ -36,7 +36,8 @@ __all__ = sorted([*(module.name for module in iter_modules(__path__)), *_HOMES])
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{_HOMES.get(name, name)}")
+    home = _HOMES.get(name, name)
+    module = import_module(home if home[0] == "." else f".{home}", __name__)
     return getattr(module, name) if name in _HOMES else module
 
 

@@ -22,15 +22,15 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from ..engine.factors import check_num_latent, check_support
+from ..engine.numerics.linalg import identity_like, jitter_needed
 from ..estimators import PEPClassifier, PEPRegressor
 from ..estimators.base import MANY_POINTS, MOST_ROWS
 from ..estimators.parts import NUMBERS, make_likelihood
 from ..estimators.separate import SeparateRegressors
 from ..likelihoods import LogNormal
-from ..ops.linalg import identity_like, jitter_needed
-from ..tilted import check_num_latent, check_support
-from ..training.alphas import ALPHAS
-from .cleaning import Cleaned
+from ..tables.cleaning import Cleaned
+from ..training.choosing.alphas import ALPHAS
 from .settings import AUTO, INITS, Configuration, Settings, has_gaussian_noise, is_counts
 
 #: Most rows for which the exact Gaussian process is trained too.

@@ -23,8 +23,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as ProgressBar
 
 from .. import __version__
-from ..files import atomic_write, only_writer
-from ..refusals import refusal
+from ..engine.files import atomic_write, only_writer
+from ..engine.refusals import refusal
 from .process import exit_on_signals, loading_tensorflow, make_streams_writable
 from .settings import DATES, TASKS, Settings
 from .workers import MAX_JOBS, MOST_ROWS, Worker, default_jobs, started_workers
@@ -32,7 +32,7 @@ from .workers import MAX_JOBS, MOST_ROWS, Worker, default_jobs, started_workers
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .cleaning import Cleaned
+    from ..tables.cleaning import Cleaned
     from .run import Comparison
     from .schedule import Progress
     from .trials import Fit
@@ -134,9 +134,9 @@ def _read(
     settings: Settings,
 ) -> "Cleaned":  # fmt: skip
     """Read and clean the table, and say what was done."""
-    from .cleaning import clean
+    from ..tables.cleaning import clean
+    from ..tables.reading import read_table
     from .partition import note_equal_inputs
-    from .tables import read_table
 
     reading = {
         name: options.pop(name)
@@ -425,7 +425,7 @@ def predict(
     from the other targets of its row that DATA has. The last column, unusual, says which cells of
     the row are like none that the model was trained on, and whether it is far from all of those.
     """
-    from .tables import read_table
+    from ..tables.reading import read_table
 
     with _bad_input():
         frame = read_table(data, **reading)
@@ -435,7 +435,7 @@ def predict(
             if name not in frame:
                 raise ValueError(f"{data} has no column {name!r} to keep: correct --keep.")
         _check_output(out, data)
-    from .contents import GUESSED
+    from ..tables.contents import GUESSED
     from .predicting import as_cells, encoding_of, predict_table
 
     with _warnings_as_lines(Console(stderr=True)), _bad_input():

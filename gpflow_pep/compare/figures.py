@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from .. import plotting
+from ..engine.refusals import refusal
 from ..metrics import pit
-from ..refusals import refusal
 from .candidates import MIXTURE, label_of
 from .details import learning_table
 from .predicting import predictions

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .. import __version__
-from ..files import (
+from ..engine.files import (
     MODEL,
     SAVED_MODEL,
     SCORER,
@@ -18,7 +18,7 @@ from ..files import (
     unfinished_folders,
     written_files,
 )
-from ..refusals import refusal
+from ..engine.refusals import refusal
 
 #: Lists the files of a run, so that the next run has a list of what it may replace.
 MANIFEST = "files.json"

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 
-from .cleaning import Cleaned
+from ..tables.cleaning import Cleaned
 from .settings import Settings
 
 #: Where most rows repeat the inputs of others, each part needs at least so many different inputs.

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..columns import read_cells, recognise
-from ..columns.conventions import Conventions
-from ..refusals import refusal
+from ..engine.refusals import refusal
+from ..tables import read_cells, recognise
+from ..tables.conventions import Conventions
 
 #: The remark on a row of which the training rows say almost nothing.
 FAR_AWAY = "far from all training rows"
@@ -65,7 +65,7 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
         of its row that the table has, as :func:`predictions_given_others` does.
     :return: The columns of :func:`predictions`, of several targets "mean(name)" and so on for each,
         and "unusual": the cells of the row that are like
-        none of the training rows, see :func:`~gpflow_pep.columns.encodings.unusual_cells`, and
+        none of the training rows, see :func:`~gpflow_pep.tables.encodings.unusual_cells`, and
         whether all of it is far from them.
     :raises ValueError: If the model is another, or the table lacks one of its columns.
     """

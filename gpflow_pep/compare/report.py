@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from .. import plotting
+from ..engine.files import atomic_write, remove_written
 from ..estimators import export_numpy, export_saved_model, save_estimator
 from ..estimators.exporting_numpy import predicts_without_tensorflow
-from ..files import atomic_write, remove_written
 from .figures import figures as figures_of
 from .folder import FOLDERS, MANIFEST, NAMES, UNFINISHED, begin_folder, check_folder, list_files
 from .page import model_card, page

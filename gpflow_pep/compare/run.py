@@ -11,11 +11,11 @@ import pandas as pd
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
+from ..engine.refusals import refusal
 from ..estimators.outputs import column_names
-from ..refusals import refusal
-from ..training.threads import one_blas_thread
+from ..tables.cleaning import Cleaned, clean
+from ..training.fitting.threads import one_blas_thread
 from .candidates import MIXTURE, check_targets, is_choice, is_separate, label_of, name_of
-from .cleaning import Cleaned, clean
 from .details import (
     FEWEST_ROWS,
     FRACTIONS,
@@ -128,8 +128,8 @@ def compare(
         print(summarise(comparison))
         mean = comparison.model.predict(new_table)
 
-    The table is cleaned (:func:`~gpflow_pep.compare.cleaning.clean`); each model is a pipeline of
-    what prepares columns (:func:`~gpflow_pep.compare.cleaning.make_preparation`) and an
+    The table is cleaned (:func:`~gpflow_pep.tables.cleaning.clean`); each model is a pipeline of
+    what prepares columns (:func:`~gpflow_pep.tables.cleaning.make_preparation`) and an
     estimator, trained anew for each fold or split on the rows that it leaves; and the best power is
     trained once more on all rows. Every power starts from the same parameters and inducing points.
     A fit that fails for numerical reasons says so in its result, and the others still run.
@@ -145,7 +145,7 @@ def compare(
     :param drop: Columns to leave out.
     :param drop_missing: Whether to leave out rows with missing values, rather than to fill in.
     :param as_written: Columns whose numbers and words are values as they are written; see
-        :func:`~gpflow_pep.compare.cleaning.clean`, also for the next four.
+        :func:`~gpflow_pep.tables.cleaning.clean`, also for the next four.
     :param decimal: The decimal mark of numbers in text.
     :param thousands: What separates their thousands.
     :param dates: The order of dates in text: "dmy", "mdy" or "ymd".

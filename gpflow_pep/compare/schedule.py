@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import joblib
 
-from ..training.threads import one_blas_thread
+from ..training.fitting.threads import one_blas_thread
 from .candidates import TRIVIAL, is_choice
 from .trials import Fit, Outcome, Trial, Trials
 from .workers import Worker, WorkerLost, run_recording, warn_again

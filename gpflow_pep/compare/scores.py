@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 
 from ..estimators.classifier import log_of_labels
 from ..metrics import calibration
-from .cleaning import LIMIT
+from ..tables.cleaning import LIMIT
 from .predicting import predictions
 
 #: A difference is called clear where chance alone gives so large a one with at most this

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from ..tables.cleaning import Cleaned
 from .candidates import TRIVIAL, name_of
-from .cleaning import Cleaned
 from .partition import parts_of
 from .scores import Metric, in_full
 from .settings import Configuration, Settings

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import click
 
-from ..refusals import refusal
+from ..engine.refusals import refusal
 
 #: Rules for initial inducing points, and what the estimators call them.
 INITS = {"kmeans": "kmeans", "random": "random", "variance": "greedy_variance"}

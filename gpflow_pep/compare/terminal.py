@@ -7,7 +7,7 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from .cleaning import Cleaned
+from ..tables.cleaning import Cleaned
 from .run import Comparison
 from .scores import Metric, in_full
 from .summary import BEST, UNSTABLE, WITHIN, summarise

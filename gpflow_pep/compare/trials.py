@@ -14,11 +14,11 @@ from sklearn.exceptions import ConvergenceWarning as NotConverged
 from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
-from ..checks import reason
+from ..engine.checks import reason
 from ..estimators.separate import mix_fitted
 from ..models import PEP, ConvergenceWarning
+from ..tables.cleaning import Cleaned, make_preparation
 from .candidates import groups_of, make_candidates
-from .cleaning import Cleaned, make_preparation
 from .partition import parts_of
 from .scores import held_out, metrics_of, scores
 from .settings import Configuration, Settings

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from .process import loading_tensorflow
 
 if TYPE_CHECKING:
-    from .cleaning import Cleaned
+    from ..tables.cleaning import Cleaned
     from .settings import Configuration, Settings
     from .trials import Outcome, Trial, Trials
 
@@ -139,7 +139,7 @@ def _serve(connection: Connection) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     try:
         with loading_tensorflow():
-            from ..training.threads import one_blas_thread
+            from ..training.fitting.threads import one_blas_thread
             from .trials import Trials
         with one_blas_thread():
             while True:

@@ -21,22 +21,22 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .. import checks
-from ..covariances.mixing import is_mixture
+from ..engine import checks
+from ..engine.factors import check_num_latent
+from ..engine.factors.entries import has_gaussian_noise
+from ..engine.prior.mixing import is_mixture
 from ..scoring.mixture import FAR, PredictiveMixture, is_far
-from ..tilted import check_num_latent
-from ..tilted.entries import has_gaussian_noise
 from ..training import (
     MaximiseRecord,
     MixedModel,
     mix_alphas,
     select_alpha,
 )
-from ..training.alphas import ALPHAS, check_alphas
-from ..training.ascent import OVER
-from ..training.mixed_model import MixedPosterior, heaviest, mixed_posterior, near_rows
-from ..training.model_state import assign_same
-from ..training.points import MANY, PointsScore
+from ..training.choosing.alphas import ALPHAS, check_alphas
+from ..training.choosing.mixed_model import MixedPosterior, heaviest, mixed_posterior, near_rows
+from ..training.fitting.ascent import OVER
+from ..training.fitting.model_state import assign_same
+from ..training.fitting.points import MANY, PointsScore
 from .inputs import (
     check_sizes,
     check_table,
@@ -351,7 +351,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return self.max_seconds
 
     def _objective(self) -> str:
-        """Name what training maximises: see :func:`~gpflow_pep.training.full_batch.maximise`."""
+        """Name what training maximises: see :func:`~gpflow_pep.training.maximise`."""
         return "evidence"
 
     def _training_model(self, model: GPModel) -> Any:

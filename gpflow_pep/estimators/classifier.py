@@ -14,13 +14,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
-from .. import tilted
-from ..checks import is_number, refusal
+from ..engine import factors
+from ..engine.checks import is_number, refusal
 from ..models import PEPClassification
 from ..scoring.mixture import predict_probabilities
 from ..training import MixedModel, mix_near_labels
-from ..training.near_labels import STEPS
-from ..training.near_rows import LEAST_ROWS
+from ..training.choosing.near_labels import STEPS
+from ..training.choosing.near_rows import LEAST_ROWS
 from .base import PREDICTION_CHUNK, PEPEstimator
 from .parts import CLASSES, make_likelihood, wants_near_rows
 
@@ -142,12 +142,12 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             name = "bernoulli" if num_classes == 2 else "softmax"
         arguments = () if isinstance(name, str) and name == "bernoulli" else (num_classes,)
         likelihood = make_likelihood(name, CLASSES, *arguments)
-        if tilted.num_classes(likelihood) != num_classes:
+        if factors.num_classes(likelihood) != num_classes:
             raise refusal(
                 "likelihood",
                 f"{name if isinstance(name, str) else type(name).__name__!r} for"
                 f" {num_classes} classes",
-                f"one of as many classes as y has, and not {tilted.num_classes(likelihood)}",
+                f"one of as many classes as y has, and not {factors.num_classes(likelihood)}",
                 "Use 'auto', 'multiclass', 'softmax' or 'ordinal', or make it of that number of"
                 " classes.",
             )
@@ -195,8 +195,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
 
 def has_near_labels(likelihood: Likelihood) -> bool:
     """Whether labels are of two classes and have one latent function."""
-    num_latent = tilted.check_num_latent(None, likelihood, tf.zeros([1, 1]))
-    return tilted.num_classes(likelihood) == 2 and num_latent == 1
+    num_latent = factors.check_num_latent(None, likelihood, tf.zeros([1, 1]))
+    return factors.num_classes(likelihood) == 2 and num_latent == 1
 
 
 def _are_in_order(named: Any) -> bool:

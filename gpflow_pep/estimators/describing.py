@@ -15,8 +15,8 @@ from gpflow.config import default_float
 from gpflow.likelihoods.utils import inv_probit
 
 from .. import inducing_variables, likelihoods
-from ..checks import refusal
-from ..covariances import mixing
+from ..engine.checks import refusal
+from ..engine.prior import mixing
 from ..inducing_variables import BlurredInducingPoints
 from ..models.parameters import VariationalParameter
 
@@ -228,7 +228,9 @@ class Loader:
 
     def _object(self, described: dict[str, Described]) -> Module:
         path, _, name = described["class"].rpartition(".")
-        module = {module.__name__: module for module in MODULES}.get(path)
+        modules = {module.__name__: module for module in MODULES}
+        # Its home when version 0.2.0 wrote.
+        module = {**modules, "gpflow_pep.covariances.mixing": mixing}.get(path)
         kind = getattr(module, name, None)
         if not (inspect.isclass(kind) and issubclass(kind, Module)):
             raise ValueError(f"{described['class']} is no class that is known")

@@ -12,13 +12,13 @@ from gpflow.models import GPModel
 from gpflow.posteriors import BasePosterior
 from sklearn.preprocessing import StandardScaler
 
-from ..checks import refusal
-from ..covariances.mixing import is_mixture
+from ..engine.checks import refusal
+from ..engine.prior.mixing import is_mixture
+from ..engine.sites.posterior import Sites
 from ..models import ARPEP, PEP, PEPClassification, PEPRegression
 from ..models.variants import public_class
-from ..sites.posterior import Sites
-from ..training.mixed_model import MixedModel, components, mixed_posterior, near_rows
-from ..training.near_rows import GivenRows, near_posterior
+from ..training.choosing.mixed_model import MixedModel, components, mixed_posterior, near_rows
+from ..training.choosing.near_rows import GivenRows, near_posterior
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same

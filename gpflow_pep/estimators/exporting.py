@@ -12,11 +12,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
-from ..checks import refusal
-from ..columns import TableEncoder
-from ..files import SAVED_MODEL, files_in
-from ..ops.graphs import OneUseGraphs
-from ..ops.linalg import graphs_exported
+from ..engine.checks import refusal
+from ..engine.files import SAVED_MODEL, files_in
+from ..engine.numerics.graphs import OneUseGraphs
+from ..engine.numerics.linalg import graphs_exported
+from ..tables import TableEncoder
 from .base import PEPEstimator
 from .exporting_columns import column_specs, encode_columns
 from .regressor import PEPRegressor
@@ -47,7 +47,7 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
     training data, but for estimators whose predictions know near rows (``neighbours_`` is not 0):
     these rows are in the file. Of a pipeline it is the last step, whose inputs are what the steps
     before it make; ``predictor.columns``, a variable of strings, names them. Of a
-    :class:`~gpflow_pep.columns.TableEncoder` with an estimator after it there is also
+    :class:`~gpflow_pep.tables.TableEncoder` with an estimator after it there is also
     ``predictor.predict_table``, which takes the columns of a table: a dictionary of vectors,
     numbers with NaN where one is missing, dates as days since 1970-01-01, and words, empty where
     one is missing, spelled as in the training rows::

@@ -6,9 +6,9 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from ..columns import TableEncoder
-from ..columns.conventions import MARKS_IN_WORDS
-from ..columns.encodings import CYCLES, Encoding
+from ..tables import TableEncoder
+from ..tables.conventions import MARKS_IN_WORDS
+from ..tables.encodings import CYCLES, Encoding
 
 
 def column_specs(encoder: TableEncoder) -> dict[str, tf.TensorSpec]:

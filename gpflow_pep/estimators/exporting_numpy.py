@@ -11,11 +11,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
-from ..checks import refusal
-from ..columns import TableEncoder
+from ..engine.checks import refusal
 from ..scoring.likelihoods import CLASSES
 from ..scoring.stored import DESCRIPTION, write_parts
 from ..scoring.units import Units
+from ..tables import TableEncoder
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .numpy_parts import mixture_parts
@@ -37,7 +37,7 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
 
     :param folder: As of :func:`~gpflow_pep.estimators.saving.save_estimator`.
     :param estimator: A fitted estimator; or a pipeline that ends with one, whose other steps are a
-        :class:`~gpflow_pep.columns.TableEncoder` at its beginning, or of scikit-learn's
+        :class:`~gpflow_pep.tables.TableEncoder` at its beginning, or of scikit-learn's
         ``StandardScaler``, or "passthrough".
     :raises ValueError: If it is another, or has a part that NumPy's predictions do not know:
         another kernel or likelihood than GPflow's usual ones, inducing variables that are not

@@ -11,7 +11,7 @@ import scipy.sparse
 from gpflow.base import AnyNDArray
 from sklearn.utils import check_random_state
 
-from ..checks import refusal
+from ..engine.checks import refusal
 
 #: The most numbers of a sparse matrix, zeros included, which is made dense: 400 MB.
 MAX_DENSE = 50_000_000

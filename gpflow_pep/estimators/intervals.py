@@ -26,7 +26,7 @@ from scipy.special import log_ndtr, logsumexp, ndtr, ndtri_exp
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
-from ..checks import refusal
+from ..engine.checks import refusal
 from .base import PREDICTION_CHUNK
 
 NUM_FOLDS = 5

@@ -16,13 +16,13 @@ from gpflow.likelihoods.utils import inv_probit
 from gpflow.mean_functions import Constant, MeanFunction, Zero
 from gpflow.posteriors import AbstractPosterior, IndependentPosteriorSingleOutput
 
-from ..checks import refusal
+from ..engine.checks import refusal
+from ..engine.factors.ordinal import FLOOR, SQUEEZED
 from ..inducing_variables import InducingVariablesWrapper
 from ..likelihoods import Ordinal
 from ..scoring import kernels, likelihoods
 from ..scoring.mixture import PredictiveMixture, mixture_of
-from ..tilted.ordinal import FLOOR, SQUEEZED
-from ..training.mixed_model import MixedPosterior
+from ..training.choosing.mixed_model import MixedPosterior
 
 _REMEDY = "Use export_saved_model, which TensorFlow runs, or save_estimator."
 _ROWS_REMEDY = f"{_REMEDY} Or train with neighbours=0, to predict from inducing points alone."

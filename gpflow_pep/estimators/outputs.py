@@ -11,10 +11,10 @@ from gpflow.likelihoods import Likelihood
 from sklearn.metrics import r2_score
 from sklearn.utils import check_array, check_consistent_length
 
-from ..checks import check_number, refusal
-from ..covariances.mixing import is_mixture
-from ..selection import coregionalization
-from ..tilted import traits
+from ..engine.checks import check_number, refusal
+from ..engine.factors import traits
+from ..engine.prior.mixing import is_mixture
+from ..training.starts import coregionalization
 from .inputs import check_sizes, check_table
 
 #: The most latent functions of which outputs are mixtures by default: q is one Gaussian over the

@@ -10,10 +10,10 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from ..checks import as_numbers, refusal
+from ..engine.checks import as_numbers, refusal
 from ..likelihoods import NegativeBinomial, Ordinal, Tobit, ZeroInflatedPoisson
-from ..selection import greedy_variance, kmeans, random_subset
-from ..training.model_state import copy_of
+from ..training.fitting.model_state import copy_of
+from ..training.starts import greedy_variance, kmeans, random_subset
 
 KERNELS: dict[str, Callable[..., Kernel]] = {
     "rbf": gpflow.kernels.SquaredExponential,

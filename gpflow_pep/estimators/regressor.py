@@ -9,16 +9,16 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 
-from ..checks import refusal
-from ..covariances.mixing import is_mixture
+from ..engine.checks import refusal
+from ..engine.factors import layout_of
+from ..engine.factors.entries import has_gaussian_noise
+from ..engine.prior.mixing import is_mixture
 from ..likelihoods import PerOutput
 from ..models import PEP, PEPRegression
-from ..tilted import layout_of
-from ..tilted.entries import has_gaussian_noise
 from ..training import MixedModel, mix_near_rows
-from ..training.ascent import FAILURES
-from ..training.mixtures import near_rows_gain
-from ..training.near_rows import LEAST_ROWS, knows_near_rows
+from ..training.choosing.mixtures import near_rows_gain
+from ..training.choosing.near_rows import LEAST_ROWS, knows_near_rows
+from ..training.fitting.ascent import FAILURES
 from .inputs import check_sizes
 from .outputs import (
     as_outputs,
@@ -55,14 +55,15 @@ class PEPRegressor(TargetPredictions):
     :param ard: Whether a kernel by name has a lengthscale for each input, or one for all.
     :param num_inducing: How many inducing points, at most as many as there are rows that differ.
         "auto": 25, to which others are added as long as a score rises
-        (:mod:`gpflow_pep.training.points`); 100 with minibatches or inducing variables of your own.
+        (:mod:`gpflow_pep.training.fitting.points`); 100 with minibatches or inducing variables of
+        your own.
     :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). "mix": a mixture of
-        0, 0.5 and 1 (:func:`~gpflow_pep.training.mixtures.mix_alphas`). "auto": that with Gaussian
+        0, 0.5 and 1 (:func:`~gpflow_pep.training.mix_alphas`). "auto": that with Gaussian
         noise, without minibatches; otherwise 0.5. Several: of them the one whose
         trained model has the highest leave-one-out log density
-        (:func:`~gpflow_pep.training.alphas.select_alpha`).
+        (:func:`~gpflow_pep.training.select_alpha`).
     :param objective: "evidence" or "evidence+loo", see
-        :func:`~gpflow_pep.training.full_batch.maximise`. The second one predicts better on many
+        :func:`~gpflow_pep.training.maximise`. The second one predicts better on many
         tables, and far worse on some that are small and noisy: :doc:`/study`.
     :param likelihood: "gaussian"; "student_t"; "log_normal", Gaussian noise of log y, which the
         model then takes; "poisson", "negative_binomial" or "zero_inflated_poisson" (y counts, exp
@@ -74,8 +75,8 @@ class PEPRegressor(TargetPredictions):
     :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; or points
         [M, D] or GPflow's inducing variables, for inputs as the model takes them.
     :param num_latent: With several columns of y, of how many latent functions they are mixtures
-        (:func:`~gpflow_pep.selection.mixing.coregionalization`); None: as many as columns, but 4 at
-        most; 0: of none, columns are independent, and share kernel and noise.
+        (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); None: as many as columns,
+        but 4 at most; 0: of none, columns are independent, and share kernel and noise.
     :param neighbours: Whether predictions use near training rows. "auto": 10 or 40 beside
         predictions from the inducing points alone (:func:`~gpflow_pep.training.mix_near_rows`), of
         mixtures of powers on 1000 rows or more, where rows left out are predicted better so; the
@@ -93,7 +94,7 @@ class PEPRegressor(TargetPredictions):
     :param verbose: Whether to show a bar on stderr.
 
     After ``fit``: ``n_outputs_`` and ``target_names_``, of the columns of y; ``model_``, a
-    :class:`~gpflow_pep.training.mixed_model.MixedModel` where powers are mixed; ``neighbours_``,
+    :class:`~gpflow_pep.training.MixedModel` where powers are mixed; ``neighbours_``,
     how many near rows predictions know; ``posterior_``, which predicts in the model's units;
     ``alpha_scores_`` (nats a row, without near rows; None of one power),
     ``n_features_in_``, ``feature_names_in_``; and, of the component of the largest weight,

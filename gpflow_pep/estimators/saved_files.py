@@ -1,17 +1,20 @@
 """The files of a saved estimator: written whole or not at all, and checked when read."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ..checks import refusal
-from ..files import (
+from ..engine.checks import refusal
+from ..engine.files import (
     MODEL,
     atomic_folder,
     check_present,
@@ -110,4 +113,18 @@ def read_files(folder: str | PathLike[str]) -> SavedFiles:
         if digest(content, folder, file_format) != description.get("digest"):
             raise ValueError("the digest of the files is another")
     arrays = read_arrays(folder / ARRAYS, _EXPECTED, REMEDY)
-    return SavedFiles(content, arrays, (folder / PIPELINE).read_bytes())
+    return SavedFiles(content, arrays, _of_this_version((folder / PIPELINE).read_bytes()))
+
+
+def _of_this_version(pipeline: bytes) -> bytes:
+    """Name classes of tables by their modules of this version; 0.2.0 had them in ``columns``."""
+    with ZipFile(BytesIO(pipeline)) as written:
+        parts = {name: written.read(name) for name in written.namelist()}
+    old = rb'("__module__": "gpflow_pep\.)columns\b'
+    schema, count = re.subn(old, rb"\1tables", parts.get("schema.json", b""))
+    if not count:
+        return pipeline
+    with ZipFile(renamed := BytesIO(), "w", ZIP_DEFLATED) as new:
+        for name, part in {**parts, "schema.json": schema}.items():
+            new.writestr(name, part)
+    return renamed.getvalue()

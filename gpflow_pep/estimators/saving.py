@@ -18,10 +18,10 @@ from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
-from ..checks import refusal
-from ..columns import Format, TableEncoder
-from ..columns.conventions import Conventions
-from ..columns.encodings import Encoding
+from ..engine.checks import refusal
+from ..tables import Format, TableEncoder
+from ..tables.conventions import Conventions
+from ..tables.encodings import Encoding
 from .base import DESCRIBE, RESTORE, PEPEstimator
 from .describing import Described, Describer, Loader
 from .describing_estimators import (
@@ -44,7 +44,7 @@ _PUBLIC = [
 TRUSTED = [
     *(f"{public.__module__}.{public.__name__}" for public in _PUBLIC),
     *("builtins.object", "numpy.dtype", "numpy.number"),
-    "gpflow_pep.columns.encoder.Encoding",  # its home when version 0.1.0 wrote
+    "gpflow_pep.tables.encoder.Encoding",  # its home when version 0.1.0 wrote, in ``columns``
     "scipy._lib.array_api_compat.numpy._aliases.asarray",  # a part of BSpline
     "sklearn.metrics._scorer._PassthroughScorer",
 ]

@@ -11,7 +11,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from ..training import MaximiseRecord, mix_models
-from ..training.mixed_model import heaviest
+from ..training.choosing.mixed_model import heaviest
 from .inputs import refuse_weights
 from .outputs import as_outputs, check_readings, column_names, mean_r2
 
@@ -132,7 +132,7 @@ def mix_fitted(estimators: Sequence[Any], neighbours: int | str = "auto") -> Any
     Separate ones are mixed column by column.
 
     :param estimators: They share columns, units and random state; see
-        :func:`~gpflow_pep.training.mixtures.mix_models` for what their models share.
+        :func:`~gpflow_pep.training.mix_models` for what their models share.
     :param neighbours: Of the mixture. The estimators need not know any.
     :raises ValueError: If their models do not fit together.
     """

@@ -13,14 +13,14 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import check_choice, check_positive, refusal
-from ..covariances.mixing import is_mixture
+from ..engine.checks import check_choice, check_positive, refusal
+from ..engine.factors import layout_of, traits
+from ..engine.factors.entries import has_gaussian_noise
+from ..engine.prior.mixing import is_mixture
 from ..scoring.arguments import as_coverage, as_probabilities
 from ..scoring.mixture import predict_log_densities, predict_quantiles, predict_targets
-from ..tilted import layout_of, traits
-from ..tilted.entries import has_gaussian_noise
-from ..training.mixed_model import GivenOutputs, components, heaviest
-from ..training.mixture import Mixture
+from ..training.choosing.mixed_model import GivenOutputs, components, heaviest
+from ..training.choosing.mixture import Mixture
 from .base import PREDICTION_CHUNK, PEPEstimator
 from .inputs import check_sizes, check_table, seed_of
 from .intervals import conformal_score, fold_scores, interval
@@ -57,8 +57,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             one column of y.
         :param known: Targets of the same rows that are known, [N, P], NaN where they are not, if
             outputs are mixtures: the predictions are conditioned on them
-            (:class:`~gpflow_pep.training.mixed_model.GivenOutputs`). Those of the same output are
-            of another reading of it.
+            (:class:`~gpflow_pep.training.choosing.mixed_model.GivenOutputs`). Those of the same
+            output are of another reading of it.
         :return: The mean, [N], or [N, P] if y had several columns; and what else was asked for.
         """
         if return_std and return_cov:

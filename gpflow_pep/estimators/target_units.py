@@ -8,13 +8,13 @@ from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood
 from sklearn.preprocessing import StandardScaler
 
+from ..engine.factors import traits
+from ..engine.factors.entries import check_entries
+from ..engine.factors.targets import moments_of_exponential
 from ..likelihoods import LogNormal, PerOutput
 from ..models.base import finite
 from ..scoring.units import Units
-from ..tilted import traits
-from ..tilted.entries import check_entries
-from ..tilted.targets import moments_of_exponential
-from ..training.mixture import Mixture
+from ..training.choosing.mixture import Mixture
 from .outputs import parts_of
 
 

@@ -13,11 +13,11 @@ from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import GPModel
 from sklearn.exceptions import ConvergenceWarning
 
+from ..engine.factors import check_num_latent
 from ..models import ARPEP, PEPRegression
-from ..tilted import check_num_latent
 from ..training import MaximiseRecord, fit, maximise, maximise_on_subset, shuffled_batches
-from ..training.ascent import NO_STEP, OVER
-from ..training.points import (
+from ..training.fitting.ascent import NO_STEP, OVER
+from ..training.fitting.points import (
     MANY,
     MOST_WORK,
     PointsScore,
@@ -26,9 +26,9 @@ from ..training.points import (
     double_points,
     work_with,
 )
-from ..training.shared import fits_one_chunk, thread_cache
-from ..training.subset import halves, has_subsets, with_rows
-from ..training.whole_loss import WholeLoss
+from ..training.fitting.shared import fits_one_chunk, thread_cache
+from ..training.fitting.subset import halves, has_subsets, with_rows
+from ..training.fitting.whole_loss import WholeLoss
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
 #: the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing

@@ -8,7 +8,7 @@ from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import ScalarLikelihood
 from tensorflow import Tensor
 
-from ..tilted.moments import log_power_expectation_of_batches
+from ..engine.factors.moments import log_power_expectation_of_batches
 
 
 class IntegratedLikelihood(ScalarLikelihood):

@@ -11,11 +11,11 @@ from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.utilities import positive
 from tensorflow import Tensor
 
-from ..checks import check_real
-from ..tilted import Support, Traits, implementations, support, traits
-from ..tilted.gaussian import gaussian_log_power_expectation
-from ..tilted.generic import bounded_log
-from ..tilted.targets import moments_of_exponential
+from ..engine.checks import check_real
+from ..engine.factors import Support, Traits, implementations, support, traits
+from ..engine.factors.gaussian import gaussian_log_power_expectation
+from ..engine.factors.generic import bounded_log
+from ..engine.factors.targets import moments_of_exponential
 from .integrated import LikelihoodWithMoments
 
 #: As that of GPflow's Gaussian.

@@ -12,13 +12,13 @@ from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.utilities import positive
 from tensorflow import Tensor
 
-from ..checks import check_real
-from ..ops.quadrature import Mode, Structure
-from ..tilted import ScalarFactor, Traits, scalar_factor, support, traits
-from ..tilted.generic import bounded_log
-from ..tilted.log_rate import log_of_link
-from ..tilted.support import whole_numbers
-from ..tilted.targets import integrated_moments, moments_by_rate
+from ..engine.checks import check_real
+from ..engine.factors import ScalarFactor, Traits, scalar_factor, support, traits
+from ..engine.factors.generic import bounded_log
+from ..engine.factors.log_rate import log_of_link
+from ..engine.factors.support import whole_numbers
+from ..engine.factors.targets import integrated_moments, moments_by_rate
+from ..engine.numerics.quadrature import Mode, Structure
 from .integrated import IntegratedLikelihood
 
 #: Counts of a smaller dispersion are Poisson's.

@@ -10,15 +10,15 @@ from gpflow.base import MeanAndVariance, TensorType
 from gpflow.utilities import to_default_float
 from tensorflow import Tensor
 
-from ..checks import check_choice, check_real
-from ..tilted import implementations
-from ..tilted.bernoulli import (
+from ..engine.checks import check_choice, check_real
+from ..engine.factors import implementations
+from ..engine.factors.bernoulli import (
     normal_cdf,
     register_two_classes,
     squeezed_probit_log_power_expectation,
     step_log_power_expectation,
 )
-from ..tilted.classes import moments_of_labels
+from ..engine.factors.classes import moments_of_labels
 from .integrated import IntegratedLikelihood
 
 #: Enough for rates of errors down to 1e-12.

@@ -13,12 +13,12 @@ from gpflow.utilities import positive
 from scipy.special import ndtri
 from tensorflow import Tensor
 
-from ..checks import as_numbers, check_real, is_number, refusal
-from ..ops.quadrature import Mode, Structure
-from ..tilted import ScalarFactor, Traits, implementations, support, traits
-from ..tilted.generic import bounded_log, integrate
-from ..tilted.normal_tail import NormalTail, left_of_mode, normal_tail
-from ..tilted.support import whole_numbers
+from ..engine.checks import as_numbers, check_real, is_number, refusal
+from ..engine.factors import ScalarFactor, Traits, implementations, support, traits
+from ..engine.factors.generic import bounded_log, integrate
+from ..engine.factors.normal_tail import NormalTail, left_of_mode, normal_tail
+from ..engine.factors.support import whole_numbers
+from ..engine.numerics.quadrature import Mode, Structure
 from .integrated import LikelihoodWithMoments
 
 #: As that of GPflow's Gaussian, for the deviation.

@@ -10,8 +10,7 @@ from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
 from tensorflow import Tensor
 
-from ..refusals import refusal
-from ..tilted import (
+from ..engine.factors import (
     Layout,
     Support,
     Traits,
@@ -22,8 +21,9 @@ from ..tilted import (
     support,
     traits,
 )
-from ..tilted.entries import OutputGroup, is_of_one_target, output_groups
-from ..tilted.moments import log_power_expectation_of_batches
+from ..engine.factors.entries import OutputGroup, is_of_one_target, output_groups
+from ..engine.factors.moments import log_power_expectation_of_batches
+from ..engine.refusals import refusal
 
 
 class PerOutput(Likelihood):

@@ -10,8 +10,8 @@ from gpflow.models.util import InducingVariablesLike, inducingpoint_wrapper
 from gpflow.utilities import positive
 from tensorflow import Tensor
 
-from ..checks import check_real
-from ..covariances import project, whiten
+from ..engine.checks import check_real
+from ..engine.prior import project, whiten
 
 
 class ResidualVariance(Function):

@@ -13,10 +13,8 @@ from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.utilities import positive
 from tensorflow import Tensor
 
-from ..checks import check_real, refusal
-from ..ops.power import divide_by_power
-from ..ops.quadrature import Mode, Structure
-from ..tilted import (
+from ..engine.checks import check_real, refusal
+from ..engine.factors import (
     Layout,
     ScalarFactor,
     Support,
@@ -26,10 +24,12 @@ from ..tilted import (
     support,
     traits,
 )
-from ..tilted.bernoulli import normal_cdf
-from ..tilted.gaussian import gaussian_log_power_expectation, noise_in_units
-from ..tilted.generic import integrate
-from ..tilted.normal_tail import left_of_mode, normal_tail
+from ..engine.factors.bernoulli import normal_cdf
+from ..engine.factors.gaussian import gaussian_log_power_expectation, noise_in_units
+from ..engine.factors.generic import integrate
+from ..engine.factors.normal_tail import left_of_mode, normal_tail
+from ..engine.numerics.power import divide_by_power
+from ..engine.numerics.quadrature import Mode, Structure
 from .integrated import LikelihoodWithMoments
 
 #: As that of GPflow's Gaussian.

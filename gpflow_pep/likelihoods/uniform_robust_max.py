@@ -6,7 +6,7 @@ import numpy as np
 from check_shapes import check_shapes
 from gpflow.likelihoods import RobustMax
 
-from ..checks import check_real
+from ..engine.checks import check_real
 
 
 class UniformRobustMax(RobustMax):

@@ -11,13 +11,13 @@ from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.utilities import to_default_float
 from tensorflow import Tensor
 
-from ..checks import check_real
-from ..ops.quadrature import Mode, Structure
-from ..tilted import ScalarFactor, Traits, scalar_factor, support, traits
-from ..tilted.generic import SmallPower
-from ..tilted.log_rate import bounded_exp, exponential_family_factor
-from ..tilted.support import whole_numbers
-from ..tilted.targets import moments_by_rate
+from ..engine.checks import check_real
+from ..engine.factors import ScalarFactor, Traits, scalar_factor, support, traits
+from ..engine.factors.generic import SmallPower
+from ..engine.factors.log_rate import bounded_exp, exponential_family_factor
+from ..engine.factors.support import whole_numbers
+from ..engine.factors.targets import moments_by_rate
+from ..engine.numerics.quadrature import Mode, Structure
 from .integrated import IntegratedLikelihood
 
 #: The zero probability stays so far from 0 and 1; a smaller one shows in a million rows only.

@@ -2,8 +2,8 @@
 
 from importlib import import_module as _import_module
 
-from ..sites.memory import Memory
-from ..sites.record import ConvergenceWarning
+from ..engine.sites.memory import Memory
+from ..engine.sites.record import ConvergenceWarning
 from .classification import PEPClassification
 from .pep import PEP
 from .regression import PEPRegression

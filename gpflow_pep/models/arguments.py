@@ -10,10 +10,10 @@ from gpflow.inducing_variables import InducingVariables, MultioutputInducingVari
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Gaussian
 
-from .. import checks
+from ..engine import checks
+from ..engine.factors import check_num_latent, check_support, layout_of, traits
+from ..engine.factors.support import check_noise
 from ..likelihoods import PerOutput
-from ..tilted import check_num_latent, check_support, layout_of, traits
-from ..tilted.support import check_noise
 
 
 def size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:

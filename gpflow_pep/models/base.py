@@ -20,8 +20,14 @@ from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.models.util import InducingVariablesLike
 from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
-from .. import checks
-from ..covariances import (
+from ..engine import checks
+from ..engine.factors import check_support, predict_mean_and_var
+from ..engine.factors.moments import log_power_expectation_of_batches
+from ..engine.numerics.chunks import LOCAL, Reduction
+from ..engine.numerics.linalg import trials_listed, warn
+from ..engine.paths.functions import draw_paths
+from ..engine.predictions.posterior import f_under, gpflow_posterior
+from ..engine.prior import (
     Parts,
     check_inducing_variable,
     check_kernel_at_row,
@@ -29,16 +35,16 @@ from ..covariances import (
     check_near_origin,
     example_inputs,
 )
-from ..covariances.evaluate import skip_autograph, unconverted
-from ..ops.chunks import LOCAL, Reduction
-from ..ops.linalg import trials_listed, warn
-from ..paths.functions import draw_paths
-from ..predictions.posterior import f_under, gpflow_posterior
-from ..sites.memory import Memory
-from ..sites.posterior import MemoryTerms, Natural, WhitenedGaussian, unwhitened, whitened_posterior
-from ..sites.surrogate import SurrogateRegression, surrogate_regression
-from ..tilted import check_support, predict_mean_and_var
-from ..tilted.moments import log_power_expectation_of_batches
+from ..engine.prior.evaluate import skip_autograph, unconverted
+from ..engine.sites.memory import Memory
+from ..engine.sites.posterior import (
+    MemoryTerms,
+    Natural,
+    WhitenedGaussian,
+    unwhitened,
+    whitened_posterior,
+)
+from ..engine.sites.surrogate import SurrogateRegression, surrogate_regression
 from .arguments import require_bound
 from .memory import AttachedMemory, remember
 from .parameters import FixedParameter, Power, copy_variables, set_unchecked
@@ -336,7 +342,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     chunk_size: int | None
     reduction: Reduction = LOCAL
     """Over processes, where each holds a shard of the rows: see
-    :mod:`gpflow_pep.training.distributed`."""
+    :mod:`gpflow_pep.training.fitting.distributed`."""
 
     # Records of what was done, neither parameters nor to be trained.
     _TF_MODULE_IGNORED_PROPERTIES = frozenset(
@@ -406,7 +412,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         """
         Compute the regression problem whose exact posterior of u and evidence are this model's.
 
-        See :mod:`gpflow_pep.sites.surrogate`.
+        See :mod:`gpflow_pep.engine.sites.surrogate`.
 
         :raises ValueError: If sites of negative precision leave a direction of u with less
             precision than the prior has: no observation with noise does that.
@@ -422,7 +428,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
         Give it to a model of other rows as ``memory``; this one stays as it is. Kernel, likelihood,
         mean function and inducing variables may be others there: see
-        :mod:`gpflow_pep.sites.memory`.
+        :mod:`gpflow_pep.engine.sites.memory`.
 
         :param alpha: The power of the memory as a factor, in [0, 1]; None: that of the model that
             it is given to, which must then have one power for all rows.

@@ -9,8 +9,8 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Bernoulli, Likelihood, MultiClass
 from gpflow.models.util import InducingVariablesLike
 
-from .. import checks
-from ..tilted import traits
+from ..engine import checks
+from ..engine.factors import traits
 from .base import labels_to_floats
 from .pep import PEP
 

@@ -9,13 +9,13 @@ from check_shapes import check_shapes
 from gpflow.base import InputData, MeanAndVariance
 from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
-from .. import checks
-from ..covariances import Parts, input_scales
-from ..covariances.evaluate import skip_autograph
-from ..predictions.context_posterior import ContextRowsPosterior, check_neighbours
-from ..predictions.context_rows import Context, condition_groups
-from ..sites.groups import TRAINING_TOLERANCE
-from ..tilted import log_power_expectation
+from ..engine import checks
+from ..engine.factors import log_power_expectation
+from ..engine.predictions.context_posterior import ContextRowsPosterior, check_neighbours
+from ..engine.predictions.context_rows import Context, condition_groups
+from ..engine.prior import Parts, input_scales
+from ..engine.prior.evaluate import skip_autograph
+from ..engine.sites.groups import TRAINING_TOLERANCE
 from . import arguments
 from .near_loss import NearRowLoss
 from .rows import Cut
@@ -47,7 +47,8 @@ class ContextPredictions:
         return self._parts
 
     def _observe(self, X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute what :class:`~gpflow_pep.predictions.context_rows.Context` has for rows."""
+        """Compute what :class:`~gpflow_pep.engine.predictions.context_rows.Context` has for
+        rows."""
         return Y, self._powers()
 
     def _known_of_u(self) -> tuple[tf.Tensor, ...]:
@@ -73,7 +74,7 @@ class ContextPredictions:
 
         By default new rows are predicted from u. With a likelihood that is not Gaussian,
         predictions from near rows use these alone. See :doc:`/context_rows`, and
-        :mod:`gpflow_pep.predictions.context_rows` for what is then computed.
+        :mod:`gpflow_pep.engine.predictions.context_rows` for what is then computed.
 
         :param Xnew: The new rows, [N, D].
         :param full_cov: Whether to compute the covariances of rows.
@@ -163,7 +164,8 @@ class ContextPredictions:
 
         Inducing variables do not enter: f at the row and at those near it is Gaussian with the
         kernel's covariances. Source: the factors of Vecchia (1988), given rows on all sides as in
-        Besag (1975); with sites (:mod:`gpflow_pep.sites.groups`) where noise is not Gaussian.
+        Besag (1975); with sites (:mod:`gpflow_pep.engine.sites.groups`) where noise is not
+        Gaussian.
 
         :param index: Numbers of the rows.
         :param near: Numbers of the rows that each is given, without itself.
@@ -188,8 +190,8 @@ class ContextPredictions:
 
         Kernel, mean function and likelihood are trained such that rows near a row predict it:
         :mod:`gpflow_pep.models.near_loss`. It is for
-        :func:`fit <gpflow_pep.training.loop.fit>`. Neighbours are sought again after every five
-        batches, because nearness changes with the lengthscales.
+        :func:`fit <gpflow_pep.training.fitting.loop.fit>`. Neighbours are sought again after every
+        five batches, because nearness changes with the lengthscales.
 
         :param neighbours: m, how many of the nearest rows each is given.
         :param batch_size: Rows in a batch, at most N.

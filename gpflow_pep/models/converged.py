@@ -1,14 +1,15 @@
-"""Methods of ``PEP`` for sites at their fixed point: see :mod:`gpflow_pep.sites.implicit`."""
+"""Methods of ``PEP`` for sites at their fixed point: see
+:mod:`gpflow_pep.engine.sites.implicit`."""
 
 from typing import Any
 
 import tensorflow as tf
 
-from .. import checks
-from ..covariances.evaluate import unconverted
-from ..energies import point
-from ..sites.implicit import ConvergedRows
-from ..sites.posterior import Sites
+from ..engine import checks
+from ..engine.energies import point
+from ..engine.prior.evaluate import unconverted
+from ..engine.sites.implicit import ConvergedRows
+from ..engine.sites.posterior import Sites
 from .base import ADVICE
 
 
@@ -23,7 +24,8 @@ def converged_rows(model: Any) -> ConvergedRows:
     """
     Compute marginals, sites and residual variances of all rows at the fixed point.
 
-    Criteria of rows can be made of them, see :class:`~gpflow_pep.sites.implicit.ConvergedRows`.
+    Criteria of rows can be made of them, see
+    :class:`~gpflow_pep.engine.sites.implicit.ConvergedRows`.
     """
     return model._converge().numbers_of_rows()
 

@@ -8,10 +8,10 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 
-from .. import checks
-from ..energies.collapsed import Bound, Conditional
-from ..ops.chunks import Chunks
-from ..predictions.context_rows import BlockRows
+from ..engine import checks
+from ..engine.energies.collapsed import Bound, Conditional
+from ..engine.numerics.chunks import Chunks
+from ..engine.predictions.context_rows import BlockRows
 from .parameters import Power
 from .rows import Cut, Data
 

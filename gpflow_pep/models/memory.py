@@ -8,10 +8,10 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, Module, TensorData
 from gpflow.inducing_variables import InducingPoints, InducingVariables
 
-from .. import checks
-from ..covariances import evaluate, inducing_inputs, project_points, split_outputs
-from ..sites.memory import Memory, memory_of, memory_terms
-from ..sites.posterior import MemoryTerms
+from ..engine import checks
+from ..engine.prior import evaluate, inducing_inputs, project_points, split_outputs
+from ..engine.sites.memory import Memory, memory_of, memory_terms
+from ..engine.sites.posterior import MemoryTerms
 from .parameters import FixedParameter
 from .rows import match_rows
 

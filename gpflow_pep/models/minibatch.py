@@ -2,7 +2,7 @@ r"""Training PEP by minibatches: sites of the batch, and running totals of all o
 
 Bui, Yan & Turner (2017), section 3.9; Villacampa-Calvo & Hernández-Lobato (2020), section 3.1. What
 all sites add to the prior is kept as totals G and b
-(:class:`~gpflow_pep.sites.posterior.Natural`). A step takes the batch's sites out of them,
+(:class:`~gpflow_pep.engine.sites.posterior.Natural`). A step takes the batch's sites out of them,
 updates these against the rest, puts them back, and returns
 
 .. math::
@@ -20,15 +20,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from .. import checks
-from ..energies import point
-from ..ops import chunks
-from ..ops.chunks import shuffled_rows
-from ..ops.graphs import compiled
-from ..sites.posterior import Natural, SiteProblem, Sites, natural_sums
-from ..sites.record import FixedPoint, Goal, RunLimits
-from ..sites.sweep import infer
-from ..tilted import require_resolved
+from ..engine import checks
+from ..engine.energies import point
+from ..engine.factors import require_resolved
+from ..engine.numerics import chunks
+from ..engine.numerics.chunks import shuffled_rows
+from ..engine.numerics.graphs import compiled
+from ..engine.sites.posterior import Natural, SiteProblem, Sites, natural_sums
+from ..engine.sites.record import FixedPoint, Goal, RunLimits
+from ..engine.sites.sweep import infer
 
 #: Evaluations of a batch in one step: its sites as they were, and after each of two updates.
 _SWEEPS = 3

@@ -7,15 +7,15 @@ from gpflow.base import RegressionData, TensorType
 from gpflow.kernels import LinearCoregionalization
 from gpflow.likelihoods import Likelihood
 
-from .. import checks
-from ..covariances.mixing import check_mixture, share_inducing_variable
-from ..energies import mixture
-from ..energies.point import KEPT_MATRICES
-from ..sites.mixture import MixtureProblem, mixture_sums
-from ..sites.mixture_sweep import infer_mixture
-from ..sites.posterior import Natural, SiteRows
-from ..sites.record import FixedPoint, SiteUpdateInfo
-from ..tilted.entries import check_entries, require_entries_resolved
+from ..engine import checks
+from ..engine.energies import mixture
+from ..engine.energies.point import KEPT_MATRICES
+from ..engine.factors.entries import check_entries, require_entries_resolved
+from ..engine.prior.mixing import check_mixture, share_inducing_variable
+from ..engine.sites.mixture import MixtureProblem, mixture_sums
+from ..engine.sites.mixture_sweep import infer_mixture
+from ..engine.sites.posterior import Natural, SiteRows
+from ..engine.sites.record import FixedPoint, SiteUpdateInfo
 from .arguments import refusing
 from .base import ADVICE
 from .mixture import MIXED, MixedOutputs, has_mixture, refuse_options
@@ -25,7 +25,7 @@ from .variants import variant_of
 
 @variant_of(PEP, has_mixture)
 class MixedPEP(MixedOutputs, PEP):
-    """:class:`PEP` of outputs that are mixtures: see :mod:`gpflow_pep.sites.mixture`."""
+    """:class:`PEP` of outputs that are mixtures: see :mod:`gpflow_pep.engine.sites.mixture`."""
 
     _loop = staticmethod(infer_mixture)
     _check_support = staticmethod(check_entries)

@@ -7,18 +7,18 @@ from gpflow.base import RegressionData, TensorData
 from gpflow.kernels import Kernel, LinearCoregionalization
 from gpflow.likelihoods import Gaussian
 
-from ..covariances.evaluate import noise_variance as noise_at
-from ..covariances.mixing import check_mixture, share_inducing_variable
-from ..energies import mixture
-from ..energies.collapsed import RowSums
+from ..engine.energies import mixture
+from ..engine.energies.collapsed import RowSums
+from ..engine.factors import TiltedDerivatives
+from ..engine.factors.entries import check_entries
+from ..engine.numerics import chunks
+from ..engine.prior.evaluate import noise_variance as noise_at
+from ..engine.prior.mixing import check_mixture, share_inducing_variable
+from ..engine.sites.mixture import MixtureProblem, latent_marginals
+from ..engine.sites.mixture_sweep import AtMixedFixedPoint
+from ..engine.sites.posterior import Marginals, Natural, SiteRows, Sites, posterior_factor
+from ..engine.sites.record import FixedPoint, SiteUpdateInfo
 from ..likelihoods import PerOutput
-from ..ops import chunks
-from ..sites.mixture import MixtureProblem, latent_marginals
-from ..sites.mixture_sweep import AtMixedFixedPoint
-from ..sites.posterior import Marginals, Natural, SiteRows, Sites, posterior_factor
-from ..sites.record import FixedPoint, SiteUpdateInfo
-from ..tilted import TiltedDerivatives
-from ..tilted.entries import check_entries
 from .arguments import gaussian_likelihood, refusing
 from .mixture import MIXED, MixedOutputs, has_mixture, refuse_options
 from .regression import PEPRegression

@@ -11,25 +11,25 @@ from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
 from gpflow.kernels import LinearCoregionalization
 from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
-from .. import checks
-from ..covariances import Parts, check_independent
-from ..covariances.evaluate import skip_autograph, unconverted
-from ..covariances.mixing import is_mixture, latent_parts
-from ..energies import mixture
-from ..ops import chunks
-from ..predictions.mixture import (
+from ..engine import checks
+from ..engine.energies import mixture
+from ..engine.factors import predict_mean_and_var
+from ..engine.factors.entries import check_entries, observed_log_power_expectation
+from ..engine.numerics import chunks
+from ..engine.predictions.mixture import (
     MixtureContext,
     MixturePosterior,
     condition_on_outputs,
     latent_at,
     mixed_covariance,
 )
-from ..predictions.posterior import new_inputs
-from ..sites.mixture import MixtureProblem, mixed_marginals
-from ..sites.posterior import Natural, SiteProblem, SiteRows, posterior_factor
-from ..sites.record import FixedPoint, SiteUpdateInfo
-from ..tilted import predict_mean_and_var
-from ..tilted.entries import check_entries, observed_log_power_expectation
+from ..engine.predictions.posterior import new_inputs
+from ..engine.prior import Parts, check_independent
+from ..engine.prior.evaluate import skip_autograph, unconverted
+from ..engine.prior.mixing import is_mixture, latent_parts
+from ..engine.sites.mixture import MixtureProblem, mixed_marginals
+from ..engine.sites.posterior import Natural, SiteProblem, SiteRows, posterior_factor
+from ..engine.sites.record import FixedPoint, SiteUpdateInfo
 from .arguments import refusing
 from .base import ADVICE, PowerEPModel, finite
 from .parameters import warn_unless_converged

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .. import checks
-from ..covariances import input_scales, nearest_others
-from ..predictions.context_posterior import check_neighbours
+from ..engine import checks
+from ..engine.predictions.context_posterior import check_neighbours
+from ..engine.prior import input_scales, nearest_others
 from .minibatch import BatchLoss
 
 #: Batches before neighbours are sought again: lengthscales change much in so many.

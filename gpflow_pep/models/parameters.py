@@ -8,11 +8,11 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.base import AnyNDArray, Module, TensorData
 
-from .. import checks
-from ..ops.linalg import warn
-from ..ops.power import is_power
-from ..sites.posterior import Sites, no_sites
-from ..sites.record import FALLBACKS, LIMITED, ConvergenceWarning, SiteUpdateInfo
+from ..engine import checks
+from ..engine.numerics.linalg import warn
+from ..engine.numerics.power import is_power
+from ..engine.sites.posterior import Sites, no_sites
+from ..engine.sites.record import FALLBACKS, LIMITED, ConvergenceWarning, SiteUpdateInfo
 
 
 def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:

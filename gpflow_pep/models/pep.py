@@ -12,16 +12,17 @@ from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
-from .. import checks
-from ..covariances import check_independent
-from ..covariances.evaluate import unconverted
-from ..energies import point
-from ..energies.curvature import hessian_product
-from ..ops import chunks
-from ..ops.graphs import OneUseGraphs
-from ..sites.implicit import AdjointInfo, Converged
-from ..sites.memory import Memory
-from ..sites.posterior import (
+from ..engine import checks
+from ..engine.energies import point
+from ..engine.energies.curvature import hessian_product
+from ..engine.factors import check_num_latent, check_support, require_resolved, traits
+from ..engine.numerics import chunks
+from ..engine.numerics.graphs import OneUseGraphs
+from ..engine.prior import check_independent
+from ..engine.prior.evaluate import unconverted
+from ..engine.sites.implicit import AdjointInfo, Converged
+from ..engine.sites.memory import Memory
+from ..engine.sites.posterior import (
     Natural,
     SiteProblem,
     SiteRows,
@@ -30,10 +31,9 @@ from ..sites.posterior import (
     natural_sums,
     no_sites,
 )
-from ..sites.record import FixedPoint, Goal, RunLimits, SiteUpdateInfo
-from ..sites.sequential import infer_sequentially
-from ..sites.sweep import infer
-from ..tilted import check_num_latent, check_support, require_resolved, traits
+from ..engine.sites.record import FixedPoint, Goal, RunLimits, SiteUpdateInfo
+from ..engine.sites.sequential import infer_sequentially
+from ..engine.sites.sweep import infer
 from . import converged as methods_of_rows
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
@@ -43,8 +43,8 @@ from .parameters import SiteParameters, record_of_run, warn_unless_converged
 from .rows import SingleRows, replace_rows
 
 _TOLERANCE = 1e-6
-#: In nats for each row, see :class:`~gpflow_pep.sites.record.Goal`: the error of the energy that it
-#: leaves is too small for L-BFGS to see. Less takes more sweeps to the same optima.
+#: In nats for each row, see :class:`~gpflow_pep.engine.sites.record.Goal`: the error of the energy
+#: that it leaves is too small for L-BFGS to see. Less takes more sweeps to the same optima.
 _TRAINING_GAP = 1e-7
 
 
@@ -59,7 +59,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     Each row n has a site, a Gaussian in the one direction of the inducing variables that the row
     sees. At the fixed point each site matches the moments of its tilted distribution, and the
-    model's objective is the Power EP energy, :mod:`gpflow_pep.energies.point`: at
+    model's objective is the Power EP energy, :mod:`gpflow_pep.engine.energies.point`: at
     :math:`\alpha = 0` the bound of :class:`gpflow.models.SVGP` at its best q, at
     :math:`\alpha = 1` expectation propagation. Source: Bui, Yan & Turner (2017), sections 3.3-3.5;
     Villacampa-Calvo & Hernández-Lobato (2020), section 3.1, for several latent functions.
@@ -71,7 +71,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     :param kernel: A kernel of one output, shared by all latent functions, or
         ``gpflow.kernels.SharedIndependent`` or ``SeparateIndependent``, or
         ``LinearCoregionalization``, with which NaN in Y is what was not observed.
-    :param likelihood: Any likelihood that :mod:`gpflow_pep.tilted` knows.
+    :param likelihood: Any likelihood that :mod:`gpflow_pep.engine.factors` knows.
     :param inducing_variable: As those of :class:`PEPRegression`, or separate independent ones.
     :param alpha: The power, in [0, 1]: a number, or one for each row [N]. This, ``mean_function``,
         ``memory`` and ``chunk_size`` are as in :class:`PEPRegression`.
@@ -188,8 +188,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         :param fresh: Start from no sites instead of those that are there. Where there are several
             fixed points, the one that is reached then depends on the parameters alone.
         :param sequential: Update one row after another, as the papers do
-            (:mod:`gpflow_pep.sites.sequential`); each sweep is one pass, and one pass from no
-            sites is assumed-density filtering. Slow, and in memory for M x N numbers.
+            (:mod:`gpflow_pep.engine.sites.sequential`); each sweep is one pass, and one pass from
+            no sites is assumed-density filtering. Slow, and in memory for M x N numbers.
         :raises ValueError: If an argument is outside its range.
         """
         if damping is not None:
@@ -233,7 +233,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
         Each call takes the next batch, updates its sites and returns the batch's estimate of the
         training loss, in time that does not depend on N, for GPflow's and Keras's optimisers and
-        :func:`fit <gpflow_pep.training.loop.fit>`.
+        :func:`fit <gpflow_pep.training.fitting.loop.fit>`.
 
         :param batch_size: Rows in a batch.
         :param seed: The same seed gives the same batches.

@@ -11,14 +11,14 @@ from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
-from .. import checks
-from ..covariances import Parts, check_independent, split_outputs
-from ..covariances.evaluate import unconverted
-from ..energies import collapsed, left_out
-from ..energies.collapsed import CONDITIONALS, RowSums
-from ..ops import chunks
-from ..sites.memory import Memory
-from ..sites.posterior import Natural, PosteriorFactor, posterior_factor
+from ..engine import checks
+from ..engine.energies import collapsed, left_out
+from ..engine.energies.collapsed import CONDITIONALS, RowSums
+from ..engine.numerics import chunks
+from ..engine.prior import Parts, check_independent, split_outputs
+from ..engine.prior.evaluate import unconverted
+from ..engine.sites.memory import Memory
+from ..engine.sites.posterior import Natural, PosteriorFactor, posterior_factor
 from .arguments import check_targets, gaussian_likelihood, has_gaps
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
@@ -40,8 +40,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     It takes the place of :class:`gpflow.models.SGPR` (:math:`\alpha = 0`, Titsias 2009) and
     :class:`gpflow.models.GPRFITC` (:math:`\alpha = 1`, Snelson & Ghahramani 2006), and lies between
     them for other :math:`\alpha`; 0.5 often predicts best. The objective is the Power EP energy in
-    closed form, :mod:`gpflow_pep.energies.collapsed`: at :math:`\alpha = 0` a lower bound of the
-    log marginal likelihood, otherwise an estimate; inducing inputs at all data give exact
+    closed form, :mod:`gpflow_pep.engine.energies.collapsed`: at :math:`\alpha = 0` a lower bound of
+    the log marginal likelihood, otherwise an estimate; inducing inputs at all data give exact
     regression for every :math:`\alpha`. Source: Bui, Yan & Turner (2017), sections 3.6 and 3.7.
     Several outputs share the kernel, the noise and the inducing variables. Value and gradient are
     computed over chunks of rows, in memory O(M² + M chunk).
@@ -66,11 +66,11 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         their residual covariance in full (PITC). It costs the cube of a block's size. XLA cannot
         compile blocks that come in several chunks.
     :param conditional: What f is given u in the approximation: ``"prior"``, as said above, or
-        ``"scaled"`` (:mod:`gpflow_pep.energies.scaled`), where log Z is the tighter bound of
+        ``"scaled"`` (:mod:`gpflow_pep.engine.energies.scaled`), where log Z is the tighter bound of
         Titsias (2025) at 0, grows with :math:`\alpha`, and is the same at 1.
     :param memory: What the ``remember()`` of another model returned: its rows count as well.
     :param chunk_size: The most rows that are worked on at a time, for little memory; None: chosen
-        for speed, within ``gpflow_pep.ops.chunks.MEMORY_BUDGET`` (:doc:`/performance`).
+        for speed, within ``gpflow_pep.engine.numerics.chunks.MEMORY_BUDGET`` (:doc:`/performance`).
     :raises ValueError: If data, powers, labels or parts of the model do not fit together.
 
     .. seealso:: :class:`PEP` for other likelihoods, :class:`~gpflow_pep.estimators.PEPRegressor`
@@ -289,7 +289,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         """
         Compute mean and variance of y of each row, given the others.
 
-        See :mod:`gpflow_pep.energies.left_out`.
+        See :mod:`gpflow_pep.engine.energies.left_out`.
 
         :raises ValueError: If rows come in blocks: they are then no factors of their own that could
             be left out.

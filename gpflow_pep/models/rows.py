@@ -11,11 +11,11 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorData
 
-from .. import checks
-from ..energies.collapsed import Bound, Conditional
-from ..ops import chunks
-from ..ops.streams import Stream
-from ..predictions.context_rows import BlockRows
+from ..engine import checks
+from ..engine.energies.collapsed import Bound, Conditional
+from ..engine.numerics import chunks
+from ..engine.numerics.streams import Stream
+from ..engine.predictions.context_rows import BlockRows
 from .parameters import Power
 
 Data = tuple[tf.Tensor, tf.Tensor]
@@ -50,7 +50,7 @@ class Cut(abc.ABC):
         """Refuse rows that cannot take the place of the present ones because of their number."""
 
     def plan(self, chunk_size: int | None, num_inducing: int | None, X: tf.Tensor) -> chunks.Plan:
-        """Choose how to sum over rows: see :func:`~gpflow_pep.ops.chunks.plan`."""
+        """Choose how to sum over rows: see :func:`~gpflow_pep.engine.numerics.chunks.plan`."""
         return chunks.plan(chunk_size, num_inducing, X, _KEPT_MATRICES)
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 from gpflow.config import default_float
 
-from .. import checks
-from ..checks import refusal
-from ..ops.chunks import Plan
-from ..ops.streams import Stream
+from ..engine import checks
+from ..engine.checks import refusal
+from ..engine.numerics.chunks import Plan
+from ..engine.numerics.streams import Stream
 from .parameters import Power
 from .rows import Data, Rows
 

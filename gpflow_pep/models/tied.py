@@ -15,26 +15,21 @@ from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 from gpflow.models.util import InducingVariablesLike
 from gpflow.utilities import positive, triangular
 
-from .. import checks
-from ..covariances import (
-    check_columns,
-    check_inducing_variable,
-    covariance_of_u,
-    mixes_outputs,
-)
-from ..covariances.evaluate import convert_user_code, unconverted
-from ..energies import tied
-from ..energies.tied import TiedEnergy
-from ..predictions.posterior import f_under
-from ..sites.posterior import WhitenedGaussian, row_moments, unwhitened
-from ..tilted import (
+from ..engine import checks
+from ..engine.energies import tied
+from ..engine.energies.tied import TiedEnergy
+from ..engine.factors import (
     check_num_latent,
     check_support,
     log_power_expectation,
     require_resolved,
     traits,
 )
-from ..tilted.gaussian import joint_log_power_expectation
+from ..engine.factors.gaussian import joint_log_power_expectation
+from ..engine.predictions.posterior import f_under
+from ..engine.prior import check_columns, check_inducing_variable, covariance_of_u, mixes_outputs
+from ..engine.prior.evaluate import convert_user_code, unconverted
+from ..engine.sites.posterior import WhitenedGaussian, row_moments, unwhitened
 from .arguments import check_q, size_of_u
 from .base import ADVICE, PowerEPModel, labels_to_floats
 from .parameters import Power, VariationalParameter
@@ -87,7 +82,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     )
 
     energy: Callable[[WhitenedGaussian, tf.Tensor, tf.Tensor], TiedEnergy]
-    """Of q, alpha and N: one of :mod:`gpflow_pep.energies.tied`."""
+    """Of q, alpha and N: one of :mod:`gpflow_pep.engine.energies.tied`."""
 
     def __init__(
         self,
@@ -252,7 +247,7 @@ class ARPEP(TiedModel):
         probability, _ = model.predict_y(X_new)
 
     It is :class:`gpflow.models.SVGP` with the variational expectation replaced by the tilted
-    integral under q: :func:`gpflow_pep.energies.tied.arpep`. Source: Villacampa-Calvo &
+    integral under q: :func:`gpflow_pep.engine.energies.tied.arpep`. Source: Villacampa-Calvo &
     Hernández-Lobato (2020), section 3.3. For the arguments see :class:`TiedModel`.
 
     .. seealso:: :class:`PEP`, where each step can pass over all rows; :class:`RPAPEP` and
@@ -266,7 +261,7 @@ class RPAPEP(TiedModel):
     r"""
     Sparse GP model by refined prior approximate Power EP, used as :class:`ARPEP` is.
 
-    The prior is one of N + 1 tied factors: :func:`gpflow_pep.energies.tied.rpapep`. Source:
+    The prior is one of N + 1 tied factors: :func:`gpflow_pep.engine.energies.tied.rpapep`. Source:
     Villacampa-Calvo & Hernández-Lobato (2020), section 3.4. For the arguments see
     :class:`TiedModel`.
 
@@ -281,7 +276,7 @@ class APEP(TiedModel):
     r"""
     Sparse GP model by approximate Power EP, used as :class:`ARPEP` is.
 
-    q is the prior times N equal Gaussian factors: :func:`gpflow_pep.energies.tied.apep`. At
+    q is the prior times N equal Gaussian factors: :func:`gpflow_pep.engine.energies.tied.apep`. At
     :math:`\alpha = 1` it is the energy of stochastic EP. Source: Villacampa-Calvo &
     Hernández-Lobato (2020), section 3.2.
 

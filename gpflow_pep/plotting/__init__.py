@@ -1,6 +1,6 @@
 """Pictures: numbers and an ``ax`` in, the ``ax`` out. They need the extra ``gpflow_pep[plots]``."""
 
-from ..refusals import absent
+from ..engine.refusals import absent
 from .canvas import BEST, FIT, HELD_OUT, INSTALL, PALETTE, TRAIN, available, figure, tidy
 from .classes import confusion_matrix, decision_boundary, draw_calibration, predictor, reliability
 from .models import Inducing, inducing_points, inducing_points_of, relevance

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ..checks import as_matrix, as_numbers, refusal
+from ..engine.checks import as_matrix, as_numbers, refusal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

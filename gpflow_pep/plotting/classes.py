@@ -9,8 +9,8 @@ import sklearn.metrics
 from gpflow.base import AnyNDArray
 
 from .. import metrics
-from ..checks import as_labels, check_level, refusal, require_same_length
-from ..tilted import class_probabilities, num_classes
+from ..engine.checks import as_labels, check_level, refusal, require_same_length
+from ..engine.factors import class_probabilities, num_classes
 from . import canvas
 from .canvas import as_columns, as_names
 from .models import Inducing, draw_inducing, inducing_points_of

@@ -7,7 +7,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
-from ..checks import as_vector, refusal, require_same_length
+from ..engine.checks import as_vector, refusal, require_same_length
 from ..inducing_variables import BlurredInducingPoints
 from . import canvas
 from .canvas import BEST, INK, SMALL, TRAIN, as_columns, as_names, color_of, halo, tidy

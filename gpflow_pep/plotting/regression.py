@@ -8,13 +8,7 @@ from gpflow.base import AnyNDArray
 from scipy.stats import binom
 
 from .. import metrics
-from ..checks import (
-    as_vector,
-    as_vectors,
-    check_level,
-    check_positive,
-    refusal,
-)
+from ..engine.checks import as_vector, as_vectors, check_level, check_positive, refusal
 from . import canvas
 from .canvas import as_columns, backdrop, check_spread, cloud, perfect, view
 from .models import Inducing, draw_ticks

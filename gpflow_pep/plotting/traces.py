@@ -7,7 +7,7 @@ import numpy as np
 import pandas
 from gpflow.base import AnyNDArray
 
-from ..checks import as_vector, as_vectors, refusal, require_same_length
+from ..engine.checks import as_vector, as_vectors, refusal, require_same_length
 from ..training import FitRecord, MaximiseRecord
 from .canvas import BEST, FIT, SMALL, color_of, legend_on_top, note, picture
 
@@ -26,8 +26,8 @@ def objective_trace(runs: Any, *, ax: Any = None) -> None:
     of neighbouring steps, with the estimates themselves behind it, and a dotted line at the best
     step of early stopping. The y axis is cut where the first steps would squeeze the others.
 
-    :param runs: What :func:`~gpflow_pep.training.full_batch.maximise` or
-        :func:`~gpflow_pep.training.loop.fit` returned; or an array of training losses, such as
+    :param runs: What :func:`~gpflow_pep.training.maximise` or
+        :func:`~gpflow_pep.training.fit` returned; or an array of training losses, such as
         one's own loop has; or several of these by name.
     :raises ValueError: If there is no loss, or one is not finite.
     """

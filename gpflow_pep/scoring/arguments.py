@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..refusals import refusal
+from ..engine.refusals import refusal
 from .kernels import Array
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..refusals import refusal
+from ..engine.refusals import refusal
 
 Array = npt.NDArray[np.float64]
 Description = Mapping[str, Any]

@@ -1,9 +1,9 @@
 r"""
 The probability that one of several independent Gaussian variables is the largest.
 
-It is the integral of :func:`gpflow_pep.tilted.multiclass.prob_is_largest`, to the same accuracy.
-Panels of Gauss-Legendre nodes cover the part of the axis where the integrand is not 0. Where the
-rates of the distribution functions are b, the integrand grows off the real line as
+It is the integral of :func:`gpflow_pep.engine.factors.multiclass.prob_is_largest`, to the same
+accuracy. Panels of Gauss-Legendre nodes cover the part of the axis where the integrand is not 0.
+Where the rates of the distribution functions are b, the integrand grows off the real line as
 :math:`e^{r^2 y^2 / 2}` with r the length of (1, b), so that a panel of half-length 8 / r with 32
 nodes has an error of about 1e-11.
 """

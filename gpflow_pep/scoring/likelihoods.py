@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from ..refusals import refusal
+from ..engine.numerics.softmax_in_numpy import softmax_probabilities
+from ..engine.refusals import refusal
 from .kernels import Array
 from .largest import prob_each_largest
-from .softmax import softmax_probabilities
 
 #: The parameters of each kind.
 NUMBERS = {"Gaussian": ("variance",), "StudentT": ("scale", "df"), "Poisson": ("binsize",)}

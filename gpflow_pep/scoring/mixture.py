@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp, ndtr, ndtri
 
-from ..refusals import refusal
+from ..engine.refusals import refusal
 from .kernels import Array, covariance_with, variance_of
 from .likelihoods import class_probabilities, target_moments
 from .units import Units

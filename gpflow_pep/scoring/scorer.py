@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..refusals import refusal
+from ..engine.refusals import refusal
 from . import mixture
 from .arguments import as_coverage, as_probabilities, as_rows
 from .kernels import Array
@@ -16,8 +16,8 @@ from .stored import REMEDY, read_parts
 from .units import Units
 
 if TYPE_CHECKING:
-    from ..columns.encodings import Encoding
-    from ..columns.formats import Format
+    from ..tables.encodings import Encoding
+    from ..tables.formats import Format
 
 
 def load_scorer(folder: str | PathLike[str]) -> "Scorer":
@@ -47,7 +47,7 @@ class Scorer:
 
     Inputs X are arrays [N, D] or tables, in the units that the estimator was trained on; others are
     refused by a ``ValueError``. Columns of tables are found by name. If the estimator was a
-    pipeline that begins with a :class:`~gpflow_pep.columns.TableEncoder`, they are tables like the
+    pipeline that begins with a :class:`~gpflow_pep.tables.TableEncoder`, they are tables like the
     one that it was trained on.
 
     ``classes_`` are the labels, of a classifier; ``feature_names_in_`` the names of the columns,
@@ -154,19 +154,19 @@ class Scorer:
 
         :param table: A table like the one that the estimator was trained on.
         :raises ValueError: If the columns are others, a cell cannot be read, or the estimator was
-            trained on numbers without a :class:`~gpflow_pep.columns.TableEncoder`.
+            trained on numbers without a :class:`~gpflow_pep.tables.TableEncoder`.
         """
         if self._encodings is None:
             got, expected = "a scorer of numbers", "one of a pipeline with a TableEncoder"
             raise refusal("unusual", got, expected, "Compare X with the range of your data.")
-        from ..columns.encodings import unusual_cells
+        from ..tables.encodings import unusual_cells
 
         return unusual_cells(table, *self._encodings)
 
     def _inputs(self, X: Any) -> Array:
         """Check inputs, and change them to those that the model takes."""
         if self._encodings is not None:
-            from ..columns.encodings import encode_table
+            from ..tables.encodings import encode_table
 
             X = encode_table(X, *self._encodings)
             X = as_rows(X, X.shape[1], None, unknown=True)
@@ -185,11 +185,11 @@ class Scorer:
 def _encodings_of(
     columns: Any, before: bool
 ) -> "tuple[dict[str, Format], dict[str, Encoding]] | None":
-    """Make what :func:`~gpflow_pep.columns.encodings.encode_table` takes beside a table."""
+    """Make what :func:`~gpflow_pep.tables.encodings.encode_table` takes beside a table."""
     if columns is None:
         return None
-    from ..columns.encodings import Encoding
-    from ..columns.formats import Format, before_format_7
+    from ..tables.encodings import Encoding
+    from ..tables.formats import Format, before_format_7
 
     def tuples(part: Mapping[str, Any]) -> dict[str, Any]:
         return {k: tuple(v) if isinstance(v, list) else v for k, v in part.items()}

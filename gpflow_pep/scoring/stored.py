@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..files import SCORER, check_present, digest_of, read_arrays, undamaged
-from ..refusals import refusal
+from ..engine.files import SCORER, check_present, digest_of, read_arrays, undamaged
+from ..engine.refusals import refusal
 
 DESCRIPTION, ARRAYS = FILES = (SCORER, "arrays.npz")
 #: The format that is written and read.

@@ -18,9 +18,9 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator
 
-from gpflow_pep.compare.tables import read_table
 from gpflow_pep.estimators import load_estimator
 from gpflow_pep.estimators.saved_files import digest
+from gpflow_pep.tables.reading import read_table
 
 TEXT = "a,b,y\n" + "".join(f"{i},{i % 3}.5,w{i}\n" for i in range(12))
 FRAME = pd.DataFrame(

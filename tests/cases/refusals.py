@@ -374,7 +374,7 @@ def _shuffled(data: Any, seed: Any = 0) -> Any:
 
 
 def _variational(noise_variance: Any) -> Any:
-    return pep.selection.greedy_variational(
+    return pep.training.starts.greedy_variational(
         (X, Y), 2, kernel=SquaredExponential(), noise_variance=noise_variance, seed=0
     )
 
@@ -485,22 +485,24 @@ BEYOND: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         ("num_samples | -1 | positive", lambda: regression().predict_f_samples(X, -1)),
     ],
     "selection": [
-        ("X | Convert", lambda: pep.selection.random_subset(X.astype(str), 2, seed=0)),
-        ("X | Convert", lambda: pep.selection.kmeans(X.astype(complex), 2, seed=0)),
-        ("X | Convert", lambda: pep.selection.random_subset(RAGGED, 1, seed=0)),
-        ("seed | 'a' | at least 0", lambda: pep.selection.random_subset(X, 2, seed="a")),
-        ("seed | -1 | at least 0", lambda: pep.selection.kmeans(X, 2, seed=-1)),
+        ("X | Convert", lambda: pep.training.starts.random_subset(X.astype(str), 2, seed=0)),
+        ("X | Convert", lambda: pep.training.starts.kmeans(X.astype(complex), 2, seed=0)),
+        ("X | Convert", lambda: pep.training.starts.random_subset(RAGGED, 1, seed=0)),
+        ("seed | 'a' | at least 0", lambda: pep.training.starts.random_subset(X, 2, seed="a")),
+        ("seed | -1 | at least 0", lambda: pep.training.starts.kmeans(X, 2, seed=-1)),
         (
             "covariances | 'spherical' | Choose",
-            lambda: pep.selection.kmeans(X, 2, seed=1, covariances=np.ones(3)),
+            lambda: pep.training.starts.kmeans(X, 2, seed=1, covariances=np.ones(3)),
         ),
         (
             "tolerance | 'a' | at least 0",
-            lambda: pep.selection.greedy_variance(X, 2, kernel=SquaredExponential(), tolerance="a"),
+            lambda: pep.training.starts.greedy_variance(
+                X, 2, kernel=SquaredExponential(), tolerance="a"
+            ),
         ),
         (
             "kernel | Matern32 | 2 column",
-            lambda: pep.selection.greedy_variance(
+            lambda: pep.training.starts.greedy_variance(
                 X, 2, kernel=Matern32(lengthscales=[1.0, 1.0, 1.0])
             ),
         ),

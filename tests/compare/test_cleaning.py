@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
-from gpflow_pep.columns import read_cells
 from gpflow_pep.compare import Cleaned, clean, read_table
+from gpflow_pep.tables import read_cells
 
 N = 40
 HUGE = pd.Series([10**400, *range(N - 1)], dtype=object)

@@ -37,8 +37,8 @@ from gpflow_pep.compare.folder import FOLDERS, MANIFEST, NAMES, UNFINISHED, list
 from gpflow_pep.compare.predicting import as_cells
 from gpflow_pep.compare.process import LOG_LEVEL, loading_tensorflow
 from gpflow_pep.compare.verdicts import verdict
+from gpflow_pep.engine.files import files_in, only_writer
 from gpflow_pep.estimators import load_estimator
-from gpflow_pep.files import files_in, only_writer
 
 
 def replace_compare(monkeypatch: pytest.MonkeyPatch, compare: Callable[..., Comparison]) -> None:

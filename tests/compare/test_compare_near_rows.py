@@ -11,10 +11,10 @@ from numpy.testing import assert_allclose
 
 from gpflow_pep.compare import compare, predict_table
 from gpflow_pep.compare.candidates import make_candidates
-from gpflow_pep.compare.cleaning import clean
 from gpflow_pep.compare.report import write_report
 from gpflow_pep.compare.settings import Settings
 from gpflow_pep.estimators import PEPRegressor, classifier, load_estimator
+from gpflow_pep.tables.cleaning import clean
 
 
 def waves(num_rows: int) -> pd.DataFrame:

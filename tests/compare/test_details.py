@@ -18,7 +18,6 @@ from sklearn.pipeline import Pipeline
 import gpflow_pep
 from gpflow_pep.compare import Settings, clean, compare, details
 from gpflow_pep.compare.candidates import WithSpread, _SafeGPR, groups_of, label_of, name_of
-from gpflow_pep.compare.cleaning import make_preparation
 from gpflow_pep.compare.details import LearningPoint, importance_of, would_more_rows_help
 from gpflow_pep.compare.page import page
 from gpflow_pep.compare.report import write_report
@@ -34,6 +33,7 @@ from gpflow_pep.compare.settings import Configuration
 from gpflow_pep.compare.trials import Fit, Trial, Trials
 from gpflow_pep.compare.verdicts import advice, class_report, headline, usable_for, worst_rows
 from gpflow_pep.estimators import load_estimator
+from gpflow_pep.tables.cleaning import make_preparation
 
 NLPD = METRICS["numbers"][0]
 SMALL: dict[str, Any] = {"num_inducing": 5, "max_iterations": 8, "baselines": False}

@@ -14,8 +14,8 @@ from sklearn.dummy import DummyRegressor
 
 from gpflow_pep.compare import Comparison, clean, compare, predict_table, write_report
 from gpflow_pep.compare.candidates import WithSpread
-from gpflow_pep.compare.cleaning import LIMIT
 from gpflow_pep.estimators import PEPRegressor
+from gpflow_pep.tables.cleaning import LIMIT
 
 RNG = np.random.default_rng(0)
 X = np.sort(RNG.uniform(-2.0, 2.0, 60))

@@ -24,7 +24,7 @@ from cases.readers import (
 )
 from hypothesis import HealthCheck, given, settings
 
-from gpflow_pep.compare.tables import read_table
+from gpflow_pep.tables.reading import read_table
 
 
 def read(path: Path, content: str | bytes, **options: Any) -> pd.DataFrame:
@@ -350,7 +350,7 @@ def test_no_file(tmp_path: Path) -> None:
 
 def test_without_tensorflow() -> None:
     code = (
-        "import sys, gpflow_pep.compare.tables, gpflow_pep.compare.cleaning;"
+        "import sys, gpflow_pep.tables.reading, gpflow_pep.tables.cleaning;"
         " assert 'tensorflow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

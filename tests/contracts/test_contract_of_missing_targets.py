@@ -16,7 +16,7 @@ from helpers import Array, assert_all_close, assert_close, gradients
 from tf_keras.optimizers import Adam
 
 import gpflow_pep as pep
-from gpflow_pep.tilted.entries import has_gaussian_noise
+from gpflow_pep.engine.factors.entries import has_gaussian_noise
 
 #: For the fast tests the mixture in closed form.
 pytestmark = pytest.mark.near_copies("mixed regression")

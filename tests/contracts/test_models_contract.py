@@ -46,7 +46,7 @@ from helpers import Array, assert_all_close, assert_close, gradients, value_and_
 from tf_keras.optimizers import Adam
 
 import gpflow_pep as pep
-from gpflow_pep.ops.linalg import JitterWarning
+from gpflow_pep.engine.numerics.linalg import JitterWarning
 
 also_by_chunks = pytest.mark.parametrize("case", params([*MODELS, *BY_CHUNKS]))
 of_gpflow = pytest.mark.parametrize("case", params(MODELS, slow=but(*ENOUGH)))

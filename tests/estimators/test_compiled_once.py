@@ -11,9 +11,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
+from gpflow_pep.engine.numerics import chunks
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
-from gpflow_pep.ops import chunks
-from gpflow_pep.training import shared, whole_loss
+from gpflow_pep.training.fitting import shared, whole_loss
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-2.0, 2.0, (45, 2))

@@ -26,10 +26,11 @@ from gpflow_pep.estimators import (
     trainer,
 )
 from gpflow_pep.models import PEP
-from gpflow_pep.training import MixedModel, maximise, maximise_on_subset, points
-from gpflow_pep.training.ascent import NO_STEP
-from gpflow_pep.training.points import MOST_WORK
-from gpflow_pep.training.whole_loss import WholeLoss
+from gpflow_pep.training import MixedModel, maximise, maximise_on_subset
+from gpflow_pep.training.fitting import points
+from gpflow_pep.training.fitting.ascent import NO_STEP
+from gpflow_pep.training.fitting.points import MOST_WORK
+from gpflow_pep.training.fitting.whole_loss import WholeLoss
 
 ALL: tuple[float, ...] = (0.0, 0.5, 1.0)
 RNG = np.random.default_rng(3)

@@ -20,7 +20,6 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from gpflow_pep.columns import TableEncoder, recognise
 from gpflow_pep.estimators import (
     PEPClassifier,
     PEPRegressor,
@@ -32,7 +31,8 @@ from gpflow_pep.estimators.parts import KERNELS
 from gpflow_pep.estimators.separate import SeparateRegressors
 from gpflow_pep.models import ARPEP, PEP, PEPRegression
 from gpflow_pep.scoring import load_scorer
-from gpflow_pep.training.mixed_model import mixed_posterior
+from gpflow_pep.tables import TableEncoder, recognise
+from gpflow_pep.training.choosing.mixed_model import mixed_posterior
 
 SMALL: dict[str, Any] = {"num_inducing": 6, "alpha": 0.5, "max_iterations": 30, "random_state": 0}
 pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
@@ -216,7 +216,7 @@ def test_a_fit_that_fails_leaves_the_one_before(
 
     # Where it is latest: all other attributes have been computed.
     monkeypatch.setattr("gpflow_pep.estimators.base.mixed_posterior", fail)
-    monkeypatch.setattr("gpflow_pep.columns.encoder.learn", fail)
+    monkeypatch.setattr("gpflow_pep.tables.encoder.learn", fail)
     skip_training(monkeypatch)
     for estimator, expected in ((model, before), (never, state(never))):
         calls.clear()

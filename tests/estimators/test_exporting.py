@@ -12,7 +12,6 @@ from scipy.stats import norm
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 
-from gpflow_pep.columns import Format, TableEncoder, recognise
 from gpflow_pep.estimators import (
     PEPClassifier,
     PEPRegressor,
@@ -21,6 +20,7 @@ from gpflow_pep.estimators import (
 )
 from gpflow_pep.estimators.exporting_columns import encode_columns
 from gpflow_pep.scoring import load_scorer
+from gpflow_pep.tables import Format, TableEncoder, recognise
 
 SMALL: dict[str, Any] = {"num_inducing": 5, "alpha": 0.5, "random_state": 0}
 RNG = np.random.default_rng(0)

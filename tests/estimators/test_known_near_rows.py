@@ -21,7 +21,9 @@ from gpflow_pep.estimators import (
     save_estimator,
     trainer,
 )
-from gpflow_pep.training import GivenRows, mixtures, points
+from gpflow_pep.training import GivenRows
+from gpflow_pep.training.choosing import mixtures
+from gpflow_pep.training.fitting import points
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(0.0, 10.0, (80, 1))

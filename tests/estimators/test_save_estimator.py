@@ -18,7 +18,6 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 
 import gpflow_pep as pep
-from gpflow_pep.columns import Format, TableEncoder
 from gpflow_pep.estimators import (
     PEPClassifier,
     PEPRegressor,
@@ -26,6 +25,7 @@ from gpflow_pep.estimators import (
     save_estimator,
 )
 from gpflow_pep.models import ARPEP, PEP, PEPClassification, PEPRegression
+from gpflow_pep.tables import Format, TableEncoder
 
 RNG = np.random.default_rng(0)
 X = pd.DataFrame({"a": 100.0 + 9.0 * RNG.normal(size=18), "b": RNG.normal(size=18)})

@@ -29,8 +29,8 @@ from sklearn.preprocessing import (
 )
 from skops import io
 
-from gpflow_pep.columns import Format, TableEncoder
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor, load_estimator, save_estimator
+from gpflow_pep.tables import Format, TableEncoder
 
 RNG = np.random.default_rng(0)
 TABLE = pd.DataFrame({"a": 100.0 + 9.0 * RNG.normal(size=24), "b": RNG.normal(size=24)})

@@ -16,7 +16,7 @@ from sklearn.metrics import r2_score
 from gpflow_pep.estimators import PEPRegressor, export_numpy, load_estimator, save_estimator
 from gpflow_pep.estimators.separate import SeparateRegressors
 from gpflow_pep.likelihoods import PerOutput
-from gpflow_pep.training.mixed_model import MixedModel, MixedPosterior
+from gpflow_pep.training.choosing.mixed_model import MixedModel, MixedPosterior
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (28, 1))

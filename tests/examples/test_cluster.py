@@ -11,7 +11,7 @@ import tensorflow as tf
 from helpers import load_example
 
 import gpflow_pep as pep
-from gpflow_pep.training.distributed import Shards
+from gpflow_pep.training.fitting.distributed import Shards
 
 cluster = load_example("benchmarks/cluster.py")
 NETWORK = cluster.Network(bytes_per_second=1e6, latency=1e-3)

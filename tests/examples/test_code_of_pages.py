@@ -99,7 +99,7 @@ def _own_likelihood(names: Namespace) -> None:
     assert error < 0.2
     assert 0.1 < names["model"].likelihood.scale.numpy() < 0.7
     with pytest.raises(ValueError, match="expected numbers below a million"):
-        pep.tilted.check_support(names["Laplace"](), np.array([[1e7]]))
+        pep.likelihoods.check_support(names["Laplace"](), np.array([[1e7]]))
 
 
 #: What a page says of its results, beside what its code asserts.

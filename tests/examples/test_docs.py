@@ -15,7 +15,7 @@ from helpers import EXAMPLES
 
 import gpflow_pep as pep
 from examples.__main__ import commands as example_commands
-from gpflow_pep.ops.linalg import JitterWarning
+from gpflow_pep.engine.numerics.linalg import JitterWarning
 
 ROOT = EXAMPLES.parent
 DOCS = ROOT / "docs"

@@ -9,7 +9,7 @@ from gpflow.kernels import SquaredExponential
 from helpers import load_example
 
 import gpflow_pep as pep
-from gpflow_pep.selection import saspa
+from gpflow_pep.training.starts import saspa
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from helpers import EXAMPLES, load_example, skip_training
 from numpy.testing import assert_allclose
 from sklearn.pipeline import make_pipeline
 
-from gpflow_pep.columns import Format, TableEncoder
 from gpflow_pep.estimators import PEPRegressor, export_numpy
 from gpflow_pep.scoring import load_scorer
+from gpflow_pep.tables import Format, TableEncoder
 
 AREA = np.linspace(30.0, 140.0, 20)
 FLATS = pd.DataFrame({"area": AREA, "region": ["Nord", "Ost"] * 10})

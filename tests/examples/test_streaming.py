@@ -8,7 +8,7 @@ import pytest
 from helpers import assert_close, load_example
 
 import gpflow_pep as pep
-from gpflow_pep.covariances import project
+from gpflow_pep.engine.prior import project
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from helpers import Array, assert_all_close, assert_close
 from reference import rows as context_reference
 
 import gpflow_pep as pep
-from gpflow_pep.covariances import Parts
-from gpflow_pep.ops.chunks import Reduction
-from gpflow_pep.predictions.context_rows import Context, predict_from_neighbours
+from gpflow_pep.engine.numerics.chunks import Reduction
+from gpflow_pep.engine.predictions.context_rows import Context, predict_from_neighbours
+from gpflow_pep.engine.prior import Parts
 
 XNEW = np.random.default_rng(8).uniform(-2.5, 2.5, [9, 2])
 NEW_BLOCKS = np.array([4, 0, 0, 2, 1, 4, 0, 4, 2])  # none in block 3
@@ -107,7 +107,7 @@ class TestBlocks:
             return value, tape.gradient(value, variables)
 
         expected, by_variable = value_and_gradients()
-        monkeypatch.setattr("gpflow_pep.predictions.context_rows._MANY_PIECES", 2)
+        monkeypatch.setattr("gpflow_pep.engine.predictions.context_rows._MANY_PIECES", 2)
         value, gradients = value_and_gradients()
         assert_close(value, expected)
         assert_all_close(gradients, by_variable, scale=1.0)

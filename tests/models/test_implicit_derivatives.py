@@ -15,10 +15,10 @@ from gpflow.kernels import SeparateIndependent, SquaredExponential
 from helpers import Array, assert_close, gradients, trainable_by_name
 
 import gpflow_pep as pep
-from gpflow_pep.energies.curvature import energy_of
-from gpflow_pep.sites.implicit import solve_adjoint
-from gpflow_pep.sites.posterior import Sites
-from gpflow_pep.sites.sweep import row_prior, sweep
+from gpflow_pep.engine.energies.curvature import energy_of
+from gpflow_pep.engine.sites.implicit import solve_adjoint
+from gpflow_pep.engine.sites.posterior import Sites
+from gpflow_pep.engine.sites.sweep import row_prior, sweep
 
 Function = Callable[[], tf.Tensor]
 RTOL = 1e-7
@@ -300,7 +300,7 @@ def test_sites_away_from_their_fixed_point_are_refused() -> None:
 
 
 def test_rows_of_several_processes_are_refused() -> None:
-    class Two(pep.ops.chunks.Reduction):
+    class Two(pep.engine.numerics.chunks.Reduction):
         count = 2
 
     model = CASES["probit"].model(alpha=0.5)

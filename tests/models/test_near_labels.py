@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from scipy.stats import multivariate_normal
 
 import gpflow_pep as pep
-from gpflow_pep.predictions import context_posterior
+from gpflow_pep.engine.predictions import context_posterior
 from tests.reference import groups as reference
 
 RNG = np.random.default_rng(0)

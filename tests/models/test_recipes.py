@@ -10,7 +10,7 @@ from helpers import assert_close, regression_problem
 
 import gpflow_pep as pep
 from gpflow_pep.inducing_variables import BlurredInducingPoints
-from gpflow_pep.selection import saspa
+from gpflow_pep.training.starts import saspa
 
 PROBLEM = regression_problem(num_data=15)
 LABELS = (PROBLEM.Y > 0.4).astype(float)
@@ -22,7 +22,7 @@ def test_regression_is_in_closed_form(covariances: Any) -> None:
     model = saspa(PROBLEM.data, PROBLEM.kernel(), likelihood, 4, seed=3, covariances=covariances)
     assert isinstance(model, pep.models.PEPRegression)
     assert model.likelihood is likelihood
-    points = pep.selection.kmeans(PROBLEM.X, 4, seed=3, covariances=covariances)
+    points = pep.training.starts.kmeans(PROBLEM.X, 4, seed=3, covariances=covariances)
     assert type(model.inducing_variable) is type(points)
     expected = pep.models.PEPRegression(
         PROBLEM.data, PROBLEM.kernel(), points, alpha=1.0, noise_variance=0.09

@@ -14,8 +14,8 @@ from reference.golden import golden_targets
 from reference.tied import Natural, to_decimals
 
 import gpflow_pep as pep
-from gpflow_pep.energies import tied as tied_energies
-from gpflow_pep.sites.posterior import WhitenedGaussian
+from gpflow_pep.engine.energies import tied as tied_energies
+from gpflow_pep.engine.sites.posterior import WhitenedGaussian
 
 ROWS = [3, 4, 8]  # a batch
 
@@ -105,7 +105,9 @@ def test_apep_with_one_row_and_a_site_on_it_is_ep() -> None:
     model = create("APEP", "probit", start, alpha=1.0, num_data=1)
     prior = svgp("probit", start, q_mu=None, q_sqrt=None, num_data=1)
     X, Y = data_of("probit", [4])
-    expected = pep.tilted.log_power_expectation(model.likelihood, X, *prior.predict_f(X), Y, 1.0)
+    expected = pep.likelihoods.log_power_expectation(
+        model.likelihood, X, *prior.predict_f(X), Y, 1.0
+    )
     assert_close(model.pep_log_marginal_likelihood((X, Y)), expected[0])
 
 
@@ -132,7 +134,7 @@ def test_apep_at_alpha_1_is_stochastic_ep() -> None:
     def G(m: Array, V: Array) -> float:
         return 0.5 * float(np.linalg.slogdet(V)[1] + m @ np.linalg.solve(V, m))
 
-    log_p = pep.tilted.log_power_expectation(model.likelihood, X, *as_q.predict_f(X), Y, 1.0)
+    log_p = pep.likelihoods.log_power_expectation(model.likelihood, X, *as_q.predict_f(X), Y, 1.0)
     G_q = G(mean, covariance)
     expected = G_q - G(np.zeros(M), start.problem.priors[0].Kuu)
     expected += NUM_DATA * (np.mean(log_p) + G(cavity_mean, cavity_covariance) - G_q)

@@ -108,10 +108,12 @@ FIXED: dict[str, Callable[[], Numbers]] = {
     "RobustMax": lambda: numbers(robust_max()),
     "ARPEP": lambda: numbers(arpep()),
     **_chosen(
-        random_subset=lambda: pep.selection.random_subset(X, 10, seed=3),
-        kmeans=lambda: pep.selection.kmeans(X, 10, seed=3),
-        greedy_variance=lambda: pep.selection.greedy_variance(X, 10, kernel=Matern32(), seed=3),
-        greedy_variational=lambda: pep.selection.greedy_variational(
+        random_subset=lambda: pep.training.starts.random_subset(X, 10, seed=3),
+        kmeans=lambda: pep.training.starts.kmeans(X, 10, seed=3),
+        greedy_variance=lambda: pep.training.starts.greedy_variance(
+            X, 10, kernel=Matern32(), seed=3
+        ),
+        greedy_variational=lambda: pep.training.starts.greedy_variational(
             (X, Y), 10, kernel=Matern32(), noise_variance=0.1, seed=3
         ),
     ),

@@ -131,9 +131,11 @@ def _selection(data: Any, Zs: Any, options: Any, Xnew: Any) -> Any:
     M, seed = options.get("num_latent_gps", 2), options.get("chunk_size", 0)
     kernel = SquaredExponential()
     chosen = [
-        pep.selection.kmeans(data[0], M, seed=seed),
-        pep.selection.greedy_variance(data[0], M, kernel=kernel, seed=seed),
-        pep.selection.greedy_variational(data, M, kernel=kernel, noise_variance=0.1, seed=seed),
+        pep.training.starts.kmeans(data[0], M, seed=seed),
+        pep.training.starts.greedy_variance(data[0], M, kernel=kernel, seed=seed),
+        pep.training.starts.greedy_variational(
+            data, M, kernel=kernel, noise_variance=0.1, seed=seed
+        ),
     ]
     return [np.asarray(one.Z) for one in chosen]
 

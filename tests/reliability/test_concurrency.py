@@ -134,7 +134,7 @@ def test_memory(trial: Trial, size: Size) -> None:
     model, kernel = regression(), gpflow.kernels.Matern32()
 
     def choose() -> Any:
-        return pep.selection.greedy_variance(X, 5, kernel=kernel)
+        return pep.training.starts.greedy_variance(X, 5, kernel=kernel)
 
     def train() -> Any:
         return pep.training.maximise(regression(), max_iterations=1, progress=False)

@@ -25,8 +25,8 @@ from hypothesis import HealthCheck, given, settings
 from sklearn.pipeline import make_pipeline
 
 import gpflow_pep as pep
-from gpflow_pep.columns import Format, TableEncoder
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor, save_estimator
+from gpflow_pep.tables import Format, TableEncoder
 
 #: Seconds after which a reader hangs.
 PATIENCE = 30.0

@@ -33,7 +33,7 @@ class Problem(NamedTuple):
 
     @property
     def Z(self) -> Any:
-        return np.asarray(pep.selection.kmeans(self.X, M, seed=0).Z)
+        return np.asarray(pep.training.starts.kmeans(self.X, M, seed=0).Z)
 
 
 def _sine() -> Problem:

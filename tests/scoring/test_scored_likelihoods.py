@@ -12,12 +12,12 @@ from numpy.testing import assert_allclose
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from gpflow_pep.engine.factors import num_classes
 from gpflow_pep.estimators.numpy_parts import likelihood_parts
-from gpflow_pep.likelihoods import NoisyLabelBernoulli, Ordinal
+from gpflow_pep.likelihoods import NoisyLabelBernoulli, Ordinal, predict_mean_and_var
+from gpflow_pep.likelihoods import class_probabilities as tilted_probabilities
 from gpflow_pep.scoring.largest import prob_each_largest
 from gpflow_pep.scoring.likelihoods import class_probabilities, target_moments
-from gpflow_pep.tilted import class_probabilities as tilted_probabilities
-from gpflow_pep.tilted import num_classes, predict_mean_and_var
 
 RNG = np.random.default_rng(0)
 MEAN, VARIANCE = RNG.normal(size=(9, 1)), RNG.uniform(0.0, 2.0, size=(9, 1))

@@ -16,7 +16,7 @@ from gpflow_pep.estimators.numpy_parts import mixture_parts
 from gpflow_pep.inducing_variables import BlurredInducingPoints
 from gpflow_pep.scoring import mixture
 from gpflow_pep.scoring.units import Units
-from gpflow_pep.training.mixed_model import MixedModel, MixedPosterior, mixed_posterior
+from gpflow_pep.training.choosing.mixed_model import MixedModel, MixedPosterior, mixed_posterior
 
 RNG = np.random.default_rng(0)
 X, XNEW = RNG.uniform(-2.0, 2.0, (40, 2)), RNG.uniform(-2.5, 2.5, (9, 2))

@@ -21,11 +21,11 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gpflow_pep.columns import Format, TableEncoder
+from gpflow_pep.engine.files import digest_of
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor, export_numpy
 from gpflow_pep.estimators.exporting_numpy import _label_parts, predicts_without_tensorflow
-from gpflow_pep.files import digest_of
 from gpflow_pep.scoring import Scorer, load_scorer
+from gpflow_pep.tables import Format, TableEncoder
 
 SMALL: dict[str, Any] = {"num_inducing": 6, "random_state": 0}
 RNG = np.random.default_rng(0)

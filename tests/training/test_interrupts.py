@@ -12,10 +12,10 @@ import tensorflow as tf
 from test_training import arpep, assert_same, point_pep, run
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from gpflow_pep.training.history import History
-from gpflow_pep.training.loop import delay_interrupts
-from gpflow_pep.training.outputs import resumed
-from gpflow_pep.training.threads import one_blas_thread
+from gpflow_pep.training.fitting.history import History
+from gpflow_pep.training.fitting.loop import delay_interrupts
+from gpflow_pep.training.fitting.outputs import resumed
+from gpflow_pep.training.fitting.threads import one_blas_thread
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ def test_interrupted_fit_keeps_its_steps(create: Any, tmp_path: Path) -> None:
 
 def test_interrupt_within_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step is taken, noted, and in the checkpoint."""
-    from gpflow_pep.training import loop
+    from gpflow_pep.training.fitting import loop
 
     value = loop._checked_loss
 

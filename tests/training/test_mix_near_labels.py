@@ -10,8 +10,9 @@ from gpflow.base import AnyNDArray
 from scipy.special import logsumexp
 
 import gpflow_pep as pep
-from gpflow_pep.training import MixedModel, mix_near_labels, near_labels
-from gpflow_pep.training.near_labels import knows_near_labels, near_residuals
+from gpflow_pep.training import MixedModel, mix_near_labels
+from gpflow_pep.training.choosing import near_labels
+from gpflow_pep.training.choosing.near_labels import knows_near_labels, near_residuals
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-1.0, 1.0, (400, 2))

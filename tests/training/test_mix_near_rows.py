@@ -13,10 +13,10 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 import gpflow_pep as pep
-from gpflow_pep.energies.collapsed import CONDITIONALS
+from gpflow_pep.engine.energies.collapsed import CONDITIONALS
 from gpflow_pep.training import GivenRows, MixedModel, mix_near_rows, mixture_weights
-from gpflow_pep.training.mixtures import NEAR_PRIOR_WEIGHT
-from gpflow_pep.training.near_rows import (
+from gpflow_pep.training.choosing.mixtures import NEAR_PRIOR_WEIGHT
+from gpflow_pep.training.choosing.near_rows import (
     choose_noise,
     knows_near_rows,
     left_out_moments,

@@ -17,7 +17,7 @@ from gpflow_pep.training import (
     mix_models,
     mixture_weights,
 )
-from gpflow_pep.training.mixed_model import mixed_posterior
+from gpflow_pep.training.choosing.mixed_model import mixed_posterior
 
 
 def rows(N: int = 40, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -20,9 +20,9 @@ from reference import sites as pep_reference
 
 from gpflow_pep.models import PEP, PEPRegression
 from gpflow_pep.training import hybrid_evidence, maximise, mix_alphas, training_loss
-from gpflow_pep.training.objectives import Objective
-from gpflow_pep.training.shared import SharedLosses
-from gpflow_pep.training.whole_loss import WholeLoss
+from gpflow_pep.training.fitting.objectives import Objective
+from gpflow_pep.training.fitting.shared import SharedLosses
+from gpflow_pep.training.fitting.whole_loss import WholeLoss
 
 ALPHAS = (0.0, 1e-6, 0.3, 0.5, 1.0)
 

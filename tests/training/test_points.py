@@ -9,9 +9,10 @@ import pytest
 from gpflow.models import GPModel
 
 from gpflow_pep.models import ARPEP, PEP, PEPRegression
-from gpflow_pep.training import maximise, points
-from gpflow_pep.training.points import CHARGE, GAIN, PointsScore, add_points
-from gpflow_pep.training.whole_loss import WholeLoss
+from gpflow_pep.training import maximise
+from gpflow_pep.training.fitting import points
+from gpflow_pep.training.fitting.points import CHARGE, GAIN, PointsScore, add_points
+from gpflow_pep.training.fitting.whole_loss import WholeLoss
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 6.0, (30, 1))

@@ -12,11 +12,12 @@ import tensorflow as tf
 from helpers import assert_all_close, assert_close, uncompiled, value_and_gradients
 
 import gpflow_pep as pep
+from gpflow_pep.engine.numerics import chunks
 from gpflow_pep.models.parameters import set_unchecked
-from gpflow_pep.ops import chunks
-from gpflow_pep.training import maximise, shared
-from gpflow_pep.training.shared import SharedLosses
-from gpflow_pep.training.whole_loss import WholeLoss
+from gpflow_pep.training import maximise
+from gpflow_pep.training.fitting import shared
+from gpflow_pep.training.fitting.shared import SharedLosses
+from gpflow_pep.training.fitting.whole_loss import WholeLoss
 
 RNG = np.random.default_rng(8)
 X = RNG.uniform(-2.0, 2.0, (40, 2))

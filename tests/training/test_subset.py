@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 from gpflow_pep.models import PEP, PEPClassification, PEPRegression
-from gpflow_pep.training import maximise, maximise_on_subset, subset
-from gpflow_pep.training.subset import ROWS_PER_POINT
+from gpflow_pep.training import maximise, maximise_on_subset
+from gpflow_pep.training.fitting import subset
+from gpflow_pep.training.fitting.subset import ROWS_PER_POINT
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 6.0, (90, 1))
@@ -45,7 +46,7 @@ def test_it_is_training_of_a_model_of_these_rows(alpha: float) -> None:
 def test_the_default_number_follows_that_of_points(monkeypatch: pytest.MonkeyPatch) -> None:
     trained = []
     monkeypatch.setattr(
-        "gpflow_pep.training.subset.maximise", lambda model, **_: trained.append(model)
+        "gpflow_pep.training.fitting.subset.maximise", lambda model, **_: trained.append(model)
     )
     large = regression((np.tile(X, [2, 1]), np.tile(Y, [2, 1])))
     maximise_on_subset(large)

@@ -17,7 +17,7 @@ import tf_keras
 from helpers import Array, assert_all_close, assert_close, uncompiled
 
 import gpflow_pep as pep
-from gpflow_pep.ops.natural import natural_step
+from gpflow_pep.engine.numerics.natural import natural_step
 from gpflow_pep.training import EarlyStopping, Evaluation, best_evaluation, fit, shuffled_batches
 
 N, BATCH = 24, 5

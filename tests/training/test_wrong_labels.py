@@ -10,7 +10,7 @@ from gpflow.base import AnyNDArray
 import gpflow_pep as pep
 from gpflow_pep.likelihoods import NoisyLabelBernoulli
 from gpflow_pep.training import raise_error_rate
-from gpflow_pep.training.wrong_labels import likeliest_error_rate
+from gpflow_pep.training.choosing.wrong_labels import likeliest_error_rate
 from tests.helpers import assert_close
 
 RNG = np.random.default_rng(4)
@@ -59,7 +59,7 @@ def test_likeliest_rate(likelihood: Any, num_latent: int, start: float) -> None:
 
     def densities(rate: float) -> AnyNDArray:
         arguments = X, mean, variance, 1.0 * labels[:, None], 1.0
-        return pep.tilted.log_power_expectation(likelihood(rate), *arguments).numpy()
+        return pep.likelihoods.log_power_expectation(likelihood(rate), *arguments).numpy()
 
     rate, gain = likeliest_error_rate(densities(start), start, num_classes)
     assert 0.05 < rate < 0.15

@@ -1,0 +1,30 @@
+"""What the package computes with. Users import nothing from here; only the package does.
+
+Its rooms, lowest first: each imports only from those before it.
+"""
+
+from importlib import import_module
+from typing import Any
+
+ROOMS = {
+    "refusals": "the one form of all refusals: got, expected, what to do",
+    "files": "files and folders that are whole or not there; no TensorFlow",
+    "checks": "checks of what users pass: got, expected, what to do",
+    "numerics": "tensors only; `linalg` is the one place that adds jitter, `power` the one place"
+    " where a small alpha is special",
+    "prior": "kernel and inducing variable turned into matrices; the boundary to users' code",
+    "factors": "likelihood, Gaussian and alpha turned into the tilted integral, a file for each"
+    " likelihood; their supports",
+    "sites": "sites, the posterior q(v) that they make, and the inner loop that brings them to"
+    " their fixed point",
+    "energies": "approximate log marginal likelihoods: scalars to maximise",
+    "predictions": "moments of f at new rows, from q(v) and from training rows beside it",
+    "paths": "functions drawn from the posterior, to be evaluated anywhere",
+}
+
+
+# Imported when first used: some rooms need no TensorFlow, and are used without it.
+def __getattr__(name: str) -> Any:
+    if name in ROOMS:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

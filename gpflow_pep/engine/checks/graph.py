@@ -1,0 +1,206 @@
+"""
+Checks of what only a running graph knows: values, and which derivatives are asked for.
+
+Sites at their fixed point are computed without a record for differentiation. The energy is
+stationary in them, so that its first derivative needs none. Every other derivative in a
+hyperparameter does: that of predictions, and all higher ones of the energy. Some are known
+(:mod:`gpflow_pep.engine.sites.implicit`); all others are refused where they are asked for, instead
+of being wrong.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import tensorflow as tf
+from gpflow import Parameter
+from gpflow.base import TensorType
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+from ..refusals import message, refusal
+
+_OUTSIDE = message(
+    "alpha", "a value outside [0, 1]", "none", "Assign others: model.alpha = 0.5. Got:"
+)
+
+
+def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
+    """Let a value pass if it is finite, else stop, as :func:`require` does, and say what to do."""
+    finite = tf.reduce_all(tf.math.is_finite(value))
+    if tf.executing_eagerly() and bool(finite):
+        return tf.identity(value)
+    text = message(quantity, "NaN or infinity", "finite numbers", advice)
+    with tf.control_dependencies(require(finite, text)):
+        return tf.identity(value)
+
+
+def require(condition: tf.Tensor, message: str, *numbers: tf.Tensor) -> list[tf.Operation]:
+    """
+    Stop with a message where a condition does not hold.
+
+    :param message: What was got, what was expected, what to do.
+    :param numbers: They are printed after the message, the first ten of each.
+    :return: What a graph must run first.
+    :raises ValueError: In eager mode; a compiled graph stops with TensorFlow's
+        ``InvalidArgumentError`` and the same message. XLA cannot stop: there it passes.
+    """
+    if not tf.executing_eagerly():
+        # tf.debugging.Assert makes a branch of it, to copy the numbers only where it stops.
+        text = tf.constant(message)
+        return [tf.raw_ops.Assert(condition=condition, data=[text, *numbers], summarize=10)]
+    if not bool(condition):
+        printed = (", ".join(map(str, np.ravel(part)[:10])) for part in numbers)
+        raise ValueError(" ".join([message, *printed]))
+    return []
+
+
+def read_powers(alpha: Parameter) -> tf.Tensor:
+    """Read powers that may have been assigned past the check of the model; stop if one is wrong."""
+    value = tf.convert_to_tensor(alpha)
+    inside = tf.reduce_all((value >= 0.0) & (value <= 1.0))
+    with tf.control_dependencies(require(inside, _OUTSIDE, value)):
+        return tf.identity(value)
+
+
+def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
+    """
+    Check that there is one power, or one for each factor.
+
+    :param num_factors: How many factors there are; a tensor where a graph will know.
+    :param factor: What a factor is, "row" or "block".
+    :return: The power of each factor, or of all [1].
+    :raises ValueError: If there is another number of them, or one is outside [0, 1]; see
+        :func:`require`.
+    """
+    value = read_powers(alpha)
+    if value.shape.rank == 0:
+        return tf.expand_dims(value, 0)
+    known = tf.get_static_value(num_factors)
+    if known is not None and value.shape == (known,):
+        return value
+    number = "as many as there are" if known is None else known
+    expected = f"a number, or one for each {factor}: ({number},)"
+    text = message("alpha", f"shape {tuple(value.shape)}", expected, "Assign or pass as many.")
+    same = value.shape.rank == 1 and tf.equal(tf.shape(value)[0], num_factors)
+    if value.shape.rank > 1 or (known is not None and value.shape[0] not in (None, known)):
+        raise ValueError(text)
+    with tf.control_dependencies(require(same, text)):
+        return tf.identity(value)
+
+
+def refuse_derivatives(values: Any, sources: Sequence[TensorType], quantity: str) -> Any:
+    """
+    Let constants pass that are functions of others, with a gradient that refuses.
+
+    A tape calls it where it watches a source, whatever its user wants. The gradient of a compiled
+    function is made for all results: zero arrives for those without a share in what is wanted.
+
+    :param sources: What they depend on: variables or tensors.
+    :raises ValueError: While a derivative is computed, in eager mode or in the graph of the values.
+        The gradient of that graph stops as :func:`require` does.
+    """
+    expected = (
+        "none: how sites at their fixed point move with hyperparameters is not differentiated"
+    )
+    where, error = _default_graph(), _refusal(quantity, expected)
+
+    def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
+        here = _default_graph()
+        if here is not None and (here is where or GraphOrParentsInXlaContext(here)):
+            raise error
+        unused = tf.reduce_all([tf.reduce_all(tf.equal(part, 0.0)) for part in upstream])
+        with tf.control_dependencies(require(unused, str(error))):
+            return [tf.zeros_like(source) for source in sources]
+
+    return _with_gradient(values, sources, gradient)
+
+
+def differentiable(
+    values: Any,
+    sources: Sequence[TensorType],
+    quantity: str,
+    gradients: Callable[..., list[tf.Tensor]],
+) -> Any:
+    """
+    Let constants pass that are functions of others, with their gradient; higher derivatives are
+    refused, as :func:`refuse_derivatives` does.
+
+    :param sources: Variables.
+    :param gradients: From the gradients in the values, in the order of ``tf.nest.flatten``, to
+        those in the sources, constant.
+    """
+
+    def refuse(_: Any) -> NoReturn:
+        raise _refusal(quantity, "experimental_use_pfor=False, which takes one after another")
+
+    where = _default_graph()
+
+    def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
+        here = _default_graph()
+        if here is not where and type(here) not in (type(None), tf.__internal__.FuncGraph):
+            raise _refusal(quantity, "a tape inside of the tf.cond or loop that computes it")
+        upstream = tuple(map(tf.identity, upstream))
+        for part in filter(tf.is_symbolic_tensor, upstream):
+            part.op.pfor_converter = refuse  # GMRES may take another number of steps for each
+        of_gradient = f"the gradient of {quantity}"
+        return refuse_derivatives(gradients(*upstream), [*sources, *upstream], of_gradient)
+
+    return _with_gradient(values, sources, gradient)
+
+
+def _refusal(quantity: str, expected: str) -> ValueError:
+    return refusal(
+        f"derivative of {quantity}",
+        "one in a hyperparameter",
+        expected,
+        "First derivatives of training_loss and derivatives in Xnew are exact; a tape that is to"
+        " have only these in Xnew is tf.GradientTape(watch_accessed_variables=False), inside of"
+        " the tf.function, with tape.watch(Xnew). For others use finite differences, or"
+        " gpflow_pep.models.PEPRegression where the noise is Gaussian.",
+    )
+
+
+def _with_gradient(
+    values: Any, sources: Sequence[TensorType], gradient: Callable[..., list[tf.Tensor]]
+) -> Any:
+    """Let constants pass with a gradient in the sources."""
+
+    @tf.custom_gradient
+    def constant(*_: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
+        return [tf.identity(value) for value in tf.nest.flatten(values)], gradient
+
+    inputs = list(map(tf.convert_to_tensor, sources))
+    return tf.nest.pack_sequence_as(values, constant(*inputs)) if inputs else values
+
+
+def once_differentiable(value: tf.Tensor, quantity: str) -> tf.Tensor:
+    """Let a tensor pass whose first derivatives are right, and refuse all higher ones."""
+
+    @tf.custom_gradient
+    def same(value: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            # The gradient depends on what the value does.
+            unit = tf.ones_like(upstream)
+            return upstream * refuse_derivatives(unit, [value], f"the gradient of {quantity}")
+
+        return tf.identity(value), gradient
+
+    return same(value)
+
+
+def _default_graph() -> tf.Graph | None:
+    """Find the graph that is being made; None in eager mode."""
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+def reason(error: Exception) -> str:
+    """Shorten what an error says; TensorFlow wraps what checks in a graph say in a trace."""
+    text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    assertion = re.search(r"assertion failed: \[(.*?)\](?= \[|\n|$)", text, re.DOTALL)
+    if assertion:
+        return " ".join(assertion[1].replace("\\", "").split())
+    if isinstance(error, tf.errors.OpError):
+        text = [line for line in text.splitlines() if line[:1] not in ("", "\t", " ")][-1]
+        text = re.sub(r"\{\{.*?\}\}|\[Op:\w+\].*", "", text)
+    return " ".join(text.split())

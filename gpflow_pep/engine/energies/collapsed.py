@@ -1,0 +1,343 @@
+r"""The Power EP energy of regression, in closed form.
+
+Bui, Yan & Turner (2017), sections 3.6 and 3.7; there the last term has the wrong sign and lacks the
+determinant. Write :math:`\bar K = Q + \mathrm{blkdiag}(\alpha_b D_b) + \Sigma` with
+:math:`Q = K_{fu} K_{uu}^{-1} K_{uf} = AᵀA`, the residual covariance :math:`D = K_{ff} - Q` within
+blocks (by default each row is one), and noise variances :math:`\Sigma`. Then
+
+.. math::
+
+    \log Z = {} & -\tfrac12 [ P N \log 2\pi + P \log|\bar K| + rᵀ \bar K^{-1} r ] \\
+    & - \tfrac{P}{2} \sum_b \tfrac{1 - \alpha_b}{\alpha_b}
+    \log|I + \alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|
+
+Since :math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b| + \log|I + \alpha_b \Sigma_b^{-1/2}
+D_b \Sigma_b^{-1/2}|`, the last logarithm comes :math:`\alpha + (1 - \alpha) = 1` times
+:math:`1/\alpha` in all, and one function with a finite limit, :func:`log1p_over_power`, holds
+everything that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`. What some
+rows add to these is a :data:`Bound`, and another bound is another such function.
+
+Outputs share :math:`\bar K`, unless targets are missing: then each has a set of rows of its own, a
+precision :math:`B_p` of its own, and the energy is the sum of those of separate models.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+
+from ..numerics.linalg import gram
+from ..numerics.power import log1p_over_power
+from ..prior import Parts
+from ..refusals import refusal
+from ..sites.posterior import MemoryTerms, Natural, add_memory, log_root, posterior_factor
+
+
+class RowSums(NamedTuple):
+    r"""What the energy needs of the data. A tilde means whitened by the noise of the row or block,
+    :math:`\Sigma_b + \alpha_b D_b = C_b C_bᵀ`: :math:`\tilde A_b = A_b C_b^{-T}`,
+    :math:`\tilde r_b = C_b^{-1} r_b`.
+    """
+
+    natural: Natural
+    r""":math:`G = \tilde A \tilde Aᵀ`, [1, M, M], or [P, M, M] where targets are missing, and
+    :math:`b = \tilde A \tilde r`, [P, M, 1]."""
+
+    squares: tf.Tensor
+    r"""[], :math:`|\tilde r|^2`, over outputs too."""
+
+    logdet: tf.Tensor
+    r"""[], :math:`\sum_b \log|\Sigma_b| + \tfrac{1}{\alpha_b} \log|I + \alpha_b \Sigma_b^{-1/2}
+    D_b \Sigma_b^{-1/2}|`, over outputs too."""
+
+
+#: What some rows add to the sums: ``(parts, rows, W [1, M, M]) -> RowSums``, differentiable in W
+#: and in the variables of the parts.
+Bound = Callable[[Parts, Any, tf.Tensor], RowSums]
+#: A number for each row: ``(d, noise, alpha) -> precision``, all [N].
+Precision = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+class ProjectedRows(NamedTuple):
+    """Rows as a bound takes them: each a factor, or B blocks of S with N = B S."""
+
+    A: tf.Tensor
+    """[1, M, N], the rows projected on the whitened inducing variables, block after block."""
+
+    D: tf.Tensor
+    """Residual prior variance of each row, [N], or covariance of each block, [B, S, S]."""
+
+    noise: tf.Tensor
+    """[N] or [B, S], noise variances."""
+
+    alpha: tf.Tensor
+    """The power of each factor, or [1], of all."""
+
+    r: tf.Tensor
+    """[N, P] or [B, S, P], targets less the mean function."""
+
+
+class Conditional(NamedTuple):
+    """What a choice of q(f | u) makes of rows."""
+
+    row_precision: Precision
+    """With which each row is observed given u."""
+
+    row_logdet: Precision
+    """What each row adds to :attr:`RowSums.logdet`."""
+
+    block_sums: Callable[..., RowSums] | None = None
+    """Of :class:`ProjectedRows` that come in blocks, each a factor; None: it takes no blocks."""
+
+    def single_rows(
+        self, parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool = False
+    ) -> RowSums:
+        """Sum over rows that are each a factor; with gaps, each target that is not NaN is one."""
+        A, d, noise, alpha, r = project_single_rows(parts, rows, W, has_gaps=has_gaps)
+        numbers = d, noise, alpha
+        weight = tf.cast(~tf.math.is_nan(rows[1]), r.dtype) if has_gaps else None
+        precision, logdet = self.row_precision(*numbers), self.row_logdet(*numbers)
+        return sums_by_precision(A, precision, r, logdet, weight)
+
+    def blocks_of_rows(self, parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
+        """Sum over blocks of rows, each block a factor."""
+        if self.block_sums is None:
+            got, expected = "them with a conditional that is known for single rows only", "none"
+            raise refusal("blocks", got, expected, "Leave them out, or choose another conditional.")
+        return self.block_sums(*project_blocks_of_rows(parts, rows, W))
+
+
+def project_single_rows(parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool) -> ProjectedRows:
+    """
+    Project rows that are each a factor: X [N, D], Y [N, P] and the power of each [N]. NaN in Y
+    is one in r, and in all sums, or with gaps a target that is missing.
+    """
+    X, Y, alpha = rows
+    A, d = parts.project(W, X)
+    if has_gaps:
+        observed = ~tf.math.is_nan(Y)
+        r, noise = parts.observe(X, tf.where(observed, Y, tf.zeros_like(Y)))
+        r = tf.where(observed, r, tf.zeros_like(r))
+    else:
+        r, noise = parts.observe(X, Y)
+    return ProjectedRows(A, tf.squeeze(d, axis=0), noise, alpha, r)
+
+
+def project_groups(parts: Parts, X: tf.Tensor, Y: tf.Tensor, W: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Compute A, D, noise and r of :class:`ProjectedRows` that come in groups."""
+    num_groups, size = tf.shape(X)[0], tf.shape(X)[1]
+    flat_X, flat_Y = (tf.reshape(part, [num_groups * size, part.shape[-1]]) for part in (X, Y))
+    r, noise = parts.observe(flat_X, flat_Y)
+    shape = [num_groups, size]
+    return (
+        *parts.project_blocks(W, X),
+        tf.reshape(noise, shape),
+        tf.reshape(r, [*shape, Y.shape[-1]]),
+    )
+
+
+def project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
+    """
+    Project blocks of rows. Blocks are padded with rows that have noise 1 and zeros in A, D and r.
+
+    :param rows: Which members of the blocks are rows, [B, S], X [B, S, D], Y [B, S, P] and the
+        power of each block [B].
+    """
+    member, X, Y, alpha = rows
+    A, D, noise, r = project_groups(parts, X, Y, W)
+    weight = tf.cast(member, X.dtype)
+    return ProjectedRows(
+        A * tf.reshape(weight, [-1]),
+        D * weight[:, :, None] * weight[:, None, :],
+        tf.where(member, noise, tf.ones_like(noise)),
+        alpha,
+        r * weight[:, :, None],
+    )
+
+
+def row_precision(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+    """Compute the precision with which each row is observed: C⁻² of a block of one row, [N]."""
+    return 1.0 / (noise + alpha * d)
+
+
+def row_logdet(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+    """Compute the terms of the log-determinants, see :class:`RowSums`, [N]."""
+    return tf.math.log(noise) + log1p_over_power(d / noise, alpha)
+
+
+@check_shapes(
+    "A: [1, M, N]",
+    "precision: [N]",
+    "r: [N, P]",
+    "logdet: [N]",
+    "return.natural.G: [broadcast P, M, M]",
+    "return.natural.b: [P, M, 1]",
+)
+def sums_by_precision(
+    A: tf.Tensor,
+    precision: tf.Tensor,
+    r: tf.Tensor,
+    logdet: tf.Tensor,
+    weight: tf.Tensor | None = None,
+) -> RowSums:
+    """
+    Sum over rows that are each a factor of their own.
+
+    :param weight: [N, P], 1 where a target was observed, else 0; None: all were.
+    """
+    tau = tf.expand_dims(precision, 1)
+    if weight is None:
+        number = tf.cast(r.shape[1] or tf.shape(r)[1], r.dtype)
+    else:
+        tau, number = tau * weight, tf.reduce_sum(weight, axis=1)
+    weighted = r * tau
+    moments = tf.matmul(A, tf.expand_dims(weighted, 0))
+    return RowSums(
+        Natural(gram(A, tf.transpose(tau)), _by_output(moments)),
+        tf.reduce_sum(r * weighted),
+        tf.reduce_sum(number * logdet),
+    )
+
+
+check_shapes_of_blocks = check_shapes(
+    "A: [1, M, N]",
+    "D: [B, S, S]",
+    "noise: [B, S]",
+    "alpha: [broadcast B]",
+    "r: [B, S, P]",
+    "return.natural.G: [1, M, M]",
+    "return.natural.b: [P, M, 1]",
+)
+
+
+@check_shapes_of_blocks
+def block_sums(
+    A: tf.Tensor, D: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor, r: tf.Tensor
+) -> RowSums:
+    """
+    Sum over B blocks of S rows, each block a factor (PITC at power 1); N = B S.
+
+    A row with noise 1 and zeros in A, D and r adds nothing.
+    """
+    alpha = alpha[..., None]  # [B, 1]
+    C = tf.linalg.cholesky(alpha[..., None] * D + tf.linalg.diag(noise))  # [B, S, S]
+    eigenvalues = tf.linalg.eigvalsh(relative_to_noise(D, noise))
+    eigenvalues = tf.maximum(eigenvalues, tf.zeros_like(eigenvalues))
+    return sums_of_whitened(
+        tf.linalg.triangular_solve(C, as_blocks(A, noise)),
+        tf.linalg.triangular_solve(C, r),
+        tf.math.log(noise) + log1p_over_power(eigenvalues, alpha),
+    )
+
+
+def as_blocks(A: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    """Make [B, S, M] of A [1, M, N], as many blocks and rows as the noise [B, S] has."""
+    num_blocks, size = tf.shape(noise)[0], tf.shape(noise)[1]
+    return tf.transpose(tf.reshape(A, [A.shape[1] or -1, num_blocks, size]), [1, 2, 0])
+
+
+def relative_to_noise(D: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    r"""Compute :math:`\tilde D_b = \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}`, [B, S, S]."""
+    scale = tf.math.rsqrt(noise)
+    return scale[:, :, None] * D * scale[:, None, :]
+
+
+@check_shapes(
+    "A: [B, S, M]",
+    "r: [B, S, P]",
+    "logdet: [any...]",
+    "return.natural.G: [1, M, M]",
+    "return.natural.b: [P, M, 1]",
+)
+def sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
+    r"""
+    Sum over blocks of rows that are whitened by their noise.
+
+    :param A: :math:`\tilde Aᵀ`, see :class:`RowSums`.
+    :param r: :math:`\tilde r`.
+    """
+    rows = tf.shape(A)[0] * tf.shape(A)[1]
+    A, r = (tf.reshape(part, [rows, part.shape[2] or -1]) for part in (A, r))
+    return RowSums(
+        Natural(
+            gram(tf.transpose(A)[None], tf.ones([1, 1], A.dtype)),
+            _by_output(tf.matmul(A, r, transpose_a=True)[None]),
+        ),
+        tf.reduce_sum(tf.square(r)),
+        tf.cast(tf.shape(r)[1], r.dtype) * tf.reduce_sum(logdet),
+    )
+
+
+def sums_and_memory(sums: RowSums, terms: MemoryTerms | None) -> RowSums:
+    """Add what a memory adds, if there is one: half of the squares is taken off log Z."""
+    if terms is None:
+        return sums
+    return sums._replace(
+        natural=add_memory(sums.natural, terms), squares=sums.squares - 2.0 * terms.log_scale
+    )
+
+
+def _by_output(moments: tf.Tensor) -> tf.Tensor:
+    """Make [P, M, 1] of [1, M, P]."""
+    return tf.transpose(moments, [2, 1, 0])
+
+
+@check_shapes(
+    "sums.natural.G: [broadcast L, M, M]",
+    "sums.natural.b: [L, M, 1]",
+    "num_targets: []",
+    "return: []",
+)
+def log_marginal_likelihood(sums: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
+    r"""
+    Compute :math:`\log Z_\mathrm{PEP}` of regression, see this module.
+
+    :param num_targets: How many targets were observed, N P if all were.
+    """
+    return _log_density(sums, sums, num_targets)
+
+
+def sums_with_slack(
+    parts: Parts, rows: Any, W: tf.Tensor, slack: tf.Tensor
+) -> tuple[tf.Tensor, RowSums]:
+    """Sum the residual variances, and the rows with D = 0 and slack added to the noise."""
+    X, Y = rows
+    A, d = parts.project(W, X)
+    r, noise = parts.observe(X, Y)
+    noise += slack
+    return tf.reduce_sum(d), sums_by_precision(A, 1.0 / noise, r, tf.math.log(noise))
+
+
+@check_shapes(
+    "sums.natural.G: [1, M, M]",
+    "slack_sums.natural.G: [1, M, M]",
+    "num_targets: []",
+    "return: []",
+)
+def upper_bound(sums: RowSums, slack_sums: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
+    r"""
+    Compute Titsias' (2014) upper bound of the exact log marginal likelihood.
+
+    The log-determinant is that of :math:`Q + \Sigma`, at most the exact one; the quadratic form is
+    that of :math:`Q + \Sigma + cI` with :math:`c = \mathrm{tr}(K_{ff} - Q)`, again at most the
+    exact one.
+
+    :param sums: Sums over all rows with the noise variances, D = 0.
+    :param slack_sums: Sums over all rows with noise variances + c, D = 0.
+    """
+    return _log_density(sums, slack_sums, num_targets)
+
+
+def _log_density(of_logdet: RowSums, of_quadratic: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
+    """Compute the logarithm of a Gaussian density from the sums that its two terms take."""
+    q = posterior_factor(of_logdet.natural)
+    c = q.c if of_quadratic is of_logdet else posterior_factor(of_quadratic.natural).c
+    logdet = tf.cast(num_targets, c.dtype) * np.log(2.0 * np.pi) + of_logdet.logdet
+    quadratic = of_quadratic.squares - tf.reduce_sum(tf.square(c))
+    return -0.5 * (logdet + quadratic) - log_root(q)
+
+
+#: By the name that models take; another one is registered by an entry of its own.
+CONDITIONALS = {"prior": Conditional(row_precision, row_logdet, block_sums)}

@@ -1,0 +1,254 @@
+r"""The Power EP energy with a site for each row, for any likelihood.
+
+Bui, Yan & Turner (2017), equation (8), with every difference of normalisers reduced to the one
+direction :math:`h_n` that the site of row n sees:
+
+.. math::
+
+    \log Z = {} & \sum_l [ -\tfrac12 \log|B_l| + \tfrac12 b_lᵀ B_l^{-1} b_l ]
+        + \sum_n \ell_n \\
+        & + \sum_{nl} \Big[ \frac{\alpha \nu^2 s + \tau m^2 - 2 \nu m}{2 e}
+        - \frac{1}{2 \alpha} \log(1 - \alpha \tau s) \Big]_{nl}
+
+with :math:`B = I + A \,\mathrm{diag}(\tau) Aᵀ`, :math:`b = A \nu`, and :math:`\ell_n` the tilted
+integral at the cavity. Nothing in it divides by :math:`\alpha` or by s. Where sites are precise,
+its quadratic terms are huge and cancel. As :math:`m = Aᵀ w` with the mean :math:`w = B^{-1} b` of
+q(v), their sum is
+
+.. math::
+
+    -\tfrac12 \sum_l |w_l|^2 + \sum_{nl} \frac{\alpha s (\nu - \tau m)^2}{2 e},
+
+which is what is computed. At :math:`\alpha = 0` the energy is then minus the divergence of q(v)
+from the prior, and the mean of the log likelihood.
+
+At a fixed point it is stationary in the sites, and in the marginals (m, s) too: the derivative of
+the second and third sum in the natural parameters of a marginal is 1 / alpha times the difference
+of the moments of tilted distribution and q, which is zero there. So the gradient in kernel,
+likelihood and inducing parameters is that of the first sum and of :math:`\ell_n` through the
+residual variance, mean function and likelihood, with sites and cavities held fixed. The sweep that
+ended the inner loop has computed all that these need: :math:`\ell_n` with
+:math:`\partial \ell / \partial m = \delta_1`,
+:math:`\partial \ell / \partial v = \tfrac12 (\delta_2 + \alpha \delta_1^2)` and the derivatives
+in the likelihood's parameters, and q(v) of mean w, with which the first sum has the derivative
+
+.. math::
+
+    \frac{\partial}{\partial A_{nl}} = (\nu - \tau m)_{nl} w_l - \tau_{nl} B_l^{-1} A_{nl} .
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from check_shapes import check_shapes
+
+from .. import checks
+from ..factors import log_power_expectation
+from ..numerics import chunks
+from ..numerics.linalg import sum_like
+from ..numerics.power import log1p_over_power
+from ..prior import Projection
+from ..sites.implicit import Converged
+from ..sites.posterior import Marginals, SiteProblem, Sites, cavity, log_root, terms_of_mean
+from ..sites.record import FixedPoint
+from ..sites.sweep import parameters
+
+#: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
+#: product with the variance), A, and the derivative in A.
+KEPT_MATRICES = 4
+
+
+def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) -> tf.Tensor:
+    """
+    Compute the energy of some rows, see this module.
+
+    :param fixed_point: Their sites with what belongs to them, constant for differentiation. Where
+        other rows have sites in q too, these stand for a part of all.
+    """
+    q, (ell, delta1, delta2) = fixed_point.extra.q, fixed_point.extra.tilted
+    parts, (all_X, _, all_alpha), w = problem.parts, problem.rows, q.w
+    covariance = tf.matmul(q.W, q.W, transpose_a=True)
+    power = tf.expand_dims(all_alpha, 1)
+    by_variance = 0.5 * (delta2 + power * tf.square(delta1))
+    left = cavity(fixed_point.marginals, fixed_point.sites, power)
+    slope = fixed_point.sites.nu - fixed_point.sites.tau * fixed_point.marginals.m
+
+    def chunk_terms(piece: Any, W: tf.Tensor, *projection: tf.Tensor) -> tf.Tensor:
+        """Compute something that has the derivatives of what the rows contribute."""
+        X, (slope, tau, delta1, by_variance) = piece
+        A, D = Projection(*projection) if projection else parts.project(W, X)
+        d, mean, prior = tf.stop_gradient(tf.transpose(D)), parts.mean(X), parts.variance(X)
+        by_d = tf.where(d > 0.0, by_variance, tf.zeros_like(by_variance))
+        change = tf.reduce_sum(delta1 * mean + by_d * prior)
+        by_A = projection_gradient_only(A, covariance, w, *map(tf.transpose, (slope, tau, by_d)))
+        return change + by_A
+
+    rows = slope, fixed_point.sites.tau, delta1, by_variance
+    chunk_size, keep_all = problem.plan(KEPT_MATRICES)
+    change = chunks.sum_over_chunks(
+        chunk_terms,
+        chunks.row_chunks((all_X, rows), chunks.ALL_ROWS if problem.projection else chunk_size),
+        (problem.W, *(problem.projection or ())),
+        keep=keep_all,
+        parts=parts._replace(likelihood=None),
+        reduction=problem.reduction,
+    )
+    change += _by_likelihood(problem, fixed_point.extra.by_parameters)
+    terms = tf.reduce_sum(ell) + site_terms(
+        fixed_point.marginals.s, slope, fixed_point.sites.tau, left.e, power
+    )
+    (terms,) = problem.reduction.total([tf.stop_gradient(terms)])
+    known = [] if problem.memory is None else [problem.memory.natural]
+    value = scale * (terms + gradient_only(change)) + terms_of_mean(w, known) - log_root(q)
+    if problem.memory is not None:
+        of_all = covariance + tf.zeros_like(w)  # it may be one for several latent functions
+        value += problem.memory.log_scale
+        value -= 0.5 * gradient_only(tf.reduce_sum(of_all * problem.memory.natural.G))
+    return checks.once_differentiable(value, "log Z")
+
+
+def _by_likelihood(problem: SiteProblem, by_parameters: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Compute something that has the derivatives of the energy in the likelihood's parameters."""
+    total = tf.zeros([], problem.W.dtype)
+    for by, variable in zip(by_parameters, parameters(problem), strict=True):
+        total += tf.cast(tf.reduce_sum(by * variable), total.dtype)
+    return problem.reduction.total([total])[0] if by_parameters else total
+
+
+def twice_differentiable(
+    energy: Callable[[], tf.Tensor],
+    sources: Sequence[tf.Variable],
+    product: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]],
+) -> tf.Tensor:
+    """
+    Compute the energy, with its own gradient, whose derivatives are known in eager mode.
+
+    :param energy: Computes it, with the right first derivatives.
+    :param sources: The variables that it depends on.
+    :param product: Multiplies its second derivative by a vector, a part for each source.
+    :raises ValueError: While a derivative is computed that is not known: in graphs a second one,
+        elsewhere a third one.
+    """
+    if not tf.executing_eagerly() or not sources:
+        return energy()
+
+    @tf.custom_gradient
+    def value_of(*_: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            tape.watch(sources)
+            value = energy()
+
+        def second(*vector: tf.Tensor) -> list[tf.Tensor]:
+            return chunks.without_gradient(lambda: product(vector))
+
+        def gradient(upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
+            first = checks.differentiable(
+                gradients_or_zeros(tape, value, sources), sources, "the gradient of log Z", second
+            )
+            return [upstream * part for part in first], [None] * len(variables)
+
+        return value, gradient
+
+    return value_of(*map(tf.convert_to_tensor, sources))
+
+
+def gradients_or_zeros(
+    tape: tf.GradientTape, value: tf.Tensor, sources: Sequence[Any]
+) -> list[tf.Tensor]:
+    """Differentiate in each source; 0 where the value does not depend on it."""
+    zero = tf.UnconnectedGradients.ZERO
+    by_sources = tape.gradient(value, sources, unconnected_gradients=zero)
+    return list(map(tf.convert_to_tensor, by_sources))
+
+
+def projection_gradient_only(
+    A: tf.Tensor,
+    covariance: tf.Tensor,
+    w: tf.Tensor,
+    slope: tf.Tensor,
+    tau: tf.Tensor,
+    by_d: tf.Tensor,
+) -> tf.Tensor:
+    r"""
+    0 with the derivatives of the energy in A, those by way of :math:`d = k - |A|^2` among them.
+    """
+
+    @tf.custom_gradient
+    def zero(A: tf.Tensor) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]":
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            parts = (tf.expand_dims(part, 1) for part in (slope, tau, by_d))
+            first, second, third = (upstream * part for part in parts)
+            by_A = first * w - second * tf.matmul(covariance, A) - (2.0 * third) * A
+            return sum_like(by_A, A)
+
+        return tf.zeros([], A.dtype), gradient
+
+    return zero(A)
+
+
+def leave_one_out(converged: Converged) -> tf.Tensor:
+    r"""
+    Compute :math:`\log p(y_n | y_{-n})` of each row, [N], with the row's whole site removed.
+
+    :raises ValueError: If a cavity is improper then, or a derivative is asked for that is not
+        known.
+    """
+    problem, fixed_point = converged.problem, converged.fixed_point
+    require_removable(fixed_point.marginals, fixed_point.sites)
+
+    def log_density(piece: Any) -> tf.Tensor:
+        (X, (Y, moments, sites)), projection = piece
+        some = problem._replace(rows=problem.rows._replace(X=X, Y=Y))
+        return left_out_log_density(some, problem.project(X, projection), moments, sites)
+
+    rows = problem.rows.Y, fixed_point.marginals, fixed_point.sites
+    value = tf.stop_gradient(chunks.map_over_chunks(log_density, problem.pieces(rows)))
+    return converged.rows(value, left_out_log_density, "loo_log_density")
+
+
+def require_removable(moments: Marginals, sites: Sites) -> None:
+    """Refuse rows whose cavity would be improper without the whole site."""
+    alpha = tf.ones([1, 1], moments.m.dtype)
+    without = cavity(moments, sites, alpha)
+    checks.require_finite(
+        tf.where(without.e > 0.0, alpha, alpha / 0.0),
+        "leave-one-out cavity variance",
+        "A site is too precise to be removed; use a smaller alpha, or more inducing variables.",
+    )
+
+
+def left_out_log_density(
+    problem: SiteProblem, projection: Projection, moments: Marginals, sites: Sites
+) -> tf.Tensor:
+    r"""Compute :math:`\log p(y_n | y_{-n})` of all rows of a problem, [N], from moments of h."""
+    (X, Y, _), parts = problem.rows, problem.parts
+    alpha = tf.ones([1], moments.m.dtype)
+    without = cavity(moments, sites, alpha[:, None])
+    mean, variance = without.m + parts.mean(X), without.s + tf.transpose(projection.D)
+    return log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha)
+
+
+def gradient_only(value: tf.Tensor) -> tf.Tensor:
+    """Make 0 with the derivatives of the value."""
+    return value - tf.stop_gradient(value)
+
+
+@check_shapes(
+    "s: [N, L]",
+    "slope: [N, L]",
+    "tau: [N, L]",
+    "e: [N, L]",
+    "alpha: [broadcast N, 1]",
+    "return: []",
+)
+def site_terms(
+    s: tf.Tensor, slope: tf.Tensor, tau: tf.Tensor, e: tf.Tensor, alpha: tf.Tensor
+) -> tf.Tensor:
+    r"""
+    Compute :math:`\tfrac12 \sum_{nl} [\alpha s (\nu - \tau m)^2 / e
+    - \log(1 - \alpha \tau s) / \alpha]`.
+
+    :param slope: :math:`\nu - \tau m`, of the log site where q has its mean.
+    """
+    return 0.5 * tf.reduce_sum(alpha * s * tf.square(slope) / e - log1p_over_power(-tau * s, alpha))

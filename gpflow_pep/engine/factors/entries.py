@@ -1,0 +1,220 @@
+"""Tilted integrals of single targets, entries of Y [N, P], of which some are missing."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood, ScalarLikelihood
+from gpflow.utilities import Dispatcher
+from tensorflow import Tensor
+
+from ..refusals import refusal
+from .moments import (
+    TiltedDerivatives,
+    log_power_expectation,
+    require_resolved,
+    tilted_derivatives,
+)
+from .support import check_support, layout_of, traits
+
+#: ``(likelihood, num_outputs) -> list[OutputGroup]``: which outputs have which likelihood.
+output_groups = Dispatcher("gpflow_pep.engine.factors.output_groups")
+
+
+class OutputGroup(NamedTuple):
+    """Outputs that share one likelihood."""
+
+    likelihood: Likelihood
+    """Of one target and one latent function."""
+
+    columns: tuple[int, ...]
+
+
+class _Entries(NamedTuple):
+    """Observed entries of some outputs."""
+
+    likelihood: Likelihood
+
+    index: Tensor
+    """[E, 2], row and column of each."""
+
+    rows: Tensor
+    """[E], the row of each."""
+
+    X: Tensor
+    """[E, D], their inputs."""
+
+    Y: Tensor
+    """[E, 1], their targets."""
+
+    alpha: Tensor
+    """[E], or [1] where all rows have one power."""
+
+    def take(self, values: Tensor) -> Tensor:
+        """Take what belongs to them, [E, 1], of [N, P]."""
+        return tf.gather_nd(values, self.index)[:, None]
+
+
+def is_of_one_target(likelihood: Any) -> bool:
+    """Whether a likelihood is of one latent function and one target."""
+    if not isinstance(likelihood, ScalarLikelihood):
+        return False
+    return layout_of(likelihood, 1) in [(None, 1), (1, 1)]
+
+
+def has_gaussian_noise(likelihood: Any) -> bool:
+    """Whether each target is f plus Gaussian noise."""
+    parts = getattr(likelihood, "likelihoods", [likelihood])
+    return all(traits(part).is_gaussian for part in parts)
+
+
+@output_groups.register(object)
+def _one_for_all(likelihood: Any, num_outputs: int) -> list[OutputGroup]:
+    if not is_of_one_target(likelihood):
+        raise refusal(
+            "likelihood",
+            type(likelihood).__name__,
+            "one of a single latent function and target, for all outputs or for each",
+            "Use gpflow_pep.likelihoods.PerOutput for a likelihood of each output.",
+        )
+    return [OutputGroup(likelihood, tuple(range(num_outputs)))]
+
+
+def _groups_of(likelihood: Likelihood, num_outputs: int) -> list[OutputGroup]:
+    groups: list[OutputGroup] = output_groups.dispatch_or_raise(type(likelihood))(
+        likelihood, num_outputs
+    )
+    return groups
+
+
+def _observed(likelihood: Likelihood, X: Tensor, Y: Tensor, alpha: Tensor) -> list[_Entries]:
+    groups, there = list[_Entries](), tf.math.is_finite(Y)
+    for part, columns in _groups_of(likelihood, int(Y.shape[1])):
+        wanted = tf.reduce_sum(tf.one_hot(columns, int(Y.shape[1])), axis=0) > 0.0
+        index = tf.where(there & wanted)
+        rows = index[:, 0]
+        powers = alpha if alpha.shape[0] == 1 else tf.gather(alpha, rows)
+        targets = tf.gather_nd(Y, index)[:, None]
+        groups.append(_Entries(part, index, rows, tf.gather(X, rows), targets, powers))
+    return groups
+
+
+def entry_derivatives(
+    likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> TiltedDerivatives:
+    """
+    Compute the tilted integral of each target and its derivatives, [N, P] each; 0 where Y is NaN.
+
+    Each likelihood is evaluated at the targets that are its own, and were observed, alone.
+
+    :param likelihood: Of one target, for all outputs or for each (:data:`output_groups`).
+    :param X: The inputs, [N, D].
+    :param Fmu: Means of f, [N, P].
+    :param Fvar: Variances of f, [N, P].
+    :param Y: The targets, [N, P].
+    :param alpha: The power of each row, [N], or of all, [1].
+    """
+    total = TiltedDerivatives(*[tf.zeros_like(Fmu)] * 3)
+    for some in _observed(likelihood, X, Y, alpha):
+        moments = some.take(Fmu), some.take(Fvar)
+        ell, *others = tilted_derivatives(some.likelihood, some.X, *moments, some.Y, some.alpha)
+        values = (ell, *(part[:, 0] for part in others))
+        total = TiltedDerivatives(
+            *(tf.tensor_scatter_nd_update(*pair) for pair in _updates(total, some.index, values))
+        )
+    return total
+
+
+def _updates(total: TiltedDerivatives, index: Tensor, values: Any) -> list[Any]:
+    return [(part, index, value) for part, value in zip(total, values, strict=True)]
+
+
+def entry_log_power_expectation(
+    likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> Tensor:
+    """Compute the tilted integral of each target, [N, P], see :func:`entry_derivatives`."""
+    total = tf.zeros_like(Fmu)
+    for some in _observed(likelihood, X, Y, alpha):
+        moments = some.take(Fmu), some.take(Fvar)
+        ell = log_power_expectation(some.likelihood, some.X, *moments, some.Y, some.alpha)
+        total += tf.scatter_nd(some.index, ell, tf.shape(total, tf.int64))
+    return total
+
+
+def observed_log_power_expectation(
+    likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> Tensor:
+    """Sum the tilted integrals of the targets of each row that were observed, [N]."""
+    by_entry = entry_log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
+    return tf.reduce_sum(by_entry, axis=1)
+
+
+class TargetRule(NamedTuple):
+    """What is done with targets of new rows."""
+
+    check: Callable[[Likelihood, Tensor], None]
+    """Refuses those that have no probability."""
+
+    log_power_expectation: Callable[..., Tensor]
+    """Computes the tilted integral of each row, [N]."""
+
+
+def takes_missing_targets(model: Any) -> bool:
+    """Whether NaN in the targets of a model, or of a mixture of models, is what is missing."""
+    return bool(getattr(model, "takes_missing_targets", False))
+
+
+def target_rule(model: Any) -> TargetRule:
+    """Choose by whether targets may be missing."""
+    if takes_missing_targets(model):
+        return TargetRule(check_entries, observed_log_power_expectation)
+    return TargetRule(check_support, log_power_expectation)
+
+
+def draw_targets(
+    likelihood: Likelihood, X: AnyNDArray, F: AnyNDArray, random: np.random.Generator
+) -> AnyNDArray:
+    """
+    Draw targets [N, S, P] given latent functions [N, S, L].
+
+    :param likelihood: One with a :attr:`~gpflow_pep.likelihoods.Traits.draw`; of one target, it is
+        that of all outputs.
+    """
+    draw: Any = traits(likelihood).draw
+    if is_of_one_target(likelihood):
+        return np.stack([draw(X, f, random) for f in np.moveaxis(F, -1, 0)], axis=-1)
+    Y: AnyNDArray = draw(X, F[..., 0] if F.shape[-1] == 1 else F, random)
+    return Y if Y.ndim == F.ndim else Y[..., None]
+
+
+def require_entries_resolved(
+    likelihood: Likelihood, X: Tensor, Y: Tensor, ell: Tensor, *moments: Tensor
+) -> list[tf.Operation]:
+    """See :func:`~gpflow_pep.engine.factors.moments.require_resolved`, for ell and moments [N,
+    P]."""
+    stops = list[tf.Operation]()
+    for some in _observed(likelihood, X, Y, tf.ones([1], ell.dtype)):
+        values = some.take(ell)[:, 0], *map(some.take, moments)
+        stops += require_resolved(some.likelihood, *values, rows=some.rows)
+    return stops
+
+
+def check_entries(likelihood: Likelihood, Y: Tensor) -> None:
+    """
+    Refuse targets that were observed and have no probability; see
+    :func:`~gpflow_pep.engine.factors.support.check_support`.
+
+    :param likelihood: Of one target, for all outputs or for each.
+    """
+    groups = _groups_of(likelihood, int(Y.shape[1]))
+    if not tf.executing_eagerly():
+        return
+    values = np.asarray(tf.convert_to_tensor(Y))
+    for part, columns in groups:
+        for column in columns:
+            target = values[:, column : column + 1]
+            there = ~np.isnan(target)
+            if there.any():
+                check_support(part, tf.constant(np.where(there, target, target[there][0])))

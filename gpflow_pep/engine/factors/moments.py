@@ -1,0 +1,253 @@
+r"""Tilted integrals and their derivatives, for every likelihood."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import TensorType
+from gpflow.likelihoods import Likelihood, QuadratureLikelihood, ScalarLikelihood
+from gpflow.utilities import Dispatcher
+from tensorflow import Tensor
+
+from ..checks import require
+from ..prior.evaluate import convert_user_code
+from .generic import integrate
+from .numeric import integrate_density
+
+Implementation = Callable[..., Any]
+
+#: ``(likelihood, X, Fmu, Fvar, Y, alpha) -> [N]``, with alpha a tensor [N], or [1] where all
+#: rows have one power: see :func:`~gpflow_pep.likelihoods.log_power_expectation`, also for a last
+#: argument ``rough`` that it may have.
+implementations = Dispatcher("gpflow_pep.likelihoods.log_power_expectation")
+
+#: ``(likelihood, X, Y, alpha) -> ScalarFactor``: see
+#: :class:`~gpflow_pep.engine.factors.generic.ScalarFactor`.
+scalar_factor = Dispatcher("gpflow_pep.likelihoods.scalar_factor")
+
+
+class TiltedDerivatives(NamedTuple):
+    r"""The tilted integral of each row and what site updates need of it (BYT17, appendix F)."""
+
+    ell: Tensor
+    r""":math:`\ell_n(m, v)`, [N]."""
+
+    delta1: Tensor
+    r""":math:`\delta_1 = \partial \ell / \partial m`, [N, L]."""
+
+    delta2: Tensor
+    r""":math:`\delta_2 = 2 \partial \ell / \partial v - \alpha \delta_1^2`, [N, L]: by the heat
+    equation this is :math:`\partial^2 \ell / \partial m^2`."""
+
+
+@tf.autograph.experimental.do_not_convert
+@check_shapes(
+    "X: [N, D]",
+    "Fmu: [N, L]",
+    "Fvar: [N, L]",
+    "Y: [N, P]",
+    "return: [N]",
+)
+def log_power_expectation(
+    likelihood: Likelihood,
+    X: TensorType,
+    Fmu: TensorType,
+    Fvar: TensorType,
+    Y: TensorType,
+    alpha: TensorType,
+    rough: Tensor | None = None,
+) -> Tensor:
+    r"""
+    Compute the tilted integral of each row,
+
+    .. math::
+
+       \ell_n = \frac{1}{\alpha} \log \int N(f; m_n, v_n) \, p(y_n | f)^\alpha \, df,
+
+    whose limit for :math:`\alpha \to 0` is the variational expectation
+    :math:`E[\log p(y_n | f)]`, and which at :math:`\alpha = 1` is the log predictive density
+    (Bui, Yan & Turner 2017, section 3.3). It is differentiable in the moments and the likelihood's
+    parameters, and in alpha where that is not close to 0.
+
+    :param likelihood: A GPflow likelihood, or one whose type is registered.
+    :param X: The inputs, for likelihoods that depend on them.
+    :param Fmu: Means of the latent functions.
+    :param Fvar: Their variances, not negative; latent functions are independent. At variance 0 the
+        integral is the log density at the mean.
+    :param Y: The targets, in the likelihood's support.
+    :param alpha: The power, in [0, 1]: one number, or one for each row.
+    :param rough: Whether errors of 1e-3 do, bool []; None: they do not. See :func:`has_rough_rule`.
+    :raises NotImplementedError: If nothing is registered for the likelihood's type.
+    """
+    Fmu, Fvar, Y = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar), tf.convert_to_tensor(Y)
+    # GPflow takes class labels of integer types.
+    Y = tf.cast(Y, Fmu.dtype)
+    alpha = tf.convert_to_tensor(alpha, Fmu.dtype)
+    alpha = alpha[None] if alpha.shape.rank == 0 else alpha
+    X = tf.convert_to_tensor(X)
+    return _dispatch(likelihood, X, Fmu, Fvar, Y, alpha, *([] if rough is None else [rough]))
+
+
+def log_power_expectation_of_batches(
+    likelihood: Likelihood,
+    X: TensorType,
+    Fmu: TensorType,
+    Fvar: TensorType,
+    Y: TensorType,
+    alpha: TensorType,
+) -> Tensor:
+    """
+    Compute :func:`log_power_expectation` of rows in any number of batches, [..., N].
+
+    :raises ValueError: If the values of the likelihood's density do not give it.
+    """
+    shape = tf.shape(Fmu)[:-1]
+    parts = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
+    rows = []
+    for part in parts:
+        width = tf.shape(part)[-1:]  # which a graph need not know before it runs
+        whole = tf.broadcast_to(part, tf.concat([shape, width], axis=0))
+        flat = tf.reshape(whole, tf.concat([[-1], width], axis=0))
+        rows.append(tf.ensure_shape(flat, [None, part.shape[-1]]))
+    ell = log_power_expectation(likelihood, *rows, alpha)
+    with tf.control_dependencies(require_resolved(likelihood, ell, *rows[1:3])):
+        return tf.reshape(ell, shape)
+
+
+@convert_user_code
+def _dispatch(likelihood: Likelihood, *arguments: Tensor) -> Tensor:
+    return implementation_for(likelihood)(likelihood, *arguments)
+
+
+@tf.autograph.experimental.do_not_convert
+@check_shapes(
+    "X: [N, D]",
+    "Fmu: [N, L]",
+    "Fvar: [N, L]",
+    "Y: [N, P]",
+    "return.ell: [N]",
+    "return.delta1: [N, L]",
+    "return.delta2: [N, L]",
+)
+def tilted_derivatives(
+    likelihood: Likelihood,
+    X: TensorType,
+    Fmu: TensorType,
+    Fvar: TensorType,
+    Y: TensorType,
+    alpha: TensorType,
+) -> TiltedDerivatives:
+    r"""
+    Compute the tilted integral and its derivatives, by automatic differentiation of it.
+
+    The tilted variance of a latent function is :math:`v (1 + \alpha \delta_2 v)`. For the
+    parameters see :func:`log_power_expectation`.
+    """
+    return derivatives_in_moments_and_parameters(likelihood, X, Fmu, Fvar, Y, alpha, ())[0]
+
+
+@tf.autograph.experimental.do_not_convert
+def derivatives_in_moments_and_parameters(
+    likelihood: Likelihood,
+    X: TensorType,
+    Fmu: TensorType,
+    Fvar: TensorType,
+    Y: TensorType,
+    alpha: TensorType,
+    parameters: Sequence[tf.Variable],
+    rough: Tensor | None = None,
+) -> tuple[TiltedDerivatives, list[Tensor]]:
+    r"""
+    Compute what :func:`tilted_derivatives` does, and from the same values of the density the
+    derivatives of :math:`\sum_n \ell_n`, at fixed moments, in some variables of the likelihood.
+    """
+    Fmu, Fvar = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar)
+    sources = Fmu, Fvar, *parameters
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(sources)
+        ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha, rough)
+    zero = tf.UnconnectedGradients.ZERO
+    gradient = tape.gradient(ell, sources, unconnected_gradients=zero)
+    delta1, by_variance, *by_parameters = map(tf.convert_to_tensor, gradient)
+    alpha = tf.convert_to_tensor(alpha, Fmu.dtype)
+    alpha = tf.expand_dims(alpha, 1) if alpha.shape.rank else alpha
+    delta2 = 2.0 * by_variance - (alpha * delta1) * delta1
+    return TiltedDerivatives(ell, delta1, delta2), by_parameters
+
+
+def implementation_for(likelihood: Likelihood) -> Implementation:
+    """
+    Find what computes the tilted integral of a likelihood.
+
+    A class that derives from another, but has a density of its own, does not inherit what was
+    registered for the other.
+    """
+    kind = type(likelihood)
+    if isinstance(likelihood, ScalarLikelihood):
+        registered = implementations.funcs.keys() | scalar_factor.funcs.keys()  # with object
+        nearest = next(ancestor for ancestor in kind.__mro__ if (ancestor,) in registered)
+        if nearest._scalar_log_prob is not kind._scalar_log_prob:  # type: ignore[attr-defined]
+            return integrate_density
+    return implementations.dispatch_or_raise(kind)
+
+
+def has_rough_rule(likelihood: Likelihood) -> bool:
+    """Say whether the implementation for a likelihood has a last argument, ``rough``."""
+    return "rough" in inspect.signature(implementation_for(likelihood)).parameters
+
+
+def require_resolved(
+    likelihood: Likelihood, ell: Tensor, *moments: Tensor, rows: Tensor | None = None
+) -> list[tf.Operation]:
+    """
+    Stop where the values of a density do not give its integral, and say in which rows.
+
+    :param likelihood: A likelihood; one that has a rule of its own is not asked.
+    :param ell: Its tilted integrals [N]: NaN where they are not resolved.
+    :param moments: Of what it was integrated under, [N, L] each, which must be finite.
+    :param rows: Their numbers, [N]; None: 0 to N - 1.
+    :return: What a graph must run first; see :func:`gpflow_pep.engine.checks.require`.
+    """
+    is_scalar = isinstance(likelihood, ScalarLikelihood)
+    by_values_only = isinstance(likelihood, QuadratureLikelihood) and not is_scalar
+    if not by_values_only and implementation_for(likelihood) is not integrate_density:
+        return []
+    lost = tf.math.is_nan(ell)
+    for part in moments:
+        lost &= tf.reduce_all(tf.math.is_finite(part), axis=1)
+    index = tf.where(lost)[:, 0]
+    return require(
+        ~tf.reduce_any(lost),
+        f"likelihood: got {type(likelihood).__name__}, of which only the values of its density are"
+        " known, and these do not give its integral in some rows: there the density is far narrower"
+        " than the Gaussian that it is averaged over, or 0. Expected one that the nodes of"
+        " quadrature resolve. Standardise the targets, keep its scale away from 0 (for instance add"
+        " a small constant to it, or start the prior of its latent function lower and narrower),"
+        " use HeteroskedasticTFPConditional if the noise is Gaussian, or register an integral of"
+        " your own with gpflow_pep.likelihoods.implementations. The first of these rows:",
+        index if rows is None else tf.gather(rows, index),
+    )
+
+
+@implementations.register(ScalarLikelihood)
+def scalar_log_power_expectation(
+    likelihood: ScalarLikelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> Tensor:
+    """Sum what :func:`~gpflow_pep.engine.factors.generic.integrate` gives for the factor over
+    columns."""
+    make_factor = scalar_factor.dispatch_or_raise(type(likelihood))
+    factor = make_factor(likelihood, X, Y, alpha[:, None])
+    return tf.reduce_sum(integrate(factor, Fmu, Fvar, alpha[:, None]), axis=-1)
+
+
+@implementations.register(object)
+def _unknown_likelihood(likelihood: Any, *_: Any) -> Any:
+    raise NotImplementedError(
+        f"likelihood: got {type(likelihood).__name__}, for which no tilted moments are registered."
+        " Expected one of GPflow's or gpflow_pep's likelihoods, or one of your own that derives"
+        " from gpflow.likelihoods.ScalarLikelihood or QuadratureLikelihood. For another register a"
+        " function with"
+        f" gpflow_pep.likelihoods.implementations.register({type(likelihood).__name__})."
+    )

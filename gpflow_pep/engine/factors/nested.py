@@ -1,0 +1,385 @@
+r"""
+Integrals over several latent functions of which only the values of the density are known.
+
+Each rule is a grid of nodes. Most rows are integrated by the first and simplest one, even nodes for
+the Gaussian itself: where there are many rows, a density varies little over what the other rows
+leave open. Whether nodes resolve an integral is seen by the rules of every second node. In the rows
+that are left over, nodes are placed for one latent function after the other, the first one
+innermost, where the factor is *given* the outer ones. Where that is, is searched for at every node
+of the outer ones, so the search has to be cheap: it zooms in on a peak, and takes what is further
+inside by Laplace's method. For the rows that this leaves over there are more nodes, and a search
+that looks far away as well.
+
+Nodes are constants for differentiation, and so no search is differentiated.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import Tensor
+
+from ..numerics.power import divide_by_power, expm1_over_power, log_power_mean
+from ..numerics.quadrature import REACH, Mode, Structure
+from .generic import Function, Narrow, ScalarFactor, find_narrow, place
+from .numeric import BULK, RESOLVED
+
+
+class Placing(NamedTuple):
+    """How nodes are placed for each latent function: numbers, or tensors of them."""
+
+    num_nodes: Any
+
+    tolerance: Any
+    """How close the rules of all and of half of the nodes have to be, relative to 1 + abs(ell)."""
+
+    search_reach: Any = REACH
+    """The search begins at the best of ``num_starts`` hyperbolic sines of even steps up to so many
+    standard deviations, and zooms in at most ``num_zooms`` times."""
+
+    num_starts: Any = 9
+    num_zooms: Any = 3
+
+    structure_extent: Any = 1.5
+    """In the widths of a peak, how far its nodes are even."""
+
+    num_powers: Any = 1
+    """1 to look for the peak of the density alone, 2 for that of it to the power as well, and to
+    move nodes to the latter if it is far away."""
+
+    def tensors(self, dtype: tf.DType) -> "Placing":
+        """Make tensors, for which one graph does for all placings."""
+        kinds = (tf.int32 if isinstance(part, int) else dtype for part in self)
+        return Placing(*map(tf.constant, self, kinds))
+
+
+#: Even nodes for each latent function, by the number of these. Their number and that of every
+#: second one are odd, so that the mean is one of both.
+_NUM_EVEN = {1: 49, 2: 25, 3: 21}
+EVEN_TOLERANCE = 1e-5
+#: In standard deviations.
+_EVEN_REACH = 6.5
+_CAREFUL: dict[str, Any] = {
+    "search_reach": 2000.0,
+    "num_starts": 41,
+    "num_zooms": 15,
+    "structure_extent": 6.0,
+    "num_powers": 2,
+}
+#: By the number of latent functions: for rows that even nodes do not resolve, and for those that
+#: this does not.
+PLACINGS = {
+    1: (Placing(48, 1e-5), Placing(128, RESOLVED, **_CAREFUL)),
+    2: (Placing(44, 1e-5), Placing(80, RESOLVED, **_CAREFUL)),
+    3: (Placing(20, 1e-5), Placing(32, RESOLVED, **_CAREFUL)),
+}
+#: A search ends where the exponent falls by less than this in a step.
+_SMALL_DROP = 0.7
+#: Places at which it looks when it zooms in.
+_NUM_ZOOMED = 9
+#: Stands for the width of no structure, in standard deviations.
+_WIDE = 100.0
+#: Of the weight of nodes beside the one at the mean: a weight of 0 would have no derivative.
+_LEAST_PART = 1e-8
+#: The outermost nodes have at most this part of an integral that is resolved.
+_LARGEST_SHARE = 0.5
+
+
+class Peak(NamedTuple):
+    """A peak in units of the Gaussian's standard deviation, [K, N] each; constants."""
+
+    x: Tensor
+    width: Tensor
+    height: Tensor
+
+
+class Axis(NamedTuple):
+    """
+    The nodes of one latent function in a grid [Q1, ..., QL, N]; constants of that rank.
+
+    Those of the first latent function depend on all others, and those of the last on none.
+    """
+
+    offset: Tensor
+    """f - m."""
+
+    weights: Tensor
+    """Of sum 1."""
+
+    slope: Tensor | None = None
+    """By which the Gaussian is moved, see :class:`~gpflow_pep.engine.numerics.quadrature.Mode`;
+    None: 0."""
+
+    at_mean: Tensor | None = None
+    """1 for the node at the mean, 0 for others; None where there may be none."""
+
+
+class GridIntegral(NamedTuple):
+    """An integral, and how far the rules of half of the nodes are from it."""
+
+    value: Tensor
+    """[N]."""
+
+    error: Tensor
+    """[N], a constant for differentiation: the differences of rules add up without their signs. See
+    :mod:`gpflow_pep.engine.factors.numeric`."""
+
+
+def _narrow_rows(variance: Tensor) -> Narrow:
+    """Find narrow Gaussians; here the power mean is linear in the variance, not its logarithm."""
+    narrow = find_narrow(variance)
+    return narrow._replace(wider=tf.where(narrow.rows, narrow.wider / 16.0, narrow.wider))
+
+
+def even_axes(variance: Tensor) -> list[Axis]:
+    """Place even nodes in the bulk of the Gaussian."""
+    num_latent = int(variance.shape[1])
+    x = np.linspace(-_EVEN_REACH, _EVEN_REACH, _NUM_EVEN[num_latent])
+    weights = np.exp(-0.5 * x * x) / np.sum(np.exp(-0.5 * x * x))
+    x /= np.sqrt(
+        np.sum(weights * x * x)
+    )  # for the reason see gpflow_pep.engine.numerics.quadrature
+    parts = x, weights, np.arange(len(x)) == len(x) // 2
+    deviation = tf.sqrt(tf.stop_gradient(_narrow_rows(variance).wider))
+    axes = []
+    for k in range(num_latent):
+        column = [-1 if axis == k else 1 for axis in range(num_latent + 1)]
+        x_of_axis, weights_of_axis, at_mean = (
+            tf.constant(np.reshape(part, column), variance.dtype) for part in parts
+        )
+        axes.append(Axis(x_of_axis * deviation[:, k], weights_of_axis, None, at_mean))
+    return axes
+
+
+def integrate_on_grid(
+    axes: Sequence[Axis],
+    log_prob: Function,
+    mean: Tensor,
+    variance: Tensor,
+    alpha: Tensor,
+    *,
+    with_ends: bool,
+) -> GridIntegral:
+    r"""
+    Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y | f)^\alpha df` in several dimensions.
+
+    :param log_prob: :math:`\log p` for F [K, N, L], [K, N].
+    :param alpha: [N].
+    :param with_ends: Whether what the outermost nodes add counts as an error.
+    """
+    num_latent, narrow = len(axes), _narrow_rows(variance)
+    centre = tf.stop_gradient(mean)
+    columns = [axis.offset + centre[:, k] for k, axis in enumerate(axes)]
+    shape = tf.shape(sum(columns))
+    F = tf.stack([tf.broadcast_to(column, shape) for column in columns], axis=-1)
+    values = log_prob(tf.reshape(F, [-1, shape[-1], num_latent]))
+    values, all_weights = tf.reshape(values, shape), []
+    for k, axis in enumerate(axes):
+        v, offset = narrow.wider[:, k], axis.offset + (centre[:, k] - mean[:, k])
+        if axis.at_mean is None:
+            v += narrow.variance[:, k]  # only its derivative matters
+        from_centre = offset
+        if axis.slope is not None:
+            drift = alpha * axis.slope * v
+            values += axis.slope * (0.5 * drift - offset)
+            from_centre = offset - drift
+        # With the derivatives of the Gaussian at f held constant, to any order.
+        log_density = -0.5 * (tf.square(from_centre) / v + tf.math.log(v))
+        change = tf.exp(log_density - tf.stop_gradient(log_density))
+        weights = axis.weights * change
+        if axis.at_mean is not None:
+            # Where the Gaussian is narrow the integral is linear in its variance.
+            some = narrow.variance[:, k] / v + _LEAST_PART
+            part = tf.where(narrow.rows[:, k], some, tf.ones_like(some))
+            weights = axis.weights * (part + (change - 1.0)) + (1.0 - part) * axis.at_mean
+        all_weights.append(weights)
+    joint = all_weights[0]
+    for weights in all_weights[1:]:
+        joint *= weights
+    flat = [-1, shape[-1]]
+    joint = tf.broadcast_to(joint, shape)
+    value = log_power_mean(tf.reshape(values, flat), tf.reshape(joint, flat), alpha)
+    constants = tf.stop_gradient(value), tf.stop_gradient(values), tf.stop_gradient(alpha)
+    error = _difference_of_half_rules(
+        list(map(tf.stop_gradient, all_weights)), *constants, with_ends
+    )
+    if with_ends:
+        # Where the outermost nodes have most of it, what is further out may be more than they are.
+        share = _share_of_ends(tf.stop_gradient(joint), *constants[1:])
+        error = tf.where(share <= _LARGEST_SHARE, error, tf.constant(np.inf, error.dtype))
+    return GridIntegral(value, error)
+
+
+def _difference_of_half_rules(
+    all_weights: Sequence[Tensor], value: Tensor, values: Tensor, alpha: Tensor, with_ends: bool
+) -> Tensor:
+    """Add up what the rules of every second node, of one latent function at a time, change."""
+    u = expm1_over_power(values - value, alpha)
+    error = tf.zeros_like(u)
+    for k, weights in enumerate(all_weights):
+        weights = tf.reshape(weights, tf.shape(weights)[k:])
+        half = weights[::2] / tf.reduce_sum(weights[::2], axis=0)
+        mean = tf.reduce_sum(weights * u, axis=0)
+        error = tf.reduce_sum(weights * error, axis=0)
+        error += tf.abs(tf.reduce_sum(half * u[::2], axis=0) - mean)
+        if with_ends:
+            error += weights[0] * tf.abs(u[0] - mean) + weights[-1] * tf.abs(u[-1] - mean)
+        u = mean
+    return error
+
+
+def _share_of_ends(joint: Tensor, values: Tensor, alpha: Tensor) -> Tensor:
+    """Compute which part of the integral of the density to the power the outermost nodes have."""
+    nodes = list(range(len(joint.shape) - 1))
+    p = joint * tf.exp(alpha * (values - tf.reduce_max(values, axis=nodes)))
+    ends = tf.zeros_like(alpha)
+    for k in nodes:
+        others = [axis for axis in nodes if axis != k]
+        of_axis = tf.reduce_sum(p, axis=others)
+        ends += of_axis[0] + of_axis[-1]
+    return ends / tf.reduce_sum(p, axis=nodes)
+
+
+def placed_axes(
+    log_prob: Function, mean: Tensor, variance: Tensor, alpha: Tensor, placing: Placing
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """
+    Place nodes where the factor is, one latent function after the other, the last one first.
+
+    :return: What an :class:`Axis` begins with.
+    """
+    search = _Search(log_prob, mean, variance, placing)
+    num_rows, num_latent = tf.shape(mean)[0], int(mean.shape[1])
+    axes: list[tuple[Tensor, Tensor, Tensor]] = []
+    outer = tf.zeros([1, num_rows, 0], mean.dtype)
+    for dimension in reversed(range(num_latent)):
+        m, v = search.moments(outer, dimension)
+        power = tf.tile(alpha[:, None], [tf.shape(outer)[0], 1])
+        rule = place(search.factor(outer, power, dimension), m, v, power)
+        grid = [placing.num_nodes] * (num_latent - 1 - dimension) + [num_rows]
+        parts = rule.nodes.offset, rule.nodes.weights, rule.slope[None]
+        sizes = placing.num_nodes, placing.num_nodes, 1
+        offset, weights, slope = (
+            tf.reshape(part, [1] * dimension + [size, *grid]) for part, size in zip(parts, sizes)
+        )
+        axes.insert(0, (offset, weights, slope))
+        outer = search.append(outer, rule.nodes.f)
+    return axes
+
+
+class _Search(NamedTuple):
+    """
+    A search for where the factor is in one latent function, given the outer ones [K, N, J].
+
+    The inner ones are integrated out by Laplace's method, each at its own peak.
+    """
+
+    log_prob: Function
+    mean: Tensor
+    variance: Tensor
+    placing: Placing
+
+    def append(self, outer: Tensor, f: Tensor) -> Tensor:
+        """Put values f [Q, K N, 1] of the next latent function beside the outer ones."""
+        nodes, count, num_rows = tf.shape(f)[0], tf.shape(outer)[0], tf.shape(self.mean)[0]
+        f_of_rows = tf.reshape(f, [nodes * count, num_rows, 1])
+        return tf.concat([f_of_rows, tf.tile(outer, [nodes, 1, 1])], axis=2)
+
+    def moments(self, outer: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
+        """Take mean and variance of every row, for each of the outer values, [K N, 1]."""
+        parts = (part[:, dimension, None] for part in (self.mean, self.variance))
+        m, v = (tf.tile(part, [tf.shape(outer)[0], 1]) for part in parts)
+        return m, _narrow_rows(v).wider
+
+    def log_integral(self, outer: Tensor, power: Tensor, dimension: int) -> Tensor:
+        """Integrate all up to a dimension out, to a power [N K, 1], roughly."""
+        if dimension < 0:
+            return tf.reshape(power, tf.shape(outer)[:2]) * self.log_prob(outer)
+        peak = self.peak(outer, power, dimension)
+        return tf.reshape(peak.height + tf.math.log(peak.width), tf.shape(outer)[:2])
+
+    def peak(self, outer: Tensor, power: Tensor, dimension: int) -> Peak:
+        """Find the peak in one latent function, of the Gaussian times the factor to a power."""
+        m, v = self.moments(outer, dimension)
+
+        def exponent(x: Tensor) -> Tensor:
+            powers = tf.tile(power, [tf.shape(x)[0], 1])
+            F = self.append(outer, m + tf.sqrt(v) * x)
+            inner = self.log_integral(F, powers, dimension - 1)
+            return tf.reshape(inner, tf.shape(x)) - 0.5 * x * x
+
+        return find_peak(exponent, m, self.placing)
+
+    def factor(self, outer: Tensor, power: Tensor, dimension: int) -> ScalarFactor:
+        """Find where one latent function has structure."""
+        placing, is_careful = self.placing, self.placing.num_powers > 1
+        m, v = self.moments(outer, dimension)
+        deviation, repeats = tf.sqrt(v), placing.num_powers
+        powers = tf.concat([power, tf.ones_like(power)], axis=0)[(2 - repeats) * tf.shape(m)[0] :]
+        both = self.peak(tf.tile(outer, [repeats, 1, 1]), powers, dimension)
+        parts = [tf.reshape(part, [repeats, -1, 1]) for part in both]
+        # With one power there is one structure: the other one, wide and empty, moves no node.
+        wide = tf.where(is_careful, parts[1][-1], _WIDE)
+        extent = tf.where(is_careful, placing.structure_extent * parts[1][-1], 0.0)
+        structures = [
+            Structure(m + deviation * x, deviation * width, deviation * extent)
+            for x, width, extent in (
+                (parts[0][0], parts[1][0], placing.structure_extent * parts[1][0]),
+                (parts[0][-1], wide, extent),
+            )
+        ]
+        # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
+        x = parts[0][0]
+        is_far = is_careful & (tf.abs(x) > BULK)
+        slope = divide_by_power(tf.where(is_far, x, tf.zeros_like(x)), power * deviation)
+        mode = Mode(slope, None)
+        return ScalarFactor(self.log_prob, structures, lambda *_: mode, num_nodes=placing.num_nodes)
+
+
+def find_peak(exponent: Callable[[Tensor], Tensor], like: Tensor, placing: Placing) -> Peak:
+    """
+    Zoom in on a peak, to within its width, from the best of a few places.
+
+    :param exponent: The logarithm of what has the peak, of x [Q, ...] standard deviations.
+    :param like: A tensor of the peak's shape, [K N, 1].
+    """
+
+    def is_coarse(three: Tensor) -> Tensor:
+        left, middle, right = tf.unstack(three)
+        low, high = tf.minimum(left, right), tf.maximum(left, right)
+        return (middle - low > _SMALL_DROP) | (middle < high)
+
+    def zoom(
+        count: Tensor, zooms: Tensor, coarse: Tensor, t: Tensor, reach: Tensor, three: Tensor
+    ) -> tuple[Tensor, ...]:
+        fraction = tf.linspace(-tf.ones([], t.dtype), 1.0, count)[:, None, None]
+        values = exponent(tf.sinh(t + reach * fraction))
+        best = tf.clip_by_value(tf.argmax(values, axis=0, output_type=tf.int32), 1, count - 2)
+        hot = tf.one_hot(best, count, axis=0, dtype=t.dtype)
+        finer = tf.stack(
+            [tf.reduce_sum(tf.roll(hot, k, axis=0) * values, axis=0) for k in (-1, 0, 1)]
+        )
+        step = 2.0 * reach / tf.cast(count - 1, t.dtype)
+        t = tf.where(coarse, t + tf.reduce_sum(hot * fraction, axis=0) * reach, t)
+        three = tf.where(coarse, finer, three)
+        reach = tf.where(coarse, step, reach)
+        return tf.constant(_NUM_ZOOMED), zooms + 1, is_coarse(three), t, reach, three
+
+    zeros = tf.zeros_like(like)
+    *_, t, step, three = tf.while_loop(
+        lambda count, zooms, coarse, *_: (zooms <= placing.num_zooms) & tf.reduce_any(coarse),
+        zoom,
+        (
+            placing.num_starts,
+            tf.constant(0),
+            tf.ones_like(like, tf.bool),
+            zeros,
+            zeros + tf.asinh(placing.search_reach),
+            tf.stack([zeros] * 3),
+        ),
+    )
+    left, height, right = tf.unstack(three)
+    drop = tf.maximum(height - tf.minimum(left, right), _SMALL_DROP / 8.0)
+    width = tf.minimum(step * tf.cosh(t) * tf.math.rsqrt(2.0 * drop), 1.0)
+    return Peak(tf.sinh(t), width, height)

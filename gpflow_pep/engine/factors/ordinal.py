@@ -1,0 +1,80 @@
+"""Ordinal regression: a probit bin, with GPflow's floor."""
+
+from functools import partial
+
+import tensorflow as tf
+from gpflow.likelihoods import Ordinal
+from tensorflow import Tensor
+
+from ..numerics.quadrature import Structure, no_tilt
+from .bernoulli import normal_cdf
+from .classes import moments_of_labels
+from .generic import ScalarFactor
+from .moments import scalar_factor
+from .support import Traits, support, traits, whole_numbers
+
+#: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
+_FAR_EDGE = 1e10
+#: GPflow squeezes the distribution function at both ends, which takes this fraction of each bin.
+SQUEEZED = 2e-3
+#: GPflow adds this number to the probability of each bin; it has no name there.
+FLOOR = 1e-6
+
+
+def _edge_structure(edge: Tensor, width: Tensor, floor: Tensor) -> Structure:
+    r"""
+    Find the structure of :math:`\log(\epsilon + \Phi((f - a) / w))`.
+
+    It ends where :math:`\Phi` meets the floor :math:`\epsilon`; near there the logarithm has
+    complex singularities whose distance shrinks slowly with the floor.
+    """
+    meeting = tf.math.ndtri(floor)
+    return Structure(
+        centre=edge + 0.5 * width * meeting,
+        resolution=tf.abs(width) * 0.6,
+        extent=tf.abs(width) * (1.0 - 0.5 * meeting),
+    )
+
+
+@scalar_factor.register(Ordinal)
+def _ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
+    sigma = tf.cast(likelihood.sigma, Y.dtype)
+    edges = tf.cast(likelihood.bin_edges, Y.dtype)
+    floor = tf.constant(FLOOR, Y.dtype)
+    far = tf.constant([_FAR_EDGE], Y.dtype)
+    label = tf.cast(Y, tf.int32)
+    lower = tf.gather(tf.concat([-far, edges], axis=0), label)
+    upper = tf.gather(tf.concat([edges, far], axis=0), label)
+    first, last = label == 0, label == likelihood.num_bins - 1
+
+    def bin_probability(f: Tensor, scale: Tensor) -> Tensor:
+        # From the side on which neither term is near 1, so that the difference keeps its digits.
+        left, right = (lower - f) / scale, (upper - f) / scale
+        mirrored = left > -right
+        inner = normal_cdf(tf.where(mirrored, -left, right))
+        outer = normal_cdf(tf.where(mirrored, -right, left))
+        return (1.0 - SQUEEZED) * (inner - outer) + floor
+
+    # A bin at the end has one edge: its structure counts twice.
+    ones = tf.ones_like(Y)
+    rising, rises = tf.where(first, upper, lower), tf.where(first, -ones, ones)
+    falling, falls = tf.where(last, lower, upper), tf.where(last, ones, -ones)
+    return ScalarFactor(
+        log_prob=lambda f: tf.math.log(bin_probability(f, sigma)),
+        structures=[
+            _edge_structure(rising, rises * sigma, floor),
+            _edge_structure(falling, falls * sigma, floor),
+        ],
+        mode=no_tilt,
+        mean_prob=lambda mean, variance: bin_probability(mean, tf.sqrt(sigma**2 + variance)),
+        num_nodes=128,
+    )
+
+
+support.register(Ordinal)(lambda likelihood, Y: whole_numbers(Y, int(likelihood.num_bins)))
+
+
+@traits.register(Ordinal)
+def _traits(likelihood: Ordinal) -> Traits:
+    number = int(likelihood.num_bins)
+    return Traits(num_classes=number, predict=partial(moments_of_labels, likelihood, number))

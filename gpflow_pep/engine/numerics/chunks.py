@@ -1,0 +1,359 @@
+"""
+Sums over rows: in chunks, with a gradient that recomputes each chunk instead of keeping it, and
+over processes that hold a shard of the rows each. And the order of rows in minibatches.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+from .streams import Stream
+
+#: A chunk is about so many numbers of an [M, chunk] matrix: it stays in the processor's cache
+#: (8 MB in float64), where TensorFlow's matrix products were measured to be fastest.
+CHUNK_ELEMENTS = 1_000_000
+#: A chunk size that no data exceed: all rows are one chunk, also where N is not known.
+ALL_ROWS = 2**31 - 1
+#: The least rows in a chunk that is chosen automatically.
+MIN_CHUNK = 256
+#: Intermediate matrices of size M x N may be kept between value and gradient up to so many bytes.
+MEMORY_BUDGET = 2**30
+#: The name of loops over chunks of rows in graphs, for those who look at what is in them.
+ROW_LOOP = "rows"
+
+#: Tensors, in any structure that ``tf.nest`` knows.
+Tensors = Any
+#: The minibatches of the k-th epoch, k = 0, 1, ...
+Epochs = Callable[[int], tf.data.Dataset]
+
+
+class Reduction:
+    """
+    How sums over the rows of this process become sums over all rows; here one process has them all.
+
+    :mod:`gpflow_pep.training.fitting.distributed` has the one for processes that hold a shard of
+    the rows each. All of them must then compute the same in the same order: whatever decides how a
+    computation goes on has to be reduced before.
+    """
+
+    count = 1
+    """How many processes hold a shard."""
+
+    def total(self, tensors: Tensors) -> Tensors:
+        """
+        Sum tensors of one float, with the same shapes in all processes; all in one message. In a
+        loop the shapes are the same in all iterations: TensorFlow may refuse others.
+
+        The gradient is that of the sum over processes of what each computes from the totals: what
+        arrives from above is summed over processes too.
+        """
+        return tensors
+
+    def largest(self, values: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Find the largest over processes of each of some numbers; not for differentiation."""
+        return values
+
+    def all(self, condition: tf.Tensor) -> tf.Tensor:
+        """Find out whether a condition [] holds in all processes."""
+        return condition
+
+    def known_total(self, size: int | None) -> float:
+        """Sum a number that is known before a graph runs; infinity where one, None, is not."""
+        return math.inf if size is None else float(size)
+
+
+#: Of one process that has all rows.
+LOCAL = Reduction()
+
+
+class Chunks(NamedTuple):
+    """A way to cut the rows of a data set into pieces."""
+
+    count: Any
+    """How many chunks there are, at least 1: an int, or a tensor where it is not known before."""
+
+    take: Callable[[Any], Tensors]
+    """``take(k)`` gives the tensors of chunk ``k``, an int or a tensor in ``range(count)``."""
+
+    def one_pass(self) -> Callable[[Any], Tensors]:
+        """Give ``take``, to be called with 0, 1, 2, ... in this order."""
+        return self.take
+
+    def is_one(self) -> bool:
+        """Whether it is known before a graph runs that there is one chunk."""
+        return isinstance(self.count, int) and self.count == 1
+
+
+def num_rows(X: tf.Tensor) -> Any:
+    """N of [N, D], as a number where it is known before a graph runs."""
+    return tf.shape(X)[0] if X.shape[0] is None or tf.executing_eagerly() else X.shape[0]
+
+
+class Plan(NamedTuple):
+    """How to sum over rows."""
+
+    chunk_size: int
+    """The most rows at a time."""
+
+    keep: bool
+    """Whether all intermediate values may be kept; not where a chunk size was asked for, unless it
+    is :data:`ALL_ROWS`."""
+
+
+def plan(chunk_size: int | None, num_inducing: int | None, X: tf.Tensor, copies: int) -> Plan:
+    """
+    Choose how to sum over rows: chunks such that M x chunk numbers fit the processor's cache.
+
+    Where N is not known and no size asked for, nothing is kept of the ``copies`` M x N matrices.
+    """
+    size, known = num_inducing or 1, X.shape[0]
+    fits = known is not None and copies * X.dtype.size * size * known <= MEMORY_BUDGET
+    chosen = max(MIN_CHUNK, CHUNK_ELEMENTS // size)
+    return Plan(chunk_size or chosen, chunk_size == ALL_ROWS or (chunk_size is None and fits))
+
+
+def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunks:
+    """
+    Cut tensors into chunks of rows of nearly equal size.
+
+    :param rows: Tensors with the same number of rows N, cut along their first axis. One that is
+        known to have a single row belongs to every chunk.
+    :param columns: None, or tensors cut along their last axis, of length N: ``take`` then gives
+        pairs of rows and columns.
+    """
+    some = tf.nest.flatten(rows)[0]
+    total = tf.shape(some)[0] if some.shape[0] is None else some.shape[0]
+    if isinstance(chunk_size, int) and chunk_size == ALL_ROWS:
+        count = 1
+    elif isinstance(total, int) and isinstance(chunk_size, int):
+        # Equal chunks: a small remainder would cost a graph of its own and run slowly.
+        chunk_size = -(-total // max(-(-total // chunk_size), 1)) or 1
+        count = max(-(-total // chunk_size), 1)
+    else:
+        count = tf.maximum(-(-total // chunk_size), 1)
+    first = total - (count - 1) * chunk_size
+
+    def take(k: Any) -> Tensors:
+        if isinstance(count, int) and count == 1:
+            return rows if columns is None else (rows, columns)
+        # Chunk 0 takes the remainder. The others have a size that the compiler knows, for XLA.
+        is_first = isinstance(k, int) and k == 0
+        start, size = (0, first) if is_first else (first + (k - 1) * chunk_size, chunk_size)
+
+        def cut(tensor: tf.Tensor, axis: int) -> tf.Tensor:
+            if axis == 0 and tensor.shape[0] == 1:
+                return tensor
+            if is_first:
+                return tensor[:size] if axis == 0 else tensor[..., :size]
+            zeros, full = [0] * (tensor.shape.rank - 1), [-1] * (tensor.shape.rank - 1)
+            begin, sizes = ([start, *zeros], [size, *full]) if axis == 0 else (
+                [*zeros, start], [*full, size]
+            )  # fmt: skip
+            return tf.slice(tensor, begin, sizes)
+
+        chunk = tf.nest.map_structure(lambda row: cut(row, 0), rows)
+        if columns is None:
+            return chunk
+        return chunk, tf.nest.map_structure(lambda column: cut(column, -1), columns)
+
+    return Chunks(count, take)
+
+
+def _loop(
+    function: Callable[..., Tensors], chunks: Chunks | Stream, shared: Sequence[tf.Tensor]
+) -> Tensors:
+    take = chunks.one_pass()
+    total = function(take(0), *shared)
+    if chunks.is_one():
+        return total
+
+    def add(k: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
+        terms = function(take(k), *shared)
+        # The terms of other chunks may know less of their shape.
+        return k + 1, tf.nest.map_structure(
+            lambda a, b: a + tf.ensure_shape(b, a.shape), total, terms
+        )
+
+    return _after_the_first(chunks, add, total)[0]
+
+
+def _after_the_first(
+    chunks: Chunks | Stream, body: Callable[..., Any], *start: Tensors
+) -> list[Any]:
+    """Run a loop over all chunks but the first, one at a time."""
+    _, *results = tf.while_loop(
+        lambda k, *_: k < chunks.count,
+        body,
+        (tf.constant(1), *start),
+        maximum_iterations=chunks.count - 1 if isinstance(chunks.count, int) else None,
+        parallel_iterations=1,
+        name=ROW_LOOP,
+    )
+    return results
+
+
+def sum_over_chunks(
+    function: Callable[..., Tensors],
+    chunks: Chunks | Stream,
+    shared: Sequence[tf.Tensor],
+    *,
+    keep: bool,
+    parts: Sequence[Any] = (),
+    reduction: Reduction = LOCAL,
+) -> Tensors:
+    r"""
+    Compute :math:`\sum_k f(\mathrm{rows}_k, \mathrm{shared})` with memory for one chunk.
+
+    Differentiable, to any order, in ``shared`` and in the variables that ``function`` reads. With
+    ``keep=False`` the gradient is another sum over chunks, in which each chunk's value is computed
+    once more and differentiated: time for a second value, and no memory that grows with N. With
+    ``keep=True`` automatic differentiation keeps every chunk's intermediate values. The rows are
+    data: they are constants for differentiation (a gradient in them is None).
+
+    :param function: ``function(rows, *shared)`` gives tensors, in any structure, whose shapes do
+        not depend on the chunk. Other tensors that it refers to count as constants.
+    :param shared: Tensors that each chunk needs, and that gradients must reach.
+    :param keep: Keep the intermediate values of all chunks for the gradient.
+    :param parts: The kernel and whatever else ``function`` reads variables of: gradients reach
+        those that are not trainable too, which may become it after a graph is made, or be watched.
+        Other variables are found if they are trainable.
+    :param reduction: Over processes that hold a shard of the rows each.
+    """
+    # tf.custom_gradient overlooks what is not trainable.
+    fixed = [] if keep else [v for v in float_variables(*parts) if not v.trainable]
+    return reduction.total(_sum_own_chunks(function, chunks, shared, keep, fixed))
+
+
+def float_variables(*parts: Any) -> list[tf.Variable]:
+    """List the variables of kernels, likelihoods and the like, each one once."""
+    variables = [v for part in parts for v in getattr(part, "variables", ())]
+    return list({id(v): v for v in variables if v.dtype.is_floating}.values())
+
+
+def _sum_own_chunks(
+    function: Callable[..., Tensors],
+    chunks: Chunks | Stream,
+    shared: Sequence[tf.Tensor],
+    keep: bool,
+    fixed: Sequence[tf.Variable],
+) -> Tensors:
+    """Sum over the rows of this process, with variables that are not trainable."""
+
+    def on_chunk(rows: Tensors, *shared: tf.Tensor) -> Tensors:
+        return function(tf.nest.map_structure(tf.stop_gradient, rows), *shared)
+
+    if keep or chunks.is_one():
+        return _loop(on_chunk, chunks, shared)
+    structure = list[Tensors]()
+
+    @tf.custom_gradient
+    def recomputed(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
+        shared = inputs[: len(inputs) - len(fixed)]
+
+        def gradient(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
+            # What was not trainable when the sum was made may be trainable here, and known twice.
+            read = [v for v in variables if not any(v is other for other in fixed)]
+            watched = [*fixed, *read]
+
+            def chunk_gradients(rows: Tensors, *args: tf.Tensor) -> list[tf.Tensor]:
+                shared, upstream = args[: len(args) - num_sums], args[len(args) - num_sums :]
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(shared)
+                    tape.watch(watched)
+                    value = tf.nest.flatten(on_chunk(rows, *shared))
+                by_all = tape.gradient(
+                    value,
+                    [*shared, *watched],
+                    output_gradients=list(upstream),
+                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
+                )
+                return list(map(tf.convert_to_tensor, by_all))
+
+            gradients = _sum_own_chunks(chunk_gradients, chunks, (*shared, *upstream), False, fixed)
+            by_read = {id(v): by for v, by in zip(read, gradients[len(inputs) :], strict=True)}
+            return gradients[: len(inputs)], [by_read.get(id(v)) for v in variables]
+
+        sums = _loop(on_chunk, chunks, shared)
+        structure[:] = [sums]
+        num_sums = len(tf.nest.flatten(sums))
+        return tf.nest.flatten(sums), gradient
+
+    values = recomputed(*shared, *fixed)
+    return tf.nest.pack_sequence_as(structure[0], values)
+
+
+def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks | Stream) -> Tensors:
+    """Compute tensors with a value for each row, chunk after chunk; not for differentiation."""
+    take = chunks.one_pass()
+    structure = function(take(0))
+    if chunks.is_one():
+        return structure
+    head = tf.nest.flatten(structure)
+
+    def add(k: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
+        values = tf.nest.flatten(function(take(k)))
+        return (k + 1, *(array.write(k - 1, v) for array, v in zip(arrays, values, strict=True)))
+
+    shapes = [[None, *value.shape[1:]] for value in head]
+    arrays = [
+        tf.TensorArray(value.dtype, size=chunks.count - 1, element_shape=shape)
+        for value, shape in zip(head, shapes, strict=True)
+    ]
+    arrays = _after_the_first(chunks, add, *arrays)
+    # None may be left where the number of chunks is not known: only `concat` can do that, which XLA
+    # in turn does not know.
+    known = isinstance(chunks.count, int)
+    rest = [
+        tf.reshape(array.stack(), [-1, *shape[1:]]) if known else array.concat()
+        for array, shape in zip(arrays, shapes, strict=True)
+    ]
+    whole = [tf.concat(parts, axis=0) for parts in zip(head, rest, strict=True)]
+    return tf.nest.pack_sequence_as(structure, whole)
+
+
+def without_gradient(function: Callable[[], Tensors]) -> Tensors:
+    """
+    Call a function whose results are constants for differentiation, without any record of how
+    they came about: what it computes on the way is freed at once, in eager mode too.
+    """
+    if not tf.executing_eagerly():
+        return tf.nest.map_structure(tf.stop_gradient, function())
+    structure = list[Tensors]()
+
+    @tf.custom_gradient
+    def unrecorded(trigger: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
+        def gradient(*_: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
+            return None, [None] * len(variables)
+
+        structure[:] = [function()]
+        return [tf.identity(value) for value in tf.nest.flatten(structure[0])], gradient
+
+    values = unrecorded(tf.zeros([]))  # custom_gradient wants an argument
+    return tf.nest.pack_sequence_as(structure[0], list(map(tf.stop_gradient, values)))
+
+
+def shuffled_rows(num_rows: int, batch_size: int, seed: int) -> Epochs:
+    """
+    Put row numbers into batches, in another order each epoch.
+
+    The order follows from the seed and the number of the epoch alone, so that any epoch can be had
+    again, in another process too. Rows that are left over when batches are full wait for another
+    epoch.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def epoch(number: int) -> tf.data.Dataset:
+        seeds = tf.stack([tf.constant(seed, tf.int64), tf.cast(number, tf.int64)])
+        rows = tf.range(num_rows, dtype=tf.int64)
+        order = tf.random.experimental.stateless_shuffle(rows, seeds, alg="philox")
+        return tf.data.Dataset.from_tensor_slices(order).batch(batch_size, drop_remainder=True)
+
+    return epoch
+
+
+def sizes_may_vary() -> bool:
+    """Whether tensors may have a size that other tensors say, as they may not for XLA."""
+    return not GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())

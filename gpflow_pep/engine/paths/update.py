@@ -1,0 +1,134 @@
+r"""
+The update of functions from the prior to functions from the posterior (Wilson et al. 2020).
+
+Of :math:`u = L v` with :math:`v \sim q(v)`, and a function :math:`f_0` of the prior, which the
+inducing variables see as :math:`u_0`,
+
+.. math:: f(x) = f_0(x) + k(x, u)\, c, \qquad c = L^{-T} (v - L^{-1} u_0)
+
+is a draw of f under q, at all x at once. What is left of f given u is that of the prior, whatever
+likelihood, alpha and data made q. ``Kuu`` has jitter, and so :math:`u_0` has noise of that
+variance.
+"""
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import AnyNDArray
+from gpflow.config import default_jitter
+from gpflow.inducing_variables import InducingPoints, InducingVariables
+from gpflow.kernels import Kernel, MultioutputKernel
+from scipy.linalg import cholesky, solve_triangular
+
+from ..numerics.chunks import CHUNK_ELEMENTS, map_over_chunks, row_chunks
+from ..numerics.linalg import jitter_needed
+from ..prior.blurred import BlurredInducingPoints
+from ..prior.evaluate import kuf, kuu
+from ..prior.noisy import NoisyInducingVariables
+from ..refusals import refusal
+from .factors import Generator
+from .prior import Draws, OutputDraws, PriorDraws, assign, variable
+
+
+class PosteriorDraws(tf.Module):
+    """
+    Draws from the posterior of functions that share kernel and inducing variables.
+
+    :param kernel: Of one output; or of several, whose values the inducing variables are then.
+    :param inducing_variable: Points, blurred points, or one of them with noise.
+    :param size: M, the number of elements of u: all outputs of all points, where there are several.
+    :raises ValueError: If they are something else.
+    """
+
+    def __init__(
+        self, kernel: Kernel, inducing_variable: InducingVariables, size: int, draws: Draws
+    ) -> None:
+        super().__init__()
+        self.kernel, self.inducing_variable = kernel, inducing_variable
+        several = isinstance(kernel, MultioutputKernel)
+        self.prior: PriorDraws | OutputDraws
+        self.prior = OutputDraws(kernel, draws) if several else PriorDraws(kernel, draws)
+        self.coefficients = variable(draws.num_paths, draws.num_functions, size)
+        """[S, C, M], c."""
+        self.chunk_size = max(CHUNK_ELEMENTS // max(self.prior.row_size, draws.num_paths * size), 1)
+        """The most rows to be worked on at a time."""
+
+    def resample(self, random: Generator) -> AnyNDArray:
+        """Draw other functions of the prior, in place, and what the inducing variables see."""
+        self.prior.resample(random)
+        _, jitter = self._covariance()
+        noise = np.sqrt(jitter) * random.standard_normal(tuple(self.coefficients.shape))
+        return np.asarray(self._prior_values(), np.float64) + noise
+
+    def update(self, u: AnyNDArray, v: AnyNDArray) -> None:
+        """
+        Update the functions of the prior, in place.
+
+        :param u: What :meth:`resample` returned, [S, C, M].
+        :param v: Draws of the whitened inducing variables, [S, C, M].
+        """
+        # In double precision, whatever the float is: c is large where points are close.
+        K, _ = self._covariance()
+        assign(self.coefficients, _solved(cholesky(K, lower=True), v, u))
+
+    @check_shapes("X: [B, N, D]  # B is 1 or S", "return: [S, P, N]")
+    def __call__(self, X: tf.Tensor) -> tf.Tensor:
+        """Evaluate the functions at inputs of all paths, or of each."""
+        num_batch, num_rows = tf.shape(X)[0], tf.shape(X)[1]
+        num_inducing = self.coefficients.shape[2]
+        # [M, N], or [M, P, N, P] where the inducing variables are values of several outputs.
+        K = kuf(self.inducing_variable, self.kernel, tf.reshape(X, [-1, X.shape[-1]]))
+        K = tf.reshape(K, [num_inducing, num_batch, num_rows, -1])
+        K = tf.reshape(tf.transpose(K, [1, 0, 3, 2]), [num_batch, num_inducing, -1])
+        prior = self.prior(X)
+        return prior + tf.reshape(tf.matmul(self.coefficients, K), tf.shape(prior))
+
+    def _covariance(self) -> tuple[AnyNDArray, float]:
+        """Compute the prior covariance of u, [M, M], and how much of its diagonal is noise."""
+        K = tf.reshape(kuu(self.inducing_variable, self.kernel), [self.coefficients.shape[2]] * 2)
+        more = float(jitter_needed(K[None])[0])
+        noise, variables = default_jitter() + more, self.inducing_variable
+        while isinstance(variables, NoisyInducingVariables):
+            noise += float(variables.variance)
+            variables = variables.inducing_variable
+        return np.asarray(K, np.float64) + more * np.eye(len(K)), noise
+
+    def _prior_values(self) -> tf.Tensor:
+        """Compute what the inducing variables see of the functions of the prior, [S, C, M]."""
+
+        def values(points: tuple[tf.Tensor, ...]) -> tf.Tensor:
+            Z, *blur = points
+            return tf.transpose(self.prior(Z[None], *blur), [2, 0, 1])
+
+        pieces = row_chunks(points_and_blur(self.inducing_variable), self.chunk_size)
+        of_points = map_over_chunks(values, pieces)  # [M, S, C], or [M, S, P]
+        if isinstance(self.kernel, MultioutputKernel):  # one u: outputs of the first point first
+            return tf.reshape(tf.transpose(of_points, [1, 0, 2]), self.coefficients.shape)
+        return tf.transpose(of_points, [1, 2, 0])
+
+
+def _solved(L: AnyNDArray, v: AnyNDArray, u: AnyNDArray) -> AnyNDArray:
+    """Compute c, [S, C, M]."""
+    columns = [part.reshape(-1, len(L)).T for part in (v, u)]
+    whitened = columns[0] - solve_triangular(L, columns[1], lower=True)
+    return solve_triangular(L, whitened, lower=True, trans=1).T.reshape(v.shape)
+
+
+def points_and_blur(inducing_variable: InducingVariables) -> tuple[tf.Tensor, ...]:
+    """
+    Give the inducing inputs, [M, D], and if they are blurred their covariances, [M, D, D]; refuse
+    inducing variables of which it is not known what they see of a function.
+    """
+    if isinstance(inducing_variable, NoisyInducingVariables):
+        return points_and_blur(inducing_variable.inducing_variable)
+    if type(inducing_variable) is InducingPoints:
+        return (tf.convert_to_tensor(inducing_variable.Z),)
+    if type(inducing_variable) is BlurredInducingPoints:
+        return tf.convert_to_tensor(inducing_variable.Z), inducing_variable.covariance
+    raise refusal(
+        "inducing_variable",
+        type(inducing_variable).__name__,
+        "InducingPoints, BlurredInducingPoints, or NoisyInducingVariables of them: what others see"
+        " of a function is not known",
+        "Draw f at all rows jointly by predict_f_samples, or use one of these.",
+    )

@@ -1,0 +1,410 @@
+r"""
+Predictions that know rows of the training data as well as the inducing variables.
+
+A new row is :math:`f_* = A_*ᵀ v + e_*`, where the residual :math:`e_*` is independent of v, and
+correlated with the residuals of rows nearby. Given v and the targets of some rows that are held,
+their inputs, residual targets r and noise variances :math:`\Sigma`,
+
+.. math::
+
+    f_* \mid v, r \sim N\big( A_*ᵀ v + g^T (r - Aᵀ v),\; D_{**} - gᵀ D_{h*} \big), \qquad
+    g = (D_{hh} + \Sigma)^{-1} D_{h*}
+
+and with q(v) of mean m and covariance :math:`B^{-1}`, with :math:`E = A_* - A g`,
+
+.. math::
+
+    f_* \sim N\big( Eᵀ m + gᵀ r,\; D_{**} - gᵀ D_{h*} + Eᵀ B^{-1} E \big)
+
+Which rows are held is the difference between the two functions here. In
+:func:`predict_from_blocks` they are those of the new row's block: the partially independent
+conditional (PIC) of Snelson & Ghahramani (2007). In :func:`predict_from_neighbours` they are a few
+near ones, others for each new row. :func:`predict_left_out` predicts training rows as the latter
+does, each without its own site.
+
+Where the likelihood is not Gaussian, near rows get sites first: Power EP in the group of rows that
+a new row is given, under :math:`N(A_hᵀ m, D_{hh} + A_hᵀ B^{-1} A_h)`
+(:mod:`gpflow_pep.engine.sites.groups`). A site is an observation with Gaussian noise, and the rest
+is as above.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from check_shapes import check_shapes
+
+from ..energies.collapsed import Precision
+from ..numerics.chunks import CHUNK_ELEMENTS, MIN_CHUNK, map_over_chunks, row_chunks
+from ..prior import Parts
+from ..sites.groups import TOLERANCE
+from .site_observations import observe_by_sites
+
+#: From so many pieces on it takes less time to compile a loop than to run it in Python.
+_MANY_PIECES = 50
+
+
+class Context(NamedTuple):
+    """
+    What predictions of new rows start from: q(v), whose covariance outputs share, and rows.
+
+    With M = 0 they start from the prior of f, and u does not enter.
+    """
+
+    W: tf.Tensor
+    """[1, M, M], inverse Cholesky factor of ``Kuu``."""
+
+    mean: tf.Tensor
+    """[M, P], of q(v)."""
+
+    root: tf.Tensor
+    """[M, M], a square root of the covariance of q(v): it is the root times its transpose."""
+
+    X: tf.Tensor
+    """[N, D], inputs of the training rows."""
+
+    r: tf.Tensor
+    """[N, P], their targets less the mean function; the targets themselves where rows get sites."""
+
+    noise: tf.Tensor
+    """[N], their noise variances; where rows get sites the powers of these, [N], or [1] of all."""
+
+    scales: tf.Tensor
+    """[D], see :func:`~gpflow_pep.engine.prior.nearest.input_scales`."""
+
+
+class Conditioned(NamedTuple):
+    """New rows given v and held rows: :math:`f_* = E^T v + mean +` what D is the covariance of."""
+
+    E: tf.Tensor
+    """[G, T, M], :math:`(A_* - A g)ᵀ`."""
+
+    mean: tf.Tensor
+    """[G, T, P], :math:`gᵀ r`."""
+
+    D: tf.Tensor
+    """[G, T, T], :math:`D_{**} - gᵀ D_{h*}`."""
+
+    g: tf.Tensor
+    """[G, S, T], the weights of held rows."""
+
+    def under(self, context: Context) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Compute means [G, T, P], roots of what rows share by v [G, T, M], and own variances."""
+        variance = tf.linalg.diag_part(self.D)
+        return (
+            tf.matmul(self.E, context.mean) + self.mean,
+            tf.tensordot(self.E, context.root, 1),
+            tf.maximum(variance, tf.zeros_like(variance)),  # rounding can make it negative
+        )
+
+
+class NewRowMoments(NamedTuple):
+    """Moments of new rows, without the mean function; the outputs share the covariance."""
+
+    mean: tf.Tensor
+    """[N_new, P]."""
+
+    covariance: tf.Tensor
+    """[N_new, N_new], or its diagonal [N_new]."""
+
+
+class BlockRows(NamedTuple):
+    """Which rows are in which block."""
+
+    names: tf.Tensor
+    """[B], the label of each block, ascending."""
+
+    rows: tf.Tensor
+    """[N], rows of the first block, of the second, and so on."""
+
+    start: tf.Tensor
+    """[B + 1], where each block starts there."""
+
+
+@check_shapes(
+    "A: [G, K, M]",
+    "D: [G, K, K]",
+    "r: [G, S, P]",
+    "noise: [G, S]",
+    "return.E: [G, T, M]",
+    "return.mean: [G, T, P]",
+    "return.D: [G, T, T]",
+)
+def condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor) -> Conditioned:
+    """
+    Condition new rows on held ones, in G groups of T new rows and then S held ones; K = T + S.
+    """
+    new = tf.shape(A)[1] - tf.shape(noise)[1]
+    L = tf.linalg.cholesky(D[:, new:, new:] + tf.linalg.diag(noise))
+    V = tf.linalg.triangular_solve(L, D[:, new:, :new])  # g = L⁻ᵀ V
+    g = tf.linalg.triangular_solve(L, V, adjoint=True)
+    return Conditioned(
+        A[:, :new] - tf.matmul(g, A[:, new:], transpose_a=True),
+        tf.matmul(g, r, transpose_a=True),
+        D[:, :new, :new] - tf.matmul(V, V, transpose_a=True),
+        g,
+    )
+
+
+def condition_groups(
+    parts: Parts,
+    context: Context,
+    Xnew: tf.Tensor,
+    index: tf.Tensor,
+    tolerance: float = TOLERANCE,
+) -> Conditioned:
+    """
+    Condition groups of new rows [G, T, D] on the held rows of each [G, S].
+
+    Rows get sites where the parts have a likelihood; without one, their noise is Gaussian.
+
+    :param tolerance: Of sites, see :func:`~gpflow_pep.engine.sites.groups.infer_groups`.
+    """
+    X, r = tf.gather(context.X, index), tf.gather(context.r, index)
+    if parts.likelihood is not None and context.noise.shape[0] == 1:
+        noise = context.noise[None]
+    else:
+        noise = tf.gather(context.noise, index)
+    A, D = project_groups(parts, context.W, tf.concat([Xnew, X], axis=1))
+    if parts.likelihood is not None:
+        new = tf.shape(Xnew)[1]
+        root = tf.matmul(A[:, new:], context.root)
+        covariance = D[:, new:, new:] + tf.matmul(root, root, transpose_b=True)
+        prior_mean = tf.matmul(A[:, new:], context.mean)
+        r, noise = observe_by_sites(parts, X, r, noise, prior_mean, covariance, tolerance)
+    return condition_on_rows(A, D, r, noise)
+
+
+def project_groups(parts: Parts, W: tf.Tensor, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Project groups of rows [G, K, D]: A [G, K, M], and residual covariances D [G, K, K]."""
+    A, D = parts.project_blocks(W, X)
+    num_groups, size = tf.shape(D)[0], tf.shape(D)[1]
+    M = -1 if A.shape[1] is None else A.shape[1]
+    return tf.reshape(tf.transpose(A[0]), [num_groups, size, M]), D
+
+
+def _groups_at_a_time(context: Context, index: tf.Tensor, chunk_size: int | None) -> int:
+    """Count groups of a new row and held ones for a chunk, of a size that is given or chosen."""
+    group, num_inducing = (index.shape[1] or 0) + 1, context.mean.shape[0] or 1
+    return max((chunk_size or CHUNK_ELEMENTS // max(num_inducing, group)) // group, 1)
+
+
+@check_shapes(
+    "context.mean: [M, P]",
+    "context.root: [M, M]",
+    "Xnew: [N_new, D]",
+    "index: [N_new, m]",
+    "return.mean: [N_new, P]",
+    "return.covariance: [N_new, N_new] if full_cov",
+    "return.covariance: [N_new] if not full_cov",
+)
+def predict_from_neighbours(
+    parts: Parts,
+    context: Context,
+    Xnew: tf.Tensor,
+    index: tf.Tensor,
+    full_cov: bool,
+    chunk_size: int | None = None,
+) -> NewRowMoments:
+    r"""
+    Predict each new row from u and from training rows of its own, in chunks of new rows.
+
+    Given u, the errors of predictions are :math:`e_* - gᵀ (e_h + \epsilon_h)` with residuals e and
+    noise :math:`\epsilon`. So two new rows, with held rows N and N' of weights g and g', have the
+    covariance
+
+    .. math::
+
+        Eᵀ B^{-1} E' + D_{**'} - gᵀ D_{N*'} - D_{*N'} g' + gᵀ (D_{NN'} + \Sigma_{NN'}) g'
+
+    and at the same row it is the variance above. Where rows get sites these differ from one new row
+    to the next, and there is no joint distribution.
+
+    :param index: The rows that each is given, numbers below N; m = 0: none.
+    :param chunk_size: The most rows at a time, neighbours included; None: chosen.
+    """
+
+    def chunk_terms(rows: Any) -> tuple[tf.Tensor, ...]:
+        X, index = rows
+        conditioned = condition_groups(parts, context, X[:, None], index)
+        mean, root, variance = (part[:, 0] for part in conditioned.under(context))
+        if full_cov:
+            return mean, root, conditioned.g[..., 0]
+        return mean, variance + tf.reduce_sum(tf.square(root), axis=1)
+
+    size = _groups_at_a_time(context, index, chunk_size)
+    moments = map_over_chunks(chunk_terms, row_chunks((Xnew, index), size))
+    if not full_cov:
+        return NewRowMoments(*moments)
+    mean, root, g = moments
+    rows, place = tf.unique(tf.reshape(index, [-1]))
+    num_new, number = tf.shape(index)[0], tf.shape(index)[1]
+    entries = tf.stack([tf.repeat(tf.range(num_new), number), place], axis=1)
+    G = tf.scatter_nd(entries, tf.reshape(g, [-1]), [num_new, tf.size(rows)])
+    X = tf.concat([Xnew, tf.gather(context.X, rows)], axis=0)
+    D = project_groups(parts, context.W, X[None])[1][0]
+    error = tf.concat([tf.eye(num_new, dtype=G.dtype), -G], axis=1)
+    covariance = tf.matmul(root, root, transpose_b=True)
+    covariance += tf.matmul(error, tf.matmul(D, error, transpose_b=True))
+    covariance += tf.matmul(G * tf.gather(context.noise, rows), G, transpose_b=True)
+    return NewRowMoments(mean, covariance)
+
+
+@check_shapes(
+    "context.mean: [M, P]",
+    "context.root: [M, M]",
+    "rows: [S]",
+    "index: [S, m]",
+    "alpha: [broadcast S]",
+    "noise: [K]",
+    "return[0]: [S, K, P]",
+    "return[1]: [S, K]",
+)
+def predict_left_out(
+    parts: Parts,
+    context: Context,
+    rows: tf.Tensor,
+    index: tf.Tensor,
+    precision: Precision,
+    alpha: tf.Tensor,
+    noise: tf.Tensor,
+    chunk_size: int | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    r"""
+    Predict training rows as :func:`predict_from_neighbours` does, each without its own site.
+
+    The site of row n has the precision :math:`\tau_n` and the mean :math:`r_n`. Without it q(v) has
+    the covariance and mean, with :math:`s = a_n^T B^{-1} a_n`,
+
+    .. math::
+
+        B_{-n}^{-1} = B^{-1} + \frac{\tau_n B^{-1} a_n a_n^T B^{-1}}{1 - \tau_n s}, \qquad
+        m_{-n} = m + B^{-1} a_n \frac{\tau_n (a_n^T m - r_n)}{1 - \tau_n s} .
+
+    :param rows: Which training rows, numbers below N.
+    :param index: The training rows that each is given, itself not among them.
+    :param precision: Gives :math:`\tau_n`, where rows are factors of their own.
+    :param alpha: The powers of the rows.
+    :param noise: K noise variances that near rows have by turns; sites keep theirs.
+    :param chunk_size: The most rows at a time, neighbours included; None: chosen.
+    :return: Mean and variance of f without the mean function, with each of the noise variances.
+    """
+
+    def chunk_terms(pieces: Any) -> tuple[tf.Tensor, ...]:
+        rows, index, alpha = pieces
+        r, site_noise = tf.gather(context.r, rows), tf.gather(context.noise, rows)
+        place = tf.concat([rows[:, None], index], axis=1)
+        A, D = project_groups(parts, context.W, tf.gather(context.X, place))
+        a = A[:, 0]
+        tau = precision(tf.maximum(D[:, 0, 0], 0.0), site_noise, alpha)[:, None]
+        projected = tf.matmul(a, context.root)
+        left = 1.0 - tau * tf.reduce_sum(tf.square(projected), axis=1, keepdims=True)
+        error = tau * (tf.matmul(a, context.mean) - r) / left
+        targets = tf.gather(context.r, index)
+        means, variances = [], []
+        for level in tf.unstack(noise):
+            near_noise = level + tf.zeros_like(targets[..., 0])
+            conditioned = condition_on_rows(A, D, targets, near_noise)
+            mean, root, variance = (part[:, 0] for part in conditioned.under(context))
+            shared = tf.reduce_sum(root * projected, axis=1, keepdims=True)
+            means.append(mean + shared * error)
+            spread = tf.reduce_sum(tf.square(root), axis=1) + (shared**2 * tau / left)[:, 0]
+            variances.append(variance + spread)
+        return tf.stack(means, axis=1), tf.stack(variances, axis=1)
+
+    alpha, size = (
+        tf.broadcast_to(alpha, tf.shape(rows)),
+        _groups_at_a_time(context, index, chunk_size),
+    )
+    mean, variance = map_over_chunks(chunk_terms, row_chunks((rows, index, alpha), size))
+    return mean, variance
+
+
+@check_shapes(
+    "context.mean: [M, P]",
+    "context.root: [M, M]",
+    "Xnew: [N_new, D]",
+    "block: [N_new]",
+    "return.mean: [N_new, P]",
+    "return.covariance: [N_new, N_new] if full_cov",
+    "return.covariance: [N_new] if not full_cov",
+)
+def predict_from_blocks(
+    parts: Parts,
+    context: Context,
+    blocks: BlockRows,
+    Xnew: tf.Tensor,
+    block: tf.Tensor,
+    full_cov: bool,
+    chunk_size: int | None = None,
+) -> NewRowMoments:
+    r"""
+    Predict each new row from u and the training rows of its block (Snelson & Ghahramani 2007).
+
+    New rows of one block have their residual covariance in full. Those of different blocks share
+    what they do through u, :math:`E_iᵀ B^{-1} E_j`: a priori their residuals are independent. Where
+    q(v) is that of all blocks at :math:`\alpha = 1`, this is the exact conditional of that model.
+    The rows of one block are worked on at a time, and as many new ones.
+
+    :param block: The block of each, as a place in ``blocks.names``.
+    :param chunk_size: The most new rows at a time; None: chosen.
+    """
+    num_new = tf.shape(Xnew)[0]
+    order = tf.argsort(block, stable=True)
+    Xnew, block = tf.gather(Xnew, order), tf.gather(block, order)
+    start = _starts_of_pieces(block, num_new if full_cov else chunk_size or MIN_CHUNK)
+    stop = tf.concat([start[1:], [num_new]], axis=0)
+    block = tf.concat([block, [0]], axis=0)  # without new rows, one piece without rows
+
+    def of_piece(k: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        b, X = block[start[k]], Xnew[start[k] : stop[k]]
+        index = blocks.rows[blocks.start[b] : blocks.start[b + 1]]
+        conditioned = condition_groups(parts, context, X[None], index[None])
+        mean, root, variance = (part[0] for part in conditioned.under(context))
+        if full_cov:
+            columns = [start[k], num_new - stop[k]]
+            return mean, root, tf.pad(conditioned.D[0], [[0, 0], columns])
+        return mean, variance + tf.reduce_sum(tf.square(root), axis=1)
+
+    num_inducing, num_outputs = context.mean.shape
+    shapes = [[num_outputs], [num_inducing], [None]] if full_cov else [[num_outputs], []]
+    pieces = _concat_pieces(of_piece, tf.shape(start)[0], shapes, Xnew.dtype)
+    back = tf.argsort(order)
+    mean, *spread = (tf.gather(part, back) for part in pieces)
+    if not full_cov:
+        return NewRowMoments(mean, spread[0])
+    root, D = spread
+    return NewRowMoments(mean, tf.matmul(root, root, transpose_b=True) + tf.gather(D, back, axis=1))
+
+
+def _starts_of_pieces(block: tf.Tensor, size: Any) -> tf.Tensor:
+    """Where rows of sorted blocks are cut: each piece is of one block and has so many at most."""
+    place = tf.range(tf.shape(block)[0])
+    place_in_block = place - tf.searchsorted(block, block)
+    starts = tf.where(place_in_block % tf.maximum(size, 1) == 0)[:, 0]
+    return tf.concat([[0], tf.cast(starts[1:], tf.int32)], axis=0)
+
+
+def _concat_pieces(
+    function: Any, count: tf.Tensor, shapes: Sequence[Any], dtype: tf.DType
+) -> list[tf.Tensor]:
+    """Concatenate tensors of pieces that have different numbers of rows, one piece at a time."""
+
+    def add(k: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
+        values = function(k)
+        return (k + 1, *(a.write(k, v) for a, v in zip(arrays, values, strict=True)))
+
+    def run() -> list[tf.Tensor]:
+        arrays = [tf.TensorArray(dtype, size=count, infer_shape=False) for _ in shapes]
+        _, *arrays = tf.while_loop(
+            lambda k, *_: k < count, add, (tf.constant(0), *arrays), parallel_iterations=1
+        )
+        return [
+            tf.ensure_shape(array.concat(), [None, *shape])
+            for array, shape in zip(arrays, shapes, strict=True)
+        ]
+
+    if tf.executing_eagerly() and int(count) > _MANY_PIECES:
+        # Compiled for this once: a tf.function that is called would warn that it is traced often.
+        return tf.function(run, autograph=False).get_concrete_function()()
+    return run()

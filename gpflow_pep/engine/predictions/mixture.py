@@ -1,0 +1,162 @@
+"""Moments of f at new rows where outputs are mixtures of latent functions, under a dense q(v)."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from gpflow.base import InputData, MeanAndVariance, TensorType
+from gpflow.likelihoods import Likelihood
+from gpflow.posteriors import PrecomputedValue
+
+from ..prior import Parts
+from ..prior.evaluate import covariance
+from ..prior.mixing import latent_parts
+from ..sites.fixed_point import run_to_fixed_point
+from ..sites.mixture import (
+    LatentMarginals,
+    conditioned,
+    latent_marginals,
+    mixed_marginals,
+    row_sites,
+    whitened_columns,
+)
+from ..sites.mixture_sweep import match_entries
+from ..sites.posterior import PosteriorFactor, SiteRows, Sites, no_sites, scaled_error
+from ..sites.record import FixedPoint, Goal, RunLimits, SweepEvaluation
+from ..sites.sweep import RowPrior
+from .posterior import ComputedPosterior, new_inputs
+
+_MOST_SWEEPS, _TOLERANCE = 200, 1e-8
+
+
+class MixtureContext(NamedTuple):
+    """What predictions need of a model, for its parameters as they are."""
+
+    W: tf.Tensor
+    """[Q, M, M], inverse Cholesky factors of ``Kuu``."""
+
+    root: tf.Tensor
+    """[1, S, S], inverse Cholesky factor of the precision of v."""
+
+    c: tf.Tensor
+    """[1, S, 1], see :class:`~gpflow_pep.engine.sites.posterior.PosteriorFactor`."""
+
+    mixing: tf.Tensor
+    """[P, Q]"""
+
+    @property
+    def q(self) -> PosteriorFactor:
+        """q(v)."""
+        return PosteriorFactor(self.root, self.c, self.c[:, 0, 0])
+
+
+def latent_at(parts: Parts, context: MixtureContext, X: tf.Tensor) -> LatentMarginals:
+    """Compute the moments of g at new rows; ``parts`` are of the latent functions."""
+    A, d = parts.project(context.W, X)
+    h = latent_marginals(A, context.q)
+    return h._replace(covariance=h.covariance + tf.linalg.diag(tf.transpose(d)))
+
+
+def mixture_at(
+    parts: Parts,
+    context: MixtureContext,
+    X: tf.Tensor,
+    full_cov: bool,
+    full_output_cov: bool,
+) -> MeanAndVariance:
+    """
+    Compute the moments of f at new rows, without its mean function.
+
+    :param parts: Of the latent functions.
+    :return: Means [N, P], and [N, P], [N, P, P], [P, N, N] or [N, P, N, P], as GPflow has them.
+    """
+    if X.shape.rank > 2:
+        signature = (context.W.dtype, context.W.dtype)
+        each = lambda rows: mixture_at(parts, context, rows, full_cov, full_output_cov)  # noqa: E731
+        mean, covariances = tf.map_fn(each, X, fn_output_signature=signature)
+        return mean, covariances
+    mixing = context.mixing
+    if not full_cov:
+        g = latent_at(parts, context, X)
+        moments = mixed_marginals(mixing, g)
+        return moments.m, mixed_covariance(mixing, g) if full_output_cov else moments.s
+    A, _ = parts.project(context.W, X)
+    between = _between_rows(parts, A, context.q, X)
+    mean = mixed_marginals(mixing, latent_marginals(A, context.q)).m
+    if full_output_cov:
+        return mean, tf.einsum("pq,qrnm,sr->npms", mixing, between, mixing)
+    return mean, tf.einsum("pq,qrnm,pr->pnm", mixing, between, mixing)
+
+
+def mixed_covariance(mixing: tf.Tensor, g: LatentMarginals) -> tf.Tensor:
+    """Compute the covariance of the outputs of each row, [N, P, P]."""
+    return tf.matmul(tf.matmul(mixing, g.covariance), mixing, transpose_b=True)
+
+
+def _between_rows(parts: Parts, A: tf.Tensor, q: PosteriorFactor, X: tf.Tensor) -> tf.Tensor:
+    """Compute the covariances of g between rows, [Q, Q, N, N]."""
+    columns, kernels = whitened_columns(A, q), parts.kernel.latent_kernels
+    number, size = len(columns), tf.shape(A)[1]
+    blocks: list[list[Any]] = [[None] * number for _ in range(number)]
+    for k in range(number):
+        for r in range(k, number):
+            product = tf.matmul(columns[k][(r - k) * size :], columns[r], transpose_a=True)
+            blocks[k][r], blocks[r][k] = product, tf.transpose(product)
+        prior = covariance(kernels[k], X)
+        blocks[k][k] += prior - tf.matmul(A[k], A[k], transpose_a=True)
+    return tf.stack([tf.stack(row) for row in blocks])
+
+
+def condition_on_outputs(
+    likelihood: Likelihood,
+    context: MixtureContext,
+    g: LatentMarginals,
+    mean: tf.Tensor,
+    X: tf.Tensor,
+    Y: tf.Tensor,
+) -> tuple[LatentMarginals, FixedPoint]:
+    """
+    Compute the moments of g of new rows, given some of their outputs, by EP in each row.
+
+    :param g: The moments without them.
+    :param mean: The mean function of the outputs, [N, P].
+    :param Y: The outputs, [N, P], NaN where they are not known.
+    :return: The moments, exact for Gaussian noise, and where the sites of the outputs ended.
+    """
+    mixing, power_1 = context.mixing, tf.ones([1], g.mean.dtype)
+    rows, prior = SiteRows(X, Y, power_1), RowPrior(mean, mixed_marginals(mixing, g).s)
+
+    def given_sites(sites: Sites) -> LatentMarginals:
+        return conditioned(g, row_sites(mixing, sites, None, power_1))
+
+    def evaluate(sites: Sites, _: tf.Tensor, __: Any) -> SweepEvaluation:
+        moments = mixed_marginals(mixing, given_sites(sites))
+        matched = match_entries(likelihood, rows, moments, prior, sites)
+        error = scaled_error(sites, matched.target, moments)
+        proper, nil = tf.reduce_all(matched.proper), tf.zeros([], mean.dtype)
+        return SweepEvaluation(moments, matched.target, matched.limited, error, proper, nil)
+
+    initial = no_sites(tf.shape(Y)[0], int(mixing.shape[0]), mean.dtype)
+    goal = Goal(_TOLERANCE if mean.dtype == tf.float64 else 1e-4)
+    end = run_to_fixed_point(evaluate, initial, RunLimits(goal, _MOST_SWEEPS))
+    return given_sites(end.sites), end
+
+
+class MixturePosterior(ComputedPosterior):
+    """A GPflow posterior of outputs that are mixtures; its cache is a :class:`MixtureContext`."""
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        context = self._compute()
+        return tuple(PrecomputedValue(part, (False,) * part.shape.rank) for part in context)
+
+    def _new_inputs(self, Xnew: InputData, cache: tuple[Any, ...]) -> tf.Tensor:
+        return new_inputs(Xnew, self.X_data, MixtureContext(*cache).W.dtype)
+
+    def _conditional_with_precompute(
+        self,
+        cache: tuple[Any, ...],
+        Xnew: TensorType,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> MeanAndVariance:
+        context = MixtureContext(*map(tf.convert_to_tensor, cache))
+        return mixture_at(latent_parts(self._parts), context, Xnew, full_cov, full_output_cov)

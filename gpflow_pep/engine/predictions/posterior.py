@@ -1,0 +1,190 @@
+"""Moments of f under q(v), and the GPflow posteriors made from it."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from gpflow.base import InputData, MeanAndVariance, TensorType
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel
+from gpflow.mean_functions import MeanFunction
+from gpflow.posteriors import (
+    AbstractPosterior,
+    BasePosterior,
+    PrecomputeCacheType,
+    PrecomputedValue,
+    create_posterior,
+    get_posterior_class,
+)
+
+from .. import checks
+from ..prior import Parts, centred, count_columns, well_conditioned
+from ..prior.evaluate import skip_autograph
+from ..sites.posterior import WhitenedGaussian
+
+
+def f_under(
+    q: WhitenedGaussian,
+    kernel: Kernel,
+    inducing_variable: InducingVariables,
+    mean_function: MeanFunction | None,
+    Xnew: InputData,
+    full_cov: bool = False,
+    full_output_cov: bool = False,
+) -> MeanAndVariance:
+    """
+    Compute the moments of f where v is distributed as q, by GPflow's conditionals.
+
+    :param Xnew: Inputs of the model, see :func:`new_inputs`.
+    """
+    Xnew = new_inputs(Xnew, inducing_variable, q.q_mu.dtype)
+    posterior = create_posterior(
+        centred(kernel),
+        well_conditioned(inducing_variable, kernel),
+        *q,
+        whiten=True,
+        mean_function=mean_function,
+        precompute_cache=PrecomputeCacheType.NOCACHE,
+    )
+    return posterior.fused_predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
+
+
+def new_inputs(Xnew: InputData, inducing_variable: InducingVariables, dtype: tf.DType) -> tf.Tensor:
+    """Check rows to predict: their numbers, float and columns, as those of inducing variables."""
+    return checks.check_new_inputs(Xnew, count_columns(inducing_variable), dtype)
+
+
+def gpflow_posterior(
+    q: Callable[[], WhitenedGaussian],
+    parts: Parts,
+    precompute_cache: PrecomputeCacheType | str | None,
+) -> BasePosterior:
+    """
+    Create the GPflow posterior of a model whose q(v) is a function of its parameters and data.
+
+    It is of the class that GPflow's dispatcher chooses for the kernel and inducing variables. Its
+    ``update_cache`` and ``fused_predict_f`` take q for the parameters as they are then, as the
+    posterior of GPflow's own SGPR does.
+
+    :raises ValueError: If ``precompute_cache`` is none of GPflow's, or hyperparameters are not
+        finite.
+    """
+    kernel, inducing_variable, mean_function, _ = parts
+    variables = well_conditioned(inducing_variable, kernel)
+    plain = get_posterior_class(kernel, variables)
+    unused = [q()]  # the constructor shows it, its cache consumes it: q is computed once
+
+    class UpdatingPosterior(plain):  # type: ignore[misc,valid-type]
+        """A posterior that asks for q whenever it is about to use it."""
+
+        _q_dist: Any
+
+        def _precompute(self) -> tuple[PrecomputedValue, ...]:
+            return self._with_fresh_q(super()._precompute)
+
+        def _conditional_fused(
+            self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
+        ) -> MeanAndVariance:
+            return self._with_fresh_q(super()._conditional_fused, Xnew, full_cov, full_output_cov)
+
+        def predict_f(
+            self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+        ) -> MeanAndVariance:
+            Xnew = new_inputs(Xnew, variables, self._q_dist.q_mu.dtype)
+            return super().predict_f(Xnew, full_cov, full_output_cov)
+
+        def fused_predict_f(
+            self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+        ) -> MeanAndVariance:
+            Xnew = new_inputs(Xnew, variables, self._q_dist.q_mu.dtype)
+            return super().fused_predict_f(Xnew, full_cov, full_output_cov)
+
+        def _with_fresh_q(self, method: Callable[..., Any], *args: Any) -> Any:
+            before = self._q_dist
+            self._set_qdist(*(unused.pop() if unused else q()))
+            try:
+                return method(*args)
+            except tf.errors.InvalidArgumentError as error:
+                if "Tensor had" not in error.message:  # as GPflow's checks say of NaN and infinity
+                    raise
+                raise checks.refusal(
+                    "posterior",
+                    checks.reason(error),
+                    "finite numbers",
+                    "A hyperparameter ran off: start from others, or put priors on them.",
+                ) from error
+            finally:
+                if not tf.executing_eagerly():  # a symbolic tensor must not outlive its graph
+                    self._q_dist = before
+
+    UpdatingPosterior.__name__ = UpdatingPosterior.__qualname__ = plain.__name__
+    posterior = UpdatingPosterior(
+        centred(kernel),
+        variables,
+        *unused[0],
+        whiten=True,
+        mean_function=mean_function,
+        precompute_cache=PrecomputeCacheType(precompute_cache or "nocache"),
+    )
+    unused.clear()
+    posterior.kernel_of_model = kernel
+    return posterior
+
+
+class ComputedPosterior(AbstractPosterior, abc.ABC):
+    """
+    A GPflow posterior whose moments are made of what a function computes, which is its cache.
+
+    :param compute: Computes tensors, for the parameters of a model as they are.
+    """
+
+    mean_function: MeanFunction
+
+    def __init__(
+        self,
+        compute: Callable[[], tuple[tf.Tensor, ...]],
+        parts: Parts,
+        precompute_cache: PrecomputeCacheType | str | None,
+    ) -> None:
+        super().__init__(parts.kernel, parts.inducing_variable, mean_function=parts.mean_function)
+        self._compute, self._likelihood = compute, parts.likelihood
+        self.update_cache(PrecomputeCacheType(precompute_cache or "nocache"))
+
+    @property
+    def _parts(self) -> Parts:
+        return Parts(self.kernel, self.X_data, self.mean_function, self._likelihood)
+
+    @skip_autograph
+    def predict_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False, **rows: Any
+    ) -> MeanAndVariance:
+        """Predict f from the cache; ``rows`` are what else the model's own ``predict_f`` takes."""
+        if self.cache is None:
+            remedy = "Call update_cache to set it, or use fused_predict_f."
+            raise checks.refusal("cache", "none", "one that was computed", remedy)
+        return self._predict(self.cache, Xnew, full_cov, full_output_cov, **rows)
+
+    @skip_autograph
+    def fused_predict_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False, **rows: Any
+    ) -> MeanAndVariance:
+        """See :meth:`predict_f`; without the cache, for the parameters as they are."""
+        return self._predict(self._compute(), Xnew, full_cov, full_output_cov, **rows)
+
+    def _predict(
+        self, cache: tuple[Any, ...], Xnew: InputData, *full: bool, **rows: Any
+    ) -> MeanAndVariance:
+        conditional: Any = self._conditional_with_precompute
+        Xnew = self._new_inputs(Xnew, cache)
+        mean, covariance = conditional(cache, Xnew, *full, **rows)
+        return self._add_mean_function(Xnew, mean), covariance
+
+    @abc.abstractmethod
+    def _new_inputs(self, Xnew: InputData, cache: tuple[Any, ...]) -> tf.Tensor:
+        """Check new rows."""
+
+    def _conditional_fused(
+        self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        return self._conditional_with_precompute(self._compute(), Xnew, full_cov, full_output_cov)

@@ -1,0 +1,479 @@
+"""
+Covariances at some rows, and the rows seen through whitened inducing variables.
+
+Here is the one boundary to users' code: kernels, inducing variables and mean functions are called
+in this module and nowhere else, and likelihoods through :func:`convert_user_code`.
+
+Squared distances from products, :math:`|x|^2 + |x'|^2 - 2 x^T x'`, lose the digits of what all
+inputs share, as dates or coordinates on a map do. A stationary kernel does not change where the
+same is subtracted from all inputs. So those of GPflow get inputs less the mean of some of them:
+:func:`centred`.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import TensorType
+from gpflow.config import default_jitter
+from gpflow.covariances import Kuf, Kuu
+from gpflow.covariances.kufs import Kuf_kernel_inducingpoints
+from gpflow.inducing_variables import (
+    FallbackSeparateIndependentInducingVariables,
+    FallbackSharedIndependentInducingVariables,
+    InducingPoints,
+    InducingVariables,
+    SeparateIndependentInducingVariables,
+    SharedIndependentInducingVariables,
+)
+from gpflow.kernels import (
+    AnisotropicStationary,
+    Combination,
+    IsotropicStationary,
+    Kernel,
+    Matern32,
+    Matern52,
+    MultioutputKernel,
+    SeparateIndependent,
+    SharedIndependent,
+)
+from gpflow.likelihoods import Likelihood
+from gpflow.mean_functions import MeanFunction
+
+from ..numerics.chunks import float_variables
+from ..numerics.graphs import without_collector
+from ..numerics.linalg import factorise_with_jitter, lower_matmul, row_products
+from ..numerics.matern import matern_profile
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+#: Packages in whose code AutoGraph has nothing to translate; finding that out takes it seconds.
+_PLAIN = ("gpflow", "gpflow_pep", "tensorflow_probability")
+#: Kernels and inducing variables whose ``Kuf`` consists of those of their parts.
+_INDEPENDENT = SharedIndependent, SeparateIndependent
+_OF_INDEPENDENT = SharedIndependentInducingVariables, SeparateIndependentInducingVariables
+#: By whose methods a kernel is a function of scaled differences of inputs.
+_OF_DIFFERENCES: dict[type[Kernel], tuple[str, ...]] = {
+    IsotropicStationary: ("__call__", "slice", "scale", "K", "scaled_squared_euclid_dist"),
+    AnisotropicStationary: ("__call__", "slice", "scale", "K", "scaled_difference_matrix"),
+}
+#: Kernels with second derivatives where inputs are equal, which GPflow's distances lose: smoothness
+#: less 1/2.
+_MATERN: dict[type[Kernel], int] = {Matern32: 1, Matern52: 2}
+
+
+@functools.cache
+def is_stationary(kind: type[Kernel]) -> bool:
+    """Whether kernels of a class are functions of differences by methods that are GPflow's own."""
+    return any(
+        issubclass(kind, base) and all(getattr(kind, name) is getattr(base, name) for name in names)
+        for base, names in _OF_DIFFERENCES.items()
+    )
+
+
+def near_origin(X: TensorType, X2: TensorType | None = None) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Subtract the mean of X [..., N, D] from X, and from X2; it is constant for differentiation,
+    since what is computed of differences does not depend on it."""
+    X = tf.convert_to_tensor(X)
+    origin = tf.stop_gradient(tf.reduce_mean(X, axis=list(range(X.shape.rank - 1))))
+    return X - origin, None if X2 is None else X2 - origin
+
+
+def centred(kernel: Kernel) -> Kernel:
+    """
+    Make the same kernel, with the same parameters, whose stationary parts get inputs near 0, and
+    have the derivatives of :func:`~gpflow_pep.engine.numerics.matern.matern_profile`.
+
+    It has the kernel's own attributes. Its class is a subclass of the kernel's, so that GPflow's
+    dispatchers find what they find for that.
+    """
+    kind = _centred_kind(type(kernel))
+    if kind is type(kernel):
+        return kernel
+    same = object.__new__(kind)
+    object.__setattr__(same, "__dict__", vars(kernel))  # past TensorFlow, which would track it
+    return same
+
+
+class _Unregistered:
+    def __init_subclass__(cls, **_: Any) -> None:
+        """Do not call that of users' kernels, which may register subclasses, or take arguments."""
+
+
+@functools.cache
+def _centred_kind(kind: type[Kernel]) -> type[Kernel]:
+    changed: dict[str, Any] = {}
+    if is_stationary(kind):
+
+        def K(self: Kernel, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
+            return kind.K(self, *near_origin(X, X2))
+
+        changed = {"K": K}
+        if kind in _MATERN:
+            order = _MATERN[kind]
+
+            def K_r2(self: Kernel, r2: tf.Tensor) -> tf.Tensor:
+                return self.variance * matern_profile(order, (2.0 * order + 1.0) * r2)
+
+            changed["K_r2"] = K_r2
+    elif issubclass(kind, Combination) and not hasattr(kind, "kernels"):
+        changed = {"kernels": property(lambda self: [centred(k) for k in vars(self)["kernels"]])}
+    elif issubclass(kind, SharedIndependent) and not hasattr(kind, "kernel"):
+        changed = {"kernel": property(lambda self: centred(vars(self)["kernel"]))}
+    if not changed:
+        return kind
+    metaclass: Any = type(kind)
+    bases = _Unregistered, kind
+    return metaclass(kind.__name__, bases, {**changed, "__module__": kind.__module__})
+
+
+def is_plain(part: Any) -> bool:
+    """
+    Whether AutoGraph has nothing to translate in a part of a model, or in a whole one: it is
+    GPflow's or of this package, with all submodules.
+    """
+    modules = (part, *part.submodules) if isinstance(part, tf.Module) else (part,)
+    return all(type(module).__module__.partition(".")[0] in _PLAIN for module in modules)
+
+
+def _has_code_of_others(part: Any) -> bool:
+    """Whether a part of a model, if there is one, may read variables that GPflow does not list."""
+    modules = (part, *part.submodules) if isinstance(part, tf.Module) else (part,)
+    attributes = (value for module in modules for value in getattr(module, "__dict__", {}).values())
+    code = [*map(type, modules), *filter(callable, attributes)]
+    names = (getattr(item, "__module__", None) or "" for item in code)
+    known = *_PLAIN, "tensorflow"
+    return part is not None and any(name.partition(".")[0] not in known for name in names)
+
+
+def convert_user_code(function: Function) -> Function:
+    """
+    Decorate a function that calls code of users, which may have loops or conditions on tensors.
+
+    Everything else is traced without AutoGraph. A decorated function, which must be at the top of a
+    module, is converted where an argument is no plain part (see :func:`is_plain`).
+    """
+
+    @functools.wraps(function)
+    def boundary(*arguments: Any) -> Any:
+        parts = [part for part in arguments if isinstance(part, tf.Module) or callable(part)]
+        if tf.executing_eagerly() or all(map(is_plain, parts)):
+            return function(*arguments)
+        return tf.autograph.to_graph(function)(*arguments)
+
+    return boundary  # type: ignore[return-value]
+
+
+def skip_autograph(method: Function) -> Function:
+    """
+    Decorate a method of models that calls GPflow's code, and through it the code of users:
+    AutoGraph leaves it alone where the whole model is plain.
+    """
+    unconverted = tf.autograph.experimental.do_not_convert(method)
+
+    @functools.wraps(method)
+    def chosen(self: Any, *arguments: Any, **options: Any) -> Any:
+        plain = not tf.executing_eagerly() and is_plain(self)
+        return (unconverted if plain else method)(self, *arguments, **options)
+
+    return chosen  # type: ignore[return-value]
+
+
+def unconverted(*shapes: str) -> Callable[[Function], Function]:
+    """Decorate a method whose results have these shapes, and that AutoGraph is to leave alone."""
+
+    def decorate(method: Function) -> Function:
+        checked = check_shapes(*shapes)(method)
+        traced = without_collector(checked)
+
+        @functools.wraps(checked)
+        def chosen(*arguments: Any, **options: Any) -> Any:
+            return (checked if tf.executing_eagerly() else traced)(*arguments, **options)
+
+        return tf.autograph.experimental.do_not_convert(chosen)
+
+    return decorate
+
+
+def split_outputs(inducing_variable: InducingVariables) -> list[InducingVariables]:
+    """Take apart inducing variables of one or several outputs: those of each, or one for all."""
+    if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
+        return list(inducing_variable.inducing_variable_list)
+    if isinstance(inducing_variable, FallbackSharedIndependentInducingVariables):
+        return [inducing_variable.inducing_variable]
+    return [inducing_variable]
+
+
+def latent_kernels(kernel: Kernel) -> list[Kernel]:
+    """List the kernels of latent functions: one where all share it."""
+    return list(kernel.latent_kernels) if isinstance(kernel, MultioutputKernel) else [kernel]
+
+
+@convert_user_code
+def kuu(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
+    """[(L,) M, M], prior covariances of inducing variables, with GPflow's default jitter."""
+    return Kuu(inducing_variable, centred(kernel), jitter=default_jitter())
+
+
+@convert_user_code
+def kuf(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> tf.Tensor:
+    """[(L,) M, N], prior covariances of inducing variables and f at some rows."""
+    if type(kernel) in _INDEPENDENT and type(inducing_variable) in _OF_INDEPENDENT:
+        u, kernels = split_outputs(inducing_variable), kernel.latent_kernels
+        number = max(len(u), len(kernels))
+        if {len(u), len(kernels)} <= {1, number}:
+            parts = [kuf(u[k % len(u)], kernels[k % len(kernels)], X) for k in range(number)]
+            return tf.stack(parts) if number > 1 else parts[0]
+    if not _of_distance(inducing_variable, kernel, X):
+        return Kuf(inducing_variable, centred(kernel), X)
+    Z, X = near_origin(*kernel.slice(tf.convert_to_tensor(inducing_variable.Z), X))
+    return centred(kernel).K_r2(scaled_squared_distances(Z, X, kernel.lengthscales))
+
+
+def _of_distance(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> bool:
+    """Whether GPflow computes ``Kuf`` from scaled distances, by methods that nobody has changed."""
+    kind = type(kernel)
+    return (
+        issubclass(kind, IsotropicStationary)
+        and is_stationary(kind)
+        and type(inducing_variable) is InducingPoints
+        and Kuf.dispatch(InducingPoints, kind, tf.Tensor) is Kuf_kernel_inducingpoints
+        and len(X.shape) == 2
+    )
+
+
+@check_shapes("Z: [M, D]", "X: [N, D]", "lengthscales: [broadcast D]", "return: [M, N]")
+def scaled_squared_distances(Z: tf.Tensor, X: tf.Tensor, lengthscales: TensorType) -> tf.Tensor:
+    r"""
+    Compute :math:`\sum_d (z_d - x_d)^2 / \ell_d^2` as GPflow does, from products.
+
+    Only Z is scaled: with constant X the way back has one product with X and one with its squares,
+    where the quotients X / l would have it pass over X several times more.
+    """
+    inverse = tf.broadcast_to(tf.square(1.0 / lengthscales), tf.shape(X)[1:])
+    scaled = Z * inverse
+    of_Z = tf.reduce_sum(Z * scaled, axis=1, keepdims=True)
+    of_X = tf.linalg.matvec(tf.square(X), inverse)
+    return (of_Z + of_X) - tf.matmul(2.0 * scaled, X, transpose_b=True)
+
+
+@convert_user_code
+def variance(kernel: Kernel, X: TensorType) -> tf.Tensor:
+    """[N], or [L, N] of several latent functions: prior variances of f at some rows."""
+    if isinstance(kernel, MultioutputKernel):
+        return tf.transpose(kernel(X, full_cov=False, full_output_cov=False))
+    return kernel(X, full_cov=False)
+
+
+@convert_user_code
+def covariance(kernel: Kernel, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
+    """[..., N, N2], prior covariances of f at some rows, for a kernel of one output."""
+    return centred(kernel)(X, X2)
+
+
+@convert_user_code
+def mean(mean_function: MeanFunction, X: TensorType) -> tf.Tensor:
+    """[N, L or 1], the mean function at some rows."""
+    return mean_function(X)
+
+
+class Prior(NamedTuple):
+    r"""
+    Prior covariances of u = L v, v ~ N(0, I), of latent functions that are independent a priori.
+
+    K is 1 where all latent functions share kernel and inducing variables, otherwise L: the axis
+    broadcasts against that of latent functions.
+    """
+
+    L: tf.Tensor
+    """[K, M, M], lower Cholesky factors of ``Kuu``."""
+
+    W: tf.Tensor
+    """[K, M, M], their inverses."""
+
+
+class Projection(NamedTuple):
+    """Prior of f at some rows given the whitened inducing variables."""
+
+    A: tf.Tensor
+    """[K, M, N], :math:`A = L^{-1} K_{uf}`: :math:`f_n = A_nᵀ v +` residual."""
+
+    D: tf.Tensor
+    """Residual prior covariance given u. [K, N]: its diagonal :math:`d_n = k_{nn} - |A_n|^2`, at
+    least 0; or [B, S, S]: its diagonal blocks, for rows that come in B blocks of S."""
+
+
+@check_shapes("return.L: [K, M, M]", "return.W: [K, M, M]")
+def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Prior:
+    """
+    Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, more if it needs more.
+
+    :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` knows.
+    :param kernel: The kernel, of one output, or of several that are independent.
+    """
+    return Prior(*factorise_with_jitter(with_latent_axis(kuu(inducing_variable, kernel), 3)))
+
+
+def with_latent_axis(covariances: tf.Tensor, rank: int) -> tf.Tensor:
+    """Add the axis of latent functions to what they share; with it there are ``rank`` axes."""
+    # A new axis by indexing would be a copy on the way back.
+    return tf.expand_dims(covariances, 0) if covariances.shape.rank < rank else covariances
+
+
+@check_shapes("W: [K, M, M]", "X: [N, D]", "return.A: [K, M, N]")
+def project(
+    W: tf.Tensor, inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
+) -> Projection:
+    """Project rows on whitened inducing variables; see :func:`whiten` for the kernel and W."""
+    A = lower_matmul(W, with_latent_axis(kuf(inducing_variable, kernel, X), 3))
+    d = with_latent_axis(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
+    return Projection(A, tf.maximum(d, tf.zeros_like(d)))  # rounding can make it negative
+
+
+@check_shapes("W: [1, M, M]", "X: [B, S, D]", "return.A: [1, M, N]", "return.D: [B, S, S]")
+def project_blocks(
+    W: tf.Tensor, inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
+) -> Projection:
+    """
+    Project B blocks of S rows each on the whitened inducing variables; N = B S.
+
+    See :func:`project`; here the kernel is of one output, and the residual covariance is kept
+    inside the blocks (PITC). With M = 0 it is the prior's.
+    """
+    num_blocks, size, *_ = tf.unstack(tf.shape(X))
+    if W.shape[-1] == 0:
+        return Projection(tf.zeros([1, 0, num_blocks * size], W.dtype), covariance(kernel, X))
+    flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
+    A = lower_matmul(W, kuf(inducing_variable, kernel, flat)[None])
+    blocks = tf.transpose(tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0])  # [B, S, M]
+    return Projection(A, covariance(kernel, X) - row_products(blocks))
+
+
+@convert_user_code
+def noise_variance(likelihood: Likelihood, X: TensorType) -> tf.Tensor:
+    """[N, 1], the variance of Gaussian noise at some rows."""
+    return likelihood.variance_at(X)
+
+
+@convert_user_code
+def _log_density(likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+    return likelihood.log_prob(X, F, Y)
+
+
+class Parts(NamedTuple):
+    """What a model is made of beside its rows; latent functions are independent a priori."""
+
+    kernel: Kernel
+    inducing_variable: InducingVariables
+    mean_function: MeanFunction
+    likelihood: Any  # None where it is not read
+
+    def variables(self, X: tf.Tensor, Y: tf.Tensor) -> list[tf.Variable]:
+        """
+        List all variables of floats, also trained ones that GPflow does not list, of layers of
+        Keras 3 or closures: where there is code of others, what the first row reads.
+        """
+        listed = float_variables(*self)
+        if not any(map(_has_code_of_others, self)):
+            return listed
+        kernel, inducing_variable, mean_function, likelihood = self
+        X, Y = X[:1], tf.where(tf.math.is_finite(Y[:1]), Y[:1], tf.zeros_like(Y[:1]))
+        with tf.GradientTape() as tape:
+            if _has_code_of_others(kernel) or _has_code_of_others(inducing_variable):
+                kuu(inducing_variable, kernel)
+                kuf(inducing_variable, kernel, X)
+                variance(kernel, X)
+            if _has_code_of_others(mean_function):
+                mean(mean_function, X)
+            if _has_code_of_others(likelihood):
+                F = tf.zeros([1, likelihood.latent_dim or Y.shape[1]], Y.dtype)
+                _log_density(likelihood, X, F, Y)
+        read = [v for v in tape.watched_variables() if v.dtype.is_floating]
+        return list({id(v): v for v in [*listed, *read]}.values())
+
+    def whiten(self) -> Prior:
+        """See :func:`whiten`."""
+        return whiten(self.inducing_variable, self.kernel)
+
+    def project(self, W: tf.Tensor, X: tf.Tensor) -> Projection:
+        """See :func:`project`."""
+        return project(W, self.inducing_variable, self.kernel, X)
+
+    def project_blocks(self, W: tf.Tensor, X: tf.Tensor) -> Projection:
+        """See :func:`project_blocks`."""
+        return project_blocks(W, self.inducing_variable, self.kernel, X)
+
+    def mean(self, X: tf.Tensor) -> tf.Tensor:
+        """[N, L or 1], the mean of f."""
+        return mean(self.mean_function, X)
+
+    def variance(self, X: tf.Tensor) -> tf.Tensor:
+        """[N, L or 1], the prior variance of f."""
+        return tf.transpose(with_latent_axis(variance(self.kernel, X), 2))
+
+    def residual(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        """[N, P], targets less the mean function."""
+        return Y - self.mean(X)
+
+    def observed_residual(self, X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """[N, P] each: which targets are not NaN, and their residuals, 0 elsewhere."""
+        observed = tf.math.is_finite(Y)
+        residual = self.residual(X, tf.where(observed, Y, tf.zeros_like(Y)))
+        return observed, tf.where(observed, residual, tf.zeros_like(residual))
+
+    def observe(self, X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """[N, P] and [N], the targets less the mean function, and variances of their noise."""
+        return self.residual(X, Y), self.noise(X)
+
+    def noise(self, X: tf.Tensor) -> tf.Tensor:
+        """[N], variances of Gaussian noise."""
+        return tf.squeeze(noise_variance(self.likelihood, X), axis=-1)
+
+
+def take_latent(values: tf.Tensor, latent: int) -> tf.Tensor:
+    """Take what belongs to one latent function, of values [1 or L, ...] for all or for each."""
+    return values[latent if values.shape[0] > 1 else 0]
+
+
+@check_shapes(
+    "W: [broadcast K, M, M]",
+    "Z: [broadcast K, R, D]",
+    "same_point: [broadcast K, M, R]",
+    "return.A: [K, M, R]",
+    "return.D: [K, R, R]",
+)
+def project_points(
+    W: tf.Tensor,
+    inducing_variable: InducingVariables,
+    kernel: Kernel,
+    Z: TensorType,
+    same_point: TensorType,
+) -> Projection:
+    r"""
+    Project inducing points of another model on the whitened inducing variables of this one.
+
+    Inducing variables are :math:`u_i = f(z_i) + \epsilon_i`, where :math:`\epsilon` has GPflow's
+    default jitter for its variance. A point that is kept takes its own :math:`\epsilon_i` along,
+    wherever it moves: so points that are all kept and have not moved are projected exactly, and
+    everything is smooth in where they are.
+
+    See :func:`whiten` for the kernel and W.
+
+    :param same_point: 1 where an inducing variable of this model continues a point of the other
+        one; no more than one 1 in a row or column.
+    :return: D in full for each latent function, [K, R, R].
+    """
+    kernels = latent_kernels(kernel)
+    jitter = tf.constant(default_jitter(), W.dtype)
+    A, D = [], []
+    for latent in range(max(len(kernels), *(part.shape[0] for part in (W, Z, same_point)))):
+        Z_latent = take_latent(Z, latent)
+        Kuf = take_latent(with_latent_axis(kuf(inducing_variable, kernel, Z_latent), 3), latent)
+        Kuf += jitter * take_latent(same_point, latent)
+        A.append(lower_matmul(take_latent(W, latent)[None], Kuf[None])[0])
+        K = covariance(kernels[min(latent, len(kernels) - 1)], Z_latent)
+        K += jitter * tf.eye(tf.shape(Z_latent)[0], dtype=K.dtype)
+        D.append(K - tf.matmul(A[-1], A[-1], transpose_a=True))
+    return Projection(tf.stack(A), tf.stack(D))

@@ -1,0 +1,135 @@
+"""
+Which rows are near: distances in units of a kernel's lengthscales, and the nearest rows."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import AnyNDArray, TensorType
+from gpflow.kernels import Kernel, Static, Stationary
+from gpflow.kernels.base import Combination
+from scipy.spatial import KDTree
+from sklearn.neighbors import NearestNeighbors
+
+from .. import checks
+from ..numerics import chunks
+
+#: In more dimensions a tree looks at nearly all rows.
+_MOST_FOR_TREES = 15
+
+
+class SearchTree(NamedTuple):
+    """Rows less their mean, which distances from products would lose digits of."""
+
+    mean: AnyNDArray
+    rows: KDTree | NearestNeighbors
+
+
+@check_shapes("X: [N, D]", "return: [D]")
+def input_scales(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
+    """
+    Find a scale for each input, such that distances in units of it say how much f can change.
+
+    It is the smallest lengthscale that a stationary part of the kernel has for the input. Where
+    only other parts see it, it is the input's standard deviation (1 where that is 0); where none
+    does, infinity: the input says nothing of f.
+
+    :param kernel: Any kernel of one output; sums and products are looked into.
+    :param X: Inputs of known width, whose standard deviations are taken.
+    """
+    num_columns, dtype = X.shape[1], X.dtype
+    unseen = tf.fill([num_columns], tf.constant(np.inf, dtype))
+    scales, seen = unseen, np.zeros(num_columns, bool)
+    for part in _parts(kernel):
+        columns = np.arange(num_columns)[part.active_dims]
+        seen[columns] = True
+        if isinstance(part, Stationary):
+            lengthscales = tf.zeros(len(columns), dtype) + tf.abs(part.lengthscales)
+            placed = tf.tensor_scatter_nd_update(unseen, columns[:, None], lengthscales)
+            scales = tf.minimum(scales, placed)
+    deviations = tf.math.reduce_std(X, axis=0)
+    deviations = tf.where(deviations > 0.0, deviations, tf.ones_like(deviations))
+    return tf.where(tf.math.is_inf(scales) & seen, deviations, scales)
+
+
+def _parts(kernel: Kernel) -> Iterator[Kernel]:
+    """List what sums, products and the like are made of, but for constants and white noise."""
+    if isinstance(kernel, Combination):
+        for part in kernel.kernels:
+            yield from _parts(part)
+    elif not isinstance(kernel, Static):
+        yield kernel
+
+
+@check_shapes("X: [N, D]", "return: [N, D]")
+def scaled_inputs(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
+    """Compute inputs in units of :func:`input_scales`."""
+    return X / input_scales(kernel, X)
+
+
+def search_tree(X: tf.Tensor) -> SearchTree:
+    """Index scaled rows [N, D] for :func:`nearest_by_tree`; for eager mode."""
+    mean = X.numpy().mean(axis=0)
+    if X.shape[1] > _MOST_FOR_TREES:
+        return SearchTree(mean, NearestNeighbors(algorithm="brute").fit(X.numpy() - mean))
+    return SearchTree(mean, KDTree(X.numpy() - mean))
+
+
+@check_shapes("Xnew: [S, D]", "return: [S, m]")
+def nearest_by_tree(tree: SearchTree, Xnew: tf.Tensor, m: int) -> tf.Tensor:
+    """
+    Find the m nearest rows of each new one by a tree, the nearest first; for eager mode.
+
+    In few dimensions it costs the logarithm of N for each new row.
+    """
+    if m == 0 or Xnew.shape[0] == 0:
+        return tf.zeros([Xnew.shape[0], m], tf.int32)
+    new = Xnew.numpy() - tree.mean
+    if isinstance(tree.rows, KDTree):
+        nearest = tree.rows.query(new, np.arange(1, int(m) + 1))[1]
+    else:
+        nearest = tree.rows.kneighbors(new, n_neighbors=int(m), return_distance=False)
+    return tf.constant(nearest, tf.int32)
+
+
+@check_shapes("X: [N, D]", "rows: [S]", "return: [S, m]")
+def nearest_others(X: tf.Tensor, rows: TensorType, m: int) -> tf.Tensor:
+    """
+    Find for some of the scaled rows the m others that are nearest; for eager mode.
+
+    :param rows: Their numbers.
+    :param m: At most N - 1.
+    """
+    near = nearest_by_tree(search_tree(X), tf.gather(X, rows), m + 1).numpy()
+    # Of rows that are there several times, the row itself need not be among the nearest.
+    others = np.argsort(near == np.asarray(rows)[:, None], axis=1, kind="stable")[:, :-1]
+    return tf.constant(np.take_along_axis(near, others, axis=1), tf.int32)
+
+
+@check_shapes("X: [N, D]", "Xnew: [S, D]", "return: [S, m]")
+def nearest_by_products(X: tf.Tensor, Xnew: tf.Tensor, m: int) -> tf.Tensor:
+    """
+    Find the m nearest rows of each new one from all distances, the nearest first.
+
+    It is made of TensorFlow's operations alone, for graphs and files; it costs N D for each new
+    row. Of rows as near as another, to rounding, either may be found.
+    """
+    text = checks.message(
+        "neighbours", f"{m} for fewer rows", "at most as many as there are", "Use fewer."
+    )
+    with tf.control_dependencies(checks.require(m <= tf.shape(X)[0], text)):
+        X, Xnew = tf.stop_gradient(X), tf.stop_gradient(Xnew)
+    centre = tf.reduce_mean(X, axis=0)  # distances from products lose the digits of a large mean
+    X, Xnew = X - centre, Xnew - centre
+    squares = tf.reduce_sum(tf.square(X), axis=1)
+
+    def nearest_of_chunk(new: tf.Tensor) -> tf.Tensor:
+        closeness = 2.0 * tf.matmul(new, X, transpose_b=True) - squares
+        return tf.math.top_k(closeness, m).indices
+
+    rows_at_a_time = tf.maximum(chunks.CHUNK_ELEMENTS // tf.shape(X)[0], 1)
+    if X.shape[0] is not None:
+        rows_at_a_time = max(chunks.CHUNK_ELEMENTS // X.shape[0], 1)
+    return chunks.map_over_chunks(nearest_of_chunk, chunks.row_chunks(Xnew, rows_at_a_time))

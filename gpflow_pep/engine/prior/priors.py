@@ -1,0 +1,301 @@
+"""Which kernels, inducing variables and mean functions belong together, and suit the data."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from check_shapes.exceptions import CheckShapesError
+from gpflow.base import TensorType
+from gpflow.config import default_float
+from gpflow.covariances import Kuf, Kuu
+from gpflow.inducing_variables import (
+    FallbackSeparateIndependentInducingVariables,
+    InducingPatches,
+    InducingPoints,
+    InducingVariables,
+    MultioutputInducingVariables,
+)
+from gpflow.kernels import (
+    Kernel,
+    MultioutputKernel,
+    SeparateIndependent,
+    SharedIndependent,
+)
+from gpflow.mean_functions import MeanFunction
+from gpflow.models.util import inducingpoint_wrapper
+
+from .. import checks
+from .blurred import BlurredInducingPoints, sum_of_products
+from .evaluate import covariance, is_stationary, latent_kernels, mean, split_outputs, variance
+from .noisy import InducingVariablesWrapper, NoisyInducingVariables
+
+#: Of variances by ``K`` and by ``K_diag``, relative; and at how many rows they are compared.
+_AGREEMENT, _ROWS_TRIED = 1e-6, 5
+#: What code of users and TensorFlow raise for inputs of other columns.
+_FAILURES = (tf.errors.OpError, CheckShapesError, ValueError, IndexError, TypeError)
+
+
+def check_inducing_variable(
+    inducing_variable: Any, kernel: Kernel, X: tf.Tensor | None
+) -> InducingVariables:
+    """
+    Check inducing variables against the kernel and the data; wrap an array of points.
+
+    :param inducing_variable: GPflow inducing variables, or an array [M, D].
+    :param X: The training inputs, or None where they come later.
+    :raises ValueError: If there are none, if they have other columns than X, if those of several
+        latent functions are not as many for each, or if GPflow's dispatchers know no covariance of
+        these inducing variables under this kernel.
+    """
+    checks.check_kernel(kernel)
+    if not isinstance(inducing_variable, InducingVariables):
+        _check_points(inducing_variable)
+    inducing_variable = inducingpoint_wrapper(inducing_variable)
+    numbers = {int(part.num_inducing) for part in split_outputs(inducing_variable)}
+    if len(numbers) > 1:
+        got = f"{', '.join(map(str, sorted(numbers)))} inducing variables for different latent"
+        expected = "as many for each: GPflow stacks them in one tensor"
+        remedy = "Give each as many as the others."
+        raise checks.refusal("inducing_variable", f"{got} functions", expected, remedy)
+    if numbers == {0}:
+        raise checks.refusal(
+            "inducing_variable", "0 inducing variables", "at least 1", "Give more rows."
+        )
+    if X is not None:
+        check_columns(inducing_variable, X)
+    types = type(inducing_variable), type(kernel)
+    if Kuu.dispatch(*types) is None or Kuf.dispatch(*types, tf.Tensor) is None:
+        raise checks.refusal(
+            "inducing_variable and kernel",
+            f"{types[0].__name__} with {types[1].__name__}, for which no covariance is registered"
+            " with gpflow.covariances.Kuu and Kuf",
+            "a pair that GPflow knows",
+            "Use inducing points: they know every kernel.",
+        )
+    pairs = itertools.product(split_outputs(inducing_variable), latent_kernels(kernel))
+    for variables, part in pairs:
+        if isinstance(variables, NoisyInducingVariables):
+            check_inducing_variable(variables.inducing_variable, part, X)
+        if isinstance(variables, BlurredInducingPoints):
+            sum_of_products(part)  # refuses a kernel that has no closed form
+    return inducing_variable
+
+
+def _check_points(Z: Any) -> None:
+    """Refuse what is no matrix of finite numbers."""
+    remedy = "Give a matrix with one row for each inducing input."
+    try:
+        points = np.asarray(Z)
+        if points.dtype.kind not in "fiub":
+            raise ValueError(f"numbers of type {points.dtype}")
+    except ValueError as error:
+        got = f"{type(Z).__name__} that is no matrix of real numbers ({error})"
+        expected = "[M, D], or gpflow.inducing_variables"
+        raise checks.refusal("inducing_variable", got, expected, remedy) from error
+    if points.ndim != 2:
+        got, expected = f"shape {points.shape}", "two axes [M, D]"
+        raise checks.refusal("inducing_variable", got, expected, remedy)
+    if points.size:
+        checks.check_finite("inducing_variable", points)
+
+
+def count_columns(inducing_variable: InducingVariables) -> int | None:
+    """Count the columns of X by inducing variables; None for patches, which have others."""
+    part = split_outputs(inducing_variable)[0]
+    while isinstance(part, InducingVariablesWrapper):
+        part = part.inducing_variable
+    return None if isinstance(part, InducingPatches) else (*(part.shape or ()), None, None)[1]
+
+
+def example_inputs(inducing_variable: InducingVariables) -> tf.Tensor | None:
+    """Give inputs where there are none yet: inducing inputs, or one row of zeros."""
+    number = count_columns(inducing_variable)
+    if number is None:
+        return None
+    Z = getattr(split_outputs(inducing_variable)[0], "Z", tf.zeros([1, number], default_float()))
+    return tf.convert_to_tensor(Z)
+
+
+def check_columns(inducing_variable: InducingVariables, X: tf.Tensor) -> None:
+    """Refuse inducing inputs that have other columns than X."""
+    num_columns = count_columns(inducing_variable)
+    if None not in (num_columns, X.shape[1]) and num_columns != X.shape[1]:
+        got, expected = f"{num_columns} column(s)", f"{X.shape[1]}, as in X"
+        remedy = "Give inducing inputs in the space of X."
+        raise checks.refusal("inducing_variable", got, expected, remedy)
+
+
+def mixes_outputs(kernel: Kernel, inducing_variable: InducingVariables) -> bool:
+    """Whether q of these inducing variables correlates the latent functions of a kernel."""
+    independent = isinstance(kernel, (SharedIndependent, SeparateIndependent))
+    several = isinstance(inducing_variable, MultioutputInducingVariables)
+    return isinstance(kernel, MultioutputKernel) and not (independent and several)
+
+
+def check_independent(
+    kernel: Kernel, inducing_variable: InducingVariables, num_latent: int, *, shared: bool = False
+) -> None:
+    """
+    Refuse latent functions that are not independent a priori, or not as many as there should be.
+
+    :param kernel: A kernel of one output, shared by all; ``SharedIndependent``; or
+        ``SeparateIndependent``.
+    :param inducing_variable: Inducing variables of one output, shared by all; or wrapped as shared
+        or separate independent ones.
+    :param shared: Whether all must have the same inducing variables.
+    :raises ValueError: If the kernel mixes latent functions, or the numbers do not agree.
+    """
+    several = isinstance(kernel, MultioutputKernel)
+    if several and not isinstance(kernel, (SharedIndependent, SeparateIndependent)):
+        got = f"{type(kernel).__name__}, which mixes latent functions"
+        expected = "latent functions that are independent a priori"
+        remedy = "Use gpflow.kernels.SharedIndependent or SeparateIndependent."
+        raise checks.refusal("kernel", got, expected, remedy)
+    if several != isinstance(inducing_variable, MultioutputInducingVariables):
+        raise checks.refusal(
+            "kernel and inducing_variable",
+            f"{type(kernel).__name__} with {type(inducing_variable).__name__}",
+            "both of one output or both of several",
+            "Wrap the kernel in gpflow.kernels.SharedIndependent, or the inducing variables in"
+            " gpflow.inducing_variables.SharedIndependentInducingVariables.",
+        )
+    separate = isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables)
+    if shared and separate:
+        remedy = "Use gpflow.inducing_variables.SharedIndependentInducingVariables, or one model"
+        remedy += " for each output."
+        got, expected = type(inducing_variable).__name__, "those that all latent functions share"
+        raise checks.refusal("inducing_variable", got, expected, remedy)
+    numbers = {}
+    if several:
+        numbers["kernel"] = int(kernel.num_latent_gps)
+    if separate:
+        numbers["inducing_variable"] = len(inducing_variable.inducing_variable_list)
+    for name, number in numbers.items():
+        if number != num_latent:
+            got, expected = f"{number} of one output each", f"{num_latent}, one for each latent"
+            raise checks.refusal(name, got, f"{expected} function", "Give as many.")
+
+
+def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
+    """
+    Refuse a kernel that fails at the first rows of the data, or whose ``K_diag`` is not the
+    diagonal of its ``K`` there; in a graph nothing is tried.
+    """
+    if not tf.executing_eagerly():
+        return
+    rows = tf.convert_to_tensor(X[:_ROWS_TRIED])
+    eps = np.finfo(rows.dtype.as_numpy_dtype).eps
+    # Of single rows, because GPflow's stationary kernels then have distance 0; that of others, from
+    # products, may be as large as the root of a rounding error.
+    rounding = np.sqrt(eps) * (1.0 + np.abs(rows).max(initial=0.0)) if [*_others(kernel)] else 0.0
+    least = max(_AGREEMENT, 100.0 * eps, rounding)
+    for part in latent_kernels(kernel):
+        single = [rows[n : n + 1] for n in range(len(rows))]
+        K = [_evaluate("kernel", part, partial(covariance, part, row), row) for row in single]
+        of_K = np.ravel(K)
+        variances = variance(part, rows).numpy()
+        if np.any(np.abs(variances - of_K) > least * np.abs(of_K).max(initial=0.0)):
+            raise checks.refusal(
+                "kernel",
+                f"{type(part).__name__} with K_diag {variances} where the diagonal of K is {of_K}",
+                "the same variances",
+                "Correct its K_diag: predictions would have negative variances.",
+            )
+
+
+def check_mean_at_row(mean_function: MeanFunction, X: TensorType, num_latent: int | None) -> None:
+    """
+    Refuse a mean function that fails at the first row, or has other columns than one or one for
+    each latent function; in a graph nothing is tried.
+    """
+    if not tf.executing_eagerly():
+        return
+    row = tf.convert_to_tensor(X[:1])
+    value = _evaluate("mean_function", mean_function, partial(mean, mean_function, row), row)
+    expected = sorted({1, num_latent or 1})
+    if value.shape.rank != 2 or value.shape[1] not in expected:
+        raise checks.refusal(
+            "mean_function",
+            f"{type(mean_function).__name__} with values of shape {tuple(value.shape)} at one row",
+            f"{' or '.join(map(str, expected))} column(s), as there are {num_latent} latent"
+            " function(s)",
+            "Use a mean of as many outputs.",
+        )
+
+
+def _evaluate(name: str, part: Any, call: Callable[[], tf.Tensor], row: tf.Tensor) -> tf.Tensor:
+    try:
+        return call()
+    except _FAILURES as error:
+        raise checks.refusal(
+            name,
+            f"{type(part).__name__}, which fails at a row of X with {row.shape[1]} column(s)",
+            "one for such rows",
+            "Check its parameters' shapes and active_dims. It raises:"
+            f" {checks.reason(error)[:300]}",
+        ) from error
+
+
+def inducing_inputs(inducing_variable: InducingVariables, name: str) -> tf.Tensor:
+    """
+    Take the locations of inducing points, [K, M, D]: K is 1 where all latent functions share them;
+    refuse other inducing variables.
+    """
+    parts = split_outputs(inducing_variable)
+    for part in parts:
+        if not isinstance(part, InducingPoints):
+            raise checks.refusal(
+                name,
+                f"inducing variables of type {type(part).__name__}",
+                "inducing points: only their covariance with those of a later model is known for"
+                " every kernel",
+                "Use gpflow.inducing_variables.InducingPoints.",
+            )
+    return tf.stack([tf.convert_to_tensor(part.Z) for part in parts])
+
+
+def _others(kernel: Kernel) -> Iterator[Kernel]:
+    """List parts that compute from inputs as they are, and not from their differences."""
+    parts = getattr(kernel, "kernels", None) or getattr(kernel, "latent_kernels", None)
+    if parts:
+        for part in parts:
+            yield from _others(part)
+    elif not is_stationary(type(kernel)):
+        yield kernel
+
+
+def _is_of_differences(kernel: Kernel, rows: tf.Tensor) -> bool:
+    """Whether a kernel is the same for inputs near 0, up to less than half of its digits."""
+    try:
+        K, near = covariance(kernel, rows).numpy(), covariance(kernel, rows - rows[:1]).numpy()
+    except _FAILURES:
+        return False
+    return bool(np.all(np.abs(K - near) <= np.sqrt(np.finfo(K.dtype).eps) * np.abs(K).max()))
+
+
+def check_near_origin(kernel: Kernel, X: TensorType) -> None:
+    """
+    Refuse inputs so far from 0 that a kernel that is not stationary would lose half of its digits:
+    it multiplies inputs, and of products of size s² with differences of size r² each has a relative
+    error of s² / r² times the float's. One that is the same near 0 loses none. In a
+    graph nothing is looked at.
+    """
+    if not tf.executing_eagerly():
+        return
+    X = tf.convert_to_tensor(X)
+    limit = np.finfo(X.dtype.as_numpy_dtype).eps ** -0.25
+    for part in _others(kernel):
+        columns = part.slice(X, None)[0].numpy()
+        size, width = np.abs(columns).max(axis=0), np.ptp(columns, axis=0)
+        far = np.flatnonzero((width > 0.0) & (size > limit * width))
+        if len(far) and not _is_of_differences(part, X[:_ROWS_TRIED]):
+            got = f"an input of size {size[far[0]]:g} that changes by {width[far[0]]:g} only"
+            raise checks.refusal(
+                "X",
+                f"{got}, with {type(part).__name__}",
+                "inputs nearer to 0 for a kernel that is not stationary: it would lose digits",
+                "Subtract the same from the input of all rows, new ones too, its mean for example.",
+            )

@@ -1,0 +1,56 @@
+"""The one form of all refusals. It imports nothing, so that nothing waits for TensorFlow."""
+
+from collections.abc import Callable
+from typing import Any
+
+#: Public names that are gone, and what does their work now. CHANGELOG.md prints the same table.
+GONE = {
+    "likelihoods.RobustGaussian": "gpflow.likelihoods.StudentT with gpflow_pep.PEP",
+    "training.maximise_robust": "training.maximise of a PEP with gpflow.likelihoods.StudentT",
+    "training.laplace": "second derivatives of the loss, as in tutorial 15",
+    "training.HyperparameterPosterior": "second derivatives of the loss, as in tutorial 15",
+    "training.ParquetRows": "a tf.data.Dataset of batches, as examples/parquet.py makes",
+    "kernels": "examples/derivative_kernel.py",
+    "selection": "gpflow_pep.training.starts",
+    "columns": "gpflow_pep.tables",
+    "tilted": "gpflow_pep.likelihoods, or gpflow_pep.engine.factors",
+    "paths": "gpflow_pep.engine.paths",
+    "plotting.row": "matplotlib, as tutorial 16 does",
+    "plotting.row_curves": "matplotlib, as tutorial 16 does",
+    "plotting.residuals": "scikit-learn's PredictionErrorDisplay",
+    "plotting.leave_one_out": "matplotlib on loo_log_density()",
+    "plotting.site_trace": "matplotlib on last_inference.trace",
+}
+
+
+def message(name: str, got: Any, expected: str, remedy: str) -> str:
+    """
+    Say what was got, what was expected and what to do: the one form of all refusals.
+
+    :param name: What it is, mostly the name of an argument.
+    """
+    return f"{name}: got {got}, expected {expected}. {remedy}"
+
+
+def refusal(name: str, got: Any, expected: str, remedy: str) -> ValueError:
+    """
+    Make the error that refuses something, for ``raise``; see :func:`message` for the arguments.
+
+    :param name: What it is, mostly the name of an argument.
+    """
+    return ValueError(message(name, got, expected, remedy))
+
+
+def absent(module: str) -> Callable[[str], Any]:
+    """
+    Make the ``__getattr__`` of a module, whose error names what does the work of a name in `GONE`.
+
+    :param module: ``__name__`` of the module.
+    """
+
+    def missing(name: str) -> Any:
+        full = f"{module}.{name}".partition(".")[2]
+        remedy = f": it is gone. Use {GONE[full]}." if full in GONE else ""
+        raise AttributeError(f"module {module!r} has no attribute {name!r}{remedy}")
+
+    return missing

@@ -1,0 +1,174 @@
+r"""
+Power EP in small groups of rows, each with a Gaussian prior of its own and no inducing variables.
+
+For each group of S rows, whose f has a Gaussian prior of mean :math:`\mu` and covariance C, each
+row's likelihood is replaced by a site :math:`\exp(\nu f - \tau f^2 / 2)`. With the cavity of a row,
+its marginal without the power :math:`\alpha` of its site, and the derivatives
+:math:`\delta_1, \delta_2` of the tilted integral there (Bui, Yan & Turner 2017, section 3.3),
+
+.. math::
+
+    v_c = \Big(\frac1v - \alpha \tau\Big)^{-1}, \quad m_c = v_c \Big(\frac mv - \alpha \nu\Big),
+    \quad \tau' = \frac{-\delta_2}{1 + \alpha \delta_2 v_c}, \quad
+    \nu' = \frac{\delta_1 - \delta_2 m_c}{1 + \alpha \delta_2 v_c}
+
+where m and v are those of :math:`N(f; \mu, C)` times all sites. All sites of all groups move at
+once. Precisions stay at least 0, so that no cavity is improper. For Gaussian noise the first sweep
+is exact. Where likelihoods are not log-concave or the prior variance is very large, sites need not
+settle: predictions from them then warn.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.likelihoods import Likelihood
+
+from ..factors import tilted_derivatives
+from ..numerics.chunks import without_gradient
+from ..numerics.linalg import warn
+from .record import ConvergenceWarning
+
+#: Sweeps end when no mean moves further than this many standard deviations, and at the latest
+#: after so many. For training less is enough.
+TOLERANCE, TRAINING_TOLERANCE, MAX_SWEEPS = 1e-4, 0.03, 30
+#: The part of the way to its target that a site goes, from the third sweep on.
+DAMPING = 0.8
+#: A site that says less than this, in units of the prior's precision, counts as if it said so much.
+_LEAST = 1e-10
+_NOT_SETTLED = (
+    "The sites of some near rows did not settle: predictions from these may be less accurate."
+    " Likely causes are a likelihood that is not log-concave, as Student-t, and a kernel with a"
+    " very large variance. neighbours=0 predicts from the inducing points, and fewer neighbours"
+    " settle sooner."
+)
+
+
+class GroupRows(NamedTuple):
+    """Rows in G groups of S, and what f is there before their targets are known."""
+
+    X: tf.Tensor
+    """[G, S, D]."""
+
+    Y: tf.Tensor
+    """[G, S, 1]."""
+
+    alpha: tf.Tensor
+    """[G, S], the powers of the sites; or [1, 1], that of all."""
+
+    mean: tf.Tensor
+    """[G, S], of the prior of f."""
+
+    covariance: tf.Tensor
+    """[G, S, S]."""
+
+
+class GroupSites(NamedTuple):
+    """Natural parameters of sites."""
+
+    nu: tf.Tensor
+    """[G, S]."""
+
+    tau: tf.Tensor
+    """[G, S], at least 0."""
+
+
+@check_shapes(
+    "sites.nu: [G, S]",
+    "sites.tau: [G, S]",
+    "return[0]: [G, S]",
+    "return[1]: [G, S]",
+)
+def group_marginals(rows: GroupRows, sites: GroupSites) -> tuple[tf.Tensor, tf.Tensor]:
+    """Compute mean and variance of f at each row, under the prior of its group and all sites."""
+    C, s = rows.covariance, tf.sqrt(sites.tau)
+    B = tf.linalg.diag(tf.ones_like(s)) + s[..., None] * C * s[:, None]
+    V = tf.linalg.triangular_solve(tf.linalg.cholesky(B), s[..., None] * C)
+    residual = sites.nu - sites.tau * rows.mean
+    gain = tf.linalg.matvec(C, residual)
+    gain -= tf.linalg.matvec(V, tf.linalg.matvec(V, residual), transpose_a=True)
+    return rows.mean + gain, tf.linalg.diag_part(C) - tf.reduce_sum(tf.square(V), axis=1)
+
+
+def group_targets(likelihood: Likelihood, rows: GroupRows, sites: GroupSites) -> GroupSites:
+    """Compute the sites that match the tilted moments at the cavities of those that are there."""
+    m, v = group_marginals(rows, sites)
+    alpha, tiny = rows.alpha, tf.constant(np.finfo(m.dtype.as_numpy_dtype).tiny, m.dtype)
+    remaining = tf.maximum(1.0 - alpha * sites.tau * v, tf.constant(1e-12, m.dtype))
+    v_c = tf.maximum(v, tiny) / remaining
+    m_c = (m - alpha * v * sites.nu) / remaining
+    flat = [tf.reshape(part, [-1, 1]) for part in (m_c, v_c)]
+    X, Y = (tf.reshape(part, [-1, part.shape[2]]) for part in (rows.X, rows.Y))
+    tilted = tilted_derivatives(likelihood, X, *flat, Y, tf.reshape(alpha, [-1]))
+    delta1, delta2 = (tf.reshape(part, tf.shape(m)) for part in tilted[1:])
+    shrinks = tf.minimum(delta2, tf.zeros_like(delta2))  # a precision below 0 is left at 0
+    scale = 1.0 / (1.0 + alpha * shrinks * v_c)
+    return GroupSites(scale * (delta1 - shrinks * m_c), -scale * shrinks)
+
+
+def infer_groups(
+    likelihood: Likelihood,
+    rows: GroupRows,
+    tolerance: float = TOLERANCE,
+    max_sweeps: int = MAX_SWEEPS,
+) -> GroupSites:
+    """
+    Bring the sites of all groups to their fixed point.
+
+    Where the last sweep still moves a mean by more than :data:`TRAINING_TOLERANCE`, there is a
+    :class:`~gpflow_pep.models.ConvergenceWarning`; not in training, for which that is enough.
+
+    Derivatives are those of one sweep more, from sites that count as constants: exact for Gaussian
+    noise, and for others without what the derivatives of the sites before would add.
+
+    :param likelihood: Of one latent function and one column of targets.
+    :param rows: Groups of at least one row.
+    :param tolerance: Sweeps end when no site moves its mean by more, in standard deviations of f.
+    :param max_sweeps: The most of them.
+    """
+
+    def sweep(count: tf.Tensor, _: tf.Tensor, *sites: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        target = group_targets(likelihood, rows, GroupSites(*sites))
+        step = tf.where(count < 2, 1.0, DAMPING)
+        moved = [old + tf.cast(step, old.dtype) * (new - old) for old, new in zip(sites, target)]
+        deviation = tf.sqrt(tf.linalg.diag_part(rows.covariance))
+        change = [tf.abs(new - old) for old, new in zip(sites, moved)]
+        largest = tf.reduce_max(deviation * change[0] / (1.0 + deviation**2 * moved[1]))
+        largest = tf.maximum(
+            largest, tf.reduce_max(deviation**2 * change[1] / (1.0 + deviation**2 * moved[1]))
+        )
+        return count + 1, largest, *moved
+
+    def run() -> GroupSites:
+        none = tf.zeros_like(rows.mean)
+        start = tf.constant(0), tf.constant(np.inf, none.dtype), none, none
+        _, largest, *sites = tf.while_loop(
+            lambda count, largest, *_: largest > tolerance,
+            sweep,
+            start,
+            maximum_iterations=max_sweeps,
+        )
+        if tolerance < TRAINING_TOLERANCE:
+            numbers = {"In standard deviations, the last sweep moved one by": largest}
+            warn(ConvergenceWarning, largest > TRAINING_TOLERANCE, _NOT_SETTLED, numbers)
+        return GroupSites(*sites)
+
+    return group_targets(likelihood, rows, without_gradient(run))
+
+
+@check_shapes(
+    "return[0]: [G, S, 1]",
+    "return[1]: [G, S]",
+)
+def gaussian_observations(
+    likelihood: Likelihood, rows: GroupRows, tolerance: float = TOLERANCE
+) -> tuple[tf.Tensor, tf.Tensor]:
+    r"""
+    Compute observations with Gaussian noise that say what the sites of :func:`infer_groups` say.
+
+    :return: Targets :math:`\nu / \tau`, and variances :math:`1 / \tau`.
+    """
+    sites = infer_groups(likelihood, rows, tolerance)
+    tau = tf.maximum(sites.tau, _LEAST / tf.linalg.diag_part(rows.covariance))
+    return (sites.nu / tau)[..., None], 1.0 / tau

@@ -1,0 +1,153 @@
+r"""What is left of rows that are forgotten: one Gaussian factor of f at the inducing points.
+
+Whatever the likelihood, what Power EP learnt from the rows is Gaussian: the posterior of u over its
+prior. As a function of f at the inducing points Z it is, for each latent function,
+
+.. math::
+
+    t(f) &= \exp(c + hᵀ (f(Z) - m) - \tfrac12 |W (f(Z) - m)|^2), \\
+    Wᵀ W &= S^{-1} - K_{uu}^{-1}, \quad h = S^{-1} (\mu - m)
+
+with :math:`q(u) = N(\mu, S)`, m the mean function at Z, and c such that the prior's integral of it
+is Z, the evidence. The prior is divided out: c, h, W and m are constants, which mean the same to a
+model with another kernel, mean function or inducing variables. W is also that of
+:mod:`gpflow_pep.engine.sites.surrogate`, whose targets y have :math:`Wᵀ \tilde y = h`; with h
+itself nothing is lost in directions of which little is known. The size is M² however many rows, and
+however many memories before, it stands for.
+
+Another model, where the points are called Z' and their mean m', takes it as a block of rows with
+Gaussian noise (Bui, Yan & Turner 2017, section 3.6), here in a form that needs no targets. Let A be
+the projection of Z' on the present inducing
+variables with the present kernel, :math:`C = K(Z', Z') - Aᵀ A` what these do not see of it,
+:math:`\delta = m(Z') - m'` and :math:`g = h - Wᵀ W \delta`. With :math:`D = W C Wᵀ`,
+:math:`P = (I + \alpha D)^{-1}` and :math:`e = W C g` it adds
+
+.. math::
+
+    & A Wᵀ P W Aᵀ \text{ to } G, \qquad A (g - \alpha Wᵀ P e) \text{ to } b, \\
+    & c + hᵀ \delta - \tfrac12 |W \delta|^2 + \tfrac{\alpha}{2} gᵀ C g
+    - \tfrac{\alpha^2}{2} eᵀ P e - \tfrac{1}{2 \alpha} \log|I + \alpha D| \text{ to } \log Z.
+
+At :math:`\alpha = 0` that is :math:`A Wᵀ W Aᵀ`, :math:`A g`, and the trace of D in the place of the
+logarithm: for Gaussian rows log Z is then the collapsed bound of Bui, Nguyen & Turner (2017), plus
+the old log Z. Where neither prior nor inducing points change, C = 0 and nothing is lost, whatever
+:math:`\alpha` is. Where g and W are those of exact observations, :func:`block_sums
+<gpflow_pep.engine.energies.collapsed.block_sums>` of these is the same.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import TensorType
+
+from ..numerics.linalg import gram
+from ..numerics.power import log1p_over_power
+from ..prior import Projection
+from .posterior import MemoryTerms, Natural, PosteriorFactor, log_root, posterior_factor
+from .surrogate import informed_directions
+
+
+class Memory(NamedTuple):
+    r"""
+    A factor of f at inducing points, in the place of rows that are forgotten.
+
+    Tensors or NumPy arrays: ``numpy.savez(path, **memory._asdict())`` keeps one where ``alpha`` is
+    not None.
+    """
+
+    Z: TensorType
+    """[K, M, D], the inducing points; K is 1 where all latent functions share them, else L."""
+
+    weights: TensorType
+    """[K, R, M], W; K is 1 or L, perhaps another one than of Z. ``remember`` gives R = M."""
+
+    first: TensorType
+    """[L, M], h."""
+
+    mean: TensorType
+    """[L, M], m."""
+
+    log_constant: TensorType
+    r"""[], :math:`\sum_l c_l`: the evidence less what the factor's integrals give."""
+
+    alpha: float | None = None
+    """The power of the memory as a factor, in [0, 1]; None: that of the model it is given to."""
+
+
+@check_shapes(
+    "W: [broadcast L, M, M]",
+    "natural.G: [broadcast L, M, M]",
+    "natural.b: [L, M, 1]",
+    "log_z: []",
+    "Z: [broadcast L, M, D]",
+    "mean: [broadcast L, M]",
+)
+def memory_of(
+    W: tf.Tensor, natural: Natural, log_z: tf.Tensor, Z: tf.Tensor, mean: tf.Tensor
+) -> Memory:
+    """
+    Make a factor of f at the inducing points of what all rows say; a constant.
+
+    :raises ValueError: If the rows leave some direction less certain than the prior, see
+        :func:`~gpflow_pep.engine.sites.surrogate.informed_directions`.
+    """
+    values, vectors = informed_directions(natural.G, "remember")
+    root = tf.sqrt(tf.nn.relu(values))[..., None] * tf.linalg.matrix_transpose(vectors)
+    first = tf.matmul(W, natural.b, transpose_a=True)[..., 0]
+    constant = log_z - _prior_terms(posterior_factor(natural))
+    parts = Z, tf.matmul(root, W), first, mean + tf.zeros_like(first), constant
+    return Memory(*map(tf.stop_gradient, parts))
+
+
+@check_shapes(
+    "memory.Z: [broadcast K, R, D]",
+    "memory.weights: [broadcast K, S, R]",
+    "memory.first: [L, R]",
+    "memory.mean: [L, R]",
+    "memory.log_constant: []",
+    "projection.A: [broadcast K, M, R]",
+    "projection.D: [broadcast K, R, R]",
+    "mean: [broadcast L, R]",
+    "alpha: []",
+    "return.natural.G: [K, M, M]",
+    "return.natural.b: [L, M, 1]",
+    "return.log_scale: []",
+)
+def memory_terms(
+    memory: Memory, projection: Projection, mean: tf.Tensor, alpha: tf.Tensor
+) -> MemoryTerms:
+    """
+    Compute what a memory adds to the prior and to log Z, see this module.
+
+    :param projection: Of its inducing points, see
+        :func:`~gpflow_pep.engine.prior.evaluate.project_points`.
+    """
+    W, (A, C) = memory.weights, projection
+    delta, h = (mean - memory.mean)[..., None], memory.first[..., None]  # [L, R, 1]
+    W_delta = tf.matmul(W, delta)
+    g = h - tf.matmul(W, W_delta, transpose_a=True)
+    Cg = tf.matmul(C, g)
+    D = tf.matmul(tf.matmul(W, C), W, transpose_b=True)  # [K, S, S]
+    cholesky = tf.linalg.cholesky(alpha * D + tf.eye(tf.shape(D)[-1], dtype=D.dtype))
+    whitened = tf.linalg.triangular_solve(cholesky, W + tf.zeros_like(D[..., :1]))
+    e = tf.matmul(whitened, Cg)
+    first = tf.matmul(A, g - alpha * tf.matmul(whitened, e, transpose_a=True))
+    seen = tf.matmul(A, whitened, transpose_b=True)
+    # Pivots of I + alpha D, less 1 and over alpha: they are smooth in D, which may be 0.
+    below = tf.square(cholesky - tf.linalg.band_part(cholesky, 0, 0))
+    pivots = tf.linalg.diag_part(D) - tf.math.divide_no_nan(tf.reduce_sum(below, axis=-1), alpha)
+    logdet = tf.reduce_sum(log1p_over_power(pivots, alpha), axis=-1)
+    log_scale = (
+        memory.log_constant
+        + tf.reduce_sum(h * delta + 0.5 * alpha * g * Cg)
+        - 0.5 * tf.reduce_sum(tf.square(W_delta))
+        - 0.5 * tf.reduce_sum(tf.square(alpha * e))
+        - 0.5 * tf.reduce_sum(logdet + tf.zeros_like(g[:, 0, 0]))
+    )
+    return MemoryTerms(Natural(gram(seen, tf.ones([1, 1], seen.dtype)), first), log_scale)
+
+
+def _prior_terms(q: PosteriorFactor) -> tf.Tensor:
+    r"""Compute :math:`\sum_l -\tfrac12 \log|B_l| + \tfrac12 b_lᵀ B_l^{-1} b_l`."""
+    return 0.5 * tf.reduce_sum(tf.square(q.c)) - log_root(q)

@@ -1,0 +1,339 @@
+r"""
+Sites of outputs that are linear mixtures of latent functions, and the dense q that they make.
+
+Outputs are :math:`f_p = \sum_q W_{pq} g_q + c_p` with independent :math:`g_q`, of which
+:math:`h_{nq} = A_{qn}ᵀ v_q` is what the inducing variables know at row n, and
+:math:`g_{nq} = h_{nq} + N(0, d_{nq})`. q(v) is one Gaussian over all S = Q M whitened inducing
+variables, one latent function after the other. There is a site :math:`\exp(\nu f - \tfrac12 \tau
+f^2)` for each entry (n, p) of Y that was observed; others are 0.
+
+The outputs of a row are one factor: what is left of g, with variances
+:math:`\Delta_n = \mathrm{diag}(d_n)`, is integrated out with all of them, to the power
+:math:`\alpha`.
+
+With :math:`C_n = Wᵀ \mathrm{diag}(\tau_n) W` and :math:`F_n = (I + \alpha \Delta_n C_n)^{-1}` the
+sites of row n are in :math:`h_n` a Gaussian of precision :math:`T_n = C_n F_n` and first parameter
+:math:`\lambda_n = F_nᵀ Wᵀ \nu_n`. So the posterior's precision has the blocks
+:math:`\delta_{qr} I + A_q \,\mathrm{diag}_n(T_{n,qr}) A_rᵀ`, and with the marginals
+:math:`N(\bar h_n, S_n)` of :math:`h_n` those of :math:`g_n` are
+
+.. math::
+
+    \bar g_n = F_n \bar h_n + \alpha \Lambda_n Wᵀ \nu_n, \qquad
+    \mathrm{cov} = \Lambda_n + F_n S_n F_nᵀ, \qquad \Lambda_n = F_n \Delta_n .
+
+Nothing divides by :math:`\alpha`, :math:`\tau` or :math:`\Delta`, and no matrix has more than Q
+columns for a row. Bui, Yan & Turner (2017) have sites for rows of one output; the mixture is no
+other in theory, with "row" read as the block of a row's outputs.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+
+from ..numerics import chunks
+from ..numerics.linalg import mirrored, on_columns
+from ..numerics.power import log1p_over_power
+from .posterior import Marginals, Natural, PosteriorFactor, SiteProblem, SiteRows, Sites
+
+
+class MixtureProblem(NamedTuple):
+    """A :class:`SiteProblem` of latent functions, and the outputs that they are mixed to."""
+
+    latent: SiteProblem
+    """Its likelihood, its mean function and its targets [N, P], NaN where there are none, are of
+    the outputs, its kernel and inducing variables of the latent functions."""
+
+    mixing: tf.Tensor
+    """[P, Q], W."""
+
+    @property
+    def rows(self) -> SiteRows:
+        """All rows."""
+        return self.latent.rows
+
+    def keep_projections(self, copies: int = 1) -> "MixtureProblem":
+        """See :meth:`SiteProblem.keep_projections`."""
+        return self._replace(latent=self.latent.keep_projections(copies))
+
+
+class RowSites(NamedTuple):
+    """The sites of each row, as functions of h: see this module."""
+
+    C: tf.Tensor
+    r"""[N, Q, Q], :math:`C_n`."""
+
+    of_g: tf.Tensor
+    r"""[N, Q], :math:`Wᵀ \nu_n`."""
+
+    T: tf.Tensor
+    r"""[N, Q, Q], :math:`T_n`."""
+
+    first: tf.Tensor
+    r"""[N, Q], :math:`\lambda_n`."""
+
+    F: tf.Tensor | None = None
+    r"""[N, Q, Q], :math:`F_n`; None where no residual is shared."""
+
+    Lambda: tf.Tensor | None = None
+    r"""[N, Q, Q], :math:`\Lambda_n`; None where no residual is shared."""
+
+
+class LatentMarginals(NamedTuple):
+    """Moments of h, or of g, under q(v)."""
+
+    mean: tf.Tensor
+    """[N, Q]"""
+
+    covariance: tf.Tensor
+    """[N, Q, Q]"""
+
+
+@check_shapes(
+    "mixing: [P, Q]",
+    "variances: [N, Q]",
+    "return: [N, P]",
+)
+def mixed_variance(mixing: tf.Tensor, variances: tf.Tensor) -> tf.Tensor:
+    """Compute the variances of mixtures of independent variables."""
+    return tf.matmul(variances, tf.square(mixing), transpose_b=True)
+
+
+@check_shapes(
+    "mixing: [P, Q]",
+    "sites.nu: [N, P]",
+    "sites.tau: [N, P]",
+    "d: [N, Q]",
+    "alpha: [broadcast N]",
+)
+def row_sites(mixing: tf.Tensor, sites: Sites, d: tf.Tensor | None, alpha: tf.Tensor) -> RowSites:
+    """
+    Write the sites of the outputs of each row as functions of h.
+
+    :param d: Residual variances that the outputs of a row share; None: none, where g is known.
+    """
+    num_latent = int(mixing.shape[1])
+    products = tf.reshape(mixing[:, :, None] * mixing[:, None, :], [-1, num_latent**2])
+    C = tf.reshape(tf.matmul(sites.tau, products), [-1, num_latent, num_latent])
+    of_g = tf.matmul(sites.nu, mixing)
+    if d is None:
+        return RowSites(C, of_g, C, of_g)
+    F = inverse_of_sum((alpha[:, None] * d)[:, :, None] * C)
+    first = tf.linalg.matvec(F, of_g, transpose_a=True)
+    return RowSites(C, of_g, tf.matmul(C, F), first, F, F * d[:, None, :])
+
+
+def symmetric(matrices: tf.Tensor) -> tf.Tensor:
+    """Remove what rounding has made of symmetric matrices."""
+    return 0.5 * (matrices + tf.linalg.matrix_transpose(matrices))
+
+
+@check_shapes(
+    "matrices: [N, Q, Q]",
+    "return: [N, Q, Q]",
+)
+def inverse_of_sum(matrices: tf.Tensor) -> tf.Tensor:
+    """Compute :math:`(I + M)^{-1}` of each; NaN where M is not finite, which would not return."""
+    finite = tf.reduce_all(tf.math.is_finite(matrices), axis=[1, 2], keepdims=True)
+    eye = tf.eye(int(matrices.shape[1]), dtype=matrices.dtype)
+    inverse = tf.linalg.inv(eye + tf.where(finite, matrices, tf.zeros_like(matrices)))
+    return tf.where(finite, inverse, tf.constant(np.nan, matrices.dtype))
+
+
+@check_shapes(
+    "rows.C: [N, Q, Q]",
+    "d: [N, Q]",
+    "alpha: [broadcast N]",
+    "return: [N]",
+)
+def log_determinant(rows: RowSites, d: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+    r"""
+    Compute :math:`\tfrac{1}{\alpha} \log|I + \alpha \Delta_n C_n|` of row sites, differentiable to
+    any order; NaN where the matrix is not positive definite in the metric of :math:`\Delta_n`.
+
+    Its pivots are :math:`1 + \alpha d_k c_k`, where :math:`c_k` is what elimination leaves on the
+    diagonal of C: :math:`C_{ij} - \alpha d_k C_{ik} C_{kj} / (1 + \alpha d_k C_{kk})` after row k.
+    So no digit is lost as :math:`\alpha \to 0`, and there are no eigenvalues to iterate for.
+    """
+    C, pivots = rows.C, []
+    for part in tf.unstack(d, axis=1):
+        pivots.append(part * C[:, 0, 0])
+        scaled = (alpha * part / (1.0 + alpha * pivots[-1]))[:, None] * C[:, 0, 1:]
+        C = C[:, 1:, 1:] - scaled[:, :, None] * C[:, :1, 1:]
+    logs = log1p_over_power(tf.stack(pivots, axis=1), alpha[:, None])
+    return tf.reduce_sum(logs, axis=1)
+
+
+@check_shapes(
+    "A: [Q, M, N]",
+    "T: [N, Q, Q]  # symmetric",
+    "first: [N, Q]",
+    "return.G: [1, S, S]",
+    "return.b: [1, S, 1]",
+)
+def latent_sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> Natural:
+    """Sum what rows add to the natural parameters of the prior of all v, S = Q M."""
+    number, size = int(A.shape[0]), A.shape[1] or tf.shape(A)[1]
+
+    @tf.custom_gradient
+    def sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> tuple[Natural, Callable[..., Any]]:
+        weights, first = tf.transpose(T, [1, 2, 0]), tf.transpose(first)[:, :, None]  # [Q, Q, N]
+        upper = []
+        for q, part in enumerate(tf.unstack(A)):
+            others = tf.reshape(A[q:] * weights[q, q:, None], [(number - q) * size, -1])
+            upper.append(tf.pad(tf.matmul(part, others, transpose_b=True), [[0, 0], [q * size, 0]]))
+        G = mirrored(tf.linalg.band_part(tf.concat(upper, axis=0), 0, -1))
+        b = tf.reshape(tf.matmul(A, first), [-1, 1])
+
+        def gradient(by_G: tf.Tensor, by_b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            both, w = by_G[0] + tf.transpose(by_G[0]), by_latent(by_b, A)
+            by_A, by_T = [w * tf.transpose(first, [0, 2, 1])], []
+            for r, part in enumerate(tf.unstack(A)):
+                columns = both[:, r * size : (r + 1) * size]
+                of_r = tf.reshape(tf.matmul(columns, part), tf.shape(A))
+                by_A.append(of_r * weights[:, r, None])
+                by_T.append(0.5 * tf.reduce_sum(A * of_r, axis=1))
+            by_T = tf.transpose(tf.stack(by_T), [2, 0, 1])
+            return tf.add_n(by_A), by_T, tf.transpose(on_columns(A, w))
+
+        return Natural(G[None], b[None]), gradient
+
+    return sums(A, T, first)
+
+
+@check_shapes(
+    "w: [1, S, 1]",
+    "A: [Q, M, N]",
+    "return: [Q, M, 1]",
+)
+def by_latent(w: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
+    """Cut a vector over all v into those of each latent function."""
+    return tf.reshape(w, [int(A.shape[0]), -1, 1])
+
+
+def whitened_columns(A: tf.Tensor, q: PosteriorFactor) -> list[tf.Tensor]:
+    r"""
+    Compute :math:`R^{-1} E_q A_q` with :math:`B = R Rᵀ`, where :math:`E_q` puts the rows of latent
+    function q among those of all: [S - q M, N] for each, without the q M rows of zeros above.
+
+    The covariance of :math:`h_{nq}` and :math:`h_{mr}` is the product of two of these columns.
+    """
+    size = A.shape[1] or tf.shape(A)[1]
+    starts = (latent * size for latent in range(int(A.shape[0])))
+    blocks = (q.W[0, start:, start : start + size] for start in starts)
+    return [tf.matmul(block, part) for block, part in zip(blocks, tf.unstack(A), strict=True)]
+
+
+@check_shapes(
+    "A: [Q, M, N]",
+    "q.W: [1, S, S]",
+    "return.mean: [N, Q]",
+    "return.covariance: [N, Q, Q]",
+)
+def latent_marginals(A: tf.Tensor, q: PosteriorFactor) -> LatentMarginals:
+    """Compute the moments of h of each row."""
+    number, size = int(A.shape[0]), A.shape[1] or tf.shape(A)[1]
+    columns = whitened_columns(A, q)
+    S: list[list[Any]] = [[None] * number for _ in range(number)]
+    for k in range(number):
+        for r in range(k, number):
+            S[k][r] = S[r][k] = tf.reduce_sum(columns[k][(r - k) * size :] * columns[r], axis=0)
+    covariance = tf.stack([tf.stack(row, axis=-1) for row in S], axis=-1)
+    return LatentMarginals(tf.transpose(on_columns(A, by_latent(q.w, A))), covariance)
+
+
+@check_shapes(
+    "h.mean: [N, Q]",
+    "h.covariance: [N, Q, Q]",
+    "alpha: [broadcast N]",
+    "return.mean: [N, Q]",
+    "return.covariance: [N, Q, Q]",
+)
+def with_residual(h: LatentMarginals, rows: RowSites, alpha: tf.Tensor) -> LatentMarginals:
+    """Compute the moments of g from those of h, under row sites; of entry sites those of h."""
+    if rows.F is None:
+        return h
+    of_residual = tf.linalg.matvec(rows.Lambda, alpha[:, None] * rows.of_g)
+    covariance = tf.matmul(tf.matmul(rows.F, h.covariance), rows.F, transpose_b=True)
+    return LatentMarginals(tf.linalg.matvec(rows.F, h.mean) + of_residual, rows.Lambda + covariance)
+
+
+@check_shapes(
+    "mixing: [P, Q]",
+    "g.mean: [N, Q]",
+    "g.covariance: [N, Q, Q]",
+    "return.m: [N, P]",
+    "return.s: [N, P]",
+)
+def mixed_marginals(mixing: tf.Tensor, g: LatentMarginals) -> Marginals:
+    """Compute the moments of each output, without its mean function."""
+    s = tf.reduce_sum(tf.matmul(mixing, g.covariance) * mixing, axis=2)
+    return Marginals(tf.matmul(g.mean, mixing, transpose_b=True), s)
+
+
+def mixture_sums(problem: MixtureProblem, sites: Sites) -> Natural:
+    """Sum the sites of all rows; not for differentiation."""
+    latent = problem.latent
+
+    def chunk_terms(piece: Any) -> Natural:
+        (X, (sites, alpha)), projection = piece
+        A, D = latent.project(X, projection)
+        d = tf.transpose(D)
+        rows = row_sites(problem.mixing, sites, d, alpha)
+        return latent_sums(A, rows.T, rows.first)
+
+    sums = chunks.sum_over_chunks(
+        chunk_terms,
+        latent.pieces((sites, latent.rows.alpha)),
+        (),
+        keep=True,
+        reduction=latent.reduction,
+    )
+    return Natural(*map(tf.stop_gradient, sums))
+
+
+def proper_rows(h: LatentMarginals, rows: RowSites, tau: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+    r"""
+    Find the rows whose site can be removed to the power alpha, [N]: the eigenvalues of
+    :math:`I - \alpha T S` are positive. Entries are looked at by themselves.
+
+    Where no precision :math:`\tau` is negative, what the others leave is at least the prior's
+    precision, and nothing need be looked at.
+    """
+
+    def all_rows() -> tf.Tensor:
+        return tf.ones_like(h.mean[:, 0], tf.bool)
+
+    if rows.F is None:
+        return all_rows()
+    some_negative = ~tf.reduce_all(tau >= 0.0)  # true of NaN
+    return tf.cond(some_negative, lambda: _removable_rows(h, rows, alpha), all_rows)
+
+
+def _removable_rows(h: LatentMarginals, rows: RowSites, alpha: tf.Tensor) -> tf.Tensor:
+    eye = tf.eye(int(h.mean.shape[1]), dtype=h.mean.dtype)
+    # What rounding leaves of S is made positive first.
+    rounding = 100.0 * np.finfo(h.mean.dtype.as_numpy_dtype).eps
+    size = tf.linalg.trace(h.covariance) + tf.constant(1e-30, h.mean.dtype)
+    root = tf.linalg.cholesky(h.covariance + (rounding * size)[:, None, None] * eye)
+    of_site = tf.matmul(tf.matmul(root, rows.T, transpose_a=True), root)
+    left = tf.linalg.cholesky(eye - alpha[:, None, None] * of_site)
+    return tf.reduce_all(tf.math.is_finite(left), axis=[1, 2])
+
+
+@check_shapes(
+    "g.mean: [N, Q]",
+    "g.covariance: [N, Q, Q]",
+    "rows.C: [N, Q, Q]",
+    "rows.of_g: [N, Q]",
+    "return.mean: [N, Q]",
+    "return.covariance: [N, Q, Q]",
+)
+def conditioned(g: LatentMarginals, rows: RowSites) -> LatentMarginals:
+    """Multiply Gaussians of g by whole sites of the outputs of the same row."""
+    K = inverse_of_sum(tf.matmul(g.covariance, rows.C))
+    mean = g.mean + tf.linalg.matvec(g.covariance, rows.of_g)
+    return LatentMarginals(tf.linalg.matvec(K, mean), symmetric(tf.matmul(K, g.covariance)))

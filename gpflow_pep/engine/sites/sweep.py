@@ -1,0 +1,367 @@
+r"""One sweep over the rows, and the run of sweeps to the fixed point of Power EP.
+
+Bui, Yan & Turner (2017), section 3.3 and appendix F, for all rows at once.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from .. import factors
+from ..factors import TiltedDerivatives, traits
+from ..numerics import chunks
+from ..prior import Parts, Projection
+from . import coupling
+from .coupling import Curvature, CurvatureFactor, gradually, mean_step, on_rows, within_trust
+from .fixed_point import run_to_fixed_point
+from .posterior import (
+    Cavity,
+    Marginals,
+    Natural,
+    PosteriorFactor,
+    SiteProblem,
+    SiteRows,
+    Sites,
+    cavity,
+    log_root,
+    marginals,
+    natural_sums,
+    posterior_factor,
+    scaled_error,
+    terms_of_mean,
+)
+from .record import MEANT, Easier, Features, FixedPoint, RunLimits, SweepEvaluation
+from .smaller_priors import marginals_under, natural_under
+
+#: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
+LARGEST_CAVITY = 10.0
+#: Powers below which several classes were seen to have several fixed points.
+_SEVERAL_BELOW = 0.5
+#: So many sites, or more, are worth rough integrals, which may take a sweep more.
+_MANY = 1000
+
+
+class AtFixedPoint(NamedTuple):
+    """What the last sweep has found beside the marginals."""
+
+    q: PosteriorFactor
+
+    tilted: TiltedDerivatives
+
+    factor: CurvatureFactor | tuple[()] = ()
+    """By which the means of several classes moved."""
+
+    by_parameters: Sequence[tf.Tensor] = ()
+    """Derivatives of the sum of the tilted integrals, at fixed moments, in :func:`parameters`."""
+
+
+class RowPrior(NamedTuple):
+    """Moments of f at rows under the prior, [N, L]."""
+
+    mean: tf.Tensor
+
+    variance: tf.Tensor
+
+
+def row_prior(problem: SiteProblem, sites: Sites) -> RowPrior:
+    """Compute the prior's moments of f at the rows."""
+    X, zeros = problem.rows.X, tf.zeros_like(sites.nu)
+    return RowPrior(zeros + problem.parts.mean(X), zeros + problem.parts.variance(X))
+
+
+class _Matched(NamedTuple):
+    """What some rows want, and what was found on the way."""
+
+    sites: Sites
+    """The sites that match the moments of the tilted distributions."""
+
+    limited: Sites
+    """Those of non-negative precision that do, or match the mean alone."""
+
+    proper: tf.Tensor
+    """[N], bool: the cavities are proper and all numbers finite."""
+
+    cavity: Cavity
+
+    tilted: TiltedDerivatives
+
+    by_parameters: Sequence[tf.Tensor]
+    """[1, ...], see :class:`AtFixedPoint`."""
+
+
+def parameters(problem: SiteProblem) -> list[tf.Variable]:
+    """List the variables of a likelihood."""
+    of_likelihood = Parts(None, None, None, problem.parts.likelihood)  # type: ignore[arg-type]
+    return of_likelihood.variables(problem.rows.X, problem.rows.Y)
+
+
+def match_moments(
+    problem: SiteProblem,
+    projection: Projection,
+    q: Marginals,
+    prior: RowPrior,
+    sites: Sites,
+    variables: Sequence[tf.Variable] = (),
+    rough: tf.Tensor | None = None,
+) -> _Matched:
+    r"""
+    Compute the sites that match the tilted moments,
+
+    .. math::
+
+        \tau^* = -\frac{\delta_2}{1 + \alpha \delta_2 s^{-}}, \qquad
+        \nu^* = \tau^* m^{-} + \delta_1 (1 + \alpha \tau^* s^{-}).
+
+    :param variables: Of the likelihood, in which the tilted integrals are differentiated as well.
+    :param rough: Whether the tilted integrals may have errors; None: they may not. See
+        :func:`~gpflow_pep.engine.factors.moments.has_rough_rule`.
+    """
+    X, Y, alpha = problem.rows
+    power = tf.expand_dims(alpha, 1)
+    left = cavity(q, sites, power)
+    d = tf.transpose(projection.D)
+    proper = (left.e > 0.0) & (left.s + d <= LARGEST_CAVITY * prior.variance)
+    proper &= tf.math.is_finite(q.m) & tf.math.is_finite(q.s)
+    # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
+    zeros = tf.zeros_like(q.m)
+    m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
+    moments, by_parameters = factors.derivatives_in_moments_and_parameters(
+        problem.parts.likelihood, X, m + prior.mean, s + d, Y, alpha, variables, rough
+    )
+    target, limited = matching_sites(moments, m, s, power)
+    proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
+    proper &= tf.expand_dims(tf.math.is_finite(moments.ell), 1)
+    of_chunk = [tf.expand_dims(part, 0) for part in by_parameters]
+    return _Matched(target, limited, tf.reduce_all(proper, axis=1), left, moments, of_chunk)
+
+
+def matching_sites(
+    moments: TiltedDerivatives, m: tf.Tensor, s: tf.Tensor, power: tf.Tensor
+) -> tuple[Sites, Sites]:
+    """
+    Compute the sites that match tilted moments, and those of non-negative precision that do.
+
+    :param m: Means of the cavities; ``s`` are their variances.
+    """
+    _, delta1, delta2 = moments
+    tau = -delta2 / (1.0 + power * delta2 * s)
+    target, limited = (
+        Sites(tau * m + delta1 * (1.0 + power * tau * s), tau) for tau in (tau, tf.nn.relu(tau))
+    )
+    return target, limited
+
+
+def sweep(
+    problem: SiteProblem,
+    prior: RowPrior,
+    sites: Sites,
+    others: Natural | None = None,
+    *,
+    coupled: bool = False,
+    factor: CurvatureFactor | tuple[()] = (),
+    easier: Easier = MEANT,
+) -> SweepEvaluation:
+    r"""
+    Evaluate the sites of all rows: q, its marginals, and the sites that match the tilted moments.
+
+    At :math:`\alpha = 0` the merit is the energy, which is SVGP's bound for whatever sites.
+
+    :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
+    :param others: What other rows add to q, whose sites stay as they are.
+    :param factor: One of the sweep before, if its steps are solved for by a factor.
+    :param easier: How the problem differs from this one; with no other prior if coupled.
+    """
+    problem, (_, prior_part, rough) = with_power_shift(problem, easier), easier
+    natural = natural_sums(problem, sites)
+    if prior_part is not None:
+        natural = natural_under(natural, prior_part)
+        prior = prior._replace(variance=prior_part * prior.variance)
+    if coupled:  # A nu = (I + G) A lambda
+        natural = Natural(natural.G, natural.b + tf.matmul(*natural))
+    known = [] if problem.memory is None else [problem.memory.natural]
+    known += [] if others is None else [others]
+    for part in known:
+        natural = tf.nest.map_structure(tf.add, natural, part)
+    q = posterior_factor(natural)
+    variables = parameters(problem)
+
+    def chunk_terms(piece: Any) -> tuple[Sites, Marginals, _Matched]:
+        (X, (prior, Y, alpha, sites)), projection = piece
+        projection = problem.project(X, projection)
+        moments = marginals(projection.A, q)
+        if prior_part is not None:
+            moments = marginals_under(moments, prior_part)
+            projection = projection._replace(D=prior_part * projection.D)
+        if coupled:
+            sites = Sites(sites.nu + sites.tau * moments.m, sites.tau)
+        some = problem._replace(rows=SiteRows(X, Y, alpha))
+        matched = match_moments(some, projection, moments, prior, sites, variables, rough)
+        return sites, moments, matched
+
+    rows = prior, problem.rows.Y, problem.rows.alpha, sites
+    present, moments, matched = chunks.map_over_chunks(chunk_terms, problem.pieces(rows))
+    proper = problem.reduction.all(tf.reduce_all(matched.proper))
+    target, limited = matched.sites, matched.limited
+    by_parameters = [tf.reduce_sum(part, axis=0) for part in matched.by_parameters]
+    if coupled:
+        curvature = Curvature.from_precision(matched.sites.tau)
+        if isinstance(factor, CurvatureFactor):
+            factor = factor.refactorised(problem, curvature)
+            curvature = Curvature(factor.t)
+        step = partial(mean_step, problem, curvature, q=q, factor=factor)
+        first = _coupled_target(problem, sites.nu, moments, matched, curvature, step)
+        target = Sites(first, gradually(target.tau, sites.tau, moments.s))
+        limited = Sites(first, limited.tau)
+    error = scaled_error(present, matched.sites, moments)
+    if traits(problem.parts.likelihood).starts_at_high_powers:
+        error = _infinite_where_unknown(error, matched.tilted.ell)
+    return SweepEvaluation(
+        moments,
+        target,
+        limited,
+        error,
+        proper,
+        _merit(problem, matched.tilted.ell, present.tau * moments.s, q, known),
+        AtFixedPoint(q, matched.tilted, factor, by_parameters),
+    )
+
+
+def _coupled_target(
+    problem: SiteProblem,
+    first: tf.Tensor,
+    moments: Marginals,
+    matched: _Matched,
+    curvature: Curvature,
+    step: Callable[[tf.Tensor], tf.Tensor],
+) -> tf.Tensor:
+    r"""Where :math:`\lambda` wants to be, see :mod:`gpflow_pep.engine.sites.coupling`."""
+    distance = first - matched.tilted.delta1
+    g = -distance - curvature.times(problem.rows.alpha[:, None] * matched.cavity.s * distance)
+    change = step(g)
+    return first + within_trust(problem, change, moments.s) * (g - curvature.times(change))
+
+
+def _infinite_where_unknown(error: tf.Tensor, ell: tf.Tensor) -> tf.Tensor:
+    """Make errors [2, N, L] infinite where rounding a row's integral loses more than a nat."""
+    unknown = tf.abs(ell) > 1.0 / np.finfo(ell.dtype.as_numpy_dtype).eps
+    return tf.where(unknown[:, None], tf.constant(np.inf, error.dtype), error)
+
+
+def _merit(
+    problem: SiteProblem,
+    ell: tf.Tensor,
+    tau_s: tf.Tensor,
+    q: PosteriorFactor,
+    known: Sequence[Natural],
+) -> tf.Tensor:
+    """Compute the energy where no step should make it smaller, at power 0, else 0."""
+    rows = tf.reduce_sum(ell) + 0.5 * tf.reduce_sum(tau_s)
+    parts = problem.reduction.total([rows, tf.reduce_sum(problem.rows.alpha)])
+    rows, alpha = map(tf.stop_gradient, parts)
+    energy = rows + terms_of_mean(q.w, known) - log_root(q)
+    return tf.where(alpha == 0.0, energy, tf.zeros_like(energy))
+
+
+def _first_numbers(problem: SiteProblem, sites: Sites) -> tf.Tensor:
+    r""":math:`\lambda` of some sites; 0 where B is not positive definite."""
+    w = posterior_factor(natural_sums(problem, sites)).w
+    first = sites.nu - sites.tau * on_rows(problem, w)
+    return tf.where(tf.math.is_finite(first), first, tf.zeros_like(first))
+
+
+def infer(
+    problem: SiteProblem, initial: Sites, limits: RunLimits, others: Natural | None = None
+) -> FixedPoint:
+    """
+    Bring the sites of all rows to their fixed point; see
+    :mod:`gpflow_pep.engine.sites.fixed_point`.
+
+    :param others: What other rows add to q, whose sites stay as they are.
+    """
+    problem = problem.keep_projections()
+    zeros, prior = tf.zeros_like(initial.nu), row_prior(problem, initial)
+    size = (problem.W.shape[1] or np.inf) * initial.nu.shape[1]
+    alone = others is None and problem.memory is None
+    special = traits(problem.parts.likelihood)
+    coupled = alone and special.ignores_level
+    coupled &= problem.projection is not None or size <= coupling.MOST_FACTORISED
+    warm_up = None
+    # Under a vague prior and a small power, a rate's first sites are too precise to be added to 1.
+    if limits.fall_back and (coupled or special.starts_at_high_powers):
+        warm_up = starts_from_no_sites(problem, initial)
+    if coupled:
+        initial = Sites(_first_numbers(problem, initial), initial.tau)
+    direct = coupled and size <= coupling.MOST_FACTORISED
+    many = (initial.nu.shape.num_elements() or 0) >= _MANY
+
+    def evaluate(sites: Sites, easier: Easier, before: AtFixedPoint) -> SweepEvaluation:
+        rules: Any = {"coupled": coupled, "factor": before.factor, "easier": easier}
+        return sweep(problem, prior, sites, others, **rules)
+
+    fixed_point = run_to_fixed_point(
+        evaluate,
+        initial,
+        limits,
+        Features(
+            coupled=coupled,
+            largest_power=largest_power(problem),
+            warm_up=warm_up,
+            climbs=coupled,
+            by_newton=special.follows_by_newton,
+            largest_variance=variance_to_narrow(problem, prior, limits) if alone else None,
+            has_rough=many and factors.has_rough_rule(problem.parts.likelihood),
+            reduction=problem.reduction,
+        ),
+        AtFixedPoint(
+            _no_factor(problem, initial),
+            TiltedDerivatives(tf.reduce_sum(zeros, axis=1), zeros, zeros),
+            CurvatureFactor.empty(problem, zeros) if direct else (),
+            list(map(tf.zeros_like, parameters(problem))),
+        ),
+    )
+    if not coupled:
+        return fixed_point
+    (first, tau), m = fixed_point.sites, fixed_point.marginals.m
+    return fixed_point._replace(sites=Sites(first + tau * m, tau))
+
+
+def with_power_shift(problem: SiteProblem, easier: Easier) -> SiteProblem:
+    """Change the powers to those of a problem that may be easier."""
+    rows, shift = problem.rows, easier.power_shift
+    if shift is None:
+        return problem
+    alpha = tf.maximum(rows.alpha * tf.minimum(1.0 + shift, 1.0), shift)
+    return problem._replace(rows=rows._replace(alpha=alpha))
+
+
+def _no_factor(problem: SiteProblem, sites: Sites) -> PosteriorFactor:
+    """NaN, as where B is not positive definite."""
+    nan = tf.constant(np.nan, problem.W.dtype)
+    num_inducing = problem.W.shape[1] or tf.shape(problem.W)[1]
+    sizes = sites.nu.shape[1], num_inducing, num_inducing
+    return PosteriorFactor(*(tf.fill(part, nan) for part in (sizes, (*sizes[:2], 1), sizes[:1])))
+
+
+def starts_from_no_sites(problem: SiteProblem, initial: Sites) -> tf.Tensor:
+    """Whether there are no sites yet, and powers at which it is better not to begin."""
+    sizes = [tf.reduce_max(tf.abs(tf.stack(initial))), -tf.reduce_min(problem.rows.alpha)]
+    size, power = problem.reduction.largest(sizes)
+    return (size == 0.0) & (-power < _SEVERAL_BELOW)
+
+
+def variance_to_narrow(
+    problem: SiteProblem, prior: RowPrior, limits: RunLimits
+) -> tf.Tensor | None:
+    """Compute the largest prior variance, where narrower priors may help; else None."""
+    if not (limits.fall_back and traits(problem.parts.likelihood).follows_wider_priors):
+        return None
+    (variance,) = problem.reduction.largest([tf.reduce_max(prior.variance)])
+    return variance
+
+
+def largest_power(problem: SiteProblem) -> tf.Tensor:
+    (power,) = problem.reduction.largest([tf.reduce_max(problem.rows.alpha)])
+    return power

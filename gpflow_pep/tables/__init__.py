@@ -1,0 +1,19 @@
+"""Tables and files: how they are read and cleaned, and numbers made of them. No TensorFlow."""
+
+from typing import TYPE_CHECKING, Any
+
+from .formats import Format, read_cells, recognise
+
+if TYPE_CHECKING:
+    from .encoder import TableEncoder
+
+__all__ = ["Format", "TableEncoder", "read_cells", "recognise"]
+
+
+# Imported when first used: predictions that need no scikit-learn do not wait for it.
+def __getattr__(name: str) -> Any:
+    if name != "TableEncoder":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .encoder import TableEncoder
+
+    return TableEncoder

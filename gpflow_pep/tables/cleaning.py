@@ -1,0 +1,494 @@
+"""Clean a table: choose its inputs and its target, and read their cells."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ..engine.refusals import refusal
+from . import Format, TableEncoder, read_cells, recognise
+from .conventions import MARKS, MARKS_IN_WORDS, WORDS_OF_NOTHING, Conventions, plain_spelling
+from .encodings import MAX_CATEGORIES, as_table, check_cells, listed
+from .formats import conventions_of, given_conventions, is_code, several_units
+from .numbers import SURE_UNIT, is_limit
+from .suspicions import suspicions
+
+MIN_ROWS = 10
+#: The column of the limits of rows, beside that of the target.
+LIMIT = "limit (-1: at most, 1: at least)"
+_MARK = re.compile(r"\s*([<>\u2264\u2265])\s*=?\s*([-+.,\d].*)")
+_SIDES = {"<": -1.0, "\u2264": -1.0, ">": 1.0, "\u2265": 1.0}
+#: A text target of more values, with fewer than two rows for each, is not taken for classes.
+_MANY = 20
+#: Cells that show how a column is read: with thousands, or zeros before the number.
+_TELLING = re.compile(r"\d[., ']\d{3}(?!\d)|^0\d|\d[eE]\d|^\(|\d-$")
+_ID_NAME = re.compile(
+    r"(?i:(.*[ _.-])?(id|ids|uuid|guid|no|nr|key)|(row|record|obs|case|serial)[ _.-]?(no|nr|num"
+    r"|number|index)?|id[ _.-].*|idx|index|number|rownames|rownum|observation|#)|.*[a-z]I[dD]"
+)
+
+
+class Cleaned(NamedTuple):
+    """
+    The inputs and the target of a table, and what was done to get them.
+
+    :param X: Inputs: numbers (float64), dates and text; values may be missing.
+    :param y: The target, with no value missing: numbers, or the classes' names. Of several targets,
+        a table of numbers, of which each row has one at least.
+    :param kind: "numbers" or "classes".
+    :param notes: What was done, a sentence each.
+    :param formats: How the cells of each input were read, and are to be read in other tables.
+    :param warnings: What makes scores look better or worse than they are, a sentence or more each.
+    :param limits: -1 where a target is at most the number, as of "<5.8", 1 where it is at least
+        that, else 0; None where all are the numbers themselves.
+    """
+
+    X: pd.DataFrame
+    y: Any
+    kind: Literal["numbers", "classes"]
+    notes: list[str]
+    formats: dict[str, Format]
+    warnings: list[str]
+    limits: Any = None
+
+    @property
+    def outcomes(self) -> Any:
+        """The target or targets as models take them: with the limits of rows beside, if any."""
+        if self.limits is None:
+            return self.y
+        return pd.concat([self.y, self.limits.loc[self.y.index]], axis=1)
+
+    @property
+    def targets(self) -> "list[pd.Series[Any]]":
+        """The target, or each of several."""
+        return _columns_of(self.y)
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are; 1 for numbers."""
+        return int(self.y.nunique()) if self.kind == "classes" else 1
+
+
+def clean(
+    frame: Any,
+    target: str | int | Sequence[str | int],
+    *,
+    drop: Sequence[str] = (),
+    drop_missing: bool = False,
+    task: str | None = None,
+    as_written: Sequence[str] = (),
+    limits: bool = False,
+    decimal: str | None = None,
+    thousands: str | None = None,
+    dates: str | None = None,
+    missing: Sequence[str | float] = (),
+) -> Cleaned:
+    """
+    Choose the columns and rows of a table that can be learnt from, and read their cells.
+
+    How its numbers and dates are written is found once, from all cells, and is part of the formats.
+
+    Dropped, with a note, are rows without target, columns that number or name the rows, that are
+    empty or constant, or text that differs from row to row. Text that looks like numbers or dates
+    is read as such; numbers such as -999 far outside the others are missing values, and words that
+    differ in capitals or spaces are one.
+
+    :param frame: The table, of pandas or polars.
+    :param target: The name of the column to predict, or its place from 0; or of several columns of
+        numbers.
+    :param drop: Columns to leave out.
+    :param drop_missing: Whether rows in which an input is missing are left out.
+    :param task: "regression" or "classification"; None: classes are text, truth values, and numbers
+        that are only two.
+    :param as_written: Columns whose numbers and words are values as they are written: -999 is a
+        number, Yes and yes are two words, and numbers with a unit or zeros before them are text.
+    :param limits: Whether targets such as "<5.8" are limits of what was not measured, for the
+        likelihood "tobit"; else they are refused.
+    :param decimal: The decimal mark, "." or ","; None: as the cells say.
+    :param thousands: What separates thousands; None: as the cells say.
+    :param dates: The order of day, month and year: "dmy", "mdy" or "ymd"; None: as the cells say.
+    :param missing: Words and numbers that stand for no value, in all columns.
+    :raises ValueError: If a column does not exist or can be read in two ways, a number is infinite,
+        all targets are equal, no input is left, or fewer than 10 rows are.
+    """
+    if task not in (None, "regression", "classification"):
+        expected = "'regression' or 'classification'"
+        raise refusal("task", repr(task), expected, "Leave it out to have it recognised.")
+    table = as_table(frame, "frame").reset_index(drop=True)  # rows are numbered from 0
+    copies = table.columns[table.columns.duplicated()].unique()
+    if len(copies):
+        got = f"more than one column named {listed(copies)}"
+        raise refusal("frame", got, "different names", "Rename or remove the copies.")
+    targets = _places(table, target)
+    inputs = [name for name in table.columns if name not in targets]
+    _check_names("drop", drop, inputs, "input columns")
+    _check_names("as_written", as_written, list(table.columns), "columns")
+    about = table.attrs
+    marks = decimal or about.get("decimal"), thousands or about.get("thousands")
+    known = conventions_of(table, given_conventions(*marks, dates, missing), about.get("sep", ""))
+    table = table.drop(columns=list(map(str, drop)))
+    notes: list[str] = list(about.get("notes", ()))
+    if known.decimal == ",":
+        notes.append("Numbers have decimal commas.")
+    literal = set(map(str, as_written))
+    sides = None
+    for name in targets if task != "classification" else ():
+        if name not in literal:
+            table, sides = _read_limits(table, name, limits, known, notes)
+    y, kind, table = _read_targets(table, targets, task, literal, known, notes)
+    X, formats = _read_inputs(table, literal, known, notes)
+    empty = X.isna().any(axis=1)
+    if drop_missing and empty.any():
+        notes.append(f"Dropped {empty.sum()} of {len(X)} rows in which an input is missing.")
+        X, y = X[~empty], y[~empty]
+    for name in [name for name in X if X[name].notna().all() and X[name].nunique() <= 1]:
+        value = X[name].iloc[0] if len(X) else "nothing"
+        notes.append(f"Dropped column '{name}': it is {value} in every row.")
+        X, _ = X.drop(columns=name), formats.pop(name)
+    empty = X.isna().all(axis=1)
+    if empty.any() and len(X.columns):
+        notes.append(f"Dropped {empty.sum()} of {len(X)} rows in which every input is missing.")
+        X, y = X[~empty], y[~empty]
+    for name in X.columns[X.isna().any()]:
+        notes.append(f"Column '{name}' has no value in {X[name].isna().sum()} of {len(X)} rows.")
+    warnings = list(about.get("warnings", ()))
+    for column in _columns_of(y):
+        _check_enough(X, column.dropna(), str(column.name), kind)
+        there = column.notna()
+        suspicious = suspicions(X[there], column[there], kind == "classes")
+        warnings += [text for text in suspicious if text not in warnings]
+    X.attrs = {"conventions": known._replace(encoding=about.get("encoding", ""))}
+    return Cleaned(X, y, kind, notes, formats, warnings, sides)
+
+
+def _read_limits(
+    table: pd.DataFrame, target: str, limits: bool, known: Conventions, notes: list[str]
+) -> tuple[pd.DataFrame, "pd.Series[Any] | None"]:
+    """Take the marks off targets such as <5.8, and give the side of the number that each is on."""
+    cells = table[target].tolist()
+    marks = [_MARK.fullmatch(cell) if isinstance(cell, str) else None for cell in cells]
+    pairs = zip(marks, cells, strict=True)
+    plain = pd.Series([mark[2] if mark else cell for mark, cell in pairs], table.index, name=target)
+    sides = pd.Series([_SIDES[mark[1]] if mark else 0.0 for mark in marks], table.index, name=LIMIT)
+    marked = sides != 0.0
+    some = marked.any() and not marked.all()  # <5 and >5 alone are classes
+    forms = [recognise(part, conventions=known) for part in (plain, plain[~marked]) if some]
+    numbers = bool(forms) and all(form.kind == "number" for form in forms)
+    if not numbers:
+        if limits:
+            got = f"'tobit' for '{target}', which has no limits such as <5.8 beside numbers"
+            raise refusal("likelihood", got, "another one", "Leave it out.")
+        return table, None
+    example = repr(str(table[target][marked].iloc[0]))
+    if not limits:
+        raise refusal(
+            f"target '{target}'",
+            f"{example} among its numbers, in {marked.sum()} of {len(table)} rows",
+            "numbers alone, or limits and the likelihood 'tobit', which has a probability for them",
+            "Pass --likelihood tobit (likelihood='tobit'). To leave such rows out, or to put a"
+            " number there, would shift what is predicted.",
+        )
+    notes.append(
+        f"'{target}' has limits such as {example} in {marked.sum()} of {len(table)} rows: the"
+        " likelihood is that the value is beyond. Baselines take the number for the value; RMSE,"
+        " MAE and coverage are of the other rows."
+    )
+    return table.assign(**{target: plain}), sides
+
+
+def _check_names(argument: str, names: Sequence[str], known: Sequence[str], kind: str) -> None:
+    unknown = [str(name) for name in names if str(name) not in known]
+    if unknown:
+        raise refusal(
+            argument, listed(unknown), f"{kind} among {listed(known)}", "Check the names."
+        )
+
+
+def _read_inputs(
+    table: pd.DataFrame, literal: set[str], known: Conventions, notes: list[str]
+) -> tuple[pd.DataFrame, dict[str, Format]]:
+    """Read the columns that say something, and note how each was read, or why it was dropped."""
+    formats, columns = {}, {}
+    for name, column in table.items():
+        form = recognise(column, as_written=name in literal, conventions=known)
+        reason = _why_drop(str(name), column, form, known)
+        if reason:
+            notes.append(f"Dropped column '{name}': {reason}.")
+            continue
+        formats[str(name)] = form
+        columns[str(name)] = check_cells(str(name), read_cells(column, form))
+        notes.extend(_how_read(str(name), column, form, known))
+        notes.extend(_how_joined(str(name), column, form, known))
+    return pd.DataFrame(columns, index=table.index), formats
+
+
+def _columns_of(y: Any) -> "list[pd.Series[Any]]":
+    return [y[name] for name in y.columns] if isinstance(y, pd.DataFrame) else [y]
+
+
+def make_preparation(X: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> TableEncoder:
+    """
+    Make the first step of a pipeline for tables like this one::
+
+        X, y, kind, notes, formats, *_ = clean(read_table("data.csv"), "y")
+        model = make_pipeline(make_preparation(X, formats), PEPRegressor()).fit(X, y)
+        model.predict(read_table("new.csv")[list(X.columns)])
+
+    It is not fitted yet: medians and values are learnt from training rows alone.
+
+    :param X: Inputs; the ``attrs`` have the conventions of their table, if they are known.
+    :param formats: How the cells of each column are to be read in tables like it, as
+        :func:`~gpflow_pep.tables.cleaning.clean` gives them; None: recognised from `X`.
+    :raises ValueError: If a column holds neither numbers, dates nor text.
+    """
+    known = X.attrs.get("conventions")
+    if formats is None:
+        known = known or conventions_of(X)
+        formats = {str(name): recognise(column, conventions=known) for name, column in X.items()}
+    for name, form in formats.items():
+        if form.kind == "other":
+            got = "neither numbers, dates nor text"
+            raise refusal(f"column '{name}'", got, "one of them", "Leave it out.")
+    return TableEncoder({str(name): formats[str(name)] for name in X.columns}, conventions=known)
+
+
+def _places(table: pd.DataFrame, target: Any) -> list[str]:
+    several = isinstance(target, Sequence) and not isinstance(target, str)
+    places = [_place(table, name) for name in (target if several else [target])]
+    if not places or len(set(places)) < len(places):
+        expected = "one column, or several that differ"
+        raise refusal("target", listed(places) or "none", expected, "Name each once.")
+    return places
+
+
+def _place(table: pd.DataFrame, target: str | int) -> str:
+    if target not in table.columns and re.fullmatch(r"-?\d+", str(target)):
+        target = int(target)  # as the command line gives it
+    if isinstance(target, (int, np.integer)) and not isinstance(target, bool):
+        if -table.shape[1] <= target < table.shape[1]:
+            return str(table.columns[target])
+    elif target in table.columns:
+        return str(target)
+    expected = f"one of the columns {listed(table.columns)}"
+    remedy = "Name it, or its place from 0; is the separator right, and are there names?"
+    raise refusal("target", repr(target), expected, remedy)
+
+
+def _read_targets(
+    table: pd.DataFrame,
+    targets: list[str],
+    task: str | None,
+    as_written: set[str],
+    known: Conventions,
+    notes: list[str],
+) -> tuple[Any, Literal["numbers", "classes"], pd.DataFrame]:
+    """Read the target, or several, which are numbers; and leave out rows that have none of them."""
+    several, columns = len(targets) > 1, {}
+    kind: Literal["numbers", "classes"] = "numbers"
+    for name in targets:
+        columns[name], kind = _read_target(table[name], task, name in as_written, known, notes)
+        if several and kind == "classes":
+            raise refusal(
+                f"target '{name}'",
+                "classes",
+                "numbers: several targets are modelled together by regression alone",
+                "Compare it by itself; two numbers are taken as numbers with task='regression'"
+                " (--task regression).",
+            )
+    Y = pd.DataFrame(columns, index=table.index)
+    there = Y.notna().any(axis=1)
+    if not there.all():
+        name = "any target" if several else f"'{targets[0]}'"
+        notes.append(f"Dropped {(~there).sum()} of {len(Y)} rows without {name}.")
+    Y, table = Y[there], table[there].drop(columns=targets)
+    for name in Y.columns[Y.isna().any()]:
+        notes.append(f"Target '{name}' is missing in {Y[name].isna().sum()} of {len(Y)} rows.")
+    return Y if several else Y[targets[0]], kind, table
+
+
+def _read_target(
+    column: "pd.Series[Any]",
+    task: str | None,
+    as_written: bool,
+    known: Conventions,
+    notes: list[str],
+) -> tuple["pd.Series[Any]", Literal["numbers", "classes"]]:
+    """Read a target, some of which may be missing, and say what it is."""
+    target = str(column.name)
+    form = recognise(column, as_written=as_written, conventions=known)
+    stars = form.unit and not SURE_UNIT.fullmatch(form.unit) and column.nunique() <= _MANY
+    if stars and task != "regression":
+        form = recognise(column, as_written=True, conventions=known)  # classes, such as 3 stars
+    name = f"target '{target}'"
+    if form.kind in ("other", "date") and task != "classification":
+        got = "dates" if form.kind == "date" else "neither numbers nor text"
+        remedy = "Choose another target, or make numbers of it, such as days since a date."
+        raise refusal(name, got, "numbers or classes", remedy)
+    words = [word for word in form.missing if word not in known.missing]
+    if form.kind != "text" and words:
+        got, expected = f"{listed(words)} among its {form.kind}s", f"{form.kind}s alone"
+        remedy = "Correct them, leave these cells empty, or name marks of no value (--missing)."
+        raise refusal(name, got, expected, remedy)
+    units = several_units(column, known) if form.kind == "text" and not as_written else {}
+    if units and all(map(SURE_UNIT.fullmatch, filter(None, units))):
+        got = f"numbers of several units, such as {listed(units.values())}"
+        remedy = "Write all in the same unit, or take the cells as classes (--as-written)."
+        raise refusal(name, got, "one unit", remedy)
+    values = read_cells(column, form)
+    there, number = values.dropna(), values.nunique()
+    notes.extend(_how_joined(target, column, form, known))
+    if form.kind == "text" and task == "regression":
+        got = f"text such as {str(there.iloc[0])!r}"
+        remedy = "Correct it, or choose classification."
+        raise refusal(name, got, "numbers for regression", remedy)
+    if form.kind != "text":
+        notes.extend(_how_read(target, column, form, known))
+    truth = pd.api.types.is_bool_dtype(column[values.notna()].infer_objects())
+    numbers = form.kind == "number" and not truth
+    if form.kind == "number":
+        check_cells(target, values)
+    if task == "regression" or (task is None and numbers and number != 2):
+        if task is None and number <= _MANY and bool(np.all(there == np.round(there))):
+            notes.append(
+                f"'{target}' has {number} different whole numbers, which are taken as numbers, such"
+                " as counts. If they are classes, say so: task='classification'"
+                " (--task classification)."
+            )
+        return values, "numbers"
+    if numbers and task is None:
+        notes.append(
+            f"'{target}' has two values, which are taken as classes. If they are numbers, say"
+            " so: task='regression' (--task regression)."
+        )
+    if form.kind != "text":
+        words = read_cells(column, Format("text")).where(values.notna())
+        as_they_are = truth or any(map(is_code, words.dropna()))
+        values = words if as_they_are else read_cells(values, Format("text"))
+    return values.rename(target), "classes"
+
+
+def _why_drop(name: str, column: "pd.Series[Any]", form: Format, known: Conventions) -> str:
+    """Say why a column is dropped; empty if it is not."""
+    values = column.dropna()
+    if form.kind == "other":
+        return f"its cells are of type {type(values.iloc[0]).__name__ if len(values) else 'none'}"
+    if values.empty:
+        return "it is empty"
+    nameless = not name.strip() or re.fullmatch(r"Unnamed: \d+", name)
+    if form.kind == "text":
+        words = read_cells(values, form)
+        if words.nunique() > max(2, len(words) // 2):
+            units = several_units(values, known)
+            also = f", numbers of several units, such as {listed(units.values())}" if units else ""
+            example = f", such as {words.iloc[0]!r}" if not units else also
+            return f"{words.nunique()} of its {len(words)} texts differ{example}"
+        return ""
+    whole = form.kind == "number" and bool(np.all(read_cells(values, form) % 1.0 == 0.0))
+    if (nameless or _ID_NAME.fullmatch(name)) and whole and values.is_unique and len(values) > 2:
+        return "it numbers the rows, in whole numbers that all differ (rename it to keep it)"
+    return ""
+
+
+def _how_read(
+    name: str, column: "pd.Series[Any]", form: Format, known: Conventions
+) -> Iterable[str]:
+    """Say how text was read."""
+    values = column.dropna()
+    if not len(values):
+        return
+    words = values[~values.isin([*MARKS, *form.missing])] if form.kind != "text" else values
+    # The first of those that show most: thousands, zeros before the number, (120) and 120-.
+    telling = (word for word in words if isinstance(word, str) and _TELLING.search(word))
+    cell = next(telling, next(iter(words), ""))
+    if form.kind == "date":
+        cell = next(iter(words), "")
+        value = f"{read_cells(pd.Series([cell]), form)[0]:%Y-%m-%d %H:%M}".removesuffix(" 00:00")
+        how = f" ('{cell}' is {value})" if form.pattern else ""
+        yield f"Column '{name}' holds dates{how}, which become days since 1970-01-01."
+    elif form.kind == "number" and isinstance(cell, str) and cell:
+        value = read_cells(pd.Series([cell]), form._replace(sentinels=()))[0]
+        unit = f" of the unit '{form.unit}'" if form.unit else ""
+        unit = " of hours" if form.unit == ":" else unit
+        kept_so = f"; --as-written {name} keeps such cells as words" if is_code(cell) else ""
+        how = f"numbers{unit} ('{cell}' is {value:.15g}{kept_so})"
+        yield f"Column '{name}' was text, and is read as {how}."
+    elif form.kind == "text":
+        different = read_cells(values, form)
+        if different.nunique() > MAX_CATEGORIES:
+            yield (
+                f"Column '{name}' has {different.nunique()} different texts: the {MAX_CATEGORIES}"
+                " most frequent have a column each, and all others share one."
+            )
+        return
+    limits = [word for word in form.missing if is_limit(word)]
+    others = [word for word in form.missing if word not in {*limits, *known.missing}]
+    if limits:
+        yield f"Column '{name}': {_are(limits)} read as the limit."
+    if others:
+        yield f"Column '{name}': {_are(others)} taken as no value."
+
+
+def _are(names: Sequence[str]) -> str:
+    return f"{listed(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+def _how_joined(
+    name: str, column: "pd.Series[Any]", form: Format, known: Conventions
+) -> Iterable[str]:
+    """Say which cells are taken as no value, or are not, and which words as others."""
+    for sentinel in form.sentinels:
+        count = int((read_cells(column, form._replace(sentinels=())) == sentinel).sum())
+        why = f"is far from all other numbers, and is taken as no value (--as-written {name} reads"
+        why += " it as a number)"
+        if sentinel in known.sentinels:
+            why = "is taken as no value"
+        if count:
+            yield f"Column '{name}': {sentinel:g} in {count} rows {why}."
+    if form.kind != "text":
+        return
+    cells = read_cells(column, form._replace(spellings=()))
+    empty = {*form.missing, *MARKS_IN_WORDS} - {""} if form.missing != ("",) else set()
+    empty &= {*column[column.map(lambda cell: isinstance(cell, str))]}
+    if empty:
+        yield (
+            f"Column '{name}': {_are(sorted(empty))} taken as no value (--as-written {name}:"
+            " as text)."
+        )
+    marks = [word for word in WORDS_OF_NOTHING if (cells == word).any()]
+    if marks:
+        remedy = f"--missing {','.join(marks)}: as no value"
+        yield f"Column '{name}': {_are(marks)} taken as text ({remedy})."
+    for spelling in form.spellings:
+        same = cells[cells.map(plain_spelling, na_action="ignore") == plain_spelling(spelling)]
+        others = sorted(set(same) - {spelling})
+        yield (
+            f"Column '{name}': {_are(others)} taken as '{spelling}'"
+            f" (--as-written {name} keeps them apart)."
+        )
+
+
+def _check_enough(
+    X: pd.DataFrame, y: "pd.Series[Any]", target: str, kind: Literal["numbers", "classes"]
+) -> None:
+    name, counts = f"target '{target}'", y.value_counts()
+    if len(y) < MIN_ROWS:
+        expected, remedy = f"at least {MIN_ROWS}", "Add rows; some are held out for testing."
+        raise refusal("frame", f"{len(y)} rows with a {name}", expected, remedy)
+    if len(counts) < 2:
+        got, expected = f"{y.iloc[0]} in every row", "values that differ"
+        raise refusal(name, got, expected, "Choose another target.")
+    if X.shape[1] == 0:
+        got, expected = f"no input column beside the {name}", "at least one that varies"
+        remedy = "Add an informative input; the notes say why others were dropped."
+        raise refusal("frame", got, expected, remedy)
+    if kind == "numbers":
+        return
+    if len(counts) > max(_MANY, len(y) // 2):
+        remedy = "Choose another target; or is it a number, for regression?"
+        raise refusal(name, f"{len(counts)} classes in {len(y)} rows", "far fewer", remedy)
+    if counts.min() < 2:
+        remedy = "Remove the class or join it with another; or is the target a number?"
+        expected = "at least 2, to train on and to hold out"
+        raise refusal(name, f"1 row of the class {counts.idxmin()!r}", expected, remedy)

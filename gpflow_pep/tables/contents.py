@@ -1,0 +1,156 @@
+"""The content of files: read, unpacked, and decoded to text; and what is wrong with it."""
+
+import bz2
+import csv
+import gzip
+import io
+import lzma
+import re
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import TextIO
+
+from ..engine.refusals import refusal
+
+_BOMS = {
+    b"\xef\xbb\xbf": "utf-8-sig",
+    b"\xff\xfe\x00\x00": "utf-32",
+    b"\x00\x00\xfe\xff": "utf-32",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+#: Of text that is not in UTF-8.
+GUESSED = ("cp1252", "latin-1")
+_CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r\f\x1a")
+
+
+class TableFault(Exception):
+    """What is wrong with a file: the message after its name."""
+
+
+#: RuntimeError: a zip file is encrypted, or packed in a way that Python does not know.
+_ERRORS = (
+    OSError, EOFError, ValueError, TypeError, KeyError, OverflowError, RuntimeError, StopIteration,
+    csv.Error, zlib.error, lzma.LZMAError, zipfile.BadZipFile,
+)  # fmt: skip
+
+
+@contextmanager
+def unreadable(errors: tuple[type[Exception], ...] = _ERRORS) -> Iterator[None]:
+    """Say what is wrong with a file that a library cannot read."""
+    try:
+        yield
+    except errors as error:
+        raise TableFault(
+            f" cannot be read ({error}), expected a table: CSV or the like, plain or compressed,"
+            " Parquet or Excel (.xlsx). Check how it was written."
+        ) from error
+
+
+def _unzip(content: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        names = [
+            name
+            for name in archive.namelist()
+            if not name.endswith(("/", ".DS_Store")) and not name.startswith("__MACOSX/")
+        ]
+        if len(names) == 1:
+            return archive.read(names[0])
+    if "xl/workbook.xml" in names:
+        return content  # for read_spreadsheet
+    if "[Content_Types].xml" in names or "mimetype" in names:
+        raise TableFault(
+            " is a spreadsheet or document, expected text or .xlsx. Save the sheet as CSV."
+        )
+    raise TableFault(f" has {len(names)} files in it, expected one. Unpack it and name the table.")
+
+
+_UNPACK: dict[bytes, Callable[[bytes], bytes]] = {
+    b"\x1f\x8b": gzip.decompress,
+    b"BZh": bz2.decompress,
+    b"\xfd7zXZ\x00": lzma.decompress,
+    b"PK\x03\x04": _unzip,
+}
+
+
+def read_content(path: Path) -> bytes:
+    """Read the file, or the standard input where the name is "-"; and unpack it."""
+    if path.is_dir():
+        raise TableFault(" is a folder, expected a file. Name the table in it.")
+    with unreadable():
+        if str(path) == "-":
+            content = _content_of(sys.stdin)
+        elif not path.exists():
+            raise TableFault(" does not exist, expected a table. Check the name and the folder.")
+        else:
+            content = path.read_bytes()
+        for magic, unpack in _UNPACK.items():
+            if content.startswith(magic):
+                content = unpack(content)
+    if not content.strip():
+        raise TableFault(
+            " is empty, expected a line of column names and rows. Check how it was written."
+        )
+    return content
+
+
+@lru_cache(1)
+def _content_of(stream: TextIO) -> bytes:
+    """Read a stream, of which a table may be read again with another encoding."""
+    return stream.buffer.read()
+
+
+def decode(content: bytes, encoding: str | None) -> tuple[str, str]:
+    for name in [encoding] if encoding else _encodings(content):
+        try:
+            return content.decode(name).replace("\x00", "").lstrip("\ufeff"), name
+        except LookupError:
+            expected = "the name of an encoding, such as 'utf-8' or 'cp1252'"
+            remedy = "Leave it out to have it recognised."
+            raise refusal("encoding", repr(name), expected, remedy) from None
+        except ValueError as error:
+            wrong = error
+    raise TableFault(
+        f" is not in the encoding {name} ({wrong}). Name another, or leave it out to have it"
+        " recognised."
+    )
+
+
+def _encodings(content: bytes) -> list[str]:
+    """Give encodings in the order in which to try them."""
+    for bom, encoding in _BOMS.items():
+        if content.startswith(bom):
+            return [encoding]
+    start = content[:4096]
+    even, odd = start[::2].count(0), start[1::2].count(0)
+    for few, many, encoding in ((even, odd, "utf-16-le"), (odd, even, "utf-16-be")):
+        if many > 0.3 * len(start[::2]) and few < 0.1 * many:
+            return [encoding]
+    strange = len(content) - len(content.translate(None, _CONTROL))
+    if b"\x00" in content or strange > 0.01 * len(content):
+        raise TableFault(
+            " is no text (it has control characters), expected a table: CSV or the like, plain or"
+            " compressed, Parquet or Excel (.xlsx). Save it as one of these, or name its encoding."
+        )
+    return ["utf-8", *GUESSED]
+
+
+def check_names(names: Sequence[str]) -> None:
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise TableFault(
+            f" has more than one column named {', '.join(duplicates)}, expected different names."
+            " Rename or remove the copies; or is the first line no line of names (--no-header)?"
+        )
+
+
+def as_number(cell: str) -> float | None:
+    """Read a number with either decimal point; None if it is none."""
+    if not re.fullmatch(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?", cell):
+        return None
+    return float(cell.replace(",", "."))

@@ -1,0 +1,109 @@
+"""Tables turned into numbers, as a transformer of scikit-learn's."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from ..engine.refusals import refusal
+from .conventions import Conventions
+from .encodings import (
+    MAX_CATEGORIES,
+    Encoding,
+    encode_table,
+    encoded_names,
+    learn,
+    listed,
+    read_columns,
+    unusual_cells,
+)
+from .formats import Format, before_format_7
+
+
+class TableEncoder(TransformerMixin, BaseEstimator):
+    """
+    Turn columns of a table, found by name, into numbers: a scikit-learn transformer.
+
+    Numbers stay; dates become days since 1970-01-01, and the sine and cosine of the year and of the
+    time of day where there are at least two years or days; text becomes a column of 0 and 1 for
+    each of the most frequent values, and one for the others. A missing number is replaced by the
+    median, and a column of 0 and 1 says where, for columns in which ``fit`` found some.
+
+    Tables X have the columns of ``formats``, in any order, and no others. Others are refused by a
+    ``ValueError``, and so are those of which a cell cannot be read.
+
+    All that ``fit`` learns is in ``encodings_``, :class:`Encoding` by column: plain numbers and
+    words, which can be saved and read whatever the version of scikit-learn. That is why it is not
+    made of scikit-learn's own transformers.
+
+    :param formats: How the cells of each column are read, :class:`~gpflow_pep.tables.Format` by
+        name. Other columns are refused.
+    :param conventions: Those of the table that the formats are of, if they are known: how columns
+        without a format are read, such as targets that are known.
+    :param max_categories: The most values of a text column that have a column of their own.
+    """
+
+    encodings_: dict[str, Encoding]
+    feature_names_in_: npt.NDArray[np.object_]
+    n_features_in_: int
+
+    def __init__(
+        self,
+        formats: dict[str, Format],
+        *,
+        conventions: Conventions | None = None,
+        max_categories: int = MAX_CATEGORIES,
+        min_count: int = 2,
+    ) -> None:
+        self.formats = formats
+        self.conventions = conventions
+        self.max_categories = max_categories
+        self.min_count = min_count
+
+    def fit(self, X: pd.DataFrame, y: Any = None) -> "TableEncoder":
+        """Learn medians and values; y is not used."""
+        limits = self.max_categories, self.min_count
+        return self.restore(
+            {
+                name: learn(column, self.formats[name].kind, *limits)
+                for name, column in read_columns(X, self.formats).items()
+            }
+        )
+
+    def restore(self, encodings: dict[str, Encoding]) -> "TableEncoder":
+        """Take the ``encodings_`` of another one of the same formats, in place of ``fit``."""
+        if list(encodings) != list(self.formats):
+            got, remedy = f"those of {listed(encodings)}", "Pass those of the same formats."
+            raise refusal("encodings", got, listed(self.formats), remedy)
+        names = np.array(list(self.formats), dtype=object)
+        learnt = {"encodings_": encodings, "feature_names_in_": names, "n_features_in_": len(names)}
+        self.__dict__.update(learnt)  # all at once
+        return self
+
+    def transform(self, X: pd.DataFrame) -> npt.NDArray[np.float64]:
+        """Turn a table into numbers, [N, number of names]."""
+        check_is_fitted(self)
+        return encode_table(X, self.formats, self.encodings_)
+
+    def unusual(self, X: pd.DataFrame) -> list[str]:
+        """
+        Say of each row which of its cells are like none of the rows that it was fitted on, [N].
+        """
+        check_is_fitted(self)
+        return unusual_cells(X, self.formats, self.encodings_)
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
+        """Give the names of the numbers."""
+        check_is_fitted(self)
+        return np.array(encoded_names(self.formats, self.encodings_), dtype=object)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "encodings_")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "conventions" not in state:
+            state = {**state, "conventions": None, "formats": before_format_7(state["formats"])}
+        super().__setstate__(state)

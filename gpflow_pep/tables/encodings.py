@@ -1,0 +1,233 @@
+"""What an encoder learns of each column of a table, and how it makes numbers of it. Pandas only."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..engine.refusals import refusal
+from .formats import Format, read_cells
+
+#: In days. A cycle is one where the dates cover it twice, and their places in it differ.
+CYCLES = {"year": 365.2425, "day": 1.0}
+#: Values of a text column that have a column of their own, at most.
+MAX_CATEGORIES = 20
+#: Other values that are remembered, to tell them from values that no training row has.
+_MAX_RARE = 1000
+#: A number is outside the range of the training rows where it is so many times that range beyond.
+_MARGIN = 0.1
+_MAX_SIZE = 1e100
+_EPOCH = pd.Timestamp(0)
+
+
+class Encoding(NamedTuple):
+    """
+    What was learnt of a column.
+
+    :param missing: Whether a value was missing, so that a column says where one is.
+    :param median: What takes the place of a missing number or date.
+    :param cycles: Of dates, those of :data:`CYCLES` that are given as sine and cosine too.
+    :param others: Whether there is a column for all other values.
+    :param limits: The smallest and the largest number or date; empty where they are not known.
+    :param rare: Values of text that share the column for others.
+    """
+
+    missing: bool
+    median: float = 0.0
+    cycles: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    others: bool = False
+    limits: tuple[float, ...] = ()
+    rare: tuple[str, ...] = ()
+
+
+#: The columns of a table as they were read, by name: words, or numbers (of dates: days).
+Columns = dict[str, "pd.Series[Any]"]
+
+
+def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
+    """
+    Read the cells of a table that has the columns of `formats`, in any order, and no others.
+
+    :raises ValueError: If the columns are others, or a cell cannot be read.
+    """
+    X = as_table(X, "X")
+    columns = list(X.columns)
+    absent = [name for name in formats if columns.count(name) != 1]
+    if absent:
+        got = f"no column (or more than one) {listed(absent)} among {listed(columns)}"
+        expected = f"the columns {listed(formats)} once each"
+        raise refusal("X", got, expected, "Add or rename them.")
+    foreign = [name for name in columns if name not in formats]
+    if foreign:
+        expected = f"{listed(formats)} and no others"
+        remedy = "Choose them: X[list(model.feature_names_in_)]."
+        raise refusal("X", f"the columns {listed(foreign)}", expected, remedy)
+    table = {}
+    for name, form in formats.items():
+        column = read_cells(X[name], form)
+        if pd.api.types.is_datetime64_any_dtype(column):
+            column = (column - _EPOCH) / pd.Timedelta(days=1)
+        table[name] = check_cells(name, column)
+    return table
+
+
+def learn(
+    column: "pd.Series[Any]", kind: str, max_categories: int = MAX_CATEGORIES, min_count: int = 2
+) -> Encoding:
+    """
+    Learn what a column is encoded by.
+
+    :param column: Of :func:`read_columns`.
+    :param kind: That of its :class:`~gpflow_pep.tables.Format`.
+    :param max_categories: The most values of text that have a column of their own.
+    :param min_count: The fewest rows that such a value has.
+    """
+    missing = bool(column.isna().any())
+    if kind == "text":
+        counts = column.value_counts()
+        frequent = counts[counts >= min_count].sort_index().nlargest(max_categories)
+        words = tuple(sorted(frequent.index))
+        rare = tuple(counts.drop(frequent.index).index[:_MAX_RARE])
+        return Encoding(missing, categories=words, others=bool(rare), rare=rare)
+    values = column.dropna().to_numpy()
+    if not len(values):
+        return Encoding(missing)
+    limits = float(np.min(values)), float(np.max(values))
+    cycles = _cycles(values) if kind == "date" else ()
+    return Encoding(missing, float(np.median(values)), cycles, limits=limits)
+
+
+def encode(
+    name: str, column: "pd.Series[Any]", kind: str, learnt: Encoding
+) -> list[tuple[str, npt.NDArray[Any]]]:
+    """Turn a column into others, each with its name."""
+    missing = column.isna().to_numpy()
+    if kind == "text":
+        words = column.to_numpy()
+        parts = [(f"{name}={category}", words == category) for category in learnt.categories]
+        if learnt.others:
+            others = ~missing & ~column.isin(learnt.categories).to_numpy()
+            parts.append((f"{name}=(other)", others))
+    else:
+        values = column.fillna(learnt.median).to_numpy()
+        parts = [(name, values)]
+        for cycle in learnt.cycles:
+            angle = 2.0 * np.pi * values / CYCLES[cycle]
+            parts.append((f"{name}: sine of {cycle}", np.sin(angle)))
+            parts.append((f"{name}: cosine of {cycle}", np.cos(angle)))
+    return [*parts, *[(f"{name} missing", missing)] * learnt.missing]
+
+
+def encode_table(
+    X: Any, formats: Mapping[str, Format], encodings: Mapping[str, Encoding]
+) -> npt.NDArray[np.float64]:
+    """
+    Turn a table into numbers, [N, number of columns that :func:`encode` makes].
+
+    Those of a row in which every cell is missing, of which nothing is known, are NaN.
+    """
+    table = read_columns(X, formats)
+    encoded = [
+        values
+        for name, form in formats.items()
+        for _, values in encode(name, table[name], form.kind, encodings[name])
+    ]
+    num_rows = len(next(iter(table.values()), ()))
+    numbers = np.array(encoded, dtype=np.float64).reshape(len(encoded), num_rows).T
+    unknown = [column.isna().to_numpy() for column in table.values()]
+    return np.where(np.all(unknown, axis=0)[:, None], np.nan, numbers) if table else numbers
+
+
+def encoded_names(formats: Mapping[str, Format], encodings: Mapping[str, Encoding]) -> list[str]:
+    """Name the numbers of :func:`encode_table`."""
+    empty = pd.Series([], dtype=np.float64)
+    return [
+        column
+        for name, form in formats.items()
+        for column, _ in encode(name, empty, form.kind, encodings[name])
+    ]
+
+
+def unusual_cells(
+    X: Any, formats: Mapping[str, Format], encodings: Mapping[str, Encoding]
+) -> list[str]:
+    """
+    Say of each row which of its cells are like none of the training rows, [N]; empty if none is.
+
+    Those are words that no training row has, numbers and dates outside the range of the training
+    rows by more than a tenth of it, and gaps in columns that had none.
+    """
+    table = read_columns(X, formats)
+    remarks: list[list[str]] = [[] for _ in range(len(next(iter(table.values()), ())))]
+    for name, column in table.items():
+        learnt, missing = encodings[name], column.isna().to_numpy()
+        if not learnt.missing:
+            for row in np.flatnonzero(missing):
+                remarks[row].append(f"{name} is missing")
+        if formats[name].kind == "text":
+            known = {*learnt.categories, *learnt.rare}
+            complete = len(learnt.rare) < _MAX_RARE and bool(learnt.rare) == learnt.others
+            unseen = ~missing & ~column.isin(known).to_numpy() & complete
+            for row in np.flatnonzero(unseen):
+                remarks[row].append(f"{name} {column.iloc[row]!r} is new")
+        elif learnt.limits:
+            low, high = learnt.limits
+            margin = _MARGIN * (high - low)
+            values = column.to_numpy(dtype=np.float64)
+            for row in np.flatnonzero((values < low - margin) | (values > high + margin)):
+                remarks[row].append(f"{name} is {'below' if values[row] < low else 'above'} all")
+    return ["; ".join(parts) for parts in remarks]
+
+
+def as_table(frame: Any, name: str) -> pd.DataFrame:
+    """Take a table of pandas or polars as one of pandas, with column names that are text."""
+    if hasattr(frame, "to_pandas"):
+        try:
+            frame = frame.to_pandas()
+        except ImportError as error:
+            expected = f"that pyarrow is installed ({error})"
+            remedy = "Run: pip install 'gpflow-pep[parquet]'."
+            raise refusal(name, "a table of polars", expected, remedy) from error
+    if not isinstance(frame, pd.DataFrame):
+        expected = "a table: a pandas or polars DataFrame"
+        remedy = "Make one: pandas.DataFrame(values, columns=names)."
+        raise refusal(name, type(frame).__name__, expected, remedy)
+    for label, column in frame.items():
+        cells = column if column.dtype == object else ()
+        if any(isinstance(cell, int) and abs(cell) > _MAX_SIZE for cell in cells):
+            expected = f"numbers below {_MAX_SIZE:g} in size"
+            raise refusal(f"column '{label}'", "a larger one", expected, "Correct it.")
+    return frame.set_axis([str(column) for column in frame.columns], axis=1)
+
+
+def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Refuse numbers that are infinite or so large that their squares are."""
+    if column.dtype == np.float64:
+        large = (column.abs() > _MAX_SIZE).to_numpy()
+        if large.any():
+            row = int(np.argmax(large))
+            place = f"row {row} (rows count from 0), and {int(large.sum())} such value(s) in all"
+            got, expected = f"{column.iloc[row]} in {place}", f"numbers below {_MAX_SIZE:g} in size"
+            remedy = "Correct them, or leave the cells empty."
+            raise refusal(f"column '{name}'", got, expected, remedy)
+    return column
+
+
+def _cycles(days: npt.NDArray[np.float64]) -> tuple[str, ...]:
+    if not len(days):
+        return ()
+    return tuple(
+        name
+        for name, period in CYCLES.items()
+        if np.ptp(days) >= 2.0 * period and np.ptp(days % period) > 1e-6
+    )
+
+
+def listed(names: Any) -> str:
+    """Give names for a message: the first eight, and how many more there are."""
+    names = [repr(str(name)) for name in names]
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more

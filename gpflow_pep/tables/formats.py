@@ -1,0 +1,413 @@
+"""How the cells of a column are read: as numbers, dates or text."""
+
+import datetime
+import decimal
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..engine.refusals import refusal
+from .conventions import (
+    MARKS,
+    MARKS_IN_WORDS,
+    PLAIN,
+    WHOLE,
+    Conventions,
+    find_conventions,
+    find_sentinels,
+    find_spellings,
+    join_spellings,
+)
+from .dates import ORDERS, has_short_year, read_dates
+from .numbers import OLD_UNITS, OTHER, SURE_UNIT, read_limit, read_quantity
+
+#: A column is of numbers, or dates, where at least this share of its cells is, or of those that
+#: differ...
+_LEAST_SHARE = 0.9
+#: ... and the others are no more different words than this, such as "n.d.".
+_MAX_WORDS = 5
+#: Fewer different numbers with a unit are words, such as 2 WD and 4 WD.
+_LEAST_NUMBERS = 3
+#: Whole numbers of eight digits are dates where all of at least three are, between these.
+_DAYS = (19000101, 21001231)
+_EPOCH = pd.Timestamp(0)
+_TRUTH = ("True", "False", "TRUE", "FALSE", "true", "false")
+#: The half of the day, as in 1:30PM and 1:30 p.m.
+_HALF = r"(?i)(?<=\d)\s*([ap])\.?\s?m\.?$"
+
+
+class Format(NamedTuple):
+    """
+    How the cells of a column are read.
+
+    :param kind: "number", "date", "text", or "other": what nothing is known of, such as lists.
+    :param decimal: The decimal mark of numbers that are written as text.
+    :param thousands: Marks that their thousands may be separated by, if any.
+    :param pattern: The order of dates, "dmy", "mdy" or "ymd", and the first of the hundred years
+        that years of two digits are in, if there are such years. In models of before format 7 it is
+        one of :meth:`datetime.datetime.strptime`, or "ISO8601".
+    :param missing: Words that stand for no value. Empty in a column of text: the usual ones.
+    :param unit: What is written beside each number: a unit, a currency; ":" of hours, as in 36:15.
+    :param sentinels: Numbers that stand for no value, such as -999.
+    :param spellings: Words that are also written in other ways, such as yes for Yes.
+    """
+
+    kind: str
+    decimal: str = "."
+    thousands: str = ""
+    pattern: str = ""
+    missing: tuple[str, ...] = ()
+    unit: str = ""
+    sentinels: tuple[float, ...] = ()
+    spellings: tuple[str, ...] = ()
+
+
+class _Reading(NamedTuple):
+    """One way to read the different words of a column: the share that is read, and the values."""
+
+    share: float
+    form: Format
+    values: npt.NDArray[np.float64]
+
+
+def given_conventions(
+    decimal: str | None = None,
+    thousands: str | None = None,
+    dates: str | None = None,
+    missing: Iterable[Any] = (),
+) -> Conventions:
+    """
+    Make conventions of what a user says; see :class:`Conventions`.
+
+    :raises ValueError: If a mark is none, or two are the same.
+    """
+    decimal = decimal or OTHER.get(thousands or "")
+    if decimal not in (None, *OTHER):
+        raise refusal("decimal", repr(decimal), "'.' or ','", "Leave it out if unsure.")
+    if thousands is not None and (len(thousands) != 1 or thousands in f"{decimal}0123456789"):
+        expected = "one mark, and not that of decimals"
+        raise refusal("thousands", repr(thousands), expected, "Leave it out if unsure.")
+    if dates not in (None, *ORDERS):
+        expected = f"one of {', '.join(ORDERS)}: the order of day, month and year"
+        raise refusal("dates", repr(dates), expected, "Leave it out if unsure.")
+    missing = [missing] if isinstance(missing, (str, int, float)) else missing
+    words = tuple(f"{mark:.15g}" if isinstance(mark, float) else str(mark) for mark in missing)
+    return Conventions(decimal or "", thousands or "", dates or "", words)
+
+
+def conventions_of(
+    table: pd.DataFrame, stated: Conventions | None = None, sep: str = ""
+) -> Conventions:
+    """Find the conventions of a table from all of its cells; see :func:`find_conventions`."""
+    columns = [column for _, column in table.items() if not _kind_of_type(column)]
+    cells = [[cell.strip() for cell in column if isinstance(cell, str)] for column in columns]
+    return find_conventions(cells, stated or Conventions(), sep)
+
+
+def before_format_7(formats: Mapping[str, Format]) -> dict[str, Format]:
+    """Say of formats that were saved before what they did not have: marks, and units left out."""
+    changes: dict[str, dict[str, Any]]
+    changes = {"text": {"missing": MARKS}, "number": {"unit": OLD_UNITS}}
+    return {
+        name: form if form.unit else form._replace(**changes.get(form.kind, {}))
+        for name, form in formats.items()
+    }
+
+
+def typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
+    """
+    Turn text into numbers or truth values where all cells are plain ones, or marks of none.
+
+    :param column: Text, empty where a cell is.
+    :param decimal: The decimal mark; empty where it is not known.
+    """
+    cells = [cell.strip() for cell in column]
+    different = {*cells} - {*MARKS}
+    if different and {*cells} <= {*_TRUTH, ""}:
+        return pd.Series([cell[0] in "Tt" if cell else None for cell in cells], column.index)
+    whole = all(map(WHOLE.fullmatch, different))
+    known = bool(decimal) or not any("." in cell for cell in different)  # such as 1e-05
+    plain = whole or (known and all(map(PLAIN[decimal or "."].fullmatch, different)))
+    if not plain or not (different or {*cells} == {""}):
+        return column.where(column != "", None)
+    numbers = [cell.replace(",", ".") if cell in different else "nan" for cell in cells]
+    if whole and "nan" not in numbers:
+        try:
+            return pd.Series(list(map(int, numbers)), column.index, dtype=np.int64)
+        except OverflowError:
+            pass
+    return pd.Series(list(map(float, numbers)), column.index)
+
+
+def recognise(
+    column: "pd.Series[Any]",
+    *,
+    as_written: bool = False,
+    conventions: Conventions | None = None,
+) -> Format:
+    """
+    Find out how the cells of a column are read.
+
+    :param column: Values of any type, some may be missing.
+    :param as_written: Whether all numbers and words are values as they are written: numbers with a
+        unit or zeros before them are text, -999 is a number, and Yes and yes are two words.
+    :param conventions: Those of its table; None: of this column alone.
+    :raises ValueError: If its cells can be read in two ways.
+    """
+    if conventions is None:
+        conventions = conventions_of(column.to_frame())
+    form = _recognise(column, conventions, as_written)
+    if form.kind == "text":
+        if as_written:
+            return form._replace(missing=("",))
+        marks = (*MARKS_IN_WORDS, *conventions.missing) if conventions.missing else ()
+        form = form._replace(missing=marks)
+        return form._replace(spellings=find_spellings(read_cells(column, form)))
+    if form.kind == "number" and not as_written:
+        named = conventions.sentinels
+        form = form._replace(sentinels=named, missing=(*form.missing, *conventions.missing))
+        form = form._replace(sentinels=(*named, *find_sentinels(read_cells(column, form))))
+    return form
+
+
+def _recognise(column: "pd.Series[Any]", known: Conventions, as_written: bool) -> Format:
+    """Find the kind, and how numbers and dates are written."""
+    kind = _kind_of_type(column)
+    if kind:
+        marks = known.marks(known.decimal) if known.decimal and kind == "number" else ""
+        form = Format(kind, known.decimal if marks else ".", marks)
+        dates = kind == "number" and not as_written and _are_dates(_numbers(column).to_numpy())
+        return Format("date", pattern="ymd") if dates else form
+    words = _words(column)
+    counts = words[~words.isin((*MARKS, *known.missing))].value_counts()
+    if counts.empty:
+        return Format("text" if words.notna().any() else "number")
+    decimals = sorted(OTHER, key=lambda mark: mark != known.decimal)
+    readings = [_as_numbers(counts, mark, known.marks(mark)) for mark in decimals]
+    best = _best(column.name, counts.index, readings, known.decimal, "decimal . or ,")
+    if best and _are_dates(best.values) and not as_written:
+        return Format("date", pattern="ymd")
+    if best and not (as_written and (best.form.unit or any(map(is_code, counts.index)))):
+        return best.form
+    orders = sorted(ORDERS, key=lambda order: order != (known.dates or "ymd"))
+    readings = [_as_dates(counts, order) for order in orders]
+    best = _best(column.name, counts.index, readings, known.dates, "dates dmy, mdy or ymd")
+    return best.form if best else Format("text")
+
+
+def several_units(column: "pd.Series[Any]", known: Conventions) -> dict[str, str]:
+    """Find cells of different units in a column of numbers, by unit; empty where there is one."""
+    words = _words(column).dropna().unique()
+    mark = known.decimal or "."
+    quantities = [read_quantity(word, mark, known.marks(mark)) for word in words]
+    numbers = [pair for pair in zip(quantities, words) if not np.isnan(pair[0].value)]
+    units = {quantity.unit: word for quantity, word in numbers[::-1]}
+    units = {unit: units[unit] for unit in dict.fromkeys(quantity.unit for quantity, _ in numbers)}
+    enough = len(numbers) >= _LEAST_SHARE * len(words) and len(numbers) >= _LEAST_NUMBERS
+    return units if enough and len(units) > 1 else {}
+
+
+def is_code(word: str) -> bool:
+    """Whether a number looks like a code: 01000, 1E0."""
+    return bool(re.fullmatch(r"0\d+|\d+[eE]\d+", word))
+
+
+def _best(
+    name: Any, words: "pd.Index[Any]", readings: list[_Reading], chosen: str, option: str
+) -> _Reading | None:
+    """
+    Find the reading of most cells, if it is one of nearly all; of equal ones the first.
+
+    :param chosen: What the table says; where it is empty, equal readings have to be the same.
+    """
+    enough = [reading for reading in readings if _is_enough(reading)]
+    best = max(enough, key=lambda reading: reading.share, default=None)
+    if best is None or chosen:
+        return best
+    for other in enough:
+        differ = ~np.isclose(best.values, other.values, rtol=1e-12, atol=0.0, equal_nan=True)
+        if other.share == best.share and differ.any():
+            place = int(np.argmax(differ))
+            values = [_shown(reading.values[place], best.form.kind) for reading in (best, other)]
+            raise refusal(
+                f"column '{name}'",
+                f"{words[place]!r}, which is {' or '.join(values)}: all cells of the table can be"
+                " read in both ways",
+                "cells that can be read in one way alone",
+                f"Say which: --{option} (in Python {option.split()[0]}=).",
+            )
+    return best
+
+
+def _shown(value: float, kind: str) -> str:
+    return f"{_EPOCH + pd.Timedelta(days=value):%Y-%m-%d}" if kind == "date" else f"{value:g}"
+
+
+def _as_numbers(counts: "pd.Series[Any]", mark: str, marks: str) -> _Reading:
+    """Read numbers of the most frequent unit."""
+    form = Format("number", mark, marks)
+    quantities = [read_quantity(word, mark, marks) for word in counts.index[:50]]
+    if 2 * sum(np.isnan(quantity.value) for quantity in quantities) > len(quantities):
+        return _Reading(0.0, form, np.full(len(counts), np.nan))
+    quantities += [read_quantity(word, mark, marks) for word in counts.index[50:]]
+    values, units = (np.array(part) for part in zip(*quantities, strict=True))
+    there = ~np.isnan(values)
+    unit = str(counts[there].groupby(units[there]).sum().idxmax())
+    reading = _reading(counts, form._replace(unit=unit), np.where(units == unit, values, np.nan))
+    if unit:
+        few = not SURE_UNIT.fullmatch(unit) and (there & (units == unit)).sum() < _LEAST_NUMBERS
+        if few or any(re.search(r"\d", word) for word in reading.form.missing):
+            return reading._replace(share=0.0)
+    return reading
+
+
+def _as_dates(counts: "pd.Series[Any]", order: str) -> _Reading:
+    """Read dates; years of two digits are those of the hundred years that end with this one."""
+    words = counts.index
+    short = any(map(has_short_year, words))
+    pattern = f"{order} {pd.Timestamp.now().year - 99}" if short else order
+    form = Format("date", pattern=pattern)
+    if 2 * _parse_dates(words[:50], form).isna().sum() > len(words[:50]):
+        return _Reading(0.0, form, np.full(len(counts), np.nan))
+    return _reading(counts, form, _days(_parse_dates(words, form)).to_numpy())
+
+
+def _reading(counts: "pd.Series[Any]", form: Format, values: npt.NDArray[np.float64]) -> _Reading:
+    """Find the share of cells, or of different ones, that are read; `missing`: the others."""
+    wrong = np.isnan(values)
+    share = max(counts.to_numpy()[~wrong].sum() / counts.sum(), 1.0 - wrong.mean())
+    others = tuple(counts.index[wrong][: _MAX_WORDS + 1])
+    return _Reading(float(share), form._replace(missing=others), values)
+
+
+def _is_enough(reading: _Reading) -> bool:
+    """Whether nearly all cells can be read so, and the others are few words."""
+    return reading.share >= _LEAST_SHARE and len(reading.form.missing) <= _MAX_WORDS
+
+
+def _are_dates(values: npt.NDArray[np.float64]) -> bool:
+    """Whether they are whole numbers of year, month and day, such as 20200131."""
+    values = np.unique(values[~np.isnan(values)])
+    inside = (values >= _DAYS[0]) & (values <= _DAYS[1]) & (values % 1.0 == 0.0)
+    if len(values) < _LEAST_NUMBERS or not inside.all():
+        return False
+    return bool(read_dates([f"{value:.0f}" for value in values], "ymd", None).notna().all())
+
+
+def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
+    """
+    Read the cells: numbers as float64, dates without zone (UTC), words without spaces around.
+
+    A number such as <0.5 is read as its limit.
+
+    :param column: Values; missing ones are so in the result.
+    :param form: How they are read; of types that say it themselves only the kind is used.
+    :raises ValueError: If a cell cannot be read so; it names the column and the row.
+    """
+    column_kind = _kind_of_type(column)
+    if form.kind == "text":
+        words = _words(column)
+        words = words.where(~words.isin(form.missing or MARKS_IN_WORDS))
+        return join_spellings(words, form.spellings)
+    if column_kind == form.kind == "number":
+        return _without(_numbers(column), form.sentinels)
+    if column_kind == form.kind == "date":
+        return _dates(column)
+    words = _words(column)
+    different = words.dropna().unique()
+    if form.kind == "date":
+        read = _parse_dates(different, form)
+    else:
+        read = pd.Series([_number(word, form) for word in different], dtype=np.float64)
+    read.index = different
+    wrong = set(read.index[read.isna()]) - {*MARKS, *form.missing}
+    if wrong:
+        place = int(np.argmax(words.isin(wrong)))
+        like = f"as {form.pattern}" if form.pattern else f"with '{form.decimal}' as decimal point"
+        like += f" and the unit '{form.unit}'" if form.unit else ""
+        got = f"{words.iloc[place]!r} in row {place} (rows count from 0)"
+        expected, remedy = f"a {form.kind} written {like}", "Correct it, or leave the cell empty."
+        raise refusal(f"column '{column.name}'", got, expected, remedy)
+    values = read.reindex(words).set_axis(column.index).rename(column.name)
+    return _without(values, form.sentinels)
+
+
+def _number(word: str, form: Format) -> float:
+    """Read a number of the unit of the column, or its limit."""
+    style = form.decimal, form.thousands
+    units = form.unit.split() if form.unit == OLD_UNITS else [form.unit]
+    units += [""] * (form.unit == OLD_UNITS)
+    for quantity in (read_quantity(word, *style), read_limit(word, *style)):
+        if quantity.unit in units and not np.isnan(quantity.value):
+            return quantity.value
+    return np.nan
+
+
+def _parse_dates(words: Iterable[str], form: Format) -> "pd.Series[Any]":
+    """Read dates; no date where a word is none."""
+    order, _, first_year = form.pattern.partition(" ")
+    if order in ORDERS:
+        return _dates(read_dates(words, order, int(first_year) if first_year else None))
+    texts = pd.Series(list(words), dtype=object)  # before format 7
+    if form.pattern.endswith("%p"):
+        texts = texts.astype(str).str.replace(_HALF, r" \1m", regex=True).astype(object)
+    pattern = form.pattern or "ISO8601"
+    return _dates(pd.to_datetime(texts, format=pattern, utc=True, errors="coerce"))
+
+
+def _days(dates: "pd.Series[Any]") -> "pd.Series[Any]":
+    return (dates - _EPOCH) / pd.Timedelta(days=1)
+
+
+def _without(values: "pd.Series[Any]", sentinels: tuple[float, ...]) -> "pd.Series[Any]":
+    return values.where(~values.isin(sentinels)) if sentinels else values
+
+
+def _kind_of_type(column: "pd.Series[Any]") -> str:
+    """Find the kind by the type of the column or of its objects; empty for words."""
+    types = pd.api.types
+    if types.is_complex_dtype(column) or isinstance(column.dtype, (pd.PeriodDtype, pd.SparseDtype)):
+        return "other"
+    if types.is_numeric_dtype(column) or types.is_timedelta64_dtype(column):
+        return "number"
+    if types.is_datetime64_any_dtype(column):
+        return "date"
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return ""
+    values = column.dropna()
+    if types.is_string_dtype(values) or values.empty:
+        return ""
+    kinds = {type(value) for value in values}
+    if all(issubclass(kind, (bool, int, float, np.number, decimal.Decimal)) for kind in kinds):
+        return "number"
+    if all(issubclass(kind, (datetime.date, np.datetime64)) for kind in kinds):
+        return "date"
+    plain = (str, bool, int, float, np.number)
+    return "" if all(issubclass(kind, plain) for kind in kinds) else "other"
+
+
+def _numbers(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    if pd.api.types.is_timedelta64_dtype(column):
+        return column / pd.Timedelta(days=1)
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        return column.astype(np.float64)
+    values = column.astype(object) if column.dtype == object else column
+    return pd.to_numeric(values.where(values.notna(), np.nan)).astype(np.float64)
+
+
+def _dates(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    return pd.to_datetime(column, utc=True, errors="coerce").dt.tz_localize(None)
+
+
+def _words(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Cells as text without spaces around; whole numbers without point; NaN for none."""
+    if pd.api.types.is_float_dtype(column):
+        values = column.map(lambda v: str(int(v)) if float(v).is_integer() else str(v), "ignore")
+    else:
+        values = column.astype(object).map(lambda value: str(value).strip(), na_action="ignore")
+    values = values.astype(object)
+    return values.where(values.notna() & (values != ""), np.nan)

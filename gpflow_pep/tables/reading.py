@@ -1,0 +1,287 @@
+"""Read CSV, compressed, Parquet and Excel tables."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..engine.refusals import refusal
+from .contents import (
+    TableFault,
+    as_number,
+    check_names,
+    decode,
+    read_content,
+    unreadable,
+)
+from .formats import conventions_of, given_conventions, typed
+from .headers import count_title_rows, names_of_places, title_note
+from .spreadsheets import is_spreadsheet, read_spreadsheet
+
+_SEPARATORS = (",", ";", "\t", "|")
+_SPACES = r"\s+"
+#: The separator is recognised from so many rows.
+_SAMPLE = 1000
+#: Names and titles are looked for in so many characters.
+_BEGINNING = 2**20
+_HINT = re.compile(r'"?sep=(.)"?')
+
+
+def read_table(
+    path: str | PathLike[str],
+    *,
+    sep: str | None = None,
+    decimal: str | None = None,
+    thousands: str | None = None,
+    encoding: str | None = None,
+    header: bool | None = None,
+    sheet: str | None = None,
+) -> pd.DataFrame:
+    """
+    Read a table: a line of column names, then a line for each row; or a Parquet or Excel file.
+
+    The file may be compressed (gzip, bzip2, xz, zip), lines before the names may start with # or be
+    titles, the names may be absent, and rows may begin with a name or number as R writes them.
+    Arguments that are None are recognised; the ``attrs`` of the table have those of text or of a
+    sheet by these names, and under "notes" and "warnings" sentences that say what was done to it,
+    if anything. Columns of plain numbers become numbers, and empty cells in them, NA, ? and other
+    such marks are missing. All other cells stay text, as they are but for spaces before them; so do
+    numbers such as 1,234 where no cell of the file shows which mark is that of decimals.
+
+    :param path: The file; "-" for the standard input.
+    :param sep: What separates the cells: a character, or the regular expression for spaces.
+    :param decimal: The decimal mark, "." or ",".
+    :param thousands: What separates thousands: "." or ",", which is no decimal mark then, or
+        another mark.
+    :param encoding: The encoding of the text. UTF-8, 16 and 32 are recognised; text in none of them
+        is taken as Windows-1252.
+    :param header: Whether the first line has the names of columns; without they are x0, x1, ...
+    :param sheet: The name of a sheet of an Excel file; None: the first that is not empty.
+    :raises ValueError: If there is no such file, or it is empty, is no text, has no rows but the
+        names, two columns of one name, or rows that are longer than the line of names.
+    """
+    stated = given_conventions(decimal, thousands)
+    try:
+        content = read_content(Path(path))
+        if content.startswith(b"PAR1"):
+            return _read_parquet(content)
+        if is_spreadsheet(content):
+            return read_spreadsheet(content, sheet, header)
+        if sheet is not None:
+            got, expected = f"{sheet!r} for a file without sheets", "an Excel file (.xlsx)"
+            raise refusal("sheet", got, expected, "Leave it out.")
+        text, encoding = decode(content, encoding)
+        num_lines = text.count("\n")
+        hint = _HINT.fullmatch(text[:20].split("\n", 1)[0].strip())
+        if hint:
+            sep, text = sep or hint[1], text.split("\n", 1)[1] if "\n" in text else ""
+        text, notes = _begin_with_names(_without_comments(text, sep), sep, header)
+        sep = _find_sep(text, sep)
+        cells, warning = _cut(text, sep, num_lines - text.count("\n"))
+    except TableFault as fault:
+        raise ValueError(f"{path}{fault}") from fault.__cause__
+    known = conventions_of(cells, stated, sep)
+    table = pd.DataFrame({name: typed(cells[name], known.decimal) for name in cells})
+    about = {"notes": notes, "warnings": [warning] * bool(warning)}
+    how = {**known._asdict(), "sep": sep, "encoding": encoding, **about}
+    order = ("sep", "decimal", "thousands", "encoding", "notes", "warnings")
+    table.attrs = {key: how[key] for key in order if how[key]}
+    return table
+
+
+def _read_parquet(content: bytes) -> pd.DataFrame:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise TableFault(
+            " is a Parquet file, which needs pyarrow, which is not installed. Run: pip install"
+            " 'gpflow-pep[parquet]'; or save the table as CSV."
+        ) from error
+    with unreadable():
+        try:
+            table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
+        except pyarrow.ArrowException as error:
+            raise ValueError(str(error)) from error
+    if not isinstance(table.index, pd.RangeIndex):
+        table = table.reset_index()
+    table.columns = pd.Index([str(name) for name in table.columns])
+    check_names(list(table.columns))
+    if table.empty:
+        raise TableFault(" has no rows, expected some. Check how it was written.")
+    return table
+
+
+def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """Cut into cells; lines count from 1. Blank lines are left out."""
+    if sep == _SPACES:
+        lines: Any = (line.strip() for line in io.StringIO(text, newline=None))
+        for number, line in enumerate(lines, 1):
+            if line:
+                yield number, next(csv.reader([re.sub(r"\s+", " ", line)], delimiter=" "))
+        return
+    lines = io.StringIO(text, newline="")
+    reader = csv.reader(lines, delimiter=sep, skipinitialspace=True, strict=strict)
+    for record in reader:
+        if len(record) > 1 or (record and record[0].strip()):
+            yield reader.line_num, record
+
+
+def _first_records(text: str, sep: str, most: int = _SAMPLE) -> list[list[str]]:
+    """Cut the first rows into cells; none where the text cannot be cut so."""
+    try:
+        return [record for _, record in islice(_records(text, sep), most)]
+    except csv.Error:
+        return []
+
+
+def _find_sep(text: str, sep: str | None) -> str:
+    if sep is None:
+        sep = max((*_SEPARATORS, _SPACES), key=partial(_suits, text))
+        if not _suits(text, sep)[0]:
+            sep = next((mark for mark in _SEPARATORS if mark not in text), ",")
+    elif sep != _SPACES and (len(sep) != 1 or sep in '"\r\n'):
+        expected = f"one character, or {_SPACES!r} for spaces"
+        raise refusal("sep", repr(sep), expected, "Leave it out to have it recognised.")
+    return sep
+
+
+def _suits(text: str, sep: str) -> tuple[float, float, int]:
+    """
+    How well a separator suits: the share of rows as long as the second, the share of cells that are
+    numbers, and the length.
+    """
+    records = _first_records(text, sep)
+    if not records or len(records[0]) < 2:
+        return 0.0, 0.0, 0
+    length = len(records[0])
+    if len(records) > 1 and len(records[1]) == length + 1:
+        length += 1
+    numbers = [[_is_number(cell.strip()) for cell in record] for record in records]
+    if sep == _SPACES and not all(map(any, numbers[1:])):
+        return 0.0, 0.0, 0  # words of a sentence
+    share = sum(len(record) == length for record in records) / len(records)
+    if sep == _SPACES:
+        share /= 2.0  # cells have spaces too
+    return share, sum(map(sum, numbers)) / sum(map(len, numbers)), length
+
+
+def _is_number(cell: str) -> bool:
+    return as_number(cell) is not None
+
+
+def _cut(text: str, sep: str, skipped: int) -> tuple[pd.DataFrame, str]:
+    """Cut into cells, all of them text; refuse rows that are longer than the first. Give a warning.
+
+    :param skipped: How many lines were above.
+    """
+    with unreadable():
+        try:
+            (_, header), *rows = _records(text, sep, strict=True)
+        except csv.Error as error:
+            if "end of data" in str(error):
+                raise
+            (_, header), *rows = _records(text, sep)
+    width = len(header)
+    if rows and all(len(row) == width + 1 for _, row in rows):
+        firsts = [row[0] for _, row in rows]
+        if not any(row[-1].strip() for _, row in rows):
+            header = [*header, ""]  # a separator at the end of each row
+        elif firsts == [str(i) for i in range(1, len(rows) + 1)] or (
+            len(set(firsts)) == len(rows) and not any(map(_is_number, firsts))
+        ):
+            header = ["", *header]  # as R writes the names of rows
+    width = len(header)
+    short = [line + skipped for line, row in rows if len(row) < width]
+    # Between spaces an empty cell is nothing, so that a short row may lack any.
+    refused = width if sep == _SPACES or 2 * len(short) > len(rows) else 0
+    for line, row in rows:
+        if any(map(str.strip, row[width:])) or len(row) < refused:
+            raise TableFault(
+                f", line {line + skipped}: got {len(row)} value(s), expected {width}, one for"
+                f" each column name (cells are separated by {sep!r}). Correct the line, put"
+                " quotes around cells that hold separators, or name the separator."
+            )
+    names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(header)]
+    check_names(names)
+    if not rows:
+        raise TableFault(
+            f" has only a line of column names ({', '.join(names)}), expected rows under it. Check"
+            " how it was written."
+        )
+    cells = [(*row[:width], *[""] * (width - len(row))) for _, row in rows]
+    table = pd.DataFrame(cells, columns=names, dtype=object)
+    if not short:
+        return table, ""
+    return table, (
+        f"{len(short)} of {len(rows)} lines have fewer cells than there are columns (the first is"
+        f" line {short[0]}): the last cells of such a line are taken as empty."
+    )
+
+
+def _without_comments(text: str, sep: str | None) -> str:
+    """Leave out lines that start with #, but for the sign itself where the last holds the names."""
+    comments = re.match(r"(?:#[^\n]*\n)+", text)
+    if not comments:
+        return text
+    *_, last = comments[0].splitlines()
+    rest = text[comments.end() :]
+    rest_sep = _find_sep(rest, sep)
+    widths = [*map(len, _first_records(last[1:].strip() + "\n" + rest, rest_sep, 2))]
+    is_header = len(widths) == 2 and widths[0] == widths[1] > 1
+    return last[1:].strip(" ") + "\n" + rest if is_header else rest
+
+
+def _begin_with_names(text: str, sep: str | None, header: bool | None) -> tuple[str, list[str]]:
+    """Leave out titles above the column names, or give columns names; and say so."""
+    notes = []
+    if header is None:
+        text, note = _without_titles(text, sep)
+        notes += [note] * bool(note)
+    beginning = _beginning(text)
+    mark = _find_sep(beginning, sep)
+    rows = _first_records(beginning, mark)
+    names, why = names_of_places(rows, len(rows[0]) if rows else 0, header)
+    if names:
+        text = (" " if mark == _SPACES else mark).join(names) + "\n" + text
+    return text, notes + why
+
+
+def _beginning(text: str) -> str:
+    """Give the first lines, in which names and titles are looked for."""
+    if len(text) <= _BEGINNING:
+        return text
+    end = max(text.rfind(end, 0, _BEGINNING) for end in "\r\n")
+    return text[: end + 1] or text
+
+
+def _without_titles(text: str, sep: str | None) -> tuple[str, str]:
+    """Leave out titles and blank lines above the column names; say which, or nothing."""
+    marks: Sequence[str] = (sep,) if sep else _SEPARATORS
+    beginning = _beginning(text)
+    best = max(marks, key=partial(_suits, beginning))
+    if _suits(beginning, best)[0] >= 0.9:
+        marks = (best,)
+    widest, rest, note = 0, text, ""
+    for mark in marks:
+        if len(mark) != 1:
+            continue
+        lines = io.StringIO(beginning, newline="")
+        reader = csv.reader(lines, delimiter=mark, skipinitialspace=True)
+        try:
+            numbered = [(reader.line_num, row) for row in islice(reader, _SAMPLE)]
+        except csv.Error:
+            continue
+        rows = [row for _, row in numbered]
+        start = count_title_rows(rows)
+        if start and len(rows[start]) > widest:
+            lines = io.StringIO(text, newline="")
+            rest = "".join(islice(lines, numbered[start - 1][0], None))
+            widest, note = len(rows[start]), title_note(rows[:start])
+    return rest, note

@@ -1,0 +1,126 @@
+"""Read tables in sheets of Excel files."""
+
+import datetime
+import io
+import warnings
+import zipfile
+from typing import Any
+
+import pandas as pd
+
+from ..engine.refusals import refusal
+from .contents import TableFault, check_names, unreadable
+from .conventions import MARKS
+from .encodings import listed
+from .headers import count_title_rows, names_of_places, title_note
+
+#: What cells of formulas that failed have.
+_ERRORS = ("#DIV/0!", "#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!")
+#: How many rows names are looked for in.
+_SAMPLE = 1000
+
+
+def is_spreadsheet(content: bytes) -> bool:
+    """Whether the content of a file is that of an Excel file (.xlsx)."""
+    return content.startswith(b"PK\x03\x04") and zipfile.is_zipfile(io.BytesIO(content))
+
+
+def read_spreadsheet(content: bytes, sheet: str | None, header: bool | None) -> pd.DataFrame:
+    """
+    Read a sheet; the ``attrs`` of the table have its name as "sheet", and "notes" if there are any.
+
+    :param content: Of the file.
+    :param sheet: The name of the sheet; None: the first with at least two rows of two columns, or
+        else the first that is not empty.
+    :param header: Whether the first row has the names of columns; None: recognised.
+    :raises ValueError: If there is no such sheet.
+    """
+    sheets = _read_sheets(content)
+    filled = [name for name, cells in sheets.items() if not cells.empty]
+    if sheet is not None and sheet not in sheets:
+        raise refusal("sheet", repr(sheet), f"one of {listed(sheets)}", "Correct the name.")
+    if sheet is None and not filled:
+        raise TableFault(" has no sheet with rows, expected one. Check how it was written.")
+    tables = [name for name in filled if min(sheets[name].shape) > 1]
+    name, notes = sheet or (tables or filled)[0], []
+    if sheet is None and len(filled) > 1:
+        which = "the first of" if name == filled[0] else "the first with a table of"
+        notes.append(f"Read the sheet {name!r}, {which} {listed(filled)} (--sheet names another).")
+    cells = sheets[name]
+    rows = [[_as_text(cell) for cell in row] for row in cells.head(_SAMPLE).itertuples(index=False)]
+    start = count_title_rows(rows) if header is None else 0
+    if start:
+        notes.append(title_note(rows[:start]))
+        rows, cells = rows[start:], cells.iloc[start:]
+    cells = cells.dropna(how="all")
+    names, why = names_of_places(rows, cells.shape[1], header)
+    notes += why
+    if not names:
+        names = [text or f"Unnamed: {i}" for i, text in enumerate(map(_as_text, cells.iloc[0]))]
+        cells = cells.iloc[1:]
+    check_names(names)
+    if cells.empty:
+        raise TableFault(
+            f" has no rows in the sheet {name!r}, expected some under the names. Name another sheet"
+            f" (--sheet) of {listed(sheets)}."
+        )
+    cells = cells.set_axis(names, axis=1).reset_index(drop=True)
+    table = pd.DataFrame({name: _without_marks(cells[name]) for name in names})
+    table.attrs = {"sheet": name, **({"notes": notes} if notes else {})}
+    return table
+
+
+def _read_sheets(content: bytes) -> dict[str, pd.DataFrame]:
+    """Read the cells of each sheet, without the empty rows and columns around them."""
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise TableFault(
+            " is an Excel file, which needs openpyxl, which is not installed. Run: pip install"
+            " 'gpflow-pep[excel]'; or save the sheet as CSV."
+        ) from error
+    # Whatever the error is: openpyxl checks little of what it reads.
+    with unreadable((Exception,)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of openpyxl: styles and the like that it does not know
+        book = openpyxl.load_workbook(io.BytesIO(content), data_only=True)
+        return {sheet.title: _without_margins(_cells(sheet)) for sheet in book.worksheets}
+
+
+def _cells(sheet: Any) -> pd.DataFrame:
+    """Give the cells; all rows of cells that were merged in one column have their value."""
+    cells = pd.DataFrame([*sheet.iter_rows(values_only=True)], dtype=object)
+    for merged in sheet.merged_cells.ranges:
+        left, top, right, bottom = merged.bounds
+        if left == right:
+            cells.iloc[top - 1 : bottom, left - 1] = cells.iloc[top - 1, left - 1]
+    return cells
+
+
+def _without_margins(cells: pd.DataFrame) -> pd.DataFrame:
+    cells = cells.map(_plain_cell).astype(object)
+    rows, columns = (cells.notna().any(axis=axis).to_numpy().nonzero()[0] for axis in (1, 0))
+    if not len(rows):
+        return pd.DataFrame()
+    return cells.iloc[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+
+
+def _plain_cell(cell: Any) -> Any:
+    """Give times of the day and durations as text, which is read as such; no text of spaces."""
+    if isinstance(cell, datetime.timedelta):
+        minutes, seconds = divmod(round(cell.total_seconds()), 60)
+        return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+    if isinstance(cell, datetime.time):
+        return cell.isoformat()
+    return None if isinstance(cell, str) and (not cell.strip() or cell in _ERRORS) else cell
+
+
+def _without_marks(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Leave out marks of missing values where all other cells are no text."""
+    is_text = column.map(lambda cell: isinstance(cell, str))
+    if is_text.all() or not column[is_text].isin(MARKS).all():
+        return column.infer_objects()
+    return column.where(~is_text, None).infer_objects()
+
+
+def _as_text(cell: Any) -> str:
+    return "" if pd.isna(cell) else str(cell).strip()

@@ -1,0 +1,1 @@
+"""Choices by rows that were left out: the power, ensembles of models, near rows and labels."""

@@ -1,0 +1,199 @@
+r"""
+The power chosen from data, see :doc:`/select_alpha`.
+
+The score of a power is the mean over rows of :math:`\log p(y_n | y_{-n})`, as proposed for
+hyperparameters by Sundararajan & Keerthi (2001).
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gpflow.base import AnyNDArray, RegressionData
+from gpflow.models import GPModel
+
+from ...engine import checks
+from ...models.tied import TiedModel
+from ..fitting.ascent import FAILURES
+from ..fitting.full_batch import maximise
+from ..fitting.left_out import held_out_densities, left_out_densities
+from ..fitting.model_state import assign, assigned_at_exit, state_of
+from ..fitting.objectives import Objective
+from ..fitting.whole_loss import WholeLoss
+
+#: What is tried unless others are asked for.
+ALPHAS = (0.0, 0.5, 1.0)
+
+Train = Callable[[GPModel], Any]
+
+
+class AlphaScore(NamedTuple):
+    """How well a model predicts rows that were left out, at one power. NaN where it failed."""
+
+    alpha: float
+    log_density: float
+    """The mean over rows, in nats."""
+
+    standard_error: float
+    """Of that mean."""
+
+    behind: float
+    """How much less the mean is than that of the power that was chosen."""
+
+    behind_error: float
+    """The standard error of that difference, from differences row by row."""
+
+    message: str
+    """Why there is no score; empty where there is one."""
+
+
+class AlphaSelection(NamedTuple):
+    """The power that :func:`select_alpha` chose, and the scores of all."""
+
+    alpha: float
+    """The power with the highest mean log density; the first of equal ones."""
+
+    scores: tuple[AlphaScore, ...]
+    """Of each power, in the order asked for."""
+
+    rows: str
+    """Which rows were left out: ``"leave-one-out"`` or ``"held-out"``."""
+
+
+def select_alpha(
+    model: GPModel,
+    alphas: Sequence[float] = ALPHAS,
+    *,
+    validation: RegressionData | None = None,
+    refit: bool | Train = True,
+) -> AlphaSelection:
+    r"""
+    Choose :math:`\alpha` by the log density of rows that were left out, one at a time or held out.
+
+    The model is left at the power that was chosen, with what was trained there. Each power starts
+    from the parameters as they are, so that the order of the powers does not matter.
+
+    :param model: One of :mod:`gpflow_pep.models`, with one power for all rows.
+    :param alphas: The powers to try, in [0, 1].
+    :param validation: Rows that the model does not have, X [N, D] and Y [N, P]. None: the model's
+        own rows, each left out in turn by removing its site; for models that hold their data,
+        without blocks.
+    :param refit: Whether to train at each power, by
+        :func:`~gpflow_pep.training.maximise` with its defaults; or a function of the
+        model that does. False: parameters stay as they are. That is quick, and leaves out what a
+        power does through the parameters that it prefers.
+    :return: The power, and the scores of all. A power at which training or the score fails has none
+        and a warning.
+    :raises ValueError: If a power is outside [0, 1], the model has no power or several, rows cannot
+        be left out, or every power fails.
+    """
+    alphas = check_alphas(alphas)
+    density = (
+        left_out_densities(model) if validation is None else held_out_densities(model, validation)
+    )
+    state = state_of(model)
+    best_values = [variable.numpy() for variable in state]
+    densities: dict[float, AnyNDArray] = {}
+    best = alphas[0]
+
+    def score(alpha: float) -> None:
+        nonlocal best, best_values
+        densities[alpha] = density()
+        if len(densities) == 1 or np.mean(densities[alpha]) > np.mean(densities[best]):
+            best, best_values = alpha, [variable.numpy() for variable in state]
+
+    with assigned_at_exit(state, lambda: best_values):
+        failures = train_at_each(alphas, model, refit, "evidence", score)
+    for alpha, message in failures.items():
+        warnings.warn(f"alpha = {alpha:g} has no score: {message}", stacklevel=2)
+    scores = tuple(
+        _score(alpha, densities[alpha], densities[best])
+        if alpha in densities
+        else AlphaScore(alpha, np.nan, np.nan, np.nan, np.nan, failures[alpha])
+        for alpha in alphas
+    )
+    return AlphaSelection(best, scores, "leave-one-out" if validation is None else "held-out")
+
+
+def _score(alpha: float, density: AnyNDArray, best: AnyNDArray) -> AlphaScore:
+    behind = best - density
+    return AlphaScore(
+        alpha,
+        float(np.mean(density)),
+        _standard_error(density),
+        float(np.mean(behind)),
+        _standard_error(behind),
+        "",
+    )
+
+
+def _standard_error(values: AnyNDArray) -> float:
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+def check_alphas(alphas: Any) -> tuple[float, ...]:
+    """Check powers to try, at least one, and leave out those that are there already."""
+    try:
+        powers = tuple(float(alpha) for alpha in alphas)
+    except (TypeError, ValueError):
+        powers = ()
+    if not powers or not all(0.0 <= alpha <= 1.0 for alpha in powers):
+        expected = "powers in [0, 1], at least one"
+        raise checks.refusal("alphas", repr(alphas), expected, "(0, 0.5, 1) are the usual ones.")
+    return tuple(dict.fromkeys(powers))
+
+
+def train_at_each(
+    alphas: Sequence[float],
+    model: GPModel,
+    refit: bool | Train,
+    objective: Objective,
+    use: Callable[[float], None],
+) -> dict[float, str]:
+    """
+    Train a model at each of some powers, each time from the parameters as they are.
+
+    :param use: Called with each power when the model is trained at it.
+    :return: Why training or the call failed, of the powers where it did.
+    :raises ValueError: If that are all of them.
+    """
+    train, state = _trainer(model, refit, objective), state_of(model)
+    start = [variable.numpy() for variable in state]
+    failures: dict[float, str] = {}
+    for alpha in alphas:
+        assign(state, start)
+        try:
+            model.alpha.assign(alpha)
+            train(model)
+            use(alpha)
+        except FAILURES as error:
+            failures[alpha] = checks.reason(error)
+    if len(failures) == len(alphas):
+        raise checks.refusal(
+            "alphas",
+            ", ".join(f"{alpha:g}" for alpha in alphas),
+            "one at which the model trains and predicts",
+            f"At {alphas[0]:g}: {failures[alphas[0]]}",
+        )
+    return failures
+
+
+def _trainer(model: GPModel, refit: bool | Train, objective: Objective) -> Train:
+    if callable(refit):
+        return refit
+    if refit not in (True, False):
+        expected = "True, False or a function of the model that trains it"
+        raise checks.refusal("refit", repr(refit), expected, "Leave it out if in doubt.")
+    if not refit:
+        return lambda model: None
+    if isinstance(model, TiedModel):
+        raise checks.refusal(
+            "refit",
+            f"True with {type(model).__name__}, which does not hold its data",
+            "a function that trains it or False",
+            "Pass refit=lambda model: gpflow_pep.training.fit(model, batches, num_steps=1000), for"
+            " example.",
+        )
+    loss = WholeLoss(model, objective=objective)
+    return lambda _: maximise(loss, progress=False)

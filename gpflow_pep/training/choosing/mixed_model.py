@@ -1,0 +1,264 @@
+"""Models whose predictive density is a mixture of those of others."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import AnyNDArray, InputData, MeanAndVariance
+from gpflow.models import GPModel
+from gpflow.posteriors import AbstractPosterior
+
+from ...engine import checks
+from ...models.base import finite
+from .mixed_paths import MixedPaths
+from .mixture import Mixture
+from .near_rows import GivenRows, near_likelihood, near_posterior
+
+
+class MixtureRecord(NamedTuple):
+    """How a mixture came about."""
+
+    alphas: tuple[float | None, ...]
+    """The power of each component; None where it has none, or several."""
+
+    log_densities: AnyNDArray
+    """[K], the mean log density of the rows that were left out, in nats; NaN where unknown."""
+
+    weights_from: str
+    """``"leave-one-out"``, ``"held-out"``, ``"uniform"`` or ``"given"``."""
+
+
+class MixedModel(Mixture):
+    """
+    A mixture of models of one kind of likelihood.
+
+    Its predictions are those of :class:`Mixture` and follow the parameters of the models;
+    :meth:`posterior` keeps what predictions need.
+
+    :param models: The components: of one number of latent functions and one kind of likelihood.
+    :param weights: [K], at least 0, with sum 1; None: all equal.
+    :param record: How they came about.
+    :param near: How the predictions of each component know near training rows
+        (:mod:`gpflow_pep.training.choosing.near_rows`), None where they do not; None: none does.
+    :raises ValueError: If the models or the weights do not fit together.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[GPModel],
+        weights: AnyNDArray | None = None,
+        record: MixtureRecord | None = None,
+        near: Sequence[GivenRows | None] | None = None,
+    ) -> None:
+        models = check_models(models)
+        self.near = (None,) * len(models) if near is None else tuple(near)
+        pairs = zip(models, self.near, strict=True)
+        likelihoods = [near_likelihood(*pair) for pair in pairs]
+        super().__init__(models, likelihoods, check_weights(weights, len(models)))
+        self.models, self.record = models, record
+
+    def posterior(self) -> "MixedPosterior":
+        """Compute the posterior of each component, for fast predictions."""
+        return mixed_posterior(self)
+
+    def paths(self, num_paths: int, num_features: int = 1024, seed: int = 0) -> MixedPaths:
+        """
+        Draw functions, see :doc:`/paths`: each first its component, then a function of it. The
+        arguments are those of :meth:`gpflow_pep.models.PEPRegression.paths`.
+
+        :raises ValueError: If a component is no model of gpflow_pep, or refuses.
+        """
+        return MixedPaths(self, num_paths, num_features, seed)
+
+    @check_shapes("return[0]: [N, P]", "return[1]: [N, P]")
+    def impute_y(self) -> MeanAndVariance:
+        """
+        Compute mean and variance of the targets that are missing in the rows of the data, as
+        ``impute_y`` of the components does, the spread of their means included.
+
+        :raises ValueError: If the components are not of outputs that are mixtures.
+        """
+        if not all(hasattr(model, "impute_y") for model in self.models):
+            got, expected = type(self.models[0]).__name__, "models whose outputs are mixtures"
+            raise checks.refusal("impute_y", got, expected, "Use predict_y.")
+        return finite(self.mix_moments([model.impute_y() for model in self.models]))
+
+    def _components_of_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> Sequence[MeanAndVariance]:
+        options = full_cov, full_output_cov
+        return [
+            model.predict_f(Xnew, *options)
+            if near is None
+            else near_posterior(model, near, "nocache").fused_predict_f(Xnew, *options)
+            for model, near in zip(self.models, self.near, strict=True)
+        ]
+
+
+class MixedPosterior(Mixture):
+    """
+    The posteriors of a :class:`MixedModel`, which do not follow its parameters.
+
+    :param posteriors: GPflow posteriors. For the others see :class:`Mixture`.
+    """
+
+    def __init__(
+        self, posteriors: Sequence[AbstractPosterior], models: Sequence[Any], *mixture: Any
+    ) -> None:
+        super().__init__(models, *mixture)
+        self.posteriors = list(posteriors)
+        self._some_rows = [*map(_some_rows, models, self.posteriors)]
+
+    def moments_anywhere(self) -> list[tuple[AnyNDArray, AnyNDArray]]:
+        """
+        Compute mean and variance of f, [L] each, at a row of which nothing is known under each
+        component: one that may be any of the training rows, or some 1000 of them.
+        """
+        anywhere = []
+        with tf.init_scope():
+            for posterior, rows in zip(self.posteriors, self._some_rows, strict=True):
+                means, variances = map(np.asarray, posterior.predict_f(rows))
+                mean = means.mean(axis=0)
+                anywhere.append((mean, np.mean(variances + (means - mean) ** 2, axis=0)))
+        return anywhere
+
+    def _components_of_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> Sequence[MeanAndVariance]:
+        """Predict f; of rows of NaN, of which nothing is known, by :meth:`moments_anywhere`."""
+        unknown, options = is_unknown(Xnew), (full_cov, full_output_cov)
+        least, some = -np.inf if any(options) else 0.0, None
+        if not tf.executing_eagerly() or tf.reduce_any(unknown):
+            Xnew = tf.where(unknown[:, None], tf.zeros([], Xnew.dtype), Xnew)
+            some = iter(self.moments_anywhere())
+        moments = [part.predict_f(Xnew, *options) for part in self.posteriors]
+        moments = [(mean, tf.maximum(variance, least)) for mean, variance in moments]  # of rounding
+        if some is None:
+            return moments
+        return [_with_unknown(unknown, next(some), *pair, *options) for pair in moments]
+
+
+def is_unknown(X: InputData) -> tf.Tensor:
+    """Say of each row, [N], whether nothing is known of it: it is NaN throughout."""
+    return tf.reduce_all(tf.math.is_nan(X), axis=1)
+
+
+def _some_rows(model: Any, posterior: Any) -> AnyNDArray:
+    """Give training rows evenly, or inducing inputs where a model has no rows."""
+    if hasattr(model, "data"):
+        rows: AnyNDArray = np.asarray(model.data[0])
+    else:
+        rows = np.asarray(getattr(posterior.X_data, "inducing_variable", posterior.X_data).Z)
+    return rows[np.unique(np.linspace(0, len(rows) - 1, 1000).astype(int))]
+
+
+def _with_unknown(
+    unknown: tf.Tensor,
+    anywhere: tuple[AnyNDArray, AnyNDArray],
+    mean: tf.Tensor,
+    covariance: tf.Tensor,
+    full_cov: bool,
+    full_output_cov: bool,
+) -> MeanAndVariance:
+    """Put moments [L] in the place of those of unknown rows, which are independent of others."""
+    of_rows = tf.where(unknown[:, None], anywhere[1], tf.zeros_like(mean))  # [N, L]
+    replaced = unknown[:, None] | unknown if full_cov else unknown
+    if full_cov and full_output_cov:
+        apart = tf.reshape(tf.linalg.diag(tf.reshape(of_rows, [-1])), tf.shape(covariance))
+        replaced = replaced[:, None, :, None]
+    elif full_cov:
+        apart = tf.linalg.diag(tf.transpose(of_rows))
+    elif full_output_cov:
+        apart, replaced = tf.linalg.diag(of_rows), replaced[:, None, None]
+    else:
+        apart, replaced = of_rows, replaced[:, None]
+    return tf.where(unknown[:, None], anywhere[0], mean), tf.where(replaced, apart, covariance)
+
+
+class GivenOutputs(Mixture):
+    """
+    Predictions of a mixture given outputs of the same rows that are known.
+
+    Each component is conditioned on them, see :meth:`~gpflow_pep.models.PEP.predict_f`; the weights
+    stay as they are. Rows are independent of each other given the training rows' u.
+
+    :param models: Models whose outputs are mixtures of latent functions.
+    :param weights: [K].
+    :param known: Targets of the rows that are predicted, [N, P], NaN where they are not known.
+    """
+
+    def __init__(self, models: Sequence[Any], weights: AnyNDArray, known: AnyNDArray) -> None:
+        super().__init__(models, [model.likelihood for model in models], weights)
+        self.models, self.known = list(models), known
+
+    def _components_of_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> Sequence[MeanAndVariance]:
+        options = full_cov, full_output_cov
+        return [model.predict_f(Xnew, *options, given=self.known) for model in self.models]
+
+
+def mixed_posterior(
+    model: GPModel | MixedModel, posteriors: Sequence[AbstractPosterior] | None = None
+) -> MixedPosterior:
+    """
+    Compute the posterior of a mixture, or of one model as a mixture of one.
+
+    :param posteriors: Those of the components, where they are known already.
+    """
+    (models, weights), near = components(model), near_rows(model)
+    if posteriors is None:
+        posteriors = [near_posterior(*pair, "tensor") for pair in zip(models, near, strict=True)]
+    likelihoods = getattr(model, "likelihoods", [component.likelihood for component in models])
+    return MixedPosterior(posteriors, models, likelihoods, weights)
+
+
+def components(model: GPModel | MixedModel) -> tuple[list[GPModel], AnyNDArray]:
+    """Give the components of a mixture and their weights [K]; one model is its own."""
+    if isinstance(model, MixedModel):
+        return model.models, model.weights.numpy()
+    return [model], np.ones(1)
+
+
+def near_rows(model: GPModel | MixedModel) -> Sequence[GivenRows | None]:
+    """Say how each component of a mixture knows near training rows; one model does not."""
+    return model.near if isinstance(model, MixedModel) else [None]
+
+
+def heaviest(model: GPModel | MixedModel, *, from_points: bool = False) -> GPModel:
+    """
+    Give the component of the largest weight.
+
+    :param from_points: Whether it must not be one that is trained to predict from near rows alone.
+    """
+    alone = [near is not None and near.noise_variance is None for near in near_rows(model)]
+    candidates = zip(*components(model), alone, strict=True)
+    return max(candidates, key=lambda part: (not (from_points and part[2]), part[1]))[0]
+
+
+def check_models(models: Sequence[GPModel]) -> list[GPModel]:
+    models = list(models)
+    kinds = {(type(model.likelihood), model.num_latent_gps) for model in models}
+    if len(kinds) != 1:
+        raise checks.refusal(
+            "models",
+            f"{len(models)} models with {len(kinds)} kinds of likelihood or numbers of latent"
+            " functions",
+            "at least one model, and one kind of likelihood",
+            "Mix models of the same targets.",
+        )
+    return models
+
+
+def check_weights(weights: Any, num_components: int) -> AnyNDArray:
+    if weights is None:
+        return np.full(num_components, 1.0 / num_components)
+    values: AnyNDArray = np.asarray(weights, dtype=np.float64)
+    if values.shape != (num_components,) or not np.all(values >= 0.0) or not values.sum() > 0.0:
+        expected = f"{num_components} numbers of at least 0, not all 0"
+        raise checks.refusal("weights", repr(weights), expected, "Give one for each component.")
+    # Those that were divided once stay as they are, so that a mixture that was saved is the same.
+    total = values.sum()
+    return values if abs(total - 1.0) < 1e-14 * len(values) else values / total

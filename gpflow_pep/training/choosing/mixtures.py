@@ -1,0 +1,343 @@
+r"""
+Mixtures of predictive densities, in the place of one chosen model.
+
+Which power predicts best is hard to tell from the rows that a model was trained on. The mixture of
+the predictive densities of models that were trained at several powers,
+
+.. math::
+
+    p(y_* | x_*) = \sum_k w_k \, p_k(y_* | x_*),
+
+needs no choice and loses little where it does not gain: on each row its negative log density is at
+most that of component k less :math:`\log w_k`. The weights maximise the leave-one-out density of
+the rows, with a Dirichlet prior whose weight is :math:`c` times that of the data,
+
+.. math::
+
+    \sum_n \log \sum_k w_k \, p_k(y_n | y_{-n}) + \frac{c N}{K} \sum_k \log w_k .
+
+Without the prior this is stacking (Yao, Vehtari, Simpson & Gelman 2018). Leave-one-out densities
+are optimistic where inducing inputs were trained, and more so at larger powers: the prior keeps
+each weight at :math:`c / (K (1 + c))` at least.
+"""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from check_shapes import check_shapes
+from gpflow.base import AnyNDArray, RegressionData
+from gpflow.models import GPModel
+from scipy.special import logsumexp
+
+from ...engine import checks
+from ...models import PEPRegression
+from ..fitting.ascent import FAILURES
+from ..fitting.left_out import check_one_power
+from ..fitting.model_state import assigned_at_exit, copy_of, state_of
+from ..fitting.objectives import Objective
+from .alphas import ALPHAS, Train, check_alphas, train_at_each
+from .mixed_model import MixedModel, MixtureRecord, check_models, check_weights
+from .near_rows import (
+    NEIGHBOURS,
+    GivenRows,
+    choose_noise,
+    densities_with_near_rows,
+    knows_near_rows,
+)
+
+#: c of the prior on weights, relative to the data.
+PRIOR_WEIGHT = 0.25
+#: A leave-one-out log density is taken to be this much below the row's best component at least:
+#: what is lower, or an improper cavity, says no more about the weights.
+_FLOOR = 700.0
+_MAX_PASSES, _SETTLED = 10_000, 1e-12
+#: c of mixtures some of whose components know near rows.
+NEAR_PRIOR_WEIGHT = 0.1
+#: The most rows that are left out where near rows are added.
+MOST_LEFT_OUT = 1000
+#: Near rows must raise the mean log density by so many standard errors of the difference.
+LEAST_GAIN = 2.0
+
+
+@check_shapes("log_densities: [K, N]", "return: [K]")
+def mixture_weights(log_densities: AnyNDArray, *, prior_weight: float = PRIOR_WEIGHT) -> AnyNDArray:
+    r"""
+    Compute the weights of a mixture from log densities of rows that were left out.
+
+    Expectation maximisation of the objective of :mod:`gpflow_pep.training.choosing.mixtures`, which
+    is concave: :math:`r_{kn} = w_k e^{\ell_{kn}} / \sum_j w_j e^{\ell_{jn}}`, then :math:`w_k =
+    (\sum_n r_{kn} + c N / K) / (N + c N)`, until no weight moves.
+
+    :param log_densities: :math:`\ell_{kn}`, of each row under each component, in nats. Minus
+        infinity or NaN where a component has none counts as a density of about 0.
+    :param prior_weight: c, at least 0; 0 is stacking without a prior.
+    :return: Weights, at least :math:`c / (K (1 + c))`, whose sum is 1.
+    :raises ValueError: If a row has no density under any component, or c is negative.
+    """
+    log_densities = np.asarray(log_densities, dtype=np.float64)
+    checks.check_real("prior_weight", prior_weight, "[0, inf)", "0.25 is usual.")
+    if not log_densities.size:
+        got = f"the shape {log_densities.shape}"
+        raise checks.refusal("log_densities", got, "at least one row", "Give rows.")
+    best = np.max(np.where(np.isnan(log_densities), -np.inf, log_densities), axis=0)
+    if not np.isfinite(best).all():
+        raise checks.refusal(
+            "log_densities",
+            f"no finite density in {np.sum(~np.isfinite(best))} row(s)",
+            "one under at least one component",
+            "Remove the rows, or the components that failed.",
+        )
+    density = np.exp(np.nan_to_num(np.maximum(log_densities - best, -_FLOOR), nan=-_FLOOR))
+    num_components, num_rows = density.shape
+    weights = np.full(num_components, 1.0 / num_components)
+    pseudo_rows = prior_weight * num_rows / num_components
+    for _ in range(_MAX_PASSES):
+        joint = weights[:, None] * density
+        responsible = np.sum(joint / np.sum(joint, axis=0), axis=1)
+        updated = (responsible + pseudo_rows) / (num_rows * (1.0 + prior_weight))
+        if np.max(np.abs(updated - weights)) < _SETTLED:
+            return updated
+        weights = updated
+    return weights
+
+
+def mix_models(
+    models: Sequence[GPModel],
+    weights: str | AnyNDArray = "loo",
+    *,
+    validation: RegressionData | None = None,
+    prior_weight: float = PRIOR_WEIGHT,
+) -> MixedModel:
+    """
+    Mix models that are trained already: of several powers, kernels, starts or hyperparameters.
+
+    :param models: The components, of the same data and one kind of likelihood.
+    :param weights: ``"loo"``: by :func:`mixture_weights` from their leave-one-out densities; equal
+        weights where these are unknown, as with blocks and models that hold no data.
+        ``"uniform"``: equal weights. Or K numbers, at least 0, which are divided by their sum.
+    :param validation: Rows that no component was trained on, whose densities take the place of
+        leave-one-out's.
+    :param prior_weight: See :func:`mixture_weights`.
+    :raises ValueError: If the models or the weights do not fit together.
+    """
+    models = check_models(models)
+    weights = _checked(weights, len(models))
+    if isinstance(weights, str):
+        densities = None
+        if weights == "loo" and len(models) > 1:
+            densities = _densities(models, validation)
+        if densities is None:
+            weights_from, chosen = "uniform", check_weights(None, len(models))
+        else:
+            weights_from = "leave-one-out" if validation is None else "held-out"
+            chosen = mixture_weights(densities, prior_weight=prior_weight)
+    else:
+        densities, weights_from, chosen = None, "given", weights
+    means = np.full(len(models), np.nan) if densities is None else np.mean(densities, axis=1)
+    return MixedModel(
+        models, chosen, MixtureRecord(tuple(map(_power, models)), means, weights_from)
+    )
+
+
+def mix_alphas(
+    model: GPModel,
+    alphas: Sequence[float] = ALPHAS,
+    *,
+    weights: str | AnyNDArray = "loo",
+    validation: RegressionData | None = None,
+    refit: bool | Train = True,
+    objective: Objective = "evidence",
+    prior_weight: float = PRIOR_WEIGHT,
+) -> MixedModel:
+    r"""
+    Train a model at several powers and mix the results.
+
+    Each power starts from the parameters as they are, and the loss is compiled once for all. The
+    model itself ends as it was.
+
+    :param model: One of :mod:`gpflow_pep.models`, with one power for all rows.
+    :param alphas: The powers, in [0, 1].
+    :param weights: See :func:`mix_models`; numbers are those of the powers in their order.
+    :param validation: See :func:`mix_models`.
+    :param refit: Whether to train at each power, by
+        :func:`~gpflow_pep.training.maximise` with its defaults; or a function of the
+        model that does. False: parameters stay as they are, and the mixture gains little.
+    :param objective: What ``maximise`` maximises, see there.
+    :param prior_weight: See :func:`mixture_weights`.
+    :return: The mixture, of copies of the model. A power at which training fails is left out, with
+        a warning.
+    :raises ValueError: If an argument does not suit the model, or every power fails.
+    """
+    alphas = check_alphas(alphas)
+    check_one_power(model)
+    weights = _checked(weights, len(alphas))  # before minutes of training
+    state = state_of(model)
+    start = [variable.numpy() for variable in state]
+    trained: dict[float, GPModel] = {}
+
+    def keep_copy(alpha: float) -> None:
+        trained[alpha] = copy_of(model)
+
+    with assigned_at_exit(state, lambda: start):
+        failures = train_at_each(alphas, model, refit, objective, keep_copy)
+    for alpha, message in failures.items():
+        warnings.warn(f"alpha = {alpha:g} is left out of the mixture: {message}", stacklevel=2)
+    if not isinstance(weights, str):
+        weights = weights[[alpha in trained for alpha in alphas]]
+    return mix_models(
+        list(trained.values()), weights, validation=validation, prior_weight=prior_weight
+    )
+
+
+def mix_near_rows(
+    mixed: MixedModel, neighbours: int | None = None, *, seed: int = 0
+) -> MixedModel | None:
+    r"""
+    Add each component of a mixture a second time, with predictions that know near training rows::
+
+        mixed = pep.training.mix_alphas(model)
+        mixed = pep.training.mix_near_rows(mixed) or mixed
+
+    Noise and weights are chosen by rows that are left out, at most 1000, see
+    :mod:`gpflow_pep.training.choosing.near_rows`; c of the prior on the weights is 0.1.
+
+    :param mixed: Of ``PEPRegression`` without blocks, memory or missing targets, with a
+        Gaussian likelihood of constant noise variance.
+    :param neighbours: How many near rows predictions know; None: 10, or for each component 40 where
+        its log densities of the rows that are left out rise by at least two standard errors.
+    :param seed: Which rows are left out.
+    :return: The mixture of both kinds; None where the mean log density of the rows that are left
+        out is not higher than without near rows by at least two standard errors.
+    :raises ValueError: If the components are others, or an argument is outside its range.
+    """
+    checks.check_seed(seed)
+    others = [model for model in mixed.models if not knows_near_rows(model)]
+    if others or any(mixed.near):
+        got = "components that know near rows" if not others else type(others[0]).__name__
+        expected = "PEPRegression without blocks or memory, and constant noise"
+        raise checks.refusal("mixed", got, expected, "Keep it as it is.")
+    num_rows = len(mixed.models[0].data[0])
+    if neighbours is not None:
+        checks.check_number(neighbours, num_rows - 1, "neighbours", counted="other rows")
+    first, *more = NEIGHBOURS if neighbours is None else (neighbours,)
+    rows = np.random.default_rng(seed).permutation(num_rows)[:MOST_LEFT_OUT]
+    both = [densities_with_near_rows(model, first, rows) for model in mixed.models]
+    alone, near = [each[0] for each in both], [each[1] for each in both]
+
+    def both_kinds() -> MixedModel | None:
+        choices, densities = zip(*near, strict=True)
+        return add_components(mixed.models, np.stack(alone), mixed.models, densities, choices)
+
+    result = both_kinds()
+    if result is None or not more:
+        return result
+    for number in more:
+        near = [
+            _with_more_rows(model, min(number, num_rows - 1), rows, *chosen)
+            for model, chosen in zip(mixed.models, near, strict=True)
+        ]
+    return both_kinds()
+
+
+def near_rows_gain(model: PEPRegression, rows: AnyNDArray) -> bool:
+    """
+    Whether predictions of training rows that are left out gain by near rows, see above.
+
+    :param rows: Which rows, of which at most 1000 are left out.
+    """
+    alone, (_, near) = densities_with_near_rows(model, NEIGHBOURS[0], rows[:MOST_LEFT_OUT])
+    return gains(near, alone)
+
+
+def _with_more_rows(
+    model: PEPRegression, number: int, rows: AnyNDArray, near: GivenRows, log_densities: AnyNDArray
+) -> tuple[GivenRows, AnyNDArray]:
+    """Give a component more near rows, and about the same noise, if rows left out gain by it."""
+    assert near.noise_variance is not None
+    levels = [near.noise_variance * factor for factor in (0.6, 1.0, 1.6)]
+    more = choose_noise(model, number, rows, levels)
+    return more if gains(more[1], log_densities) else (near, log_densities)
+
+
+def gains(
+    log_densities: AnyNDArray, others: AnyNDArray, standard_errors: float = LEAST_GAIN
+) -> bool:
+    """Whether log densities [S] are higher than others by so many standard errors at least."""
+    with np.errstate(invalid="ignore"):  # a density that is 0
+        difference = log_densities - others
+        least = standard_errors * np.std(difference, ddof=1) / np.sqrt(len(difference))
+    return bool(np.mean(difference) > least)
+
+
+def add_components(
+    models: Sequence[GPModel],
+    log_densities: AnyNDArray,
+    others: Sequence[GPModel],
+    other_densities: Sequence[AnyNDArray],
+    near: Sequence[GivenRows],
+    *,
+    prior_weight: float = NEAR_PRIOR_WEIGHT,
+    standard_errors: float = LEAST_GAIN,
+    always: bool = False,
+) -> MixedModel | None:
+    """
+    Mix models with others whose predictions know near rows, if rows that were left out gain by it.
+
+    :param models: K models that predict from inducing variables.
+    :param log_densities: [K, S], of the rows.
+    :param others: Those whose predictions know near rows.
+    :param other_densities: [S], for each of them.
+    :param near: How each of them knows near rows.
+    :param prior_weight: See :func:`mixture_weights`.
+    :param standard_errors: The mean log density must be higher than without the others by more than
+        so many standard errors of the difference.
+    :param always: Whether to mix them in any case.
+    :return: The mixture; None where it is not.
+    """
+    both = np.stack([*log_densities, *other_densities])
+    weights = mixture_weights(both, prior_weight=prior_weight)
+    before = mixture_weights(log_densities, prior_weight=prior_weight)
+    mixed, alone = _mixed_densities(both, weights), _mixed_densities(log_densities, before)
+    if not always and not gains(mixed, alone, standard_errors):
+        return None
+    components = [*models, *others]
+    powers = tuple(map(_power, components))
+    record = MixtureRecord(powers, np.mean(both, axis=1), "leave-one-out")
+    return MixedModel(components, weights, record, [*[None] * len(models), *near])
+
+
+def _mixed_densities(log_densities: AnyNDArray, weights: AnyNDArray) -> AnyNDArray:
+    return logsumexp(log_densities, axis=0, b=weights[:, None])
+
+
+def _checked(weights: str | AnyNDArray, num_components: int) -> str | AnyNDArray:
+    if not isinstance(weights, str):
+        return check_weights(weights, num_components)
+    if weights not in ("loo", "uniform"):
+        expected = "'loo', 'uniform' or numbers"
+        raise checks.refusal("weights", repr(weights), expected, "Leave it out if in doubt.")
+    return weights
+
+
+def _densities(models: Sequence[GPModel], validation: RegressionData | None) -> AnyNDArray | None:
+    """Log densities [K, N] of rows that were left out; None where a model has none."""
+    if validation is not None:
+        return np.stack([np.asarray(model.predict_log_density(validation)) for model in models])
+    rows: list[AnyNDArray | None] = []
+    for model in models:
+        try:
+            rows.append(np.asarray(model.loo_log_density()))
+        except AttributeError:
+            return None
+        except FAILURES:
+            rows.append(None)
+    known = [row for row in rows if row is not None]
+    if not known or len({len(row) for row in known}) > 1:
+        return None
+    return np.stack([np.full(len(known[0]), -np.inf) if row is None else row for row in rows])
+
+
+def _power(model: GPModel) -> float | None:
+    alpha = getattr(model, "alpha", None)
+    return float(alpha.numpy()) if alpha is not None and alpha.shape.rank == 0 else None

@@ -1,0 +1,222 @@
+"""Full-batch models of which each process holds a shard of the rows.
+
+The energies of :class:`~gpflow_pep.models.PEPRegression` and :class:`~gpflow_pep.models.PEP` need
+the rows by sums only. So each process of a ``tf.distribute.MultiWorkerMirroredStrategy`` makes the
+same model of other rows, and TensorFlow's collective operations add the sums up: log Z, gradient
+and q(u) are those of one process with all rows, whose data no machine has to hold::
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()  # reads TF_CONFIG
+    model = pep.models.PEPRegression(rows_of_this_process, kernel, Z)
+    loss = pep.training.sharded_training_loss(model, strategy)
+    gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables)
+    with pep.training.sharded(model, strategy):
+        posterior = model.posterior()
+
+Training by minibatches is another matter, see the ``strategy`` of
+:func:`fit <gpflow_pep.training.fitting.loop.fit>`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+from zlib import crc32
+
+import tensorflow as tf
+
+from ...engine.checks import refusal
+from ...engine.numerics.chunks import LOCAL, Reduction, Tensors, without_gradient
+from ...models.base import InternalDataModel
+
+
+def local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
+    """Find the numbers of the replicas in this process, among those of all; also in a graph."""
+    with tf.init_scope():
+        numbers = strategy.experimental_distribute_values_from_function(
+            lambda context: context.replica_id_in_sync_group
+        )
+        return list(map(int, strategy.experimental_local_results(numbers)))
+
+
+class Shards(Reduction):
+    """The sums of all processes of a strategy, by its collective operations."""
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        self._strategy = strategy
+        self.count = int(strategy.num_replicas_in_sync)
+        (self._number,) = local_replicas(strategy)
+
+    def total(self, tensors: Tensors) -> Tensors:
+
+        @tf.custom_gradient
+        def summed(*tensors: tf.Tensor) -> tuple[Sequence[tf.Tensor], Callable[..., Any]]:
+            flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
+            sums = tf.split(
+                self._strategy.reduce("SUM", flat, axis=None), [tf.size(t) for t in tensors]
+            )
+            return [
+                tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
+                for part, tensor in zip(sums, tensors, strict=True)
+            ], lambda *upstream: summed(*upstream)
+
+        values = list(map(tf.convert_to_tensor, tf.nest.flatten(tensors)))
+        return tf.nest.pack_sequence_as(tensors, list(summed(*values)))
+
+    def largest(self, values: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        # A strategy has no maximum, but a sum: each process has a column of its own in it.
+        here = tf.one_hot(self._number, self.count, True, False, dtype=tf.bool)
+        column = tf.stack(values)[:, None]
+        table = self.total(tf.where(here, column, tf.zeros_like(column)))
+        return tf.unstack(tf.stop_gradient(tf.reduce_max(table, axis=1)), len(values))
+
+    def all(self, condition: tf.Tensor) -> tf.Tensor:
+        violations = self.total(tf.cast(~condition, tf.float32))
+        return tf.equal(tf.stop_gradient(violations), 0.0)
+
+    def known_total(self, size: int | None) -> float:
+        with tf.init_scope():
+            return float(self.total(tf.constant(super().known_total(size), tf.float64)))
+
+
+@contextmanager
+def sharded(model: InternalDataModel, strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """
+    Let a model compute with the rows of all processes; outside, it knows its own rows only.
+
+    All processes must do the same inside, in the same order: each waits for the others. Functions
+    compiled outside keep to the rows of their process, those compiled inside to the rows of all.
+    What needs sums over rows works: log Z, ``predict_f`` and other predictions, ``posterior``,
+    ``compute_qu``, ``surrogate``, ``upper_bound``, ``update_sites``; also ``loo_log_density``,
+    which gives the values of the process's own rows. Sequential updates and minibatches do not. A
+    posterior may be used outside, too, as long as its cache is not updated there.
+
+    :param model: The model of this process.
+    :param strategy: A ``tf.distribute.MultiWorkerMirroredStrategy`` with one device in each
+        process.
+    :raises ValueError: If it is no strategy, or there are several replicas in this process.
+    """
+    if not isinstance(strategy, tf.distribute.Strategy):
+        expected = "a tf.distribute.MultiWorkerMirroredStrategy"
+        remedy = "Pass one, or train without: gpflow_pep.training.maximise."
+        raise refusal("strategy", repr(strategy), expected, remedy)
+    local = local_replicas(strategy)
+    if len(local) != 1:
+        raise refusal(
+            "strategy",
+            f"{type(strategy).__name__} with {len(local)} replicas in this process",
+            "one, because a model holds one shard of the rows",
+            "Use tf.distribute.MultiWorkerMirroredStrategy and start a process for each device,"
+            " with tf.config.set_visible_devices; devices of one process need no shards.",
+        )
+    before = model.reduction
+    model.reduction = Shards(strategy) if strategy.num_replicas_in_sync > 1 else LOCAL
+    try:
+        yield
+    finally:
+        model.reduction = before
+
+
+def sharded_training_loss(
+    model: InternalDataModel, strategy: tf.distribute.Strategy
+) -> Callable[[], tf.Tensor]:
+    """
+    Create the training loss of the rows of all processes.
+
+    It is what ``model.training_loss`` is for one process that has them all. Value and gradient are
+    the same numbers in all processes, so that each runs the same optimiser on the same numbers,
+    such as ``gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables)``, and ends with
+    the same parameters. It is differentiable once, in the model's trainable variables.
+
+    :param model: A ``PEPRegression``, ``PEP`` or ``PEPClassification`` with the rows of this
+        process. All processes must have the same parameters; ``alpha`` for each row, ``blocks``
+        and neighbours are of their own rows, a block whole in one process.
+    :param strategy: See :func:`sharded`.
+    :raises ValueError: If the model holds no rows or has other parameters than those of another
+        process, or the strategy has several replicas in this process.
+    """
+    if not isinstance(model, InternalDataModel):
+        expected = "PEPRegression, PEP or PEPClassification, which hold their rows"
+        remedy = "Train models that take batches with gpflow_pep.training.fit(strategy=...)."
+        raise refusal("model", type(model).__name__, expected, remedy)
+    with sharded(model, strategy):
+        _check_same_class(model)
+        _check_same_parameters(model)
+
+    def value_and_gradient() -> list[tf.Tensor]:
+        variables = model.trainable_variables
+        with sharded(model, strategy):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(variables)
+                # What follows from the sums is computed in each process: a share of it in each.
+                share = model.training_loss() / model.reduction.count
+            gradient = tape.gradient(
+                share, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
+            totals = model.reduction.total([share, *map(tf.convert_to_tensor, gradient)])
+            return list(map(tf.stop_gradient, totals))
+
+    @tf.autograph.experimental.do_not_convert
+    def loss() -> tf.Tensor:
+        eager = tf.executing_eagerly()
+        function = value_and_gradient if eager else _traced_apart(value_and_gradient)
+        value, *gradient = without_gradient(function)
+
+        @tf.custom_gradient
+        def with_gradient(*_: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+            return value, lambda upstream: [upstream * part for part in gradient]
+
+        return with_gradient(*map(tf.convert_to_tensor, model.trainable_variables))
+
+    return loss
+
+
+def _traced_apart(function: Callable[[], list[tf.Tensor]]) -> Callable[[], list[tf.Tensor]]:
+    """
+    Trace a function in a thread of its own, which the tapes of this one do not see: where two of
+    them watch, TensorFlow prepares gradients of all loops, and compiling takes ten times as long.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        compiled = tf.function(function, autograph=False)
+        traced: Callable[[], list[tf.Tensor]] = thread.submit(
+            compiled.get_concrete_function
+        ).result()
+    return traced
+
+
+def _check_same_class(model: InternalDataModel) -> None:
+    """Models of missing targets have other sums: processes would add up what is not the same."""
+    kind = f"{type(model).__name__} {model.rows.cut.num_gapped}"
+    number = tf.constant(float(crc32(kind.encode())), tf.float64)
+    most, fewest = model.reduction.largest([number, -number])
+    if most + fewest != 0.0:
+        raise refusal(
+            "model",
+            f"{type(model).__name__}, of another kind than the model of another process",
+            "the same, as where targets are missing in some rows of each",
+            "Where all targets are there in one process and some are missing in another, give that"
+            " process one row more, without targets (NaN): it adds nothing.",
+        )
+
+
+def _check_same_parameters(model: InternalDataModel) -> None:
+    """With other numbers in one process, that one would stop earlier, and others wait for ever."""
+    numbers = [
+        tf.cast(tf.reshape(variable, [-1]), tf.float64) for variable in model.trainable_variables
+    ]
+    parameters = tf.concat([tf.zeros([0], tf.float64), *numbers], axis=0)
+    size = tf.cast(tf.size(parameters), tf.float64)
+    most, fewest = model.reduction.largest([size, -size])
+    same = most + fewest == 0.0
+    if same:
+        total = model.reduction.total(parameters)
+        mean = total / model.reduction.count
+        tolerance = 1e-12 * tf.abs(mean)
+        same = model.reduction.all(tf.reduce_all(tf.abs(parameters - mean) <= tolerance))
+    if not same:
+        raise refusal(
+            "model",
+            "other trainable parameters than those of another process",
+            "the same",
+            "Start from the same numbers everywhere: the same inducing inputs, seeds and initial"
+            " values, none of them computed from this process's rows alone.",
+        )

@@ -1,0 +1,371 @@
+"""
+Training by minibatches, with held-out evaluation, early stopping, checkpoints and TensorBoard.
+
+:func:`fit` is a loop of steps, each compiled: the next batch, the gradient of its estimate of the
+training loss, a step of the optimiser. Where a checkpoint directory is given, all that the loop
+knows is in there, and the same call after the process was killed goes on to the same numbers.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tf_keras
+from gpflow.base import RegressionData
+from gpflow.models import GPModel
+
+from ...engine.checks import (
+    as_pair,
+    check_callable,
+    check_positive,
+    check_seed,
+    reason,
+    refusal,
+    require_finite,
+)
+from ...engine.numerics.chunks import Epochs, shuffled_rows
+from ...engine.numerics.graphs import OneUseGraphs
+from ...engine.prior.evaluate import is_plain
+from ...models.minibatch import BatchLoss
+from . import checks
+from .history import EarlyStopping, Evaluation, FitRecord, History
+from .model_state import assign, state_of
+from .natural import Length, NaturalGradients
+from .outputs import bar, resumed, saved_if_interrupted, scalars
+from .replicas import Replicas
+
+ADVICE = "The step was too long, or started from parameters that the data contradict."
+REMEDY = (
+    "The optimizer did not take this step. Lower the learning rate, clip gradients (the optimizer's"
+    " clipnorm), or start from other parameters; look at the batch if its data are at fault."
+)
+
+
+def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epochs:
+    """
+    Rows in memory as batches for :func:`fit`, in another order each epoch.
+
+    :param data: X [N, D] and Y [N, P].
+    :param batch_size: Rows in a batch. Those that are left over when batches are full wait for
+        another epoch.
+    :param seed: The same seed gives the same batches, in any process.
+    :return: A function of the number of the epoch.
+    :raises ValueError: If the batch size is no positive integer or more than there are rows.
+    """
+    X, Y = as_pair(data)
+    check_positive("batch_size", batch_size)
+    check_seed(seed)
+    if 0 in (X.shape.rank, Y.shape.rank) or not batch_size <= len(X) == len(Y):
+        raise refusal(
+            "data",
+            f"X of shape {tuple(X.shape)} and Y of shape {tuple(Y.shape)} for batches of"
+            f" {batch_size} rows",
+            "as many of either and at least one batch",
+            "Pass rows that belong together, or a smaller batch_size.",
+        )
+    rows = shuffled_rows(len(X), batch_size, seed)
+
+    @tf.autograph.experimental.do_not_convert
+    def gathered(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.gather(X, index), tf.gather(Y, index)
+
+    return lambda number: rows(number).map(gathered)
+
+
+def fit(
+    model: GPModel,
+    batches: tf.data.Dataset | Epochs | BatchLoss,
+    *,
+    num_steps: int,
+    optimizer: tf_keras.optimizers.Optimizer,
+    natural_gradient: bool | Length | gpflow.optimizers.NaturalGradient | None = None,
+    evaluate: Callable[[GPModel], Mapping[str, float]] | None = None,
+    evaluate_every: int = 100,
+    early_stopping: EarlyStopping | None = None,
+    checkpoint_dir: str | PathLike[str] | None = None,
+    checkpoint_every: int = 100,
+    log_dir: str | PathLike[str] | None = None,
+    log_every: int = 10,
+    progress: bool = True,
+    strategy: tf.distribute.Strategy | None = None,
+) -> FitRecord:
+    """
+    Train a model by minibatches::
+
+        batches = pep.training.shuffled_batches((X, Y), 200, seed=0)
+        optimizer = tf_keras.optimizers.Adam(0.01)
+        record = pep.training.fit(model, batches, num_steps=2000, optimizer=optimizer)
+
+    :param model: One that takes its data in batches, such as ``ARPEP`` or ``gpflow.models.SVGP``;
+        or ``PEP``; or ``PEPRegression`` by near rows.
+    :param batches: What each step takes one of. For ``PEP`` its
+        ``minibatch_training_loss_closure``, for it and ``PEPRegression`` their
+        ``near_row_training_loss_closure``. For other models a ``tf.data.Dataset`` of batches
+        (X, Y), read again when it ends; or a function of the number of the epoch that returns that
+        epoch's, as :func:`shuffled_batches` does. A run that resumes reads its epoch again and
+        skips the batches it had: the numbers are the same where the batches are.
+    :param num_steps: How many steps in all, those before resuming counted.
+    :param optimizer: Any of ``tf_keras.optimizers``, with a learning rate or a schedule.
+    :param natural_gradient: Trains ``q_mu`` and ``q_sqrt`` of models that have such parameters; the
+        optimiser gets the others. A number in (0, 1], or a schedule of it, is the length of a step
+        along the natural gradient, shortened where q would become improper or go too far
+        (:func:`gpflow_pep.engine.numerics.natural.natural_step`). It is taken along with the
+        optimiser's, by the same gradient, and costs little. True is 0.1. GPflow's takes a step
+        before each of the optimiser's, with a gradient of its own; where q would become improper,
+        training stops.
+    :param evaluate: Computes held-out metrics. What it does to the model is undone.
+    :param evaluate_every: Steps between evaluations.
+    :param early_stopping: Needs ``evaluate``. The model gets the best evaluation's parameters in
+        the end, whether or not it stopped.
+    :param checkpoint_dir: Where to keep the state of the run. If one is there, the run resumes: the
+        model and the optimiser get its values.
+    :param checkpoint_every: Steps between checkpoints; there is one after the last step too.
+    :param log_dir: Where to write scalars for TensorBoard: loss, seconds of a step, metrics.
+    :param log_every: Steps between scalars of the loss.
+    :param progress: Whether to show a bar on stderr.
+    :param strategy: ``tf.distribute.MirroredStrategy`` or ``MultiWorkerMirroredStrategy``, under
+        whose ``scope()`` the model and the optimiser were made. Each replica takes its share of
+        the rows of every batch, and a step is that of one process with the whole batch. All
+        processes make the same call; the chief alone writes, and its metrics count.
+    :raises ValueError: If a number is no positive integer, the model takes no batches or has
+        nothing to train, or an argument is of another kind; if the loss, a gradient or a metric
+        becomes NaN or infinite, or the model refuses a batch. The message says at which step.
+    :raises OSError: If a checkpoint or scalars cannot be written. The model has the parameters of
+        the newest step, and earlier checkpoints are as they were.
+    :raises RuntimeError: If another process of the strategy stopped.
+
+    An interrupt (Ctrl-C) ends training after the step under way. The model keeps the parameters of
+    the newest step, and where there is a checkpoint directory, so does a checkpoint.
+    """
+    check_positive("num_steps", num_steps)
+    check_positive("evaluate_every", evaluate_every)
+    check_positive("checkpoint_every", checkpoint_every)
+    check_positive("log_every", log_every)
+    check_callable("evaluate", evaluate, "Pass a function of the model that returns metrics.")
+    checks.check_stopping(early_stopping, evaluate, num_steps, evaluate_every)
+    checks.check_optimizer(optimizer)
+    loss, epochs = checks.loss_and_epochs(model, batches)
+    natural = checks.natural_training(model, natural_gradient)
+    variables = checks.variables_of_optimizer(model, natural.q)
+    if strategy is not None:
+        checks.check_strategy(strategy, model, optimizer, batches, natural_gradient)
+    replicas = Replicas(strategy)
+    with replicas.scope():
+        optimizer.build(variables)
+    run = _Run(model, num_steps, early_stopping, replicas)
+    history = run.history
+    checkpoint = tf.train.Checkpoint(
+        model=model,
+        optimizer=optimizer,
+        history=history,
+        best=run.best,
+        sums=batches.state if isinstance(batches, BatchLoss) else [],
+    )
+    save = resumed(checkpoint, checkpoint_dir if replicas.is_chief else None, history)
+    if checkpoint_dir is not None:
+        replicas.copy_chief([*model.variables, *optimizer.variables, *run.best], history)
+    graphs = OneUseGraphs()
+    take_step = tf.function(
+        graphs.tracked(
+            lambda batch: replicas.run(
+                lambda: _step(loss, batch, optimizer, variables, natural, replicas)
+            )
+        ),
+        input_signature=[epochs(history.epoch).element_spec],
+        autograph=not is_plain(model),
+    )
+    stream = _stream(epochs, history.epoch, history.batches)
+    with (
+        graphs,
+        scalars(log_dir if replicas.is_chief else None) as log,
+        bar(progress and replicas.is_chief, num_steps) as show,
+        replicas.waiting(),
+        saved_if_interrupted(save),
+    ):
+        if not run.is_over():
+            take_step.get_concrete_function()  # an interrupt of a step would wait for seconds
+        while True:
+            if evaluate is not None and history.lacks_evaluation(evaluate_every):
+                metrics = run.evaluate(evaluate)
+                log(run.step, {f"held_out/{name}": value for name, value in metrics.items()})
+            if history.losses:
+                newest = history.evaluations[-1].metrics if history.evaluations else {}
+                show(run.step, {"loss": history.losses[-1], **newest})
+            if run.is_over():
+                break
+            if run.step % checkpoint_every == 0:
+                save()
+            step_seconds = run.advance(take_step, stream)
+            if run.step % log_every == 0:
+                log(run.step, {"loss": history.losses[-1], "step_seconds": step_seconds})
+        save()
+    return run.finish()
+
+
+class _Run:
+    """The model that :func:`fit` trains, what has happened to it, and when it is over."""
+
+    def __init__(
+        self,
+        model: GPModel,
+        num_steps: int,
+        early_stopping: EarlyStopping | None,
+        replicas: Replicas,
+    ) -> None:
+        self.model, self.num_steps, self.replicas = model, num_steps, replicas
+        self.early_stopping = early_stopping
+        self.history = History()
+        self.state = state_of(model)
+        self.best = [
+            tf.Variable(tf.identity(v), trainable=False, shape=v.shape)
+            for v in self.state
+            if early_stopping
+        ]
+
+    @property
+    def step(self) -> int:
+        return self.history.num_steps
+
+    def is_over(self) -> bool:
+        return self.step >= self.num_steps or self.history.is_over(self.early_stopping)
+
+    def advance(
+        self, take_step: Callable[[Any], tf.Tensor], stream: Iterator[tuple[Any, int, int]]
+    ) -> float:
+        """Take the next step; the seconds it took."""
+        started, history = time.perf_counter(), self.history
+        batch, *place = next(stream)
+        with delay_interrupts():  # the variables and the history belong together
+            history.losses.append(_checked_loss(take_step, batch, self.step + 1))
+            history.epoch, history.batches = place
+            step_seconds = time.perf_counter() - started
+            history.seconds += step_seconds
+        return step_seconds
+
+    def evaluate(self, evaluate: Callable[[GPModel], Mapping[str, float]]) -> dict[str, float]:
+        """Compute held-out metrics, and keep the parameters if they are the best so far."""
+        started, history = time.perf_counter(), self.history
+        # Predictions of PEP move its sites, which training must not see.
+        before = [tf.identity(variable) for variable in self.state]
+        try:
+            returned = evaluate(self.model)
+        finally:
+            with delay_interrupts():
+                assign(self.state, before)
+        metrics = checks.as_metrics(returned, self.step, self.early_stopping)
+        metrics = dict(zip(metrics, self.replicas.from_chief([*metrics.values()])))
+        with delay_interrupts():
+            history.evaluations.append(Evaluation(self.step, metrics))
+            if self.early_stopping and history.best_step(self.early_stopping) == self.step:
+                assign(self.best, self.state)
+            history.seconds += time.perf_counter() - started
+        return metrics
+
+    def finish(self) -> FitRecord:
+        """Give the model the best parameters, where there is early stopping, and the record."""
+        history, rule = self.history, self.early_stopping
+        if rule and history.evaluations:
+            assign(self.state, self.best)
+        return FitRecord(
+            self.step,
+            history.seconds,
+            np.array(history.losses),
+            history.evaluations,
+            history.best_step(rule),
+            history.is_over(rule),
+        )
+
+
+def _stream(epochs: Epochs, epoch: int, num_read: int) -> Iterator[tuple[Any, int, int]]:
+    """
+    Batch after batch, epoch after epoch, each with its epoch and its number there (from 1).
+
+    :param num_read: How many of its batches were read before, to leave out.
+    """
+    while True:
+        for batch in epochs(epoch).skip(num_read).prefetch(tf.data.AUTOTUNE):
+            num_read += 1
+            yield batch, epoch, num_read
+        if num_read == 0:
+            remedy = "Look at how the dataset is made."
+            raise refusal("batches", f"none in epoch {epoch}", "at least one", remedy)
+        epoch, num_read = epoch + 1, 0
+
+
+def _step(
+    loss: Callable[[Any], tf.Tensor],
+    batch: Any,
+    optimizer: tf_keras.optimizers.Optimizer,
+    variables: Sequence[tf.Variable],
+    natural: NaturalGradients,
+    replicas: Replicas,
+) -> tf.Tensor:
+    """Take one step on one batch; the loss before it."""
+    natural.step_before(lambda: require_finite(loss(batch), "training loss", ADVICE))
+    trained = [*variables, *natural.variables]
+    share, weight = replicas.share(batch)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(trained)
+        value = loss(share)
+        value *= tf.cast(weight, value.dtype)
+    gradients = tape.gradient(value, trained, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    # All replicas check the sums, and agree.
+    value, *gradients = replicas.total([value, *map(tf.convert_to_tensor, gradients)])
+    value = require_finite(value, "training loss", ADVICE)
+    finite = [
+        require_finite(gradient, f"gradient of {variable.name}", ADVICE)
+        for gradient, variable in zip(gradients, trained)
+    ]
+    # All of them are checked before any variable changes.
+    with tf.control_dependencies([value, *finite]):
+        natural.step_beside(finite[len(variables) :], optimizer.iterations)
+        if not variables:  # the optimizer would not count the step
+            optimizer.iterations.assign_add(1)
+        optimizer.apply_gradients(
+            [(tf.identity(g), v) for g, v in zip(finite, variables)],
+            skip_gradients_aggregation=True,
+        )
+    return value
+
+
+def _checked_loss(take_step: Callable[[Any], tf.Tensor], batch: Any, step: int) -> float:
+    """Take a step: its loss, or an error that says what was wrong and at which step."""
+    try:
+        return float(take_step(batch))
+    except tf.errors.InvalidArgumentError as error:
+        cause = reason(error)
+    raise ValueError(f"Training stopped at step {step}. {cause.rstrip('. ')}. {REMEDY}")
+
+
+@contextmanager
+def delay_interrupts() -> Iterator[None]:
+    """
+    Let an interrupt (Ctrl-C) wait until the block is left; a second one does not wait.
+
+    Other threads than the main one get no interrupts, and a handler of the user's own stays.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    received: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if received:
+        raise KeyboardInterrupt

@@ -1,0 +1,92 @@
+"""
+Training on some of the rows, before training on all.
+
+Hyperparameters and inducing inputs need far fewer rows than the posterior does, and a step costs in
+proportion to the rows.
+"""
+
+from typing import Any
+
+import numpy as np
+from gpflow.base import AnyNDArray
+
+from ...engine.checks import check_positive, check_seed, refusal
+from ...engine.factors.entries import takes_missing_targets
+from ...models import PEP, PEPClassification, PEPRegression
+from .full_batch import MaximiseRecord, maximise
+
+#: Rows that train first, for each inducing variable.
+ROWS_PER_POINT = 20
+#: Training on some rows ends when as many steps gain less than so many nats a row, on average.
+TOLERANCE, WINDOW = 1e-3, 5
+
+
+def maximise_on_subset(
+    model: PEPRegression | PEP, num_rows: int | None = None, *, seed: int = 0, **options: Any
+) -> MaximiseRecord:
+    """
+    Train a model on some of its rows::
+
+        pep.training.maximise_on_subset(model)
+        pep.training.maximise(model)
+
+    All parameters are those of the model, which afterwards predicts from all its rows, and can be
+    trained on them from there. With many rows that is several times faster than training on all of
+    them from the beginning.
+
+    :param model: Without blocks, memory, several powers or missing targets.
+    :param num_rows: How many, chosen at random; by default 20 (:data:`ROWS_PER_POINT`) for each
+        inducing variable, and at most half of the rows. If the model has no more than
+        ``num_rows``, it is trained on all of them.
+    :param seed: Which rows.
+    :param options: All arguments of :func:`~gpflow_pep.training.maximise`, but ``num_inducing`` and
+        ``optimizer``. By default ``tolerance`` is 1e-3 and ``window`` is 5.
+    :return: The record of this training. Its objective is that of the rows that were chosen.
+    :raises ValueError: If the model is another, or an argument is outside its range.
+    """
+    check_seed(seed)
+    for name in {"num_inducing", "optimizer"} & options.keys():
+        raise refusal(name, repr(options[name]), "none of it", "Leave it out.")
+    _check_model(model)
+    if num_rows is None:
+        num_rows = min(ROWS_PER_POINT * model.num_inducing, len(halves(model, seed)[0]))
+    subset = with_rows(model, check_positive("num_rows", num_rows), seed)
+    return maximise(subset, **{"tolerance": TOLERANCE, "window": WINDOW, **options})
+
+
+def has_subsets(model: Any) -> bool:
+    """Whether a model can be trained on some of its rows: without blocks, and so on."""
+    kinds = PEPRegression, PEP, PEPClassification
+    plain = type(model) in kinds and model.memory is None and not model.has_blocks
+    return plain and not takes_missing_targets(model) and bool(model.alpha.shape.rank == 0)
+
+
+def _check_model(model: Any) -> None:
+    if not has_subsets(model):
+        got = type(model).__name__
+        if type(model) in (PEPRegression, PEP, PEPClassification):
+            got = "one with blocks, a memory or a power for each row"
+        expected = "a PEPRegression, PEP or PEPClassification without these, all targets observed"
+        raise refusal("model", got, expected, "Call maximise alone.")
+
+
+def halves(model: PEPRegression | PEP, seed: int) -> tuple[AnyNDArray, AnyNDArray]:
+    """Give the rows that :func:`maximise_on_subset` may take by default, and the others."""
+    num_rows = len(np.asarray(model.data[0]))
+    rows = np.random.default_rng(seed).permutation(num_rows)
+    return rows[: -(-num_rows // 2)], rows[-(-num_rows // 2) :]
+
+
+def with_rows(model: PEPRegression | PEP, num_rows: int, seed: int) -> PEPRegression | PEP:
+    """Make a model of random rows, whose parts and so parameters are those of the other one."""
+    X, Y = map(np.asarray, model.data)
+    rows = np.concatenate(halves(model, seed))[:num_rows]
+    data, kernel, Z = (X[rows], Y[rows]), model.kernel, model.inducing_variable
+    options = {"alpha": model.alpha.numpy(), "mean_function": model.mean_function}
+    if isinstance(model, PEPRegression):
+        options |= {"likelihood": model.likelihood, "conditional": model.conditional}
+        return PEPRegression(data, kernel, Z, **options)
+    options |= {key: getattr(model, key) for key in ("max_sweeps", "tolerance", "fresh_sites")}
+    some = PEP(data, kernel, model.likelihood, Z, **options)
+    some.training_gap.assign(model.training_gap)  # a tolerance that is passed has set it to 0
+    return some

@@ -1,0 +1,166 @@
+r"""
+Which row to label next: the one whose target is hardest to predict, or says most of f.
+
+The entropy of the predictive distribution of y at a row, :math:`H[y]`, is what Villacampa-Calvo &
+Hernández-Lobato (2020), section 5.6, choose by. Part of it is noise, which no label removes; what a
+label tells of f is the mutual information :math:`H[y] - E_f H[y | f]` (Houlsby, Huszár, Ghahramani
+& Lengyel 2011).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import InputData
+from gpflow.likelihoods import Gaussian, Likelihood, MultiClass, RobustMax, ScalarLikelihood
+from gpflow.models import GPModel
+from gpflow.utilities import Dispatcher
+
+from ...engine.checks import refusal
+from ...engine.factors import (
+    ScalarFactor,
+    Structure,
+    class_probabilities,
+    num_classes,
+    scalar_factor,
+    traits,
+)
+from ...engine.factors.generic import Function, bounded_log, integrate
+from ...engine.numerics import chunks
+from ...engine.prior import check_columns
+
+#: Rows predicted at a time.
+_CHUNK = 10_000
+#: Nodes of quadrature over f: errors are below 1e-9 of the entropy for every variance.
+_NODES = 400
+
+#: ``(likelihood, X, mean, variance) -> H[y]`` of each row, [N].
+entropy_of_y = Dispatcher("gpflow_pep.training.starts.entropy_of_y")
+
+#: ``(likelihood, X, mean, variance) -> E_f H[y | f]`` of each row, [N].
+entropy_given_f = Dispatcher("gpflow_pep.training.starts.entropy_given_f")
+
+
+@tf.autograph.experimental.do_not_convert
+@check_shapes("return: [N]")
+def predictive_entropy(model: GPModel, X: InputData) -> tf.Tensor:
+    r"""
+    Compute the entropy of the predictive distribution of y at each row, in nats.
+
+    For classes it is :math:`-\sum_c p_c \log p_c`, between 0 and log C; for Gaussian noise
+    :math:`\frac12 \log(2 \pi e \, \mathrm{var}[y])`, summed over outputs.
+
+    :param model: A model of GPflow's or of this package.
+    :param X: Inputs, [N, D].
+    :raises ValueError: If the likelihood is neither of classes nor Gaussian, or X has other columns
+        than the inducing inputs.
+    """
+    return _by_chunks(model, X, entropy_of_y.dispatch_or_raise(type(model.likelihood)))
+
+
+@tf.autograph.experimental.do_not_convert
+@check_shapes("return: [N]")
+def information_gain(model: GPModel, X: InputData) -> tf.Tensor:
+    r"""
+    Compute what the target of each row would tell of f there, in nats: the mutual information.
+
+    It is :func:`predictive_entropy` less the entropy that is left when f is known (BALD). Where
+    that is the same everywhere, both choose the same row: for Gaussian noise of one variance and
+    for RobustMax, whose labels are wrong at a rate that does not depend on f.
+
+    :param model: A model of GPflow's or of this package, whose likelihood is Gaussian, MultiClass
+        with RobustMax, or of classes and one latent function, such as Bernoulli.
+    :param X: Inputs, [N, D].
+    :raises ValueError: If the likelihood is another, or X has other columns than the inducing
+        inputs.
+    """
+
+    of_y, given_f = (
+        rule.dispatch_or_raise(type(model.likelihood)) for rule in (entropy_of_y, entropy_given_f)
+    )
+
+    def gain(likelihood: Likelihood, *rows: tf.Tensor) -> tf.Tensor:
+        return tf.maximum(of_y(likelihood, *rows) - given_f(likelihood, *rows), 0.0)
+
+    return _by_chunks(model, X, gain)
+
+
+def _by_chunks(model: GPModel, X: InputData, function: Callable[..., tf.Tensor]) -> tf.Tensor:
+    rows = tf.convert_to_tensor(X)
+    if hasattr(model, "inducing_variable"):
+        check_columns(model.inducing_variable, rows)
+    return chunks.map_over_chunks(
+        lambda part: function(model.likelihood, part, *model.predict_f(part)),
+        chunks.row_chunks(rows, _CHUNK),
+    )
+
+
+@entropy_of_y.register(Likelihood)
+def _of_classes(likelihood: Likelihood, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+    count = num_classes(likelihood)
+    p = class_probabilities(likelihood, X, m, v, count)
+    p = p / tf.reduce_sum(p, axis=1, keepdims=True)
+    return -tf.reduce_sum(tf.math.xlogy(p, p), axis=1)
+
+
+@entropy_of_y.register(Gaussian)
+def _of_numbers(likelihood: Gaussian, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+    return _gaussian_entropy(v + likelihood.variance_at(X))
+
+
+@entropy_given_f.register(object)
+def _unknown(likelihood: Any, *rows: tf.Tensor) -> tf.Tensor:
+    got = type(likelihood).__name__
+    expected = "Gaussian, Bernoulli or MultiClass, or another of classes and one latent function"
+    raise refusal("likelihood", got, expected, "Choose by predictive_entropy instead.")
+
+
+@entropy_given_f.register(Gaussian)
+def _noise(likelihood: Gaussian, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+    return _gaussian_entropy(likelihood.variance_at(X) + tf.zeros_like(m))
+
+
+@entropy_given_f.register(MultiClass)
+def _wrong_labels(likelihood: MultiClass, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+    link = likelihood.invlink
+    if not isinstance(link, RobustMax):
+        got = f"MultiClass with {type(link).__name__}"
+        raise refusal("likelihood", got, "RobustMax", "Choose by predictive_entropy instead.")
+    wrong = tf.convert_to_tensor(link.epsilon)
+    others = tf.cast(link.num_classes - 1, m.dtype)
+    entropy = -tf.math.xlogy(1.0 - wrong, 1.0 - wrong) - tf.math.xlogy(wrong, wrong / others)
+    return entropy + tf.zeros_like(m[:, 0])
+
+
+@entropy_given_f.register(ScalarLikelihood)
+def _of_labels(likelihood: ScalarLikelihood, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+    if traits(likelihood).num_classes is None:
+        return _unknown(likelihood)
+    ones = tf.ones([1, 1], m.dtype)
+    make_factor = scalar_factor.dispatch(type(likelihood))
+
+    def log_prob(label: int) -> Function:
+        Y = label * tf.ones_like(m)
+        if make_factor is None:
+            return lambda f: likelihood._scalar_log_prob(X, f, Y)
+        factor: ScalarFactor = make_factor(likelihood, X, Y, ones)
+        return factor.log_prob
+
+    log_probs = [log_prob(label) for label in range(num_classes(likelihood))]
+
+    def log_entropy(f: tf.Tensor) -> tf.Tensor:
+        logs = [log_prob(f) for log_prob in log_probs]
+        entropy = -tf.add_n([log * tf.exp(log) for log in logs])
+        return bounded_log(entropy)
+
+    # The expectation of the entropy is a tilted integral of it at power 1.
+    bump = Structure(tf.zeros_like(m), 0.6 * tf.ones_like(m), 4.0 * tf.ones_like(m))
+    integral = integrate(ScalarFactor(log_entropy, [bump], num_nodes=_NODES), m, v, ones)
+    return tf.reduce_sum(tf.exp(integral), axis=1)
+
+
+def _gaussian_entropy(variance: tf.Tensor) -> tf.Tensor:
+    """Of Gaussians that are independent, [N] of variances [N, P]."""
+    return 0.5 * tf.reduce_sum(tf.math.log(2.0 * np.pi * np.e * variance), axis=1)

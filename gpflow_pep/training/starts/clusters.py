@@ -1,0 +1,129 @@
+"""Centres of clusters, how far the clusters spread, and a model of a paper made of both."""
+
+from typing import Any, Literal
+
+import numpy as np
+from gpflow.base import AnyNDArray, RegressionData, TensorData
+from gpflow.inducing_variables import (
+    InducingPoints,
+    InducingVariables,
+    SharedIndependentInducingVariables,
+)
+from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.likelihoods import Likelihood
+from sklearn.cluster import KMeans, MiniBatchKMeans
+
+from ...engine import checks
+from ...engine.factors import traits
+from ...inducing_variables import BlurredInducingPoints
+from ...models import PEP, PEPRegression
+from .rows import as_inputs, too_few_distinct
+
+Spread = Literal["spherical", "diagonal", "full"]
+
+#: Distances between rows and centres, N M, above which the default is mini-batches: passes over all
+#: rows then take minutes.
+MOST_DISTANCES = 2**26
+#: Rows in a mini-batch.
+BATCH_SIZE = 2**13
+
+
+def kmeans(
+    X: TensorData,
+    M: int,
+    *,
+    seed: int,
+    covariances: bool | Spread = False,
+    minibatches: bool | None = None,
+) -> InducingPoints | BlurredInducingPoints:
+    """
+    Take the centres of k-means clusters, by scikit-learn's ``KMeans`` or ``MiniBatchKMeans``.
+
+    :param X: Inputs, [N, D].
+    :param M: How many clusters.
+    :param seed: The same seed gives the same clusters.
+    :param covariances: ``True`` or "full": also the covariance of each cluster about its centre,
+        for SASPA (Qi, Abdel-Gawad & Minka 2010); "diagonal": its diagonal; "spherical": the mean of
+        that.
+    :param minibatches: Whether to move the centres by random batches of rows instead of passes over
+        all rows, far faster and a little worse. None: where N M exceeds :data:`MOST_DISTANCES`.
+    :return: M centres; with covariances, blurred points.
+    :raises ValueError: If fewer than M rows differ, or ``covariances`` is none of these.
+    """
+    X = as_inputs(X)
+    checks.check_number(M, len(X))
+    checks.check_seed(seed)
+    spreads = (False, True, "spherical", "diagonal", "full")
+    checks.check_choice("covariances", covariances, spreads, "Choose one of them.")
+    checks.check_choice("minibatches", minibatches, (None, False, True), "Leave it out.")
+    num_distinct = len(np.unique(X, axis=0))
+    if num_distinct < M:
+        raise too_few_distinct(M, num_distinct)
+    if minibatches is None:
+        minibatches = len(X) * M > MOST_DISTANCES
+    if minibatches:
+        method = MiniBatchKMeans(M, n_init=1, random_state=seed, batch_size=BATCH_SIZE)
+    else:
+        method = KMeans(M, n_init=1, random_state=seed)
+    # Distances from products lose the digits of a large mean; KMeans subtracts it itself.
+    mean = X.mean(axis=0) if minibatches else 0.0
+    clusters = method.fit(X - mean)
+    centres = clusters.cluster_centers_ + mean
+    if not covariances:
+        return InducingPoints(centres)
+    full = _covariances(X, centres, clusters.labels_)
+    diagonal = np.diagonal(full, axis1=1, axis2=2)
+    if covariances == "spherical":
+        return BlurredInducingPoints(centres, diagonal.mean(axis=1))
+    return BlurredInducingPoints(centres, diagonal if covariances == "diagonal" else full)
+
+
+def saspa(
+    data: RegressionData,
+    kernel: Kernel,
+    likelihood: Likelihood,
+    M: int,
+    *,
+    seed: int,
+    alpha: float = 1.0,
+    covariances: bool | Spread = "full",
+    **options: Any,
+) -> PEP | PEPRegression:
+    r"""
+    Create a sparse Gaussian process with blurred basis points (Qi, Abdel-Gawad & Minka 2010).
+
+    Expectation propagation, that is Power EP at :math:`\alpha = 1`, with the centres of k-means
+    clusters of the inputs as inducing points, each blurred by the covariance of its cluster.
+    Hyperparameters are as they are given; train the model as any other.
+
+    :param data: X [N, D] and Y [N, P].
+    :param kernel: One that blurred points know, see
+        :class:`~gpflow_pep.inducing_variables.BlurredInducingPoints`. Latent functions that have
+        kernels of their own share the points.
+    :param likelihood: Any. With a Gaussian one and a kernel of one output the model is
+        :class:`~gpflow_pep.models.PEPRegression`, in closed form; otherwise
+        :class:`~gpflow_pep.models.PEP`.
+    :param M: How many basis points.
+    :param seed: Of k-means; the same seed gives the same points.
+    :param alpha: The power; the paper's is 1.
+    :param covariances: "full", "diagonal" or "spherical" ones of the clusters, or ``False`` for
+        points without blur: FITC, by EP where the likelihood is not Gaussian.
+    :param options: Other arguments of the model.
+    :raises ValueError: If the data, the kernel, M or an option is refused, as by the model.
+    """
+    X, _ = checks.check_data(data)
+    points: InducingVariables = kmeans(X, M, seed=seed, covariances=covariances)
+    if isinstance(kernel, MultioutputKernel):
+        points = SharedIndependentInducingVariables(points)
+    elif traits(likelihood).is_gaussian:
+        return PEPRegression(data, kernel, points, alpha=alpha, likelihood=likelihood, **options)
+    return PEP(data, kernel, likelihood, points, alpha=alpha, **options)
+
+
+def _covariances(X: AnyNDArray, centres: AnyNDArray, labels: AnyNDArray) -> AnyNDArray:
+    """[M, D, D], the covariance of each cluster's rows; 0 for a single row."""
+    order = np.argsort(labels, kind="stable")
+    ends = np.cumsum(np.bincount(labels, minlength=len(centres)))
+    members = np.split(order, ends[:-1])
+    deviations = (X[rows] - centre for rows, centre in zip(members, centres))
+    return np.stack([R.T @ R / max(1, len(R)) for R in deviations])

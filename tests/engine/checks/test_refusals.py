@@ -1,0 +1,223 @@
+"""
+What is refused, and that each message says what was got, what was expected and what to do about it;
+and what is unusual but accepted.
+"""
+
+import re
+from collections.abc import Callable
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from cases.refusals import (
+    ALPHA_ASSIGNED,
+    LABELS,
+    REFUSALS,
+    D,
+    N,
+    X,
+    Y,
+    Z,
+    point,
+    regression,
+    targets,
+    tied,
+    with_value,
+)
+from cases.tied import MODELS
+from gpflow.likelihoods import Beta
+
+import gpflow_pep
+from gpflow_pep.engine.refusals import GONE
+from gpflow_pep.models import PEPClassification
+
+
+def _check(message: str, words: str) -> None:
+    name, *others = words.split(" | ")
+    assert message.startswith(name)
+    for word in others:
+        assert re.search(rf"(?i)(?<!\w){re.escape(word)}(?!\w)", message), (
+            f"no {word} in: {message}"
+        )
+
+
+@pytest.mark.parametrize("entry, words, call", REFUSALS)
+def test_refused(entry: str, words: str, call: Callable[[], Any]) -> None:
+    with pytest.raises(ValueError) as caught:
+        call()
+    _check(str(caught.value), words)
+
+
+Changes = Callable[[], dict[str, Any]]
+REFUSED_BY_GPFLOW: dict[str, Changes] = {
+    "negative noise variance": lambda: {"noise_variance": -0.1},
+    "NaN in Z": lambda: {"inducing_variable": with_value(X, np.nan)},
+}
+
+
+@pytest.mark.parametrize("changes", REFUSED_BY_GPFLOW.values(), ids=REFUSED_BY_GPFLOW.keys())
+def test_values_that_gpflows_parameters_refuse(changes: Changes) -> None:
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=r"(?i)nan|-0\.1"):
+        regression(**changes())
+
+
+@pytest.mark.parametrize("start, value, words", ALPHA_ASSIGNED.values(), ids=ALPHA_ASSIGNED.keys())
+def test_alpha_refused_when_assigned(start: Any, value: Any, words: str) -> None:
+    model = regression(alpha=start)
+    with pytest.raises(ValueError) as caught:
+        model.alpha.assign(value)
+    _check(str(caught.value), words)
+    np.testing.assert_array_equal(model.alpha.numpy(), start)
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-300, 0.25, 1.0, 1, np.float64(0.5)])
+def test_alpha_accepted_when_assigned(value: Any) -> None:
+    model = regression()
+    model.alpha.assign(value)
+    assert float(model.alpha.numpy()) == value
+
+
+def test_a_likelihood_that_nobody_registered_is_named() -> None:
+    class Unheard(gpflow.likelihoods.MonteCarloLikelihood):
+        def __init__(self) -> None:
+            super().__init__(input_dim=None, latent_dim=1, observation_dim=1)
+
+        def _log_prob(self, X: Any, F: Any, Y: Any) -> Any:
+            return -tf.reduce_sum((F - Y) ** 2, axis=-1)
+
+        def _conditional_mean(self, X: Any, F: Any) -> Any:
+            return F
+
+        def _conditional_variance(self, X: Any, F: Any) -> Any:
+            return 0.0 * F + 0.5
+
+    with pytest.raises(NotImplementedError, match=r"Unheard.*register"):
+        point(likelihood=Unheard()).training_loss()
+
+
+def test_hyperparameters_that_ran_off_are_an_error_that_says_what_to_try() -> None:
+    model = point(max_sweeps=3)
+    model.kernel.variance.unconstrained_variable.assign(np.nan)
+    with (
+        pytest.warns(UserWarning, match="did not converge"),
+        pytest.raises(ValueError, match=r"NaN or infinity(.|\n)*(priors|lower alpha)"),
+    ):
+        model.training_loss()
+
+
+@pytest.mark.parametrize("model_class", MODELS.values(), ids=MODELS)
+def test_nan_in_a_parameter_is_named(model_class: Any) -> None:
+    model = tied(model_class)()
+    compiled = tf.function(model.pep_log_marginal_likelihood)
+    model.q_mu.unconstrained_variable.assign(model.q_mu * np.nan)  # as an optimiser might
+    for function in (lambda: model.pep_log_marginal_likelihood((X, LABELS)), model.posterior):
+        with pytest.raises(ValueError, match="q: got NaN"):
+            function()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="got NaN"):
+        compiled((tf.constant(X), tf.constant(LABELS)))
+    model.q_mu.assign(np.zeros([3, 1]))
+    model.kernel.variance.unconstrained_variable.assign(np.nan)
+    with pytest.raises(ValueError, match="log marginal likelihood: got NaN"):
+        model.pep_log_marginal_likelihood((X, LABELS))
+    for off in (np.nan, np.inf):
+        model.kernel.variance.unconstrained_variable.assign(off)
+        with pytest.raises(ValueError, match=r"posterior: got .*expected finite.*priors"):
+            model.posterior()
+        with pytest.raises(ValueError, match=r"prediction: got NaN or infinity.*priors"):
+            model.predict_f(X)
+
+
+ACCEPTED_BY_REGRESSION: dict[str, Changes] = {
+    "more inducing points than rows": lambda: {
+        "inducing_variable": np.random.default_rng(0).uniform(-1.0, 1.0, [N + 3, D])
+    },
+    "one row": lambda: {"data": (X[:1], Y[:1])},
+    "one inducing point": lambda: {"inducing_variable": Z[:1]},
+    "tensors": lambda: {"data": (tf.constant(X), tf.constant(Y))},
+    "blocks as a list": lambda: {"blocks": [0, 0, 1, 1, 2, 2, 2]},
+    "blocks as int32": lambda: {"blocks": np.array([0, 0, 1, 1, 2, 2, 2], dtype=np.int32)},
+    "alpha as a list": lambda: {"alpha": [0.5] * N},
+    "alpha as an integer": lambda: {"alpha": 1},
+    "chunk_size as a NumPy integer": lambda: {"chunk_size": np.int64(3)},
+}
+
+
+@pytest.mark.parametrize(
+    "changes", ACCEPTED_BY_REGRESSION.values(), ids=ACCEPTED_BY_REGRESSION.keys()
+)
+def test_accepted_by_regression(changes: Changes) -> None:
+    model = regression(**changes())
+    assert np.isfinite(model.training_loss())
+    mean, variance = model.predict_f(X)
+    assert np.all(np.isfinite(mean)) and np.all(variance.numpy() > -1e-12)
+
+
+ACCEPTED_BY_PEP: dict[str, Changes] = {
+    "more inducing points than rows": lambda: {
+        "inducing_variable": np.random.default_rng(0).uniform(-1.0, 1.0, [N + 3, D])
+    },
+    "one row": lambda: {"data": (X[:1], LABELS[:1])},
+    "one inducing point": lambda: {"inducing_variable": Z[:1]},
+    "all labels equal": lambda: {"data": (X, np.ones([N, 1]))},
+    "alpha as a list": lambda: {"alpha": [0.5] * N},
+    "max_sweeps as a NumPy integer": lambda: {"max_sweeps": np.int64(50)},
+    "targets at the edges of the support": lambda: targets(0.0, Beta(), 1.0),
+    "two columns of labels": lambda: {"data": (X, np.hstack([LABELS, 1.0 - LABELS]))},
+    "the same row twice": lambda: {"data": (np.vstack([X, X[:1]]), np.vstack([LABELS, [[1.0]]]))},
+}
+
+
+@pytest.mark.parametrize("changes", ACCEPTED_BY_PEP.values(), ids=ACCEPTED_BY_PEP.keys())
+def test_accepted_by_pep(changes: Changes) -> None:
+    model = point(**changes())
+    assert np.isfinite(model.training_loss())
+    assert model.last_inference.converged
+    mean, variance = model.predict_f(X)
+    assert np.all(np.isfinite(mean)) and np.all(variance.numpy() > 0.0)
+
+
+def test_tables_and_lists_are_data() -> None:
+    expected = regression().predict_f(X)[0]
+    for data in ((pd.DataFrame(X), pd.DataFrame(Y)), (X.tolist(), Y.tolist())):
+        np.testing.assert_array_equal(regression(data=data).predict_f(data[0])[0], expected)
+
+
+def test_predictions_stay_in_the_float_of_the_model() -> None:
+    """Also where GPflow's default float is another by then."""
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        rows = X.astype(np.float32)
+        model = regression(data=(rows, Y.astype(np.float32)), inducing_variable=rows[::3])
+    mean, _ = model.predict_f(rows)
+    assert mean.dtype == np.float32 and mean.shape == (N, 1)
+
+
+def test_predictions_are_never_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variances of f that rounding made negative were NaN probabilities."""
+    model = PEPClassification((X, (Y > 0.0).astype(float)), gpflow.kernels.RBF(), None, X[::3])
+    moments = -3.0 * np.ones((N, 1)), -3.3 * np.ones((N, 1))
+    monkeypatch.setattr(model, "predict_f", lambda *_, **__: tuple(map(tf.constant, moments)))
+    with pytest.raises(ValueError, match=r"prediction: got NaN.*Standardise"):
+        model.predict_y(X)
+
+
+@pytest.mark.parametrize("kind", MODELS.values(), ids=MODELS)
+def test_predictions_of_f_are_never_nan(kind: type) -> None:
+    """A variance of the kernel that ran off to infinity was a NaN without a word."""
+    kernel = gpflow.kernels.RBF()
+    model = kind(kernel, gpflow.likelihoods.Gaussian(), X[::3], num_data=N)
+    kernel.variance.unconstrained_variable.assign(np.inf)
+    with pytest.raises(ValueError, match=r"prediction: got NaN.*Standardise"):
+        model.predict_f(X)
+
+
+@pytest.mark.parametrize("name, instead", GONE.items())
+def test_names_that_are_gone(name: str, instead: str) -> None:
+    with pytest.raises(AttributeError, match=re.escape(f"it is gone. Use {instead}.")):
+        attrgetter(name)(gpflow_pep)
+    changelog = (Path(__file__).parents[3] / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"| `{name}` | {instead} |" in changelog

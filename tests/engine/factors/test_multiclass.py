@@ -1,0 +1,258 @@
+"""The two rules of RobustMax: even nodes where all rates are moderate, else panels of each row."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+from helpers import assert_all_close, assert_close
+from scipy.special import ndtr
+from scipy.stats import norm
+
+from gpflow_pep.engine.factors import multiclass
+from gpflow_pep.engine.factors.multiclass import prob_above_all, prob_is_largest
+
+Array = npt.NDArray[np.float64]
+N = 60
+#: One more row of it makes all rows take panels.
+STEEP = 30.0
+#: The sums of cubes up to which each number of even nodes is used.
+LIMITS = [multiclass._most_cubes(number) for number in multiclass._ACCURATE.num_even]
+
+
+def _integrals(margin: Array, rate: Array) -> "tuple[Array, Array, Array]":
+    """P and its derivatives by Gauss-Legendre nodes between many ends on every rise, [K, N]."""
+    rises = (
+        np.array([-7.5, -5.0, -3.0, -1.5, 0.0, 1.5, 3.0, 5.0, 7.5])[:, None, None] - margin
+    ) / rate
+    even = np.linspace(-9.0, 9.5, 13)[:, None] * np.ones(margin.shape[1])
+    ends = np.sort(
+        np.clip(np.vstack([rises.reshape(len(rises) * len(margin), -1), even]), -9.0, 9.5), 0
+    )
+    places, sizes = np.polynomial.legendre.leggauss(16)
+    half = 0.5 * np.diff(ends, axis=0)[:, None]
+    t = np.concatenate(ends[:-1, None] + half * (1.0 + places[:, None]))
+    weights = np.concatenate(half * sizes[:, None]) * np.exp(-0.5 * t**2) / np.sqrt(2.0 * np.pi)
+    x = margin[:, None, :] + rate[:, None, :] * t
+    cdf, density = ndtr(x), np.exp(-0.5 * x**2) / np.sqrt(2.0 * np.pi)
+    others = np.stack(
+        [np.prod(np.delete(cdf, k, axis=0), axis=0) for k in range(len(margin))]
+    )  # [K, Q, N]
+    derivative = weights * density * others
+    return (
+        np.sum(weights * np.prod(cdf, axis=0), axis=0),
+        np.sum(derivative, axis=1),
+        np.sum(derivative * t, axis=1),
+    )
+
+
+def _value_and_derivatives(margin: Any, rate: Any) -> "tuple[Array, Array, Array]":
+    margin, rate = tf.constant(margin), tf.constant(rate)
+    with tf.GradientTape() as tape:
+        tape.watch((margin, rate))
+        value = prob_above_all(margin, rate)
+    return value.numpy(), *(part.numpy() for part in tape.gradient(value, (margin, rate)))
+
+
+def _rows(num_others: int, cubes: float, seed: int = 0) -> "tuple[Array, Array]":
+    """Margins of many sizes, and rates whose cubes sum to a number in each row."""
+    rng = np.random.default_rng(seed)
+    rate = rng.uniform(0.2, 1.0, (num_others, N))
+    rate[:, : N // 3] = 1.0
+    rate *= (cubes / np.sum(rate**3, axis=0)) ** (1.0 / 3.0)
+    centre = rng.choice([-6.0, 0.0, 4.0], N)
+    return centre + rng.choice([0.0, 0.5, 3.0], N) * rng.standard_normal((num_others, N)), rate
+
+
+def _with_steep_row(margin: Array, rate: Array) -> "tuple[Array, Array]":
+    one = np.ones((len(margin), 1))
+    return np.hstack([margin, 0.0 * one]), np.hstack([rate, STEEP * one])
+
+
+def _assert_accurate(actual: Any, margin: Array, rate: Array) -> None:
+    expected = _integrals(margin, rate)
+    # Relative to the probability beside the error rate of a label.
+    size = expected[0] + 1e-3 / len(margin)
+    assert_close(actual[0] / size, expected[0] / size, rtol=1e-10, scale=1.0)
+    for one, other in zip(actual[1:], expected[1:]):
+        assert_close(one / size, other / size, rtol=2e-9, scale=1.0)
+
+
+@pytest.fixture
+def panels(monkeypatch: pytest.MonkeyPatch) -> "list[None]":
+    """One entry for each time that rows have panels, eagerly."""
+    calls: list[None] = []
+    original: Callable[..., Any] = multiclass._over_panels
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(None)
+        return original(*arguments)
+
+    monkeypatch.setattr(multiclass, "_over_panels", counted)
+    return calls
+
+
+@pytest.mark.parametrize("num_others", [1, 2, 5, 12, 19])
+@pytest.mark.parametrize("cubes", [0.01, 3.0, *LIMITS])
+def test_even_nodes(num_others: int, cubes: float, panels: "list[None]") -> None:
+    rows = _rows(num_others, cubes * (1.0 - 1e-9))
+    _assert_accurate(_value_and_derivatives(*rows), *rows)
+    assert not panels
+
+
+@pytest.mark.parametrize("num_others", [1, 2, 5])
+@pytest.mark.parametrize("cubes", [0.01, 3.0, 12.0])
+def test_one_steep_row_gives_all_of_them_panels(
+    num_others: int, cubes: float, panels: "list[None]"
+) -> None:
+    margin, rate = _with_steep_row(*_rows(num_others, cubes))
+    actual = _value_and_derivatives(margin, rate)
+    assert panels
+    _assert_accurate(actual, margin, rate)
+
+
+@pytest.mark.parametrize("num_others", [1, 5, 19])
+@pytest.mark.parametrize("cubes", [*LIMITS, 1e3])
+def test_rough_integrals(num_others: int, cubes: float) -> None:
+    """With a third of the nodes, errors are as small as promised, and there are some."""
+    rows = _rows(num_others, cubes)
+    a, b = (tf.constant(part) for part in rows)
+    size = prob_above_all(a, b).numpy() + 1e-3 / num_others
+    rough, accurate = (
+        multiclass._by_rule(a, b, tf.constant(flag)).numpy() / size for flag in (True, False)
+    )
+    assert_close(accurate, multiclass._by_rule(a, b, None).numpy() / size, rtol=1e-13, scale=1.0)
+    assert_close(rough[0], accurate[0], rtol=5e-4, scale=1.0)
+    assert_close(rough[1:], accurate[1:], rtol=1e-3, scale=1.0)
+    assert np.abs(rough - accurate).max() > 1e-8
+
+
+@pytest.mark.near_copies("0.0-*", "100.0-19")
+@pytest.mark.parametrize("num_others", [1, 2, 3, 5, 12, 19])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 100.0])
+def test_rates_of_any_size(num_others: int, spread: float, panels: "list[None]") -> None:
+    """
+    Rises that are steep and not, at about one place, as of classes whose kernels have no variance,
+    within a few of their widths, and anywhere: down to probabilities of 1e-17.
+    """
+    rng = np.random.default_rng(num_others)
+    rate = 10.0 ** rng.uniform(-3.0, 6.0, (num_others, 300))
+    rate[:, :50] = rate[:1, :50]
+    margin = spread * rng.standard_normal(rate.shape) - rate * rng.uniform(-9.0, 9.0, 300)
+    actual = _value_and_derivatives(margin, rate)
+    assert panels
+    _assert_accurate(actual, margin, rate)
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_rules_agree_where_they_meet(limit: float, panels: "list[None]") -> None:
+    for num_others in (1, 2, 5):
+        margin, rate = _rows(num_others, limit * (1.0 - 1e-12))
+        below = _value_and_derivatives(margin, rate)
+        assert not panels
+        above = _value_and_derivatives(margin, rate * (1.0 + 1e-12))
+        assert bool(panels) == (limit == LIMITS[-1])
+        assert_all_close(below, above, rtol=1e-10, scale=1.0)
+        panels.clear()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_without_numbers_hold_nothing_up(compiled: bool) -> None:
+    margin, rate = _with_steep_row(*_rows(3, 2.0))
+    expected = prob_above_all(tf.constant(margin), tf.constant(rate)).numpy()
+    margin[0, 0], margin[1, 1], rate[0, 2], rate[2, 3] = np.nan, np.inf, np.inf, np.nan
+    function = tf.function(prob_above_all) if compiled else prob_above_all
+    actual = function(tf.constant(margin), tf.constant(rate)).numpy()
+    assert np.isnan(actual[[0, 3]]).all()
+    assert_close(actual[4:], expected[4:], rtol=1e-12)
+
+
+@pytest.mark.parametrize("variance", [0.0, 1e-36, 1e-20, 1e-13])
+@pytest.mark.parametrize("of_label", [False, True])
+def test_one_class_without_variance(of_label: bool, variance: float) -> None:
+    """
+    Its latent function is known, as where training has made its kernel's variance 0. By the heat
+    equation the derivative in the variance is half of the second one in the mean, all closed forms.
+    """
+    known, mean, v = 0.4, np.array([0.9, -0.2]), np.array([1.3, 0.6])
+    x = (known - mean) / np.sqrt(v)
+    density, cdf = norm.pdf(x) / np.sqrt(v), norm.cdf(x)
+    slope = -x / np.sqrt(v) * density
+    value = np.prod(cdf)
+    first = density @ cdf[::-1]
+    second = slope @ cdf[::-1] + 2.0 * np.prod(density)
+    if not of_label:  # the first of the two others is the label
+        value = norm.cdf((mean[0] - mean[1]) / np.sqrt(v.sum())) - _below(known, mean, v)
+        first = -density[0] * cdf[1]
+        second = -slope[0] * cdf[1] - np.prod(density)
+    m, s = (tf.constant([row], tf.float64) for row in ([known, *mean], [variance, *v]))
+    with tf.GradientTape() as tape:
+        tape.watch((m, s))
+        actual, _ = prob_is_largest(tf.constant([0 if of_label else 1]), m, s)
+    by_mean, by_variance = (part.numpy()[0, 0] for part in tape.gradient(actual, (m, s)))
+    assert_close(actual.numpy()[0], value, rtol=1e-9)
+    assert_close(by_mean, first, rtol=1e-8)
+    assert_close(2.0 * by_variance, second, rtol=1e-3)
+
+
+def _below(known: float, mean: Array, v: Array) -> float:
+    """The probability that the first of two is above the other but below what is known."""
+    places, sizes = np.polynomial.legendre.leggauss(200)
+    half = 0.5 * (known + 12.0)
+    f = known + half * (places - 1.0)
+    integrand = norm.pdf(f, mean[0], np.sqrt(v[0])) * ndtr((f - mean[1]) / np.sqrt(v[1]))
+    return float(half * sizes @ integrand)
+
+
+def test_nowhere_above() -> None:
+    """All of the normal distribution is where a step is 0."""
+    margin, rate = np.array([[-1e5, 0.3]]), np.array([[1e3, STEEP]])
+    value, by_margin, by_rate = _value_and_derivatives(margin, rate)
+    assert value[0] == by_margin[0, 0] == by_rate[0, 0] == 0.0
+    assert_close(value[1], ndtr(0.3 / np.hypot(1.0, STEEP)), rtol=1e-11)
+
+
+def test_single_precision() -> None:
+    margin, rate = (x.astype(np.float32) for x in _with_steep_row(*_rows(3, 2.0)))
+    actual = _value_and_derivatives(margin, rate)
+    assert all(part.dtype == np.float32 for part in actual)
+    expected = _integrals(margin.astype(np.float64), rate.astype(np.float64))
+    assert_all_close(actual, expected, rtol=1e-5, scale=1.0)
+
+
+@pytest.mark.parametrize("steep, compiled", [(False, True), (True, False)])
+def test_second_derivatives_equal_finite_differences(steep: bool, compiled: bool) -> None:
+    rng = np.random.default_rng(1)
+    start, direction = rng.standard_normal((2, 2, 2, 3))
+    start[1] = rng.uniform(0.3, 1.2, (2, 3))
+    start[1, :, -1] *= 3.0 if steep else 1.0
+
+    def slopes(both: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(both)
+            value = prob_above_all(both[0], both[1])
+        return tf.reduce_sum(tf.sin(3.0 * tape.gradient(value, both)))
+
+    def along(both: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(both)
+            value = slopes(both)
+        return tf.reduce_sum(tape.gradient(value, both) * direction)
+
+    actual = (tf.function(along) if compiled else along)(tf.constant(start))
+    high, low = (slopes(tf.constant(start + step * direction)) for step in (1e-4, -1e-4))
+    assert_close(actual, (high - low) / 2e-4, rtol=1e-7)
+
+
+def test_one_choice_for_a_compiled_function() -> None:
+    """The rule is chosen by the numbers of each call, not by those of the trace."""
+    margin, rate = _rows(2, 3.0)
+    unknown = [tf.TensorSpec([2, None], tf.float64)] * 2
+    compiled = tf.function(prob_above_all, input_signature=unknown)
+    even = compiled(margin, rate).numpy()
+    mixed = compiled(*_with_steep_row(margin, rate)).numpy()
+    assert_close(even, _integrals(margin, rate)[0], rtol=1e-10)
+    assert_close(mixed[:-1], even, rtol=1e-10)
+    assert np.any(mixed[:-1] != even)

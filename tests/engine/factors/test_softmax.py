@@ -1,0 +1,173 @@
+"""The softmax's one integral: against sums over a grid, and against what holds for every moment."""
+
+import itertools
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import assert_close
+from scipy.special import gammaln, logsumexp
+
+from gpflow_pep.engine.factors import softmax
+from gpflow_pep.engine.factors.softmax import (
+    gumbel_plus_gaussian,
+    log_gamma_ratio,
+    softmax_probabilities,
+)
+from gpflow_pep.engine.numerics.softmax_in_numpy import softmax_probabilities as in_numpy
+from gpflow_pep.likelihoods import log_power_expectation
+
+POWERS = (0.0, 1e-6, 0.1, 0.5, 1.0)
+
+
+def _ell(label: int, mean: np.ndarray, variance: np.ndarray, alpha: float) -> np.ndarray:
+    N, L = mean.shape
+    likelihood = gpflow.likelihoods.Softmax(L)
+    Y = np.full((N, 1), float(label))
+    return log_power_expectation(likelihood, np.zeros((N, 1)), mean, variance, Y, alpha).numpy()
+
+
+def _over_a_grid(label: int, mean: np.ndarray, variance: np.ndarray, alpha: float) -> float:
+    z = np.linspace(-8.0, 8.0, 51)
+    F = mean + np.sqrt(variance) * np.array(list(itertools.product(z, repeat=len(mean))))
+    log_weights = -0.5 * np.sum(((F - mean) ** 2) / variance, axis=1)
+    log_weights -= logsumexp(log_weights)
+    log_p = F[:, label] - logsumexp(F, axis=1)
+    if alpha < 1e-3:  # the third cumulant's share is below 1e-9
+        first = np.exp(log_weights) @ log_p
+        return float(first + 0.5 * alpha * np.exp(log_weights) @ (log_p - first) ** 2)
+    return float(logsumexp(log_weights + alpha * log_p)) / alpha
+
+
+@pytest.mark.parametrize("alpha", POWERS)
+def test_equals_a_sum_over_a_grid(alpha: float, rng: np.random.Generator) -> None:
+    mean, variance = rng.normal(0.0, 2.0, (6, 3)), 10.0 ** rng.uniform(-3.0, 0.7, (6, 3))
+    expected = [_over_a_grid(2, m, v, alpha) for m, v in zip(mean, variance)]
+    assert_close(_ell(2, mean, variance, alpha), expected, rtol=1e-5, scale=1.0)
+
+
+def _wide_moments(rng: np.random.Generator, L: int) -> "tuple[np.ndarray, np.ndarray]":
+    return rng.uniform(-50.0, 50.0, (200, L)), 10.0 ** rng.uniform(-6.0, 6.0, (200, L))
+
+
+@pytest.mark.parametrize("L", [2, 3, 10])
+def test_probabilities_sum_to_one_at_every_width(L: int, rng: np.random.Generator) -> None:
+    mean, variance = _wide_moments(rng, L)
+    total = sum(np.exp(_ell(label, mean, variance, 1.0)) for label in range(L))
+    assert_close(total, np.ones(200), rtol=1e-4)
+
+
+@pytest.mark.parametrize("alpha", POWERS)
+def test_a_hopeless_class_does_not_matter(alpha: float, rng: np.random.Generator) -> None:
+    mean, variance = _wide_moments(rng, 3)
+    more = np.hstack([mean, np.full((200, 1), -5e4)]), np.hstack([variance, np.ones((200, 1))])
+    assert_close(_ell(1, *more, alpha), _ell(1, mean, variance, alpha), rtol=1e-4, scale=1.0)
+
+
+@pytest.mark.parametrize("alpha", POWERS)
+def test_latent_functions_known_for_certain(alpha: float, rng: np.random.Generator) -> None:
+    mean = rng.normal(0.0, 20.0, (50, 5))
+    expected = mean[:, 3] - logsumexp(mean, axis=1)
+    assert_close(_ell(3, mean, np.full((50, 5), 1e-12), alpha), expected, rtol=1e-5, scale=1.0)
+
+
+def test_the_sum_of_bumps_is_the_gumbel_distribution() -> None:
+    x = np.linspace(-4.0, 40.0, 4001)
+    rise = gumbel_plus_gaussian(tf.constant(x[None, :, None]), tf.zeros((1, 1, 1), tf.float64))
+    error = np.abs(np.exp(rise.log_cdf.numpy().ravel()) - np.exp(-np.exp(-x)))
+    assert np.max(error / np.minimum(1.0, np.exp(x))) <= 6e-7
+
+
+def test_the_rise_has_its_derivative(rng: np.random.Generator) -> None:
+    x = tf.constant(rng.uniform(-3.0, 20.0, (2, 30, 4)))
+    variance = tf.constant(10.0 ** rng.uniform(-3.0, 3.0, (2, 1, 4)))
+
+    def cdf(x: tf.Tensor) -> tf.Tensor:
+        return tf.exp(gumbel_plus_gaussian(x, variance).log_cdf)
+
+    step = 1e-5
+    by_x = (cdf(x + step) - cdf(x - step)) / (2.0 * step)
+    assert_close(gumbel_plus_gaussian(x, variance).rate * cdf(x), by_x, rtol=1e-7, scale=0.1)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("L", [3, 10])
+def test_the_variance_acts_as_the_heat_equation_says(
+    alpha: float, L: int, rng: np.random.Generator
+) -> None:
+    """Over seven decades of variance; the second derivatives in the means are automatic."""
+    decades = np.repeat(np.arange(-3.0, 4.0), 6)[:, None]
+    mean = tf.constant(rng.normal(0.0, 2.0, (42, L)) * np.sqrt(1.0 + 10.0**decades))
+    variance = tf.constant(10.0 ** (decades + rng.uniform(-0.5, 0.5, (42, L))))
+    zeros, likelihood = np.zeros((42, 1)), gpflow.likelihoods.Softmax(L)
+    arguments = np.arange(42.0)[:, None] % L, tf.constant(alpha, tf.float64)
+    with tf.GradientTape(persistent=True) as outer:
+        outer.watch(mean)
+        with tf.GradientTape() as tape:
+            tape.watch((mean, variance))
+            ell = log_power_expectation(likelihood, zeros, mean, variance, *arguments)
+        by_mean, by_variance = tape.gradient(ell, (mean, variance))
+        columns = tf.unstack(by_mean, axis=1)
+    second = tf.stack([outer.gradient(c, mean)[:, k] for k, c in enumerate(columns)], axis=1)
+    expected = 0.5 * (second + alpha * by_mean**2)
+    assert_close(variance * by_variance, variance * expected, rtol=1e-6, scale=1.0)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("L", [3, 10])
+def test_derivatives_equal_finite_differences(
+    alpha: float, L: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First and second ones, in the moments and, where it is not 0, in the power."""
+    monkeypatch.setattr(softmax, "_STEP", 0.2)  # differences magnify the errors of values
+    inputs = [
+        tf.constant(rng.normal(0.0, 2.0, (5, L))),
+        tf.constant(10.0 ** rng.uniform(-2.0, 1.0, (5, L))),
+        tf.constant([alpha], tf.float64),
+    ]
+    likelihood, zeros = gpflow.likelihoods.Softmax(L), np.zeros((5, 1))
+    Y = np.arange(5.0)[:, None] % L
+    directions = [tf.constant(rng.standard_normal(part.shape)) * part for part in inputs]
+
+    def ell(*moments: tf.Tensor) -> tf.Tensor:
+        m, v, power = moments
+        return tf.reduce_sum(log_power_expectation(likelihood, zeros, m, v, Y, power))
+
+    def slope(*moments: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(moments)
+            value = ell(*moments)
+        by = tape.gradient(value, moments)
+        return tf.add_n([tf.reduce_sum(g * d) for g, d in zip(by, directions)])
+
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        first = slope(*inputs)
+    by = tape.gradient(first, inputs)
+    second = tf.add_n([tf.reduce_sum(g * d) for g, d in zip(by, directions)])
+    step = 1e-3
+    up, down = (
+        [part + sign * step * d for part, d in zip(inputs, directions)] for sign in (1.0, -1.0)
+    )
+    assert_close(first, (ell(*up) - ell(*down)) / (2.0 * step), rtol=1e-5, scale=1.0)
+    assert_close(second, (slope(*up) - slope(*down)) / (2.0 * step), rtol=1e-4, scale=1.0)
+
+
+def test_probabilities_of_all_classes_at_once(rng: np.random.Generator) -> None:
+    """Those of SciPy's integral, and of NumPy alone, down to the smallest."""
+    mean, variance = rng.normal(0.0, 3.0, (6, 4)), 10.0 ** rng.uniform(-3.0, 1.5, (6, 4))
+    found = softmax_probabilities(tf.constant(mean), tf.constant(variance)).numpy()
+    assert_close(in_numpy(mean, variance), found, rtol=1e-8)
+    for p, m, v in zip(found, mean, variance):
+        expected = [np.exp(_ell(c, m[None], v[None], 1.0)[0]) for c in range(4)]
+        assert_close(p, expected, rtol=1e-5, scale=0.1)
+    sure = np.array([[0.0, -20.0, -300.0]])
+    expected = np.exp(sure - logsumexp(sure))
+    assert_close(in_numpy(sure, np.full((1, 3), 1e-9)), expected, rtol=1e-5)
+
+
+def test_log_gamma_ratio() -> None:
+    alpha = np.array([1e-3, 0.2, 0.5, 1.0])
+    assert_close(log_gamma_ratio(tf.constant(alpha)), gammaln(1.0 + alpha) / alpha, rtol=1e-12)
+    assert_close(log_gamma_ratio(tf.zeros((), tf.float64)), -np.euler_gamma, rtol=1e-12)

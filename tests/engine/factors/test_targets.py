@@ -1,0 +1,300 @@
+"""Mean and variance of targets, of every likelihood, against integrals by other means."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from cases.tilted import CASES, grid
+from gpflow.base import MeanAndVariance, TensorType
+from helpers import assert_all_close, assert_close
+from reference import tilted as reference
+from scipy.special import expit, log_ndtr
+from scipy.stats import t as student
+
+import gpflow_pep as pep
+from gpflow_pep.likelihoods import AccuracyWarning, predict_mean_and_var
+
+likelihoods = gpflow.likelihoods
+OF_CLASSES = ("MultiClass", "MultiClass uniform", "Softmax")
+GRID: dict[str, Any] = {
+    "means": (-50.0, 0.7, 8.0),
+    "variances": (1e-6, 0.3, 100.0, 1e6),
+    "alphas": (1.0,),
+}
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.moments])
+def test_moments_of_targets(name: str) -> None:
+    case = CASES[name]
+    assert case.moments is not None
+    rows = grid(case, **GRID)
+    pairs = zip(rows.mean, rows.variance)
+    expected = [np.stack([np.ravel(part) for part in case.moments(*pair)]) for pair in pairs]
+    actual = predict_mean_and_var(case.create(), *rows.arguments()[:3])
+    for k, part in enumerate(actual):
+        right, got = np.stack(expected)[:, k], part.numpy()
+        known = np.isfinite(right) & (right < 1e300)
+        np.testing.assert_allclose(got[known], right[known], rtol=1e-6, atol=1e-20)
+        assert not np.isfinite(got[~np.isfinite(right)]).any()
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_probabilities_of_classes(name: str) -> None:
+    case = CASES[name]
+    rows, label = grid(case, **GRID), int(case.target[0])
+    probability, variance = predict_mean_and_var(case.create(), *rows.arguments()[:3])
+    p = np.exp([case.reference(m, v, 1.0) for m, v in zip(rows.mean, rows.variance)])
+    np.testing.assert_allclose(probability[:, label], p, atol=5.0 * case.tolerance)
+    assert_close(tf.reduce_sum(probability, axis=1), np.ones(len(p)), rtol=5.0 * case.tolerance)
+    assert_close(variance, probability * (1.0 - probability))
+
+
+def test_no_likelihood_is_forgotten() -> None:
+    named = [case for name, case in CASES.items() if case.moments or name in OF_CLASSES]
+    tested = {type(case.create()) for case in named} | {pep.likelihoods.PerOutput}
+    for module in (gpflow.likelihoods, pep.likelihoods):
+        for name, kind in inspect.getmembers(module, inspect.isclass):
+            concrete = kind not in (likelihoods.MonteCarloLikelihood, likelihoods.Likelihood)
+            if issubclass(kind, likelihoods.Likelihood) and concrete and "Dim" not in name:
+                bases = ("QuadratureLikelihood", "ScalarLikelihood", "MultiLatentLikelihood")
+                assert kind in tested or name in bases, f"{name} has no moments in CASES"
+
+
+def test_each_output_by_its_own_rule() -> None:
+    parts = [likelihoods.Poisson(), likelihoods.StudentT(0.2), likelihoods.Beta()]
+    X, mean, variance = np.zeros((2, 1)), np.ones((2, 3)), np.array([[25.0, 1.0, 9.0]] * 2)
+    both = predict_mean_and_var(pep.likelihoods.PerOutput(parts), X, mean, variance)
+    for p, part in enumerate(parts):
+        alone = predict_mean_and_var(part, X, mean[:, p : p + 1], variance[:, p : p + 1])
+        assert_all_close([m[:, p : p + 1] for m in both], alone, rtol=1e-12)
+
+
+Function = Callable[[Any], Any]
+
+
+class Own(likelihoods.ScalarLikelihood):
+    """A likelihood that defines its conditional moments alone."""
+
+    def __init__(self, first: Function, second: Function) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        return gpflow.logdensities.gaussian(Y, self.first(F), self.second(F))
+
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return self.first(F)
+
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return self.second(F) + tf.zeros_like(F)
+
+
+@pytest.mark.parametrize(
+    "first, first_numpy, second",
+    [
+        (lambda f: tf.sigmoid(20.0 * (f - 7.0)), lambda f: expit(20.0 * (f - 7.0)), 0.0),
+        (lambda f: 100.0 + tf.sin(f), lambda f: 100.0 + np.sin(f), 1e-8),
+        (lambda f: f * f, lambda f: f * f, 0.3),
+        (lambda f: tf.exp(-f), lambda f: np.exp(-np.maximum(f, -700.0)), 0.0),
+    ],
+)
+def test_a_users_own(first: Function, first_numpy: Function, second: float) -> None:
+    mean = np.array([[-3.0], [0.7], [8.0]] * 4)
+    variance = np.repeat([1e-6, 0.3, 3.0, 30.0], 3)[:, None]
+    actual = predict_mean_and_var(Own(first, lambda f: second), 0.0 * mean, mean, variance)
+    expected = [
+        reference.moments(first_numpy, lambda f: second + 0.0 * f, m, v, [0.0, 7.0])
+        for m, v in zip(mean[:, 0], variance[:, 0])
+    ]
+    for part, right in zip(actual, zip(*expected, strict=True), strict=True):
+        np.testing.assert_allclose(part[:, 0], right, rtol=1e-6, atol=1e-300)
+
+
+EDGES = np.array([-1.0, 0.2, 2.0])
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("mean", [0.2, -1.0, -30.0])
+def test_narrow_noise_under_a_wide_gaussian(mean: float, alpha: float) -> None:
+    """The tilted mode is thousands of steps of noise away, and f is at an edge."""
+    one, sigma = np.ones((1, 1)), 2e-3
+
+    def in_bin(f: Any) -> Any:
+        low, high = (EDGES[0] - f) / sigma, (EDGES[1] - f) / sigma
+        inner, outer = np.where(low + high > 0, -low, high), np.where(low + high > 0, -high, low)
+        return log_ndtr(inner) + np.log(-np.expm1(log_ndtr(outer) - log_ndtr(inner)))
+
+    places = [edge + k * sigma for edge in EDGES[:2] for k in (-30, -10, -3, 0, 3, 10, 30)]
+    cases: list[tuple[Any, float, Any]] = [
+        (pep.likelihoods.Ordinal(EDGES, sigma), 1.0, in_bin),
+        (pep.likelihoods.Tobit(high=0.2, variance=sigma**2), 0.2, _above),
+    ]
+    for likelihood, y, log_density in cases:
+        for v in (1e4, 1e6):
+            expected = reference.log_power_expectation(log_density, mean, v, alpha, places)
+            arguments = likelihood, one, mean * one, v * one, y * one, alpha
+            actual = pep.likelihoods.log_power_expectation(*arguments)
+            np.testing.assert_allclose(actual, [expected], rtol=1e-6)
+
+
+@pytest.mark.parametrize("df, alpha, distance, v", [(20, 1.0, 47.0, 23.7), (50, 0.5, 67.0, 42.17)])
+def test_two_modes_of_students_t(df: float, alpha: float, distance: float, v: float) -> None:
+    one = np.ones((1, 1))
+    expected = reference.log_power_expectation(
+        lambda f: student.logpdf(f, df), distance, v, alpha, [0.0, 3.0]
+    )
+    arguments = likelihoods.StudentT(1.0, df), one, distance * one, v * one, 0.0 * one, alpha
+    assert_close(pep.likelihoods.log_power_expectation(*arguments), [expected], rtol=1e-6)
+
+
+def test_a_rate_beyond_all_floats_is_no_constant() -> None:
+    """Sites that any value is a fixed point of would look converged."""
+    one = np.ones((1, 1))
+    ell = pep.likelihoods.tilted_derivatives(likelihoods.Poisson(), one, one, 1e4 * one, one, 0.0)
+    assert ell.delta1[0, 0] < -1e100 and ell.delta2[0, 0] < -1e100
+
+
+def _above(f: Any) -> Any:
+    return log_ndtr((f - 0.2) / 2e-3)
+
+
+def test_an_answer_beyond_all_floats_is_not_a_number() -> None:
+    one = np.ones((1, 1))
+    for value in predict_mean_and_var(Own(tf.exp, tf.exp), one, one, 2e3 * one):
+        assert not np.isfinite(value).any()
+
+
+def test_what_varies_too_fast_is_named() -> None:
+    one = np.ones((1, 1))
+    with pytest.warns(AccuracyWarning, match="_conditional_mean and _conditional_variance varies"):
+        predict_mean_and_var(Own(lambda f: tf.sin(1e5 * f), lambda f: 0.1), one, one, one)
+
+
+class Several(likelihoods.MultiLatentLikelihood):
+    """The mean f_1 softplus(f_2), the variance exp(f_3) or 1."""
+
+    def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        mean, variance = self._conditional_mean(X, F), self._conditional_variance(X, F)
+        return gpflow.logdensities.gaussian(Y, mean, variance)[..., 0]
+
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return F[..., :1] * tf.math.softplus(F[..., 1:2])
+
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return tf.exp(F[..., 2:]) if F.shape[-1] == 3 else tf.ones_like(F[..., :1])
+
+
+@pytest.mark.parametrize("num_latent", [2, 3])
+def test_several_latent_functions(num_latent: int) -> None:
+    mean = np.array([[0.3, -0.5, 1.0], [-2.0, 4.0, 0.2]])[:, :num_latent]
+    variance = np.array([[1e-6, 2.0, 9.0], [100.0, 0.3, 1e-9]])[:, :num_latent]
+    actual = predict_mean_and_var(Several(num_latent), 0.0 * mean[:, :1], mean, variance)
+    for n in range(2):
+        m, v = mean[n], variance[n]
+        scale, spread = reference.moments(
+            lambda f: np.logaddexp(0.0, f), lambda f: 0.0 * f, m[1], v[1]
+        )
+        noise = np.exp(m[2] + 0.5 * v[2]) if num_latent == 3 else 1.0
+        square = (m[0] ** 2 + v[0]) * (scale**2 + spread)
+        assert_close(actual[0][n], [m[0] * scale], rtol=1e-6)
+        assert_close(actual[1][n], [square - (m[0] * scale) ** 2 + noise], rtol=1e-6)
+
+
+def test_more_latent_functions_are_refused_with_a_way_out() -> None:
+    rows = np.ones((2, 4))
+    with pytest.raises(ValueError, match=r"4 latent functions, expected at most 3.*_predict_mean"):
+        predict_mean_and_var(Several(4), rows, rows, rows)
+
+
+class Halved(likelihoods.Poisson):
+    """What is known of its base is not known of it."""
+
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return 0.5 * tf.exp(F)
+
+
+class Closed(Halved):
+    def _predict_mean_and_var(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
+    ) -> MeanAndVariance:
+        return Fmu, Fvar
+
+
+def test_a_class_with_moments_of_its_own_does_not_inherit_a_closed_form() -> None:
+    one = np.ones((1, 1))
+    whole, spread = predict_mean_and_var(likelihoods.Poisson(), one, one, 9.0 * one)
+    half, rest = predict_mean_and_var(Halved(), one, one, 9.0 * one)
+    assert_close(half, 0.5 * whole, rtol=1e-9)
+    assert_close(rest, 0.25 * (spread - whole) + whole, rtol=1e-9)
+    assert_all_close(predict_mean_and_var(Closed(), one, one, 9.0 * one), [one, 9.0 * one])
+
+
+@pytest.mark.parametrize("df", [2.0, 1.0])
+def test_no_variance_is_refused(df: float) -> None:
+    one = np.ones((1, 1))
+    with pytest.raises(ValueError, match=r"df: got .*, expected above 2.*predict_f"):
+        predict_mean_and_var(likelihoods.StudentT(1.0, df), one, one, one)
+
+
+@pytest.mark.parametrize("name", ["Beta", "MultiClass", "Softmax", "NegativeBinomial softplus"])
+def test_batches_and_graphs(name: str) -> None:
+    likelihood, L = CASES[name].create(), CASES[name].num_latent
+    X, mean = np.zeros((2, 3, 1)), np.linspace(-2.0, 2.0, 6 * L).reshape(2, 3, L)
+    variance = np.exp(mean)
+    both = predict_mean_and_var(likelihood, X, mean, variance)
+    rows = [tf.TensorSpec([None, size], tf.float64) for size in (1, L, L)]
+    compiled = tf.function(
+        lambda *parts: predict_mean_and_var(likelihood, *parts), rows, autograph=False
+    )
+    for k in range(2):
+        apart = compiled(X[k], mean[k], variance[k])
+        assert_all_close([part[k] for part in both], apart, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "name", ["Beta", "Poisson softplus", "MultiClass", "Softmax", "Bernoulli logit"]
+)
+def test_derivatives_equal_finite_differences(name: str) -> None:
+    likelihood, L = CASES[name].create(), CASES[name].num_latent
+    X, step = tf.zeros([3, 1], tf.float64), 1e-5
+    start = np.concatenate([np.linspace(-2, 3, 3 * L), np.geomspace(1e-9, 50.0, 3 * L)])
+    for parameter in likelihood.parameters:
+        gpflow.set_trainable(parameter, True)
+    variables = [tf.Variable(start), *likelihood.trainable_variables]
+
+    def total() -> tf.Tensor:
+        mean, variance = (tf.reshape(p, [3, L]) for p in tf.split(variables[0], 2))
+        first, second = predict_mean_and_var(likelihood, X, mean, variance)
+        weights = np.cos(np.arange(np.size(first))).reshape(first.shape)
+        return tf.reduce_sum(weights * (first + 0.3 * second))
+
+    with tf.GradientTape() as tape:
+        value = total()
+    for variable, gradient in zip(variables, tape.gradient(value, variables)):
+        begin, towards = variable.numpy(), np.ones(variable.shape)
+        if np.ndim(begin):  # the first variance next to 0
+            towards = np.cos(np.arange(begin.size)) * np.maximum(begin, 0.1) * (begin > 1e-6)
+        variable.assign(begin + step * towards)
+        high = total()
+        variable.assign(begin - step * towards)
+        difference = (high - total()).numpy() / (2.0 * step)
+        variable.assign(begin)
+        assert_close(np.sum(gradient * towards), difference, rtol=1e-6, scale=1.0)
+
+
+class Moved(likelihoods.Gaussian):
+    """Its class defines what GPflow calls, and not what GPflow says to define."""
+
+    def predict_mean_and_var(self, X, Fmu, Fvar):  # type: ignore[no-untyped-def]
+        return Fmu + 100.0, Fvar
+
+
+def test_the_public_method_of_a_class_of_ones_own_is_called() -> None:
+    mean, variance = predict_mean_and_var(
+        Moved(), tf.zeros([2, 1]), tf.ones([2, 1]), tf.ones([2, 1])
+    )
+    assert np.all(mean == 101.0) and np.all(variance == 1.0)

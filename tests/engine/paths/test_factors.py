@@ -1,0 +1,195 @@
+"""Kernels as expectations over frequencies, and functions drawn from the prior."""
+
+from collections.abc import Callable
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow import kernels
+from helpers import Array, assert_close
+
+from gpflow_pep.engine.paths.factors import FACTORS, SPECTRA, kernel_factor
+from gpflow_pep.engine.paths.prior import Draws, OutputDraws, PriorDraws
+
+X = np.random.default_rng(0).uniform(-2.0, 2.0, (6, 3))
+ARD = {"variance": 1.3, "lengthscales": [0.7, 1.4], "active_dims": [2, 0]}
+
+RANDOM: dict[str, Callable[[], kernels.Kernel]] = {
+    "SquaredExponential": lambda: kernels.SquaredExponential(**ARD),
+    "RationalQuadratic": lambda: kernels.RationalQuadratic(alpha=0.8, **ARD),
+    "Exponential": lambda: kernels.Exponential(**ARD),
+    "Matern12": lambda: kernels.Matern12(**ARD),
+    "Matern32": lambda: kernels.Matern32(**ARD),
+    "Matern52": lambda: kernels.Matern52(**ARD),
+    "one lengthscale for all inputs": lambda: kernels.Matern52(lengthscales=1.4),
+    "Periodic": lambda: kernels.Periodic(kernels.SquaredExponential(**ARD), period=[1.5, 2.0]),
+    "Periodic of RationalQuadratic": lambda: kernels.Periodic(
+        kernels.RationalQuadratic(alpha=0.8, **ARD), period=1.7
+    ),
+    "Periodic of Matern32": lambda: kernels.Periodic(
+        kernels.Matern32(variance=0.8, lengthscales=0.6, active_dims=[1]), period=1.7
+    ),
+}
+EXACT: dict[str, Callable[[], kernels.Kernel]] = {
+    "Constant": lambda: kernels.Constant(0.7),
+    "Linear": lambda: kernels.Linear(variance=[0.5, 1.5], active_dims=[0, 2]),
+    "Polynomial": lambda: kernels.Polynomial(3, variance=[0.5, 1.5, 0.3], offset=0.4),
+    "Polynomial of degree 1": lambda: kernels.Polynomial(1, offset=0.4, active_dims=[1]),
+    "Cosine": lambda: kernels.Cosine(lengthscales=[2.0, 3.0], active_dims=[0, 1]),
+    "Coregion": lambda: coregion(),
+}
+PRODUCTS: dict[str, Callable[[], kernels.Kernel]] = {
+    "sum": lambda: RANDOM["Matern52"]() + EXACT["Linear"]() + kernels.Constant(0.2),
+    "product of two stationary": lambda: RANDOM["SquaredExponential"]() * RANDOM["Matern32"](),
+    "stationary times linear": lambda: RANDOM["SquaredExponential"]() * EXACT["Linear"](),
+    "periodic times stationary": lambda: RANDOM["Periodic"]() * RANDOM["SquaredExponential"](),
+    "product of finite": lambda: EXACT["Linear"]() * EXACT["Polynomial of degree 1"](),
+    "product of sums": lambda: (
+        (RANDOM["Matern52"]() + EXACT["Linear"]())
+        * (kernels.Constant(0.5) + RANDOM["Periodic of Matern32"]())
+    ),
+}
+
+
+def coregion() -> kernels.Kernel:
+    kernel = kernels.Coregion(output_dim=2, rank=1, active_dims=[1])
+    kernel.W.assign([[0.5], [-1.2]])
+    kernel.kappa.assign([0.3, 0.8])
+    return kernel
+
+
+def inputs(name: str) -> Array:
+    """Rows, of which Coregion reads one column as numbers of outputs."""
+    return np.column_stack([X[:, 0], np.arange(len(X)) % 2, X[:, 2]]) if name == "Coregion" else X
+
+
+def covariance(kernel: kernels.Kernel, X: Array, num_features: int, seed: int) -> Array:
+    """That of a draw given its frequencies, by the definition."""
+    amplitudes, waves = kernel_factor(kernel)
+    phi = amplitudes(tf.constant(X)).numpy()
+    if waves is None:
+        return np.asarray(phi @ phi.T)
+    psi = waves.inputs(tf.constant(X)).numpy()
+    frequencies = waves.draw(np.random.default_rng(seed), (num_features, psi.shape[1]))
+    angles = (psi[:, None] - psi) @ frequencies.T
+    return np.asarray(phi @ phi.T * np.mean(np.cos(angles), axis=-1))
+
+
+def mean_error(kernel: kernels.Kernel, num_features: int) -> float:
+    """Root mean square over entries and seeds."""
+    errors = [covariance(kernel, X, num_features, seed) - kernel(X) for seed in range(20)]
+    return float(np.sqrt(np.mean(np.square(errors))))
+
+
+def worst_z(draws: Array, mean: Array, covariance: Array) -> float:
+    """The largest z-score of means and second moments of draws [S, N] that should have these."""
+    apart = draws - mean
+    deviation = np.sqrt(np.diag(covariance) / len(draws))
+    z_mean = apart.mean(0) / np.maximum(deviation, 1e-12)
+    products = apart[:, :, None] * apart[:, None, :]
+    z_products = (products.mean(0) - covariance) / np.maximum(
+        products.std(0) / np.sqrt(len(draws)), 1e-12
+    )
+    return float(max(np.abs(z_mean).max(), np.abs(z_products).max()))
+
+
+def test_every_kernel_is_here() -> None:
+    covered = {type(case()) for case in (*RANDOM.values(), *EXACT.values())}
+    assert covered == FACTORS.keys() and SPECTRA.keys() < covered
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_error_falls_with_the_root_of_the_number_of_features(name: str) -> None:
+    kernel = RANDOM[name]()
+    few, many = mean_error(kernel, 40), mean_error(kernel, 4000)
+    assert 0.005 < few < 0.25
+    assert 7.0 < few / many < 14.0  # 10
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_where_the_kernel_is_finite(name: str) -> None:
+    kernel = EXACT[name]()
+    rows = inputs(name)
+    assert_close(covariance(kernel, rows, 3, 0), kernel(rows), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", [*RANDOM, *EXACT, *PRODUCTS])
+def test_draws_have_the_moments_of_the_prior(name: str) -> None:
+    """With a few features too: each draw has other frequencies."""
+    kernel = {**RANDOM, **EXACT, **PRODUCTS}[name]()
+    rows = inputs(name)
+    draws = PriorDraws(kernel, Draws(4000, 1, 8, np.zeros(3)))
+    draws.resample(np.random.default_rng(1))
+    values = draws(tf.constant(rows[None])).numpy()
+    assert values.shape == (4000, 1, len(rows))
+    assert worst_z(values[:, 0], np.zeros(len(rows)), kernel(rows).numpy()) < 4.5
+
+
+@pytest.mark.parametrize("kind", ["shared", "separate", "mixed"])
+def test_draws_of_several_outputs(kind: str) -> None:
+    parts = [kernels.SquaredExponential(lengthscales=1.3), kernels.Linear(0.5)]
+    W = np.array([[1.0, 0.5], [-0.3, 0.8], [0.2, 0.1]])
+    kernel = {
+        "shared": lambda: kernels.SharedIndependent(parts[0], 2),
+        "separate": lambda: kernels.SeparateIndependent(parts),
+        "mixed": lambda: kernels.LinearCoregionalization(parts, W),
+    }[kind]()
+    draws = OutputDraws(kernel, Draws(4000, 1, 8, np.zeros(3)))
+    draws.resample(np.random.default_rng(1))
+    values = draws(tf.constant(X[None])).numpy()  # [S, P, N]
+    expected = kernel(X, full_cov=True, full_output_cov=True).numpy()  # [N, P, N, P]
+    size = values.shape[1] * values.shape[2]
+    expected = np.transpose(expected, [1, 0, 3, 2]).reshape(size, size)
+    assert worst_z(values.reshape(4000, size), np.zeros(size), expected) < 4.5
+
+
+def test_active_dims_that_gpflow_overlooks() -> None:
+    """GPflow evaluates the kernels of ``SharedIndependent`` at all inputs."""
+    kernel = kernels.SharedIndependent(kernels.Linear(active_dims=[1]), 2)
+    with pytest.raises(ValueError, match=r"^kernel: got Linear with active_dims \[1\]"):
+        OutputDraws(kernel, Draws(2, 1, 5, np.zeros(3)))
+
+
+def test_average_over_a_blur() -> None:
+    """In closed form, against Gauss-Hermite quadrature of the function itself."""
+    kernel = kernels.SquaredExponential(lengthscales=[0.7, 1.4]) * kernels.SquaredExponential(
+        variance=0.5, active_dims=[1]
+    ) + kernels.Constant(0.3)
+    draws = PriorDraws(kernel, Draws(2, 1, 5, np.zeros(2)))
+    draws.resample(np.random.default_rng(1))
+    centres = X[:3, :2]
+    roots = np.tril(np.random.default_rng(2).uniform(0.1, 0.4, (3, 2, 2)))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(24)
+    grid = np.stack(np.meshgrid(nodes, nodes), axis=-1).reshape(-1, 2)
+    weight = np.outer(weights, weights).ravel() / (2.0 * np.pi)
+    points = centres[:, None] + np.einsum("nde,ge->ngd", roots, grid)
+    values = draws(tf.constant(points.reshape(1, -1, 2))).numpy().reshape(2, 1, 3, -1)
+    covariance = tf.constant(np.einsum("nde,nfe->ndf", roots, roots))
+    assert_close(draws(tf.constant(centres[None]), covariance), values @ weight, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "got"),
+    [
+        (kernels.White(), "White"),
+        (kernels.ArcCosine(), "ArcCosine"),
+        (kernels.SquaredExponential() + kernels.White(), "White"),
+        (kernels.Polynomial(1.5), "Polynomial of degree 1.5"),
+        (kernels.Periodic(kernels.Matern32()), "Periodic of Matern32 in 3 inputs"),
+        (type("Mine", (kernels.SquaredExponential,), {})(), "Mine"),
+    ],
+)
+def test_other_kernels_are_refused(kernel: kernels.Kernel, got: str) -> None:
+    with pytest.raises(ValueError, match=f"^kernel: got {got}, expected .*(Draw f|Leave White)"):
+        PriorDraws(kernel, Draws(2, 1, 5, np.zeros(3))).resample(np.random.default_rng(0))
+
+
+def test_a_kernel_can_be_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type("Mine", (kernels.SquaredExponential,), {})
+    known = FACTORS[kernels.SquaredExponential]
+    monkeypatch.setitem(SPECTRA, kind, SPECTRA[kernels.SquaredExponential])
+    monkeypatch.setitem(FACTORS, kind, known)
+    pair = covariance(kind(), X, 5, 0), covariance(kernels.SquaredExponential(), X, 5, 0)
+    assert_close(*pair, rtol=1e-14)
+    assert gpflow.default_float() == np.float64

@@ -1,0 +1,230 @@
+"""Inputs far from 0: everything is as it is for the same inputs near 0."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_pep as pep
+from gpflow_pep.engine.prior import centred, nearest_by_tree, search_tree
+from gpflow_pep.scoring.kernels import covariance_with
+
+k = gpflow.kernels
+RNG = np.random.default_rng(0)
+# Multiples of 2^-8, so that an offset changes none of their differences by rounding.
+X = np.round(RNG.uniform(size=(20, 2)) * 256) / 256
+Y = np.sin(9.0 * X[:, :1]) + 0.3 * X[:, 1:] + 0.05 * RNG.standard_normal((20, 1))
+Z, NEW = X[::4] + 1 / 256, X[:3] + 1 / 128
+OFFSETS = (1e4, 1e4), (2.46e6, -1.0), (1e6, 2.46e6)
+MIXED = k.LinearCoregionalization([k.RBF(1.0, 0.2), k.Matern32(1.0, 0.4)], np.eye(2) + 0.3)
+KERNELS = {
+    "SE": k.SquaredExponential(1.3, [0.15, 0.4]),
+    "Matern12": k.Matern12(1.0, 0.3),
+    "Matern32": k.Matern32(1.0, [0.3, 0.4]),
+    "Matern52": k.Matern52(1.0, 0.3),
+    "RationalQuadratic": k.RationalQuadratic(1.0, 0.3),
+    "Cosine": k.Cosine(1.0, 2.0),
+    "Periodic": k.Periodic(k.RBF(1.0, 0.5, active_dims=[0]), 0.5) * k.RBF(1.0, 0.3),
+    "sum": k.RBF(1.0, 0.15, active_dims=[0]) + k.Matern32(0.5, 0.4, active_dims=[1]) + k.White(0.1),
+    "product": (k.RBF(1.0, 0.2) + k.Constant(0.1)) * k.Matern52(1.0, 0.5, active_dims=[1]),
+}
+
+
+def regression(kernel, X, Z, alpha, Y=Y, **options):
+    return pep.PEPRegression((X, Y), kernel, Z, alpha=alpha, noise_variance=0.01, **options)
+
+
+def several(kernel, X, Z, alpha):
+    return regression(kernel, X, Z, alpha, np.hstack([Y, -Y]))
+
+
+def classes(kernel, X, Z, alpha):
+    labels, likelihood = (Y > 0.0) * 1.0, gpflow.likelihoods.Bernoulli()
+    return pep.PEP((X, labels), kernel, likelihood, Z, alpha=alpha, tolerance=1e-11)
+
+
+def tied(kernel, X, Z, alpha):
+    number = kernel.num_latent_gps if isinstance(kernel, k.MultioutputKernel) else 1
+    q = np.random.default_rng(1).standard_normal((len(Z), number))
+    points = gpflow.inducing_variables.InducingPoints(Z)
+    if number > 1:
+        points = gpflow.inducing_variables.SharedIndependentInducingVariables(points)
+    likelihood = gpflow.likelihoods.Gaussian(0.01)
+    return pep.ARPEP(kernel, likelihood, points, num_data=len(X), alpha=alpha, q_mu=q)
+
+
+def everything(make, kernel, offset, alpha):
+    """Loss, gradient, and predictions by the model and by its posterior."""
+    model = make(kernel, X + offset, Z + offset, alpha)
+    columns = np.repeat(Y, model.num_latent_gps, axis=1)
+    data = [] if make is not tied else [(X + offset, columns)]
+    with tf.GradientTape() as tape:
+        loss = model.training_loss(*data)
+    gradient = tape.gradient(loss, model.trainable_variables)
+    by_model = [model.predict_f(NEW + offset, full_cov=full) for full in (False, True)]
+    by_posterior = model.posterior().predict_f(NEW + offset, full_cov=True)
+    return tf.nest.flatten([loss, gradient, by_model, by_posterior])
+
+
+@pytest.mark.parametrize(
+    "make, name, alpha",
+    [
+        *[(regression, name, 0.5) for name in KERNELS],
+        *[(tied, "SE", alpha) for alpha in (0.0, 1.0)],
+        (classes, "sum", 0.5),
+    ],
+)
+def test_an_offset_changes_nothing(make, name, alpha):
+    offsets = OFFSETS if make is regression else OFFSETS[1:2]
+    near, *far = (everything(make, KERNELS[name], o, alpha) for o in ((0.0, 0.0), *offsets))
+    for other in far:
+        for a, b in zip(near, other, strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-8, atol=1e-8 * np.abs(a).max())
+
+
+@pytest.mark.parametrize(
+    "make, kernel",
+    [
+        (several, MIXED),
+        (tied, k.SeparateIndependent([k.RBF(1.0, 0.2), k.Matern32(1.0, 0.4) + k.Constant(0.1)])),
+        (tied, k.SharedIndependent(k.RBF(1.0, 0.2), 2)),
+    ],
+)
+def test_an_offset_changes_nothing_of_several_functions(make, kernel):
+    near, *far = (everything(make, kernel, o, 0.5) for o in ((0.0, 0.0), *OFFSETS[1:]))
+    for other in far:
+        for a, b in zip(near, other, strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-7, atol=1e-8 * np.abs(a).max())
+
+
+def test_log_z_of_a_day_in_julian_dates_is_that_of_exact_regression():
+    u = np.arange(40.0)[:, None] / 64
+    y, days = np.sin(9.0 * u), u + 2460000.5
+    K = np.exp(-0.5 * ((u - u.T) / 0.15) ** 2) + 0.01 * np.eye(40)
+    exact = -0.5 * (y.T @ np.linalg.solve(K, y))[0, 0] - 0.5 * np.linalg.slogdet(2 * np.pi * K)[1]
+    model = regression(k.SquaredExponential(1.0, 0.15), days, days.copy(), 0.5, y)
+    # The jitter of inducing points at all rows is what is left of the difference.
+    np.testing.assert_allclose(model.pep_log_marginal_likelihood(), exact, rtol=1e-4)
+
+
+def test_scales_that_differ_by_a_million():
+    """Another unit of an input, and a lengthscale in it, change nothing either."""
+    unit, offset = np.array([2.0**20, 2.0**-20]), np.array([2.0**40, 1e6 * 2.0**-20])
+    near = regression(k.RBF(1.0, [0.3, 0.4]), X, Z, 0.5)
+    kernel = k.RBF(1.0, [0.3, 0.4] * unit)
+    far = regression(kernel, X * unit + offset, Z * unit + offset, 0.5)
+    np.testing.assert_allclose(far.training_loss(), near.training_loss(), rtol=1e-8)
+
+
+def test_paths_near_rows_and_selection_take_an_offset():
+    offset, kernel = np.array([2.46e6, -1e6]), KERNELS["Matern32"]
+    found = []
+    for o in (0.0, offset):
+        model = regression(kernel, X + o, Z + o, 0.5)
+        near = model.posterior(neighbours=5).predict_f(NEW + o)
+        chosen = pep.training.starts.greedy_variance(X + o, 5, kernel=kernel).Z.numpy() - o
+        clusters = [
+            pep.training.starts.kmeans(X + o, 4, seed=0, minibatches=few).Z.numpy() - o
+            for few in (False, True)
+        ]
+        found.append(tf.nest.flatten([model.paths(3, 16)(NEW + o), near, chosen, clusters]))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-6, atol=1e-6)
+
+
+def test_near_rows_in_many_inputs_take_an_offset():
+    rows = RNG.standard_normal((50, 20))
+    near = nearest_by_tree(search_tree(tf.constant(rows)), tf.constant(rows[:9] + 0.1), 5)
+    far = tf.constant(rows + 1e8)
+    np.testing.assert_array_equal(nearest_by_tree(search_tree(far), far[:9] + 0.1, 5), near)
+
+
+@pytest.mark.parametrize("kind", ["SquaredExponential", "Matern52", "Cosine"])
+def test_the_scorers_kernels_take_an_offset(kind):
+    kernel = {"kind": kind, "columns": None, "variance": 1.0, "lengthscales": np.array([0.2, 0.3])}
+    near, far = (covariance_with(kernel, Z + o)(X + o) for o in (0.0, 2.46e6))
+    np.testing.assert_allclose(far, near, rtol=1e-8, atol=1e-10)
+
+
+def test_only_the_stationary_part_of_a_sum_is_shifted():
+    kernel = k.Linear(1e-8) + k.RBF(1.0, 0.15)
+    o = 2000.0
+    exact = 1e-8 * (X + o) @ (Z + o).T + k.RBF(1.0, 0.15)(X, Z)
+    np.testing.assert_allclose(centred(kernel)(X + o, Z + o), exact, rtol=1e-12)
+
+
+class MyOwn(k.Kernel):
+    """It has squared distances from products."""
+
+    def K(self, X, X2=None):
+        return tf.exp(-gpflow.utilities.ops.square_distance(X, X2))
+
+    def K_diag(self, X):
+        return tf.ones_like(X[..., 0])
+
+
+class Warped(k.RBF):
+    """A function of differences of something else."""
+
+    def scale(self, X):
+        return None if X is None else tf.square(X)
+
+
+@pytest.mark.parametrize(
+    "kernel", [MyOwn(), k.Linear() + k.RBF(), Warped(), k.SharedIndependent(k.Polynomial(), 1)]
+)
+def test_other_kernels_far_from_0_are_refused(kernel):
+    tied(kernel, X + 100.0, Z + 100.0, 0.5)
+    with pytest.raises(ValueError, match=r"X: got an input of size 2.46e.06 .* Subtract the same"):
+        tied(kernel, X + 2.46e6, Z + 2.46e6, 0.5)
+    if not isinstance(kernel, k.MultioutputKernel):
+        with pytest.raises(ValueError, match="not stationary"):
+            regression(kernel, X + 2.46e6, Z[:1] + 2.46e6, 0.5)
+
+
+def test_other_kernels_take_an_input_that_never_changes():
+    constant = np.column_stack([X, np.full(len(X), 2020.0)])
+    regression(k.Linear(), constant, constant[:4], 0.5).training_loss()
+
+
+class OfDifferences(k.Kernel):
+    """It loses no digits: it subtracts inputs."""
+
+    def K(self, X, X2=None):
+        other = X if X2 is None else X2
+        return tf.exp(-tf.reduce_sum(tf.abs(X[:, None] - other), axis=-1))
+
+    def K_diag(self, X):
+        return tf.ones_like(X[:, 0])
+
+
+def test_a_kernel_of_ones_own_that_subtracts_inputs_may_be_far_from_0():
+    near, far = (regression(OfDifferences(), X + o, Z + o, 0.5) for o in (0.0, 2.0**22))
+    np.testing.assert_allclose(far.training_loss(), near.training_loss(), rtol=1e-7)
+
+
+@pytest.mark.parametrize("kind", [k.Matern12, k.Exponential, k.RBF, k.Matern52])
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float64, 1e5), (np.float32, 10.0)])
+def test_many_lengthscales_between_rows_are_no_fault_of_K_diag(kind, dtype, scale):
+    """Rounding of squared distances is no other variance: Y is of the prior, far from all Z."""
+    rows = np.random.default_rng(2).uniform(0.0, 3.0 * scale, (40, 13)).astype(dtype)
+    with gpflow.config.as_context(gpflow.config.Config(float=dtype, jitter=1e-4)):
+        model = pep.PEPRegression((rows, rows[:, :1]), kind(), rows[:8].copy())
+        _, variance = model.predict_f(rows[20:] + np.asarray(5.0 * scale, dtype))
+    np.testing.assert_allclose(variance, 1.0, rtol=1e-3)
+
+
+def test_kernels_that_register_their_subclasses_are_as_they_were():
+    kinds = {}
+
+    class Registered(k.RBF):
+        def __init_subclass__(cls, *, tag, **options):
+            super().__init_subclass__(**options)
+            kinds[cls.__name__] = tag, cls
+
+    class Mine(Registered, tag=1):
+        pass
+
+    loss = regression(Mine(1.0, 0.2), X, Z, 0.5).training_loss()
+    np.testing.assert_allclose(loss, regression(k.RBF(1.0, 0.2), X, Z, 0.5).training_loss())
+    assert kinds == {"Mine": (1, Mine)}

@@ -1,0 +1,208 @@
+"""Steps of the means of all classes: the same sites in fewer sweeps, however solved for."""
+
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.inducing_variables import (
+    InducingPoints,
+    SeparateIndependentInducingVariables,
+)
+from gpflow.kernels import SeparateIndependent, SquaredExponential
+from helpers import assert_all_close, assert_close
+
+import gpflow_pep as pep
+from gpflow_pep.engine.sites import coupling, sweep
+from gpflow_pep.engine.sites.coupling import Curvature, CurvatureFactor, mean_step
+from gpflow_pep.engine.sites.posterior import Natural, Sites, natural_sums, posterior_factor
+from gpflow_pep.likelihoods import Traits
+from gpflow_pep.models.parameters import ConvergenceWarning
+
+N, M, C = 60, 8, 3
+LIKELIHOODS = {
+    "RobustMax": lambda: gpflow.likelihoods.MultiClass(C),
+    "Softmax": lambda: gpflow.likelihoods.Softmax(C),
+}
+
+
+def classes(
+    likelihood: str = "RobustMax", lengthscale: float = 3.0, separate: bool = False, **options: Any
+) -> pep.models.PEP:
+    """Three classes of noisy rows in the plane, with a lengthscale that is long beside the data."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((N, 2))
+    Y = np.digitize(X[:, :1] + 0.5 * rng.standard_normal((N, 1)), [-0.5, 0.5]).astype(float)
+    kernel: Any = SquaredExponential(lengthscales=lengthscale)
+    Z: Any = X[:M].copy()
+    if separate:
+        kernel = SeparateIndependent([SquaredExponential(lengthscales=k + 2.0) for k in range(C)])
+        points = [InducingPoints(X[k * M : (k + 1) * M].copy()) for k in range(C)]
+        Z = SeparateIndependentInducingVariables(points)
+    return pep.models.PEP((X, Y), kernel, LIKELIHOODS[likelihood](), Z, **options)
+
+
+def run(model: pep.models.PEP) -> tuple[float, int]:
+    """log Z and the sweeps that it took, compiled."""
+    value = tf.function(model.pep_log_marginal_likelihood, autograph=False)()
+    assert model.last_inference.converged
+    return float(value), model.last_inference.num_sweeps
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == "Softmax")) for name in LIKELIHOODS],
+)
+@pytest.mark.slow
+def test_the_same_sites_in_fewer_sweeps(likelihood: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    coupled = classes(likelihood, alpha=0.5, tolerance=1e-9)
+    value, sweeps = run(coupled)
+    monkeypatch.setattr(sweep, "traits", lambda likelihood: Traits())
+    site_by_site = classes(likelihood, alpha=0.5, tolerance=1e-9, max_sweeps=2000)
+    expected, more = run(site_by_site)
+    assert_close(value, expected, rtol=1e-9)
+    assert_all_close(coupled.read_sites(), site_by_site.read_sites(), rtol=1e-5)
+    assert sweeps < more
+    # The record means the same: the other loop has nothing left to do.
+    site_by_site.write_sites(coupled.read_sites())
+    assert site_by_site.update_sites(tolerance=2e-9).num_sweeps == 1
+
+
+@pytest.mark.slow
+def test_long_lengthscales_take_tens_of_sweeps_not_hundreds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, sweeps = run(classes(alpha=0.5))
+    assert sweeps <= 40
+    monkeypatch.setattr(sweep, "traits", lambda likelihood: Traits())
+    with pytest.warns(ConvergenceWarning):
+        record = classes(alpha=0.5).update_sites(max_sweeps=100)
+    assert not record.converged
+
+
+def test_few_inducing_inputs_and_a_long_lengthscale_take_tens_of_sweeps_at_alpha_1() -> None:
+    """Full steps in what the acceleration does not explain made it take hundreds."""
+    X = np.random.default_rng(0).standard_normal((150, 2))
+    Y = (X[:, :1] > 0.0) + (X[:, 1:] > 0.0).astype(float)
+    Z = X[np.random.default_rng(1).permutation(150)[:20]]
+    parts = SquaredExponential(10.0, 5.0), gpflow.likelihoods.MultiClass(C), Z
+    record = pep.models.PEP((X, Y), *parts, alpha=1.0).update_sites(max_sweeps=200)
+    assert record.converged and record.num_sweeps <= 60
+
+
+def test_many_rows_take_no_more_sweeps() -> None:
+    """Many numbers that change by little, but together, move means far: that must be seen."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (25_000, 8))
+    f = np.sin(4.0 * X[:, 0]) * X[:, 1] + X[:, 2] ** 2
+    Y = np.digitize(f + 0.3 * rng.standard_normal(len(X)), [0.0, 0.5])[:, None].astype(float)
+    X = np.sqrt(3.0) * X[:4000]
+    # Where some steps of training lead to: 25 inducing inputs, lengthscales and variance.
+    point = np.load(Path(__file__).parent / "data" / "after_some_training.npy").astype(float)
+    kernel = SquaredExponential(point[208], point[200:208])
+    parts = kernel, gpflow.likelihoods.MultiClass(C), point[:200].reshape(25, 8)
+    record = pep.models.PEP((X, Y[:4000]), *parts, alpha=0.5).update_sites(max_sweeps=60)
+    assert record.converged and record.num_sweeps <= 22 and record.num_rejected == 0
+
+
+@pytest.mark.slow
+def test_the_energy_never_falls_at_alpha_0() -> None:
+    """Where a run of so many sweeps ends, it is where the last step that was accepted led."""
+    model = classes(alpha=0.0)
+    energies = []
+    with pytest.warns(ConvergenceWarning):
+        for max_sweeps in range(1, 16):
+            model.update_sites(max_sweeps=max_sweeps, fresh=True)
+            problem, found = model.site_problem(), model.read_sites()
+            q = posterior_factor(natural_sums(problem, found))
+            energies.append(_bound(problem, q))
+    assert energies[-1] > energies[0] + 1.0
+    assert np.all(np.diff(energies) >= -1e-8 * np.abs(energies[:-1]))
+
+
+def _bound(problem: Any, q: Any) -> float:
+    """GPflow's variational bound of q(v)."""
+    covariance = tf.matmul(q.W, q.W, transpose_a=True)
+    kernel, inducing_variable, _, likelihood = problem.parts
+    X, Y, _ = problem.rows
+    model = gpflow.models.SVGP(
+        kernel,
+        likelihood,
+        inducing_variable,
+        num_latent_gps=C,
+        q_mu=tf.transpose(q.w[..., 0]),
+        q_sqrt=tf.linalg.cholesky(covariance),
+    )
+    mean, variance = model.predict_f(X)
+    one = tf.zeros_like(mean[:, 0])
+    ell = pep.likelihoods.log_power_expectation(likelihood, X, mean, variance, Y, one)
+    return float(tf.reduce_sum(ell) - model.prior_kl())
+
+
+def test_a_few_sweeps_are_a_few() -> None:
+    model = classes(alpha=0.0, lengthscale=10.0)
+    for max_sweeps in (1, 3):
+        with pytest.warns(ConvergenceWarning):
+            record = model.update_sites(max_sweeps=max_sweeps, fresh=True)
+        assert record.num_sweeps == max_sweeps + 1  # the first one looks at what is there
+        assert record.fallback == ""
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_conjugate_gradients_are_the_direct_solve(separate: bool) -> None:
+    model = classes(separate=separate)
+    problem = model.site_problem().keep_projections()
+    assert problem.projection is not None
+    rng = np.random.default_rng(0)
+    tau, g = np.exp(rng.standard_normal((N, C))), rng.standard_normal((N, C))
+    sums = natural_sums(problem, Sites(tf.constant(g), tf.constant(0.8 * tau)))
+    q = posterior_factor(Natural(*sums))
+    curvature = Curvature.from_precision(tf.constant(tau))
+    nothing = CurvatureFactor.empty(problem, tf.zeros([N, C], tf.float64))
+    factor = nothing.refactorised(problem, curvature)
+    direct = mean_step(problem, curvature, tf.constant(g), q, factor)
+    iterated = mean_step(problem, curvature, tf.constant(g), q)
+    np.testing.assert_allclose(iterated, direct, atol=1e-4 * np.max(np.abs(direct)))
+    # Both solve (I + A W A') dw = A g, of which the rows see A' dw.
+    A = problem.projection.A.numpy() + np.zeros((C, 1, 1))
+    big = np.zeros((N, C, C * M))
+    for k in range(C):
+        big[:, k, k * M : (k + 1) * M] = A[k].T
+    W = np.stack([np.diag(t) - np.outer(t, t) / t.sum() for t in tau])
+    K = np.eye(C * M) + np.einsum("nkp,nkl,nlq->pq", big, W, big)
+    expected = big @ np.linalg.solve(K, np.einsum("nkp,nk->p", big, g))
+    assert_close(direct, expected, rtol=1e-8)
+
+    # A curvature that is close takes the same factor, one that is not gets its own.
+    near, far = (Curvature.from_precision(tf.constant(part * tau)) for part in (1.05, 1.2))
+    assert_close(factor.refactorised(problem, near).t, tau, rtol=1e-11)
+    assert_close(factor.refactorised(problem, far).t, 1.2 * tau, rtol=1e-11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most_factorised", [1500, 0])
+def test_chunks_change_nothing(most_factorised: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coupling, "MOST_FACTORISED", most_factorised)
+    whole, sweeps = run(classes(alpha=0.5, tolerance=1e-9))
+    monkeypatch.setattr(coupling, "MOST_FACTORISED", 1500)
+    in_chunks, as_many = run(classes(alpha=0.5, tolerance=1e-9, chunk_size=17))
+    assert_close(in_chunks, whole, rtol=1e-9)
+    # Conjugate gradients solve for steps to five digits only.
+    assert abs(sweeps - as_many) <= (1 if most_factorised else 0.05 * sweeps)
+
+
+@pytest.mark.slow
+def test_xla_compiles_it() -> None:
+    model = classes(alpha=0.5)
+    loss = tf.function(model.training_loss, jit_compile=True, autograph=False)
+    assert_close(loss(), -run(classes(alpha=0.5))[0], rtol=1e-7)
+    assert model.last_inference.converged
+
+
+@pytest.mark.slow
+def test_rows_far_from_all_inducing_inputs() -> None:
+    """Their h is 0 for sure, and no step of its mean is too long."""
+    model = classes(alpha=0.5, lengthscale=0.01)
+    assert np.isfinite(run(model)[0])

@@ -1,0 +1,100 @@
+"""Power EP in small groups of rows, beside one row after the other in NumPy."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood, Poisson, StudentT
+from scipy.special import gammaln, ndtr
+
+from gpflow_pep.engine.sites.groups import (
+    TRAINING_TOLERANCE,
+    GroupRows,
+    GroupSites,
+    gaussian_observations,
+    group_marginals,
+    infer_groups,
+)
+from gpflow_pep.models import ConvergenceWarning
+from tests.reference import groups as reference
+
+S = 5
+ALPHAS = (0.0, 1e-6, 0.3, 0.5, 1.0)
+
+
+def _log_prob(likelihood: Likelihood, y: float) -> reference.Density:
+    if isinstance(likelihood, Bernoulli):
+        return lambda f: np.log(1e-3 + (1.0 - 2e-3) * ndtr((2.0 * y - 1.0) * f))
+    return lambda f: y * f - np.exp(f) - gammaln(y + 1.0)
+
+
+def _rows(likelihood: Likelihood, alpha: float, each: bool) -> GroupRows:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (2, S, 2))
+    Y = 1.0 * rng.integers(0, 2 if isinstance(likelihood, Bernoulli) else 5, (2, S, 1))
+    C = gpflow.kernels.Matern32(variance=2.0, lengthscales=0.7)(X).numpy()
+    alphas = np.full((2, S) if each else (1, 1), alpha)
+    return GroupRows(*map(tf.constant, (X, Y, alphas, 0.3 * rng.standard_normal((2, S)), C)))
+
+
+@pytest.mark.parametrize(
+    "alpha, each", [*((alpha, False) for alpha in ALPHAS), (0.3, True), (1.0, True)]
+)
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Poisson()], ids=["bernoulli", "poisson"])
+def test_fixed_point(likelihood: Likelihood, alpha: float, each: bool) -> None:
+    rows = _rows(likelihood, alpha, each)
+    sites = infer_groups(likelihood, rows, tolerance=1e-12, max_sweeps=50)
+    for group in range(2):
+        factors = [_log_prob(likelihood, float(y)) for y in rows.Y[group, :, 0]]
+        mean, C = rows.mean[group].numpy(), rows.covariance[group].numpy()
+        nu, tau = reference.fixed_point(factors, mean, C, alpha, 60)
+        np.testing.assert_allclose(sites.nu[group], nu, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(sites.tau[group], tau, rtol=1e-8, atol=1e-8)
+
+
+def test_marginals() -> None:
+    rows = _rows(Bernoulli(), 1.0, False)
+    nu, tau = np.random.default_rng(1).uniform(0.0, 2.0, (2, 2, S))
+    m, v = group_marginals(rows, GroupSites(tf.constant(nu), tf.constant(tau)))
+    for group in range(2):
+        inverse = np.linalg.inv(rows.covariance[group])
+        covariance = np.linalg.inv(inverse + np.diag(tau[group]))
+        expected = covariance @ (inverse @ rows.mean[group].numpy() + nu[group])
+        np.testing.assert_allclose(m[group], expected, rtol=1e-8)
+        np.testing.assert_allclose(v[group], np.diag(covariance), rtol=1e-8)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_gaussian_noise_is_exact_at_once(alpha: float) -> None:
+    rows = _rows(Poisson(), alpha, False)
+    targets, variance = gaussian_observations(Gaussian(0.2), rows)
+    np.testing.assert_allclose(targets, rows.Y, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(variance, np.full((2, S), 0.2), rtol=1e-8)
+
+
+def test_default_tolerance_is_that_of_means() -> None:
+    rows = _rows(Bernoulli(), 0.5, False)
+    m, v = group_marginals(rows, infer_groups(Bernoulli(), rows))
+    exact, _ = group_marginals(rows, infer_groups(Bernoulli(), rows, 1e-12, 50))
+    assert np.max(np.abs(m - exact) / np.sqrt(v)) < 1e-3
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_sites_that_do_not_settle(in_graph: bool, recwarn: pytest.WarningsRecorder) -> None:
+    """Those of Student-t targets that a long lengthscale cannot follow; in training silently."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (20, 8, 2))
+    Y = np.sin(9.0 * X[..., :1]) + X[..., 1:] + 0.1 * rng.standard_t(3.0, (20, 8, 1))
+    C = gpflow.kernels.Matern32(variance=10.0, lengthscales=2.0)(X).numpy()
+    rows = GroupRows(*map(tf.constant, (X, Y, np.ones((1, 1)), np.zeros((20, 8)), C)))
+    student = StudentT(scale=0.1, df=3.0)
+
+    def infer(**options: float) -> GroupSites:
+        function = lambda: infer_groups(student, rows, **options)  # noqa: E731
+        return GroupSites(*(tf.function(function, autograph=False) if in_graph else function)())
+
+    with pytest.warns(ConvergenceWarning, match="near rows did not settle.*fewer neighbours"):
+        assert np.isfinite(infer().nu).all()
+    infer(tolerance=TRAINING_TOLERANCE)
+    infer_groups(Bernoulli(), _rows(Bernoulli(), 0.5, False))
+    assert not recwarn

@@ -1,0 +1,97 @@
+"""Sums over rows of mixtures, and what is looked at in each row, against NumPy."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import assert_close
+
+from gpflow_pep.engine.sites.mixture import (
+    LatentMarginals,
+    latent_sums,
+    log_determinant,
+    proper_rows,
+    row_sites,
+)
+from gpflow_pep.engine.sites.posterior import Sites
+
+N, P, Q, M = 7, 4, 3, 5
+rng = np.random.default_rng(0)
+A = rng.standard_normal((Q, M, N))
+MIXING = rng.standard_normal((P, Q))
+TAU = rng.uniform(0.1, 2.0, (N, P))
+NU, D = rng.standard_normal((N, P)), rng.uniform(0.0, 1.0, (N, Q))
+ALPHA = np.linspace(0.0, 1.0, N)
+
+
+def test_latent_sums() -> None:
+    half = rng.standard_normal((N, Q, Q))
+    T, first = half + np.swapaxes(half, 1, 2), rng.standard_normal((N, Q))
+    sums = latent_sums(*map(tf.constant, (A, T, first)))
+    blocks = np.einsum("qmn,nqr,rkn->qmrk", A, T, A).reshape(Q * M, Q * M)
+    assert_close(sums.G[0], blocks, rtol=1e-12)
+    assert np.array_equal(sums.G[0], np.transpose(sums.G[0]))
+    assert_close(sums.b[0, :, 0], np.einsum("qmn,nq->qm", A, first).ravel(), rtol=1e-12)
+
+
+def test_gradients_of_latent_sums() -> None:
+    """Beside automatic differentiation of the sums written out; T is symmetric."""
+    variables = [tf.Variable(part) for part in (A, rng.standard_normal((N, Q, Q)), NU[:, :Q])]
+    by_G, by_b = rng.standard_normal((Q * M, Q * M)), rng.standard_normal((Q * M, 1))
+
+    def gradients(written_out: bool) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            A, half, first = map(tf.convert_to_tensor, variables)
+            T = half + tf.linalg.matrix_transpose(half)
+            if written_out:
+                blocks = tf.einsum("qmn,nqr,rkn->qmrk", A, T, A)
+                G = tf.reshape(blocks, by_G.shape)
+                b = tf.reshape(tf.einsum("qmn,nq->qm", A, first), by_b.shape)
+            else:
+                (G,), (b,) = map(tf.unstack, latent_sums(A, T, first))
+            value = tf.reduce_sum(by_G * tf.square(G)) + tf.reduce_sum(by_b * tf.square(b))
+        return tape.gradient(value, variables)  # type: ignore[no-any-return]
+
+    for actual, expected in zip(gradients(False), gradients(True)):
+        assert_close(actual, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("smallest", [0.0, 1e-12, 1e-6, 0.5])
+def test_log_determinants(smallest: float) -> None:
+    """Of positive and negative precisions, with digits at any power."""
+    alpha = np.maximum(ALPHA, smallest)
+    tau = np.where(rng.uniform(size=TAU.shape) < 0.3, -0.05 * TAU, TAU)
+    rows = row_sites(
+        *map(tf.constant, (MIXING,)), Sites(NU, tau), tf.constant(D), tf.constant(alpha)
+    )
+    actual = log_determinant(rows, tf.constant(D), tf.constant(alpha)).numpy()
+    for n in range(N):
+        root = np.sqrt(D[n])
+        C = MIXING.T @ np.diag(tau[n]) @ MIXING
+        values = np.linalg.eigvalsh(root[:, None] * C * root)
+        terms = values if alpha[n] == 0.0 else np.log1p(alpha[n] * values) / alpha[n]
+        assert_close(actual[n], np.sum(terms), rtol=1e-12)
+
+
+def test_log_determinant_of_what_is_not_positive_definite() -> None:
+    """Also where two eigenvalues are negative, and the determinant is positive."""
+    alpha, d = tf.ones([1], tf.float64), tf.ones([1, 2], tf.float64)
+    for tau, is_finite in (([-0.5, -0.5], True), ([-3.0, 1.0], False), ([-3.0, -3.0], False)):
+        sites = Sites(tf.zeros([1, 2], tf.float64), tf.constant([tau], tf.float64))
+        rows = row_sites(tf.eye(2, dtype=tf.float64), sites, d, alpha)
+        assert np.isfinite(log_determinant(rows, d, alpha)[0]) == is_finite
+
+
+def test_proper_rows() -> None:
+    """The eigenvalues of I - alpha T S, where a precision is negative or none is."""
+    half = rng.standard_normal((N, Q, Q))
+    for tau in (np.where(rng.uniform(size=TAU.shape) < 0.5, -TAU, TAU), TAU):
+        none = np.zeros((N, Q))  # no residual variance: T is C
+        rows = row_sites(tf.constant(MIXING), Sites(NU, tau), tf.constant(none), tf.constant(ALPHA))
+        T = rows.T.numpy()
+        others = half @ np.swapaxes(half, 1, 2) + 0.5 * np.eye(Q)
+        S = np.linalg.inv(0.02 * others + (T if np.all(tau > 0.0) else 0.0))
+        h = LatentMarginals(tf.constant(none), tf.constant(S))
+        actual = proper_rows(h, rows, tf.constant(tau), tf.constant(ALPHA)).numpy()
+        eigenvalues = np.linalg.eigvals(np.eye(Q) - ALPHA[:, None, None] * (T @ S)).real
+        assert np.array_equal(actual, np.all(eigenvalues > 0.0, axis=1))
+        assert actual.all() == bool(np.all(tau > 0.0)) and actual.any()

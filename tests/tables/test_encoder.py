@@ -1,0 +1,157 @@
+"""Tables made into numbers."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder
+
+from gpflow_pep.tables import Format, TableEncoder
+
+FORMATS = {"size": Format("number"), "colour": Format("text"), "day": Format("date")}
+
+
+def table(num_rows: int = 40) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    colour = pd.Series(rng.choice(["red", "blue", "green"], num_rows))
+    colour[0] = "mauve"
+    size = pd.Series(rng.normal(size=num_rows))
+    size[3] = np.nan
+    colour[5] = None
+    day = pd.Series(pd.date_range("2020-01-01", periods=num_rows, freq="9h"))
+    return pd.DataFrame({"size": size, "colour": colour, "day": day})
+
+
+def test_against_scikit_learn() -> None:
+    X = table().drop(columns="day")
+    new = X.sample(frac=1.0, random_state=1).reset_index(drop=True)
+    new.loc[0, "colour"] = "unheard of"
+    encoder = TableEncoder({name: FORMATS[name] for name in X}).fit(X)
+    theirs = ColumnTransformer(
+        [
+            ("number", SimpleImputer(strategy="median", add_indicator=True), ["size"]),
+            ("text", OneHotEncoder(min_frequency=2, handle_unknown="infrequent_if_exist",
+                                   sparse_output=False), ["colour"]),
+        ]
+    ).fit(X.fillna({"colour": "~missing"}))  # fmt: skip
+    # Theirs has a column for the missing value only if it is frequent.
+    ours = pd.DataFrame(encoder.transform(new), columns=encoder.get_feature_names_out())
+    assert list(ours) == [
+        "size", "size missing", "colour=blue", "colour=green", "colour=red", "colour=(other)",
+        "colour missing",
+    ]  # fmt: skip
+    expected = theirs.transform(new.fillna({"colour": "~missing"}))
+    ours["colour=(other)"] += ours.pop("colour missing")
+    assert_array_equal(ours, expected)
+
+
+def test_dates() -> None:
+    X = table()[["day"]]
+    encoder = TableEncoder({"day": Format("date")}).fit(X)
+    days = (X["day"] - pd.Timestamp(0)).dt.total_seconds().to_numpy() / 86400.0
+    angle = 2.0 * np.pi * days
+    assert list(encoder.get_feature_names_out()) == [
+        "day",
+        "day: sine of day",
+        "day: cosine of day",
+    ]
+    expected = np.stack([days, np.sin(angle), np.cos(angle)], axis=1)
+    assert_allclose(encoder.transform(X), expected, rtol=1e-12)
+    of_years = pd.DataFrame({"day": pd.date_range("2000-01-01", periods=9, freq="180D")})
+    names = encoder.fit(of_years).get_feature_names_out()
+    assert list(names) == ["day", "day: sine of year", "day: cosine of year"]
+    X.loc[3, "day"] = pd.NaT
+    assert encoder.fit(X).encodings_["day"].median == np.median(np.delete(days, 3))
+    # Of a row in which all is missing nothing is known.
+    assert_array_equal(np.isnan(encoder.transform(X)).all(axis=1), np.arange(len(X)) == 3)
+
+
+def test_cells_are_read_as_they_were() -> None:
+    encoder = TableEncoder(
+        {"a": Format("number", ",", "."), "b": Format("date", pattern="%d.%m.%Y")}
+    )
+    text = pd.DataFrame({"a": ["1.234,5", "2,5"], "b": ["31.01.1970", "02.01.1970"]})
+    assert_array_equal(encoder.fit_transform(text), [[1234.5, 30.0], [2.5, 1.0]])
+    read = pd.DataFrame({"a": [1234.5, 2.5], "b": pd.to_datetime(["1970-01-31", "1970-01-02"])})
+    assert_array_equal(encoder.transform(read), encoder.transform(text))
+
+
+def test_columns_are_found_by_name() -> None:
+    X = table()
+    encoder = clone(TableEncoder(FORMATS)).fit(X[["day", "colour", "size"]])
+    assert list(encoder.feature_names_in_) == list(FORMATS)
+    assert_array_equal(encoder.transform(X), encoder.transform(X[["colour", "day", "size"]]))
+    assert encoder.set_output(transform="pandas").transform(X).columns[0] == "size"
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda X: X.drop(columns="size"), r"no column .* 'size' among 'colour', 'day'"),
+        (lambda X: X.rename(columns={"size": "Size"}), r"'size' among 'Size', .* Add or rename"),
+        (lambda X: X.assign(more=1), r"got the columns 'more', expected .* no others. Choose them"),
+        (lambda X: X.set_axis(["size", "size", "day"], axis=1), r"no column \(or more than one\)"),
+        (lambda X: X.to_numpy(), r"got ndarray, expected a table"),
+        (lambda X: X.assign(size=np.inf), r"column 'size': got inf in row 0"),
+        (lambda X: X.assign(size=1e200), r"got 1e\+200 in row 0 .* below 1e\+100"),
+        (lambda X: X.assign(size="big"), r"column 'size': got 'big' in row 0"),
+        (lambda X: X.assign(day="soon"), r"column 'day': got 'soon' in row 0"),
+    ],
+)
+def test_other_tables_are_refused(change: Any, message: str) -> None:
+    X = table()
+    encoder = TableEncoder(FORMATS).fit(X)
+    with pytest.raises(ValueError, match=message):
+        encoder.transform(change(X))
+
+
+def test_rare_values_share_a_column() -> None:
+    words = pd.DataFrame({"w": [f"w{i % 30:02}" for i in range(90)] + ["once"]})
+    encoder = TableEncoder({"w": Format("text")}, max_categories=5).fit(words)
+    assert encoder.encodings_["w"].categories == ("w00", "w01", "w02", "w03", "w04")
+    assert_array_equal(encoder.transform(words).sum(axis=1), 1.0)
+
+
+def test_no_rows_and_no_values() -> None:
+    X = table().assign(size=np.nan)
+    encoder = TableEncoder(FORMATS).fit(X)
+    assert np.all(encoder.transform(X)[:, 0] == 0.0)
+    assert encoder.transform(X.head(0)).shape == (0, len(encoder.get_feature_names_out()))
+
+
+def test_of_polars() -> None:
+    polars = pytest.importorskip("polars")
+    X = table()
+    encoder = TableEncoder(FORMATS).fit(X)
+    assert_array_equal(encoder.transform(polars.from_pandas(X)), encoder.transform(X))
+
+
+def test_what_is_unusual_is_listed() -> None:
+    X = table()
+    encoder = TableEncoder(FORMATS).fit(X)
+    assert encoder.unusual(X) == [""] * len(X)
+    new = X.iloc[:6].reset_index(drop=True)
+    new.loc[0, "colour"] = "mauve"  # rare, but not new
+    new.loc[1, "colour"] = "unheard of"
+    new.loc[2, "size"] = X["size"].max() + 0.11 * np.ptp(X["size"].dropna())
+    new.loc[3, "size"] = X["size"].max() + 0.09 * np.ptp(X["size"].dropna())
+    new.loc[4, ["size", "day"]] = [-100.0, pd.NaT]
+    remarks = encoder.unusual(new)
+    assert remarks == [
+        "", "colour 'unheard of' is new", "size is above all", "",
+        "size is below all; day is missing", "",
+    ]  # fmt: skip
+
+
+def test_values_that_an_earlier_version_did_not_remember_are_not_called_new() -> None:
+    X = table()
+    encoder = TableEncoder(FORMATS).fit(X)
+    for name, learnt in encoder.encodings_.items():
+        encoder.encodings_[name] = learnt._replace(limits=(), rare=())
+    new = X.iloc[:1].assign(size=1e9, colour="unheard of")
+    assert encoder.unusual(new) == [""]

@@ -1,0 +1,213 @@
+"""Where mixtures of outputs start."""
+
+from copy import deepcopy
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.kernels import Matern32, Periodic, Product, SquaredExponential, Sum
+from helpers import assert_close, finite_difference_gradient, gradients
+
+import gpflow_pep as pep
+from gpflow_pep.engine.prior.mixing import CoregionalizationWithDiagonal
+from gpflow_pep.training.starts import coregionalization, intrinsic_coregionalization
+from gpflow_pep.training.starts.mixing import LEAST_EIGENVALUE, correlations
+
+N, P = 60, 4
+rng = np.random.default_rng(5)
+X = rng.uniform(-3.0, 3.0, (N, 2)) * np.array([1.0, 10.0])
+COMMON = np.stack([np.sin(X[:, 0]), np.cos(0.1 * X[:, 1])], axis=1)
+MIXING = np.array([[1.0, 0.2], [-2.0, 0.1], [0.3, 5.0], [0.0, 0.1]])
+Y = COMMON @ MIXING.T + 0.05 * rng.standard_normal((N, P)) + np.array([3.0, 0.0, -7.0, 1.0])
+INCOMPLETE = np.where(rng.uniform(size=Y.shape) < 0.3, np.nan, Y)
+
+
+class TestWeights:
+    @pytest.mark.parametrize("rank", [1, 2, 4])
+    def test_of_complete_targets_are_the_best_of_their_rank(self, rank: int) -> None:
+        """In units of the outputs' standard deviations, by another decomposition."""
+        W = coregionalization((X, Y), rank).W.numpy() / Y.std(axis=0)[:, None]
+        U, singular, _ = np.linalg.svd((Y - Y.mean(axis=0)) / Y.std(axis=0) / np.sqrt(N), False)
+        standard = (Y - Y.mean(axis=0)) / Y.std(axis=0) / np.sqrt(N)
+        kept = (U[:, :rank] * singular[:rank]).T @ standard  # R v = singular^2 v
+        expected = kept.T @ np.diag(1.0 / singular[:rank] ** 2) @ kept
+        if singular[rank - 1] ** 2 > LEAST_EIGENVALUE:
+            assert_close(W @ W.T, expected, rtol=1e-8)
+        assert_close(W.T @ W, np.diag(np.maximum(singular[:rank] ** 2, LEAST_EIGENVALUE)), 1e-8)
+
+    def test_correlations_of_pairs(self) -> None:
+        actual = correlations(INCOMPLETE)
+        for p in range(P):
+            for r in range(p):
+                both = np.isfinite(INCOMPLETE[:, p]) & np.isfinite(INCOMPLETE[:, r])
+                pair = np.corrcoef(INCOMPLETE[both, p], INCOMPLETE[both, r])[0, 1]
+                assert abs(actual[p, r] - pair) < 0.1  # means and deviations are of all rows
+        assert_close(np.diagonal(actual), np.ones(P), rtol=1e-12)
+
+    def test_pairs_that_contradict_each_other(self) -> None:
+        """No three outputs are correlated so: each pair is seen in rows of its own."""
+        block = np.linspace(-1.0, 1.0, 8)
+        pairs = np.full((24, 3), np.nan)
+        for k, (p, r, sign) in enumerate([(0, 1, 1.0), (1, 2, 1.0), (0, 2, -1.0)]):
+            pairs[8 * k : 8 * k + 8, [p, r]] = np.stack([block, sign * block], axis=1)
+        R = correlations(pairs)
+        assert np.linalg.eigvalsh(R).min() > -1e-12
+        assert R[0, 1] > 0.3 and R[0, 2] < -0.3
+
+    def test_too_few_rows_in_common(self) -> None:
+        apart = Y.copy()
+        apart[2:, 0], apart[:2, 1] = np.nan, np.nan
+        assert abs(correlations(apart)[0, 1]) < 1e-12
+
+    def test_no_column_is_zero(self) -> None:
+        """Equal outputs, constant ones and those seen once."""
+        same = np.stack([Y[:, 0], 2.0 * Y[:, 0], np.ones(N), np.full(N, np.nan)], axis=1)
+        same[3, 3] = 4.0
+        W = coregionalization((X, same), P).W.numpy()
+        assert np.all(np.isfinite(W)) and np.all(np.abs(W).max(axis=0) > 0.05)
+
+    def test_scales(self) -> None:
+        one, other = (coregionalization((X, Y), 2, scales=scales) for scales in (None, [1.0] * P))
+        assert_close(one.W, other.W * Y.std(axis=0)[:, None], rtol=1e-12)
+
+
+class TestKernels:
+    def test_lengthscales_differ(self) -> None:
+        kernels = coregionalization((X, INCOMPLETE), 3).latent_kernels
+        middle = X.std(axis=0) / np.sqrt(2.0)
+        for kernel, factor in zip(kernels, (2.0, 1.0, 0.5)):
+            assert_close(kernel.lengthscales, factor * middle, rtol=1e-12)
+            assert kernel.variance.numpy() == 1.0 and not kernel.variance.trainable
+
+    def test_of_another_kernel(self) -> None:
+        mine = Sum(
+            [Matern32(3.0, [0.2, 0.4]), Product([Periodic(SquaredExponential()), Matern32()])]
+        )
+        kernels = coregionalization((X, Y), 2, kernel=mine).latent_kernels
+        for kernel, factor in zip(kernels, (2.0, 0.5)):
+            first, product = kernel.kernels
+            assert_close(first.lengthscales, factor * np.array([0.2, 0.4]), rtol=1e-12)
+            assert_close(product.kernels[0].base_kernel.lengthscales, factor, rtol=1e-12)
+            assert first.variance.numpy() == 1.0 and not first.variance.trainable
+            assert product.kernels[1].variance.trainable
+        assert mine.kernels[0].variance.numpy() == 3.0 and mine.kernels[0].variance.trainable
+        product = coregionalization((X, Y), 1, kernel=mine.kernels[1]).latent_kernels[0]
+        assert [part.variance.trainable for part in product.kernels[1:]] == [False]
+
+    def test_functions_of_outputs_alone(self) -> None:
+        kernel = coregionalization((X, INCOMPLETE), 2, own_functions=True)
+        assert isinstance(kernel, CoregionalizationWithDiagonal)
+        assert kernel.num_latent_gps == len({id(part) for part in kernel.kernels}) == 2 + P
+        W = kernel.W.numpy()
+        assert_close(W[:, 2:] ** 2, np.diag(kernel.kappa.numpy()), rtol=1e-12)
+        sizes = np.sum(W**2, axis=1) / np.nanvar(INCOMPLETE, axis=0)
+        assert np.all(np.abs(sizes - 1.0) < 0.1)
+
+
+class TestIntrinsic:
+    kernel = intrinsic_coregionalization((X, INCOMPLETE), 2)
+
+    def test_covariance(self) -> None:
+        w, kappa = self.kernel.weights.numpy(), self.kernel.kappa.numpy()
+        between = self.kernel.latent_kernels[0](X[:5]).numpy()
+        expected = np.einsum("nm,pr->npmr", between, w @ w.T + np.diag(kappa))
+        assert_close(self.kernel(X[:5], full_cov=True, full_output_cov=True), expected, rtol=1e-12)
+
+    def test_parameters(self) -> None:
+        names = set(gpflow.utilities.parameter_dict(self.kernel))
+        assert {".weights", ".kappa", ".kernels[0].lengthscales"} <= names and ".W" not in names
+        assert len(self.kernel.trainable_variables) == 3
+        summary = gpflow.utilities.tabulate_module_summary(self.kernel)
+        assert "weights" in summary and "kappa" in summary
+        copy = deepcopy(self.kernel)
+        copy.kappa.assign(2.0 * copy.kappa)
+        copy.kernels[0].lengthscales.assign([1.0, 2.0])
+        assert_close(copy.kernels[-1].lengthscales, [1.0, 2.0], rtol=1e-12)
+        other = intrinsic_coregionalization((X, Y), 2)
+        gpflow.utilities.multiple_assign(other, gpflow.utilities.parameter_dict(copy))
+        assert_close(other.W, copy.W, rtol=1e-12)
+        assert np.max(np.abs(copy.W - self.kernel.W)) > 0.1
+
+    def test_is_gpflows_coregion_of_entries(self) -> None:
+        """With inducing points at all rows both are exact."""
+        kernel = intrinsic_coregionalization((X[:12], Y[:12]), 2)
+        entries = gpflow.kernels.Coregion(P, 2, active_dims=[2])
+        entries.W.assign(kernel.weights)
+        entries.kappa.assign(kernel.kappa)
+        base = kernel.latent_kernels[0]
+        base = SquaredExponential(lengthscales=base.lengthscales.numpy(), active_dims=[0, 1])
+        long = np.column_stack([np.repeat(X[:12], P, axis=0), np.tile(np.arange(float(P)), 12)])
+        exact = gpflow.models.GPR((long, Y[:12].reshape(-1, 1)), base * entries, noise_variance=0.1)
+        with gpflow.config.as_context():
+            gpflow.config.set_default_jitter(1e-10)
+            sparse = pep.PEPRegression((X[:12], Y[:12]), kernel, X[:12], noise_variance=0.1)
+            log_z = sparse.pep_log_marginal_likelihood()
+        assert_close(log_z, exact.log_marginal_likelihood(), rtol=1e-7)
+
+    @pytest.mark.near_copies("PEPRegression")
+    @pytest.mark.parametrize("model", [pep.PEPRegression, pep.PEP])
+    def test_gradients(self, model: Any) -> None:
+        kernel = intrinsic_coregionalization((X, INCOMPLETE), 1)
+        Z = X[:6].copy()
+        parts = [gpflow.likelihoods.Gaussian(0.2)] if model is pep.PEP else []
+        options = {"tolerance": 1e-10} if parts else {"noise_variance": 0.2}
+        trained = model((X[:20], INCOMPLETE[:20]), kernel, *parts, Z, **options)
+        loss = tf.function(trained.training_loss) if parts else trained.training_loss
+        variables = [kernel.weights.unconstrained_variable, kernel.kappa.unconstrained_variable]
+        for actual, variable in zip(gradients(loss, variables), variables):
+            assert_close(actual, finite_difference_gradient(loss, variable), rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_training_from_here_beats_equal_latent_functions() -> None:
+    kernel = coregionalization((X, INCOMPLETE), 2)
+    equal = gpflow.kernels.LinearCoregionalization(
+        [SquaredExponential(lengthscales=X.std(axis=0)) for _ in range(2)], np.full((P, 2), 0.1)
+    )
+    values = []
+    for each in (kernel, equal):
+        model = pep.PEPRegression((X, INCOMPLETE), each, X[:15].copy(), noise_variance=0.1)
+        pep.training.maximise(model, max_iterations=60, progress=False)
+        values.append(float(model.pep_log_marginal_likelihood()))
+    assert values[0] > values[1] + 10.0
+
+
+def _unseen() -> Any:
+    targets = Y.copy()
+    targets[:, 2] = np.nan
+    return targets
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"data": (X, _unseen())}, r"Y: got NaN alone in 1 column\(s\), the first at index 2"),
+        ({"data": (X[:5], Y)}, "X and Y: got 5 and 60 rows"),
+        ({"data": (X, np.where(Y > 3.0, np.inf, Y))}, "Y: got NaN or infinity"),
+        (
+            {"num_latent": 5},
+            "num_latent: got 5, expected an integer from 1 to 4, the num",
+        ),
+        ({"num_latent": 0}, "num_latent: got 0"),
+        ({"kernel": "rbf"}, "kernel: got str"),
+        ({"kernel": gpflow.kernels.SharedIndependent(Matern32(), P)}, "kernel: got the multi-out"),
+        ({"scales": [1.0, 2.0]}, "scales: got .*, expected 4 positive numbers"),
+        ({"scales": [1.0, 2.0, 0.0, 1.0]}, "scales: got .*, expected 4 positive numbers"),
+    ],
+)
+def test_refusals(changed: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"data": (X, Y), "num_latent": 2, **changed}
+    with pytest.raises(ValueError, match=message):
+        coregionalization(**arguments)
+    arguments["rank"] = arguments.pop("num_latent")
+    with pytest.raises(ValueError, match=message.replace("num_latent", "rank")):
+        intrinsic_coregionalization(**arguments)
+
+
+def test_refusals_of_the_kernel() -> None:
+    with pytest.raises(ValueError, match="kernels: got 2, expected 3"):
+        CoregionalizationWithDiagonal([Matern32()] * 2, np.ones((2, 1)), np.ones(2))
+    with pytest.raises(ValueError, match=r"kappa: got .*, expected positive"):
+        CoregionalizationWithDiagonal([Matern32()] * 3, np.ones((2, 1)), np.array([1.0, 0.0]))

@@ -1,0 +1,378 @@
+"""Selection of inducing variables, against naive dense references."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+from gpflow.inducing_variables import InducingPoints
+from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood, StudentT
+from helpers import Array, assert_close, regression_problem
+from sklearn.cluster import KMeans, MiniBatchKMeans
+
+import gpflow_pep as pep
+from gpflow_pep.training.starts import variance as variance_module
+
+N, NOISE = 24, 0.09
+PROBLEM = regression_problem(num_data=N)
+X, Y = PROBLEM.X, PROBLEM.Y
+LABELS = np.where(Y > 0.4, 1.0, 0.0)
+
+
+def _kernel() -> gpflow.kernels.Kernel:
+    """Not stationary, so that no two rows are equally good for the first."""
+    return PROBLEM.kernel() + gpflow.kernels.Linear(0.3)
+
+
+def _variance(X: Any, M: int, seed: int, kernel: Any = None) -> Any:
+    return pep.training.starts.greedy_variance(X, M, kernel=kernel or _kernel(), seed=seed)
+
+
+def _variational(X: Any, M: int, seed: int, **options: Any) -> Any:
+    options = {"kernel": _kernel(), "noise_variance": NOISE, **options}
+    return pep.training.starts.greedy_variational((X, Y[: len(X)]), M, seed=seed, **options)
+
+
+def _ivm(X: Any, M: int, seed: int, likelihood: Likelihood | None = None, **options: Any) -> Any:
+    options = {"kernel": _kernel(), "likelihood": likelihood or Gaussian(NOISE), **options}
+    return pep.training.starts.ivm((X, Y[: len(X)]), M, seed=seed, **options)
+
+
+def _blurred(X: Any, M: int, seed: int) -> Any:
+    return pep.training.starts.kmeans(X, M, seed=seed, covariances=True)
+
+
+BY_ROWS: dict[str, Callable[..., Any]] = {
+    "random_subset": lambda X, M, seed: pep.training.starts.random_subset(X, M, seed=seed),
+    "greedy_variance": _variance,
+    "greedy_variational": _variational,
+    "ivm": _ivm,
+}
+ALL = {
+    **BY_ROWS,
+    "kmeans": lambda X, M, seed: pep.training.starts.kmeans(X, M, seed=seed),
+    "kmeans with covariances": _blurred,
+}
+every_rule = pytest.mark.parametrize("select", ALL.values(), ids=ALL)
+every_rule_by_rows = pytest.mark.parametrize("select", BY_ROWS.values(), ids=BY_ROWS)
+
+
+def _points(inducing_variable: Any) -> Array:
+    return inducing_variable.Z.numpy()
+
+
+def _places(Z: Array, X: Array = X) -> list[int]:
+    """Which rows of X the points are."""
+    equal = np.all(Z[:, None] == X, axis=2)
+    assert np.all(equal.any(axis=1)), "a point is not a row"
+    return [int(place) for place in np.argmax(equal, axis=1)]
+
+
+#: What the room has that chooses no inducing variables, or more than these.
+NO_RULES = {"information_gain", "predictive_entropy", "saspa", "coregionalization"}
+NO_RULES |= {"intrinsic_coregionalization"}
+
+
+def test_no_rule_is_forgotten() -> None:
+    assert set(pep.training.starts.__all__) - NO_RULES <= set(ALL)
+
+
+@every_rule
+def test_same_seed_same_choice(select: Callable[..., Any]) -> None:
+    first, again = select(X, 5, 0), select(X, 5, 0)
+    assert np.array_equal(_points(first), _points(again))
+    assert _points(first).shape == (5, 2)
+
+
+@every_rule
+@pytest.mark.parametrize("M", [1, N])
+def test_from_one_to_all(select: Callable[..., Any], M: int) -> None:
+    inducing_variable = select(X, M, 0)
+    assert len(np.unique(_points(inducing_variable), axis=0)) == M
+    kernel = PROBLEM.kernel()
+    model = pep.models.PEPRegression((X, Y), kernel, inducing_variable, noise_variance=NOISE)
+    assert np.isfinite(model.pep_log_marginal_likelihood())
+
+
+@every_rule_by_rows
+def test_all_rows_once(select: Callable[..., Any]) -> None:
+    assert sorted(_places(_points(select(X, N, 0)))) == list(range(N))
+
+
+@every_rule
+def test_duplicated_rows(select: Callable[..., Any]) -> None:
+    repeated = np.concatenate([X[:3], X[:3], -0.0 * X[:1], X[:3], 0.0 * X[:1]])
+    Z = _points(select(repeated, 4, 0))
+    assert_close(np.sort(Z, axis=0), np.sort(np.concatenate([X[:3], 0.0 * X[:1]]), axis=0))
+    with pytest.raises(
+        ValueError, match="M: got 5, expected at most 4, the number of rows of X that differ"
+    ):
+        select(repeated, 5, 0)
+
+
+@every_rule_by_rows
+def test_fewer_come_first(select: Callable[..., Any]) -> None:
+    assert np.array_equal(_points(select(X, 4, 1)), _points(select(X, 9, 1))[:4])
+
+
+BAD_INPUT: dict[str, tuple[Any, Any, str]] = {
+    "none": (X, 0, "M: got 0, expected an integer from 1 to 24"),
+    "too many": (X, N + 1, "M: got 25, expected an integer from 1 to 24"),
+    "no integer": (X, 2.0, "M: got 2.0, expected an integer"),
+    "NaN": (np.where(X > 1.5, np.nan, X), 2, "X: got NaN or infinity"),
+    "one axis": (X[:, 0], 2, r"X: got shape \(24,\), expected two axes"),
+}
+
+
+@every_rule
+@pytest.mark.parametrize("inputs, M, message", BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_is_refused(
+    select: Callable[..., Any], inputs: Any, M: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        select(inputs, M, 0)
+
+
+def _without_variance() -> gpflow.kernels.Kernel:
+    kernel = gpflow.kernels.Linear()
+    kernel.variance.unconstrained_variable.assign(np.nan)
+    return kernel
+
+
+BAD_OPTIONS: list[tuple[str, Any]] = [
+    ("kernel: got str, expected a gpflow", lambda: _variance(X, 3, 0, "RBF")),
+    ("got a variance of NaN", lambda: _variance(X, 3, 0, _without_variance())),
+    (
+        "expected a kernel of one output",
+        lambda: _variance(X, 3, 0, gpflow.kernels.SharedIndependent(_kernel(), 2)),
+    ),
+    (
+        "tolerance: got -1.0",
+        lambda: pep.training.starts.greedy_variance(X, 3, kernel=_kernel(), tolerance=-1.0),
+    ),
+    (
+        "covariances: got 'round'",
+        lambda: pep.training.starts.kmeans(X, 3, seed=0, covariances="round"),
+    ),
+    (
+        "minibatches: got 'auto'",
+        lambda: pep.training.starts.kmeans(X, 3, seed=0, minibatches="auto"),
+    ),
+    (
+        "data: got ndarray, expected a pair",
+        lambda: pep.training.starts.ivm(X, 3, kernel=_kernel(), likelihood=Gaussian(), seed=0),
+    ),
+    (
+        "X and Y: got 24 and 23 rows",
+        lambda: pep.training.starts.ivm(
+            (X, Y[1:]), 3, kernel=_kernel(), likelihood=Gaussian(), seed=0
+        ),
+    ),
+    ("rounds: got 4, expected an integer", lambda: _variational(X, 3, 0, rounds=4)),
+    ("num_candidates: got 30", lambda: _variational(X, 3, 0, num_candidates=30)),
+    ("training_steps: got 0.5", lambda: _variational(X, 3, 0, training_steps=0.5)),
+    ("expected 0 or 1", lambda: _ivm(X, 3, 0, Bernoulli())),
+    (
+        "2 latent functions",
+        lambda: pep.training.starts.ivm(
+            (X, LABELS), 3, kernel=_kernel(), likelihood=gpflow.likelihoods.Softmax(2), seed=0
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("message, attempt", BAD_OPTIONS)
+def test_bad_options_are_refused(message: str, attempt: Callable[[], Any]) -> None:
+    with pytest.raises(ValueError, match=message):
+        attempt()
+
+
+def test_kmeans_is_that_of_scikit_learn() -> None:
+    clusters = KMeans(5, n_init=1, random_state=3).fit(X)
+    blurred = _blurred(X, 5, 3)
+    for inducing_variable in (pep.training.starts.kmeans(X, 5, seed=3), blurred):
+        assert np.array_equal(_points(inducing_variable), clusters.cluster_centers_)
+    expected = np.stack([np.cov(X[clusters.labels_ == m].T, bias=True) for m in range(5)])
+    assert_close(blurred.covariance, expected)
+    diagonal = pep.training.starts.kmeans(X, 5, seed=3, covariances="diagonal").covariance
+    assert_close(diagonal, expected * np.eye(2))
+    spherical = pep.training.starts.kmeans(X, 5, seed=3, covariances="spherical").covariance
+    assert_close(spherical, np.trace(expected, axis1=1, axis2=2)[:, None, None] / 2 * np.eye(2))
+
+
+def test_kmeans_in_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
+    clusters = MiniBatchKMeans(5, n_init=1, random_state=3).fit(X - X.mean(axis=0))
+    clusters.cluster_centers_ += X.mean(axis=0)
+    blurred = pep.training.starts.kmeans(X, 5, seed=3, covariances=True, minibatches=True)
+    assert np.array_equal(_points(blurred), clusters.cluster_centers_)
+    centre = clusters.cluster_centers_[0]
+    deviation = X[clusters.labels_ == 0] - centre
+    assert_close(blurred.covariance[0], deviation.T @ deviation / len(deviation))
+    monkeypatch.setattr(pep.training.starts.clusters, "MOST_DISTANCES", 5 * len(X) - 1)
+    assert np.array_equal(
+        _points(pep.training.starts.kmeans(X, 5, seed=3)), clusters.cluster_centers_
+    )
+    monkeypatch.setattr(pep.training.starts.clusters, "MOST_DISTANCES", 5 * len(X))
+    assert not np.array_equal(_points(pep.training.starts.kmeans(X, 5, seed=3)), _points(blurred))
+
+
+def _residual_variances(kernel: gpflow.kernels.Kernel, X: Array, Z: Array, added: float) -> Array:
+    """Densely, given Z observed with some noise."""
+    Kzx = kernel(Z, X).numpy()
+    Kzz = kernel(Z).numpy() + added * np.eye(len(Z))
+    return np.diag(kernel(X).numpy() - Kzx.T @ np.linalg.solve(Kzz, Kzx)).copy()
+
+
+def _assert_largest_first(Z: Array, X: Array, kernel: Any, added: float) -> None:
+    for m, place in enumerate(_places(Z, X)):
+        d = _residual_variances(kernel, X, Z[:m], added)
+        d[_places(Z[:m], X)] = -np.inf
+        assert d[place] >= d.max() - 1e-9
+
+
+@pytest.mark.parametrize("pool", [2**22, 40, 11, 1])
+@pytest.mark.near_copies("4194304", "11")
+def test_largest_residual_variance_first(pool: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variance_module, "POOL_ELEMENTS", pool)
+    for kernel in (_kernel(), PROBLEM.kernel()):
+        Z = _points(pep.training.starts.greedy_variance(X, 10, kernel=kernel))
+        _assert_largest_first(Z, X, kernel, gpflow.config.default_jitter())
+
+
+def test_pools_make_no_difference(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    many = np.concatenate([rng.normal(size=[400, 2])] * 2)
+    whole = _points(_variance(many, 30, 0))
+    for rows_in_pool in (20, 100):
+        monkeypatch.setattr(variance_module, "POOL_ELEMENTS", 30 * rows_in_pool)
+        assert np.array_equal(_points(_variance(many, 30, 1)), whole)
+
+
+def test_tolerance_chooses_the_number() -> None:
+    kernel, jitter = PROBLEM.kernel(), gpflow.config.default_jitter()
+    Z = _points(pep.training.starts.greedy_variance(X, N, kernel=kernel, tolerance=0.2))
+    assert 1 < len(Z) < N
+    assert _residual_variances(kernel, X, Z, jitter).max() <= 0.2
+    assert _residual_variances(kernel, X, Z[:-1], jitter).max() > 0.2
+    one = pep.training.starts.greedy_variance(X, N, kernel=kernel, tolerance=10.0)
+    assert len(_points(one)) == 1
+
+
+def test_seed_chooses_among_equals() -> None:
+    """Under a stationary kernel that is the first row."""
+    firsts = {tuple(_points(_variance(X, 1, seed, PROBLEM.kernel()))[0]) for seed in range(4)}
+    assert len(firsts) > 1
+
+
+def _bound(kernel: gpflow.kernels.Kernel, Y: Array, Z: Array) -> float:
+    """Titsias (2009), equation (9), densely."""
+    Kxz = kernel(X, Z).numpy()
+    Kzz = kernel(Z).numpy() + gpflow.config.default_jitter() * np.eye(len(Z))
+    Q = Kxz @ np.linalg.solve(Kzz, Kxz.T)
+    S = Q + NOISE * np.eye(N)
+    split_outputs = np.linalg.slogdet(2.0 * np.pi * S)[1] + np.trace(kernel(X).numpy() - Q) / NOISE
+    return -0.5 * float(Y.shape[1] * split_outputs + np.sum(Y * np.linalg.solve(S, Y)))
+
+
+@pytest.mark.parametrize(
+    "num_outputs, rounds", [pytest.param(1, 2, marks=pytest.mark.slow), (2, 1)]
+)
+def test_highest_bound_first(num_outputs: int, rounds: int) -> None:
+    kernel = _kernel()
+    targets = regression_problem(num_data=N, num_outputs=num_outputs).Y
+    Z = _points(
+        pep.training.starts.greedy_variational(
+            (X, targets), 4, kernel=kernel, noise_variance=NOISE, seed=0, rounds=rounds
+        )
+    )
+    reached = -np.inf
+    for m in range(len(Z)):
+        bounds = [_bound(kernel, targets, np.concatenate([Z[:m], x[None]])) for x in X]
+        last, reached = reached, _bound(kernel, targets, Z[: m + 1])
+        assert reached >= max(last, max(bounds) - 1e-6)
+
+
+def test_bound_never_falls_among_few_candidates() -> None:
+    Z = _points(_variational(X, 8, 0, num_candidates=8))
+    assert len(np.unique(Z, axis=0)) == 8
+    bounds = [_bound(_kernel(), Y, Z[: m + 1]) for m in range(8)]
+    assert np.all(np.diff(bounds) >= -1e-9)
+
+
+@pytest.mark.slow
+def test_hyperparameters_are_trained_between_rounds() -> None:
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=[2.0, 2.0])
+    noise = gpflow.Parameter(0.5, transform=gpflow.utilities.positive())
+    bounds = []
+    for training_steps in (0, 3):
+        Z = _variational(
+            X,
+            6,
+            0,
+            kernel=kernel,
+            noise_variance=noise,
+            rounds=2,
+            training_steps=training_steps,
+        )
+        bounds.append(gpflow.models.SGPR((X, Y), kernel, Z, noise_variance=noise).elbo())
+    assert bounds[1] > bounds[0] + 1.0
+    assert abs(noise - 0.5) > 1e-3
+    assert np.abs(kernel.lengthscales - 2.0).max() > 1e-3
+
+
+def test_most_informative_in_regression() -> None:
+    """There the targets do not matter: the largest variance given noisy observations."""
+    _assert_largest_first(_points(_ivm(X, 10, 0)), X, _kernel(), NOISE)
+
+
+def _log_evidence(likelihood: Likelihood, y: float, mean: float, variance: float) -> float:
+    f = mean + np.sqrt(variance) * np.linspace(-9.0, 9.0, 4001)[:, None]
+    log_p = likelihood.log_prob(np.zeros_like(f), f, np.full_like(f, y)).numpy()
+    density = np.exp(log_p - 0.5 * np.square(f[:, 0] - mean) / variance)
+    return float(np.log(np.sum(density) * (f[1, 0] - f[0, 0]) / np.sqrt(2.0 * np.pi * variance)))
+
+
+@pytest.mark.parametrize(
+    "likelihood, targets", [(Bernoulli(), LABELS), (StudentT(0.3, 4.0), Y)], ids=["labels", "heavy"]
+)
+def test_most_informative_for_other_likelihoods(likelihood: Likelihood, targets: Array) -> None:
+    """Assumed-density filtering with explicit sites, and derivatives by finite differences."""
+    kernel, few = _kernel(), slice(0, 8)
+    inputs, targets = X[few], targets[few]
+    K = kernel(inputs).numpy()
+    Z = _points(
+        pep.training.starts.ivm((inputs, targets), 4, kernel=kernel, likelihood=likelihood, seed=0)
+    )
+    nu, tau = np.zeros(8), np.zeros(8)
+    chosen: list[int] = []
+    for place in _places(Z, inputs):
+        covariance = K @ np.linalg.inv(np.eye(8) + tau[:, None] * K)
+        mean, variance = covariance @ nu, np.diagonal(covariance)
+        falls, sites = np.full(8, -np.inf), {}
+        for n in set(range(8)) - set(chosen):
+            step = 1e-3
+            values = [
+                _log_evidence(likelihood, targets[n, 0], mean[n] + k * step, variance[n])
+                for k in (-1, 0, 1)
+            ]
+            delta1 = (values[2] - values[0]) / (2.0 * step)
+            delta2 = (values[2] - 2.0 * values[1] + values[0]) / step**2
+            falls[n] = -0.5 * np.log1p(delta2 * variance[n])
+            precision = -delta2 / (1.0 + delta2 * variance[n])
+            sites[n] = precision, (delta1 - delta2 * mean[n]) / (1.0 + delta2 * variance[n])
+        assert falls[place] >= falls.max() - 1e-4
+        tau[place], nu[place] = sites[place]
+        chosen.append(place)
+
+
+def test_float32() -> None:
+    gpflow.config.set_default_float(np.float32)
+    gpflow.config.set_default_jitter(1e-4)
+    for select in ALL.values():
+        inducing_variable = select(X, 6, 0)
+        assert isinstance(
+            inducing_variable, (InducingPoints, pep.inducing_variables.BlurredInducingPoints)
+        )
+        assert inducing_variable.Z.dtype == np.float32
