@@ -1,5 +1,1 @@
-"""Numerical building blocks: functions of tensors that know nothing of models."""
-
-from . import chunks, linalg, power, quadrature
-
-__all__ = ["chunks", "linalg", "power", "quadrature"]
+"""Numerical building blocks: functions of tensors, and of arrays of NumPy."""
