@@ -9,9 +9,16 @@ import pandas as pd
 
 from ..engine.refusals import refusal
 from . import Format, TableEncoder, read_cells, recognise
-from .conventions import MARKS, MARKS_IN_WORDS, WORDS_OF_NOTHING, Conventions, plain_spelling
+from .conventions import MARKS, MARKS_IN_WORDS, PLAIN, WORDS_OF_NOTHING, Conventions, plain_spelling
 from .encodings import MAX_CATEGORIES, as_table, check_cells, listed
-from .formats import conventions_of, given_conventions, is_code, several_units
+from .formats import (
+    conventions_of,
+    given_conventions,
+    is_code,
+    may_be_classes,
+    several_units,
+    stripped,
+)
 from .numbers import SURE_UNIT, is_limit
 from .suspicions import suspicions
 
@@ -385,8 +392,9 @@ def _why_drop(name: str, column: "pd.Series[Any]", form: Format, known: Conventi
             example = f", such as {words.iloc[0]!r}" if not units else also
             return f"{words.nunique()} of its {len(words)} texts differ{example}"
         return ""
-    whole = form.kind == "number" and bool(np.all(read_cells(values, form) % 1.0 == 0.0))
-    if (nameless or _ID_NAME.fullmatch(name)) and whole and values.is_unique and len(values) > 2:
+    named = nameless or _ID_NAME.fullmatch(name)
+    several = form.kind == "number" and values.is_unique and len(values) > 2
+    if named and several and not np.any(read_cells(values, form) % 1.0):
         return "it numbers the rows, in whole numbers that all differ (rename it to keep it)"
     return ""
 
@@ -413,7 +421,8 @@ def _how_read(
         unit = " of hours" if form.unit == ":" else unit
         kept_so = f"; --as-written {name} keeps such cells as words" if is_code(cell) else ""
         how = f"numbers{unit} ('{cell}' is {value:.15g}{kept_so})"
-        yield f"Column '{name}' was text, and is read as {how}."
+        if not PLAIN["."].fullmatch(cell) or float(cell) != value:
+            yield f"Column '{name}' was text, and is read as {how}."
     elif form.kind == "text":
         different = read_cells(values, form)
         if different.nunique() > MAX_CATEGORIES:
@@ -446,16 +455,21 @@ def _how_joined(
             why = "is taken as no value"
         if count:
             yield f"Column '{name}': {sentinel:g} in {count} rows {why}."
+    written = stripped(column)
+    empty = set() if "" in form.missing else {*form.missing, *MARKS_IN_WORDS} - {""}
     if form.kind != "text":
-        return
-    cells = read_cells(column, form._replace(spellings=()))
-    empty = {*form.missing, *MARKS_IN_WORDS} - {""} if form.missing != ("",) else set()
-    empty &= {*column[column.map(lambda cell: isinstance(cell, str))]}
+        empty = {*MARKS} - {"", *known.missing}
+        numbers = [cell for cell in written if cell not in MARKS]
+        empty = empty if may_be_classes(empty.intersection(written), numbers) else set()
+    empty &= {*written}
     if empty:
         yield (
             f"Column '{name}': {_are(sorted(empty))} taken as no value (--as-written {name}:"
-            " as text)."
+            f" as text), in {sum(cell in empty for cell in written)} cells."
         )
+    if form.kind != "text":
+        return
+    cells = read_cells(column, form._replace(spellings=()))
     marks = [word for word in WORDS_OF_NOTHING if (cells == word).any()]
     if marks:
         remedy = f"--missing {','.join(marks)}: as no value"

@@ -26,6 +26,7 @@ _BOMS = {
 }
 #: Of text that is not in UTF-8.
 GUESSED = ("cp1252", "latin-1")
+_NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?")
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r\f\x1a")
 
 
@@ -151,6 +152,4 @@ def check_names(names: Sequence[str]) -> None:
 
 def as_number(cell: str) -> float | None:
     """Read a number with either decimal point; None if it is none."""
-    if not re.fullmatch(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?", cell):
-        return None
-    return float(cell.replace(",", "."))
+    return float(cell.replace(",", ".")) if _NUMBER.fullmatch(cell) else None

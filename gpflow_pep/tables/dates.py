@@ -14,6 +14,7 @@ _FULL = (
 )
 _TIME = r"(?:(?:T|,?\s+)(?P<time>\d.*))?"
 _DIGITS = re.compile(rf"(\d{{1,4}})([./-])(\d{{1,2}})\2(\d{{4}}|\d{{1,2}}){_TIME}")
+_ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
 _DAY_FIRST = re.compile(rf"(\d{{1,2}})[ .-]+([A-Za-z]{{3,9}})[ .-]+(\d{{4}}|\d{{2}}){_TIME}")
 _MONTH_FIRST = re.compile(rf"([A-Za-z]{{3,9}})\.? (\d{{1,2}}),? (\d{{4}}){_TIME}")
 _CLOCK = re.compile(
@@ -36,6 +37,11 @@ def read_dates(words: Iterable[str], order: str, first_year: int | None) -> "pd.
     return pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
 
 
+def has_order(word: str) -> bool:
+    """Whether it begins as a date does of which the order has to be known."""
+    return bool(re.match(r"\d{1,3}[./-]", word))
+
+
 def has_short_year(word: str) -> bool:
     """Whether the year of a date has two digits."""
     match = _DIGITS.fullmatch(word)
@@ -47,6 +53,8 @@ def has_short_year(word: str) -> bool:
 
 def _iso(word: str, order: str, first_year: int | None) -> str | None:
     """Write a date as ISO 8601 does; None where it is none."""
+    if _ISO.fullmatch(word):
+        return word
     match = _DIGITS.fullmatch(word)
     if match:
         parts = (match[1], match[3], match[4])

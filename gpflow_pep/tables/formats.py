@@ -21,8 +21,9 @@ from .conventions import (
     find_sentinels,
     find_spellings,
     join_spellings,
+    ways_of_writing,
 )
-from .dates import ORDERS, has_short_year, read_dates
+from .dates import ORDERS, has_order, has_short_year, read_dates
 from .numbers import OLD_UNITS, OTHER, SURE_UNIT, read_limit, read_quantity
 
 #: A column is of numbers, or dates, where at least this share of its cells is, or of those that
@@ -104,8 +105,12 @@ def conventions_of(
 ) -> Conventions:
     """Find the conventions of a table from all of its cells; see :func:`find_conventions`."""
     columns = [column for _, column in table.items() if not _kind_of_type(column)]
-    cells = [[cell.strip() for cell in column if isinstance(cell, str)] for column in columns]
-    return find_conventions(cells, stated or Conventions(), sep)
+    return find_conventions(list(map(stripped, columns)), stated or Conventions(), sep)
+
+
+def stripped(column: "pd.Series[Any]") -> list[str]:
+    """Give the cells of text without spaces around, in their order."""
+    return [cell.strip() for cell in column.tolist() if isinstance(cell, str)]
 
 
 def before_format_7(formats: Mapping[str, Format]) -> dict[str, Format]:
@@ -125,22 +130,35 @@ def typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
     :param column: Text, empty where a cell is.
     :param decimal: The decimal mark; empty where it is not known.
     """
-    cells = [cell.strip() for cell in column]
-    different = {*cells} - {*MARKS}
-    if different and {*cells} <= {*_TRUTH, ""}:
+    cells = stripped(column)
+    ways = {*ways_of_writing(cells)}
+    numbers, marks = ways - {*MARKS}, ways & {*MARKS}
+    if numbers and ways <= {*_TRUTH, ""}:
         return pd.Series([cell[0] in "Tt" if cell else None for cell in cells], column.index)
-    whole = all(map(WHOLE.fullmatch, different))
-    known = bool(decimal) or not any("." in cell for cell in different)  # such as 1e-05
-    plain = whole or (known and all(map(PLAIN[decimal or "."].fullmatch, different)))
-    if not plain or not (different or {*cells} == {""}):
+    whole = all(map(WHOLE.fullmatch, numbers))
+    known = bool(decimal) or not any("." in way for way in numbers)  # such as 1e-05
+    plain = whole or (known and all(map(PLAIN[decimal or "."].fullmatch, numbers)))
+    values = [cell for cell in cells if cell not in marks] if marks else cells
+    if not plain or not (numbers or ways == {""}) or may_be_classes(marks, values):
         return column.where(column != "", None)
-    numbers = [cell.replace(",", ".") if cell in different else "nan" for cell in cells]
-    if whole and "nan" not in numbers:
+    if whole and not marks:
         try:
-            return pd.Series(list(map(int, numbers)), column.index, dtype=np.int64)
+            return pd.Series(list(map(int, cells)), column.index, dtype=np.int64)
         except OverflowError:
             pass
-    return pd.Series(list(map(float, numbers)), column.index)
+    if marks:
+        cells = ["nan" if cell in marks else cell for cell in cells]
+    if decimal == ",":
+        cells = [cell.replace(",", ".") for cell in cells]
+    return pd.Series(list(map(float, cells)), column.index)
+
+
+def may_be_classes(marks: Iterable[Any], numbers: list[Any]) -> bool:
+    """
+    Whether marks such as "-" beside numbers may be a class: each number is in two cells on average,
+    the fewest rows that a class has.
+    """
+    return any(marks) and 2 * len({*numbers}) <= len(numbers)
 
 
 def recognise(
@@ -163,7 +181,7 @@ def recognise(
     form = _recognise(column, conventions, as_written)
     if form.kind == "text":
         if as_written:
-            return form._replace(missing=("",))
+            return form._replace(missing=("", *conventions.missing))
         marks = (*MARKS_IN_WORDS, *conventions.missing) if conventions.missing else ()
         form = form._replace(missing=marks)
         return form._replace(spellings=find_spellings(read_cells(column, form)))
@@ -189,11 +207,15 @@ def _recognise(column: "pd.Series[Any]", known: Conventions, as_written: bool) -
     decimals = sorted(OTHER, key=lambda mark: mark != known.decimal)
     readings = [_as_numbers(counts, mark, known.marks(mark)) for mark in decimals]
     best = _best(column.name, counts.index, readings, known.decimal, "decimal . or ,")
-    if best and _are_dates(best.values) and not as_written:
-        return Format("date", pattern="ymd")
-    if best and not (as_written and (best.form.unit or any(map(is_code, counts.index)))):
-        return best.form
+    if best and as_written:
+        others = words[words.isin(MARKS) & ~words.isin(known.missing)]
+        classes = may_be_classes(others, words[words.isin(counts.index)].tolist())
+        codes = bool(best.form.unit) or any(map(is_code, counts.index))
+        return Format("text") if classes or codes else best.form
+    if best:
+        return Format("date", pattern="ymd") if _are_dates(best.values) else best.form
     orders = sorted(ORDERS, key=lambda order: order != (known.dates or "ymd"))
+    orders = orders if any(map(has_order, counts.index)) else orders[:1]
     readings = [_as_dates(counts, order) for order in orders]
     best = _best(column.name, counts.index, readings, known.dates, "dates dmy, mdy or ymd")
     return best.form if best else Format("text")
@@ -292,8 +314,8 @@ def _is_enough(reading: _Reading) -> bool:
 def _are_dates(values: npt.NDArray[np.float64]) -> bool:
     """Whether they are whole numbers of year, month and day, such as 20200131."""
     values = np.unique(values[~np.isnan(values)])
-    inside = (values >= _DAYS[0]) & (values <= _DAYS[1]) & (values % 1.0 == 0.0)
-    if len(values) < _LEAST_NUMBERS or not inside.all():
+    inside = (values >= _DAYS[0]) & (values <= _DAYS[1])
+    if len(values) < _LEAST_NUMBERS or not inside.all() or np.any(values % 1.0):
         return False
     return bool(read_dates([f"{value:.0f}" for value in values], "ymd", None).notna().all())
 

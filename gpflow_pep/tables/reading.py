@@ -21,7 +21,8 @@ from .contents import (
     read_content,
     unreadable,
 )
-from .formats import conventions_of, given_conventions, typed
+from .conventions import find_conventions
+from .formats import given_conventions, stripped, typed
 from .headers import count_title_rows, names_of_places, title_note
 from .spreadsheets import is_spreadsheet, read_spreadsheet
 
@@ -53,7 +54,8 @@ def read_table(
     sheet by these names, and under "notes" and "warnings" sentences that say what was done to it,
     if anything. Columns of plain numbers become numbers, and empty cells in them, NA, ? and other
     such marks are missing. All other cells stay text, as they are but for spaces before them; so do
-    numbers such as 1,234 where no cell of the file shows which mark is that of decimals.
+    numbers such as 1,234 where no cell of the file shows which mark is that of decimals, and
+    numbers that are in two cells on average beside NA or ?, which may be a class.
 
     :param path: The file; "-" for the standard input.
     :param sep: What separates the cells: a character, or the regular expression for spaces.
@@ -87,7 +89,7 @@ def read_table(
         cells, warning = _cut(text, sep, num_lines - text.count("\n"))
     except TableFault as fault:
         raise ValueError(f"{path}{fault}") from fault.__cause__
-    known = conventions_of(cells, stated, sep)
+    known = find_conventions([stripped(column) for _, column in cells.items()], stated, sep)
     table = pd.DataFrame({name: typed(cells[name], known.decimal) for name in cells})
     about = {"notes": notes, "warnings": [warning] * bool(warning)}
     how = {**known._asdict(), "sep": sep, "encoding": encoding, **about}
@@ -118,22 +120,27 @@ def _read_parquet(content: bytes) -> pd.DataFrame:
     return table
 
 
-def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """Cut into cells; lines count from 1. Blank lines are left out."""
+def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """
+    Cut into cells; lines count from 1. Blank lines are left out.
+
+    Rows are tuples, because Python's collector does not search tuples of text again and again.
+    """
     if sep == _SPACES:
         lines: Any = (line.strip() for line in io.StringIO(text, newline=None))
         for number, line in enumerate(lines, 1):
             if line:
-                yield number, next(csv.reader([re.sub(r"\s+", " ", line)], delimiter=" "))
+                cells = next(csv.reader([re.sub(r"\s+", " ", line)], delimiter=" "))
+                yield number, tuple(cells)
         return
     lines = io.StringIO(text, newline="")
     reader = csv.reader(lines, delimiter=sep, skipinitialspace=True, strict=strict)
     for record in reader:
         if len(record) > 1 or (record and record[0].strip()):
-            yield reader.line_num, record
+            yield reader.line_num, tuple(record)
 
 
-def _first_records(text: str, sep: str, most: int = _SAMPLE) -> list[list[str]]:
+def _first_records(text: str, sep: str, most: int = _SAMPLE) -> list[tuple[str, ...]]:
     """Cut the first rows into cells; none where the text cannot be cut so."""
     try:
         return [record for _, record in islice(_records(text, sep), most)]
@@ -192,16 +199,17 @@ def _cut(text: str, sep: str, skipped: int) -> tuple[pd.DataFrame, str]:
     if rows and all(len(row) == width + 1 for _, row in rows):
         firsts = [row[0] for _, row in rows]
         if not any(row[-1].strip() for _, row in rows):
-            header = [*header, ""]  # a separator at the end of each row
+            header = (*header, "")  # a separator at the end of each row
         elif firsts == [str(i) for i in range(1, len(rows) + 1)] or (
             len(set(firsts)) == len(rows) and not any(map(_is_number, firsts))
         ):
-            header = ["", *header]  # as R writes the names of rows
+            header = ("", *header)  # as R writes the names of rows
     width = len(header)
-    short = [line + skipped for line, row in rows if len(row) < width]
+    odd = [(line, row) for line, row in rows if len(row) != width]
+    short = [line + skipped for line, row in odd if len(row) < width]
     # Between spaces an empty cell is nothing, so that a short row may lack any.
     refused = width if sep == _SPACES or 2 * len(short) > len(rows) else 0
-    for line, row in rows:
+    for line, row in odd:
         if any(map(str.strip, row[width:])) or len(row) < refused:
             raise TableFault(
                 f", line {line + skipped}: got {len(row)} value(s), expected {width}, one for"
@@ -215,7 +223,9 @@ def _cut(text: str, sep: str, skipped: int) -> tuple[pd.DataFrame, str]:
             f" has only a line of column names ({', '.join(names)}), expected rows under it. Check"
             " how it was written."
         )
-    cells = [(*row[:width], *[""] * (width - len(row))) for _, row in rows]
+    cells = [row for _, row in rows]
+    if odd:
+        cells = [(*row[:width], *[""] * (width - len(row))) for row in cells]
     table = pd.DataFrame(cells, columns=names, dtype=object)
     if not short:
         return table, ""

@@ -12,6 +12,7 @@ from ..engine.refusals import refusal
 from .contents import TableFault, check_names, unreadable
 from .conventions import MARKS
 from .encodings import listed
+from .formats import may_be_classes
 from .headers import count_title_rows, names_of_places, title_note
 
 #: What cells of formulas that failed have.
@@ -115,10 +116,14 @@ def _plain_cell(cell: Any) -> Any:
 
 
 def _without_marks(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Leave out marks of missing values where all other cells are no text."""
+    """Leave out marks of missing values where all other cells are no text, and they no class."""
     is_text = column.map(lambda cell: isinstance(cell, str))
-    if is_text.all() or not column[is_text].isin(MARKS).all():
+    others = column[~is_text].dropna()
+    dates = others.map(lambda cell: isinstance(cell, datetime.date)).any()
+    if not len(others) or not column[is_text].isin(MARKS).all():
         return column.infer_objects()
+    if not dates and may_be_classes(column[is_text], others.tolist()):
+        return column
     return column.where(~is_text, None).infer_objects()
 
 

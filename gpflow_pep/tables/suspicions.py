@@ -98,12 +98,13 @@ def _rank_correlation(values: "pd.Series[Any]", target: "pd.Series[Any]") -> flo
 def _distances(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """
     Measure distances from the median in robust standard deviations: where half of the values are
-    one number, in those of the others; zeros if these are zero.
+    one number, in those of the others; if these are zero too, as of 0 and 1, in the least distance.
     """
     distance = np.abs(values - np.median(values))
     parts = [part for part in (values, values[distance > 0.0]) if len(part)]
     scales = [stats.median_abs_deviation(part, scale="normal") for part in parts]
-    return distance / next(filter(None, scales), np.inf)
+    least = np.min(distance[distance > 0.0], initial=np.inf)
+    return distance / next(filter(None, (*scales, least)))
 
 
 def _marks(column: "pd.Series[Any]") -> Iterator[str]:
@@ -135,8 +136,9 @@ def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
         return
     distances = _distances(values)
     wild = distances > _WILD
-    if np.min(values) >= 0.0:  # maybe skewed: far among the logarithms too
-        positive = values > 0.0
+    positive = values > 0.0
+    if np.min(values) >= 0.0 and len(np.unique(values[positive])) > 2:
+        # Maybe skewed: far among the logarithms too.
         wild[positive] &= _distances(np.log(values[positive])) > _WILD_LOG
     rows = np.flatnonzero(wild)
     if 0 < len(rows) <= max(_MAX_WILD, int(_MAX_WILD_SHARE * len(column))):

@@ -323,6 +323,31 @@ def test_words_that_are_classes(tmp_path: Path, words: list[str]) -> None:
         assert f"'{mark}' is taken as text (--missing {mark}: as no value)" in notes_of(cleaned)
 
 
+@pytest.mark.parametrize("numbers", [("1", "2"), ("0.5", "1.5"), ("10%", "20%"), ("01", "02")])
+@pytest.mark.parametrize("mark", ["-", "NA", "None", ".", "?"])
+def test_marks_among_numbers_that_are_classes(
+    tmp_path: Path, numbers: tuple[str, str], mark: str
+) -> None:
+    y = [(*numbers, mark)[i % 3] for i in range(N)]
+    file = read(tmp_path / "t.csv", ["a,y", *(f"{i % 7}.5,{w}" for i, w in enumerate(y))])
+    for frame in (file, table(y=y)):
+        cleaned = clean(frame, "y")
+        assert len(cleaned.y) == N - y.count(mark) and cleaned.y.nunique() == 2
+        note = f"Column 'y': '{mark}' is taken as no value (--as-written y: as text), in 13 cells."
+        assert note in cleaned.notes
+        assert list(clean(frame, "y", as_written=("y",)).y) == y
+        assert len(clean(frame, "y", as_written=("y",), missing=(mark,)).y) == N - y.count(mark)
+
+
+def test_marks_among_numbers_that_are_no_classes(tmp_path: Path) -> None:
+    rows = [f"{i % 7}.5,{'NA' if i % 9 == 4 else -999 if i % 9 == 5 else i}" for i in range(N)]
+    frame = read(tmp_path / "t.csv", ["a,y", *rows])
+    assert frame["y"].dtype == float and frame["y"].isna().sum() == 4
+    other = frame.rename(columns={"y": "x"}).assign(y=np.arange(N) ** 2)
+    cleaned = clean(other, "y", as_written=("x",))
+    assert cleaned.formats["x"].kind == "number" and cleaned.X["x"].min() == -999.0
+
+
 def test_missing_marks_that_a_user_names(tmp_path: Path) -> None:
     rows = [
         f"{i % 7}.5,{'k.A.' if i % 5 == 0 else 'uv'[i % 2]},{-200 if i % 4 == 0 else i}"

@@ -135,3 +135,14 @@ def test_rare_classes() -> None:
         "Classes 'v', 'u' of 'y' have fewer than 5% of the rows each, the rarest 4 of 200 (2.0%)."
     )
     assert warnings_of(np.where(np.arange(N) < 10, "fraud", "regular")) == []
+
+
+def test_a_wild_number_among_two() -> None:
+    truth = np.resize([0.0, 1.0, 1.0], N)
+    assert warnings_of(Y, truth=truth) == []
+    truth[7] = 1e9
+    (warning,) = warnings_of(Y, truth=truth)
+    assert warning.startswith("Column 'truth' is 1e+09 in row 7")
+    counts = np.resize([0.0] * 6 + [1.0] * 3 + [2.0], N)  # skewed, as counts are
+    counts[7] = 12.0
+    assert warnings_of(Y, counts=counts) == []

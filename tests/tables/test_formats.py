@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import warnings
 from typing import Any
 
 import numpy as np
@@ -266,3 +267,11 @@ def test_cells_that_cannot_be_read(form: Format, cell: str, message: str) -> Non
     good = {"number": f"1 {form.unit}", "date": "31.01.2020"}[form.kind]
     with pytest.raises(ValueError, match=message):
         read_cells(pd.Series([good, None, cell], index=[9, 9, 9], name="x"), form)
+
+
+@pytest.mark.parametrize("number", [np.inf, -np.inf])
+def test_infinite_numbers_have_no_warning_of_numpy(number: float) -> None:
+    column = pd.Series([number, *range(20210101, 20210131)], dtype=float, name="x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert recognise(column).kind == "number"
