@@ -135,12 +135,6 @@ def boundary_of_three(ax: Any) -> None:
     plotting.decision_boundary(X, labels, model, ax=ax)
 
 
-def inducing(ax: Any) -> None:
-    X, _ = make_moons(300, noise=0.1, random_state=0)
-    clusters = pep.training.starts.kmeans(X, 12, seed=0, covariances="full")
-    plotting.inducing_points(plotting.inducing_points_of(clusters), X, ax=ax)
-
-
 def reliability(ax: Any) -> None:
     model, X, y = digits()
     plotting.reliability(y, model.predict_proba(X), ax=ax)
@@ -203,7 +197,6 @@ PICTURES = {
     regression: (7.0, 4.0),
     boundary: (5.6, 5.0),
     boundary_of_three: (5.6, 5.0),
-    inducing: (5.6, 4.2),
     reliability: (5.0, 5.0),
     confusion: (5.0, 4.6),
     relevance: (5.5, 3.8),

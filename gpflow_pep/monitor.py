@@ -1,12 +1,12 @@
 """
-Tasks for ``gpflow.monitor``: convergence of the sites, inducing points, calibration, a bar::
+Tasks for ``gpflow.monitor``: convergence of the sites, calibration of classes, a bar::
 
     from gpflow.monitor import Monitor, MonitorTaskGroup
 
     with pep.monitor.ProgressBar(100) as bar:
         monitor = Monitor(
             MonitorTaskGroup([bar, pep.monitor.SitesToTensorBoard("logs", model)]),
-            MonitorTaskGroup(pep.monitor.InducingPointsToTensorBoard("logs", model), period=10),
+            MonitorTaskGroup(pep.monitor.CalibrationToTensorBoard("logs", model, data), period=10),
         )
         gpflow.optimizers.Scipy().minimize(
             model.training_loss,
@@ -24,15 +24,18 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, RegressionData
+from gpflow.base import RegressionData
 from gpflow.models import GPModel
 from gpflow.monitor import ImageToTensorBoard, MonitorTask, ToTensorBoard
 
 from . import metrics, plotting
 from .engine.checks import refusal
+from .engine.refusals import absent
 from .engine.sites.record import FALLBACKS
 from .models import PEP
 from .training.fitting.outputs import bar
+
+__getattr__ = absent(__name__)
 
 
 class SitesToTensorBoard(ToTensorBoard):
@@ -63,40 +66,6 @@ class SitesToTensorBoard(ToTensorBoard):
             tf.summary.scalar(f"sites/{name}", float(value), step=self.current_step)
 
 
-class InducingPointsToTensorBoard(ImageToTensorBoard):
-    """
-    Where the inducing points are, among rows of data, as an image.
-
-    :param log_dir: Where to write.
-    :param model: A model whose inducing variable has inputs ``Z``.
-    :param X: Rows to show with them [N, D]; none by default.
-    :param dimensions: The input on each axis; with one input it is drawn along a line.
-    :param name: The image's name.
-    :raises ValueError: If the inducing variable has no ``Z``, or not such inputs.
-    """
-
-    def __init__(
-        self,
-        log_dir: str,
-        model: GPModel,
-        X: AnyNDArray | None = None,
-        *,
-        dimensions: tuple[int, int] = (0, 1),
-        name: str = "inducing_points",
-    ) -> None:
-        num_inputs = plotting.inducing_points_of(model)[0].Z.shape[1]
-        shown = dimensions if num_inputs > 1 else (0,)
-        if not all(0 <= dimension < num_inputs for dimension in shown):
-            expected = f"two of the inputs 0 to {num_inputs - 1}"
-            raise refusal("dimensions", dimensions, expected, "Choose others.")
-
-        def draw(figure: Any, axes: Any) -> None:
-            sets = plotting.inducing_points_of(model)
-            plotting.inducing_points(sets, X, dimensions=shown, ax=axes)
-
-        super().__init__(log_dir, draw, name)
-
-
 class CalibrationToTensorBoard(ImageToTensorBoard):
     """
     How often predictions of classes are right, against their probability, as an image.
@@ -116,10 +85,7 @@ class CalibrationToTensorBoard(ImageToTensorBoard):
         labels = metrics.check_labels("Y", Y[:, 0], np.asarray(predict(X[:1])).shape[1])
 
         def draw(figure: Any, axes: Any) -> None:
-            calibration = metrics.calibration(labels, np.asarray(predict(X)))
-            plotting.draw_calibration(axes, calibration)
-            title = f"calibration error {calibration.error:.3f}"
-            axes.set(title=title, xlabel="probability of the predicted class")
+            plotting.reliability(labels, predict(X), ax=axes)
 
         super().__init__(log_dir, draw, name)
 

@@ -20,6 +20,9 @@ GONE = {
     "plotting.residuals": "scikit-learn's PredictionErrorDisplay",
     "plotting.leave_one_out": "matplotlib on loo_log_density()",
     "plotting.site_trace": "matplotlib on last_inference.trace",
+    "plotting.inducing_points": "matplotlib on plotting.inducing_points_of(model)",
+    "plotting.draw_calibration": "plotting.reliability",
+    "monitor.InducingPointsToTensorBoard": "gpflow.monitor.ImageToTensorBoard: docs/monitoring.rst",
 }
 
 

@@ -2,14 +2,9 @@
 
 from ..engine.refusals import absent
 from .canvas import BEST, FIT, HELD_OUT, INSTALL, PALETTE, TRAIN, available, figure, tidy
-from .classes import confusion_matrix, decision_boundary, draw_calibration, predictor, reliability
-from .models import Inducing, inducing_points, inducing_points_of, relevance
-from .regression import (
-    pit_histogram,
-    predicted_against_actual,
-    regression_1d,
-)
-from .traces import alpha_sweep, objective_trace
+from .classes import confusion_matrix, decision_boundary, predictor, reliability
+from .models import Inducing, alpha_sweep, inducing_points_of, objective_trace, relevance
+from .regression import pit_histogram, predicted_against_actual, regression_1d
 
 __all__ = [
     "BEST",
@@ -23,9 +18,7 @@ __all__ = [
     "available",
     "confusion_matrix",
     "decision_boundary",
-    "draw_calibration",
     "figure",
-    "inducing_points",
     "inducing_points_of",
     "objective_trace",
     "pit_histogram",

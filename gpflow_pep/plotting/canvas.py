@@ -1,6 +1,5 @@
 """What pictures share: axes, colours, notes, rows as points or a density, checks of arrays."""
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.util import find_spec
@@ -22,21 +21,12 @@ INSTALL = "matplotlib is not installed, figures need it: pip install 'gpflow_pep
 
 #: Colours that people with any colour vision tell apart (Okabe & Ito, 2008).
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-#: Marks, one with each colour, for prints in grey.
-MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 FIT, BEST, TRAIN, HELD_OUT = PALETTE[0], PALETTE[1], "#8a8a8a", PALETTE[1]
 INK, FAINT = "#333333", "#d9d9d9"
-#: Up to this number of rows each is drawn as a point; of more rows the density is drawn.
-FEW = 300
-#: Hexagons along an axis.
-CELLS = 45
-#: A view may leave out this fraction of the rows at either end, if their distance from the others
-#: is more than LONGER times the range of the others.
-TAIL, LONGER = 0.001, 0.5
 #: The size of labels and notes, in points.
 SMALL = 8.5
-#: Spaces within a legend in one line.
-COMPACT = {"handletextpad": 0.3, "columnspacing": 1.0, "borderaxespad": 0.2}
+#: The form of legends: compact, so that they stand in one line.
+LEGEND: dict[str, Any] = {"fontsize": SMALL, "handletextpad": 0.3, "columnspacing": 1.0}
 #: What the documentation of every picture says.
 _AXES = """\
     :param ax: To draw on; a new figure of pyplot's if None.
@@ -50,11 +40,6 @@ def available() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def _require_matplotlib() -> None:
-    if not available():
-        raise ImportError(INSTALL)
-
-
 def figure(width: float, height: float) -> "Figure":
     """
     Make a figure, of its own and not pyplot's: drawing here leaves the caller's figures alone.
@@ -63,20 +48,11 @@ def figure(width: float, height: float) -> "Figure":
     :param height: In inches.
     :raises ImportError: If matplotlib is not installed.
     """
-    _require_matplotlib()
+    if not available():
+        raise ImportError(INSTALL)
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
-
-
-def axes_for(ax: "Axes | None", width: float = 6.0, height: float = 4.2) -> "Axes":
-    """Give the axes to draw on: the caller's, or a new figure of pyplot's, for ``plt.show()``."""
-    if ax is not None:
-        return ax
-    _require_matplotlib()
-    from matplotlib import pyplot
-
-    return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
 
 
 def picture(
@@ -89,14 +65,20 @@ def picture(
 
         @wraps(draw)
         def drawn(*arguments: Arguments.args, **options: Arguments.kwargs) -> "Axes":
-            callers: Any = options.get("ax")
-            options["ax"] = ax = axes_for(callers, width, height)
-            try:
+            ax: Any = options.get("ax")
+            if ax is not None:
                 draw(*arguments, **options)
-            except BaseException:
-                if callers is None:  # nothing is to be shown
-                    sys.modules["matplotlib.pyplot"].close(ax.figure)
-                raise
+            elif not available():
+                raise ImportError(INSTALL)
+            else:
+                from matplotlib import pyplot
+
+                ax = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+                try:
+                    draw(*arguments, **options | {"ax": ax})
+                except BaseException:
+                    pyplot.close(ax.figure)  # nothing is to be shown
+                    raise
             if not frame:
                 tidy(ax)
             return ax
@@ -116,11 +98,6 @@ def tidy(axes: Any) -> None:
 def color_of(number: int) -> str:
     """Choose the colour of the line, class or set with a number."""
     return PALETTE[number % len(PALETTE)]
-
-
-def marker_of(number: int) -> str:
-    """Choose the mark of the line or class with a number."""
-    return MARKERS[number % len(MARKERS)]
 
 
 def shades(least: float = 0.12) -> "Colormap":
@@ -176,75 +153,7 @@ def legend_on_top(ax: "Axes", columns: int = 4) -> None:
     num_labels = len(ax.get_legend_handles_labels()[0])
     if num_labels:
         room_on_top(ax, 0.07 * -(-num_labels // columns))
-        ax.legend(loc="upper left", ncols=columns, frameon=False, fontsize=SMALL, **COMPACT)
-
-
-def view(values: AnyNDArray) -> tuple[float, float]:
-    """Find limits for an axis: of all values, but of a few so far off that they squeeze others."""
-    low, high = float(np.min(values)), float(np.max(values))
-    if len(values) > FEW:
-        ends = np.quantile(values, [TAIL, 1.0 - TAIL])
-        off = LONGER * (ends[1] - ends[0])
-        low = float(values[values >= ends[0] - off].min())
-        high = float(values[values <= ends[1] + off].max())
-    margin = 0.04 * (high - low) or 0.04 * abs(high) or 1.0
-    return low - margin, high + margin
-
-
-def cloud(ax: "Axes", x: AnyNDArray, y: AnyNDArray) -> None:
-    """Draw rows within the final limits of axes: few as points, many as a density, with a note."""
-    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
-    inside = (left <= x) & (x <= right) & (low <= y) & (y <= high)
-    text = rows(len(x))
-    if len(x) <= FEW:
-        ax.plot(x, y, "o", color=FIT, markersize=4, markeredgecolor="white", markeredgewidth=0.4)
-    elif inside.any():
-        cells = ax.hexbin(
-            x[inside],
-            y[inside],
-            gridsize=(CELLS, int(0.6 * CELLS)),
-            extent=(left, right, low, high),
-            bins="log",
-            mincnt=1,
-            cmap=shades(),
-            linewidths=0.1,
-            zorder=1,
-        )
-        most = int(np.max(np.asarray(cells.get_array())))
-        text += f", 1 to {count(most)} in a cell (darker: more)"
-        if not inside.all():
-            text += f"\n{rows(int(np.sum(~inside)))} outside of the picture"
-    note(ax, text, right=True, bottom=True)
-
-
-def backdrop(ax: "Axes", x: AnyNDArray, y: AnyNDArray, label: str, **style: Any) -> None:
-    """Draw rows that others lie upon: small points, fainter the more there are."""
-    many = len(x) > FEW
-    style = {"marker": ".", "linestyle": "none", **style}
-    ax.plot(
-        x,
-        y,
-        markersize=3 if many else 5,
-        alpha=float(np.clip(3.0 * FEW / len(x), 0.05, 0.9)),
-        markeredgewidth=0.0,
-        rasterized=many,
-        **style,
-    )
-    ax.plot([], [], label=label, **style)
-
-
-def perfect(ax: "Axes", slope: float, many: bool) -> None:
-    """Draw the line of perfect predictions; where rows are many above these, with a white rim."""
-    from matplotlib.patheffects import Normal, withStroke
-
-    style: dict[str, Any] = {"color": "black", "linewidth": 1.1, "zorder": 1}
-    if many:
-        rim = [withStroke(linewidth=3.0, foreground="white"), Normal()]
-        style |= {"zorder": 5, "path_effects": rim}
-    ax.axline((0.0, 0.0), slope=slope, **style)
-    if slope:
-        end = ax.get_xlim()[1]
-        label_point(ax, "perfect", (end, end), (-22.0, -5.0), ha="right", va="top", zorder=6)
+        ax.legend(loc="upper left", ncols=columns, frameon=False, **LEGEND)
 
 
 def as_columns(name: str, values: Any, num_columns: int | None = None) -> AnyNDArray:

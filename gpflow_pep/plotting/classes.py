@@ -12,8 +12,8 @@ from .. import metrics
 from ..engine.checks import as_labels, check_level, refusal, require_same_length
 from ..engine.factors import class_probabilities, num_classes
 from . import canvas
-from .canvas import as_columns, as_names
-from .models import Inducing, draw_inducing, inducing_points_of
+from .canvas import FIT, INK, SMALL, as_columns, as_names
+from .models import Inducing, inducing_points_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 GRID = 120
 #: Of more classes than this, only some are named on the axes, and cells have no counts.
 MOST_NAMED = 20
+#: Marks of classes, one with each colour, for prints in grey.
+MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 
 
 @canvas.picture(5.0, 5.0)
@@ -40,52 +42,32 @@ def reliability(
     :param level: Of the intervals.
     :raises ValueError: If these are no such labels and probabilities.
     """
-    level = check_level(level)
-    event = np.ndim(probability) == 1
+    level, event = check_level(level), np.ndim(probability) == 1
     P = _probability(probability, event)
     labels = as_columns("labels", labels, 1)[:, 0]
     require_same_length("labels", labels, "probability", P)
-    unknown = labels[~np.isin(labels, np.arange(2 if event else P.shape[1]))]
-    if unknown.size:
-        raise refusal(
-            "labels",
-            f"{unknown[0]:g}",
-            f"whole numbers from 0 to {1 if event else P.shape[1] - 1}",
-            "Number the classes in the order of the columns of probability.",
-        )
+    labels = metrics.check_labels("labels", labels, 2 if event else P.shape[1])
     if event:
         calibration = metrics.event_calibration(labels, P[:, 0], num_bins)
     else:
-        calibration = metrics.calibration(labels.astype(int), P, num_bins)
-    draw_calibration(ax, calibration, level)
+        calibration = metrics.calibration(labels, P, num_bins)
+    confidence, accuracy, counts, error = calibration
+    lower, upper = metrics.wilson_interval(accuracy * counts, counts, level)
+    ax.plot([0.0, 1.0], [0.0, 1.0], color=INK, linewidth=1, linestyle=(0, (4, 3)))
+    canvas.label_point(ax, "perfect", (0.5, 0.5), (6.0, -3.0), va="top")
+    ax.vlines(confidence, lower, upper, color=FIT, alpha=0.45, linewidth=2.0)
+    ax.plot(confidence, accuracy, "o-", color=FIT, linewidth=1.0, markersize=5)
+    # Counts are bars on a strip below 0.
+    heights = 0.12 * counts / counts.max()
+    bars = ax.bar(confidence, heights, bottom=-0.2, width=0.05, color=canvas.FAINT, zorder=0)
+    texts = [canvas.count(int(number)) for number in counts]
+    ax.bar_label(bars, texts, padding=1.0, fontsize=SMALL - 2.0, color=INK)
+    ax.set(ylim=(-0.2, 1.14), xlim=(-0.03, 1.03), yticks=np.linspace(0.0, 1.0, 6))
+    canvas.note(ax, f"calibration error {error:.3f}\n{level:.0%} intervals; grey: rows")
     ax.set(
         xlabel="probability" if event else "probability of the predicted class",
         ylabel="fraction that came" if event else "fraction that is right",
     )
-
-
-def draw_calibration(axes: Any, calibration: metrics.Calibration, level: float = 0.95) -> None:
-    """
-    Draw how often predictions are right, against their probability; see :func:`reliability`.
-
-    :param axes: Matplotlib's, to draw on.
-    :param calibration: What :func:`gpflow_pep.metrics.calibration` returned.
-    :param level: Of the Wilson intervals.
-    """
-    confidence, accuracy, counts, error = calibration
-    lower, upper = metrics.wilson_interval(accuracy * counts, counts, level)
-    axes.plot([0.0, 1.0], [0.0, 1.0], color=canvas.INK, linewidth=1, linestyle=(0, (4, 3)))
-    canvas.label_point(axes, "perfect", (0.5, 0.5), (6.0, -3.0), va="top")
-    axes.vlines(confidence, lower, upper, color=canvas.FIT, alpha=0.45, linewidth=2.0)
-    axes.plot(confidence, accuracy, "o-", color=canvas.FIT, linewidth=1.0, markersize=5)
-    # Counts are bars on a strip below 0.
-    heights = 0.12 * counts / counts.max()
-    bars = axes.bar(confidence, heights, bottom=-0.2, width=0.05, color=canvas.FAINT, zorder=0)
-    texts = [canvas.count(int(number)) for number in counts]
-    axes.bar_label(bars, texts, padding=1.0, fontsize=canvas.SMALL - 2.0, color=canvas.INK)
-    axes.set(ylim=(-0.2, 1.14), xlim=(-0.03, 1.03), yticks=np.linspace(0.0, 1.0, 6))
-    canvas.note(axes, f"calibration error {error:.3f}\n{level:.0%} intervals; grey: rows")
-    canvas.tidy(axes)
 
 
 @canvas.picture(5.0, 4.6, frame=True)
@@ -159,17 +141,14 @@ def decision_boundary(
     :param inducing: What to draw instead of the inducing points of `classifier`; ``()`` for none.
     :raises ValueError: If inputs are not two, or these are no such labels or classifier.
     """
-    columns = getattr(X, "columns", None)
+    table, columns = type(X), getattr(X, "columns", None)
     if np.ndim(X) == 2 and np.shape(X)[1] != 2:
-        raise refusal(
-            "X",
-            f"{np.shape(X)[1]} inputs",
-            "2, one for each axis",
-            "Pass two columns, and as classifier a function that fills in the others.",
-        )
+        got = f"{np.shape(X)[1]} inputs"
+        remedy = "Pass two columns, and as classifier a function that fills in the others."
+        raise refusal("X", got, "2, one for each axis", remedy)
     X, labels = as_columns("X", X, 2), as_labels("labels", labels)
     require_same_length("labels", labels, "X", X)
-    predict = predictor(classifier, columns)
+    predict = predictor(classifier)
     if inducing is None:
         try:
             inducing = inducing_points_of(classifier)
@@ -179,45 +158,35 @@ def decision_boundary(
     low, high = X.min(axis=0) - margin, X.max(axis=0) + margin
     high[1] += 0.1 * (high[1] - low[1])  # room for the legend
     grid = np.meshgrid(*np.linspace(low, high, GRID).T)
-    P = _probability(predict(np.column_stack([axis.ravel() for axis in grid])), False)
+    inputs: Any = np.column_stack([axis.ravel() for axis in grid])
+    if columns is not None and getattr(classifier, "feature_names_in_", None) is not None:
+        inputs = table(inputs, columns=columns)
+    P = _probability(predict(inputs), False)
     classes = _classes_of(classifier, labels, P.shape[1])
     texts = as_names("class", classes if names is None else names, len(classes))
     _draw_probability(ax, grid, P)
-    size, alpha = (5.0, 1.0) if len(X) < 1000 else (2.5, 0.5)
+    style: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
+    style |= {"markersize": 5.0} if len(X) < 1000 else {"markersize": 2.5, "alpha": 0.5}
     for number, label in enumerate(classes):
-        ax.plot(
-            *X[labels == label].T,
-            canvas.marker_of(number),
-            color=canvas.color_of(number),
-            markersize=size,
-            markeredgecolor="white",
-            markeredgewidth=0.5,
-            alpha=alpha,
-            label=texts[number],
-            rasterized=len(X) > 2000,
-        )
+        color, marker = canvas.color_of(number), MARKERS[number % len(MARKERS)]
+        rows = X[labels == label].T
+        ax.plot(*rows, marker, color=color, label=texts[number], rasterized=True, **style)
     for points in inducing:
-        draw_inducing(ax, points, (0, 1), color="black", label="inducing inputs")
-    inputs = as_names("input", None if columns is None else list(columns), 2)
-    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=inputs[0], ylabel=inputs[1])
-    frame: dict[str, Any] = {"framealpha": 0.85, "edgecolor": "none", **canvas.COMPACT}
-    ax.legend(loc="upper left", ncols=4, fontsize=canvas.SMALL, **frame)
+        _draw_inducing(ax, points)
+    axes = as_names("input", None if columns is None else list(columns), 2)
+    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=axes[0], ylabel=axes[1])
+    ax.legend(loc="upper left", ncols=4, framealpha=0.85, edgecolor="none", **canvas.LEGEND)
 
 
-def predictor(classifier: Any, columns: Any = None) -> Callable[[AnyNDArray], Any]:
+def predictor(classifier: Any) -> Callable[[AnyNDArray], Any]:
     """
     Find the function from inputs [G, D] to the probability of each class [G, C].
 
     :param classifier: See :func:`decision_boundary`.
-    :param columns: Names of the inputs, of an estimator that was trained on a table.
     :raises ValueError: If it predicts no classes.
     """
     if hasattr(classifier, "predict_proba"):
-        if columns is None or getattr(classifier, "feature_names_in_", None) is None:
-            return classifier.predict_proba
-        from pandas import DataFrame
-
-        return lambda X: classifier.predict_proba(DataFrame(X, columns=columns))
+        return classifier.predict_proba
     if hasattr(classifier, "predict_f"):
         likelihood = classifier.likelihood
         size = num_classes(likelihood)
@@ -247,12 +216,9 @@ def _classes_of(classifier: Any, labels: AnyNDArray, size: int) -> AnyNDArray:
     unknown = labels[~np.isin(labels, classes)]
     if unknown.size or len(classes) != size:
         got = repr(unknown[0]) if unknown.size else f"{len(classes)} classes"
-        raise refusal(
-            "labels",
-            got,
-            f"{size} classes, one for each column of the probabilities: {list(classes)}",
-            "Pass labels that the classifier was trained on, or those in numbers from 0.",
-        )
+        expected = f"{size} classes, one for each column of the probabilities: {list(classes)}"
+        remedy = "Pass labels that the classifier was trained on, or their numbers from 0."
+        raise refusal("labels", got, expected, remedy)
     return classes
 
 
@@ -269,13 +235,29 @@ def _draw_probability(ax: "Axes", grid: Sequence[AnyNDArray], P: AnyNDArray) -> 
     image = image.reshape(*shape, 3)
     ax.imshow(image, origin="lower", extent=extent, aspect="auto", interpolation="bilinear")
     for number in range(size if size > 2 else 1):
-        others = np.delete(P, number, axis=1).max(axis=1)
-        lead = (P[:, number] - others).reshape(shape)
-        ax.contour(*grid, lead, levels=[0.0], colors=[canvas.INK], linewidths=1.4)
+        lead = (P[:, number] - np.delete(P, number, axis=1).max(axis=1)).reshape(shape)
+        ax.contour(*grid, lead, levels=[0.0], colors=[INK], linewidths=1.4)
     if size == 2:
-        style: dict[str, Any] = {"colors": [canvas.INK], "linewidths": 0.7, "linestyles": "dashed"}
+        style: dict[str, Any] = {"colors": [INK], "linewidths": 0.7, "linestyles": "dashed"}
         lines = ax.contour(*grid, P[:, 1].reshape(shape), levels=[0.1, 0.9], **style)
-        ax.clabel(lines, fmt="%g", fontsize=canvas.SMALL - 1.5)
+        ax.clabel(lines, fmt="%g", fontsize=SMALL - 1.5)
+
+
+def _draw_inducing(ax: "Axes", inducing: Inducing) -> None:
+    """Draw a set of inducing inputs, and an ellipse of one standard deviation for their blur."""
+    from matplotlib.collections import EllipseCollection
+
+    label, Z = "inducing inputs", inducing.Z
+    if inducing.covariance is not None:
+        label += ", blur ± 1 std"
+        values, vectors = np.linalg.eigh(inducing.covariance)
+        short, long = 2.0 * np.sqrt(np.maximum(values, 0.0)).T
+        angles = np.degrees(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
+        place: dict[str, Any] = {"units": "xy", "offsets": Z, "offset_transform": ax.transData}
+        place |= {"facecolor": "none", "edgecolor": "black", "linewidth": 1.1}
+        ax.add_collection(EllipseCollection(long, short, angles, **place))
+    style: dict[str, Any] = {"markersize": 8, "markeredgewidth": 1.6, "zorder": 6}
+    ax.plot(*Z.T, "+", color="black", label=label, path_effects=canvas.halo(), **style)
 
 
 def _probability(probability: Any, event: bool) -> AnyNDArray:

@@ -1,22 +1,25 @@
-"""Pictures of parts of models: inducing inputs and their blur, the inputs a kernel looks at."""
+"""Pictures of models: the inputs that matter to a kernel, training, scores at several powers."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
-from ..engine.checks import as_vector, refusal, require_same_length
+from ..engine.checks import as_vector, as_vectors, refusal, require_same_length
 from ..inducing_variables import BlurredInducingPoints
+from ..training import FitRecord, MaximiseRecord
 from . import canvas
-from .canvas import BEST, INK, SMALL, TRAIN, as_columns, as_names, color_of, halo, tidy
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from .canvas import BEST, FIT, INK, SMALL, as_names, color_of
 
 #: Inputs whose relevance is drawn: the most relevant ones.
 MOST_INPUTS = 25
+#: Losses of minibatches are averaged over this part of the steps.
+SMOOTH = 0.05
+#: The picture shows at least the last part of what the objective gained in all.
+GAIN = 0.1
 
 
 class Inducing(NamedTuple):
@@ -44,12 +47,9 @@ def inducing_points_of(model: Any) -> list[Inducing]:
     sets = getattr(variables, "inducing_variables", (variables,))
     sets = [getattr(variable, "inducing_variable", variable) for variable in sets]
     if not all(hasattr(variable, "Z") for variable in sets):
-        raise refusal(
-            "model",
-            f"{type(model).__name__} with the inducing variable {type(variables).__name__}",
-            "one with inputs Z",
-            "Leave this out, or draw it yourself.",
-        )
+        got = f"{type(model).__name__} with the inducing variable {type(variables).__name__}"
+        remedy = "Leave this out, or draw it yourself."
+        raise refusal("model", got, "one with inputs Z", remedy)
     return [_in_original_units(variable, scaler) for variable in sets]
 
 
@@ -65,114 +65,9 @@ def _in_original_units(variable: Any, scaler: Any) -> Inducing:
 
 
 @canvas.picture()
-def inducing_points(
-    sets: Any,
-    X: Any = None,
-    *,
-    dimensions: Sequence[int] | None = None,
-    names: Sequence[str] | None = None,
-    ax: Any = None,
-) -> None:
-    """
-    Draw inducing inputs among rows, and their blur: one standard deviation, as an ellipse.
-
-    :param sets: Z [M, D], or what :func:`inducing_points_of` gives; each set has its colour.
-    :param X: Rows, [N, D], or None.
-    :param dimensions: The input on each axis, one or two; the first two by default. Of one input
-        there are marks on a line.
-    :param names: Of the D inputs.
-    :raises ValueError: If arrays are not finite or of other shapes, or there is no such input.
-    """
-    several = _sets(sets)
-    num_inputs = several[0].Z.shape[1]
-    inputs = as_names("input", names, num_inputs)
-    shown = tuple(range(min(2, num_inputs)) if dimensions is None else dimensions)
-    if len(shown) not in (1, 2) or not all(0 <= dimension < num_inputs for dimension in shown):
-        expected = f"one or two of the inputs 0 to {num_inputs - 1}"
-        raise refusal("dimensions", shown, expected, "Choose others.")
-    if X is not None:
-        X = as_columns("X", X, num_inputs)
-        x, y = X[:, shown[0]], X[:, shown[1]] if len(shown) > 1 else np.zeros(len(X))
-        canvas.backdrop(ax, x, y, "rows", color=TRAIN)
-    for number, points in enumerate(several):
-        name = "inducing inputs" if len(several) == 1 else f"inducing inputs {number}"
-        draw_inducing(ax, points, shown, color=color_of(number), label=name)
-    ax.set_xlabel(inputs[shown[0]])
-    if len(shown) > 1:
-        ax.set_ylabel(inputs[shown[1]])
-    else:
-        ax.set_yticks([])
-    canvas.legend_on_top(ax)
-
-
-def draw_inducing(
-    ax: "Axes", inducing: Inducing, shown: Sequence[int], *, color: str, label: str
-) -> None:
-    """Draw one set with its blur; ``shown`` is the input on each axis, one or two."""
-    from matplotlib.collections import EllipseCollection
-
-    Z = inducing.Z[:, shown]
-    flat = len(shown) == 1
-    if flat:
-        Z = np.column_stack([Z, np.zeros(len(Z))])
-    if inducing.covariance is not None:
-        label += ", blur ± 1 std"
-        C = inducing.covariance[:, shown][:, :, shown]
-        if flat:
-            spread = np.sqrt(C[:, 0, 0])
-            ax.hlines(Z[:, 1], Z[:, 0] - spread, Z[:, 0] + spread, color=color, alpha=0.5)
-        else:
-            values, vectors = np.linalg.eigh(C)
-            short, long = 2.0 * np.sqrt(np.maximum(values, 0.0)).T
-            angles = np.degrees(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
-            ellipses = EllipseCollection(
-                long, short, angles, units="xy", offsets=Z, transOffset=ax.transData
-            )
-            ellipses.set(facecolor="none", edgecolor=color, linewidth=1.1)
-            ax.add_collection(ellipses)
-    style: dict[str, Any] = {
-        "markersize": 8,
-        "markeredgewidth": 1.6,
-        "path_effects": halo(),
-        "zorder": 6,
-    }
-    ax.plot(*Z.T, "+", color=color, label=label, **style)
-
-
-def draw_ticks(ax: "Axes", inducing: Inducing) -> None:
-    """Mark inducing inputs of one dimension at the foot of axes, when all else is drawn."""
-    low, high = ax.get_ylim()
-    ax.set_ylim(low - 0.08 * (high - low), high)
-    z, transform = inducing.Z[:, 0], ax.get_xaxis_transform()
-    height = np.full_like(z, 0.03)
-    if inducing.covariance is not None:
-        spread = np.sqrt(inducing.covariance[:, 0, 0])
-        style: dict[str, Any] = {"color": BEST, "alpha": 0.6, "linewidth": 3}
-        bars = (height, z - spread, z + spread)
-        ax.hlines(*bars, transform=transform, label="blur ± 1 std", **style)
-    style = {"color": INK, "markersize": 9, "markeredgewidth": 1.4}
-    ax.plot(z, height, "|", transform=transform, label="inducing inputs", **style)
-
-
-def _sets(sets: Any) -> list[Inducing]:
-    if isinstance(sets, Inducing) or not isinstance(sets, (list, tuple)):
-        sets = [sets]
-    several = [each if isinstance(each, Inducing) else Inducing(each) for each in sets]
-    several = [each._replace(Z=as_columns("Z", each.Z)) for each in several]
-    sizes = {each.Z.shape[1] for each in several}
-    if len(sizes) != 1:
-        raise refusal(
-            "sets",
-            f"inducing inputs with {sorted(sizes)} columns",
-            "as many in each, and at least one set",
-            "Draw them apart.",
-        )
-    return several
-
-
 def relevance(
-    kernel: Any, names: Sequence[Any] | None = None, *, spread: Any = None, ax: "Axes | None" = None
-) -> "Axes":
+    kernel: Any, names: Sequence[Any] | None = None, *, spread: Any = None, ax: Any = None
+) -> None:
     r"""
     Draw the relevance of each input, one over its lengthscale: how many lengthscales there are in a
     unit of the input, or in its `spread`.
@@ -181,70 +76,58 @@ def relevance(
     pass `spread`. In a sum or a product of kernels each part with lengthscales has bars of its own.
 
     :param kernel: A kernel with lengthscales in one part at least, a model with such a kernel, or a
-        fitted estimator, which knows the names of its inputs.
+        fitted estimator, which has the names of its inputs.
     :param names: Of all inputs.
     :param spread: Of each input, such as its standard deviation, [D].
-    :param ax: To draw on; a new figure of pyplot's if None.
-    :return: `ax`.
     :raises ValueError: If no part has lengthscales, or there are not as many names as inputs.
-    :raises ImportError: If matplotlib is not installed.
     """
     if names is None:
         names = getattr(kernel, "feature_names_in_", None)
-    num_inputs = getattr(kernel, "n_features_in_", None if names is None else len(names))
-    every = list(_parts(getattr(kernel, "kernel_", getattr(kernel, "kernel", kernel))))
-    parts = [part for part in every if hasattr(part, "lengthscales")]
+    size = getattr(kernel, "n_features_in_", None if names is None else len(names))
+    kernel = getattr(kernel, "kernel_", getattr(kernel, "kernel", kernel))
+    if not isinstance(kernel, Kernel):
+        expected = "a gpflow.kernels.Kernel, or a model or fitted estimator that has one"
+        raise refusal("kernel", type(kernel).__name__, expected, "Pass one.")
+    parts: list[Any] = [p for p in (kernel, *kernel.submodules) if hasattr(p, "lengthscales")]
     if not parts:
         raise refusal(
             "kernel",
-            ", ".join(type(part).__name__ for part in every),
+            type(kernel).__name__,
             "lengthscales in one part at least: without, no input has a relevance",
             "Use a stationary kernel, such as gpflow.kernels.SquaredExponential(lengthscales=[1.0]"
             " * D).",
         )
-    size = _num_inputs(parts, num_inputs)
-    inputs = as_names("input", names, size)
-    values = np.stack([_inverse_lengthscales(part, size) for part in parts])
+    inputs = as_names("input", names, size or max(map(_num_inputs, parts)))
+    values = np.stack([_inverse_lengthscales(part, len(inputs)) for part in parts])
     if spread is not None:
         spread = canvas.check_spread("spread", as_vector("spread", spread))
         require_same_length("spread", spread, "inputs", inputs)
         values = values * spread
     order = np.argsort(-values.max(axis=0), kind="stable")[:MOST_INPUTS]
-    ax = canvas.axes_for(ax, 6.0, 1.1 + 0.28 * max(4, len(order)))
-    _draw_bars(ax, values[:, order], [inputs[place] for place in order], _names(parts))
+    places, thickness = np.arange(len(order)), 0.8 / len(parts)
+    for number, (part, lengths) in enumerate(zip(parts, values[:, order])):
+        label = type(part).__name__ + (f" {number + 1}" if len(parts) > 1 else "")
+        heights = places - 0.4 + (number + 0.5) * thickness
+        bars = ax.barh(heights, lengths, 0.9 * thickness, color=color_of(number), label=label)
+        texts = [f"{length:.2g}" if length else "" for length in lengths]
+        ax.bar_label(bars, texts, padding=3.0, fontsize=SMALL - 1.0, color=INK)
+    labels = [inputs[place] for place in order]
+    ax.set_yticks(places, [name if len(name) < 30 else f"{name[:28]}…" for name in labels])
+    ax.set(ylim=(len(order) - 0.4, -0.6), xlim=(0.0, 1.12 * values.max()))
+    ax.tick_params(axis="y", length=0)
+    if len(parts) > 1:
+        ax.legend(loc="lower right", frameon=False, fontsize=SMALL)
     ax.set_xlabel("1 / lengthscale" if spread is None else "spread / lengthscale")
-    if size > len(order):
-        ax.set_title(f"the {len(order)} most relevant of {size} inputs", fontsize="medium")
-    return ax
+    if len(inputs) > len(order):
+        title = f"the {len(order)} most relevant of {len(inputs)} inputs"
+        ax.set_title(title, fontsize="medium")
 
 
-def _parts(kernel: Any) -> Iterator[Kernel]:
-    """Give the kernels that sums, products, outputs and wrappers are made of."""
-    if not isinstance(kernel, Kernel):
-        expected = "a gpflow.kernels.Kernel, or a model or fitted estimator that has one"
-        raise refusal("kernel", type(kernel).__name__, expected, "Pass one.")
-    inside = getattr(kernel, "kernels", None) or getattr(kernel, "latent_kernels", None)
-    if inside is None and hasattr(kernel, "base_kernel"):
-        inside = [kernel.base_kernel]
-    if inside is None:
-        yield kernel
-        return
-    for part in inside:
-        yield from _parts(part)
-
-
-def _num_inputs(parts: Sequence[Any], known: int | None) -> int:
-    if known is not None:
-        return int(known)
-    sizes = []
-    for part in parts:
-        if isinstance(part.active_dims, slice):
-            sizes.append(int(np.size(part.lengthscales)))
-            if sizes[-1] == 1 and part.active_dims.stop:
-                sizes[-1] = part.active_dims.stop
-        else:
-            sizes.append(int(np.max(part.active_dims)) + 1)
-    return max(sizes)
+def _num_inputs(part: Any) -> int:
+    dims = part.active_dims
+    if isinstance(dims, slice):
+        return int(dims.stop or np.size(part.lengthscales))
+    return int(np.max(dims)) + 1
 
 
 def _inverse_lengthscales(part: Any, num_inputs: int) -> AnyNDArray:
@@ -267,32 +150,125 @@ def _inverse_lengthscales(part: Any, num_inputs: int) -> AnyNDArray:
     return values
 
 
-def _names(parts: Sequence[Kernel]) -> list[str]:
-    """Name each part by its type, and by its number where there are several of that."""
-    types = [type(part).__name__ for part in parts]
-    return [
-        f"{name} {types[:place].count(name) + 1}" if types.count(name) > 1 else name
-        for place, name in enumerate(types)
-    ]
+@canvas.picture()
+def objective_trace(runs: Any, *, ax: Any = None) -> None:
+    """
+    Draw the objective (minus the training loss) at each step.
+
+    Of several starts the best is strong and the others are faint; of minibatches there is the mean
+    of neighbouring steps, with the estimates themselves behind it, and a dotted line at the best
+    step of early stopping. The y axis is cut where the first steps would squeeze the others.
+
+    :param runs: What :func:`~gpflow_pep.training.maximise` or
+        :func:`~gpflow_pep.training.fit` returned; or an array of training losses, such as
+        one's own loop has; or several of these by name.
+    :raises ValueError: If there is no loss, or one is not finite.
+    """
+    named = runs if isinstance(runs, Mapping) else {"": runs}
+    if not named:
+        raise refusal("runs", "none", "at least one", "Pass a record of training.")
+    lines, lowest = [], np.inf
+    for number, (name, run) in enumerate(named.items()):
+        line, color = -as_vector("losses", getattr(run, "losses", run)), color_of(number)
+        lowest = min(lowest, float(line.min()))
+        if isinstance(run, MaximiseRecord):
+            for start in run.starts:
+                ax.plot(-start.losses, color=color, alpha=0.35, linewidth=0.9)
+        if isinstance(run, FitRecord):
+            ax.plot(line, color=color, alpha=0.2, linewidth=0.6, rasterized=True)
+            # The mean of neighbouring steps, of fewer near the ends.
+            window = 2 * int(SMOOTH * len(line) / 2) + 1
+            steps = pandas.Series(line).rolling(window, center=True, min_periods=1)
+            line = steps.mean().to_numpy()
+            if run.best_step is not None:
+                ax.axvline(run.best_step, color=color, linestyle="dotted", linewidth=1.2)
+        text = f"{name}: {line[-1]:.6g}".removeprefix(": ")
+        ax.plot(line, color=color, linewidth=1.8, label=text)
+        lines.append(line)
+    # Limits that leave out a steep rise in the first steps.
+    high = max(float(line.max()) for line in lines)
+    low = min(min(x.max() - GAIN * (x.max() - x[0]), x[-1]) for x in lines)
+    margin = 0.06 * max(high - low, 1e-9 * abs(high), 1e-12)
+    ax.set(ylim=(low - margin, high + margin), xlabel="step", ylabel="objective (nats)")
+    if lowest < low - margin:
+        canvas.note(ax, f"↓ from {lowest:.4g}", bottom=True)
+    ax.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor="linecolor")
 
 
-def _draw_bars(ax: "Axes", values: AnyNDArray, inputs: Sequence[str], parts: Sequence[str]) -> None:
-    """Draw a bar for each input and part, with its value."""
-    num_parts, places = len(parts), np.arange(len(inputs))
-    active = values > 0.0
-    thickness = 0.8 / np.maximum(active.sum(axis=0), 1)
-    above = np.cumsum(active, axis=0) - active
-    for number, name in enumerate(parts):
-        shown = active[number]
-        heights = (places - 0.4 + (above[number] + 0.5) * thickness)[shown]
-        lengths, color = values[number][shown], color_of(number)
-        bars = ax.barh(heights, lengths, 0.9 * thickness[shown], color=color, label=name)
-        if num_parts <= 3:
-            ax.bar_label(bars, fmt="{:.2g}", padding=3.0, fontsize=SMALL - 1.0, color=INK)
-    ax.set_yticks(places, [name if len(name) < 30 else f"{name[:28]}…" for name in inputs])
-    ax.set_ylim(len(inputs) - 0.4, -0.6)
-    ax.set_xlim(0.0, 1.12 * values.max())
-    ax.tick_params(axis="y", length=0)
-    if num_parts > 1:
-        ax.legend(loc="lower right", frameon=False, fontsize=SMALL)
-    tidy(ax)
+@canvas.picture()
+def alpha_sweep(
+    alphas: Any,
+    values: Any,
+    errors: Any = None,
+    *,
+    best: float | None = None,
+    baselines: Mapping[str, float | tuple[float, float]] | None = None,
+    label: str = "",
+    ax: Any = None,
+) -> None:
+    """
+    Draw a score against the power, with error bars, and other methods as horizontal lines.
+
+    A line far from all powers would squeeze these: it is outside of the picture, and the legend has
+    an arrow to where it is.
+
+    :param alphas: Powers in [0, 1], [A], all different; one will do.
+    :param values: The score of each, [A].
+    :param errors: Its standard error, [A], or None.
+    :param best: The power to be ringed, one of `alphas`.
+    :param baselines: The score of other methods by name, or a pair of it and its standard error.
+    :param label: Of the score.
+    :raises ValueError: If arrays are not finite or of other lengths, a power is not in [0, 1] or
+        there twice, an error is negative, or `best` is none of the powers.
+    """
+    alphas, values = as_vectors(alphas=alphas, values=values)
+    errors = np.zeros_like(values) if errors is None else as_vector("errors", errors)
+    require_same_length("errors", errors, "alphas", alphas)
+    others = {
+        str(name): np.append(as_vector(f"baselines of {name!r}", np.atleast_1d(pair)), 0.0)[:2]
+        for name, pair in (baselines or {}).items()
+    }
+    _check_powers(alphas, np.append(errors, [error for _, error in others.values()]), best)
+    order = np.argsort(alphas)
+    alphas, values, errors = alphas[order], values[order], errors[order]
+    several = len(alphas) > 1
+    text = None if several else f"alpha {alphas[0]:g}: {values[0]:.4g}"
+    bars, form = errors if errors.any() else None, "o-" if several else "o"
+    ax.errorbar(alphas, values, bars, fmt=form, color=FIT, capsize=3, zorder=4, label=text)
+    if best is not None and several:
+        ring = values[np.isclose(alphas, best)][:1]
+        ax.plot([best], ring, "o", color=BEST, markersize=13, fillstyle="none", zorder=5)
+    low, high = _heights(values, errors, np.reshape(list(others.values()), (-1, 2)))
+    for number, (name, (value, error)) in enumerate(others.items(), start=2):
+        color, style = color_of(number), ("--", "-.", ":")[number % 3]
+        arrow = " ↑" if value > high else " ↓" if value < low else ""
+        text = f"{name}: {value:.4g}{arrow}"
+        ax.axhline(value, color=color, linestyle=style, zorder=2, label=text)
+        ax.axhspan(value - error, value + error, color=color, alpha=0.1, linewidth=0)
+    ax.set(xlim=(-0.05, 1.05), ylim=(low, high))
+    ax.set(xlabel="alpha (0: variational, 1: EP)", ylabel=label)
+    ax.set_xticks(alphas if len(alphas) <= 6 else np.linspace(0.0, 1.0, 6))
+    ax.ticklabel_format(axis="y", useOffset=False)
+    canvas.legend_on_top(ax, columns=2)
+
+
+def _check_powers(alphas: AnyNDArray, errors: AnyNDArray, best: float | None) -> None:
+    if alphas.min() < 0.0 or alphas.max() > 1.0 or len(set(alphas)) < len(alphas):
+        remedy = "Draw other methods as baselines, and repeated splits as a mean with its error."
+        raise refusal("alphas", alphas.tolist(), "different numbers in [0, 1]", remedy)
+    if errors.min() < 0.0:
+        got = f"{errors.min():g}"
+        raise refusal("errors", got, "numbers of at least 0", "Pass standard errors.")
+    if best is not None and not np.isclose(alphas, best).any():
+        raise refusal("best", best, f"one of alphas, {alphas.tolist()}", "Pass one, or None.")
+
+
+def _heights(values: AnyNDArray, errors: AnyNDArray, others: AnyNDArray) -> tuple[float, float]:
+    """Find limits of y that hold the sweep, and the baselines [B, 2] that are not far from it."""
+    low, high = float(np.min(values - errors)), float(np.max(values + errors))
+    far = 3.0 * (high - low) if len(values) > 1 and high > low else np.inf
+    ends = np.ravel([others[:, 0] - others[:, 1], others[:, 0] + others[:, 1]])
+    near = np.tile((low - far <= others[:, 0]) & (others[:, 0] <= high + far), 2)
+    low, high = np.min(ends, where=near, initial=low), np.max(ends, where=near, initial=high)
+    margin = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
+    return float(low - margin), float(high + margin)

@@ -1,7 +1,7 @@
 """Pictures of predicted numbers."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -10,8 +10,19 @@ from scipy.stats import binom
 from .. import metrics
 from ..engine.checks import as_vector, as_vectors, check_level, check_positive, refusal
 from . import canvas
-from .canvas import as_columns, backdrop, check_spread, cloud, perfect, view
-from .models import Inducing, draw_ticks
+from .canvas import BEST, FIT, INK, TRAIN, as_columns, check_spread
+from .models import Inducing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Up to this number of rows each is drawn as a point; of more rows the density is drawn.
+FEW = 300
+#: Hexagons along an axis.
+CELLS = 45
+#: A view may leave out this fraction of the rows at either end, if their distance from the others
+#: is more than LONGER times the range of the others.
+TAIL, LONGER = 0.001, 0.5
 
 
 @canvas.picture(5.0, 5.0)
@@ -29,21 +40,60 @@ def predicted_against_actual(
     :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
     """
     y, mean = as_vectors(y=y, mean=mean)
-    level = check_level(level)
-    low, high = view(np.concatenate([y, mean]))
+    level, many = check_level(level), len(y) > FEW
+    limits = view(np.concatenate([y, mean]))
     if std is not None:
-        std = _standard_deviations(y, std)
+        std = check_spread("std", as_vectors(y=y, std=std)[1])
         lower, upper = metrics.central_interval(mean, np.square(std), level)
-        if len(y) <= canvas.FEW:
-            low, high = view(np.concatenate([y, lower, upper]))
-            ax.vlines(y, lower, upper, color=canvas.FIT, alpha=0.35, linewidth=1.2)
-    ax.set(xlim=(low, high), ylim=(low, high), xlabel="actual", ylabel="predicted")
-    ax.set_aspect("equal", adjustable="box")
-    cloud(ax, y, mean)
-    perfect(ax, 1.0, len(y) > canvas.FEW)
-    if std is not None:
         inside = np.mean((lower <= y) & (y <= upper))
         canvas.note(ax, f"{level:.0%} intervals hold {inside:.1%} of the rows")
+        if not many:
+            limits = view(np.concatenate([y, lower, upper]))
+            ax.vlines(y, lower, upper, color=FIT, alpha=0.35, linewidth=1.2)
+    ax.set(xlim=limits, ylim=limits, xlabel="actual", ylabel="predicted")
+    ax.set_aspect("equal", adjustable="box")
+    text = canvas.rows(len(y))
+    if many:
+        text += _draw_density(ax, y, mean, limits)
+    else:
+        ax.plot(y, mean, "o", color=FIT, markersize=4, markeredgecolor="white", markeredgewidth=0.4)
+    canvas.note(ax, text, right=True, bottom=True)
+    style: dict[str, Any] = {"zorder": 5, "path_effects": canvas.halo()} if many else {"zorder": 1}
+    ax.axline((0.0, 0.0), slope=1.0, color="black", linewidth=1.1, **style)
+    end = (limits[1], limits[1])
+    canvas.label_point(ax, "perfect", end, (-22.0, -5.0), ha="right", va="top", zorder=6)
+
+
+def view(values: AnyNDArray) -> tuple[float, float]:
+    """Find limits for an axis: of all values, but of a few so far off that they squeeze others."""
+    low, high = float(np.min(values)), float(np.max(values))
+    if len(values) > FEW:
+        ends = np.quantile(values, [TAIL, 1.0 - TAIL])
+        off = LONGER * (ends[1] - ends[0])
+        low = float(values[values >= ends[0] - off].min())
+        high = float(values[values <= ends[1] + off].max())
+    margin = 0.04 * (high - low) or 0.04 * abs(high) or 1.0
+    return low - margin, high + margin
+
+
+def _draw_density(ax: "Axes", x: AnyNDArray, y: AnyNDArray, limits: tuple[float, float]) -> str:
+    """Draw how many rows there are in each cell; say how many, and how many are outside."""
+    low, high = limits
+    inside = (low <= np.minimum(x, y)) & (np.maximum(x, y) <= high)
+    cells = ax.hexbin(
+        x[inside],
+        y[inside],
+        gridsize=(CELLS, int(0.6 * CELLS)),
+        extent=(*limits, *limits),
+        bins="log",
+        mincnt=1,
+        cmap=canvas.shades(),
+        linewidths=0.1,
+        zorder=1,
+    )
+    text = f", 1 to {canvas.count(int(np.max(cells.get_array())))} in a cell (darker: more)"
+    outside = len(x) - int(np.sum(inside))
+    return f"{text}\n{canvas.rows(outside)} outside of the picture" if outside else text
 
 
 @canvas.picture()
@@ -72,25 +122,19 @@ def pit_histogram(
         )
     if num_bins is None:
         num_bins = int(np.clip(len(values) // 20, 5, 20))
-    num_bins = check_positive("num_bins", num_bins)
-    scale = num_bins / len(values)
-    counts, edges = np.histogram(values, num_bins, (0.0, 1.0))
+    scale = check_positive("num_bins", num_bins) / len(values)
+    counts, edges = np.histogram(values, int(num_bins), (0.0, 1.0))
     heights = scale * counts
     low, high = scale * np.array(binom.interval(level, len(values), 1.0 / num_bins))
     outside = (heights < low) | (heights > high)
-    colors = np.where(outside, canvas.BEST, canvas.FIT)
+    colors = np.where(outside, BEST, FIT)
     ax.bar(edges[:-1], heights, 1.0 / num_bins, align="edge", color=colors, edgecolor="white")
-    ax.axhspan(low, high, color=canvas.INK, alpha=0.18, linewidth=0)
+    ax.axhspan(low, high, color=INK, alpha=0.18, linewidth=0)
     ax.axhline(1.0, color="black", linewidth=1.1)
-    ax.set(
-        xlim=(0.0, 1.0),
-        ylim=(0.0, 1.12 * max(high, np.max(heights))),
-        xlabel="probability of a smaller target",
-        ylabel="density",
-    )
+    ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.18 * max(high, np.max(heights))))
+    ax.set(xlabel="probability of a smaller target", ylabel="density")
     bars = f"{np.sum(outside)} of {num_bins} bars (orange) outside of the {level:.0%} band"
     canvas.note(ax, f"{canvas.rows(len(values))}; {bars}")
-    canvas.room_on_top(ax, 0.05)
 
 
 @canvas.picture(7.0, 4.0)
@@ -119,39 +163,42 @@ def regression_1d(
     """
     x, mean, std = as_vectors(x=x, mean=mean, std=std)
     check_spread("std", std)
-    bands = sorted((check_level(level) for level in levels), reverse=True)
-    pairs = _pairs(data)
-    if inducing is not None and not isinstance(inducing, Inducing):
-        inducing = Inducing(as_columns("inducing", inducing, 1))
     order = np.argsort(x, kind="stable")
     x, mean, std = x[order], mean[order], std[order]
-    for number, (name, (inputs, targets)) in enumerate(pairs.items()):
-        color, marker = (canvas.color_of(number), "x") if number else (canvas.TRAIN, ".")
-        backdrop(ax, inputs, targets, name, color=color, marker=marker)
-    ax.plot(x, mean, color=canvas.FIT, linewidth=1.8, path_effects=canvas.halo(), label="mean")
-    for rank, level in enumerate(bands, start=1):
-        lower, upper = metrics.central_interval(mean, np.square(std), level)
-        alpha, text = min(0.16 * rank, 0.6), f"{level:.0%}"
-        ax.fill_between(x, lower, upper, color=canvas.FIT, alpha=alpha, linewidth=0, label=text)
-    ax.set(xlim=(x[0], x[-1]) if x[0] < x[-1] else None, xlabel="x", ylabel="y")
-    if inducing is not None:
-        draw_ticks(ax, inducing)
-    canvas.legend_on_top(ax, columns=6)
-
-
-def _standard_deviations(y: AnyNDArray, std: Any) -> AnyNDArray:
-    return check_spread("std", as_vectors(y=y, std=std)[1])
-
-
-def _pairs(data: Any) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
-    """Give inputs and targets of rows by name."""
-    if data is None:
-        return {}
-    pairs = {}
-    for name, pair in (data if isinstance(data, Mapping) else {"data": data}).items():
+    pairs = data if isinstance(data, Mapping) else {} if data is None else {"data": data}
+    for number, (name, pair) in enumerate(pairs.items()):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             got = f"{type(pair).__name__} for {name!r}"
             raise refusal("data", got, "a pair of inputs and targets", "Pass (x, y).")
         inputs, targets = as_vectors(inputs=pair[0], targets=pair[1])
-        pairs[str(name)] = (inputs, targets)
-    return pairs
+        color, marker = (canvas.color_of(number), "x") if number else (TRAIN, ".")
+        alpha = float(np.clip(3.0 * FEW / len(inputs), 0.05, 0.9))  # fainter the more there are
+        style: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "none"}
+        ax.plot(inputs, targets, markersize=4, alpha=alpha, rasterized=len(inputs) > FEW, **style)
+        ax.plot([], [], label=str(name), **style)
+    ax.plot(x, mean, color=FIT, linewidth=1.8, path_effects=canvas.halo(), label="mean")
+    for rank, level in enumerate(sorted(map(check_level, levels), reverse=True), start=1):
+        lower, upper = metrics.central_interval(mean, np.square(std), level)
+        alpha, text = min(0.16 * rank, 0.6), f"{level:.0%}"
+        ax.fill_between(x, lower, upper, color=FIT, alpha=alpha, linewidth=0, label=text)
+    ax.set(xlim=(x[0], x[-1]) if x[0] < x[-1] else None, xlabel="x", ylabel="y")
+    if inducing is not None:
+        if not isinstance(inducing, Inducing):
+            inducing = Inducing(as_columns("inducing", inducing, 1))
+        _draw_ticks(ax, inducing)
+    canvas.legend_on_top(ax, columns=6)
+
+
+def _draw_ticks(ax: "Axes", inducing: Inducing) -> None:
+    """Mark inducing inputs of one dimension at the foot of axes, when all else is drawn."""
+    low, high = ax.get_ylim()
+    ax.set_ylim(low - 0.08 * (high - low), high)
+    z, transform = inducing.Z[:, 0], ax.get_xaxis_transform()
+    height = np.full_like(z, 0.03)
+    if inducing.covariance is not None:
+        spread = np.sqrt(inducing.covariance[:, 0, 0])
+        style: dict[str, Any] = {"color": BEST, "alpha": 0.6, "linewidth": 3}
+        bars = (height, z - spread, z + spread)
+        ax.hlines(*bars, transform=transform, label="blur ± 1 std", **style)
+    style = {"color": INK, "markersize": 9, "markeredgewidth": 1.4}
+    ax.plot(z, height, "|", transform=transform, label="inducing inputs", **style)

@@ -56,9 +56,9 @@ def test_rows_far_off_do_not_squeeze_the_others(ax: Any) -> None:
 
 
 def test_a_view_shows_all_of_few_or_equal_values() -> None:
-    low, high = canvas.view(np.array([0.0, 1.0, 1e6]))
+    low, high = plotting.regression.view(np.array([0.0, 1.0, 1e6]))
     assert low < 0.0 and high > 1e6
-    low, high = canvas.view(np.full(5, 3.0))
+    low, high = plotting.regression.view(np.full(5, 3.0))
     assert low < 3.0 < high
 
 

@@ -45,7 +45,6 @@ def test_training_is_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         tasks = [
             gpflow.monitor.ExecuteCallback(lambda **_: records.append(model.last_inference)),
             pep.monitor.SitesToTensorBoard(directory, model),
-            pep.monitor.InducingPointsToTensorBoard(directory, model, X),
             pep.monitor.CalibrationToTensorBoard(directory, model, (X, CLASSES)),
             bar,
         ]
@@ -62,14 +61,11 @@ def test_training_is_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         written = [float(value) for value in found[f"sites/{name}"].values()]
         np.testing.assert_allclose(written, expected, rtol=1e-6)
     assert list(found["sites/fallback"].values()) == [0.0] * 3
-    for name in ("inducing_points", "calibration"):
-        images = found[name]
-        assert list(images) == [0, 1, 2]
-        width, height, png = images[0]
-        assert int(width) > 100 and int(height) > 100
-        assert np.ptp(tf.io.decode_png(png).numpy()) > 0
-    # The inducing inputs are trained: their image changes.
-    assert found["inducing_points"][0][2] != found["inducing_points"][2][2]
+    images = found["calibration"]
+    assert list(images) == [0, 1, 2]
+    width, height, png = images[0]
+    assert int(width) > 100 and int(height) > 100
+    assert np.ptp(tf.io.decode_png(png).numpy()) > 0
     shown = capsys.readouterr().err
     assert "3/3" in shown and "sweeps" in shown
 
@@ -82,20 +78,6 @@ def test_a_fallback_is_written_by_its_place(
     monkeypatch.setattr(type(model), "last_inference", property(lambda self: record))
     pep.monitor.SitesToTensorBoard(str(tmp_path), model)(7)
     assert events(tmp_path)["sites/fallback"] == {7: 2.0}
-
-
-@pytest.mark.parametrize("number_of_inputs", [1, 2])
-def test_sets_of_inducing_points(number_of_inputs: int) -> None:
-    from matplotlib.figure import Figure
-
-    axes = Figure().subplots()
-    sets = [np.full((3, 2), value) for value in (1.0, 2.0)]
-    pep.plotting.inducing_points(sets, dimensions=range(number_of_inputs), ax=axes)
-    drawn = [line.get_xydata() for line in axes.lines]
-    np.testing.assert_array_equal(drawn[0][:, 0], sets[0][:, 0])
-    np.testing.assert_array_equal(drawn[1][:, 0], sets[1][:, 0])
-    second = sets[1][:, 1] if number_of_inputs == 2 else np.zeros(3)
-    np.testing.assert_array_equal(drawn[1][:, 1], second)
 
 
 def test_inducing_inputs_of_each_set() -> None:
@@ -134,11 +116,6 @@ REFUSED: list[tuple[str, Any]] = [
         "Y: got ndarray that is no array of real numbers",
         lambda d: pep.monitor.CalibrationToTensorBoard(d, _classes(), (X, CLASSES.astype(str))),
     ),
-    ("expected one with inputs Z", lambda d: pep.monitor.InducingPointsToTensorBoard(d, _exact())),
-    (
-        r"got \(0, 2\), expected two of the inputs 0 to 1",
-        lambda d: pep.monitor.InducingPointsToTensorBoard(d, _regression(), dimensions=(0, 2)),
-    ),
     ("expected to be in use as", lambda d: pep.monitor.ProgressBar(3)(0)),
 ]
 
@@ -149,10 +126,6 @@ def _classes() -> gpflow.models.SVGP:
 
 def _regression() -> gpflow.models.SGPR:
     return gpflow.models.SGPR((X, CLASSES), gpflow.kernels.SquaredExponential(), Z)
-
-
-def _exact() -> gpflow.models.GPR:
-    return gpflow.models.GPR((X, CLASSES), gpflow.kernels.SquaredExponential())
 
 
 @pytest.mark.parametrize("message, create", REFUSED)
