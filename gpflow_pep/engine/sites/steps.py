@@ -269,8 +269,12 @@ def propose(state: State, rules: StepRules, is_newton: tf.Tensor) -> tuple[tf.Te
         # What processes send each other has one size.
         varies = sizes_may_vary() and rules.reduction.count == 1
         number = tf.where(few, _SMALL_DEPTH, past.depth) if varies else past.depth
-        scaled, *parts = (part[:number] for part in past.last)
-        full, *left = what_is_left(state, rules, scaled, *parts)
+        r, (dr, *parts) = state.scaled, (part[:number] for part in past.last)
+        if newton_step:  # the equations are linear in the units of one q alone
+            units = state.marginals, rules.coupled
+            of_one_q = (in_deviations(part, *units) for part in (state.F, parts[1]))
+            r, dr = (tf.where(is_newton, *both) for both in zip(of_one_q, (r, dr)))
+        full, *left = what_is_left(state, rules, r, dr, *parts)
         accelerated = full
         if rules.coupled:
             part = tf.maximum(tf.cast(_UNEXPLAINED, full.dtype), state.cap)
@@ -288,32 +292,22 @@ def propose(state: State, rules: StepRules, is_newton: tf.Tensor) -> tuple[tf.Te
 
 
 def what_is_left(
-    state: State, rules: StepRules, scaled: tf.Tensor, *parts: tf.Tensor
+    state: State, rules: StepRules, r: tf.Tensor, dr: tf.Tensor, *parts: tf.Tensor
 ) -> list[tf.Tensor]:
     r"""
-    Compute :math:`F - \sum_k \gamma_k p_k` with the :math:`\gamma` of :func:`combination`.
+    Compute :math:`F - \sum_k \gamma_k p_k` with the :math:`\gamma`, [depth, 1], for which
+    :math:`|r - \sum_k \gamma_k dr_k|` is smallest.
 
-    :param parts: Each p, [depth, 2, N, L]: the differences dx + dF for a step, dF for what it
-        leaves of F.
+    :param r: The scaled residual.
+    :param dr: Its differences, [depth, 2, N, L].
+    :param parts: Each p, like these: the differences dx + dF for a step, dF for what it leaves of
+        F.
     """
-    gamma = combination(state, rules, scaled)
-    depth = tf.shape(gamma)[0]
-    sums = (tf.matmul(gamma, tf.reshape(part, [depth, -1]), transpose_a=True) for part in parts)
-    return [state.F - tf.reshape(part, tf.shape(state.F)) for part in sums]
-
-
-def combination(state: State, rules: StepRules, scaled: tf.Tensor) -> tf.Tensor:
-    r"""
-    Compute the :math:`\gamma`, [depth, 1], for which :math:`|r - \sum_k \gamma_k dr_k|` is
-    smallest, with the scaled residual r.
-
-    :param scaled: Its differences dr, [depth, 2, N, L].
-    """
-    depth = tf.shape(scaled)[0]
-    rows = tf.reshape(scaled, [depth, -1])
+    depth = tf.shape(dr)[0]
+    rows = tf.reshape(dr, [depth, -1])
     products, moments = rules.total(
         tf.matmul(rows, rows, transpose_b=True),
-        tf.matmul(rows, tf.reshape(state.scaled, [-1, 1])),
+        tf.matmul(rows, tf.reshape(r, [-1, 1])),
     )
     squares = tf.linalg.diag_part(products)
     known = (tf.range(depth) < state.differences.count) & (squares > 0.0)
@@ -323,7 +317,9 @@ def combination(state: State, rules: StepRules, scaled: tf.Tensor) -> tf.Tensor:
     ridge = np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2
     normal = column * products * unit
     normal = tf.linalg.set_diag(normal, ridge + tf.ones_like(squares))
-    return column * tf.linalg.solve(normal, column * moments)
+    gamma = column * tf.linalg.solve(normal, column * moments)
+    sums = (tf.matmul(gamma, tf.reshape(part, [depth, -1]), transpose_a=True) for part in parts)
+    return [state.F - tf.reshape(part, tf.shape(state.F)) for part in sums]
 
 
 def _either(condition: tf.Tensor, number: float, other: float, like: tf.Tensor) -> tf.Tensor:

@@ -54,6 +54,12 @@ def test_labels_under_a_vague_prior_need_narrower_ones(
 
 
 @pytest.mark.slow
+def test_students_t_at_rows_that_few_others_tell_of() -> None:
+    record = _run(_cell(stress.outliers(Path()), "100", 1.0, variance=1.0, lengthscales=0.05))
+    assert record.converged and record.fallback == "continuation"
+
+
+@pytest.mark.slow
 def test_the_warning_says_what_to_do_where_no_fixed_point_was_found() -> None:
     model = _cell(stress.outliers(Path()), "20", 1.0, variance=10.0, lengthscales=0.05)
     with pytest.warns(pep.models.ConvergenceWarning) as warnings:

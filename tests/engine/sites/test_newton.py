@@ -1,5 +1,6 @@
 """Newton's method: fixed points that no damping leads to."""
 
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -29,33 +30,41 @@ RATES = _random.uniform(1.2, 2.2, SHAPE), _random.uniform(0.5, 1.5, SHAPE)
 NU, TAU = np.linspace(-1.0, 2.0, 10).reshape(SHAPE), np.linspace(0.3, 1.7, 10).reshape(SHAPE)
 
 
-def _repelling(sites: Sites, easier: Easier, _: Any) -> SweepEvaluation:
-    """At the power that is meant each site is turned and driven away from its fixed point."""
+def _repelling(turning: float, sites: Sites, easier: Easier, _: Any) -> SweepEvaluation:
+    """
+    At the power that is meant each site is turned and driven away from its fixed point.
+
+    :param turning: By how much the variances of q change with the sites.
+    """
     part = 1.0 + easier.power_shift
     nu, tau = tf.tanh(sites.nu - part * NU), tf.tanh(sites.tau - part * TAU)
     real, imaginary = (part * rates for rates in RATES)
     target = Sites(
         part * NU + real * nu - imaginary * tau, part * TAU + imaginary * nu + real * tau
     )
-    marginals = Marginals(tf.zeros_like(nu), tf.ones_like(nu))
+    s = tf.exp(turning * tf.sin(3.0 * sites.nu + 2.0 * sites.tau))
+    marginals = Marginals(tf.zeros_like(nu), s)
     limited = Sites(target.nu, tf.nn.relu(target.tau))
     error = scaled_error(sites, target, marginals)
     merit = tf.constant(0.0, tf.float64)
     return SweepEvaluation(marginals, target, limited, error, tf.constant(True), merit)
 
 
-def _run(by_newton: bool) -> FixedPoint:
+def _run(by_newton: bool, turning: float = 0.0) -> FixedPoint:
     @tf.function(autograph=False)
     def run() -> FixedPoint:
         start = Sites(tf.constant(NU + 2.0), tf.constant(TAU - 1.0))
         limits = RunLimits(Goal(1e-9), 200)
-        return run_to_fixed_point(_repelling, start, limits, Features(by_newton=by_newton))
+        evaluate = partial(_repelling, turning)
+        return run_to_fixed_point(evaluate, start, limits, Features(by_newton=by_newton))
 
     return run()
 
 
-def test_a_fixed_point_that_repels_is_reached() -> None:
-    end = _run(by_newton=True)
+@pytest.mark.parametrize("turning", [0.0, 4.0])
+def test_a_fixed_point_that_repels_is_reached(turning: float) -> None:
+    """In units of a q that changes from sweep to sweep the equations would be others each time."""
+    end = _run(True, turning)
     assert bool(end.info.converged)
     assert FALLBACKS[int(end.info.fallback)] == "continuation"
     assert_close(end.sites.nu, NU, rtol=1e-8)
