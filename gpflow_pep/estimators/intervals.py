@@ -22,35 +22,16 @@ from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
-from scipy.special import log_ndtr, logsumexp, ndtr, ndtri_exp
+from scipy.special import ndtr
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from ..engine.checks import refusal
-from .base import PREDICTION_CHUNK
 
 NUM_FOLDS = 5
 #: Quantiles of probabilities nearer to 1 are rounded; what lies beyond so many standard deviations
 #: of a Gaussian is extrapolated.
 _FARTHEST = 6.0
-
-
-def normal_scores(
-    y: AnyNDArray, means: AnyNDArray, variances: AnyNDArray, weights: AnyNDArray
-) -> AnyNDArray:
-    r"""
-    Compute :math:`|\Phi^{-1}(F(y))|` of targets under mixtures of Gaussians; NaN of NaN.
-
-    :param y: [N], or [N, P].
-    :param means: Of each component, [K, N] or [K, N, P].
-    :param variances: Of each component, of that shape.
-    :param weights: [K].
-    """
-    standardised = (y - means) / np.sqrt(variances)
-    # By logarithms, the tails too are precise.
-    b = weights.reshape(-1, *[1] * y.ndim)
-    below, above = (logsumexp(log_ndtr(sign * standardised), axis=0, b=b) for sign in (1, -1))
-    return -ndtri_exp(np.minimum(below, above))
 
 
 def fold_scores(estimator: Any, X: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
@@ -65,18 +46,8 @@ def fold_scores(estimator: Any, X: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
     scores = np.empty(y.shape)
     for train, test in KFold(NUM_FOLDS, shuffle=True, random_state=0).split(X):
         fitted: Any = clone(estimator).fit(X[train], y[train])
-        posterior = fitted.posterior_
-        rows = fitted._inputs(X[test])
-        parts = fitted._predicted(rows, posterior.components_of_y, PREDICTION_CHUNK)
-        means, variances = (np.stack([*map(_squeezed, parts[place::2])]) for place in (0, 1))
-        y_test = _squeezed(fitted._target.transform(y[test].reshape(len(test), -1)))
-        scores[test] = normal_scores(y_test, means, variances, posterior.weights.numpy())
+        scores[test] = fitted._predictive(X[test]).normal_scores(y[test])
     return scores
-
-
-def _squeezed(values: AnyNDArray) -> AnyNDArray:
-    """Take [N] of [N, 1]."""
-    return values[:, 0] if values.shape[1] == 1 else values
 
 
 def conformal_score(scores: AnyNDArray, coverage: float) -> float:

@@ -17,23 +17,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp, ndtr, ndtri
 
-from ..engine.refusals import refusal
 from .kernels import Array, covariance_with, variance_of
 from .likelihoods import class_probabilities, target_moments
+from .predictive import Predictive, require_finite
 from .units import Units
 
 #: See :func:`is_far`.
 FAR = 0.95
 #: Rows at a time: so many that Python's own time does not count, so few that arrays fit a cache.
 CHUNK = 1000
-#: Steps of Newton's method for a quantile, and halvings of an interval after them.
-_NEWTON_STEPS, _BISECTIONS = 12, 60
-#: A step is the last where it is this much of the quantile and the smallest standard deviation.
-_TOLERANCE = 1e-14
-#: Stands for a density of 0, which is far out: such a step leaves the interval.
-_SMALLEST_DENSITY = 1e-300
 
 
 class Component(NamedTuple):
@@ -106,48 +99,20 @@ def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
     return K @ component.a + component.constant, np.maximum(variance, 0.0)
 
 
-def target_components(mixture: PredictiveMixture, X: Array) -> tuple[Array, Array]:
-    """Compute the mean and variance of y under each component, [K, N] each."""
-    moments = [
-        target_moments(component.likelihood, *latent_moments(component, X))
-        for component in mixture.components
-    ]
-    means, variances = (np.stack([pair[i][:, 0] for pair in moments]) for i in (0, 1))
-    return means, variances
-
-
-def predict_targets(mixture: PredictiveMixture, X: Array, units: Units) -> tuple[Array, Array]:
+def predictive(mixture: PredictiveMixture, X: Array, units: Units) -> Predictive:
     """
-    Compute the mean and variance of y, [N] each, the spread of the components' means included.
+    Predict targets, [N].
 
-    :param units: Those of the model, from which y is changed back.
+    :param units: Those of the model, from which they are changed back.
     """
 
     def moments(X: Array) -> Array:
-        means, variances = units.moments(*target_components(mixture, X))
-        mean = mixture.weights @ means
-        return np.stack([mean, mixture.weights @ (variances + (means - mean) ** 2)], axis=1)
+        parts = [target_moments(c.likelihood, *latent_moments(c, X)) for c in mixture.components]
+        return np.array(parts)[..., 0]  # [K, 2, N]
 
-    mean, variance = _in_chunks(moments, X).T
-    return mean, variance
-
-
-def predict_quantiles(mixture: PredictiveMixture, X: Array, quantiles: Array) -> Array:
-    r"""
-    Compute quantiles of y with Gaussian noise, [N, Q].
-
-    Each solves :math:`\sum_k w_k F_k(y) = q`.
-
-    :param quantiles: Probabilities in (0, 1), [Q].
-    :raises ValueError: If the noise is another, or a quantile is not finite.
-    """
-    _check_gaussian(mixture, "Use predict with return_std=True.")
-
-    def solve(X: Array) -> Array:
-        means, variances = target_components(mixture, X)
-        return quantiles_of_mixture(means, np.sqrt(variances), mixture.weights, quantiles)
-
-    return _in_chunks(solve, X)
+    means, variances = np.swapaxes(_in_chunks(moments, X, -1), 0, 1)
+    kind = mixture.components[0].likelihood["kind"]
+    return Predictive(means, variances, mixture.weights, units, kind)
 
 
 def predict_probabilities(mixture: PredictiveMixture, X: Array) -> Array:
@@ -183,66 +148,7 @@ def is_far(mixture: PredictiveMixture, X: Array) -> npt.NDArray[np.bool_]:
     return far | unknown
 
 
-def predict_log_densities(mixture: PredictiveMixture, X: Array, y: Array) -> Array:
-    r"""
-    Compute :math:`\log \sum_k w_k p_k(y | x)` of rows and targets y [N] with Gaussian noise, [N].
-    """
-    _check_gaussian(mixture, "Use log_densities of the estimator that was saved.")
-
-    def densities(rows: Array) -> Array:
-        means, variances = target_components(mixture, rows[:, :-1])
-        squares = (rows[:, -1] - means) ** 2 / variances
-        logs = -0.5 * (np.log(2.0 * np.pi * variances) + squares)
-        return np.asarray(logsumexp(logs, axis=0, b=mixture.weights[:, None]))
-
-    return _in_chunks(densities, np.column_stack([X, y]))
-
-
-def quantiles_of_mixture(means: Array, sd: Array, weights: Array, q: Array) -> Array:
-    """
-    Find the quantiles of mixtures of Gaussians by Newton's method in an interval that shrinks.
-
-    :param means: [K, N].
-    :param sd: [K, N], standard deviations.
-    :param weights: [K].
-    :param q: [Q].
-    :return: [N, Q].
-    """
-    shape = (means.shape[1], len(q))
-    means, sd = np.repeat(means, len(q), axis=1), np.repeat(sd, len(q), axis=1)  # [K, N Q]
-    q = np.tile(q, shape[0])
-    by_component = means + sd * ndtri(q)
-    low, high = by_component.min(axis=0), by_component.max(axis=0)
-    y, smallest = weights @ by_component, sd.min(axis=0)
-    by_density = (weights / np.sqrt(2.0 * np.pi))[:, None] / sd
-    for step in range(_NEWTON_STEPS + _BISECTIONS):
-        z = (y - means) / sd
-        excess = weights @ ndtr(z) - q
-        below = excess < 0.0
-        low, high = np.where(below, y, low), np.where(below, high, y)
-        following = 0.5 * (low + high)
-        if step < _NEWTON_STEPS:
-            density = np.sum(by_density * np.exp(-0.5 * z * z), axis=0)
-            newton = y - excess / np.maximum(density, _SMALLEST_DENSITY)
-            following = np.where((newton >= low) & (newton <= high), newton, following)
-        moved, y = np.abs(following - y), following
-        if np.all(moved <= _TOLERANCE * (np.abs(y) + smallest)):
-            break
-    return np.asarray(y).reshape(shape)
-
-
-def _check_gaussian(mixture: PredictiveMixture, remedy: str) -> None:
-    for component in mixture.components:
-        if component.likelihood["kind"] != "Gaussian":
-            got = f"the likelihood {component.likelihood['kind']}"
-            raise refusal("predict_quantiles, log_densities", got, "Gaussian noise", remedy)
-
-
-def _in_chunks(function: Callable[[Array], Array], X: Array) -> Array:
-    """Predict some rows at a time; refuse results that are not finite."""
+def _in_chunks(function: Callable[[Array], Array], X: Array, axis: int = 0) -> Array:
+    """Predict some rows, an axis of the result, at a time; refuse results that are not finite."""
     parts = [function(X[start : start + CHUNK]) for start in range(0, max(len(X), 1), CHUNK)]
-    values = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    if not np.isfinite(values).all():
-        remedy = "The inputs are too large, or too far from those that the model was trained on."
-        raise refusal("prediction", "NaN or infinity", "finite numbers", remedy)
-    return values
+    return require_finite(parts[0] if len(parts) == 1 else np.concatenate(parts, axis))

@@ -12,6 +12,7 @@ from ..engine.refusals import refusal
 from . import mixture
 from .arguments import as_coverage, as_probabilities, as_rows
 from .kernels import Array
+from .predictive import Predictive, require_finite
 from .stored import REMEDY, read_parts
 from .units import Units
 
@@ -87,7 +88,7 @@ class Scorer:
                 remedy = "Use predict_proba."
                 raise refusal("return_std", "True for classes", "False", remedy)
             return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
-        mean, variance = mixture.predict_targets(self._mixture, self._inputs(X), self._units)
+        mean, variance = self._predictive(X, "predict").moments()
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> Array:
@@ -97,10 +98,8 @@ class Scorer:
         :param quantiles: Q probabilities in (0, 1).
         :raises ValueError: If y is a class or its noise another.
         """
-        self._check_numbers("predict_quantiles")
         quantiles = as_probabilities(quantiles)
-        y = mixture.predict_quantiles(self._mixture, self._inputs(X), quantiles)
-        return self._units.inverse_transform(y)
+        return self._predictive(X, "predict_quantiles").quantiles(quantiles)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """
@@ -128,18 +127,15 @@ class Scorer:
         :param y: Targets, [N], in original units.
         :raises ValueError: If y are others, or a class, or their noise is another.
         """
-        self._check_numbers("log_densities")
-        X = self._inputs(X)
-        Y = as_rows(np.reshape(np.asarray(y), (-1, 1)), 1, None)
-        if len(Y) != len(X):
-            expected, remedy = f"{len(X)}, as many as X", "Pass those of the same rows."
-            raise refusal("y", f"{len(Y)} values", expected, remedy)
-        y = Y[:, 0]
+        predictive = self._predictive(X, "log_densities")
+        y = as_rows(np.reshape(np.asarray(y), (-1, 1)), 1, None)[:, 0]
+        if len(y) != predictive.means.shape[1]:
+            expected = f"{predictive.means.shape[1]}, as many as X"
+            raise refusal("y", f"{len(y)} values", expected, "Pass those of the same rows.")
         if self._units.logarithm and np.any(y <= 0.0):
             got, remedy = f"{np.min(y):g}", "Its logarithm is what the model predicts."
             raise refusal("y", got, "numbers above 0", remedy)
-        g = self._units.transform(y)
-        return mixture.predict_log_densities(self._mixture, X, g) + self._units.log_slope(y)
+        return require_finite(predictive.log_densities(y))
 
     def far_rows(self, X: Any) -> npt.NDArray[np.bool_]:
         """
@@ -176,10 +172,11 @@ class Scorer:
             X = (X - offset) / scale
         return np.asarray(X)
 
-    def _check_numbers(self, method: str) -> None:
+    def _predictive(self, X: Any, method: str) -> Predictive:
         if hasattr(self, "classes_"):
             remedy = "Use predict_proba."
             raise refusal(method, "a model of classes", "a model of numbers", remedy)
+        return mixture.predictive(self._mixture, self._inputs(X), self._units)
 
 
 def _encodings_of(

@@ -13,8 +13,9 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from gpflow_pep.estimators import PEPRegressor, load_estimator, save_estimator
-from gpflow_pep.estimators.intervals import conformal_score, interval, normal_scores
+from gpflow_pep.estimators.intervals import conformal_score, interval
 from gpflow_pep.models import PEPRegression
+from gpflow_pep.scoring.predictive import Predictive
 from gpflow_pep.training import MixedModel
 
 RNG = np.random.default_rng(5)
@@ -43,10 +44,10 @@ def test_scores_are_those_of_the_mixed_distribution() -> None:
     y, means, sds = RNG.normal(size=30), RNG.normal(size=(3, 30)), RNG.uniform(0.5, 2.0, (3, 30))
     w = np.array([0.2, 0.5, 0.3])
     below = w @ norm.cdf(y, means, sds)
-    scores = normal_scores(y, means, sds**2, w)
+    scores = Predictive(means, sds**2, w).normal_scores(y)
     np.testing.assert_allclose(scores, np.abs(ndtri(below)), rtol=1e-9)
     # Far out, where the distribution function is 1 in double precision.
-    far = normal_scores(np.array([40.0]), np.zeros((3, 1)), np.ones((3, 1)), w)
+    far = Predictive(np.zeros((3, 1)), np.ones((3, 1)), w).normal_scores(np.array([40.0]))
     np.testing.assert_allclose(far, 40.0, rtol=1e-9)
 
 

@@ -222,7 +222,7 @@ def test_units_of_each_column(no_training: None) -> None:
 def test_intervals_of_folds() -> None:
     model = PEPRegressor(**SMALL).fit(X, Y)
     ends = model.predict_interval(X, 0.7, calibrate="folds")
-    scores, there = model._known_scores["folds"], ~np.isnan(Y[:, 0])
+    scores, there = model._known_scores, ~np.isnan(Y[:, 0])
     np.testing.assert_array_equal(~np.isnan(scores), ~np.isnan(Y[~np.isnan(Y).all(axis=1)]))
     assert np.mean((ends[there, 0, 0] < Y[there, 0]) & (Y[there, 0] < ends[there, 0, 1])) > 0.5
 

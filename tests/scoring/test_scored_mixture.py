@@ -15,6 +15,7 @@ from gpflow_pep import PEPRegression
 from gpflow_pep.estimators.numpy_parts import mixture_parts
 from gpflow_pep.inducing_variables import BlurredInducingPoints
 from gpflow_pep.scoring import mixture
+from gpflow_pep.scoring.predictive import Predictive, quantiles_of_mixture
 from gpflow_pep.scoring.units import Units
 from gpflow_pep.training.choosing.mixed_model import MixedModel, MixedPosterior, mixed_posterior
 
@@ -62,11 +63,11 @@ def test_predictions_of_a_mixture() -> None:
     posterior = three()
     prepared = mixture.mixture_of(mixture_parts(posterior))
     mean, variance = posterior.predict_y(XNEW)
-    new = mixture.predict_targets(prepared, XNEW, Units())
+    new = mixture.predictive(prepared, XNEW, Units()).moments()
     assert_allclose(new, [mean[:, 0], variance[:, 0]], rtol=1e-10)
     targets = RNG.normal(size=(9, 1))
     assert_allclose(
-        mixture.predict_log_densities(prepared, XNEW, targets[:, 0]),
+        mixture.predictive(prepared, XNEW, Units()).log_densities(targets[:, 0]),
         posterior.predict_log_density((XNEW, targets)),
         rtol=1e-10,
     )
@@ -74,9 +75,9 @@ def test_predictions_of_a_mixture() -> None:
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = mixture.mixture_of(mixture_parts(three()))
-    whole = mixture.predict_targets(prepared, XNEW, Units())
+    whole = mixture.predictive(prepared, XNEW, Units()).moments()
     monkeypatch.setattr(mixture, "CHUNK", 4)
-    assert_allclose(mixture.predict_targets(prepared, XNEW, Units()), whole, rtol=1e-12)
+    assert_allclose(mixture.predictive(prepared, XNEW, Units()).moments(), whole, rtol=1e-12)
 
 
 def test_quantiles_are_those_of_tensorflow() -> None:
@@ -84,7 +85,8 @@ def test_quantiles_are_those_of_tensorflow() -> None:
     prepared = mixture.mixture_of(mixture_parts(posterior))
     q = np.array([1e-4, 0.05, 0.31, 0.5, 0.95, 0.999])
     expected = posterior.predict_quantiles(XNEW, q)[:, 0]
-    assert_allclose(mixture.predict_quantiles(prepared, XNEW, q), expected, rtol=1e-10, atol=1e-11)
+    new = mixture.predictive(prepared, XNEW, Units()).quantiles(q)
+    assert_allclose(new, expected, rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_quantiles_against_another_root_search(
 ) -> None:
     m, s, w = map(np.array, (means, sds, weights))
     q = np.array([1e-9, 0.05, 0.2500001, 0.5, 0.9, 1.0 - 1e-6])
-    y = mixture.quantiles_of_mixture(m[:, None], s[:, None], w, q)[0]
+    y = quantiles_of_mixture(m[:, None], s[:, None], w, q)[0]
 
     def root(q: float) -> float:
         ends = norm.ppf(q, m, s)
@@ -123,7 +125,7 @@ def test_other_noise_has_no_quantiles() -> None:
         component["likelihood"] = {"kind": "Poisson", "binsize": 1.0}
     prepared = mixture.mixture_of(parts)
     with pytest.raises(ValueError, match="got the likelihood Poisson, expected Gaussian noise"):
-        mixture.predict_quantiles(prepared, XNEW, np.array([0.5]))
+        mixture.predictive(prepared, XNEW, Units()).quantiles(np.array([0.5]))
 
 
 def test_predictions_that_are_not_finite_are_refused() -> None:
@@ -132,7 +134,7 @@ def test_predictions_that_are_not_finite_are_refused() -> None:
         component["kernel"] = {"kind": "Linear", "columns": None, "variance": 1.0}
     prepared = mixture.mixture_of(parts)
     with np.errstate(all="ignore"), pytest.raises(ValueError, match="prediction: got NaN"):
-        mixture.predict_targets(prepared, np.full((1, 2), 1e200), Units())
+        mixture.predictive(prepared, np.full((1, 2), 1e200), Units())
 
 
 @pytest.mark.parametrize(
@@ -148,3 +150,35 @@ def test_other_parts_are_refused_by_name(options: dict[str, Any], message: str) 
     posterior = mixed_posterior(PEPRegression((X, Y), kernel, points, **options))
     with pytest.raises(ValueError, match=rf"{message}.*, expected .*save_estimator"):
         mixture_parts(posterior)
+
+
+@pytest.mark.parametrize("units", [Units(2.5, -1.0), Units(0.7, 0.2, True)])
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_one_distribution_has_quantiles_densities_moments_and_scores(
+    units: Units, shape: tuple[int, ...]
+) -> None:
+    means, sds = RNG.normal(size=(3, 4, *shape)), RNG.uniform(0.2, 1.0, (3, 4, *shape))
+    w = np.array([0.2, 0.5, 0.3])
+    predictive = Predictive(means, sds**2, w, units)
+
+    def cdf(y: Any) -> Any:
+        return np.tensordot(w, norm.cdf(units.transform(y), means, sds), 1)
+
+    q = np.array([1e-6, 0.05, 0.5, 0.95, 1.0 - 1e-6])
+    ends = predictive.quantiles(q)
+    assert ends.shape == (4, *shape, 5)
+    for place, probability in enumerate(q):
+        assert_allclose(cdf(ends[..., place]), probability, rtol=1e-8)
+    assert_allclose(predictive.normal_scores(ends[..., 3]), norm.ppf(0.95), rtol=1e-8)
+    # By Gauss-Legendre panels over the model's units, from far below to far above.
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    g, weights = 12.0 * nodes, 12.0 * weights
+    y = units.inverse_transform(g)
+    slope = y * units.scale if units.logarithm else units.scale
+    at = np.moveaxis(np.broadcast_to(y, (4, *shape, len(y))), -1, 0)
+    density = np.stack([np.exp(predictive.log_densities(values)) for values in at], -1)
+    assert_allclose(density @ (weights * slope), 1.0, rtol=1e-9)
+    mean, variance = predictive.moments()
+    assert_allclose(density @ (weights * slope * y), mean, rtol=1e-8)
+    square = density @ (weights * slope * y**2)
+    assert_allclose(square, variance + mean**2, rtol=1e-8)

@@ -24,7 +24,7 @@ from ...engine.factors.entries import (
 from ...engine.prior.mixing import is_mixture
 from ...models.base import ADVICE, finite
 from ...scoring.arguments import as_probabilities
-from ...scoring.mixture import quantiles_of_mixture
+from ...scoring.predictive import Predictive
 
 
 class Mixture(Module):
@@ -154,11 +154,9 @@ class Mixture(Module):
                 "Gaussian noise",
                 "Draw f by predict_f_samples, and targets given f.",
             )
-        q = as_probabilities(quantiles)
-        mean, variance = map(np.stack, zip(*self.components_of_y(Xnew), strict=True))  # [K, N, P]
-        means, sd = (part.reshape(len(part), -1) for part in (mean, np.sqrt(variance)))
-        values = quantiles_of_mixture(means, sd, self.weights.numpy(), q)
-        return tf.constant(values.reshape(*mean.shape[1:], len(q)), mean.dtype)
+        means, variances = map(np.stack, zip(*self.components_of_y(Xnew), strict=True))
+        predictive = Predictive(means, variances, self.weights.numpy())
+        return tf.constant(predictive.quantiles(as_probabilities(quantiles)), means.dtype)
 
     @check_shapes("Xnew: [N, D]", "return: [S, N, P]")
     def predict_f_samples(
