@@ -252,6 +252,16 @@ def print_operations() -> None:
     print(fill(", ".join(f"{name} {number}" for name, number in sorted(in_chunks.items())), 100))
 
 
+def on_device(device: str, function: Callable[[], Any]) -> Callable[[], Any]:
+    """Call a compiled function on a device: outside of its scope it is compiled anew for others."""
+
+    def call() -> Any:
+        with tf.device(device):
+            return function()
+
+    return call
+
+
 def print_seconds(num_rows: int, num_inducing: int, repeats: int) -> None:
     """Print the seconds of value and gradient on the CPU and on each GPU."""
     devices = ["CPU:0", *(f"GPU:{k}" for k in range(len(tf.config.list_physical_devices("GPU"))))]
@@ -264,8 +274,8 @@ def print_seconds(num_rows: int, num_inducing: int, repeats: int) -> None:
         for device in devices:
             with tf.device(device):
                 create = losses(num_rows, num_inducing)[name]
-                functions[device] = value_and_gradient(*create())
-                functions[device]()
+                functions[device] = on_device(device, value_and_gradient(*create()))
+            functions[device]()
         times = seconds_by_turns(functions, repeats)
         print(f"{name:24}" + "".join(f" {1e3 * min(times[device]):9.1f}" for device in devices))
 
