@@ -38,7 +38,6 @@ TOGETHER = {
     "test_page.py": "comparisons",
     "test_several_targets.py": "comparisons",
     "test_summary.py": "comparisons",
-    "test_workers.py": "comparisons",
     "test_objectives.py": "compiled sums",
     "test_refused_derivatives.py": "converged models",
     "test_shared.py": "shared losses",

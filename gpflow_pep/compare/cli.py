@@ -25,9 +25,16 @@ from rich.progress import Progress as ProgressBar
 from .. import __version__
 from ..engine.files import atomic_write, only_writer
 from ..engine.refusals import refusal
-from .process import exit_on_signals, loading_tensorflow, make_streams_writable
+from .process import (
+    MAX_JOBS,
+    MOST_ROWS,
+    default_jobs,
+    exit_on_signals,
+    fits_in_processes,
+    loading_tensorflow,
+    make_streams_writable,
+)
 from .settings import DATES, TASKS, Settings
-from .workers import MAX_JOBS, MOST_ROWS, Worker, default_jobs, started_workers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -169,19 +176,14 @@ def _read(
     return cleaned
 
 
-def _compare(
-    cleaned: "Cleaned", settings: Settings, out: Path, saved_model: bool, workers: list[Worker]
-) -> "Comparison":
+def _compare(cleaned: "Cleaned", settings: Settings, out: Path, saved_model: bool) -> "Comparison":
     """Train, and write as results come in."""
+    from .. import plotting
     from .folder import UNFINISHED, begin_folder
+    from .report import write_report, write_scores
+    from .run import compare_table
 
     errors = Console(stderr=True)
-    if errors.is_terminal:
-        errors.print("Loading TensorFlow ...", style="dim")
-    with loading_tensorflow():
-        from .. import plotting
-        from .report import write_report, write_scores
-        from .run import compare_table
     fits: list[Fit] = []
     seen: list[Progress] = []
     with _warnings_as_lines(errors), _bad_input():
@@ -200,7 +202,7 @@ def _compare(
                 seen.append(progress._replace(total=progress.total + 1))
                 show(seen[-1])
 
-            comparison = compare_table(cleaned, settings, after, workers)
+            comparison = compare_table(cleaned, settings, after)
             for last in seen[-1:]:
                 words = "pictures and the report"
                 show(last._replace(number=last.total, label=words, fit=None, is_fit=False))
@@ -393,8 +395,10 @@ def compare(
         if alone is False:
             got, expected = "a folder that another process writes", "one writer at a time"
             raise BadInput(str(refusal("--out", got, expected, "Choose another, or wait.")))
-        with started_workers(jobs - 1) as workers:
-            comparison = _compare(cleaned, checked, out, saved_model, workers)
+        if sys.stderr.isatty():
+            Console(stderr=True).print("Loading TensorFlow ...", style="dim")
+        with fits_in_processes(jobs):
+            comparison = _compare(cleaned, checked, out, saved_model)
     ctx.exit(int(any(fit.failed for fit in comparison.fits) or comparison.model is None))
 
 

@@ -1,7 +1,13 @@
-"""The command's process: it loads TensorFlow in silence and in less time, and ends at Ctrl-C."""
+"""
+The command's processes: they load TensorFlow in silence and in less time, and end at Ctrl-C.
+
+A fit of few rows is thousands of small operations, one after another, which leave all cores but one
+idle. joblib therefore runs fits in other processes, which load TensorFlow while this one does.
+"""
 
 import atexit
 import gc
+import multiprocessing
 import os
 import signal
 import socket
@@ -9,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from rich.console import Console
 
@@ -18,6 +24,55 @@ LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 OLD_KERAS = "TF_USE_LEGACY_KERAS"
 #: What a shell adds to the number of the signal that has ended a command: 130 after Ctrl-C.
 SHELL_CODE = 128
+#: Above so many rows products of matrices keep all cores busy.
+MOST_ROWS = 20_000
+#: Each process loads TensorFlow and compiles, which takes as long as some ten fits of few rows.
+MAX_JOBS = 4
+
+
+def default_jobs(num_rows: int, num_fits: int) -> int:
+    """Choose how many processes train at a time."""
+    import joblib
+
+    cores = int(joblib.cpu_count())  # for physical cores it may print a traceback
+    return 1 if num_rows > MOST_ROWS else max(1, min(cores, MAX_JOBS, num_fits))
+
+
+@contextmanager
+def fits_in_processes(jobs: int) -> Iterator[None]:
+    """Load TensorFlow, and let joblib run fits in so many other processes; 1: in this one."""
+    if jobs == 1:
+        _load()
+        yield
+        return
+    import joblib
+
+    # After Ctrl-C this process leaves its semaphores to Python's resource tracker, which would
+    # complain of them on the terminal.
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
+    threads = max(1, joblib.cpu_count() // jobs)
+    for kind in ("INTRAOP", "INTEROP"):
+        os.environ.setdefault(f"TF_NUM_{kind}_THREADS", str(threads))
+    with joblib.parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1, max_nbytes=None):
+        others = joblib.Parallel(return_as="generator")(
+            joblib.delayed(_load_on_cpu)() for _ in range(jobs)
+        )
+        _load()
+        list(others)
+        yield
+
+
+def _load() -> None:
+    with loading_tensorflow():
+        from . import report  # noqa: F401
+
+
+def _load_on_cpu() -> None:
+    """Load what fits need; on the CPU, so that processes do not contend for a GPU."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it too, and ends this process
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    with loading_tensorflow():
+        from . import trials  # noqa: F401
 
 
 @contextmanager
@@ -30,15 +85,14 @@ def loading_tensorflow() -> Iterator[None]:
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
     """
-    Keep TensorFlow's messages about the machine off the terminal, unless the user set their level.
+    Keep TensorFlow's messages about the machine off the terminal, unless their level is 0.
 
     Some are written before TensorFlow reads that level, so all that is written is kept back; it is
     shown if the import fails.
     """
-    if LOG_LEVEL in os.environ:
+    if os.environ.setdefault(LOG_LEVEL, "3") == "0":
         yield
         return
-    os.environ[LOG_LEVEL] = "3"
     sys.stderr.flush()
     terminal = os.dup(2)
     with tempfile.TemporaryFile() as messages:
@@ -131,11 +185,12 @@ def exit_on_signals(message: str = "") -> Iterator[None]:
 def _watch(reader: socket.socket, message: str) -> None:
     while received := reader.recv(1):
         if received[0] in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None)):
-            try:
+            with ExitStack() as stack:  # the terminal may have gone
+                stack.callback(os._exit, SHELL_CODE + received[0])
+                for child in multiprocessing.active_children():
+                    stack.callback(child.terminate)
                 terminal = Console(stderr=True)
                 terminal.show_cursor()  # which a progress bar has hidden
                 text = f"\nInterrupted. {message}".rstrip()
                 terminal.print(text, markup=False, highlight=False, soft_wrap=True)
                 terminal.file.flush()
-            finally:  # the terminal may have gone
-                os._exit(SHELL_CODE + received[0])

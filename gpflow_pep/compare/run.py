@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import joblib
 import numpy as np
 import pandas as pd
-from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from ..engine.refusals import refusal
@@ -25,7 +25,7 @@ from .details import (
     importance_of,
 )
 from .partition import note_equal_inputs
-from .schedule import LEAST_SECONDS, Progress, Queue, Reports, TimeBudget
+from .schedule import LEAST_SECONDS, Progress, Reports, TimeBudget, run_trials
 from .scores import Metric, mean_and_error, metrics_of
 from .screening import (
     Screening,
@@ -38,7 +38,6 @@ from .screening import (
 )
 from .settings import Settings
 from .trials import Fit, Outcome, Trial, Trials
-from .workers import Worker
 
 
 @dataclass(frozen=True)
@@ -209,42 +208,30 @@ def compare_table(
     data: Cleaned,
     settings: Settings,
     callback: Callable[[Progress], None] | None = None,
-    workers: Sequence[Worker] = (),
 ) -> Comparison:
     """
     Compare on a table that was cleaned; see :func:`compare`.
 
     :param callback: Called before and after each fit, by one thread at a time.
-    :param workers: Processes that train beside this one.
     :raises ValueError: If the settings do not fit the table.
     """
     settings.check_data(data.kind, len(data.X), data.num_classes, len(data.targets))
     check_targets(data, settings)
     with one_blas_thread():
-        return _compare(data, settings, callback or (lambda progress: None), workers)
+        return _compare(data, settings, callback or (lambda progress: None))
 
 
-def _compare(
-    data: Cleaned,
-    settings: Settings,
-    callback: Callable[[Progress], None],
-    workers: Sequence[Worker],
-) -> Comparison:
+def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], None]) -> Comparison:
     scales = trials_of_scales(data, settings) if is_skewed(data, settings) else []
     screened, waiting = trials_of_screening(data, settings) or (None, [])
     trials = Trials(data, settings, finalists(settings))
     fractions = _fractions(trials) if settings.details else []
     num_fits = len(trials.candidates) * len(trials.parts)
     total = num_fits + 1 + len(fractions) + len(waiting) + len(scales)
-    # The trivial model takes no time.
-    at_once = 1 + len(workers) if workers else joblib.effective_n_jobs(None)
-    budget = TimeBudget(60.0 * settings.minutes, total - len(trials.parts), at_once)
+    timed = total - len(trials.parts)  # the trivial model takes no time
+    budget = TimeBudget(60.0 * settings.minutes, timed, joblib.effective_n_jobs(None))
     reports = Reports(callback, total + settings.details)
-
-    def run(trials: Trials, waiting: list[Trial]) -> dict[Trial, list[Outcome]]:
-        for worker in workers:
-            worker.prepare(trials.data, trials.settings, trials.configurations)
-        return Queue(trials, waiting, budget, reports).finish(workers)
+    run = partial(run_trials, budget=budget, reports=reports)
 
     densities = {}
     for scale_trials, alone in scales:
@@ -276,10 +263,15 @@ def _compare(
     best = best_of(comparison)
     if best is None:
         return comparison
-    comparison = _with_model(comparison, trials, best, budget.share([best]), reports)
+    powers_left = (powers[name] for name in comparison.losses if name != MIXTURE)
+    by_all_rows = tuple(powers_left) if settings.select == "loo" else ()
+    ((final,),) = run(trials, [Trial((best,), 0, alphas=by_all_rows)]).values()
+    if by_all_rows and final.pipeline is not None:
+        best = name_of(final.pipeline[-1].alpha_)
+    fit = final.fit._replace(model=best)
+    comparison = replace(comparison, best=best, model=final.pipeline, final=fit)
     if not settings.details:
         return comparison
-    best = str(comparison.best)
     curve = name_of(0.5, label_of(best)) if best.startswith(MIXTURE) else best
     curve = curve if curve in powers else best
     if time.perf_counter() > budget.end:  # the curve has its last point, of all rows
@@ -289,25 +281,6 @@ def _compare(
     reports.step("how much each input matters")
     deadline = max(budget.end, time.perf_counter() + LEAST_SECONDS)
     return replace(comparison, details=_details(comparison, trials, outcomes, learning, deadline))
-
-
-def _with_model(
-    comparison: Comparison, trials: Trials, best: str, seconds: float, reports: Reports
-) -> Comparison:
-    """Train the best model on all rows, or choose it by them where that was asked for."""
-    reports.begin(label := f"{best}, all rows")
-    estimator = trials.candidates[best][1]
-    by_all_rows = comparison.settings.select == "loo"
-    if by_all_rows:
-        names = [name for name in comparison.losses if name != MIXTURE]
-        powers = [comparison.candidates[name] for name in names]
-        estimator = clone(estimator).set_params(alpha=powers)
-    final, model, *_ = trials.train(best, 0, estimator, slice(None), seconds)
-    if by_all_rows and model is not None:
-        best = name_of(model[-1].alpha_)
-        final = final._replace(model=best)
-    reports.end(label, final)
-    return replace(comparison, best=best, model=model, final=final)
 
 
 def _fractions(trials: Trials) -> list[float]:

@@ -1,19 +1,19 @@
-"""Which process runs which trial, when and for how long; and the calls of a callback."""
+"""When each trial runs and for how long, by joblib; and the calls of a callback."""
 
 import os
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import joblib
 
 from ..training.fitting.threads import one_blas_thread
-from .candidates import TRIVIAL, is_choice
+from .candidates import TRIVIAL
 from .trials import Fit, Outcome, Trial, Trials
-from .workers import Worker, WorkerLost, run_recording, warn_again
 
 #: The least time for steps of a fit, where compiling has used up its share.
 LEAST_SECONDS = 0.5
@@ -55,7 +55,7 @@ class TimeBudget:
 
 
 class Reports:
-    """The calls of the callback, for the fits of all queues, one at a time."""
+    """The calls of the callback, one at a time."""
 
     def __init__(self, callback: Callable[[Progress], None], total: int) -> None:
         self.callback, self.total, self.done = callback, total, 0
@@ -75,108 +75,74 @@ class Reports:
         self.callback(Progress(self.done, self.total, label, fit))
 
 
-class Queue:
-    """Trials that wait, and outcomes of the others; each process takes from it in a thread."""
-
-    def __init__(
-        self, trials: Trials, waiting: list[Trial], budget: TimeBudget, reports: Reports
-    ) -> None:
-        self._trials, self._budget, self._reports = trials, budget, reports
-        self._waiting, self._lock = list(waiting), threading.Lock()
-        self._stopped = False
-        self.outcomes: dict[Trial, list[Outcome]] = {}
-
-    def finish(self, workers: Sequence[Worker]) -> dict[Trial, list[Outcome]]:
-        """
-        Run all trials, here and by workers, or where the user's ``joblib.parallel_config`` says;
-        what a callback raises is raised.
-        """
-        if not workers and joblib.effective_n_jobs(None) > 1:
-            self._run_by_joblib()
-            return self.outcomes
-        if workers:  # they take powers, which share what is compiled, and no baselines if possible
-            powers = {name: power for name, (power, _) in self._trials.candidates.items()}
-            self._waiting.sort(key=lambda t: is_choice(t.models[0], powers[t.models[0]]))
-        threads = ThreadPoolExecutor(1 + len(workers))
-        try:
-            helpers = [threads.submit(self._run_all, worker.run, -1) for worker in workers]
-            self._run_all(self._trials.run, 0)
-            for helper in helpers:
-                helper.result()
-        finally:
-            threads.shutdown(wait=False)
-        self._run_all(self._trials.run, 0)  # what lost workers have left
-        return self.outcomes
-
-    def _run_all(self, run: Callable[[Trial, float], list[Outcome]], place: int) -> None:
-        """Run trials as long as there are any: the first (0) or the last (-1) that waits."""
-        try:
-            while task := self._next(place):
-                trial, seconds = task
-                try:
-                    self._end(trial, run(trial, seconds))
-                except WorkerLost as error:
-                    self._put_back(trial, error)
-                    return
-        except BaseException:
-            with self._lock:
-                self._stopped = True
-                self._waiting.clear()
-            raise
-
-    def _run_by_joblib(self) -> None:
-        """Run all trials by joblib's backend; nothing is sent ahead, so that time is shared."""
-        comparison = self._trials.data, self._trials.settings, self._trials.configurations
-
-        def waiting() -> Iterator[Any]:
-            while task := self._next(0):
-                yield joblib.delayed(_run_elsewhere)(comparison, os.getpid(), *task)
-
-        parallel = joblib.Parallel(
-            return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
-        )
-        for trial, outcomes, caught in parallel(waiting()):
-            warn_again(caught)
-            self._end(trial, outcomes)
-
-    def _next(self, place: int) -> tuple[Trial, float] | None:
-        with self._lock:
-            if not self._waiting:
-                return None
-            trial = self._waiting.pop(place)
-            trivial = trial.models[0] == TRIVIAL[self._trials.data.kind]
-            seconds = 0.0 if trivial else self._budget.share(trial.models)
-            self._reports.begin(self._trials.label(trial, trial.models[-1]))
-            return trial, seconds
-
-    def _end(self, trial: Trial, outcomes: list[Outcome]) -> None:
-        with self._lock:
-            self.outcomes[trial] = outcomes
-            for outcome in outcomes:
-                model = outcome.fit.model
-                if outcome.overhead:
-                    self._budget.overhead[model] = outcome.overhead
-                self._reports.end(self._trials.label(trial, model), outcome.fit)
-
-    def _put_back(self, trial: Trial, error: WorkerLost) -> None:
-        with self._lock:
-            if not self._stopped:
-                self._waiting.append(trial)
-                self._budget.fits += len(trial.models)
-                warnings.warn(str(error), stacklevel=1)
-
-
-def _run_elsewhere(
-    comparison: tuple[Any, ...], process: int, trial: Trial, seconds: float
-) -> tuple[Any, ...]:
+def run_trials(
+    trials: Trials, waiting: Sequence[Trial], budget: TimeBudget, reports: Reports
+) -> dict[Trial, list[Outcome]]:
     """
-    Run a trial where joblib's backend does.
+    Run trials where ``joblib.parallel_config`` says: here, one after another, if it says nothing.
 
-    :param process: The one that asked. In threads of it warnings arrive by themselves, and
+    The fits of a process that was lost are run here. What a callback raises is raised.
+    """
+    outcomes: dict[Trial, list[Outcome]] = {}
+    begun: list[Trial] = []
+    raised: list[BaseException] = []
+    lock = threading.RLock()  # joblib takes the next task in a thread of its own
+
+    def tasks() -> Iterator[Any]:
+        for trial in waiting:
+            with lock:
+                trivial = trial.models[0] == TRIVIAL[trials.data.kind]
+                seconds = 0.0 if trivial else budget.share(trial.models)
+                begun.append(trial)
+                try:
+                    reports.begin(trials.label(trial, trial.models[-1]))
+                except BaseException as error:
+                    raised.append(error)
+                    return
+            # Nothing is sent ahead of time, so that time is shared.
+            yield joblib.delayed(_run)(trials, os.getpid(), trial, seconds)
+
+    parallel = joblib.Parallel(return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
+    try:
+        with closing(parallel(tasks())) as results:
+            for trial, done, caught in results:
+                for message, category in caught:
+                    warnings.warn(message, category, stacklevel=1)
+                with lock:
+                    outcomes[trial] = done
+                    for outcome in done:
+                        model = outcome.fit.model
+                        if outcome.overhead:
+                            budget.overhead[model] = outcome.overhead
+                        reports.end(trials.label(trial, model), outcome.fit)
+    except BrokenProcessPool:
+        warnings.warn(
+            "A process that trained fits has ended; perhaps it ran out of memory. This process runs"
+            " the fits that are left. With --jobs 1 there is no other process.",
+            stacklevel=1,
+        )
+        budget.fits += sum(len(trial.models) for trial in begun if trial not in outcomes)
+        budget.at_once = 1
+        left = [trial for trial in waiting if trial not in outcomes]
+        with joblib.parallel_config(n_jobs=1):
+            return outcomes | run_trials(trials, left, budget, reports)
+    for error in raised:
+        raise error
+    return outcomes
+
+
+def _run(
+    trials: Trials, process: int, trial: Trial, seconds: float
+) -> tuple[Trial, list[Outcome], list[tuple[str, type[Warning]]]]:
+    """
+    Run a trial, and keep what it warns of for the process that waits for it.
+
+    :param process: The one that waits. In threads of it warnings arrive by themselves, and
         recording them there would not be safe.
     """
-    trials = Trials(*comparison)
     with one_blas_thread():
         if os.getpid() == process:
             return trial, trials.run(trial, seconds), []
-        return trial, *run_recording(trials, trial, seconds)
+        with warnings.catch_warnings(record=True) as caught:
+            outcomes = trials.run(trial, seconds)
+    return trial, outcomes, [(str(warning.message), warning.category) for warning in caught]

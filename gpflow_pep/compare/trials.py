@@ -69,11 +69,13 @@ class Trial(NamedTuple):
         others.
     :param part: As in :class:`Fit`; 0: trained on all rows and not scored.
     :param fraction: Of the rows that the part leaves, those to train on.
+    :param alphas: Powers of which leave-one-out densities choose one; empty: that of the model.
     """
 
     models: tuple[str, ...]
     part: int
     fraction: float = 1.0
+    alphas: tuple[float, ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -117,6 +119,12 @@ class Trials:
 
     def run(self, trial: Trial, seconds: float) -> list[Outcome]:
         """Train on the rows that a part leaves, each for so many seconds, and score the part's."""
+        if trial.part == 0:
+            (name,) = trial.models
+            estimator = self.candidates[name][1]
+            if trial.alphas:
+                estimator = clone(estimator).set_params(alpha=list(trial.alphas))
+            return [self.train(name, 0, estimator, slice(None), seconds)]
         train, test = self.parts[trial.part - 1]
         train = train[shuffled(len(train), self.settings.seed)[: int(trial.fraction * len(train))]]
         outcomes: list[Outcome] = []
