@@ -333,7 +333,7 @@ def test_the_probit_needs_two_files_of_tilted() -> None:
 
     def note(frame: Any, event: str, _: Any) -> None:
         path = Path(frame.f_code.co_filename)
-        if event == "call" and path.parent.name == "tilted":
+        if event == "call" and path.parent.name == "factors":
             visited.add(path.name)
 
     sys.setprofile(note)
