@@ -144,6 +144,8 @@ def _traits(likelihood: PerOutput) -> Traits:
 
     return Traits(
         starts_at_high_powers=any(part.starts_at_high_powers for part in every),
+        follows_wider_priors=any(part.follows_wider_priors for part in every),
+        follows_by_newton=any(part.follows_by_newton for part in every),
         has_density=has_density,
         draw=None if any(part.draw is None for part in every) else draw,
     )

@@ -8,13 +8,11 @@ from gpflow.kernels import LinearCoregionalization
 from gpflow.likelihoods import Likelihood
 
 from ..engine import checks
-from ..engine.energies import mixture
+from ..engine.energies import mixed
 from ..engine.energies.point import KEPT_MATRICES
 from ..engine.factors.entries import check_entries, require_entries_resolved
 from ..engine.prior.mixing import check_mixture, share_inducing_variable
-from ..engine.sites.mixture import MixtureProblem, mixture_sums
-from ..engine.sites.mixture_sweep import infer_mixture
-from ..engine.sites.posterior import Natural, SiteRows
+from ..engine.sites.posterior import Natural, SiteProblem, natural_sums
 from ..engine.sites.record import FixedPoint, SiteUpdateInfo
 from .arguments import refusing
 from .base import ADVICE
@@ -25,9 +23,8 @@ from .variants import variant_of
 
 @variant_of(PEP, has_mixture)
 class MixedPEP(MixedOutputs, PEP):
-    """:class:`PEP` of outputs that are mixtures: see :mod:`gpflow_pep.engine.sites.mixture`."""
+    """:class:`PEP` of outputs that are mixtures: see :mod:`gpflow_pep.engine.sites.mixed`."""
 
-    _loop = staticmethod(infer_mixture)
     _check_support = staticmethod(check_entries)
 
     def __init__(
@@ -46,11 +43,9 @@ class MixedPEP(MixedOutputs, PEP):
             data, kernel, likelihood, share_inducing_variable(inducing_variable), **options
         )
 
-    def site_problem(self) -> MixtureProblem:  # type: ignore[override]
+    def site_problem(self) -> SiteProblem:
         """Hand rows and parameters as they are to the functions of the inner loop."""
-        rows = SiteRows(*self.rows.read(), self._powers())
-        mixing = tf.convert_to_tensor(self.kernel.W)
-        return MixtureProblem(self._latent_problem(rows), mixing)
+        return self._mixed_problem()
 
     def _resolved(self, fixed_point: FixedPoint) -> list[tf.Operation]:
         ell, (X, Y) = fixed_point.extra.tilted.ell, map(tf.convert_to_tensor, self.data)
@@ -60,11 +55,11 @@ class MixedPEP(MixedOutputs, PEP):
     def natural_of_v(self) -> Natural:
         """See :meth:`MixedOutputs.natural_of_v`."""
         problem = self.site_problem().keep_projections()
-        natural = mixture_sums(problem, self._infer(problem).sites)
-        natural = checks.refuse_derivatives(natural, problem.latent.variables, "q(v)")
+        natural = natural_sums(problem, self._infer(problem).sites)
+        natural = checks.refuse_derivatives(natural, problem.variables, "q(v)")
         return Natural(*natural)
 
-    def _problem_and_fixed_point(self) -> tuple[MixtureProblem, FixedPoint]:
+    def _problem_and_fixed_point(self) -> tuple[SiteProblem, FixedPoint]:
         problem = self.site_problem()
         return problem, self._infer(problem)
 
@@ -86,5 +81,5 @@ class MixedPEP(MixedOutputs, PEP):
 
     def _energy(self, mean_square: TensorType) -> tf.Tensor:
         problem = self.site_problem().keep_projections(KEPT_MATRICES)
-        value = mixture.energy(problem, self._infer(problem, mean_square))
+        value = mixed.energy(problem, self._infer(problem, mean_square))
         return checks.require_finite(value, "log marginal likelihood", ADVICE)

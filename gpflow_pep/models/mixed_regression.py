@@ -7,17 +7,17 @@ from gpflow.base import RegressionData, TensorData
 from gpflow.kernels import Kernel, LinearCoregionalization
 from gpflow.likelihoods import Gaussian
 
-from ..engine.energies import mixture
+from ..engine.energies import mixed
 from ..engine.energies.collapsed import RowSums
 from ..engine.factors import TiltedDerivatives
 from ..engine.factors.entries import check_entries
 from ..engine.numerics import chunks
 from ..engine.prior.evaluate import noise_variance as noise_at
 from ..engine.prior.mixing import check_mixture, share_inducing_variable
-from ..engine.sites.mixture import MixtureProblem, latent_marginals
-from ..engine.sites.mixture_sweep import AtMixedFixedPoint
-from ..engine.sites.posterior import Marginals, Natural, SiteRows, Sites, posterior_factor
+from ..engine.sites.mixed import latent_marginals
+from ..engine.sites.posterior import Marginals, Natural, SiteProblem, Sites, posterior_factor
 from ..engine.sites.record import FixedPoint, SiteUpdateInfo
+from ..engine.sites.sweep import AtFixedPoint
 from ..likelihoods import PerOutput
 from .arguments import gaussian_likelihood, refusing
 from .mixture import MIXED, MixedOutputs, has_mixture, refuse_options
@@ -70,7 +70,7 @@ class MixedRegression(MixedOutputs, PEPRegression):
         parts = self._latent_parts
 
         def bound(rows: Any, W: tf.Tensor, mixing: tf.Tensor) -> RowSums:
-            return mixture.sum_mixed_rows(parts, rows, W, mixing, self._noise)
+            return mixed.sum_mixed_rows(parts, rows, W, mixing, self._noise)
 
         W = parts.whiten().W if W is None else W
         return self.rows.sum(bound, (W, tf.convert_to_tensor(self.kernel.W)), parts)
@@ -80,22 +80,20 @@ class MixedRegression(MixedOutputs, PEPRegression):
         """See :meth:`MixedOutputs.natural_of_v`."""
         return self._sums().natural
 
-    def _problem_and_fixed_point(self) -> tuple[MixtureProblem, FixedPoint]:
-        rows = SiteRows(*self.rows.read(), self._powers())
-        mixing = tf.convert_to_tensor(self.kernel.W)
-        problem = MixtureProblem(self._latent_problem(rows), mixing)
+    def _problem_and_fixed_point(self) -> tuple[SiteProblem, FixedPoint]:
+        problem = self._mixed_problem()
         q = posterior_factor(self.natural_of_v())
 
         def of_rows(piece: Any) -> Any:
             (X, Y), projection = piece
-            h = latent_marginals(problem.latent.project(X, projection).A, q)
-            observed, r = problem.latent.parts.observed_residual(X, Y)
+            h = latent_marginals(problem.project(X, projection).A, q)
+            observed, r = problem.parts.observed_residual(X, Y)
             tau = tf.where(observed, 1.0 / (self._noise(X) + tf.zeros_like(r)), tf.zeros_like(r))
             return h, Sites(tau * r, tau)
 
-        h, sites = chunks.map_over_chunks(of_rows, problem.latent.pieces(rows.Y))
+        h, sites = chunks.map_over_chunks(of_rows, problem.pieces(problem.rows.Y))
         zeros, nil = tf.zeros_like(sites.nu), tf.zeros([], sites.nu.dtype)
-        extra = AtMixedFixedPoint(q, TiltedDerivatives(zeros, zeros, zeros), h, nil)
+        extra = AtFixedPoint(q, TiltedDerivatives(zeros, zeros, zeros), h)
         info = SiteUpdateInfo(nil, nil, tf.constant(True), nil, "")
         return problem, FixedPoint(sites, Marginals(zeros, zeros), extra, info)
 

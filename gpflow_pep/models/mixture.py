@@ -12,11 +12,11 @@ from gpflow.kernels import LinearCoregionalization
 from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
 from ..engine import checks
-from ..engine.energies import mixture
+from ..engine.energies import mixed
 from ..engine.factors import predict_mean_and_var
 from ..engine.factors.entries import check_entries, observed_log_power_expectation
 from ..engine.numerics import chunks
-from ..engine.predictions.mixture import (
+from ..engine.predictions.mixed import (
     MixtureContext,
     MixturePosterior,
     condition_on_outputs,
@@ -27,7 +27,7 @@ from ..engine.predictions.posterior import new_inputs
 from ..engine.prior import Parts, check_independent
 from ..engine.prior.evaluate import skip_autograph, unconverted
 from ..engine.prior.mixing import is_mixture, latent_parts
-from ..engine.sites.mixture import MixtureProblem, mixed_marginals
+from ..engine.sites.mixed import Mixed, mixed_marginals
 from ..engine.sites.posterior import Natural, SiteProblem, SiteRows, posterior_factor
 from ..engine.sites.record import FixedPoint, SiteUpdateInfo
 from .arguments import refusing
@@ -160,7 +160,7 @@ class MixedOutputs(PowerEPModel):
         :raises ValueError: If the result is not finite.
         """
         problem, fixed_point = self._problem_and_fixed_point()
-        m, s = mixture.at_rows(problem, fixed_point)
+        m, s = mixed.at_rows(problem, fixed_point)
         return finite((m + self._latent_parts.mean(problem.rows.X), s))
 
     @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
@@ -235,12 +235,14 @@ class MixedOutputs(PowerEPModel):
             something of each other.
         :raises ValueError: If what is left is improper, or the result is not finite.
         """
-        return mixture.leave_out(*self._problem_and_fixed_point(), whole_rows)
+        return mixed.leave_out(*self._problem_and_fixed_point(), whole_rows)
 
     @abc.abstractmethod
-    def _problem_and_fixed_point(self) -> tuple[MixtureProblem, FixedPoint]:
+    def _problem_and_fixed_point(self) -> tuple[SiteProblem, FixedPoint]:
         """Compute what leave-one-out densities are made of."""
 
-    def _latent_problem(self, rows: SiteRows) -> SiteProblem:
-        parts = self._latent_parts
-        return SiteProblem(parts, rows, parts.whiten().W, self.chunk_size, self.reduction)
+    def _mixed_problem(self) -> SiteProblem:
+        parts, rows = self._latent_parts, SiteRows(*self.rows.read(), self._powers())
+        latents = Mixed(tf.convert_to_tensor(self.kernel.W))
+        options = self.chunk_size, self.reduction
+        return SiteProblem(parts, rows, parts.whiten().W, *options, latents=latents)

@@ -66,12 +66,9 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
     :param fixed_point: Their sites with what belongs to them, constant for differentiation. Where
         other rows have sites in q too, these stand for a part of all.
     """
-    q, (ell, delta1, delta2) = fixed_point.extra.q, fixed_point.extra.tilted
-    parts, (all_X, _, all_alpha), w = problem.parts, problem.rows, q.w
-    covariance = tf.matmul(q.W, q.W, transpose_a=True)
-    power = tf.expand_dims(all_alpha, 1)
-    by_variance = 0.5 * (delta2 + power * tf.square(delta1))
-    left = cavity(fixed_point.marginals, fixed_point.sites, power)
+    q, (_, delta1, delta2), parts = fixed_point.extra.q, fixed_point.extra.tilted, problem.parts
+    covariance, w = tf.matmul(q.W, q.W, transpose_a=True), q.w
+    by_variance = 0.5 * (delta2 + tf.expand_dims(problem.rows.alpha, 1) * tf.square(delta1))
     slope = fixed_point.sites.nu - fixed_point.sites.tau * fixed_point.marginals.m
 
     def chunk_terms(piece: Any, W: tf.Tensor, *projection: tf.Tensor) -> tf.Tensor:
@@ -85,27 +82,49 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
         return change + by_A
 
     rows = slope, fixed_point.sites.tau, delta1, by_variance
-    chunk_size, keep_all = problem.plan(KEPT_MATRICES)
-    change = chunks.sum_over_chunks(
-        chunk_terms,
-        chunks.row_chunks((all_X, rows), chunks.ALL_ROWS if problem.projection else chunk_size),
-        (problem.W, *(problem.projection or ())),
-        keep=keep_all,
-        parts=parts._replace(likelihood=None),
-        reduction=problem.reduction,
-    )
-    change += _by_likelihood(problem, fixed_point.extra.by_parameters)
-    terms = tf.reduce_sum(ell) + site_terms(
-        fixed_point.marginals.s, slope, fixed_point.sites.tau, left.e, power
-    )
-    (terms,) = problem.reduction.total([tf.stop_gradient(terms)])
-    known = [] if problem.memory is None else [problem.memory.natural]
-    value = scale * (terms + gradient_only(change)) + terms_of_mean(w, known) - log_root(q)
+    value = energy_by(chunk_terms, problem, fixed_point, rows, scale=scale)
     if problem.memory is not None:
         of_all = covariance + tf.zeros_like(w)  # it may be one for several latent functions
         value += problem.memory.log_scale
         value -= 0.5 * gradient_only(tf.reduce_sum(of_all * problem.memory.natural.G))
     return checks.once_differentiable(value, "log Z")
+
+
+def energy_by(
+    chunk_terms: Callable[..., tf.Tensor],
+    problem: SiteProblem,
+    fixed_point: FixedPoint,
+    rows: Any,
+    shared: Sequence[tf.Tensor] = (),
+    *,
+    scale: float = 1.0,
+) -> tf.Tensor:
+    """
+    Compute the energy of some rows, whose derivatives are those of a sum over them.
+
+    :param chunk_terms: ``((X, rows), W, *shared, *projection)`` to what rows add to that sum.
+    :param rows: What it needs of each row.
+    :param shared: Tensors that it needs, in which it is differentiated too.
+    """
+    (sites, (m, s), extra, _), power = fixed_point, tf.expand_dims(problem.rows.alpha, 1)
+    chunk_size, keep_all = problem.plan(KEPT_MATRICES)
+    chunk_size = chunks.ALL_ROWS if problem.projection else chunk_size
+    change = chunks.sum_over_chunks(
+        chunk_terms,
+        chunks.row_chunks((problem.rows.X, rows), chunk_size),
+        (problem.W, *shared, *(problem.projection or ())),
+        keep=keep_all,
+        parts=problem.parts._replace(likelihood=None),
+        reduction=problem.reduction,
+    )
+    change += _by_likelihood(problem, extra.by_parameters)
+    left, slope = cavity(fixed_point.marginals, sites, power), sites.nu - sites.tau * m
+    terms = tf.reduce_sum(extra.tilted.ell) + site_terms(s, slope, sites.tau, left.e, power)
+    terms = sum(tf.nest.flatten(extra.joint), terms)
+    (terms,) = problem.reduction.total([tf.stop_gradient(terms)])
+    known = [] if problem.memory is None else [problem.memory.natural]
+    of_mean = terms_of_mean(extra.q.w, known)
+    return scale * (terms + gradient_only(change)) + of_mean - log_root(extra.q)
 
 
 def _by_likelihood(problem: SiteProblem, by_parameters: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -1,6 +1,6 @@
 """Tilted integrals of single targets, entries of Y [N, P], of which some are missing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +13,9 @@ from tensorflow import Tensor
 from ..refusals import refusal
 from .moments import (
     TiltedDerivatives,
+    derivatives_in_moments_and_parameters,
     log_power_expectation,
     require_resolved,
-    tilted_derivatives,
 )
 from .support import check_support, layout_of, traits
 
@@ -102,10 +102,17 @@ def _observed(likelihood: Likelihood, X: Tensor, Y: Tensor, alpha: Tensor) -> li
 
 
 def entry_derivatives(
-    likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
-) -> TiltedDerivatives:
+    likelihood: Likelihood,
+    X: Tensor,
+    Fmu: Tensor,
+    Fvar: Tensor,
+    Y: Tensor,
+    alpha: Tensor,
+    variables: Sequence[tf.Variable] = (),
+) -> tuple[TiltedDerivatives, list[Tensor]]:
     """
     Compute the tilted integral of each target and its derivatives, [N, P] each; 0 where Y is NaN.
+    And the derivatives of their sum, at fixed moments, in some variables of the likelihood.
 
     Each likelihood is evaluated at the targets that are its own, and were observed, alone.
 
@@ -116,19 +123,14 @@ def entry_derivatives(
     :param Y: The targets, [N, P].
     :param alpha: The power of each row, [N], or of all, [1].
     """
-    total = TiltedDerivatives(*[tf.zeros_like(Fmu)] * 3)
+    total, by_variables = [tf.zeros_like(Fmu)] * 3, list(map(tf.zeros_like, variables))
     for some in _observed(likelihood, X, Y, alpha):
-        moments = some.take(Fmu), some.take(Fvar)
-        ell, *others = tilted_derivatives(some.likelihood, some.X, *moments, some.Y, some.alpha)
-        values = (ell, *(part[:, 0] for part in others))
-        total = TiltedDerivatives(
-            *(tf.tensor_scatter_nd_update(*pair) for pair in _updates(total, some.index, values))
-        )
-    return total
-
-
-def _updates(total: TiltedDerivatives, index: Tensor, values: Any) -> list[Any]:
-    return [(part, index, value) for part, value in zip(total, values, strict=True)]
+        arguments = some.X, some.take(Fmu), some.take(Fvar), some.Y, some.alpha, variables
+        (ell, *others), more = derivatives_in_moments_and_parameters(some.likelihood, *arguments)
+        values = zip(total, (ell, *(part[:, 0] for part in others)), strict=True)
+        total = [tf.tensor_scatter_nd_update(to, some.index, part) for to, part in values]
+        by_variables = list(map(tf.add, by_variables, more))
+    return TiltedDerivatives(*total), by_variables
 
 
 def entry_log_power_expectation(

@@ -15,9 +15,11 @@ parameters of the prior N(0, I): :math:`q(v) = N(B^{-1} b, B^{-1})` with :math:`
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 
+from ..factors import TiltedDerivatives, derivatives_in_moments_and_parameters
 from ..numerics import chunks
 from ..numerics.chunks import Reduction
 from ..numerics.linalg import factorise, gram, identity_like, lower_matmul, on_columns
@@ -52,75 +54,6 @@ class MemoryTerms(NamedTuple):
 
     log_scale: tf.Tensor
     """[], to log Z, beside what it adds there by way of the natural parameters."""
-
-
-class SiteRows(NamedTuple):
-    """Rows that have sites."""
-
-    X: tf.Tensor
-    """[N, D], inputs."""
-
-    Y: tf.Tensor
-    """[N, P], targets."""
-
-    alpha: tf.Tensor
-    """[N], the power of each row, or [1], of all."""
-
-
-class SiteProblem(NamedTuple):
-    """Parts of a model and rows of data, whose sites are wanted."""
-
-    parts: Parts
-
-    rows: SiteRows
-
-    W: tf.Tensor
-    """[K, M, M], inverse Cholesky factors of ``Kuu``, see
-    :class:`~gpflow_pep.engine.prior.evaluate.Prior`."""
-
-    chunk_size: int | None
-    """The most rows that are worked on at a time; None: chosen."""
-
-    reduction: Reduction
-    """Over processes that hold a shard of the rows each."""
-
-    memory: MemoryTerms | None = None
-    """What is known of v beside the rows of this model."""
-
-    projection: Projection | None = None
-    """The rows projected, where there is memory for it."""
-
-    @property
-    def variables(self) -> list[tf.Variable]:
-        """See :meth:`~gpflow_pep.engine.prior.evaluate.Parts.variables`."""
-        return self.parts.variables(self.rows.X, self.rows.Y)
-
-    def batch(self, index: tf.Tensor) -> "SiteProblem":
-        """Take the problem of some rows, by their numbers."""
-        X, Y, alpha = self.rows
-        alpha = alpha if alpha.shape[0] == 1 else tf.gather(alpha, index)
-        rows = SiteRows(tf.gather(X, index), tf.gather(Y, index), alpha)
-        return self._replace(rows=rows, projection=None)
-
-    def plan(self, copies: int) -> chunks.Plan:
-        """Choose how to sum over the rows, with so many matrices of size M x N."""
-        num_priors, num_inducing, _ = self.W.shape
-        return chunks.plan(self.chunk_size, num_inducing, self.rows.X, copies * (num_priors or 1))
-
-    def keep_projections(self, copies: int = 1) -> "SiteProblem":
-        """Project the rows once, if there is memory for so many matrices of size M x N."""
-        if self.projection or not self.plan(copies).keep:
-            return self
-        return self._replace(projection=self.parts.project(self.W, self.rows.X))
-
-    def project(self, X: tf.Tensor, projection: Any = ()) -> Projection:
-        """Project some rows, or take their projection where there is one."""
-        return projection or self.parts.project(self.W, X)
-
-    def pieces(self, rows: Any) -> chunks.Chunks:
-        """Cut pairs: X with other rows, and the projection of each piece where there is one."""
-        rows = self.rows.X, rows
-        return chunks.row_chunks(rows, self.plan(1).chunk_size, self.projection or ())
 
 
 class PosteriorFactor(NamedTuple):
@@ -177,6 +110,165 @@ class Cavity(NamedTuple):
     is not, ``m`` and ``s`` mean nothing."""
 
 
+class View(NamedTuple):
+    """What the sites of some rows see of q(v)."""
+
+    marginals: Marginals
+    """Moments of what each site is a function of."""
+
+    h: Any = ()
+    """Moments of h of all latent functions, where outputs are mixed of these."""
+
+    rows: Any = ()
+    """The sites of each row as one function of h, where outputs are mixed."""
+
+
+class Independent(NamedTuple):
+    """
+    Each output is a latent function, independent of the others: a site is a function of its own h.
+
+    :class:`~gpflow_pep.engine.sites.mixed.Mixed` has the same methods.
+    """
+
+    prior_part: tf.Tensor | None = None
+    """By which the prior's variance is multiplied: projections A are not scaled, but what is made
+    of them; None: by 1."""
+
+    def narrowed(self, part: tf.Tensor) -> "Independent":
+        """Multiply the variance of the prior."""
+        return Independent(part)
+
+    def natural(self, projection: Projection, sites: Sites, alpha: tf.Tensor) -> Natural:
+        """Sum the sites of some rows."""
+        G, b = natural = sites_of_rows(projection.A, sites)
+        part = self.prior_part
+        return natural if part is None else Natural(part * G, tf.sqrt(part) * b)
+
+    def view(
+        self, projection: Projection, q: PosteriorFactor, sites: Sites, alpha: tf.Tensor
+    ) -> View:
+        """Compute the moments under q of what sites are functions of."""
+        m, s = moments = marginals(projection.A, q)
+        part = self.prior_part
+        return View(moments if part is None else Marginals(tf.sqrt(part) * m, part * s))
+
+    def residual(self, projection: Any) -> tf.Tensor | float:
+        """[N, L], the variance of f beside that of what its site is a function of."""
+        d = tf.transpose(projection.D)
+        return d if self.prior_part is None else self.prior_part * d
+
+    def prior_variance(self, variance: tf.Tensor) -> tf.Tensor:
+        """Compute the prior variance of outputs from that of latent functions."""
+        return variance
+
+    def joint_terms(
+        self,
+        proper: tf.Tensor,
+        view: View,
+        projection: Projection,
+        sites: Sites,
+        alpha: tf.Tensor,
+    ) -> tuple[tf.Tensor, Any]:
+        """
+        Compute what sites of a row have in common.
+
+        :param proper: Which rows have proper sites, [N], each site by itself.
+        :return: Which have proper sites together, [N], and what rows have in the energy beside the
+            terms of each site, [N], or () for nothing.
+        """
+        return proper, ()
+
+    def tilted(
+        self, *arguments: Any, variables: Sequence[tf.Variable], rough: tf.Tensor | None
+    ) -> tuple[TiltedDerivatives, list[tf.Tensor]]:
+        """Integrate rows, see :func:`~gpflow_pep.engine.factors.moments.tilted_derivatives`, and
+        differentiate in variables of the likelihood too."""
+        return derivatives_in_moments_and_parameters(*arguments, variables, rough)
+
+    def without_target(self, Y: tf.Tensor) -> tf.Tensor | None:
+        """Find sites that have no target, [N, P]; None: there are none."""
+        return None
+
+    def unevaluated(self, W: tf.Tensor, zeros: tf.Tensor) -> tuple[Any, ...]:
+        """Make q, the tilted integrals, h and joint terms of sites [N, L] before an evaluation."""
+        q = improper(zeros.shape[1], W.shape[1] or tf.shape(W)[1], W.dtype)
+        return q, TiltedDerivatives(tf.reduce_sum(zeros, axis=1), zeros, zeros), (), ()
+
+
+class SiteRows(NamedTuple):
+    """Rows that have sites."""
+
+    X: tf.Tensor
+    """[N, D], inputs."""
+
+    Y: tf.Tensor
+    """[N, P], targets."""
+
+    alpha: tf.Tensor
+    """[N], the power of each row, or [1], of all."""
+
+
+class SiteProblem(NamedTuple):
+    """Parts of a model and rows of data, whose sites are wanted."""
+
+    parts: Parts
+
+    rows: SiteRows
+
+    W: tf.Tensor
+    """[K, M, M], inverse Cholesky factors of ``Kuu``, see
+    :class:`~gpflow_pep.engine.prior.evaluate.Prior`."""
+
+    chunk_size: int | None
+    """The most rows that are worked on at a time; None: chosen."""
+
+    reduction: Reduction
+    """Over processes that hold a shard of the rows each."""
+
+    memory: MemoryTerms | None = None
+    """What is known of v beside the rows of this model."""
+
+    projection: Projection | None = None
+    """The rows projected, where there is memory for it."""
+
+    latents: Any = Independent()
+    """How outputs depend on latent functions: :class:`Independent` or
+    :class:`~gpflow_pep.engine.sites.mixed.Mixed`, with which likelihood, mean function and targets
+    are of the outputs, kernel and inducing variables of the latent functions."""
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """See :meth:`~gpflow_pep.engine.prior.evaluate.Parts.variables`."""
+        return self.parts.variables(self.rows.X, self.rows.Y)
+
+    def batch(self, index: tf.Tensor) -> "SiteProblem":
+        """Take the problem of some rows, by their numbers."""
+        X, Y, alpha = self.rows
+        alpha = alpha if alpha.shape[0] == 1 else tf.gather(alpha, index)
+        rows = SiteRows(tf.gather(X, index), tf.gather(Y, index), alpha)
+        return self._replace(rows=rows, projection=None)
+
+    def plan(self, copies: int) -> chunks.Plan:
+        """Choose how to sum over the rows, with so many matrices of size M x N."""
+        num_priors, num_inducing, _ = self.W.shape
+        return chunks.plan(self.chunk_size, num_inducing, self.rows.X, copies * (num_priors or 1))
+
+    def keep_projections(self, copies: int = 1) -> "SiteProblem":
+        """Project the rows once, if there is memory for so many matrices of size M x N."""
+        if self.projection or not self.plan(copies).keep:
+            return self
+        return self._replace(projection=self.parts.project(self.W, self.rows.X))
+
+    def project(self, X: tf.Tensor, projection: Any = ()) -> Projection:
+        """Project some rows, or take their projection where there is one."""
+        return projection or self.parts.project(self.W, X)
+
+    def pieces(self, rows: Any) -> chunks.Chunks:
+        """Cut pairs: X with other rows, and the projection of each piece where there is one."""
+        rows = self.rows.X, rows
+        return chunks.row_chunks(rows, self.plan(1).chunk_size, self.projection or ())
+
+
 @check_shapes(
     "return.nu: [N, L]",
     "return.tau: [N, L]",
@@ -197,13 +289,18 @@ def natural_sums(problem: SiteProblem, sites: Sites) -> Natural:
     """Sum the sites of all rows; not for differentiation."""
 
     def chunk_terms(piece: Any) -> Natural:
-        (X, sites), projection = piece
-        return sites_of_rows(problem.project(X, projection).A, sites)
+        (X, (sites, alpha)), projection = piece
+        return problem.latents.natural(problem.project(X, projection), sites, alpha)
 
-    sums = chunks.sum_over_chunks(
-        chunk_terms, problem.pieces(sites), (), keep=True, reduction=problem.reduction
-    )
+    pieces, reduction = problem.pieces((sites, problem.rows.alpha)), problem.reduction
+    sums = chunks.sum_over_chunks(chunk_terms, pieces, (), keep=True, reduction=reduction)
     return Natural(*map(tf.stop_gradient, sums))
+
+
+def improper(number: int, size: Any, dtype: tf.DType) -> PosteriorFactor:
+    """Make q(v) of so many Gaussians whose B is not positive definite: NaN."""
+    shapes, nan = ((number, size, size), (number, size, 1), (number,)), tf.constant(np.nan, dtype)
+    return PosteriorFactor(*(tf.fill(shape, nan) for shape in shapes))
 
 
 def add_memory(natural: Natural, terms: MemoryTerms | None) -> Natural:

@@ -18,7 +18,6 @@ import tensorflow as tf
 
 from .larger_powers import RESIDUAL
 from .phases import Attempt, Phase, Turn
-from .posterior import Marginals, Natural
 from .record import CONTINUATION, Features, RunLimits
 
 #: The variance that the first problem has at most, and the factor between one and the next: with
@@ -50,16 +49,6 @@ def first_place(largest_variance: tf.Tensor) -> tf.Tensor:
     """Choose which of :data:`PRIOR_PARTS` to begin with, by the largest prior variance, []."""
     steps = tf.math.log(largest_variance / _FIRST_VARIANCE) / np.log(_FACTOR)
     return tf.clip_by_value(_NUM_PARTS - tf.cast(tf.math.ceil(steps), tf.int32), 0, _NUM_PARTS - 1)
-
-
-def natural_under(natural: Natural, part: tf.Tensor) -> Natural:
-    """Scale what sites add to the prior of v, where its variance is a part of what it was."""
-    return Natural(part * natural.G, tf.sqrt(part) * natural.b)
-
-
-def marginals_under(q: Marginals, part: tf.Tensor) -> Marginals:
-    """Scale the moments of h, computed from projections that are not scaled."""
-    return Marginals(tf.sqrt(part) * q.m, part * q.s)
 
 
 def predicted_change(x: tf.Tensor, m: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from .. import factors
-from ..factors import TiltedDerivatives, traits
+from ..factors import TiltedDerivatives, has_rough_rule, traits
 from ..numerics import chunks
 from ..prior import Parts, Projection
 from . import coupling
@@ -25,16 +24,15 @@ from .posterior import (
     SiteProblem,
     SiteRows,
     Sites,
+    View,
     cavity,
     log_root,
-    marginals,
     natural_sums,
     posterior_factor,
     scaled_error,
     terms_of_mean,
 )
 from .record import MEANT, Easier, Features, FixedPoint, RunLimits, SweepEvaluation
-from .smaller_priors import marginals_under, natural_under
 
 #: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
 LARGEST_CAVITY = 10.0
@@ -50,6 +48,12 @@ class AtFixedPoint(NamedTuple):
     q: PosteriorFactor
 
     tilted: TiltedDerivatives
+
+    h: Any = ()
+    """See :class:`~gpflow_pep.engine.sites.posterior.View`."""
+
+    joint: Any = ()
+    """[], what the rows of this process have in the energy beside the terms of each site; or ()."""
 
     factor: CurvatureFactor | tuple[()] = ()
     """By which the means of several classes moved."""
@@ -69,7 +73,8 @@ class RowPrior(NamedTuple):
 def row_prior(problem: SiteProblem, sites: Sites) -> RowPrior:
     """Compute the prior's moments of f at the rows."""
     X, zeros = problem.rows.X, tf.zeros_like(sites.nu)
-    return RowPrior(zeros + problem.parts.mean(X), zeros + problem.parts.variance(X))
+    variance = problem.latents.prior_variance(problem.parts.variance(X))
+    return RowPrior(zeros + problem.parts.mean(X), zeros + variance)
 
 
 class _Matched(NamedTuple):
@@ -91,6 +96,9 @@ class _Matched(NamedTuple):
     by_parameters: Sequence[tf.Tensor]
     """[1, ...], see :class:`AtFixedPoint`."""
 
+    joint: Any = ()
+    """[N], see :class:`AtFixedPoint`."""
+
 
 def parameters(problem: SiteProblem) -> list[tf.Variable]:
     """List the variables of a likelihood."""
@@ -100,7 +108,7 @@ def parameters(problem: SiteProblem) -> list[tf.Variable]:
 
 def match_moments(
     problem: SiteProblem,
-    projection: Projection,
+    projection: Projection | None,
     q: Marginals,
     prior: RowPrior,
     sites: Sites,
@@ -119,26 +127,33 @@ def match_moments(
     :param rough: Whether the tilted integrals may have errors; None: they may not. See
         :func:`~gpflow_pep.engine.factors.moments.has_rough_rule`.
     """
-    X, Y, alpha = problem.rows
+    (X, Y, alpha), latents = problem.rows, problem.latents
     power = tf.expand_dims(alpha, 1)
     left = cavity(q, sites, power)
-    d = tf.transpose(projection.D)
+    d = latents.residual(projection)
     proper = (left.e > 0.0) & (left.s + d <= LARGEST_CAVITY * prior.variance)
     proper &= tf.math.is_finite(q.m) & tf.math.is_finite(q.s)
     # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
     zeros = tf.zeros_like(q.m)
     m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
-    moments, by_parameters = factors.derivatives_in_moments_and_parameters(
-        problem.parts.likelihood, X, m + prior.mean, s + d, Y, alpha, variables, rough
-    )
-    target, limited = matching_sites(moments, m, s, power)
+    arguments = problem.parts.likelihood, X, m + prior.mean, s + d, Y, alpha
+    moments, by_parameters = latents.tilted(*arguments, variables=variables, rough=rough)
+    target, limited = _matching_sites(moments, m, s, power)
     proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
-    proper &= tf.expand_dims(tf.math.is_finite(moments.ell), 1)
+    proper &= _by_site(tf.math.is_finite(moments.ell))
+    without_target = latents.without_target(Y)
+    if without_target is not None:
+        proper |= without_target
     of_chunk = [tf.expand_dims(part, 0) for part in by_parameters]
     return _Matched(target, limited, tf.reduce_all(proper, axis=1), left, moments, of_chunk)
 
 
-def matching_sites(
+def _by_site(values: tf.Tensor) -> tf.Tensor:
+    """Make [N, 1] of what rows have, [N]; what sites have stays, [N, L]."""
+    return values if values.shape.rank == 2 else tf.expand_dims(values, 1)
+
+
+def _matching_sites(
     moments: TiltedDerivatives, m: tf.Tensor, s: tf.Tensor, power: tf.Tensor
 ) -> tuple[Sites, Sites]:
     """
@@ -174,11 +189,11 @@ def sweep(
     :param factor: One of the sweep before, if its steps are solved for by a factor.
     :param easier: How the problem differs from this one; with no other prior if coupled.
     """
-    problem, (_, prior_part, rough) = with_power_shift(problem, easier), easier
-    natural = natural_sums(problem, sites)
+    problem, (_, prior_part, rough) = _with_power_shift(problem, easier), easier
     if prior_part is not None:
-        natural = natural_under(natural, prior_part)
+        problem = problem._replace(latents=problem.latents.narrowed(prior_part))
         prior = prior._replace(variance=prior_part * prior.variance)
+    natural, latents = natural_sums(problem, sites), problem.latents
     if coupled:  # A nu = (I + G) A lambda
         natural = Natural(natural.G, natural.b + tf.matmul(*natural))
     known = [] if problem.memory is None else [problem.memory.natural]
@@ -188,21 +203,20 @@ def sweep(
     q = posterior_factor(natural)
     variables = parameters(problem)
 
-    def chunk_terms(piece: Any) -> tuple[Sites, Marginals, _Matched]:
+    def chunk_terms(piece: Any) -> tuple[Sites, View, _Matched]:
         (X, (prior, Y, alpha, sites)), projection = piece
         projection = problem.project(X, projection)
-        moments = marginals(projection.A, q)
-        if prior_part is not None:
-            moments = marginals_under(moments, prior_part)
-            projection = projection._replace(D=prior_part * projection.D)
+        view = latents.view(projection, q, sites, alpha)
         if coupled:
-            sites = Sites(sites.nu + sites.tau * moments.m, sites.tau)
+            sites = Sites(sites.nu + sites.tau * view.marginals.m, sites.tau)
         some = problem._replace(rows=SiteRows(X, Y, alpha))
-        matched = match_moments(some, projection, moments, prior, sites, variables, rough)
-        return sites, moments, matched
+        matched = match_moments(some, projection, view.marginals, prior, sites, variables, rough)
+        proper, joint = latents.joint_terms(matched.proper, view, projection, sites, alpha)
+        return sites, view._replace(rows=()), matched._replace(proper=proper, joint=joint)
 
     rows = prior, problem.rows.Y, problem.rows.alpha, sites
-    present, moments, matched = chunks.map_over_chunks(chunk_terms, problem.pieces(rows))
+    present, (moments, h, _), matched = chunks.map_over_chunks(chunk_terms, problem.pieces(rows))
+    joint = tf.nest.map_structure(tf.reduce_sum, matched.joint)
     proper = problem.reduction.all(tf.reduce_all(matched.proper))
     target, limited = matched.sites, matched.limited
     by_parameters = [tf.reduce_sum(part, axis=0) for part in matched.by_parameters]
@@ -224,8 +238,8 @@ def sweep(
         limited,
         error,
         proper,
-        _merit(problem, matched.tilted.ell, present.tau * moments.s, q, known),
-        AtFixedPoint(q, matched.tilted, factor, by_parameters),
+        _merit(problem, matched.tilted.ell, present.tau * moments.s, joint, q, known),
+        AtFixedPoint(q, matched.tilted, h, joint, factor, by_parameters),
     )
 
 
@@ -247,18 +261,19 @@ def _coupled_target(
 def _infinite_where_unknown(error: tf.Tensor, ell: tf.Tensor) -> tf.Tensor:
     """Make errors [2, N, L] infinite where rounding a row's integral loses more than a nat."""
     unknown = tf.abs(ell) > 1.0 / np.finfo(ell.dtype.as_numpy_dtype).eps
-    return tf.where(unknown[:, None], tf.constant(np.inf, error.dtype), error)
+    return tf.where(_by_site(unknown), tf.constant(np.inf, error.dtype), error)
 
 
 def _merit(
     problem: SiteProblem,
     ell: tf.Tensor,
     tau_s: tf.Tensor,
+    joint: Any,
     q: PosteriorFactor,
     known: Sequence[Natural],
 ) -> tf.Tensor:
     """Compute the energy where no step should make it smaller, at power 0, else 0."""
-    rows = tf.reduce_sum(ell) + 0.5 * tf.reduce_sum(tau_s)
+    rows = sum(tf.nest.flatten(joint), tf.reduce_sum(ell) + 0.5 * tf.reduce_sum(tau_s))
     parts = problem.reduction.total([rows, tf.reduce_sum(problem.rows.alpha)])
     rows, alpha = map(tf.stop_gradient, parts)
     energy = rows + terms_of_mean(q.w, known) - log_root(q)
@@ -291,7 +306,7 @@ def infer(
     warm_up = None
     # Under a vague prior and a small power, a rate's first sites are too precise to be added to 1.
     if limits.fall_back and (coupled or special.starts_at_high_powers):
-        warm_up = starts_from_no_sites(problem, initial)
+        warm_up = _starts_from_no_sites(problem, initial)
     if coupled:
         initial = Sites(_first_numbers(problem, initial), initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
@@ -307,17 +322,16 @@ def infer(
         limits,
         Features(
             coupled=coupled,
-            largest_power=largest_power(problem),
+            largest_power=_largest_power(problem),
             warm_up=warm_up,
             climbs=coupled,
             by_newton=special.follows_by_newton,
-            largest_variance=variance_to_narrow(problem, prior, limits) if alone else None,
-            has_rough=many and factors.has_rough_rule(problem.parts.likelihood),
+            largest_variance=_variance_to_narrow(problem, prior, limits) if alone else None,
+            has_rough=many and has_rough_rule(problem.parts.likelihood),
             reduction=problem.reduction,
         ),
         AtFixedPoint(
-            _no_factor(problem, initial),
-            TiltedDerivatives(tf.reduce_sum(zeros, axis=1), zeros, zeros),
+            *problem.latents.unevaluated(problem.W, zeros),
             CurvatureFactor.empty(problem, zeros) if direct else (),
             list(map(tf.zeros_like, parameters(problem))),
         ),
@@ -328,7 +342,7 @@ def infer(
     return fixed_point._replace(sites=Sites(first + tau * m, tau))
 
 
-def with_power_shift(problem: SiteProblem, easier: Easier) -> SiteProblem:
+def _with_power_shift(problem: SiteProblem, easier: Easier) -> SiteProblem:
     """Change the powers to those of a problem that may be easier."""
     rows, shift = problem.rows, easier.power_shift
     if shift is None:
@@ -337,22 +351,14 @@ def with_power_shift(problem: SiteProblem, easier: Easier) -> SiteProblem:
     return problem._replace(rows=rows._replace(alpha=alpha))
 
 
-def _no_factor(problem: SiteProblem, sites: Sites) -> PosteriorFactor:
-    """NaN, as where B is not positive definite."""
-    nan = tf.constant(np.nan, problem.W.dtype)
-    num_inducing = problem.W.shape[1] or tf.shape(problem.W)[1]
-    sizes = sites.nu.shape[1], num_inducing, num_inducing
-    return PosteriorFactor(*(tf.fill(part, nan) for part in (sizes, (*sizes[:2], 1), sizes[:1])))
-
-
-def starts_from_no_sites(problem: SiteProblem, initial: Sites) -> tf.Tensor:
+def _starts_from_no_sites(problem: SiteProblem, initial: Sites) -> tf.Tensor:
     """Whether there are no sites yet, and powers at which it is better not to begin."""
     sizes = [tf.reduce_max(tf.abs(tf.stack(initial))), -tf.reduce_min(problem.rows.alpha)]
     size, power = problem.reduction.largest(sizes)
     return (size == 0.0) & (-power < _SEVERAL_BELOW)
 
 
-def variance_to_narrow(
+def _variance_to_narrow(
     problem: SiteProblem, prior: RowPrior, limits: RunLimits
 ) -> tf.Tensor | None:
     """Compute the largest prior variance, where narrower priors may help; else None."""
@@ -362,6 +368,6 @@ def variance_to_narrow(
     return variance
 
 
-def largest_power(problem: SiteProblem) -> tf.Tensor:
+def _largest_power(problem: SiteProblem) -> tf.Tensor:
     (power,) = problem.reduction.largest([tf.reduce_max(problem.rows.alpha)])
     return power

@@ -8,7 +8,7 @@ from gpflow.models import GPModel
 
 from ...engine.checks import check_choice, check_real, refusal, require_finite
 from ...engine.energies.curvature import energy_of
-from ...engine.sites.posterior import SiteProblem
+from ...engine.sites.posterior import Independent
 from ...models import PEP, PEPRegression
 from ...models.base import ADVICE
 
@@ -70,7 +70,7 @@ def hybrid_evidence(alpha: float) -> Callable[[PEP], tf.Tensor]:
     @tf.autograph.experimental.do_not_convert
     def objective(model: PEP) -> tf.Tensor:
         problem = model.site_problem() if isinstance(model, PEP) else None
-        if not isinstance(problem, SiteProblem):
+        if problem is None or not isinstance(problem.latents, Independent):
             got = f"{type(model).__name__}"
             expected = "PEP of independent latent functions"
             raise refusal("hybrid_evidence", got, expected, "Train by the evidence.")

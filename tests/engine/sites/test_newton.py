@@ -97,6 +97,14 @@ def test_students_t_at_a_long_lengthscale() -> None:
     record = model.last_inference
     assert record.converged and record.fallback == "continuation"
     assert not record.no_fixed_point_found
+    kernel = gpflow.kernels.LinearCoregionalization([model.kernel], W=np.ones([1, 1]))
+    likelihood = pep.likelihoods.PerOutput([model.likelihood])
+    Z = model.inducing_variable.Z.numpy()
+    mixed = pep.models.PEP(model.data, kernel, likelihood, Z, alpha=0.5)
+    log_z = tf.function(mixed.pep_log_marginal_likelihood, autograph=False)()
+    assert mixed.last_inference.converged
+    assert mixed.last_inference.fallback == "continuation"
+    assert_close(log_z, evaluate(), rtol=1e-9)
     problem, sites = model.site_problem(), model.read_sites()
     prior = row_prior(problem, sites)
 

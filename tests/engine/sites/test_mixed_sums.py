@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from helpers import assert_close
 
-from gpflow_pep.engine.sites.mixture import (
+from gpflow_pep.engine.sites.mixed import (
     LatentMarginals,
     latent_sums,
     log_determinant,

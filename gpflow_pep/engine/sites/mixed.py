@@ -1,5 +1,5 @@
 r"""
-Sites of outputs that are linear mixtures of latent functions, and the dense q that they make.
+Sites of outputs that are mixed from latent functions, and the dense q that they make.
 
 Outputs are :math:`f_p = \sum_q W_{pq} g_q + c_p` with independent :math:`g_q`, of which
 :math:`h_{nq} = A_{qn}ᵀ v_q` is what the inducing variables know at row n, and
@@ -23,41 +23,93 @@ sites of row n are in :math:`h_n` a Gaussian of precision :math:`T_n = C_n F_n` 
     \mathrm{cov} = \Lambda_n + F_n S_n F_nᵀ, \qquad \Lambda_n = F_n \Delta_n .
 
 Nothing divides by :math:`\alpha`, :math:`\tau` or :math:`\Delta`, and no matrix has more than Q
-columns for a row. Bui, Yan & Turner (2017) have sites for rows of one output; the mixture is no
-other in theory, with "row" read as the block of a row's outputs.
+columns for a row. Bui, Yan & Turner (2017) have sites for rows of one output; this is no other
+theory, with "row" read as the block of a row's outputs. With :math:`m, s` the marginals of an
+entry's site, its cavity, tilted moments and target are those of
+:mod:`gpflow_pep.engine.sites.sweep`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 
-from ..numerics import chunks
+from ..factors import TiltedDerivatives
+from ..factors.entries import entry_derivatives
 from ..numerics.linalg import mirrored, on_columns
 from ..numerics.power import log1p_over_power
-from .posterior import Marginals, Natural, PosteriorFactor, SiteProblem, SiteRows, Sites
+from ..prior import Projection
+from .posterior import Marginals, Natural, PosteriorFactor, Sites, View, improper
 
 
-class MixtureProblem(NamedTuple):
-    """A :class:`SiteProblem` of latent functions, and the outputs that they are mixed to."""
+class Mixed(NamedTuple):
+    """Outputs that are mixed from latent functions, with the methods of
+    :class:`~gpflow_pep.engine.sites.posterior.Independent`; the sites of a row are one factor."""
 
-    latent: SiteProblem
-    """Its likelihood, its mean function and its targets [N, P], NaN where there are none, are of
-    the outputs, its kernel and inducing variables of the latent functions."""
-
-    mixing: tf.Tensor
+    weights: tf.Tensor
     """[P, Q], W."""
 
-    @property
-    def rows(self) -> SiteRows:
-        """All rows."""
-        return self.latent.rows
+    def narrowed(self, part: tf.Tensor) -> "Mixed":
+        """Multiply the variance of the prior: of all latent functions by way of their weights."""
+        return Mixed(tf.sqrt(part) * self.weights)
 
-    def keep_projections(self, copies: int = 1) -> "MixtureProblem":
-        """See :meth:`SiteProblem.keep_projections`."""
-        return self._replace(latent=self.latent.keep_projections(copies))
+    def rows(self, projection: Projection, sites: Sites, alpha: tf.Tensor) -> "RowSites":
+        """Write the sites of some rows as functions of h."""
+        return row_sites(self.weights, sites, tf.transpose(projection.D), alpha)
+
+    def natural(self, projection: Projection, sites: Sites, alpha: tf.Tensor) -> Natural:
+        """Sum the sites of some rows."""
+        rows = self.rows(projection, sites, alpha)
+        return latent_sums(projection.A, rows.T, rows.first)
+
+    def view(
+        self, projection: Projection, q: PosteriorFactor, sites: Sites, alpha: tf.Tensor
+    ) -> View:
+        """Compute the moments under q of what sites are functions of: f."""
+        rows, h = self.rows(projection, sites, alpha), latent_marginals(projection.A, q)
+        return View(mixed_marginals(self.weights, with_residual(h, rows, alpha)), h, rows)
+
+    def residual(self, _: Projection | None) -> float:
+        """Give the variance of f beside that of what its site is a function of: none."""
+        return 0.0
+
+    def prior_variance(self, variance: tf.Tensor) -> tf.Tensor:
+        """Compute the prior variance of outputs from that of latent functions."""
+        return mixed_variance(self.weights, variance)
+
+    def joint_terms(
+        self,
+        proper: tf.Tensor,
+        view: View,
+        projection: Projection,
+        sites: Sites,
+        alpha: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Compute what sites of a row have in common."""
+        d, slope = tf.transpose(projection.D), sites.nu - sites.tau * view.marginals.m
+        of_residual = tf.reduce_sum(d * tf.square(tf.matmul(slope, self.weights)), axis=1)
+        log_det = log_determinant(view.rows, d, alpha)
+        proper &= proper_rows(view.h, view.rows, sites.tau, alpha) & tf.math.is_finite(log_det)
+        return proper, -0.5 * (alpha * of_residual + log_det)
+
+    def tilted(
+        self, *arguments: Any, variables: Sequence[tf.Variable], rough: tf.Tensor | None
+    ) -> tuple[TiltedDerivatives, list[tf.Tensor]]:
+        """Integrate entries, see :func:`~gpflow_pep.engine.factors.entries.entry_derivatives`."""
+        return entry_derivatives(*arguments, variables)
+
+    def without_target(self, Y: tf.Tensor) -> tf.Tensor:
+        """Find sites that have no target, [N, P]."""
+        return ~tf.math.is_finite(Y)
+
+    def unevaluated(self, W: tf.Tensor, zeros: tf.Tensor) -> tuple[Any, ...]:
+        """Make q, the tilted integrals, h and joint terms of sites [N, P] before an evaluation."""
+        q = improper(1, int(self.weights.shape[1]) * (W.shape[1] or tf.shape(W)[1]), W.dtype)
+        mean = tf.matmul(zeros, self.weights)
+        h = LatentMarginals(mean, mean[:, :, None] * mean[:, None, :])
+        return q, TiltedDerivatives(zeros, zeros, zeros), h, tf.zeros([], W.dtype)
 
 
 class RowSites(NamedTuple):
@@ -98,7 +150,7 @@ class LatentMarginals(NamedTuple):
     "return: [N, P]",
 )
 def mixed_variance(mixing: tf.Tensor, variances: tf.Tensor) -> tf.Tensor:
-    """Compute the variances of mixtures of independent variables."""
+    """Compute the variances of outputs that are mixed from independent variables."""
     return tf.matmul(variances, tf.square(mixing), transpose_b=True)
 
 
@@ -272,27 +324,6 @@ def mixed_marginals(mixing: tf.Tensor, g: LatentMarginals) -> Marginals:
     """Compute the moments of each output, without its mean function."""
     s = tf.reduce_sum(tf.matmul(mixing, g.covariance) * mixing, axis=2)
     return Marginals(tf.matmul(g.mean, mixing, transpose_b=True), s)
-
-
-def mixture_sums(problem: MixtureProblem, sites: Sites) -> Natural:
-    """Sum the sites of all rows; not for differentiation."""
-    latent = problem.latent
-
-    def chunk_terms(piece: Any) -> Natural:
-        (X, (sites, alpha)), projection = piece
-        A, D = latent.project(X, projection)
-        d = tf.transpose(D)
-        rows = row_sites(problem.mixing, sites, d, alpha)
-        return latent_sums(A, rows.T, rows.first)
-
-    sums = chunks.sum_over_chunks(
-        chunk_terms,
-        latent.pieces((sites, latent.rows.alpha)),
-        (),
-        keep=True,
-        reduction=latent.reduction,
-    )
-    return Natural(*map(tf.stop_gradient, sums))
 
 
 def proper_rows(h: LatentMarginals, rows: RowSites, tau: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Moments of f at new rows where outputs are mixtures of latent functions, under a dense q(v)."""
+"""Moments of f at new rows where outputs are mixed from latent functions, under a dense q(v)."""
 
 from typing import Any, NamedTuple
 
@@ -7,22 +7,30 @@ from gpflow.base import InputData, MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputedValue
 
+from ..numerics.chunks import LOCAL
 from ..prior import Parts
 from ..prior.evaluate import covariance
 from ..prior.mixing import latent_parts
 from ..sites.fixed_point import run_to_fixed_point
-from ..sites.mixture import (
+from ..sites.mixed import (
     LatentMarginals,
+    Mixed,
     conditioned,
     latent_marginals,
     mixed_marginals,
     row_sites,
     whitened_columns,
 )
-from ..sites.mixture_sweep import match_entries
-from ..sites.posterior import PosteriorFactor, SiteRows, Sites, no_sites, scaled_error
+from ..sites.posterior import (
+    PosteriorFactor,
+    SiteProblem,
+    SiteRows,
+    Sites,
+    no_sites,
+    scaled_error,
+)
 from ..sites.record import FixedPoint, Goal, RunLimits, SweepEvaluation
-from ..sites.sweep import RowPrior
+from ..sites.sweep import RowPrior, match_moments
 from .posterior import ComputedPosterior, new_inputs
 
 _MOST_SWEEPS, _TOLERANCE = 200, 1e-8
@@ -123,17 +131,19 @@ def condition_on_outputs(
     :return: The moments, exact for Gaussian noise, and where the sites of the outputs ended.
     """
     mixing, power_1 = context.mixing, tf.ones([1], g.mean.dtype)
-    rows, prior = SiteRows(X, Y, power_1), RowPrior(mean, mixed_marginals(mixing, g).s)
+    prior = RowPrior(mean, mixed_marginals(mixing, g).s)
+    parts = Parts(None, None, None, likelihood)  # type: ignore[arg-type]  # rows see g, not q(v)
+    rows, latents = SiteRows(X, Y, power_1), Mixed(mixing)
+    problem = SiteProblem(parts, rows, context.W, None, LOCAL, latents=latents)
 
     def given_sites(sites: Sites) -> LatentMarginals:
         return conditioned(g, row_sites(mixing, sites, None, power_1))
 
     def evaluate(sites: Sites, _: tf.Tensor, __: Any) -> SweepEvaluation:
         moments = mixed_marginals(mixing, given_sites(sites))
-        matched = match_entries(likelihood, rows, moments, prior, sites)
-        error = scaled_error(sites, matched.target, moments)
-        proper, nil = tf.reduce_all(matched.proper), tf.zeros([], mean.dtype)
-        return SweepEvaluation(moments, matched.target, matched.limited, error, proper, nil)
+        target, limited, proper, *_ = match_moments(problem, None, moments, prior, sites)
+        error, nil = scaled_error(sites, target, moments), tf.zeros([], mean.dtype)
+        return SweepEvaluation(moments, target, limited, error, tf.reduce_all(proper), nil)
 
     initial = no_sites(tf.shape(Y)[0], int(mixing.shape[0]), mean.dtype)
     goal = Goal(_TOLERANCE if mean.dtype == tf.float64 else 1e-4)

@@ -1,7 +1,21 @@
-r"""The Power EP energy of outputs that are mixtures, its gradient, and leave-one-out densities.
+r"""The Power EP energy of outputs that are mixed from latent functions, its gradient, and
+leave-one-out densities.
 
-:mod:`gpflow_pep.engine.sites.mixture_sweep` has the energy. It is stationary in the sites, and,
-with its terms grouped as :math:`\Phi + \sum_n \psi_n`,
+With the letters of :mod:`gpflow_pep.engine.sites.mixed`, the energy of a fixed point is
+
+.. math::
+
+    \log Z = {} & -\tfrac12 \log|B| - \tfrac12 |w|^2 + \sum_{np} \Big[ \ell_{np}
+        + \frac{\alpha s \gamma^2}{2 e} - \frac{1}{2 \alpha} \log(1 - \alpha \tau s) \Big]_{np} \\
+    & - \sum_n \Big[ \tfrac{\alpha}{2} \gamma_nᵀ W \Delta_n Wᵀ \gamma_n
+        + \frac{1}{2 \alpha} \log|I + \alpha \Delta_n C_n| \Big],
+
+with :math:`\gamma = \nu - \tau m`. It comes from the sum of the
+normalisers of row and inner sites, whose other terms cancel: :math:`I + \alpha V T` with the
+row's cavity covariance :math:`V = S (I - \alpha T S)^{-1}` is the inverse of
+:math:`I - \alpha S T`.
+
+It is stationary in the sites, and, with its terms grouped as :math:`\Phi + \sum_n \psi_n`,
 
 .. math::
 
@@ -32,9 +46,8 @@ from ..factors.entries import entry_log_power_expectation
 from ..numerics import chunks
 from ..numerics.power import log1p_over_power
 from ..prior import Parts, Projection
-from ..sites.mixture import (
+from ..sites.mixed import (
     LatentMarginals,
-    MixtureProblem,
     RowSites,
     by_latent,
     conditioned,
@@ -46,25 +59,21 @@ from ..sites.mixture import (
     symmetric,
     with_residual,
 )
-from ..sites.mixture_sweep import energy_of
-from ..sites.posterior import Marginals, PosteriorFactor, Sites, cavity
+from ..sites.posterior import Marginals, PosteriorFactor, SiteProblem, Sites, cavity
 from ..sites.record import FixedPoint
-from ..sites.sweep import parameters
 from .collapsed import RowSums
-from .point import KEPT_MATRICES, gradient_only
+from .point import energy_by
 
 
-def energy(problem: MixtureProblem, fixed_point: FixedPoint) -> tf.Tensor:
+def energy(problem: SiteProblem, fixed_point: FixedPoint) -> tf.Tensor:
     """Compute the energy at a fixed point, see this module; it can be differentiated once."""
-    latent, (q, tilted, h, terms) = problem.latent, fixed_point.extra
-    parts = latent.parts
-    trained = bool(parameters(latent))
+    parts, (q, tilted, h, *_) = problem.parts, fixed_point.extra
 
     def chunk_terms(
         piece: Any, W: tf.Tensor, mixing: tf.Tensor, *projection: tf.Tensor
     ) -> tf.Tensor:
         """Compute something that has the derivatives of what the rows contribute."""
-        X, (sites, tilted, h, Y, alpha) = piece
+        X, (sites, tilted, h, alpha) = piece
         A, D = Projection(*projection) if projection else parts.project(W, X)
         d = tf.transpose(D)
         rows = row_sites(mixing, sites, d, alpha)
@@ -80,27 +89,10 @@ def energy(problem: MixtureProblem, fixed_point: FixedPoint) -> tf.Tensor:
         T_h = tf.linalg.matvec(rows.T, h.mean)
         change -= tf.reduce_sum((rows.first - 0.5 * T_h) * h.mean)
         change -= 0.5 * tf.reduce_sum(power * d * tf.square(tf.matmul(slope, mixing)))
-        change -= 0.5 * tf.reduce_sum(log_determinant(rows, d, alpha))
-        if trained:
-            fixed = tf.stop_gradient(left.m + parts.mean(X)), tf.stop_gradient(left.s)
-            ell = entry_log_power_expectation(parts.likelihood, X, *fixed, Y, alpha)
-            change += tf.reduce_sum(ell)
-        return change
+        return change - 0.5 * tf.reduce_sum(log_determinant(rows, d, alpha))
 
-    rows = fixed_point.sites, tilted, h, latent.rows.Y, latent.rows.alpha
-    chunk_size, keep_all = latent.plan(KEPT_MATRICES)
-    change = chunks.sum_over_chunks(
-        chunk_terms,
-        chunks.row_chunks(
-            (latent.rows.X, rows), chunks.ALL_ROWS if latent.projection else chunk_size
-        ),
-        (latent.W, problem.mixing, *(latent.projection or ())),
-        keep=keep_all,
-        parts=parts if trained else parts._replace(likelihood=None),
-        reduction=latent.reduction,
-    )
-    (terms,) = latent.reduction.total([tf.stop_gradient(terms)])
-    value = energy_of(q, terms + gradient_only(change))
+    rows = fixed_point.sites, tilted, h, problem.rows.alpha
+    value = energy_by(chunk_terms, problem, fixed_point, rows, (problem.latents.weights,))
     return checks.once_differentiable(value, "log Z")
 
 
@@ -129,7 +121,7 @@ def _of_posterior(
     return zero(A, rows.T, rows.first)
 
 
-def leave_out(problem: MixtureProblem, fixed_point: FixedPoint, whole_rows: bool) -> tf.Tensor:
+def leave_out(problem: SiteProblem, fixed_point: FixedPoint, whole_rows: bool) -> tf.Tensor:
     """
     Compute the log density of each entry given the others, [N, P]; NaN where nothing was observed.
 
@@ -137,38 +129,38 @@ def leave_out(problem: MixtureProblem, fixed_point: FixedPoint, whole_rows: bool
     :raises ValueError: If what is left is improper, or a derivative in a hyperparameter is asked
         for.
     """
-    latent, sites, h = problem.latent, fixed_point.sites, fixed_point.extra.h
-    power_1 = tf.ones([1], latent.W.dtype)
+    mixing, sites, h = problem.latents.weights, fixed_point.sites, fixed_point.extra.h
+    power_1 = tf.ones([1], problem.W.dtype)
 
     def log_density(piece: Any) -> tf.Tensor:
         (X, (Y, alpha, sites, h)), projection = piece
-        d = tf.transpose(latent.project(X, projection).D)
-        rows = row_sites(problem.mixing, sites, d, alpha)
+        d = tf.transpose(problem.project(X, projection).D)
+        rows = row_sites(mixing, sites, d, alpha)
         g = _given_other_rows(h, rows, d)
-        moments = mixed_marginals(problem.mixing, g if whole_rows else conditioned(g, rows))
+        moments = mixed_marginals(mixing, g if whole_rows else conditioned(g, rows))
         if not whole_rows:
             without = cavity(moments, sites, power_1[:, None])
             moments = Marginals(without.m, without.s)
         # 0 is that of an f that is known: the density is that of noise alone.
         variance = tf.where(moments.s >= 0.0, moments.s, tf.constant(np.nan, moments.s.dtype))
-        mean, likelihood = moments.m + latent.parts.mean(X), latent.parts.likelihood
+        mean, likelihood = moments.m + problem.parts.mean(X), problem.parts.likelihood
         improper = tf.math.is_nan(variance) & tf.math.is_finite(Y)
         mean, variance = (tf.where(improper, tf.ones_like(part), part) for part in (mean, variance))
         density = entry_log_power_expectation(likelihood, X, mean, variance, Y, power_1)
         return tf.where(improper, tf.constant(np.inf, density.dtype), density)
 
-    rows = latent.rows.Y, latent.rows.alpha, sites, h
-    value = tf.stop_gradient(chunks.map_over_chunks(log_density, latent.pieces(rows)))
+    rows = problem.rows.Y, problem.rows.alpha, sites, h
+    value = tf.stop_gradient(chunks.map_over_chunks(log_density, problem.pieces(rows)))
     value = checks.require_finite(
         value,
         "leave-one-out log density",
         "A site is too precise to be removed; use a smaller alpha, or more inducing variables.",
     )
-    value = tf.where(tf.math.is_finite(latent.rows.Y), value, tf.constant(np.nan, value.dtype))
-    return checks.refuse_derivatives(value, latent.variables, "loo_log_density")
+    value = tf.where(tf.math.is_finite(problem.rows.Y), value, tf.constant(np.nan, value.dtype))
+    return checks.refuse_derivatives(value, problem.variables, "loo_log_density")
 
 
-def at_rows(problem: MixtureProblem, fixed_point: FixedPoint) -> Marginals:
+def at_rows(problem: SiteProblem, fixed_point: FixedPoint) -> Marginals:
     """
     Compute the moments of f at the rows of the data, without the mean function, [N, P].
 
@@ -177,17 +169,17 @@ def at_rows(problem: MixtureProblem, fixed_point: FixedPoint) -> Marginals:
 
     :raises ValueError: If a derivative in a hyperparameter is asked for.
     """
-    latent = problem.latent
+    mixing = problem.latents.weights
 
     def moments(piece: Any) -> Marginals:
         (X, (alpha, sites, h)), projection = piece
-        d = tf.transpose(latent.project(X, projection).D)
-        rows = row_sites(problem.mixing, sites, d, alpha)
-        return mixed_marginals(problem.mixing, conditioned(_given_other_rows(h, rows, d), rows))
+        d = tf.transpose(problem.project(X, projection).D)
+        rows = row_sites(mixing, sites, d, alpha)
+        return mixed_marginals(mixing, conditioned(_given_other_rows(h, rows, d), rows))
 
-    rows = latent.rows.alpha, fixed_point.sites, fixed_point.extra.h
-    value = map(tf.stop_gradient, chunks.map_over_chunks(moments, latent.pieces(rows)))
-    return Marginals(*checks.refuse_derivatives(tuple(value), latent.variables, "impute_f"))
+    rows = problem.rows.alpha, fixed_point.sites, fixed_point.extra.h
+    value = map(tf.stop_gradient, chunks.map_over_chunks(moments, problem.pieces(rows)))
+    return Marginals(*checks.refuse_derivatives(tuple(value), problem.variables, "impute_f"))
 
 
 def _given_other_rows(h: LatentMarginals, rows: RowSites, d: tf.Tensor) -> LatentMarginals:
