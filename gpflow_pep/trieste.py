@@ -14,6 +14,8 @@ from typing import Any
 import gpflow
 import tensorflow as tf
 from gpflow.base import InputData, MeanAndVariance, TensorType
+from gpflow.conditionals.util import sample_mvn
+from gpflow.utilities.ops import leading_transpose
 
 from .engine.checks import check_positive, check_seed, refusal
 from .engine.factors import predict_mean_and_var, traits
@@ -130,14 +132,8 @@ class PEPModel:
     def sample(self, query_points: TensorType, num_samples: int) -> tf.Tensor:
         """Draw f at points [..., N, D] together, [..., S, N, L]."""
         mean, covariance = self.predict_joint(query_points)
-        size = tf.shape(covariance)[-1]
-        jitter = gpflow.default_jitter() * tf.eye(size, dtype=covariance.dtype)
-        root = tf.linalg.cholesky(covariance + jitter)  # [..., L, N, N]
-        mean = tf.linalg.matrix_transpose(mean)[..., None]
-        shape = tf.concat([tf.shape(mean)[:-1], [num_samples]], axis=0)
-        draws = mean + tf.matmul(root, tf.random.normal(shape, dtype=covariance.dtype))
-        rank = draws.shape.rank  # from [..., L, N, S]
-        return tf.transpose(draws, [*range(rank - 3), rank - 1, rank - 2, rank - 3])
+        draws = sample_mvn(tf.linalg.matrix_transpose(mean), covariance, True, num_samples)
+        return tf.linalg.matrix_transpose(draws)
 
     def covariance_between_points(
         self, query_points_1: TensorType, query_points_2: TensorType
@@ -147,19 +143,15 @@ class PEPModel:
         :math:`k(x, x') - A_x^T A_{x'} + A_x^T S A_{x'}` with the covariance S of q(v).
         """
         parts, root = self.model._parts, self._q.q_sqrt
-        X, _ = _as_rows(query_points_1)
+        X, restore = _as_rows(query_points_1)
         W = parts.whiten().W
         first, second = parts.project(W, X).A, parts.project(W, query_points_2).A
         kernels = latent_kernels(parts.kernel)
         prior = tf.stack([covariance(kernel, X, query_points_2) for kernel in kernels])
         rest = prior - tf.matmul(first, second, transpose_a=True)
         first, second = (tf.matmul(root, A, transpose_a=True) for A in (first, second))
-        joint = rest + tf.matmul(first, second, transpose_a=True)  # [L, ... N, M]
-        leading, size = tf.shape(query_points_1)[:-1], tf.shape(joint)
-        shape = tf.concat([size[:1], leading, size[2:]], axis=0)
-        rank = len(query_points_1.shape) + 1
-        order = [*range(1, rank - 2), 0, rank - 2, rank - 1]
-        return tf.transpose(tf.reshape(joint, shape), order)
+        joint = rest + tf.matmul(first, second, transpose_a=True)  # [L, N, M] of all rows
+        return leading_transpose(restore(tf.transpose(joint, [1, 0, 2])), [..., -2, -3, -1])
 
     def trajectory_sampler(self) -> "PathSampler":
         """Make a sampler of functions, for Thompson sampling."""
@@ -171,12 +163,14 @@ class PEPModel:
 
     def draw_paths(self, num_paths: int) -> Paths:
         """Draw functions, in a graph too: they are drawn before it runs."""
-        with tf.init_scope():
-            return Paths(self._path_source, num_paths, self._num_features, self.next_seed())
 
-    def _path_source(self) -> PathSource:
-        q = WhitenedGaussian(*map(tf.convert_to_tensor, self._q))
-        return PathSource(self.model._parts, q)
+        def source() -> PathSource:
+            return PathSource(
+                self.model._parts, WhitenedGaussian(*map(tf.convert_to_tensor, self._q))
+            )
+
+        with tf.init_scope():
+            return Paths(source, num_paths, self._num_features, self.next_seed())
 
     def next_seed(self) -> int:
         """Give another seed for each draw."""
@@ -215,16 +209,32 @@ class PEPModel:
         return module
 
 
-class PathTrajectory:
+class _Draws:
+    """Functions of the posterior that are drawn when they are needed, and anew in place."""
+
+    def __init__(self, model: PEPModel) -> None:
+        self._model = model
+        self._paths: Paths | None = None
+
+    def _drawn(self, num_paths: int) -> Paths:
+        if self._paths is None:
+            self._paths = self._model.draw_paths(num_paths)
+        return self._paths
+
+    def resample(self) -> None:
+        """Draw other functions in place, of the model as it is."""
+        if self._paths is not None:
+            with tf.init_scope():
+                self._paths.update()
+                self._paths.resample(self._model.next_seed())
+
+
+class PathTrajectory(_Draws):
     """
     B functions of the posterior, each evaluated at its own inputs: what trieste calls a trajectory.
 
     B is that of the first call.
     """
-
-    def __init__(self, model: PEPModel) -> None:
-        self._model = model
-        self._paths: Paths | None = None
 
     def __call__(self, x: TensorType) -> tf.Tensor:
         """
@@ -238,14 +248,8 @@ class PathTrajectory:
             number = self._paths.num_paths if self._paths else "B"
             remedy = "Get a new trajectory for another number of functions."
             raise refusal("x", f"shape {tuple(x.shape)}", f"[N, {number}, D]", remedy)
-        if self._paths is None:
-            self._paths = self._model.draw_paths(num_paths)
-        return tf.transpose(self._paths.each(tf.transpose(x, [1, 0, 2])), [1, 0, 2])
-
-    def resample(self) -> None:
-        """Draw other functions in place, of the model as it is."""
-        if self._paths is not None:
-            _redraw(self._paths, self._model)
+        each = self._drawn(num_paths).each(tf.transpose(x, [1, 0, 2]))
+        return tf.transpose(each, [1, 0, 2])
 
 
 class PathSampler:
@@ -268,7 +272,7 @@ class PathSampler:
         return self.resample_trajectory(trajectory)
 
 
-class PathReparametrization:
+class PathReparametrization(_Draws):
     """
     Joint values of f at batches of points, from the same S functions until it is reset.
 
@@ -276,8 +280,8 @@ class PathReparametrization:
     """
 
     def __init__(self, sample_size: int, model: PEPModel) -> None:
-        self._sample_size, self._model = check_positive("sample_size", sample_size), model
-        self._paths: Paths | None = None
+        super().__init__(model)
+        self._sample_size = check_positive("sample_size", sample_size)
 
     def sample(self, at: TensorType, *, jitter: float = 0.0) -> tf.Tensor:
         """
@@ -285,23 +289,13 @@ class PathReparametrization:
 
         :param jitter: Not needed: no covariance of these points is factorised.
         """
-        if self._paths is None:
-            self._paths = self._model.draw_paths(self._sample_size)
         X, restore = _as_rows(at)
-        values = restore(tf.transpose(self._paths(X), [1, 0, 2]))  # [..., B, S, L]
-        rank = values.shape.rank
-        return tf.transpose(values, [*range(rank - 3), rank - 2, rank - 3, rank - 1])
+        values = restore(tf.transpose(self._drawn(self._sample_size)(X), [1, 0, 2]))
+        return leading_transpose(values, [..., -2, -3, -1])  # from [..., B, S, L]
 
     def reset_sampler(self) -> None:
         """Draw other functions, of the model as it is now."""
-        if self._paths is not None:
-            _redraw(self._paths, self._model)
-
-
-def _redraw(paths: Paths, model: PEPModel) -> None:
-    with tf.init_scope():
-        paths.update()
-        paths.resample(model.next_seed())
+        self.resample()
 
 
 def _as_rows(X: InputData) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:

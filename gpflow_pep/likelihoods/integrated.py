@@ -5,13 +5,14 @@ import abc
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import MeanAndVariance, TensorType
-from gpflow.likelihoods import ScalarLikelihood
+from gpflow.likelihoods import Likelihood, ScalarLikelihood
 from tensorflow import Tensor
 
+from ..engine.factors import scalar_factor
 from ..engine.factors.moments import log_power_expectation_of_batches
 
 
-class IntegratedLikelihood(ScalarLikelihood):
+class IntegratedLikelihood(Likelihood, abc.ABC):
     """
     A likelihood whose expectations are tilted integrals, where GPflow takes 20 Gauss-Hermite nodes.
     """
@@ -20,32 +21,40 @@ class IntegratedLikelihood(ScalarLikelihood):
     def _variational_expectations(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> Tensor:
-        return log_power_expectation_of_batches(self, X, Fmu, Fvar, Y, 0.0)
+        return log_power_expectation_of_batches(self, X, Fmu, Fvar, Y, alpha=0.0)
 
     @inherit_check_shapes
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> Tensor:
-        return log_power_expectation_of_batches(self, X, Fmu, Fvar, Y, 1.0)
+        return log_power_expectation_of_batches(self, X, Fmu, Fvar, Y, alpha=1.0)
 
 
-class LikelihoodWithMoments(IntegratedLikelihood):
-    """One of these whose mean and variance of y have a closed form under any Gaussian f."""
+class LikelihoodWithMoments(IntegratedLikelihood, ScalarLikelihood):
+    """One of these whose mean and variance of y are given under any Gaussian f. Its log density is
+    that of the factor that is registered for it."""
+
+    @inherit_check_shapes
+    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
+        F = tf.convert_to_tensor(F)
+        Y = tf.cast(Y, F.dtype)
+        make_factor = scalar_factor.dispatch_or_raise(type(self))
+        return make_factor(self, X, Y, tf.ones([], F.dtype)).log_prob(F)
 
     @abc.abstractmethod
-    def _moments(self, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
         """Compute mean and variance of y for f of such means and variances, which may be 0."""
 
     @inherit_check_shapes
     def _conditional_mean(self, X: TensorType, F: TensorType) -> Tensor:
-        return self._moments(F, tf.zeros_like(F))[0]
+        return self._moments(X, F, tf.zeros_like(F))[0]
 
     @inherit_check_shapes
     def _conditional_variance(self, X: TensorType, F: TensorType) -> Tensor:
-        return self._moments(F, tf.zeros_like(F))[1]
+        return self._moments(X, F, tf.zeros_like(F))[1]
 
     @inherit_check_shapes
     def _predict_mean_and_var(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType
     ) -> MeanAndVariance:
-        return self._moments(Fmu, Fvar)
+        return self._moments(X, Fmu, Fvar)

@@ -56,7 +56,7 @@ class LogNormal(LikelihoodWithMoments):
         log_y = tf.math.log(Y)
         return gpflow.logdensities.gaussian(log_y, F, self.variance) - log_y
 
-    def _moments(self, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
         return moments_of_exponential(mean, variance + self.variance)
 
 

@@ -19,14 +19,14 @@ from ..engine.factors.log_rate import log_of_link
 from ..engine.factors.support import whole_numbers
 from ..engine.factors.targets import integrated_moments, moments_by_rate
 from ..engine.numerics.quadrature import Mode, Structure
-from .integrated import IntegratedLikelihood
+from .integrated import LikelihoodWithMoments
 
 #: Counts of a smaller dispersion are Poisson's.
 _SMALLEST_DISPERSION = 1e-6
 _NEWTON_STEPS = 8
 
 
-class NegativeBinomial(IntegratedLikelihood):
+class NegativeBinomial(LikelihoodWithMoments):
     r"""
     Counts whose variance is larger than their mean.
 
@@ -62,10 +62,6 @@ class NegativeBinomial(IntegratedLikelihood):
         self.invlink = invlink
 
     @inherit_check_shapes
-    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
-        return _log_density(self, Y)(F)
-
-    @inherit_check_shapes
     def _conditional_mean(self, X: TensorType, F: TensorType) -> Tensor:
         return self.invlink(F)
 
@@ -74,36 +70,26 @@ class NegativeBinomial(IntegratedLikelihood):
         mean = self.invlink(F)
         return mean + self.dispersion * tf.square(mean)
 
-    @inherit_check_shapes
-    def _predict_mean_and_var(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
-    ) -> MeanAndVariance:
+    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
         if self.invlink is not tf.exp:
-            return integrated_moments(self, X, Fmu, Fvar)
-        return moments_by_rate(Fmu, Fvar, 1.0, 1.0, self.dispersion)
-
-
-def _log_density(likelihood: NegativeBinomial, Y: Tensor) -> Callable[[Tensor], Tensor]:
-    dispersion = tf.cast(likelihood.dispersion, Y.dtype)
-    shape = 1.0 / dispersion
-    constant = -tfp.math.log_gamma_difference(Y, shape) - tf.math.lgamma(Y + 1.0)
-
-    def log_prob(f: Tensor) -> Tensor:
-        log_mean = f if likelihood.invlink is tf.exp else log_of_link(likelihood.invlink, f)
-        u = log_mean + tf.math.log(dispersion)
-        return constant - Y * tf.math.softplus(-u) - shape * tf.math.softplus(u)
-
-    return log_prob
+            return integrated_moments(self, X, mean, variance)
+        return moments_by_rate(mean, variance, 1.0, 1.0, self.dispersion)
 
 
 @scalar_factor.register(NegativeBinomial)
 def _factor(likelihood: NegativeBinomial, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
-    log_prob = _log_density(likelihood, Y)
+    dispersion = tf.cast(likelihood.dispersion, Y.dtype)
+    origin, shape = -tf.math.log(dispersion), 1.0 / dispersion
+    constant = -tfp.math.log_gamma_difference(Y, shape) - tf.math.lgamma(Y + 1.0)
+
+    def log_prob(f: Tensor) -> Tensor:
+        log_mean = f if likelihood.invlink is tf.exp else log_of_link(likelihood.invlink, f)
+        u = log_mean - origin
+        return constant - Y * tf.math.softplus(-u) - shape * tf.math.softplus(u)
+
     if likelihood.invlink is not tf.exp:
         ones = tf.ones_like(Y)
         return ScalarFactor(log_prob, [Structure(tf.zeros_like(Y), ones, 3.0 * ones)])
-    dispersion = tf.cast(likelihood.dispersion, Y.dtype)
-    origin, shape = -tf.math.log(dispersion), 1.0 / dispersion
     rise, fall = alpha * Y, alpha * shape
     return ScalarFactor(
         log_prob,

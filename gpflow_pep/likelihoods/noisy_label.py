@@ -15,17 +15,18 @@ from ..engine.factors import implementations
 from ..engine.factors.bernoulli import (
     normal_cdf,
     register_two_classes,
+    signs,
     squeezed_probit_log_power_expectation,
     step_log_power_expectation,
 )
 from ..engine.factors.classes import moments_of_labels
-from .integrated import IntegratedLikelihood
+from .integrated import LikelihoodWithMoments
 
 #: Enough for rates of errors down to 1e-12.
 _PROBIT_NODES = 80
 
 
-class NoisyLabelBernoulli(IntegratedLikelihood):
+class NoisyLabelBernoulli(LikelihoodWithMoments):
     r"""
     Two classes, 0 and 1, whose labels are wrong at a rate :math:`\epsilon`.
 
@@ -58,34 +59,17 @@ class NoisyLabelBernoulli(IntegratedLikelihood):
         self.epsilon = Parameter(epsilon, transform=to_half, trainable=False)
         self.link = link
 
-    def _prob_one(self, margin: Tensor) -> Tensor:
-        return self.epsilon + (1.0 - 2.0 * self.epsilon) * margin
-
-    def _margin(self, F: Tensor) -> Tensor:
-        if self.link == "step":
-            return tf.where(F >= 0.0, tf.ones_like(F), tf.zeros_like(F))
-        return normal_cdf(F)
-
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
         # The margin of the label itself, so that small probabilities keep their digits.
-        margin = tf.where(tf.equal(Y, 1.0), self._margin(F), 1.0 - self._margin(F))
-        return tf.math.log(self._prob_one(margin))
+        if self.link == "step":
+            margin = tf.cast(tf.equal(F >= 0.0, tf.equal(Y, 1.0)), F.dtype)
+        else:
+            margin = normal_cdf(signs(Y) * F)
+        return tf.math.log(self.epsilon + (1.0 - 2.0 * self.epsilon) * margin)
 
-    @inherit_check_shapes
-    def _conditional_mean(self, X: TensorType, F: TensorType) -> Tensor:
-        return self._prob_one(self._margin(F))
-
-    @inherit_check_shapes
-    def _conditional_variance(self, X: TensorType, F: TensorType) -> Tensor:
-        p = self._conditional_mean(X, F)
-        return p - p**2
-
-    @inherit_check_shapes
-    def _predict_mean_and_var(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
-    ) -> MeanAndVariance:
-        return moments_of_labels(self, 2, X, Fmu, Fvar)
+    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+        return moments_of_labels(self, 2, X, mean, variance)
 
 
 @implementations.register(NoisyLabelBernoulli)

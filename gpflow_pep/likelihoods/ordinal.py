@@ -1,12 +1,11 @@
 """Ordered classes, such as grades and stages."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from check_shapes import inherit_check_shapes
 from gpflow import Parameter
 from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.utilities import positive
@@ -14,9 +13,9 @@ from scipy.special import ndtri
 from tensorflow import Tensor
 
 from ..engine.checks import as_numbers, check_real, is_number, refusal
-from ..engine.factors import ScalarFactor, Traits, implementations, support, traits
-from ..engine.factors.generic import bounded_log, integrate
-from ..engine.factors.normal_tail import NormalTail, left_of_mode, normal_tail
+from ..engine.factors import ScalarFactor, Traits, scalar_factor, support, traits
+from ..engine.factors.generic import bounded_log
+from ..engine.factors.normal_tail import NormalTail, normal_tail, slopes_at_mode
 from ..engine.factors.support import whole_numbers
 from ..engine.numerics.quadrature import Mode, Structure
 from .integrated import LikelihoodWithMoments
@@ -27,7 +26,7 @@ _SMALLEST_SIGMA = 1e-3
 _FAR_EDGE = 1e10
 #: Bins that are narrower, on the scale on which the density varies, are integrated by a series.
 _NARROW = 0.1
-_NEWTON_STEPS, _NUM_NODES = 8, 128
+_NUM_NODES = 128
 
 
 class Ordinal(LikelihoodWithMoments):
@@ -84,11 +83,7 @@ class Ordinal(LikelihoodWithMoments):
             raise refusal("num_classes", num_classes, "a whole number above 1", "Pass that.")
         return cls(np.sqrt(2.0) * ndtri(np.arange(1, num_classes) / num_classes))
 
-    @inherit_check_shapes
-    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
-        return _log_prob(_bin_of(self, Y), F, self.sigma)
-
-    def _moments(self, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
         """Compute the moments of the number of the class."""
         labels = tf.range(self.edges.shape[0] + 1, dtype=mean.dtype)
         deviation = tf.sqrt(tf.square(self.sigma) + variance)
@@ -165,25 +160,6 @@ def _inner_end(x: Tensor, width: Tensor) -> tuple[NormalTail, Tensor]:
     return inner, tf.where(x < 0.0, below, inner.log_cdf - outer.log_cdf)
 
 
-def _mode_rule(inside: _Bin, sigma: Tensor, alpha: Tensor) -> Callable[[Tensor, Tensor], Mode]:
-    """Give what finds the tilted mode, by Newton's method."""
-
-    def mode(mean: Tensor, variance: Tensor) -> Mode:
-        # The distance x solves x = x0 + t s(x), where s is the slope of the log probability, and is
-        # sought from the left, where the difference of both sides is concave: s is at least -x.
-        start, width = inside.distance(mean, sigma), inside.width / sigma
-        t = alpha * variance / tf.square(sigma)
-        x = tf.minimum(left_of_mode(start, t), 0.5 * width)
-        for _ in range(_NEWTON_STEPS):
-            slope, curvature = _slopes(x, width)
-            x = tf.minimum(x - (x - start - t * slope) / (1.0 + t * curvature), 0.5 * width)
-        slope, curvature = _slopes(x, width)
-        towards = tf.where(inside.is_above(mean), -slope, slope)
-        return Mode(towards / sigma, tf.sqrt(variance / (1.0 + t * curvature)))
-
-    return mode
-
-
 def _slopes(x: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
     r"""Compute the first derivative of :func:`_log_mass` in x, and the second one times -1."""
     narrow = _is_narrow(x, width)
@@ -196,21 +172,20 @@ def _slopes(x: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
     return slope, tf.clip_by_value(curvature, 0.0, 1.0)
 
 
-@implementations.register(Ordinal)
-def _ordinal(
-    likelihood: Ordinal, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
-) -> Tensor:
-    inside, sigma, power = (
-        _bin_of(likelihood, Y),
-        tf.cast(likelihood.sigma, Y.dtype),
-        alpha[:, None],
-    )
-    exact = _log_prob(inside, Fmu, tf.sqrt(tf.square(sigma) + Fvar))
-    by_nodes = integrate(_factor(inside, sigma, power), Fmu, Fvar, power)
-    return tf.reduce_sum(tf.where(power == 1.0, exact, by_nodes), axis=-1)
+@scalar_factor.register(Ordinal)
+def _factor(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
+    inside, sigma = _bin_of(likelihood, Y), tf.cast(likelihood.sigma, Y.dtype)
+    slopes = partial(_slopes, width=inside.width / sigma)
 
+    def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        return alpha == 1.0, _log_prob(inside, mean, tf.sqrt(tf.square(sigma) + variance))
 
-def _factor(inside: _Bin, sigma: Tensor, alpha: Tensor) -> ScalarFactor:
+    def mode(mean: Tensor, variance: Tensor) -> Mode:
+        start, t = inside.distance(mean, sigma), alpha * variance / tf.square(sigma)
+        slope, curvature = slopes_at_mode(start, t, slopes, 0.5 * inside.width / sigma)
+        towards = tf.where(inside.is_above(mean), -slope, slope)
+        return Mode(towards / sigma, tf.sqrt(variance / (1.0 + t * curvature)))
+
     # A bin at the end has one edge: its structure counts twice.
     first, last = inside.low <= -_FAR_EDGE, inside.high >= _FAR_EDGE
     rising = tf.where(first, inside.high - sigma, inside.low + sigma)
@@ -220,7 +195,8 @@ def _factor(inside: _Bin, sigma: Tensor, alpha: Tensor) -> ScalarFactor:
     return ScalarFactor(
         lambda f: _log_prob(inside, f, sigma),
         structures,
-        _mode_rule(inside, sigma, alpha),
+        mode,
+        exact=exact,
         num_nodes=_NUM_NODES,
     )
 

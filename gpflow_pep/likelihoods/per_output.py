@@ -21,12 +21,12 @@ from ..engine.factors import (
     support,
     traits,
 )
-from ..engine.factors.entries import OutputGroup, is_of_one_target, output_groups
-from ..engine.factors.moments import log_power_expectation_of_batches
+from ..engine.factors.entries import is_of_one_target
 from ..engine.refusals import refusal
+from .integrated import IntegratedLikelihood
 
 
-class PerOutput(Likelihood):
+class PerOutput(IntegratedLikelihood):
     """
     A likelihood for each output: column p of Y and of f is given to the p-th one::
 
@@ -77,29 +77,6 @@ class PerOutput(Likelihood):
         mean, variance = self._by_column(predict_mean_and_var, X, Fmu, Fvar)
         return mean, variance
 
-    @inherit_check_shapes
-    def _predict_log_density(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
-    ) -> Tensor:
-        return log_power_expectation_of_batches(self, X, Fmu, Fvar, Y, 1.0)
-
-    @inherit_check_shapes
-    def _variational_expectations(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
-    ) -> Tensor:
-        return log_power_expectation_of_batches(self, X, Fmu, Fvar, Y, 0.0)
-
-
-@output_groups.register(PerOutput)
-def _groups(likelihood: PerOutput, num_outputs: int) -> list[OutputGroup]:
-    if num_outputs != len(likelihood.likelihoods):
-        expected = f"{num_outputs}, one for each column of Y"
-        raise refusal("likelihoods", len(likelihood.likelihoods), expected, "Give as many.")
-    columns: dict[int, list[int]] = {}
-    for column, part in enumerate(likelihood.likelihoods):
-        columns.setdefault(id(part), []).append(column)
-    return [OutputGroup(likelihood.likelihoods[some[0]], tuple(some)) for some in columns.values()]
-
 
 @implementations.register(PerOutput)
 def _independent(
@@ -143,6 +120,7 @@ def _traits(likelihood: PerOutput) -> Traits:
         return np.hstack([part.has_density(y[:, None]) for part, y in columns])
 
     return Traits(
+        of_outputs=likelihood.likelihoods,
         starts_at_high_powers=any(part.starts_at_high_powers for part in every),
         follows_wider_priors=any(part.follows_wider_priors for part in every),
         follows_by_newton=any(part.follows_by_newton for part in every),

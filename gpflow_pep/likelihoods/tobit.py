@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import gpflow
 import numpy as np
 import tensorflow as tf
-from check_shapes import inherit_check_shapes
 from gpflow import Parameter
 from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.utilities import positive
@@ -19,22 +18,19 @@ from ..engine.factors import (
     ScalarFactor,
     Support,
     Traits,
-    implementations,
     layout,
+    scalar_factor,
     support,
     traits,
 )
 from ..engine.factors.bernoulli import normal_cdf
 from ..engine.factors.gaussian import gaussian_log_power_expectation, noise_in_units
-from ..engine.factors.generic import integrate
-from ..engine.factors.normal_tail import left_of_mode, normal_tail
-from ..engine.numerics.power import divide_by_power
+from ..engine.factors.normal_tail import normal_tail, slopes_at_mode
 from ..engine.numerics.quadrature import Mode, Structure
 from .integrated import LikelihoodWithMoments
 
 #: As that of GPflow's Gaussian.
 _SMALLEST_VARIANCE = 1e-6
-_NEWTON_STEPS = 8
 
 
 class Tobit(LikelihoodWithMoments):
@@ -88,14 +84,7 @@ class Tobit(LikelihoodWithMoments):
         self.high = None if high is None else float(high)
         self.variance = Parameter(variance, transform=positive(lower=_SMALLEST_VARIANCE))
 
-    @inherit_check_shapes
-    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
-        ends, deviation = _ends(self, Y), tf.sqrt(self.variance)
-        at_bound = normal_tail(ends.sign * (F - ends.place) / deviation).log_cdf
-        inside = gpflow.logdensities.gaussian(ends.place, F, self.variance)
-        return tf.where(ends.inside, inside, at_bound)
-
-    def _moments(self, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
         r"""
         Compute the moments of a Gaussian that is cut off.
 
@@ -166,39 +155,34 @@ def _ends(likelihood: Tobit, Y: Tensor) -> _Ends:
     return _Ends(~(at_low | at_high), place, sign)
 
 
-@implementations.register(Tobit)
-def _tobit(
-    likelihood: Tobit, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
-) -> Tensor:
-    ends, noise, power = _ends(likelihood, Y), tf.cast(likelihood.variance, Y.dtype), alpha[:, None]
-    exact = normal_tail(ends.sign * (Fmu - ends.place) / tf.sqrt(noise + Fvar)).log_cdf
-    by_nodes = integrate(_factor(ends, tf.sqrt(noise), power), Fmu, Fvar, power)
-    at_bound = tf.where(power == 1.0, exact, by_nodes)
-    inside = gaussian_log_power_expectation(Fmu, Fvar, ends.place, noise, power)
-    return tf.reduce_sum(tf.where(ends.inside, inside, at_bound), axis=-1)
-
-
-def _factor(ends: _Ends, deviation: Tensor, alpha: Tensor) -> ScalarFactor:
-    r"""Make the factor :math:`\Phi(x)` with :math:`x = \pm (f - b) / \sigma`."""
+@scalar_factor.register(Tobit)
+def _factor(likelihood: Tobit, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
+    r"""Make the factor :math:`\Phi(x)` with :math:`x = \pm (f - b) / \sigma` at bounds."""
+    ends, noise = _ends(likelihood, Y), tf.cast(likelihood.variance, Y.dtype)
+    deviation = tf.sqrt(noise)
 
     def log_prob(f: Tensor) -> Tensor:
-        return normal_tail(ends.sign * (f - ends.place) / deviation).log_cdf
+        at_bound = normal_tail(ends.sign * (f - ends.place) / deviation).log_cdf
+        return tf.where(ends.inside, gpflow.logdensities.gaussian(ends.place, f, noise), at_bound)
+
+    def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        x = ends.sign * (mean - ends.place) / tf.sqrt(noise + variance)
+        inside = gaussian_log_power_expectation(mean, variance, ends.place, noise, alpha)
+        values = tf.where(ends.inside, inside, normal_tail(x).log_cdf)
+        return ends.inside | (alpha == 1.0), values
+
+    def slopes(x: Tensor) -> tuple[Tensor, Tensor]:
+        _, h, excess = normal_tail(x)
+        return h, h * excess
 
     def mode(mean: Tensor, variance: Tensor) -> Mode:
-        # x = c + t h(x) with h = N(x) / Phi(x) is sought from the left, where the difference of
-        # both sides is concave: h is at least -x.
-        c = ends.sign * (mean - ends.place) / deviation
-        t = alpha * variance / tf.square(deviation)
-        x = left_of_mode(c, t)
-        for _ in range(_NEWTON_STEPS):
-            _, h, excess = normal_tail(x)
-            x -= (x - c - t * h) / (1.0 + t * h * excess)
-        slope = divide_by_power(ends.sign * (x - c) * deviation / variance, alpha)
-        return Mode(slope, tf.sqrt(variance / (1.0 + t * h * excess)))
+        c, t = ends.sign * (mean - ends.place) / deviation, alpha * variance / noise
+        slope, curvature = slopes_at_mode(c, t, slopes, np.inf)
+        return Mode(ends.sign * slope / deviation, tf.sqrt(variance / (1.0 + t * curvature)))
 
     width = deviation * tf.ones_like(ends.place)
     step = Structure(ends.place + ends.sign * width, width, 3.0 * width)
-    return ScalarFactor(log_prob, [step], mode)
+    return ScalarFactor(log_prob, [step], mode, exact=exact)
 
 
 @support.register(Tobit)

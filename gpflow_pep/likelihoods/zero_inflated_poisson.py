@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from check_shapes import inherit_check_shapes
 from gpflow import Parameter
 from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.utilities import to_default_float
@@ -13,18 +12,17 @@ from tensorflow import Tensor
 
 from ..engine.checks import check_real
 from ..engine.factors import ScalarFactor, Traits, scalar_factor, support, traits
-from ..engine.factors.generic import SmallPower
 from ..engine.factors.log_rate import bounded_exp, exponential_family_factor
 from ..engine.factors.support import whole_numbers
 from ..engine.factors.targets import moments_by_rate
 from ..engine.numerics.quadrature import Mode, Structure
-from .integrated import IntegratedLikelihood
+from .integrated import LikelihoodWithMoments
 
 #: The zero probability stays so far from 0 and 1; a smaller one shows in a million rows only.
 _MARGIN = 1e-6
 
 
-class ZeroInflatedPoisson(IntegratedLikelihood):
+class ZeroInflatedPoisson(LikelihoodWithMoments):
     r"""
     Counts of what often cannot occur at all: 0 with probability :math:`\pi`, otherwise Poisson's.
 
@@ -54,31 +52,9 @@ class ZeroInflatedPoisson(IntegratedLikelihood):
         transform = tfp.bijectors.Sigmoid(low, high)
         self.zero_probability = Parameter(zero_probability, transform=transform)
 
-    @inherit_check_shapes
-    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
-        F, rest = tf.convert_to_tensor(F), tf.math.log1p(-self.zero_probability)
-        positive = rest + Y * F - bounded_exp(F) - tf.math.lgamma(Y + 1.0)
-        return tf.where(Y > 0.0, positive, tf.math.log(_prob_of_zero(self, F)))
-
-    @inherit_check_shapes
-    def _conditional_mean(self, X: TensorType, F: TensorType) -> Tensor:
-        return (1.0 - self.zero_probability) * tf.exp(F)
-
-    @inherit_check_shapes
-    def _conditional_variance(self, X: TensorType, F: TensorType) -> Tensor:
-        return self._conditional_mean(X, F) * (1.0 + self.zero_probability * tf.exp(F))
-
-    @inherit_check_shapes
-    def _predict_mean_and_var(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
-    ) -> MeanAndVariance:
+    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
         rest = 1.0 - self.zero_probability
-        return moments_by_rate(Fmu, Fvar, rest, rest, rest * self.zero_probability)
-
-
-def _prob_of_zero(likelihood: ZeroInflatedPoisson, f: Tensor) -> Tensor:
-    p = tf.cast(likelihood.zero_probability, f.dtype)
-    return p + (1.0 - p) * tf.exp(-bounded_exp(f))
+        return moments_by_rate(mean, variance, rest, rest, rest * self.zero_probability)
 
 
 @scalar_factor.register(ZeroInflatedPoisson)
@@ -87,25 +63,25 @@ def _factor(likelihood: ZeroInflatedPoisson, X: Tensor, Y: Tensor, alpha: Tensor
     positive = Y > 0.0
     constant = tf.math.log1p(-p) - tf.math.lgamma(Y + 1.0)
     poisson = exponential_family_factor(tf.exp, Y, tf.ones_like(Y), constant, 1.0, alpha)
-    assert poisson.mode is not None and poisson.small_power is not None
-    mode_of_poisson, limit_of_poisson = poisson.mode, poisson.small_power
+    assert poisson.mode is not None and poisson.exact is not None
+    mode_of_poisson, limit_of_poisson = poisson.mode, poisson.exact
 
     def log_prob(f: Tensor) -> Tensor:
-        return tf.where(positive, poisson.log_prob(f), tf.math.log(_prob_of_zero(likelihood, f)))
+        zero = tf.math.log(p + (1.0 - p) * tf.exp(-bounded_exp(f)))
+        return tf.where(positive, poisson.log_prob(f), zero)
 
     def mode(mean: Tensor, variance: Tensor) -> Mode:
         # The probability of 0 is bounded away from 0: there the Gaussian's own mode will do.
         slope, width = mode_of_poisson(mean, variance)
         return Mode(tf.where(positive, slope, 0.0), tf.where(positive, width, tf.sqrt(variance)))
 
-    def small_power(mean: Tensor, variance: Tensor) -> SmallPower:
-        limit, spread = limit_of_poisson(mean, variance)
-        # There is no closed form for zeros, whatever the power: 0 times infinity is not small.
-        return SmallPower(limit, tf.where(positive, spread, np.inf))
+    def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        rows, limit = limit_of_poisson(mean, variance)
+        return rows & positive, limit
 
     (wall,) = poisson.structures
     parts = (tf.where(positive, *pair) for pair in zip(wall, _structure_of_zero(p), strict=True))
-    return ScalarFactor(log_prob, [Structure(*parts)], mode, small_power=small_power)
+    return ScalarFactor(log_prob, [Structure(*parts)], mode, exact=exact)
 
 
 def _structure_of_zero(p: Tensor) -> Structure:

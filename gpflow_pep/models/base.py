@@ -299,7 +299,7 @@ class PowerEPModel(GPModel, abc.ABC):
         X, Y = data
         check_support(self.likelihood, Y)
         arguments = self.likelihood, X, *self.predict_f(X), Y
-        return log_power_expectation_of_batches(*arguments, 1.0)
+        return log_power_expectation_of_batches(*arguments, alpha=1.0)
 
     @inherit_check_shapes
     def predict_f_samples(

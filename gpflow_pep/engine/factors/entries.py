@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
-from gpflow.utilities import Dispatcher
 from tensorflow import Tensor
 
 from ..refusals import refusal
@@ -18,18 +17,6 @@ from .moments import (
     require_resolved,
 )
 from .support import check_support, layout_of, traits
-
-#: ``(likelihood, num_outputs) -> list[OutputGroup]``: which outputs have which likelihood.
-output_groups = Dispatcher("gpflow_pep.engine.factors.output_groups")
-
-
-class OutputGroup(NamedTuple):
-    """Outputs that share one likelihood."""
-
-    likelihood: Likelihood
-    """Of one target and one latent function."""
-
-    columns: tuple[int, ...]
 
 
 class _Entries(NamedTuple):
@@ -70,23 +57,24 @@ def has_gaussian_noise(likelihood: Any) -> bool:
     return all(traits(part).is_gaussian for part in parts)
 
 
-@output_groups.register(object)
-def _one_for_all(likelihood: Any, num_outputs: int) -> list[OutputGroup]:
-    if not is_of_one_target(likelihood):
+def _groups_of(likelihood: Likelihood, num_outputs: int) -> list[tuple[Likelihood, list[int]]]:
+    """Find the outputs that share a likelihood: it, and their columns."""
+    parts = traits(likelihood).of_outputs
+    if not parts and not is_of_one_target(likelihood):
         raise refusal(
             "likelihood",
             type(likelihood).__name__,
             "one of a single latent function and target, for all outputs or for each",
             "Use gpflow_pep.likelihoods.PerOutput for a likelihood of each output.",
         )
-    return [OutputGroup(likelihood, tuple(range(num_outputs)))]
-
-
-def _groups_of(likelihood: Likelihood, num_outputs: int) -> list[OutputGroup]:
-    groups: list[OutputGroup] = output_groups.dispatch_or_raise(type(likelihood))(
-        likelihood, num_outputs
-    )
-    return groups
+    parts = parts or [likelihood] * num_outputs
+    if num_outputs != len(parts):
+        expected = f"{num_outputs}, one for each column of Y"
+        raise refusal("likelihoods", len(parts), expected, "Give as many.")
+    columns: dict[int, list[int]] = {}
+    for column, part in enumerate(parts):
+        columns.setdefault(id(part), []).append(column)
+    return [(parts[some[0]], some) for some in columns.values()]
 
 
 def _observed(likelihood: Likelihood, X: Tensor, Y: Tensor, alpha: Tensor) -> list[_Entries]:
@@ -116,7 +104,7 @@ def entry_derivatives(
 
     Each likelihood is evaluated at the targets that are its own, and were observed, alone.
 
-    :param likelihood: Of one target, for all outputs or for each (:data:`output_groups`).
+    :param likelihood: Of one target, for all outputs or for each.
     :param X: The inputs, [N, D].
     :param Fmu: Means of f, [N, P].
     :param Fvar: Variances of f, [N, P].

@@ -14,16 +14,6 @@ Function = Callable[[Tensor], Tensor]
 MeanAndVariance = Callable[[Tensor, Tensor], Tensor]
 
 
-class SmallPower(NamedTuple):
-    r"""A factor's limit at small powers, which hardly change the Gaussian."""
-
-    expectation: Tensor
-    r""":math:`E[\log p]`, [N, P]: the tilted integral's limit for :math:`\alpha \to 0`."""
-
-    spread: Tensor
-    r"""A bound of :math:`\mathrm{Var}[\log p]`, [N, P]."""
-
-
 class ScalarFactor(NamedTuple):
     r"""
     A factor :math:`p(y | f)` of each row and column, and what is known about it beforehand.
@@ -44,8 +34,9 @@ class ScalarFactor(NamedTuple):
     mean_prob: MeanAndVariance | None = None
     r""":math:`E[p]` in closed form, for p that is bounded away from 0 (and mode ``no_tilt``)."""
 
-    small_power: Callable[[Tensor, Tensor], SmallPower] | None = None
-    r"""The limit :math:`\alpha \to 0` in closed form, for :math:`\log p` that grows fast."""
+    exact: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+    r"""Where the integral has a closed form, bool [N, P], and what it is there; from mean and
+    variance."""
 
     num_nodes: int = NUM_NODES
     """Nodes of the rule."""
@@ -116,7 +107,7 @@ def find_narrow(variance: Tensor, scale: Tensor | float = 1.0) -> Narrow:
 
     :param scale: Over which :math:`\log p` varies.
     """
-    rounding = _rounding(variance)
+    rounding = rounding_of(variance)
     square = tf.stop_gradient(tf.square(tf.convert_to_tensor(scale, variance.dtype)))
     rows = variance < rounding * square
     wider = tf.where(rows, rounding**0.5 * square, variance)
@@ -128,7 +119,8 @@ def integrate(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tenso
     scales = [structure.resolution + tf.zeros_like(mean) for structure in factor.structures]
     rows = find_narrow(variance, tf.reduce_min(scales, axis=0) if scales else 1.0)
     integral = _by_rule(factor, mean, rows.wider, alpha)
-    return rows.between(factor.log_prob(mean[None])[0], integral)
+    integral = rows.between(factor.log_prob(mean[None])[0], integral)
+    return integral if factor.exact is None else tf.where(*factor.exact(mean, variance), integral)
 
 
 def _by_rule(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
@@ -139,15 +131,11 @@ def _by_rule(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor
         by_rule = tf.reduce_sum(nodes.weights * tf.exp(log_prob), axis=0)
         missed = tf.math.log(factor.mean_prob(mean, variance)) - tf.math.log(by_rule)
         return log_power_mean(log_prob, nodes.weights, alpha) + alpha * missed
-    integral = rule.mean(log_prob, alpha)
-    if factor.small_power is not None:
-        limit, spread = factor.small_power(mean, variance)
-        negligible = alpha * spread <= _rounding(mean) * (1.0 + tf.abs(limit))
-        return tf.where(negligible, limit, integral)
-    return integral
+    return rule.mean(log_prob, alpha)
 
 
-def _rounding(like: Tensor) -> Any:
+def rounding_of(like: Tensor) -> Any:
+    """Give the epsilon of a tensor's float."""
     return np.finfo(like.dtype.as_numpy_dtype).eps
 
 

@@ -10,7 +10,7 @@ from gpflow.likelihoods import Exponential, Gamma, Poisson
 from tensorflow import Tensor
 
 from ..numerics.quadrature import Mode, Structure
-from .generic import ScalarFactor, SmallPower, bounded_log
+from .generic import ScalarFactor, bounded_log, rounding_of
 from .moments import scalar_factor
 from .support import Support, Traits, support, traits, whole_numbers
 from .targets import moments_by_rate
@@ -61,14 +61,16 @@ def exponential_family_factor(
         slope = sign * (a - present * bounded_exp(log_w - log_Bv + log_b))
         return Mode(slope, tf.sqrt(variance / (1.0 + tf.exp(log_w))))
 
-    def small_power(mean: Tensor, variance: Tensor) -> SmallPower:
+    def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        # The limit of small powers, E[log p], where a bound of alpha Var[log p] is rounding.
         rate = present * bounded_exp(sign * mean + 0.5 * variance + log_b)
         square = present * bounded_exp(2.0 * (sign * mean + variance + log_b))
-        return SmallPower(a * (sign * mean) - rate + constant, 2.0 * (a**2 * variance + square))
+        limit, spread = a * (sign * mean) - rate + constant, 2.0 * (a**2 * variance + square)
+        return alpha * spread <= rounding_of(mean) * (1.0 + tf.abs(limit)), limit
 
     edge = tf.math.log1p(A) - log_B
     wall = Structure(sign * (edge + 1.5 * width), width, 2.5 * width)
-    return ScalarFactor(log_prob, [wall], mode, small_power=small_power)
+    return ScalarFactor(log_prob, [wall], mode, exact=exact)
 
 
 def log_of_link(invlink: Link, f: Tensor) -> Tensor:

@@ -2,6 +2,7 @@ r"""Tilted integrals and their derivatives, for every likelihood."""
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -90,30 +91,43 @@ def log_power_expectation(
     return _dispatch(likelihood, X, Fmu, Fvar, Y, alpha, *([] if rough is None else [rough]))
 
 
+def in_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a rule of rows, whose arguments X, Fmu, ... are [N, D] each, take batches [..., N, D]."""
+
+    @wraps(rule)
+    def of_batches(likelihood: Likelihood, *parts: TensorType, **options: Any) -> Any:
+        tensors = [tf.convert_to_tensor(part) for part in parts]
+        X, Fmu, *_ = tensors
+        if Fmu.shape.rank == 2 and X.shape[:-1] == Fmu.shape[:-1]:
+            return rule(likelihood, *tensors, **options)
+        shape, rows = tf.shape(Fmu)[:-1], []
+        for part in tensors:
+            width = tf.shape(part)[-1:]  # which a graph need not know before it runs
+            whole = tf.broadcast_to(part, tf.concat([shape, width], axis=0))
+            flat = tf.reshape(whole, tf.concat([[-1], width], axis=0))
+            rows.append(tf.ensure_shape(flat, [None, part.shape[-1]]))
+
+        def restore(values: Tensor) -> Tensor:
+            columns = tf.constant(values.shape[1:].as_list(), tf.int32)
+            return tf.reshape(values, tf.concat([shape, columns], axis=0))
+
+        return tf.nest.map_structure(restore, rule(likelihood, *rows, **options))
+
+    return of_batches
+
+
+@in_rows
 def log_power_expectation_of_batches(
-    likelihood: Likelihood,
-    X: TensorType,
-    Fmu: TensorType,
-    Fvar: TensorType,
-    Y: TensorType,
-    alpha: TensorType,
+    likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, *, alpha: TensorType
 ) -> Tensor:
     """
     Compute :func:`log_power_expectation` of rows in any number of batches, [..., N].
 
     :raises ValueError: If the values of the likelihood's density do not give it.
     """
-    shape = tf.shape(Fmu)[:-1]
-    parts = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
-    rows = []
-    for part in parts:
-        width = tf.shape(part)[-1:]  # which a graph need not know before it runs
-        whole = tf.broadcast_to(part, tf.concat([shape, width], axis=0))
-        flat = tf.reshape(whole, tf.concat([[-1], width], axis=0))
-        rows.append(tf.ensure_shape(flat, [None, part.shape[-1]]))
-    ell = log_power_expectation(likelihood, *rows, alpha)
-    with tf.control_dependencies(require_resolved(likelihood, ell, *rows[1:3])):
-        return tf.reshape(ell, shape)
+    ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
+    with tf.control_dependencies(require_resolved(likelihood, ell, Fmu, Fvar)):
+        return tf.identity(ell)
 
 
 @convert_user_code

@@ -1,9 +1,11 @@
 """The logarithm of the normal distribution function, accurate where that is small."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from gpflow.base import TensorType
 from tensorflow import Tensor
 
 from .bernoulli import normal_cdf
@@ -11,6 +13,7 @@ from .bernoulli import normal_cdf
 #: Further than this from 0 the normal distribution function is a continued fraction of so many. Up
 #: to there its third power, which derivatives divide by, does not underflow.
 _FAR, _NUM_FRACTIONS = {tf.float32: 7.0, tf.float64: 18.0}, 6
+_NEWTON_STEPS = 8
 
 
 class NormalTail(NamedTuple):
@@ -24,6 +27,25 @@ class NormalTail(NamedTuple):
 
     excess: Tensor
     """h + x, which is above 0."""
+
+
+def slopes_at_mode(
+    start: Tensor, t: Tensor, slopes: Callable[[Tensor], tuple[Tensor, Tensor]], most: TensorType
+) -> tuple[Tensor, Tensor]:
+    r"""
+    Solve :math:`x = x_0 + t s(x)` up to some x by Newton's method, and give what ``slopes`` is
+    there.
+
+    The solution is sought from the left, where the difference of both sides is concave.
+
+    :param start: :math:`x_0`.
+    :param slopes: s, at least -x, and its derivative times -1.
+    """
+    x = tf.minimum(left_of_mode(start, t), most)
+    for _ in range(_NEWTON_STEPS):
+        slope, curvature = slopes(x)
+        x = tf.minimum(x - (x - start - t * slope) / (1.0 + t * curvature), most)
+    return slopes(x)
 
 
 def left_of_mode(start: Tensor, t: Tensor) -> Tensor:

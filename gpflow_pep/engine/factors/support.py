@@ -1,7 +1,7 @@
 """What is special about a likelihood beside its tilted integral: which targets have a probability,
 how many columns and latent functions go with it, and what else is built on it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,6 +160,9 @@ class Traits(NamedTuple):
     probabilities: Callable[[TensorType, TensorType], Tensor] | None = None
     """``(Fmu, Fvar) -> probabilities``, of all classes at once, [N, C]; None where that of a class
     is its tilted integral."""
+
+    of_outputs: Sequence[Likelihood] = ()
+    """The likelihood of each output, where it is made of one for each."""
 
     error_rate: Callable[[Any], Any] | None = None
     r"""``likelihood -> epsilon``, the parameter for which a label of C classes has the density

@@ -12,12 +12,12 @@ Legendre series in each panel say how far off it is, and panels are moved until 
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
+from gpflow.base import AnyNDArray, MeanAndVariance
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
 from numpy.polynomial import legendre
 from tensorflow import Tensor
@@ -29,6 +29,7 @@ from ..numerics.linalg import warn
 from ..numerics.quadrature import REACH, reweigh
 from ..prior.evaluate import convert_user_code
 from .generic import find_narrow
+from .moments import in_rows
 from .numeric import AccuracyWarning
 from .support import traits
 
@@ -54,26 +55,7 @@ _MOST_ROUNDS = 24
 _LARGEST_SHIFT, _NUM_SHIFTS = 6.0, 65
 
 
-def _in_rows(rule: Callable[..., MeanAndVariance]) -> Callable[..., MeanAndVariance]:
-    """Let a rule for rows, whose last arguments are X, Fmu and Fvar, take batches of rows."""
-
-    @wraps(rule)
-    def of_batches(likelihood: Likelihood, *parts: TensorType) -> MeanAndVariance:
-        X, Fmu, Fvar = map(tf.convert_to_tensor, parts)
-        if Fmu.shape.rank == 2:
-            return rule(likelihood, X, Fmu, Fvar)
-        batch = tf.shape(Fmu)[:-1]
-        X = tf.broadcast_to(X, tf.concat([batch, [X.shape[-1]]], axis=0))
-        moments = rule(likelihood, *(tf.reshape(p, [-1, p.shape[-1]]) for p in (X, Fmu, Fvar)))
-        mean, variance = (
-            tf.reshape(part, tf.concat([batch, [part.shape[-1]]], axis=0)) for part in moments
-        )
-        return mean, variance
-
-    return of_batches
-
-
-@_in_rows
+@in_rows
 def predict_mean_and_var(
     likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor
 ) -> MeanAndVariance:
@@ -124,7 +106,7 @@ def moments_by_rate(
     return first * rate, given_f + first**2 * spread
 
 
-@_in_rows
+@in_rows
 def integrated_moments(
     likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor
 ) -> MeanAndVariance:
