@@ -15,7 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..engine.factors import check_num_latent
 from ..models import ARPEP, PEPRegression
-from ..training import MaximiseRecord, fit, maximise, maximise_on_subset, shuffled_batches
+from ..training import MaximiseRecord, fit, maximise, shuffled_batches
+from ..training.fitting import subset
 from ..training.fitting.ascent import NO_STEP, OVER
 from ..training.fitting.points import (
     MANY,
@@ -27,7 +28,6 @@ from ..training.fitting.points import (
     work_with,
 )
 from ..training.fitting.shared import fits_one_chunk, thread_cache
-from ..training.fitting.subset import halves, has_subsets, with_rows
 from ..training.fitting.whole_loss import WholeLoss
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
@@ -71,7 +71,7 @@ def train_by_batches(
 def _begins_with_some(model: GPModel) -> bool:
     """Whether some of many rows are trained on first: where a step on all of them takes long."""
     is_slow = isinstance(model, PEPRegression) or getattr(model, "num_latent_gps", 1) > 1
-    return is_slow and has_subsets(model)
+    return is_slow and subset.has_subsets(model)
 
 
 class Trainer:
@@ -96,7 +96,7 @@ class Trainer:
         self.end = np.inf if seconds is None else time.perf_counter() + seconds
         self._key = estimator._cache_key()
         self._loss: WholeLoss | None = None
-        self._compiled_for: Any = None
+        self._compiled_for: tuple[Any, Any] = None, None
 
     def share_ends(self) -> float:
         """Say when the share of the seconds that the next training takes will be over."""
@@ -173,8 +173,10 @@ class Trainer:
             cache = thread_cache()
             return cache.maximise(trained, cache_key=self._key, objective=objective, **options)
         points = getattr(model, "inducing_variable", None)
-        if self._loss is None or self._compiled_for is not points:
-            self._loss, self._compiled_for = WholeLoss(trained, objective=objective), points
+        before, points_before = self._compiled_for
+        if self._loss is None or before is not model or points_before is not points:
+            self._loss = WholeLoss(trained, objective=objective)
+            self._compiled_for = model, points
         return maximise(self._loss, **options)
 
     def with_more_points(
@@ -191,8 +193,9 @@ class Trainer:
             train = partial(self, deadline=deadline)
             return *add_points(model, train, seed=seed, deadline=deadline), False
         # Densities of all rows that training has not seen would take as long as training on all.
-        some = model if isinstance(model, PEPRegression) else with_rows(model, SOME_ROWS, 0)
-        train_on_some, unseen = partial(self.train_on_some, deadline=deadline), halves(some, 0)[1]
+        some = model if isinstance(model, PEPRegression) else subset.with_rows(model, SOME_ROWS, 0)
+        train_on_some = partial(self.train_on_some, deadline=deadline)
+        unseen = subset.halves(some, 0)[1]
         most = None if some is model else MOST_WORK * SOME_ROWS / len(model.data[0])
         points, record = add_points(
             some, train_on_some, seed=seed, deadline=deadline, unseen=unseen, most_work=most
@@ -208,11 +211,12 @@ class Trainer:
     def train_on_some(self, model: GPModel, deadline: float) -> MaximiseRecord:
         """Train on some rows, see :func:`~gpflow_pep.training.maximise_on_subset`."""
         estimator = self._estimator
-        options = {"max_iterations": estimator.max_iterations, "progress": estimator.verbose}
-        if not isinstance(model, PEPRegression):  # few steps follow, or none, that leave a plateau
-            options |= {"tolerance": TOLERANCE, "window": WINDOW}
-        options |= {"objective": estimator._objective(), **self._seconds(deadline)}
-        return maximise_on_subset(model, **options)
+        options = {"tolerance": TOLERANCE, "window": WINDOW}  # few steps follow, or none
+        if isinstance(model, PEPRegression):
+            options = {"tolerance": subset.TOLERANCE, "window": subset.WINDOW}
+        options |= {"max_iterations": estimator.max_iterations, "progress": estimator.verbose}
+        some = subset.with_rows(model, subset.default_number(model, 0), 0)
+        return self._maximise(some, options | self._seconds(deadline))
 
     def _seconds(self, deadline: float) -> dict[str, float]:
         """Give the seconds that are left until a deadline, if there is a limit."""

@@ -1,6 +1,7 @@
 """Estimators with nothing set: powers that are mixed, and as many inducing points as pay."""
 
 import pickle
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -27,7 +28,7 @@ from gpflow_pep.estimators import (
 )
 from gpflow_pep.models import PEP
 from gpflow_pep.training import MixedModel, maximise, maximise_on_subset
-from gpflow_pep.training.fitting import points
+from gpflow_pep.training.fitting import points, shared
 from gpflow_pep.training.fitting.ascent import NO_STEP
 from gpflow_pep.training.fitting.points import MOST_WORK
 from gpflow_pep.training.fitting.whole_loss import WholeLoss
@@ -171,15 +172,14 @@ def test_much_work_has_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "WORK_OF_TRAINING", 45.0 * 4**2)
     monkeypatch.setattr(trainer, "LEAST_STEPS", 3)
 
-    def on_some(model: Any, **options: Any) -> Any:
-        calls.append(options)
-        return maximise_on_subset(model, **options)
-
-    monkeypatch.setattr(trainer, "maximise_on_subset", on_some)
+    train = trainer.Trainer.train_on_some
+    monkeypatch.setattr(
+        trainer.Trainer, "train_on_some", lambda *args: calls.append(args) or train(*args)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         fitted = PEPRegressor(alpha=0.5, num_inducing=4, random_state=0).fit(X, Y)
-        assert fitted.n_iter_ > 3 and len(calls) == 1 and calls[0]["max_iterations"] == 1000
+        assert fitted.n_iter_ > 3 and len(calls) == 1
         monkeypatch.setattr(base, "FIRST_POINTS", 4)
         monkeypatch.setattr(points, "_CHEAP", 2)
         monkeypatch.setattr(points, "MOST_WORK", 45.0)  # no others
@@ -195,7 +195,9 @@ def test_many_rows_of_several_classes_begin_with_some(
 ) -> None:
     some: list[Any] = []
     monkeypatch.setattr(trainer, "MANY", 45)
-    monkeypatch.setattr(trainer, "maximise_on_subset", lambda model, **_: some.append(model))
+    monkeypatch.setattr(
+        trainer.Trainer, "train_on_some", lambda _, model, deadline: some.append(model)
+    )
     labels = np.digitize(Y, np.quantile(Y, [[0.5], [0.3, 0.7]][num_classes - 2]))
     options: dict[str, Any] = {"alpha": 0.5, "num_inducing": 3, "max_iterations": 1}
     with pytest.warns(ConvergenceWarning):
@@ -205,6 +207,30 @@ def test_many_rows_of_several_classes_begin_with_some(
     assert [len(model.data[0]) for model in some] == [45] * (num_classes > 2)
 
 
+@pytest.mark.parametrize("kernel", ["rbf", gpflow.kernels.Matern52()])
+def test_some_rows_and_all_share_what_is_compiled(
+    kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the kernel is named; one of the user's own is compiled for either."""
+    made: list[int] = []
+    make = WholeLoss.__init__
+
+    def count(self: WholeLoss, model: Any, *args: Any, **options: Any) -> None:
+        made.append(1)
+        make(self, model, *args, **options)
+
+    monkeypatch.setattr(trainer, "MANY", 45)
+    monkeypatch.setattr(WholeLoss, "__init__", count)
+    monkeypatch.setattr(shared, "_of_thread", threading.local())
+    labels = np.digitize(Y, np.quantile(Y, [0.3, 0.7]))
+    options: dict[str, Any] = {"alpha": 0.5, "num_inducing": 2, "max_iterations": 1}
+    with pytest.warns(ConvergenceWarning):
+        fitted = PEPClassifier(kernel, random_state=0, **options).fit(X, labels)
+    assert len(made) == (1 if kernel == "rbf" else 2)
+    log_z = float(fitted.model_.pep_log_marginal_likelihood())
+    np.testing.assert_allclose(fitted.record_.objective, log_z, rtol=1e-5)
+
+
 @pytest.mark.parametrize("rows_of_steps, steps", [(44, 0), (90, 2)])
 def test_steps_on_many_rows_of_several_classes(
     rows_of_steps: int, steps: int, monkeypatch: pytest.MonkeyPatch
@@ -212,8 +238,8 @@ def test_steps_on_many_rows_of_several_classes(
     """After training on some rows; the objective is that of all of them."""
     some: list[Any] = []
 
-    def on_some(model: Any, **options: Any) -> Any:
-        some.append(maximise_on_subset(model, **{**options, "max_iterations": 1}))
+    def on_some(_: trainer.Trainer, model: Any, deadline: float) -> Any:
+        some.append(maximise_on_subset(model, max_iterations=1, progress=False))
         return some[-1]
 
     for place, name, value in (
@@ -223,7 +249,7 @@ def test_steps_on_many_rows_of_several_classes(
         (trainer, "MOST_WORK", 1e-9),
         (points, "_CHEAP", 2),
         (trainer, "ROWS_OF_STEPS", rows_of_steps),
-        (trainer, "maximise_on_subset", on_some),
+        (trainer.Trainer, "train_on_some", on_some),
     ):
         monkeypatch.setattr(place, name, value)
     labels = np.digitize(Y, np.quantile(Y, [0.3, 0.7]))

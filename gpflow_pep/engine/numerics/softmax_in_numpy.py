@@ -34,10 +34,12 @@ LOWEST_GUMBEL, HIGHEST_GUMBEL = -4.0, 20.0
 GUMBEL_PLACE, GUMBEL_VARIANCE = 1.0, 1.2
 #: Of a distribution function and density, relative to the normal distribution's tail.
 SMALLEST = 1e-30
-NUM_NODES = 112
+#: With 80 nodes probabilities of 2 to 6 classes err by 4e-8 at most, also relative to them down to
+#: 1e-12, for variances of 1e-6 to 1e7; with 64 by 3e-7.
+NUM_NODES = 80
 #: The scale of a rise and half its length, in the standard deviations of its variable, and how many
-#: are resolved beside the narrowest.
-RISE_RESOLUTION, RISE_EXTENT = 0.7, 6.0
+#: are resolved beside the narrowest. A scale of .7 takes a third more nodes to the same errors.
+RISE_RESOLUTION, RISE_EXTENT = 1.0, 6.0
 MORE_STRUCTURES = 2
 #: Of the trapezoid rule in a stretched variable: see :mod:`gpflow_pep.engine.numerics.quadrature`.
 REACH, GAUSSIAN_STEP, NEWTON_STEPS = 8.6, 2.0, 4

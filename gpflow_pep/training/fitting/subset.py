@@ -48,10 +48,14 @@ def maximise_on_subset(
     for name in {"num_inducing", "optimizer"} & options.keys():
         raise refusal(name, repr(options[name]), "none of it", "Leave it out.")
     _check_model(model)
-    if num_rows is None:
-        num_rows = min(ROWS_PER_POINT * model.num_inducing, len(halves(model, seed)[0]))
-    subset = with_rows(model, check_positive("num_rows", num_rows), seed)
+    number = default_number(model, seed) if num_rows is None else num_rows
+    subset = with_rows(model, check_positive("num_rows", number), seed)
     return maximise(subset, **{"tolerance": TOLERANCE, "window": WINDOW, **options})
+
+
+def default_number(model: PEPRegression | PEP, seed: int) -> int:
+    """Give the number of rows that :func:`maximise_on_subset` takes by default."""
+    return min(ROWS_PER_POINT * model.num_inducing, len(halves(model, seed)[0]))
 
 
 def has_subsets(model: Any) -> bool:
@@ -87,6 +91,6 @@ def with_rows(model: PEPRegression | PEP, num_rows: int, seed: int) -> PEPRegres
         options |= {"likelihood": model.likelihood, "conditional": model.conditional}
         return PEPRegression(data, kernel, Z, **options)
     options |= {key: getattr(model, key) for key in ("max_sweeps", "tolerance", "fresh_sites")}
-    some = PEP(data, kernel, model.likelihood, Z, **options)
+    some = type(model)(data, kernel, model.likelihood, Z, **options)
     some.training_gap.assign(model.training_gap)  # a tolerance that is passed has set it to 0
     return some
