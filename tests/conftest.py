@@ -37,7 +37,7 @@ TOGETHER = {
     "test_figures.py": "comparisons",
     "test_page.py": "comparisons",
     "test_several_targets.py": "comparisons",
-    "test_summary.py": "comparisons",
+    "test_findings.py": "comparisons",
     "test_objectives.py": "compiled sums",
     "test_refused_derivatives.py": "converged models",
     "test_shared.py": "shared losses",

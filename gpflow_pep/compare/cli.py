@@ -217,19 +217,15 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path, saved_model: boo
 
 
 def _print_words(comparison: "Comparison") -> None:
+    from .findings import findings
     from .terminal import drawn, word_tables
-    from .verdicts import advice, headline, verdict, warnings_of
 
     for words in word_tables(comparison):
         table = drawn(comparison, words)
         whole = Console(width=1000).measure(table).maximum  # a file has room for all of it
         Console(width=None if sys.stdout.isatty() else whole).print(table)
-    click.echo(headline(comparison))
-    click.echo(verdict(comparison))
-    for sentence in advice(comparison):
-        click.echo(sentence)
-    for warning in warnings_of(comparison):
-        click.echo(f"Warning: {warning}", err=True)
+    for kind, text in findings(comparison):
+        click.echo(f"Warning: {text}" if kind == "warning" else text, err=kind == "warning")
 
 
 def _command() -> str:

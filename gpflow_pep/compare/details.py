@@ -10,15 +10,12 @@ from sklearn.inspection import permutation_importance
 from sklearn.pipeline import Pipeline
 
 from .predicting import predictions_given_others
-from .scores import Metric, difference_over_rows, held_out, in_full, scores
+from .scores import Metric, held_out, scores
 
 #: The learning curve has points at these fractions of the training rows of the first part.
 FRACTIONS = (0.25, 0.5)
 #: The learning curve trains on no fewer rows, and inputs are permuted over no more rows than this.
 FEWEST_ROWS, MOST_ROWS = 10, 1000
-#: Where differences of so many nats, or of this fraction of another score, are within noise, the
-#: learning curve is too noisy to conclude anything from.
-LARGE_NOISE, LARGE_SHARE = 0.2, 0.2
 #: How often each input is permuted, if there is time.
 _REPEATS = 5
 
@@ -101,39 +98,7 @@ def errors_given_others(
     }
 
 
-def describe_others(errors: dict[str, tuple[float, float]]) -> str:
-    """Say by how much errors are smaller where the other targets of a row are known."""
-    shown = {n: [in_full(error, ".4g") for error in both] for n, both in errors.items()}
-    parts = [f"{known} instead of {alone} of '{name}'" for name, (alone, known) in shown.items()]
-    return (
-        "Where the other targets of a row are known, the best model of all together has an RMSE of"
-        f" {', '.join(parts)} on held-out rows of the first part."
-    )
-
-
 def learning_table(metric: Metric, learning: Sequence[LearningPoint]) -> pd.DataFrame:
     """Give the score for each number of rows that were trained on."""
     values = [scores(point.table)[metric.name] for point in learning]
     return pd.DataFrame({"rows": [point.num_rows for point in learning], metric.name: values})
-
-
-def would_more_rows_help(metric: Metric, learning: Sequence[LearningPoint]) -> str:
-    """Say whether twice the rows made predictions better; empty where that is not known."""
-    if len(learning) < 2:
-        return ""
-    half, whole = learning[-2:]
-    gain = difference_over_rows(metric, half.table, whole.table)
-    if np.isnan(gain.error):
-        return ""
-    start = f"Trained on {half.num_rows} rows instead of {whole.num_rows}, its {metric.heading} is"
-    if not gain.clear:
-        error = gain.limit * gain.error
-        noise = in_full(error, metric.form)
-        score = scores(whole.table)[metric.name]
-        if error > (LARGE_NOISE if metric.name == "nlpd" else LARGE_SHARE * abs(score)):
-            return f"{start} the same within {noise}: too noisy to tell whether more rows help."
-        return f"{start} the same within {noise}: more rows like these would hardly help."
-    size = in_full(abs(gain.mean), metric.form)
-    if gain.mean < 0.0:
-        return f"{start} {size} better, which is odd: look at the rows that it predicts worst."
-    return f"{start} {size} worse: more rows would probably help."

@@ -15,10 +15,10 @@ from ..engine.refusals import refusal
 from ..metrics import pit
 from .candidates import MIXTURE, label_of
 from .details import learning_table
+from .findings import summarise
 from .predicting import predictions
 from .run import Comparison
 from .scores import class_indices, without_limits
-from .summary import summarise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,13 +18,13 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from .. import __version__
+from .findings import class_report, findings
 from .run import Comparison
 from .terminal import title, word_tables
-from .verdicts import advice, class_report, headline, verdict, warnings_of, worst_rows
 
 LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
-#: Inputs that the page lists, and those that it shows of rows that were predicted badly.
-MAX_INPUTS, WORST_INPUTS = 100, 4
+#: Inputs that the page lists; rows that were predicted worst, and their inputs.
+MAX_INPUTS, MOST_WORST, WORST_INPUTS = 100, 8, 4
 CAPTIONS = {
     "scores": "Scores of held-out rows at each power, with standard errors, beside the mixture"
     " of powers and the baselines. The best power is ringed.",
@@ -64,16 +64,13 @@ def page(
     data = comparison.data
     return _ENVIRONMENT.get_template("page.html.j2").render(
         comparison=comparison,
-        tables=[
-            words._asdict() | {"rows": _marked(comparison, words.rows)}
-            for words in word_tables(comparison)
-        ],
+        tables=word_tables(comparison),
         figures={name: base64.b64encode(content).decode() for name, content in figures.items()},
-        classes=_classes(comparison),
-        worst=_worst(comparison),
+        classes=list(_classes(comparison)),
+        worst=list(_worst(comparison)),
         columns=[
-            *(("best", ["", *described_column(column)]) for column in data.targets),
-            *(("", ["", *described_column(data.X[name])]) for name in data.X.columns[:MAX_INPUTS]),
+            *(["target", *described_column(column)] for column in data.targets),
+            *(["", *described_column(data.X[name])] for name in data.X.columns[:MAX_INPUTS]),
         ],
         settings=asdict(comparison.settings),
         model=str(folder / "model"),
@@ -102,34 +99,25 @@ def versions() -> list[str]:
     return ["gpflow_pep " + __version__, "Python " + platform.python_version(), *libraries]
 
 
-def _marked(comparison: Comparison, rows: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
-    """Give the CSS class and the cells of each model."""
-    kinds = {name: "" if name in comparison.choices else "baseline" for name in rows}
-    return [("best" if n == comparison.best else kinds[n], row) for n, row in rows.items()]
-
-
-def _classes(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
+def _classes(comparison: Comparison) -> Iterator[list[str]]:
     """Give a row of cells for each class: how many of its held-out rows are named so."""
     if comparison.data.kind == "classes" and comparison.best is not None:
         for name, row in class_report(comparison).iterrows():
             recall, precision = (f"{row[column]:.0%}" for column in ("recall", "precision"))
             precision = precision.replace("nan%", "never named")
-            yield "", ["", str(name), f"{row['rows']:.0f}", recall, precision]
+            yield ["", str(name), f"{row['rows']:.0f}", recall, precision]
 
 
-def _worst(comparison: Comparison) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """Give the head and the cells of the held-out rows that were predicted worst."""
-    if comparison.best is None:
-        return [], []
-    rows = worst_rows(comparison)
-    inputs = comparison.data.X.loc[rows.index].iloc[:, :WORST_INPUTS]
-    numbers, parts = rows.index, [part.reset_index(drop=True) for part in (rows, inputs)]
-    table = pd.concat(parts, axis=1)
-    cells = [
-        ("", ["", str(number), *map(_cell, row)])
-        for number, row in zip(numbers, table.itertuples(index=False))
-    ]
-    return ["", "row", *map(str, table.columns)], cells
+def _worst(comparison: Comparison) -> Iterator[list[str]]:
+    """Give the head and the cells of the held-out rows with the lowest densities."""
+    if comparison.best is not None:
+        table = comparison.held_out[comparison.best].drop(columns="part")
+        rows = table.nsmallest(MOST_WORST, "log_density")
+        inputs = comparison.data.X.loc[rows.index].iloc[:, :WORST_INPUTS]
+        yield ["", "row", *map(str, (*rows.columns, *inputs.columns))]
+        tuples = (table.itertuples(index=False) for table in (rows, inputs))
+        for number, *values in zip(rows.index, *tuples):
+            yield ["", str(number), *(_cell(value) for part in values for value in part)]
 
 
 def _cell(value: object) -> str:
@@ -152,6 +140,5 @@ def described_column(column: "pd.Series[object]") -> list[str]:
 
 _ENVIRONMENT.globals |= {
     **{"MAX_INPUTS": MAX_INPUTS, "CAPTIONS": CAPTIONS, "WIDE": WIDE},
-    **{"title": title, "headline": headline, "verdict": verdict, "warnings_of": warnings_of},
-    **{"advice": advice, "versions": versions},
+    **{"title": title, "findings": findings, "versions": versions},
 }

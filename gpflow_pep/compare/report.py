@@ -11,11 +11,11 @@ from ..engine.files import atomic_write, remove_written
 from ..estimators import export_numpy, export_saved_model, save_estimator
 from ..estimators.exporting_numpy import predicts_without_tensorflow
 from .figures import figures as figures_of
+from .findings import summarise
 from .folder import FOLDERS, MANIFEST, NAMES, UNFINISHED, begin_folder, check_folder, list_files
 from .page import model_card, page
 from .predicting import as_cells
 from .run import Comparison
-from .summary import summarise
 from .trials import Fit
 
 
@@ -37,7 +37,7 @@ def write_report(
     Write the scores of a comparison, and of the best model predictions, figures and the model.
 
     The files are ``report.html``, which has all of it in one page; ``metrics.csv``
-    (:func:`~gpflow_pep.compare.summary.summarise`), ``folds.csv`` (a row for each fit),
+    (:func:`~gpflow_pep.compare.findings.summarise`), ``folds.csv`` (a row for each fit),
     ``predictions.csv`` (a row for each held-out row, numbered from 0 as in the data; of several
     targets with columns such as "mean(name)" for each), the figures,
     ``model`` for :func:`~gpflow_pep.estimators.saving.load_estimator`, ``scorer`` for

@@ -43,7 +43,7 @@ from .trials import Fit, Outcome, Trial, Trials
 @dataclass(frozen=True)
 class Comparison:
     """
-    What :func:`compare` found; :func:`~gpflow_pep.compare.summary.summarise` sums it up.
+    What :func:`compare` found; :func:`~gpflow_pep.compare.findings.summarise` sums it up.
 
     :param data: The table, cleaned.
     :param settings: What was asked for.

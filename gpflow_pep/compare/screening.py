@@ -10,7 +10,6 @@ from scipy import stats
 from ..tables.cleaning import Cleaned
 from .candidates import TRIVIAL, name_of
 from .partition import parts_of
-from .scores import Metric, in_full
 from .settings import Configuration, Settings
 from .trials import Fit, Trial, Trials, shuffled
 
@@ -98,18 +97,6 @@ def _trials_on_few_rows(
     return trials, [trial for trial in trials.all() if trial.models != (trivial,)]
 
 
-def describe_scales(densities: Mapping[str, float]) -> str:
-    """Say in a sentence why the model is of the targets, or of their logarithms."""
-    chosen = best_scale(densities)
-    targets = {"gaussian": "the targets", "log_normal": "their logarithms"}
-    (other,) = (likelihood for likelihood in densities if likelihood != chosen)
-    return (
-        f"The targets are skewed: in a trial a model of {targets[chosen]} had the lower NLPD"
-        f" ({densities[chosen]:.3f}, and {densities[other]:.3f} of {targets[other]}), and so the"
-        f" likelihood is {chosen}; --likelihood {other} is the other one."
-    )
-
-
 def best_scale(densities: Mapping[str, float]) -> str:
     """Choose the likelihood with the lowest NLPD in a trial; one that failed comes last."""
     return min(densities, key=lambda name: np.nan_to_num(densities[name], nan=np.inf))
@@ -129,20 +116,3 @@ def screening_of(fits: Sequence[Fit], trials: Trials) -> Screening:
     order = sorted(losses, key=lambda c: ranks[c])
     chosen = [c for c in trials.configurations if c in order[:MOST_COMPARED]]
     return Screening(losses, chosen, len(trials.data.X), alpha)
-
-
-def describe_screening(screening: Screening, settings: Settings, metric: Metric) -> str:
-    """Say in a sentence what was chosen of what, and by which scores."""
-
-    def scored(configurations: Sequence[Configuration]) -> str:
-        return ", ".join(
-            f"{settings.label(c)} ({in_full(metric.loss(screening.losses[c]), metric.form)})"
-            for c in configurations
-        )
-
-    others = [c for c in screening.losses if c not in screening.chosen]
-    return (
-        f"Of {len(screening.losses)} pairs of a kernel and a number of points,"
-        f" {scored(screening.chosen)} were compared: they had the best {metric.heading} in a trial"
-        f" at alpha {screening.alpha:g} on {screening.num_rows} rows. The others: {scored(others)}."
-    )

@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..tables.cleaning import Cleaned
+from .findings import BEST, UNSTABLE, WITHIN, summarise
 from .run import Comparison
 from .scores import Metric, in_full
-from .summary import BEST, UNSTABLE, WITHIN, summarise
 
 MARKS = {BEST: "*", WITHIN: "~", UNSTABLE: "!", "": ""}
 LEGEND = "* best of powers ({} {}), ~ within noise, ! unstable; mean ± standard error over {} {}."

@@ -33,10 +33,10 @@ import gpflow_pep
 import gpflow_pep.compare.run
 from gpflow_pep import plotting
 from gpflow_pep.compare import Comparison, Fit, Progress, cli, read_table, report
+from gpflow_pep.compare.findings import ranking
 from gpflow_pep.compare.folder import FOLDERS, MANIFEST, NAMES, UNFINISHED, list_files
 from gpflow_pep.compare.predicting import as_cells
 from gpflow_pep.compare.process import LOG_LEVEL, loading_tensorflow
-from gpflow_pep.compare.verdicts import verdict
 from gpflow_pep.engine.files import files_in, only_writer
 from gpflow_pep.estimators import load_estimator
 
@@ -369,7 +369,7 @@ def test_a_disk_that_is_full_has_the_model(
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 1 and "No space left on device" in result.stderr.splitlines()[-1]
     assert isinstance(result.exception, SystemExit)  # and no traceback
-    assert verdict(small_comparison()) in result.stdout and "Wrote" not in result.stdout
+    assert ranking(small_comparison()) in result.stdout and "Wrote" not in result.stdout
     load_estimator(tmp_path / "model")
     assert not (tmp_path / "report.html").exists()
 

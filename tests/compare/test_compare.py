@@ -34,12 +34,11 @@ from gpflow_pep.compare import (
     clean,
     compare,
     figures,
+    findings,
     page,
     run,
     schedule,
-    summary,
     trials,
-    verdicts,
 )
 from gpflow_pep.compare.terminal import word_tables
 from gpflow_pep.estimators import PEPRegressor
@@ -123,8 +122,8 @@ def test_the_mixture_is_a_candidate(kind: str) -> None:
     assert comparison.best == min(comparison.choices, key=lambda name: nlpd[name])
     # What is written of a comparison whose best is the mixture.
     mixed = replace(comparison, best="mix")
-    assert summary.summarise(mixed).loc["mix", "verdict"] == "best"
-    assert "mix" in verdicts.verdict(mixed)
+    assert findings.summarise(mixed).loc["mix", "verdict"] == "best"
+    assert "mix" in findings.ranking(mixed)
     for best in (comparison, mixed):
         axes, *_ = figures.scores_figure(best).axes
         assert any("mix: " in text.get_text() for text in axes.get_legend().get_texts())

@@ -1,6 +1,7 @@
 """Screening of configurations, mixtures of what is trained anyway, and what is told of the best."""
 
 import datetime
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,20 +19,26 @@ from sklearn.pipeline import Pipeline
 import gpflow_pep
 from gpflow_pep.compare import Settings, clean, compare, details
 from gpflow_pep.compare.candidates import WithSpread, _SafeGPR, groups_of, label_of, name_of
-from gpflow_pep.compare.details import LearningPoint, importance_of, would_more_rows_help
+from gpflow_pep.compare.details import Details, LearningPoint, importance_of
+from gpflow_pep.compare.findings import (
+    class_report,
+    findings,
+    more_rows,
+    quality,
+    trials_of_few_rows,
+    usable_for,
+)
 from gpflow_pep.compare.page import page
 from gpflow_pep.compare.report import write_report
 from gpflow_pep.compare.scores import METRICS
 from gpflow_pep.compare.screening import (
     best_scale,
-    describe_screening,
     is_skewed,
     screening_of,
     trials_of_screening,
 )
 from gpflow_pep.compare.settings import Configuration
 from gpflow_pep.compare.trials import Fit, Trial, Trials
-from gpflow_pep.compare.verdicts import advice, class_report, headline, usable_for, worst_rows
 from gpflow_pep.estimators import load_estimator
 from gpflow_pep.tables.cleaning import make_preparation
 
@@ -100,9 +107,11 @@ def test_of_many_configurations_the_best_of_a_trial_are_compared() -> None:
     ]
     screening = screening_of(fits, trials)
     assert screening.chosen == [("rbf", 3), ("rbf", 6)]
-    text = describe_screening(screening, settings, NLPD)
-    assert "rbf, M 3 (2.000), rbf, M 6 (1.000) were compared" in text
-    assert "trial at alpha 0.5 on 20 rows" in text and "matern12, M 3 (nan)" in text
+    changes = {"screening": screening, "settings": settings, "scales": {}}
+    assert trials_of_few_rows(replace(small_comparison(), **changes)) == (
+        "A trial at alpha 0.5 on 20 rows chose rbf, M 3 and rbf, M 6 by NLPD: rbf, M 3 (2.000);"
+        " matern12, M 3 (nan); rbf, M 6 (1.000); matern12, M 6 (3.000)."
+    )
     assert trials_of_screening(data, Settings(kernel=("rbf", "matern12"))) is None
 
 
@@ -112,7 +121,7 @@ def test_from_many_configurations_to_a_model() -> None:
     comparison = compare(small_table(), "load", alphas=(0.5,), folds=2, mix=False, **options)
     assert comparison.screening is not None and len(comparison.screening.losses) == 6
     assert len(comparison.choices) == 2 and comparison.model is not None
-    assert advice(comparison)[0].startswith("Of 6 pairs of a kernel and a number of points")
+    assert trials_of_few_rows(comparison).startswith("A trial at alpha 0.5 on 20 rows chose")
 
 
 def test_the_metric_decides() -> None:
@@ -173,14 +182,24 @@ def points(gain: float, noise: float) -> list[LearningPoint]:
     ]
 
 
-def test_whether_more_rows_help_is_told_beyond_noise() -> None:
-    helped = would_more_rows_help(NLPD, points(0.5, 0.1))
-    assert helped.startswith("Trained on 40 rows instead of 80, its NLPD is 0.")
-    assert helped.endswith("worse: more rows would probably help.")
-    assert "the same within 0." in would_more_rows_help(NLPD, points(0.0, 0.5))
-    assert "too noisy to tell" in would_more_rows_help(NLPD, points(0.0, 9.0))
-    assert "which is odd" in would_more_rows_help(NLPD, points(-0.5, 0.1))
-    assert would_more_rows_help(NLPD, points(0.5, 0.1)[:1]) == ""
+@pytest.mark.parametrize(
+    "gain, noise, words",
+    [
+        (0.5, 0.1, "worse: more rows would probably help."),
+        (0.0, 0.5, "): no sign that more rows like these would help."),
+        (-0.5, 0.1, "better: look for wrong entries among the rows that are predicted worst."),
+    ],
+)
+def test_whether_more_rows_help_is_told_beyond_noise(gain: float, noise: float, words: str) -> None:
+    learning = points(gain, noise)
+    comparison = replace(small_comparison(), details=Details(None, learning))
+    text = more_rows(comparison)
+    losses = [-point.table["log_density"] for point in learning]
+    size = f"{abs(np.mean(losses[0] - losses[1])):.3f}"
+    assert text.startswith(f"With 40 instead of 80 training rows, the NLPD is {size} ")
+    assert text.endswith(words)
+    alone = replace(comparison, details=Details(None, learning[:1]))
+    assert more_rows(alone) == ""
 
 
 def test_details_of_a_comparison() -> None:
@@ -193,7 +212,7 @@ def test_details_of_a_comparison() -> None:
     whole = details.learning[-1].table
     best = comparison.held_out[str(comparison.best)].query("part == 1")
     assert_allclose(whole["log_density"], best["log_density"], rtol=1e-6)
-    assert advice(comparison)[-1].startswith("Trained on 10 rows instead of 20, its NLPD is")
+    assert findings(comparison)[-1].text.startswith("With 10 instead of 20 training rows, the NLPD")
 
 
 def test_the_card_of_a_model_is_in_its_folder(tmp_path: Path) -> None:
@@ -201,7 +220,7 @@ def test_the_card_of_a_model_is_in_its_folder(tmp_path: Path) -> None:
     write_report(tmp_path, comparison, command="gpflow-pep compare", figures=False)
     card = (tmp_path / "model" / "README.md").read_text()
     for part in (
-        "# Target 'load', 1 input, 40 rows", str(datetime.date.today()), headline(comparison),
+        "# Target 'load', 1 input, 40 rows", str(datetime.date.today()), quality(comparison),
         "| time | 100.", "    gpflow-pep compare", f"gpflow_pep {gpflow_pep.__version__}",
     ):  # fmt: skip
         assert part in card
@@ -212,11 +231,10 @@ def test_the_card_of_a_model_is_in_its_folder(tmp_path: Path) -> None:
 def test_rows_that_are_predicted_worst_are_shown() -> None:
     comparison = small_comparison()
     table = comparison.held_out[str(comparison.best)]
-    worst = worst_rows(comparison, 3)
-    assert list(worst.index) == list(table["log_density"].sort_values().index[:3])
+    worst = table["log_density"].sort_values().index[:3]
     text = page(comparison, {}, command="", folder=Path("out"))
     section = text.partition("predicts worst")[2].partition("<h2>")[0]
-    assert f"<td>{worst.index[0]}</td>" in section
+    assert re.findall(r"<td></td><td>(\d+)</td>", section)[:3] == list(map(str, worst))
 
 
 def test_classes_are_counted_one_by_one() -> None:
@@ -236,7 +254,6 @@ def test_what_no_better_than_a_constant_is_not_to_be_used() -> None:
     fits = [fit._replace(scores=mean[fit.part - 1].scores) for fit in comparison.fits]
     useless = replace(comparison, fits=fits)
     assert usable_for(useless) == "Do not use it: it predicts no better than a constant."
-    assert usable_for(replace(comparison, best=None)) == ""
 
 
 def test_the_exact_gp_has_no_negative_variances() -> None:
@@ -267,14 +284,17 @@ def test_logarithms_are_taken_where_they_predict_better() -> None:
     assert comparison.settings.likelihood == "log_normal" and comparison.model is not None
     assert comparison.scales["log_normal"] < comparison.scales["gaussian"] - 0.5
     assert comparison.model[-1].likelihood == "log_normal"
-    (sentence, *_) = advice(comparison)
-    assert sentence.startswith("The targets are skewed: in a trial a model of their logarithms had")
+    gaussian, log_normal = (comparison.scales[name] for name in ("gaussian", "log_normal"))
+    assert trials_of_few_rows(comparison) == (
+        "The targets are skewed: a trial chose --likelihood log_normal (NLPD"
+        f" {gaussian:.3f} with gaussian and {log_normal:.3f} with log_normal)."
+    )
     assert np.all(comparison.model.predict(skewed_table()[["x"]]) > 0.0)
     table = comparison.held_out["alpha 0.5"]
     error = np.mean(np.abs(np.log(table["true"] / table["median"])))
-    text = headline(comparison)
+    text = quality(comparison)
     assert f"its medians are off by a factor of {np.exp(error):.3g} on average" in text
-    assert "of the variance of the target's logarithm" in text and "Use its medians and" in text
+    assert "of the variance of the logarithm of 'price'" in text and "Use its medians and" in text
 
 
 def test_the_scale_is_chosen_only_for_skewed_positive_numbers() -> None:
@@ -290,6 +310,9 @@ def test_the_scale_is_chosen_only_for_skewed_positive_numbers() -> None:
 def test_counts_are_told_of_their_likelihoods() -> None:
     comparison = small_comparison()
     counts = pd.Series(np.arange(40) % 7, name="load", dtype=float)
-    told = advice(replace(comparison, data=comparison.data._replace(y=counts)))
-    assert any("--likelihood poisson, --likelihood negative_binomial and" in line for line in told)
-    assert not any("counts" in line for line in advice(comparison))
+    told = findings(replace(comparison, data=comparison.data._replace(y=counts)))
+    line = (
+        "The targets are counts, 0 to 6: try --likelihood poisson, --likelihood negative_binomial"
+    )
+    assert any(text.startswith(line) for _, text in told)
+    assert not any("counts" in text for _, text in findings(comparison))

@@ -25,13 +25,17 @@ from gpflow_pep.compare import (
     summarise,
     write_report,
 )
-from gpflow_pep.compare.details import describe_others
+from gpflow_pep.compare.findings import (
+    difference,
+    explained,
+    given_others,
+    quality,
+    together_or_separate,
+)
 from gpflow_pep.compare.report import by_row
 from gpflow_pep.compare.run import table_of
 from gpflow_pep.compare.scores import difference_over_parts, scores
-from gpflow_pep.compare.summary import difference
 from gpflow_pep.compare.terminal import drawn, word_tables
-from gpflow_pep.compare.verdicts import explained_by_target, headline, together_or_separate
 from gpflow_pep.estimators import PEPRegressor, load_estimator, save_estimator
 from gpflow_pep.estimators.separate import SeparateRegressors, mix_fitted
 
@@ -152,15 +156,15 @@ def test_what_is_said() -> None:
     text = together_or_separate(comparison)
     gap = difference(comparison, "alpha 0.5", "alpha 0.5 (separate)")
     assert "Modelling the targets together" in text and "alpha 0.5 (separate)" in text
-    assert f" is {abs(gap.mean):.3f} {'worse' if gap.mean > 0.0 else 'better'} than that of" in text
-    assert (f", within noise ({gap.limit * gap.error:.3f})." in text) != gap.clear
-    shares = explained_by_target(comparison.held_out[str(comparison.best)])
-    assert f"explains {shares['height']:.0%} of the variance of 'height', " in headline(comparison)
+    assert f" is {abs(gap.mean):.3f} {'worse' if gap.mean > 0.0 else 'better'} " in text
+    assert (f" (within noise, {gap.limit * gap.error:.3f}) than that of" in text) != gap.clear
+    shares = explained(comparison)
+    height = f"explains {shares['height']:.0%} of the variance of 'height' and"
+    assert height in quality(comparison)
     assert comparison.details is not None and comparison.details.given_others is not None
     before, after = comparison.details.given_others["weight"]
     assert 0.0 < after < before  # noise of height is noise of weight
-    described = describe_others(comparison.details.given_others)
-    assert f"{after:.4g} instead of {before:.4g} of 'weight'" in described
+    assert f"{after:.4g} instead of {before:.4g} for 'weight'" in given_others(comparison)
 
 
 def test_report_and_predictions(tmp_path: Path) -> None:

@@ -12,10 +12,18 @@ from rich.console import Console
 from scipy import stats
 
 from gpflow_pep.compare import Comparison, Fit, Settings, clean, summarise
+from gpflow_pep.compare.findings import (
+    better_at_errors,
+    difference,
+    findings,
+    gain_over_trivial,
+    quality,
+    ranking,
+    usable_for,
+    width_of_intervals,
+)
 from gpflow_pep.compare.run import best_of
-from gpflow_pep.compare.summary import difference
 from gpflow_pep.compare.terminal import drawn, word_tables
-from gpflow_pep.compare.verdicts import cautions, headline, usable_for, verdict, warnings_of
 
 PARTS = np.repeat([1, 2, 3, 4], 10)
 
@@ -36,6 +44,10 @@ def made(nlpd: dict[str, Any], **changes: Any) -> Comparison:
             fit = Fit(name, number, values, 1.0, 0.5, 7, True, "")
             comparison.fits.append(fit._replace(**changes.get(name, {})))
     return replace(comparison, best=best_of(comparison))
+
+
+def texts(comparison: Comparison, kind: str) -> list[str]:
+    return [finding.text for finding in findings(comparison) if finding.kind == kind]
 
 
 def centred(rng: np.random.Generator) -> np.ndarray:
@@ -78,9 +90,8 @@ def test_the_best_and_what_is_within_noise() -> None:
     assert_allclose(table.loc["alpha 1", "nlpd"], np.mean(WORSE))
     assert_allclose(table.loc["alpha 1", "nlpd_se"], np.std(WORSE, ddof=1) / 2)
     assert_allclose(table.loc["alpha 1", "rmse"], 2 * np.mean(WORSE))
-    assert verdict(comparison) == (
-        "alpha 0.5 has the lowest NLPD, clearly below alpha 1; alpha 0 is within noise of it."
-    )
+    text = "alpha 0.5 has the lowest NLPD; alpha 0 is within noise of it."
+    assert ranking(comparison) == text
     assert {name: row[0] for name, row in word_tables(comparison)[0].rows.items()} == {
         "mean": "", "alpha 0": "~", "alpha 0.5": "*", "alpha 1": "",
     }  # fmt: skip
@@ -96,7 +107,7 @@ def test_large_scores_are_written_in_full() -> None:
 
 def test_a_baseline_that_is_better_is_named() -> None:
     comparison = made({"mean": WORSE, "exact GP": NOISY, "alpha 0": WORSE, "alpha 1": [9, 8, 9, 8]})
-    assert verdict(comparison) == (
+    assert ranking(comparison) == (
         "exact GP has the lowest NLPD, clearly below alpha 0, the best of the powers; mean is"
         " within noise of alpha 0."
     )
@@ -108,7 +119,7 @@ def test_a_baseline_whose_score_is_lower_is_not_passed_over() -> None:
                        "alpha 0": WORSE, "alpha 1": NOISY})  # fmt: skip
     table = summarise(comparison)
     assert table["nlpd"].idxmin() == "linear" and table.loc["linear", "verdict"] == "within noise"
-    assert verdict(comparison) == (
+    assert ranking(comparison) == (
         "linear has the lowest NLPD, within noise of alpha 1, the best of the powers."
     )
 
@@ -118,23 +129,60 @@ def test_a_constant_that_is_better_is_not_passed_over() -> None:
     errors = {"scores": {"nlpd": 3.0, "rmse": 1.0, "mae": 1.0, "coverage": 0.5}}
     scores = {"mean": NOISY, "alpha 0": WORSE, "alpha 1": [9, 8, 9, 8]}
     comparison = made(scores, **{"alpha 0": errors})
-    assert verdict(comparison).startswith("mean has the lowest NLPD, clearly below alpha 0, the")
+    assert ranking(comparison).startswith("mean has the lowest NLPD, clearly below alpha 0, the")
     assert usable_for(comparison) == (
-        "Use its means, but not its intervals: those of a constant have a better NLPD."
+        "Use its means but not its intervals: a constant has a better NLPD."
     )
 
 
 def test_a_model_that_fell_back_to_the_mean_says_so() -> None:
     comparison = made({"mean": WORSE, "alpha 0": [2.0, 2.4, 1.92, 2.1], "alpha 1": NOISY})
-    (warning,) = warnings_of(comparison)
-    assert warning.startswith("alpha 0: no better than the baseline 'mean' in NLPD (+0.002 nats)")
+    assert texts(comparison, "warning") == [
+        "alpha 0 has no better NLPD than the baseline 'mean' (+0.002 nats): it learnt nothing from"
+        " these inputs that holds for other rows."
+    ]
 
 
 def test_a_model_whose_errors_are_smaller_has_learnt_something() -> None:
-    errors = {"scores": {"nlpd": 2.1, "rmse": 1.0, "coverage": 0.5}}
+    errors = {"scores": {"nlpd": 2.1, "rmse": 1.0, "mae": 2.0, "coverage": 0.5}}
     comparison = made({"mean": WORSE, "alpha 0": WORSE, "alpha 1": NOISY}, **{"alpha 0": errors})
-    (warning,) = warnings_of(comparison)
-    assert "in NLPD (+0.007 nats), but its RMSE is 76% smaller: it is too sure of itself" in warning
+    (warning,) = texts(comparison, "warning")
+    constant = 2.0 * np.mean(WORSE)
+    assert f"(+0.007 nats), but its RMSE is 1 instead of {constant:.4g}: it is too sure" in warning
+    assert warning.endswith("Use its means, not its intervals.")
+
+
+def test_a_ranking_of_rows_is_something_learnt() -> None:
+    """A model that names the most frequent class alone may put rows in the right order."""
+    comparison = small_classification()
+    constant = {"nlpd": 0.5, "error": 0.1, "auc": 0.5, "ece": 0.0}
+    scores = {"class frequencies": constant, "alpha 0.5": {**constant, "auc": 0.899}}
+    fits = [f._replace(scores=scores.get(f.model, f.scores)) for f in comparison.fits]
+    comparison = replace(comparison, fits=fits, best="alpha 0.5")
+    gain, smaller, use, values = gain_over_trivial(comparison, "alpha 0.5")
+    assert (gain, use, values) == (0.0, "order of rows", "AUC is 0.899 instead of 0.500")
+    assert_allclose(smaller, 1.0 - 0.101 / 0.5)
+    assert usable_for(comparison).startswith("Use its order of rows but not its probabilities")
+
+
+def test_a_baseline_with_smaller_errors_is_named() -> None:
+    """Where the densities of the best model are better nevertheless."""
+    values = {"nlpd": 2.0, "rmse": 2.6, "mae": 2.0, "coverage": 0.9}
+    scores = {"mean": [9, 9.4, 9, 9], "boosted trees": WORSE, "alpha 0": NOISY}
+    comparison = made(scores, **{"boosted trees": {"scores": values}})
+    fits = [
+        fit._replace(scores={**fit.scores, "rmse": 4.93 + 0.01 * fit.part})
+        if fit.model == "alpha 0" else fit for fit in comparison.fits
+    ]  # fmt: skip
+    comparison = replace(comparison, fits=fits)
+    assert comparison.best == "alpha 0"
+    assert better_at_errors(comparison) == "boosted trees (RMSE 2.6 instead of 4.955)"
+    table = comparison.held_out["alpha 0"].assign(mean=lambda table: 0.5 * table["true"])
+    comparison.held_out["alpha 0"] = table
+    text = "For means, take boosted trees (RMSE 2.6 instead of 4.955)"
+    assert usable_for(comparison).startswith(text)
+    close = [fit._replace(scores={**fit.scores, "rmse": 2.6}) for fit in comparison.fits]
+    assert better_at_errors(replace(comparison, fits=close)) == ""
 
 
 def test_one_part_that_is_far_worse_is_named() -> None:
@@ -142,15 +190,17 @@ def test_one_part_that_is_far_worse_is_named() -> None:
     comparison = made(scores)
     assert dict(summarise(comparison)["verdict"])["alpha 0"] == "unstable"
     assert word_tables(comparison)[0].rows["alpha 0"][0] == "!"
-    unstable, *_ = warnings_of(comparison)
-    assert unstable == "alpha 0: unstable: its NLPD is 9.00 in fold 3, and 1.08 in the median fold."
-    assert "within noise" not in verdict(comparison)
+    (unstable,) = texts(comparison, "warning")
+    assert (
+        unstable == "alpha 0 is unstable: its NLPD is 9.00 in fold 3 and 1.08 in the median fold."
+    )
+    assert "within noise" not in ranking(comparison)
 
 
 def test_one_bad_part_does_not_make_a_model_useless() -> None:
     scores = {"mean": WORSE, "alpha 0": [1.0, 1.1, 90.0, 1.05], "alpha 1": NOISY}
-    (unstable,) = warnings_of(made(scores))
-    assert unstable.startswith("alpha 0: unstable")
+    (unstable,) = texts(made(scores), "warning")
+    assert unstable.startswith("alpha 0 is unstable")
 
 
 def numbers(**columns: Any) -> Comparison:
@@ -168,29 +218,28 @@ def test_the_headline_is_in_plain_words() -> None:
     true = mean + rng.standard_normal(400)
     comparison = numbers(true=true, mean=mean)
     share = 1.0 - np.sum((true - mean) ** 2) / np.sum((true - true.mean()) ** 2)
-    assert headline(comparison) == (
-        f"On rows that were held out, alpha 0 explains {share:.0%} of the variance of the target;"
+    assert quality(comparison) == (
+        f"On held-out rows, alpha 0 explains {share:.0%} of the variance of 'load';"
         f" its mean absolute error is {np.mean(np.abs(true - mean)):.3g}, and its 90% intervals"
         f" hold {np.mean(np.abs(true - mean) <= 1.64):.0%} of the targets."
         " Use its means and its intervals."
     )
-    assert not list(cautions(comparison))
-    text = headline(numbers(true=true, mean=-mean))
-    assert "explains nothing" in text and "Its means are no better than a constant" in text
+    text = quality(numbers(true=true, mean=-mean))
+    assert "explains 0%" in text and "Its means of 'load' are no better than a constant" in text
 
 
 @pytest.mark.parametrize("factor, kind", [(3.0, "narrow"), (0.1, "wide")])
 def test_intervals_that_are_wrong_are_loud(factor: float, kind: str) -> None:
-    noise = factor * np.random.default_rng(0).standard_normal(100)
-    (caution,) = cautions(numbers(true=noise, mean=np.zeros(100)))
-    assert f"they are too {kind}" in caution
+    mean, noise = np.random.default_rng(0).standard_normal((2, 100)) * [[20.0], [factor]]
+    text = quality(numbers(true=mean + noise, mean=mean))
+    assert f"Use its means; its intervals are too {kind}, which predict_interval(" in text
 
 
 def test_intervals_of_counts_may_hold_more() -> None:
     comparison = numbers(true=np.zeros(100), mean=np.zeros(100))
-    assert list(cautions(comparison))
+    assert width_of_intervals(comparison)
     counts = replace(comparison, settings=replace(comparison.settings, likelihood="poisson"))
-    assert not list(cautions(counts))
+    assert not width_of_intervals(counts)
 
 
 def test_a_class_that_is_missed_is_loud() -> None:
@@ -200,12 +249,10 @@ def test_a_class_that_is_missed_is_loud() -> None:
     table = pd.DataFrame({"true": labels, "p(ham)": 1.0 - spam, "p(spam)": spam})
     table["predicted"] = np.where(spam > 0.5, "spam", "ham")
     comparison = replace(comparison, best="alpha 0.5", held_out={"alpha 0.5": table})
-    (caution,) = cautions(comparison)
-    assert "of 9 held-out rows of class 'spam' it names 2" in caution
-    text = headline(comparison)
-    assert "names the right class of 82% of the rows" in text and "right in 77%" in text
+    text = quality(comparison)
+    assert "names the right class for 82% of the rows" in text and "is right for 77%" in text
     assert f"ROC curve is {30 * (2 + 7 * 0.5) / 270:.2f}" in text
-    assert headline(replace(comparison, best=None)) == ""
+    assert text.endswith("do not rely on it to name 'spam' (2 of 9 rows).")
 
 
 def test_fits_that_did_not_converge_or_failed_are_named() -> None:
@@ -214,7 +261,7 @@ def test_fits_that_did_not_converge_or_failed_are_named() -> None:
     scores = {"mean": WORSE, "alpha 0": NOISY, "alpha 1": STEADY}
     comparison = made(scores, **{"alpha 0": late, "alpha 1": failed})
     assert comparison.best == "alpha 0"
-    assert warnings_of(comparison) == [
+    assert texts(comparison, "warning") == [
         "alpha 0: 4 of 4 fits did not converge: The time was over. More minutes may help.",
         "alpha 1: 4 of 4 fits failed: it was too hard",
     ]
@@ -226,7 +273,8 @@ def test_nothing_is_best_if_all_failed() -> None:
     failed = {"scores": FAILED, "converged": False, "message": "no"}
     comparison = made({"mean": WORSE, "alpha 0": NOISY}, **{"alpha 0": failed})
     assert comparison.best is None
-    assert verdict(comparison).startswith("No power could be trained in every part")
+    (result,) = texts(comparison, "result")
+    assert result.startswith("No power could be trained in every part")
     assert list(summarise(comparison)["verdict"]) == ["", ""]
 
 

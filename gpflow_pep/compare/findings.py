@@ -1,0 +1,488 @@
+"""
+What a comparison comes to: a table of scores, and findings in words.
+
+The terminal, the report and the card of the model show the same findings. Each is a small function
+of a comparison, or of one of its models, and returns a sentence or two, or nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import binomtest
+from sklearn.metrics import precision_recall_fscore_support, r2_score
+
+from . import scores as of_rows
+from .candidates import TRIVIAL, is_separate
+from .run import Comparison
+from .scores import METRICS, Difference, Metric, in_full, mean_and_error, without_limits
+from .screening import best_scale
+from .settings import AUTO, COUNTS, KERNELS, has_gaussian_noise, is_counts
+from .trials import Fit
+
+BEST, WITHIN, UNSTABLE = "best", "within noise", "unstable"
+#: A model is unstable where one part's score is so many nats worse than the median of the others,
+#: and so many times as far from it as they are from each other.
+FAR, TIMES = 1.0, 5.0
+#: A model learnt nothing whose NLPD is not lower than that of a constant by so many nats, unless
+#: an error is smaller by this fraction.
+LEAST_GAIN, LEAST_SMALLER = 0.02, 0.1
+#: What predictions are good for whose errors are small, and whose densities are high.
+USES = {"rmse": "means", "mae": "means", "error": "classes", "auc": "order of rows"}
+DENSITIES = {"numbers": "intervals", "classes": "probabilities"}
+#: Whole numbers of a larger mean are nearly as well described by Gaussians as by counts.
+MOST_COUNTED = 50.0
+#: Intervals are called wrong where so many rows more or fewer than 90% are inside, and the chance
+#: of that would be below LEAST_CHANCE if they were right.
+COVERAGE_OFF, LEAST_CHANCE = 0.03, 0.01
+#: A class is called missed where it has at least so many held-out rows, and half of them get
+#: another one.
+FEWEST_OF_CLASS = 5
+
+
+def difference(
+    comparison: Comparison, name: str, other: str, metric: Metric | None = None
+) -> Difference:
+    """Compare a score of two models on the same held-out rows; None: the decisive one."""
+    metric = metric or comparison.metrics[0]
+    table, *_ = pair = [comparison.held_out[model] for model in (name, other)]
+    if len(comparison.fits_of(name)) == 1:
+        return of_rows.difference_over_rows(metric, *pair)
+    losses, others = (
+        np.array([metric.loss(fit.scores[metric.name]) for fit in comparison.fits_of(model)])
+        for model in (name, other)
+    )
+    rows = pd.MultiIndex.from_arrays([table["part"], table.index])  # of several targets repeated
+    held_out = rows.nunique() / len(losses)
+    ratio = held_out / (len(comparison.data.X) - held_out)
+    return of_rows.difference_over_parts(losses, others, ratio)
+
+
+def summarise(comparison: Comparison) -> pd.DataFrame:
+    """
+    Sum a comparison up: a row for each model, by its name.
+
+    Columns are "alpha" (NaN for the mixture and baselines); for each metric its mean over parts
+    and, as "_se", the standard error of that mean (NaN for a single part); "difference",
+    "difference_se" of the decisive metric to the best; "verdict": "best", "within noise" of it,
+    "unstable" where one part is far worse than the others, or nothing; the mean "seconds" and
+    "iterations" of a fit; and how many fits "converged" and "failed". Of several targets metrics
+    are the mean over these, of errors divided by the standard deviation of each target; and there
+    are columns for each, as "rmse(name)", in its own units.
+
+    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
+    """
+    rows = {name: _row(comparison, name) for name in comparison.candidates}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+
+
+def _row(comparison: Comparison, name: str) -> dict[str, object]:
+    fits, failed = comparison.fits_of(name), comparison.num_failed(name)
+    row: dict[str, object] = {"alpha": comparison.candidates[name]}
+    for metric in comparison.metrics:
+        mean, error = mean_and_error([fit.scores[metric.name] for fit in fits])
+        row |= {metric.name: np.nan if failed else mean, f"{metric.name}_se": error}
+    gap = Difference(np.nan, np.nan, 0.0)
+    verdict = ""
+    if comparison.best is not None and not failed:
+        gap = difference(comparison, name, comparison.best)
+        verdict = UNSTABLE if unstable_part(fits) is not None else "" if gap.clear else WITHIN
+    row |= {
+        "difference": gap.mean,
+        "difference_se": gap.error,
+        "verdict": BEST if name == comparison.best else verdict,
+        "seconds": np.mean([fit.seconds for fit in fits]),
+        "iterations": np.mean([fit.iterations for fit in fits]),
+        "fits": len(fits),
+        "converged": sum(fit.converged for fit in fits),
+        "failed": failed,
+    }
+    for target in comparison.data.targets if len(comparison.data.targets) > 1 else ():
+        table = pd.DataFrame() if failed else comparison.held_out[name]
+        of_target = [] if failed else table[table["target"] == target.name].groupby("part")
+        parts = [of_rows.scores(part.drop(columns="target")) for _, part in of_target]
+        for metric in comparison.metrics:
+            values = [part[metric.name] for part in parts]
+            row[f"{metric.name}({target.name})"] = float(np.mean(values)) if values else np.nan
+    return row
+
+
+def unstable_part(fits: Sequence[Fit]) -> Fit | None:
+    """Find the fit of the one part that is far worse than the others, if there is one."""
+    *others, worst = sorted(fits, key=lambda fit: fit.scores["nlpd"])
+    if len(others) < 2:
+        return None
+    values = [fit.scores["nlpd"] for fit in others]
+    spread = max(values) - min(values)
+    return worst if worst.scores["nlpd"] - np.median(values) > max(FAR, TIMES * spread) else None
+
+
+def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, str, str]:
+    """
+    Compare a model with the mean, or the frequencies of the classes.
+
+    :return: By how much its NLPD is lower. By which fraction an error is smaller: of RMSE and MAE,
+        or of the error rate and 1 - AUC, the one that gains more; what such predictions are good
+        for; and the values of that error.
+    """
+    pair = comparison.fits_of(name), comparison.fits_of(TRIVIAL[comparison.data.kind])
+    # Where one part is far off, the mean depends on that part alone.
+    average = np.median if any(map(unstable_part, pair)) else np.mean
+    errors = METRICS[comparison.data.kind][1:3]
+    values = {m: [float(average([fit.scores[m.name] for fit in f])) for f in pair] for m in errors}
+    smaller = {}
+    for metric, scores in values.items():
+        ours, constant = (1.0 - s if metric.higher_is_better else s for s in scores)
+        smaller[metric] = 1.0 - ours / constant if constant else 0.0
+    most = max(errors, key=lambda metric: np.nan_to_num(smaller[metric]))
+    shown = " instead of ".join(in_full(value, most.form) for value in values[most])
+    ours, constant = (float(average([fit.scores["nlpd"] for fit in fits])) for fits in pair)
+    return constant - ours, smaller[most], USES[most.name], f"{most.heading} is {shown}"
+
+
+def baselines(comparison: Comparison) -> list[str]:
+    """Name the baselines that failed in no part."""
+    names = (name for name in comparison.candidates if name not in comparison.choices)
+    return [name for name in names if not comparison.num_failed(name)]
+
+
+def better_baselines(comparison: Comparison) -> list[str]:
+    """Name the baselines whose decisive score is clearly better than that of the best model."""
+    gaps = {n: difference(comparison, n, str(comparison.best)) for n in baselines(comparison)}
+    return [name for name, gap in gaps.items() if gap.mean < 0.0 and gap.clear]
+
+
+class Finding(NamedTuple):
+    """What there is to say: a "result", a "warning" or "advice"."""
+
+    kind: str
+    text: str
+
+
+def findings(comparison: Comparison) -> list[Finding]:
+    """List what there is to say of a comparison: results, warnings, and what to try next."""
+    has_best = comparison.best is not None
+    texts = {
+        "result": [find(comparison) for find in RESULTS if has_best] or [NONE_TRAINED],
+        "warning": [text for find in WARNINGS for text in find(comparison)],
+        "advice": [find(comparison) for find in ADVICE if has_best],
+    }
+    return [Finding(kind, text) for kind, each in texts.items() for text in each if text]
+
+
+NONE_TRAINED = "No power could be trained in every part: see the messages."
+
+
+def _list(names: Sequence[str]) -> str:
+    """Join names as a sentence does: "a", "a and b", "a, b and c"."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _they_are(names: Sequence[str]) -> str:
+    return f"{_list(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+def _gap(metric: Metric, gap: Difference) -> str:
+    """Word by how much a score is better or worse, and whether that is within noise."""
+    size, noise = (in_full(abs(x), metric.form) for x in (gap.mean, gap.limit * gap.error))
+    within = "" if gap.clear else f" (within noise, {noise})"
+    return f"{size} {'better' if gap.mean < 0.0 else 'worse'}{within}"
+
+
+def _held_out(comparison: Comparison) -> pd.DataFrame:
+    return comparison.held_out[str(comparison.best)]
+
+
+def quality(comparison: Comparison) -> str:
+    """Word how good the best model's predictions of held-out rows are, and for what to use them."""
+    if without_limits(_held_out(comparison)).empty:
+        return ""
+    words = (_of_classes if comparison.data.kind == "classes" else _of_numbers)(comparison)
+    return f"On held-out rows, {comparison.best} {words} {usable_for(comparison)}"
+
+
+def _of_numbers(comparison: Comparison) -> str:
+    shares = [f"{max(s, 0.0):.0%} of that of '{n}'" for n, s in explained(comparison).items()]
+    shares[0] = shares[0].replace("that", "the variance", 1)
+    table, error = without_limits(_held_out(comparison)), ""
+    if _in_logarithms(comparison):
+        shares[0] = shares[0].replace("of '", "of the logarithm of '")
+        factor = np.exp(np.abs(np.log(table["true"] / table["median"])).mean())
+        error = f"its medians are off by a factor of {factor:.3g} on average, and "
+    elif len(comparison.data.targets) == 1:
+        size = (table["true"] - table["mean"]).abs().mean()
+        error = f"its mean absolute error is {in_full(size, '.3g')}, and "
+    share = of_rows.inside(table).mean()
+    return f"explains {_list(shares)}; {error}its 90% intervals hold {share:.0%} of the targets."
+
+
+def _in_logarithms(comparison: Comparison) -> bool:
+    """Whether targets spread over decades, so that their mean depends on the largest few alone."""
+    return comparison.settings.likelihood == "log_normal"
+
+
+def explained(comparison: Comparison) -> dict[str, float]:
+    """Compute the fraction of the variance of each target that the best model explains."""
+    table = without_limits(_held_out(comparison))
+    if "target" not in table:
+        table = table.assign(target=str(comparison.data.y.name))
+    pairs = {
+        name: (part["true"], part["mean"]) for name, part in table.groupby("target", sort=False)
+    }
+    if _in_logarithms(comparison):
+        pairs = {name: (np.log(table["true"]), np.log(table["median"])) for name in pairs}
+    return {n: float(r2_score(*pair)) if len(pair[0]) > 1 else np.nan for n, pair in pairs.items()}
+
+
+def _of_classes(comparison: Comparison) -> str:
+    table = _held_out(comparison)
+    labels, probability = of_rows.class_indices(table)
+    right = (table["predicted"] == table["true"]).mean()
+    frequent = table["true"].value_counts(normalize=True).iloc[0]
+    text = f"names the right class for {right:.0%} of the rows; always naming the most frequent"
+    text += f" one is right for {frequent:.0%}."
+    area = of_rows.area_under_curve(labels, probability)
+    if probability.shape[1] == 2 and np.isfinite(area):
+        text += f" The area under its ROC curve is {area:.2f}."
+    return text
+
+
+def usable_for(comparison: Comparison) -> str:
+    """Word what the best model's predictions can be used for, and what not."""
+    gain, smaller, use, _ = gain_over_trivial(comparison, str(comparison.best))
+    densities, wrong = DENSITIES[comparison.data.kind], ""
+    if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
+        return "Do not use it: it predicts no better than a constant."
+    if gain < LEAST_GAIN:
+        return f"Use its {use} but not its {densities}: a constant has a better NLPD."
+    if comparison.data.kind == "classes":
+        use, report = "classes", class_report(comparison)
+        rows, right = report["rows"], report["rows"] * report["recall"]
+        missed = report.index[(rows >= FEWEST_OF_CLASS) & (report["recall"] < 0.5)]
+        if len(missed):
+            names = [f"'{name}' ({right[name]:.0f} of {rows[name]:.0f} rows)" for name in missed]
+            return f"Use its probabilities to rank rows; do not rely on it to name {_list(names)}."
+    else:
+        use = "medians" if _in_logarithms(comparison) else "means"
+        unknown = [f"'{name}'" for name, share in explained(comparison).items() if share <= 0.0]
+        if unknown:
+            worst = "look at the rows that it predicts worst"
+            return f"Its {use} of {_list(unknown)} are no better than a constant: {worst}."
+        wrong = width_of_intervals(comparison)
+    better = better_at_errors(comparison)
+    start = f"For {use}, take {better}" if better else f"Use its {use}"
+    if wrong:
+        return f"{start}; its {densities} are {wrong}."
+    return f"{start}." if better else f"{start} and its {densities}."
+
+
+def better_at_errors(comparison: Comparison) -> str:
+    """Name the baseline with the smallest error, where that is clearly smaller than the best's."""
+    best, metric = str(comparison.best), METRICS[comparison.data.kind][1]
+    means = {
+        name: float(np.mean([fit.scores[metric.name] for fit in comparison.fits_of(name)]))
+        for name in (best, *baselines(comparison))
+    }
+    name = min(means, key=means.__getitem__)
+    if _in_logarithms(comparison) or means[name] > (1.0 - LEAST_SMALLER) * means[best]:
+        return ""
+    if not difference(comparison, name, best, metric).clear:
+        return ""
+    shown = " instead of ".join(in_full(means[model], metric.form) for model in (name, best))
+    return f"{name} ({metric.heading} {shown})"
+
+
+def width_of_intervals(comparison: Comparison) -> str:
+    """Word that intervals of numbers are too narrow or too wide, by more than chance."""
+    hits = of_rows.inside(_held_out(comparison))
+    if is_counts(comparison.settings.likelihood) or hits.empty:
+        return ""  # of whole numbers no interval holds exactly 90%
+    chance = binomtest(int(hits.sum()), len(hits), 0.9).pvalue
+    if abs(hits.mean() - 0.9) <= COVERAGE_OFF or chance >= LEAST_CHANCE:
+        return ""
+    exact = has_gaussian_noise(comparison.settings.likelihood)
+    remedy = ", which predict_interval(calibrate='folds') corrects" if exact else ""
+    return f"{'too narrow' if hits.mean() < 0.9 else 'too wide'}{remedy}"
+
+
+def class_report(comparison: Comparison) -> pd.DataFrame:
+    """
+    Count how the best model names the held-out rows of each class.
+
+    Columns are "rows", "recall" (the fraction of these rows that it predicts to be of the class)
+    and "precision" (the fraction of its predictions of the class that are right), by class.
+    """
+    true, predicted = (_held_out(comparison)[name].astype(str) for name in ("true", "predicted"))
+    names = pd.Index(sorted({*true, *predicted}), name="class")
+    precision, recall, _, rows = precision_recall_fscore_support(
+        true, predicted, labels=names, zero_division=np.nan
+    )
+    return pd.DataFrame({"rows": rows, "recall": recall, "precision": precision}, index=names)
+
+
+def ranking(comparison: Comparison) -> str:
+    """Word which row of the table is the best, and what is close to it."""
+    best, metric = str(comparison.best), comparison.metrics[0]
+    table = summarise(comparison).query("failed == 0")
+    losses = table[metric.name].map(metric.loss).fillna(np.inf)
+    lowest = best if losses[best] <= losses.min() else str(losses.idxmin())
+    text = f"{lowest} has the {metric.best} {metric.heading}"
+    if lowest != best:
+        way = f"clearly {'above' if metric.higher_is_better else 'below'}"
+        near = way if difference(comparison, lowest, best).clear else "within noise of"
+        by_all_rows = comparison.settings.select == "loo"
+        chosen = "chosen by leave-one-out densities" if by_all_rows else "the best of the powers"
+        text += f", {near} {best}, {chosen}"
+    within = table.index[(table["verdict"] == WITHIN) & (table.index != lowest)]
+    if len(within):
+        text += f"; {_they_are(within)} within noise of {'it' if lowest == best else best}"
+    better = [name for name in better_baselines(comparison) if name != lowest]
+    return f"{text}. {_they_are(better)} clearly better on these rows." if better else f"{text}."
+
+
+RESULTS = (quality, ranking)
+
+
+def fits_that_ended_badly(comparison: Comparison) -> Iterator[str]:
+    """Word which fits failed or did not converge, of each model and of the fit to all rows."""
+    for name in comparison.candidates:
+        fits = comparison.fits_of(name)
+        bad = [fit for fit in fits if fit.failed]
+        late = [fit for fit in fits if not fit.converged and not fit.failed]
+        if bad:
+            yield f"{name}: {len(bad)} of {len(fits)} fits failed: {bad[0].message}"
+        if late:
+            more = " More minutes may help." * any("time" in fit.message for fit in late)
+            count = f"{len(late)} of {len(fits)} fits"
+            yield f"{name}: {count} did not converge: {late[0].message}{more}"
+    final = comparison.final
+    if final is not None and not (final.converged and comparison.model is not None):
+        how = "failed" if comparison.model is None else "did not converge"
+        yield f"{final.model}, all rows: the fit {how}: {final.message}"
+
+
+def unstable(comparison: Comparison) -> Iterator[str]:
+    """Word which models are far worse in one part than in the others."""
+    part, *_ = comparison.settings.parts()
+    for name in comparison.candidates:
+        fits = comparison.fits_of(name)
+        worst = None if comparison.num_failed(name) else unstable_part(fits)
+        if worst is not None and name != TRIVIAL[comparison.data.kind]:
+            median = np.median([fit.scores["nlpd"] for fit in fits])
+            yield (
+                f"{name} is unstable: its NLPD is {worst.scores['nlpd']:.2f} in {part}"
+                f" {worst.part} and {median:.2f} in the median {part}."
+            )
+
+
+def learnt_nothing(comparison: Comparison) -> Iterator[str]:
+    """Word which powers are no better than a constant."""
+    trivial, densities = (names[comparison.data.kind] for names in (TRIVIAL, DENSITIES))
+    for name in comparison.choices:
+        if comparison.num_failed(name):
+            continue
+        gain, smaller, use, values = gain_over_trivial(comparison, name)
+        text = f"{name} has no better NLPD than the baseline '{trivial}' ({gain:+.3f} nats)"
+        if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
+            yield f"{text}: it learnt nothing from these inputs that holds for other rows."
+        elif gain < LEAST_GAIN:
+            sure = "it is too sure of itself where it is wrong"
+            yield f"{text}, but its {values}: {sure}. Use its {use}, not its {densities}."
+
+
+WARNINGS = (fits_that_ended_badly, unstable, learnt_nothing)
+
+
+def together_or_separate(comparison: Comparison) -> str:
+    """Word whether it pays to model several targets together."""
+    names = sorted(comparison.losses, key=comparison.losses.__getitem__)
+    together = next((name for name in names if not is_separate(name)), None)
+    separate = next(filter(is_separate, names), None)
+    if together is None or separate is None:
+        return ""
+    metric, gap = comparison.metrics[0], difference(comparison, together, separate)
+    pays = "pays" if gap.mean < 0.0 else "does not pay"
+    values = f"the {metric.heading} of {together} is {_gap(metric, gap)} than that of {separate}"
+    return f"Modelling the targets together {pays if gap.clear else 'changes little'}: {values}."
+
+
+def given_others(comparison: Comparison) -> str:
+    """Word by how much errors are smaller where the other targets of a row are known."""
+    errors = comparison.details and comparison.details.given_others
+    if not errors:
+        return ""
+    shown = {n: [in_full(error, ".4g") for error in both] for n, both in errors.items()}
+    parts = [f"{known} instead of {alone} for '{name}'" for name, (alone, known) in shown.items()]
+    return (
+        "Where the other targets of a row are known, the best model of all targets has an RMSE of"
+        f" {_list(parts)} (held-out rows of the first part)."
+    )
+
+
+def trials_of_few_rows(comparison: Comparison) -> str:
+    """Word what trials chose: the likelihood of skewed targets, pairs of a kernel and points."""
+    text, screening, scales = "", comparison.screening, comparison.scales
+    if scales:
+        values = _list([f"{nlpd:.3f} with {name}" for name, nlpd in scales.items()])
+        text = f"The targets are skewed: a trial chose --likelihood {best_scale(scales)} (NLPD"
+        text += f" {values}). "
+    if screening is not None:
+        metric, label = comparison.metrics[0], comparison.settings.label
+        scored = [
+            f"{label(pair)} ({in_full(metric.loss(loss), metric.form)})"
+            for pair, loss in screening.losses.items()
+        ]
+        text += f"A trial at alpha {screening.alpha:g} on {screening.num_rows} rows chose"
+        text += f" {_list([label(pair) for pair in screening.chosen])} by {metric.heading}:"
+        text += f" {'; '.join(scored)}."
+    return text.rstrip()
+
+
+def counts(comparison: Comparison) -> str:
+    """Word which likelihoods suit small whole numbers that a Gaussian one was compared on."""
+    data = comparison.data
+    if len(data.targets) > 1 or not has_gaussian_noise(comparison.settings.likelihood):
+        return ""
+    if data.kind == "classes" or data.y.mean() >= MOST_COUNTED:
+        return ""
+    if (data.y < 0.0).any() or (data.y % 1.0 != 0.0).any():
+        return ""
+    options = _list([f"--likelihood {name}" for name in COUNTS])
+    return (
+        f"The targets are counts, {data.y.min():g} to {data.y.max():g}: try {options}. Compare"
+        " their errors with these, not their NLPD: they predict probabilities, not densities."
+    )
+
+
+def what_to_try(comparison: Comparison) -> str:
+    """Word what may help where a baseline is better."""
+    better, settings, tries = better_baselines(comparison), comparison.settings, []
+    if settings.num_inducing != AUTO:
+        tries.append("--inducing auto, which chooses the number of inducing points")
+    if not isinstance(settings.kernel, tuple):
+        others = ",".join(name for name in KERNELS if name != "matern12")
+        tries.append(f"--kernels {others}, for functions that are less smooth")
+    return f"{_they_are(better)} better: try {'; or '.join(tries)}." if better and tries else ""
+
+
+def more_rows(comparison: Comparison) -> str:
+    """Word whether twice the rows made predictions better."""
+    learning = comparison.details.learning if comparison.details else ()
+    if len(learning) < 2:
+        return ""
+    metric, (half, whole) = comparison.metrics[0], learning[-2:]
+    gap = of_rows.difference_over_rows(metric, half.table, whole.table)
+    if np.isnan(gap.error):
+        return ""
+    text = f"With {half.num_rows} instead of {whole.num_rows} training rows, the {metric.heading}"
+    text += f" is {_gap(metric, gap)}:"
+    if not gap.clear:
+        return f"{text} no sign that more rows like these would help."
+    if gap.mean < 0.0:
+        return f"{text} look for wrong entries among the rows that are predicted worst."
+    return f"{text} more rows would probably help."
+
+
+ADVICE = (together_or_separate, given_others, trials_of_few_rows, counts, what_to_try, more_rows)
