@@ -230,7 +230,7 @@ def groups_of(candidates: Mapping[str, tuple[float, Any]]) -> list[tuple[str, ..
 
 def check_targets(data: Cleaned, settings: Settings) -> None:
     """
-    Check numbers against the likelihood that was asked for, before anything is trained.
+    Check numbers against the likelihood of the settings, before anything is trained.
 
     :raises ValueError: If it gives one of them no probability.
     """

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ from .process import (
     loading_tensorflow,
     make_streams_writable,
 )
-from .settings import DATES, TASKS, Settings
+from .settings import DATES, TASKS, Settings, flags_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +87,7 @@ class BadInput(click.ClickException):
 
 @contextmanager
 def _bad_input() -> Iterator[None]:
-    """End with one line that says what is wrong with an input, or with what is to be written."""
+    """End with one line that names what is wrong with an input or an output."""
     try:
         yield
     except ValueError as error:
@@ -140,18 +141,15 @@ def _read(
     data: Path | None, targets: tuple[str, ...], example: str | None, options: dict[str, Any],
     settings: Settings,
 ) -> "Cleaned":  # fmt: skip
-    """Read and clean the table, and say what was done."""
+    """Read and clean the table, and print what was done."""
     from ..tables.cleaning import clean
     from ..tables.reading import read_table
     from .partition import note_equal_inputs
 
-    reading = {
-        name: options.pop(name)
-        for name in ("sep", "decimal", "thousands", "encoding", "header", "sheet")
-    }
-    names = ("task", "drop", "drop_missing", "as_written", "dates", "missing")
-    cleaning = {name: options.pop(name) for name in names}
-    cleaning |= {name: reading[name] for name in ("decimal", "thousands")}
+    reading, cleaning = (
+        {name: options[name] for name in signature(function).parameters if name in options}
+        for function in (read_table, clean)
+    )
     target: str | tuple[str, ...] = targets if len(targets) > 1 else "".join(targets)
     if data is None:
         frame, target = EXAMPLES[example or DEFAULT_EXAMPLE]()
@@ -264,10 +262,9 @@ def _reading_options(command: Any) -> Any:
 
 def _settings_options(command: Any) -> Any:
     for setting in reversed(fields(Settings)):
-        flags = (setting.metadata["flag"] or f"--{setting.name.replace('_', '-')}").split()
         default = setting.default
         command = click.option(
-            *flags, setting.name, type=setting.metadata["range"].type,
+            *flags_of(setting), setting.name, type=setting.metadata["range"].type,
             default=",".join(map("{:g}".format, default)) if setting.name == "alphas" else default,
             show_default=default is not None, help=setting.metadata["help"],
         )(command)  # fmt: skip
@@ -422,8 +419,8 @@ def predict(
     DATA, from 0, and of a number the mean, the standard deviation, the median and the central 90%
     interval; of a class the most probable one and the probability of each. Of several targets each
     has such columns; where the model is of all together, a target is predicted from the inputs and
-    from the other targets of its row that DATA has. The last column, unusual, says which cells of
-    the row are like none that the model was trained on, and whether it is far from all of those.
+    from the other targets of its row that DATA has. The last column, unusual, names cells of
+    the row that are like none in training, and rows that are far from all training rows.
     """
     from ..tables.reading import read_table
 

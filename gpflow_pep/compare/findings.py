@@ -83,14 +83,14 @@ def _row(comparison: Comparison, name: str) -> dict[str, object]:
     for metric in comparison.metrics:
         mean, error = mean_and_error([fit.scores[metric.name] for fit in fits])
         row |= {metric.name: np.nan if failed else mean, f"{metric.name}_se": error}
-    gap = Difference(np.nan, np.nan, 0.0)
+    change = Difference(np.nan, np.nan, 0.0)
     verdict = ""
     if comparison.best is not None and not failed:
-        gap = difference(comparison, name, comparison.best)
-        verdict = UNSTABLE if unstable_part(fits) is not None else "" if gap.clear else WITHIN
+        change = difference(comparison, name, comparison.best)
+        verdict = UNSTABLE if unstable_part(fits) is not None else "" if change.clear else WITHIN
     row |= {
-        "difference": gap.mean,
-        "difference_se": gap.error,
+        "difference": change.mean,
+        "difference_se": change.error,
         "verdict": BEST if name == comparison.best else verdict,
         "seconds": np.mean([fit.seconds for fit in fits]),
         "iterations": np.mean([fit.iterations for fit in fits]),
@@ -149,8 +149,8 @@ def baselines(comparison: Comparison) -> list[str]:
 
 def better_baselines(comparison: Comparison) -> list[str]:
     """Name the baselines whose decisive score is clearly better than that of the best model."""
-    gaps = {n: difference(comparison, n, str(comparison.best)) for n in baselines(comparison)}
-    return [name for name, gap in gaps.items() if gap.mean < 0.0 and gap.clear]
+    changes = {n: difference(comparison, n, str(comparison.best)) for n in baselines(comparison)}
+    return [name for name, change in changes.items() if change.mean < 0.0 and change.clear]
 
 
 class Finding(NamedTuple):
@@ -184,11 +184,11 @@ def _they_are(names: Sequence[str]) -> str:
     return f"{_list(names)} {'is' if len(names) == 1 else 'are'}"
 
 
-def _gap(metric: Metric, gap: Difference) -> str:
+def _change(metric: Metric, change: Difference) -> str:
     """Word by how much a score is better or worse, and whether that is within noise."""
-    size, noise = (in_full(abs(x), metric.form) for x in (gap.mean, gap.limit * gap.error))
-    within = "" if gap.clear else f" (within noise, {noise})"
-    return f"{size} {'better' if gap.mean < 0.0 else 'worse'}{within}"
+    size, noise = (in_full(abs(x), metric.form) for x in (change.mean, change.limit * change.error))
+    within = "" if change.clear else f" (within noise, {noise})"
+    return f"{size} {'better' if change.mean < 0.0 else 'worse'}{within}"
 
 
 def _held_out(comparison: Comparison) -> pd.DataFrame:
@@ -402,10 +402,12 @@ def together_or_separate(comparison: Comparison) -> str:
     separate = next(filter(is_separate, names), None)
     if together is None or separate is None:
         return ""
-    metric, gap = comparison.metrics[0], difference(comparison, together, separate)
-    pays = "pays" if gap.mean < 0.0 else "does not pay"
-    values = f"the {metric.heading} of {together} is {_gap(metric, gap)} than that of {separate}"
-    return f"Modelling the targets together {pays if gap.clear else 'changes little'}: {values}."
+    metric, change = comparison.metrics[0], difference(comparison, together, separate)
+    pays = "pays" if change.mean < 0.0 else "does not pay"
+    values = (
+        f"the {metric.heading} of {together} is {_change(metric, change)} than that of {separate}"
+    )
+    return f"Modelling the targets together {pays if change.clear else 'changes little'}: {values}."
 
 
 def given_others(comparison: Comparison) -> str:
@@ -473,14 +475,14 @@ def more_rows(comparison: Comparison) -> str:
     if len(learning) < 2:
         return ""
     metric, (half, whole) = comparison.metrics[0], learning[-2:]
-    gap = of_rows.difference_over_rows(metric, half.table, whole.table)
-    if np.isnan(gap.error):
+    change = of_rows.difference_over_rows(metric, half.table, whole.table)
+    if np.isnan(change.error):
         return ""
     text = f"With {half.num_rows} instead of {whole.num_rows} training rows, the {metric.heading}"
-    text += f" is {_gap(metric, gap)}:"
-    if not gap.clear:
+    text += f" is {_change(metric, change)}:"
+    if not change.clear:
         return f"{text} no sign that more rows like these would help."
-    if gap.mean < 0.0:
+    if change.mean < 0.0:
         return f"{text} look for wrong entries among the rows that are predicted worst."
     return f"{text} more rows would probably help."
 

@@ -35,7 +35,7 @@ def note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:
     )
     kind, count, _ = settings.parts()
     if not settings.together:
-        note += ". They are both trained on and held out, as --no-together asks for."
+        note += ". With --no-together some are trained on and others held out."
     elif _are_enough(data, groups, settings):
         note += (
             ". Rows with the same inputs are held out together, so that none is predicted from its"

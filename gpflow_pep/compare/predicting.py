@@ -12,7 +12,7 @@ from ..engine.refusals import refusal
 from ..tables import read_cells, recognise
 from ..tables.conventions import Conventions
 
-#: The remark on a row of which the training rows say almost nothing.
+#: The remark on a row that is far from all training rows.
 FAR_AWAY = "far from all training rows"
 #: The median, and the ends of the central 90% interval.
 QUANTILES = {"median": 0.5, "lower_90": 0.05, "upper_90": 0.95}

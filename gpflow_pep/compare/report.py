@@ -53,7 +53,7 @@ def write_report(
     :param saved_model: Whether to export ``saved_model`` for :func:`tf.saved_model.load` too.
     :returns: The paths that were written.
     :raises ValueError: If the folder has other files of these names.
-    :raises ImportError: If figures are asked for without matplotlib.
+    :raises ImportError: If figures are requested without matplotlib.
     """
     if figures and not plotting.available():
         raise ImportError(plotting.INSTALL)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import joblib
@@ -46,16 +47,16 @@ class Comparison:
     What :func:`compare` found; :func:`~gpflow_pep.compare.findings.summarise` sums it up.
 
     :param data: The table, cleaned.
-    :param settings: What was asked for.
+    :param settings: Those of the comparison.
     :param candidates: The power of each model by its name; NaN for the mixture and baselines.
     :param fits: One for each model and part.
     :param held_out: By the name of the model: :func:`~gpflow_pep.compare.scores.held_out` of the
         parts, one after another, with the number of the "part".
     :param best: The name of the power, or the mixture, with the best mean of the first metric;
-        or if so asked of the power with the highest leave-one-out density; None if all failed.
+        or, with ``select="loo"``, the highest leave-one-out density; None if all failed.
     :param model: The best one, trained once more on all rows; None where that failed.
     :param final: That fit.
-    :param details: More about the best one; None where it was not asked for.
+    :param details: More about the best one; None without ``details``.
     :param screening: How the configurations that were compared were chosen; None: they are all.
     :param scales: The NLPD of skewed targets and of their logarithms in a trial, by the likelihood;
         empty where there was none. The likelihood of the settings is the better one.
@@ -107,16 +108,8 @@ def compare(
     X: Any,
     y: Any,
     *,
-    task: str | None = None,
-    drop: tuple[str, ...] = (),
-    drop_missing: bool = False,
-    as_written: tuple[str, ...] = (),
-    decimal: str | None = None,
-    thousands: str | None = None,
-    dates: str | None = None,
-    missing: Sequence[str | float] = (),
     callback: Callable[[Progress], None] | None = None,
-    **settings: Any,
+    **options: Any,
 ) -> Comparison:
     """
     Train sparse Gaussian processes at several powers and score them on the same held-out rows::
@@ -131,35 +124,26 @@ def compare(
     what prepares columns (:func:`~gpflow_pep.tables.cleaning.make_preparation`) and an
     estimator, trained anew for each fold or split on the rows that it leaves; and the best power is
     trained once more on all rows. Every power starts from the same parameters and inducing points.
-    A fit that fails for numerical reasons says so in its result, and the others still run.
+    The result of a fit that fails for numerical reasons has the message, and the others still run.
 
-    The fits run one after another, or as ``joblib.parallel_config`` says: with
+    The fits run one after another, or as ``joblib.parallel_config`` sets: with
     ``backend="loky", n_jobs=2`` in two processes, with ``backend="dask"`` on a cluster.
 
     :param X: A table that has the target among its columns; or inputs, [N, D], an array or a table.
     :param y: The name of the target; or targets, [N]. Several targets are numbers: a list of their
         names, or [N, P], with NaN where one is missing. Models of all together are then compared
         with models of each by itself.
-    :param task: "regression" or "classification"; None: as the target looks.
-    :param drop: Columns to leave out.
-    :param drop_missing: Whether to leave out rows with missing values, rather than to fill in.
-    :param as_written: Columns whose numbers and words are values as they are written; see
-        :func:`~gpflow_pep.tables.cleaning.clean`, also for the next four.
-    :param decimal: The decimal mark of numbers in text.
-    :param thousands: What separates their thousands.
-    :param dates: The order of dates in text: "dmy", "mdy" or "ymd".
-    :param missing: Words and numbers that stand for no value.
     :param callback: Called before each fit, or the powers of a mixture together, and after each.
-    :param settings: Those of :class:`~gpflow_pep.compare.settings.Settings`.
+    :param options: Those of :class:`~gpflow_pep.compare.settings.Settings`, and of
+        :func:`~gpflow_pep.tables.cleaning.clean` but ``limits``: ``task``, ``drop``,
+        ``drop_missing``, ``as_written``, ``decimal``, ``thousands``, ``dates`` and ``missing``.
     :raises ValueError: If a setting is outside its range, or the table cannot be used.
     """
-    checked = Settings(**settings)
+    of_table = (options.keys() & signature(clean).parameters.keys()) - {"limits"}
+    cleaning = {name: options.pop(name) for name in of_table}
+    checked = Settings(**options)
     frame, target = table_of(X, y)
-    data = clean(
-        frame, target, drop=drop, drop_missing=drop_missing, task=task, as_written=as_written,
-        limits=checked.likelihood == "tobit",
-        decimal=decimal, thousands=thousands, dates=dates, missing=missing,
-    )  # fmt: skip
+    data = clean(frame, target, **cleaning, limits=checked.likelihood == "tobit")
     return compare_table(note_equal_inputs(data, checked), checked, callback)
 
 
@@ -298,7 +282,7 @@ def _details(
     deadline: float,
 ) -> Details:
     """
-    Put the learning curve, and what held-out rows of the first part say, together.
+    Compute what is learnt from the held-out rows of the first part.
 
     :param deadline: When inputs are no longer permuted, by ``time.perf_counter``.
     """

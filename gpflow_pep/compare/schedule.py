@@ -79,7 +79,7 @@ def run_trials(
     trials: Trials, waiting: Sequence[Trial], budget: TimeBudget, reports: Reports
 ) -> dict[Trial, list[Outcome]]:
     """
-    Run trials where ``joblib.parallel_config`` says: here, one after another, if it says nothing.
+    Run trials where ``joblib.parallel_config`` sets: by default here, one after another.
 
     The fits of a process that was lost are run here. What a callback raises is raised.
     """

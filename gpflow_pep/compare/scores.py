@@ -49,7 +49,7 @@ class Metric(NamedTuple):
 
     @property
     def best(self) -> str:
-        """Say which of its values is the best one."""
+        """Word which of its values is the best one."""
         return "highest" if self.higher_is_better else "lowest"
 
 
@@ -147,7 +147,7 @@ def without_limits(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def inside(table: pd.DataFrame) -> "pd.Series[bool]":
-    """Say of each row whether the target, if it is known, is in its 90% interval."""
+    """Whether the target of each row, if it is known, is in its 90% interval."""
     table = without_limits(table)
     return (table["lower_90"] <= table["true"]) & (table["true"] <= table["upper_90"])
 

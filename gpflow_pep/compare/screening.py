@@ -27,7 +27,7 @@ class Screening(NamedTuple):
     A trial of all configurations on some rows.
 
     :param losses: The decisive score of each, turned round where higher is better; NaN: it failed.
-    :param chosen: The best, in the order in which they were asked for.
+    :param chosen: The best, in the order of the settings.
     :param num_rows: Those of the trial, held-out ones included.
     :param alpha: The power at which they were tried.
     """

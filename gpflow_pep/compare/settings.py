@@ -58,19 +58,6 @@ class Range(NamedTuple):
             return False
 
 
-class _Powers(click.ParamType):
-    name = "A,B,..."
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[float, ...]:
-        try:
-            powers = tuple(map(float, value.split(",")))
-        except ValueError:
-            self.fail(f"got '{value}', expected numbers separated by commas, as 0,0.5,1", param)
-        if not all(0.0 <= power <= 1.0 for power in powers):
-            self.fail(f"got {list(powers)}, expected {_POWERS.expected}. {_POWERS.remedy}", param)
-        return powers
-
-
 class Configuration(NamedTuple):
     """A kernel and a number of inducing points."""
 
@@ -85,21 +72,21 @@ class _NumberOrAuto(click.IntRange):
         return AUTO if value == AUTO else super().convert(value, param, ctx)
 
 
-class _OneOrSeveral(click.ParamType):
-    """A value, or several that differ, separated by commas."""
+class _Several(click.ParamType):
+    """Values that differ, separated by commas; one alone is that value if ``single``."""
 
     name = "A,B,..."
 
-    def __init__(self, kind: click.ParamType) -> None:
-        self.kind = kind
+    def __init__(self, each: click.ParamType, single: bool = True) -> None:
+        self.each, self.single = each, single
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if not isinstance(value, str):
             return value
-        values = tuple(self.kind.convert(part, param, ctx) for part in value.split(","))
+        values = tuple(self.each.convert(part, param, ctx) for part in value.split(","))
         if len(set(values)) < len(values):
             self.fail(f"got '{value}', expected values that differ", param)
-        return values if len(values) > 1 else values[0]
+        return values[0] if self.single and len(values) == 1 else values
 
 
 def _whole(least: int, most: int | None = None) -> Range:
@@ -107,36 +94,29 @@ def _whole(least: int, most: int | None = None) -> Range:
     return Range(click.IntRange(least, most), f"a whole number, at least {least}{limit}")
 
 
-def _whole_or_auto(least: int) -> Range:
-    return Range(_NumberOrAuto(least), f"a whole number, at least {least}, or '{AUTO}'")
-
-
-def _between(limit: float, expected: str, remedy: str) -> Range:
-    kind = click.FloatRange(0, limit, min_open=True, max_open=True)
-    return Range(kind, expected, remedy)
-
-
 def _choice(names: Iterable[str]) -> Range:
     names = tuple(names)
     return Range(click.Choice(names), f"one of {', '.join(names)}", "Choose one.")
 
 
-def _one_or_several(each: Range) -> Range:
-    expected = f"{each.expected}, or several that differ"
-    return Range(_OneOrSeveral(each.type), expected, each.remedy)
+#: Between 0 and the most, without both.
+_FRACTION, _POSITIVE = (click.FloatRange(0, most, True, True) for most in (1, math.inf))
 
 
-_POWERS = Range(
-    _Powers(), "one or more numbers in [0, 1]", "Try 0 (variational), 0.5 and 1 (EP, FITC)."
-)
-_FRACTION = _between(1, "a number in (0, 1)", "Choose 0.2 to hold out a fifth.")
-_MINUTES = _between(math.inf, "a positive number", "Raise it, to 10 for example.")
-_FLAG = Range(click.BOOL, "True or False", "Choose one.")
-
-
-def _setting(default: Any, allowed: Range, description: str, flag: str | None = None) -> Any:
+def _setting(default: Any, allowed: Range, description: str, flag: str = "") -> Any:
     """Define a setting; its flag on the command line is its name unless another one is given."""
     return field(default=default, metadata={"range": allowed, "help": description, "flag": flag})
+
+
+def _switch(description: str) -> Any:
+    return _setting(True, Range(click.BOOL, "True or False", "Choose one."), description)
+
+
+def flags_of(setting: Any) -> list[str]:
+    """Give the flags of a setting on the command line."""
+    name = setting.name.replace("_", "-")
+    usual = f"--{name}/--no-{name}" if setting.type in (bool, "bool") else f"--{name}"
+    return (setting.metadata["flag"] or usual).split()
 
 
 @dataclass(frozen=True)
@@ -148,11 +128,20 @@ class Settings:
     """
 
     alphas: tuple[float, ...] = _setting(
-        (0.0, 0.5, 1.0), _POWERS,
+        (0.0, 0.5, 1.0),
+        Range(
+            _Several(click.FloatRange(0, 1), single=False),
+            "one or more numbers in [0, 1] that differ",
+            "Try 0 (variational), 0.5 and 1 (EP, FITC).",
+        ),
         "Different powers to try, in [0, 1]. 0 is the variational approximation, 1 is EP / FITC.",
     )  # fmt: skip
     num_inducing: int | str | tuple[int | str, ...] = _setting(
-        50, _one_or_several(_whole_or_auto(1)),
+        50,
+        Range(
+            _Several(_NumberOrAuto(1)),
+            f"a whole number, at least 1, or '{AUTO}', or several that differ",
+        ),
         "Number of inducing points; fewer where fewer training rows differ. auto: chosen in"
         " each fit by leave-one-out densities, which takes a few times as long and often predicts"
         " better. Several, as 50,200: each with each kernel.",
@@ -167,29 +156,25 @@ class Settings:
         None, _whole(1), "Instead of folds: hold out a random part so many times."
     )
     test_fraction: float | None = _setting(
-        None, _FRACTION,
+        None, Range(_FRACTION, "a number in (0, 1)", "Choose 0.2 to hold out a fifth."),
         "Fraction of the rows in that part; without splits there is one.  [default: 0.2]",
     )  # fmt: skip
-    together: bool = _setting(
-        True, _FLAG,
+    together: bool = _switch(
         "Whether rows with the same inputs are held out together, so that none is predicted from"
-        " its copy.",
-        "--together/--no-together",
-    )  # fmt: skip
+        " its copy."
+    )
     seed: int = _setting(
         0, _whole(0, 2**32 - 1), "Seed of folds or splits and of the initial inducing points."
     )
     minutes: float = _setting(
-        10.0, _MINUTES,
+        10.0, Range(_POSITIVE, "a positive number", "Raise it, to 10 for example."),
         "Most time for all fits together. Each has an equal share of what is left, and ends"
         " earlier if it converges. Minibatches, above 100,000 rows, have a number of steps"
         " instead.",
     )  # fmt: skip
-    mix: bool = _setting(
-        True, _FLAG,
-        "Whether to mix the predictions of the powers 0, 0.5 and 1, too, up to 100,000 rows.",
-        "--mix/--no-mix",
-    )  # fmt: skip
+    mix: bool = _switch(
+        "Whether to mix the predictions of the powers 0, 0.5 and 1, too, up to 100,000 rows."
+    )
     max_iterations: int = _setting(10_000, _whole(1), "Most steps of L-BFGS-B of a fit.")
     init: str = _setting(
         "kmeans", _choice(INITS),
@@ -197,7 +182,12 @@ class Settings:
         " largest residual variance.",
     )  # fmt: skip
     kernel: str | tuple[str, ...] = _setting(
-        "rbf", _one_or_several(_choice(KERNELS)),
+        "rbf",
+        Range(
+            _Several(click.Choice(KERNELS)),
+            f"one of {', '.join(KERNELS)}, or several that differ",
+            "Choose one.",
+        ),
         f"Kernel, with a lengthscale for each input: {', '.join(KERNELS)}. Several, as"
         " rbf,matern32: of more than two pairs of a kernel and a number of points the best two of"
         " a trial are compared.",
@@ -209,12 +199,10 @@ class Settings:
         " numbers, and for classes the one that suits their number. tobit: of numbers, of which"
         " some are limits, such as <5.8.",
     )  # fmt: skip
-    near_rows: bool = _setting(
-        True, _FLAG,
+    near_rows: bool = _switch(
         "Whether predictions of the mixture use the 10 or 40 nearest training rows, of two classes"
-        " 20, where rows left out of 1000 or more are predicted better so.",
-        "--near-rows/--no-near-rows",
-    )  # fmt: skip
+        " 20, where rows left out of 1000 or more are predicted better so."
+    )
     select: str = _setting(
         "folds", _choice(SELECT),
         "Choose the power of the model by the scores of held-out rows, or by the leave-one-out"
@@ -225,18 +213,14 @@ class Settings:
         "Score that decides which model is the best: nlpd, rmse or mae of a number; nlpd, error"
         " or auc of a class.  [default: nlpd]",
     )  # fmt: skip
-    details: bool = _setting(
-        True, _FLAG,
+    details: bool = _switch(
         "Whether to find out, by a few more fits of the best model, how much each input matters"
-        " and whether more rows would help.",
-        "--details/--no-details",
-    )  # fmt: skip
-    baselines: bool = _setting(
-        True, _FLAG,
+        " and whether more rows would help."
+    )
+    baselines: bool = _switch(
         "Whether to train a linear model, boosted trees, an exact GP (up to 1000 rows), and SVGP"
-        " for classes (up to 100,000 rows), too.",
-        "--baselines/--no-baselines",
-    )  # fmt: skip
+        " for classes (up to 100,000 rows), too."
+    )
 
     def __post_init__(self) -> None:
         for name in ("alphas", "kernel", "num_inducing"):
@@ -250,8 +234,6 @@ class Settings:
             if not (value is setting.default is None or allowed.allows(value)):
                 shown = list(value) if isinstance(value, tuple) else value
                 raise refusal(setting.name, repr(shown), allowed.expected, allowed.remedy)
-        if len(set(self.alphas)) < len(self.alphas):
-            raise refusal("alphas", list(self.alphas), "different ones", "Name each only once.")
         if self.folds is not None and (self.splits, self.test_fraction) != (None, None):
             raise refusal(
                 "folds", f"{self.folds} and splits or a test fraction",
@@ -317,7 +299,7 @@ class Settings:
             self._check_several(num_targets)
 
     def _check_several(self, num_targets: int) -> None:
-        """Refuse what is not known of several targets."""
+        """Refuse what several targets do not have."""
         for name, usual in (
             ("likelihood", ("auto", "gaussian")),
             ("select", ("folds",)),

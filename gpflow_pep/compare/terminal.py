@@ -81,7 +81,7 @@ def _converged(row: "pd.Series[object]") -> str:
 
 
 def title(comparison: Comparison) -> str:
-    """Say what was compared on what."""
+    """Name the targets, and count inputs and rows."""
     data, classes = comparison.data, comparison.data.num_classes
     kind = f" ({classes} classes)" if data.kind == "classes" else ""
     inputs = f"{data.X.shape[1]} input{'s' * (data.X.shape[1] > 1)}"

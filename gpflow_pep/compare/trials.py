@@ -83,8 +83,8 @@ class Outcome(NamedTuple):
 
     fit: Fit
     pipeline: Pipeline | None
-    """What was trained; None where it failed. Of parts only that of the first is kept, if details
-    are asked for."""
+    """What was trained; None where it failed. Of parts only that of the first is kept, for
+    details."""
     overhead: float = 0.0
     """Seconds that were not steps, most of which are compiling."""
     table: pd.DataFrame = pd.DataFrame()

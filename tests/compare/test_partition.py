@@ -87,7 +87,7 @@ def test_few_different_inputs_are_in_training_and_held_out_rows(kind: str) -> No
     *_, note = note_equal_inputs(cleaned, settings).notes
     assert "different inputs, too few to hold each out in one of 5 folds" in note
     *_, note = note_equal_inputs(cleaned, Settings(together=False)).notes
-    assert note.endswith("as --no-together asks for.")
+    assert note.endswith("With --no-together some are trained on and others held out.")
 
 
 def test_a_class_with_one_set_of_inputs() -> None:

@@ -22,7 +22,7 @@ from gpflow_pep.estimators import PEPRegressor, parts
         ({"alphas": []}, "got []", "one or more numbers", "Try 0"),
         ({"alphas": [0.5, 1.1]}, "got [0.5, 1.1]", "[0, 1]", "Try 0"),
         ({"alphas": [float("nan")]}, "got [nan]", "[0, 1]", "Try 0"),
-        ({"alphas": [0.5, 0.5]}, "got [0.5, 0.5]", "different", "only once"),
+        ({"alphas": [0.5, 0.5]}, "got [0.5, 0.5]", "that differ", "Try 0"),
         ({"num_inducing": 0}, "num_inducing: got 0", "at least 1", "Choose another"),
         ({"num_inducing": True}, "got True", "a whole number", "Choose another"),
         ({"num_inducing": "many"}, "got 'many'", "at least 1, or 'auto'", "Choose another"),
