@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +155,21 @@ def only_writer(folder: Path) -> Iterator[bool | None]:
     finally:
         if place is not None:
             os.close(place)
+
+
+@contextmanager
+def replaced_folder(folder: str | PathLike[str], description: str) -> Iterator[Path]:
+    """
+    Give a folder to write, which appears when all is written; until then an earlier one stays.
+
+    :param description: The file that names the files of the folder; one with others is refused.
+    """
+    folder = Path(folder).resolve() if "://" not in str(folder) else Path(folder)
+    check_writable(folder if folder.exists() else folder.parent, "Choose another folder.")
+    check_replaceable(folder, description, "Choose another folder, or move the file away.")
+    with atomic_folder(folder, description) as new:
+        new.mkdir()
+        yield new
 
 
 def check_writable(folder: Path, remedy: str) -> None:

@@ -19,6 +19,7 @@ from ..engine.checks import refusal
 from ..engine.prior import mixing
 from ..inducing_variables import BlurredInducingPoints
 from ..models.parameters import VariationalParameter
+from ..scoring.stored import Reader, is_parameter
 
 #: Objects are made of public classes of these modules, and of no others.
 MODULES: tuple[ModuleType, ...] = (
@@ -80,9 +81,15 @@ Described = Any
 
 
 class Describer:
-    """Describe objects as JSON; their arrays are collected in ``arrays``."""
+    """
+    Describe objects as JSON; their arrays are collected in ``arrays``.
 
-    def __init__(self) -> None:
+    :param values: Whether of parameters only their values are described, for
+        :class:`~gpflow_pep.scoring.stored.Reader`.
+    """
+
+    def __init__(self, *, values: bool = False) -> None:
+        self._values = values
         self.arrays: dict[str, AnyNDArray] = {}
         self._known: dict[int, tuple[int, Any]] = {}
 
@@ -146,6 +153,8 @@ class Describer:
     def _parameter(self, value: Parameter, label: str) -> dict[str, Described]:
         if type(value) not in (Parameter, VariationalParameter):
             raise cannot_save(label, _name(value), "a gpflow.Parameter")
+        if self._values:
+            return {"value": self._array(value.numpy(), label)}
         # Not the constrained values: they do not come back to the last digit, and where Kuu is
         # ill-conditioned predictions would differ by more.
         return {
@@ -179,27 +188,10 @@ class Describer:
         return {"class": path, "arguments": arguments, "parameters": described}
 
 
-class Loader:
+class Loader(Reader):
     """Construct objects from their descriptions; only of the classes that are named here."""
 
-    def __init__(self, arrays: dict[str, AnyNDArray]) -> None:
-        self._arrays = arrays
-        self._known: dict[int, Any] = {}
-
-    def __call__(self, described: Described) -> Any:
-        """Construct the value that was described; errors of a changed one are of any type."""
-        if isinstance(described, list):
-            return [self(part) for part in described]
-        if not isinstance(described, dict):
-            return described
-        if "array" in described:
-            return self._arrays[described["array"]]
-        if "words" in described:
-            return np.array(described["words"], dtype=object)
-        if "slice" in described:
-            return slice(*described["slice"])
-        if "ref" in described:
-            return self._known[described["ref"]]
+    def _dictionary(self, described: dict[str, Described]) -> Any:
         for kind, choices in _NAMED.items():
             if kind in described:
                 return choices[described[kind]]
@@ -207,11 +199,8 @@ class Loader:
             if kind in described:
                 if described[kind] not in choices:
                     raise ValueError(f"{described[kind]} is no {kind} that is known")
-                arguments = {name: self(part) for name, part in described["arguments"].items()}
-                return choices[described[kind]](**arguments)
-        construct = self._object if "class" in described else self._parameter
-        self._known[described["number"]] = constructed = construct(described)
-        return constructed
+                return choices[described[kind]](**super()._dictionary(described["arguments"]))
+        raise ValueError(f"{list(described)} describe nothing that is known")
 
     def _parameter(self, described: dict[str, Described]) -> Parameter:
         unconstrained = self(described["unconstrained"])
@@ -236,9 +225,8 @@ class Loader:
             raise ValueError(f"{described['class']} is no class that is known")
         parameters = {n: self(part) for n, part in described["parameters"].items()}
         arguments = {
-            name: _inside_domain(parameters[part["value_of"]])  # it is replaced below
-            if isinstance(part, dict) and "value_of" in part
-            else self(part)
+            # A value is replaced below.
+            name: _inside_domain(parameters[part["value_of"]]) if is_parameter(part) else self(part)
             for name, part in described["arguments"].items()
         }
         constructed: Module = kind(**arguments)

@@ -68,7 +68,7 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
     posteriors = estimator.posterior_.posteriors  # computed first, as it can move sites a little
     fitted = [key for key in _FITTED if key in vars(estimator)]
     described["fitted"] = {key: describe(getattr(estimator, key), key) for key in fitted}
-    described["inputs"] = _describe_scaler(estimator._scaler, describe)
+    described["inputs"] = describe_scaler(estimator._scaler, describe)
     model = estimator.model_
     if isinstance(model, MixedModel):
         described["mixture"] = _describe_mixture(model, describe)
@@ -83,8 +83,7 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
         parts = [part for component in saved for part in component.cache or ()]
         described["posterior"] = [describe(part, "posterior") for part in parts]
     if isinstance(estimator, PEPRegressor):
-        described["target"] = _describe_scaler(estimator._target.scaler, describe)
-        described["target"]["logarithm"] = estimator._target.logarithm
+        described["target"] = describe_target(estimator._target, describe)
     return described
 
 
@@ -158,8 +157,12 @@ def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:
         check_same(parameters[name], value, name)
 
 
-def _describe_scaler(scaler: StandardScaler, describe: Describer) -> dict[str, Described]:
+def describe_scaler(scaler: StandardScaler, describe: Describer) -> dict[str, Described]:
     return {name: describe(getattr(scaler, name), f"scaler.{name}") for name in _SCALER}
+
+
+def describe_target(units: TargetUnits, describe: Describer) -> dict[str, Described]:
+    return describe_scaler(units.scaler, describe) | {"logarithm": units.logarithm}
 
 
 def _construct_scaler(described: dict[str, Described], load: Loader) -> StandardScaler:

@@ -13,14 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
 from ..engine.checks import refusal
-from ..engine.files import SAVED_MODEL, files_in
+from ..engine.files import SAVED_MODEL, files_in, replaced_folder
 from ..engine.numerics.graphs import OneUseGraphs
 from ..engine.numerics.linalg import graphs_exported
 from ..tables import TableEncoder
 from .base import PEPEstimator
 from .exporting_columns import column_specs, encode_columns
 from .regressor import PEPRegressor
-from .saved_files import replaced_folder
 
 
 class Prediction(NamedTuple):

@@ -1,26 +1,24 @@
-"""Fitted estimators as NumPy arrays, to predict without TensorFlow."""
+"""Fitted estimators without their training data, to predict without TensorFlow."""
 
-import platform
 from os import PathLike
 from typing import Any
 
-import numpy as np
-from gpflow.base import AnyNDArray
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from .. import __version__
 from ..engine.checks import refusal
+from ..engine.files import SCORER
 from ..scoring.likelihoods import CLASSES
-from ..scoring.stored import DESCRIPTION, write_parts
-from ..scoring.units import Units
+from ..scoring.scorer import Scorer
+from ..scoring.stored import SavedFiles, write_files
 from ..tables import TableEncoder
 from .base import PEPEstimator
 from .classifier import PEPClassifier
-from .numpy_parts import mixture_parts
+from .describing import Described, Describer
+from .describing_estimators import describe_scaler, describe_target
+from .numpy_parts import describe_posterior
 from .regressor import PEPRegressor
-from .saved_files import replaced_folder
 
 
 def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
@@ -39,14 +37,13 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
     :param estimator: A fitted estimator; or a pipeline that ends with one, whose other steps are a
         :class:`~gpflow_pep.tables.TableEncoder` at its beginning, or of scikit-learn's
         ``StandardScaler``, or "passthrough".
-    :raises ValueError: If it is another, or has a part that NumPy's predictions do not know:
+    :raises ValueError: If it is another, or has a part that NumPy's predictions have no form of:
         another kernel or likelihood than GPflow's usual ones, inducing variables that are not
         points, neighbours, float32; or if the folder has other files.
     """
-    parts = scorer_parts(estimator)
-    versions = {"gpflow_pep": __version__, "python": platform.python_version()}
-    with replaced_folder(folder, DESCRIPTION) as new:
-        write_parts(new, parts, versions)
+    saved = scorer_files(estimator)
+    Scorer(saved)
+    write_files(folder, saved, SCORER)
 
 
 def predicts_without_tensorflow(estimator: Any) -> bool:
@@ -55,13 +52,12 @@ def predicts_without_tensorflow(estimator: Any) -> bool:
     of numbers quantiles too, which a scorer has for Gaussian noise only.
     """
     try:
-        components = scorer_parts(estimator)["mixture"]["components"]
+        return Scorer(scorer_files(estimator)).noise in ("Gaussian", *CLASSES)
     except ValueError:
         return False
-    return {part["likelihood"]["kind"] for part in components} <= {"Gaussian", *CLASSES}
 
 
-def scorer_parts(estimator: Any) -> dict[str, Any]:
+def scorer_files(estimator: Any) -> SavedFiles:
     """Describe a fitted estimator, for :class:`~gpflow_pep.scoring.Scorer`; refuse others."""
     steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else None
     steps = [step for step in steps or [estimator] if step not in (None, "passthrough")]
@@ -79,38 +75,24 @@ def scorer_parts(estimator: Any) -> dict[str, Any]:
             raise refusal("estimator", f"the step {type(step).__name__}", expected, remedy)
     first = encoder or (steps[0] if steps else last)
     names = getattr(first, "feature_names_in_", None)
-    return {
-        "mixture": mixture_parts(last.posterior_),
-        "scalers": [_scaler_parts(scaler) for scaler in (*steps, last.input_scaler_)],
-        "units": (last._target.numbers if isinstance(last, PEPRegressor) else Units())._asdict(),
-        "columns": None if encoder is None else _column_parts(encoder),
+    describe = Describer(values=True)
+    content = {
+        "mixture": describe_posterior(last.posterior_, describe),
+        "scalers": [describe_scaler(scaler, describe) for scaler in (*steps, last.input_scaler_)],
+        "columns": encoder and _columns(encoder),
         "conventions": encoder and encoder.conventions and encoder.conventions._asdict(),
         "num_columns": first.n_features_in_,
         "names": None if names is None else [str(name) for name in names],
-        "labels": _label_parts(last.classes_) if isinstance(last, PEPClassifier) else None,
+        "labels": describe(getattr(last, "classes_", None), "classes_"),
     }
+    if isinstance(last, PEPRegressor):
+        content["target"] = describe_target(last._target, describe)
+    return SavedFiles(content, describe.arrays)
 
 
-def _scaler_parts(scaler: StandardScaler) -> dict[str, Any]:
-    return {
-        "offset": 0.0 if scaler.mean_ is None or not scaler.with_mean else scaler.mean_,
-        "scale": 1.0 if scaler.scale_ is None else scaler.scale_,
-    }
-
-
-def _column_parts(encoder: TableEncoder) -> list[dict[str, Any]]:
+def _columns(encoder: TableEncoder) -> list[Described]:
     check_is_fitted(encoder)
     return [
         {"name": name, "format": form._asdict(), "encoding": encoder.encodings_[name]._asdict()}
         for name, form in encoder.formats.items()
     ]
-
-
-def _label_parts(labels: AnyNDArray) -> dict[str, Any]:
-    values = np.array(labels.tolist())
-    if values.dtype.kind not in "biufU" or values.tolist() != labels.tolist():
-        got = f"labels of type {labels.dtype}: {list(labels[:5])}"
-        remedy = "Train with such labels, for example y.astype(str)."
-        raise refusal("classes_", got, "numbers or words of one type", remedy)
-    objects = labels.dtype == object
-    return {"values": values if objects else labels, "objects": objects}

@@ -1,10 +1,11 @@
 """Fitted estimators on disk and back: JSON, NumPy arrays and skops, no pickle."""
 
 import json
-import platform
+import re
+from io import BytesIO
 from os import PathLike
 from typing import Any
-from zipfile import ZIP_DEFLATED
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import gpflow
 import numpy as np
@@ -17,8 +18,9 @@ from sklearn.compose import make_column_selector
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
-from .. import __version__
 from ..engine.checks import refusal
+from ..engine.files import MODEL
+from ..scoring.stored import SavedFiles, read_files, remedy_of, write_files
 from ..tables import Format, TableEncoder
 from ..tables.conventions import Conventions
 from ..tables.encodings import Encoding
@@ -30,7 +32,6 @@ from .describing_estimators import (
     construct_estimator,
     describe_estimator,
 )
-from .saved_files import REMEDY, SavedFiles, read_files, write_files
 from .separate import SeparateRegressors
 
 #: What files may name beside what skops trusts: scikit-learn's estimators, numbers, words, and
@@ -76,8 +77,7 @@ def save_estimator(folder: str | PathLike[str], estimator: Any, *, card: str = "
         check_estimator_same(*pair)
     _construct(saved, loaded)
     libraries = {library.__name__: library.__version__ for library in (gpflow, tf, np, sklearn)}
-    versions = {"python": platform.python_version(), "gpflow_pep": __version__, **libraries}
-    write_files(folder, saved, versions, card)
+    write_files(folder, saved, MODEL, card, **libraries)
 
 
 def load_estimator(folder: str | PathLike[str]) -> Any:
@@ -96,7 +96,7 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
         names a type of others; if ``gpflow.config`` has another float or jitter than when it was
         saved.
     """
-    saved = read_files(folder)
+    saved = read_files(folder, MODEL)
     config = saved.content.get("gpflow_config")
     if config != _config():
         raise refusal(
@@ -113,7 +113,7 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
             str(folder),
             f"files that do not describe an estimator ({type(error).__name__}: {error})",
             "those that save_estimator writes",
-            REMEDY,
+            remedy_of(MODEL),
         ) from error
 
 
@@ -161,14 +161,15 @@ def _construct(saved: SavedFiles, estimators: list[PEPEstimator]) -> Any:
     """Construct what skops wrote, with our estimators in their places."""
     from skops import io
 
-    _check_types(saved.pipeline)
+    pipeline = _of_this_version(saved.pipeline)
+    _check_types(pipeline)
 
     def restore(state: dict[str, Any]) -> dict[str, Any]:
         return vars(estimators[state["estimator"]])
 
     token = RESTORE.set(restore)
     try:
-        return io.loads(saved.pipeline, trusted=TRUSTED)
+        return io.loads(pipeline, trusted=TRUSTED)
     finally:
         RESTORE.reset(token)
 
@@ -199,3 +200,17 @@ def _not_ours(got: str) -> ValueError:
 def _config() -> dict[str, Any]:
     name, jitter = np.dtype(gpflow.default_float()).name, float(gpflow.default_jitter())
     return {"float": name, "jitter": jitter}
+
+
+def _of_this_version(pipeline: bytes) -> bytes:
+    """Name classes of tables by their modules of this version; 0.2.0 had them in ``columns``."""
+    with ZipFile(BytesIO(pipeline)) as written:
+        parts = {name: written.read(name) for name in written.namelist()}
+    old = rb'("__module__": "gpflow_pep\.)columns\b'
+    schema, count = re.subn(old, rb"\1tables", parts.get("schema.json", b""))
+    if not count:
+        return pipeline
+    with ZipFile(renamed := BytesIO(), "w", ZIP_DEFLATED) as new:
+        for name, part in {**parts, "schema.json": schema}.items():
+            new.writestr(name, part)
+    return renamed.getvalue()

@@ -1,6 +1,6 @@
 """The units in which the model of a regressor takes its targets, and the way back."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gpflow
 import numpy as np
@@ -98,12 +98,7 @@ class TargetUnits(NamedTuple):
         The units without the scaler: scale 1 and offset 0 where targets are not standardised; of
         several outputs they are [P].
         """
-        scaler = self.scaler
-        scale: Any = scaler.scale_ if scaler.with_std else np.ones(1)
-        offset: Any = scaler.mean_ if scaler.with_mean else np.zeros(1)
-        if scaler.n_features_in_ == 1:
-            scale, offset = float(scale[0]), float(offset[0])
-        return Units(scale, offset, self.logarithm)
+        return Units.of_scaler(vars(self.scaler), self.logarithm)
 
     def _levels(self, Y: AnyNDArray) -> AnyNDArray:
         if not self.logarithm:

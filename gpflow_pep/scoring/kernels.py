@@ -1,9 +1,8 @@
 r"""
 Kernels as functions of NumPy arrays, each equal to GPflow's of the same name.
 
-A kernel is described by a dictionary: ``kind``, the name of GPflow's class; ``columns``, the inputs
-that it sees, or None for all; and its parameters. A ``Sum`` or ``Product`` has ``kernels``, a
-``Periodic`` a ``base``.
+A kernel is described by a dictionary, as :class:`~gpflow_pep.scoring.stored.Reader` reads it:
+``kind``, the name of GPflow's class, and the arguments of its constructor by their names.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,14 +38,14 @@ _OF_SQUARE: dict[str, Callable[[Array, Description], Array]] = {
 }
 #: Kernels of the distance of two rows, each column divided by its lengthscale.
 ISOTROPIC = (*_OF_DISTANCE, *_OF_SQUARE)
-#: The parameters of each kind, by the names of GPflow's attributes.
-PARAMETERS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys((*ISOTROPIC, "Cosine"), ("variance", "lengthscales")),
-    "RationalQuadratic": ("variance", "lengthscales", "alpha"),
-    **dict.fromkeys(("Linear", "Constant", "White"), ("variance",)),
-    "Periodic": ("period",),
-}
-KINDS = (*PARAMETERS, *_REDUCTIONS)
+KINDS = (
+    *ISOTROPIC,
+    *("Cosine", "Linear", "Constant", "White", "Periodic"),
+    *_REDUCTIONS,
+)
+REMEDY = (
+    "Use the estimator itself, which save_estimator and load_estimator keep, or export_saved_model."
+)
 
 
 def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
@@ -64,7 +63,7 @@ def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
         return lambda X: reduce(_REDUCTIONS[kind], [part(X) for part in parts])
     if kind == "Periodic":
         return _periodic(kernel, Z)
-    if kind not in PARAMETERS:
+    if kind not in KINDS:
         raise _unknown(kind)
     columns, variance = _columns(kernel), kernel["variance"]
     Z = Z[:, columns]
@@ -113,8 +112,8 @@ def variance_of(kernel: Description) -> Callable[[Array], Array]:
         parts = [variance_of(part) for part in kernel["kernels"]]
         return lambda X: reduce(_REDUCTIONS[kind], [part(X) for part in parts])
     if kind == "Periodic":
-        return variance_of(kernel["base"])
-    if kind not in PARAMETERS:
+        return variance_of(kernel["base_kernel"])
+    if kind not in KINDS:
         raise _unknown(kind)
     columns, variance = _columns(kernel), kernel["variance"]
     if kind == "Linear":
@@ -133,7 +132,7 @@ def _profile(kernel: Description) -> Callable[[Array], Array]:
 
 
 def _periodic(kernel: Description, Z: Array) -> Callable[[Array], Array]:
-    base, period = kernel["base"], kernel["period"]
+    base, period = kernel["base_kernel"], kernel["period"]
     if base["kind"] not in ISOTROPIC:
         raise _unknown(f"Periodic of {base['kind']}")
     columns, scale, of_square = _columns(base), base["lengthscales"], _profile(base)
@@ -149,10 +148,9 @@ def _periodic(kernel: Description, Z: Array) -> Callable[[Array], Array]:
 
 
 def _columns(kernel: Description) -> Any:
-    columns = kernel["columns"]
-    return slice(None) if columns is None else np.asarray(columns, dtype=np.intp)
+    columns = kernel["active_dims"]
+    return columns if isinstance(columns, slice) else np.asarray(columns, dtype=np.intp)
 
 
 def _unknown(kind: str) -> ValueError:
-    remedy = "Use the estimator that was saved: gpflow_pep.estimators.load_estimator."
-    return refusal("kernel", kind, f"one of {', '.join(KINDS)}", remedy)
+    return refusal("kernel", kind, f"one of GPflow's {', '.join(KINDS)}", REMEDY)

@@ -1,10 +1,11 @@
 """
 What likelihoods make of the moments of f, as functions of NumPy arrays.
 
-A likelihood is described by a dictionary: ``kind``, the name of GPflow's class, and its parameters.
+A likelihood is described by a dictionary, as :class:`~gpflow_pep.scoring.stored.Reader` reads it:
+``kind``, the name of GPflow's class, and the arguments of its constructor by their names.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,19 +13,33 @@ from scipy.special import ndtr
 
 from ..engine.numerics.softmax_in_numpy import softmax_probabilities
 from ..engine.refusals import refusal
-from .kernels import Array
+from .kernels import REMEDY, Array
 from .largest import prob_each_largest
 
-#: The parameters of each kind.
-NUMBERS = {"Gaussian": ("variance",), "StudentT": ("scale", "df"), "Poisson": ("binsize",)}
-CLASSES: dict[str, tuple[str, ...]] = {
-    "Bernoulli": (),
-    "MultiClass": ("epsilon",),
-    "Softmax": (),
-    "Ordinal": ("edges", "sigma", "squeeze", "floor"),
-}
+#: Ordinal regression without GPflow's squeezed probit link and floor.
+_OWN_ORDINAL = "gpflow_pep.likelihoods.Ordinal"
+#: The kinds of numbers and their parameters, and those of classes.
+NUMBERS = {"Gaussian": ("variance", "scale"), "StudentT": ("scale", "df"), "Poisson": ("binsize",)}
+CLASSES = ("Bernoulli", "MultiClass", "Softmax", "Ordinal", _OWN_ORDINAL)
+_LINKS = {"Poisson": {"function": "exp"}, "Bernoulli": {"function": "inv_probit"}}
 #: GPflow's probit link is ``_SQUEEZE + (1 - 2 _SQUEEZE) Phi(f)``.
 _SQUEEZE = 1e-3
+#: GPflow adds this number to the probability of each ordered class; it has no name there.
+_FLOOR = 1e-6
+
+
+def check_likelihood(likelihood: Mapping[str, Any]) -> None:
+    """Refuse a likelihood of another class, with another link, or noise that is no number."""
+    kind = likelihood["kind"]
+    if kind not in (*NUMBERS, *CLASSES):
+        raise unsupported(kind, (*NUMBERS, *CLASSES))
+    numbers = [likelihood[name] for name in NUMBERS.get(kind, ()) if likelihood[name] is not None]
+    constant = all(not isinstance(value, dict) and np.size(value) == 1 for value in numbers)
+    link = kind not in _LINKS or likelihood["invlink"] == _LINKS[kind]
+    if not constant or not link or (kind == "StudentT" and not np.all(likelihood["df"] > 2.0)):
+        got = f"{kind} with noise that depends on the input, no variance, or another link"
+        expected = "constant noise of a variance, and the usual link"
+        raise refusal("likelihood", got, expected, REMEDY)
 
 
 def target_moments(
@@ -35,7 +50,8 @@ def target_moments(
     """
     kind = likelihood["kind"]
     if kind == "Gaussian":
-        return mean, variance + likelihood["variance"]
+        noise, scale = likelihood["variance"], likelihood["scale"]
+        return mean, variance + (scale**2 if noise is None else noise)
     if kind == "StudentT":
         df = likelihood["df"]
         return mean, variance + likelihood["scale"] ** 2 * (df / (df - 2.0))
@@ -61,25 +77,25 @@ def class_probabilities(likelihood: Mapping[str, Any], mean: Array, variance: Ar
             _SQUEEZE + (1.0 - 2.0 * _SQUEEZE) * ndtr(np.concatenate([-margin, margin], axis=1))
         )
     if kind == "MultiClass":
-        largest, epsilon = prob_each_largest(mean, variance), likelihood["epsilon"]
+        largest, epsilon = prob_each_largest(mean, variance), likelihood["invlink"]["epsilon"]
         other = epsilon / (mean.shape[1] - 1.0)
         return np.asarray(largest * (1.0 - epsilon) + (1.0 - largest) * other)
     if kind == "Softmax":
         return softmax_probabilities(mean, variance)
-    if kind == "Ordinal":
-        ends = np.concatenate([[-np.inf], likelihood["edges"], [np.inf]])
+    if kind in ("Ordinal", _OWN_ORDINAL):
+        squeezed = kind == "Ordinal"
+        edges = likelihood["bin_edges" if squeezed else "edges"]
+        ends = np.concatenate([[-np.inf], edges, [np.inf]])
         z = (ends - mean) / np.sqrt(likelihood["sigma"] ** 2 + variance)
         low, high = z[:, :-1], z[:, 1:]
         # From the side on which neither is near 1, so that the difference keeps its digits.
         mirrored = low + high > 0.0
         inner, outer = np.where(mirrored, -low, high), np.where(mirrored, -high, low)
         between = np.asarray(ndtr(inner) - ndtr(outer))
-        return (1.0 - likelihood["squeeze"]) * between + likelihood["floor"]
+        return (1.0 - 2.0 * _SQUEEZE) * between + _FLOOR if squeezed else between
     raise unsupported(kind, CLASSES)
 
 
-def unsupported(kind: str, known: Mapping[str, Any]) -> ValueError:
+def unsupported(kind: str, known: Iterable[str]) -> ValueError:
     """Refuse a likelihood, for ``raise``; ``known`` has those that would do."""
-    expected = f"one of {', '.join(known)}, as GPflow defines them"
-    remedy = "Use the estimator that was saved: gpflow_pep.estimators.load_estimator."
-    return refusal("likelihood", kind, expected, remedy)
+    return refusal("likelihood", kind, f"one of {', '.join(known)}, as GPflow has them", REMEDY)

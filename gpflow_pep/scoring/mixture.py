@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .kernels import Array, covariance_with, variance_of
-from .likelihoods import class_probabilities, target_moments
+from .likelihoods import check_likelihood, class_probabilities, target_moments
 from .predictive import Predictive, require_finite
 from .units import Units
 
@@ -44,9 +44,6 @@ class Component(NamedTuple):
     Q: Array
     """[L, M, M]."""
 
-    constant: Any
-    """The mean function, [L] or a number."""
-
     likelihood: Mapping[str, Any]
 
     any_row: Array
@@ -59,23 +56,30 @@ class PredictiveMixture(NamedTuple):
     components: tuple[Component, ...]
     weights: Array
 
+    @property
+    def noise(self) -> str:
+        """The name of the likelihood."""
+        return str(self.components[0].likelihood["kind"])
+
 
 def mixture_of(parts: Mapping[str, Any]) -> PredictiveMixture:
     """
     Prepare predictions.
 
     :param parts: ``weights``, [K], and ``components``: of each ``kernel`` and ``likelihood``,
-        ``Z``, ``a``, ``Q`` and ``constant``.
+        ``Z``, ``a``, ``Q`` and ``any_row``.
+    :raises ValueError: If a kernel or likelihood has no form in NumPy.
     """
+    for part in parts["components"]:
+        check_likelihood(part["likelihood"])
     components = tuple(
         Component(
             covariance_with(part["kernel"], part["Z"]),
             variance_of(part["kernel"]),
             part["a"],
             part["Q"],
-            part["constant"],
             part["likelihood"],
-            part.get("any_row", np.full([2, 1], np.nan)),
+            part["any_row"],
         )
         for part in parts["components"]
     )
@@ -96,7 +100,7 @@ def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
     K = component.covariance(X)
     explained = np.stack([np.einsum("nm,nm->n", K @ Q, K) for Q in component.Q], axis=1)
     variance = component.variance(X)[:, None] - explained
-    return K @ component.a + component.constant, np.maximum(variance, 0.0)
+    return K @ component.a, np.maximum(variance, 0.0)
 
 
 def predictive(mixture: PredictiveMixture, X: Array, units: Units) -> Predictive:
@@ -111,8 +115,7 @@ def predictive(mixture: PredictiveMixture, X: Array, units: Units) -> Predictive
         return np.array(parts)[..., 0]  # [K, 2, N]
 
     means, variances = np.swapaxes(_in_chunks(moments, X, -1), 0, 1)
-    kind = mixture.components[0].likelihood["kind"]
-    return Predictive(means, variances, mixture.weights, units, kind)
+    return Predictive(means, variances, mixture.weights, units, mixture.noise)
 
 
 def predict_probabilities(mixture: PredictiveMixture, X: Array) -> Array:

@@ -49,7 +49,7 @@ class Predictive(NamedTuple):
         means, variances = self.units.moments(self.means, self.variances)
         mean = np.tensordot(self.weights, means, 1)
         variance = np.tensordot(self.weights, variances + (means - mean) ** 2, 1)
-        return require_finite(mean), require_finite(variance)
+        return mean, require_finite(variance)  # it is not finite where a mean is not
 
     def quantiles(self, q: Array) -> Array:
         r"""

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..engine.files import SCORER
 from ..engine.refusals import refusal
 from . import mixture
 from .arguments import as_coverage, as_probabilities, as_rows
 from .kernels import Array
 from .predictive import Predictive, require_finite
-from .stored import REMEDY, read_parts
+from .stored import Reader, SavedFiles, read_files, remedy_of
 from .units import Units
 
 if TYPE_CHECKING:
@@ -33,13 +34,15 @@ def load_scorer(folder: str | PathLike[str]) -> "Scorer":
     :param folder: The folder that was written.
     :raises ValueError: If a file is missing, damaged or changed, or of a format that is not known.
     """
-    parts = read_parts(folder)
+    saved = read_files(folder, SCORER)
     try:
-        return Scorer(parts)
+        return Scorer(saved)
     # Whatever the error is: files that export_numpy wrote raise none.
     except Exception as error:
         got = f"files that do not describe a scorer ({type(error).__name__}: {error})"
-        raise refusal(str(folder), got, "those that export_numpy writes", REMEDY) from error
+        raise refusal(
+            str(folder), got, "those that export_numpy writes", remedy_of(SCORER)
+        ) from error
 
 
 class Scorer:
@@ -52,29 +55,31 @@ class Scorer:
     one that it was trained on.
 
     ``classes_`` are the labels, of a classifier; ``feature_names_in_`` the names of the columns,
-    where they are known; ``n_features_in_`` is their number.
+    where they are known; ``n_features_in_`` is their number; ``noise`` is the likelihood's name.
 
-    :param parts: What :func:`~gpflow_pep.estimators.export_numpy` describes.
+    :param saved: What :func:`~gpflow_pep.estimators.export_numpy` writes.
+    :raises ValueError: If a kernel or likelihood has no form in NumPy.
     """
 
     n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]
     classes_: npt.NDArray[Any]
 
-    def __init__(self, parts: Mapping[str, Any]) -> None:
+    def __init__(self, saved: SavedFiles) -> None:
+        parts = Reader(saved.arrays)(saved.content)
         self._mixture = mixture.mixture_of(parts["mixture"])
-        self._scalers = [(scaler["offset"], scaler["scale"]) for scaler in parts["scalers"]]
-        self._units = Units(**parts["units"])
-        self._encodings = _encodings_of(parts["columns"], before="conventions" not in parts)
-        self.conventions = SimpleNamespace(**parts.get("conventions") or {})
+        self.noise = self._mixture.noise
+        self._scalers = [Units.of_scaler(scaler) for scaler in parts["scalers"]]
+        self._encodings = _encodings_of(parts["columns"])
+        self.conventions = SimpleNamespace(**parts["conventions"] or {})
         self.n_features_in_ = int(parts["num_columns"])
         self._names: list[str] | None = parts["names"]
         if self._names is not None:
             self.feature_names_in_ = np.array(self._names, dtype=object)
-        labels = parts["labels"]
-        if labels is not None:
-            as_type = object if labels["objects"] else labels["values"].dtype
-            self.classes_ = labels["values"].astype(as_type)
+        if parts["labels"] is not None:
+            self.classes_ = parts["labels"]
+        else:
+            self._units = Units.of_scaler(parts["target"], parts["target"]["logarithm"])
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """
@@ -168,9 +173,9 @@ class Scorer:
             X = as_rows(X, X.shape[1], None, unknown=True)
         else:
             X = as_rows(X, self.n_features_in_, self._names, unknown=True)
-        for offset, scale in self._scalers:
-            X = (X - offset) / scale
-        return np.asarray(X)
+        for scaler in self._scalers:
+            X = scaler.transform(X)
+        return X
 
     def _predictive(self, X: Any, method: str) -> Predictive:
         if hasattr(self, "classes_"):
@@ -179,20 +184,17 @@ class Scorer:
         return mixture.predictive(self._mixture, self._inputs(X), self._units)
 
 
-def _encodings_of(
-    columns: Any, before: bool
-) -> "tuple[dict[str, Format], dict[str, Encoding]] | None":
+def _encodings_of(columns: Any) -> "tuple[dict[str, Format], dict[str, Encoding]] | None":
     """Make what :func:`~gpflow_pep.tables.encodings.encode_table` takes beside a table."""
     if columns is None:
         return None
     from ..tables.encodings import Encoding
-    from ..tables.formats import Format, before_format_7
+    from ..tables.formats import Format
 
     def tuples(part: Mapping[str, Any]) -> dict[str, Any]:
         return {k: tuple(v) if isinstance(v, list) else v for k, v in part.items()}
 
-    formats = {column["name"]: Format(**tuples(column["format"])) for column in columns}
     return (
-        before_format_7(formats) if before else formats,
+        {column["name"]: Format(**tuples(column["format"])) for column in columns},
         {column["name"]: Encoding(**tuples(column["encoding"])) for column in columns},
     )

@@ -1,76 +1,168 @@
-"""The files of a scorer: JSON and NumPy arrays, no pickle."""
+"""
+The files of saved estimators and of scorers: written whole or not at all, checked when read.
+
+Both are a description in JSON, which people can read, and the arrays that it names; no pickle. An
+estimator has the training data too, and what skops wrote of what is around it.
+"""
 
 import json
+import platform
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.files import SCORER, check_present, digest_of, read_arrays, undamaged
+from .. import __version__
+from ..engine.files import (
+    MODEL,
+    SCORER,
+    check_present,
+    digest_of,
+    files_in,
+    read_arrays,
+    replaced_folder,
+    undamaged,
+)
 from ..engine.refusals import refusal
 
-DESCRIPTION, ARRAYS = FILES = (SCORER, "arrays.npz")
-#: The format that is written and read.
-FORMAT = 1
-REMEDY = "Pass the folder that export_numpy wrote, or export the estimator again."
-#: An array in the description: this key, with its name in the other file.
-_ARRAY = "array"
+ARRAYS, PIPELINE = "arrays.npz", "pipeline.skops"
+#: The files beside each description, and what writes them.
+FILES = {MODEL: (ARRAYS, PIPELINE), SCORER: (ARRAYS,)}
+WRITERS = {MODEL: "save_estimator", SCORER: "export_numpy"}
+#: The formats that are read of each, the last of which is written. Scorers of before had others.
+FORMATS = {MODEL: (6, 7), SCORER: (7,)}
+#: A text for people, which is not read.
+CARD = "README.md"
+_HEADER = ("format", "versions", "files", "digest")
 
 
-def write_parts(folder: Path, parts: Mapping[str, Any], versions: Mapping[str, str]) -> None:
+class SavedFiles(NamedTuple):
+    """What the files hold."""
+
+    content: dict[str, Any]
+    """The description, without format, versions and digest: what JSON can hold."""
+
+    arrays: dict[str, npt.NDArray[Any]]
+    """Of finite numbers or words."""
+
+    pipeline: bytes = b""
+    """What skops wrote, of an estimator."""
+
+
+def write_files(
+    folder: str | PathLike[str], saved: SavedFiles, name: str, card: str = "", **versions: str
+) -> None:
     """
-    Write what :func:`read_parts` reads into an empty folder.
+    Write what :func:`read_files` reads, and a text for people.
 
-    :param parts: Dictionaries with names as keys, lists, text, numbers, None and arrays.
-    :param versions: Of the libraries that write, by name, for people to read.
+    :param name: That of the description: ``MODEL`` or ``SCORER``.
+    :param versions: Of the libraries that write, beside Python and this package.
     """
-    arrays: dict[str, npt.NDArray[Any]] = {}
-
-    def put_aside(part: Any) -> dict[str, str]:
-        if not isinstance(part, np.ndarray):
-            raise TypeError(f"{type(part).__name__} is no part of a scorer")
-        name = str(len(arrays))
-        arrays[name] = part
-        return {_ARRAY: name}
-
-    content = json.loads(json.dumps(parts, default=put_aside))
-    np.savez(folder / ARRAYS, **arrays)
-    description = {
-        "format": FORMAT,
-        "versions": dict(versions),
-        "files": FILES,
-        "digest": digest_of(content, [folder / ARRAYS]),
-        "content": content,
-    }
-    text = json.dumps(description, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    (folder / DESCRIPTION).write_text(text, encoding="utf-8")
+    versions = {"python": platform.python_version(), "gpflow_pep": __version__, **versions}
+    with replaced_folder(folder, name) as new:
+        if card:
+            (new / CARD).write_text(card, encoding="utf-8")
+        np.savez(new / ARRAYS, **saved.arrays)
+        if PIPELINE in FILES[name]:
+            (new / PIPELINE).write_bytes(saved.pipeline)
+        description = {
+            "format": FORMATS[name][-1],
+            "versions": versions,
+            "files": sorted({*files_in(new), name}),
+            "digest": digest(saved.content, new, name),
+            **saved.content,
+        }
+        text = json.dumps(description, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        (new / name).write_text(text, encoding="utf-8")
 
 
-def read_parts(folder: str | PathLike[str]) -> dict[str, Any]:
-    """Read what :func:`write_parts` wrote; refuse what is damaged or of another format."""
-    folder = Path(folder)
-    check_present(folder, FILES, REMEDY)
-    expected = "the files as export_numpy wrote them"
-    with undamaged(folder / DESCRIPTION, expected, REMEDY):
-        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-        file_format = description["format"]
-    if type(file_format) is not int or file_format != FORMAT:
-        remedy = "Load it with the version of gpflow_pep that wrote it, or export it again."
-        raise refusal(
-            str(folder / DESCRIPTION), f"format {file_format!r}", f"format {FORMAT}", remedy
-        )
-    with undamaged(folder, expected, REMEDY):
-        same = digest_of(description["content"], [folder / ARRAYS]) == description["digest"]
+def digest(content: Any, folder: Path, name: str) -> str:
+    """Compute a hash of the content and of the other files, but not of format and versions."""
+    return digest_of(content, [folder / other for other in FILES[name]])
+
+
+def read_files(folder: str | PathLike[str], name: str) -> SavedFiles:
+    """
+    Read what :func:`write_files` wrote, in this version or an earlier one; refuse what is damaged.
+    """
+    folder, expected = Path(folder), f"the files as {WRITERS[name]} wrote them"
+    check_present(folder, (name,), remedy_of(name))
+    with undamaged(folder / name, expected, remedy_of(name)):
+        description = json.loads((folder / name).read_text(encoding="utf-8"))
+    file_format = description.get("format") if isinstance(description, dict) else None
+    if type(file_format) is not int or file_format not in FORMATS[name]:
+        known = " or ".join(map(str, FORMATS[name]))
+        remedy = "Load it with the version of gpflow_pep that wrote it, or write it again:"
+        remedy = f"{remedy} {WRITERS[name]} of this version writes format {FORMATS[name][-1]}."
+        raise refusal(str(folder / name), f"format {file_format!r}", f"format {known}", remedy)
+    check_present(folder, (name, *FILES[name]), remedy_of(name))
+    content = {key: part for key, part in description.items() if key not in _HEADER}
+    with undamaged(folder, expected, remedy_of(name)):
+        same = digest(content, folder, name) == description.get("digest")
     if not same:
-        got = "files that were damaged or changed: the digest of the files is another"
-        raise refusal(str(folder), got, expected, REMEDY)
-    arrays = read_arrays(folder / ARRAYS, expected, REMEDY)
+        got = "a file that is damaged or was changed (the digest of the files is another)"
+        raise refusal(str(folder), got, expected, remedy_of(name))
+    arrays = read_arrays(folder / ARRAYS, expected, remedy_of(name))
+    pipeline = (folder / PIPELINE).read_bytes() if PIPELINE in FILES[name] else b""
+    return SavedFiles(content, arrays, pipeline)
 
-    def put_back(part: dict[str, Any]) -> Any:
-        return arrays[part[_ARRAY]] if set(part) == {_ARRAY} else part
 
-    with undamaged(folder, expected, REMEDY):
-        return json.loads(json.dumps(description["content"]), object_hook=put_back)
+def remedy_of(name: str) -> str:
+    """Say what to do about a folder that cannot be read."""
+    return f"Pass the folder that {WRITERS[name]} wrote, or write it again."
+
+
+class Reader:
+    """
+    Read what :class:`~gpflow_pep.estimators.describing.Describer` describes, without TensorFlow.
+
+    An object is a dictionary: ``kind``, its class, without the module where that is one of GPflow's
+    kernels or likelihoods; its parameters' values, and the arguments of its constructor.
+    """
+
+    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._arrays = arrays
+        self._known: dict[int, Any] = {}
+
+    def __call__(self, described: Any) -> Any:
+        """Construct the value that was described; errors of a changed one are of any type."""
+        if isinstance(described, list):
+            return [self(part) for part in described]
+        if not isinstance(described, dict):
+            return described
+        if "array" in described:
+            return self._arrays[described["array"]]
+        if "words" in described:
+            return np.array(described["words"], dtype=object)
+        if "slice" in described:
+            return slice(*described["slice"])
+        if "ref" in described:
+            return self._known[described["ref"]]
+        if "number" not in described:
+            return self._dictionary(described)
+        construct = self._object if "class" in described else self._parameter
+        self._known[described["number"]] = constructed = construct(described)
+        return constructed
+
+    def _dictionary(self, described: dict[str, Any]) -> Any:
+        return {name: self(part) for name, part in described.items()}
+
+    def _parameter(self, described: dict[str, Any]) -> Any:
+        return self(described["value"])
+
+    def _object(self, described: dict[str, Any]) -> Any:
+        kind = described["class"].removeprefix("gpflow.kernels.")
+        parameters = self._dictionary(described["parameters"])
+        arguments = {
+            name: parameters[part["value_of"]] if is_parameter(part) else self(part)
+            for name, part in described["arguments"].items()
+        }
+        return {"kind": kind.removeprefix("gpflow.likelihoods."), **parameters, **arguments}
+
+
+def is_parameter(argument: Any) -> bool:
+    """Whether an argument of a constructor is described as the value of a parameter."""
+    return isinstance(argument, dict) and "value_of" in argument

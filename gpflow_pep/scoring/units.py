@@ -1,6 +1,7 @@
 """The units in which a model has its targets, and the way back to the original ones."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,16 @@ class Units(NamedTuple):
     scale: float = 1.0
     offset: float = 0.0
     logarithm: bool = False
+
+    @classmethod
+    def of_scaler(cls, scaler: Mapping[str, Any], logarithm: bool = False) -> "Units":
+        """Give the units of the attributes of a ``StandardScaler``; of one column, as numbers."""
+        number = scaler["n_features_in_"]
+        scale: Any = scaler["scale_"] if scaler["with_std"] else np.ones(number)
+        offset: Any = scaler["mean_"] if scaler["with_mean"] else np.zeros(number)
+        if number == 1:
+            scale, offset = float(scale[0]), float(offset[0])
+        return cls(scale, offset, logarithm)
 
     def transform(self, y: Array) -> Array:
         """Change targets, which are above 0 where the logarithm is taken, to the model's units."""

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sklearn.base import BaseEstimator
 
 from gpflow_pep.estimators import load_estimator
-from gpflow_pep.estimators.saved_files import digest
+from gpflow_pep.scoring.stored import digest
 from gpflow_pep.tables.reading import read_table
 
 TEXT = "a,b,y\n" + "".join(f"{i},{i % 3}.5,w{i}\n" for i in range(12))
@@ -147,7 +147,7 @@ def rewrite(folder: Path, change: Any) -> None:
     np.savez(folder / "arrays.npz", **arrays)
     header = ("format", "versions", "files", "digest")
     content = {name: part for name, part in description.items() if name not in header}
-    description["digest"] = digest(content, folder, description["format"])
+    description["digest"] = digest(content, folder, "model.json")
     (folder / "model.json").write_text(json.dumps(description))
 
 

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from gpflow_pep.engine.files import MODEL
 from gpflow_pep.estimators import PEPClassifier, load_estimator, save_estimator
-from gpflow_pep.estimators.saved_files import FILES
+from gpflow_pep.scoring.stored import FORMATS
 
 DATA = Path(__file__).parent / "data"
 FOLDERS = sorted(path.parent for path in DATA.glob("*/*/model.json"))
@@ -34,4 +35,6 @@ def test_predictions_are_those_of_that_day(folder: Path, tmp_path: Path) -> None
 
 
 def test_every_format_has_examples() -> None:
-    assert {folder.parent.name for folder in FOLDERS} == {f"format_{number}" for number in FILES}
+    assert {folder.parent.name for folder in FOLDERS} == {
+        f"format_{number}" for number in FORMATS[MODEL]
+    }

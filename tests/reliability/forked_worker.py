@@ -22,8 +22,9 @@ import interrupted_worker
 from interrupted_worker import RUNNING
 
 from gpflow_pep.compare import cli
+from gpflow_pep.engine.files import MODEL
 from gpflow_pep.estimators import export_saved_model, load_estimator
-from gpflow_pep.estimators.saved_files import read_files, write_files
+from gpflow_pep.scoring.stored import read_files, write_files
 
 PAPERS = Path(__file__).parents[2] / "examples" / "papers"
 #: What is said before the process number, and before the exit code.
@@ -71,9 +72,9 @@ def grid(out: str) -> None:
 
 def save(folder: str, *templates: str) -> None:
     """Estimators in turn, over and over, into one folder; each read from another before."""
-    contents = [read_files(template) for template in templates]
+    contents = [read_files(template, MODEL) for template in templates]
     for content in itertools.cycle(contents):
-        write_files(folder, content, {})
+        write_files(folder, content, MODEL)
 
 
 def export(folder: str, *templates: str) -> None:

@@ -1,5 +1,6 @@
 """What likelihoods make of f in NumPy, against GPflow, the tilted integrals and SciPy."""
 
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -13,15 +14,24 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from gpflow_pep.engine.factors import num_classes
-from gpflow_pep.estimators.numpy_parts import likelihood_parts
+from gpflow_pep.estimators.describing import Describer
 from gpflow_pep.likelihoods import NoisyLabelBernoulli, Ordinal, predict_mean_and_var
 from gpflow_pep.likelihoods import class_probabilities as tilted_probabilities
 from gpflow_pep.scoring.largest import prob_each_largest
-from gpflow_pep.scoring.likelihoods import class_probabilities, target_moments
+from gpflow_pep.scoring.likelihoods import check_likelihood, class_probabilities, target_moments
+from gpflow_pep.scoring.stored import Reader
 
 RNG = np.random.default_rng(0)
 MEAN, VARIANCE = RNG.normal(size=(9, 1)), RNG.uniform(0.0, 2.0, size=(9, 1))
 X = np.zeros((9, 1))
+
+
+def read(value: Any) -> Any:
+    """A likelihood as the scorer reads it."""
+    describe = Describer(values=True)
+    likelihood = Reader(describe.arrays)(describe(value, "part"))
+    check_likelihood(likelihood)
+    return likelihood
 
 
 @pytest.mark.parametrize(
@@ -31,7 +41,7 @@ X = np.zeros((9, 1))
     ],
 )  # fmt: skip
 def test_moments_of_numbers(likelihood: Any) -> None:
-    described = likelihood_parts(likelihood)
+    described = read(likelihood)
     for new, tilted in zip(
         target_moments(described, MEAN, VARIANCE),
         predict_mean_and_var(likelihood, X, MEAN, VARIANCE),
@@ -40,7 +50,7 @@ def test_moments_of_numbers(likelihood: Any) -> None:
 
 
 def test_two_classes() -> None:
-    probability = class_probabilities(likelihood_parts(Bernoulli()), MEAN, VARIANCE)
+    probability = class_probabilities(read(Bernoulli()), MEAN, VARIANCE)
     expected = tilted_probabilities(Bernoulli(), X, MEAN, VARIANCE, 2)
     assert_allclose(probability, expected, rtol=1e-12)
 
@@ -51,7 +61,7 @@ def test_several_classes(num_classes: int, epsilon: float) -> None:
     likelihood = MultiClass(num_classes, invlink=RobustMax(num_classes, epsilon))
     mean = 2.0 * RNG.normal(size=(20, num_classes))
     variance = 10.0 ** RNG.uniform(-3.0, 2.0, size=mean.shape)
-    probability = class_probabilities(likelihood_parts(likelihood), mean, variance)
+    probability = class_probabilities(read(likelihood), mean, variance)
     expected = tilted_probabilities(likelihood, np.zeros((20, 1)), mean, variance, num_classes)
     assert_allclose(probability, expected, atol=1e-10)
 
@@ -68,7 +78,7 @@ def test_several_classes(num_classes: int, epsilon: float) -> None:
 def test_other_classes(likelihood: Any, num_latent: int) -> None:
     mean = 2.0 * RNG.normal(size=(20, num_latent))
     variance = 10.0 ** RNG.uniform(-3.0, 2.0, size=mean.shape)
-    probability = class_probabilities(likelihood_parts(likelihood), mean, variance)
+    probability = class_probabilities(read(likelihood), mean, variance)
     number = num_classes(likelihood)
     expected = tilted_probabilities(likelihood, np.zeros((20, 1)), mean, variance, number)
     assert probability.shape == (20, number)
@@ -110,20 +120,21 @@ def test_variance_0_decides() -> None:
 
 
 @pytest.mark.parametrize(
-    "likelihood, got",
+    "likelihood, message",
     [
-        (NoisyLabelBernoulli(), "NoisyLabelBernoulli"),
-        (Bernoulli(invlink=tf.sigmoid), "Bernoulli with"),
-        (Poisson(invlink=tf.nn.softplus), "Poisson with"),
-        (StudentT(df=1.5), "StudentT with"),
-        (Gaussian(variance=gpflow.functions.Linear()), "Gaussian with noise that depends"),
-        (StudentT(scale=gpflow.functions.Linear()), "StudentT with noise that depends"),
-        (type("Gaussian", (Gaussian,), {})(), "Gaussian"),
+        (NoisyLabelBernoulli(), "likelihood: got gpflow_pep.likelihoods.NoisyLabelBernoulli"),
+        (Bernoulli(invlink=tf.sigmoid), "likelihood: got Bernoulli with"),
+        (Poisson(invlink=tf.nn.softplus), "likelihood: got Poisson with"),
+        (StudentT(df=1.5), "likelihood: got StudentT with"),
+        (Gaussian(variance=gpflow.functions.Linear()), "likelihood: got Gaussian with noise that"),
+        (StudentT(scale=gpflow.functions.Linear()), "likelihood: got StudentT with noise that"),
+        (type("Gaussian", (Gaussian,), {})(), "part: got a .*Gaussian, expected a class of GPflow"),
     ],
 )
-def test_other_likelihoods_are_refused_by_name(likelihood: Any, got: str) -> None:
-    with pytest.raises(ValueError, match=rf"likelihood_: got {got}.*, expected .*save_estimator"):
-        likelihood_parts(likelihood)
+def test_other_likelihoods_are_refused_by_name(likelihood: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        read(likelihood)
+    assert re.search("save_estimator|Checkpoint", str(caught.value))
 
 
 def test_kinds_of_later_versions_are_refused() -> None:

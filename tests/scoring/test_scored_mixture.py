@@ -12,10 +12,12 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from gpflow_pep import PEPRegression
-from gpflow_pep.estimators.numpy_parts import mixture_parts
+from gpflow_pep.estimators.describing import Describer
+from gpflow_pep.estimators.numpy_parts import describe_posterior
 from gpflow_pep.inducing_variables import BlurredInducingPoints
 from gpflow_pep.scoring import mixture
 from gpflow_pep.scoring.predictive import Predictive, quantiles_of_mixture
+from gpflow_pep.scoring.stored import Reader
 from gpflow_pep.scoring.units import Units
 from gpflow_pep.training.choosing.mixed_model import MixedModel, MixedPosterior, mixed_posterior
 
@@ -35,6 +37,12 @@ def three() -> MixedPosterior:
     return mixed_posterior(MixedModel(models, np.array([0.2, 0.5, 0.3])))
 
 
+def mixture_parts(posterior: MixedPosterior) -> Any:
+    """A posterior as the scorer reads it."""
+    describe = Describer(values=True)
+    return Reader(describe.arrays)(describe_posterior(posterior, describe))
+
+
 def test_moments_of_f() -> None:
     posterior = three()
     prepared = mixture.mixture_of(mixture_parts(posterior))
@@ -44,13 +52,11 @@ def test_moments_of_f() -> None:
 
 
 @pytest.mark.parametrize("q_diag", [False, True])
-def test_moments_of_several_latent_functions_and_a_constant_mean(q_diag: bool) -> None:
+def test_moments_of_several_latent_functions(q_diag: bool) -> None:
     q_sqrt = RNG.uniform(0.2, 0.9, (10, 3)) if q_diag else np.tril(RNG.normal(size=(3, 10, 10)))
     parts = gpflow.kernels.Matern52(0.8, [0.9, 1.1]), InducingPoints(Z)
-    constant = gpflow.mean_functions.Constant([0.3, -0.2, 0.1])
-    posterior = gpflow.posteriors.create_posterior(
-        *parts, RNG.normal(size=(10, 3)), q_sqrt, whiten=True, mean_function=constant
-    )
+    q_mu = RNG.normal(size=(10, 3))
+    posterior = gpflow.posteriors.create_posterior(*parts, q_mu, q_sqrt, whiten=True)
     likelihood = gpflow.likelihoods.MultiClass(3)
     mixed = MixedPosterior([posterior], [posterior], [likelihood], [1.0])
     prepared = mixture.mixture_of(mixture_parts(mixed))
@@ -122,7 +128,11 @@ def test_quantiles_against_another_root_search(
 def test_other_noise_has_no_quantiles() -> None:
     parts = mixture_parts(three())
     for component in parts["components"]:
-        component["likelihood"] = {"kind": "Poisson", "binsize": 1.0}
+        component["likelihood"] = {
+            "kind": "Poisson",
+            "binsize": 1.0,
+            "invlink": {"function": "exp"},
+        }
     prepared = mixture.mixture_of(parts)
     with pytest.raises(ValueError, match="got the likelihood Poisson, expected Gaussian noise"):
         mixture.predictive(prepared, XNEW, Units()).quantiles(np.array([0.5]))
@@ -131,7 +141,7 @@ def test_other_noise_has_no_quantiles() -> None:
 def test_predictions_that_are_not_finite_are_refused() -> None:
     parts = mixture_parts(three())
     for component in parts["components"]:
-        component["kernel"] = {"kind": "Linear", "columns": None, "variance": 1.0}
+        component["kernel"] = {"kind": "Linear", "active_dims": slice(None), "variance": 1.0}
     prepared = mixture.mixture_of(parts)
     with np.errstate(all="ignore"), pytest.raises(ValueError, match="prediction: got NaN"):
         mixture.predictive(prepared, np.full((1, 2), 1e200), Units())

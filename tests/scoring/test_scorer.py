@@ -21,10 +21,11 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gpflow_pep.engine.files import digest_of
+from gpflow_pep.engine.files import SCORER
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor, export_numpy
-from gpflow_pep.estimators.exporting_numpy import _label_parts, predicts_without_tensorflow
+from gpflow_pep.estimators.exporting_numpy import predicts_without_tensorflow
 from gpflow_pep.scoring import Scorer, load_scorer
+from gpflow_pep.scoring.stored import digest
 from gpflow_pep.tables import Format, TableEncoder
 
 SMALL: dict[str, Any] = {"num_inducing": 6, "random_state": 0}
@@ -292,10 +293,11 @@ def test_estimators_that_are_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_labels_that_files_cannot_give_back_are_refused() -> None:
-    days = np.array(["2024-01-31", "2024-02-01"], dtype="datetime64[D]")
-    with pytest.raises(ValueError, match=r"classes_: got labels of type datetime64\[D\]"):
-        _label_parts(days)
+def test_labels_that_files_cannot_give_back_are_refused(tmp_path: Path) -> None:
+    estimator = PEPClassifier(**SMALL).fit(X, Y > 0.0)
+    estimator.classes_ = np.array(["2024-01-31", "2024-02-01"], dtype="datetime64[D]")
+    with pytest.raises(ValueError, match=r"classes_: got an array of datetime64\[D\], expected"):
+        export_numpy(tmp_path / "scorer", estimator)
 
 
 def test_an_export_replaces_its_own_and_no_others(folder: Path, tmp_path: Path) -> None:
@@ -320,8 +322,9 @@ def edit(change: Callable[[dict[str, Any]], object], sign: bool) -> Callable[[Pa
         description = json.loads(path.read_text())
         change(description)
         if sign:
-            digest = digest_of(description["content"], [folder / "arrays.npz"])
-            description["digest"] = digest
+            header = ("format", "versions", "files", "digest")
+            content = {name: part for name, part in description.items() if name not in header}
+            description["digest"] = digest(content, folder, SCORER)
         path.write_text(json.dumps(description))
 
     return apply
@@ -352,19 +355,22 @@ def objects(folder: Path) -> None:
         (lambda folder: (folder / "arrays.npz").unlink(), "no file arrays.npz, expected scorer.j"),
         (lambda folder: (folder / "scorer.json").unlink(), "no file scorer.json"),
         (write("scorer.json", "{"), "damaged or was changed"),
-        (write("scorer.json", "[]"), "damaged or was changed"),
-        (edit(lambda d: d.update(format=2), sign=False), "format 2, expected format 1.*version"),
-        (edit(lambda d: d.update(format="1"), sign=False), "format '1', expected format 1"),
-        (edit(lambda d: d.update(format=True), sign=False), "format True, expected format 1"),
-        (edit(lambda d: d["content"].update(units=[1.0, 0.0]), sign=False), "digest of the files"),
+        (write("scorer.json", "[]"), "got format None, expected format 7"),
+        (
+            edit(lambda d: d.update(format=1), sign=False),  # as version 0.2.0 wrote them
+            "format 1, expected format 7. Load it with the version of gpflow_pep that wrote it, or",
+        ),
+        (edit(lambda d: d.update(format="7"), sign=False), "format '7', expected format 7"),
+        (edit(lambda d: d.update(format=True), sign=False), "format True, expected format 7"),
+        (edit(lambda d: d.update(names=["a", "b"]), sign=False), "digest of the files"),
         (flip_a_bit, "digest of the files is another"),
         (write("arrays.npz", "no archive"), "digest of the files is another"),
         (infinite, "float64 values in entry 0 that are no finite numbers"),
         (objects, "damaged or was changed .*allow_pickle"),
-        (edit(lambda d: d["content"].pop("units"), sign=True), "do not describe a scorer"),
+        (edit(lambda d: d.pop("target"), sign=True), "do not describe a scorer"),
         (
             edit(
-                lambda d: d["content"]["mixture"]["components"][0]["kernel"].update(kind="exec"),
+                lambda d: d["mixture"]["components"][0]["kernel"].update({"class": "exec"}),
                 sign=True,
             ),
             "do not describe a scorer .*got exec, expected one of",
@@ -379,6 +385,13 @@ def test_files_that_were_changed_are_refused(
     with pytest.raises(ValueError, match=message) as caught:
         load_scorer(copy)
     assert "export" in str(caught.value)
+
+
+def test_a_scorer_has_no_training_rows(folder: Path) -> None:
+    with np.load(folder / "arrays.npz") as archive:
+        sizes = [size for array in archive.values() for size in array.shape]
+    assert sizes and len(X) not in sizes
+    assert sorted(path.name for path in folder.iterdir()) == ["arrays.npz", "scorer.json"]
 
 
 def test_a_scorer_needs_numpy_and_scipy_alone(folder: Path) -> None:
