@@ -42,10 +42,9 @@ def describe_posterior(posterior: MixedPosterior, describe: Describer) -> dict[s
     :param posterior: Of float64, with its cache.
     :raises ValueError: If it has a part that NumPy's predictions have no form of.
     """
-    parts = zip(
-        posterior.posteriors, posterior.likelihoods, posterior.moments_anywhere(), strict=True
-    )
-    components = [_component(*part) for part in parts]
+    components = [*map(_component, posterior.posteriors, posterior.likelihoods)]
+    for component, moments in zip(components, posterior.moments_anywhere(), strict=True):
+        component["any_row"] = np.stack(moments)
     return {
         "weights": describe(posterior.weights.numpy(), "weights"),
         "components": [
@@ -55,9 +54,7 @@ def describe_posterior(posterior: MixedPosterior, describe: Describer) -> dict[s
     }
 
 
-def _component(
-    posterior: AbstractPosterior, likelihood: Likelihood, anywhere: tuple[AnyNDArray, AnyNDArray]
-) -> dict[str, Any]:
+def _component(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str, Any]:
     if not isinstance(posterior, IndependentPosteriorSingleOutput) or posterior.cache is None:
         got = "predictions that know training rows, or several outputs"
         raise _refused("model_", got, "predictions from inducing points", _ROWS_REMEDY)
@@ -71,8 +68,7 @@ def _component(
     if mean is not None and type(mean) is not Zero:
         raise _refused("mean_function", type(mean).__name__, "none or Zero")
     Z = _points(posterior.X_data, kernel)
-    parts = {"kernel": kernel, "likelihood": likelihood, "Z": Z, "a": a, "Q": Q}
-    return parts | {"any_row": np.stack(anywhere)}
+    return {"kernel": kernel, "likelihood": likelihood, "Z": Z, "a": a, "Q": Q}
 
 
 def _points(inducing_variable: Any, kernel: Kernel) -> AnyNDArray:

@@ -98,7 +98,8 @@ def test_minibatches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_powers() -> None:
+def test_several_powers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classifier, "LEAST_ROWS", 300)
     model = PEPClassifier(**SMALL, alpha="mix").fit(X, Y)
     assert model.neighbours_ == 20 and len(model.model_.models) == 4
     assert model.score(XNEW, YNEW) > 0.6

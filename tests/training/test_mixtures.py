@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from gpflow_pep.models import PEP, PEPRegression
 from gpflow_pep.training import (
+    GivenRows,
     MixedModel,
     maximise,
     mix_alphas,
@@ -303,3 +304,21 @@ def test_a_variance_that_rounding_makes_negative_is_zero() -> None:
     assert np.min(posterior.posteriors[0].predict_f(X)[1]) < 0.0
     assert np.min(posterior.predict_f(X)[1]) == 0.0
     assert np.all(np.isfinite(posterior.predict_log_density((X, np.sin(X)))))
+
+
+def test_a_row_of_nan_first_changes_no_other_prediction() -> None:
+    """Gradient tapes stood still where the moments of such a row were computed: all became 0."""
+    X, Y = rows()
+    labels = (Y > 0.0).astype(float)
+    kernel = gpflow.kernels.SquaredExponential(4.0, 0.3)
+    model = PEP((X, labels), kernel, gpflow.likelihoods.Bernoulli(), X[:3].copy())
+    mixed = MixedModel([model], near=[GivenRows(5, None)])
+    near = model.posterior(neighbours=5)
+    expected, (means, variances) = near.predict_f(X[:4] + 0.01), near.predict_f(X)
+    mean = np.mean(means)
+    of_nan = mean, np.mean(variances + (means - mean) ** 2)
+    new = np.vstack([np.full_like(X[:1], np.nan), X[:4] + 0.01])
+    for predict in (mixed.posterior().predict_f, tf.function(mixed.posterior().predict_f)):
+        for part, one, others in zip(predict(new), of_nan, expected, strict=True):
+            np.testing.assert_allclose(part[0, 0], one, rtol=1e-6)
+            np.testing.assert_allclose(part[1:], others, rtol=1e-6)

@@ -1,6 +1,7 @@
 """Models whose predictive density is a mixture of those of others."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior
 
 from ...engine import checks
+from ...engine.prior.evaluate import skip_autograph
 from ...models.base import finite
 from .mixed_paths import MixedPaths
 from .mixture import Mixture
@@ -111,18 +113,24 @@ class MixedPosterior(Mixture):
         self.posteriors = list(posteriors)
         self._some_rows = [*map(_some_rows, models, self.posteriors)]
 
-    def moments_anywhere(self) -> list[tuple[AnyNDArray, AnyNDArray]]:
+    @skip_autograph
+    def moments_anywhere(self) -> list[tuple[AnyNDArray, ...]]:
         """
         Compute mean and variance of f, [L] each, at a row of which nothing is known under each
         component: one that may be any of the training rows, or some 1000 of them.
         """
-        anywhere = []
-        with tf.init_scope():
-            for posterior, rows in zip(self.posteriors, self._some_rows, strict=True):
-                means, variances = map(np.asarray, posterior.predict_f(rows))
-                mean = means.mean(axis=0)
-                anywhere.append((mean, np.mean(variances + (means - mean) ** 2, axis=0)))
-        return anywhere
+
+        def moments(posterior: AbstractPosterior, rows: AnyNDArray) -> tuple[AnyNDArray, ...]:
+            means, variances = map(np.asarray, posterior.predict_f(rows))
+            mean = means.mean(axis=0)
+            return mean, np.mean(variances + (means - mean) ** 2, axis=0)
+
+        parts = self.posteriors, self._some_rows
+        if tf.executing_eagerly():
+            return [*map(moments, *parts)]
+        # tf.init_scope would stop gradient tapes, by which near rows get their sites.
+        with ThreadPoolExecutor(1) as outside:
+            return [*outside.map(moments, *parts)]
 
     def _components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
@@ -156,7 +164,7 @@ def _some_rows(model: Any, posterior: Any) -> AnyNDArray:
 
 def _with_unknown(
     unknown: tf.Tensor,
-    anywhere: tuple[AnyNDArray, AnyNDArray],
+    anywhere: tuple[AnyNDArray, ...],
     mean: tf.Tensor,
     covariance: tf.Tensor,
     full_cov: bool,
