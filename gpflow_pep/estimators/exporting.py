@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import __version__
 from ..engine.checks import refusal
 from ..engine.files import SAVED_MODEL, files_in, replaced_folder
-from ..engine.numerics.graphs import OneUseGraphs
+from ..engine.numerics.graphs import without_collector
 from ..engine.numerics.linalg import graphs_exported
 from ..tables import TableEncoder
 from .base import PEPEstimator
@@ -70,9 +70,9 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
     offset: Any = np.asarray(0.0 if scaler.mean_ is None else scaler.mean_, dtype)
     scale: Any = np.asarray(1.0 if scaler.scale_ is None else scaler.scale_, dtype)
 
-    with OneUseGraphs() as graphs, graphs_exported():
+    with graphs_exported():
 
-        @graphs.tracked
+        @without_collector
         def predict(X: tf.Tensor) -> Any:
             X = (X - offset) / scale
             if isinstance(last, PEPRegressor):

@@ -80,7 +80,7 @@ class MinibatchLoss(BatchLoss):
         self._batches = iter(tf.data.Dataset.range(tf.int64.max).flat_map(self._shuffled))
         self._next = self._next_loss
         if compile:
-            self._next = compiled(self._next_loss, owner=self)
+            self._next = compiled(self._next_loss)
         L, M = model.num_latent_gps, int(model.inducing_variable.num_inducing)
         self._totals = Natural(
             *(

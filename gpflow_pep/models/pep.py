@@ -17,7 +17,7 @@ from ..engine.energies import point
 from ..engine.energies.curvature import hessian_product
 from ..engine.factors import check_num_latent, check_support, require_resolved, traits
 from ..engine.numerics import chunks
-from ..engine.numerics.graphs import OneUseGraphs
+from ..engine.numerics.graphs import compiled
 from ..engine.prior import check_independent
 from ..engine.prior.evaluate import unconverted
 from ..engine.sites.implicit import AdjointInfo, Converged
@@ -212,8 +212,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             checks.check_not_sharded(
                 self.reduction.count, "update_sites(sequential=True)", "Leave out sequential."
             )
-            with OneUseGraphs() as graphs:
-                tf.function(graphs.tracked(run), autograph=False)()
+            compiled(run)()
             advice = ADVICE + traits(self.likelihood).advice
             warn_unless_converged(self.last_inference, self.tolerance, advice)
         else:

@@ -31,7 +31,7 @@ from ...engine.checks import (
     require_finite,
 )
 from ...engine.numerics.chunks import Epochs, shuffled_rows
-from ...engine.numerics.graphs import OneUseGraphs
+from ...engine.numerics.graphs import without_collector
 from ...engine.prior.evaluate import is_plain
 from ...models.minibatch import BatchLoss
 from . import checks
@@ -171,9 +171,8 @@ def fit(
     save = resumed(checkpoint, checkpoint_dir if replicas.is_chief else None, history)
     if checkpoint_dir is not None:
         replicas.copy_chief([*model.variables, *optimizer.variables, *run.best], history)
-    graphs = OneUseGraphs()
     take_step = tf.function(
-        graphs.tracked(
+        without_collector(
             lambda batch: replicas.run(
                 lambda: _step(loss, batch, optimizer, variables, natural, replicas)
             )
@@ -183,7 +182,6 @@ def fit(
     )
     stream = _stream(epochs, history.epoch, history.batches)
     with (
-        graphs,
         scalars(log_dir if replicas.is_chief else None) as log,
         bar(progress and replicas.is_chief, num_steps) as show,
         replicas.waiting(),

@@ -9,7 +9,7 @@ from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 
 from ...engine.factors import traits
-from ...engine.numerics.graphs import OneUseGraphs
+from ...engine.numerics.graphs import without_collector
 from ...engine.numerics.linalg import warnings_of_graphs_dropped
 from ...engine.prior.evaluate import is_plain
 from ...engine.sites.record import ConvergenceWarning
@@ -27,9 +27,9 @@ class WholeLoss:
     """
     The training loss of a model, and its gradient in the trainable parameters.
 
-    The first evaluation compiles it.
+    The first evaluation compiles it, which keeps some 5 MB until the process ends.
 
-    :param optimizer: GPflow's, which keeps the compiled loss; None: it is let go of with this.
+    :param optimizer: GPflow's, which keeps the compiled loss; None: a new one.
     :param objective: See :func:`~gpflow_pep.training.training_loss`.
     :raises ValueError: If the model does not hold its data, has nothing to train, or does not have
         the objective.
@@ -46,12 +46,10 @@ class WholeLoss:
         self.variables = checks.check_holds_data(model)
         loss = training_loss(model, objective)
         self.state = state_of(model)
-        graphs = OneUseGraphs()
-        closure = loss if optimizer else graphs.tracked(loss)
-        optimizer = optimizer or gpflow.optimizers.Scipy()
+        if optimizer is None:
+            loss, optimizer = without_collector(loss), gpflow.optimizers.Scipy()
         options = {"autograph": not is_plain(model)}
-        self._evaluate = optimizer.eval_func(closure, self.variables, options)
-        graphs.release_with_owner(self._evaluate)
+        self._evaluate = optimizer.eval_func(loss, self.variables, options)
 
     def num_rows(self) -> int:
         """Count the rows that the model has now."""

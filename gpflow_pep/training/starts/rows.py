@@ -92,8 +92,8 @@ class CompiledKernel:
         def variances(X: tf.Tensor) -> tf.Tensor:
             return tf.cast(evaluate.variance(kernel, X), tf.float64)
 
-        self._between = compiled(between, owner=self, input_signature=[rows, rows])
-        self._variances = compiled(variances, owner=self, input_signature=[rows])
+        self._between = compiled(between, input_signature=[rows, rows])
+        self._variances = compiled(variances, input_signature=[rows])
 
     def between(self, X: AnyNDArray, X2: AnyNDArray) -> AnyNDArray:
         """[N, N2], the covariances of two sets of rows."""
