@@ -214,7 +214,7 @@ def report(name: str, problem: Problem, only: str | None, search: Search) -> Non
         print(
             f"{name:12}{alpha:7g}{len(good):10d}{len(part):6d}{np.median(sweeps):9.0f}"
             f"{np.quantile(sweeps, 0.95):7.0f}{sum(cell.refused for cell in part.values()):9d}"
-            f"{fallbacks['continuation']:14d}{fallbacks['limited']:9d}"
+            f"{fallbacks['continuation']:14d}{fallbacks['clipped']:9d}"
             f"{sum(not cell.finite for cell in part.values()):11d}",
             flush=True,
         )

@@ -27,7 +27,7 @@ from ..engine.numerics import chunks
 from ..engine.numerics.chunks import shuffled_rows
 from ..engine.numerics.graphs import compiled
 from ..engine.sites.posterior import Natural, SiteProblem, Sites, natural_sums
-from ..engine.sites.record import FixedPoint, Goal, RunLimits
+from ..engine.sites.record import FixedPoint, Goal, Solver
 from ..engine.sites.sweep import infer
 
 #: Evaluations of a batch in one step: its sites as they were, and after each of two updates.
@@ -177,7 +177,7 @@ class MinibatchLoss(BatchLoss):
         identity = tf.eye(tf.shape(others.G)[-1], dtype=others.G.dtype)
         is_proper = tf.reduce_all(tf.math.is_finite(tf.linalg.cholesky(others.G + identity)))
         others, before = tf.cond(is_proper, lambda: (others, before), without_negative)
-        limits = RunLimits(Goal(model.tolerance), _SWEEPS, fall_back=False)
+        limits = Solver(Goal(model.tolerance), _SWEEPS, fall_back=False)
         end = infer(batch, before, limits, others)
         sums = natural_sums(batch, end.sites)
         return end, tf.nest.map_structure(tf.add, others, sums)

@@ -12,7 +12,7 @@ from ..engine import checks
 from ..engine.numerics.linalg import warn
 from ..engine.numerics.power import is_power
 from ..engine.sites.posterior import Sites, no_sites
-from ..engine.sites.record import FALLBACKS, LIMITED, ConvergenceWarning, SiteUpdateInfo
+from ..engine.sites.record import CLIPPED, FALLBACKS, ConvergenceWarning, SiteUpdateInfo
 
 
 def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:
@@ -25,7 +25,7 @@ def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -
 def record_of_run(numbers: AnyNDArray) -> SiteUpdateInfo:
     """Read a record of the inner loop, with the name of the fallback, from its five numbers."""
     sweeps, residual, converged, rejected, fallback = numbers
-    name = FALLBACKS[min(int(fallback), LIMITED)]  # older checkpoints count one more before it
+    name = FALLBACKS[min(int(fallback), CLIPPED)]  # older checkpoints count one more before it
     return SiteUpdateInfo(int(sweeps), float(residual), bool(converged), int(rejected), name)
 
 

@@ -31,7 +31,7 @@ from ..engine.sites.posterior import (
     natural_sums,
     no_sites,
 )
-from ..engine.sites.record import FixedPoint, Goal, RunLimits, SiteUpdateInfo
+from ..engine.sites.record import FixedPoint, Goal, SiteUpdateInfo, Solver
 from ..engine.sites.sequential import infer_sequentially
 from ..engine.sites.sweep import infer
 from . import converged as methods_of_rows
@@ -201,7 +201,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         )
         falls_back = max_sweeps is None
         sweeps += not (falls_back or sequential)  # the look
-        limits = RunLimits(Goal(tolerance), sweeps, damping or 1.0, falls_back)
+        limits = Solver(Goal(tolerance), sweeps, damping or 1.0, falls_back)
 
         @tf.autograph.experimental.do_not_convert
         def run() -> None:
@@ -310,7 +310,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         return Converged(problem, self._infer(problem), self.site_problem, report)
 
     def _infer(self, problem: Any, mean_square: TensorType = 0.0) -> FixedPoint:
-        limits = RunLimits(Goal(self.tolerance, mean_square), self.max_sweeps)
+        limits = Solver(Goal(self.tolerance, mean_square), self.max_sweeps)
         fixed_point = self._run(problem, self.fresh_sites, self._loop, limits)
         stops = self._resolved(fixed_point)
         if not stops:
@@ -319,7 +319,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             sites, moments, extra = tf.nest.map_structure(tf.identity, fixed_point[:3])
         return FixedPoint(sites, moments, extra, fixed_point.info)
 
-    def _run(self, problem: Any, restart: bool, loop: Any, limits: RunLimits) -> FixedPoint:
+    def _run(self, problem: Any, restart: bool, loop: Any, limits: Solver) -> FixedPoint:
         """Run the inner loop, and remember where it ended."""
 
         def run() -> FixedPoint:

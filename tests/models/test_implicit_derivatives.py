@@ -293,7 +293,7 @@ def test_sites_away_from_their_fixed_point_are_refused() -> None:
         pytest.warns(pep.models.ConvergenceWarning),
         pytest.raises(
             ValueError,
-            match=r"derivative of q\(v\): got sites that did not converge, .* residual: .*limited",
+            match=r"derivative of q\(v\): got sites that did not converge, .* residual: .*clipped",
         ),
     ):
         gradients(lambda: model.q_mu, parts_of(model))

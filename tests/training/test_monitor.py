@@ -74,7 +74,7 @@ def test_a_fallback_is_written_by_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = classifier()
-    record = model.last_inference._replace(fallback="limited")
+    record = model.last_inference._replace(fallback="clipped")
     monkeypatch.setattr(type(model), "last_inference", property(lambda self: record))
     pep.monitor.SitesToTensorBoard(str(tmp_path), model)(7)
     assert events(tmp_path)["sites/fallback"] == {7: 2.0}

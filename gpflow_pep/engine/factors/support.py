@@ -150,12 +150,12 @@ class Traits(NamedTuple):
 
     follows_wider_priors: bool = False
     """Whether sites under a vague prior may be reached from those under narrower ones where nothing
-    else leads there: the fallback of :mod:`gpflow_pep.engine.sites.smaller_priors`."""
+    else leads there: the fallback of :mod:`gpflow_pep.engine.sites.schedule`."""
 
     follows_by_newton: bool = False
     r"""Whether sites may have so negative a precision that updates are not drawn to their fixed
     point, as where f may be far from what y says: the fallback through smaller powers then takes
-    steps of Newton's method, see :mod:`gpflow_pep.engine.sites.newton`."""
+    steps of Newton's method, see :mod:`gpflow_pep.engine.sites.steps`."""
 
     probabilities: Callable[[TensorType, TensorType], Tensor] | None = None
     """``(Fmu, Fvar) -> probabilities``, of all classes at once, [N, C]; None where that of a class

@@ -29,7 +29,7 @@ from ..sites.posterior import (
     no_sites,
     scaled_error,
 )
-from ..sites.record import FixedPoint, Goal, RunLimits, SweepEvaluation
+from ..sites.record import FixedPoint, Goal, Solver, SweepEvaluation
 from ..sites.sweep import RowPrior, match_moments
 from .posterior import ComputedPosterior, new_inputs
 
@@ -147,7 +147,7 @@ def condition_on_outputs(
 
     initial = no_sites(tf.shape(Y)[0], int(mixing.shape[0]), mean.dtype)
     goal = Goal(_TOLERANCE if mean.dtype == tf.float64 else 1e-4)
-    end = run_to_fixed_point(evaluate, initial, RunLimits(goal, _MOST_SWEEPS))
+    end = run_to_fixed_point(evaluate, initial, Solver(goal, _MOST_SWEEPS))
     return given_sites(end.sites), end
 
 

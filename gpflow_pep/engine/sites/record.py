@@ -1,4 +1,4 @@
-"""What the inner loop asks for, and what it tells."""
+"""What goes into a run of the inner loop, and what comes out."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -8,39 +8,49 @@ import tensorflow as tf
 from ..numerics.chunks import LOCAL, Reduction
 from .posterior import Marginals, Sites
 
-#: What is tried until something has converged. "continuation": the problem of power 0 and those of
-#: larger and larger ones, each from the sites of the one before; by Newton's method where the
-#: likelihood lets sites repel updates, see :mod:`gpflow_pep.engine.sites.newton`.
-#: At power 0, where there are no smaller ones, it is that from the best sites of the run, see
-#: :mod:`gpflow_pep.engine.sites.climbing`, or, as for any power
-#: of some likelihoods, that from narrower priors, see
-#: :mod:`gpflow_pep.engine.sites.smaller_priors`. "limited", where it is not close even then:
-#: towards sites whose precision is not negative and which match the tilted mean alone where theirs
-#: would be. That nearly always ends at a point that depends smoothly on the parameters, but it is
-#: not a fixed point of Power EP, and the record says that it did not converge, unless no precision
-#: was limited in the end.
-FALLBACKS = ("", "continuation", "limited")
-CONTINUATION, LIMITED = 1, 2
+#: What a run tries until something has converged, see :mod:`gpflow_pep.engine.sites.schedule`.
+#: "continuation": easier problems, each from the sites of the one before. "clipped": the net. It
+#: goes towards sites whose precision is not negative and which match the tilted mean alone where
+#: theirs would be. That nearly always ends at a point that depends smoothly on the parameters, but
+#: it is not a fixed point of Power EP, and the record says that it did not converge, unless no
+#: precision was clipped in the end.
+FALLBACKS = ("", "continuation", "clipped")
+CONTINUATION, CLIPPED = 1, 2
 
 
 class ConvergenceWarning(UserWarning):
     """The sites did not reach their fixed point."""
 
 
-class Easier(NamedTuple):
-    """How a problem whose sites are evaluated differs from the one that is meant."""
+class Stage(NamedTuple):
+    """
+    A problem that a run solves on its way: numbers, or tensors [] of the stage that it is in.
 
-    power_shift: tf.Tensor | None = None
-    """From 0 to 1: powers are at least as large as that; or down to -1: smaller by that part."""
-    prior_part: tf.Tensor | None = None
-    """By which the prior's variance is multiplied, see
-    :mod:`gpflow_pep.engine.sites.smaller_priors`."""
-    rough: tf.Tensor | None = None
-    """Whether integrals may have errors of 1e-4."""
+    Three floats come first, then integers.
+    """
+
+    power_shift: Any = 0.0
+    """From 0 to 1: powers are at least as large as that; or down to -1: smaller by that part; None:
+    as they are."""
+    prior_scale: Any = 1.0
+    """By which the prior's variance is multiplied; None: as it is."""
+    mean_square: Any = 0.0
+    """Below which the next stage begins, with the same sites; 0: the goal of the run counts. One
+    with another number is a *warm-up*: it serves but to begin the next one."""
+    sweeps: Any = 0
+    """The most of them."""
+    is_newton: Any = 0
+    """1 where Newton's method takes the steps, else 0."""
+    otherwise: Any = 1
+    """How many places further the run goes on where the stage has not settled."""
+    fallback: Any = 0
+    """A place in :data:`FALLBACKS`."""
+    rough: Any = None
+    """Whether integrals may have errors of 1e-4; None: they may not."""
 
 
 #: The problem that is meant.
-MEANT = Easier()
+TARGET = Stage(None, None)
 
 
 class SweepEvaluation(NamedTuple):
@@ -88,8 +98,8 @@ class Goal(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RunLimits:
-    """How far a run goes."""
+class Solver:
+    """How a run goes, and how far."""
 
     goal: Goal
     max_sweeps: int
@@ -99,6 +109,99 @@ class RunLimits:
     """The largest step."""
     fall_back: bool = True
     """Whether fallbacks follow where the run has not converged."""
+
+    # What is tried, see the schedule.
+    larger_powers: tuple[float, ...] = (1.0, 0.5)
+    """Shifts of a run without sites, from 1 to 0, the problem that is meant."""
+    warm_up_mean_square: float = 3e-3
+    """Each of them, and each narrower prior, is left for the next one below it."""
+    warm_up_sweeps: int = 30
+    """Each of them is left after so many."""
+    many: int = 10
+    """Runs of fewer sweeps try nothing easier, which has a part of them."""
+    num_powers: int = 20
+    """On the continuation from power 0."""
+    power_mean_square: float = 1e-4
+    """Each of them is left below it."""
+    power_part: float = 0.1
+    """Of ``max_sweeps``. Longer ones were seen to lose the way where sites jump."""
+    newton_mean_square: float = 1e-6
+    newton_part: float = 0.3
+    """The same where Newton's method takes the steps."""
+    nearly_zero: float = 0.1
+    """A power, below which smaller ones are the same problem."""
+    first_variance: float = 10.0
+    """The most of the narrowest prior."""
+    prior_factor: float = 2.0**0.125
+    """Of its variance, between one prior and the next: with longer steps one cell of 1440 fewer
+    converges (examples/benchmarks/stress.py, near-duplicates at variance 1e4)."""
+    num_priors: int = 160
+
+    # When integrals are rough, see the fixed point.
+    rough_mean_square: float = 1e-5
+    rough_sweeps: int = 10
+    """For so many sweeps of a stage, in runs of at least twice as many."""
+
+    # What is close, or far.
+    close: float = 0.05
+    """A residual below which the run is close."""
+    far: float = 0.1
+    """A run that begins with a mean square above this had no sites, or those of other data."""
+    of_first: float = 0.1
+    largest_factor: float = 100.0
+    """See :class:`Goal`."""
+
+    # The step of each site.
+    min_step: float = 0.01
+    """Without steps of their own 5 cells of 1440 fewer converge (examples/benchmarks/stress.py;
+    probit, Student-t), at 10% more sweeps in all."""
+    shrink_step: float = 0.5
+    grow_step: float = 1.2
+    shrink_cap: float = 0.7
+    grow_cap: float = 1.05
+    """1.15 was seen to cycle, RobustMax at alpha 1."""
+    cap_from_far: float = 0.4
+    """The largest cap of a coupled run that began far away: means and precisions turn around each
+    other, and longer steps took hundreds of sweeps at long lengthscales."""
+    refused_cap: float = 0.5
+    min_cap: float = 1e-3
+    restart_cap: float = 0.1
+    early: float = 0.1
+    """Above this mean square a coupled step leaves precisions that want to be negative at 0: most
+    do not later."""
+    tries: tuple[tuple[float, float, float], ...] = (
+        (1.0, 1.0, 1.0),
+        (1.0, 1.0, 1.0),
+        (0.5, 1.0, 0.5),
+        (0.1, 1.0, 0.25),
+        (0.0, 1.0, 0.1),
+        (0.0, 0.5, 0.03),
+        (0.0, 0.0, 0.0),
+    )
+    """At first and after each refusal: what negative precisions and the step are multiplied by
+    where something was improper; and the step, the same for all sites, where only the merit fell.
+    Without the latter 2 cells of 1440 fewer converge (examples/benchmarks/stress.py), of the
+    probit. The last try stays, except that no precision is negative: at the start of the loop that
+    is no sites at all, which is always proper; later the cap is made small."""
+
+    # Acceleration, and Newton's method.
+    accelerate_below: float = 0.5
+    """A residual, above which no differences are remembered."""
+    largest_jump: float = 2.0
+    """They are forgotten where the norm of the residual grows by more."""
+    depth: int = 16
+    small_depth: int = 4
+    deep_sites: int = 200_000
+    """How many differences: few where there are more sites."""
+    unexplained: float = 0.6
+    """The part, or more, that a coupled run takes of what the differences do not explain of F. By
+    .9 of it RobustMax at alpha 1 takes up to 560 sweeps where plain steps overshoot (in the grid of
+    examples/benchmarks/stress.py), by .8 or .5 up to 100, by .6 at most 64."""
+    newton_left: float = 0.1
+    """Newton's equations are solved to this part of F: fewer products, and one or two more
+    steps."""
+    newton_sufficient: float = 0.1
+    """A step is taken that makes F smaller by this part of what it would be if F were linear."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +213,9 @@ class Features:
     largest_power: tf.Tensor | None = None
     """Of a row; None: not small."""
     warm_up: tf.Tensor | None = None
-    """Whether to begin with larger powers, see :mod:`gpflow_pep.engine.sites.larger_powers`; None:
-    never."""
+    """Whether to begin with larger powers; None: never."""
     climbs: bool = False
-    """Whether sites climb to one of several optima at power 0, where merits tell which one is
-    better, see :mod:`gpflow_pep.engine.sites.climbing`; only with ``warm_up``."""
+    """Whether sites climb to one of several optima at power 0; only with ``warm_up``."""
     by_newton: bool = False
     """Whether the fallback through smaller powers takes steps of Newton's method."""
     largest_variance: tf.Tensor | None = None
@@ -155,7 +256,7 @@ class SiteUpdateInfo(NamedTuple):
         There may be no fixed point then. At a power of 0 there always is one, but log Z may be
         beyond what a float can state there. Outside of graphs only.
         """
-        return not self.converged and self.fallback in ("limited", LIMITED)
+        return not self.converged and self.fallback in ("clipped", CLIPPED)
 
 
 class FixedPoint(NamedTuple):

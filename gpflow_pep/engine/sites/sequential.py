@@ -27,7 +27,7 @@ from .posterior import (
     posterior_factor,
     sites_of_rows,
 )
-from .record import FixedPoint, RunLimits, SiteUpdateInfo, SweepEvaluation
+from .record import FixedPoint, SiteUpdateInfo, Solver, SweepEvaluation
 from .sweep import match_moments, row_prior, sweep
 
 
@@ -92,33 +92,33 @@ def sequential_pass(
     return sites, refused
 
 
-def infer_sequentially(problem: SiteProblem, initial: Sites, limits: RunLimits) -> FixedPoint:
+def infer_sequentially(problem: SiteProblem, initial: Sites, solver: Solver) -> FixedPoint:
     """
     Repeat a pass over the rows until the sites match the moments of the tilted distributions.
 
     The residual of the record is infinite where a cavity is improper in the end.
 
     :param initial: Where to start; from no sites, where that is not proper.
-    :param limits: Each sweep is one pass. There are no fallbacks.
+    :param solver: Each sweep is one pass. There are no fallbacks.
     """
     projection = problem.project(problem.rows.X)
     problem = problem._replace(projection=projection)
     prior = row_prior(problem, initial)
     before = sweep(problem, prior, initial)
     start = Sites(*(tf.where(before.proper, part, tf.zeros_like(part)) for part in initial))
-    infinity, tolerance = tf.constant(np.inf, start.nu.dtype), limits.goal.tolerance
+    infinity, tolerance = tf.constant(np.inf, start.nu.dtype), solver.goal.tolerance
 
     def body(
         passes: tf.Tensor, refused: tf.Tensor, error: tf.Tensor, sites: Sites, _: SweepEvaluation
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Sites, SweepEvaluation]:
-        sites, more = sequential_pass(problem, projection, sites, limits.damping)
+        sites, more = sequential_pass(problem, projection, sites, solver.damping)
         evaluation = sweep(problem, prior, sites)
         # Beside an improper cavity there is no target to be near to.
         error = tf.where(evaluation.proper, tf.reduce_max(tf.abs(evaluation.error)), infinity)
         return passes + 1, refused + more, error, sites, evaluation
 
     passes, refused, error, sites, end = tf.while_loop(
-        lambda passes, refused, error, *_: (passes < limits.max_sweeps) & (error >= tolerance),
+        lambda passes, refused, error, *_: (passes < solver.max_sweeps) & (error >= tolerance),
         body,
         (tf.constant(0), tf.constant(0), infinity, start, before),
         parallel_iterations=1,

@@ -1,11 +1,19 @@
-"""
+r"""
 One step of the inner loop: what is proposed, and what follows where that is accepted or refused.
 
 Each site makes a step of its own, or all follow Anderson's acceleration, which looks back on the
-last ones. See :mod:`gpflow_pep.engine.sites.fixed_point`.
+last ones; see :mod:`gpflow_pep.engine.sites.fixed_point`. Newton's method takes the steps of some
+stages, where updates are not drawn to their fixed point.
+
+Where an eigenvalue of the update's derivative J has a real part above 1, no damping leads to the
+fixed point, though there is one. Newton's step d, which solves :math:`(I - J) d = F(x)`, does.
+It is solved for by generalised conjugate residuals: each product of :math:`J - I` and a direction w
+is a difference :math:`(F(x + h w) - F(x)) / h`, which takes one more sweep, a *probe*, and the next
+direction is what the last ones leave of F. Then the step is shortened until F becomes smaller. The
+differences are remembered where Anderson's acceleration remembers its own, and d is the step that
+it would make of them.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,71 +21,10 @@ import tensorflow as tf
 
 from ..numerics.chunks import Reduction, num_rows, sizes_may_vary
 from .posterior import in_deviations
-from .record import LIMITED, Goal, SweepEvaluation
+from .record import CLIPPED, Features, Solver, SweepEvaluation
 
-#: Differences that the acceleration looks back on: many, as long as they are few numbers beside
-#: others.
-_DEPTH, _SMALL_DEPTH = 16, 4
-_DEEP_SITES = 200_000
-#: It starts where the residual is below the first number, and forgets where the norm of it grows by
-#: more than the second.
-_ACCELERATE_BELOW = 0.5
-LARGEST_JUMP = 2.0
-#: The part, or more, that a coupled run takes of what the differences do not explain of F. By .9 of
-#: it RobustMax at alpha 1 takes up to 560 sweeps where plain steps overshoot (in the grid of
-#: examples/benchmarks/stress.py), by .8 or .5 up to 100, by .6 at most 64.
-_UNEXPLAINED = 0.6
-#: A residual below which the run is close.
-_CLOSE = 0.05
-#: See :class:`~gpflow_pep.engine.sites.record.Goal`.
-_OF_FIRST, _LARGEST_FACTOR = 0.1, 100.0
-#: A run that begins with a mean square above this had no sites, or those of other data.
-FAR = 0.1
-#: Steps of single sites stay above this. Without steps of their own 5 cells of 1440 fewer converge
-#: (examples/benchmarks/stress.py; probit, Student-t), at 10% more sweeps in all.
-_MIN_STEP = 0.01
-_SHRINK_STEP, _GROW_STEP = 0.5, 1.2
-_SHRINK_CAP, _GROW_CAP = 0.7, 1.05  # 1.15 was seen to cycle, RobustMax at alpha 1
-#: The largest cap of a coupled run that began far away: means and precisions turn around each
-#: other, and longer steps took hundreds of sweeps at long lengthscales.
-_CAP_FROM_FAR = 0.4
-_REFUSED_CAP = 0.5
-_MIN_CAP = 1e-3
-#: Above this mean square a coupled step leaves precisions that want to be negative at 0: most do
-#: not later.
-_EARLY = 0.1
-#: What a proposal's negative precisions and its step are multiplied by, at first and after each
-#: refusal. The last one stays where it is, except that no precision is negative: at the start of
-#: the loop that is no sites at all, which is always proper; later the cap is made small.
-_NEGATIVE = (1.0, 1.0, 0.5, 0.1, 0.0, 0.0, 0.0)
-_FACTORS = (1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.0)
-NUM_FACTORS = len(_FACTORS)
-#: The step instead, the same for all sites, where the merit fell but nothing was improper. Without
-#: these 2 cells of 1440 fewer converge (examples/benchmarks/stress.py), of the probit.
-_MERIT_STEPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
-_OF_RETRY = tuple(zip(_NEGATIVE, _FACTORS, _MERIT_STEPS))
-_RESTART_CAP = 0.1
 #: Tensors of no more numbers are copied where one of two is taken.
 _COPIED = 2_000
-
-#: ``(state, rules, step, left) -> step [2, N, L], whether it is a probe``, of the step that looks
-#: back on the last ones and of what that leaves of F: see :mod:`gpflow_pep.engine.sites.newton`.
-NewtonStep = Callable[["State", "StepRules", tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
-
-
-class StepRules(NamedTuple):
-    """What does not change in a run."""
-
-    damping: float
-    coupled: bool
-    reduction: Reduction
-    newton_step: NewtonStep | None = None
-
-    def total(self, *parts: tf.Tensor) -> list[tf.Tensor]:
-        """Sum over processes."""
-        # No gradient is ever taken, but TensorFlow prepares that of a loop where several tapes
-        # watch.
-        return [tf.stop_gradient(part) for part in self.reduction.total(parts)]
 
 
 class Differences(NamedTuple):
@@ -94,10 +41,12 @@ class Differences(NamedTuple):
     method and coupled runs of F(x), in turn: the newest is to take the place of the oldest."""
 
     @classmethod
-    def empty(cls, x: tf.Tensor, reduction: Reduction, with_F: bool) -> "Differences":
+    def empty(
+        cls, x: tf.Tensor, solver: Solver, reduction: Reduction, with_F: bool
+    ) -> "Differences":
         """Remember nothing, but have room for differences of sites [2, N, L]."""
         size = reduction.known_total(x.shape.num_elements())
-        depth = _DEPTH if size <= _DEEP_SITES else _SMALL_DEPTH
+        depth = solver.depth if size <= solver.deep_sites else solver.small_depth
         shape = x.shape if x.shape.is_fully_defined() else tf.shape(x)
         room = tf.zeros(tf.concat([[depth], shape], 0), x.dtype)
         number = 2 + with_F
@@ -126,15 +75,15 @@ class State(NamedTuple):
     """Where a run is."""
 
     sweep: tf.Tensor
-    phase: tf.Tensor
+    stage: tf.Tensor
     """Its place among all of them."""
-    phase_sweep: tf.Tensor
+    stage_sweep: tf.Tensor
     """Evaluations since its start."""
     nothing_accepted: tf.Tensor
     """Nothing was accepted since its start."""
     num_rejected: tf.Tensor
     retry: tf.Tensor
-    """Which of _FACTORS the next proposal uses."""
+    """Which of the solver's tries the next proposal is."""
     improper: tf.Tensor
     """Whether a refused one was improper."""
     x: tf.Tensor
@@ -144,13 +93,13 @@ class State(NamedTuple):
     extra: Any
     """Of the evaluation there."""
     F: tf.Tensor
-    """[2, N, L], x* - x there, for the x* of the phase."""
+    """[2, N, L], x* - x there, for the x* of the stage."""
     scaled: tf.Tensor
     """[2, N, L], the residual in units of q's standard deviation: what the step F is to make 0."""
     norm: tf.Tensor
     """[], root of the sum of squares of these."""
     largest: tf.Tensor
-    """[], the residual, or in the limited phase the largest of these."""
+    """[], the residual, or in the net the largest of these."""
     residual: tf.Tensor
     """[], of the record; infinite until something was evaluated."""
     mean_square: tf.Tensor
@@ -169,25 +118,29 @@ class State(NamedTuple):
     method."""
     rough: Any = ()
     """Whether integrals were rough there; true before the first, nothing where they never are."""
-    best: Any = ()
-    """See :mod:`gpflow_pep.engine.sites.climbing`; nothing where sites do not climb."""
-
-    def meets(self, goal: Goal) -> tf.Tensor:
-        """Whether a goal is met."""
-        first, least = self.first_mean_square, goal.mean_square_residual
-        relative = tf.where(first < FAR, _OF_FIRST * first, 0.0)
-        mean_square = tf.clip_by_value(relative, least, _LARGEST_FACTOR * least)
-        return (self.residual < goal.tolerance) | (self.mean_square < mean_square)
-
-    @property
-    def is_close(self) -> tf.Tensor:
-        """Whether the fixed point is near."""
-        return ~self.nothing_accepted & (self.largest < _CLOSE)
 
     @property
     def accelerates(self) -> tf.Tensor:
         """Whether the next step looks back on the last ones."""
         return (self.retry == 0) & (self.differences.count > 0)
+
+
+def meets(state: State, solver: Solver) -> tf.Tensor:
+    """Whether the goal is met."""
+    first, least = state.first_mean_square, solver.goal.mean_square_residual
+    relative = tf.where(first < solver.far, solver.of_first * first, 0.0)
+    mean_square = tf.clip_by_value(relative, least, solver.largest_factor * least)
+    return (state.residual < solver.goal.tolerance) | (state.mean_square < mean_square)
+
+
+def is_close(state: State, solver: Solver) -> tf.Tensor:
+    """Whether the fixed point is near."""
+    return ~state.nothing_accepted & (state.largest < solver.close)
+
+
+def is_stuck(state: State, solver: Solver) -> tf.Tensor:
+    """Whether not even the shortest of Newton's steps made F smaller."""
+    return state.retry >= len(solver.tries)
 
 
 def chosen(condition: tf.Tensor, state: State, other: State) -> State:
@@ -213,14 +166,14 @@ def _is_long(tensor: tf.Tensor) -> bool:
     return (tensor.shape.num_elements() or 0) > _COPIED
 
 
-def start_at(x: tf.Tensor, rules: StepRules, extra: Any) -> State:
+def start_at(x: tf.Tensor, solver: Solver, features: Features, extra: Any) -> State:
     """Begin a run from no sites, with the initial ones, x [2, N, L], as the first to propose."""
     zero, zeros, nil = tf.constant(0), tf.zeros_like(x), tf.zeros([], x.dtype)
-    infinity, own_steps = tf.constant(np.inf, x.dtype), 1 + rules.coupled
+    infinity, own_steps = tf.constant(np.inf, x.dtype), 1 + features.coupled
     return State(
         sweep=zero,
-        phase=zero,
-        phase_sweep=zero,
+        stage=zero,
+        stage_sweep=zero,
         nothing_accepted=tf.constant(True),
         num_rejected=zero,
         retry=zero,
@@ -239,12 +192,15 @@ def start_at(x: tf.Tensor, rules: StepRules, extra: Any) -> State:
         step=tf.ones_like(x[:own_steps]),
         cap=tf.ones([own_steps, 1, 1], x.dtype),
         differences=Differences.empty(
-            x, rules.reduction, rules.coupled or rules.newton_step is not None
+            x, solver, features.reduction, features.coupled or features.by_newton
         ),
+        probing=tf.constant(False) if features.by_newton else (),
     )
 
 
-def propose(state: State, rules: StepRules, is_newton: tf.Tensor) -> tuple[tf.Tensor, State]:
+def propose(
+    state: State, solver: Solver, features: Features, is_newton: tf.Tensor
+) -> tuple[tf.Tensor, State]:
     """
     Make the next sites to evaluate, [2, N, L], and enter the newest difference.
 
@@ -252,9 +208,9 @@ def propose(state: State, rules: StepRules, is_newton: tf.Tensor) -> tuple[tf.Te
     """
     past = state.differences.entered()
     state = state._replace(differences=past)
-    columns = tf.constant(_OF_RETRY, state.x.dtype)
+    columns = tf.constant(solver.tries, state.x.dtype)
     negative, factor, uniform = tf.unstack(tf.gather(columns, state.retry))
-    no, newton_step = tf.constant(False), rules.newton_step
+    no, by_newton = tf.constant(False), features.by_newton
 
     def plain_step() -> tuple[tf.Tensor, tf.Tensor]:
         """Towards where each site wants to be."""
@@ -264,35 +220,35 @@ def propose(state: State, rules: StepRules, is_newton: tf.Tensor) -> tuple[tf.Te
     def with_differences() -> tuple[tf.Tensor, tf.Tensor]:
         """With what the last ones have changed."""
         # Most runs end before there are many differences, and Newton's method needs all.
-        few = past.count <= _SMALL_DEPTH
-        few &= ~is_newton if newton_step else ~no
+        few = past.count <= solver.small_depth
+        few &= ~is_newton if by_newton else ~no
         # What processes send each other has one size.
-        varies = sizes_may_vary() and rules.reduction.count == 1
-        number = tf.where(few, _SMALL_DEPTH, past.depth) if varies else past.depth
+        varies = sizes_may_vary() and features.reduction.count == 1
+        number = tf.where(few, solver.small_depth, past.depth) if varies else past.depth
         r, (dr, *parts) = state.scaled, (part[:number] for part in past.last)
-        if newton_step:  # the equations are linear in the units of one q alone
-            units = state.marginals, rules.coupled
+        if by_newton:  # the equations are linear in the units of one q alone
+            units = state.marginals, features.coupled
             of_one_q = (in_deviations(part, *units) for part in (state.F, parts[1]))
             r, dr = (tf.where(is_newton, *both) for both in zip(of_one_q, (r, dr)))
-        full, *left = what_is_left(state, rules, r, dr, *parts)
+        full, *left = what_is_left(state, features, r, dr, *parts)
         accelerated = full
-        if rules.coupled:
-            part = tf.maximum(tf.cast(_UNEXPLAINED, full.dtype), state.cap)
+        if features.coupled:
+            part = tf.maximum(tf.cast(solver.unexplained, full.dtype), state.cap)
             accelerated -= (1.0 - part) * left[0]
-        if newton_step is None:
+        if not by_newton:
             return accelerated, no
-        step, probing = newton_step(state, rules, full, *left)
+        step, probing = _newton_step(state, solver, features, full, *left)
         return tf.where(is_newton, step, accelerated), is_newton & probing
 
-    looks_back = state.accelerates | is_newton if newton_step else state.accelerates
+    looks_back = state.accelerates | is_newton if by_newton else state.accelerates
     step, probing = tf.cond(looks_back, with_differences, plain_step)
     first, tau = tf.unstack(state.x + step)
     tau = tf.where(state.improper & (tau < 0.0), negative * tau, tau)
-    return tf.stack([first, tau]), state._replace(probing=probing) if newton_step else state
+    return tf.stack([first, tau]), state._replace(probing=probing) if by_newton else state
 
 
 def what_is_left(
-    state: State, rules: StepRules, r: tf.Tensor, dr: tf.Tensor, *parts: tf.Tensor
+    state: State, features: Features, r: tf.Tensor, dr: tf.Tensor, *parts: tf.Tensor
 ) -> list[tf.Tensor]:
     r"""
     Compute :math:`F - \sum_k \gamma_k p_k` with the :math:`\gamma`, [depth, 1], for which
@@ -305,7 +261,8 @@ def what_is_left(
     """
     depth = tf.shape(dr)[0]
     rows = tf.reshape(dr, [depth, -1])
-    products, moments = rules.total(
+    products, moments = _total(
+        features,
         tf.matmul(rows, rows, transpose_b=True),
         tf.matmul(rows, tf.reshape(r, [-1, 1])),
     )
@@ -322,6 +279,12 @@ def what_is_left(
     return [state.F - tf.reshape(part, tf.shape(state.F)) for part in sums]
 
 
+def _total(features: Features, *parts: tf.Tensor) -> list[tf.Tensor]:
+    """Sum over processes."""
+    # No gradient is ever taken, but TensorFlow prepares that of a loop where several tapes watch.
+    return [tf.stop_gradient(part) for part in features.reduction.total(parts)]
+
+
 def _either(condition: tf.Tensor, number: float, other: float, like: tf.Tensor) -> tf.Tensor:
     return tf.where(condition, tf.constant(number, like.dtype), tf.constant(other, like.dtype))
 
@@ -331,58 +294,61 @@ def accept(
     fallback: tf.Tensor,
     x: tf.Tensor,
     evaluation: SweepEvaluation,
-    rules: StepRules,
+    solver: Solver,
+    features: Features,
 ) -> State:
     """
     Make the state after a proposal that was accepted.
 
-    :param fallback: That of the phase.
+    :param fallback: That of the stage.
     """
-    marginals, coupled = tf.stack(evaluation.marginals), rules.coupled
-    error, total_rows = rules.total(
+    marginals, coupled = tf.stack(evaluation.marginals), features.coupled
+    error, total_rows = _total(
+        features,
         tf.reduce_sum(tf.square(evaluation.error)),
         tf.cast(num_rows(evaluation.marginals.m), x.dtype),
     )
-    mean_square, limited = 0.5 * error / total_rows, fallback == LIMITED
+    mean_square, clipped = 0.5 * error / total_rows, fallback == CLIPPED
     first_mean_square = tf.where(state.sweep == 1, mean_square, state.first_mean_square)
-    early = coupled & (mean_square > _EARLY)
-    F = tf.where(limited | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
+    early = coupled & (mean_square > solver.early)
+    F = tf.where(clipped | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
     scaled = in_deviations(F, marginals, coupled)
     if coupled:
         # Many first numbers that change by little, but together, move the means of all rows far: by
         # the size of F, acceleration of 4000 rows and more kept rows away from their fixed point.
         scaled = tf.stack([evaluation.error[0], scaled[1]])
     sizes = [tf.reduce_max(tf.abs(part)) for part in (scaled, evaluation.error)]
-    largest, residual = rules.reduction.largest(sizes)
-    largest = tf.where(limited, largest, residual)
+    largest, residual = features.reduction.largest(sizes)
+    largest = tf.where(clipped, largest, residual)
     # A step is too long where the residual points back along the one it followed.
     along, squares = scaled * state.scaled, tf.square(state.scaled)
     if not coupled:
         along, squares = (tf.reduce_sum(part, axis=0, keepdims=True) for part in (along, squares))
-    all_along, squared_norm = rules.total(
-        tf.reduce_sum(along, axis=[1, 2], keepdims=True), tf.reduce_sum(tf.square(scaled))
+    all_along, squared_norm = _total(
+        features, tf.reduce_sum(along, axis=[1, 2], keepdims=True), tf.reduce_sum(tf.square(scaled))
     )
     norm = tf.sqrt(squared_norm)
     plain = ~state.nothing_accepted & ~state.accelerates
     turned = along < -0.5 * squares
     if coupled:
         turned &= tf.constant([[[False]], [[True]]])
-    step = state.step * _either(turned & plain, _SHRINK_STEP, _GROW_STEP, x)
-    cap = state.cap * _either((all_along < 0.0) & plain, _SHRINK_CAP, _GROW_CAP, x)
-    restarted = (state.retry == NUM_FACTORS - 1) & ~state.nothing_accepted
-    cap = tf.where(restarted, _RESTART_CAP * state.cap, cap)
-    jumped = norm > LARGEST_JUMP * state.norm
+    step = state.step * _either(turned & plain, solver.shrink_step, solver.grow_step, x)
+    cap = state.cap * _either((all_along < 0.0) & plain, solver.shrink_cap, solver.grow_cap, x)
+    restarted = (state.retry == len(solver.tries) - 1) & ~state.nothing_accepted
+    cap = tf.where(restarted, solver.restart_cap * state.cap, cap)
+    jumped = norm > solver.largest_jump * state.norm
     if coupled:  # where acceleration overshoots, so do the plain steps that follow it
-        cap = tf.where(jumped & state.accelerates, _REFUSED_CAP * cap, cap)
-    remembers = ~(jumped | state.nothing_accepted | restarted) & (largest < _ACCELERATE_BELOW)
+        cap = tf.where(jumped & state.accelerates, solver.refused_cap * cap, cap)
+    remembers = ~(jumped | state.nothing_accepted | restarted)
+    remembers &= largest < solver.accelerate_below
     dF = F - state.F
     newest = [scaled - state.scaled, x - state.x + dF, dF][: len(state.differences.last)]
     count = tf.where(remembers, state.differences.count + 1, 0)
     differences = state.differences._replace(count=count, newest=tf.stack(newest))
-    largest_step = tf.constant(rules.damping, x.dtype)
+    largest_step = tf.constant(solver.damping, x.dtype)
     if coupled:
-        from_far = min(rules.damping, _CAP_FROM_FAR)
-        largest_step = _either(first_mean_square > FAR, from_far, rules.damping, x)
+        from_far = min(solver.damping, solver.cap_from_far)
+        largest_step = _either(first_mean_square > solver.far, from_far, solver.damping, x)
     return state._replace(
         nothing_accepted=tf.zeros_like(state.nothing_accepted),
         retry=tf.zeros_like(state.retry),
@@ -398,19 +364,81 @@ def accept(
         mean_square=mean_square,
         first_mean_square=first_mean_square,
         merit=evaluation.merit,
-        step=tf.clip_by_value(step, _MIN_STEP, largest_step),
-        cap=tf.clip_by_value(cap, _MIN_CAP, largest_step),
+        step=tf.clip_by_value(step, solver.min_step, largest_step),
+        cap=tf.clip_by_value(cap, solver.min_cap, largest_step),
         differences=differences,
     )
 
 
-def refuse(state: State, evaluation: SweepEvaluation) -> State:
+def refuse(state: State, evaluation: SweepEvaluation, solver: Solver) -> State:
     """Make the state after a proposal that was not accepted."""
-    smaller = tf.maximum(_REFUSED_CAP * state.cap, _MIN_CAP)
+    smaller = tf.maximum(solver.refused_cap * state.cap, solver.min_cap)
     return state._replace(
         num_rejected=state.num_rejected + 1,
-        retry=tf.minimum(state.retry + 1, NUM_FACTORS - 1),
+        retry=tf.minimum(state.retry + 1, len(solver.tries) - 1),
         improper=state.improper | ~evaluation.proper,
         cap=tf.where(state.accelerates, state.cap, smaller),
         differences=state.differences.forgotten(),
+    )
+
+
+def _newton_step(
+    state: State, solver: Solver, features: Features, full: tf.Tensor, left: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Make a probe, a step, or none from sites of which nothing is known; and whether it is a probe.
+
+    :param full: The step that makes F zero as far as the differences show.
+    :param left: What that leaves of F.
+    """
+    past, dtype = state.differences, state.x.dtype
+    (square,) = _total(
+        features, tf.reduce_sum(tf.square(in_deviations(left, state.marginals, features.coupled)))
+    )
+    size = tf.sqrt(square)
+    known = past.count >= past.depth
+    probing = ~(state.nothing_accepted | known | (size <= solver.newton_left * state.norm))
+    probing &= state.retry == 0
+    # The error of a difference is least where its two parts, of rounding and of curvature, agree.
+    h = np.finfo(dtype.as_numpy_dtype).eps ** 0.25
+    step = tf.where(probing, (h / size) * left, _newton_part(state) * full)
+    return tf.where(state.nothing_accepted, tf.zeros_like(step), step), probing
+
+
+def _newton_part(state: State) -> tf.Tensor:
+    """Compute which part of the step is tried."""
+    return tf.pow(tf.constant(0.5, state.x.dtype), tf.cast(state.retry, state.x.dtype))
+
+
+def newton_choice(
+    is_newton: tf.Tensor,
+    others: tuple[tf.Tensor, State, State],
+    state: State,
+    proper: tf.Tensor,
+    solver: Solver,
+) -> tuple[tf.Tensor, State, State]:
+    """
+    Decide whether a proposal is accepted, and what follows if it is, and if not.
+
+    :param is_newton: Whether it is one of Newton's method.
+    :param others: The same of other steps.
+    :param proper: Whether the proposal is.
+    """
+    accepts, after, refused = others
+    forgotten = after._replace(differences=after.differences.forgotten())
+    smaller = after.norm < (1.0 - solver.newton_sufficient * _newton_part(state)) * state.norm
+    is_forward = state.nothing_accepted | (~state.probing & smaller)
+    known = state.probing & proper  # the difference of a probe; else the step was too long
+    past, too_long = state.differences, tf.cast(~known, tf.int32)
+    newest = tf.where(known, after.differences.newest, past.newest)
+    count = past.count + tf.cast(known, tf.int32)
+    stays = state._replace(
+        num_rejected=state.num_rejected + too_long,
+        retry=state.retry + too_long,
+        differences=past._replace(count=count, newest=newest),
+    )
+    return (
+        accepts & (~is_newton | is_forward),
+        chosen(is_newton, forgotten, after),
+        chosen(is_newton, stays, refused),
     )

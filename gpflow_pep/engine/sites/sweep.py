@@ -32,7 +32,7 @@ from .posterior import (
     scaled_error,
     terms_of_mean,
 )
-from .record import MEANT, Easier, Features, FixedPoint, RunLimits, SweepEvaluation
+from .record import TARGET, Features, FixedPoint, Solver, Stage, SweepEvaluation
 
 #: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
 LARGEST_CAVITY = 10.0
@@ -177,7 +177,7 @@ def sweep(
     *,
     coupled: bool = False,
     factor: CurvatureFactor | tuple[()] = (),
-    easier: Easier = MEANT,
+    stage: Stage = TARGET,
 ) -> SweepEvaluation:
     r"""
     Evaluate the sites of all rows: q, its marginals, and the sites that match the tilted moments.
@@ -187,12 +187,12 @@ def sweep(
     :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
     :param others: What other rows add to q, whose sites stay as they are.
     :param factor: One of the sweep before, if its steps are solved for by a factor.
-    :param easier: How the problem differs from this one; with no other prior if coupled.
+    :param stage: How the problem differs from this one; with no other prior if coupled.
     """
-    problem, (_, prior_part, rough) = _with_power_shift(problem, easier), easier
-    if prior_part is not None:
-        problem = problem._replace(latents=problem.latents.narrowed(prior_part))
-        prior = prior._replace(variance=prior_part * prior.variance)
+    problem, scale = _with_power_shift(problem, stage), stage.prior_scale
+    if scale is not None:
+        problem = problem._replace(latents=problem.latents.narrowed(scale))
+        prior = prior._replace(variance=scale * prior.variance)
     natural, latents = natural_sums(problem, sites), problem.latents
     if coupled:  # A nu = (I + G) A lambda
         natural = Natural(natural.G, natural.b + tf.matmul(*natural))
@@ -201,7 +201,7 @@ def sweep(
     for part in known:
         natural = tf.nest.map_structure(tf.add, natural, part)
     q = posterior_factor(natural)
-    variables = parameters(problem)
+    variables, rough = parameters(problem), stage.rough
 
     def chunk_terms(piece: Any) -> tuple[Sites, View, _Matched]:
         (X, (prior, Y, alpha, sites)), projection = piece
@@ -288,7 +288,7 @@ def _first_numbers(problem: SiteProblem, sites: Sites) -> tf.Tensor:
 
 
 def infer(
-    problem: SiteProblem, initial: Sites, limits: RunLimits, others: Natural | None = None
+    problem: SiteProblem, initial: Sites, solver: Solver, others: Natural | None = None
 ) -> FixedPoint:
     """
     Bring the sites of all rows to their fixed point; see
@@ -305,28 +305,28 @@ def infer(
     coupled &= problem.projection is not None or size <= coupling.MOST_FACTORISED
     warm_up = None
     # Under a vague prior and a small power, a rate's first sites are too precise to be added to 1.
-    if limits.fall_back and (coupled or special.starts_at_high_powers):
+    if solver.fall_back and (coupled or special.starts_at_high_powers):
         warm_up = _starts_from_no_sites(problem, initial)
     if coupled:
         initial = Sites(_first_numbers(problem, initial), initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
     many = (initial.nu.shape.num_elements() or 0) >= _MANY
 
-    def evaluate(sites: Sites, easier: Easier, before: AtFixedPoint) -> SweepEvaluation:
-        rules: Any = {"coupled": coupled, "factor": before.factor, "easier": easier}
+    def evaluate(sites: Sites, stage: Stage, before: AtFixedPoint) -> SweepEvaluation:
+        rules: Any = {"coupled": coupled, "factor": before.factor, "stage": stage}
         return sweep(problem, prior, sites, others, **rules)
 
     fixed_point = run_to_fixed_point(
         evaluate,
         initial,
-        limits,
+        solver,
         Features(
             coupled=coupled,
             largest_power=_largest_power(problem),
             warm_up=warm_up,
             climbs=coupled,
             by_newton=special.follows_by_newton,
-            largest_variance=_variance_to_narrow(problem, prior, limits) if alone else None,
+            largest_variance=_variance_to_narrow(problem, prior, solver) if alone else None,
             has_rough=many and has_rough_rule(problem.parts.likelihood),
             reduction=problem.reduction,
         ),
@@ -342,9 +342,9 @@ def infer(
     return fixed_point._replace(sites=Sites(first + tau * m, tau))
 
 
-def _with_power_shift(problem: SiteProblem, easier: Easier) -> SiteProblem:
-    """Change the powers to those of a problem that may be easier."""
-    rows, shift = problem.rows, easier.power_shift
+def _with_power_shift(problem: SiteProblem, stage: Stage) -> SiteProblem:
+    """Change the powers to those of a stage."""
+    rows, shift = problem.rows, stage.power_shift
     if shift is None:
         return problem
     alpha = tf.maximum(rows.alpha * tf.minimum(1.0 + shift, 1.0), shift)
@@ -358,11 +358,9 @@ def _starts_from_no_sites(problem: SiteProblem, initial: Sites) -> tf.Tensor:
     return (size == 0.0) & (-power < _SEVERAL_BELOW)
 
 
-def _variance_to_narrow(
-    problem: SiteProblem, prior: RowPrior, limits: RunLimits
-) -> tf.Tensor | None:
+def _variance_to_narrow(problem: SiteProblem, prior: RowPrior, solver: Solver) -> tf.Tensor | None:
     """Compute the largest prior variance, where narrower priors may help; else None."""
-    if not (limits.fall_back and traits(problem.parts.likelihood).follows_wider_priors):
+    if not (solver.fall_back and traits(problem.parts.likelihood).follows_wider_priors):
         return None
     (variance,) = problem.reduction.largest([tf.reduce_max(prior.variance)])
     return variance

@@ -96,8 +96,8 @@ def maximise(
     parameters. The model ends with the best of them that were seen, also after an interrupt or an
     error, and so never worse than it was. Where it cannot be computed, the step is shortened.
 
-    Each call compiles a graph of some 5 MB, which TensorFlow keeps until the process ends: for many
-    models see *Memory* in :doc:`/reliability`.
+    Each call compiles a graph of 5 to 10 MB, which TensorFlow keeps until the process ends: for
+    many models see *Memory* in :doc:`/reliability`.
 
     :param model: One that holds its data: ``PEPRegression``, ``PEP``, ``PEPClassification``, or
         GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``. Or the

@@ -27,7 +27,7 @@ class WholeLoss:
     """
     The training loss of a model, and its gradient in the trainable parameters.
 
-    The first evaluation compiles it, which keeps some 5 MB until the process ends.
+    The first evaluation compiles it, which keeps 5 to 10 MB until the process ends.
 
     :param optimizer: GPflow's, which keeps the compiled loss; None: a new one.
     :param objective: See :func:`~gpflow_pep.training.training_loss`.

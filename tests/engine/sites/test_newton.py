@@ -14,11 +14,11 @@ from gpflow_pep.engine.sites.fixed_point import run_to_fixed_point
 from gpflow_pep.engine.sites.posterior import Marginals, Sites, scaled_error
 from gpflow_pep.engine.sites.record import (
     FALLBACKS,
-    Easier,
     Features,
     FixedPoint,
     Goal,
-    RunLimits,
+    Solver,
+    Stage,
     SweepEvaluation,
 )
 from gpflow_pep.engine.sites.sweep import row_prior, sweep
@@ -30,13 +30,13 @@ RATES = _random.uniform(1.2, 2.2, SHAPE), _random.uniform(0.5, 1.5, SHAPE)
 NU, TAU = np.linspace(-1.0, 2.0, 10).reshape(SHAPE), np.linspace(0.3, 1.7, 10).reshape(SHAPE)
 
 
-def _repelling(turning: float, sites: Sites, easier: Easier, _: Any) -> SweepEvaluation:
+def _repelling(turning: float, sites: Sites, stage: Stage, _: Any) -> SweepEvaluation:
     """
     At the power that is meant each site is turned and driven away from its fixed point.
 
     :param turning: By how much the variances of q change with the sites.
     """
-    part = 1.0 + easier.power_shift
+    part = 1.0 + stage.power_shift
     nu, tau = tf.tanh(sites.nu - part * NU), tf.tanh(sites.tau - part * TAU)
     real, imaginary = (part * rates for rates in RATES)
     target = Sites(
@@ -54,7 +54,7 @@ def _run(by_newton: bool, turning: float = 0.0) -> FixedPoint:
     @tf.function(autograph=False)
     def run() -> FixedPoint:
         start = Sites(tf.constant(NU + 2.0), tf.constant(TAU - 1.0))
-        limits = RunLimits(Goal(1e-9), 200)
+        limits = Solver(Goal(1e-9), 200)
         evaluate = partial(_repelling, turning)
         return run_to_fixed_point(evaluate, start, limits, Features(by_newton=by_newton))
 

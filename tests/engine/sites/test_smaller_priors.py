@@ -21,13 +21,13 @@ from gpflow_pep.engine.sites.posterior import (
 )
 from gpflow_pep.engine.sites.record import (
     FALLBACKS,
-    Easier,
     Features,
     Goal,
-    RunLimits,
+    Solver,
+    Stage,
     SweepEvaluation,
 )
-from gpflow_pep.engine.sites.smaller_priors import PRIOR_PARTS, first_place, predicted_change
+from gpflow_pep.engine.sites.schedule import first_prior, predicted_change, prior_scales
 from gpflow_pep.engine.sites.sweep import row_prior, sweep
 
 Draw = Callable[[np.random.Generator, Any], Any]
@@ -142,7 +142,7 @@ def test_a_sweep_under_a_part_of_the_prior_is_that_of_a_smaller_variance() -> No
     part, sites = tf.constant(0.3, tf.float64), some_sites()
     with gpflow.config.as_context(gpflow.config.Config(jitter=1e-13)):
         problem, smaller = (counts(variance=v).site_problem() for v in (20.0, 6.0))
-        got = sweep(problem, row_prior(problem, sites), sites, easier=Easier(prior_part=part))
+        got = sweep(problem, row_prior(problem, sites), sites, stage=Stage(None, part))
         expected = sweep(smaller, row_prior(smaller, sites), sites)
     assert bool(got.proper)
     for name in ("marginals", "target", "limited", "error", "merit"):
@@ -157,7 +157,7 @@ def test_predicted_means_grow_with_the_prior() -> None:
     prior = row_prior(problem, sites)
 
     def means(sites: Sites, part: float) -> tf.Tensor:
-        end = sweep(problem, prior, sites, easier=Easier(None, tf.constant(part, tf.float64)))
+        end = sweep(problem, prior, sites, stage=Stage(None, tf.constant(part, tf.float64)))
         return end.marginals.m
 
     m = means(sites, 0.5)
@@ -168,9 +168,10 @@ def test_predicted_means_grow_with_the_prior() -> None:
 
 @pytest.mark.parametrize("variance, largest", [(1e4, 10.0), (5.0, 10.0), (1e30, np.inf)])
 def test_the_first_prior_is_narrow(variance: float, largest: float) -> None:
-    place = int(first_place(tf.constant(variance, tf.float64)))
-    assert variance * PRIOR_PARTS[place] <= largest * (1.0 + 1e-12)
-    assert place == 0 or variance * PRIOR_PARTS[place] > 4.0
+    solver = Solver(Goal(1e-9), 50)
+    place, parts = int(first_prior(tf.constant(variance, tf.float64), solver)), prior_scales(solver)
+    assert variance * parts[place] <= largest * (1.0 + 1e-12)
+    assert place == 0 or variance * parts[place] > 4.0
 
 
 @pytest.mark.parametrize("converges", [True, False])
@@ -179,8 +180,8 @@ def test_a_run_that_only_narrower_priors_begin(converges: bool) -> None:
     end = np.linspace(-2.0, 2.0, 5)[:, None]
     parts = []
 
-    def evaluate(sites: Sites, easier: Easier, _: Any) -> SweepEvaluation:
-        part = easier.prior_part
+    def evaluate(sites: Sites, stage: Stage, _: Any) -> SweepEvaluation:
+        part = stage.prior_scale
         parts.append(float(part))
         target = Sites(part * end + 0.1 * (sites.nu - part * end), tf.ones_like(sites.tau))
         near = tf.reduce_all(tf.abs(sites.nu - part * end) < 0.5)
@@ -196,7 +197,7 @@ def test_a_run_that_only_narrower_priors_begin(converges: bool) -> None:
     point = run_to_fixed_point(
         evaluate,
         Sites(zeros, zeros),
-        RunLimits(Goal(1e-9), 50),
+        Solver(Goal(1e-9), 50),
         Features(largest_variance=tf.constant(100.0, tf.float64)),
     )
     assert bool(point.info.converged) == converges
@@ -205,4 +206,4 @@ def test_a_run_that_only_narrower_priors_begin(converges: bool) -> None:
         assert FALLBACKS[int(point.info.fallback)] == "continuation"
         assert_close(point.sites.nu, end)
     else:
-        assert FALLBACKS[int(point.info.fallback)] == "limited"
+        assert FALLBACKS[int(point.info.fallback)] == "clipped"
