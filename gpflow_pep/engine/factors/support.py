@@ -150,7 +150,7 @@ class Traits(NamedTuple):
 
     follows_wider_priors: bool = False
     """Whether sites under a vague prior may be reached from those under narrower ones where nothing
-    else leads there: the fallback of :mod:`gpflow_pep.engine.sites.schedule`."""
+    else leads there: the fallback of :mod:`gpflow_pep.engine.sites.fixed_point`."""
 
     follows_by_newton: bool = False
     r"""Whether sites may have so negative a precision that updates are not drawn to their fixed

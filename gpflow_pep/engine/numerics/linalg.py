@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+from .chunks import sizes_may_vary
 
 #: Rows in a block of the structured products. Measured: smaller blocks save more work, but
 #: TensorFlow's matrix product slows down below about 150 rows.
@@ -285,7 +286,7 @@ def warn(
                        for name, x in numbers.items())  # fmt: skip
             warnings.warn(f"{message} {', '.join(printed)}.", category, stacklevel=3 + up)
         return
-    if _EXPORTING.get() or GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+    if _EXPORTING.get() or not sizes_may_vary():
         return
 
     def report() -> np.bool_:

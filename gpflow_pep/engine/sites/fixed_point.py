@@ -12,21 +12,48 @@ once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and 
   definite, or a merit of the sites smaller. Then plain steps are tried, smaller negative precisions
   or smaller steps, and at last precisions that are not negative.
 
-Where that has not converged, easier problems follow by themselves, and where several fixed points
-may be, they come first: see :mod:`gpflow_pep.engine.sites.schedule`.
+A run is a list of *stages*, from the sites of each of which the next one starts. A stage has a
+problem, the one that is meant or one that is easier, and ends where that has converged, or after so
+many sweeps. A run goes through, in this order,
+
+* *larger powers*, where there are no sites yet: where several fixed points may be, or where a
+  rate's first sites would be too precise to be added to 1;
+* the problem that is meant, from the initial sites;
+
+and, as long as it has not converged,
+
+* *smaller powers*: from power 0 in small steps to the power that is meant; by Newton's method where
+  the likelihood lets sites repel updates, see :mod:`gpflow_pep.engine.sites.steps`;
+* *narrower priors*: all prior variances are multiplied by a small part t, which grows to 1 in steps
+  by a constant factor, as the barrier of an interior-point method does;
+* the *net*, if it is not close even then: precisions are clipped at 0, which is no fixed point.
+
+At power 0 a rate whose logarithm is f is expected to be :math:`e^{m + v / 2}`. Under a prior of
+variance 100 a row that is far from all inducing inputs starts at :math:`e^{50}`, under one of
+10\ :sup:`4` beyond what a float can state, and a step of the updates makes exponents smaller by
+about one. Therefore the narrower priors. As :math:`u = L v`, t multiplies the projections A by
+:math:`\sqrt t`, and what is left of the variance given u by t. Of each problem the next one's sites
+are predicted: :math:`\lambda = \nu - \tau m` and :math:`\tau` stay. That moves the means,
+:math:`m = t AᵀA \lambda`, in proportion to t, and so does the :math:`v / 2` that they make up for.
+
+At power 0 sites also climb to one of several optima of the energy, and from sites of other
+hyperparameters that may be one that is worse than guessing. A run whose initial sites are far from
+where they want to be, or do not lead to a fixed point, therefore begins again with larger powers.
+On 200 rows of vehicle, glass and vowel, with sites kept from cell to cell, log Z is up to 35 nats
+smaller without that; to go back to the best sites of the run, beside it, changed no number.
 
 Integrals are rough where these take less time, until the mean square residual is small, a proposal
 is refused, or there were many sweeps. Those of the sites that come back are accurate: a run of few
 sweeps has no others, and in all others some are accepted before the end.
 
-The module knows nothing of Gaussian processes: a function of the sites gives everything, and they
-may be held in other numbers than their natural parameters, see
+Nothing here depends on Gaussian processes: a function of the sites gives everything, and they may
+be held in other numbers than their natural parameters, see
 :class:`~gpflow_pep.engine.sites.record.SweepEvaluation`. Where each process holds a shard of the
 rows, all of them take the same decisions, by a
 :class:`~gpflow_pep.engine.numerics.chunks.Reduction` of sums and maxima.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -35,13 +62,22 @@ import tensorflow as tf
 
 from ..numerics.chunks import sizes_may_vary
 from .posterior import Marginals, Sites
-from .record import Features, FixedPoint, SiteUpdateInfo, Solver, Stage, SweepEvaluation
-from .schedule import Schedule
+from .record import (
+    CLIPPED,
+    CONTINUATION,
+    Features,
+    FixedPoint,
+    SiteUpdateInfo,
+    Solver,
+    Stage,
+    SweepEvaluation,
+)
 from .steps import (
     State,
     accept,
     chosen,
     is_close,
+    is_stuck,
     meets,
     newton_choice,
     propose,
@@ -53,6 +89,192 @@ from .steps import (
 #: the problem of a stage. The last argument is ``extra`` of the last evaluation that was accepted.
 Evaluate = Callable[[Sites, Stage, Any], SweepEvaluation]
 _ORDINARY = Features()
+#: ``(state, is_close) -> place``, at which of a part's stages it is entered; their number: at none.
+Entry = Callable[[State, tf.Tensor], tf.Tensor]
+Part = tuple[list[Stage], Entry]
+
+
+def _parts(features: Features, solver: Solver) -> Iterator[Part]:
+    """Yield the parts of a run, in their order."""
+    sweeps = solver.max_sweeps
+    if features.warm_up is not None:
+        goal = solver.warm_up_mean_square, solver.warm_up_sweeps
+        larger = [Stage(shift, 1.0, *goal) for shift in solver.larger_powers]
+        yield larger, lambda *_: tf.where(features.warm_up, 0, len(larger))
+    yield [Stage(sweeps=sweeps)], lambda *_: tf.constant(0)
+    if not solver.fall_back:
+        return
+    if sweeps >= solver.many:
+        yield _smaller_powers(features, solver)
+        if features.largest_variance is not None:
+            yield _narrower_priors(features.largest_variance, solver)
+    net = Stage(sweeps=sweeps, fallback=CLIPPED)
+    yield [net], lambda _, close: tf.cast(close, tf.int32)
+
+
+def _smaller_powers(features: Features, solver: Solver) -> Part:
+    """
+    Follow the fixed point from power 0.
+
+    It is of no use where not even no sites are proper, nor where the run is close: then only
+    Newton's method goes on, at the power that is meant.
+    """
+    number, by_newton = solver.num_powers, features.by_newton
+    part = solver.newton_part if by_newton else solver.power_part
+    few = int(part * solver.max_sweeps)
+    mean_square = solver.newton_mean_square if by_newton else solver.power_mean_square
+    # From no sites Newton's method may diverge. Where it does not reach a power, only the last one
+    # is tried after it.
+    ways = [(0, 1), *((int(by_newton), number - k if by_newton else 1) for k in range(1, number))]
+    stages = [
+        Stage((k - number) / number, 1.0, mean_square, few, *way, CONTINUATION)
+        for k, way in enumerate(ways)
+    ]
+    last = Stage(sweeps=solver.max_sweeps, is_newton=int(by_newton), fallback=CONTINUATION)
+    has_smaller = tf.constant(True)
+    if features.largest_power is not None:
+        has_smaller = features.largest_power > solver.nearly_zero
+
+    def entry(state: State, close: tf.Tensor) -> tf.Tensor:
+        useful = ~state.nothing_accepted & has_smaller
+        if by_newton:
+            return tf.where(close, number, tf.where(useful, 0, number + 1))
+        return tf.where(useful & ~close, 0, number + 1)
+
+    return [*stages, last], entry
+
+
+def prior_scales(solver: Solver) -> list[float]:
+    """List the parts of the prior's variance that narrower priors have, below 1."""
+    return [solver.prior_factor**-k for k in range(solver.num_priors, 0, -1)]
+
+
+def first_prior(largest_variance: tf.Tensor, solver: Solver) -> tf.Tensor:
+    """Choose which of :func:`prior_scales` comes first, by the largest prior variance, []."""
+    last = solver.num_priors
+    steps = tf.math.log(largest_variance / solver.first_variance) / np.log(solver.prior_factor)
+    return tf.clip_by_value(last - tf.cast(tf.math.ceil(steps), tf.int32), 0, last - 1)
+
+
+def _narrower_priors(largest_variance: tf.Tensor, solver: Solver) -> Part:
+    """Follow the fixed point from narrower priors, unless the run is close."""
+    sweeps, number = solver.max_sweeps, solver.num_priors
+    goal, first = (solver.warm_up_mean_square, sweeps, 0), first_prior(largest_variance, solver)
+    stages = [
+        Stage(0.0, part, *goal, number + 1 - place, CONTINUATION)
+        for place, part in enumerate(prior_scales(solver))
+    ]
+    stages.append(Stage(sweeps=sweeps, fallback=CONTINUATION))
+    return stages, lambda _, close: tf.where(close, number + 1, first)
+
+
+def predicted_change(x: tf.Tensor, m: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
+    r"""
+    Predict how sites change, [2, N, L], where the prior's variance grows.
+
+    :param x: Those under the smaller one, [2, N, L]: :math:`\nu` and :math:`\tau`.
+    :param m: The means of h there, [N, L].
+    :param ratio: Of the variances, [].
+    """
+    first = (ratio - 1.0) * x[1] * m
+    return tf.stack([first, tf.zeros_like(first)])
+
+
+class Schedule:
+    """The stages of a run, and which follows which."""
+
+    def __init__(self, features: Features, solver: Solver) -> None:
+        self.stages: list[Stage] = []
+        self._entries: list[tuple[int, Entry]] = []
+        for stages, entry in _parts(features, solver):
+            self._entries.append((len(self.stages), entry))
+            self.stages += stages
+        self.by_newton = any(stage.is_newton for stage in self.stages)
+        self.narrows_priors = any(stage.prior_scale < 1.0 for stage in self.stages)
+        self._solver, power = solver, features.largest_power
+        begins_again = features.coupled and features.warm_up is not None
+        begins_again &= solver.fall_back and power is not None
+        self._begins_again = power == 0.0 if begins_again else None
+
+    def first_place(self, state: State) -> tf.Tensor:
+        """Choose the stage that a run begins with."""
+        return self._entries[0][1](state, tf.constant(False))
+
+    def stage_at(self, place: tf.Tensor, dtype: tf.DType) -> Stage:
+        """Look up a stage."""
+        columns = list(zip(*self.stages))
+        numbers, counts = (
+            tf.unstack(tf.gather(tf.constant(list(zip(*some)), kind), place))
+            for some, kind in ((columns[:3], dtype), (columns[3:-1], tf.int32))
+        )
+        stage = Stage(*numbers, *counts)
+        return stage if self.narrows_priors else stage._replace(prior_scale=None)
+
+    def after(self, state: State, stage: Stage) -> tuple[State, tf.Tensor]:
+        """Begin the next stage where this one is over; and decide whether the run goes on."""
+        is_warm_up, infinity = stage.mean_square > 0.0, tf.constant(np.inf, state.x.dtype)
+        settled, spent = self._settled(state, stage, is_warm_up), self._spent(state, stage)
+        close = is_close(state, self._solver)
+        place = state.stage + tf.where(settled, 1, stage.otherwise)
+        for start, entry in self._entries[1:]:
+            place = tf.where(place == start, start + entry(state, close), place)
+        over = spent & ~settled & (place < len(self.stages))
+        over |= is_warm_up & (spent | settled)
+        if self._begins_again is not None:
+            is_far = (state.sweep == 1) & (state.first_mean_square > self._solver.far)
+            begins_again = is_far | (over & ~close)
+            begins_again &= self._begins_again & (state.sweep == state.stage_sweep)
+            begins_again &= ~(is_warm_up | settled | state.nothing_accepted)
+            place, over = tf.where(begins_again, 0, place), over | begins_again
+            first = tf.where(begins_again, infinity, state.first_mean_square)
+            state = state._replace(first_mean_square=first)
+        following = _begin(state, close, is_warm_up, place)
+        if self.narrows_priors:
+            part = stage.prior_scale
+            factor = tf.constant(self._solver.prior_factor, part.dtype)
+            ratio = tf.where(settled, factor, 1.0 / part)
+            predicted = predicted_change(state.x, state.marginals[0], ratio)
+            following = following._replace(F=tf.where(part < 1.0, predicted, following.F))
+        return chosen(over, following, state), over | ~(spent | settled)
+
+    def _settled(self, state: State, stage: Stage, is_warm_up: tf.Tensor) -> tf.Tensor:
+        """Whether the stage has reached what it can reach."""
+        in_net = stage.fallback == CLIPPED
+        met = meets(state, self._solver)
+        met |= in_net & (state.largest < self._solver.goal.tolerance)
+        for is_rough in tf.nest.flatten(state.rough):
+            met &= ~is_rough
+        met = tf.where(is_warm_up, state.mean_square < stage.mean_square, met)
+        return ~state.nothing_accepted & met
+
+    def _spent(self, state: State, stage: Stage) -> tf.Tensor:
+        """Whether the stage may not go on, or has tried all there is."""
+        most = tf.where(state.nothing_accepted, len(self._solver.tries), stage.sweeps)
+        spent = state.stage_sweep >= most
+        if self.by_newton:
+            spent |= (stage.is_newton > 0) & is_stuck(state, self._solver)
+        return spent
+
+
+def _begin(state: State, close: tf.Tensor, warm_up: tf.Tensor, place: tf.Tensor) -> State:
+    """Start a stage: from no sites, unless the last one was a warm-up or is close."""
+    start = tf.cast(close | warm_up, state.x.dtype)
+    restart, infinity = ~close | warm_up, tf.constant(np.inf, state.x.dtype)
+    return state._replace(
+        stage=place,
+        stage_sweep=tf.zeros_like(state.stage_sweep),
+        nothing_accepted=restart,
+        retry=tf.zeros_like(state.retry),
+        improper=tf.zeros_like(state.improper),
+        x=start * state.x,
+        F=start * state.F,
+        residual=tf.where(restart, infinity, state.residual),
+        mean_square=tf.where(restart, infinity, state.mean_square),
+        step=tf.ones_like(state.step),
+        cap=tf.ones_like(state.cap),
+        differences=state.differences.forgotten(),
+        rough=tf.nest.map_structure(lambda rough: rough | restart, state.rough),
+    )
 
 
 def run_to_fixed_point(

@@ -8,7 +8,7 @@ import tensorflow as tf
 from ..numerics.chunks import LOCAL, Reduction
 from .posterior import Marginals, Sites
 
-#: What a run tries until something has converged, see :mod:`gpflow_pep.engine.sites.schedule`.
+#: What a run tries until something has converged, see :mod:`gpflow_pep.engine.sites.fixed_point`.
 #: "continuation": easier problems, each from the sites of the one before. "clipped": the net. It
 #: goes towards sites whose precision is not negative and which match the tilted mean alone where
 #: theirs would be. That nearly always ends at a point that depends smoothly on the parameters, but
@@ -214,8 +214,6 @@ class Features:
     """Of a row; None: not small."""
     warm_up: tf.Tensor | None = None
     """Whether to begin with larger powers; None: never."""
-    climbs: bool = False
-    """Whether sites climb to one of several optima at power 0; only with ``warm_up``."""
     by_newton: bool = False
     """Whether the fallback through smaller powers takes steps of Newton's method."""
     largest_variance: tf.Tensor | None = None

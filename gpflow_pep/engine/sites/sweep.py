@@ -324,7 +324,6 @@ def infer(
             coupled=coupled,
             largest_power=_largest_power(problem),
             warm_up=warm_up,
-            climbs=coupled,
             by_newton=special.follows_by_newton,
             largest_variance=_variance_to_narrow(problem, prior, solver) if alone else None,
             has_rough=many and has_rough_rule(problem.parts.likelihood),

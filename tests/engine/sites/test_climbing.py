@@ -46,7 +46,7 @@ def _run(
 
     initial = Sites(tf.constant([[start]], tf.float64), tf.constant([[1.0]], tf.float64))
     power = tf.constant(0.0 if has_merit else 0.01, tf.float64)
-    features = Features(largest_power=power, warm_up=tf.constant(False), climbs=True)
+    features = Features(largest_power=power, warm_up=tf.constant(False), coupled=True)
     return run_to_fixed_point(evaluate, initial, Solver(Goal(1e-9), max_sweeps), features)
 
 

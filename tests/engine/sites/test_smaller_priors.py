@@ -11,7 +11,12 @@ from helpers import assert_close
 from reference.rates import bound_and_slopes
 
 import gpflow_pep as pep
-from gpflow_pep.engine.sites.fixed_point import run_to_fixed_point
+from gpflow_pep.engine.sites.fixed_point import (
+    first_prior,
+    predicted_change,
+    prior_scales,
+    run_to_fixed_point,
+)
 from gpflow_pep.engine.sites.posterior import (
     Marginals,
     Sites,
@@ -27,7 +32,6 @@ from gpflow_pep.engine.sites.record import (
     Stage,
     SweepEvaluation,
 )
-from gpflow_pep.engine.sites.schedule import first_prior, predicted_change, prior_scales
 from gpflow_pep.engine.sites.sweep import row_prior, sweep
 
 Draw = Callable[[np.random.Generator, Any], Any]
