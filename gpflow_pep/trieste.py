@@ -22,12 +22,11 @@ from .engine.factors import predict_mean_and_var, traits
 from .engine.paths import Paths
 from .engine.paths.functions import PathSource
 from .engine.predictions.posterior import f_under
-from .engine.prior import latent_kernels
+from .engine.prior import is_mixed, latent_kernels
 from .engine.prior.evaluate import covariance
 from .engine.prior.evaluate import mean as mean_at
 from .engine.sites.posterior import WhitenedGaussian
 from .models import PEP, PEPRegression
-from .models.mixture import MixedOutputs
 from .models.parameters import set_unchecked
 from .models.rows import SingleRows
 from .training import MaximiseRecord, maximise
@@ -58,9 +57,9 @@ class PEPModel:
     def __init__(
         self, model: Any, *, num_features: int = 1024, seed: int = 0, **options: Any
     ) -> None:
-        ours = isinstance(model, (PEP, PEPRegression)) and not isinstance(model, MixedOutputs)
+        ours = isinstance(model, (PEP, PEPRegression)) and not is_mixed(model.kernel)
         if not ours or not isinstance(model.rows.cut, SingleRows):
-            expected = "PEP or PEPRegression without blocks, neighbours and mixtures of outputs"
+            expected = "PEP or PEPRegression without blocks, neighbours and mixed outputs"
             raise refusal("model", type(model).__name__, expected, "Leave those out.")
         set_unchecked(
             model,

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..engine import checks
 from ..engine.factors import check_num_latent
 from ..engine.factors.entries import has_gaussian_noise
-from ..engine.prior.mixing import is_mixture
+from ..engine.prior import is_mixed
 from ..scoring.mixture import FAR, PredictiveMixture, is_far
 from ..training import (
     MaximiseRecord,
@@ -291,7 +291,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         heaviest_posterior = self.posterior_.posteriors[int(np.argmax(self.posterior_.weights))]
         predict = heaviest_posterior.predict_f
         (variance,) = self._predicted(X, lambda rows: predict(rows)[1], PREDICTION_CHUNK)
-        options = {"full_output_cov": False} if is_mixture(main.kernel) else {}
+        options = {"full_output_cov": False} if is_mixed(main.kernel) else {}
         prior = np.asarray(main.kernel(X, full_cov=False, **options)).reshape(len(X), -1)
         far: AnyNDArray = ~(np.min(variance / prior, axis=1) <= FAR)  # also where X is unknown
         return far
@@ -380,7 +380,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if isinstance(number, str):
             several = check_num_latent(None, likelihood, tf.constant(Y)) > 1
             begins_with_some = has_gaussian_noise(likelihood) or several
-            many = begins_with_some and len(X) >= MANY and not is_mixture(kernel)
+            many = begins_with_some and len(X) >= MANY and not is_mixed(kernel)
             starts_with_few = grows and not many
             number = FIRST_POINTS if starts_with_few else MANY_POINTS
         first, *_ = getattr(kernel, "latent_kernels", [kernel])

@@ -13,10 +13,9 @@ from gpflow.posteriors import BasePosterior
 from sklearn.preprocessing import StandardScaler
 
 from ..engine.checks import refusal
-from ..engine.prior.mixing import is_mixture
+from ..engine.prior import is_mixed
 from ..engine.sites.posterior import Sites
 from ..models import ARPEP, PEP, PEPClassification, PEPRegression
-from ..models.variants import public_class
 from ..training.choosing.mixed_model import MixedModel, components, mixed_posterior, near_rows
 from ..training.choosing.near_rows import GivenRows, near_posterior
 from .base import PEPEstimator
@@ -173,7 +172,7 @@ def _construct_scaler(described: dict[str, Described], load: Loader) -> Standard
 
 
 def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]:
-    kind, mean = public_class(model), type(model.mean_function)
+    kind, mean = type(model), type(model.mean_function)
     name = kind.__name__
     for other, label, got, expected in (
         (kind is not MODELS.get(name), "", f"a {name}", f"one of {', '.join(MODELS)}"),
@@ -191,7 +190,7 @@ def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]
         **{part: describe(getattr(model, part), part) for part in _PARTS},
         "options": {o: describe(getattr(model, o), o) for o in _OPTIONS[name]},
     }
-    if is_mixture(model.kernel):  # it says how many latent functions there are
+    if is_mixed(model.kernel):  # it says how many latent functions there are
         described["options"] |= dict.fromkeys({"num_latent_gps"} & set(described["options"]))
     if isinstance(model, ARPEP):
         described["q"] = {part: describe(getattr(model, part), part) for part in ("q_mu", "q_sqrt")}

@@ -13,7 +13,7 @@ from sklearn.utils import check_array, check_consistent_length
 
 from ..engine.checks import check_number, refusal
 from ..engine.factors import traits
-from ..engine.prior.mixing import is_mixture
+from ..engine.prior import is_mixed
 from ..training.starts import coregionalization
 from .inputs import check_sizes, check_table
 
@@ -109,7 +109,7 @@ def make_output_kernel(
     :param in_units: Of which outputs f has the units of Y, [P].
     :raises ValueError: If the number is another than that of the kernel, or above that of outputs.
     """
-    if is_mixture(kernel):
+    if is_mixed(kernel):
         number = len(kernel.latent_kernels)
         if num_latent not in (None, number):
             expected = f"{number}, which the kernel has"

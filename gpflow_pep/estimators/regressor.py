@@ -12,7 +12,7 @@ from gpflow.models import GPModel
 from ..engine.checks import refusal
 from ..engine.factors import layout_of
 from ..engine.factors.entries import has_gaussian_noise
-from ..engine.prior.mixing import is_mixture
+from ..engine.prior import is_mixed
 from ..likelihoods import PerOutput
 from ..models import PEP, PEPRegression
 from ..training import MixedModel, mix_near_rows
@@ -179,7 +179,7 @@ class PEPRegressor(TargetPredictions):
 
     def _named_likelihood(self) -> Likelihood:
         """Make the likelihood of all outputs, in units of the targets."""
-        name, mixed = self.likelihood, is_mixture(self.kernel) or self.num_latent != 0
+        name, mixed = self.likelihood, is_mixed(self.kernel) or self.num_latent != 0
         if self.n_outputs_ == 1 or not mixed or not isinstance(name, str):
             return self._one_likelihood()
         return PerOutput([self._one_likelihood() for _ in range(self.n_outputs_)])

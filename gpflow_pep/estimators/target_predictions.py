@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..engine.checks import check_choice, check_positive, refusal
 from ..engine.factors import layout_of, traits
 from ..engine.factors.entries import has_gaussian_noise
-from ..engine.prior.mixing import is_mixture
+from ..engine.prior import is_mixed
 from ..scoring.arguments import as_coverage, as_probabilities
 from ..scoring.mixture import predictive
 from ..scoring.predictive import Predictive, require_finite
@@ -123,7 +123,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     def mixes_outputs_(self) -> bool:
         """Whether columns of y are mixtures of common functions, so that ``known`` ones help."""
         check_is_fitted(self)
-        return is_mixture(self.kernel_)
+        return is_mixed(self.kernel_)
 
     def _by_posterior(
         self,

@@ -1,6 +1,6 @@
 """Arguments of models: what is made of them, and at which powers a model does what was asked."""
 
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +13,8 @@ from gpflow.likelihoods import Gaussian
 from ..engine import checks
 from ..engine.factors import check_num_latent, check_support, layout_of, traits
 from ..engine.factors.support import check_noise
+from ..engine.prior import is_mixed
+from ..engine.prior.mixing import check_mixed, share_inducing_variable
 from ..likelihoods import PerOutput
 
 
@@ -137,14 +139,27 @@ def check_targets(likelihood: Gaussian, Y: tf.Tensor) -> None:
         check_support(likelihood, Y)
 
 
-def refusing(name: str, got: str, expected: str, remedy: str) -> Any:
-    """Make the method that refuses what a model does not have, whatever its arguments are."""
+def mixed_arguments(
+    kernel: Kernel, inducing_variable: Any, Y: tf.Tensor, num_latent_gps: int | None, **options: Any
+) -> InducingVariables:
+    """
+    Check arguments of a model whose outputs are mixed from latent functions, and let these share
+    inducing variables that are not of several already.
 
-    def method(self: Any, *_: Any, **__: Any) -> NoReturn:
-        raise checks.refusal(name, got.format(type(self).__name__), expected, remedy)
+    :param options: Arguments that are for independent outputs alone, None where they are left out.
+    """
+    for name, value in options.items():
+        if value is not None:
+            refuse_mixed(kernel, name, "Leave it out.")
+    check_mixed(kernel, int(Y.shape[1]), num_latent_gps)
+    return share_inducing_variable(inducing_variable)
 
-    method.__name__, method.__doc__ = name, f"Refuse it. {remedy}"
-    return method
+
+def refuse_mixed(kernel: Kernel, name: str, remedy: str) -> None:
+    """Refuse what there is for independent latent functions alone, if a kernel mixes them."""
+    if is_mixed(kernel):
+        got = "a model whose outputs are mixed from latent functions"
+        raise checks.refusal(name, got, "independent latent functions", remedy)
 
 
 def check_near_rows(model: Any) -> None:

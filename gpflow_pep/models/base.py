@@ -22,6 +22,11 @@ from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
 from ..engine import checks
 from ..engine.factors import check_support, predict_mean_and_var
+from ..engine.factors.entries import (
+    check_entries,
+    observed_log_power_expectation,
+    takes_missing_targets,
+)
 from ..engine.factors.moments import log_power_expectation_of_batches
 from ..engine.numerics.chunks import LOCAL, Reduction
 from ..engine.numerics.linalg import trials_listed, warn
@@ -34,18 +39,24 @@ from ..engine.prior import (
     check_mean_at_row,
     check_near_origin,
     example_inputs,
+    is_mixed,
 )
 from ..engine.prior.evaluate import skip_autograph, unconverted
+from ..engine.prior.mixing import latent_parts
 from ..engine.sites.memory import Memory
+from ..engine.sites.mixed import Mixed
 from ..engine.sites.posterior import (
+    Independent,
     MemoryTerms,
     Natural,
+    SiteProblem,
+    SiteRows,
     WhitenedGaussian,
     unwhitened,
     whitened_posterior,
 )
 from ..engine.sites.surrogate import SurrogateRegression, surrogate_regression
-from .arguments import require_bound
+from .arguments import refuse_mixed, require_bound
 from .memory import AttachedMemory, remember
 from .parameters import FixedParameter, Power, copy_variables, set_unchecked
 from .rows import Cut, Data, Rows, check_replacement
@@ -290,16 +301,31 @@ class PowerEPModel(GPModel, abc.ABC):
         self, data: RegressionData, full_cov: bool = False, full_output_cov: bool = False
     ) -> tf.Tensor:
         """
-        See :meth:`gpflow.models.GPModel.predict_log_density`.
+        See :meth:`gpflow.models.GPModel.predict_log_density`. Where targets of the model may be
+        missing, each target that is not NaN has its own density, and they are summed over outputs.
 
         :raises ValueError: If a target is outside the likelihood's support.
         """
         if full_cov or full_output_cov:
             return super().predict_log_density(data, full_cov, full_output_cov)  # which refuses it
+        if takes_missing_targets(self):
+            X, Y = self._check_new_targets(data)
+            arguments = self.likelihood, X, *self.predict_f(X), Y
+            return observed_log_power_expectation(*arguments, tf.ones([1], X.dtype))
         X, Y = data
         check_support(self.likelihood, Y)
         arguments = self.likelihood, X, *self.predict_f(X), Y
         return log_power_expectation_of_batches(*arguments, alpha=1.0)
+
+    def _check_new_targets(self, data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
+        """Check rows beside those of the model, whose targets may all be missing."""
+        X, Y = map(tf.convert_to_tensor, checks.check_data(data, missing_targets=True))
+        if Y.shape[1] not in (None, self.num_latent_gps):
+            expected = f"{self.num_latent_gps}, one for each output, with NaN where it is not known"
+            raise checks.refusal("Y", f"{Y.shape[1]} column(s)", expected, "Give as many.")
+        Y = tf.ensure_shape(Y, [None, self.num_latent_gps])
+        check_entries(self.likelihood, Y)
+        return X, Y
 
     @inherit_check_shapes
     def predict_f_samples(
@@ -330,10 +356,13 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     (XLA cannot stop.)
     """
 
+    kernel: Kernel
     inducing_variable: InducingVariables
     alpha: Power
     memory: AttachedMemory | None
+    takes_missing_targets: bool
     _parts: Parts
+    _powers: Callable[[], tf.Tensor]
     pep_log_marginal_likelihood: Callable[..., tf.Tensor]
     variables: tuple[tf.Variable, ...]
     trainable_variables: tuple[tf.Variable, ...]
@@ -361,6 +390,9 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     def rows(self) -> Rows:
         """The rows as they are now."""
         kind = StreamedRows if isinstance(self.data, StreamedData) else Rows
+        num_inducing = (self.inducing_variable.shape or (None,))[0]
+        if is_mixed(self.kernel):  # each row is projected on those of all latent functions
+            num_inducing = num_inducing and len(self.kernel.latent_kernels) * num_inducing
         return kind(
             self.data,
             self.alpha,
@@ -368,7 +400,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
             self._rows_version,
             self.chunk_size,
             self.reduction,
-            num_inducing=(self.inducing_variable.shape or (None,))[0],
+            num_inducing=num_inducing,
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -389,8 +421,33 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     def _replace_power(self, alpha: Power) -> None:
         self._take(self.rows.with_powers(alpha))
 
-    def _check_data(self, data: Any) -> Data:
-        return checks.check_data(data)
+    @property
+    def latents(self) -> Independent | Mixed:
+        """How outputs depend on latent functions, which the kernel says."""
+        if is_mixed(self.kernel):
+            return Mixed(tf.convert_to_tensor(self.kernel.W))
+        return Independent()
+
+    @property
+    def _latent_parts(self) -> Parts:
+        """The parts of latent functions, which are those of the model where outputs are these."""
+        return latent_parts(self._parts) if is_mixed(self.kernel) else self._parts
+
+    def site_problem(self) -> SiteProblem:
+        """Hand rows and parameters as they are to the functions of the inner loop."""
+        parts, rows = self._latent_parts, SiteRows(*self.rows.read(), self._powers())
+        W, options = parts.whiten().W, (self.chunk_size, self.reduction)
+        memory = self._memory_terms(W)
+        return SiteProblem(parts, rows, W, *options, memory, latents=self.latents)
+
+    def _check_data(self, data: Any, kernel: Kernel | None = None) -> Data:
+        """
+        Check rows of the model, whose targets may be missing where outputs are mixed.
+
+        :param kernel: That of a model that is being made; None: of one that is there.
+        """
+        missing = self.takes_missing_targets if kernel is None else is_mixed(kernel)
+        return checks.check_incomplete_data(data) if missing else checks.check_data(data)
 
     def _assign_data(self, data: RegressionData) -> None:
         other = self._check_data(data)
@@ -417,6 +474,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         :raises ValueError: If sites of negative precision leave a direction of u with less
             precision than the prior has: no observation with noise does that.
         """
+        refuse_mixed(self.kernel, "surrogate", "Use posterior() for predictions.")
         W = self._parts.whiten().W
         log_z = self.pep_log_marginal_likelihood()
         return surrogate_regression(W, self.natural_of_v(), log_z)
@@ -435,6 +493,8 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         :raises ValueError: If the inducing variables are no points, or sites of negative precision
             leave a direction of u with less precision than the prior has.
         """
+        remedy = "Train on all rows, or use one model for each output."
+        refuse_mixed(self.kernel, "remember", remedy)
         return remember(self, alpha)
 
     def _memory_terms(self, W: tf.Tensor) -> MemoryTerms | None:
@@ -442,8 +502,13 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @tf.autograph.experimental.do_not_convert
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function."""
-        return unwhitened(self._parts.whiten().L, self._posterior_of_v())
+        """
+        Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function.
+
+        Those of mixed outputs are correlated: ``q_mu`` [Q M, 1] and ``q_sqrt`` [1, Q M, Q M] are of
+        all whitened inducing variables, one latent function after the other.
+        """
+        return unwhitened(self._latent_parts.whiten().L, self._posterior_of_v())
 
     @property
     def q_mu(self) -> tf.Tensor:

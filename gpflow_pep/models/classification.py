@@ -49,7 +49,7 @@ class PEPClassification(PEP):
         inducing_variable: InducingVariablesLike,
         **options: Any,
     ) -> None:
-        data = self._check_data(data)
+        data = self._check_data(data, kernel)
         if likelihood is None:
             likelihood = _likelihood_for(data)
         elif traits(likelihood).num_classes is None:
@@ -62,7 +62,7 @@ class PEPClassification(PEP):
             )
         super().__init__(data, kernel, likelihood, inducing_variable, **options)
 
-    def _check_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def _check_data(self, data: Any, kernel: Kernel | None = None) -> tuple[tf.Tensor, tf.Tensor]:
         labels = data[1] if isinstance(data, (tuple, list)) and len(data) == 2 else 0.0
         if not tf.is_tensor(labels) and np.asarray(labels).dtype.kind not in "biuf":
             raise checks.refusal(
@@ -71,7 +71,7 @@ class PEPClassification(PEP):
                 "whole numbers from 0",
                 "Encode them, for instance with numpy.unique(Y, return_inverse=True).",
             )
-        return super()._check_data(labels_to_floats(data))
+        return super()._check_data(labels_to_floats(data), kernel)
 
 
 def _likelihood_for(data: Any) -> Likelihood:

@@ -6,17 +6,20 @@ from typing import Any
 
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import InputData, MeanAndVariance
+from gpflow.base import InputData, MeanAndVariance, TensorData
+from gpflow.kernels import Kernel
 from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
 from ..engine import checks
-from ..engine.factors import log_power_expectation
+from ..engine.factors import log_power_expectation, predict_mean_and_var
 from ..engine.predictions.context_posterior import ContextRowsPosterior, check_neighbours
 from ..engine.predictions.context_rows import Context, condition_groups
-from ..engine.prior import Parts, input_scales
+from ..engine.prior import Parts, input_scales, is_mixed
 from ..engine.prior.evaluate import skip_autograph
 from ..engine.sites.groups import TRAINING_TOLERANCE
-from . import arguments
+from . import arguments, mixed
+from .arguments import refuse_mixed
+from .base import finite
 from .near_loss import NearRowLoss
 from .rows import Cut
 
@@ -29,6 +32,7 @@ class ContextPredictions:
     :class:`PEPRegression` has them know u too.
     """
 
+    kernel: Kernel
     data: Any
     reduction: Any
     chunk_size: int | None
@@ -36,6 +40,9 @@ class ContextPredictions:
     _cut: Cut
     _parts: Parts
     _powers: Callable[[], tf.Tensor]
+    impute_f = mixed.impute_f
+    impute_y = mixed.impute_y
+    loo_log_density_of_entries = mixed.loo_log_density_of_entries
 
     @property
     def has_blocks(self) -> bool:
@@ -68,6 +75,7 @@ class ContextPredictions:
         *,
         blocks: Any = None,
         neighbours: int = 0,
+        given: TensorData | None = None,
     ) -> MeanAndVariance:
         """
         Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
@@ -84,14 +92,38 @@ class ContextPredictions:
             nearest, in units of the kernel's lengthscales.
         :param neighbours: For a model without: how many of the nearest training rows, in the same
             units, each row is given.
+        :param given: Where outputs are mixed from latent functions: outputs of the same rows that
+            are known, [N, P], NaN where they are not. The prediction is conditioned on them too, by
+            EP in each row, which is exact for Gaussian noise.
         :raises ValueError: If they do not suit the model; if a label is none of its blocks'.
         """
+        if given is not None:
+            mixed.require_mixed(self, "given")
+        if is_mixed(self.kernel):
+            if blocks is not None or neighbours:
+                refuse_mixed(self.kernel, "blocks and neighbours", "Leave them out.")
+            return mixed.predict_f(self, Xnew, full_cov, full_output_cov, given)
         if blocks is None and not self._num_near_rows(neighbours):
             return super().predict_f(Xnew, full_cov, full_output_cov)  # type: ignore[misc]
         posterior = self._context_posterior(PrecomputeCacheType.NOCACHE, neighbours)
         return posterior.fused_predict_f(
             Xnew, full_cov, full_output_cov, blocks=blocks, neighbours=neighbours
         )
+
+    @skip_autograph
+    def predict_y(
+        self,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        given: TensorData | None = None,
+    ) -> MeanAndVariance:
+        """See :meth:`gpflow.models.GPModel.predict_y`, and :meth:`predict_f` for ``given``."""
+        if given is None or full_cov or full_output_cov:
+            return super().predict_y(Xnew, full_cov, full_output_cov)  # type: ignore[misc]
+        moments = self.predict_f(Xnew, given=given)
+        return finite(predict_mean_and_var(self.likelihood, Xnew, *moments))
 
     def posterior(
         self,
@@ -109,6 +141,8 @@ class ContextPredictions:
         :param neighbours: How many training rows predictions are given by default.
         :raises ValueError: If the number of neighbours does not suit the model.
         """
+        if is_mixed(self.kernel):
+            return mixed.posterior(self, precompute_cache)
         number = self._num_near_rows(neighbours)
         if not number and (not self.has_blocks or self.reduction.count > 1):
             return super().posterior(precompute_cache)  # type: ignore[misc]

@@ -1,6 +1,5 @@
 """Sparse Gaussian processes with any likelihood by Power EP."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,19 +12,18 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
 from ..engine import checks
-from ..engine.energies import point
+from ..engine.energies import mixed, point
 from ..engine.energies.curvature import hessian_product
-from ..engine.factors import check_num_latent, check_support, require_resolved, traits
+from ..engine.factors import check_num_latent, check_support, traits
+from ..engine.factors.entries import check_entries, target_rule
 from ..engine.numerics import chunks
 from ..engine.numerics.graphs import compiled
-from ..engine.prior import check_independent
+from ..engine.prior import check_independent, is_mixed
 from ..engine.prior.evaluate import unconverted
 from ..engine.sites.implicit import AdjointInfo, Converged
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import (
     Natural,
-    SiteProblem,
-    SiteRows,
     Sites,
     add_memory,
     natural_sums,
@@ -35,6 +33,7 @@ from ..engine.sites.record import FixedPoint, Goal, SiteUpdateInfo, Solver
 from ..engine.sites.sequential import infer_sequentially
 from ..engine.sites.sweep import infer
 from . import converged as methods_of_rows
+from .arguments import mixed_arguments, refuse_mixed
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
 from .memory import attach_memory
@@ -98,8 +97,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         {"_last_run", "last_adjoint", "training_gap"}
     )
 
-    _loop: Callable[..., FixedPoint] = staticmethod(infer)
-    _check_support: Callable[..., None] = staticmethod(check_support)
     converged_sites = methods_of_rows.converged_sites
     converged_rows = methods_of_rows.converged_rows
     loo_log_density = methods_of_rows.loo_log_density
@@ -123,13 +120,18 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         tolerance: float | None = None,
         fresh_sites: bool = False,
     ) -> None:
-        X, Y = self._check_data(data)
-        self._check_support(likelihood, Y)
-        num_latent_gps = check_num_latent(num_latent_gps, likelihood, Y)
+        X, Y = self._check_data(data, kernel)
+        number = num_latent_gps
+        if is_mixed(kernel):
+            parts = kernel, inducing_variable, Y, number
+            inducing_variable, number = mixed_arguments(*parts, memory=memory), None
+        (check_entries if is_mixed(kernel) else check_support)(likelihood, Y)
+        num_latent_gps = check_num_latent(number, likelihood, Y)
         super().__init__(
             kernel, likelihood, inducing_variable, mean_function, num_latent_gps, alpha, X
         )
-        self._check_latent(num_latent_gps)
+        number = len(kernel.latent_kernels) if is_mixed(kernel) else num_latent_gps
+        check_independent(self._latent_parts.kernel, self.inducing_variable, number)
         self._set_rows((X, Y), SingleRows(), chunk_size)
         self._powers()
         self.memory = attach_memory(memory, self)
@@ -155,12 +157,18 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     def _energy(self, mean_square: TensorType) -> tf.Tensor:
         def energy() -> tf.Tensor:
             problem = self.site_problem().keep_projections(point.KEPT_MATRICES)
-            return point.energy(problem, self._infer(problem, mean_square))
+            at_fixed_point = (mixed if is_mixed(self.kernel) else point).energy
+            return at_fixed_point(problem, self._infer(problem, mean_square))
 
-        sources = self._parts.variables(*self.rows.read())
+        sources = [] if is_mixed(self.kernel) else self._parts.variables(*self.rows.read())
         product = lambda vector: hessian_product(self._converge(), vector)  # noqa: E731
         value = point.twice_differentiable(energy, sources, product)
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
+
+    @property
+    def takes_missing_targets(self) -> bool:
+        """Whether NaN in Y is a target that was not observed."""
+        return is_mixed(self.kernel)
 
     @property
     def last_inference(self) -> SiteUpdateInfo:
@@ -192,6 +200,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             no sites is assumed-density filtering. Slow, and in memory for M x N numbers.
         :raises ValueError: If an argument is outside its range.
         """
+        if sequential:
+            refuse_mixed(self.kernel, "update_sites(sequential=True)", "Leave out sequential.")
         if damping is not None:
             checks.check_real("damping", damping, "(0, 1]", "A step of 1 is undamped.")
         sweeps, tolerance = checks.check_loop(
@@ -205,7 +215,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
         @tf.autograph.experimental.do_not_convert
         def run() -> None:
-            loop = infer_sequentially if sequential else self._loop
+            loop = infer_sequentially if sequential else infer
             self._run(self.site_problem(), fresh, loop, limits)
 
         if sequential:  # row after row is too slow outside a graph
@@ -240,6 +250,10 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         :param refresh_every: Steps between sums over all rows; one epoch by default.
         :raises ValueError: If an argument is outside its range.
         """
+        remedy = "Running totals of the sites of other batches are of one latent function each, and"
+        remedy += " those of mixed outputs correlate all. Use training_loss on all rows, or ARPEP"
+        remedy += " if Y is complete."
+        refuse_mixed(self.kernel, "minibatch_training_loss_closure", remedy)
         return MinibatchLoss(self, batch_size, seed, refresh_every, compile)
 
     def update_data(self, new_data: RegressionData, *, alpha: TensorData | None = None) -> None:
@@ -273,18 +287,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         natural = converged.natural(natural_sums(problem, fixed_point.sites))
         return add_memory(natural, problem.memory)
 
-    def site_problem(self) -> SiteProblem:
-        """Hand rows and parameters as they are to the functions of the inner loop."""
-        W = self._parts.whiten().W
-        return SiteProblem(
-            self._parts,
-            SiteRows(*self.rows.read(), self._powers()),
-            W,
-            self.chunk_size,
-            self.reduction,
-            self._memory_terms(W),
-        )
-
     def _assign_data(self, data: RegressionData) -> None:
         self.update_data(data)
 
@@ -296,23 +298,20 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         """Replace all cached sites, perhaps by those of another number of rows."""
         self.sites.write(sites)
 
-    def _check_latent(self, number: int) -> None:
-        check_independent(self.kernel, self.inducing_variable, number)
-
-    def _resolved(self, fixed_point: FixedPoint) -> list[tf.Operation]:
-        """Stop where the tilted integral of a row is not resolved."""
-        ell = fixed_point.extra.tilted.ell
-        return require_resolved(self.likelihood, ell, *fixed_point.marginals)
-
     def _converge(self, copies: int = 1) -> Converged:
         problem = self.site_problem().keep_projections(copies)
         report = partial(self.__dict__.__setitem__, "last_adjoint")  # TensorFlow would save it
         return Converged(problem, self._infer(problem), self.site_problem, report)
 
+    def _problem_and_fixed_point(self) -> tuple[Any, FixedPoint]:
+        problem = self.site_problem()
+        return problem, self._infer(problem)
+
     def _infer(self, problem: Any, mean_square: TensorType = 0.0) -> FixedPoint:
         limits = Solver(Goal(self.tolerance, mean_square), self.max_sweeps)
-        fixed_point = self._run(problem, self.fresh_sites, self._loop, limits)
-        stops = self._resolved(fixed_point)
+        fixed_point = self._run(problem, self.fresh_sites, infer, limits)
+        ell = fixed_point.extra.tilted.ell
+        stops = problem.latents.require_resolved(problem, ell, *fixed_point.marginals)
         if not stops:
             return fixed_point
         with tf.control_dependencies(stops):
@@ -340,7 +339,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     def _replace(self, data: RegressionData, alpha: TensorData | None, add: bool) -> None:
         X, Y = map(tf.convert_to_tensor, self._check_data(data))
-        self._check_support(self.likelihood, Y)
+        target_rule(self).check(self.likelihood, Y)
         # All that may be refused comes first, so that a refusal leaves the model as it was.
         rows, powers, index = replace_rows(self.data, self.alpha, (X, Y), alpha, add)
         stays, sites = index[:, None] >= 0, (self.sites.nu.numpy(), self.sites.tau.numpy())

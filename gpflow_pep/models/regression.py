@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 import tensorflow as tf
-from check_shapes import check_shapes, inherit_check_shapes
+from check_shapes import check_shapes
 from gpflow.base import MeanAndVariance, RegressionData, TensorData
 from gpflow.kernels import Kernel, SharedIndependent
 from gpflow.likelihoods import Gaussian, Likelihood
@@ -14,12 +14,21 @@ from gpflow.models.util import InducingVariablesLike
 from ..engine import checks
 from ..engine.energies import collapsed, left_out
 from ..engine.energies.collapsed import CONDITIONALS, RowSums
+from ..engine.factors.entries import check_entries
 from ..engine.numerics import chunks
-from ..engine.prior import Parts, check_independent, split_outputs
+from ..engine.prior import Parts, check_independent, is_mixed, split_outputs
 from ..engine.prior.evaluate import unconverted
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import Natural, PosteriorFactor, posterior_factor
-from .arguments import check_targets, gaussian_likelihood, has_gaps
+from ..engine.sites.record import FixedPoint
+from . import mixed
+from .arguments import (
+    check_targets,
+    gaussian_likelihood,
+    has_gaps,
+    mixed_arguments,
+    refuse_mixed,
+)
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
 from .grouped_rows import Blocks
@@ -108,10 +117,18 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             check_one_power(alpha)
             data = streamed.first
         X, Y = self._check_data(data)
+        if is_mixed(kernel):
+            options = {"data": streamed, "blocks": blocks, "memory": memory}
+            options["conditional"] = None if conditional == "prior" else conditional
+            parts = kernel, inducing_variable, Y, num_latent_gps
+            inducing_variable = mixed_arguments(*parts, **options)
         number = self._count_latent(kernel, Y, num_latent_gps)
-        noisy = self._make_likelihood(likelihood, noise_variance, Y)
+        noisy = self._make_likelihood(likelihood, noise_variance, Y, is_mixed(kernel))
         super().__init__(kernel, noisy, inducing_variable, mean_function, number, alpha, X)
-        self._check_latent(self.num_latent_gps)
+        several = is_mixed(kernel)
+        number = len(kernel.latent_kernels) if several else self.num_latent_gps
+        parts = self._latent_parts.kernel, self.inducing_variable
+        check_independent(*parts, number, shared=not several)
         self._conditional = checks.check_choice("conditional", conditional, [*CONDITIONALS])
         self._set_rows((X, Y), SingleRows(), chunk_size)
         if streamed and blocks is not None:
@@ -126,16 +143,20 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     def _count_latent(self, kernel: Kernel, Y: tf.Tensor, number: int | None) -> int | None:
         """Check the kernel, and count the latent functions, which are as many as outputs."""
+        if is_mixed(kernel):
+            return int(Y.shape[1])
         if not isinstance(kernel, SharedIndependent):
             checks.check_single_output(kernel)
         return checks.check_num_outputs(number, Y)
 
     def _make_likelihood(
-        self, likelihood: Any, noise_variance: TensorData | None, Y: tf.Tensor
+        self, likelihood: Any, noise_variance: TensorData | None, Y: tf.Tensor, several: bool
     ) -> Likelihood:
-        """Make the likelihood, and check the targets by it."""
-        noisy = gaussian_likelihood(likelihood, noise_variance)
-        check_targets(noisy, Y)
+        """Make the likelihood, perhaps of several noises, and check the targets by it."""
+        noisy = gaussian_likelihood(
+            likelihood, noise_variance, int(Y.shape[1]) if several else None
+        )
+        (check_entries if several else check_targets)(noisy, Y)
         return noisy
 
     def _assign_data(self, data: Any) -> None:
@@ -149,15 +170,14 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         check_replacement(self.data.first, streamed.first, of_any_length=True)
         self._take(self.rows.with_data(streamed))
 
-    def _check_latent(self, number: int) -> None:
-        check_independent(self.kernel, self.inducing_variable, number, shared=True)
-
-    def _check_data(self, data: Any) -> Data:
+    def _check_data(self, data: Any, kernel: Kernel | None = None) -> Data:
         gaps = self.takes_missing_targets if "_cut" in vars(self) else has_gaps(data)
         return checks.check_incomplete_data(data) if gaps else checks.check_data(data)
 
     def _choose_cut(self, blocks: Any) -> Cut:
         """Cut rows into the blocks of these labels, or leave each row, or target, by itself."""
+        if is_mixed(self.kernel):  # the targets of a row are one factor, however many there are
+            return SingleRows(num_gapped=1)
         if has_gaps(self.data):
             if self._conditional != "prior":
                 got, expected = repr(self._conditional), "'prior' where targets are missing"
@@ -196,6 +216,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         :raises ValueError: If the model has a memory: no bound of the rows that are gone is known.
         """
         self._require_all_rows("upper_bound")
+        refuse_mixed(self.kernel, "upper_bound", "Use elbo for the lower bound.")
         if self.takes_missing_targets:
             remedy = "Use a model for each output, of the rows that have it."
             raise checks.refusal("upper_bound", "missing targets", "all of them", remedy)
@@ -231,6 +252,10 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
         :raises ValueError: If some alpha is not 1, or rows come in blocks.
         """
+        remedy = (
+            "Use pep_log_marginal_likelihood: at alpha 1 the outputs of a row are a block, as in"
+        )
+        refuse_mixed(self.kernel, "fitc_log_marginal_likelihood", f"{remedy} PITC.")
         self._require_single_rows(
             "fitc_log_marginal_likelihood",
             "Use pep_log_marginal_likelihood, which at alpha 1 and with blocks is that of PITC.",
@@ -271,18 +296,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
         r"""Compute :math:`\log p(y_n | y_{-n})` of each row, by :meth:`loo_moments`."""
+        if is_mixed(self.kernel):
+            return mixed.loo_log_density(self)
         return left_out.observed_log_density(self.data[1], *self.loo_moments())
-
-    @inherit_check_shapes
-    def predict_log_density(
-        self, data: RegressionData, full_cov: bool = False, full_output_cov: bool = False
-    ) -> tf.Tensor:
-        """See :meth:`gpflow.models.GPModel.predict_log_density`; where targets of the model are
-        missing, NaN in Y is left out."""
-        if not self.takes_missing_targets or full_cov or full_output_cov:
-            return super().predict_log_density(data, full_cov, full_output_cov)
-        X, Y = checks.check_data(data, missing_targets=True)
-        return left_out.observed_log_density(tf.convert_to_tensor(Y), *self.predict_y(X))
 
     @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
     def loo_moments(self) -> MeanAndVariance:
@@ -294,6 +310,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         :raises ValueError: If rows come in blocks: they are then no factors of their own that could
             be left out.
         """
+        refuse_mixed(self.kernel, "loo_moments", "Use loo_log_density_of_entries.")
         self._require_single_rows("loo_log_density, loo_moments", "Hold rows out instead.")
         _ = self.data[1]  # which refuses rows that are not in memory
         parts, W = self._parts_of_output(), self._parts.whiten().W
@@ -308,6 +325,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         """
         Compute log Z, and the sum over rows of :meth:`loo_log_density`, in memory for one chunk.
         """
+        refuse_mixed(self.kernel, "evidence_and_left_out", "Train by the evidence.")
         self._require_single_rows("evidence_and_left_out", "Train by the evidence.")
         parts, W = self._parts_of_output(), self._parts.whiten().W
         sums, precision = self._sums(W), CONDITIONALS[self._conditional].row_precision
@@ -340,7 +358,12 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         variables = split_outputs(self.inducing_variable)[0]
         return parts._replace(kernel=self.kernel.kernel, inducing_variable=variables)
 
+    def _problem_and_fixed_point(self) -> tuple[Any, FixedPoint]:
+        return mixed.regression_sites(self)
+
     def _sums(self, W: tf.Tensor | None = None) -> RowSums:
+        if is_mixed(self.kernel):
+            return mixed.regression_sums(self, W)
         parts = self._parts_of_output()
         W = self._parts.whiten().W if W is None else W
         bound = self._cut.bound(CONDITIONALS[self._conditional])

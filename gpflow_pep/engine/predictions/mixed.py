@@ -36,7 +36,7 @@ from .posterior import ComputedPosterior, new_inputs
 _MOST_SWEEPS, _TOLERANCE = 200, 1e-8
 
 
-class MixtureContext(NamedTuple):
+class MixedContext(NamedTuple):
     """What predictions need of a model, for its parameters as they are."""
 
     W: tf.Tensor
@@ -57,16 +57,16 @@ class MixtureContext(NamedTuple):
         return PosteriorFactor(self.root, self.c, self.c[:, 0, 0])
 
 
-def latent_at(parts: Parts, context: MixtureContext, X: tf.Tensor) -> LatentMarginals:
+def latent_at(parts: Parts, context: MixedContext, X: tf.Tensor) -> LatentMarginals:
     """Compute the moments of g at new rows; ``parts`` are of the latent functions."""
     A, d = parts.project(context.W, X)
     h = latent_marginals(A, context.q)
     return h._replace(covariance=h.covariance + tf.linalg.diag(tf.transpose(d)))
 
 
-def mixture_at(
+def mixed_at(
     parts: Parts,
-    context: MixtureContext,
+    context: MixedContext,
     X: tf.Tensor,
     full_cov: bool,
     full_output_cov: bool,
@@ -79,7 +79,7 @@ def mixture_at(
     """
     if X.shape.rank > 2:
         signature = (context.W.dtype, context.W.dtype)
-        each = lambda rows: mixture_at(parts, context, rows, full_cov, full_output_cov)  # noqa: E731
+        each = lambda rows: mixed_at(parts, context, rows, full_cov, full_output_cov)  # noqa: E731
         mean, covariances = tf.map_fn(each, X, fn_output_signature=signature)
         return mean, covariances
     mixing = context.mixing
@@ -116,7 +116,7 @@ def _between_rows(parts: Parts, A: tf.Tensor, q: PosteriorFactor, X: tf.Tensor) 
 
 def condition_on_outputs(
     likelihood: Likelihood,
-    context: MixtureContext,
+    context: MixedContext,
     g: LatentMarginals,
     mean: tf.Tensor,
     X: tf.Tensor,
@@ -151,15 +151,15 @@ def condition_on_outputs(
     return given_sites(end.sites), end
 
 
-class MixturePosterior(ComputedPosterior):
-    """A GPflow posterior of outputs that are mixtures; its cache is a :class:`MixtureContext`."""
+class MixedPosterior(ComputedPosterior):
+    """A GPflow posterior of mixed outputs; its cache is a :class:`MixedContext`."""
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         context = self._compute()
         return tuple(PrecomputedValue(part, (False,) * part.shape.rank) for part in context)
 
     def _new_inputs(self, Xnew: InputData, cache: tuple[Any, ...]) -> tf.Tensor:
-        return new_inputs(Xnew, self.X_data, MixtureContext(*cache).W.dtype)
+        return new_inputs(Xnew, self.X_data, MixedContext(*cache).W.dtype)
 
     def _conditional_with_precompute(
         self,
@@ -168,5 +168,5 @@ class MixturePosterior(ComputedPosterior):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> MeanAndVariance:
-        context = MixtureContext(*map(tf.convert_to_tensor, cache))
-        return mixture_at(latent_parts(self._parts), context, Xnew, full_cov, full_output_cov)
+        context = MixedContext(*map(tf.convert_to_tensor, cache))
+        return mixed_at(latent_parts(self._parts), context, Xnew, full_cov, full_output_cov)

@@ -5,6 +5,7 @@ from .evaluate import (
     Prior,
     Projection,
     centred,
+    is_mixed,
     latent_kernels,
     project,
     project_blocks,

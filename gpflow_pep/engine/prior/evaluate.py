@@ -33,6 +33,7 @@ from gpflow.kernels import (
     Combination,
     IsotropicStationary,
     Kernel,
+    LinearCoregionalization,
     Matern32,
     Matern52,
     MultioutputKernel,
@@ -360,6 +361,12 @@ def noise_variance(likelihood: Likelihood, X: TensorType) -> tf.Tensor:
 @convert_user_code
 def _log_density(likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
     return likelihood.log_prob(X, F, Y)
+
+
+def is_mixed(kernel: Any) -> bool:
+    r"""Whether a kernel is of outputs :math:`f_p = \sum_q W_{pq} g_q`, mixed from latent
+    functions."""
+    return isinstance(kernel, LinearCoregionalization)
 
 
 class Parts(NamedTuple):

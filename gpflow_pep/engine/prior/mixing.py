@@ -1,4 +1,4 @@
-"""Kernels of outputs that are linear mixtures of independent latent functions."""
+"""Kernels of outputs that are mixed from independent latent functions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ from .evaluate import Parts
 
 class CoregionalizationWithDiagonal(LinearCoregionalization):
     r"""
-    Linear mixtures of common functions, and a function that each output has for itself.
+    Outputs mixed from common functions, and from a function that each output has for itself.
 
     .. math:: f_p = \sum_{q=1}^{R} w_{pq}\, g_q + \sqrt{\kappa_p}\, c_p
 
@@ -62,20 +62,15 @@ class CoregionalizationWithDiagonal(LinearCoregionalization):
         return tf.concat([self.weights, tf.linalg.diag(tf.sqrt(self.kappa))], axis=1)
 
 
-def is_mixture(kernel: Any) -> bool:
-    """Whether a kernel is of outputs :math:`f_p = \\sum_q W_{pq} g_q`."""
-    return isinstance(kernel, LinearCoregionalization)
-
-
 def latent_parts(parts: Parts) -> Parts:
     """
-    Take the parts of a mixture as those of its latent functions; the mean stays that of f.
+    Take the parts of mixed outputs as those of their latent functions; the mean stays that of f.
 
     What W is made of stays among their variables: a derivative that is refused in these is refused
     in them too.
     """
     kernel = SeparateIndependent(list(parts.kernel.latent_kernels))
-    kernel.mixture = parts.kernel
+    kernel.mixed = parts.kernel
     return parts._replace(kernel=kernel)
 
 
@@ -86,9 +81,9 @@ def share_inducing_variable(inducing_variable: Any) -> InducingVariables:
     return SharedIndependentInducingVariables(inducingpoint_wrapper(inducing_variable))
 
 
-def check_mixture(kernel: Kernel, num_outputs: int, num_latent_gps: int | None) -> None:
+def check_mixed(kernel: Kernel, num_outputs: int, num_latent_gps: int | None) -> None:
     """
-    Refuse a mixture that is not of as many outputs, or of as many latent functions, as it should.
+    Refuse a kernel that is not of as many outputs, or of as many latent functions, as it should.
 
     :param num_latent_gps: As GPflow counts them, or None.
     """

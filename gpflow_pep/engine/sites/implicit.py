@@ -38,6 +38,7 @@ from ..numerics.krylov import gmres
 from ..numerics.linalg import on_columns
 from ..prior import Projection
 from .posterior import (
+    Independent,
     Marginals,
     Natural,
     PosteriorFactor,
@@ -167,6 +168,8 @@ class Converged(NamedTuple):
             return gradient
 
         variables = self.problem.variables
+        if not isinstance(self.problem.latents, Independent):
+            return type(values)(*checks.refuse_derivatives(values, variables, quantity))
         return checks.differentiable(values, variables, quantity, constant_gradients)
 
     def gradients(

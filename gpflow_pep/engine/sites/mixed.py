@@ -37,11 +37,19 @@ import tensorflow as tf
 from check_shapes import check_shapes
 
 from ..factors import TiltedDerivatives
-from ..factors.entries import entry_derivatives
+from ..factors.entries import entry_derivatives, require_entries_resolved
 from ..numerics.linalg import mirrored, on_columns
 from ..numerics.power import log1p_over_power
 from ..prior import Projection
-from .posterior import Marginals, Natural, PosteriorFactor, Sites, View, improper
+from .posterior import (
+    Marginals,
+    Natural,
+    PosteriorFactor,
+    SiteProblem,
+    Sites,
+    View,
+    improper,
+)
 
 
 class Mixed(NamedTuple):
@@ -99,6 +107,12 @@ class Mixed(NamedTuple):
     ) -> tuple[TiltedDerivatives, list[tf.Tensor]]:
         """Integrate entries, see :func:`~gpflow_pep.engine.factors.entries.entry_derivatives`."""
         return entry_derivatives(*arguments, variables)
+
+    def require_resolved(self, problem: SiteProblem, *values: tf.Tensor) -> list[tf.Operation]:
+        """Stop where a tilted integral is not resolved, see
+        :func:`~gpflow_pep.engine.factors.entries.require_entries_resolved`."""
+        X, Y, _ = problem.rows
+        return require_entries_resolved(problem.parts.likelihood, X, Y, *values)
 
     def without_target(self, Y: tf.Tensor) -> tf.Tensor:
         """Find sites that have no target, [N, P]."""

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 
-from ..factors import TiltedDerivatives, derivatives_in_moments_and_parameters
+from ..factors import TiltedDerivatives, derivatives_in_moments_and_parameters, require_resolved
 from ..numerics import chunks
 from ..numerics.chunks import Reduction
 from ..numerics.linalg import factorise, gram, identity_like, lower_matmul, on_columns
@@ -184,6 +184,11 @@ class Independent(NamedTuple):
         """Integrate rows, see :func:`~gpflow_pep.engine.factors.moments.tilted_derivatives`, and
         differentiate in variables of the likelihood too."""
         return derivatives_in_moments_and_parameters(*arguments, variables, rough)
+
+    def require_resolved(self, problem: "SiteProblem", *values: tf.Tensor) -> list[tf.Operation]:
+        """Stop where a tilted integral is not resolved, see
+        :func:`~gpflow_pep.engine.factors.moments.require_resolved`."""
+        return require_resolved(problem.parts.likelihood, *values)
 
     def without_target(self, Y: tf.Tensor) -> tf.Tensor | None:
         """Find sites that have no target, [N, P]; None: there are none."""
@@ -381,15 +386,16 @@ def whitened_posterior(natural: Natural) -> WhitenedGaussian:
 
 @check_shapes(
     "L: [broadcast L, M, M]",
-    "q.q_mu: [M, L]",
-    "q.q_sqrt: [L, M, M]",
+    "q.q_mu: [S, K]  # K = L and S = M, or K = 1 and S = L M: one Gaussian over all v",
+    "q.q_sqrt: [K, S, S]",
     "return[0]: [M, L]",
     "return[1]: [L, M, M]",
 )
 def unwhitened(L: tf.Tensor, q: WhitenedGaussian) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compute mean and covariance of q(u), u = L v."""
-    root = tf.matmul(L, q.q_sqrt)
-    mean = tf.matmul(L, tf.transpose(q.q_mu)[..., None])
+    """Compute mean and covariance of q(u) of each latent function, u = L v."""
+    size, width = tf.shape(L)[1], tf.shape(q.q_sqrt)[2]
+    root = tf.matmul(L, tf.reshape(q.q_sqrt, [-1, size, width]))
+    mean = tf.matmul(L, tf.reshape(tf.transpose(q.q_mu), [-1, size, 1]))
     return tf.transpose(mean[..., 0]), tf.matmul(root, root, transpose_b=True)
 
 

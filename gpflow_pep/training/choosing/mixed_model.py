@@ -12,6 +12,7 @@ from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior
 
 from ...engine import checks
+from ...engine.prior import is_mixed
 from ...engine.prior.evaluate import skip_autograph
 from ...models.base import finite
 from .mixed_paths import MixedPaths
@@ -80,10 +81,10 @@ class MixedModel(Mixture):
         Compute mean and variance of the targets that are missing in the rows of the data, as
         ``impute_y`` of the components does, the spread of their means included.
 
-        :raises ValueError: If the components are not of outputs that are mixtures.
+        :raises ValueError: If the components are not of mixed outputs.
         """
-        if not all(hasattr(model, "impute_y") for model in self.models):
-            got, expected = type(self.models[0]).__name__, "models whose outputs are mixtures"
+        if not all(is_mixed(model.kernel) for model in self.models):
+            got, expected = type(self.models[0]).__name__, "models whose outputs are mixed"
             raise checks.refusal("impute_y", got, expected, "Use predict_y.")
         return finite(self.mix_moments([model.impute_y() for model in self.models]))
 

@@ -21,7 +21,7 @@ from ...engine.factors.entries import (
     takes_missing_targets,
     target_rule,
 )
-from ...engine.prior.mixing import is_mixture
+from ...engine.prior import is_mixed
 from ...models.base import ADVICE, finite
 from ...scoring.arguments import as_probabilities
 from ...scoring.predictive import Predictive
@@ -43,7 +43,7 @@ class Mixture(Module):
         self.likelihoods = list(likelihoods)
         self.weights = gpflow.Parameter(weights, trainable=False)
         self.takes_missing_targets = all(map(takes_missing_targets, models))
-        self._mixes_outputs = any(is_mixture(model.kernel) for model in models)
+        self._mixes_outputs = any(is_mixed(model.kernel) for model in models)
 
     @abc.abstractmethod
     def _components_of_f(

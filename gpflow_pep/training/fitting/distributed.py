@@ -185,7 +185,7 @@ def _traced_apart(function: Callable[[], list[tf.Tensor]]) -> Callable[[], list[
 
 def _check_same_class(model: InternalDataModel) -> None:
     """Models of missing targets have other sums: processes would add up what is not the same."""
-    kind = f"{type(model).__name__} {model.rows.cut.num_gapped}"
+    kind = f"{type(model).__name__} {type(model.latents).__name__} {model.rows.cut.num_gapped}"
     number = tf.constant(float(crc32(kind.encode())), tf.float64)
     most, fewest = model.reduction.largest([number, -number])
     if most + fewest != 0.0:

@@ -34,8 +34,8 @@ from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingV
 from gpflow.models import GPModel
 
 from ...engine import checks
-from ...engine.prior import latent_kernels
-from ...engine.prior.mixing import is_mixture, share_inducing_variable
+from ...engine.prior import is_mixed, latent_kernels
+from ...engine.prior.mixing import share_inducing_variable
 from ...models import PEP, PEPRegression
 from ...models.rows import SingleRows
 from .ascent import FAILURES
@@ -173,13 +173,13 @@ def work_with(model: GPModel, num_points: int) -> float:
 def _points_of(model: GPModel) -> Any:
     """Give the inducing variables, or those that the latent functions of a mixture share."""
     variables = model.inducing_variable
-    if isinstance(variables, SharedIndependentInducingVariables) and is_mixture(model.kernel):
+    if isinstance(variables, SharedIndependentInducingVariables) and is_mixed(model.kernel):
         return variables.inducing_variable
     return variables
 
 
 def _set_points(model: GPModel, points: InducingPoints) -> None:
-    mixed = is_mixture(model.kernel)
+    mixed = is_mixed(model.kernel)
     model.inducing_variable = share_inducing_variable(points) if mixed else points
 
 

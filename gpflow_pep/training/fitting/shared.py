@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 from gpflow.models import GPModel
 
+from ...engine.factors.entries import takes_missing_targets
 from ...engine.numerics import chunks
 from ...engine.prior import latent_kernels
 from ...models import PEP
@@ -62,7 +63,7 @@ class SharedLosses:
         state, data = state_of(model), tuple(map(tf.convert_to_tensor, model.data))
         columns = [tuple(part.shape[1:]) for part in data]
         shapes = (tuple(variable.shape) for variable in state)
-        key = (cache_key, objective, type(model), *columns, *shapes)
+        key = (cache_key, objective, type(model), takes_missing_targets(model), *columns, *shapes)
         # It is not in the cache while it is used: a callback may train another such model.
         loss = self._losses.pop(key, None) or _loss_of_any_rows(model, data, objective)
         assign(loss.model.data, data)

@@ -1,0 +1,161 @@
+"""Methods of ``PEP`` and ``PEPRegression`` for outputs that are mixed from latent functions, by
+``gpflow.kernels.LinearCoregionalization``: one Gaussian q(v) is of the inducing variables of all.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+from gpflow.base import InputData, MeanAndVariance, TensorData
+from gpflow.posteriors import BasePosterior, PrecomputeCacheType
+
+from ..engine import checks
+from ..engine.energies import mixed
+from ..engine.energies.collapsed import RowSums
+from ..engine.factors import TiltedDerivatives, predict_mean_and_var
+from ..engine.numerics import chunks
+from ..engine.predictions.mixed import (
+    MixedContext,
+    MixedPosterior,
+    condition_on_outputs,
+    latent_at,
+    mixed_covariance,
+)
+from ..engine.predictions.posterior import new_inputs
+from ..engine.prior import is_mixed
+from ..engine.prior.evaluate import noise_variance, unconverted
+from ..engine.sites.mixed import latent_marginals, mixed_marginals
+from ..engine.sites.posterior import Marginals, Sites, posterior_factor
+from ..engine.sites.record import FixedPoint, SiteUpdateInfo
+from ..engine.sites.sweep import AtFixedPoint
+from .base import ADVICE, finite
+from .parameters import warn_unless_converged
+
+_MIXED = "outputs that are mixed from latent functions"
+_REMEDY = "Make the model with a gpflow.kernels.LinearCoregionalization."
+
+
+def require_mixed(model: Any, name: str) -> None:
+    """Refuse what only outputs that are mixed have."""
+    if not is_mixed(model.kernel):
+        raise checks.refusal(name, "a model of independent outputs", f"one of {_MIXED}", _REMEDY)
+
+
+def _context(model: Any) -> MixedContext:
+    q = posterior_factor(model.natural_of_v())
+    weights, W = tf.convert_to_tensor(model.kernel.W), model._latent_parts.whiten().W
+    root, c = (checks.require_finite(part, "q(u)", ADVICE) for part in (q.W, q.c))
+    return MixedContext(W, root, c, weights)
+
+
+def posterior(
+    model: Any, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+) -> BasePosterior:
+    """Create the GPflow posterior, for fast predictions."""
+    compute = tf.autograph.experimental.do_not_convert(lambda: _context(model))
+    return MixedPosterior(compute, model._parts, precompute_cache)
+
+
+def predict_f(
+    model: Any, Xnew: InputData, full_cov: bool, full_output_cov: bool, given: TensorData | None
+) -> MeanAndVariance:
+    """Predict f at new rows, perhaps given some of their outputs, by EP in each row."""
+    if given is None:
+        f = posterior(model, PrecomputeCacheType.NOCACHE)
+        return finite(f.fused_predict_f(Xnew, full_cov, full_output_cov))
+    if full_cov:
+        remedy = "Ask for one of them."
+        raise checks.refusal("given", "it with full_cov", "covariances of outputs", remedy)
+    parts, context = model._latent_parts, _context(model)
+    Xnew = new_inputs(Xnew, model.inducing_variable, context.W.dtype)
+    X, Y = model._check_new_targets((Xnew, given))
+    g, mean = latent_at(parts, context, X), parts.mean(X) + tf.zeros_like(Y)
+    g, end = condition_on_outputs(model.likelihood, context, g, mean, X, Y)
+    unfinished = "The prediction given outputs of the same row is inexact."
+    warn_unless_converged(SiteUpdateInfo(*end.info), 1e-8, unfinished)
+    moments = mixed_marginals(context.mixing, g)
+    covariance = mixed_covariance(context.mixing, g) if full_output_cov else moments.s
+    return finite((moments.m + mean, covariance))
+
+
+@unconverted("return[0]: [N, P]", "return[1]: [N, P]")
+def impute_f(model: Any) -> MeanAndVariance:
+    """
+    Compute mean and variance of f at the rows of the data, given all that was observed there.
+
+    ``predict_f`` at these rows sees their outputs by way of the inducing variables alone, and with
+    ``given`` it would count them twice. Here the outputs of a row are removed from q, and given to
+    it as those of a new row would be. At ``alpha=0`` too, where that is better than q.
+
+    :raises ValueError: If outputs are not mixed, or the result is not finite.
+    """
+    require_mixed(model, "impute_f")
+    problem, fixed_point = model._problem_and_fixed_point()
+    m, s = mixed.at_rows(problem, fixed_point)
+    return finite((m + problem.parts.mean(problem.rows.X), s))
+
+
+@unconverted("return[0]: [N, P]", "return[1]: [N, P]")
+def impute_y(model: Any) -> MeanAndVariance:
+    """
+    Compute mean and variance of the targets that are missing, given all that was observed.
+
+    :return: Of all entries; where a target was observed, of another one at the same row. See
+        :meth:`impute_f`.
+    """
+    return finite(predict_mean_and_var(model.likelihood, model.data[0], *impute_f(model)))
+
+
+@unconverted("return: [N, P]")
+def loo_log_density_of_entries(model: Any, *, whole_rows: bool = True) -> tf.Tensor:
+    r"""
+    Compute the log density of each entry of Y given others, approximately; NaN where there is none.
+
+    :param whole_rows: Whether what is left out is the whole row, as where a new row is predicted,
+        or the entry alone, which is easier to predict where outputs of a row are correlated.
+    :raises ValueError: If outputs are not mixed, what is left is improper, or the result is not
+        finite.
+    """
+    require_mixed(model, "loo_log_density_of_entries")
+    return mixed.leave_out(*model._problem_and_fixed_point(), whole_rows)
+
+
+def loo_log_density(model: Any) -> tf.Tensor:
+    """Sum over the outputs of each row their densities given the other rows, [N]."""
+    density = loo_log_density_of_entries(model)
+    observed = tf.math.is_finite(density)
+    return tf.reduce_sum(tf.where(observed, density, tf.zeros_like(density)), axis=1)
+
+
+def regression_sums(model: Any, W: tf.Tensor | None) -> RowSums:
+    """Sum over the rows of a regression what its energy needs."""
+    parts = model._latent_parts
+
+    def bound(rows: Any, W: tf.Tensor, weights: tf.Tensor) -> RowSums:
+        return mixed.sum_mixed_rows(parts, rows, W, weights, lambda X: _noise(model, X))
+
+    W = parts.whiten().W if W is None else W
+    return model.rows.sum(bound, (W, tf.convert_to_tensor(model.kernel.W)), parts)
+
+
+def _noise(model: Any, X: tf.Tensor) -> tf.Tensor:
+    """[N, P or 1], noise variances."""
+    parts = getattr(model.likelihood, "likelihoods", [model.likelihood])
+    return tf.concat([noise_variance(part, X) for part in parts], axis=1)
+
+
+def regression_sites(model: Any) -> tuple[Any, FixedPoint]:
+    """Give a regression's problem and its sites, which are those of Gaussian noise."""
+    problem, q = model.site_problem(), posterior_factor(model.natural_of_v())
+
+    def of_rows(piece: Any) -> Any:
+        (X, Y), projection = piece
+        h = latent_marginals(problem.project(X, projection).A, q)
+        observed, r = problem.parts.observed_residual(X, Y)
+        tau = tf.where(observed, 1.0 / (_noise(model, X) + tf.zeros_like(r)), tf.zeros_like(r))
+        return h, Sites(tau * r, tau)
+
+    h, sites = chunks.map_over_chunks(of_rows, problem.pieces(problem.rows.Y))
+    zeros, nil = tf.zeros_like(sites.nu), tf.zeros([], sites.nu.dtype)
+    extra = AtFixedPoint(q, TiltedDerivatives(zeros, zeros, zeros), h)
+    info = SiteUpdateInfo(nil, nil, tf.constant(True), nil, "")
+    return problem, FixedPoint(sites, Marginals(zeros, zeros), extra, info)
