@@ -147,10 +147,15 @@ def of_targets(model: Any, table: Table, moments: Any) -> tuple[AnyNDArray, AnyN
     return log_density, mean
 
 
+def is_mixed(model: Any) -> bool:
+    """Whether outputs are mixed from latent functions."""
+    return isinstance(model.kernel, gpflow.kernels.LinearCoregionalization)
+
+
 def predict(model: Any, data: Incomplete, every_way: bool = False) -> Predictions:
     """Predict what was removed, in the way that is right, or in all ways that mixtures know."""
     table, new = data.table, data.new
-    if not hasattr(model, "impute_f"):  # one output, or independent ones
+    if not is_mixed(model):  # one output, or independent ones
         return {"imputed": of_targets(model, table, model.predict_f(table.X))}
     predicted = {"imputed": of_targets(model, table, model.impute_f())}
     if every_way:
@@ -164,7 +169,7 @@ def predict(model: Any, data: Incomplete, every_way: bool = False) -> Prediction
 def left_out(model: Any) -> AnyNDArray:
     """Log densities of entries given all others that were observed; -inf where they fail."""
     try:
-        if hasattr(model, "loo_log_density_of_entries"):
+        if is_mixed(model):
             return model.loo_log_density_of_entries(whole_rows=False).numpy()
         if hasattr(model, "loo_moments"):
             mean, variance = (part.numpy() for part in model.loo_moments())

@@ -34,6 +34,7 @@ from ..engine.paths.functions import draw_paths
 from ..engine.predictions.posterior import f_under, gpflow_posterior
 from ..engine.prior import (
     Parts,
+    check_independent,
     check_inducing_variable,
     check_kernel_at_row,
     check_mean_at_row,
@@ -357,10 +358,10 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     """
 
     kernel: Kernel
+    num_latent_gps: int
     inducing_variable: InducingVariables
     alpha: Power
     memory: AttachedMemory | None
-    takes_missing_targets: bool
     _parts: Parts
     _powers: Callable[[], tf.Tensor]
     pep_log_marginal_likelihood: Callable[..., tf.Tensor]
@@ -422,6 +423,11 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         self._take(self.rows.with_powers(alpha))
 
     @property
+    def takes_missing_targets(self) -> bool:
+        """Whether NaN in Y is a target that was not observed."""
+        return is_mixed(self.kernel)
+
+    @property
     def latents(self) -> Independent | Mixed:
         """How outputs depend on latent functions, which the kernel says."""
         if is_mixed(self.kernel):
@@ -439,6 +445,13 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         W, options = parts.whiten().W, (self.chunk_size, self.reduction)
         memory = self._memory_terms(W)
         return SiteProblem(parts, rows, W, *options, memory, latents=self.latents)
+
+    def _check_latent(self, *, shared: bool = False) -> None:
+        """See :func:`~gpflow_pep.engine.prior.check_independent`."""
+        mixes = is_mixed(self.kernel)
+        number = len(self.kernel.latent_kernels) if mixes else self.num_latent_gps
+        kernel, shared = self._latent_parts.kernel, shared and not mixes
+        check_independent(kernel, self.inducing_variable, number, shared=shared)
 
     def _check_data(self, data: Any, kernel: Kernel | None = None) -> Data:
         """

@@ -11,11 +11,11 @@ from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 from ..engine import checks
 from ..engine.energies import mixed
 from ..engine.energies.collapsed import RowSums
-from ..engine.factors import TiltedDerivatives, predict_mean_and_var
+from ..engine.factors import predict_mean_and_var
 from ..engine.numerics import chunks
 from ..engine.predictions.mixed import (
+    CoregionalisedPosterior,
     MixedContext,
-    MixedPosterior,
     condition_on_outputs,
     latent_at,
     mixed_covariance,
@@ -23,10 +23,9 @@ from ..engine.predictions.mixed import (
 from ..engine.predictions.posterior import new_inputs
 from ..engine.prior import is_mixed
 from ..engine.prior.evaluate import noise_variance, unconverted
-from ..engine.sites.mixed import latent_marginals, mixed_marginals
-from ..engine.sites.posterior import Marginals, Sites, posterior_factor
-from ..engine.sites.record import FixedPoint, SiteUpdateInfo
-from ..engine.sites.sweep import AtFixedPoint
+from ..engine.sites.mixed import LatentMarginals, latent_marginals, mixed_marginals
+from ..engine.sites.posterior import SiteProblem, Sites, posterior_factor
+from ..engine.sites.record import SiteUpdateInfo
 from .base import ADVICE, finite
 from .parameters import warn_unless_converged
 
@@ -52,7 +51,7 @@ def posterior(
 ) -> BasePosterior:
     """Create the GPflow posterior, for fast predictions."""
     compute = tf.autograph.experimental.do_not_convert(lambda: _context(model))
-    return MixedPosterior(compute, model._parts, precompute_cache)
+    return CoregionalisedPosterior(compute, model._parts, precompute_cache)
 
 
 def predict_f(
@@ -89,8 +88,8 @@ def impute_f(model: Any) -> MeanAndVariance:
     :raises ValueError: If outputs are not mixed, or the result is not finite.
     """
     require_mixed(model, "impute_f")
-    problem, fixed_point = model._problem_and_fixed_point()
-    m, s = mixed.at_rows(problem, fixed_point)
+    problem, sites, h = model._converged_rows()
+    m, s = mixed.at_rows(problem, sites, h)
     return finite((m + problem.parts.mean(problem.rows.X), s))
 
 
@@ -116,7 +115,8 @@ def loo_log_density_of_entries(model: Any, *, whole_rows: bool = True) -> tf.Ten
         finite.
     """
     require_mixed(model, "loo_log_density_of_entries")
-    return mixed.leave_out(*model._problem_and_fixed_point(), whole_rows)
+    problem, sites, h = model._converged_rows()
+    return mixed.leave_out(problem, sites, h, whole_rows)
 
 
 def loo_log_density(model: Any) -> tf.Tensor:
@@ -143,19 +143,16 @@ def _noise(model: Any, X: tf.Tensor) -> tf.Tensor:
     return tf.concat([noise_variance(part, X) for part in parts], axis=1)
 
 
-def regression_sites(model: Any) -> tuple[Any, FixedPoint]:
-    """Give a regression's problem and its sites, which are those of Gaussian noise."""
-    problem, q = model.site_problem(), posterior_factor(model.natural_of_v())
+def regression_sites(model: Any) -> tuple[SiteProblem, Sites, LatentMarginals]:
+    """Give a regression's problem, its sites, those of Gaussian noise, and moments of h."""
+    problem = model.site_problem().keep_projections()
+    (X, Y, _), parts = problem.rows, problem.parts
+    observed, r = parts.observed_residual(X, Y)
+    tau = tf.where(observed, 1.0 / (_noise(model, X) + tf.zeros_like(r)), tf.zeros_like(r))
+    sites, q = Sites(tau * r, tau), posterior_factor(model.natural_of_v())
 
-    def of_rows(piece: Any) -> Any:
-        (X, Y), projection = piece
-        h = latent_marginals(problem.project(X, projection).A, q)
-        observed, r = problem.parts.observed_residual(X, Y)
-        tau = tf.where(observed, 1.0 / (_noise(model, X) + tf.zeros_like(r)), tf.zeros_like(r))
-        return h, Sites(tau * r, tau)
+    def of_rows(piece: Any) -> LatentMarginals:
+        (X, _), projection = piece
+        return latent_marginals(problem.project(X, projection).A, q)
 
-    h, sites = chunks.map_over_chunks(of_rows, problem.pieces(problem.rows.Y))
-    zeros, nil = tf.zeros_like(sites.nu), tf.zeros([], sites.nu.dtype)
-    extra = AtFixedPoint(q, TiltedDerivatives(zeros, zeros, zeros), h)
-    info = SiteUpdateInfo(nil, nil, tf.constant(True), nil, "")
-    return problem, FixedPoint(sites, Marginals(zeros, zeros), extra, info)
+    return problem, sites, chunks.map_over_chunks(of_rows, problem.pieces(()))

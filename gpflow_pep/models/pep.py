@@ -18,7 +18,7 @@ from ..engine.factors import check_num_latent, check_support, traits
 from ..engine.factors.entries import check_entries, target_rule
 from ..engine.numerics import chunks
 from ..engine.numerics.graphs import compiled
-from ..engine.prior import check_independent, is_mixed
+from ..engine.prior import is_mixed
 from ..engine.prior.evaluate import unconverted
 from ..engine.sites.implicit import AdjointInfo, Converged
 from ..engine.sites.memory import Memory
@@ -130,8 +130,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         super().__init__(
             kernel, likelihood, inducing_variable, mean_function, num_latent_gps, alpha, X
         )
-        number = len(kernel.latent_kernels) if is_mixed(kernel) else num_latent_gps
-        check_independent(self._latent_parts.kernel, self.inducing_variable, number)
+        self._check_latent()
         self._set_rows((X, Y), SingleRows(), chunk_size)
         self._powers()
         self.memory = attach_memory(memory, self)
@@ -164,11 +163,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         product = lambda vector: hessian_product(self._converge(), vector)  # noqa: E731
         value = point.twice_differentiable(energy, sources, product)
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
-
-    @property
-    def takes_missing_targets(self) -> bool:
-        """Whether NaN in Y is a target that was not observed."""
-        return is_mixed(self.kernel)
 
     @property
     def last_inference(self) -> SiteUpdateInfo:
@@ -303,9 +297,10 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         report = partial(self.__dict__.__setitem__, "last_adjoint")  # TensorFlow would save it
         return Converged(problem, self._infer(problem), self.site_problem, report)
 
-    def _problem_and_fixed_point(self) -> tuple[Any, FixedPoint]:
+    def _converged_rows(self) -> tuple[Any, ...]:
         problem = self.site_problem()
-        return problem, self._infer(problem)
+        fixed_point = self._infer(problem)
+        return problem, fixed_point.sites, fixed_point.extra.h
 
     def _infer(self, problem: Any, mean_square: TensorType = 0.0) -> FixedPoint:
         limits = Solver(Goal(self.tolerance, mean_square), self.max_sweeps)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import MeanAndVariance, RegressionData, TensorData
 from gpflow.kernels import Kernel, SharedIndependent
-from gpflow.likelihoods import Gaussian, Likelihood
+from gpflow.likelihoods import Gaussian
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
@@ -16,11 +16,10 @@ from ..engine.energies import collapsed, left_out
 from ..engine.energies.collapsed import CONDITIONALS, RowSums
 from ..engine.factors.entries import check_entries
 from ..engine.numerics import chunks
-from ..engine.prior import Parts, check_independent, is_mixed, split_outputs
+from ..engine.prior import Parts, is_mixed, split_outputs
 from ..engine.prior.evaluate import unconverted
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import Natural, PosteriorFactor, posterior_factor
-from ..engine.sites.record import FixedPoint
 from . import mixed
 from .arguments import (
     check_targets,
@@ -117,18 +116,26 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             check_one_power(alpha)
             data = streamed.first
         X, Y = self._check_data(data)
+        number = each = int(Y.shape[1]) if is_mixed(kernel) else None
         if is_mixed(kernel):
-            options = {"data": streamed, "blocks": blocks, "memory": memory}
-            options["conditional"] = None if conditional == "prior" else conditional
-            parts = kernel, inducing_variable, Y, num_latent_gps
-            inducing_variable = mixed_arguments(*parts, **options)
-        number = self._count_latent(kernel, Y, num_latent_gps)
-        noisy = self._make_likelihood(likelihood, noise_variance, Y, is_mixed(kernel))
+            inducing_variable = mixed_arguments(
+                kernel,
+                inducing_variable,
+                Y,
+                num_latent_gps,
+                data=streamed,
+                blocks=blocks,
+                memory=memory,
+                conditional=None if conditional == "prior" else conditional,
+            )
+        else:
+            if not isinstance(kernel, SharedIndependent):
+                checks.check_single_output(kernel)
+            number = checks.check_num_outputs(num_latent_gps, Y)
+        noisy = gaussian_likelihood(likelihood, noise_variance, each)
+        (check_targets if each is None else check_entries)(noisy, Y)
         super().__init__(kernel, noisy, inducing_variable, mean_function, number, alpha, X)
-        several = is_mixed(kernel)
-        number = len(kernel.latent_kernels) if several else self.num_latent_gps
-        parts = self._latent_parts.kernel, self.inducing_variable
-        check_independent(*parts, number, shared=not several)
+        self._check_latent(shared=True)
         self._conditional = checks.check_choice("conditional", conditional, [*CONDITIONALS])
         self._set_rows((X, Y), SingleRows(), chunk_size)
         if streamed and blocks is not None:
@@ -140,24 +147,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         self.memory = attach_memory(memory, self, shared=self._shares_covariance)
         if streamed:
             set_unchecked(self, data=streamed, num_data=streamed.num_rows)
-
-    def _count_latent(self, kernel: Kernel, Y: tf.Tensor, number: int | None) -> int | None:
-        """Check the kernel, and count the latent functions, which are as many as outputs."""
-        if is_mixed(kernel):
-            return int(Y.shape[1])
-        if not isinstance(kernel, SharedIndependent):
-            checks.check_single_output(kernel)
-        return checks.check_num_outputs(number, Y)
-
-    def _make_likelihood(
-        self, likelihood: Any, noise_variance: TensorData | None, Y: tf.Tensor, several: bool
-    ) -> Likelihood:
-        """Make the likelihood, perhaps of several noises, and check the targets by it."""
-        noisy = gaussian_likelihood(
-            likelihood, noise_variance, int(Y.shape[1]) if several else None
-        )
-        (check_entries if several else check_targets)(noisy, Y)
-        return noisy
 
     def _assign_data(self, data: Any) -> None:
         if not isinstance(self.data, StreamedData):
@@ -358,7 +347,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         variables = split_outputs(self.inducing_variable)[0]
         return parts._replace(kernel=self.kernel.kernel, inducing_variable=variables)
 
-    def _problem_and_fixed_point(self) -> tuple[Any, FixedPoint]:
+    def _converged_rows(self) -> tuple[Any, ...]:
         return mixed.regression_sites(self)
 
     def _sums(self, W: tf.Tensor | None = None) -> RowSums:

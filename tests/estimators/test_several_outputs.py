@@ -154,9 +154,9 @@ def test_densities_of_mixtures_are_mixed_by_entry(fitted: PEPRegressor, no_train
 @pytest.mark.parametrize(
     "options, model",
     [
-        ({}, "MixedRegression"),
+        ({}, "PEPRegression"),
         pytest.param({"num_latent": 0}, "PEPRegression", marks=pytest.mark.slow),
-        pytest.param({"likelihood": "student_t"}, "MixedPEP", marks=pytest.mark.slow),
+        pytest.param({"likelihood": "student_t"}, "PEP", marks=pytest.mark.slow),
     ],
 )
 def test_saved_and_pickled(

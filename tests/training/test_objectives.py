@@ -250,8 +250,8 @@ def test_objectives_need_sites_that_converge() -> None:
     kernel = gpflow.kernels.LinearCoregionalization([problem.kernel()], W=np.ones([1, 1]))
     mixture = PEP(problem.data, kernel, gpflow.likelihoods.StudentT(), problem.Z)
     for objective, words in (
-        ("loo", "evidence_and_left_out: got a model whose outputs are mixtures"),
-        (hybrid_evidence(0.5), "hybrid_evidence: got MixedPEP, expected PEP of independent"),
+        ("loo", "evidence_and_left_out: got a model whose outputs are mixed"),
+        (hybrid_evidence(0.5), "hybrid_evidence: got PEP of mixed outputs, expected PEP of"),
         (lambda model: model.alpha * np.ones(2), "got a function with a result of shape"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -138,7 +138,7 @@ def check_single_output(kernel: Any) -> None:
             "a kernel of one output",
             "Regression here shares one kernel among all columns of Y: pass that kernel itself"
             " (PEPRegression also takes it in SharedIndependent), use LinearCoregionalization for"
-            " outputs that are mixtures, or one model for each output.",
+            " outputs that are mixed, or one model for each output.",
         )
 
 

@@ -121,7 +121,9 @@ def _of_posterior(
     return zero(A, rows.T, rows.first)
 
 
-def leave_out(problem: SiteProblem, fixed_point: FixedPoint, whole_rows: bool) -> tf.Tensor:
+def leave_out(
+    problem: SiteProblem, sites: Sites, h: LatentMarginals, whole_rows: bool
+) -> tf.Tensor:
     """
     Compute the log density of each entry given the others, [N, P]; NaN where nothing was observed.
 
@@ -129,8 +131,7 @@ def leave_out(problem: SiteProblem, fixed_point: FixedPoint, whole_rows: bool) -
     :raises ValueError: If what is left is improper, or a derivative in a hyperparameter is asked
         for.
     """
-    mixing, sites, h = problem.latents.weights, fixed_point.sites, fixed_point.extra.h
-    power_1 = tf.ones([1], problem.W.dtype)
+    mixing, power_1 = problem.latents.weights, tf.ones([1], problem.W.dtype)
 
     def log_density(piece: Any) -> tf.Tensor:
         (X, (Y, alpha, sites, h)), projection = piece
@@ -160,7 +161,7 @@ def leave_out(problem: SiteProblem, fixed_point: FixedPoint, whole_rows: bool) -
     return checks.refuse_derivatives(value, problem.variables, "loo_log_density")
 
 
-def at_rows(problem: SiteProblem, fixed_point: FixedPoint) -> Marginals:
+def at_rows(problem: SiteProblem, sites: Sites, h: LatentMarginals) -> Marginals:
     """
     Compute the moments of f at the rows of the data, without the mean function, [N, P].
 
@@ -177,7 +178,7 @@ def at_rows(problem: SiteProblem, fixed_point: FixedPoint) -> Marginals:
         rows = row_sites(mixing, sites, d, alpha)
         return mixed_marginals(mixing, conditioned(_given_other_rows(h, rows, d), rows))
 
-    rows = problem.rows.alpha, fixed_point.sites, fixed_point.extra.h
+    rows = problem.rows.alpha, sites, h
     value = map(tf.stop_gradient, chunks.map_over_chunks(moments, problem.pieces(rows)))
     return Marginals(*checks.refuse_derivatives(tuple(value), problem.variables, "impute_f"))
 

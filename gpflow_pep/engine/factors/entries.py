@@ -96,7 +96,7 @@ def entry_derivatives(
     Fvar: Tensor,
     Y: Tensor,
     alpha: Tensor,
-    variables: Sequence[tf.Variable] = (),
+    variables: Sequence[tf.Variable],
 ) -> tuple[TiltedDerivatives, list[Tensor]]:
     """
     Compute the tilted integral of each target and its derivatives, [N, P] each; 0 where Y is NaN.

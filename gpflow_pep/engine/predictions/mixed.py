@@ -151,7 +151,7 @@ def condition_on_outputs(
     return given_sites(end.sites), end
 
 
-class MixedPosterior(ComputedPosterior):
+class CoregionalisedPosterior(ComputedPosterior):
     """A GPflow posterior of mixed outputs; its cache is a :class:`MixedContext`."""
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:

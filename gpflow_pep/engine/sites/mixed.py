@@ -30,6 +30,7 @@ entry's site, its cavity, tilted moments and target are those of
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -319,9 +320,7 @@ def latent_marginals(A: tf.Tensor, q: PosteriorFactor) -> LatentMarginals:
     "return.covariance: [N, Q, Q]",
 )
 def with_residual(h: LatentMarginals, rows: RowSites, alpha: tf.Tensor) -> LatentMarginals:
-    """Compute the moments of g from those of h, under row sites; of entry sites those of h."""
-    if rows.F is None:
-        return h
+    """Compute the moments of g from those of h, under row sites."""
     of_residual = tf.linalg.matvec(rows.Lambda, alpha[:, None] * rows.of_g)
     covariance = tf.matmul(tf.matmul(rows.F, h.covariance), rows.F, transpose_b=True)
     return LatentMarginals(tf.linalg.matvec(rows.F, h.mean) + of_residual, rows.Lambda + covariance)
@@ -343,19 +342,14 @@ def mixed_marginals(mixing: tf.Tensor, g: LatentMarginals) -> Marginals:
 def proper_rows(h: LatentMarginals, rows: RowSites, tau: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     r"""
     Find the rows whose site can be removed to the power alpha, [N]: the eigenvalues of
-    :math:`I - \alpha T S` are positive. Entries are looked at by themselves.
+    :math:`I - \alpha T S` are positive.
 
     Where no precision :math:`\tau` is negative, what the others leave is at least the prior's
-    precision, and nothing need be looked at.
+    precision, and nothing is computed.
     """
-
-    def all_rows() -> tf.Tensor:
-        return tf.ones_like(h.mean[:, 0], tf.bool)
-
-    if rows.F is None:
-        return all_rows()
-    some_negative = ~tf.reduce_all(tau >= 0.0)  # true of NaN
-    return tf.cond(some_negative, lambda: _removable_rows(h, rows, alpha), all_rows)
+    some_negative, every_row = ~tf.reduce_all(tau >= 0.0), tf.ones_like(h.mean[:, 0], tf.bool)
+    removable = partial(_removable_rows, h, rows, alpha)
+    return tf.cond(some_negative, removable, lambda: every_row)  # NaN is not above 0
 
 
 def _removable_rows(h: LatentMarginals, rows: RowSites, alpha: tf.Tensor) -> tf.Tensor:

@@ -329,10 +329,9 @@ def infer(
             has_rough=many and has_rough_rule(problem.parts.likelihood),
             reduction=problem.reduction,
         ),
-        AtFixedPoint(
-            *problem.latents.unevaluated(problem.W, zeros),
-            CurvatureFactor.empty(problem, zeros) if direct else (),
-            list(map(tf.zeros_like, parameters(problem))),
+        AtFixedPoint(*problem.latents.unevaluated(problem.W, zeros))._replace(
+            factor=CurvatureFactor.empty(problem, zeros) if direct else (),
+            by_parameters=list(map(tf.zeros_like, parameters(problem))),
         ),
     )
     if not coupled:

@@ -71,7 +71,7 @@ def hybrid_evidence(alpha: float) -> Callable[[PEP], tf.Tensor]:
     def objective(model: PEP) -> tf.Tensor:
         problem = model.site_problem() if isinstance(model, PEP) else None
         if problem is None or not isinstance(problem.latents, Independent):
-            got = f"{type(model).__name__}"
+            got = type(model).__name__ if problem is None else "PEP of mixed outputs"
             expected = "PEP of independent latent functions"
             raise refusal("hybrid_evidence", got, expected, "Train by the evidence.")
         power = tf.constant([alpha], problem.W.dtype)

@@ -65,7 +65,7 @@ def test_integrals(alpha: float) -> None:
     ell = np.where(missing, 0.0, np.stack(each, axis=1))
     actual = entry_log_power_expectation(PerOutput(PARTS), *MOMENTS, targets, power)
     assert_close(actual, ell, rtol=1e-12)
-    derivatives, _ = entry_derivatives(PerOutput(PARTS), *MOMENTS, targets, power)
+    derivatives, _ = entry_derivatives(PerOutput(PARTS), *MOMENTS, targets, power, [])
     assert_close(derivatives.ell, ell, rtol=1e-12)
     for p, (part, column) in enumerate(zip(PARTS, columns())):
         expected = tilted_derivatives(part, *column, alpha)
