@@ -145,7 +145,7 @@ def _by_chunks(create: Callable[..., gpflow.models.GPModel]) -> Callable[..., An
     return functools.partial(create, chunk_size=4)
 
 
-#: Targets of which some are missing, and outputs that are mixtures of latent functions.
+#: Targets of which some are missing, and outputs mixed from latent functions.
 OUTPUTS = [
     ModelCase("missing targets", pep.models.PEPRegression, _pep_regression, _incomplete_data),
     ModelCase("mixed regression", pep.models.PEPRegression, _mixed_regression, _incomplete_data),

@@ -501,6 +501,25 @@ class TestAsOtherModels:
             assert float(trained.pep_log_marginal_likelihood()) > before + 1.0
 
 
+def test_a_constructor_makes_what_was_written() -> None:
+    assert type(model("four")) is pep.PEP and type(regression()) is pep.PEPRegression
+    copied = deepcopy(regression())
+    assert type(copied) is pep.PEPRegression and type(copied.latents).__name__ == "Mixed"
+
+
+def test_targets_that_go_missing_later() -> None:
+    complete = F + np.sqrt(NOISE) * np.random.default_rng(2).standard_normal(F.shape)
+    for make in (regression, partial(model, "Gaussian")):
+        changed = make(complete)
+        changed.data = X, GAUSSIAN
+        log_z = make(GAUSSIAN).pep_log_marginal_likelihood()
+        assert_close(changed.pep_log_marginal_likelihood(), log_z, rtol=1e-8)
+
+
+def independent() -> pep.models.PEPRegression:
+    return pep.models.PEPRegression((X, F), gpflow.kernels.SquaredExponential(), Z[0].copy())
+
+
 def _targets(column: int, value: float) -> Array:
     return np.where((np.arange(P) == column) & THERE, value, MIXED)
 
@@ -535,6 +554,14 @@ REFUSALS = {
         4, seed=0
     ),
     "conditional: got": partial(regression, conditional="scaled"),
+    "impute_f: got a model of independent outputs": lambda: independent().impute_f(),
+    "given: got a model of independent": lambda: independent().predict_y(XNEW, given=XNEW),
+    "loo_log_density_of_entries: got a": lambda: independent().loo_log_density_of_entries(),
+    "memory: got a model whose outputs are mixed": partial(model, "four", memory=0),
+    "upper_bound: got": lambda: regression().upper_bound(),
+    "loo_moments: got": lambda: regression().loo_moments(),
+    "fitc_log_marginal_likelihood: got": lambda: regression().fitc_log_marginal_likelihood(),
+    "sequential=True": lambda: model("four").update_sites(sequential=True),
 }
 
 

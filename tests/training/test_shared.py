@@ -73,6 +73,16 @@ FOLDS = slice(0, 30), slice(3, 40)
 shared_losses = functools.cache(lambda make: SharedLosses())
 
 
+def test_missing_targets_have_a_loss_of_their_own() -> None:
+    losses = SharedLosses()
+    for targets in (Y[:30], np.where(np.arange(30)[:, None] == 4, np.nan, Y[:30])):
+        kernels, Z = [gpflow.kernels.SquaredExponential() for _ in range(2)], X[:5].copy()
+        one, other = (pep.models.PEPRegression((X[:30], targets), k, Z) for k in kernels)
+        with uncompiled():
+            expected = maximise(other, **OPTIONS)
+        assert_close(losses.maximise(one, **OPTIONS).objective, expected.objective, rtol=1e-7)
+
+
 @pytest.mark.parametrize("make", [regression, binary, exact, several, in_chunks])
 @pytest.mark.near_copies("regression")
 def test_models_end_as_by_themselves(make: Make) -> None:

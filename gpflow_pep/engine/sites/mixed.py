@@ -107,7 +107,7 @@ class Mixed(NamedTuple):
         self, *arguments: Any, variables: Sequence[tf.Variable], rough: tf.Tensor | None
     ) -> tuple[TiltedDerivatives, list[tf.Tensor]]:
         """Integrate entries, see :func:`~gpflow_pep.engine.factors.entries.entry_derivatives`."""
-        return entry_derivatives(*arguments, variables)
+        return entry_derivatives(*arguments, variables)  # type: ignore[call-arg]
 
     def require_resolved(self, problem: SiteProblem, *values: tf.Tensor) -> list[tf.Operation]:
         """Stop where a tilted integral is not resolved, see
