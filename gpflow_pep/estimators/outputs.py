@@ -17,7 +17,7 @@ from ..engine.prior import is_mixed
 from ..training.starts import coregionalization
 from .inputs import check_sizes, check_table
 
-#: The most latent functions of which outputs are mixtures by default: q is one Gaussian over the
+#: The most latent functions of which outputs are mixed by default: q is one Gaussian over the
 #: inducing variables of all of them, so that time grows with the square of their number at least.
 MOST_LATENT = 4
 
@@ -122,10 +122,8 @@ def make_output_kernel(
         return kernel
     scale = np.nanstd(Y, axis=0)
     scales = np.where(in_units & (scale > 0.0), scale, 1.0)
-    mixture: LinearCoregionalization = coregionalization(
-        (X, Y), number, kernel=kernel, scales=scales
-    )
-    return mixture
+    mixed: LinearCoregionalization = coregionalization((X, Y), number, kernel=kernel, scales=scales)
+    return mixed
 
 
 def parts_of(likelihood: Likelihood, num_outputs: int) -> list[Likelihood]:

@@ -58,7 +58,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         :param return_cov: Instead its covariance over rows, [N, N]; for a Gaussian likelihood and
             one column of y.
         :param known: Targets of the same rows that are known, [N, P], NaN where they are not, if
-            outputs are mixtures: the predictions are conditioned on them
+            outputs are mixed: the predictions are conditioned on them
             (:class:`~gpflow_pep.training.choosing.mixed_model.GivenOutputs`). Those of the same
             output are of another reading of it.
         :return: The mean, [N], or [N, P] if y had several columns; and what else was asked for.

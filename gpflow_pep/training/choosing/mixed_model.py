@@ -193,7 +193,7 @@ class GivenOutputs(Mixture):
     Each component is conditioned on them, see :meth:`~gpflow_pep.models.PEP.predict_f`; the weights
     stay as they are. Rows are independent of each other given the training rows' u.
 
-    :param models: Models whose outputs are mixtures of latent functions.
+    :param models: Models whose outputs are mixed from latent functions.
     :param weights: [K].
     :param known: Targets of the rows that are predicted, [N, P], NaN where they are not known.
     """

@@ -94,7 +94,7 @@ def add_points(
 
     :param model: A ``PEPRegression`` or ``PEP`` with inducing points [M, D], of which M is tried
         first, with rows that are factors of their own. Latent functions share the points where
-        outputs are mixtures of them. It ends as it was trained with the best number;
+        outputs are mixed from them. It ends as it was trained with the best number;
         ``inducing_variable`` is another object then.
     :param train: Trains a model and returns a record with an ``objective``.
     :param seed: For the rows at which points are added.
@@ -171,7 +171,7 @@ def work_with(model: GPModel, num_points: int) -> float:
 
 
 def _points_of(model: GPModel) -> Any:
-    """Give the inducing variables, or those that the latent functions of a mixture share."""
+    """Give the inducing variables, or those that mixed latent functions share."""
     variables = model.inducing_variable
     if isinstance(variables, SharedIndependentInducingVariables) and is_mixed(model.kernel):
         return variables.inducing_variable

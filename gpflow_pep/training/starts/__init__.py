@@ -1,6 +1,6 @@
 """
 Choosing inducing variables: rows of the data, or clusters of them. Also which row to label next,
-and where to start mixtures of outputs.
+and where to start coregionalised outputs.
 
 Every function but those named here takes the data and the number M of inducing variables, gives the
 same for the same seed, and returns what a model takes for its ``inducing_variable``. M is between 1

@@ -1,5 +1,5 @@
 r"""
-Initial values of mixtures of outputs: weights, lengthscales, and each output's own function.
+Initial values of coregionalised outputs: weights, lengthscales, and each output's own function.
 
 Objectives of mixtures have saddles. Latent functions that are equal stay equal, a column of W that
 is 0 stays 0, and W times a number is the same as the kernel's variance times its square. So W
