@@ -55,10 +55,10 @@ def posterior(
 
 
 def predict_f(
-    model: Any, Xnew: InputData, full_cov: bool, full_output_cov: bool, given: TensorData | None
+    model: Any, Xnew: InputData, full_cov: bool, full_output_cov: bool, outputs: TensorData | None
 ) -> MeanAndVariance:
     """Predict f at new rows, perhaps given some of their outputs, by EP in each row."""
-    if given is None:
+    if outputs is None:
         f = posterior(model, PrecomputeCacheType.NOCACHE)
         return finite(f.fused_predict_f(Xnew, full_cov, full_output_cov))
     if full_cov:
@@ -66,7 +66,7 @@ def predict_f(
         raise checks.refusal("given", "it with full_cov", "covariances of outputs", remedy)
     parts, context = model._latent_parts, _context(model)
     Xnew = new_inputs(Xnew, model.inducing_variable, context.W.dtype)
-    X, Y = model._check_new_targets((Xnew, given))
+    X, Y = model._check_new_targets((Xnew, outputs))
     g, mean = latent_at(parts, context, X), parts.mean(X) + tf.zeros_like(Y)
     g, end = condition_on_outputs(model.likelihood, context, g, mean, X, Y)
     unfinished = "The prediction given outputs of the same row is inexact."
