@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.stats import binomtest
 from sklearn.metrics import precision_recall_fscore_support, r2_score
 
+from ..training.fitting.ascent import OVER
 from . import scores as of_rows
 from .candidates import TRIVIAL, is_separate
 from .run import Comparison
@@ -251,6 +252,10 @@ def _of_classes(comparison: Comparison) -> str:
 
 def usable_for(comparison: Comparison) -> str:
     """Word what the best model's predictions can be used for, and what not."""
+    final = comparison.final
+    if final is not None and final.message.startswith(OVER):
+        steps = f"after {final.iterations} steps of its training on all rows"
+        return f"Do not use it yet: the time was over {steps}. Raise --minutes."
     gain, smaller, use, _ = gain_over_trivial(comparison, str(comparison.best))
     densities, wrong = DENSITIES[comparison.data.kind], ""
     if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
@@ -392,7 +397,13 @@ def learnt_nothing(comparison: Comparison) -> Iterator[str]:
             yield f"{text}, but its {values}: {sure}. Use its {use}, not its {densities}."
 
 
-WARNINGS = (fits_that_ended_badly, unstable, learnt_nothing)
+def left_out(comparison: Comparison) -> Iterator[str]:
+    """Word what did not begin before the time was over."""
+    if names := comparison.left_out:
+        yield f"The time was over before these began: {_list(names)}. Raise --minutes."
+
+
+WARNINGS = (left_out, fits_that_ended_badly, unstable, learnt_nothing)
 
 
 def together_or_separate(comparison: Comparison) -> str:

@@ -38,7 +38,7 @@ from .screening import (
     trials_of_screening,
 )
 from .settings import Settings
-from .trials import Fit, Outcome, Trial, Trials
+from .trials import NOT_BEGUN, Fit, Outcome, Trial, Trials
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,9 @@ class Comparison:
     :param screening: How the configurations that were compared were chosen; None: they are all.
     :param scales: The NLPD of skewed targets and of their logarithms in a trial, by the likelihood;
         empty where there was none. The likelihood of the settings is the better one.
+    :param left_out: What did not begin before the time was over. Where that is a fit, there are the
+        parts alone in which all models were trained; or, where there are none, the first part and
+        the models that were trained there.
     """
 
     data: Cleaned
@@ -73,6 +76,7 @@ class Comparison:
     details: Details | None = None
     screening: Screening | None = None
     scales: dict[str, float] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -236,14 +240,15 @@ def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], N
         for trial in trials.all()
         for outcome in done[trial]
     }
-    powers = {name: power for name, (power, _) in trials.candidates.items()}
-    parts = range(1, len(trials.parts) + 1)
+    names, parts, left_out = _what_began(trials, outcomes)
+    powers = {name: trials.candidates[name][0] for name in names}
     tables = {name: [outcomes[name, part].table for part in parts] for name in powers}
     held_out = {name: pd.concat(parts) for name, parts in tables.items() if any(map(len, parts))}
     fits = [outcomes[name, part].fit for part in parts for name in powers]
     comparison = Comparison(
-        data, settings, powers, fits, held_out, screening=screening, scales=densities
-    )
+        data, settings, powers, fits, held_out, screening=screening, scales=densities,
+        left_out=left_out,
+    )  # fmt: skip
     best = best_of(comparison)
     if best is None:
         return comparison
@@ -258,13 +263,30 @@ def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], N
         return comparison
     curve = name_of(0.5, label_of(best)) if best.startswith(MIXTURE) else best
     curve = curve if curve in powers else best
-    if time.perf_counter() > budget.end:  # the curve has its last point, of all rows
+    if is_over := budget.is_over():  # the curve has its last point, of all rows
+        left_out += ("the learning curve",) * bool(fractions)
+        left_out += ("how much each input matters",)
         reports.done, fractions = reports.done + len(fractions), []
     more = run(trials, [Trial((curve,), 1, fraction) for fraction in fractions])
     learning = [*(outcome for (outcome,) in more.values()), outcomes[curve, 1]]
     reports.step("how much each input matters")
-    deadline = max(budget.end, time.perf_counter() + LEAST_SECONDS)
+    comparison = replace(comparison, left_out=left_out)
+    deadline = -np.inf if is_over else max(budget.end, time.perf_counter() + LEAST_SECONDS)
     return replace(comparison, details=_details(comparison, trials, outcomes, learning, deadline))
+
+
+def _what_began(
+    trials: Trials, outcomes: dict[tuple[str, int], Outcome]
+) -> tuple[list[str], list[int], tuple[str, ...]]:
+    """Choose models and parts so that each was trained in each; and say what is left out."""
+    parts, names = range(1, len(trials.parts) + 1), list(trials.candidates)
+    began = {key for key, outcome in outcomes.items() if outcome.fit.message != NOT_BEGUN}
+    whole = [part for part in parts if all((name, part) in began for name in names)]
+    kept = [name for name in names if whole or (name, 1) in began]
+    kind, *_ = trials.settings.parts()
+    left_out = [name for name in names if name not in kept]
+    left_out += [f"{kind} {part} of {len(parts)}" for part in parts if part not in (whole or [1])]
+    return kept, whole or [1], tuple(left_out)
 
 
 def _fractions(trials: Trials) -> list[float]:
@@ -295,13 +317,14 @@ def _details(
     data, (_, test) = trials.data, trials.parts[0]
     X, y = data.X.iloc[test], data.outcomes.iloc[test]
     pipeline = outcomes[str(comparison.best), 1].pipeline
-    if pipeline is not None:
+    is_over = time.perf_counter() > deadline
+    if pipeline is not None and not is_over:
         metric, is_of_classes = trials.metrics[0], data.kind == "classes"
         importance = importance_of(pipeline, X, y, is_of_classes, metric, deadline)
         details = details._replace(importance=importance)
     losses = comparison.losses
     together = min((n for n in losses if not is_separate(n)), key=losses.__getitem__, default=None)
-    if together is not None and len(data.targets) > 1:
+    if together is not None and len(data.targets) > 1 and not is_over:
         others = errors_given_others(outcomes[together, 1].pipeline, X, y)
         details = details._replace(given_others=others)
     return details

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import joblib
 
 from ..training.fitting.threads import one_blas_thread
-from .candidates import TRIVIAL
+from .candidates import TRIVIAL, is_choice
 from .trials import Fit, Outcome, Trial, Trials
 
 #: The least time for steps of a fit, where compiling has used up its share.
@@ -51,7 +51,13 @@ class TimeBudget:
         at_once = min(self.at_once, self.fits)
         share = at_once * left / max(self.fits, 1)
         self.fits -= len(models)
-        return max(share - self.overhead.get(models[0], 0.0), LEAST_SECONDS)
+        least = min(LEAST_SECONDS, max(left, 1e-3))  # after the end one evaluation
+        return max(share - self.overhead.get(models[0], 0.0), least)
+
+    def is_over(self) -> bool:
+        """Whether no fit begins: compiling it, and the model of all rows after it, lasts longer."""
+        compiling = max(self.overhead.values(), default=0.0)
+        return time.perf_counter() + 2.0 * compiling > self.end
 
 
 class Reports:
@@ -81,17 +87,27 @@ def run_trials(
     """
     Run trials where ``joblib.parallel_config`` sets: by default here, one after another.
 
-    The fits of a process that was lost are run here. What a callback raises is raised.
+    The fits of a process that was lost are run here. What a callback raises is raised. When the
+    time is over no fit begins, unless there is none that may be the best.
     """
     outcomes: dict[Trial, list[Outcome]] = {}
+    has_choice = False
     begun: list[Trial] = []
     raised: list[BaseException] = []
     lock = threading.RLock()  # joblib takes the next task in a thread of its own
 
     def tasks() -> Iterator[Any]:
         for trial in waiting:
+            nonlocal has_choice
             with lock:
                 trivial = trial.models[0] == TRIVIAL[trials.data.kind]
+                if has_choice and not trivial and budget.is_over():
+                    outcomes[trial] = trials.not_begun(trial)
+                    budget.fits -= len(trial.models)
+                    reports.done += len(trial.models)
+                    continue
+                name = trial.models[0]
+                has_choice |= is_choice(name, trials.candidates[name][0])
                 seconds = 0.0 if trivial else budget.share(trial.models)
                 begun.append(trial)
                 try:
@@ -100,7 +116,8 @@ def run_trials(
                     raised.append(error)
                     return
             # Nothing is sent ahead of time, so that time is shared.
-            yield joblib.delayed(_run)(trials, os.getpid(), trial, seconds)
+            left = budget.end - time.perf_counter()
+            yield joblib.delayed(_run)(trials, os.getpid(), trial, seconds, left)
 
     parallel = joblib.Parallel(return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
     try:
@@ -132,7 +149,7 @@ def run_trials(
 
 
 def _run(
-    trials: Trials, process: int, trial: Trial, seconds: float
+    trials: Trials, process: int, trial: Trial, *limits: float
 ) -> tuple[Trial, list[Outcome], list[tuple[str, type[Warning]]]]:
     """
     Run a trial, and keep what it warns of for the process that waits for it.
@@ -142,7 +159,7 @@ def _run(
     """
     with one_blas_thread():
         if os.getpid() == process:
-            return trial, trials.run(trial, seconds), []
+            return trial, trials.run(trial, *limits), []
         with warnings.catch_warnings(record=True) as caught:
-            outcomes = trials.run(trial, seconds)
+            outcomes = trials.run(trial, *limits)
     return trial, outcomes, [(str(warning.message), warning.category) for warning in caught]

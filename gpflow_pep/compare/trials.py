@@ -23,6 +23,8 @@ from .partition import parts_of
 from .scores import held_out, metrics_of, scores
 from .settings import Configuration, Settings
 
+#: The message of a fit that did not begin.
+NOT_BEGUN = "The time was over before it began."
 #: Errors that make a fit count as failed; the other fits of the comparison still run.
 _FAILURES = (tf.errors.OpError, ValueError, ArithmeticError)
 
@@ -117,8 +119,19 @@ class Trials:
             return f"{model}, all rows"
         return f"{model}, {kind} {trial.part} of {len(self.parts)}{rows}"
 
-    def run(self, trial: Trial, seconds: float) -> list[Outcome]:
-        """Train on the rows that a part leaves, each for so many seconds, and score the part's."""
+    def not_begun(self, trial: Trial) -> list[Outcome]:
+        """Give outcomes of fits for which there was no time."""
+        scores = {metric.name: np.nan for metric in self.metrics}
+        fit = Fit("", trial.part, scores, np.nan, 0.0, 0, False, NOT_BEGUN)
+        return [Outcome(fit._replace(model=name), None) for name in trial.models]
+
+    def run(self, trial: Trial, seconds: float, left: float = np.inf) -> list[Outcome]:
+        """
+        Train on the rows that a part leaves, each for so many seconds, and score the part's.
+
+        :param left: After so many seconds no fit begins.
+        """
+        end = time.perf_counter() + left
         if trial.part == 0:
             (name,) = trial.models
             estimator = self.candidates[name][1]
@@ -128,7 +141,10 @@ class Trials:
         train, test = self.parts[trial.part - 1]
         train = train[shuffled(len(train), self.settings.seed)[: int(trial.fraction * len(train))]]
         outcomes: list[Outcome] = []
-        for name in trial.models:
+        for place, name in enumerate(trial.models):
+            if outcomes and time.perf_counter() > end:
+                outcomes += self.not_begun(trial._replace(models=trial.models[place:]))
+                break
             with threadpool_limits(1, user_api="openmp"):  # of trees: threads wait for each other
                 if len(trial.models) > 1 and name == trial.models[-1]:
                     outcome = _mixture(name, outcomes, self.settings.near_rows)

@@ -17,6 +17,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning as NotConverged
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -30,6 +31,7 @@ from ..training import (
     MaximiseRecord,
     MixedModel,
     mix_alphas,
+    mix_models,
     select_alpha,
 )
 from ..training.choosing.alphas import ALPHAS, check_alphas
@@ -231,7 +233,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
                 records[alpha] = train(model, trained=record)
 
         if mixed:
-            model = self._finished_mixture(mix_alphas(model, alphas, refit=refit))
+            mixture = mix_alphas(model, alphas, weights="uniform", refit=refit)
+            if time.perf_counter() < train.end:
+                mixture = self._finished_mixture(mix_models(mixture.models))
+            elif len(mixture.models) > 1:
+                message = f"{OVER} The powers have equal weights, and near rows were not tried."
+                warnings.warn(message, NotConverged, stacklevel=5)
+            model = mixture
         else:
             scores = {s.alpha: s.log_density for s in select_alpha(model, alphas, refit=refit)[1]}
             self._set_scores(scores, model)

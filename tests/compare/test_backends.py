@@ -67,13 +67,16 @@ def run(
 ) -> tuple[list[Trial], schedule.TimeBudget]:
     """Run trials of nothing."""
 
-    def run_one(trial: Trial, seconds: float) -> list[Outcome]:
+    def run_one(trial: Trial, seconds: float, left: float) -> list[Outcome]:
         do(trial)
         fit = Fit(trial.models[0], trial.part, {}, 0.0, seconds, 1, True, "")
         return [Outcome(fit, None, 0.5)]
 
     trials: Any = SimpleNamespace(
-        data=SimpleNamespace(kind="numbers"), run=run_one, label=lambda trial, name: str(trial.part)
+        data=SimpleNamespace(kind="numbers"),
+        candidates={"alpha 0": (0.0, None)},
+        run=run_one,
+        label=lambda trial, name: str(trial.part),
     )
     budget = schedule.TimeBudget(60.0, len(TRIALS), joblib.effective_n_jobs(None))
     reports = schedule.Reports(callback or (lambda progress: None), len(TRIALS))

@@ -42,6 +42,7 @@ from gpflow_pep.compare import (
 from gpflow_pep.compare.terminal import word_tables
 from gpflow_pep.estimators import PEPRegressor
 from gpflow_pep.models import PEPRegression
+from gpflow_pep.training.fitting.whole_loss import WholeLoss
 
 
 def made_candidates(data: Any, settings: Settings) -> dict[str, tuple[float, Any]]:
@@ -329,7 +330,7 @@ def test_time_is_shared_among_the_fits_that_are_left(monkeypatch: pytest.MonkeyP
     assert clock.share("b") == pytest.approx(57.0 / 3)
     assert clock.share("a") == pytest.approx(57.0 / 2 - 2.0)
     now += 100.0
-    assert clock.share("b") == schedule.LEAST_SECONDS
+    assert clock.share("b") == 1e-3  # for one evaluation
     two_at_once = schedule.TimeBudget(60.0, 3, at_once=2)
     assert two_at_once.share("a") == 40.0
     assert two_at_once.share("a") == 60.0  # and the next one, which begins at the same time
@@ -346,6 +347,60 @@ def test_no_learning_curve_after_the_end() -> None:
     assert comparison.details is not None and len(comparison.details.learning) == 1
     assert not any("of its rows" in progress.label for progress in shown)
     assert shown[-1][:3] == (shown[-1].total, shown[-1].total, "how much each input matters")
+
+
+@pytest.mark.parametrize(
+    "minutes, left_out",
+    [
+        (1e-6, ["alpha 0.5", "alpha 1", "mix", "fold 2 of 3", "fold 3 of 3"]),
+        (0.1, ["fold 2 of 3", "fold 3 of 3"]),
+        (0.2, ["fold 3 of 3"]),
+        (60.0, []),
+    ],
+)
+def test_no_fit_begins_after_the_end(
+    minutes: float, left_out: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that evaluations alone move on, each by a second. Only the model of all rows."""
+    clock, evaluated, fitted = [0.0], WholeLoss.__call__, PEPRegressor.fit
+    begun: list[float] = []
+    densities: list[float] = []
+    of_left_out = PEPRegression.loo_log_density
+
+    def call(self: WholeLoss, x: Any) -> Any:
+        clock[0] += 1.0
+        return evaluated(self, x)
+
+    def fit(self: PEPRegressor, *data: Any, **refused: Any) -> PEPRegressor:
+        begun.append(clock[0])
+        return fitted(self, *data, **refused)
+
+    def left_out_densities(self: PEPRegression) -> Any:
+        densities.append(clock[0])
+        return of_left_out(self)
+
+    monkeypatch.setattr(WholeLoss, "__call__", call)
+    monkeypatch.setattr(PEPRegressor, "fit", fit)
+    monkeypatch.setattr(PEPRegression, "loo_log_density", left_out_densities)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    shown: list[Any] = []
+    options = {**OPTIONS, "num_inducing": 2, "baselines": False, "folds": 3, "minutes": minutes}
+    options |= {"max_iterations": 2, "mix": True}
+    comparison = compare(small_table(), "load", callback=shown.append, **options)
+    end = 60.0 * minutes
+    assert sum(second > end for second in begun) <= 1 and max([0.0, *densities]) <= end
+    late = sum(second >= end - 1.0 for second in begun)  # each compiles, and has one evaluation
+    assert clock[0] <= end + 2.0 * late
+    is_over = minutes < 1.0
+    assert comparison.left_out[: len(left_out)] == tuple(left_out)
+    assert ("how much each input matters" in comparison.left_out) == is_over
+    kept = {(fit.model, fit.part) for fit in comparison.fits}
+    assert kept == {(name, part) for name in comparison.candidates for _, part in kept}
+    assert len(kept) == len(comparison.fits) and not any(fit.failed for fit in comparison.fits)
+    assert comparison.model is not None and shown[-1].number == shown[-1].total
+    told = "".join(kind + text for kind, text in findings.findings(comparison))
+    assert ("Do not use it yet: the time was over" in told) == is_over
+    assert ("how much each input matters. Raise --minutes" in told) == is_over
 
 
 def test_exact_gp_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

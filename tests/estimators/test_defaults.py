@@ -268,6 +268,7 @@ def test_steps_on_many_rows_of_several_classes(
     [
         (4.0, 0.5, "auto", 3),  # the time ends while some rows are trained on
         (4.0, (0.5, 0.0, 1.0), 3, 3),
+        (7.0, "mix", 3, 3),  # so do the weights of a mixture, which take densities of all powers
         (0.5, 0.5, "auto", 2),
     ],
 )
@@ -286,7 +287,7 @@ def test_no_stage_begins_after_the_end(
         return evaluated(self, x)
 
     def left_out(self: PEP) -> Any:
-        assert clock[0] <= seconds or num_inducing != "auto"  # to choose points
+        assert clock[0] <= seconds or np.ndim(alpha)  # to choose points, or weights
         return densities(self)
 
     monkeypatch.setattr(WholeLoss, "__call__", call)
@@ -300,6 +301,9 @@ def test_no_stage_begins_after_the_end(
         warnings.simplefilter("always")
         fitted = PEPClassifier(max_seconds=seconds, **options).fit(X, labels)
     assert any("The time was over." in str(each.message) for each in caught)
+    if alpha == "mix":
+        assert len(fitted.model_.models) == 3 and fitted.model_.record.weights_from == "uniform"
+        assert any("The powers have equal weights" in str(each.message) for each in caught)
     assert clock[0] <= seconds + 2.0 and fitted.record_ is not None
     assert fitted.record_.message == "The time was over."
     assert np.isfinite(fitted.predict_proba(X)).all()

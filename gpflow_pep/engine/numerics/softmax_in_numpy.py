@@ -35,7 +35,7 @@ GUMBEL_PLACE, GUMBEL_VARIANCE = 1.0, 1.2
 #: Of a distribution function and density, relative to the normal distribution's tail.
 SMALLEST = 1e-30
 #: With 80 nodes probabilities of 2 to 6 classes err by 4e-8 at most, also relative to them down to
-#: 1e-12, for variances of 1e-6 to 1e7; with 64 by 3e-7.
+#: 1e-12, for variances of 1e-6 to 1e7; with 64 by 1e-7.
 NUM_NODES = 80
 #: The scale of a rise and half its length, in the standard deviations of its variable, and how many
 #: are resolved beside the narrowest. A scale of .7 takes a third more nodes to the same errors.
