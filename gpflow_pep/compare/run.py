@@ -282,11 +282,10 @@ def _what_began(
     parts, names = range(1, len(trials.parts) + 1), list(trials.candidates)
     began = {key for key, outcome in outcomes.items() if outcome.fit.message != NOT_BEGUN}
     whole = [part for part in parts if all((name, part) in began for name in names)]
-    kept = [name for name in names if whole or (name, 1) in began]
+    missing = [name for name in names if not (whole or (name, 1) in began)]
     kind, *_ = trials.settings.parts()
-    left_out = [name for name in names if name not in kept]
-    left_out += [f"{kind} {part} of {len(parts)}" for part in parts if part not in (whole or [1])]
-    return kept, whole or [1], tuple(left_out)
+    late = [f"{kind} {part} of {len(parts)}" for part in parts if part not in (whole or [1])]
+    return [name for name in names if name not in missing], whole or [1], (*missing, *late)
 
 
 def _fractions(trials: Trials) -> list[float]:
