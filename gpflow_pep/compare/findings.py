@@ -37,6 +37,8 @@ MOST_COUNTED = 50.0
 #: Intervals are called wrong where so many rows more or fewer than 90% are inside, and the chance
 #: of that would be below LEAST_CHANCE if they were right.
 COVERAGE_OFF, LEAST_CHANCE = 0.03, 0.01
+#: Over fewer parts Student's t makes differences clear only above 4 standard errors.
+FEWEST_PARTS = 4
 #: A class is called missed where it has at least so many held-out rows, and half of them get
 #: another one.
 FEWEST_OF_CLASS = 5
@@ -181,8 +183,9 @@ def _list(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _they_are(names: Sequence[str]) -> str:
-    return f"{_list(names)} {'is' if len(names) == 1 else 'are'}"
+def _they_are(names: Sequence[str], verbs: tuple[str, str] = ("is", "are")) -> str:
+    """Write names and the verb that follows: of "boosted trees" too it is the plural."""
+    return f"{_list(names)} {verbs[len(names) > 1 or names[0].endswith('s')]}"
 
 
 def _change(metric: Metric, change: Difference) -> str:
@@ -333,7 +336,7 @@ def ranking(comparison: Comparison) -> str:
     table = summarise(comparison).query("failed == 0")
     losses = table[metric.name].map(metric.loss).fillna(np.inf)
     lowest = best if losses[best] <= losses.min() else str(losses.idxmin())
-    text = f"{lowest} has the {metric.best} {metric.heading}"
+    text = f"{_they_are([lowest], ('has', 'have'))} the {metric.best} {metric.heading}"
     if lowest != best:
         way = f"clearly {'above' if metric.higher_is_better else 'below'}"
         near = way if difference(comparison, lowest, best).clear else "within noise of"
@@ -344,7 +347,10 @@ def ranking(comparison: Comparison) -> str:
     if len(within):
         text += f"; {_they_are(within)} within noise of {'it' if lowest == best else best}"
     better = [name for name in better_baselines(comparison) if name != lowest]
-    return f"{text}. {_they_are(better)} clearly better on these rows." if better else f"{text}."
+    text += f". {_they_are(better)} clearly better on these rows." if better else "."
+    kind, count, _ = comparison.settings.parts()
+    few = f" {count} {kind}s show large differences alone: raise --{kind}s to compare models."
+    return text + few * (1 < count < FEWEST_PARTS)
 
 
 RESULTS = (quality, ranking)
@@ -377,7 +383,7 @@ def unstable(comparison: Comparison) -> Iterator[str]:
         if worst is not None and name != TRIVIAL[comparison.data.kind]:
             median = np.median([fit.scores["nlpd"] for fit in fits])
             yield (
-                f"{name} is unstable: its NLPD is {worst.scores['nlpd']:.2f} in {part}"
+                f"{_they_are([name])} unstable: the NLPD is {worst.scores['nlpd']:.2f} in {part}"
                 f" {worst.part} and {median:.2f} in the median {part}."
             )
 

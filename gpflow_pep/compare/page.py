@@ -28,8 +28,7 @@ MAX_INPUTS, MOST_WORST, WORST_INPUTS = 100, 8, 4
 CAPTIONS = {
     "scores": "Scores of held-out rows at each power, with standard errors, beside the mixture"
     " of powers and the baselines. The best power is ringed.",
-    "predictions": "Held-out rows: predictions with 90% intervals against the targets; and where in"
-    " its predicted distribution each target fell. Flat is right.",
+    "predictions": "Held-out rows: predictions against the targets.",
     "classes": "Held-out rows: how often predictions are right, against their probability; and"
     " which classes are taken for which.",
     "fit": "The model of all rows along its input.",
@@ -93,6 +92,16 @@ def model_card(comparison: Comparison, command: str = "") -> str:
     )
 
 
+def captions(comparison: Comparison) -> dict[str, str]:
+    """Describe the pictures; those of Gaussian noise have intervals, of one target a histogram."""
+    text = CAPTIONS["predictions"]
+    if comparison.settings.likelihood in ("auto", "gaussian"):
+        text = "Held-out rows: predictions with 90% intervals against the targets."
+        if len(comparison.data.targets) == 1:
+            text += " Right: where each target fell in its predicted distribution. Flat is right."
+    return CAPTIONS | {"predictions": text}
+
+
 def versions() -> list[str]:
     """Name the versions of what made the comparison."""
     libraries = (f"{name} {version(name)}" for name in LIBRARIES)
@@ -139,6 +148,6 @@ def described_column(column: "pd.Series[object]") -> list[str]:
 
 
 _ENVIRONMENT.globals |= {
-    **{"MAX_INPUTS": MAX_INPUTS, "CAPTIONS": CAPTIONS, "WIDE": WIDE},
+    **{"MAX_INPUTS": MAX_INPUTS, "captions": captions, "WIDE": WIDE},
     **{"title": title, "findings": findings, "versions": versions},
 }

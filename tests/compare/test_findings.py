@@ -97,6 +97,18 @@ def test_the_best_and_what_is_within_noise() -> None:
     }  # fmt: skip
 
 
+def test_boosted_trees_are_many() -> None:
+    comparison = made({"mean": WORSE, "boosted trees": NOISY, "alpha 0": WORSE})
+    assert ranking(comparison).startswith("boosted trees have the lowest NLPD, clearly below")
+
+
+def test_two_folds_show_little() -> None:
+    comparison = made({"mean": [2.0, 2.3], "alpha 0": [1.0, 1.4], "alpha 1": [1.1, 1.3]})
+    comparison = replace(comparison, settings=Settings(folds=2))
+    few = "2 folds show large differences alone: raise --folds to compare models."
+    assert ranking(comparison).endswith(f"within noise of it. {few}")
+
+
 def test_large_scores_are_written_in_full() -> None:
     large = [7000.0, 9000.0, 8000.0, 10000.0]
     comparison = made({"mean": large, "alpha 0": large, "alpha 1": NOISY})
@@ -192,7 +204,7 @@ def test_one_part_that_is_far_worse_is_named() -> None:
     assert word_tables(comparison)[0].rows["alpha 0"][0] == "!"
     (unstable,) = texts(comparison, "warning")
     assert (
-        unstable == "alpha 0 is unstable: its NLPD is 9.00 in fold 3 and 1.08 in the median fold."
+        unstable == "alpha 0 is unstable: the NLPD is 9.00 in fold 3 and 1.08 in the median fold."
     )
     assert "within noise" not in ranking(comparison)
 

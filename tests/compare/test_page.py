@@ -44,6 +44,20 @@ def test_a_class_that_is_never_named_has_no_precision() -> None:
     assert "<td>0%</td><td>never named</td>" in text and "nan%" not in text
 
 
+def test_captions_promise_what_the_pictures_have() -> None:
+    comparison = small_comparison()
+    captions = []
+    for likelihood in ("gaussian", "poisson"):
+        settings = replace(comparison.settings, likelihood=likelihood)
+        text = page(
+            replace(comparison, settings=settings), {"predictions": PNG}, command="",
+            folder=Path("out"),
+        )  # fmt: skip
+        captions += re.findall("<figcaption>(.*?)</figcaption>", text)
+    assert "90% intervals" in captions[0] and "Flat is right." in captions[0]
+    assert captions[1] == "Held-out rows: predictions against the targets."
+
+
 def test_nothing_is_fetched_from_elsewhere() -> None:
     text = page(small_classification(), {"classes": PNG}, command="", folder=Path("out"))
     assert "predict_proba" in text
