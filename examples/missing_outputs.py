@@ -44,7 +44,7 @@ from examples.data_sets import DIRECTORY
 from examples.output_tables import PATTERNS, TABLES, Incomplete, Table, incomplete, truth
 from gpflow_pep.likelihoods import PerOutput
 from gpflow_pep.models import PEP, PEPRegression
-from gpflow_pep.training import maximise, mixture_weights, starts
+from gpflow_pep.training import ensemble_weights, maximise, starts
 from gpflow_pep.training.fitting.whole_loss import WholeLoss
 
 ALPHAS = (0.0, 0.5, 1.0)
@@ -182,7 +182,7 @@ def left_out(model: Any) -> AnyNDArray:
 
 def mixed(by_power: list[Predictions], densities: list[AnyNDArray], Y: AnyNDArray) -> Predictions:
     """The mixture of what models of several powers predict; Y is what was observed."""
-    weights = mixture_weights(np.stack([density[np.isfinite(Y)] for density in densities]))
+    weights = ensemble_weights(np.stack([density[np.isfinite(Y)] for density in densities]))
     by_way = {}
     for way in by_power[0]:
         log_densities, means = (np.stack(each) for each in zip(*(p[way] for p in by_power)))

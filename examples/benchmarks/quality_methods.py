@@ -28,11 +28,11 @@ from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.estimators.base import MOST_ROWS
 from gpflow_pep.models import ARPEP, PEP, PEPRegression
 from gpflow_pep.training import (
-    MixedModel,
+    Ensemble,
+    ensemble_with_near_rows,
     fit,
     maximise,
     maximise_on_subset,
-    mix_near_rows,
     shuffled_batches,
 )
 from gpflow_pep.training.starts import kmeans
@@ -282,7 +282,7 @@ def pep(setting: Setting) -> None:
             model.posterior()  # what a user waits for before predictions
             for kind, predict in kinds.items():
                 curve.add(predict, kind)
-            mixed = mix_near_rows(MixedModel([model]))
+            mixed = ensemble_with_near_rows(Ensemble([model]))
             if mixed is not None:
                 kinds["chosen"] = partial(mixed_moments, mixed, setting.Xnew)
                 curve.add(kinds["chosen"], "chosen")
@@ -294,7 +294,7 @@ def moments_near(model: Any, Xnew: AnyNDArray) -> tuple[AnyNDArray, ...]:
     return moments(model, Xnew, neighbours=NEIGHBOURS)
 
 
-def mixed_moments(mixed: MixedModel, Xnew: AnyNDArray) -> tuple[AnyNDArray, ...]:
+def mixed_moments(mixed: Ensemble, Xnew: AnyNDArray) -> tuple[AnyNDArray, ...]:
     """Mean and variance of y; of a mixture, which is not quite Gaussian."""
     posterior = mixed.posterior()
     parts = [posterior.predict_y(part) for part in np.array_split(Xnew, max(1, len(Xnew) // 1000))]

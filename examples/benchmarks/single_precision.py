@@ -179,7 +179,7 @@ def cells() -> Iterator[tuple[float, float, float]]:
     return itertools.product(LENGTHSCALES, (0.1, 0.01, 0.001), (0.0, 0.5))
 
 
-def print_mixed(num_rows: int, num_inducing: int) -> None:
+def print_ensemble(num_rows: int, num_inducing: int) -> None:
     """Print the second table."""
     data = generated(num_rows)
     print(f"\n{'lengthscale':>11}{'noise':>8}{'alpha':>7}{'projected':>11}{'summed':>9}{'both':>9}")
@@ -199,4 +199,4 @@ def print_mixed(num_rows: int, num_inducing: int) -> None:
 def main() -> None:
     args = arguments(__doc__, rows=2_000, inducing=100, quick={"rows": 200, "inducing": 10})
     print_models(args.rows, args.inducing)
-    print_mixed(args.rows, args.inducing)
+    print_ensemble(args.rows, args.inducing)

@@ -4,7 +4,7 @@
     python -m examples study --table study/results.csv --out study
 
 On each split of each table, rules are compared with the evidence at power 0.5 and M = 100: other
-powers, mixtures of powers, the leave-one-out density in the objective, other kernels, starts and
+powers, ensembles of powers, the leave-one-out density in the objective, other kernels, starts and
 numbers of inducing points, hyperparameters drawn from their posterior, the estimators with nothing
 set, and what people use instead. Negative log densities are those of standardised targets. A name
 ends with the most rows that train.
@@ -43,7 +43,7 @@ from examples.papers.study_summary import ALPHAS, rule_name, summarise
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.metrics import central_interval
 from gpflow_pep.models import PEPRegression
-from gpflow_pep.training import mix_models
+from gpflow_pep.training import ensemble_of_models
 from gpflow_pep.training.fitting.shared import SharedLosses
 from gpflow_pep.training.starts import kmeans, random_subset
 
@@ -196,20 +196,20 @@ def regression_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[s
             fits[alpha] = fit(alpha, objective)
             yield rule_name(label, alpha), scores(*fits[alpha])
         models, seconds = zip(*(fits[alpha] for alpha in MIXED), strict=True)
-        yield f"{label} mix", scores(mix_models(models), sum(seconds))
-        yield f"{label} mix, equal", scores(mix_models(models, "uniform"), sum(seconds))
+        yield f"{label} mix", scores(ensemble_of_models(models), sum(seconds))
+        yield f"{label} mix, equal", scores(ensemble_of_models(models, "uniform"), sum(seconds))
         every += [fits[alpha] for alpha in MIXED]
     models, seconds = zip(*every, strict=True)
-    yield "mix of all six", scores(mix_models(models), sum(seconds))
+    yield "mix of all six", scores(ensemble_of_models(models), sum(seconds))
     middle, *_ = every[MIXED.index(0.5)]
     kernels = [middle]
     for kernel in ("Matern 3/2", "Matern 5/2", "SE + linear"):
         model, lasted = fit(0.5, kernel=kernel)
         kernels.append(model)
         yield f"evidence .5, {kernel}", scores(model, lasted)
-    yield "evidence .5, mix of kernels", _of_model(problem, mix_models(kernels))
+    yield "evidence .5, mix of kernels", _of_model(problem, ensemble_of_models(kernels))
     starts = [middle, *(fit(0.5, seed=seed)[0] for seed in (1, 2))]
-    yield "evidence .5, mix of starts", _of_model(problem, mix_models(starts))
+    yield "evidence .5, mix of starts", _of_model(problem, ensemble_of_models(starts))
     yield "evidence .5, mix of draws", _draws(problem, middle)
     yield from _estimators(problem)
     yield from _instead(problem)
@@ -238,12 +238,12 @@ def point_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, A
 
 
 def large_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The powers, their mixture, the estimator and what people use instead, for many rows."""
+    """The powers, their ensemble, the estimator and what people use instead, for many rows."""
     fits = {alpha: _fit(problem, cell.M, alpha) for alpha in MIXED}
     for alpha, (model, seconds) in fits.items():
         yield rule_name("evidence", alpha), {**_of_model(problem, model), "seconds": seconds}
     models, every = zip(*fits.values(), strict=True)
-    yield "evidence mix", {**_of_model(problem, mix_models(models)), "seconds": sum(every)}
+    yield "evidence mix", {**_of_model(problem, ensemble_of_models(models)), "seconds": sum(every)}
     yield from _estimators(problem, folds=False)
     yield from _instead(problem)
 
@@ -278,7 +278,7 @@ def _draws(problem: Problem, model: PEPRegression) -> dict[str, Any]:
         for parameter, values in zip(parameters, chains, strict=True):
             parameter.assign(values[number])
         draws.append(gpflow.utilities.deepcopy(model))
-    row: dict[str, Any] = _of_model(problem, mix_models(draws, "uniform"))
+    row: dict[str, Any] = _of_model(problem, ensemble_of_models(draws, "uniform"))
     return {**row, "seconds": time.perf_counter() - began}
 
 

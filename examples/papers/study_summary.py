@@ -53,7 +53,7 @@ def _beside(rows: pd.DataFrame, rule: str) -> str:
 
 
 def _draw(nlpd: pd.DataFrame) -> Any:
-    """Draw the mean over sets against alpha, with the mixture and what people use instead."""
+    """Draw the mean over sets against alpha, with the ensemble and what people use instead."""
     powers = nlpd[[rule_name("evidence", alpha) for alpha in ALPHAS]]
     behind = powers.sub(nlpd["evidence mix"], axis=0)
     lines = {

@@ -38,7 +38,7 @@ model = pep.models.PEPRegression(
 pep.training.maximise(model, progress=False)
 
 
-def describe(name: str, predictor: "gpflow.models.GPModel | pep.training.MixedModel") -> None:
+def describe(name: str, predictor: "gpflow.models.GPModel | pep.training.Ensemble") -> None:
     density = np.mean(predictor.predict_log_density((X_test, Y_test)))
     print(f"{name}: mean log density of new rows {density:.3f}")
 
@@ -86,7 +86,7 @@ chains = helper.convert_to_constrained_values(states)
 print(f"{np.mean(accepted):.0%} of the proposals were accepted")
 
 # %%
-# Every tenth draw becomes a model, and their mixture averages the predictive densities. A draw
+# Every tenth draw becomes a model, and their ensemble averages the predictive densities. A draw
 # weighs as much as any other: the sampler has put more of them where the posterior is high.
 
 draws = []
@@ -94,8 +94,8 @@ for number in range(0, 200, 10):
     for parameter, chain in zip(parameters, chains):
         parameter.assign(chain[number])
     draws.append(gpflow.utilities.deepcopy(model))
-mixture = pep.training.mix_models(draws, weights="uniform")
-describe("20 draws", mixture)
+ensemble = pep.training.ensemble_of_models(draws, weights="uniform")
+describe("20 draws", ensemble)
 
 # %%
 # Laplace's approximation
@@ -125,7 +125,7 @@ for values in rng.multivariate_normal(mode, 0.5 * (covariance + covariance.T), s
     for variable, value in zip(variables, values):  # each is one number
         variable.assign(np.reshape(value, variable.shape))
     near.append(gpflow.utilities.deepcopy(model))
-describe("20 draws by Laplace", pep.training.mix_models(near, weights="uniform"))
+describe("20 draws by Laplace", pep.training.ensemble_of_models(near, weights="uniform"))
 names = {id(part): name for name, part in gpflow.utilities.parameter_dict(model).items()}
 for number, (parameter, chain) in enumerate(zip(parameters, states)):
     center, sd = mode[number], np.sqrt(covariance[number, number])
@@ -133,10 +133,10 @@ for number, (parameter, chain) in enumerate(zip(parameters, states)):
     print(f"{names[id(parameter)]}: mean and sd {center:.2f} and {sd:.2f}, by HMC {drawn}")
 
 # %%
-# The picture shows how far apart draws are, and the quantiles of the mixture.
+# The picture shows how far apart draws are, and the quantiles of the ensemble.
 
 grid = np.linspace(-0.5, 5.5, 120)[:, None]
-low, _, high = np.moveaxis(mixture.predict_quantiles(grid)[:, 0].numpy(), -1, 0)
+low, _, high = np.moveaxis(ensemble.predict_quantiles(grid)[:, 0].numpy(), -1, 0)
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 for name, parameter in gpflow.utilities.parameter_dict(model).items():
     if parameter.trainable:

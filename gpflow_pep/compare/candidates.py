@@ -37,8 +37,8 @@ from .settings import AUTO, INITS, Configuration, Settings, has_gaussian_noise, 
 MOST_EXACT = 1000
 #: The baselines of every comparison: the mean, or how frequent each class is.
 TRIVIAL = {"numbers": "mean", "classes": "class frequencies"}
-#: The name of the mixture of the powers 0, 0.5 and 1.
-MIXTURE = "mix"
+#: The name of the ensemble of the powers 0, 0.5 and 1.
+ENSEMBLE = "mix"
 #: What the names of models of each of several targets by itself end with.
 SEPARATE = "separate"
 
@@ -196,8 +196,8 @@ def _baselines(numbers: bool, seed: int) -> dict[str, Any]:
 
 
 def name_of(alpha: float | None, label: str = "") -> str:
-    """Name the model of a power, or their mixture, and its configuration where it has a label."""
-    name = MIXTURE if alpha is None else f"alpha {alpha:g}"
+    """Name the model of a power, or their ensemble, and its configuration where it has a label."""
+    name = ENSEMBLE if alpha is None else f"alpha {alpha:g}"
     return f"{name} ({label})" if label else name
 
 
@@ -208,12 +208,12 @@ def label_of(name: str) -> str:
 
 def is_choice(name: str, alpha: float) -> bool:
     """Whether a model is one that may be the best: at a power or mixed, and not a baseline."""
-    return name.startswith(MIXTURE) or not np.isnan(alpha)
+    return name.startswith(ENSEMBLE) or not np.isnan(alpha)
 
 
 def groups_of(candidates: Mapping[str, tuple[float, Any]]) -> list[tuple[str, ...]]:
     """
-    Group the names of models: those of the powers that a mixture is made of, and that mixture,
+    Group the names of models: those of the powers that an ensemble is made of, and that ensemble,
     are trained together; all others alone.
     """
     groups: list[tuple[str, ...]] = [(name,) for name in candidates]
@@ -221,7 +221,7 @@ def groups_of(candidates: Mapping[str, tuple[float, Any]]) -> list[tuple[str, ..
         powers = tuple(name_of(alpha, label_of(name)) for alpha in ALPHAS)
         single = getattr(estimator, "estimator", estimator)  # of a target by itself
         grows = getattr(single, "num_inducing", AUTO) == AUTO
-        if name.startswith(MIXTURE) and not grows and set(powers) <= set(candidates):
+        if name.startswith(ENSEMBLE) and not grows and set(powers) <= set(candidates):
             together = (*powers, name)
             groups = [group for group in groups if group[0] not in together]
             groups.append(together)

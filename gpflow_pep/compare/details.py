@@ -35,7 +35,7 @@ class Details(NamedTuple):
 
     :param importance: By input: by how much the loss of held-out rows of the first part grows where
         the input is permuted over the rows, "mean" and "error"; None if there was no time for it.
-    :param learning: In order of the number of rows; of a mixture, those of its power 0.5.
+    :param learning: In order of the number of rows; of an ensemble, those of its power 0.5.
     """
 
     importance: pd.DataFrame | None

@@ -13,7 +13,7 @@ import pandas as pd
 from .. import plotting
 from ..engine.refusals import refusal
 from ..metrics import pit
-from .candidates import MIXTURE, label_of
+from .candidates import ENSEMBLE, label_of
 from .details import learning_table
 from .findings import summarise
 from .predicting import predictions
@@ -49,7 +49,7 @@ def _check(can_be_drawn: bool, got: str, remedy: str) -> None:
 
 def scores_figure(comparison: Comparison) -> "Figure":
     """
-    Draw each metric against alpha, with standard errors, beside mixture and baselines.
+    Draw each metric against alpha, with standard errors, beside ensemble and baselines.
 
     Where several kernels or numbers of points were compared, those of the best model are drawn.
     """
@@ -68,7 +68,7 @@ def scores_figure(comparison: Comparison) -> "Figure":
             powers["alpha"],
             powers[metric.name],
             powers[error].fillna(0.0),
-            best=None if best.startswith(MIXTURE) else comparison.candidates[best],
+            best=None if best.startswith(ENSEMBLE) else comparison.candidates[best],
             baselines={
                 str(name): (row[metric.name], np.nan_to_num(row[error]))
                 for name, row in others.iterrows()

@@ -26,7 +26,7 @@ LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
 #: Inputs that the page lists; rows that were predicted worst, and their inputs.
 MAX_INPUTS, MOST_WORST, WORST_INPUTS = 100, 8, 4
 CAPTIONS = {
-    "scores": "Scores of held-out rows at each power, with standard errors, beside the mixture"
+    "scores": "Scores of held-out rows at each power, with standard errors, beside the ensemble"
     " of powers and the baselines. The best power is ringed.",
     "predictions": "Held-out rows: predictions against the targets.",
     "classes": "Held-out rows: how often predictions are right, against their probability; and"

@@ -16,7 +16,7 @@ from ..engine.refusals import refusal
 from ..estimators.outputs import column_names
 from ..tables.cleaning import Cleaned, clean
 from ..training.fitting.threads import one_blas_thread
-from .candidates import MIXTURE, check_targets, is_choice, is_separate, label_of, name_of
+from .candidates import ENSEMBLE, check_targets, is_choice, is_separate, label_of, name_of
 from .details import (
     FEWEST_ROWS,
     FRACTIONS,
@@ -48,11 +48,11 @@ class Comparison:
 
     :param data: The table, cleaned.
     :param settings: Those of the comparison.
-    :param candidates: The power of each model by its name; NaN for the mixture and baselines.
+    :param candidates: The power of each model by its name; NaN for the ensemble and baselines.
     :param fits: One for each model and part.
     :param held_out: By the name of the model: :func:`~gpflow_pep.compare.scores.held_out` of the
         parts, one after another, with the number of the "part".
-    :param best: The name of the power, or the mixture, with the best mean of the first metric;
+    :param best: The name of the power, or the ensemble, with the best mean of the first metric;
         or, with ``select="loo"``, the highest leave-one-out density; None if all failed.
     :param model: The best one, trained once more on all rows; None where that failed.
     :param final: That fit.
@@ -85,7 +85,7 @@ class Comparison:
 
     @property
     def choices(self) -> list[str]:
-        """The names of what may be the best: all powers and their mixture, but no baselines."""
+        """The names of what may be the best: all powers and their ensemble, but no baselines."""
         return [name for name, alpha in self.candidates.items() if is_choice(name, alpha)]
 
     def fits_of(self, name: str) -> list[Fit]:
@@ -137,7 +137,7 @@ def compare(
     :param y: The name of the target; or targets, [N]. Several targets are numbers: a list of their
         names, or [N, P], with NaN where one is missing. Models of all together are then compared
         with models of each by itself.
-    :param callback: Called before each fit, or the powers of a mixture together, and after each.
+    :param callback: Called before each fit, or the powers of an ensemble together, and after each.
     :param options: Those of :class:`~gpflow_pep.compare.settings.Settings`, and of
         :func:`~gpflow_pep.tables.cleaning.clean` but ``limits``: ``task``, ``drop``,
         ``drop_missing``, ``as_written``, ``decimal``, ``thousands``, ``dates`` and ``missing``.
@@ -252,7 +252,7 @@ def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], N
     best = best_of(comparison)
     if best is None:
         return comparison
-    powers_left = (powers[name] for name in comparison.losses if name != MIXTURE)
+    powers_left = (powers[name] for name in comparison.losses if name != ENSEMBLE)
     by_all_rows = tuple(powers_left) if settings.select == "loo" else ()
     ((final,),) = run(trials, [Trial((best,), 0, alphas=by_all_rows)]).values()
     if by_all_rows and final.pipeline is not None:
@@ -261,7 +261,7 @@ def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], N
     comparison = replace(comparison, best=best, model=final.pipeline, final=fit)
     if not settings.details:
         return comparison
-    curve = name_of(0.5, label_of(best)) if best.startswith(MIXTURE) else best
+    curve = name_of(0.5, label_of(best)) if best.startswith(ENSEMBLE) else best
     curve = curve if curve in powers else best
     if is_over := budget.is_over():  # the curve has its last point, of all rows
         left_out += ("the learning curve",) * bool(fractions)
@@ -331,7 +331,7 @@ def _details(
 
 def best_of(comparison: Comparison) -> str | None:
     """
-    Find the power, or the mixture, whose mean of the decisive score is best; None if each failed
+    Find the power, or the ensemble, whose mean of the decisive score is best; None if each failed
     in a part.
 
     It was chosen on these rows, so its scores there are slightly optimistic.

@@ -21,7 +21,7 @@ LEAST_SECONDS = 0.5
 
 class Progress(NamedTuple):
     """
-    What a callback gets before each fit and, with the ``fit``, after it. The powers of a mixture
+    What a callback gets before each fit and, with the ``fit``, after it. The powers of an ensemble
     are trained one after another, and there is one call before all of them.
 
     :param number: How many fits have ended, this one counted.

@@ -200,7 +200,7 @@ class Settings:
         " some are limits, such as <5.8.",
     )  # fmt: skip
     near_rows: bool = _switch(
-        "Whether predictions of the mixture use the 10 or 40 nearest training rows, of two classes"
+        "Whether predictions of the ensemble use the 10 or 40 nearest training rows, of two classes"
         " 20, where rows left out of 1000 or more are predicted better so."
     )
     select: str = _setting(

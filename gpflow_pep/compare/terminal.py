@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ..tables.cleaning import Cleaned
 from ..training.choosing.alphas import ALPHAS
-from .candidates import MIXTURE
+from .candidates import ENSEMBLE
 from .findings import BEST, UNSTABLE, WITHIN, summarise
 from .run import Comparison
 from .scores import Metric, in_full
@@ -101,9 +101,9 @@ def legend(comparison: Comparison) -> str:
     parts, count, _ = comparison.settings.parts()
     metric = comparison.metrics[0]
     text = LEGEND.format(metric.best, metric.heading, count, parts + "s" * (count > 1))
-    if any(name.startswith(MIXTURE) for name in comparison.candidates):
+    if any(name.startswith(ENSEMBLE) for name in comparison.candidates):
         powers = ", ".join(f"{alpha:g}" for alpha in ALPHAS)
-        text += f" {MIXTURE}: predictions at alpha {powers}, mixed."
+        text += f" {ENSEMBLE}: predictions at alpha {powers}, mixed."
     if len(comparison.data.targets) > 1:
         text += " Scores are means over targets; errors are in units of their standard deviations."
     return text

@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
 from ..engine.checks import reason
-from ..estimators.separate import mix_fitted
+from ..estimators.separate import ensemble_of_fitted
 from ..models import PEP, ConvergenceWarning
 from ..tables.cleaning import Cleaned, make_preparation
 from .candidates import groups_of, make_candidates
@@ -67,7 +67,7 @@ class Trial(NamedTuple):
     """
     A fit that is to be run, or several that are run together.
 
-    :param models: The names of candidates; where there are several, the last is the mixture of the
+    :param models: The names of candidates; where there are several, the last is the ensemble of the
         others.
     :param part: As in :class:`Fit`; 0: trained on all rows and not scored.
     :param fraction: Of the rows that the part leaves, those to train on.
@@ -216,7 +216,7 @@ def _mixture(name: str, outcomes: Sequence[Outcome], near_rows: bool) -> Outcome
     try:
         if fitted:
             near = "auto" if near_rows else 0
-            mixed = mix_fitted([pipeline[-1] for pipeline in fitted], near)
+            mixed = ensemble_of_fitted([pipeline[-1] for pipeline in fitted], near)
             pipeline = Pipeline([fitted[0].steps[0], ("model", mixed)])
     except _FAILURES as error:
         fit = _failed(fit, error)

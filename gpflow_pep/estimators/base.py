@@ -26,16 +26,16 @@ from ..engine import checks
 from ..engine.factors import check_num_latent
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
-from ..scoring.mixture import FAR, PredictiveMixture, is_far
+from ..scoring.ensemble import FAR, NumpyEnsemble, is_far
 from ..training import (
+    Ensemble,
     MaximiseRecord,
-    MixedModel,
-    mix_alphas,
-    mix_models,
+    ensemble_of_models,
+    ensemble_of_powers,
     select_alpha,
 )
 from ..training.choosing.alphas import ALPHAS, check_alphas
-from ..training.choosing.mixed_model import MixedPosterior, heaviest, mixed_posterior, near_rows
+from ..training.choosing.ensemble import EnsemblePosterior, ensemble_posterior, heaviest, near_rows
 from ..training.fitting.ascent import OVER
 from ..training.fitting.model_state import assign_same
 from ..training.fitting.points import MANY, PointsScore
@@ -48,7 +48,7 @@ from .inputs import (
     warn_of_wild_inputs,
     words_refused,
 )
-from .numpy_parts import numpy_mixtures
+from .numpy_parts import numpy_ensembles
 from .parts import make_inducing_variable, make_kernel, wants_near_rows
 from .trainer import Trainer, tied_model, train_by_batches
 
@@ -85,13 +85,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     Parameters are those of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
     """
 
-    model_: GPModel | MixedModel
+    model_: GPModel | Ensemble
     n_features_in_: int
     feature_names_in_: AnyNDArray
     record_: MaximiseRecord | None = None
-    _posterior: MixedPosterior | None
-    #: What predicts with NumPy: one mixture; none where it cannot; None until it is needed.
-    _numpy_mixtures: tuple[PredictiveMixture, ...] | None = None
+    _posterior: EnsemblePosterior | None
+    #: What predicts with NumPy: one ensemble; none where it cannot; None until it is needed.
+    _numpy_ensembles: tuple[NumpyEnsemble, ...] | None = None
     _known_scores: AnyNDArray | None
 
     def __init__(
@@ -206,8 +206,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             self.n_iter_ = self.record_.iterations
         model = self._with_near_labels(model, (X, Y), seed)
         self._set_model(model)
-        self._posterior = mixed_posterior(model)
-        self._numpy_mixtures = numpy_mixtures(self._posterior)
+        self._posterior = ensemble_posterior(model)
+        self._numpy_ensembles = numpy_ensembles(self._posterior)
 
     def _train_on_all_rows(
         self, model: GPModel, alphas: Sequence[float], mixed: bool, grows: bool, seed: int
@@ -233,13 +233,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
                 records[alpha] = train(model, trained=record)
 
         if mixed:
-            mixture = mix_alphas(model, alphas, weights="uniform", refit=refit)
+            ensemble = ensemble_of_powers(model, alphas, weights="uniform", refit=refit)
             if time.perf_counter() < train.end:
-                mixture = self._finished_mixture(mix_models(mixture.models))
-            elif len(mixture.models) > 1:
+                ensemble = self._finished_ensemble(ensemble_of_models(ensemble.models))
+            elif len(ensemble.models) > 1:
                 message = f"{OVER} The powers have equal weights, and near rows were not tried."
                 warnings.warn(message, NotConverged, stacklevel=5)
-            model = mixture
+            model = ensemble
         else:
             scores = {s.alpha: s.log_density for s in select_alpha(model, alphas, refit=refit)[1]}
             self._set_scores(scores, model)
@@ -250,39 +250,39 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """Whether one power with more inducing points is to take the time of several powers."""
         return False
 
-    def _finished_mixture(self, mixed: MixedModel) -> MixedModel:
-        """Score the powers, and give the mixture as it predicts."""
+    def _finished_ensemble(self, mixed: Ensemble) -> Ensemble:
+        """Score the powers, and give the ensemble as it predicts."""
         record: Any = mixed.record
         if len(mixed.models) > 1:
             self._set_scores(dict(zip(record.alphas, record.log_densities, strict=True)), mixed)
         return mixed
 
-    def _set_scores(self, scores: dict[float, float], model: GPModel | MixedModel) -> None:
+    def _set_scores(self, scores: dict[float, float], model: GPModel | Ensemble) -> None:
         main = heaviest(model)
         log_slope = self._mean_log_slope(main.likelihood, np.asarray(main.data[1]))
         self.alpha_scores_ = {a: float(score) + log_slope for a, score in scores.items()}
 
-    def _set_model(self, model: GPModel | MixedModel) -> None:
+    def _set_model(self, model: GPModel | Ensemble) -> None:
         self.model_, self._posterior, self._known_scores = model, None, None
-        self._numpy_mixtures = None
+        self._numpy_ensembles = None
         main = heaviest(model)
         self.kernel_, self.likelihood_ = main.kernel, main.likelihood
         self.inducing_variable_ = getattr(main, "inducing_variable", None)
         self.alpha_ = float(main.alpha.numpy()) if hasattr(main, "alpha") else np.nan
 
     @property
-    def posterior_(self) -> MixedPosterior:
+    def posterior_(self) -> EnsemblePosterior:
         """What predicts f and y at inputs as the model takes them; of one component or several."""
         if self._posterior is None:
-            self._posterior = mixed_posterior(self.model_)
+            self._posterior = ensemble_posterior(self.model_)
         return self._posterior
 
     @property
-    def _numpy_mixture(self) -> PredictiveMixture | None:
+    def _numpy_ensemble(self) -> NumpyEnsemble | None:
         """What predicts with NumPy, many times faster; None where it does not know the model."""
-        if self._numpy_mixtures is None:
-            self._numpy_mixtures = numpy_mixtures(self.posterior_)
-        return self._numpy_mixtures[0] if self._numpy_mixtures else None
+        if self._numpy_ensembles is None:
+            self._numpy_ensembles = numpy_ensembles(self.posterior_)
+        return self._numpy_ensembles[0] if self._numpy_ensembles else None
 
     def far_rows(self, X: Any) -> AnyNDArray:
         """
@@ -292,9 +292,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.
         """
-        X, mixture = self._inputs(X), self._numpy_mixture
-        if mixture is not None:
-            return is_far(mixture, X)
+        X, ensemble = self._inputs(X), self._numpy_ensemble
+        if ensemble is not None:
+            return is_far(ensemble, X)
         main = heaviest(self.model_)
         heaviest_posterior = self.posterior_.posteriors[int(np.argmax(self.posterior_.weights))]
         predict = heaviest_posterior.predict_f
@@ -331,7 +331,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return alphas, mixed
 
     def _mixes(self) -> bool:
-        """Whether ``alpha="auto"`` stands for a mixture."""
+        """Whether ``alpha="auto"`` stands for an ensemble."""
         return False
 
     def _can_grow(self, batch_size: int | None) -> bool:
@@ -342,8 +342,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return seed_of(self.random_state)
 
     def _with_near_labels(
-        self, model: GPModel | MixedModel, data: RegressionData, seed: int
-    ) -> GPModel | MixedModel:
+        self, model: GPModel | Ensemble, data: RegressionData, seed: int
+    ) -> GPModel | Ensemble:
         """Mix a model with one that is trained to predict from near rows, where that is better."""
         return model
 
@@ -463,7 +463,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if describe is not None:
             return describe(self)
         state = dict(super().__getstate__())
-        for name in ("_posterior", "_numpy_mixtures"):
+        for name in ("_posterior", "_numpy_ensembles"):
             if name in state:
                 state[name] = None
         return state

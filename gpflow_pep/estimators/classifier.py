@@ -17,8 +17,8 @@ from sklearn.utils.multiclass import type_of_target
 from ..engine import factors
 from ..engine.checks import is_number, refusal
 from ..models import PEPClassification
-from ..scoring.mixture import predict_probabilities
-from ..training import MixedModel, mix_near_labels
+from ..scoring.ensemble import predict_probabilities
+from ..training import Ensemble, ensemble_with_near_labels
 from ..training.choosing.near_labels import STEPS
 from ..training.choosing.near_rows import LEAST_ROWS
 from .base import PREDICTION_CHUNK, PEPEstimator
@@ -50,12 +50,13 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         training rows. "auto": 20 or none. On 1000 rows or more whose errors are alike among near
         ones, a second model is trained to predict from near rows alone, with a kernel of its own
         that starts as the other one does, and mixed with the first where rows left out are
-        predicted better so (:func:`~gpflow_pep.training.mix_near_labels`). 0 or None: none.
+        predicted better so (:func:`~gpflow_pep.training.ensemble_with_near_labels`). 0 or None:
+        none.
     :param max_seconds: A quarter of it is for near rows where they may be trained for; with
         minibatches, which have no limit, all of it.
     :param kernel: All other parameters and attributes are those of
         :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`. After ``fit`` there is
-        ``classes_`` too. Where ``neighbours_`` is not 0, ``model_`` is a mixture; ``n_iter_`` and
+        ``classes_`` too. Where ``neighbours_`` is not 0, ``model_`` is an ensemble; ``n_iter_`` and
         ``record_`` remain those of training the inducing points.
 
     .. seealso:: :class:`PEPRegressor`, :doc:`/estimators`, and :doc:`/imbalanced`.
@@ -103,9 +104,9 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.
         """
-        X, mixture = self._inputs(X), self._numpy_mixture
-        if mixture is not None:
-            return predict_probabilities(mixture, X)
+        X, ensemble = self._inputs(X), self._numpy_ensemble
+        if ensemble is not None:
+            return predict_probabilities(ensemble, X)
         (probability,) = self._predicted(X, self.posterior_.predict_probabilities, PREDICTION_CHUNK)
         # Rounding of the integrals leaves sums that differ from 1 by some 1e-9.
         normal: AnyNDArray = probability / probability.sum(axis=1, keepdims=True)
@@ -174,13 +175,13 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         return (1.0 - SHARE_OF_NEAR_ROWS) * self.max_seconds
 
     def _with_near_labels(
-        self, model: GPModel | MixedModel, data: RegressionData, seed: int
-    ) -> GPModel | MixedModel:
+        self, model: GPModel | Ensemble, data: RegressionData, seed: int
+    ) -> GPModel | Ensemble:
         if not self._tries_near_labels:
             return model
         alpha: Any = self.alpha if is_number(self.alpha) else 1.0
         share = 1.0 if self.record_ is None else SHARE_OF_NEAR_ROWS
-        mixed = mix_near_labels(
+        mixed = ensemble_with_near_labels(
             model,
             data,
             self._make_kernel(*data),

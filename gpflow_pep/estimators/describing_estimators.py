@@ -16,7 +16,7 @@ from ..engine.checks import refusal
 from ..engine.prior import is_mixed
 from ..engine.sites.posterior import Sites
 from ..models import ARPEP, PEP, PEPClassification, PEPRegression
-from ..training.choosing.mixed_model import MixedModel, components, mixed_posterior, near_rows
+from ..training.choosing.ensemble import Ensemble, components, ensemble_posterior, near_rows
 from ..training.choosing.near_rows import GivenRows, near_posterior
 from .base import PEPEstimator
 from .classifier import PEPClassifier
@@ -69,8 +69,8 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
     described["fitted"] = {key: describe(getattr(estimator, key), key) for key in fitted}
     described["inputs"] = describe_scaler(estimator._scaler, describe)
     model = estimator.model_
-    if isinstance(model, MixedModel):
-        described["mixture"] = _describe_mixture(model, describe)
+    if isinstance(model, Ensemble):
+        described["mixture"] = _describe_ensemble(model, describe)
     else:
         described["model"] = _describe_model(model, describe)
     if estimator.alpha_scores_ is not None:
@@ -107,7 +107,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     every = mixture["models"] if mixture else [described["model"]]
     models = [_construct_model(component, load) for component in every]
     weights = load(mixture["weights"]) if mixture else [1.0]
-    estimator._set_model(_construct_mixture(mixture, models, weights) if mixture else models[0])
+    estimator._set_model(_construct_ensemble(mixture, models, weights) if mixture else models[0])
     if "posterior" in described:
         parts = [tf.constant(load(part)) for part in described["posterior"]]
         saves = _saves_posteriors(estimator.model_)
@@ -118,17 +118,17 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
             _posterior_with(model, next(caches)) if saved else near_posterior(model, near, "tensor")
             for model, near, saved in every
         ]
-        estimator._posterior = mixed_posterior(estimator.model_, posteriors)
+        estimator._posterior = ensemble_posterior(estimator.model_, posteriors)
     return estimator
 
 
-def _saves_posteriors(model: GPModel | MixedModel) -> list[bool]:
+def _saves_posteriors(model: GPModel | Ensemble) -> list[bool]:
     """Say of each component whether its posterior is saved: of sites at a fixed point."""
     pairs = zip(components(model)[0], near_rows(model), strict=True)
     return [isinstance(component, PEP) and near is None for component, near in pairs]
 
 
-def _describe_mixture(mixed: MixedModel, describe: Describer) -> dict[str, Described]:
+def _describe_ensemble(mixed: Ensemble, describe: Describer) -> dict[str, Described]:
     """Describe a mixture; a model that is there with and without near rows is written once."""
     models = list({id(model): model for model in mixed.models}.values())
     places = {id(model): place for place, model in enumerate(models)}
@@ -140,9 +140,9 @@ def _describe_mixture(mixed: MixedModel, describe: Describer) -> dict[str, Descr
     }
 
 
-def _construct_mixture(described: Any, models: list[GPModel], weights: Any) -> MixedModel:
+def _construct_ensemble(described: Any, models: list[GPModel], weights: Any) -> Ensemble:
     near = [values and GivenRows(*values) for values in described["near"]]
-    return MixedModel([models[place] for place in described["components"]], weights, near=near)
+    return Ensemble([models[place] for place in described["components"]], weights, near=near)
 
 
 def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:

@@ -77,7 +77,7 @@ def scorer_files(estimator: Any) -> SavedFiles:
     names = getattr(first, "feature_names_in_", None)
     describe = Describer(values=True)
     content = {
-        "mixture": describe_posterior(last.posterior_, describe),
+        "ensemble": describe_posterior(last.posterior_, describe),
         "scalers": [describe_scaler(scaler, describe) for scaler in (*steps, last.input_scaler_)],
         "columns": encoder and _columns(encoder),
         "conventions": encoder and encoder.conventions and encoder.conventions._asdict(),

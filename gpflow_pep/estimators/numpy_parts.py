@@ -16,28 +16,28 @@ from gpflow.posteriors import AbstractPosterior, IndependentPosteriorSingleOutpu
 from ..engine.checks import refusal
 from ..inducing_variables import InducingVariablesWrapper
 from ..scoring import likelihoods
+from ..scoring.ensemble import NumpyEnsemble, ensemble_of
 from ..scoring.kernels import REMEDY
-from ..scoring.mixture import PredictiveMixture, mixture_of
 from ..scoring.stored import Reader
-from ..training.choosing.mixed_model import MixedPosterior
+from ..training.choosing.ensemble import EnsemblePosterior
 from .describing import Described, Describer
 
 _ROWS_REMEDY = f"{REMEDY} Or train with neighbours=0, to predict from inducing points alone."
 
 
-def numpy_mixtures(posterior: MixedPosterior) -> tuple[PredictiveMixture, ...]:
-    """Give what predicts with NumPy, one mixture; none where it has no form of a part."""
+def numpy_ensembles(posterior: EnsemblePosterior) -> tuple[NumpyEnsemble, ...]:
+    """Give what predicts with NumPy, one ensemble; none where it has no form of a part."""
     describe = Describer(values=True)
     try:
         described = describe_posterior(posterior, describe)
-        return (mixture_of(Reader(describe.arrays)(described)),)
+        return (ensemble_of(Reader(describe.arrays)(described)),)
     except ValueError:
         return ()
 
 
-def describe_posterior(posterior: MixedPosterior, describe: Describer) -> dict[str, Described]:
+def describe_posterior(posterior: EnsemblePosterior, describe: Describer) -> dict[str, Described]:
     """
-    Describe what predicts, for :func:`gpflow_pep.scoring.mixture.mixture_of`.
+    Describe what predicts, for :func:`gpflow_pep.scoring.ensemble.ensemble_of`.
 
     :param posterior: Of float64, with its cache.
     :raises ValueError: If it has a part that NumPy's predictions have no form of.

@@ -15,8 +15,8 @@ from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..likelihoods import PerOutput
 from ..models import PEP, PEPRegression
-from ..training import MixedModel, mix_near_rows
-from ..training.choosing.mixtures import near_rows_gain
+from ..training import Ensemble, ensemble_with_near_rows
+from ..training.choosing.combining import near_rows_gain
 from ..training.choosing.near_rows import LEAST_ROWS, knows_near_rows
 from ..training.fitting.ascent import FAILURES
 from .inputs import check_sizes
@@ -57,10 +57,10 @@ class PEPRegressor(TargetPredictions):
         "auto": 25, to which others are added as long as a score rises
         (:mod:`gpflow_pep.training.fitting.points`); 100 with minibatches or inducing variables of
         your own.
-    :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). "mix": a mixture of
-        0, 0.5 and 1 (:func:`~gpflow_pep.training.mix_alphas`). "auto": that with Gaussian
-        noise, without minibatches; otherwise 0.5. Several: of them the one whose
-        trained model has the highest leave-one-out log density
+    :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). "mix": an ensemble
+        of 0, 0.5 and 1 (:func:`~gpflow_pep.training.ensemble_of_powers`). "auto": that with
+        Gaussian noise, without minibatches; otherwise 0.5. Several: of them the one whose trained
+        model has the highest leave-one-out log density
         (:func:`~gpflow_pep.training.select_alpha`).
     :param objective: "evidence" or "evidence+loo", see
         :func:`~gpflow_pep.training.maximise`. The second one predicts better on many
@@ -78,9 +78,10 @@ class PEPRegressor(TargetPredictions):
         (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); None: as many as columns,
         but 4 at most; 0: of none, columns are independent, and share kernel and noise.
     :param neighbours: Whether predictions use near training rows. "auto": 10 or 40 beside
-        predictions from the inducing points alone (:func:`~gpflow_pep.training.mix_near_rows`), of
-        mixtures of powers on 1000 rows or more, where rows left out are predicted better so; the
-        training does not change. 0 or None: none.
+        predictions from the inducing points alone
+        (:func:`~gpflow_pep.training.ensemble_with_near_rows`), of ensembles of powers on 1000 rows
+        or more, where rows left out are predicted better so; the training does not change. 0 or
+        None: none.
     :param standardize: Whether the model takes inputs standardised, and targets where noise is
         added to f (Gaussian, Student's t, Tobit). Everything that goes in and comes out is in
         original units.
@@ -94,7 +95,7 @@ class PEPRegressor(TargetPredictions):
     :param verbose: Whether to show a bar on stderr.
 
     After ``fit``: ``n_outputs_`` and ``target_names_``, of the columns of y; ``model_``, a
-    :class:`~gpflow_pep.training.MixedModel` where powers are mixed; ``neighbours_``,
+    :class:`~gpflow_pep.training.Ensemble` where powers are mixed; ``neighbours_``,
     how many near rows predictions know; ``posterior_``, which predicts in the model's units;
     ``alpha_scores_`` (nats a row, without near rows; None of one power),
     ``n_features_in_``, ``feature_names_in_``; and, of the component of the largest weight,
@@ -192,15 +193,15 @@ class PEPRegressor(TargetPredictions):
             return PEPRegression(data, kernel, points, likelihood=likelihood, alpha=alpha)
         return PEP(data, kernel, likelihood, points, alpha=alpha)
 
-    def _finished_mixture(self, mixed: MixedModel) -> MixedModel:
+    def _finished_ensemble(self, mixed: Ensemble) -> Ensemble:
         """Let it know near training rows where these improve its predictions."""
-        mixed = super()._finished_mixture(mixed)
+        mixed = super()._finished_ensemble(mixed)
         enough = len(mixed.models[0].data[0]) >= LEAST_ROWS
         wanted = wants_near_rows(self.neighbours) and enough
         if not wanted or not all(map(knows_near_rows, mixed.models)):
             return mixed
         try:
-            return mix_near_rows(mixed, seed=self._seed()) or mixed
+            return ensemble_with_near_rows(mixed, seed=self._seed()) or mixed
         except FAILURES:  # nearly the same rows, with hardly any noise
             return mixed
 

@@ -10,8 +10,8 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clon
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
-from ..training import MaximiseRecord, mix_models
-from ..training.choosing.mixed_model import heaviest
+from ..training import MaximiseRecord, ensemble_of_models
+from ..training.choosing.ensemble import heaviest
 from .inputs import refuse_weights
 from .outputs import as_outputs, check_readings, column_names, mean_r2
 
@@ -124,7 +124,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return int(self.estimators_[0].n_features_in_)
 
 
-def mix_fitted(estimators: Sequence[Any], neighbours: int | str = "auto") -> Any:
+def ensemble_of_fitted(estimators: Sequence[Any], neighbours: int | str = "auto") -> Any:
     """
     Mix estimators that were trained on the same rows at several powers, as ``alpha="mix"`` does:
     predictions know near rows where these improve them and ``neighbours`` is "auto".
@@ -132,18 +132,18 @@ def mix_fitted(estimators: Sequence[Any], neighbours: int | str = "auto") -> Any
     Separate ones are mixed column by column.
 
     :param estimators: They share columns, units and random state; see
-        :func:`~gpflow_pep.training.mix_models` for what their models share.
-    :param neighbours: Of the mixture. The estimators need not know any.
+        :func:`~gpflow_pep.training.ensemble_of_models` for what their models share.
+    :param neighbours: Of the ensemble. The estimators need not know any.
     :raises ValueError: If their models do not fit together.
     """
     mixed = copy.copy(estimators[len(estimators) // 2])
     if isinstance(mixed, SeparateRegressors):
         columns = zip(*(each.estimators_ for each in estimators), strict=True)
-        mixed.estimators_ = [mix_fitted(column, neighbours) for column in columns]
+        mixed.estimators_ = [ensemble_of_fitted(column, neighbours) for column in columns]
         return mixed
     mixed.alpha, mixed.neighbours = "mix", neighbours
-    mixture = mixed._finished_mixture(mix_models([each.model_ for each in estimators]))
+    ensemble = mixed._finished_ensemble(ensemble_of_models([each.model_ for each in estimators]))
     records = {estimator.alpha_: estimator.record_ for estimator in estimators}
-    mixed.record_ = records[float(heaviest(mixture).alpha.numpy())]
-    mixed._set_model(mixed._with_near_labels(mixture, mixture.models[0].data, mixed._seed()))
+    mixed.record_ = records[float(heaviest(ensemble).alpha.numpy())]
+    mixed._set_model(mixed._with_near_labels(ensemble, ensemble.models[0].data, mixed._seed()))
     return mixed

@@ -18,11 +18,11 @@ from ..engine.factors import layout_of, traits
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..scoring.arguments import as_coverage, as_probabilities
-from ..scoring.mixture import predictive
+from ..scoring.ensemble import predictive
 from ..scoring.predictive import Predictive, require_finite
 from ..scoring.units import Units
-from ..training.choosing.mixed_model import GivenOutputs, components, heaviest
-from ..training.choosing.mixture import Mixture
+from ..training.choosing.ensemble import GivenOutputs, components, heaviest
+from ..training.choosing.ensemble_predictions import EnsemblePredictions
 from .base import PREDICTION_CHUNK, PEPEstimator
 from .inputs import check_sizes, check_table, seed_of
 from .intervals import conformal_score, fold_scores, interval
@@ -59,7 +59,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             one column of y.
         :param known: Targets of the same rows that are known, [N, P], NaN where they are not, if
             outputs are mixed: the predictions are conditioned on them
-            (:class:`~gpflow_pep.training.choosing.mixed_model.GivenOutputs`). Those of the same
+            (:class:`~gpflow_pep.training.choosing.ensemble.GivenOutputs`). Those of the same
             output are of another reading of it.
         :return: The mean, [N], or [N, P] if y had several columns; and what else was asked for.
         """
@@ -101,7 +101,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         if has_gaussian_noise(self.likelihood_):
             return self._predictive(X, known).quantiles(q)
 
-        def of_draws(posterior: Mixture, rows: AnyNDArray) -> Any:
+        def of_draws(posterior: EnsemblePredictions, rows: AnyNDArray) -> Any:
             y = posterior.predict_y_samples(rows, _DRAWS, full_cov=False, seed=0)
             return np.moveaxis(np.quantile(y, q, axis=0), 0, -1)
 
@@ -111,9 +111,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     def _predictive(self, X: Any, known: Any = None) -> Predictive:
         """Predict y, by NumPy where it has a form of the model: that is many times faster."""
         X, units = self._inputs(X), self._target.numbers
-        if known is None and self._numpy_mixture is not None:
-            return predictive(self._numpy_mixture, X, units)
-        parts = self._by_posterior(X, known, Mixture.components_of_y)
+        if known is None and self._numpy_ensemble is not None:
+            return predictive(self._numpy_ensemble, X, units)
+        parts = self._by_posterior(X, known, EnsemblePredictions.components_of_y)
         parts = [self._without_axis(require_finite(part)) for part in parts]
         noise = "Gaussian" if has_gaussian_noise(self.likelihood_) else "other"
         weights = self.posterior_.weights.numpy()
@@ -129,7 +129,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         self,
         X: AnyNDArray,
         known: Any,
-        predict: Callable[[Mixture, AnyNDArray], Any],
+        predict: Callable[[EnsemblePredictions, AnyNDArray], Any],
         chunk_size: int = PREDICTION_CHUNK,
     ) -> list[AnyNDArray]:
         """Predict some rows at a time by the posterior, or given outputs that are known."""

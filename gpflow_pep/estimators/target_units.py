@@ -14,7 +14,7 @@ from ..engine.factors.targets import moments_of_exponential
 from ..likelihoods import LogNormal, PerOutput
 from ..models.base import finite
 from ..scoring.units import Units
-from ..training.choosing.mixture import Mixture
+from ..training.choosing.ensemble_predictions import EnsemblePredictions
 from .outputs import parts_of
 
 
@@ -78,7 +78,7 @@ class TargetUnits(NamedTuple):
             return self.numbers.inverse_transform(values)
         return np.moveaxis(self.numbers.inverse_transform(np.moveaxis(values, 1, -1)), -1, 1)
 
-    def predict_y(self, posterior: Mixture, X: TensorType) -> MeanAndVariance:
+    def predict_y(self, posterior: EnsemblePredictions, X: TensorType) -> MeanAndVariance:
         """
         Predict mean and variance of y in original units, [N, P], at X as the model takes them.
         """

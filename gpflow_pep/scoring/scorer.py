@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..engine.files import SCORER
 from ..engine.refusals import refusal
-from . import mixture
+from . import ensemble
 from .arguments import as_coverage, as_probabilities, as_rows
 from .kernels import Array
 from .predictive import Predictive, require_finite
@@ -67,8 +67,8 @@ class Scorer:
 
     def __init__(self, saved: SavedFiles) -> None:
         parts = Reader(saved.arrays)(saved.content)
-        self._mixture = mixture.mixture_of(parts["mixture"])
-        self.noise = self._mixture.noise
+        self._ensemble = ensemble.ensemble_of(parts["ensemble"])
+        self.noise = self._ensemble.noise
         self._scalers = [Units.of_scaler(scaler) for scaler in parts["scalers"]]
         self._encodings = _encodings_of(parts["columns"])
         self.conventions = SimpleNamespace(**parts["conventions"] or {})
@@ -123,7 +123,7 @@ class Scorer:
         if not hasattr(self, "classes_"):
             got, remedy = "a model of numbers", "Use predict with return_std=True."
             raise refusal("predict_proba", got, "a model of classes", remedy)
-        return mixture.predict_probabilities(self._mixture, self._inputs(X))
+        return ensemble.predict_probabilities(self._ensemble, self._inputs(X))
 
     def log_densities(self, X: Any, y: Any) -> Array:
         """
@@ -145,9 +145,9 @@ class Scorer:
     def far_rows(self, X: Any) -> npt.NDArray[np.bool_]:
         """
         Say of each row, [N], whether it is so far from the training rows that they say almost
-        nothing of it: see :func:`~gpflow_pep.scoring.mixture.is_far`.
+        nothing of it: see :func:`~gpflow_pep.scoring.ensemble.is_far`.
         """
-        return mixture.is_far(self._mixture, self._inputs(X))
+        return ensemble.is_far(self._ensemble, self._inputs(X))
 
     def unusual(self, table: Any) -> list[str]:
         """
@@ -181,7 +181,7 @@ class Scorer:
         if hasattr(self, "classes_"):
             remedy = "Use predict_proba."
             raise refusal(method, "a model of classes", "a model of numbers", remedy)
-        return mixture.predictive(self._mixture, self._inputs(X), self._units)
+        return ensemble.predictive(self._ensemble, self._inputs(X), self._units)
 
 
 def _encodings_of(columns: Any) -> "tuple[dict[str, Format], dict[str, Encoding]] | None":

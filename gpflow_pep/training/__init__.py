@@ -5,10 +5,15 @@ Rooms: `starts` gives inducing variables, `fitting` trains, `choosing` compares 
 
 from ..engine.refusals import absent
 from .choosing.alphas import AlphaScore, AlphaSelection, select_alpha
-from .choosing.mixed_model import MixedModel, MixtureRecord
-from .choosing.mixed_paths import MixedPaths
-from .choosing.mixtures import mix_alphas, mix_models, mix_near_rows, mixture_weights
-from .choosing.near_labels import mix_near_labels
+from .choosing.combining import (
+    ensemble_of_models,
+    ensemble_of_powers,
+    ensemble_weights,
+    ensemble_with_near_rows,
+)
+from .choosing.ensemble import Ensemble, EnsembleRecord
+from .choosing.ensemble_paths import EnsemblePaths
+from .choosing.near_labels import ensemble_with_near_labels
 from .choosing.near_rows import GivenRows
 from .choosing.wrong_labels import raise_error_rate
 from .fitting.ascent import Ascent
@@ -25,25 +30,25 @@ __all__ = [
     "AlphaSelection",
     "Ascent",
     "EarlyStopping",
+    "Ensemble",
+    "EnsemblePaths",
+    "EnsembleRecord",
     "Evaluation",
     "FitRecord",
     "GivenRows",
     "MaximiseRecord",
-    "MixedModel",
-    "MixedPaths",
-    "MixtureRecord",
     "PointsScore",
     "Step",
     "best_evaluation",
+    "ensemble_of_models",
+    "ensemble_of_powers",
+    "ensemble_weights",
+    "ensemble_with_near_labels",
+    "ensemble_with_near_rows",
     "fit",
     "hybrid_evidence",
     "maximise",
     "maximise_on_subset",
-    "mix_alphas",
-    "mix_models",
-    "mix_near_labels",
-    "mix_near_rows",
-    "mixture_weights",
     "raise_error_rate",
     "select_alpha",
     "sharded",

@@ -22,13 +22,13 @@ TARGETS = {
     "two targets": {"size": WAVE, "weight": 50.0 - 5.0 * WAVE},
 }
 OPTIONS = ("--folds", 2, "--inducing", 5, "--max-iterations", 3, "--jobs", 1)
-#: Beside the powers and their mixture.
+#: Beside the powers and their ensemble.
 BASELINES = {
     "numbers": ["mean", "linear", "boosted trees", "exact GP"],
     "classes": ["class frequencies", "linear", "boosted trees", "SVGP"],
     "counts": ["mean"],
 }
-#: The mixture may be the best: its densities need quantiles that NumPy has not.
+#: The ensemble may be the best: its densities need quantiles that NumPy has not.
 WITHOUT_SCORER = ("counts", "two targets")
 
 

@@ -120,7 +120,7 @@ def test_the_mixture_is_a_candidate(kind: str) -> None:
     assert comparison.choices == ["alpha 0", "mix"]
     nlpd = {fit.model: fit.scores["nlpd"] for fit in comparison.fits}
     assert comparison.best == min(comparison.choices, key=lambda name: nlpd[name])
-    # What is written of a comparison whose best is the mixture.
+    # What is written of a comparison whose best is the ensemble.
     mixed = replace(comparison, best="mix")
     assert findings.summarise(mixed).loc["mix", "verdict"] == "best"
     assert "mix" in findings.ranking(mixed)

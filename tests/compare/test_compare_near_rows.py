@@ -67,14 +67,14 @@ def test_of_two_classes_the_mixture_alone_knows_near_rows() -> None:
 
 @pytest.mark.slow
 def test_of_two_classes_one_model_for_all_powers_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the mixture, which is made of models that know none."""
+    """By the ensemble, which is made of models that know none."""
     monkeypatch.setattr(classifier, "LEAST_ROWS", 100)
     tried: list[list[float]] = []
 
     def instead(model: Any, *_: Any, **__: Any) -> None:
         tried.append([float(component.alpha.numpy()) for component in model.models])
 
-    monkeypatch.setattr(classifier, "mix_near_labels", instead)
+    monkeypatch.setattr(classifier, "ensemble_with_near_labels", instead)
     table = waves(150)
     table["load"] = np.where(table["load"] > 0.0, "high", "low")
     options: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Screening of configurations, mixtures of what is trained anyway, and what is told of the best."""
+"""Screening of configurations, ensembles of what is trained anyway, what is told of the best."""
 
 import datetime
 import re

@@ -37,7 +37,7 @@ from gpflow_pep.compare.run import table_of
 from gpflow_pep.compare.scores import difference_over_parts, scores
 from gpflow_pep.compare.terminal import drawn, word_tables
 from gpflow_pep.estimators import PEPRegressor, load_estimator, save_estimator
-from gpflow_pep.estimators.separate import SeparateRegressors, mix_fitted
+from gpflow_pep.estimators.separate import SeparateRegressors, ensemble_of_fitted
 
 TARGETS = ["height", "weight"]
 pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
@@ -212,7 +212,7 @@ def test_separate_estimators_are_saved_and_mixed(tmp_path: Path, no_training: No
     fitted = [clone(first).set_params(estimator__alpha=a).fit(X, Y) for a in (0.5, 1.0)]
     assert fitted[0].estimators_[0].max_seconds == 10.0
     assert fitted[0].n_iter_ == sum(part.n_iter_ for part in fitted[0].estimators_)
-    mixed = mix_fitted(fitted)
+    mixed = ensemble_of_fitted(fitted)
     save_estimator(tmp_path / "model", mixed)
     loaded = load_estimator(tmp_path / "model")
     assert loaded.target_names_ == TARGETS

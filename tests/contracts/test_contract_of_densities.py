@@ -58,7 +58,9 @@ def _tied(kind: type) -> Callable[..., Any]:
 MODELS: dict[str, Callable[..., Any]] = {
     "PEP": lambda *parts: pep.PEP(*parts, Z.copy(), alpha=1.0),
     **{kind.__name__: _tied(kind) for kind in (pep.APEP, pep.ARPEP, pep.RPAPEP)},
-    "MixedModel": lambda *parts: pep.training.mix_models([pep.PEP(*parts, Z.copy(), alpha=1.0)]),
+    "Ensemble": lambda *parts: pep.training.ensemble_of_models(
+        [pep.PEP(*parts, Z.copy(), alpha=1.0)]
+    ),
 }
 
 

@@ -155,7 +155,7 @@ def test_densities_in_graphs(case: ModelCase, create: Any) -> None:
 @each
 def test_density_of_a_mixture_of_models(case: ModelCase, create: Any) -> None:
     model, (X, Y) = create(), case.data(0)
-    mixture = pep.training.MixedModel([model, model])
+    mixture = pep.training.Ensemble([model, model])
     density = model.predict_log_density((X, Y))
     assert_close(mixture.predict_log_density((X, Y)), density, rtol=1e-5)
     quantiles = partial(mixture.predict_quantiles, XNEW, [0.5, 0.975])
@@ -172,13 +172,13 @@ def test_density_of_a_mixture_of_models(case: ModelCase, create: Any) -> None:
 @pytest.mark.slow
 def test_mixtures_of_powers(case: ModelCase, create: Any) -> None:
     model, (X, Y) = create(), case.data(0)
-    alone = pep.training.mix_alphas(model, [0.3], refit=False)
+    alone = pep.training.ensemble_of_powers(model, [0.3], refit=False)
     model.alpha = 0.3
     density = model.predict_log_density((X, Y))
     for mixture in (alone, alone.posterior()):
         assert_all_close(mixture.predict_y(XNEW), model.predict_y(XNEW), rtol=1e-7)
         assert_close(mixture.predict_log_density((X, Y)), density, rtol=1e-5)
-    mixed = pep.training.mix_alphas(model, [0.0, 1.0], refit=False)
+    mixed = pep.training.ensemble_of_powers(model, [0.0, 1.0], refit=False)
     densities = np.stack([one.predict_log_density((X, Y)) for one in mixed.models])
     expected = np.log(mixed.weights.numpy() @ np.exp(densities))
     assert_close(mixed.predict_log_density((X, Y)), expected, rtol=1e-5)

@@ -27,7 +27,7 @@ from gpflow_pep.estimators import (
     trainer,
 )
 from gpflow_pep.models import PEP
-from gpflow_pep.training import MixedModel, maximise, maximise_on_subset
+from gpflow_pep.training import Ensemble, maximise, maximise_on_subset
 from gpflow_pep.training.fitting import points, shared
 from gpflow_pep.training.fitting.ascent import NO_STEP
 from gpflow_pep.training.fitting.points import MOST_WORK
@@ -51,7 +51,7 @@ def mixed() -> PEPRegressor:
 def components(estimator: PEPRegressor) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
     """Weights [K, 1], means [K, N] and standard deviations of y, in original units."""
     model = estimator.model_
-    assert isinstance(model, MixedModel)
+    assert isinstance(model, Ensemble)
     scaled = (XNEW - X.mean()) / X.std()
     parts = [[p.numpy()[:, 0] for p in one.predict_y(scaled)] for one in model.models]
     mean = np.stack([part[0] for part in parts]) * Y.std() + Y.mean()
@@ -80,7 +80,7 @@ def test_powers_are_mixed(mixed: PEPRegressor) -> None:
 
 def test_attributes_are_those_of_the_heaviest(mixed: PEPRegressor) -> None:
     model = mixed.model_
-    assert isinstance(model, MixedModel)
+    assert isinstance(model, Ensemble)
     heaviest = model.models[int(np.argmax(model.weights))]
     assert mixed.alpha_ == heaviest.alpha.numpy() and mixed.kernel_ is heaviest.kernel
     assert tuple(mixed.alpha_scores_ or ()) == ALL
@@ -268,7 +268,7 @@ def test_steps_on_many_rows_of_several_classes(
     [
         (4.0, 0.5, "auto", 3),  # the time ends while some rows are trained on
         (4.0, (0.5, 0.0, 1.0), 3, 3),
-        (7.0, "mix", 3, 3),  # so do the weights of a mixture, which take densities of all powers
+        (7.0, "mix", 3, 3),  # so do the weights of an ensemble, which take densities of all powers
         (0.5, 0.5, "auto", 2),
     ],
 )

@@ -32,7 +32,7 @@ from gpflow_pep.estimators.separate import SeparateRegressors
 from gpflow_pep.models import ARPEP, PEP, PEPRegression
 from gpflow_pep.scoring import load_scorer
 from gpflow_pep.tables import TableEncoder, recognise
-from gpflow_pep.training.choosing.mixed_model import mixed_posterior
+from gpflow_pep.training.choosing.ensemble import ensemble_posterior
 
 SMALL: dict[str, Any] = {"num_inducing": 6, "alpha": 0.5, "max_iterations": 30, "random_state": 0}
 pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
@@ -212,10 +212,10 @@ def test_a_fit_that_fails_leaves_the_one_before(
         calls.append(None)
         if len(calls) > (name == "separate"):  # in the training of the second column
             raise error("stopped")
-        return mixed_posterior(*arguments)
+        return ensemble_posterior(*arguments)
 
     # Where it is latest: all other attributes have been computed.
-    monkeypatch.setattr("gpflow_pep.estimators.base.mixed_posterior", fail)
+    monkeypatch.setattr("gpflow_pep.estimators.base.ensemble_posterior", fail)
     monkeypatch.setattr("gpflow_pep.tables.encoder.learn", fail)
     skip_training(monkeypatch)
     for estimator, expected in ((model, before), (never, state(never))):

@@ -16,7 +16,7 @@ from gpflow_pep.estimators import PEPRegressor, load_estimator, save_estimator
 from gpflow_pep.estimators.intervals import conformal_score, interval
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.scoring.predictive import Predictive
-from gpflow_pep.training import MixedModel
+from gpflow_pep.training import Ensemble
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(-2.0, 2.0, (60, 1))
@@ -35,7 +35,7 @@ def components(fitted: PEPRegressor) -> tuple[list[Any], AnyNDArray]:
     model = fitted.model_
     return (
         (model.models, model.weights.numpy())
-        if isinstance(model, MixedModel)
+        if isinstance(model, Ensemble)
         else ([model], np.ones(1))
     )
 

@@ -22,7 +22,7 @@ from gpflow_pep.estimators import (
     trainer,
 )
 from gpflow_pep.training import GivenRows
-from gpflow_pep.training.choosing import mixtures
+from gpflow_pep.training.choosing import combining
 from gpflow_pep.training.fitting import points
 
 RNG = np.random.default_rng(5)
@@ -77,7 +77,7 @@ def test_more_points_at_one_power_where_near_rows_gain(monkeypatch: pytest.Monke
         several = clone(one).set_params(**asked).fit(X, Y)
         assert several.inducing_variable_.num_inducing == 10
         assert list(several.alpha_scores_ or ()) == [0.0, 0.5, 1.0]
-    monkeypatch.setattr(mixtures, "gains", lambda *_: False)
+    monkeypatch.setattr(combining, "gains", lambda *_: False)
     unhelped = clone(one).fit(X, Y)
     assert unhelped.inducing_variable_.num_inducing == 10 and unhelped.neighbours_ == 0
 

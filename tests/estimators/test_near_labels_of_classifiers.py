@@ -112,7 +112,7 @@ def test_a_quarter_of_the_seconds_is_for_near_rows(monkeypatch: pytest.MonkeyPat
     def instead(*_: Any, **options: Any) -> None:
         seconds.append(options["seconds"])
 
-    monkeypatch.setattr(classifier, "mix_near_labels", instead)
+    monkeypatch.setattr(classifier, "ensemble_with_near_labels", instead)
     model = PEPClassifier(**{**SMALL, "max_iterations": 1}, max_seconds=80.0).fit(X[:80], Y[:80])
     assert model.neighbours_ == 0 and seconds == [20.0]
     assert model._seconds_of_points() == 60.0

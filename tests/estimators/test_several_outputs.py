@@ -16,7 +16,7 @@ from sklearn.metrics import r2_score
 from gpflow_pep.estimators import PEPRegressor, export_numpy, load_estimator, save_estimator
 from gpflow_pep.estimators.separate import SeparateRegressors
 from gpflow_pep.likelihoods import PerOutput
-from gpflow_pep.training.choosing.mixed_model import MixedModel, MixedPosterior
+from gpflow_pep.training.choosing.ensemble import Ensemble, EnsemblePosterior
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (28, 1))
@@ -136,8 +136,8 @@ def test_draws_have_the_covariances_of_rows_and_outputs(fitted: PEPRegressor) ->
 
 def test_densities_of_mixtures_are_mixed_by_entry(fitted: PEPRegressor, no_training: None) -> None:
     other = clone(fitted).fit(X, Y)
-    mixture = MixedModel([fitted.model_, other.model_], np.array([0.3, 0.7])).posterior()
-    assert isinstance(mixture, MixedPosterior)
+    mixture = Ensemble([fitted.model_, other.model_], np.array([0.3, 0.7])).posterior()
+    assert isinstance(mixture, EnsemblePosterior)
     scaled = fitted.input_scaler_.transform(X)
     targets = (Y - np.nanmean(Y, axis=0)) / np.nanstd(Y, axis=0)
     each = [

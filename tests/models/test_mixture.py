@@ -341,13 +341,13 @@ def test_left_out_is_trained_without(whole_rows: bool) -> None:
 
 def test_imputed_by_a_mixture_of_powers() -> None:
     parts = [regression(alpha=alpha) for alpha in (0.0, 1.0)]
-    mean, variance = pep.training.mix_models(parts, [0.3, 0.7]).impute_y()
+    mean, variance = pep.training.ensemble_of_models(parts, [0.3, 0.7]).impute_y()
     (m0, s0), (m1, s1) = (part.impute_y() for part in parts)
     assert_close(mean, 0.3 * m0 + 0.7 * m1, rtol=1e-10)
     assert_close(variance, 0.3 * s0 + 0.7 * s1 + 0.21 * (m1 - m0) ** 2, rtol=1e-10)
     independent = pep.models.PEPRegression((X, X), gpflow.kernels.SquaredExponential(), X[:3])
     with pytest.raises(ValueError, match="impute_y"):
-        pep.training.mix_models([independent]).impute_y()
+        pep.training.ensemble_of_models([independent]).impute_y()
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def regressor() -> PEPRegressor:
 
 
 ESTIMATORS: dict[str, Callable[[], Any]] = {
-    "mixture": regressor,
+    "ensemble": regressor,
     "one power": lambda: PEPRegressor("matern32", alpha=0.5, **SMALL).fit(X, Y),
     "units as they are": lambda: PEPRegressor(
         gpflow.kernels.SquaredExponential(1e2, 9.0) + gpflow.kernels.Constant(1e2),
@@ -85,11 +85,11 @@ def predictions(model: Any, rows: Any) -> dict[str, Any]:
 
 def of_tensorflow(estimator: Any, rows: Any) -> dict[str, Any]:
     """What an estimator predicts where NumPy does not know its parts."""
-    estimator._numpy_mixtures = ()
+    estimator._numpy_ensembles = ()
     try:
         return predictions(estimator, rows)
     finally:
-        estimator._numpy_mixtures = None
+        estimator._numpy_ensembles = None
 
 
 def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ def test_estimator_and_scorer_predict_what_tensorflow_does(name: str, tmp_path: 
     estimator = ESTIMATORS[name]()
     expected = of_tensorflow(estimator, XNEW)
     assert_same(predictions(estimator, XNEW), expected)
-    assert estimator._numpy_mixture is not None
+    assert estimator._numpy_ensemble is not None
     export_numpy(tmp_path / "scorer", estimator)
     scorer = load_scorer(tmp_path / "scorer")
     scorer.likelihood_ = estimator.likelihood_  # type: ignore[attr-defined]
@@ -125,7 +125,7 @@ UNKNOWN: dict[str, Callable[[], Any]] = {
 def test_parts_that_are_not_known_leave_it_to_tensorflow(name: str, tmp_path: Path) -> None:
     estimator = UNKNOWN[name]()
     assert len(estimator.predict(XNEW)) == 7
-    assert estimator._numpy_mixture is None
+    assert estimator._numpy_ensemble is None
     expected = name
     with pytest.raises(ValueError, match=rf"got {expected}.*, expected .*save_estim"):
         export_numpy(tmp_path / "scorer", estimator)
@@ -135,18 +135,18 @@ def test_parts_that_are_not_known_leave_it_to_tensorflow(name: str, tmp_path: Pa
 def test_what_has_all_its_predictions_without_tensorflow() -> None:
     complete = {
         name: predicts_without_tensorflow(ESTIMATORS[name]())
-        for name in ("mixture", "Student-t", "two classes")
+        for name in ("ensemble", "Student-t", "two classes")
     }
-    assert complete == {"mixture": True, "Student-t": False, "two classes": True}
+    assert complete == {"ensemble": True, "Student-t": False, "two classes": True}
     assert not predicts_without_tensorflow(UNKNOWN["ArcCosine"]())
 
 
 def test_what_predicts_follows_another_fit_and_is_not_pickled() -> None:
     estimator = PEPRegressor(**SMALL).fit(X, Y)
     before = estimator.predict(XNEW)
-    assert estimator._numpy_mixtures
+    assert estimator._numpy_ensembles
     state = estimator.__getstate__()
-    assert state["_numpy_mixtures"] is None and state["_posterior"] is None
+    assert state["_numpy_ensembles"] is None and state["_posterior"] is None
     assert_allclose(pickle.loads(pickle.dumps(estimator)).predict(XNEW), before, rtol=1e-10)
     assert_allclose(estimator.fit(X, Y + 5e3).predict(XNEW), before + 5e3, rtol=1e-6)
 
@@ -156,7 +156,7 @@ def test_float32_stays_with_tensorflow() -> None:
     try:
         estimator = PEPRegressor(**SMALL, alpha=0.5).fit(X, Y)
         assert estimator.predict(XNEW).dtype == np.float32
-        assert estimator._numpy_mixture is None
+        assert estimator._numpy_ensemble is None
     finally:
         gpflow.config.set_default_float(np.float64)
 
@@ -252,7 +252,7 @@ def test_log_densities_of_logarithms(tmp_path: Path) -> None:
         scorer.log_densities(X, np.append(POSITIVE[:-1], -1.0))
 
 
-@pytest.mark.parametrize("name", ["mixture", "two classes"])
+@pytest.mark.parametrize("name", ["ensemble", "two classes"])
 def test_rows_far_from_all_others_are_known(name: str, tmp_path: Path) -> None:
     estimator = {**ESTIMATORS, **UNKNOWN}[name]()
     rows = np.vstack([X[:3], X[:2] + 1e3])
@@ -261,7 +261,7 @@ def test_rows_far_from_all_others_are_known(name: str, tmp_path: Path) -> None:
     if name not in UNKNOWN:
         export_numpy(tmp_path / "scorer", estimator)
         assert load_scorer(tmp_path / "scorer").far_rows(rows).tolist() == expected
-        estimator._numpy_mixtures = ()
+        estimator._numpy_ensembles = ()
         assert estimator.far_rows(rows).tolist() == expected
 
 
@@ -370,7 +370,7 @@ def objects(folder: Path) -> None:
         (edit(lambda d: d.pop("target"), sign=True), "do not describe a scorer"),
         (
             edit(
-                lambda d: d["mixture"]["components"][0]["kernel"].update({"class": "exec"}),
+                lambda d: d["ensemble"]["components"][0]["kernel"].update({"class": "exec"}),
                 sign=True,
             ),
             "do not describe a scorer .*got exec, expected one of",

@@ -10,7 +10,7 @@ from gpflow.base import AnyNDArray
 from scipy.special import logsumexp
 
 import gpflow_pep as pep
-from gpflow_pep.training import MixedModel, mix_near_labels
+from gpflow_pep.training import Ensemble, ensemble_with_near_labels
 from gpflow_pep.training.choosing import near_labels
 from gpflow_pep.training.choosing.near_labels import knows_near_labels, near_residuals
 
@@ -47,17 +47,17 @@ def test_nothing_is_trained_where_residuals_of_near_rows_have_nothing_in_common(
 ) -> None:
     monkeypatch.setattr(near_labels, "fit", lambda *_, **__: pytest.fail("trained"))
     model = _model(COARSE)
-    assert mix_near_labels(model, (X, COARSE), _kernel()) is None
+    assert ensemble_with_near_labels(model, (X, COARSE), _kernel()) is None
 
 
 @pytest.fixture(scope="module")
-def mixed() -> MixedModel:
-    mixture = mix_near_labels(_model(FINE), (X, FINE), _kernel(), 6, num_steps=3)
+def mixed() -> Ensemble:
+    mixture = ensemble_with_near_labels(_model(FINE), (X, FINE), _kernel(), 6, num_steps=3)
     assert mixture is not None
     return mixture
 
 
-def test_mixture_by_rows_left_out(mixed: MixedModel) -> None:
+def test_mixture_by_rows_left_out(mixed: Ensemble) -> None:
     model, near = mixed.models
     kernel = near.kernel
     assert near.alpha.numpy() == 1.0
@@ -82,7 +82,7 @@ def test_mixture_by_rows_left_out(mixed: MixedModel) -> None:
     np.testing.assert_allclose(scores[0], np.mean(model.loo_log_density()))
 
 
-def test_predictions_are_those_of_both(mixed: MixedModel) -> None:
+def test_predictions_are_those_of_both(mixed: Ensemble) -> None:
     new, labels = X[:9] + 0.01, FINE[:9]
     parts = []
     for component, options in zip(mixed.models, ({}, {"neighbours": 6}), strict=True):
@@ -117,7 +117,7 @@ def test_training_ends_early_where_rows_left_out_gain_nothing(
     monkeypatch: pytest.MonkeyPatch, log_density: float, asked: list[int]
 ) -> None:
     seen = _left_out_with(monkeypatch, log_density)
-    mixture = mix_near_labels(_model(FINE), (X, FINE), _kernel(), 5, num_steps=6)
+    mixture = ensemble_with_near_labels(_model(FINE), (X, FINE), _kernel(), 5, num_steps=6)
     assert seen == asked and (mixture is None) == (len(asked) == 1)
 
 
@@ -126,7 +126,7 @@ def test_rows_that_share_sites() -> None:
     """Densities of the training rows stand for those that are left out."""
     parts = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli(), X[:5].copy()
     tied = pep.ARPEP(*parts, num_data=400)
-    mixed = mix_near_labels(tied, (X, FINE), _kernel(), 5, num_steps=1)
+    mixed = ensemble_with_near_labels(tied, (X, FINE), _kernel(), 5, num_steps=1)
     assert mixed is not None
     expected = np.mean(tied.predict_log_density((X, FINE)))
     np.testing.assert_allclose(mixed.record.log_densities[0], expected, rtol=1e-8)
@@ -138,6 +138,6 @@ def test_refusals() -> None:
     )
     assert not knows_near_labels(three)
     with pytest.raises(ValueError, match="model: got PEPClassification with MultiClass, expected"):
-        mix_near_labels(three, (X, np.arange(400)[:, None] % 3), _kernel())
+        ensemble_with_near_labels(three, (X, np.arange(400)[:, None] % 3), _kernel())
     with pytest.raises(ValueError, match="neighbours: got 400, expected an integer from 1 to 399"):
-        mix_near_labels(_model(FINE), (X, FINE), _kernel(), 400)
+        ensemble_with_near_labels(_model(FINE), (X, FINE), _kernel(), 400)

@@ -14,8 +14,8 @@ from scipy.stats import norm
 
 import gpflow_pep as pep
 from gpflow_pep.engine.energies.collapsed import CONDITIONALS
-from gpflow_pep.training import GivenRows, MixedModel, mix_near_rows, mixture_weights
-from gpflow_pep.training.choosing.mixtures import NEAR_PRIOR_WEIGHT
+from gpflow_pep.training import Ensemble, GivenRows, ensemble_weights, ensemble_with_near_rows
+from gpflow_pep.training.choosing.combining import NEAR_PRIOR_WEIGHT
 from gpflow_pep.training.choosing.near_rows import (
     choose_noise,
     knows_near_rows,
@@ -60,7 +60,7 @@ def test_near_rows_may_have_another_noise() -> None:
     case = Case(alpha=1.0)
     problem, variance = case.problem, 0.6
     near = GivenRows(m, variance)
-    mixed = MixedModel([case.model()], near=[near])
+    mixed = Ensemble([case.model()], near=[near])
     dense = context_reference.dense(case, problem.Xnew)._replace(noise=np.full(N, variance))
     scaled = (part / problem.lengthscales for part in (problem.X, problem.Xnew))
     held = context_reference.nearest(*scaled, m)
@@ -143,15 +143,15 @@ def test_more_near_rows_where_rows_that_are_left_out_gain(kernel: str, expected:
     f = np.linalg.cholesky(covariance(X).numpy() + 1e-6 * np.eye(900)) @ rng.standard_normal(900)
     data = X, f[:, None] + 0.01 * rng.standard_normal((900, 1))
     model = pep.models.PEPRegression(data, covariance, X[:10], noise_variance=1e-4)
-    mixed = mix_near_rows(MixedModel([model]))
+    mixed = ensemble_with_near_rows(Ensemble([model]))
     assert mixed is not None and mixed.near[1] is not None
     assert mixed.near[1].neighbours == expected
 
 
 def test_near_rows_are_mixed_where_they_help() -> None:
     models = [wavy(alpha) for alpha in (0.0, 1.0)]
-    before = MixedModel(models)
-    mixed = mix_near_rows(before, m, seed=1)
+    before = Ensemble(models)
+    mixed = ensemble_with_near_rows(before, m, seed=1)
     assert mixed is not None and mixed.record is not None
     assert mixed.models == 2 * models and mixed.near[:2] == (None, None)
     assert all(near and near.neighbours == m for near in mixed.near[2:])
@@ -160,7 +160,7 @@ def test_near_rows_are_mixed_where_they_help() -> None:
     Y = np.asarray(models[0].data[1])
     moments = [left_out_moments(*pair, rows) for pair in zip(mixed.models, mixed.near, strict=True)]
     densities = np.stack([norm.logpdf(Y, a, np.sqrt(b))[:, 0] for a, b in moments])
-    expected = mixture_weights(densities, prior_weight=NEAR_PRIOR_WEIGHT)
+    expected = ensemble_weights(densities, prior_weight=NEAR_PRIOR_WEIGHT)
     np.testing.assert_allclose(mixed.weights.numpy(), expected, rtol=1e-6)
     np.testing.assert_allclose(mixed.record.log_densities, densities.mean(axis=1), rtol=1e-8)
 
@@ -189,7 +189,7 @@ def test_near_rows_are_left_out_where_they_do_not_help() -> None:
     data = X, X + rng.standard_normal(X.shape)
     kernel, Z = gpflow.kernels.SquaredExponential(), X[:15]
     model = pep.models.PEPRegression(data, kernel, Z, noise_variance=1.0)
-    assert mix_near_rows(MixedModel([model]), m) is None
+    assert ensemble_with_near_rows(Ensemble([model]), m) is None
 
 
 def test_what_is_refused() -> None:
@@ -201,20 +201,20 @@ def test_what_is_refused() -> None:
         pep.PEP(case.problem.data, case.problem.kernel(), gpflow.likelihoods.Gaussian(), np.eye(2)),
     ]
     assert knows_near_rows(case.model()) and not any(map(knows_near_rows, others))
-    with pytest.raises(ValueError, match="mixed: got PEPRegression, expected PEPRegression w"):
-        mix_near_rows(MixedModel([others[1]]))
-    with pytest.raises(ValueError, match="mixed: got components that know near rows"):
-        mix_near_rows(MixedModel([case.model()], near=[near]))
+    with pytest.raises(ValueError, match="ensemble: got PEPRegression, expected PEPRegression w"):
+        ensemble_with_near_rows(Ensemble([others[1]]))
+    with pytest.raises(ValueError, match="ensemble: got components that know near rows"):
+        ensemble_with_near_rows(Ensemble([case.model()], near=[near]))
     with pytest.raises(ValueError, match="neighbours: got 17, expected an integer from 1 to 16"):
-        mix_near_rows(MixedModel([case.model()]), N)
+        ensemble_with_near_rows(Ensemble([case.model()]), N)
     with pytest.raises(ValueError, match="models: got components that know near rows"):
-        MixedModel([case.model()], near=[near]).paths(2)
+        Ensemble([case.model()], near=[near]).paths(2)
 
 
 @pytest.mark.slow
 def test_predictions_in_graphs() -> None:
     case = Case(alpha=0.5)
-    posterior = MixedModel([case.model()], near=[GivenRows(m, 0.3)]).posterior()
+    posterior = Ensemble([case.model()], near=[GivenRows(m, 0.3)]).posterior()
     graph = tf.function(posterior.predict_y)
     for actual, expected in zip(graph(case.problem.Xnew), posterior.predict_y(case.problem.Xnew)):
         assert_close(actual, expected)

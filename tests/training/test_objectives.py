@@ -19,7 +19,7 @@ from helpers import (
 from reference import sites as pep_reference
 
 from gpflow_pep.models import PEP, PEPRegression
-from gpflow_pep.training import hybrid_evidence, maximise, mix_alphas, training_loss
+from gpflow_pep.training import ensemble_of_powers, hybrid_evidence, maximise, training_loss
 from gpflow_pep.training.fitting.objectives import Objective
 from gpflow_pep.training.fitting.shared import SharedLosses
 from gpflow_pep.training.fitting.whole_loss import WholeLoss
@@ -111,7 +111,7 @@ def test_losses_are_shared_by_objective() -> None:
 
 
 def test_mixtures_take_it() -> None:
-    mixed = mix_alphas(regression(), (0.5,), objective="evidence+loo")
+    mixed = ensemble_of_powers(regression(), (0.5,), objective="evidence+loo")
     model = regression()
     maximise(model, objective="evidence+loo", progress=False)
     assert_close(summed(mixed.models[0]), summed(model), rtol=1e-7)

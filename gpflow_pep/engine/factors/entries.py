@@ -152,7 +152,7 @@ class TargetRule(NamedTuple):
 
 
 def takes_missing_targets(model: Any) -> bool:
-    """Whether NaN in the targets of a model, or of a mixture of models, is what is missing."""
+    """Whether NaN in the targets of a model, or of an ensemble of models, is what is missing."""
     return bool(getattr(model, "takes_missing_targets", False))
 
 

@@ -17,10 +17,10 @@ autocorrelation of Moran (1950), of residuals. It costs no compilation.
 Only where the products are clearly positive, a second model is trained, whose predictions know the
 nearest rows alone and whose kernel is trained for this
 (:mod:`gpflow_pep.models.near_loss`). The two are mixed as in
-:mod:`gpflow_pep.training.choosing.mixtures`, with weights by rows that are left out: for the second
-model without themselves among the near rows. Some hundreds of these are predicted early, after
-:data:`TRIAL_STEPS`: where the mixture is no better for them than the first model, training ends
-there.
+:mod:`gpflow_pep.training.choosing.combining`, with weights by rows that are left out: for the
+second model without themselves among the near rows. Some hundreds of these are predicted early,
+after :data:`TRIAL_STEPS`: where the ensemble is no better for them than the first model, training
+ends there.
 
 A model whose rows share sites (``ARPEP``) cannot leave rows out. Its densities of training rows,
 which are a little too high, stand for those, so that near rows have to gain a little more.
@@ -50,8 +50,8 @@ from ..fitting.ascent import FAILURES
 from ..fitting.left_out import held_out_densities
 from ..fitting.loop import fit
 from ..fitting.model_state import copy_of
-from .mixed_model import MixedModel, components, heaviest
-from .mixtures import LEAST_GAIN, add_components
+from .combining import LEAST_GAIN, add_components
+from .ensemble import Ensemble, components, heaviest
 from .near_rows import GivenRows
 
 #: How many near rows predictions of labels know, unless another number is asked for.
@@ -85,8 +85,8 @@ class _NoGain(Exception):
     """Near rows gain nothing so far."""
 
 
-def mix_near_labels(
-    model: GPModel | MixedModel,
+def ensemble_with_near_labels(
+    model: GPModel | Ensemble,
     data: tuple[AnyNDArray, AnyNDArray],
     kernel: Kernel,
     neighbours: int = NEAR_LABELS,
@@ -96,11 +96,11 @@ def mix_near_labels(
     seconds: float | None = None,
     seed: int = 0,
     progress: bool = False,
-) -> MixedModel | None:
+) -> Ensemble | None:
     """
     Mix a model of two classes with one whose predictions know near training rows alone::
 
-        mixed = pep.training.mix_near_labels(model, (X, labels), kernel) or model
+        mixed = pep.training.ensemble_with_near_labels(model, (X, labels), kernel) or model
 
     See :mod:`gpflow_pep.training.choosing.near_labels`. c of the prior on the weights is 0.001.
 
@@ -114,7 +114,7 @@ def mix_near_labels(
     :param seconds: The most seconds of it, without compilation; None: any number.
     :param seed: Which rows are left out, and which are in which batch.
     :param progress: Whether to show a bar on stderr.
-    :return: The mixture; None where the residuals of near rows have nothing in common, or the mean
+    :return: The ensemble; None where the residuals of near rows have nothing in common, or the mean
         log density of the rows that are left out is not higher by at least two standard errors.
     :raises ValueError: If the model is of another likelihood, or an argument is outside its range.
     """
@@ -137,7 +137,7 @@ def mix_near_labels(
     parts = kernel, copy_of(main.likelihood), copy_of(main.inducing_variable)
     near = PEP((X, Y), *parts, alpha=alpha)
 
-    def mixed_by(rows: AnyNDArray, standard_errors: float) -> MixedModel | None:
+    def mixed_by(rows: AnyNDArray, standard_errors: float) -> Ensemble | None:
         densities = _left_out_densities(near, neighbours, rows)
         return add_components(
             components(model)[0],
@@ -166,7 +166,7 @@ def knows_near_labels(model: Any) -> bool:
     return one_output and traits(model.likelihood).num_classes == 2
 
 
-def _log_densities(model: GPModel | MixedModel, data: RegressionData) -> AnyNDArray:
+def _log_densities(model: GPModel | Ensemble, data: RegressionData) -> AnyNDArray:
     """Log densities of training rows, given the others where that is known, [K, N]."""
     return np.stack(
         [

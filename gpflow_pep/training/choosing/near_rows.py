@@ -1,9 +1,9 @@
 r"""
-Mixtures whose predictions know near training rows, where rows that were left out say so.
+Ensembles whose predictions know near training rows, where rows that were left out say so.
 
-Each component of a mixture is there a second time, with predictions that are given the nearest
+Each component of an ensemble is there a second time, with predictions that are given the nearest
 training rows (:doc:`/context_rows`). Weights are those of
-:mod:`gpflow_pep.training.choosing.mixtures`, by the densities of some training rows, each without
+:mod:`gpflow_pep.training.choosing.combining`, by the densities of some training rows, each without
 its own site and given its near rows as a new row would be
 (:func:`~gpflow_pep.engine.predictions.context_rows.predict_left_out`).
 
@@ -16,7 +16,7 @@ with the highest mean density of the rows that were left out. Where more near ro
 density, more are given.
 
 Without near rows such densities are optimistic where inducing inputs were trained, and given near
-rows hardly: on tables of some hundreds of rows this keeps mixtures as they are, even where near
+rows hardly: on tables of some hundreds of rows this keeps ensembles as they are, even where near
 rows would gain.
 """
 
@@ -46,7 +46,7 @@ NOISE_LEVELS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0)
 
 
 class GivenRows(NamedTuple):
-    """How the predictions of a component of a mixture know near training rows."""
+    """How the predictions of a component of an ensemble know near training rows."""
 
     neighbours: int
     """How many near rows."""

@@ -314,7 +314,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
         "^inducing_variable: got Multiscale, expected InducingPoints",
     ),
     "component": (
-        lambda: pep.training.MixedModel([PROBLEM.model(gpflow.models.GPR)]).paths(1, 1),
+        lambda: pep.training.Ensemble([PROBLEM.model(gpflow.models.GPR)]).paths(1, 1),
         "^models: got a component of type GPR, expected models of gpflow_pep",
     ),
 }

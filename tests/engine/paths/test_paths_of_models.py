@@ -327,12 +327,12 @@ def test_mixture_draws_the_component_first() -> None:
     models = [PROBLEM.model(pep.PEPRegression, alpha=alpha) for alpha in (0.0, 1.0)]
     models[1].kernel.variance.assign(3.0)
     models[1].mean_function = gpflow.functions.Constant(2.0)
-    assert_moments(pep.training.MixedModel(models, np.array([0.3, 0.7])))
+    assert_moments(pep.training.Ensemble(models, np.array([0.3, 0.7])))
 
 
 def test_component_of_a_mixture() -> None:
     models = [PROBLEM.model(pep.PEPRegression, alpha=alpha) for alpha in (0.0, 1.0)]
-    mixture = pep.training.MixedModel(models, np.array([0.25, 0.75]))
+    mixture = pep.training.Ensemble(models, np.array([0.25, 0.75]))
     paths = mixture.paths(400, 4, seed=1)
     assert 0.68 < np.mean(paths.component.numpy()) < 0.82
     X = tf.constant(XNEW)

@@ -1,7 +1,7 @@
 r"""
-Mixtures of predictive densities, in the place of one chosen model.
+Ensembles of predictive densities, in the place of one chosen model.
 
-Which power predicts best is hard to tell from the rows that a model was trained on. The mixture of
+Which power predicts best is hard to tell from the rows that a model was trained on. The ensemble of
 the predictive densities of models that were trained at several powers,
 
 .. math::
@@ -37,7 +37,7 @@ from ..fitting.left_out import check_one_power
 from ..fitting.model_state import assigned_at_exit, copy_of, state_of
 from ..fitting.objectives import Objective
 from .alphas import ALPHAS, Train, check_alphas, train_at_each
-from .mixed_model import MixedModel, MixtureRecord, check_models, check_weights
+from .ensemble import Ensemble, EnsembleRecord, check_models, check_weights
 from .near_rows import (
     NEIGHBOURS,
     GivenRows,
@@ -52,7 +52,7 @@ PRIOR_WEIGHT = 0.25
 #: what is lower, or an improper cavity, says no more about the weights.
 _FLOOR = 700.0
 _MAX_PASSES, _SETTLED = 10_000, 1e-12
-#: c of mixtures some of whose components know near rows.
+#: c of ensembles some of whose components know near rows.
 NEAR_PRIOR_WEIGHT = 0.1
 #: The most rows that are left out where near rows are added.
 MOST_LEFT_OUT = 1000
@@ -61,13 +61,15 @@ LEAST_GAIN = 2.0
 
 
 @check_shapes("log_densities: [K, N]", "return: [K]")
-def mixture_weights(log_densities: AnyNDArray, *, prior_weight: float = PRIOR_WEIGHT) -> AnyNDArray:
+def ensemble_weights(
+    log_densities: AnyNDArray, *, prior_weight: float = PRIOR_WEIGHT
+) -> AnyNDArray:
     r"""
-    Compute the weights of a mixture from log densities of rows that were left out.
+    Compute the weights of an ensemble from log densities of rows that were left out.
 
-    Expectation maximisation of the objective of :mod:`gpflow_pep.training.choosing.mixtures`, which
-    is concave: :math:`r_{kn} = w_k e^{\ell_{kn}} / \sum_j w_j e^{\ell_{jn}}`, then :math:`w_k =
-    (\sum_n r_{kn} + c N / K) / (N + c N)`, until no weight moves.
+    Expectation maximisation of the objective of :mod:`gpflow_pep.training.choosing.combining`,
+    which is concave: :math:`r_{kn} = w_k e^{\ell_{kn}} / \sum_j w_j e^{\ell_{jn}}`, then
+    :math:`w_k = (\sum_n r_{kn} + c N / K) / (N + c N)`, until no weight moves.
 
     :param log_densities: :math:`\ell_{kn}`, of each row under each component, in nats. Minus
         infinity or NaN where a component has none counts as a density of about 0.
@@ -102,23 +104,23 @@ def mixture_weights(log_densities: AnyNDArray, *, prior_weight: float = PRIOR_WE
     return weights
 
 
-def mix_models(
+def ensemble_of_models(
     models: Sequence[GPModel],
     weights: str | AnyNDArray = "loo",
     *,
     validation: RegressionData | None = None,
     prior_weight: float = PRIOR_WEIGHT,
-) -> MixedModel:
+) -> Ensemble:
     """
     Mix models that are trained already: of several powers, kernels, starts or hyperparameters.
 
     :param models: The components, of the same data and one kind of likelihood.
-    :param weights: ``"loo"``: by :func:`mixture_weights` from their leave-one-out densities; equal
+    :param weights: ``"loo"``: by :func:`ensemble_weights` from their leave-one-out densities; equal
         weights where these are unknown, as with blocks and models that hold no data.
         ``"uniform"``: equal weights. Or K numbers, at least 0, which are divided by their sum.
     :param validation: Rows that no component was trained on, whose densities take the place of
         leave-one-out's.
-    :param prior_weight: See :func:`mixture_weights`.
+    :param prior_weight: See :func:`ensemble_weights`.
     :raises ValueError: If the models or the weights do not fit together.
     """
     models = check_models(models)
@@ -131,16 +133,14 @@ def mix_models(
             weights_from, chosen = "uniform", check_weights(None, len(models))
         else:
             weights_from = "leave-one-out" if validation is None else "held-out"
-            chosen = mixture_weights(densities, prior_weight=prior_weight)
+            chosen = ensemble_weights(densities, prior_weight=prior_weight)
     else:
         densities, weights_from, chosen = None, "given", weights
     means = np.full(len(models), np.nan) if densities is None else np.mean(densities, axis=1)
-    return MixedModel(
-        models, chosen, MixtureRecord(tuple(map(_power, models)), means, weights_from)
-    )
+    return Ensemble(models, chosen, EnsembleRecord(tuple(map(_power, models)), means, weights_from))
 
 
-def mix_alphas(
+def ensemble_of_powers(
     model: GPModel,
     alphas: Sequence[float] = ALPHAS,
     *,
@@ -149,7 +149,7 @@ def mix_alphas(
     refit: bool | Train = True,
     objective: Objective = "evidence",
     prior_weight: float = PRIOR_WEIGHT,
-) -> MixedModel:
+) -> Ensemble:
     r"""
     Train a model at several powers and mix the results.
 
@@ -158,14 +158,14 @@ def mix_alphas(
 
     :param model: One of :mod:`gpflow_pep.models`, with one power for all rows.
     :param alphas: The powers, in [0, 1].
-    :param weights: See :func:`mix_models`; numbers are those of the powers in their order.
-    :param validation: See :func:`mix_models`.
+    :param weights: See :func:`ensemble_of_models`; numbers are those of the powers in their order.
+    :param validation: See :func:`ensemble_of_models`.
     :param refit: Whether to train at each power, by
         :func:`~gpflow_pep.training.maximise` with its defaults; or a function of the
-        model that does. False: parameters stay as they are, and the mixture gains little.
+        model that does. False: parameters stay as they are, and the ensemble gains little.
     :param objective: What ``maximise`` maximises, see there.
-    :param prior_weight: See :func:`mixture_weights`.
-    :return: The mixture, of copies of the model. A power at which training fails is left out, with
+    :param prior_weight: See :func:`ensemble_weights`.
+    :return: The ensemble, of copies of the model. A power at which training fails is left out, with
         a warning.
     :raises ValueError: If an argument does not suit the model, or every power fails.
     """
@@ -182,52 +182,52 @@ def mix_alphas(
     with assigned_at_exit(state, lambda: start):
         failures = train_at_each(alphas, model, refit, objective, keep_copy)
     for alpha, message in failures.items():
-        warnings.warn(f"alpha = {alpha:g} is left out of the mixture: {message}", stacklevel=2)
+        warnings.warn(f"alpha = {alpha:g} is left out of the ensemble: {message}", stacklevel=2)
     if not isinstance(weights, str):
         weights = weights[[alpha in trained for alpha in alphas]]
-    return mix_models(
+    return ensemble_of_models(
         list(trained.values()), weights, validation=validation, prior_weight=prior_weight
     )
 
 
-def mix_near_rows(
-    mixed: MixedModel, neighbours: int | None = None, *, seed: int = 0
-) -> MixedModel | None:
+def ensemble_with_near_rows(
+    ensemble: Ensemble, neighbours: int | None = None, *, seed: int = 0
+) -> Ensemble | None:
     r"""
-    Add each component of a mixture a second time, with predictions that know near training rows::
+    Add each component of an ensemble a second time, with predictions that know near training rows::
 
-        mixed = pep.training.mix_alphas(model)
-        mixed = pep.training.mix_near_rows(mixed) or mixed
+        ensemble = pep.training.ensemble_of_powers(model)
+        ensemble = pep.training.ensemble_with_near_rows(ensemble) or ensemble
 
     Noise and weights are chosen by rows that are left out, at most 1000, see
     :mod:`gpflow_pep.training.choosing.near_rows`; c of the prior on the weights is 0.1.
 
-    :param mixed: Of ``PEPRegression`` without blocks, memory or missing targets, with a
+    :param ensemble: Of ``PEPRegression`` without blocks, memory or missing targets, with a
         Gaussian likelihood of constant noise variance.
     :param neighbours: How many near rows predictions know; None: 10, or for each component 40 where
         its log densities of the rows that are left out rise by at least two standard errors.
     :param seed: Which rows are left out.
-    :return: The mixture of both kinds; None where the mean log density of the rows that are left
+    :return: The ensemble of both kinds; None where the mean log density of the rows that are left
         out is not higher than without near rows by at least two standard errors.
     :raises ValueError: If the components are others, or an argument is outside its range.
     """
     checks.check_seed(seed)
-    others = [model for model in mixed.models if not knows_near_rows(model)]
-    if others or any(mixed.near):
+    others = [model for model in ensemble.models if not knows_near_rows(model)]
+    if others or any(ensemble.near):
         got = "components that know near rows" if not others else type(others[0]).__name__
         expected = "PEPRegression without blocks or memory, and constant noise"
-        raise checks.refusal("mixed", got, expected, "Keep it as it is.")
-    num_rows = len(mixed.models[0].data[0])
+        raise checks.refusal("ensemble", got, expected, "Keep it as it is.")
+    num_rows = len(ensemble.models[0].data[0])
     if neighbours is not None:
         checks.check_number(neighbours, num_rows - 1, "neighbours", counted="other rows")
     first, *more = NEIGHBOURS if neighbours is None else (neighbours,)
     rows = np.random.default_rng(seed).permutation(num_rows)[:MOST_LEFT_OUT]
-    both = [densities_with_near_rows(model, first, rows) for model in mixed.models]
+    both = [densities_with_near_rows(model, first, rows) for model in ensemble.models]
     alone, near = [each[0] for each in both], [each[1] for each in both]
 
-    def both_kinds() -> MixedModel | None:
+    def both_kinds() -> Ensemble | None:
         choices, densities = zip(*near, strict=True)
-        return add_components(mixed.models, np.stack(alone), mixed.models, densities, choices)
+        return add_components(ensemble.models, np.stack(alone), ensemble.models, densities, choices)
 
     result = both_kinds()
     if result is None or not more:
@@ -235,7 +235,7 @@ def mix_near_rows(
     for number in more:
         near = [
             _with_more_rows(model, min(number, num_rows - 1), rows, *chosen)
-            for model, chosen in zip(mixed.models, near, strict=True)
+            for model, chosen in zip(ensemble.models, near, strict=True)
         ]
     return both_kinds()
 
@@ -280,7 +280,7 @@ def add_components(
     prior_weight: float = NEAR_PRIOR_WEIGHT,
     standard_errors: float = LEAST_GAIN,
     always: bool = False,
-) -> MixedModel | None:
+) -> Ensemble | None:
     """
     Mix models with others whose predictions know near rows, if rows that were left out gain by it.
 
@@ -289,22 +289,22 @@ def add_components(
     :param others: Those whose predictions know near rows.
     :param other_densities: [S], for each of them.
     :param near: How each of them knows near rows.
-    :param prior_weight: See :func:`mixture_weights`.
+    :param prior_weight: See :func:`ensemble_weights`.
     :param standard_errors: The mean log density must be higher than without the others by more than
         so many standard errors of the difference.
     :param always: Whether to mix them in any case.
-    :return: The mixture; None where it is not.
+    :return: The ensemble; None where it is not.
     """
     both = np.stack([*log_densities, *other_densities])
-    weights = mixture_weights(both, prior_weight=prior_weight)
-    before = mixture_weights(log_densities, prior_weight=prior_weight)
+    weights = ensemble_weights(both, prior_weight=prior_weight)
+    before = ensemble_weights(log_densities, prior_weight=prior_weight)
     mixed, alone = _mixed_densities(both, weights), _mixed_densities(log_densities, before)
     if not always and not gains(mixed, alone, standard_errors):
         return None
     components = [*models, *others]
     powers = tuple(map(_power, components))
-    record = MixtureRecord(powers, np.mean(both, axis=1), "leave-one-out")
-    return MixedModel(components, weights, record, [*[None] * len(models), *near])
+    record = EnsembleRecord(powers, np.mean(both, axis=1), "leave-one-out")
+    return Ensemble(components, weights, record, [*[None] * len(models), *near])
 
 
 def _mixed_densities(log_densities: AnyNDArray, weights: AnyNDArray) -> AnyNDArray:

@@ -1,4 +1,4 @@
-"""Models whose predictive density is a mixture of those of others."""
+"""Models whose predictive density is an ensemble of those of others."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +15,13 @@ from ...engine import checks
 from ...engine.prior import is_mixed
 from ...engine.prior.evaluate import skip_autograph
 from ...models.base import finite
-from .mixed_paths import MixedPaths
-from .mixture import Mixture
+from .ensemble_paths import EnsemblePaths
+from .ensemble_predictions import EnsemblePredictions
 from .near_rows import GivenRows, near_likelihood, near_posterior
 
 
-class MixtureRecord(NamedTuple):
-    """How a mixture came about."""
+class EnsembleRecord(NamedTuple):
+    """How an ensemble came about."""
 
     alphas: tuple[float | None, ...]
     """The power of each component; None where it has none, or several."""
@@ -33,12 +33,12 @@ class MixtureRecord(NamedTuple):
     """``"leave-one-out"``, ``"held-out"``, ``"uniform"`` or ``"given"``."""
 
 
-class MixedModel(Mixture):
+class Ensemble(EnsemblePredictions):
     """
-    A mixture of models of one kind of likelihood.
+    An ensemble of models of one kind of likelihood.
 
-    Its predictions are those of :class:`Mixture` and follow the parameters of the models;
-    :meth:`posterior` keeps what predictions need.
+    Its predictions are those of :class:`EnsemblePredictions` and follow the parameters of the
+    models; :meth:`posterior` keeps what predictions need.
 
     :param models: The components: of one number of latent functions and one kind of likelihood.
     :param weights: [K], at least 0, with sum 1; None: all equal.
@@ -52,7 +52,7 @@ class MixedModel(Mixture):
         self,
         models: Sequence[GPModel],
         weights: AnyNDArray | None = None,
-        record: MixtureRecord | None = None,
+        record: EnsembleRecord | None = None,
         near: Sequence[GivenRows | None] | None = None,
     ) -> None:
         models = check_models(models)
@@ -62,18 +62,18 @@ class MixedModel(Mixture):
         super().__init__(models, likelihoods, check_weights(weights, len(models)))
         self.models, self.record = models, record
 
-    def posterior(self) -> "MixedPosterior":
+    def posterior(self) -> "EnsemblePosterior":
         """Compute the posterior of each component, for fast predictions."""
-        return mixed_posterior(self)
+        return ensemble_posterior(self)
 
-    def paths(self, num_paths: int, num_features: int = 1024, seed: int = 0) -> MixedPaths:
+    def paths(self, num_paths: int, num_features: int = 1024, seed: int = 0) -> EnsemblePaths:
         """
         Draw functions, see :doc:`/paths`: each first its component, then a function of it. The
         arguments are those of :meth:`gpflow_pep.models.PEPRegression.paths`.
 
         :raises ValueError: If a component is no model of gpflow_pep, or refuses.
         """
-        return MixedPaths(self, num_paths, num_features, seed)
+        return EnsemblePaths(self, num_paths, num_features, seed)
 
     @check_shapes("return[0]: [N, P]", "return[1]: [N, P]")
     def impute_y(self) -> MeanAndVariance:
@@ -100,17 +100,17 @@ class MixedModel(Mixture):
         ]
 
 
-class MixedPosterior(Mixture):
+class EnsemblePosterior(EnsemblePredictions):
     """
-    The posteriors of a :class:`MixedModel`, which do not follow its parameters.
+    The posteriors of an :class:`Ensemble`, which do not follow its parameters.
 
-    :param posteriors: GPflow posteriors. For the others see :class:`Mixture`.
+    :param posteriors: GPflow posteriors. For the others see :class:`EnsemblePredictions`.
     """
 
     def __init__(
-        self, posteriors: Sequence[AbstractPosterior], models: Sequence[Any], *mixture: Any
+        self, posteriors: Sequence[AbstractPosterior], models: Sequence[Any], *ensemble: Any
     ) -> None:
-        super().__init__(models, *mixture)
+        super().__init__(models, *ensemble)
         self.posteriors = list(posteriors)
         self._some_rows = [*map(_some_rows, models, self.posteriors)]
 
@@ -186,9 +186,9 @@ def _with_unknown(
     return tf.where(unknown[:, None], anywhere[0], mean), tf.where(replaced, apart, covariance)
 
 
-class GivenOutputs(Mixture):
+class GivenOutputs(EnsemblePredictions):
     """
-    Predictions of a mixture given outputs of the same rows that are known.
+    Predictions of an ensemble given outputs of the same rows that are known.
 
     Each component is conditioned on them, see :meth:`~gpflow_pep.models.PEP.predict_f`; the weights
     stay as they are. Rows are independent of each other given the training rows' u.
@@ -209,11 +209,11 @@ class GivenOutputs(Mixture):
         return [model.predict_f(Xnew, *options, given=self.known) for model in self.models]
 
 
-def mixed_posterior(
-    model: GPModel | MixedModel, posteriors: Sequence[AbstractPosterior] | None = None
-) -> MixedPosterior:
+def ensemble_posterior(
+    model: GPModel | Ensemble, posteriors: Sequence[AbstractPosterior] | None = None
+) -> EnsemblePosterior:
     """
-    Compute the posterior of a mixture, or of one model as a mixture of one.
+    Compute the posterior of an ensemble, or of one model as an ensemble of one.
 
     :param posteriors: Those of the components, where they are known already.
     """
@@ -221,22 +221,22 @@ def mixed_posterior(
     if posteriors is None:
         posteriors = [near_posterior(*pair, "tensor") for pair in zip(models, near, strict=True)]
     likelihoods = getattr(model, "likelihoods", [component.likelihood for component in models])
-    return MixedPosterior(posteriors, models, likelihoods, weights)
+    return EnsemblePosterior(posteriors, models, likelihoods, weights)
 
 
-def components(model: GPModel | MixedModel) -> tuple[list[GPModel], AnyNDArray]:
-    """Give the components of a mixture and their weights [K]; one model is its own."""
-    if isinstance(model, MixedModel):
+def components(model: GPModel | Ensemble) -> tuple[list[GPModel], AnyNDArray]:
+    """Give the components of an ensemble and their weights [K]; one model is its own."""
+    if isinstance(model, Ensemble):
         return model.models, model.weights.numpy()
     return [model], np.ones(1)
 
 
-def near_rows(model: GPModel | MixedModel) -> Sequence[GivenRows | None]:
-    """Say how each component of a mixture knows near training rows; one model does not."""
-    return model.near if isinstance(model, MixedModel) else [None]
+def near_rows(model: GPModel | Ensemble) -> Sequence[GivenRows | None]:
+    """Say how each component of an ensemble knows near training rows; one model does not."""
+    return model.near if isinstance(model, Ensemble) else [None]
 
 
-def heaviest(model: GPModel | MixedModel, *, from_points: bool = False) -> GPModel:
+def heaviest(model: GPModel | Ensemble, *, from_points: bool = False) -> GPModel:
     """
     Give the component of the largest weight.
 
@@ -268,6 +268,6 @@ def check_weights(weights: Any, num_components: int) -> AnyNDArray:
     if values.shape != (num_components,) or not np.all(values >= 0.0) or not values.sum() > 0.0:
         expected = f"{num_components} numbers of at least 0, not all 0"
         raise checks.refusal("weights", repr(weights), expected, "Give one for each component.")
-    # Those that were divided once stay as they are, so that a mixture that was saved is the same.
+    # Those that were divided once stay as they are, so that an ensemble that was saved is the same.
     total = values.sum()
     return values if abs(total - 1.0) < 1e-14 * len(values) else values / total

@@ -1,5 +1,5 @@
 r"""
-Predictions of a mixture of sparse Gaussian processes.
+Predictions of an ensemble of sparse Gaussian processes.
 
 A component with inducing inputs Z predicts
 
@@ -50,7 +50,7 @@ class Component(NamedTuple):
     """[2, L]: mean and variance of f at a row of which nothing is known."""
 
 
-class PredictiveMixture(NamedTuple):
+class NumpyEnsemble(NamedTuple):
     """Components of one kind of likelihood, and their weights [K] of sum 1."""
 
     components: tuple[Component, ...]
@@ -62,7 +62,7 @@ class PredictiveMixture(NamedTuple):
         return str(self.components[0].likelihood["kind"])
 
 
-def mixture_of(parts: Mapping[str, Any]) -> PredictiveMixture:
+def ensemble_of(parts: Mapping[str, Any]) -> NumpyEnsemble:
     """
     Prepare predictions.
 
@@ -83,7 +83,7 @@ def mixture_of(parts: Mapping[str, Any]) -> PredictiveMixture:
         )
         for part in parts["components"]
     )
-    return PredictiveMixture(components, parts["weights"])
+    return NumpyEnsemble(components, parts["weights"])
 
 
 def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
@@ -103,7 +103,7 @@ def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
     return K @ component.a, np.maximum(variance, 0.0)
 
 
-def predictive(mixture: PredictiveMixture, X: Array, units: Units) -> Predictive:
+def predictive(ensemble: NumpyEnsemble, X: Array, units: Units) -> Predictive:
     """
     Predict targets, [N].
 
@@ -111,21 +111,21 @@ def predictive(mixture: PredictiveMixture, X: Array, units: Units) -> Predictive
     """
 
     def moments(X: Array) -> Array:
-        parts = [target_moments(c.likelihood, *latent_moments(c, X)) for c in mixture.components]
+        parts = [target_moments(c.likelihood, *latent_moments(c, X)) for c in ensemble.components]
         return np.array(parts)[..., 0]  # [K, 2, N]
 
     means, variances = np.swapaxes(_in_chunks(moments, X, -1), 0, 1)
-    return Predictive(means, variances, mixture.weights, units, mixture.noise)
+    return Predictive(means, variances, ensemble.weights, units, ensemble.noise)
 
 
-def predict_probabilities(mixture: PredictiveMixture, X: Array) -> Array:
+def predict_probabilities(ensemble: NumpyEnsemble, X: Array) -> Array:
     """Compute the probability of each class, [N, C], of sum 1."""
 
     def probabilities(X: Array) -> Array:
         return np.asarray(
             sum(
                 weight * class_probabilities(component.likelihood, *latent_moments(component, X))
-                for weight, component in zip(mixture.weights, mixture.components, strict=True)
+                for weight, component in zip(ensemble.weights, ensemble.components, strict=True)
             )
         )
 
@@ -134,14 +134,14 @@ def predict_probabilities(mixture: PredictiveMixture, X: Array) -> Array:
     return np.asarray(probability / probability.sum(axis=1, keepdims=True))
 
 
-def is_far(mixture: PredictiveMixture, X: Array) -> npt.NDArray[np.bool_]:
+def is_far(ensemble: NumpyEnsemble, X: Array) -> npt.NDArray[np.bool_]:
     """
     Say of each row, [N], whether the training rows say almost nothing of f there.
 
     That is where the variance of f is more than :data:`FAR` of the prior variance, under the
     component of the largest weight; of several latent functions, for all of them.
     """
-    component = mixture.components[int(np.argmax(mixture.weights))]
+    component = ensemble.components[int(np.argmax(ensemble.weights))]
 
     def shares(X: Array) -> Array:
         return latent_moments(component, X)[1].min(axis=1) / component.variance(X)

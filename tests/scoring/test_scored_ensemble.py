@@ -1,4 +1,4 @@
-"""Predictions of mixtures in NumPy against TensorFlow's posteriors."""
+"""Predictions of ensembles in NumPy against TensorFlow's posteriors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,11 +15,11 @@ from gpflow_pep import PEPRegression
 from gpflow_pep.estimators.describing import Describer
 from gpflow_pep.estimators.numpy_parts import describe_posterior
 from gpflow_pep.inducing_variables import BlurredInducingPoints
-from gpflow_pep.scoring import mixture
+from gpflow_pep.scoring import ensemble
 from gpflow_pep.scoring.predictive import Predictive, quantiles_of_mixture
 from gpflow_pep.scoring.stored import Reader
 from gpflow_pep.scoring.units import Units
-from gpflow_pep.training.choosing.mixed_model import MixedModel, MixedPosterior, mixed_posterior
+from gpflow_pep.training.choosing.ensemble import Ensemble, EnsemblePosterior, ensemble_posterior
 
 RNG = np.random.default_rng(0)
 X, XNEW = RNG.uniform(-2.0, 2.0, (40, 2)), RNG.uniform(-2.5, 2.5, (9, 2))
@@ -32,12 +32,12 @@ def model(alpha: float = 0.5, noise: float = 0.05, **options: Any) -> PEPRegress
     return PEPRegression((X, Y), kernel, Z + alpha, alpha=alpha, noise_variance=noise, **options)
 
 
-def three() -> MixedPosterior:
+def three() -> EnsemblePosterior:
     models = [model(alpha, noise) for alpha, noise in ((0.0, 0.05), (0.5, 0.01), (1.0, 0.4))]
-    return mixed_posterior(MixedModel(models, np.array([0.2, 0.5, 0.3])))
+    return ensemble_posterior(Ensemble(models, np.array([0.2, 0.5, 0.3])))
 
 
-def mixture_parts(posterior: MixedPosterior) -> Any:
+def ensemble_parts(posterior: EnsemblePosterior) -> Any:
     """A posterior as the scorer reads it."""
     describe = Describer(values=True)
     return Reader(describe.arrays)(describe_posterior(posterior, describe))
@@ -45,9 +45,9 @@ def mixture_parts(posterior: MixedPosterior) -> Any:
 
 def test_moments_of_f() -> None:
     posterior = three()
-    prepared = mixture.mixture_of(mixture_parts(posterior))
+    prepared = ensemble.ensemble_of(ensemble_parts(posterior))
     for component, tensors in zip(prepared.components, posterior.posteriors, strict=True):
-        for new, expected in zip(mixture.latent_moments(component, XNEW), tensors.predict_f(XNEW)):
+        for new, expected in zip(ensemble.latent_moments(component, XNEW), tensors.predict_f(XNEW)):
             assert_allclose(new, expected, rtol=1e-10, atol=1e-12)
 
 
@@ -58,40 +58,40 @@ def test_moments_of_several_latent_functions(q_diag: bool) -> None:
     q_mu = RNG.normal(size=(10, 3))
     posterior = gpflow.posteriors.create_posterior(*parts, q_mu, q_sqrt, whiten=True)
     likelihood = gpflow.likelihoods.MultiClass(3)
-    mixed = MixedPosterior([posterior], [posterior], [likelihood], [1.0])
-    prepared = mixture.mixture_of(mixture_parts(mixed))
-    moments = mixture.latent_moments(prepared.components[0], XNEW)
+    mixed = EnsemblePosterior([posterior], [posterior], [likelihood], [1.0])
+    prepared = ensemble.ensemble_of(ensemble_parts(mixed))
+    moments = ensemble.latent_moments(prepared.components[0], XNEW)
     for new, expected in zip(moments, posterior.predict_f(XNEW)):
         assert_allclose(new, expected, rtol=1e-10, atol=1e-11)
 
 
 def test_predictions_of_a_mixture() -> None:
     posterior = three()
-    prepared = mixture.mixture_of(mixture_parts(posterior))
+    prepared = ensemble.ensemble_of(ensemble_parts(posterior))
     mean, variance = posterior.predict_y(XNEW)
-    new = mixture.predictive(prepared, XNEW, Units()).moments()
+    new = ensemble.predictive(prepared, XNEW, Units()).moments()
     assert_allclose(new, [mean[:, 0], variance[:, 0]], rtol=1e-10)
     targets = RNG.normal(size=(9, 1))
     assert_allclose(
-        mixture.predictive(prepared, XNEW, Units()).log_densities(targets[:, 0]),
+        ensemble.predictive(prepared, XNEW, Units()).log_densities(targets[:, 0]),
         posterior.predict_log_density((XNEW, targets)),
         rtol=1e-10,
     )
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared = mixture.mixture_of(mixture_parts(three()))
-    whole = mixture.predictive(prepared, XNEW, Units()).moments()
-    monkeypatch.setattr(mixture, "CHUNK", 4)
-    assert_allclose(mixture.predictive(prepared, XNEW, Units()).moments(), whole, rtol=1e-12)
+    prepared = ensemble.ensemble_of(ensemble_parts(three()))
+    whole = ensemble.predictive(prepared, XNEW, Units()).moments()
+    monkeypatch.setattr(ensemble, "CHUNK", 4)
+    assert_allclose(ensemble.predictive(prepared, XNEW, Units()).moments(), whole, rtol=1e-12)
 
 
 def test_quantiles_are_those_of_tensorflow() -> None:
     posterior = three()
-    prepared = mixture.mixture_of(mixture_parts(posterior))
+    prepared = ensemble.ensemble_of(ensemble_parts(posterior))
     q = np.array([1e-4, 0.05, 0.31, 0.5, 0.95, 0.999])
     expected = posterior.predict_quantiles(XNEW, q)[:, 0]
-    new = mixture.predictive(prepared, XNEW, Units()).quantiles(q)
+    new = ensemble.predictive(prepared, XNEW, Units()).quantiles(q)
     assert_allclose(new, expected, rtol=1e-10, atol=1e-11)
 
 
@@ -126,25 +126,25 @@ def test_quantiles_against_another_root_search(
 
 
 def test_other_noise_has_no_quantiles() -> None:
-    parts = mixture_parts(three())
+    parts = ensemble_parts(three())
     for component in parts["components"]:
         component["likelihood"] = {
             "kind": "Poisson",
             "binsize": 1.0,
             "invlink": {"function": "exp"},
         }
-    prepared = mixture.mixture_of(parts)
+    prepared = ensemble.ensemble_of(parts)
     with pytest.raises(ValueError, match="got the likelihood Poisson, expected Gaussian noise"):
-        mixture.predictive(prepared, XNEW, Units()).quantiles(np.array([0.5]))
+        ensemble.predictive(prepared, XNEW, Units()).quantiles(np.array([0.5]))
 
 
 def test_predictions_that_are_not_finite_are_refused() -> None:
-    parts = mixture_parts(three())
+    parts = ensemble_parts(three())
     for component in parts["components"]:
         component["kernel"] = {"kind": "Linear", "active_dims": slice(None), "variance": 1.0}
-    prepared = mixture.mixture_of(parts)
+    prepared = ensemble.ensemble_of(parts)
     with np.errstate(all="ignore"), pytest.raises(ValueError, match="prediction: got NaN"):
-        mixture.predictive(prepared, np.full((1, 2), 1e200), Units())
+        ensemble.predictive(prepared, np.full((1, 2), 1e200), Units())
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_predictions_that_are_not_finite_are_refused() -> None:
 def test_other_parts_are_refused_by_name(options: dict[str, Any], message: str) -> None:
     kernel = gpflow.kernels.SquaredExponential(1.2, [0.9, 1.1])
     points = options.pop("points", Z)
-    posterior = mixed_posterior(PEPRegression((X, Y), kernel, points, **options))
+    posterior = ensemble_posterior(PEPRegression((X, Y), kernel, points, **options))
     with pytest.raises(ValueError, match=rf"{message}.*, expected .*save_estimator"):
-        mixture_parts(posterior)
+        ensemble_parts(posterior)
 
 
 @pytest.mark.parametrize("units", [Units(2.5, -1.0), Units(0.7, 0.2, True)])

@@ -1,4 +1,4 @@
-"""Functions drawn from mixtures of models."""
+"""Functions drawn from ensembles of models."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,20 +12,20 @@ from ...engine.prior.evaluate import unconverted
 from ...models.base import PowerEPModel
 
 
-class MixedPaths(tf.Module):
+class EnsemblePaths(tf.Module):
     """
-    Functions drawn from a mixture of models: first the component, then a function of it.
+    Functions drawn from an ensemble of models: first the component, then a function of it.
 
     They are used as :class:`~gpflow_pep.engine.paths.Paths` are. So that a compiled call goes on
     after :meth:`resample`, each component has functions for all paths: a call takes as long as
     calls of all components.
 
-    :param mixture: A :class:`~gpflow_pep.training.MixedModel`.
+    :param ensemble: An :class:`~gpflow_pep.training.Ensemble`.
     """
 
-    def __init__(self, mixture: Any, num_paths: int, num_features: int, seed: int) -> None:
+    def __init__(self, ensemble: Any, num_paths: int, num_features: int, seed: int) -> None:
         super().__init__()
-        others = [model for model in mixture.models if not isinstance(model, PowerEPModel)]
+        others = [model for model in ensemble.models if not isinstance(model, PowerEPModel)]
         if others:
             raise checks.refusal(
                 "models",
@@ -33,19 +33,19 @@ class MixedPaths(tf.Module):
                 "models of gpflow_pep: of others no functions are drawn",
                 "Use predict_f_samples, or mix models of gpflow_pep.",
             )
-        if any(mixture.near):
+        if any(ensemble.near):
             remedy = "Leave near rows out: of an estimator, by neighbours=0 before it is trained."
             got, expected = "components that know near rows", "components that do not"
             raise checks.refusal("models", got, expected, remedy)
         self.num_paths = checks.check_positive("num_paths", num_paths)
         self._seed = checks.check_seed(seed)
-        self._weights: Callable[[], Any] = mixture.weights.numpy
+        self._weights: Callable[[], Any] = ensemble.weights.numpy
         component, seeds = self._drawn()
         self.component = tf.Variable(component, trainable=False)
         """[S], the number of the component of each path."""
         self._paths = [
             model.paths(self.num_paths, num_features, part)
-            for model, part in zip(mixture.models, seeds, strict=True)
+            for model, part in zip(ensemble.models, seeds, strict=True)
         ]
 
     def _drawn(self) -> tuple[Any, list[int]]:

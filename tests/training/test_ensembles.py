@@ -1,4 +1,4 @@
-"""Mixtures of models: weights against another optimiser, moments and densities against sums."""
+"""Ensembles of models: weights against another optimiser, moments and densities against sums."""
 
 import copy
 
@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from gpflow_pep.models import PEP, PEPRegression
 from gpflow_pep.training import (
+    Ensemble,
     GivenRows,
-    MixedModel,
+    ensemble_of_models,
+    ensemble_of_powers,
+    ensemble_weights,
     maximise,
-    mix_alphas,
-    mix_models,
-    mixture_weights,
 )
-from gpflow_pep.training.choosing.mixed_model import mixed_posterior
+from gpflow_pep.training.choosing.ensemble import ensemble_posterior
 
 
 def rows(N: int = 40, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -42,7 +42,7 @@ def objective(weights, log_densities, prior_weight: float) -> float:
 @pytest.mark.parametrize("prior_weight", [0.1, 0.25, 1.0])
 def test_weights_are_those_of_a_simplex_solver(prior_weight: float) -> None:
     log_densities = np.random.default_rng(1).normal(size=(3, 50))
-    weights = mixture_weights(log_densities, prior_weight=prior_weight)
+    weights = ensemble_weights(log_densities, prior_weight=prior_weight)
     # An unconstrained form of the simplex, whose first component is the reference.
     best = scipy.optimize.minimize(
         lambda x: -objective(scipy.special.softmax([0.0, *x]), log_densities, prior_weight),
@@ -60,29 +60,29 @@ def test_weights_are_those_of_a_simplex_solver(prior_weight: float) -> None:
 
 def test_a_strong_prior_makes_weights_equal() -> None:
     log_densities = np.random.default_rng(1).normal(size=(3, 50))
-    np.testing.assert_allclose(mixture_weights(log_densities, prior_weight=1e9), 1 / 3, atol=1e-8)
+    np.testing.assert_allclose(ensemble_weights(log_densities, prior_weight=1e9), 1 / 3, atol=1e-8)
 
 
 def test_weights_permute_with_components_and_have_a_floor() -> None:
     log_densities = np.random.default_rng(2).normal(size=(3, 30))
     log_densities[1] = -np.inf
     log_densities[2, 3] = np.nan
-    weights = mixture_weights(log_densities)
-    np.testing.assert_allclose(mixture_weights(log_densities[::-1]), weights[::-1], atol=1e-10)
+    weights = ensemble_weights(log_densities)
+    np.testing.assert_allclose(ensemble_weights(log_densities[::-1]), weights[::-1], atol=1e-10)
     np.testing.assert_allclose(weights[1], 1 / 15, rtol=1e-10)
     assert np.isclose(weights.sum(), 1.0) and (weights >= 1 / 15 - 1e-12).all()
 
 
 def test_weights_need_a_density_for_each_row() -> None:
     with pytest.raises(ValueError, match=r"log_densities: got no finite density in 1 row"):
-        mixture_weights(np.array([[0.0, -np.inf], [0.0, np.nan]]))
+        ensemble_weights(np.array([[0.0, -np.inf], [0.0, np.nan]]))
     with pytest.raises(ValueError, match="prior_weight: got -1"):
-        mixture_weights(np.zeros([2, 3]), prior_weight=-1)
+        ensemble_weights(np.zeros([2, 3]), prior_weight=-1)
 
 
 def test_one_component_is_the_model() -> None:
     model = regression()
-    mixed = mix_models([model])
+    mixed = ensemble_of_models([model])
     Xnew, Ynew = rows(7, seed=3)
     for mine, its in zip(
         mixed.predict_f(Xnew, full_cov=True), model.predict_f(Xnew, full_cov=True)
@@ -100,8 +100,8 @@ def test_one_component_is_the_model() -> None:
     )
 
 
-def mixed_regression() -> MixedModel:
-    return mix_models([regression(0.0, 0.02), regression(1.0, 0.2)], [1.0, 3.0])
+def mixed_regression() -> Ensemble:
+    return ensemble_of_models([regression(0.0, 0.02), regression(1.0, 0.2)], [1.0, 3.0])
 
 
 def test_moments_densities_and_quantiles_are_those_of_the_sum() -> None:
@@ -165,7 +165,7 @@ def test_samples_have_the_moments(full_cov: bool) -> None:
 
 def test_equal_components_make_their_own_density() -> None:
     model = regression()
-    mixed = mix_models([model, copy.deepcopy(model)], [0.3, 0.7])
+    mixed = ensemble_of_models([model, copy.deepcopy(model)], [0.3, 0.7])
     data = rows(9, seed=4)
     np.testing.assert_allclose(
         mixed.predict_log_density(data), model.predict_log_density(data), rtol=1e-9
@@ -180,7 +180,7 @@ def few_steps(model: PEPRegression) -> None:
 
 @pytest.mark.slow
 def test_the_default_trains_by_maximise() -> None:
-    mixed = mix_alphas(regression(0.3), (0.0, 1.0))
+    mixed = ensemble_of_powers(regression(0.3), (0.0, 1.0))
     for one in mixed.models:
         other = regression(float(one.alpha.numpy()))
         maximise(other, progress=False)
@@ -191,7 +191,7 @@ def test_alphas_are_trained_and_mixed() -> None:
     model = regression(0.3)
     before = gpflow.utilities.parameter_dict(model)
     before = {name: parameter.numpy() for name, parameter in before.items()}
-    mixed = mix_alphas(model, refit=few_steps)
+    mixed = ensemble_of_powers(model, refit=few_steps)
     assert (
         [float(one.alpha.numpy()) for one in mixed.models]
         == [0.0, 0.5, 1.0]
@@ -199,26 +199,26 @@ def test_alphas_are_trained_and_mixed() -> None:
     )
     assert mixed.record.weights_from == "leave-one-out"
     densities = np.stack([one.loo_log_density() for one in mixed.models])
-    np.testing.assert_allclose(mixed.weights, mixture_weights(densities), atol=1e-9)
+    np.testing.assert_allclose(mixed.weights, ensemble_weights(densities), atol=1e-9)
     np.testing.assert_allclose(mixed.record.log_densities, densities.mean(1), rtol=1e-9)
     for one in mixed.models:
         assert one.training_loss() < regression(float(one.alpha.numpy())).training_loss()
     for name, parameter in gpflow.utilities.parameter_dict(model).items():
         np.testing.assert_array_equal(parameter.numpy(), before[name], err_msg=name)
-    reversed_order = mix_alphas(model, (1.0, 0.5, 0.0), refit=few_steps)
+    reversed_order = ensemble_of_powers(model, (1.0, 0.5, 0.0), refit=few_steps)
     np.testing.assert_allclose(reversed_order.weights, mixed.weights.numpy()[::-1], atol=1e-9)
 
 
 def test_held_out_rows_give_the_weights_where_there_are_some() -> None:
     model, validation = regression(), rows(20, seed=5)
-    mixed = mix_alphas(model, (0.0, 1.0), validation=validation, refit=False)
+    mixed = ensemble_of_powers(model, (0.0, 1.0), validation=validation, refit=False)
     densities = np.stack([one.predict_log_density(validation) for one in mixed.models])
-    np.testing.assert_allclose(mixed.weights, mixture_weights(densities), atol=1e-12)
+    np.testing.assert_allclose(mixed.weights, ensemble_weights(densities), atol=1e-12)
     assert mixed.record.weights_from == "held-out"
 
 
 def test_weights_are_equal_where_rows_cannot_be_left_out() -> None:
-    mixed = mix_alphas(regression(blocks=np.arange(40) // 5), (0.0, 1.0), refit=False)
+    mixed = ensemble_of_powers(regression(blocks=np.arange(40) // 5), (0.0, 1.0), refit=False)
     np.testing.assert_array_equal(mixed.weights, [0.5, 0.5])
     assert mixed.record.weights_from == "uniform"
 
@@ -227,7 +227,7 @@ def test_classification_is_mixed_too() -> None:
     X, Y = rows()
     data = X, (Y > 0.0).astype(float)
     model = PEP(data, gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli(), X[:6])
-    mixed = mix_alphas(model, (0.0, 1.0), refit=False)
+    mixed = ensemble_of_powers(model, (0.0, 1.0), refit=False)
     probability = sum(w * m.predict_y(X)[0] for w, m in zip(mixed.weights.numpy(), mixed.models))
     mean, variance = mixed.predict_y(X)
     np.testing.assert_allclose(mean, probability, rtol=1e-10)
@@ -244,7 +244,7 @@ def test_it_survives_what_models_survive(tmp_path) -> None:
     np.testing.assert_allclose(mixed.posterior().predict_y(Xnew)[1], expected[1], rtol=1e-8)
     copied = copy.deepcopy(mixed)
     np.testing.assert_allclose(copied.predict_y(Xnew)[0], expected[0], rtol=1e-10)
-    other = mix_models([regression(0.0), regression(1.0)], "uniform")
+    other = ensemble_of_models([regression(0.0), regression(1.0)], "uniform")
     tf.train.Checkpoint(mixed).write(str(tmp_path / "checkpoint"))
     tf.train.Checkpoint(other).read(str(tmp_path / "checkpoint")).assert_consumed()
     np.testing.assert_allclose(other.predict_y(Xnew)[1], expected[1], rtol=1e-10)
@@ -270,7 +270,7 @@ def test_it_survives_what_models_survive(tmp_path) -> None:
 )
 def test_what_does_not_fit_is_refused(models, weights, words) -> None:
     with pytest.raises(ValueError, match=words):
-        mix_models([make() for make in models], weights)
+        ensemble_of_models([make() for make in models], weights)
 
 
 def test_a_power_that_fails_is_left_out() -> None:
@@ -278,8 +278,8 @@ def test_a_power_that_fails_is_left_out() -> None:
         if model.alpha.numpy() == 0.5:
             raise ValueError("it ran off")
 
-    with pytest.warns(UserWarning, match="alpha = 0.5 is left out of the mixture: it ran off"):
-        mixed = mix_alphas(regression(), weights=[1.0, 1.0, 3.0], refit=train)
+    with pytest.warns(UserWarning, match="alpha = 0.5 is left out of the ensemble: it ran off"):
+        mixed = ensemble_of_powers(regression(), weights=[1.0, 1.0, 3.0], refit=train)
     assert mixed.record.alphas == (0.0, 1.0)
     np.testing.assert_allclose(mixed.weights, [0.25, 0.75])
 
@@ -290,9 +290,9 @@ def test_weights_are_refused_before_training() -> None:
 
     for weights in ("best", [1.0, 2.0]):
         with pytest.raises(ValueError, match="weights: got"):
-            mix_alphas(regression(), weights=weights, refit=train)
+            ensemble_of_powers(regression(), weights=weights, refit=train)
     with pytest.raises(ValueError, match="at least one row"):
-        mixture_weights(np.zeros([2, 0]))
+        ensemble_weights(np.zeros([2, 0]))
 
 
 def test_a_variance_that_rounding_makes_negative_is_zero() -> None:
@@ -300,7 +300,7 @@ def test_a_variance_that_rounding_makes_negative_is_zero() -> None:
     kernel = gpflow.kernels.SquaredExponential(1e6, 2.0)
     likelihood = gpflow.likelihoods.Gaussian(1.1e-6)
     model = PEPRegression((X, np.sin(X)), kernel, X[::4].copy(), likelihood=likelihood)
-    posterior = mixed_posterior(model)
+    posterior = ensemble_posterior(model)
     assert np.min(posterior.posteriors[0].predict_f(X)[1]) < 0.0
     assert np.min(posterior.predict_f(X)[1]) == 0.0
     assert np.all(np.isfinite(posterior.predict_log_density((X, np.sin(X)))))
@@ -312,7 +312,7 @@ def test_a_row_of_nan_first_changes_no_other_prediction() -> None:
     labels = (Y > 0.0).astype(float)
     kernel = gpflow.kernels.SquaredExponential(4.0, 0.3)
     model = PEP((X, labels), kernel, gpflow.likelihoods.Bernoulli(), X[:3].copy())
-    mixed = MixedModel([model], near=[GivenRows(5, None)])
+    mixed = Ensemble([model], near=[GivenRows(5, None)])
     near = model.posterior(neighbours=5)
     expected, (means, variances) = near.predict_f(X[:4] + 0.01), near.predict_f(X)
     mean = np.mean(means)

@@ -1,4 +1,4 @@
-"""Predictions of mixtures of Gaussian processes: moments, densities, quantiles and draws."""
+"""Predictions of ensembles of Gaussian processes: moments, densities, quantiles and draws."""
 
 import abc
 from collections.abc import Callable, Iterator, Sequence
@@ -27,9 +27,9 @@ from ...scoring.arguments import as_probabilities
 from ...scoring.predictive import Predictive
 
 
-class Mixture(Module):
+class EnsemblePredictions(Module):
     """
-    Predictions of a mixture of Gaussian processes with one kind of likelihood.
+    Predictions of an ensemble of Gaussian processes with one kind of likelihood.
 
     :param models: The components, of which only what their targets may be is kept.
     :param likelihoods: Of the components.
@@ -62,7 +62,7 @@ class Mixture(Module):
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
         """
-        Compute mean and covariance of f under the mixture, which is no Gaussian.
+        Compute mean and covariance of f under the ensemble, which is no Gaussian.
 
         :param full_cov: Whether to compute the covariances of rows.
         :param full_output_cov: Whether to compute those of outputs; not both.
