@@ -98,7 +98,8 @@ def named_targets(data: Cleaned) -> str:
 
 def legend(comparison: Comparison) -> str:
     """Explain the table."""
-    parts, count, _ = comparison.settings.parts()
+    parts, *_ = comparison.settings.parts()
+    count = len({fit.part for fit in comparison.fits})
     metric = comparison.metrics[0]
     text = LEGEND.format(metric.best, metric.heading, count, parts + "s" * (count > 1))
     if any(name.startswith(ENSEMBLE) for name in comparison.candidates):

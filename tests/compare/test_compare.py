@@ -39,7 +39,7 @@ from gpflow_pep.compare import (
     schedule,
     trials,
 )
-from gpflow_pep.compare.terminal import word_tables
+from gpflow_pep.compare.terminal import legend, word_tables
 from gpflow_pep.estimators import PEPRegressor
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training.fitting.whole_loss import WholeLoss
@@ -398,6 +398,8 @@ def test_no_fit_begins_after_the_end(
     assert kept == {(name, part) for name in comparison.candidates for _, part in kept}
     assert len(kept) == len(comparison.fits) and not any(fit.failed for fit in comparison.fits)
     assert comparison.model is not None and shown[-1].number == shown[-1].total
+    folds = 3 - sum(name.startswith("fold") for name in left_out)
+    assert f"standard error over {folds} fold" in legend(comparison)
     told = "".join(kind + text for kind, text in findings.findings(comparison))
     assert ("Do not use it yet: the time was over" in told) == is_over
     assert ("how much each input matters. Raise --minutes" in told) == is_over
