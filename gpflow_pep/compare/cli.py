@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as ProgressBar
 
 from .. import __version__
-from ..engine.files import atomic_write, only_writer
+from ..engine.files import atomic_write, only_writer, path_of
 from ..engine.refusals import refusal
 from .process import (
     MAX_JOBS,
@@ -186,6 +186,7 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path, saved_model: boo
     seen: list[Progress] = []
     with _warnings_as_lines(errors), _bad_input():
         begin_folder(out)
+        (out / UNFINISHED).unlink(missing_ok=True)  # of an earlier run
         if not plotting.available():
             warnings.warn(plotting.INSTALL, stacklevel=1)
         with _progress(errors) as show:
@@ -372,7 +373,7 @@ def compare(
         raise click.UsageError(f"got DATA {data} and --example {example}, expected one of them.")
     settings = {setting.name: options.pop(setting.name) for setting in fields(Settings)}
     with _bad_input():
-        from .folder import NAMES, check_folder
+        from .folder import NAMES, UNFINISHED, check_folder
 
         checked = Settings(**settings)
         cleaned = _read(data, targets, example, options, checked)
@@ -383,8 +384,12 @@ def compare(
             raise refusal("--out", got, "another folder", "Choose another, or move the file.")
     _, parts, _ = checked.parts()
     jobs = jobs or default_jobs(len(cleaned.X), parts * len(checked.alphas))
-    message = f"Scores of the fits that ended are in {out}."
-    with exit_on_signals(message), only_writer(out) as alone:
+    scores = out / UNFINISHED
+
+    def ended() -> str:
+        return f"Scores of the fits that ended are in {scores}." if scores.exists() else ""
+
+    with exit_on_signals(ended), only_writer(out) as alone:
         if alone is False:
             got, expected = "a folder that another process writes", "one writer at a time"
             raise BadInput(str(refusal("--out", got, expected, "Choose another, or wait.")))
@@ -459,6 +464,7 @@ def _check_output(out: Path, data: Path) -> None:
     """Refuse a file that cannot be written, or that the rows are read from."""
     if out == STANDARD:
         return
+    path_of(out, "Choose another --out.")
     if out.exists() and data.exists() and out.samefile(data):
         remedy = "Choose another name: predictions do not replace the data."
         raise refusal("--out", f"{out}, which is DATA", "another file", remedy)

@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.stats import binomtest
 from sklearn.metrics import precision_recall_fscore_support, r2_score
 
+from ..estimators.exporting_numpy import why_no_scorer
 from ..training.fitting.ascent import OVER
 from . import scores as of_rows
 from .candidates import TRIVIAL, is_separate
@@ -436,7 +437,7 @@ def given_others(comparison: Comparison) -> str:
     parts = [f"{known} instead of {alone} for '{name}'" for name, (alone, known) in shown.items()]
     return (
         "Where the other targets of a row are known, the best model of all targets has an RMSE of"
-        f" {_list(parts)} (held-out rows of the first part)."
+        f" {_list(parts)} (held-out rows of the first {comparison.settings.parts()[0]})."
     )
 
 
@@ -504,4 +505,13 @@ def more_rows(comparison: Comparison) -> str:
     return f"{text} more rows would probably help."
 
 
-ADVICE = (together_or_separate, given_others, trials_of_few_rows, counts, what_to_try, more_rows)
+def no_scorer(comparison: Comparison) -> str:
+    """Word why there is no folder with the predictions of NumPy."""
+    reason = why_no_scorer(comparison.model) if comparison.model is not None else ""
+    return reason and f"No folder scorer, for predictions without TensorFlow: {reason}"
+
+
+ADVICE = (
+    *(together_or_separate, given_others, trials_of_few_rows, counts, what_to_try, more_rows),
+    no_scorer,
+)

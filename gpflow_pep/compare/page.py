@@ -32,7 +32,7 @@ CAPTIONS = {
     "classes": "Held-out rows: how often predictions are right, against their probability; and"
     " which classes are taken for which.",
     "fit": "The model of all rows along its input.",
-    "details": "Held-out rows of the first part: by how much their loss grows where an input is"
+    "details": "Held-out rows of the first {part}: by how much their loss grows where an input is"
     " permuted over the rows; and the score after training on fewer rows.",
     "relevance": "How much each input matters to the model of all rows: one over its lengthscale,"
     " inputs standardised.",
@@ -99,7 +99,9 @@ def captions(comparison: Comparison) -> dict[str, str]:
         text = "Held-out rows: predictions with 90% intervals against the targets."
         if len(comparison.data.targets) == 1:
             text += " Right: where each target fell in its predicted distribution. Flat is right."
-    return CAPTIONS | {"predictions": text}
+    part, *_ = comparison.settings.parts()
+    details = CAPTIONS["details"].format(part=part)
+    return CAPTIONS | {"predictions": text, "details": details}
 
 
 def versions() -> list[str]:

@@ -127,6 +127,8 @@ def _known_targets(
 ) -> npt.NDArray[np.float64]:
     """Read the targets that a table has, [N, P], NaN where there is none."""
     known = np.full((len(table), len(targets)), np.nan)
+    marks = {name: table.attrs[name] for name in ("decimal", "thousands") if name in table.attrs}
+    conventions = conventions and conventions._replace(**marks)
     for p, name in enumerate(targets):
         if name not in table or table[name].isna().all():
             continue

@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from rich.console import Console
@@ -148,7 +148,7 @@ def make_streams_writable() -> None:
 
 
 @contextmanager
-def exit_on_signals(message: str = "") -> Iterator[None]:
+def exit_on_signals(message: Callable[[], str] = str) -> Iterator[None]:
     """
     End the process at the first Ctrl-C, SIGTERM or SIGHUP, with a message on stderr.
 
@@ -182,7 +182,7 @@ def exit_on_signals(message: str = "") -> Iterator[None]:
         reader.close()
 
 
-def _watch(reader: socket.socket, message: str) -> None:
+def _watch(reader: socket.socket, message: Callable[[], str]) -> None:
     while received := reader.recv(1):
         if received[0] in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None)):
             with ExitStack() as stack:  # the terminal may have gone
@@ -191,6 +191,6 @@ def _watch(reader: socket.socket, message: str) -> None:
                     stack.callback(child.terminate)
                 terminal = Console(stderr=True)
                 terminal.show_cursor()  # which a progress bar has hidden
-                text = f"\nInterrupted. {message}".rstrip()
+                text = f"\nInterrupted. {message()}".rstrip()
                 terminal.print(text, markup=False, highlight=False, soft_wrap=True)
                 terminal.file.flush()

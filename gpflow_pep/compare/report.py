@@ -2,14 +2,15 @@
 
 import io
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 
 import pandas as pd
 
 from .. import plotting
-from ..engine.files import atomic_write, remove_written
+from ..engine.files import atomic_write, path_of, remove_written
 from ..estimators import export_numpy, export_saved_model, save_estimator
-from ..estimators.exporting_numpy import predicts_without_tensorflow
+from ..estimators.exporting_numpy import why_no_scorer
 from .figures import figures as figures_of
 from .findings import summarise
 from .folder import FOLDERS, MANIFEST, NAMES, UNFINISHED, begin_folder, check_folder, list_files
@@ -26,7 +27,7 @@ def write_scores(path: Path, fits: Sequence[Fit]) -> None:
 
 
 def write_report(
-    directory: Path,
+    directory: str | PathLike[str],
     comparison: Comparison,
     *,
     command: str = "",
@@ -57,6 +58,7 @@ def write_report(
     """
     if figures and not plotting.available():
         raise ImportError(plotting.INSTALL)
+    directory = path_of(directory, "Choose another folder.")
     check_folder(directory)
     begin_folder(directory)
     model, best, written = comparison.model, comparison.best, []
@@ -70,7 +72,7 @@ def write_report(
     for name in NAMES:
         if name not in (MANIFEST, UNFINISHED):
             (directory / name).unlink(missing_ok=True)
-    if model is not None and predicts_without_tensorflow(model):
+    if model is not None and not why_no_scorer(model):
         written.append(directory / "scorer")
         export_numpy(written[-1], model)
     if model is not None and saved_model:

@@ -63,12 +63,13 @@ def is_skewed(data: Cleaned, settings: Settings) -> bool:
 
 def trials_of_scales(data: Cleaned, settings: Settings) -> list[tuple[Trials, list[Trial]]]:
     """Set a trial up in which a model of the targets and one of their logarithms are trained."""
-    return [
-        _trials_on_few_rows(
-            data, replace(settings, likelihood=likelihood), settings.configurations[:1]
-        )
-        for likelihood in SCALES
-    ]
+    pairs = []
+    for likelihood in SCALES:
+        tried = replace(settings, likelihood=likelihood)
+        trials, waiting = _trials_on_few_rows(data, tried, settings.configurations[:1])
+        trials.purpose = f"likelihood {likelihood}: "
+        pairs.append((trials, waiting))
+    return pairs
 
 
 def _trials_on_few_rows(

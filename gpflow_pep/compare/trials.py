@@ -99,7 +99,7 @@ class Trials:
     def __init__(
         self, data: Cleaned, settings: Settings, configurations: Sequence[Configuration] = ()
     ) -> None:
-        self.data, self.settings = data, settings
+        self.data, self.settings, self.purpose = data, settings, ""
         self.configurations = list(configurations or settings.configurations)
         self.candidates = make_candidates(data, settings, self.configurations)
         self.parts = list(parts_of(data, settings))
@@ -117,7 +117,7 @@ class Trials:
         rows = f", {trial.fraction:.0%} of its rows" if trial.fraction < 1.0 else ""
         if trial.part == 0:
             return f"{model}, all rows"
-        return f"{model}, {kind} {trial.part} of {len(self.parts)}{rows}"
+        return f"{self.purpose}{model}, {kind} {trial.part} of {len(self.parts)}{rows}"
 
     def not_begun(self, trial: Trial) -> list[Outcome]:
         """Give outcomes of fits for which there was no time."""
@@ -139,7 +139,12 @@ class Trials:
                 estimator = clone(estimator).set_params(alpha=list(trial.alphas))
             return [self.train(name, 0, estimator, slice(None), seconds)]
         train, test = self.parts[trial.part - 1]
-        train = train[shuffled(len(train), self.settings.seed)[: int(trial.fraction * len(train))]]
+        train = train[shuffled(len(train), self.settings.seed)]
+        if self.data.kind == "classes":  # of each class the same fraction, and a row at least
+            labels = self.data.y.iloc[train].groupby(self.data.y.iloc[train])
+            place = labels.cumcount() / labels.transform("size")
+            train = train[np.argsort(place.to_numpy(), kind="stable")]
+        train = train[: int(trial.fraction * len(train))]
         outcomes: list[Outcome] = []
         for place, name in enumerate(trial.models):
             if outcomes and time.perf_counter() > end:

@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,6 +157,21 @@ def only_writer(folder: Path) -> Iterator[bool | None]:
             os.close(place)
 
 
+def path_of(path: str | PathLike[str], remedy: str) -> Path:
+    """Give the path of a file or folder, if it can be one of this machine."""
+    expected = "a file or folder of this machine"
+    try:
+        place = Path(path)
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            os.lstat(path)
+    except (TypeError, ValueError, OSError) as error:
+        got = f"{repr(path)[:80]}, which is no path ({error})"
+        raise refusal("path", got, expected, remedy) from error
+    if re.match(r"\w[\w+.-]+:/", str(path)) or not str(path):  # C:/ is no URL
+        raise refusal(str(path), "a URL" if str(path) else "no name", expected, remedy)
+    return place
+
+
 @contextmanager
 def replaced_folder(folder: str | PathLike[str], description: str) -> Iterator[Path]:
     """
@@ -164,7 +179,7 @@ def replaced_folder(folder: str | PathLike[str], description: str) -> Iterator[P
 
     :param description: The file that names the files of the folder; one with others is refused.
     """
-    folder = Path(folder).resolve() if "://" not in str(folder) else Path(folder)
+    folder = path_of(folder, "Choose another folder.").resolve()
     check_writable(folder if folder.exists() else folder.parent, "Choose another folder.")
     check_replaceable(folder, description, "Choose another folder, or move the file away.")
     with atomic_folder(folder, description) as new:
@@ -174,8 +189,7 @@ def replaced_folder(folder: str | PathLike[str], description: str) -> Iterator[P
 
 def check_writable(folder: Path, remedy: str) -> None:
     """Make a folder if there is none, and check that files can be made in it."""
-    if re.match(r"\w[\w+.-]+:/", str(folder)):
-        raise refusal(str(folder), "a URL", "a folder of this machine", remedy)
+    folder = path_of(folder, remedy)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -96,9 +96,6 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
                 lambda columns: predict(encode_columns(encoder, columns)), input_signature=[specs]
             )
             module.predict_table.get_concrete_function(specs)
-        if "://" in str(folder):  # of TensorFlow's own file systems, such as of a cloud
-            tf.saved_model.save(module, str(folder), signatures=predict_y)
-            return
         with replaced_folder(folder, SAVED_MODEL) as new:
             try:
                 tf.saved_model.save(module, str(new), signatures=predict_y)

@@ -46,15 +46,17 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
     write_files(folder, saved, SCORER)
 
 
-def predicts_without_tensorflow(estimator: Any) -> bool:
+def why_no_scorer(estimator: Any) -> str:
     """
-    Whether :func:`export_numpy` takes a fitted estimator, and the scorer has all its predictions:
-    of numbers quantiles too, which a scorer has for Gaussian noise only.
+    Say why :func:`export_numpy` refuses a fitted estimator, or why the scorer would not have all
+    its predictions; empty where it has them.
     """
     try:
-        return Scorer(scorer_files(estimator)).noise in ("Gaussian", *CLASSES)
-    except ValueError:
-        return False
+        noise = Scorer(scorer_files(estimator)).noise
+    except ValueError as error:
+        return str(error)
+    lacks = f"a scorer has no quantiles under the likelihood {noise}. Load the folder model."
+    return "" if noise in ("Gaussian", *CLASSES) else lacks
 
 
 def scorer_files(estimator: Any) -> SavedFiles:

@@ -48,12 +48,13 @@ def as_outputs(
     """
     check_table(name, Y)
     options: dict[str, Any] = {"ensure_all_finite": "allow-nan", "input_name": name}
-    checked: AnyNDArray = check_array(Y, dtype=X.dtype, ensure_min_samples=0, **options)
+    options |= {"ensure_2d": num_columns is None, "ensure_min_samples": 0}
+    checked: AnyNDArray = check_array(Y, dtype=X.dtype, **options)
     check_consistent_length(X, checked)
-    if num_columns not in (None, checked.shape[1]):
-        expected = f"{num_columns}, as the estimator was trained on"
-        remedy = "Give as many, with NaN where a target is not known."
-        raise refusal(name, f"{checked.shape[1]} columns", expected, remedy)
+    if num_columns is not None and checked.shape[1:] != (num_columns,):
+        got, expected = (*checked.shape, 1)[1], f"{num_columns}, as the estimator was trained on"
+        remedy = "Give as many: NaN where a target is not known, 0 beside what is no limit (Tobit)."
+        raise refusal(name, f"{got} columns", expected, remedy)
     check_sizes(name, checked)
     present = column_names(Y)
     if names is None or present is None or present == list(names):

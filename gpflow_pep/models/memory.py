@@ -28,14 +28,11 @@ def remember(model: Any, alpha: TensorData | None) -> Memory:
     return memory_of(W, natural, log_z, Z, mean)._replace(alpha=alpha)
 
 
-def attach_memory(
-    memory: Memory | None, model: Any, *, shared: bool = False
-) -> "AttachedMemory | None":
+def attach_memory(memory: Memory | None, model: Any) -> "AttachedMemory | None":
     """
     Make a memory part of a model, if there is one.
 
     :param model: The model, with all that belongs to it but the memory.
-    :param shared: Whether all its latent functions share one G.
     :raises ValueError: If they do not fit together.
     """
     if memory is None:
@@ -47,14 +44,7 @@ def attach_memory(
         " counted there",
         "Leave it out.",
     )
-    attached = AttachedMemory(memory, model)
-    _require(
-        not shared or attached.Z.shape[0] == attached.weights.shape[0] == 1,
-        "one whose latent functions differ in what is known of them",
-        "one for outputs that share it, as in regression",
-        "Use gpflow_pep.models.PEP.",
-    )
-    return attached
+    return AttachedMemory(memory, model)
 
 
 class AttachedMemory(Module):

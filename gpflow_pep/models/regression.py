@@ -93,7 +93,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     @property
     def _shares_covariance(self) -> bool:
         """Whether q(v) has one covariance for all outputs."""
-        return not self.takes_missing_targets
+        memory = self.memory
+        same = memory is None or memory.Z.shape[0] == memory.weights.shape[0] == 1
+        return same and not self.takes_missing_targets
 
     def __init__(
         self,
@@ -144,7 +146,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             raise checks.refusal("data", got, "rows in memory", remedy)
         self._cut = self._choose_cut(blocks)
         self._powers()
-        self.memory = attach_memory(memory, self, shared=self._shares_covariance)
+        self.memory = attach_memory(memory, self)
         if streamed:
             set_unchecked(self, data=streamed, num_data=streamed.num_rows)
 
@@ -262,7 +264,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         return self._parts_of_output()._replace(likelihood=None)
 
     def _check_context(self) -> None:
-        if self.takes_missing_targets:  # all other predictions can use near rows
+        if not self._shares_covariance:  # all other predictions can use near rows
             remedy = "Leave them out, or use a model for each output, of the rows that have it."
             raise checks.refusal("neighbours", "near rows without targets", "all targets", remedy)
 

@@ -22,6 +22,7 @@ from ..engine.files import (
     check_present,
     digest_of,
     files_in,
+    path_of,
     read_arrays,
     replaced_folder,
     undamaged,
@@ -88,7 +89,8 @@ def read_files(folder: str | PathLike[str], name: str) -> SavedFiles:
     """
     Read what :func:`write_files` wrote, in this version or an earlier one; refuse what is damaged.
     """
-    folder, expected = Path(folder), f"the files as {WRITERS[name]} wrote them"
+    folder = path_of(folder, remedy_of(name))
+    expected = f"the files as {WRITERS[name]} wrote them"
     check_present(folder, (name,), remedy_of(name))
     with undamaged(folder / name, expected, remedy_of(name)):
         description = json.loads((folder / name).read_text(encoding="utf-8"))

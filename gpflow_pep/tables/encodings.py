@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..engine.refusals import refusal
-from .formats import Format, read_cells
+from .formats import Format, in_marks_of, read_cells
 
 #: In days. A cycle is one where the dates cover it twice, and their places in it differ.
 CYCLES = {"year": 365.2425, "day": 1.0}
@@ -49,7 +49,8 @@ Columns = dict[str, "pd.Series[Any]"]
 
 def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
     """
-    Read the cells of a table that has the columns of `formats`, in any order, and no others.
+    Read the cells of a table that has the columns of `formats`, in any order, and no others. Marks
+    of decimals and thousands in its ``attrs`` go before those of the formats.
 
     :raises ValueError: If the columns are others, or a cell cannot be read.
     """
@@ -67,7 +68,7 @@ def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
         raise refusal("X", f"the columns {listed(foreign)}", expected, remedy)
     table = {}
     for name, form in formats.items():
-        column = read_cells(X[name], form)
+        column = read_cells(X[name], in_marks_of(form, X.attrs))
         if pd.api.types.is_datetime64_any_dtype(column):
             column = (column - _EPOCH) / pd.Timedelta(days=1)
         table[name] = check_cells(name, column)

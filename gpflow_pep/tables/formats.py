@@ -113,6 +113,14 @@ def stripped(column: "pd.Series[Any]") -> list[str]:
     return [cell.strip() for cell in column.tolist() if isinstance(cell, str)]
 
 
+def in_marks_of(form: Format, attrs: Mapping[Any, Any]) -> Format:
+    """Take decimal mark and thousands of another table, where :func:`read_table` has found any."""
+    known = Conventions(attrs.get("decimal", form.decimal), attrs.get("thousands", ""))
+    if form.kind != "number" or (known.decimal == form.decimal and not known.thousands):
+        return form
+    return form._replace(decimal=known.decimal, thousands=known.marks(known.decimal))
+
+
 def before_format_7(formats: Mapping[str, Format]) -> dict[str, Format]:
     """Say of formats that were saved before what they did not have: marks, and units left out."""
     changes: dict[str, dict[str, Any]]

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from ..engine.files import path_of
 from ..engine.refusals import refusal
 from .contents import (
     TableFault,
@@ -71,11 +71,13 @@ def read_table(
     """
     stated = given_conventions(decimal, thousands)
     try:
-        content = read_content(Path(path))
-        if content.startswith(b"PAR1"):
-            return _read_parquet(content)
-        if is_spreadsheet(content):
-            return read_spreadsheet(content, sheet, header)
+        content = read_content(path_of(path, "Download the table and name the file."))
+        parquet = content.startswith(b"PAR1")
+        if parquet or is_spreadsheet(content):
+            table = _read_parquet(content) if parquet else read_spreadsheet(content, sheet, header)
+            marks = {"decimal": stated.decimal, "thousands": stated.thousands}
+            table.attrs |= {name: mark for name, mark in marks.items() if mark}
+            return table
         if sheet is not None:
             got, expected = f"{sheet!r} for a file without sheets", "an Excel file (.xlsx)"
             raise refusal("sheet", got, expected, "Leave it out.")

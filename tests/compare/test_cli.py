@@ -536,8 +536,9 @@ def test_in_a_process_of_its_own(tmp_path: Path, from_csv: FromCsv) -> None:
     seconds = time.perf_counter() - began
     assert process.returncode == 130, errors
     assert seconds < 2.0
-    assert errors.splitlines()[-1] == f"Interrupted. Scores of the fits that ended are in {out}."
-    assert list(pd.read_csv(out / "folds.csv")["model"]) == ["mean"]
+    scores = out / UNFINISHED
+    assert errors.splitlines()[-1] == f"Interrupted. Scores of the fits that ended are in {scores}."
+    assert list(pd.read_csv(scores)["model"]) == ["mean"]
 
     mistake, modules, numbers, computing = lines
     assert mistake.startswith("False target: got 'nothing'")  # before TensorFlow was there

@@ -46,6 +46,9 @@ def written_by(out: Path, name: str) -> tuple[pd.DataFrame, list[str]]:
         arguments = [out.parent / "table.csv", *named, *likelihood, *OPTIONS, "--out", out]
         result, targets = run("compare", *arguments), list(columns)
     assert result.exit_code == 0, result.output
+    reason = "No folder scorer, for predictions without TensorFlow: "
+    for words in (result.output, (out / "report.html").read_text()):
+        assert (reason in words) == (name in WITHOUT_SCORER)
     return table, targets
 
 

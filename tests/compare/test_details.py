@@ -35,14 +35,16 @@ from gpflow_pep.compare.screening import (
     best_scale,
     is_skewed,
     screening_of,
+    trials_of_scales,
     trials_of_screening,
 )
 from gpflow_pep.compare.settings import Configuration
-from gpflow_pep.compare.trials import Fit, Trial, Trials
+from gpflow_pep.compare.trials import Fit, Outcome, Trial, Trials
 from gpflow_pep.estimators import load_estimator
 from gpflow_pep.tables.cleaning import make_preparation
 
 NLPD = METRICS["numbers"][0]
+NOTHING = Outcome(Fit("alpha 0.5", 1, {}, 0.0, 0.0, 1, True, ""), None)
 SMALL: dict[str, Any] = {"num_inducing": 5, "max_iterations": 8, "baselines": False}
 
 
@@ -295,6 +297,33 @@ def test_logarithms_are_taken_where_they_predict_better() -> None:
     text = quality(comparison)
     assert f"its medians are off by a factor of {np.exp(error):.3g} on average" in text
     assert "of the variance of the logarithm of 'price'" in text and "Use its medians and" in text
+
+
+def test_trials_of_a_skewed_target_have_labels_of_their_own() -> None:
+    data = clean(skewed_table(), "price")
+    tried = trials_of_scales(data, Settings(splits=1, **SMALL))
+    labels = [trials.label(waiting[0], "alpha 0.5") for trials, waiting in tried]
+    assert labels == [
+        "likelihood gaussian: alpha 0.5, split 1 of 1",
+        "likelihood log_normal: alpha 0.5, split 1 of 1",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fewer_rows_have_all_classes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit without a class cannot be scored, and said nothing of more rows."""
+    y = np.repeat(["a", "b", "c", "d", "rare"], [40, 24, 16, 16, 4])
+    table = pd.DataFrame({"x": np.random.default_rng(seed).normal(size=100), "y": y})
+    trials = Trials(clean(table, "y"), Settings(folds=2, seed=seed, **SMALL))
+    seen: list[Any] = []
+    monkeypatch.setattr(trials, "train", lambda *arguments: seen.append(arguments[3]) or NOTHING)
+    monkeypatch.setattr(trials, "_scored", lambda outcome, test: outcome)
+    for fraction in (0.25, 0.5):
+        trials.run(Trial(("alpha 0.5",), 1, fraction), 0.0)
+        rows = seen.pop()
+        assert len(rows) == len(set(rows)) == int(fraction * 50)
+        counts = trials.data.y.iloc[rows].value_counts()
+        assert len(counts) == 5 and counts["a"] == pytest.approx(20 * fraction, abs=2)
 
 
 def test_the_scale_is_chosen_only_for_skewed_positive_numbers() -> None:

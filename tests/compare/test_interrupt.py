@@ -28,7 +28,7 @@ COMMAND = """
 import os, sys, time
 from rich.console import Console
 from gpflow_pep.compare import cli, process
-with process.exit_on_signals("So it is."), cli._progress(Console(stderr=True)):
+with process.exit_on_signals(lambda: "So it is."), cli._progress(Console(stderr=True)):
     print(f"under way: {os.getpid()}.", file=sys.stderr, flush=True)
     time.sleep(60)
 """

@@ -121,3 +121,27 @@ def test_formats_are_found_out() -> None:
     assert kinds == {"a": "number", "b": "text", "c": "date"}
     with pytest.raises(ValueError, match=r"column 'd': got neither numbers, dates nor text"):
         make_preparation(X.assign(d=[[1], [2]]))
+
+
+def test_later_tables_are_read_by_their_own_marks(tmp_path: Path) -> None:
+    """Of numbers with units and thousands too, which are read by the formats of the model."""
+
+    def rows(*cells: str) -> Path:
+        lines = ["mass;pay;y", *(f"{cell} kg;{cell};{i % 5}" for i, cell in enumerate(cells))]
+        (tmp_path / "t.csv").write_text("\n".join(lines))
+        return tmp_path / "t.csv"
+
+    data = clean(read_table(rows(*(f"{1000.5 + 37 * i:,.2f}" for i in range(12)))), "y")
+    encoder = make_preparation(data.X, data.formats).fit(data.X)
+
+    def read(cell: str, **options: str) -> list[float]:
+        table = read_table(rows(cell, cell), **options)[["mass", "pay"]]  # type: ignore[arg-type]
+        assert encoder.unusual(table)[0].count("is below all") == 2 * (table["pay"] == 1.5).all()
+        return [float(number) for number in encoder.transform(table)[0]]
+
+    assert read("1,200") == [1200.0, 1200.0]  # as in the first table
+    assert read("1,500", decimal=",") == read("1,500", thousands=".") == [1.5, 1.5]
+    assert read("1.200,25") == [1200.25, 1200.25]  # which can be read in one way alone
+    assert read("1'200", thousands="'") == [1200.0, 1200.0]
+    with pytest.raises(ValueError, match=r"'1,200 kg' .* with '\.' as decimal point"):
+        read("1,200", thousands="'")

@@ -370,6 +370,9 @@ def test_no_file(tmp_path: Path) -> None:
         read_table(tmp_path / "t.csv")
     with pytest.raises(ValueError, match="is a folder, expected a file"):
         read_table(tmp_path)
+    for place in ("s3://bucket/t.csv", "https://example.org/t.csv", "a\0b", "n" * 300, "", None):
+        with pytest.raises(ValueError, match=r"(a URL|no path|no name).*Download the table"):
+            read_table(place)  # type: ignore[arg-type]
 
 
 def test_without_tensorflow() -> None:

@@ -21,10 +21,13 @@ import gpflow_pep as pep
 from gpflow_pep.estimators import (
     PEPClassifier,
     PEPRegressor,
+    export_numpy,
+    export_saved_model,
     load_estimator,
     save_estimator,
 )
 from gpflow_pep.models import ARPEP, PEP, PEPClassification, PEPRegression
+from gpflow_pep.scoring import load_scorer
 from gpflow_pep.tables import Format, TableEncoder
 
 RNG = np.random.default_rng(0)
@@ -259,14 +262,33 @@ def test_files_of_others_are_not_replaced(
     assert (folder / name).read_text() == "mine"
 
 
-@pytest.mark.parametrize("place", ["file", "file/below", "s3://bucket/model"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        *(
+            "file",
+            "file/below",
+            "s3://bucket/model",
+            "s3://bucket",
+            Path("s3://bucket"),
+            "S3:/model",
+        ),
+        *("file:///tmp/model", "a\0b", "n" * 300, "", None, 3),
+    ],
+)
 def test_places_where_no_folder_can_be(
-    tmp_path: Path, saved: Path, place: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, saved: Path, place: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ValueError, match=r"(cannot be written|got a URL).* Choose another folder"):
-        save_estimator(place, load_estimator(saved))
+    model, got = load_estimator(saved), r"(cannot be written|got a URL|no path|no name).*"
+    exports = [export_numpy, export_saved_model][: 1 + (place == "s3://bucket/model")]
+    for write in (save_estimator, *exports):
+        with pytest.raises(ValueError, match=got + "Choose another folder"):
+            write(place, model)  # type: ignore[operator]
+    for read in (load_estimator, load_scorer):
+        with pytest.raises(ValueError, match=r"no file|URL|no path|no name"):
+            read(place)  # type: ignore[operator]
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

@@ -213,6 +213,10 @@ def test_equal_limits_of_rows_are_a_bound() -> None:
     assert_allclose(rows.predict(ROWS), bound.predict_f(ROWS))  # no limits are predicted
     with pytest.raises(ValueError, match="Y: got 1 columns, expected 2 for the likelihood Tobit"):
         PEPRegressor(likelihood="tobit", **SMALL).fit(X, y)
+    for score in (rows.score, rows.log_score, rows.log_densities):
+        for targets in (y, y[:, None]):
+            with pytest.raises(ValueError, match=r"y: got 1 columns, expected 2, .*\(Tobit\)"):
+                score(X, targets)
 
 
 def test_bounds_of_columns_are_in_their_units() -> None:

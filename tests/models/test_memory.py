@@ -501,19 +501,27 @@ def test_refused_beside_other_conditionals() -> None:
         _regression(BATCHES[1], FIRST, Z, memory, alpha=0.0, conditional="scaled")
 
 
-def test_regression_refuses_latent_functions_that_differ() -> None:
-    softmax = _pep(
-        BATCHES[0],
-        Prior(1.3, 0.9, 0.0),
-        Z,
-        likelihood=gpflow.likelihoods.MultiClass(3),
-        targets=CLASSES,
-        mean_function=None,
-        tolerance=1e-6,
-    )
-    data = X[BATCHES[1]], np.tile(Y[BATCHES[1]], [1, 3])
-    with pytest.raises(ValueError, match=r"memory: got one whose latent functions differ.*Use"):
-        pep.models.PEPRegression(data, FIRST.kernel(), Z, memory=softmax.remember())
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("missing", [[(0, 0), (0, 1)], [(0, 0), (3, 1), (4, 0)]])
+def test_targets_that_are_missing_are_not_remembered(alpha: float, missing: Any) -> None:
+    """As if all rows were in one model, although the outputs differ in what is known of them."""
+    both = np.hstack([Y, np.cos(X[:, :1]) + Y])
+    both[tuple(zip(*missing))] = np.nan
+
+    def model(rows: slice, memory: Any = None) -> pep.models.PEPRegression:
+        options = {"noise_variance": NOISE, "alpha": alpha, "memory": memory, **FIRST.parts()}
+        return pep.models.PEPRegression((X[rows], both[rows]), inducing_variable=Z, **options)
+
+    last = model(BATCHES[2], model(BATCHES[1], model(BATCHES[0]).remember()).remember())
+    whole = model(slice(None))
+    assert_close(last.pep_log_marginal_likelihood(), whole.pep_log_marginal_likelihood())
+    for found, expected in zip(last.predict_f(MORE), whole.predict_f(MORE)):
+        assert_close(found, expected)
+    for found, expected in zip(last.compute_qu(), whole.compute_qu()):
+        assert_close(found, expected)
+    assert_close(last.loo_log_density(), whole.loo_log_density()[BATCHES[2]])
+    with pytest.raises(ValueError, match="neighbours: got"):
+        last.predict_f(MORE, neighbours=2)
 
 
 @pytest.mark.parametrize("alpha", [None, 0.0, 1.0])

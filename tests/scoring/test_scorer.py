@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from gpflow_pep.engine.files import SCORER
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor, export_numpy
-from gpflow_pep.estimators.exporting_numpy import predicts_without_tensorflow
+from gpflow_pep.estimators.exporting_numpy import why_no_scorer
 from gpflow_pep.scoring import Scorer, load_scorer
 from gpflow_pep.scoring.stored import digest
 from gpflow_pep.tables import Format, TableEncoder
@@ -133,12 +133,11 @@ def test_parts_that_are_not_known_leave_it_to_tensorflow(name: str, tmp_path: Pa
 
 
 def test_what_has_all_its_predictions_without_tensorflow() -> None:
-    complete = {
-        name: predicts_without_tensorflow(ESTIMATORS[name]())
-        for name in ("ensemble", "Student-t", "two classes")
-    }
-    assert complete == {"ensemble": True, "Student-t": False, "two classes": True}
-    assert not predicts_without_tensorflow(UNKNOWN["ArcCosine"]())
+    names = ("ensemble", "Student-t", "two classes")
+    reasons = {name: why_no_scorer(ESTIMATORS[name]()) for name in names}
+    assert reasons["ensemble"] == reasons["two classes"] == ""
+    assert "a scorer has no quantiles under the likelihood StudentT" in reasons["Student-t"]
+    assert "kernel: got ArcCosine" in why_no_scorer(UNKNOWN["ArcCosine"]())
 
 
 def test_what_predicts_follows_another_fit_and_is_not_pickled() -> None:

@@ -306,7 +306,9 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["s3://bucket/x", "gs://x", "hdfs://host:80/x", "https://x.org/a"])
 def test_a_url_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"got a URL, expected a folder of this machine\. Choose"):
+    with pytest.raises(
+        ValueError, match=r"got a URL, expected a file or folder of this machine\. Choose"
+    ):
         check_writable(Path(url), "Choose another.")
     assert list(tmp_path.iterdir()) == []
 
