@@ -50,46 +50,39 @@ def sequential_pass(
     if others is not None:
         natural = tf.nest.map_structure(tf.add, natural, others)
     q = posterior_factor(natural)
-    V = tf.matmul(q.W, q.W, transpose_a=True)
 
     def update(
-        n: tf.Tensor, sites: Sites, refused: tf.Tensor, V: tf.Tensor, w: tf.Tensor
-    ) -> tuple[tf.Tensor, Sites, tf.Tensor, tf.Tensor, tf.Tensor]:
-        of_row = problem.batch([n])
+        n: tf.Tensor, x: tf.Tensor, refused: tf.Tensor, V: tf.Tensor, w: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
+        of_row, x_n = problem.batch([n]), tf.gather(x, [n], axis=1)
         row = Projection(*(tf.gather(part, [n], axis=-1) for part in projection))
         Va = tf.matmul(V, row.A)  # [L, M, 1]
-        m = tf.matmul(row.A, w, transpose_a=True)[..., 0]  # [L, 1]
-        s = tf.matmul(row.A, Va, transpose_a=True)[..., 0]
-        moments = Marginals(tf.transpose(m), tf.transpose(s))
-        site = Sites(*(tf.gather(part, [n]) for part in sites))
-        matched = match_moments(of_row, row, moments, row_prior(of_row, site), site)
-        d_nu, d_tau = (damping * (new - old) for new, old in zip(matched.sites, site, strict=True))
-        shrink = 1.0 + d_tau * moments.s
+        m, s = (tf.transpose(tf.matmul(row.A, part, transpose_a=True)[..., 0]) for part in (w, Va))
+        site = Sites(*tf.unstack(x_n))
+        matched = match_moments(of_row, row, Marginals(m, s), row_prior(of_row, site), site)
+        change = damping * (tf.stack(matched.sites) - x_n)
+        shrink = 1.0 + change[1] * s
         proper = matched.proper[0] & tf.reduce_all(shrink > 0.0)
-        d_nu, d_tau = (tf.where(proper, part, tf.zeros_like(part)) for part in (d_nu, d_tau))
+        change = tf.where(proper, change, tf.zeros_like(change))
         shrink = tf.where(proper, shrink, tf.ones_like(shrink))
         V_scale, w_scale = (
-            tf.transpose(part / shrink)[..., None] for part in (d_tau, d_nu - d_tau * moments.m)
+            tf.transpose(part / shrink)[..., None]
+            for part in (change[1], change[0] - change[1] * m)
         )
         return (
             n + 1,
-            Sites(
-                tf.tensor_scatter_nd_add(sites.nu, [[n]], d_nu),
-                tf.tensor_scatter_nd_add(sites.tau, [[n]], d_tau),
-            ),
+            tf.tensor_scatter_nd_add(x, [[0, n], [1, n]], change[:, 0]),
             refused + tf.cast(~proper, tf.int32),
             V - V_scale * tf.matmul(Va, Va, transpose_b=True),
             w + w_scale * Va,
         )
 
-    num_rows = tf.shape(sites.nu)[0]
-    _, sites, refused, _, _ = tf.while_loop(
-        lambda n, *_: n < num_rows,
-        update,
-        (tf.constant(0), sites, tf.constant(0), V, q.w),
-        parallel_iterations=1,
+    num_rows, V = tf.shape(sites.nu)[0], tf.matmul(q.W, q.W, transpose_a=True)
+    start = tf.constant(0), tf.stack(sites), tf.constant(0), V, q.w
+    _, x, refused, *_ = tf.while_loop(
+        lambda n, *_: n < num_rows, update, start, parallel_iterations=1
     )
-    return sites, refused
+    return Sites(*tf.unstack(x)), refused
 
 
 def infer_sequentially(problem: SiteProblem, initial: Sites, solver: Solver) -> FixedPoint:
