@@ -45,7 +45,7 @@ from examples.output_tables import PATTERNS, TABLES, Incomplete, Table, incomple
 from gpflow_pep.likelihoods import PerOutput
 from gpflow_pep.models import PEP, PEPRegression
 from gpflow_pep.training import ensemble_weights, maximise, starts
-from gpflow_pep.training.fitting.whole_loss import WholeLoss
+from gpflow_pep.training.fitting.objectives import WholeLoss
 
 ALPHAS = (0.0, 0.5, 1.0)
 POWERS = (*(f"{alpha:g}" for alpha in ALPHAS), "mixed")

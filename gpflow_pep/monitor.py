@@ -33,7 +33,7 @@ from .engine.checks import refusal
 from .engine.refusals import absent
 from .engine.sites.record import FALLBACKS
 from .models import PEP
-from .training.fitting.outputs import bar
+from .training.fitting.history import bar
 
 __getattr__ = absent(__name__)
 

@@ -30,7 +30,7 @@ from .models import PEP, PEPRegression
 from .models.parameters import set_unchecked
 from .models.rows import SingleRows
 from .training import MaximiseRecord, maximise
-from .training.fitting.whole_loss import WholeLoss
+from .training.fitting.objectives import WholeLoss
 
 
 class PEPModel:

@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 from sklearn.metrics import precision_recall_fscore_support, r2_score
 
 from ..estimators.exporting_numpy import why_no_scorer
-from ..training.fitting.ascent import OVER
+from ..training.fitting.full_batch import OVER
 from . import scores as of_rows
 from .candidates import TRIVIAL, is_separate
 from .run import Comparison

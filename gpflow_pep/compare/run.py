@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from ..engine.refusals import refusal
 from ..estimators.outputs import column_names
 from ..tables.cleaning import Cleaned, clean
-from ..training.fitting.threads import one_blas_thread
+from ..training.fitting.full_batch import one_blas_thread
 from .candidates import ENSEMBLE, check_targets, is_choice, is_separate, label_of, name_of
 from .details import (
     FEWEST_ROWS,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import joblib
 
-from ..training.fitting.threads import one_blas_thread
+from ..training.fitting.full_batch import one_blas_thread
 from .candidates import TRIVIAL, is_choice
 from .trials import Fit, Outcome, Trial, Trials
 

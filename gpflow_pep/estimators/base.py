@@ -36,8 +36,8 @@ from ..training import (
 )
 from ..training.choosing.alphas import ALPHAS, check_alphas
 from ..training.choosing.ensemble import EnsemblePosterior, ensemble_posterior, heaviest, near_rows
-from ..training.fitting.ascent import OVER
-from ..training.fitting.model_state import assign_same
+from ..training.fitting.full_batch import OVER
+from ..training.fitting.objectives import assign_same
 from ..training.fitting.points import MANY, PointsScore
 from .inputs import (
     check_sizes,

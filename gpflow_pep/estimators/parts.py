@@ -12,7 +12,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..engine.checks import as_numbers, refusal
 from ..likelihoods import NegativeBinomial, Ordinal, Tobit, ZeroInflatedPoisson
-from ..training.fitting.model_state import copy_of
+from ..training.fitting.objectives import copy_of
 from ..training.starts import greedy_variance, kmeans, random_subset
 
 KERNELS: dict[str, Callable[..., Kernel]] = {

@@ -18,7 +18,7 @@ from ..models import PEP, PEPRegression
 from ..training import Ensemble, ensemble_with_near_rows
 from ..training.choosing.combining import near_rows_gain
 from ..training.choosing.near_rows import LEAST_ROWS, knows_near_rows
-from ..training.fitting.ascent import FAILURES
+from ..training.fitting.objectives import FAILURES
 from .inputs import check_sizes
 from .outputs import (
     as_outputs,

@@ -17,7 +17,8 @@ from ..engine.factors import check_num_latent
 from ..models import ARPEP, PEPRegression
 from ..training import MaximiseRecord, fit, maximise, shuffled_batches
 from ..training.fitting import subset
-from ..training.fitting.ascent import NO_STEP, OVER
+from ..training.fitting.full_batch import NO_STEP, OVER
+from ..training.fitting.objectives import WholeLoss
 from ..training.fitting.points import (
     MANY,
     MOST_WORK,
@@ -28,7 +29,6 @@ from ..training.fitting.points import (
     work_with,
 )
 from ..training.fitting.shared import fits_one_chunk, thread_cache
-from ..training.fitting.whole_loss import WholeLoss
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
 #: the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing

@@ -16,9 +16,8 @@ from .choosing.ensemble_paths import EnsemblePaths
 from .choosing.near_labels import ensemble_with_near_labels
 from .choosing.near_rows import GivenRows
 from .choosing.wrong_labels import raise_error_rate
-from .fitting.ascent import Ascent
 from .fitting.distributed import sharded, sharded_training_loss
-from .fitting.full_batch import MaximiseRecord, Step, maximise
+from .fitting.full_batch import Ascent, MaximiseRecord, Step, maximise
 from .fitting.history import EarlyStopping, Evaluation, FitRecord, best_evaluation
 from .fitting.loop import fit, shuffled_batches
 from .fitting.objectives import hybrid_evidence, training_loss

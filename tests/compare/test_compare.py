@@ -42,7 +42,7 @@ from gpflow_pep.compare import (
 from gpflow_pep.compare.terminal import legend, word_tables
 from gpflow_pep.estimators import PEPRegressor
 from gpflow_pep.models import PEPRegression
-from gpflow_pep.training.fitting.whole_loss import WholeLoss
+from gpflow_pep.training.fitting.objectives import WholeLoss
 
 
 def made_candidates(data: Any, settings: Settings) -> dict[str, tuple[float, Any]]:

@@ -13,7 +13,7 @@ from sklearn.model_selection import cross_val_score
 
 from gpflow_pep.engine.numerics import chunks
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
-from gpflow_pep.training.fitting import shared, whole_loss
+from gpflow_pep.training.fitting import objectives, shared
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-2.0, 2.0, (45, 2))
@@ -28,13 +28,13 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """What was compiled since the test began, which begins with nothing."""
     monkeypatch.setattr(shared, "_of_thread", threading.local())
     made: list[Any] = []
-    make = whole_loss.WholeLoss.__init__
+    make = objectives.WholeLoss.__init__
 
     def tracked(loss: Any, model: Any, *arguments: Any, **options: Any) -> None:
         made.append(model)
         make(loss, model, *arguments, **options)
 
-    monkeypatch.setattr(whole_loss.WholeLoss, "__init__", tracked)
+    monkeypatch.setattr(objectives.WholeLoss, "__init__", tracked)
     yield made
 
 

@@ -29,9 +29,9 @@ from gpflow_pep.estimators import (
 from gpflow_pep.models import PEP
 from gpflow_pep.training import Ensemble, maximise, maximise_on_subset
 from gpflow_pep.training.fitting import points, shared
-from gpflow_pep.training.fitting.ascent import NO_STEP
+from gpflow_pep.training.fitting.full_batch import NO_STEP
+from gpflow_pep.training.fitting.objectives import WholeLoss
 from gpflow_pep.training.fitting.points import MOST_WORK
-from gpflow_pep.training.fitting.whole_loss import WholeLoss
 
 ALL: tuple[float, ...] = (0.0, 0.5, 1.0)
 RNG = np.random.default_rng(3)

@@ -12,10 +12,9 @@ import tensorflow as tf
 from test_training import arpep, assert_same, point_pep, run
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from gpflow_pep.training.fitting.history import History
+from gpflow_pep.training.fitting.full_batch import one_blas_thread
+from gpflow_pep.training.fitting.history import History, resumed
 from gpflow_pep.training.fitting.loop import delay_interrupts
-from gpflow_pep.training.fitting.outputs import resumed
-from gpflow_pep.training.fitting.threads import one_blas_thread
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import gpflow_pep as pep
 from gpflow_pep.training import MaximiseRecord, Step, maximise
-from gpflow_pep.training.fitting.whole_loss import WholeLoss
+from gpflow_pep.training.fitting.objectives import WholeLoss
 
 N = 30
 RNG = np.random.default_rng(5)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import gpflow
 import pytest
 
-from gpflow_pep.training.fitting.model_state import copy_of
+from gpflow_pep.training.fitting.objectives import copy_of
 
 
 @pytest.fixture

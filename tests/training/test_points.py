@@ -11,8 +11,8 @@ from gpflow.models import GPModel
 from gpflow_pep.models import ARPEP, PEP, PEPRegression
 from gpflow_pep.training import maximise
 from gpflow_pep.training.fitting import points
+from gpflow_pep.training.fitting.objectives import WholeLoss
 from gpflow_pep.training.fitting.points import CHARGE, GAIN, PointsScore, add_points
-from gpflow_pep.training.fitting.whole_loss import WholeLoss
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 6.0, (30, 1))

@@ -16,8 +16,8 @@ from gpflow_pep.engine.numerics import chunks
 from gpflow_pep.models.parameters import set_unchecked
 from gpflow_pep.training import maximise
 from gpflow_pep.training.fitting import shared
+from gpflow_pep.training.fitting.objectives import WholeLoss
 from gpflow_pep.training.fitting.shared import SharedLosses
-from gpflow_pep.training.fitting.whole_loss import WholeLoss
 
 RNG = np.random.default_rng(8)
 X = RNG.uniform(-2.0, 2.0, (40, 2))

@@ -15,12 +15,9 @@ from gpflow.models import GPModel
 
 from ...engine import checks
 from ...models.tied import TiedModel
-from ..fitting.ascent import FAILURES
 from ..fitting.full_batch import maximise
-from ..fitting.left_out import held_out_densities, left_out_densities
-from ..fitting.model_state import assign, assigned_at_exit, state_of
-from ..fitting.objectives import Objective
-from ..fitting.whole_loss import WholeLoss
+from ..fitting.objectives import FAILURES, Objective, WholeLoss, assign, assigned_at_exit, state_of
+from ..fitting.points import held_out_densities, left_out_densities
 
 #: What is tried unless others are asked for.
 ALPHAS = (0.0, 0.5, 1.0)

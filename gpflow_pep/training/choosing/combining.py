@@ -32,10 +32,8 @@ from scipy.special import logsumexp
 
 from ...engine import checks
 from ...models import PEPRegression
-from ..fitting.ascent import FAILURES
-from ..fitting.left_out import check_one_power
-from ..fitting.model_state import assigned_at_exit, copy_of, state_of
-from ..fitting.objectives import Objective
+from ..fitting.objectives import FAILURES, Objective, assigned_at_exit, copy_of, state_of
+from ..fitting.points import check_one_power
 from .alphas import ALPHAS, Train, check_alphas, train_at_each
 from .ensemble import Ensemble, EnsembleRecord, check_models, check_weights
 from .near_rows import (

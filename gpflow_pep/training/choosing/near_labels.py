@@ -46,10 +46,9 @@ from ...engine.factors import traits
 from ...engine.prior import input_scales, nearest_others
 from ...models import PEP
 from ...models.base import InternalDataModel
-from ..fitting.ascent import FAILURES
-from ..fitting.left_out import held_out_densities
 from ..fitting.loop import fit
-from ..fitting.model_state import copy_of
+from ..fitting.objectives import FAILURES, copy_of
+from ..fitting.points import held_out_densities
 from .combining import LEAST_GAIN, add_components
 from .ensemble import Ensemble, components, heaviest
 from .near_rows import GivenRows

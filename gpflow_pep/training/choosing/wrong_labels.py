@@ -27,8 +27,8 @@ from gpflow.models import GPModel
 from scipy.optimize import minimize_scalar
 
 from ...engine import checks, factors
-from ..fitting.ascent import FAILURES
-from ..fitting.left_out import left_out_densities
+from ..fitting.objectives import FAILURES
+from ..fitting.points import left_out_densities
 
 #: By so many nats for all rows together must a larger error rate raise the log density of rows that
 #: are left out. ``examples/benchmarks/wrong_labels.py`` prints what follows from it.

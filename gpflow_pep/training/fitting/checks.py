@@ -1,22 +1,20 @@
 """Checks of the arguments of fit and maximise."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 import tf_keras
 from gpflow.models import GPModel
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 
-from ...engine.checks import check_not_sharded, check_positive, check_real, is_number, refusal
+from ...engine.checks import check_not_sharded, check_positive, check_real, refusal
 from ...engine.numerics.chunks import Epochs
 from ...models.base import InternalDataModel
 from ...models.minibatch import BatchLoss
 from ...models.pep import PEP
 from .history import EarlyStopping
-from .natural import DEFAULT_LENGTH, NaturalGradients, VariationalParameters
 
 
 def check_stopping(
@@ -142,40 +140,13 @@ def check_strategy(
             )
 
 
-def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
-    """Find q where natural gradients are to train it, and how."""
-    if natural_gradient is None or natural_gradient is False:
-        return NaturalGradients()
-    mean, root = (getattr(model, name, None) for name in ("q_mu", "q_sqrt"))
-    if not (isinstance(mean, gpflow.Parameter) and isinstance(root, gpflow.Parameter)):
-        got = f"one for {type(model).__name__}, whose q_mu and q_sqrt are no parameters"
-        expected = "SVGP, APEP, ARPEP or RPAPEP"
-        raise refusal("natural_gradient", got, expected, "Leave it out.")
-    if root.shape.rank != 3:
-        got = f"one for q_sqrt of shape {tuple(root.shape)}"
-        expected = "[L, M, M]: natural gradients are of full covariances"
-        raise refusal("natural_gradient", got, expected, "Use q_diag=False, or leave it out.")
-    q = VariationalParameters(mean, root)
-    if isinstance(natural_gradient, gpflow.optimizers.NaturalGradient):
-        return NaturalGradients(q, gpflow=natural_gradient)
-    if natural_gradient is True:
-        return NaturalGradients(q, DEFAULT_LENGTH)
-    schedule = isinstance(natural_gradient, tf_keras.optimizers.schedules.LearningRateSchedule)
-    if not (schedule or (is_number(natural_gradient) and 0.0 < natural_gradient <= 1.0)):
-        raise refusal(
-            "natural_gradient",
-            repr(natural_gradient),
-            "a step length in (0, 1], a schedule of it, True, or gpflow.optimizers.NaturalGradient",
-            f"Pass {DEFAULT_LENGTH}, for example.",
-        )
-    return NaturalGradients(q, natural_gradient)
-
-
-def variables_of_optimizer(model: GPModel, q: VariationalParameters | None) -> list[tf.Variable]:
+def variables_of_optimizer(
+    model: GPModel, variables_of_q: Sequence[tf.Variable] = ()
+) -> list[tf.Variable]:
     """Find the trainable variables but those of q, which natural gradients train."""
-    parts_of_q = {id(variable) for variable in (q.variables if q else [])}
-    variables = [v for v in model.trainable_variables if id(v) not in parts_of_q]
-    if not variables and q is None:
+    others = set(map(id, variables_of_q))
+    variables = [v for v in model.trainable_variables if id(v) not in others]
+    if not variables and not others:
         got = "none with a parameter for the optimizer to train"
         raise refusal("model", got, "at least one", "Use gpflow.set_trainable(model, True).")
     return variables
@@ -192,7 +163,7 @@ def check_holds_data(model: Any) -> list[tf.Variable]:
         check_not_sharded(
             model.reduction.count, "maximise", "Use gpflow_pep.training.sharded_training_loss."
         )
-    return variables_of_optimizer(model, None)
+    return variables_of_optimizer(model)
 
 
 def check_limits(tolerance: float, window: int, max_iterations: int, seconds: float | None) -> None:

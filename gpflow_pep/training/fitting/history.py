@@ -1,13 +1,23 @@
-"""What happened in training: the record, and what a run keeps to go on."""
+"""What a run of training keeps to go on, and writes: record, checkpoints, scalars, a bar."""
 
 import dataclasses
+import importlib.util
 import json
-from collections.abc import Sequence
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ...engine.checks import message, reason, refusal
 
 
 class EarlyStopping(NamedTuple):
@@ -103,3 +113,126 @@ class History(tf.train.experimental.PythonState):
         if rule is None or best is None:
             return False
         return len(self.evaluations) > best + rule.patience
+
+
+def resumed(
+    checkpoint: tf.train.Checkpoint, directory: str | PathLike[str] | None, history: History
+) -> Callable[[], None]:
+    """Restore the newest checkpoint if there is one. Returns a function that writes the next."""
+    if directory is None:
+        return lambda: None
+    _check_writable("checkpoint_dir", directory)
+    _remove_unfinished(directory)
+    manager = tf.train.CheckpointManager(checkpoint, str(directory), max_to_keep=2)
+    if manager.latest_checkpoint:
+        try:
+            checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
+        except (AssertionError, ValueError, tf.errors.OpError) as error:
+            got = f"{manager.latest_checkpoint}, which does not fit ({str(error).splitlines()[0]})"
+            expected = "one of the same model, optimizer, kind of batches and early stopping"
+            remedy = "Name another directory to start anew."
+            raise refusal("checkpoint_dir", got, expected, remedy) from error
+
+    def save() -> None:
+        step, newest = history.num_steps, manager.latest_checkpoint or ""
+        if step == 0 or newest.endswith(f"-{step}"):
+            return
+        with _written("checkpoint_dir", directory):
+            manager.save(checkpoint_number=step)
+
+    return save
+
+
+def _remove_unfinished(directory: str | PathLike[str]) -> None:
+    """Remove checkpoints that TensorFlow was still writing when a run was killed."""
+    for name in tf.io.gfile.listdir(str(directory)):
+        if re.fullmatch(r"ckpt-\d+_temp/?", name):  # with a slash on some file systems
+            path = os.path.join(str(directory), name)
+            if tf.io.gfile.isdir(path):
+                tf.io.gfile.rmtree(path)
+
+
+@contextmanager
+def saved_if_interrupted(save: Callable[[], None]) -> Iterator[None]:
+    """Write a checkpoint where an interrupt leaves the block."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        save()
+        raise
+
+
+def _check_writable(name: str, directory: str | PathLike[str]) -> None:
+    """Refuse a folder that cannot be written to before training, and not after hours of it."""
+    probe = f"{directory}/.gpflow_pep-{uuid.uuid4().hex}"
+    try:
+        tf.io.gfile.makedirs(str(directory))
+        with tf.io.gfile.GFile(probe, "w") as file:
+            file.write("x")
+        tf.io.gfile.remove(probe)
+    except tf.errors.OpError as error:
+        got = f"{directory}, which cannot be written to ({reason(error)})"
+        expected = "a folder, or the name of one to make"
+        raise refusal(name, got, expected, "Name another, or make room there.") from error
+
+
+@contextmanager
+def scalars(
+    directory: str | PathLike[str] | None,
+) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
+    """Write scalars for TensorBoard."""
+    if directory is None:
+        yield lambda step, values: None
+        return
+    if importlib.util.find_spec("tensorboard") is None:
+        expected = "that tensorboard is installed, which TensorFlow writes scalars with"
+        raise refusal("log_dir", directory, expected, "Install it, or leave log_dir out.")
+    _check_writable("log_dir", directory)
+    writer = tf.summary.create_file_writer(str(directory))
+
+    def write(step: int, values: Mapping[str, float]) -> None:
+        with _written("log_dir", directory), writer.as_default(step):
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
+
+    try:
+        yield write
+    finally:
+        with _written("log_dir", directory):
+            writer.close()
+
+
+@contextmanager
+def _written(name: str, directory: str | PathLike[str]) -> Iterator[None]:
+    """Turn TensorFlow's errors in writing into OSErrors that say what to do."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        text = message(
+            name,
+            f"an error when {directory} was written to ({reason(error)})",
+            "a folder with space to write into",
+            "The model has the parameters of the newest step, and earlier files stay. Make room, or"
+            " name another directory.",
+        )
+        raise OSError(text) from error
+
+
+@contextmanager
+def bar(progress: bool, num_steps: int) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
+    """Show on stderr how many steps were taken, and some values."""
+    columns = (
+        TextColumn("step"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=not progress) as display:
+        task = display.add_task("", total=num_steps)
+
+        def show(step: int, values: Mapping[str, float]) -> None:
+            text = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+            display.update(task, completed=step, description=text)
+
+        yield show

@@ -1,16 +1,82 @@
-"""What training maximises: log Z, leave-one-out densities, both, or a function of the model."""
+"""What training maximises, what it changes of a model, and the loss as optimisers take it."""
 
-from collections.abc import Callable
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
+import gpflow
+import numpy as np
 import tensorflow as tf
+from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 
 from ...engine.checks import check_choice, check_real, refusal, require_finite
 from ...engine.energies.curvature import energy_of
+from ...engine.factors import traits
+from ...engine.numerics.graphs import without_collector
+from ...engine.numerics.linalg import warnings_of_graphs_dropped
+from ...engine.prior.evaluate import is_plain
 from ...engine.sites.posterior import Independent
+from ...engine.sites.record import ConvergenceWarning
 from ...models import PEP, PEPRegression
-from ...models.base import ADVICE
+from ...models.base import ADVICE, InternalDataModel
+from . import checks
+
+Module = TypeVar("Module", bound=tf.Module)
+
+#: A copy fails where another thread changed the same table, and is tried again.
+_ATTEMPTS = 100
+
+
+def copy_of(module: Module) -> Module:
+    """
+    Copy a model or a part of one, while other threads may do so too.
+
+    GPflow's function clears what TensorFlow Probability remembers of transforms, in a table of the
+    process, and fails where another thread takes an entry out of it, or puts one in, at that time.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return gpflow.utilities.deepcopy(module)
+        except (KeyError, RuntimeError):
+            continue
+    return gpflow.utilities.deepcopy(module)
+
+
+def state_of(model: GPModel) -> list[tf.Variable]:
+    """List the variables that training and predictions change."""
+    state = [parameter.unconstrained_variable for parameter in model.parameters]
+    if isinstance(model, PEP):
+        state.append(model.sites.version)
+    return list({id(v): v for v in (*state, *model.trainable_variables)}.values())
+
+
+def assign(variables: Sequence[tf.Variable], values: Sequence[Any]) -> None:
+    """Put a value into each variable."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+@contextmanager
+def assigned_at_exit(
+    variables: Sequence[tf.Variable], values: Callable[[], Sequence[Any]]
+) -> Iterator[None]:
+    """Put values into variables when the block is left, also by an error or an interrupt."""
+    try:
+        yield
+    finally:
+        assign(variables, values())
+
+
+def assign_same(model: GPModel, other: GPModel) -> None:
+    """Give a model the trainable parameters of another that have the same path and shape."""
+    parameters = gpflow.utilities.parameter_dict(model)
+    for path, value in gpflow.utilities.parameter_dict(other).items():
+        parameter = parameters.get(path)
+        if parameter is not None and parameter.trainable and parameter.shape == value.shape:
+            parameter.assign(value)
+
 
 #: Objectives that have a name.
 NAMES = "evidence", "loo", "evidence+loo"
@@ -92,3 +158,88 @@ def _of_function(model: Any, objective: Callable[[Any], tf.Tensor]) -> Callable[
         return -(value + model.log_prior_density())
 
     return loss
+
+
+#: A loss between optima may be so for an evaluation or two, where a line search goes far.
+_FEW = 3
+#: What says that a loss cannot be computed for these parameters. Others stop the run.
+FAILURES = tf.errors.InvalidArgumentError, ValueError, ArithmeticError
+
+
+class WholeLoss:
+    """
+    The training loss of a model, and its gradient in the trainable parameters.
+
+    The first evaluation compiles it, which keeps 5 to 10 MB until the process ends.
+
+    :param optimizer: GPflow's, which keeps the compiled loss; None: a new one.
+    :param objective: See :func:`~gpflow_pep.training.training_loss`.
+    :raises ValueError: If the model does not hold its data, has nothing to train, or does not have
+        the objective.
+    """
+
+    def __init__(
+        self,
+        model: GPModel,
+        optimizer: gpflow.optimizers.Scipy | None = None,
+        objective: Objective = "evidence",
+    ) -> None:
+        self.model, self.objective = model, objective
+        self.unsettled, self._has_warned = 0, False
+        self.variables = checks.check_holds_data(model)
+        loss = training_loss(model, objective)
+        self.state = state_of(model)
+        if optimizer is None:
+            loss, optimizer = without_collector(loss), gpflow.optimizers.Scipy()
+        options = {"autograph": not is_plain(model)}
+        self._evaluate = optimizer.eval_func(loss, self.variables, options)
+
+    def num_rows(self) -> int:
+        """Count the rows that the model has now."""
+        known = self.model.rows.num_rows if isinstance(self.model, InternalDataModel) else None
+        if known is not None:
+            return known
+        some = tf.nest.flatten(self.model.data)[0]
+        return int(some.shape[0] or tf.shape(some)[0])
+
+    def parameters(self) -> AnyNDArray:
+        """Read the trainable parameters, unconstrained, in one vector."""
+        packed = gpflow.optimizers.Scipy.initial_parameters(self.variables)
+        return np.array(packed, dtype=np.float64)
+
+    def __call__(self, x: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """Assign the trainable parameters and compute loss and gradient."""
+        loss, gradient = self._evaluate(x)
+        has_converged = not isinstance(self.model, PEP) or self.model.last_inference.converged
+        self.unsettled = 0 if has_converged else self.unsettled + 1
+        self.warn_after(_FEW)
+        return loss, gradient
+
+    def begin(self) -> None:
+        """Begin a training: nothing was evaluated, and nothing warned of."""
+        self.unsettled, self._has_warned = 0, False
+
+    def warn_after(self, number: int) -> None:
+        """Warn, once in a training, where sites did not converge at so many newest evaluations."""
+        if self.unsettled < number or self._has_warned:
+            return
+        self._has_warned = True
+        advice = ADVICE + traits(self.model.likelihood).advice
+        text = f"The sites did not converge at the last {self.unsettled} evaluation(s) of the loss."
+        warnings.warn(f"{text} {advice}", ConvergenceWarning, stacklevel=2)
+
+    def settle(self) -> float | None:
+        """
+        Compute the objective with sites as exact as those of predictions, which would bring them
+        there otherwise, outside a graph; None for models without an inner loop. See
+        ``training_gap`` of :class:`~gpflow_pep.models.PEP`.
+        """
+        if not isinstance(self.model, PEP):
+            return None
+        tolerance = self.model.training_gap.numpy()
+        self.model.training_gap.assign(0.0)
+        try:
+            with warnings_of_graphs_dropped():  # they would not say when
+                return -float(self(self.parameters())[0])
+        finally:
+            self.model.training_gap.assign(tolerance)

@@ -15,9 +15,7 @@ from ...models.base import InternalDataModel
 from ...models.parameters import set_unchecked
 from ...models.rows import SingleRows
 from .full_batch import MaximiseRecord, maximise
-from .model_state import assign, copy_of, state_of
-from .objectives import Objective
-from .whole_loss import WholeLoss
+from .objectives import Objective, WholeLoss, assign, copy_of, state_of
 
 #: How many losses are kept: those that were used last.
 MOST = 4
