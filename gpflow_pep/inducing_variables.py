@@ -1,7 +1,7 @@
 """Inducing variables that GPflow lacks, with their prior covariances."""
 
 from .engine.prior.blurred import BlurredInducingPoints, multiplied_out, sum_of_products
-from .engine.prior.noisy import InducingVariablesWrapper, NoisyInducingVariables
+from .engine.prior.wrapped import InducingVariablesWrapper, NoisyInducingVariables
 
 __all__ = [
     "BlurredInducingPoints",

@@ -12,7 +12,7 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
 from ..engine import checks
-from ..engine.energies import collapsed, left_out
+from ..engine.energies import collapsed
 from ..engine.energies.collapsed import CONDITIONALS, RowSums
 from ..engine.factors.entries import check_entries
 from ..engine.numerics import chunks
@@ -289,14 +289,14 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         r"""Compute :math:`\log p(y_n | y_{-n})` of each row, by :meth:`loo_moments`."""
         if is_mixed(self.kernel):
             return mixed.loo_log_density(self)
-        return left_out.observed_log_density(self.data[1], *self.loo_moments())
+        return collapsed.observed_log_density(self.data[1], *self.loo_moments())
 
     @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
     def loo_moments(self) -> MeanAndVariance:
         """
         Compute mean and variance of y of each row, given the others.
 
-        See :mod:`gpflow_pep.engine.energies.left_out`.
+        See :mod:`gpflow_pep.engine.energies.collapsed`.
 
         :raises ValueError: If rows come in blocks: they are then no factors of their own that could
             be left out.
@@ -306,7 +306,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         _ = self.data[1]  # which refuses rows that are not in memory
         parts, W = self._parts_of_output(), self._parts.whiten().W
         q, precision = posterior_factor(self._sums(W).natural), CONDITIONALS[self.conditional]
-        terms = partial(left_out.moments, parts, W=W, q=q, precision=precision.row_precision)
+        terms = partial(
+            collapsed.left_out_moments, parts, W=W, q=q, precision=precision.row_precision
+        )
         value = chunks.map_over_chunks(terms, self.rows.pieces(self.rows.plan().chunk_size))
         mean, variance = checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
         return mean, variance
@@ -324,7 +326,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
         def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
             q = PosteriorFactor(root, c, factor.half_logdet)
-            return left_out.density_sum(parts, rows, W, q, precision)
+            return collapsed.left_out_density(parts, rows, W, q, precision)
 
         total = self.rows.sum(terms, (W, factor.W, factor.c), parts)
         log_z = self._log_z(sums)

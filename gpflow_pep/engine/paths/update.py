@@ -24,7 +24,7 @@ from ..numerics.chunks import CHUNK_ELEMENTS, map_over_chunks, row_chunks
 from ..numerics.linalg import jitter_needed
 from ..prior.blurred import BlurredInducingPoints
 from ..prior.evaluate import kuf, kuu
-from ..prior.noisy import NoisyInducingVariables
+from ..prior.wrapped import NoisyInducingVariables
 from ..refusals import refusal
 from .factors import Generator
 from .prior import Draws, OutputDraws, PriorDraws, assign, variable

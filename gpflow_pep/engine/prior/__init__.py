@@ -34,4 +34,4 @@ from .priors import (
     inducing_inputs,
     mixes_outputs,
 )
-from .well_conditioned import WellConditioned, covariance_of_u, well_conditioned
+from .wrapped import WellConditioned, covariance_of_u, well_conditioned

@@ -30,7 +30,7 @@ from gpflow.models.util import inducingpoint_wrapper
 from .. import checks
 from .blurred import BlurredInducingPoints, sum_of_products
 from .evaluate import covariance, is_stationary, latent_kernels, mean, split_outputs, variance
-from .noisy import InducingVariablesWrapper, NoisyInducingVariables
+from .wrapped import InducingVariablesWrapper, NoisyInducingVariables
 
 #: Of variances by ``K`` and by ``K_diag``, relative; and at how many rows they are compared.
 _AGREEMENT, _ROWS_TRIED = 1e-6, 5

@@ -14,11 +14,9 @@ that are mixtures.
 
 from .acquisition import information_gain, predictive_entropy
 from .clusters import kmeans, saspa
-from .informative import ivm
+from .greedy import greedy_variance, greedy_variational, ivm
 from .mixing import coregionalization, intrinsic_coregionalization
 from .rows import random_subset
-from .variance import greedy_variance
-from .variational import greedy_variational
 
 __all__ = [
     "coregionalization",

@@ -12,7 +12,7 @@ from helpers import Array, assert_close, regression_problem
 from sklearn.cluster import KMeans, MiniBatchKMeans
 
 import gpflow_pep as pep
-from gpflow_pep.training.starts import variance as variance_module
+from gpflow_pep.training.starts import greedy
 
 N, NOISE = 24, 0.09
 PROBLEM = regression_problem(num_data=N)
@@ -234,7 +234,7 @@ def _assert_largest_first(Z: Array, X: Array, kernel: Any, added: float) -> None
 @pytest.mark.parametrize("pool", [2**22, 40, 11, 1])
 @pytest.mark.near_copies("4194304", "11")
 def test_largest_residual_variance_first(pool: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variance_module, "POOL_ELEMENTS", pool)
+    monkeypatch.setattr(greedy, "POOL_ELEMENTS", pool)
     for kernel in (_kernel(), PROBLEM.kernel()):
         Z = _points(pep.training.starts.greedy_variance(X, 10, kernel=kernel))
         _assert_largest_first(Z, X, kernel, gpflow.config.default_jitter())
@@ -246,7 +246,7 @@ def test_pools_make_no_difference(
     many = np.concatenate([rng.normal(size=[400, 2])] * 2)
     whole = _points(_variance(many, 30, 0))
     for rows_in_pool in (20, 100):
-        monkeypatch.setattr(variance_module, "POOL_ELEMENTS", 30 * rows_in_pool)
+        monkeypatch.setattr(greedy, "POOL_ELEMENTS", 30 * rows_in_pool)
         assert np.array_equal(_points(_variance(many, 30, 1)), whole)
 
 

@@ -1,8 +1,9 @@
-r"""Inducing variables with noise: the jitter of ``Kuu`` as a parameter of the approximation.
+r"""Wrappers of inducing variables: with noise, and with as much jitter as is needed.
 
-Source: Titsias (2009), section 6. Of :math:`\lambda = u + \epsilon` with
-:math:`\epsilon \sim N(0, v I)`, ``Kuu`` is that of u plus v I, and ``Kuf`` is that of u. The prior
-of f does not change, so that v is a parameter of the approximation, as Z is.
+Noise makes the jitter of ``Kuu`` a parameter of the approximation (Titsias 2009, section 6). Of
+:math:`\lambda = u + \epsilon` with :math:`\epsilon \sim N(0, v I)`, ``Kuu`` is that of u plus
+v I, and ``Kuf`` is that of u. The prior of f does not change, so that v is a parameter of the
+approximation, as Z is.
 """
 
 import numpy as np
@@ -10,13 +11,21 @@ import tensorflow as tf
 from check_shapes import Shape, check_shapes
 from gpflow import Parameter
 from gpflow.base import TensorLike, TensorType
-from gpflow.config import default_float
+from gpflow.config import default_float, default_jitter
 from gpflow.covariances import Kuf, Kuu
-from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel
+from gpflow.inducing_variables import (
+    FallbackSeparateIndependentInducingVariables,
+    FallbackSharedIndependentInducingVariables,
+    InducingVariables,
+    SeparateIndependentInducingVariables,
+    SharedIndependentInducingVariables,
+)
+from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.models.util import InducingVariablesLike, inducingpoint_wrapper
 
 from ..checks import check_real
+from ..numerics.linalg import jitter_needed
+from .evaluate import centred, convert_user_code
 
 
 class InducingVariablesWrapper(InducingVariables):
@@ -100,3 +109,49 @@ def _Kuu_noisy(
 ) -> tf.Tensor:
     K = Kuu(inducing_variable.inducing_variable, kernel, jitter=jitter)
     return K + inducing_variable.variance * tf.eye(tf.shape(K)[0], dtype=K.dtype)
+
+
+class WellConditioned(InducingVariablesWrapper):
+    """Inducing variables with as much jitter added to ``Kuu`` as its Cholesky factor needs."""
+
+
+@Kuu.register(WellConditioned, Kernel)
+@check_shapes("inducing_variable: [M, D, broadcast P]", "return: [M, M]")
+def _Kuu_well_conditioned(
+    inducing_variable: WellConditioned, kernel: Kernel, *, jitter: float = 0.0
+) -> tf.Tensor:
+    K = Kuu(inducing_variable.inducing_variable, kernel, jitter=jitter)
+    eye = tf.eye(tf.shape(K)[-1], dtype=K.dtype)
+    # GPflow's wrappers of several outputs ask for none here, and add the default themselves.
+    to_come = max(default_jitter() - jitter, 0.0)
+    return K + jitter_needed(K + to_come * eye) * eye
+
+
+def well_conditioned(inducing_variable: InducingVariables, kernel: Kernel) -> InducingVariables:
+    """
+    Make inducing variables well-conditioned inside GPflow's multi-output wrappers.
+
+    :param inducing_variable: Of one output, or of several that are independent. Those of one output
+        under a kernel of several, which GPflow correlates, stay as they are.
+    """
+    if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
+        return SeparateIndependentInducingVariables(
+            [WellConditioned(iv) for iv in inducing_variable.inducing_variable_list]
+        )
+    if isinstance(inducing_variable, FallbackSharedIndependentInducingVariables):
+        return SharedIndependentInducingVariables(
+            WellConditioned(inducing_variable.inducing_variable)
+        )
+    if isinstance(kernel, MultioutputKernel):
+        return inducing_variable
+    return WellConditioned(inducing_variable)
+
+
+@convert_user_code
+def covariance_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
+    """Compute the prior covariance of u, [1, M, M] or [L, M, M]."""
+    variables = well_conditioned(inducing_variable, kernel)
+    K = Kuu(variables, centred(kernel), jitter=default_jitter())
+    size = tf.shape(K)[-1] * (tf.shape(K)[0] if K.shape.rank == 4 else 1)
+    # Outputs that GPflow correlates come as [M, P, M, P].
+    return tf.reshape(K, [-1, size, size])

@@ -1,0 +1,392 @@
+r"""
+Greedy choices of rows: by residual variance, by the variational bound, by the entropy of f.
+
+**Residual variance** (:func:`greedy_variance`): the row that is least determined by those before it
+is next, by a pivoted Cholesky factorisation of the kernel's matrix.
+
+The residual variance of a row given the rows :math:`Z` chosen so far,
+:math:`d_n = k_{nn} - k_{nZ} K_{ZZ}^{-1} k_{Zn}`, falls with every choice. So one computed earlier
+is an upper bound, and a row need not be looked at before the largest of the others is below its
+bound. The factor is therefore kept for a pool only, the rows of the largest bounds. As long as the
+largest residual variance in the pool is not below any bound outside, it is the largest of all rows,
+and the choice is exact; else the next pool is taken. Memory is O(N + M pool); time is O(M²) for
+each row that comes into a pool, which most rows do a few times.
+
+**The variational bound** (:func:`greedy_variational`): Titsias (2009), section 3.2.
+
+With inducing points Z the bound is :math:`\log N(y; 0, Q + \sigma^2 I) - \tfrac{1}{2\sigma^2}
+\mathrm{tr}(K_{ff} - Q)`. One more, :math:`x_i`, adds :math:`a aᵀ` to Q with
+:math:`a = r_i / s_i`, where :math:`r_i = \mathrm{cov}(f, f_i | f_Z)`, N numbers, and
+:math:`s_i^2 = \mathrm{var}(f_i | f_Z)`. With :math:`S = Q + \sigma^2 I` the bound rises by
+
+.. math::
+
+    \tfrac12 \frac{(aᵀ S^{-1} y)^2}{1 + aᵀ S^{-1} a} - \tfrac12 \log(1 + aᵀ S^{-1} a)
+    + \frac{aᵀ a}{2 \sigma^2} \ge 0
+
+Departing from the paper, all that this needs of N is kept as products between candidates:
+:math:`r_iᵀ r_j`, :math:`r_iᵀ S^{-1} r_j` and :math:`r_iᵀ S^{-1} y`. One pass over the rows gives
+them for empty Z, and each choice changes them by a few matrices of rank one. So each of C
+candidates costs O(N C) once and O(M) at each choice, instead of O(N M) at each, and no N x M matrix
+is kept.
+
+**The informative vector machine** (:func:`ivm`): Lawrence, Seeger & Herbrich (2002).
+
+Assumed-density filtering takes in one row after another. A row whose latent function has mean m and
+variance s so far, with :math:`\log Z = \log \int N(f; m, s) p(y | f) df`, changes them with
+:math:`\delta_1 = d \log Z / dm` and :math:`\delta_2 = d^2 \log Z / dm^2`: given it, the variance is
+:math:`s + \delta_2 s^2`. The entropy of the posterior falls by
+:math:`-\tfrac12 \log(1 + \delta_2 s)`, and the row that makes it fall most is next.
+"""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow import Parameter
+from gpflow.base import AnyNDArray, TensorData
+from gpflow.config import default_jitter
+from gpflow.inducing_variables import InducingPoints
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+from scipy.linalg import solve_triangular
+
+from ...engine import checks
+from ...engine.factors import check_num_latent, check_support, tilted_derivatives
+from ...engine.numerics.graphs import compiled
+from ...models import PEPRegression
+from .rows import CompiledKernel, as_data, as_inputs, chunks, distinct_rows, key, too_few_distinct
+
+#: Numbers in the factor of the pool's rows (32 MiB in float64).
+POOL_ELEMENTS = 2**22
+_CHOSEN = -np.inf
+
+
+def greedy_variance(
+    X: TensorData,
+    M: int,
+    *,
+    kernel: Kernel,
+    seed: int | None = None,
+    tolerance: float | None = None,
+) -> InducingPoints:
+    """
+    Choose the row with the largest residual variance next, until M are chosen.
+
+    Residual variances are those of a model with these inducing points: GPflow's default jitter is
+    added to the diagonal of ``Kuu``.
+
+    :param X: Inputs, [N, D].
+    :param M: How many; with a tolerance, at most.
+    :param kernel: The kernel, with hyperparameters that suit the data.
+    :param seed: For a random choice among rows with equal residual variances: under a stationary
+        kernel that is the first row. None: an arbitrary one, always the same.
+    :param tolerance: Stop when no residual variance is above this, after the first row.
+    :raises ValueError: If there is no tolerance and fewer than M rows differ.
+    """
+    X = as_inputs(X)
+    checks.check_number(M, len(X))
+    checks.check_single_output(kernel)
+    if seed is not None:
+        checks.check_seed(seed)
+    if tolerance is not None:
+        remedy = "A thousandth of the kernel's variance is precise; None is for none."
+        checks.check_real("tolerance", tolerance, "[0, inf]", remedy)
+    order = np.arange(len(X)) if seed is None else np.random.default_rng(seed).permutation(len(X))
+    threshold = -np.inf if tolerance is None else tolerance
+    pivots = _pivots(X, order, M, CompiledKernel(kernel, X), threshold)
+    if tolerance is None and len(pivots) < M:
+        raise too_few_distinct(M, len(pivots))
+    return InducingPoints(X[pivots])
+
+
+def _pivots(
+    X: AnyNDArray, order: AnyNDArray, M: int, prior: CompiledKernel, tolerance: float
+) -> list[int]:
+    """
+    Places of the rows to choose: M, or as many as differ or as the tolerance asks for.
+
+    :param order: Where residual variances are equal, the row that comes first in it is preferred,
+        at least within a pool.
+    """
+    num_rows = len(X)
+    pool_size = max(1, min(num_rows, POOL_ELEMENTS // M))
+    bound = prior.variances(X)[order]
+    chosen: list[int] = []
+    L = np.zeros([M, M])
+    A = np.empty([M, pool_size])
+    while True:
+        by_bound = np.argpartition(bound, num_rows - pool_size)
+        pool = np.sort(by_bound[num_rows - pool_size :])
+        outside = bound[by_bound[: num_rows - pool_size]].max(initial=_CHOSEN)
+        X_pool = X[order[pool]]
+        d = _residuals(prior, X_pool, X[chosen], L[: len(chosen), : len(chosen)], A)
+        known = {key(row) for row in X[chosen]}
+        d[[key(row) in known for row in X_pool]] = _CHOSEN
+        while True:
+            m, best = len(chosen), int(np.argmax(d))
+            if m == M or (m > 0 and max(d[best], outside) <= tolerance):
+                return chosen
+            if d[best] < outside:
+                break
+            L[m, :m], L[m, m] = A[:m, best], np.sqrt(d[best] + default_jitter())
+            covariance = prior.between(X_pool[[best]], X_pool)[0] - A[:m, best] @ A[:m]
+            A[m] = covariance / L[m, m]
+            d = np.where(d == _CHOSEN, d, np.maximum(d - np.square(A[m]), 0.0))
+            d[np.all(X_pool == X_pool[best], axis=1)] = _CHOSEN
+            chosen.append(int(order[pool[best]]))
+        bound[pool] = d
+
+
+def _residuals(
+    prior: CompiledKernel, X: AnyNDArray, Z: AnyNDArray, L: AnyNDArray, A: AnyNDArray
+) -> AnyNDArray:
+    """Residual variances of rows given Z, whose factor is L; the rows' own factor goes into A."""
+    d = prior.variances(X)
+    m = len(Z)
+    if m == 0:
+        return d
+    for part in chunks(len(X), m):
+        A[:m, part] = solve_triangular(L, prior.between(Z, X[part]), lower=True)
+        d[part] -= np.einsum("mn,mn->n", A[:m, part], A[:m, part])
+    return np.maximum(d, 0.0)
+
+
+#: Candidates, if that is more than twice as many as are chosen.
+MIN_CANDIDATES = 2000
+
+
+def greedy_variational(
+    data: Any,
+    M: int,
+    *,
+    kernel: Kernel,
+    noise_variance: float | Parameter,
+    seed: int,
+    num_candidates: int | None = None,
+    rounds: int = 1,
+    training_steps: int = 0,
+) -> InducingPoints:
+    """
+    Choose the row next that raises the variational bound of regression most.
+
+    The bound is that of :class:`gpflow.models.SGPR`, with GPflow's default jitter and mean 0. It
+    never falls, neither by a choice (Titsias 2009, proposition 1) nor by training.
+
+    :param data: X [N, D] and Y [N, P]; subtract a mean function from Y first.
+    :param kernel: The kernel, with hyperparameters that suit the data or are to be trained.
+    :param noise_variance: Variance of the Gaussian noise, or the parameter that holds it.
+    :param seed: Of the candidates.
+    :param num_candidates: How many rows are candidates, a random working set of rows that differ;
+        at least as many as are chosen. None: :data:`MIN_CANDIDATES`, or 2 M if that is more.
+    :param rounds: Choose in so many parts, as equal as possible, each from candidates drawn anew.
+    :param training_steps: At most so many steps of L-BFGS after each round, on the bound with the
+        rows chosen so far: they train the kernel's parameters, and ``noise_variance`` where that is
+        a parameter, such as ``model.likelihood.variance``, in place.
+    :raises ValueError: If fewer than M rows differ.
+    """
+    X, Y = as_data(data)
+    checks.check_number(M, len(X))
+    checks.check_single_output(kernel)
+    checks.check_number(rounds, M, "rounds")
+    if num_candidates is None:
+        num_candidates = min(len(X), max(MIN_CANDIDATES, 2 * M))
+    checks.check_number(num_candidates, len(X), "num_candidates")
+    checks.check_seed(training_steps, "training_steps")
+    checks.check_seed(seed)
+    checks.check_noise_variance(noise_variance)
+    likelihood = gpflow.likelihoods.Gaussian(noise_variance)
+    if isinstance(noise_variance, Parameter):
+        likelihood.variance = noise_variance  # GPflow took a copy
+    rng = np.random.default_rng(seed)
+    chosen: list[int] = []
+    for k in range(1, rounds + 1):
+        order = np.concatenate([np.array(chosen, dtype=np.intp), rng.permutation(len(X))])
+        rows = distinct_rows(X, order, M, limit=len(chosen) + num_candidates)
+        noise = float(np.squeeze(likelihood.variance_at(X[:1])))
+        candidates = _Candidates((X, Y), rows, M, CompiledKernel(kernel, X), noise)
+        for i in range(len(chosen)):
+            candidates.choose(i)
+        while len(chosen) < M * k // rounds:
+            best = int(np.argmax(candidates.gains()))
+            candidates.choose(best)
+            chosen.append(int(rows[best]))
+        if training_steps > 0:
+            _train((X, Y), kernel, likelihood, X[chosen], training_steps)
+    return InducingPoints(X[chosen])
+
+
+class _Symmetric:
+    """
+    A symmetric matrix that changes by matrices of low rank, of which a row or the diagonal is
+    wanted: ``start - leftᵀ right``.
+    """
+
+    def __init__(self, start: AnyNDArray, max_changes: int) -> None:
+        self.start = start
+        self.diagonal = np.diagonal(start).copy()
+        self.left = np.empty([max_changes, len(start)])
+        self.right = np.empty([max_changes, len(start)])
+        self.num_changes = 0
+
+    def row(self, i: int) -> AnyNDArray:
+        k = self.num_changes
+        return np.asarray(self.start[i] - self.left[:k, i] @ self.right[:k])
+
+    def subtract(self, *pairs: tuple[AnyNDArray, AnyNDArray]) -> None:
+        """Take away the outer product of each pair."""
+        for left, right in pairs:
+            self.left[self.num_changes], self.right[self.num_changes] = left, right
+            self.diagonal -= left * right
+            self.num_changes += 1
+
+
+class _Candidates:
+    """C candidates, of which at most M are to be chosen; see the module for the symbols."""
+
+    def __init__(
+        self,
+        data: tuple[AnyNDArray, AnyNDArray],
+        rows: AnyNDArray,
+        M: int,
+        prior: CompiledKernel,
+        noise: float,
+    ) -> None:
+        X, Y = data
+        Z = X[rows]
+        prior.variances(Z)  # refuses what is not finite
+        products = np.zeros([len(Z), len(Z)])
+        moments = np.zeros([len(Z), Y.shape[1]])
+        for part in chunks(len(X), len(Z)):
+            K = prior.between(Z, X[part])
+            products += K @ K.T
+            moments += K @ Y[part]
+        self.covariance = _Symmetric(prior.between(Z, Z), M)  # cov(f_i, f_j | f_Z)
+        self.products = _Symmetric(products, 2 * M)  # rᵢᵀ rⱼ
+        self.whitened = _Symmetric(products / noise, 3 * M)  # rᵢᵀ S⁻¹ rⱼ
+        self.moments = moments / noise  # rᵢᵀ S⁻¹ y, for each output
+        self.noise = noise
+        self.is_chosen = np.zeros(len(Z), dtype=bool)
+
+    def gains(self) -> AnyNDArray:
+        """By how much each candidate would raise the bound; -inf for those that are chosen."""
+        variance = np.maximum(self.covariance.diagonal, 0.0) + default_jitter()
+        ratio = np.maximum(self.whitened.diagonal, 0.0) / variance
+        fit = np.sum(np.square(self.moments), axis=1) / variance / (1.0 + ratio)
+        trace = self.products.diagonal / variance / self.noise
+        gain = 0.5 * (fit + self.moments.shape[1] * (trace - np.log1p(ratio)))
+        return np.where(self.is_chosen, -np.inf, gain)
+
+    def choose(self, i: int) -> None:
+        """Take candidate i into Z."""
+        self.is_chosen[i] = True
+        scale = np.sqrt(max(self.covariance.diagonal[i], 0.0) + default_jitter())
+        rows = (self.covariance.row(i), self.products.row(i), self.whitened.row(i))
+        along, p, c = (row / scale for row in rows)  # cov(fⱼ, a), rⱼᵀ a, rⱼᵀ S⁻¹ a
+        q, s, t = p[i] / scale, c[i] / scale, self.moments[i] / scale  # aᵀa, aᵀS⁻¹a, aᵀS⁻¹y
+        # First S grows by a aᵀ, then every r loses its part along a.
+        root = np.sqrt(1.0 + s)
+        d = (c - 0.5 * s * along) / (1.0 + s)
+        self.whitened.subtract((c / root, c / root), (along, d), (d, along))
+        self.moments -= np.outer(c + along, t / (1.0 + s))
+        b = p - 0.5 * q * along
+        self.products.subtract((along, b), (b, along))
+        self.covariance.subtract((along, along))
+
+
+def _train(
+    data: tuple[AnyNDArray, AnyNDArray],
+    kernel: Kernel,
+    likelihood: gpflow.likelihoods.Gaussian,
+    Z: AnyNDArray,
+    steps: int,
+) -> None:
+    """Take steps on the bound with inducing points Z."""
+    model = PEPRegression(data, kernel, InducingPoints(Z), alpha=0.0, likelihood=likelihood)
+    gpflow.set_trainable(model.inducing_variable, False)
+    gpflow.optimizers.Scipy().minimize(
+        model.training_loss, model.trainable_variables, options={"maxiter": steps}
+    )
+
+
+#: Numbers in the candidates' covariances with the rows chosen (128 MiB in float64).
+CANDIDATE_ELEMENTS = 2**24
+
+
+def ivm(
+    data: Any,
+    M: int,
+    *,
+    kernel: Kernel,
+    likelihood: Likelihood,
+    seed: int,
+    num_candidates: int | None = None,
+) -> InducingPoints:
+    """
+    Choose the row next whose target makes the entropy of the posterior fall most.
+
+    :param data: X [N, D] and Y [N, 1].
+    :param kernel: The kernel, with hyperparameters that suit the data.
+    :param likelihood: One latent function's, known to
+        :func:`~gpflow_pep.likelihoods.log_power_expectation`: for regression
+        ``gpflow.likelihoods.Gaussian(noise_variance)``.
+    :param seed: Of the candidates, and of their order: among equals the first is chosen.
+    :param num_candidates: How many rows are candidates, a random set of rows that differ; at least
+        M. None: all, as far as :data:`CANDIDATE_ELEMENTS` allows.
+    :raises ValueError: If fewer than M rows differ, or there are several latent functions.
+    """
+    X, Y = as_data(data)
+    checks.check_number(M, len(X))
+    checks.check_single_output(kernel)
+    checks.check_seed(seed)
+    check_support(likelihood, tf.constant(Y))
+    num_latent = check_num_latent(None, likelihood, tf.constant(Y))
+    if num_latent != 1:
+        got = f"{type(likelihood).__name__} with {num_latent} latent functions"
+        remedy = "Choose by another rule, such as greedy_variance."
+        raise checks.refusal("likelihood", got, "one", remedy)
+    if num_candidates is None:
+        num_candidates = min(len(X), max(M, CANDIDATE_ELEMENTS // M))
+    checks.check_number(num_candidates, len(X), "num_candidates")
+    order = np.random.default_rng(seed).permutation(len(X))
+    rows = distinct_rows(X, order, M, limit=num_candidates)
+    return InducingPoints(X[rows[_most_informative(X[rows], Y[rows], M, kernel, likelihood)]])
+
+
+def _most_informative(
+    X: AnyNDArray, Y: AnyNDArray, M: int, kernel: Kernel, likelihood: Likelihood
+) -> list[int]:
+    prior = CompiledKernel(kernel, X)
+    mean, variance = np.zeros(len(X)), prior.variances(X)
+    A = np.empty([M, len(X)])  # posterior covariance = prior's + sum of sign[j] A[j] A[j]ᵀ
+    sign = np.empty(M)
+    is_chosen = np.zeros(len(X), dtype=bool)
+    derivatives = _derivatives(likelihood, X, Y)
+    chosen: list[int] = []
+    for m in range(M):
+        delta1, delta2 = derivatives(mean, variance)
+        fall = -np.log1p(np.maximum(delta2 * variance, -1.0 + 1e-15))
+        best = int(np.argmax(np.where(is_chosen, -np.inf, fall)))
+        covariance = prior.between(X[[best]], X)[0] + (sign[:m] * A[:m, best]) @ A[:m]
+        A[m] = np.sqrt(np.abs(delta2[best])) * covariance
+        sign[m] = np.sign(delta2[best])
+        mean += delta1[best] * covariance
+        variance = np.maximum(variance + sign[m] * np.square(A[m]), 0.0)
+        is_chosen[best] = True
+        chosen.append(best)
+    return chosen
+
+
+def _derivatives(likelihood: Likelihood, X: AnyNDArray, Y: AnyNDArray) -> Any:
+    """Compile a function of means and variances."""
+    inputs, targets, dtype = tf.constant(X), tf.constant(Y), X.dtype
+
+    def derivatives(mean: tf.Tensor, variance: tf.Tensor) -> list[tf.Tensor]:
+        m = tf.cast(mean, dtype)[:, None]
+        v = tf.maximum(tf.cast(variance, dtype), np.finfo(dtype).tiny)[:, None]
+        result = tilted_derivatives(likelihood, inputs, m, v, targets, 1.0)
+        return [tf.cast(part[:, 0], tf.float64) for part in (result.delta1, result.delta2)]
+
+    compute = compiled(derivatives)
+    return lambda *moments: [part.numpy() for part in compute(*map(tf.constant, moments))]
