@@ -23,15 +23,12 @@ from ..engine.factors import (
     traits,
 )
 from ..engine.refusals import absent
+from .censored import Ordinal, Tobit
+from .counts import NegativeBinomial, ZeroInflatedPoisson
+from .labels import NoisyLabelBernoulli, UniformRobustMax
 from .log_normal import LogNormal
-from .negative_binomial import NegativeBinomial
-from .noisy_label import NoisyLabelBernoulli
-from .ordinal import Ordinal
 from .per_output import PerOutput
 from .residual_variance import ResidualVariance
-from .tobit import Tobit
-from .uniform_robust_max import UniformRobustMax
-from .zero_inflated_poisson import ZeroInflatedPoisson
 
 __all__ = [
     "AccuracyWarning",

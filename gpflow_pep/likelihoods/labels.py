@@ -1,12 +1,14 @@
-"""Two classes with labels that are wrong at a rate of their own."""
+"""Labels that are wrong at a rate of their own: of two classes, and of several."""
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from check_shapes import inherit_check_shapes
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow import Parameter
 from gpflow.base import MeanAndVariance, TensorType
+from gpflow.likelihoods import RobustMax
 from gpflow.utilities import to_default_float
 from tensorflow import Tensor
 
@@ -86,3 +88,31 @@ def _noisy_label_bernoulli(
 
 
 register_two_classes(NoisyLabelBernoulli, error_rate=lambda likelihood: likelihood.epsilon)
+
+
+class UniformRobustMax(RobustMax):
+    r"""
+    The inverse link of Villacampa-Calvo & Hernández-Lobato (2020), equation 2: a wrong label comes
+    from all C classes alike.
+
+    .. math::
+
+       p(y | f) = (1 - \epsilon) \, [f_y \text{ is the largest}] + \epsilon / C
+
+    It is GPflow's :class:`gpflow.likelihoods.RobustMax`, in which a wrong label comes from the
+    other classes, at the error rate :math:`\epsilon (C - 1) / C`. Use it as
+    ``gpflow.likelihoods.MultiClass(C, invlink=UniformRobustMax(C))``.
+    """
+
+    @check_shapes(
+        "epsilon: []",
+    )
+    def __init__(self, num_classes: int, epsilon: float = 1e-3, **kwargs: Any) -> None:
+        r"""
+        :param num_classes: C, at least 2.
+        :param epsilon: The paper's :math:`\epsilon`, in (0, 1).
+        :raises ValueError: If one of them is outside its range.
+        """
+        check_real("num_classes", int(num_classes), "[2, inf)", "One class needs no model.")
+        check_real("epsilon", float(np.asarray(epsilon)), "(0, 1)", "It is a rate, often 1e-3.")
+        super().__init__(num_classes, epsilon * (num_classes - 1.0) / num_classes, **kwargs)

@@ -1,0 +1,498 @@
+"""f plus Gaussian noise of which only bounds are known: targets that are cut off, ordered classes.
+
+Their integrals need the logarithm of the normal distribution function where that is small.
+"""
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow import Parameter
+from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
+from gpflow.utilities import positive
+from scipy.special import ndtri
+from tensorflow import Tensor
+
+from ..engine.checks import as_numbers, check_real, is_number, refusal
+from ..engine.factors import (
+    Layout,
+    ScalarFactor,
+    Support,
+    Traits,
+    layout,
+    scalar_factor,
+    support,
+    traits,
+)
+from ..engine.factors.bernoulli import normal_cdf
+from ..engine.factors.gaussian import gaussian_log_power_expectation, noise_in_units
+from ..engine.factors.generic import bounded_log
+from ..engine.factors.support import whole_numbers
+from ..engine.numerics.quadrature import Mode, Structure
+from .integrated import LikelihoodWithMoments
+
+#: Further than this from 0 the normal distribution function is a continued fraction of so many. Up
+#: to there its third power, which derivatives divide by, does not underflow.
+_FAR, _NUM_FRACTIONS = {tf.float32: 7.0, tf.float64: 18.0}, 6
+_NEWTON_STEPS = 8
+
+
+class NormalTail(NamedTuple):
+    r"""The normal distribution function where it is small or not."""
+
+    log_cdf: Tensor
+    r""":math:`\log \Phi(x)`, to fourteen digits."""
+
+    slope: Tensor
+    r"""Its derivative, :math:`h = N(x) / \Phi(x)`."""
+
+    excess: Tensor
+    """h + x, which is above 0."""
+
+
+def slopes_at_mode(
+    start: Tensor, t: Tensor, slopes: Callable[[Tensor], tuple[Tensor, Tensor]], most: TensorType
+) -> tuple[Tensor, Tensor]:
+    r"""
+    Solve :math:`x = x_0 + t s(x)` up to some x by Newton's method, and give what ``slopes`` is
+    there.
+
+    The solution is sought from the left, where the difference of both sides is concave.
+
+    :param start: :math:`x_0`.
+    :param slopes: s, at least -x, and its derivative times -1.
+    """
+    x = tf.minimum(left_of_mode(start, t), most)
+    for _ in range(_NEWTON_STEPS):
+        slope, curvature = slopes(x)
+        x = tf.minimum(x - (x - start - t * slope) / (1.0 + t * curvature), most)
+    return slopes(x)
+
+
+def left_of_mode(start: Tensor, t: Tensor) -> Tensor:
+    r"""
+    Find an x left of the solution of :math:`x = x_0 + t h(x)`, from where Newton's method needs few
+    steps however large t is: 0 is left of it if :math:`x_0` is, and the x with
+    :math:`t N(x) = 1 - x_0 + \sqrt{2 \log(1 + t)}`, as :math:`h(x) > N(x)`.
+
+    :param start: :math:`x_0`.
+    """
+    reach = 1.0 + tf.nn.relu(-start) + tf.sqrt(2.0 * tf.math.log1p(t))
+    square = 2.0 * (tf.math.log(t) - tf.math.log(reach)) - np.log(2.0 * np.pi)
+    x = tf.where(start < 0.0, start / (1.0 + t), start)
+    return tf.where(square > 0.0, tf.maximum(x, tf.sqrt(tf.nn.relu(square))), x)
+
+
+def normal_tail(x: Tensor) -> NormalTail:
+    r"""
+    Compute :math:`\log \Phi(x)` and its slope, at a third of the time of TensorFlow Probability's.
+
+    Far out by Laplace's continued fraction :math:`h(-t) = t + 1 / (t + 2 / (t + 3 / \ldots))`.
+    """
+    far = _FAR[x.dtype]
+    is_far = x < -far
+    t, near = tf.maximum(-x, far), tf.maximum(x, -far)
+    fraction = t
+    for k in range(_NUM_FRACTIONS, 1, -1):
+        fraction = t + k / fraction
+    excess = 1.0 / fraction
+    cdf, log_height = normal_cdf(near), -0.5 * np.log(2.0 * np.pi)
+    far_log = log_height - 0.5 * tf.square(t) - tf.math.log(t + excess)
+    ratio = tf.exp(log_height - 0.5 * tf.square(near)) / cdf
+    return NormalTail(
+        tf.where(is_far, far_log, tf.math.log(cdf)),
+        tf.where(is_far, t + excess, ratio),
+        tf.where(is_far, excess, near + ratio),
+    )
+
+
+#: As that of GPflow's Gaussian.
+_SMALLEST_VARIANCE = 1e-6
+
+
+class Tobit(LikelihoodWithMoments):
+    r"""
+    Gaussian noise, and targets that cannot be outside of bounds: what would be beyond one is there.
+
+    .. math::
+
+       y = \min(\max(f + \epsilon, a), b), \qquad \epsilon \sim N(0, \sigma^2)
+
+    for instance measurements below what an instrument detects, sales of what was sold out, or
+    marks between 0 and 100. A target at a bound has the probability
+    :math:`\Phi((a - f) / \sigma)` or :math:`\Phi((f - b) / \sigma)`, another one the density
+    :math:`N(y; f, \sigma^2)` (Tobin, *Estimation of relationships for limited dependent variables*,
+    Econometrica 26, 1958). The latent function is that of the targets as they would be without
+    bounds.
+
+    ``Tobit()`` has a limit for each row, such as "<5.8", and no bounds of its own: the targets
+    [N, 2] are numbers, and beside each -1 where the true one is at most the number, 1 where it is
+    at least that, and 0 where it is the number itself. Predictions are of numbers without limits.
+    """
+
+    def __init__(
+        self,
+        low: float | None = None,
+        high: float | None = None,
+        variance: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        r"""
+        :param low: a, in units of the targets; None: no lower bound.
+        :param high: b; None: no upper bound. Neither: targets [N, 2] with a limit for each row.
+        :param variance: :math:`\sigma^2`, above 1e-6; a trainable parameter.
+        :raises ValueError: If a bound is no number, the bounds are not in order, or the variance is
+            outside its range.
+        """
+        super().__init__(**kwargs)
+        for name, bound in (("low", low), ("high", high)):
+            if bound is not None:
+                remedy = "Leave it out if there is none; a limit for each row is Tobit()."
+                check_real(name, bound, "(-inf, inf)", remedy)
+        if low is not None and high is not None and not low < high:
+            raise refusal("low", f"{low:g} with high={high:g}", "one below high", "Swap them.")
+        check_real(
+            "variance",
+            float(variance),
+            f"({_SMALLEST_VARIANCE}, inf)",
+            "Pass 0.1 times that of the targets, for example.",
+        )
+        self.low = None if low is None else float(low)
+        self.high = None if high is None else float(high)
+        self.variance = Parameter(variance, transform=positive(lower=_SMALLEST_VARIANCE))
+
+    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+        r"""
+        Compute the moments of a Gaussian that is cut off.
+
+        They are relative to the point between the bounds that is nearest to the mean, so that they
+        keep their digits where next to nothing is on one side.
+        """
+        deviation = tf.sqrt(variance + self.variance)
+        nearest = tf.clip_by_value(mean, *self.bounds)
+        start = (nearest - mean) / deviation
+        up, up_square = _excess(start, self.high, mean, deviation, 1.0)
+        down, down_square = _excess(-start, self.low, mean, deviation, -1.0)
+        shift = up - down
+        square = tf.nn.relu(up_square + down_square - tf.square(shift))  # rounding, near bounds
+        return nearest + deviation * shift, tf.square(deviation) * square
+
+    @property
+    def has_limits_of_rows(self) -> bool:
+        """Whether each row has a limit of its own, in the second column of the targets."""
+        return self.low is None and self.high is None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Both bounds: infinite where there is none."""
+        low = -np.inf if self.low is None else self.low
+        return low, np.inf if self.high is None else self.high
+
+
+def _excess(
+    start: Tensor, bound: float | None, mean: Tensor, deviation: Tensor, sign: float
+) -> tuple[Tensor, Tensor]:
+    """Compute two moments of how far a standard Gaussian exceeds a start, up to an end."""
+    first, second = _partial_moments(start)
+    if bound is None:
+        return first, second
+    end = sign * (bound - mean) / deviation
+    beyond, beyond_square = _partial_moments(end)
+    return first - beyond, second - beyond_square - 2.0 * (end - start) * beyond
+
+
+def _partial_moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Compute :math:`E[(z - x)_+]` and :math:`E[(z - x)_+^2]` for standard Gaussian z."""
+    density = tf.exp(-0.5 * tf.square(x)) / np.sqrt(2.0 * np.pi)
+    above = normal_cdf(-x)
+    return density - x * above, (1.0 + tf.square(x)) * above - x * density
+
+
+class _Ends(NamedTuple):
+    """The bounds at which targets are, [N, P] each; with limits of rows, [N, 1]."""
+
+    inside: Tensor
+    """Whether a target is at none."""
+
+    place: Tensor
+    """Its bound; the target itself where it is inside."""
+
+    sign: Tensor
+    """1 where that is the upper one, else -1."""
+
+
+def _ends(likelihood: Tobit, Y: Tensor) -> _Ends:
+    if likelihood.has_limits_of_rows:
+        place, side = Y[..., :1], Y[..., 1:]
+        return _Ends(side == 0.0, place, tf.where(side > 0.0, tf.ones_like(side), -1.0))
+    low, high = likelihood.bounds
+    at_low, at_high = low >= Y, high <= Y
+    place = tf.where(at_high, tf.cast(high, Y.dtype), tf.where(at_low, tf.cast(low, Y.dtype), Y))
+    sign = tf.where(at_high, tf.ones_like(Y), -tf.ones_like(Y))
+    return _Ends(~(at_low | at_high), place, sign)
+
+
+@scalar_factor.register(Tobit)
+def _factor_of_tobit(likelihood: Tobit, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
+    r"""Make the factor :math:`\Phi(x)` with :math:`x = \pm (f - b) / \sigma` at bounds."""
+    ends, noise = _ends(likelihood, Y), tf.cast(likelihood.variance, Y.dtype)
+    deviation = tf.sqrt(noise)
+
+    def log_prob(f: Tensor) -> Tensor:
+        at_bound = normal_tail(ends.sign * (f - ends.place) / deviation).log_cdf
+        return tf.where(ends.inside, gpflow.logdensities.gaussian(ends.place, f, noise), at_bound)
+
+    def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        x = ends.sign * (mean - ends.place) / tf.sqrt(noise + variance)
+        inside = gaussian_log_power_expectation(mean, variance, ends.place, noise, alpha)
+        values = tf.where(ends.inside, inside, normal_tail(x).log_cdf)
+        return ends.inside | (alpha == 1.0), values
+
+    def slopes(x: Tensor) -> tuple[Tensor, Tensor]:
+        _, h, excess = normal_tail(x)
+        return h, h * excess
+
+    def mode(mean: Tensor, variance: Tensor) -> Mode:
+        c, t = ends.sign * (mean - ends.place) / deviation, alpha * variance / noise
+        slope, curvature = slopes_at_mode(c, t, slopes, np.inf)
+        return Mode(ends.sign * slope / deviation, tf.sqrt(variance / (1.0 + t * curvature)))
+
+    width = deviation * tf.ones_like(ends.place)
+    step = Structure(ends.place + ends.sign * width, width, 3.0 * width)
+    return ScalarFactor(log_prob, [step], mode, exact=exact)
+
+
+@support.register(Tobit)
+def _between_bounds(likelihood: Tobit, Y: AnyNDArray) -> Support:
+    if likelihood.has_limits_of_rows:
+        inside = np.isfinite(Y) & ((np.arange(Y.shape[1]) == 0) | np.isin(Y, [-1.0, 0.0, 1.0]))
+        return Support(inside, "numbers, and -1, 0 or 1 in the second column,")
+    low, high = likelihood.bounds
+    ends = [f"{name} {end:g}" for name, end in (("from", low), ("to", high)) if np.isfinite(end)]
+    return Support(np.isfinite(Y) & (low <= Y) & (high >= Y), f"numbers {' '.join(ends)}")
+
+
+@layout.register(Tobit)
+def _layout(likelihood: Tobit, num_columns: int) -> Layout:
+    return Layout(2, 1) if likelihood.has_limits_of_rows else Layout(None, num_columns)
+
+
+@traits.register(Tobit)
+def _traits_of_tobit(likelihood: Tobit) -> Traits:
+    def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        deviation = np.sqrt(np.asarray(likelihood.variance))
+        return np.clip(f + deviation * random.standard_normal(f.shape), *likelihood.bounds)
+
+    def in_units(change: Callable[[float], float], scale: float) -> Tobit:
+        changed = copy.copy(noise_in_units(likelihood, "variance", scale**-2))
+        low, high = likelihood.low, likelihood.high
+        changed.low = None if low is None else change(low)
+        changed.high = None if high is None else change(high)
+        return changed
+
+    def has_density(Y: AnyNDArray) -> AnyNDArray:
+        return np.asarray(_ends(likelihood, tf.convert_to_tensor(Y)).inside)
+
+    return Traits(draw=draw, in_units=in_units, has_density=has_density)
+
+
+#: As that of GPflow's Gaussian, for the deviation.
+_SMALLEST_SIGMA = 1e-3
+#: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
+_FAR_EDGE = 1e10
+#: Bins that are narrower, on the scale on which the density varies, are integrated by a series.
+_NARROW = 0.1
+_NUM_NODES = 128
+
+
+class Ordinal(LikelihoodWithMoments):
+    r"""
+    Classes 0 to C - 1 that are in order, such as grades, or answers from "never" to "always".
+
+    .. math::
+
+       p(y = k | f) = \Phi\left(\frac{b_{k + 1} - f}{\sigma}\right)
+                      - \Phi\left(\frac{b_k - f}{\sigma}\right), \qquad
+       b_0 = -\infty, \quad b_C = \infty
+
+    so that y says between which two of C - 1 edges :math:`f + \epsilon` is, with noise
+    :math:`\epsilon \sim N(0, \sigma^2)` (Chu & Ghahramani, *Gaussian processes for ordinal
+    regression*, JMLR 6, 2005). Under a Gaussian f it is the same with :math:`\sigma^2` and the
+    variance of f added. The edges are trained with the model and stay in order.
+
+    :class:`gpflow.likelihoods.Ordinal` adds 1e-6 to each probability and does not train the edges.
+    Here the probabilities are what the formula says: they sum to 1, and their logarithms have all
+    their digits where they underflow.
+    """
+
+    def __init__(self, edges: Any, sigma: float = 1.0, **kwargs: Any) -> None:
+        r"""
+        :param edges: :math:`b_1 < \dots < b_{C - 1}`, one number at least; a trainable parameter.
+        :param sigma: :math:`\sigma`, above 1e-3; a parameter that is not trainable at first: with a
+            kernel whose variance is trained, twice of all (kernel, edges and :math:`\sigma`)
+            is the same model.
+        :raises ValueError: If the edges are not in order, or an argument is outside its range.
+        """
+        super().__init__(**kwargs)
+        values = as_numbers("edges", edges)
+        ascending = values.ndim == 1 and np.all(np.diff(values) > 0.0)
+        if not (ascending and values.size and np.all(np.isfinite(values))):
+            remedy = "Pass those between each class and the next, sorted."
+            raise refusal("edges", values.tolist(), "one number or more, ascending", remedy)
+        remedy = "Pass 1 and let the kernel's variance be trained."
+        check_real("sigma", float(sigma), f"({_SMALLEST_SIGMA}, inf)", remedy)
+        self.edges = Parameter(values, transform=tfp.bijectors.Ascending())
+        lowest = positive(lower=_SMALLEST_SIGMA)
+        self.sigma = Parameter(sigma, transform=lowest, trainable=False)
+
+    @classmethod
+    def of_classes(cls, num_classes: int) -> "Ordinal":
+        """
+        Start from edges between which all classes have the same probability under N(0, 2).
+
+        That is f of unit variance and noise of unit variance.
+
+        :param num_classes: C.
+        :raises ValueError: If it is below 2.
+        """
+        if not (is_number(num_classes) and int(num_classes) == num_classes >= 2):
+            raise refusal("num_classes", num_classes, "a whole number above 1", "Pass that.")
+        return cls(np.sqrt(2.0) * ndtri(np.arange(1, num_classes) / num_classes))
+
+    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+        """Compute the moments of the number of the class."""
+        labels = tf.range(self.edges.shape[0] + 1, dtype=mean.dtype)
+        deviation = tf.sqrt(tf.square(self.sigma) + variance)
+        p = tf.exp(_log_prob(_bin_of(self, labels), mean[..., None], deviation[..., None]))
+        first = tf.linalg.matvec(p, labels)
+        return first, tf.reduce_sum(p * tf.square(labels - first[..., None]), axis=-1)
+
+
+class _Bin(NamedTuple):
+    """Between which edges f and its noise are for a target, [N, P] each."""
+
+    low: Tensor
+    """The lower edge; far away for the first class."""
+
+    high: Tensor
+    """The upper edge; far away for the last class."""
+
+    width: Tensor
+    """From one to the other."""
+
+    def distance(self, f: Tensor, scale: Tensor) -> Tensor:
+        """Compute how far inside of the nearer edge f is: less than 0 where it is outside."""
+        return tf.where(self.is_above(f), self.high - f, f - self.low) / scale
+
+    def is_above(self, f: Tensor) -> Tensor:
+        """Whether the upper edge is the nearer one."""
+        return self.high - f < f - self.low
+
+
+def _bin_of(likelihood: Ordinal, Y: Tensor) -> _Bin:
+    edges, far = tf.cast(likelihood.edges, Y.dtype), tf.constant([_FAR_EDGE], Y.dtype)
+    label = tf.cast(Y, tf.int32)
+    low = tf.gather(tf.concat([-far, edges], axis=0), label)
+    high = tf.gather(tf.concat([edges, far], axis=0), label)
+    return _Bin(low, high, high - low)
+
+
+def _log_prob(inside: _Bin, f: Tensor, scale: Tensor) -> Tensor:
+    return _log_mass(inside.distance(f, scale), inside.width / scale)
+
+
+def _is_narrow(x: Tensor, width: Tensor) -> Tensor:
+    return width * tf.maximum(0.5 * width - x, 1.0) < _NARROW
+
+
+def _log_mass(x: Tensor, width: Tensor) -> Tensor:
+    r"""
+    Compute :math:`\log [\Phi(x) - \Phi(x - w)]` for :math:`x \le w / 2`.
+
+    It is :math:`\log \Phi(x)` plus the logarithm of what the other end leaves of it. In narrow
+    bins the series of the integral in w, of which the first term left out is below 1e-11.
+    """
+    narrow = _is_narrow(x, width)
+    w, middle = tf.where(narrow, width, 1.0), tf.where(narrow, x - 0.5 * width, 0.0)
+    square, part = tf.square(middle), tf.square(0.5 * w)
+    second, fourth = square - 1.0, square * (square - 6.0) + 3.0  # Hermite's polynomials
+    series = tf.math.log1p(part * (second / 6.0 + part * (fourth / 120.0)))
+    by_series = series + bounded_log(w) - 0.5 * (square + np.log(2.0 * np.pi))
+    x, width = tf.where(narrow, tf.zeros_like(x), x), tf.where(narrow, tf.ones_like(width), width)
+    inner, fall = _inner_end(x, width)
+    return tf.where(narrow, by_series, inner.log_cdf + tf.math.log(-tf.math.expm1(-fall)))
+
+
+def _inner_end(x: Tensor, width: Tensor) -> tuple[NormalTail, Tensor]:
+    r"""
+    Compute :math:`\Phi(x)` and how far :math:`\log \Phi` falls from x to :math:`x - w`.
+
+    Far out, both logarithms are large beside that: it is :math:`w (w / 2 - x)`, by which the log
+    density falls, plus the logarithm of the ratio of the slopes :math:`N(x) / \Phi(x)`.
+    """
+    inner, outer = normal_tail(x), normal_tail(x - width)
+    steeper = outer.slope / tf.where(x < 0.0, inner.slope, 1.0)
+    below = width * (0.5 * width - x) + tf.math.log(steeper)
+    return inner, tf.where(x < 0.0, below, inner.log_cdf - outer.log_cdf)
+
+
+def _slopes(x: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Compute the first derivative of :func:`_log_mass` in x, and the second one times -1."""
+    narrow = _is_narrow(x, width)
+    inner, fall = _inner_end(x, width)
+    mass = tf.where(narrow, tf.ones_like(x), -tf.math.expm1(-fall))
+    loss = width * (0.5 * width - x)
+    slope = tf.where(narrow, 0.5 * width - x, -inner.slope * tf.math.expm1(-loss) / mass)
+    far_end = width * inner.slope * tf.exp(-loss) / mass
+    curvature = tf.where(narrow, tf.ones_like(x), slope * (slope + x) + far_end)
+    return slope, tf.clip_by_value(curvature, 0.0, 1.0)
+
+
+@scalar_factor.register(Ordinal)
+def _factor_of_ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
+    inside, sigma = _bin_of(likelihood, Y), tf.cast(likelihood.sigma, Y.dtype)
+    slopes = partial(_slopes, width=inside.width / sigma)
+
+    def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        return alpha == 1.0, _log_prob(inside, mean, tf.sqrt(tf.square(sigma) + variance))
+
+    def mode(mean: Tensor, variance: Tensor) -> Mode:
+        start, t = inside.distance(mean, sigma), alpha * variance / tf.square(sigma)
+        slope, curvature = slopes_at_mode(start, t, slopes, 0.5 * inside.width / sigma)
+        towards = tf.where(inside.is_above(mean), -slope, slope)
+        return Mode(towards / sigma, tf.sqrt(variance / (1.0 + t * curvature)))
+
+    # A bin at the end has one edge: its structure counts twice.
+    first, last = inside.low <= -_FAR_EDGE, inside.high >= _FAR_EDGE
+    rising = tf.where(first, inside.high - sigma, inside.low + sigma)
+    falling = tf.where(last, inside.low + sigma, inside.high - sigma)
+    width = sigma * tf.ones_like(rising)
+    structures = [Structure(place, width, 3.0 * width) for place in (rising, falling)]
+    return ScalarFactor(
+        lambda f: _log_prob(inside, f, sigma),
+        structures,
+        mode,
+        exact=exact,
+        num_nodes=_NUM_NODES,
+    )
+
+
+support.register(Ordinal)(lambda likelihood, Y: whole_numbers(Y, _count(likelihood)))
+
+
+def _count(likelihood: Ordinal) -> int:
+    return int(likelihood.edges.shape[0]) + 1
+
+
+@traits.register(Ordinal)
+def _traits_of_ordinal(likelihood: Ordinal) -> Traits:
+    def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        noisy = f + np.asarray(likelihood.sigma) * random.standard_normal(f.shape)
+        return np.searchsorted(np.asarray(likelihood.edges), noisy, side="right").astype(f.dtype)
+
+    return Traits(num_classes=_count(likelihood), draw=draw)
