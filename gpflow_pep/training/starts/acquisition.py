@@ -14,9 +14,8 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import InputData
-from gpflow.likelihoods import Gaussian, Likelihood, MultiClass, RobustMax, ScalarLikelihood
+from gpflow.likelihoods import Likelihood, RobustMax, ScalarLikelihood
 from gpflow.models import GPModel
-from gpflow.utilities import Dispatcher
 
 from ...engine.checks import refusal
 from ...engine.factors import (
@@ -27,6 +26,7 @@ from ...engine.factors import (
     scalar_factor,
     traits,
 )
+from ...engine.factors.entries import is_of_one_target
 from ...engine.factors.generic import Function, bounded_log, integrate
 from ...engine.numerics import chunks
 from ...engine.prior import check_columns
@@ -35,12 +35,6 @@ from ...engine.prior import check_columns
 _CHUNK = 10_000
 #: Nodes of quadrature over f: errors are below 1e-9 of the entropy for every variance.
 _NODES = 400
-
-#: ``(likelihood, X, mean, variance) -> H[y]`` of each row, [N].
-entropy_of_y = Dispatcher("gpflow_pep.training.starts.entropy_of_y")
-
-#: ``(likelihood, X, mean, variance) -> E_f H[y | f]`` of each row, [N].
-entropy_given_f = Dispatcher("gpflow_pep.training.starts.entropy_given_f")
 
 
 @tf.autograph.experimental.do_not_convert
@@ -57,7 +51,7 @@ def predictive_entropy(model: GPModel, X: InputData) -> tf.Tensor:
     :raises ValueError: If the likelihood is neither of classes nor Gaussian, or X has other columns
         than the inducing inputs.
     """
-    return _by_chunks(model, X, entropy_of_y.dispatch_or_raise(type(model.likelihood)))
+    return _by_chunks(model, X, entropy_of_y)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -77,12 +71,9 @@ def information_gain(model: GPModel, X: InputData) -> tf.Tensor:
         inputs.
     """
 
-    of_y, given_f = (
-        rule.dispatch_or_raise(type(model.likelihood)) for rule in (entropy_of_y, entropy_given_f)
-    )
-
     def gain(likelihood: Likelihood, *rows: tf.Tensor) -> tf.Tensor:
-        return tf.maximum(of_y(likelihood, *rows) - given_f(likelihood, *rows), 0.0)
+        of_y, given_f = (entropy(likelihood, *rows) for entropy in (entropy_of_y, entropy_given_f))
+        return tf.maximum(of_y - given_f, 0.0)
 
     return _by_chunks(model, X, gain)
 
@@ -97,47 +88,33 @@ def _by_chunks(model: GPModel, X: InputData, function: Callable[..., tf.Tensor])
     )
 
 
-@entropy_of_y.register(Likelihood)
-def _of_classes(likelihood: Likelihood, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-    count = num_classes(likelihood)
-    p = class_probabilities(likelihood, X, m, v, count)
+def entropy_of_y(likelihood: Any, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+    """Compute H[y] of each row, [N]."""
+    if traits(likelihood).is_gaussian:
+        return _gaussian_entropy(v + likelihood.variance_at(X))
+    p = class_probabilities(likelihood, X, m, v, num_classes(likelihood))
     p = p / tf.reduce_sum(p, axis=1, keepdims=True)
     return -tf.reduce_sum(tf.math.xlogy(p, p), axis=1)
 
 
-@entropy_of_y.register(Gaussian)
-def _of_numbers(likelihood: Gaussian, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-    return _gaussian_entropy(v + likelihood.variance_at(X))
-
-
-@entropy_given_f.register(object)
-def _unknown(likelihood: Any, *rows: tf.Tensor) -> tf.Tensor:
-    got = type(likelihood).__name__
-    expected = "Gaussian, Bernoulli or MultiClass, or another of classes and one latent function"
-    raise refusal("likelihood", got, expected, "Choose by predictive_entropy instead.")
-
-
-@entropy_given_f.register(Gaussian)
-def _noise(likelihood: Gaussian, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-    return _gaussian_entropy(likelihood.variance_at(X) + tf.zeros_like(m))
-
-
-@entropy_given_f.register(MultiClass)
-def _wrong_labels(likelihood: MultiClass, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-    link = likelihood.invlink
+def entropy_given_f(likelihood: Any, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+    """Compute E_f H[y | f] of each row, [N]."""
+    if traits(likelihood).is_gaussian:
+        return _gaussian_entropy(likelihood.variance_at(X) + tf.zeros_like(m))
+    if traits(likelihood).num_classes is not None and is_of_one_target(likelihood):
+        return _of_labels(likelihood, X, m, v)
+    link = getattr(likelihood, "invlink", None)
     if not isinstance(link, RobustMax):
-        got = f"MultiClass with {type(link).__name__}"
-        raise refusal("likelihood", got, "RobustMax", "Choose by predictive_entropy instead.")
+        got = type(likelihood).__name__ + (f" with {type(link).__name__}" if link else "")
+        expected = "Gaussian, MultiClass with RobustMax, or one of classes and one latent function"
+        raise refusal("likelihood", got, expected, "Choose by predictive_entropy instead.")
     wrong = tf.convert_to_tensor(link.epsilon)
     others = tf.cast(link.num_classes - 1, m.dtype)
     entropy = -tf.math.xlogy(1.0 - wrong, 1.0 - wrong) - tf.math.xlogy(wrong, wrong / others)
     return entropy + tf.zeros_like(m[:, 0])
 
 
-@entropy_given_f.register(ScalarLikelihood)
 def _of_labels(likelihood: ScalarLikelihood, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-    if traits(likelihood).num_classes is None:
-        return _unknown(likelihood)
     ones = tf.ones([1, 1], m.dtype)
     make_factor = scalar_factor.dispatch(type(likelihood))
 
