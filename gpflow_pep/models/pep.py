@@ -13,7 +13,7 @@ from gpflow.models.util import InducingVariablesLike
 
 from ..engine import checks
 from ..engine.energies import mixed, point
-from ..engine.energies.curvature import hessian_product
+from ..engine.energies.point import hessian_product
 from ..engine.factors import check_num_latent, check_support, traits
 from ..engine.factors.entries import check_entries, target_rule
 from ..engine.numerics import chunks

@@ -14,7 +14,7 @@ from gpflow.base import AnyNDArray, TensorData
 from ..engine import checks
 from ..engine.energies.collapsed import Bound, Conditional
 from ..engine.numerics import chunks
-from ..engine.numerics.streams import Stream
+from ..engine.numerics.chunks import Stream
 from ..engine.predictions.context_rows import BlockRows
 from .parameters import Power
 

@@ -9,8 +9,7 @@ from gpflow.config import default_float
 
 from ..engine import checks
 from ..engine.checks import refusal
-from ..engine.numerics.chunks import Plan
-from ..engine.numerics.streams import Stream
+from ..engine.numerics.chunks import Plan, Stream
 from .parameters import Power
 from .rows import Data, Rows
 

@@ -15,7 +15,7 @@ from gpflow.kernels import SeparateIndependent, SquaredExponential
 from helpers import Array, assert_close, gradients, trainable_by_name
 
 import gpflow_pep as pep
-from gpflow_pep.engine.energies.curvature import energy_of
+from gpflow_pep.engine.energies.point import energy_of
 from gpflow_pep.engine.sites.implicit import solve_adjoint
 from gpflow_pep.engine.sites.posterior import Sites
 from gpflow_pep.engine.sites.sweep import row_prior, sweep

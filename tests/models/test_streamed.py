@@ -10,7 +10,7 @@ import tensorflow as tf
 from helpers import Array, assert_all_close, assert_close, regression_problem
 
 import gpflow_pep as pep
-from gpflow_pep.engine.numerics.streams import Stream
+from gpflow_pep.engine.numerics.chunks import Stream
 
 N = 137
 PROBLEM = regression_problem(num_data=N)

@@ -35,7 +35,7 @@ from helpers import (
 from reference.tied import to_decimals
 
 import gpflow_pep as pep
-from gpflow_pep.engine.numerics.tempered import tempered
+from gpflow_pep.engine.energies.tied import tempered
 
 each_model = pytest.mark.parametrize("model_class", MODELS.values(), ids=MODELS)
 

@@ -17,8 +17,8 @@ import tf_keras
 from helpers import Array, assert_all_close, assert_close, uncompiled
 
 import gpflow_pep as pep
-from gpflow_pep.engine.numerics.natural import natural_step
 from gpflow_pep.training import EarlyStopping, Evaluation, best_evaluation, fit, shuffled_batches
+from gpflow_pep.training.fitting.natural import natural_step
 
 N, BATCH = 24, 5
 RNG = np.random.default_rng(3)

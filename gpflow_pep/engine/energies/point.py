@@ -35,6 +35,11 @@ in the likelihood's parameters, and q(v) of mean w, with which the first sum has
 .. math::
 
     \frac{\partial}{\partial A_{nl}} = (\nu - \tau m)_{nl} w_l - \tau_{nl} B_l^{-1} A_{nl} .
+
+As the energy :math:`E(s, \theta)` is stationary in the sites, its gradient along the fixed point is
+:math:`E_\theta(s^*(\theta), \theta)`. The product of its second derivative with a vector v is then
+the derivative of the number :math:`\phi = v^T E_\theta(s^*, \theta)`, by
+:mod:`gpflow_pep.engine.sites.implicit`: :func:`hessian_product`, in eager mode.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +55,18 @@ from ..numerics.linalg import sum_like
 from ..numerics.power import log1p_over_power
 from ..prior import Projection
 from ..sites.implicit import Converged
-from ..sites.posterior import Marginals, SiteProblem, Sites, cavity, log_root, terms_of_mean
+from ..sites.posterior import (
+    Marginals,
+    SiteProblem,
+    Sites,
+    add_memory,
+    cavity,
+    log_root,
+    marginals,
+    posterior_factor,
+    sites_of_rows,
+    terms_of_mean,
+)
 from ..sites.record import FixedPoint
 from ..sites.sweep import parameters
 
@@ -271,3 +287,41 @@ def site_terms(
     :param slope: :math:`\nu - \tau m`, of the log site where q has its mean.
     """
     return 0.5 * tf.reduce_sum(alpha * s * tf.square(slope) / e - log1p_over_power(-tau * s, alpha))
+
+
+def energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
+    """
+    Compute the energy as a function of any proper sites and the parameters, differentiable to any
+    order in both, in memory for several M x N matrices.
+    """
+    parts, (X, Y, alpha), memory = problem.parts, problem.rows, problem.memory
+    A, D = problem.project(X, problem.projection or ())
+    q = posterior_factor(add_memory(sites_of_rows(A, sites), memory))
+    m, s = marginals(A, q)
+    moments, power, d = Marginals(m, s + tf.zeros_like(m)), alpha[:, None], tf.transpose(D)
+    left = cavity(moments, sites, power)
+    mean, variance = left.m + parts.mean(X), left.s + d
+    value = tf.reduce_sum(log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha))
+    slope = sites.nu - sites.tau * m
+    value += site_terms(moments.s, slope, sites.tau, left.e, power)
+    value += terms_of_mean(q.w, [] if memory is None else [memory.natural]) - log_root(q)
+    return value if memory is None else value + memory.log_scale
+
+
+def hessian_product(converged: Converged, vector: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """
+    Compute the product of the second derivative of the energy in the parameters with a vector,
+    which has a part for each variable of the problem's parts.
+    """
+    variables = converged.problem.variables
+    sites = Sites(*map(tf.identity, converged.fixed_point.sites))
+    with tf.GradientTape(watch_accessed_variables=False) as outer:
+        outer.watch([*sites, *variables])
+        with tf.GradientTape(watch_accessed_variables=False) as inner:
+            inner.watch(variables)
+            value = energy_of(converged.rebuild(), sites)
+        first = gradients_or_zeros(inner, value, variables)
+        along = tf.add_n([tf.reduce_sum(a * b) for a, b in zip(vector, first, strict=True)])
+    by_nu, by_tau, *direct = gradients_or_zeros(outer, along, [*sites, *variables])
+    by_way_of_sites = converged.gradients("the gradient of log Z", Sites(by_nu, by_tau))
+    return [a + b for a, b in zip(direct, by_way_of_sites, strict=True)]

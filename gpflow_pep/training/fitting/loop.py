@@ -12,30 +12,26 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 import tf_keras
-from gpflow import Parameter
 from gpflow.base import RegressionData
 from gpflow.models import GPModel
-from gpflow.optimizers import NaturalGradient
 
 from ...engine.checks import (
     as_pair,
     check_callable,
     check_positive,
     check_seed,
-    is_number,
     reason,
     refusal,
     require_finite,
 )
 from ...engine.numerics.chunks import Epochs, shuffled_rows
 from ...engine.numerics.graphs import without_collector
-from ...engine.numerics.natural import natural_step
 from ...engine.prior.evaluate import is_plain
 from ...models.minibatch import BatchLoss
 from . import checks
@@ -50,87 +46,8 @@ from .history import (
     saved_if_interrupted,
     scalars,
 )
+from .natural import Length, NaturalGradients, natural_training
 from .objectives import assign, state_of
-
-#: Of each step where none is given.
-DEFAULT_LENGTH = 0.1
-Length: TypeAlias = float | tf_keras.optimizers.schedules.LearningRateSchedule
-
-
-class VariationalParameters(NamedTuple):
-    """q of a model: mean [M, L], and lower triangular square roots [L, M, M]."""
-
-    q_mu: Parameter
-    q_sqrt: Parameter
-
-    @property
-    def variables(self) -> list[tf.Variable]:
-        return [part.unconstrained_variable for part in self]
-
-
-class NaturalGradients(NamedTuple):
-    """How :func:`~gpflow_pep.training.fit` trains q: by our steps, GPflow's, or none."""
-
-    q: VariationalParameters | None = None
-
-    length: Length | None = None
-    """Of steps by the gradient that the optimiser gets too."""
-
-    gpflow: NaturalGradient | None = None
-    """Takes steps of its own before the optimiser's."""
-
-    @property
-    def variables(self) -> list[tf.Variable]:
-        """The variables of q in which a step needs the gradient of the loss."""
-        return [] if self.q is None or self.length is None else self.q.variables
-
-    def step_before(self, loss: Callable[[], tf.Tensor]) -> None:
-        """Take GPflow's step, if it is GPflow that trains q."""
-        if self.gpflow is not None and self.q is not None:
-            self.gpflow.minimize(loss, [(self.q.q_mu, self.q.q_sqrt)])
-
-    def step_beside(self, gradients: Sequence[tf.Tensor], step: tf.Variable) -> None:
-        """Take a step by the gradients in :attr:`variables`; a schedule depends on its number."""
-        if self.q is None or self.length is None:
-            return
-        by_mean, by_root = gradients
-        if self.q.q_sqrt.transform is not None:
-            by_root = self.q.q_sqrt.transform.forward(by_root)  # from a vector: it is linear
-        mean, root = map(tf.convert_to_tensor, self.q)
-        gamma = tf.cast(self.length(step), mean.dtype) if callable(self.length) else self.length
-        after = natural_step(mean, root, by_mean, by_root, gamma)
-        self.q.q_mu.assign(after.mean)
-        self.q.q_sqrt.assign(after.root)
-
-
-def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
-    """Find q where natural gradients are to train it, and how."""
-    if natural_gradient is None or natural_gradient is False:
-        return NaturalGradients()
-    mean, root = (getattr(model, name, None) for name in ("q_mu", "q_sqrt"))
-    if not (isinstance(mean, gpflow.Parameter) and isinstance(root, gpflow.Parameter)):
-        got = f"one for {type(model).__name__}, whose q_mu and q_sqrt are no parameters"
-        expected = "SVGP, APEP, ARPEP or RPAPEP"
-        raise refusal("natural_gradient", got, expected, "Leave it out.")
-    if root.shape.rank != 3:
-        got = f"one for q_sqrt of shape {tuple(root.shape)}"
-        expected = "[L, M, M]: natural gradients are of full covariances"
-        raise refusal("natural_gradient", got, expected, "Use q_diag=False, or leave it out.")
-    q = VariationalParameters(mean, root)
-    if isinstance(natural_gradient, gpflow.optimizers.NaturalGradient):
-        return NaturalGradients(q, gpflow=natural_gradient)
-    if natural_gradient is True:
-        return NaturalGradients(q, DEFAULT_LENGTH)
-    schedule = isinstance(natural_gradient, tf_keras.optimizers.schedules.LearningRateSchedule)
-    if not (schedule or (is_number(natural_gradient) and 0.0 < natural_gradient <= 1.0)):
-        raise refusal(
-            "natural_gradient",
-            repr(natural_gradient),
-            "a step length in (0, 1], a schedule of it, True, or gpflow.optimizers.NaturalGradient",
-            f"Pass {DEFAULT_LENGTH}, for example.",
-        )
-    return NaturalGradients(q, natural_gradient)
-
 
 ADVICE = "The step was too long, or started from parameters that the data contradict."
 REMEDY = (
@@ -207,7 +124,7 @@ def fit(
     :param natural_gradient: Trains ``q_mu`` and ``q_sqrt`` of models that have such parameters; the
         optimiser gets the others. A number in (0, 1], or a schedule of it, is the length of a step
         along the natural gradient, shortened where q would become improper or go too far
-        (:func:`gpflow_pep.engine.numerics.natural.natural_step`). It is taken along with the
+        (:func:`gpflow_pep.training.fitting.natural.natural_step`). It is taken along with the
         optimiser's, by the same gradient, and costs little. True is 0.1. GPflow's takes a step
         before each of the optimiser's, with a gradient of its own; where q would become improper,
         training stops.

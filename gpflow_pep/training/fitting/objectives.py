@@ -12,7 +12,7 @@ from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 
 from ...engine.checks import check_choice, check_real, refusal, require_finite
-from ...engine.energies.curvature import energy_of
+from ...engine.energies.point import energy_of
 from ...engine.factors import traits
 from ...engine.numerics.graphs import without_collector
 from ...engine.numerics.linalg import warnings_of_graphs_dropped

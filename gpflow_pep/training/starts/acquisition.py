@@ -72,8 +72,7 @@ def information_gain(model: GPModel, X: InputData) -> tf.Tensor:
     """
 
     def gain(likelihood: Likelihood, *rows: tf.Tensor) -> tf.Tensor:
-        of_y, given_f = (entropy(likelihood, *rows) for entropy in (entropy_of_y, entropy_given_f))
-        return tf.maximum(of_y - given_f, 0.0)
+        return tf.maximum(entropy_of_y(likelihood, *rows) - entropy_given_f(likelihood, *rows), 0.0)
 
     return _by_chunks(model, X, gain)
 
@@ -106,7 +105,7 @@ def entropy_given_f(likelihood: Any, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -
     link = getattr(likelihood, "invlink", None)
     if not isinstance(link, RobustMax):
         got = type(likelihood).__name__ + (f" with {type(link).__name__}" if link else "")
-        expected = "Gaussian, MultiClass with RobustMax, or one of classes and one latent function"
+        expected = "Gaussian, Bernoulli or MultiClass with RobustMax, or one of classes and one f"
         raise refusal("likelihood", got, expected, "Choose by predictive_entropy instead.")
     wrong = tf.convert_to_tensor(link.epsilon)
     others = tf.cast(link.num_classes - 1, m.dtype)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from helpers import Array, assert_close
 
-from gpflow_pep.engine.numerics.natural import NaturalStep, natural_step
+from gpflow_pep.training.fitting.natural import NaturalStep, natural_step
 
 M, L = 4, 2
 
