@@ -74,8 +74,9 @@ def picture(
                 from matplotlib import pyplot
 
                 ax = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+                options["ax"] = ax
                 try:
-                    draw(*arguments, **options | {"ax": ax})
+                    draw(*arguments, **options)
                 except BaseException:
                     pyplot.close(ax.figure)  # nothing is to be shown
                     raise

@@ -91,7 +91,8 @@ def _draw_density(ax: "Axes", x: AnyNDArray, y: AnyNDArray, limits: tuple[float,
         linewidths=0.1,
         zorder=1,
     )
-    text = f", 1 to {canvas.count(int(np.max(cells.get_array())))} in a cell (darker: more)"
+    most = canvas.count(int(np.max(np.asarray(cells.get_array()))))
+    text = f", 1 to {most} in a cell (darker: more)"
     outside = len(x) - int(np.sum(inside))
     return f"{text}\n{canvas.rows(outside)} outside of the picture" if outside else text
 
