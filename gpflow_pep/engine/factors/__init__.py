@@ -9,7 +9,7 @@ import pkgutil
 
 from ..numerics.quadrature import Structure
 from .classes import class_probabilities
-from .generic import ScalarFactor
+from .generic import AccuracyWarning, ScalarFactor
 from .moments import (
     TiltedDerivatives,
     derivatives_in_moments_and_parameters,
@@ -21,7 +21,6 @@ from .moments import (
     scalar_factor,
     tilted_derivatives,
 )
-from .numeric import AccuracyWarning
 from .support import (
     Layout,
     Support,

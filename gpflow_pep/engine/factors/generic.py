@@ -1,14 +1,37 @@
-r"""The one rule for likelihoods whose rows have one latent function for each target."""
+r"""The one rule for likelihoods whose rows have one latent function for each target.
+
+**By the values of the density.** Of other likelihoods only these are known: where nodes belong is
+searched for, and whether they were enough is found out.
+
+Nodes are dense around two peaks: that of the Gaussian times the density to the power, and that of
+the Gaussian times the density itself. Whether they resolve the integral is seen at no cost by the
+rule of every second node, because the error of a rule falls fast with its nodes: where both agree
+to :data:`RESOLVED`, that of all nodes was better by orders of magnitude for smooth densities, and
+by a factor of four for those with a kink. Of a density that jumps between two nodes both may miss
+the same part, so that jumps are located first, and nodes are dense around them.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from gpflow.likelihoods import Likelihood, ScalarLikelihood
 from tensorflow import Tensor
 
-from ..numerics.power import log_power_mean
-from ..numerics.quadrature import NUM_NODES, Mode, Nodes, Structure, search_mode, stretched_nodes
+from ..numerics.graphs import constant
+from ..numerics.linalg import warn
+from ..numerics.power import divide_by_power, expm1_over_power, log_power_mean
+from ..numerics.quadrature import (
+    NUM_NODES,
+    PEAK_EXTENT,
+    Mode,
+    Nodes,
+    Structure,
+    search_mode,
+    stretched_nodes,
+    zoom_in,
+)
 
 Function = Callable[[Tensor], Tensor]
 MeanAndVariance = Callable[[Tensor, Tensor], Tensor]
@@ -142,3 +165,203 @@ def rounding_of(like: Tensor) -> Any:
 def bounded_log(x: Tensor) -> Tensor:
     """Compute the logarithm, but finite at 0."""
     return tf.math.log(tf.maximum(x, np.finfo(x.dtype.as_numpy_dtype).tiny))
+
+
+#: Two rules agree where they differ by at most so much, relative to 1 + abs(ell).
+RESOLVED = 1e-3
+_NUM_NODES = 200
+#: A jump is a change of the logarithm from a node to the next that is so large, and so many times
+#: that beside it. Smooth densities of GPflow have none (tests/engine/factors/test_numeric.py).
+_JUMP, _STEEPER = 2.0, 10.0
+#: Of so many jumps of a row the places are found; nodes there; their resolution, as a part of the
+#: distance of the nodes that a jump is between: the integral's error is a part of it.
+_NUM_JUMPS, _NUM_NODES_AT_JUMPS, _AT_JUMP = 4, 600, 1e-6
+#: Nodes also go where the density has its peak under a Gaussian so many times as wide.
+_WIDER = 10.0
+#: The first look for a peak is at the hyperbolic sines of even steps up to this.
+_LARGEST_SHIFT, _NUM_SHIFTS = 6.0, 33
+_ZOOM_ROUNDS = 40
+#: So many standard deviations around the mean are where the rule has nodes anyway.
+BULK = 4.0
+
+
+class AccuracyWarning(UserWarning):
+    """The integral of a likelihood is not as accurate as others are."""
+
+
+def smallest(like: Tensor) -> float:
+    """Give a number that stands for 0, with room for its powers."""
+    return float(np.finfo(like.dtype.as_numpy_dtype).tiny) ** 0.25
+
+
+def bounded(log_prob: Function) -> Function:
+    """
+    Make a log density finite: where it is no number, the density is 0.
+
+    It is no number either where the density is above the largest float. Far from everything that
+    matters the terms of a log density are huge and cancel, so that their rounding may look like a
+    peak.
+    """
+
+    def finite_log_prob(F: Tensor) -> Tensor:
+        values = log_prob(F)
+        lowest = tf.constant(-1.0 / smallest(values), values.dtype)
+        is_number = tf.math.is_finite(values) & (values < np.log(float(values.dtype.max)))
+        return tf.maximum(tf.where(is_number, values, lowest), lowest)
+
+    return finite_log_prob
+
+
+def is_resolved(value: Tensor, by_half: Tensor, tolerance: float = RESOLVED) -> Tensor:
+    """Whether the rules of all and of half of the nodes agree, and some node had a density."""
+    agree = tf.abs(value - by_half) <= tolerance * (1.0 + tf.abs(value))  # NaN is not
+    return agree & ~is_zero(value)
+
+
+def is_zero(log_prob: Tensor) -> Tensor:
+    """Whether a density is 0, or as good as that; see :func:`bounded`."""
+    return log_prob <= -0.5 / smallest(log_prob)
+
+
+def outermost(rule: Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
+    """Compute what the outermost nodes add to an integral: nothing, unless much is further out."""
+    ends = tf.stack([rule.nodes.weights[0], rule.nodes.weights[-1]])
+    excess = tf.stack([log_prob[0], log_prob[-1]]) - value
+    return tf.reduce_sum(ends * tf.abs(expm1_over_power(excess, alpha)), axis=0)
+
+
+def integrate_density(
+    likelihood: ScalarLikelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> Tensor:
+    """
+    Integrate a likelihood with a latent function for each column by the values of its density.
+
+    It warns where these do not resolve the integral. Where no node has a density, or at alpha 0 not
+    all have one, it is NaN.
+    """
+    power = alpha[:, None]
+    log_prob = bounded(lambda F: likelihood._scalar_log_prob(X, F, Y))
+    powers = power + tf.zeros_like(Fmu)
+    rows = find_narrow(Fvar)
+    Fvar = rows.wider
+    factor = factor_with_peaks(log_prob, Fmu, Fvar, powers, Y, _NUM_NODES)
+    wider = tf.stop_gradient(_WIDER * tf.sqrt(Fvar))
+    own_peak = _peak(log_prob, tf.stop_gradient(Fmu), wider, tf.ones_like(Fmu), Y)
+    factor = factor._replace(structures=[*factor.structures, own_peak])
+
+    def by_rule(factor: ScalarFactor) -> tuple[Rule, Tensor, Tensor, Tensor]:
+        rule = place(factor, Fmu, Fvar, power)
+        values = log_prob(rule.nodes.f)
+        value = rule.mean(values, power)
+        by_half = tf.stop_gradient(rule.mean(values, power, stride=2))
+        return rule, values, value, by_half + outermost(rule, values, value, power)
+
+    rule, values, *both = by_rule(factor)
+
+    def with_jumps() -> list[Tensor]:
+        jumps = _added_by_jumps(rule, values, both[0], power)
+        jump = tf.reduce_any(jumps > 0.0, axis=0)
+        structures = [*factor.structures, *_at_jumps(log_prob, rule.nodes.f, jumps)]
+        dense = factor._replace(structures=structures, num_nodes=_NUM_NODES_AT_JUMPS)
+        nodes, at_nodes, value, by_half = by_rule(dense)
+        by_half += tf.reduce_max(_added_by_jumps(nodes, at_nodes, value, power), axis=0)
+        return [tf.where(jump, *pair) for pair in zip((value, by_half), both)]
+
+    value, by_half = tf.cond(tf.reduce_any(_is_jump(values)), with_jumps, lambda: both)
+    _report(likelihood, value, by_half)
+    without = is_zero(values)
+    none = tf.reduce_any(without, axis=0) & (power == 0.0) | tf.reduce_all(without, axis=0)
+    value = rows.between(log_prob(Fmu[None])[0], value)
+    terms = tf.where(none, tf.constant(np.nan, value.dtype), value)
+    return tf.reduce_sum(terms, axis=-1)
+
+
+@constant
+def _is_jump(log_prob: Tensor) -> Tensor:
+    """Whether a density jumps from each node to the next, bool [Q - 1, N, P]."""
+    change = tf.abs(log_prob[1:] - log_prob[:-1])
+    ends = tf.concat([change[:1], change, change[-1:]], axis=0)
+    return change > tf.maximum(_STEEPER * tf.minimum(ends[:-2], ends[2:]), _JUMP)
+
+
+@constant
+def _added_by_jumps(rule: Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
+    """Compute what a density adds to an integral where it jumps, [Q - 1, N, P]; else 0."""
+    excess = expm1_over_power(log_prob - value, alpha)
+    weights = tf.maximum(rule.nodes.weights[1:], rule.nodes.weights[:-1])
+    part = weights * tf.abs(excess[1:] - excess[:-1])
+    matters = part > (1.0 + tf.abs(value)) * _AT_JUMP
+    return tf.where(_is_jump(log_prob) & matters, part, tf.zeros_like(part))
+
+
+@constant
+def _at_jumps(log_prob: Function, f: Tensor, jumps: Tensor) -> list[Structure]:
+    """Halve the distances of the nodes f [Q, N, P] beside the largest jumps, to find these."""
+    sizes, first = tf.math.top_k(tf.transpose(jumps, [1, 2, 0]), _NUM_JUMPS)
+    of_rows = tf.transpose(f, [1, 2, 0])
+    ends = [tf.gather(of_rows, first + k, batch_dims=2) for k in (0, 1)]
+    sizes, low, high = (tf.transpose(part, [2, 0, 1]) for part in (sizes, *ends))
+
+    def halve(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        middle = 0.5 * (low + high)
+        at_low, at_middle, at_high = map(log_prob, (low, middle, high))
+        above = tf.abs(at_middle - at_low) < tf.abs(at_middle - at_high)
+        return tf.where(above, middle, low), tf.where(above, high, middle)
+
+    places = tf.while_loop(lambda *_: True, halve, (low, high), maximum_iterations=_ZOOM_ROUNDS)
+    # Where there is no jump the structure is wide and empty, and moves no node.
+    scale = tf.where(sizes > 0.0, _AT_JUMP * (high - low), tf.constant(np.inf, f.dtype))
+    empty = tf.zeros_like(scale)
+    return [Structure(*parts) for parts in zip(*map(tf.unstack, (places[0], scale, empty)))]
+
+
+def _report(likelihood: Likelihood, value: Tensor, by_half: Tensor) -> None:
+    error = tf.stop_gradient(tf.abs(value - by_half) / (1.0 + tf.abs(value)))
+    largest = tf.reduce_max(error)
+    unresolved = ~is_resolved(value, by_half)
+    message = (
+        f"The integral of {type(likelihood).__name__} by the values of its density is not accurate"
+        f" to {RESOLVED:g}: half of the nodes give another. Standardise the targets, or register"
+        " its peaks with gpflow_pep.likelihoods.scalar_factor; see the page on likelihoods of your"
+        " own."
+    )
+    numbers = {"Largest difference": largest}
+    warn(AccuracyWarning, tf.reduce_any(unresolved), message, numbers)
+
+
+def factor_with_peaks(
+    log_prob: Function, mean: Tensor, variance: Tensor, alpha: Tensor, Y: Tensor, num_nodes: int
+) -> ScalarFactor:
+    """Make a factor of which nothing is known: its structure is where it has its peak."""
+    mean, deviation = tf.stop_gradient(mean), tf.sqrt(tf.stop_gradient(variance))
+    tilted = _peak(log_prob, mean, deviation, alpha, Y)
+    untempered = _peak(log_prob, mean, deviation, tf.ones_like(alpha), Y)
+    shift = (tilted.centre - mean) / deviation
+    # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
+    shift = tf.where(tf.abs(shift) > BULK, shift, tf.zeros_like(shift))
+    mode = Mode(divide_by_power(shift, alpha * deviation), None)
+    return ScalarFactor(log_prob, [tilted, untempered], lambda *_: mode, num_nodes=num_nodes)
+
+
+@constant
+def _peak(
+    log_prob: Function, mean: Tensor, deviation: Tensor, alpha: Tensor, Y: Tensor
+) -> Structure:
+    """Zoom in on the peak of the Gaussian times the factor to the power, to within its width."""
+
+    def exponent(x: Tensor) -> Tensor:
+        return alpha * log_prob(mean + deviation * x) - 0.5 * x * x
+
+    # What a factor gains far away may outweigh the Gaussian's loss: look there first.
+    shifts = tf.constant(
+        np.sinh(np.linspace(-_LARGEST_SHIFT, _LARGEST_SHIFT, _NUM_SHIFTS))[:, None, None],
+        mean.dtype,
+    )
+    heights, at_y = exponent(shifts), (Y[:, : mean.shape[1]] - mean) / deviation
+    start = tf.gather(shifts[:, 0, 0], tf.argmax(heights, axis=0))
+    # What all of these are far from may be at y.
+    is_at_y = exponent(at_y[None])[0] > tf.reduce_max(heights, axis=0) + _JUMP
+    start = tf.where(is_at_y, at_y, start)
+    middle, width = zoom_in(exponent, start, 1.0 + tf.abs(start), _ZOOM_ROUNDS)
+    width = deviation * width
+    return Structure(mean + deviation * middle, width, PEAK_EXTENT * width)

@@ -14,8 +14,7 @@ from tensorflow import Tensor
 
 from ..checks import require
 from ..prior.evaluate import convert_user_code
-from .generic import integrate
-from .numeric import integrate_density
+from .generic import integrate, integrate_density
 
 Implementation = Callable[..., Any]
 

@@ -28,9 +28,8 @@ from ..numerics.graphs import constant
 from ..numerics.linalg import warn
 from ..numerics.quadrature import REACH, reweigh
 from ..prior.evaluate import convert_user_code
-from .generic import find_narrow
+from .generic import AccuracyWarning, find_narrow
 from .moments import in_rows
-from .numeric import AccuracyWarning
 from .support import traits
 
 #: What a class of one's own may define anew; what was registered for its base is then not true.

@@ -11,7 +11,7 @@ from helpers import assert_close
 
 import gpflow_pep as pep
 from gpflow_pep.engine.factors import nested
-from gpflow_pep.engine.factors.numeric import bounded
+from gpflow_pep.engine.factors.generic import bounded
 
 ALPHAS = 0.0, 0.5, 1.0
 N = 6
