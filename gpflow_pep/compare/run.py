@@ -254,6 +254,7 @@ def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], N
         return comparison
     powers_left = (powers[name] for name in comparison.losses if name != ENSEMBLE)
     by_all_rows = tuple(powers_left) if settings.select == "loo" else ()
+    budget.fits = 1 if left_out else budget.fits  # no learning curve begins then
     ((final,),) = run(trials, [Trial((best,), 0, alphas=by_all_rows)]).values()
     if by_all_rows and final.pipeline is not None:
         best = name_of(final.pipeline[-1].alpha_)

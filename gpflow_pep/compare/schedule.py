@@ -55,8 +55,12 @@ class TimeBudget:
         return max(share - self.overhead.get(models[0], 0.0), least)
 
     def is_over(self) -> bool:
-        """Whether no fit begins: compiling it, and the model of all rows after it, lasts longer."""
-        compiling = max(self.overhead.values(), default=0.0)
+        """
+        Whether no fit begins: compiling it, and the model of all rows after it, lasts longer.
+
+        That is what it took the fit which shared most with others.
+        """
+        compiling = min(self.overhead.values(), default=0.0)
         return time.perf_counter() + 2.0 * compiling > self.end
 
 

@@ -169,8 +169,8 @@ class Settings:
     minutes: float = _setting(
         10.0, Range(_POSITIVE, "a positive number", "Raise it, to 10 for example."),
         "Most time for all fits together. Each has an equal share of what is left, and ends"
-        " earlier if it converges. Minibatches, above 100,000 rows, have a number of steps"
-        " instead.",
+        " earlier if it converges; after the end none begins but that of the best model on all"
+        " rows. Minibatches, above 100,000 rows, have a number of steps instead.",
     )  # fmt: skip
     mix: bool = _switch(
         "Whether to mix the predictions of the powers 0, 0.5 and 1, too, up to 100,000 rows."

@@ -332,6 +332,12 @@ def test_time_is_shared_among_the_fits_that_are_left(monkeypatch: pytest.MonkeyP
     now += 100.0
     assert clock.share("b") == 1e-3  # for one evaluation
     two_at_once = schedule.TimeBudget(60.0, 3, at_once=2)
+    two_at_once.overhead |= {"b": 2.0, "c": 10.0}  # c has compiled what others share
+    now += 60.0 - 4.5
+    assert not two_at_once.is_over()
+    now += 1.0  # no time for another fit, and for the model of all rows
+    assert two_at_once.is_over()
+    now -= 60.0 - 3.5
     assert two_at_once.share("a") == 40.0
     assert two_at_once.share("a") == 60.0  # and the next one, which begins at the same time
     now += 60.0 - 15.0
