@@ -46,8 +46,9 @@ MOST_FACTORISED = 1500
 _CG_TOLERANCE, _CG_ITERATIONS = 1e-5, 200
 #: A factor is used again as long as the curvature has changed by less than this part of it.
 _CLOSE = 0.1
-#: No mean moves by more of its standard deviations in one step: 1 took up to 80% more sweeps, 10
-#: no fewer.
+#: No mean moves by more standard deviations of f in one step, the scale on which tilted integrals
+#: bend. Those of q are far shorter where rows are many, and took 25 sweeps for 16 (16 000 rows of
+#: three classes, alpha .5), and 59 for 41 (4000, alpha 0); 1 took 23 and 67, 10 took 14 and 40.
 _TRUST = 3.0
 #: Nor does a precision that is to be negative fall by more of B's in that direction: whether it is
 #: may change from sweep to sweep, and a full step overshoots by orders of magnitude.
@@ -216,10 +217,10 @@ def _iterated(
     return step
 
 
-def within_trust(problem: SiteProblem, change: tf.Tensor, s: tf.Tensor) -> tf.Tensor:
-    """Compute which part of a step of the means may be taken, []."""
-    # Far from all inducing inputs h is 0 for sure.
-    sizes = tf.reduce_max(tf.math.divide_no_nan(tf.abs(change), tf.sqrt(s)))
+def within_trust(problem: SiteProblem, change: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+    """Compute which part of a step of the means may be taken, [], for f of these variances."""
+    # Where a kernel is 0, as a linear one at 0, so is f for sure.
+    sizes = tf.reduce_max(tf.math.divide_no_nan(tf.abs(change), tf.sqrt(v)))
     (largest,) = problem.reduction.largest([sizes])
     return tf.minimum(tf.ones_like(largest), _TRUST / largest)
 

@@ -91,6 +91,9 @@ class _Matched(NamedTuple):
 
     cavity: Cavity
 
+    v: tf.Tensor
+    """[N, L], variances of f under the cavities."""
+
     tilted: TiltedDerivatives
 
     by_parameters: Sequence[tf.Tensor]
@@ -136,7 +139,8 @@ def match_moments(
     # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
     zeros = tf.zeros_like(q.m)
     m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
-    arguments = problem.parts.likelihood, X, m + prior.mean, s + d, Y, alpha
+    v = s + d
+    arguments = problem.parts.likelihood, X, m + prior.mean, v, Y, alpha
     moments, by_parameters = latents.tilted(*arguments, variables=variables, rough=rough)
     target, limited = _matching_sites(moments, m, s, power)
     proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
@@ -145,7 +149,7 @@ def match_moments(
     if without_target is not None:
         proper |= without_target
     of_chunk = [tf.expand_dims(part, 0) for part in by_parameters]
-    return _Matched(target, limited, tf.reduce_all(proper, axis=1), left, moments, of_chunk)
+    return _Matched(target, limited, tf.reduce_all(proper, axis=1), left, v, moments, of_chunk)
 
 
 def _by_site(values: tf.Tensor) -> tf.Tensor:
@@ -226,7 +230,7 @@ def sweep(
             factor = factor.refactorised(problem, curvature)
             curvature = Curvature(factor.t)
         step = partial(mean_step, problem, curvature, q=q, factor=factor)
-        first = _coupled_target(problem, sites.nu, moments, matched, curvature, step)
+        first = _coupled_target(problem, sites.nu, matched, curvature, step)
         target = Sites(first, gradually(target.tau, sites.tau, moments.s))
         limited = Sites(first, limited.tau)
     error = scaled_error(present, matched.sites, moments)
@@ -246,7 +250,6 @@ def sweep(
 def _coupled_target(
     problem: SiteProblem,
     first: tf.Tensor,
-    moments: Marginals,
     matched: _Matched,
     curvature: Curvature,
     step: Callable[[tf.Tensor], tf.Tensor],
@@ -255,7 +258,7 @@ def _coupled_target(
     distance = first - matched.tilted.delta1
     g = -distance - curvature.times(problem.rows.alpha[:, None] * matched.cavity.s * distance)
     change = step(g)
-    return first + within_trust(problem, change, moments.s) * (g - curvature.times(change))
+    return first + within_trust(problem, change, matched.v) * (g - curvature.times(change))
 
 
 def _infinite_where_unknown(error: tf.Tensor, ell: tf.Tensor) -> tf.Tensor:

@@ -92,8 +92,15 @@ def test_few_inducing_inputs_and_a_long_lengthscale_take_tens_of_sweeps_at_alpha
     assert record.converged and record.num_sweeps <= 60
 
 
-def test_many_rows_take_no_more_sweeps() -> None:
-    """Many numbers that change by little, but together, move means far: that must be seen."""
+@pytest.mark.parametrize(
+    ("alpha", "most"), [(0.5, 15), pytest.param(0.0, 45, marks=pytest.mark.slow)]
+)
+def test_many_rows_take_no_more_sweeps(alpha: float, most: int) -> None:
+    """
+    Many numbers that change by little, but together, move means far: that must be seen.
+
+    Nor may standard deviations of q, which become short, limit the steps: they took 20 and 59.
+    """
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (25_000, 8))
     f = np.sin(4.0 * X[:, 0]) * X[:, 1] + X[:, 2] ** 2
@@ -103,8 +110,8 @@ def test_many_rows_take_no_more_sweeps() -> None:
     point = np.load(Path(__file__).parent / "data" / "after_some_training.npy").astype(float)
     kernel = SquaredExponential(point[208], point[200:208])
     parts = kernel, gpflow.likelihoods.MultiClass(C), point[:200].reshape(25, 8)
-    record = pep.models.PEP((X, Y[:4000]), *parts, alpha=0.5).update_sites(max_sweeps=60)
-    assert record.converged and record.num_sweeps <= 22 and record.num_rejected == 0
+    record = pep.models.PEP((X, Y[:4000]), *parts, alpha=alpha).update_sites(max_sweeps=60)
+    assert record.converged and record.num_sweeps <= most and record.num_rejected <= 1
 
 
 @pytest.mark.slow
