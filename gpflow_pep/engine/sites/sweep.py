@@ -92,7 +92,7 @@ class _Matched(NamedTuple):
     cavity: Cavity
 
     v: tf.Tensor
-    """[N, L], variances of f under the cavities."""
+    """[N, L], variances of f under q."""
 
     tilted: TiltedDerivatives
 
@@ -139,8 +139,7 @@ def match_moments(
     # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
     zeros = tf.zeros_like(q.m)
     m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
-    v = s + d
-    arguments = problem.parts.likelihood, X, m + prior.mean, v, Y, alpha
+    arguments = problem.parts.likelihood, X, m + prior.mean, s + d, Y, alpha
     moments, by_parameters = latents.tilted(*arguments, variables=variables, rough=rough)
     target, limited = _matching_sites(moments, m, s, power)
     proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
@@ -149,7 +148,9 @@ def match_moments(
     if without_target is not None:
         proper |= without_target
     of_chunk = [tf.expand_dims(part, 0) for part in by_parameters]
-    return _Matched(target, limited, tf.reduce_all(proper, axis=1), left, v, moments, of_chunk)
+    return _Matched(
+        target, limited, tf.reduce_all(proper, axis=1), left, q.s + d, moments, of_chunk
+    )
 
 
 def _by_site(values: tf.Tensor) -> tf.Tensor:
