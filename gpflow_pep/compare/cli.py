@@ -319,8 +319,8 @@ def _settings_options(command: Any) -> Any:
 @_settings_options
 @click.option(
     "--jobs", type=click.IntRange(min=1),
-    help="Processes that train at a time.  [default: as many as there are cores, at most"
-    f" {MAX_JOBS}; above {MOST_ROWS:,} rows 1]",
+    help="Processes of joblib that train at a time; 1: the command trains itself.  [default: as"
+    f" many as there are cores, at most {MAX_JOBS}; above {MOST_ROWS:,} rows 1]",
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default="pep_results",
