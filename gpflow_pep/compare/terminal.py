@@ -104,7 +104,7 @@ def legend(comparison: Comparison) -> str:
     text = LEGEND.format(metric.best, metric.heading, count, parts + "s" * (count > 1))
     if any(name.startswith(ENSEMBLE) for name in comparison.candidates):
         powers = ", ".join(f"{alpha:g}" for alpha in ALPHAS)
-        text += f" {ENSEMBLE}: predictions at alpha {powers}, mixed."
+        text += f"\n{ENSEMBLE}: predictions at alpha {powers} mixed."
     if len(comparison.data.targets) > 1:
         text += " Scores are means over targets; errors are in units of their standard deviations."
     return text
