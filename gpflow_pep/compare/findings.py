@@ -349,8 +349,8 @@ def ranking(comparison: Comparison) -> str:
         text += f"; {_they_are(within)} within noise of {'it' if lowest == best else best}"
     better = [name for name in better_baselines(comparison) if name != lowest]
     text += f". {_they_are(better)} clearly better on these rows." if better else "."
-    kind, count, _ = comparison.settings.parts()
-    few = f" {count} {kind}s show large differences alone: raise --{kind}s to compare models."
+    (kind, *_), count = comparison.settings.parts(), len({fit.part for fit in comparison.fits})
+    few = f" {count} {kind}s show large differences alone; more {kind}s show smaller ones."
     return text + few * (1 < count < FEWEST_PARTS)
 
 

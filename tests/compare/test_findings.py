@@ -105,7 +105,7 @@ def test_boosted_trees_are_many() -> None:
 def test_two_folds_show_little() -> None:
     comparison = made({"mean": [2.0, 2.3], "alpha 0": [1.0, 1.4], "alpha 1": [1.1, 1.3]})
     comparison = replace(comparison, settings=Settings(folds=2))
-    few = "2 folds show large differences alone: raise --folds to compare models."
+    few = "2 folds show large differences alone; more folds show smaller ones."
     assert ranking(comparison).endswith(f"within noise of it. {few}")
 
 
