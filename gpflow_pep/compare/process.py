@@ -187,10 +187,14 @@ def _watch(reader: socket.socket, message: Callable[[], str]) -> None:
         if received[0] in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None)):
             with ExitStack() as stack:  # the terminal may have gone
                 stack.callback(os._exit, SHELL_CODE + received[0])
-                for child in multiprocessing.active_children():
-                    stack.callback(child.terminate)
+                stack.callback(_end_children)
                 terminal = Console(stderr=True)
                 terminal.show_cursor()  # which a progress bar has hidden
                 text = f"\nInterrupted. {message()}".rstrip()
                 terminal.print(text, markup=False, highlight=False, soft_wrap=True)
                 terminal.file.flush()
+
+
+def _end_children() -> None:
+    for child in multiprocessing.active_children():
+        child.terminate()

@@ -175,7 +175,7 @@ def sleep():
     print(os.getpid(), os.environ["OMP_NUM_THREADS"], flush=True)
     time.sleep(60.0)
 
-with process.exit_on_signals("So it is."), process.fits_in_processes(2):
+with process.exit_on_signals(lambda: "So it is."), process.fits_in_processes(2):
     joblib.Parallel()(joblib.delayed(sleep)() for _ in range(2))
 """
 
