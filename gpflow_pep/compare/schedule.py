@@ -13,7 +13,7 @@ import joblib
 
 from ..training.fitting.full_batch import one_blas_thread
 from .candidates import TRIVIAL, is_choice
-from .trials import Fit, Outcome, Trial, Trials
+from .trials import NOT_BEGUN, Fit, Outcome, Trial, Trials
 
 #: The least time for steps of a fit, where compiling has used up its share.
 LEAST_SECONDS = 0.5
@@ -135,7 +135,10 @@ def run_trials(
                         model = outcome.fit.model
                         if outcome.overhead:
                             budget.overhead[model] = outcome.overhead
-                        reports.end(trials.label(trial, model), outcome.fit)
+                        if outcome.fit.message == NOT_BEGUN:
+                            reports.done += 1
+                        else:
+                            reports.end(trials.label(trial, model), outcome.fit)
     except BrokenProcessPool:
         warnings.warn(
             "A process that trained fits has ended; perhaps it ran out of memory. This process runs"

@@ -404,6 +404,7 @@ def test_no_fit_begins_after_the_end(
     assert kept == {(name, part) for name in comparison.candidates for _, part in kept}
     assert len(kept) == len(comparison.fits) and not any(fit.failed for fit in comparison.fits)
     assert comparison.model is not None and shown[-1].number == shown[-1].total
+    assert not any(each.fit is not None and each.fit.failed for each in shown)
     folds = 3 - sum(name.startswith("fold") for name in left_out)
     assert f"standard error over {folds} fold" in legend(comparison)
     told = "".join(kind + text for kind, text in findings.findings(comparison))
