@@ -32,7 +32,7 @@ from ..engine.factors import (
 from ..engine.factors.bernoulli import normal_cdf
 from ..engine.factors.gaussian import gaussian_log_power_expectation, noise_in_units
 from ..engine.factors.generic import bounded_log
-from ..engine.factors.support import whole_numbers
+from ..engine.factors.moments import whole_numbers
 from ..engine.numerics.quadrature import Mode, Structure
 from .integrated import LikelihoodWithMoments
 

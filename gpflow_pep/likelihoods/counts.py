@@ -16,7 +16,7 @@ from ..engine.checks import check_real
 from ..engine.factors import ScalarFactor, Traits, scalar_factor, support, traits
 from ..engine.factors.generic import bounded_log
 from ..engine.factors.log_rate import bounded_exp, exponential_family_factor, log_of_link
-from ..engine.factors.support import whole_numbers
+from ..engine.factors.moments import whole_numbers
 from ..engine.factors.targets import integrated_moments, moments_by_rate
 from ..engine.numerics.quadrature import Mode, Structure
 from .integrated import LikelihoodWithMoments

@@ -12,7 +12,7 @@ from gpflow.likelihoods import Gaussian
 
 from ..engine import checks
 from ..engine.factors import check_num_latent, check_support, layout_of, traits
-from ..engine.factors.support import check_noise
+from ..engine.factors.moments import check_noise
 from ..engine.prior import is_mixed
 from ..engine.prior.mixing import check_mixed, share_inducing_variable
 from ..likelihoods import PerOutput

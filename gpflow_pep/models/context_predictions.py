@@ -20,7 +20,7 @@ from ..engine.sites.groups import TRAINING_TOLERANCE
 from . import arguments, mixed
 from .arguments import refuse_mixed
 from .base import finite
-from .near_loss import NearRowLoss
+from .minibatch import NearRowLoss
 from .rows import Cut
 
 
@@ -223,7 +223,7 @@ class ContextPredictions:
             mean, variance = model.predict_f(Xnew, neighbours=20)
 
         Kernel, mean function and likelihood are trained such that rows near a row predict it:
-        :mod:`gpflow_pep.models.near_loss`. It is for
+        :mod:`gpflow_pep.models.minibatch`. It is for
         :func:`fit <gpflow_pep.training.fitting.loop.fit>`. Neighbours are sought again after every
         five batches, because nearness changes with the lengthscales.
 

@@ -20,7 +20,7 @@ from ..engine.numerics import chunks
 from ..engine.numerics.graphs import compiled
 from ..engine.prior import is_mixed
 from ..engine.prior.evaluate import unconverted
-from ..engine.sites.implicit import AdjointInfo, Converged
+from ..engine.sites.implicit import AdjointInfo, Converged, ConvergedRows
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import (
     Natural,
@@ -32,12 +32,12 @@ from ..engine.sites.posterior import (
 from ..engine.sites.record import FixedPoint, Goal, SiteUpdateInfo, Solver
 from ..engine.sites.sequential import infer_sequentially
 from ..engine.sites.sweep import infer
-from . import converged as methods_of_rows
 from .arguments import mixed_arguments, refuse_mixed
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
 from .memory import attach_memory
 from .minibatch import MinibatchLoss
+from .mixed import loo_log_density as mixed_loo_log_density
 from .parameters import SiteParameters, record_of_run, warn_unless_converged
 from .rows import SingleRows, replace_rows
 
@@ -97,10 +97,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         {"_last_run", "last_adjoint", "training_gap"}
     )
 
-    converged_sites = methods_of_rows.converged_sites
-    converged_rows = methods_of_rows.converged_rows
-    loo_log_density = methods_of_rows.loo_log_density
-    evidence_and_left_out = methods_of_rows.evidence_and_left_out
     last_adjoint: AdjointInfo | None = None
     """Of the newest derivative in eager mode that converged sites entered; None before it."""
 
@@ -280,6 +276,48 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         problem, fixed_point, *_ = converged = self._converge()
         natural = converged.natural(natural_sums(problem, fixed_point.sites))
         return add_memory(natural, problem.memory)
+
+    @unconverted()
+    def converged_sites(self) -> Sites:
+        """Bring the sites to their fixed point; unlike ``sites`` they have derivatives."""
+        refuse_mixed(self.kernel, "converged_sites", "Read model.sites, which are constants.")
+        return self._converge().sites()
+
+    @unconverted()
+    def converged_rows(self) -> ConvergedRows:
+        """
+        Compute marginals, sites and residual variances of all rows at the fixed point.
+
+        Criteria of rows can be made of them, see
+        :class:`~gpflow_pep.engine.sites.implicit.ConvergedRows`.
+        """
+        refuse_mixed(self.kernel, "converged_rows", "Use loo_log_density_of_entries.")
+        return self._converge().numbers_of_rows()
+
+    @unconverted("return: [N]")
+    def loo_log_density(self) -> tf.Tensor:
+        r"""
+        Compute :math:`\log p(y_n | y_{-n})` of each row, approximately.
+
+        The row's whole site is removed from q, whatever alpha is, and its likelihood averaged over
+        what is left.
+
+        :raises ValueError: If a row's cavity is improper then, or the result is not finite.
+        """
+        if is_mixed(self.kernel):
+            return mixed_loo_log_density(self)
+        value = point.leave_one_out(self._converge())
+        return checks.require_finite(value, "leave-one-out log density", ADVICE)
+
+    @unconverted("return[0]: []", "return[1]: []")
+    def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Compute log Z, and the sum of :meth:`loo_log_density`, at the same fixed point."""
+        refuse_mixed(self.kernel, "evidence_and_left_out", "Train by the evidence.")
+        converged = self._converge(point.KEPT_MATRICES)
+        log_z = point.energy(converged.problem, converged.fixed_point)
+        both = tf.stack([log_z, tf.reduce_sum(point.leave_one_out(converged))])
+        quantity = "log Z, leave-one-out log density"
+        return tuple(tf.unstack(checks.require_finite(both, quantity, ADVICE)))
 
     def _assign_data(self, data: RegressionData) -> None:
         self.update_data(data)

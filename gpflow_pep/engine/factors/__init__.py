@@ -11,26 +11,24 @@ from ..numerics.quadrature import Structure
 from .classes import class_probabilities
 from .generic import AccuracyWarning, ScalarFactor
 from .moments import (
+    Layout,
+    Support,
     TiltedDerivatives,
+    Traits,
+    check_num_latent,
+    check_support,
     derivatives_in_moments_and_parameters,
     has_rough_rule,
     implementation_for,
     implementations,
-    log_power_expectation,
-    require_resolved,
-    scalar_factor,
-    tilted_derivatives,
-)
-from .support import (
-    Layout,
-    Support,
-    Traits,
-    check_num_latent,
-    check_support,
     layout,
     layout_of,
+    log_power_expectation,
     num_classes,
+    require_resolved,
+    scalar_factor,
     support,
+    tilted_derivatives,
     traits,
 )
 from .targets import predict_mean_and_var

@@ -31,8 +31,15 @@ from ..numerics.power import expm1_over_power, fast_log1p_over_power, log1p_over
 from ..numerics.quadrature import REACH, Structure
 from .classes import moments_of_labels
 from .generic import ScalarFactor, bounded_log, find_narrow
-from .moments import implementations, scalar_factor, scalar_log_power_expectation
-from .support import Support, Traits, support, traits
+from .moments import (
+    Support,
+    Traits,
+    implementations,
+    scalar_factor,
+    scalar_log_power_expectation,
+    support,
+    traits,
+)
 
 #: GPflow's probit link is ``_SQUEEZE + (1 - 2 _SQUEEZE) Phi(f)``; it has no name there.
 _SQUEEZE = 1e-3

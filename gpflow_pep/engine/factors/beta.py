@@ -8,8 +8,7 @@ from tensorflow import Tensor
 
 from ..numerics.quadrature import Structure
 from .generic import ScalarFactor
-from .moments import scalar_factor
-from .support import Support, support
+from .moments import Support, scalar_factor, support
 
 #: GPflow clips the targets so far from 0 and 1; it has no name there.
 _CLIP = 1e-6

@@ -10,8 +10,7 @@ from gpflow.likelihoods import Likelihood
 from tensorflow import Tensor
 
 from ..numerics import chunks
-from .moments import log_power_expectation
-from .support import Layout, Traits, layout, support, traits, whole_numbers
+from .moments import Layout, Traits, layout, log_power_expectation, support, traits, whole_numbers
 
 #: Of which integrals are computed at a time, a row for each class.
 _ROWS = 10_000

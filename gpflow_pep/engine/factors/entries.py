@@ -12,11 +12,13 @@ from tensorflow import Tensor
 from ..refusals import refusal
 from .moments import (
     TiltedDerivatives,
+    check_support,
     derivatives_in_moments_and_parameters,
+    layout_of,
     log_power_expectation,
     require_resolved,
+    traits,
 )
-from .support import check_support, layout_of, traits
 
 
 class _Entries(NamedTuple):
@@ -194,7 +196,7 @@ def require_entries_resolved(
 def check_entries(likelihood: Likelihood, Y: Tensor) -> None:
     """
     Refuse targets that were observed and have no probability; see
-    :func:`~gpflow_pep.engine.factors.support.check_support`.
+    :func:`~gpflow_pep.engine.factors.moments.check_support`.
 
     :param likelihood: Of one target, for all outputs or for each.
     """

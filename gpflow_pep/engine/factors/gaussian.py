@@ -15,8 +15,7 @@ from tensorflow import Tensor
 
 from ..checks import refusal
 from ..numerics.power import log1p_over_power
-from .moments import implementations
-from .support import Traits, any_number, support, traits
+from .moments import Traits, any_number, implementations, support, traits
 
 
 def gaussian_log_power_expectation(

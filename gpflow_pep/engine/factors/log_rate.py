@@ -11,8 +11,7 @@ from tensorflow import Tensor
 
 from ..numerics.quadrature import Mode, Structure
 from .generic import ScalarFactor, bounded_log, rounding_of
-from .moments import scalar_factor
-from .support import Support, Traits, support, traits, whole_numbers
+from .moments import Support, Traits, scalar_factor, support, traits, whole_numbers
 from .targets import moments_by_rate
 
 _NEWTON_STEPS = 8

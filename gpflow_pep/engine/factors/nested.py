@@ -45,8 +45,7 @@ from .generic import (
     place,
     smallest,
 )
-from .moments import implementations
-from .support import Traits, any_number, support, traits
+from .moments import Traits, any_number, implementations, support, traits
 from .targets import expected_moments, integrated_moments
 
 

@@ -10,8 +10,7 @@ from ..numerics.quadrature import Structure, no_tilt
 from .bernoulli import normal_cdf
 from .classes import moments_of_labels
 from .generic import ScalarFactor
-from .moments import scalar_factor
-from .support import Traits, support, traits, whole_numbers
+from .moments import Traits, scalar_factor, support, traits, whole_numbers
 
 #: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
 _FAR_EDGE = 1e10

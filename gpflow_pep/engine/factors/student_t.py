@@ -13,8 +13,7 @@ from ..checks import refusal
 from ..numerics.quadrature import REACH, Mode, Structure, search_mode
 from .gaussian import noise_in_units
 from .generic import ScalarFactor
-from .moments import scalar_factor
-from .support import Traits, any_number, support, traits
+from .moments import Traits, any_number, scalar_factor, support, traits
 
 
 @scalar_factor.register(StudentT)

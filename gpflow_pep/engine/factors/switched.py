@@ -6,8 +6,17 @@ from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import SwitchedLikelihood
 from tensorflow import Tensor
 
-from .moments import implementation_for, implementations
-from .support import Layout, Support, Traits, layout, support, traits, whole_numbers
+from .moments import (
+    Layout,
+    Support,
+    Traits,
+    implementation_for,
+    implementations,
+    layout,
+    support,
+    traits,
+    whole_numbers,
+)
 from .targets import predict_mean_and_var
 
 

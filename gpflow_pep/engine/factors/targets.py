@@ -29,8 +29,7 @@ from ..numerics.linalg import warn
 from ..numerics.quadrature import REACH, reweigh
 from ..prior.evaluate import convert_user_code
 from .generic import AccuracyWarning, find_narrow
-from .moments import in_rows
-from .support import traits
+from .moments import in_rows, traits
 
 #: What a class of one's own may define anew; what was registered for its base is then not true.
 _PREDICT = "_predict_mean_and_var", "predict_mean_and_var"

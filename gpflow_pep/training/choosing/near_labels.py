@@ -16,7 +16,7 @@ autocorrelation of Moran (1950), of residuals. It costs no compilation.
 
 Only where the products are clearly positive, a second model is trained, whose predictions know the
 nearest rows alone and whose kernel is trained for this
-(:mod:`gpflow_pep.models.near_loss`). The two are mixed as in
+(:mod:`gpflow_pep.models.minibatch`). The two are mixed as in
 :mod:`gpflow_pep.training.choosing.combining`, with weights by rows that are left out: for the
 second model without themselves among the near rows. Some hundreds of these are predicted early,
 after :data:`TRIAL_STEPS`: where the ensemble is no better for them than the first model, training
