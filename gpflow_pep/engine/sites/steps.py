@@ -256,16 +256,12 @@ def what_is_left(
 
     :param r: The scaled residual.
     :param dr: Its differences, [depth, 2, N, L].
-    :param parts: Each p, like these: the differences dx + dF for a step, dF for what it leaves of
-        F.
+    :param parts: Each p, like these: dx + dF for a step, dF for what it leaves of F.
     """
     depth = tf.shape(dr)[0]
     rows = tf.reshape(dr, [depth, -1])
-    products, moments = _total(
-        features,
-        tf.matmul(rows, rows, transpose_b=True),
-        tf.matmul(rows, tf.reshape(r, [-1, 1])),
-    )
+    both = tf.matmul(rows, rows, transpose_b=True), tf.matmul(rows, tf.reshape(r, [-1, 1]))
+    products, moments = _total(features, *both)
     squares = tf.linalg.diag_part(products)
     known = (tf.range(depth) < state.differences.count) & (squares > 0.0)
     unit = tf.where(known, tf.math.rsqrt(squares), tf.zeros_like(squares))
