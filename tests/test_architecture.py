@@ -41,7 +41,11 @@ LEVELS = 3
 FILES = {"PEPRegression": 10, "PEP": 16, "ARPEP": 13}
 #: A mechanism has one home: where a pattern may occur. Each other occurrence needs a reason here.
 HOMES = {
-    r"gradient_registry": set(),  # TensorFlow's own; see *Memory* in docs/reliability.rst
+    # TensorFlow's private parts: what is compiled by XLA, and what no tape records.
+    r"tensorflow\.python|tf\.__internal__|_registry": {
+        "engine/checks/graph.py",
+        "engine/numerics/graphs.py",
+    },
     r"\.set_enable_check_shapes|disable_check_shapes\(": {"compare/process.py"},
     # process.py does so for its whole process, once all is loaded.
     r"\bgc\.": {"compare/process.py", "engine/numerics/graphs.py"},

@@ -28,6 +28,7 @@ from .arrays import (
 from .graph import (
     check_alpha,
     differentiable,
+    is_for_xla,
     once_differentiable,
     read_powers,
     reason,

@@ -107,7 +107,7 @@ def refuse_derivatives(values: Any, sources: Sequence[TensorType], quantity: str
 
     def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
         here = _default_graph()
-        if here is not None and (here is where or GraphOrParentsInXlaContext(here)):
+        if here is not None and (here is where or is_for_xla()):
             raise error
         unused = tf.reduce_all([tf.reduce_all(tf.equal(part, 0.0)) for part in upstream])
         with tf.control_dependencies(require(unused, str(error))):
@@ -192,6 +192,12 @@ def once_differentiable(value: tf.Tensor, quantity: str) -> tf.Tensor:
 def _default_graph() -> tf.Graph | None:
     """Find the graph that is being made; None in eager mode."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+def is_for_xla() -> bool:
+    """Whether XLA compiles what is computed: TensorFlow has no public name for that."""
+    in_xla: bool = GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+    return in_xla
 
 
 def reason(error: Exception) -> str:

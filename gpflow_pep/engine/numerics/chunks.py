@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
-from ..checks import message, require
+from ..checks import is_for_xla, message, require
 
 #: Chunks that are read while another one is computed with.
 READ_AHEAD = 2
@@ -429,4 +428,4 @@ def shuffled_rows(num_rows: int, batch_size: int, seed: int) -> Epochs:
 
 def sizes_may_vary() -> bool:
     """Whether tensors may have a size that other tensors say, as they may not for XLA."""
-    return not GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+    return not is_for_xla()
