@@ -29,7 +29,7 @@ from ..engine.factors import (
     support,
     traits,
 )
-from ..engine.factors.bernoulli import normal_cdf
+from ..engine.factors.classes import normal_cdf
 from ..engine.factors.gaussian import gaussian_log_power_expectation, noise_in_units
 from ..engine.factors.generic import bounded_log
 from ..engine.factors.moments import whole_numbers

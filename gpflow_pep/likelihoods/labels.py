@@ -14,14 +14,14 @@ from tensorflow import Tensor
 
 from ..engine.checks import check_choice, check_real
 from ..engine.factors import implementations
-from ..engine.factors.bernoulli import (
+from ..engine.factors.classes import (
+    moments_of_labels,
     normal_cdf,
     register_two_classes,
     signs,
     squeezed_probit_log_power_expectation,
     step_log_power_expectation,
 )
-from ..engine.factors.classes import moments_of_labels
 from .integrated import LikelihoodWithMoments
 
 #: Enough for rates of errors down to 1e-12.

@@ -60,8 +60,7 @@ from ..engine.sites.surrogate import SurrogateRegression, surrogate_regression
 from .arguments import refuse_mixed, require_bound
 from .memory import AttachedMemory, remember
 from .parameters import FixedParameter, Power, copy_variables, set_unchecked
-from .rows import Cut, Data, Rows, check_replacement
-from .streamed import StreamedData, StreamedRows
+from .rows import Cut, Data, Rows, StreamedData, StreamedRows, check_replacement
 
 #: What to do where numbers are not finite or sites do not converge.
 ADVICE = (

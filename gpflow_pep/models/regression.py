@@ -30,11 +30,9 @@ from .arguments import (
 )
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
-from .grouped_rows import Blocks
 from .memory import attach_memory
 from .parameters import set_unchecked
-from .rows import Cut, Data, SingleRows, check_replacement
-from .streamed import StreamedData, check_one_power
+from .rows import Blocks, Cut, Data, SingleRows, StreamedData, check_one_power, check_replacement
 
 
 class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):

@@ -1,20 +1,23 @@
-"""The rows of a model, how they are cut into factors, and other rows that take their place."""
+"""The rows of a model: their source, how they are cut into factors, and rows that replace them."""
 
 import abc
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorData
+from gpflow.config import default_float
 
 from ..engine import checks
+from ..engine.checks import refusal
 from ..engine.energies.collapsed import Bound, Conditional
 from ..engine.numerics import chunks
-from ..engine.numerics.chunks import Stream
+from ..engine.numerics.chunks import Chunks, Plan, Stream
 from ..engine.predictions.context_rows import BlockRows
 from .parameters import Power
 
@@ -281,3 +284,209 @@ def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power
     all_powers = alpha.numpy()[index]
     all_powers[is_new] = new
     return Power(all_powers)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockPlan:
+    """Which blocks and rows each chunk has, for chunks of whole blocks."""
+
+    names: AnyNDArray
+    """[B], the label of each block, ascending."""
+
+    order: AnyNDArray
+    """[B], places in ``names``: the blocks chunk after chunk."""
+
+    rows: AnyNDArray
+    """Rows of the blocks in that order, all blocks of a chunk filled up with -1 to one width."""
+
+    block_start: AnyNDArray
+    """[number of chunks + 1], where each chunk starts in ``order``."""
+
+    row_start: AnyNDArray
+    """[number of chunks + 1], where each chunk starts in ``rows``."""
+
+    width: AnyNDArray
+    """[number of chunks], rows in each block of the chunk, fillings included."""
+
+
+@check_shapes("labels: [N]")
+def plan_blocks(labels: AnyNDArray, chunk_size: int) -> BlockPlan:
+    """
+    Plan chunks of whole blocks; blocks of like size go together, so that little is filled up.
+
+    :param chunk_size: The most rows in a chunk, fillings included, except where one block has more.
+    """
+    names, block_of_row, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    members = np.split(np.argsort(block_of_row, kind="stable"), np.cumsum(sizes)[:-1])
+    largest_first = np.argsort(-sizes, kind="stable")
+    num_blocks: list[int] = []
+    width: list[int] = []
+    for size in sizes[largest_first]:
+        if width and (num_blocks[-1] + 1) * width[-1] <= chunk_size:
+            num_blocks[-1] += 1
+        else:
+            num_blocks.append(1)
+            width.append(size)
+    rows = [
+        np.pad(members[block], (0, filled - sizes[block]), constant_values=-1)
+        for block, filled in zip(largest_first, np.repeat(width, num_blocks))
+    ]
+    return BlockPlan(
+        names=names,
+        order=largest_first,
+        rows=np.concatenate(rows),
+        block_start=np.cumsum([0, *num_blocks]),
+        row_start=np.cumsum([0, *np.multiply(num_blocks, width)]),
+        width=np.asarray(width),
+    )
+
+
+def block_chunks(plan: BlockPlan) -> Chunks:
+    """
+    Cut rows into chunks of whole blocks.
+
+    :return: Chunks whose ``take(k)`` gives the blocks [B] as places in ``plan.names``, and their
+        rows [B, S], with -1 where a block has no more rows.
+    """
+    order, rows = tf.constant(plan.order, tf.int32), tf.constant(plan.rows, tf.int32)
+    block_start = tf.constant(plan.block_start, tf.int32)
+    row_start = tf.constant(plan.row_start, tf.int32)
+    width = tf.constant(plan.width, tf.int32)
+
+    def take(k: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        block_rows = tf.reshape(rows[row_start[k] : row_start[k + 1]], [-1, width[k]])
+        return order[block_start[k] : block_start[k + 1]], block_rows
+
+    return Chunks(len(plan.width), take)
+
+
+class Blocks(Cut):
+    """The rows of each block are one factor, with their residual covariance in full."""
+
+    def __init__(self, labels: AnyNDArray, chunk_size: int) -> None:
+        self.plan_of_blocks = plan_blocks(labels, chunk_size)
+        _, place, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+        self.block_rows = BlockRows(
+            tf.constant(self.plan_of_blocks.names, tf.int64),
+            tf.constant(np.argsort(place, kind="stable"), tf.int32),
+            tf.constant(np.cumsum([0, *sizes]), tf.int32),
+        )
+
+    def bound(self, conditional: Conditional) -> Bound:
+        return conditional.blocks_of_rows
+
+    def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
+        return checks.check_alpha(alpha, len(self.plan_of_blocks.names), "block")
+
+    def pieces(self, data: Data, alpha: tf.Tensor, chunk_size: int) -> Chunks:
+        X, Y = data
+        blocks = block_chunks(self.plan_of_blocks)
+        alpha = tf.broadcast_to(alpha, [len(self.plan_of_blocks.names)])
+
+        def take(k: Any) -> tuple[tf.Tensor, ...]:
+            block, row = blocks.take(k)
+            member = tf.maximum(row, 0)  # -1 where there is no row
+            return row >= 0, tf.gather(X, member), tf.gather(Y, member), tf.gather(alpha, block)
+
+        return Chunks(blocks.count, take)
+
+    def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
+        if num_rows != num_before:
+            raise checks.refusal(
+                "data",
+                f"{num_rows} rows for a model with blocks of {num_before}",
+                "as many: each has the block of the row in its place",
+                "Make a new model.",
+            )
+
+
+_IN_MEMORY = "Make a model of some of the rows, as arrays (X, Y), with the same parameters."
+
+
+class StreamedData:
+    """
+    The rows of a data set, which is read once to count and check them.
+
+    What needs the rows in memory, and so takes this for a pair (X, Y), is refused.
+
+    :param dataset: Batches of X [B, D] and Y [B, P], of any sizes B, finite, of GPflow's default
+        float; the same rows each time that it is iterated over.
+    :raises ValueError: If it is another, or has no rows.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset) -> None:
+        _check_elements(dataset)
+        self.dataset = dataset
+        self.num_rows = 0
+        for batch in dataset:
+            X, Y = checks.check_data(batch)
+            if self.num_rows == 0:
+                self.first: Data = X, Y
+                """The first batch."""
+            self.num_rows += int(X.shape[0])
+        if self.num_rows == 0:
+            got, remedy = "a tf.data.Dataset without rows", "Check how the data are read."
+            raise refusal("data", got, "at least one batch", remedy)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "StreamedData":
+        return self  # nothing of it ever changes
+
+    def __getitem__(self, index: Any) -> NoReturn:  # iteration calls it too
+        raise self.not_in_memory()
+
+    def not_in_memory(self) -> ValueError:
+        """Make the error for what needs the rows in memory."""
+        got = f"{self.num_rows} rows that are read from a tf.data.Dataset"
+        return refusal("data", got, "rows in memory, which this needs", _IN_MEMORY)
+
+
+def _check_elements(dataset: tf.data.Dataset) -> None:
+    spec, kind = dataset.element_spec, tf.as_dtype(default_float())
+    pair = isinstance(spec, tuple) and len(spec) == 2
+    if not pair or any(part.shape.rank != 2 or part.dtype != kind for part in spec):
+        expected = f"pairs of X [B, D] and Y [B, P] of {kind.name}"
+        remedy = "Batch it, and map its elements to such pairs."
+        raise refusal("data", f"a tf.data.Dataset of {spec}", expected, remedy)
+    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        got, expected = "a tf.data.Dataset without end", "each row once"
+        raise refusal("data", got, expected, "Leave out repeat().")
+
+
+class StreamedRows(Rows):
+    """Rows that are read anew for each sum over them: see :class:`Rows`."""
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.data.num_rows)
+
+    @property
+    def in_variables(self) -> bool:
+        return False
+
+    def powers(self) -> tf.Tensor:
+        check_one_power(self.alpha)
+        return self.cut.powers(self.alpha, self.data.first[0])
+
+    def num_targets(self) -> tf.Tensor:
+        _, Y = self.data.first
+        return self.reduction.total(tf.constant(self.num_rows * Y.shape[1], Y.dtype))
+
+    def plan(self) -> Plan:
+        plan = self.cut.plan(self.chunk_size, self.num_inducing, self.data.first[0])
+        return plan._replace(keep=False)  # of rows that no memory holds
+
+    def single_rows(self, chunk_size: int) -> Stream:
+        return Stream(self.data.dataset, self.num_rows, chunk_size)
+
+    def pieces(self, chunk_size: int) -> Stream:
+        with tf.control_dependencies(self.require_same_version()):
+            alpha = tf.identity(self.powers())
+        return replace(self.single_rows(chunk_size), constants=(alpha,))
+
+
+def check_one_power(alpha: Any) -> None:
+    """Refuse powers of rows that are not in memory."""
+    shape = tuple(alpha.shape if isinstance(alpha, Power) else np.shape(alpha))
+    if shape:
+        expected = "one number, the power of all rows, which are not in memory"
+        raise refusal("alpha", f"shape {shape}", expected, "Pass 0.5, or another.")

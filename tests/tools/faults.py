@@ -56,7 +56,7 @@ FAULTS = [
     ),
     Fault(
         "tilted: a factor of the probit's expectation",
-        "engine/factors/bernoulli.py",
+        "engine/factors/classes.py",
         "low + b * normal_cdf(mean / tf.sqrt(1.0 + variance))",
         "low + b * normal_cdf(mean / tf.sqrt(1.0 + 2.0 * variance))",
         ("engine/factors/test_tilted.py", *POINT),
@@ -77,7 +77,7 @@ FAULTS = [
     ),
     Fault(
         "selection: residual variances not reduced",
-        "training/starts/variance.py",
+        "training/starts/greedy.py",
         'd[part] -= np.einsum("mn,mn->n", A[:m, part], A[:m, part])',
         'd[part] -= 0.5 * np.einsum("mn,mn->n", A[:m, part], A[:m, part])',
         ("training/starts/test_selection.py",),

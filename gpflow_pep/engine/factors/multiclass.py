@@ -15,8 +15,7 @@ from tensorflow import Tensor
 from ..numerics.chunks import sizes_may_vary
 from ..numerics.graphs import positions
 from ..numerics.quadrature import REACH
-from .bernoulli import two_valued
-from .classes import register_classes
+from .classes import register_classes, two_valued
 from .moments import implementations
 
 

@@ -7,8 +7,7 @@ from gpflow.likelihoods import Ordinal
 from tensorflow import Tensor
 
 from ..numerics.quadrature import Structure, no_tilt
-from .bernoulli import normal_cdf
-from .classes import moments_of_labels
+from .classes import moments_of_labels, normal_cdf
 from .generic import ScalarFactor
 from .moments import Traits, scalar_factor, support, traits, whole_numbers
 

@@ -45,8 +45,7 @@ from ..numerics.softmax_in_numpy import (
     SMALLEST,
     WIDTH,
 )
-from .bernoulli import normal_cdf
-from .classes import register_classes
+from .classes import normal_cdf, register_classes
 from .moments import implementations
 
 #: The largest steps of the stretched variable that suffice, and where errors of 1e-3 do. At .35 the

@@ -9,7 +9,7 @@ import tensorflow as tf
 from helpers import assert_all_close, assert_close
 
 from gpflow_pep.engine.numerics import chunks
-from gpflow_pep.models import grouped_rows
+from gpflow_pep.models import rows as model_rows
 
 CASES = [(1, 1), (1, 9), (2, 1), (10, 2), (10, 3), (10, 7), (10, 9), (10, 10), (10, 11), (23, 5)]
 
@@ -49,8 +49,8 @@ def test_block_chunks_hold_every_row_once(
 ) -> None:
     names = rng.permutation(100)[: len(sizes)] - 50
     labels = rng.permutation(np.repeat(names, sizes))
-    plan = grouped_rows.plan_blocks(labels, chunk_size)
-    pieces = grouped_rows.block_chunks(plan)
+    plan = model_rows.plan_blocks(labels, chunk_size)
+    pieces = model_rows.block_chunks(plan)
     np.testing.assert_array_equal(plan.names, np.sort(names))
     seen = []
     for k in range(pieces.count):
