@@ -73,10 +73,8 @@ def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
     if kind in ("Constant", "White"):
         value = 0.0 if kind == "White" else float(variance)
         return lambda X: np.full((len(X), len(Z)), value)
-    scale, origin = (
-        kernel["lengthscales"],
-        Z.mean(axis=0),
-    )  # products lose the digits of a large one
+    scale = kernel["lengthscales"]
+    origin = Z.mean(axis=0)  # products lose the digits of a large one
     Z = Z - origin
     if kind == "Cosine":
         phase = np.sum(Z / scale, axis=1)

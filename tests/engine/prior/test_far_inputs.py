@@ -141,7 +141,8 @@ def test_near_rows_in_many_inputs_take_an_offset():
 
 @pytest.mark.parametrize("kind", ["SquaredExponential", "Matern52", "Cosine"])
 def test_the_scorers_kernels_take_an_offset(kind):
-    kernel = {"kind": kind, "columns": None, "variance": 1.0, "lengthscales": np.array([0.2, 0.3])}
+    kernel = {"kind": kind, "active_dims": slice(None), "variance": 1.0}
+    kernel["lengthscales"] = np.array([0.2, 0.3])
     near, far = (covariance_with(kernel, Z + o)(X + o) for o in (0.0, 2.46e6))
     np.testing.assert_allclose(far, near, rtol=1e-8, atol=1e-10)
 
