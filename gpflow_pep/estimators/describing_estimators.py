@@ -16,13 +16,13 @@ from ..engine.checks import refusal
 from ..engine.prior import is_mixed
 from ..engine.sites.posterior import Sites
 from ..models import ARPEP, PEP, PEPClassification, PEPRegression
+from ..scoring.units import Units
 from ..training.choosing.ensemble import Ensemble, components, ensemble_posterior, near_rows
 from ..training.choosing.near_rows import GivenRows, near_posterior
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same
 from .regressor import PEPRegressor
-from .target_units import TargetUnits
 
 ESTIMATORS = {kind.__name__: kind for kind in (PEPRegressor, PEPClassifier)}
 MODELS: dict[str, Any] = {
@@ -82,7 +82,7 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
         parts = [part for component in saved for part in component.cache or ()]
         described["posterior"] = [describe(part, "posterior") for part in parts]
     if isinstance(estimator, PEPRegressor):
-        described["target"] = describe_target(estimator._target, describe)
+        described["target"] = describe_units(estimator._target, describe)
     return described
 
 
@@ -101,8 +101,10 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     estimator.alpha_scores_ = None if scores is None else dict(scores)
     estimator._scaler = _construct_scaler(described["inputs"], load)
     if isinstance(estimator, PEPRegressor):
-        target = described["target"]
-        estimator._target = TargetUnits(_construct_scaler(target, load), target["logarithm"])
+        target = {name: load(part) for name, part in described["target"].items()}
+        # Version 0.2.0 wrote the attributes of a scaler.
+        units = Units(**target) if "scale" in target else Units.of_scaler(target)
+        estimator._target = units._replace(logarithm=target["logarithm"])
     mixture = described.get("mixture")
     every = mixture["models"] if mixture else [described["model"]]
     models = [_construct_model(component, load) for component in every]
@@ -160,8 +162,8 @@ def describe_scaler(scaler: StandardScaler, describe: Describer) -> dict[str, De
     return {name: describe(getattr(scaler, name), f"scaler.{name}") for name in _SCALER}
 
 
-def describe_target(units: TargetUnits, describe: Describer) -> dict[str, Described]:
-    return describe_scaler(units.scaler, describe) | {"logarithm": units.logarithm}
+def describe_units(units: Units, describe: Describer) -> dict[str, Described]:
+    return {name: describe(value, name) for name, value in units._asdict().items()}
 
 
 def _construct_scaler(described: dict[str, Described], load: Loader) -> StandardScaler:

@@ -20,6 +20,7 @@ from ..tables import TableEncoder
 from .base import PEPEstimator
 from .exporting_columns import column_specs, encode_columns
 from .regressor import PEPRegressor
+from .target_units import predict_in
 
 
 class Prediction(NamedTuple):
@@ -76,7 +77,7 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
         def predict(X: tf.Tensor) -> Any:
             X = (X - offset) / scale
             if isinstance(last, PEPRegressor):
-                return Prediction(*last._target.predict_y(posterior, X))
+                return Prediction(*predict_in(last._target, posterior, X))
             return ClassProbabilities(posterior.predict_probabilities(X))
 
         @tf.function(input_signature=[rows])

@@ -16,7 +16,7 @@ from ..tables import TableEncoder
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer
-from .describing_estimators import describe_scaler, describe_target
+from .describing_estimators import describe_scaler, describe_units
 from .numpy_parts import describe_posterior
 from .regressor import PEPRegressor
 
@@ -88,7 +88,7 @@ def scorer_files(estimator: Any) -> SavedFiles:
         "labels": describe(getattr(last, "classes_", None), "classes_"),
     }
     if isinstance(last, PEPRegressor):
-        content["target"] = describe_target(last._target, describe)
+        content["target"] = describe_units(last._target, describe)
     return SavedFiles(content, describe.arrays)
 
 

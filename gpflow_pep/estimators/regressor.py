@@ -31,7 +31,7 @@ from .outputs import (
 )
 from .parts import NUMBERS, make_likelihood, wants_near_rows
 from .target_predictions import TargetPredictions
-from .target_units import TargetUnits
+from .target_units import fit_units, likelihood_in, to_model
 
 #: Where training starts: a tenth of the variance of standardised targets.
 NOISE_VARIANCE = 0.1
@@ -161,8 +161,8 @@ class PEPRegressor(TargetPredictions):
         in_units = have_units(likelihood, P)
         check_readings(Y[:, :P], self.target_names_, in_units)
         scaled, logarithm = self.standardize & in_units, self.likelihood == "log_normal"
-        self._target = TargetUnits.fit(Y, scaled=scaled, logarithm=logarithm)
-        self._train(X, self._target.transform(Y))
+        self._target = fit_units(Y, scaled=scaled, logarithm=logarithm)
+        self._train(X, to_model(self._target, Y))
 
     def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
         kernel, P = super()._make_kernel(X, Y), self.n_outputs_
@@ -171,7 +171,7 @@ class PEPRegressor(TargetPredictions):
 
     def _make_likelihood(self) -> Likelihood:
         likelihood = self._named_likelihood()
-        return self._target.likelihood_of(likelihood) if hasattr(self, "_target") else likelihood
+        return likelihood_in(self._target, likelihood) if hasattr(self, "_target") else likelihood
 
     def _one_likelihood(self) -> Likelihood:
         has_variance = self.likelihood in ("gaussian", "log_normal", "tobit")

@@ -27,7 +27,7 @@ from .base import PREDICTION_CHUNK, PEPEstimator
 from .inputs import check_sizes, check_table, seed_of
 from .intervals import conformal_score, fold_scores, interval
 from .outputs import as_outputs, mean_r2
-from .target_units import TargetUnits
+from .target_units import to_model
 
 #: Draws of y at each row, for quantiles that have no closed form.
 _DRAWS = 4000
@@ -46,7 +46,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
     n_outputs_: int = 1
     target_names_: list[str] | None = None
-    _target: TargetUnits
+    _target: Units
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, *, known: Any = None
@@ -68,7 +68,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             raise refusal("return_std, return_cov", "both", "at most one", remedy)
         if return_cov:
             mean, covariance = self._joint(self._inputs(X))
-            return self._target.inverse_transform(mean), self._target.numbers.scale**2 * covariance
+            return self._target.inverse_transform(mean), self._target.scale**2 * covariance
         mean, variance = self._predictive(X, known).moments()
         return (mean, np.sqrt(variance)) if return_std else mean
 
@@ -80,7 +80,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         :param return_std: Also the standard deviation of f.
         """
         parts = self._predicted(self._inputs(X), self.posterior_.predict_f, PREDICTION_CHUNK)
-        scale, offset, _ = self._target.numbers
+        scale, offset, _ = self._target
         mean = self._without_axis(scale * parts[0] + offset)
         return (mean, self._without_axis(scale * np.sqrt(parts[1]))) if return_std else mean
 
@@ -106,11 +106,11 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             return np.moveaxis(np.quantile(y, q, axis=0), 0, -1)
 
         (values,) = self._by_posterior(self._inputs(X), known, of_draws, _DRAWN_ROWS)
-        return self._target.inverse_transform(self._without_axis(values))
+        return self._target.inverse_transform(self._without_axis(values), 1)
 
     def _predictive(self, X: Any, known: Any = None) -> Predictive:
         """Predict y, by NumPy where it has a form of the model: that is many times faster."""
-        X, units = self._inputs(X), self._target.numbers
+        X, units = self._inputs(X), self._target
         if known is None and self._numpy_ensemble is not None:
             return predictive(self._numpy_ensemble, X, units)
         parts = self._by_posterior(X, known, EnsemblePredictions.components_of_y)
@@ -142,7 +142,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             got, expected = "rows of X that are NaN throughout", "inputs where targets are known"
             raise refusal("known", got, expected, "Predict such rows without them.")
         D, model = X.shape[1], self.model_
-        Y = self._target.transform(self._checked("known", known, X))
+        Y = to_model(self._target, self._checked("known", known, X))
 
         def predict_given(rows: AnyNDArray) -> Any:
             return predict(GivenOutputs(*components(model), rows[:, D:]), rows[:, :D])
@@ -181,14 +181,14 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         quantiles = self._predictive(X)._replace(units=Units()).quantiles
         if self.n_outputs_ == 1:
             ends = interval(quantiles, conformal_score(scores, coverage))
-            return self._target.inverse_transform(ends)
+            return self._target.inverse_transform(ends, 1)
 
         def ends_of(p: int) -> AnyNDArray:
             there = scores[~np.isnan(scores[:, p]), p]
             return interval(lambda q: quantiles(q)[:, p], conformal_score(there, coverage))
 
         ends = np.stack([ends_of(p) for p in range(self.n_outputs_)], axis=1)
-        return self._target.inverse_transform(ends)
+        return self._target.inverse_transform(ends, 1)
 
     def _normal_scores(self) -> AnyNDArray:
         """Give the scores of training rows under predictions without them, computed once."""
@@ -214,7 +214,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         check_positive("n_samples", n_samples)
         draws = self.posterior_.predict_y_samples(X, n_samples, seed=seed_of(random_state))
         values = self._without_axis(np.moveaxis(draws.numpy(), 0, -1))
-        return self._target.inverse_transform(values)
+        return self._target.inverse_transform(values, 1)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """
@@ -228,7 +228,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             return float(r2_score(y, mean, sample_weight=sample_weight))
         Y, mean = self._checked("y", y, mean), mean.reshape(len(mean), -1)
         if self.n_outputs_ < self._num_columns:  # of a row with a limit the target is not known
-            known = traits(self.likelihood_).has_density(self._target.transform(Y))
+            known = traits(self.likelihood_).has_density(to_model(self._target, Y))
             Y = np.where(known, Y[:, : self.n_outputs_], np.nan)
         return mean_r2(Y, mean, sample_weight)
 
@@ -247,7 +247,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """
         inputs = self._inputs(X)
         Y = self._checked("y", y, inputs)
-        rows, D = np.hstack([inputs, self._target.transform(Y)]), inputs.shape[1]
+        rows, D = np.hstack([inputs, to_model(self._target, Y)]), inputs.shape[1]
         if has_gaussian_noise(self.likelihood_):
             return self._predictive(X).log_densities(self._without_axis(Y))
 
@@ -265,9 +265,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     def _log_slopes(self, likelihood: Likelihood, Y: AnyNDArray) -> AnyNDArray:
         """Give what log densities in original units exceed those of targets as the model takes them
         by, [N, P]; 0 where a target has a probability, which has no units."""
-        slopes = self._target.numbers.log_slope(
-            self._target.inverse_transform(Y[:, : self.n_outputs_])
-        )
+        slopes = self._target.log_slope(self._target.inverse_transform(Y[:, : self.n_outputs_]))
         return np.where(traits(likelihood).has_density(Y), slopes, 0.0)
 
     @property

@@ -79,7 +79,7 @@ class Scorer:
         if parts["labels"] is not None:
             self.classes_ = parts["labels"]
         else:
-            self._units = Units.of_scaler(parts["target"], parts["target"]["logarithm"])
+            self._units = Units(**parts["target"])
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """

@@ -22,23 +22,36 @@ class Units(NamedTuple):
     logarithm: bool = False
 
     @classmethod
-    def of_scaler(cls, scaler: Mapping[str, Any], logarithm: bool = False) -> "Units":
-        """Give the units of the attributes of a ``StandardScaler``; of one column, as numbers."""
-        number = scaler["n_features_in_"]
-        scale: Any = scaler["scale_"] if scaler["with_std"] else np.ones(number)
-        offset: Any = scaler["mean_"] if scaler["with_mean"] else np.zeros(number)
-        if number == 1:
-            scale, offset = float(scale[0]), float(offset[0])
+    def of_columns(cls, scale: Any, offset: Any, logarithm: bool = False) -> "Units":
+        """Give the units of columns, [P] each; of one column they are numbers."""
+        if np.size(scale) == 1:
+            scale, offset = float(np.ravel(scale)[0]), float(np.ravel(offset)[0])
         return cls(scale, offset, logarithm)
+
+    @classmethod
+    def of_scaler(cls, scaler: Mapping[str, Any]) -> "Units":
+        """Give the units by the attributes of a ``StandardScaler``."""
+        number = scaler["n_features_in_"]
+        return cls.of_columns(
+            scaler["scale_"] if scaler["with_std"] else np.ones(number),
+            scaler["mean_"] if scaler["with_mean"] else np.zeros(number),
+        )
 
     def transform(self, y: Array) -> Array:
         """Change targets, which are above 0 where the logarithm is taken, to the model's units."""
         return ((np.log(y) if self.logarithm else y) - self.offset) / self.scale
 
-    def inverse_transform(self, values: Array) -> Array:
-        """Change values of any shape to the original units."""
+    def inverse_transform(self, values: Array, axis: int = -1) -> Array:
+        """
+        Change values of any shape to the original units.
+
+        :param axis: That of the outputs, where there are several.
+        """
+        if np.ndim(self.scale):
+            values = np.moveaxis(values, axis, -1)
         levels = self.scale * values + self.offset
-        return np.exp(levels) if self.logarithm else levels
+        values = np.exp(levels) if self.logarithm else levels
+        return np.moveaxis(values, -1, axis) if np.ndim(self.scale) else values
 
     def log_slope(self, y: Array) -> Array:
         r"""Compute :math:`\log \frac{dg}{dy}` at targets, for densities in original units."""

@@ -147,7 +147,7 @@ def test_counts_and_cut_off_targets(name: str, tmp_path: Path) -> None:
     likelihood, kind, y = OTHERS[name]
     model = PEPRegressor(likelihood=likelihood, **SMALL).fit(X, y)
     assert type(model.likelihood_) is kind and isinstance(model.model_, PEP)
-    targets, units = model.model_.data[1][:, 0], model._target.numbers
+    targets, units = model.model_.data[1][:, 0], model._target
     if kind is Tobit:
         ends = [(end - y.mean()) / y.std() for end in likelihood.bounds]
         assert_allclose(targets, (y - y.mean()) / y.std())
