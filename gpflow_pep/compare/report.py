@@ -37,15 +37,9 @@ def write_report(
     """
     Write the scores of a comparison, and of the best model predictions, figures and the model.
 
-    The files are ``report.html``, which has all of it in one page; ``metrics.csv``
-    (:func:`~gpflow_pep.compare.findings.summarise`), ``folds.csv`` (a row for each fit),
-    ``predictions.csv`` (a row for each held-out row, numbered from 0 as in the data; of several
-    targets with columns such as "mean(name)" for each), the figures,
-    ``model`` for :func:`~gpflow_pep.estimators.saving.load_estimator`, ``scorer`` for
-    :func:`~gpflow_pep.scoring.load_scorer` where NumPy can predict what the model does, and
-    ``files.json``, which lists them. Each is whole or not there; the model is the first, and the
-    page is the last but for that list. Where every power failed in some part there is no best, and
-    only scores are written.
+    The files are those of :doc:`/compare`. Each is whole or not there; the model is the first, and
+    the page is the last but for ``files.json``, which lists them. Where every power failed in some
+    part there is no best, and only scores are written.
 
     :param directory: Made if it does not exist; files that an earlier call wrote are replaced.
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.

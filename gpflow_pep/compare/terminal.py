@@ -7,7 +7,6 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from ..tables.cleaning import Cleaned
 from ..training.choosing.alphas import ALPHAS
 from .candidates import ENSEMBLE
 from .findings import BEST, UNSTABLE, WITHIN, summarise
@@ -87,13 +86,9 @@ def title(comparison: Comparison) -> str:
     data, classes = comparison.data, comparison.data.num_classes
     kind = f" ({classes} classes)" if data.kind == "classes" else ""
     inputs = f"{data.X.shape[1]} input{'s' * (data.X.shape[1] > 1)}"
-    return f"{named_targets(data)}{kind}, {inputs}, {len(data.X)} rows"
-
-
-def named_targets(data: Cleaned) -> str:
-    """Name the target, or all of several."""
     names = ", ".join(f"'{column.name}'" for column in data.targets)
-    return f"Target{'s' * (len(data.targets) > 1)} {names}"
+    target = f"Target{'s' * (len(data.targets) > 1)} {names}"
+    return f"{target}{kind}, {inputs}, {len(data.X)} rows"
 
 
 def legend(comparison: Comparison) -> str:
