@@ -169,6 +169,8 @@ def details_figure(comparison: Comparison) -> "Figure":
     curve = learning_table(metric, details.learning)
     right.plot(curve["rows"], curve[metric.name], marker="o")
     right.set(xscale="log", xlabel="training rows", ylabel=metric.label)
+    right.set_xticks(curve["rows"], list(map(str, curve["rows"])))
+    right.minorticks_off()
     return figure
 
 

@@ -88,3 +88,9 @@ def test_without_matplotlib(draw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(canvas, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'gpflow_pep\[plots\]'"):
         draw(small_comparison())
+
+
+def test_the_learning_curve_names_its_numbers_of_rows() -> None:
+    *_, axes = figures.details_figure(small_comparison()).axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["10", "20"]
+    assert len(axes.get_xticks(minor=True)) == 0
