@@ -76,6 +76,7 @@ class PEPClassification(PEP):
 
 def _likelihood_for(data: Any) -> Likelihood:
     labels = np.unique(np.asarray(data[1]))
+    labels = labels[~np.isnan(labels)]  # which are missing, of mixed outputs
     classes = np.arange(len(labels))
     if len(labels) < 2 or not np.array_equal(labels, classes):
         raise checks.refusal(

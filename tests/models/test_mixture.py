@@ -507,6 +507,16 @@ def test_a_constructor_makes_what_was_written() -> None:
     assert type(copied) is pep.PEPRegression and type(copied.latents).__name__ == "Mixed"
 
 
+def test_labels_of_several_outputs() -> None:
+    labels = np.where(THERE, F > 0.0, np.nan)[:, :2]
+    parts = (X, labels), kernel(W[:2])
+    one = pep.PEPClassification(*parts, None, points())
+    other = pep.PEP(*parts, Bernoulli(), points())
+    assert type(one) is pep.PEPClassification and type(one.likelihood) is Bernoulli
+    log_z = other.pep_log_marginal_likelihood()
+    assert_close(one.pep_log_marginal_likelihood(), log_z, rtol=1e-10)
+
+
 def test_targets_that_go_missing_later() -> None:
     complete = F + np.sqrt(NOISE) * np.random.default_rng(2).standard_normal(F.shape)
     for make in (regression, partial(model, "Gaussian")):
