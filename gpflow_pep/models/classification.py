@@ -29,7 +29,7 @@ class PEPClassification(PEP):
     labels 0 and 1, and ``gpflow.likelihoods.MultiClass(C)``, with RobustMax, for labels
     :math:`0 \dots C - 1`, each of them in at least one row.
 
-    :param data: X [N, D] and labels Y [N, 1], whole numbers from 0.
+    :param data: X [N, D] and labels Y [N, 1], whole numbers from 0; [N, P] of mixed outputs.
     :param kernel: See :class:`~gpflow_pep.models.PEP`; with several classes, one kernel is shared
         by all latent functions.
     :param likelihood: A likelihood of classes, or None: the one for the labels.
