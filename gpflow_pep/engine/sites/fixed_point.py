@@ -40,7 +40,8 @@ At power 0 sites also climb to one of several optima of the energy, and from sit
 hyperparameters that may be one that is worse than guessing. A run whose initial sites are far from
 where they want to be, or do not lead to a fixed point, therefore begins again with larger powers.
 On 200 rows of vehicle, glass and vowel, with sites kept from cell to cell, log Z is up to 35 nats
-smaller without that; to go back to the best sites of the run, beside it, changed no number.
+smaller without that. To go back to the best sites of the run, beside it, changed one of 144 cells:
+one of vowel converged, to a log Z that is 1.2 nats larger.
 
 Integrals are rough where these take less time, until the mean square residual is small, a proposal
 is refused, or there were many sweeps. Those of the sites that come back are accurate: a run of few
