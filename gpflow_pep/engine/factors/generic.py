@@ -142,8 +142,9 @@ def integrate(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tenso
     scales = [structure.resolution + tf.zeros_like(mean) for structure in factor.structures]
     rows = find_narrow(variance, tf.reduce_min(scales, axis=0) if scales else 1.0)
     integral = _by_rule(factor, mean, rows.wider, alpha)
-    integral = rows.between(factor.log_prob(mean[None])[0], integral)
-    return integral if factor.exact is None else tf.where(*factor.exact(mean, variance), integral)
+    if factor.exact is not None:
+        integral = tf.where(*factor.exact(mean, rows.wider), integral)
+    return rows.between(factor.log_prob(mean[None])[0], integral)
 
 
 def _by_rule(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
