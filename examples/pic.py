@@ -1,10 +1,10 @@
-"""Predictions that know rows of the training data, where inducing points are too few.
+"""Predictions that use rows of the training data, where inducing points are too few.
 
     python -m examples pic [--out FIGURE.png] [--rows 400]
 
 A rough function of one input, drawn from a Gaussian process, and 12 inducing points for about 40
 of its lengthscales. PITC is trained with neighbouring rows in blocks; PIC is the same model, whose
-predictions know the rows of the block with the nearest centre. FITC's predictions are shown without
+predictions use the rows of the block with the nearest centre. FITC's predictions are shown without
 and with 10 near rows of each new one. All have the hyperparameters that the data were drawn with,
 and so does the exact process. Prints errors on held-out rows; draws where matplotlib is installed.
 """

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path not in LAZY)
 
 #: The most lines of the package, and the most concepts: functions and classes of its modules
 #: without an underscore. A commit may lower them; only an issue raises them.
-LINES, CONCEPTS = 39000, 1000
+LINES, CONCEPTS = 37200, 945
 #: The most lines of a file.
 FILE_LINES = 600
 #: The most levels of our own classes from a public model, itself included, to GPflow's.
@@ -72,6 +73,14 @@ BARE |= {"none_of", "or_new", "and_another", "and_memory", "given", "theirs", "m
 #: How many such identifiers a room still defines; the numbers only fall. Those of the models are
 #: public arguments and a name in checkpoints; that of the sites, no_fixed_point_found, is public.
 RIDDLES_LEFT = {"engine": 4, "models": 5}
+#: Verbs of persons for code, and relative clauses without a noun, in comments and texts of the
+#: package; and how many are left: the number only falls.
+WORDS = re.compile(
+    r"\b(knows?|tells?|told|says?|said|asks?|vouch\w*|those (that|of which)|ones? that (is|are)"
+    r"|what that|nobody\w*|somebody\w*)\b",
+    re.IGNORECASE,
+)
+WORDS_LEFT = 260
 #: Public names that still have two meanings; none is to be added.
 TWO_MEANINGS: set[str] = set()
 
@@ -272,6 +281,24 @@ def test_names_say_what_they_name() -> None:
         if riddles[room].total() > RIDDLES_LEFT.get(room, 0)
     }
     assert not over
+
+
+def texts(path: Path) -> Iterator[str]:
+    """Comments and strings of a module, docstrings among them."""
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type in (tokenize.COMMENT, tokenize.STRING):
+                yield token.string
+
+
+def test_sentences_are_plain() -> None:
+    odd = Counter(
+        match[0].lower()
+        for path in PACKAGE.rglob("*.py")
+        for text in texts(path)
+        for match in WORDS.finditer(text)
+    )
+    assert odd.total() <= WORDS_LEFT, odd
 
 
 def is_ours(module: Any, name: str) -> bool:

@@ -58,7 +58,7 @@ class Curve:
 
     def permits_longer(self) -> bool:
         """
-        Say whether a run of :data:`LONGER` times as many steps as the last should end in time.
+        Find whether a run of :data:`LONGER` times as many steps as the last should end in time.
 
         The last two say what steps take beside what comes before them; a second run is tried.
         """

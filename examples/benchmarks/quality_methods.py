@@ -91,7 +91,7 @@ class Setting(NamedTuple):
 
 
 def skipped(cell: Cell, python: str) -> str:
-    """Say why a method cannot run here; nothing if it can."""
+    """Give the reason why a method cannot run here; nothing if it can."""
     library = cell.method.split()[0].lower()
     if library == "gpboost" and find_spec("gpboost") is None:
         return "gpboost is not installed: pip install gpboost"

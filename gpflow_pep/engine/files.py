@@ -136,7 +136,7 @@ def unfinished_folders(folder: Path) -> list[Path]:
 @contextmanager
 def only_writer(folder: Path) -> Iterator[bool | None]:
     """
-    Say whether no other process is in this context with the folder; None where the system cannot
+    Find whether no other process is in this context with the folder; None where the system cannot
     tell (Windows, some networks). However the process ends, another one can begin.
     """
     place, alone = None, None

@@ -39,7 +39,7 @@ GONE = {
 
 def message(name: str, got: Any, expected: str, remedy: str) -> str:
     """
-    Say what was got, what was expected and what to do: the one form of all refusals.
+    Describe what was got, what was expected and what to do: the one form of all refusals.
 
     :param name: What it is, mostly the name of an argument.
     """

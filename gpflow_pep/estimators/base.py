@@ -286,7 +286,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def far_rows(self, X: Any) -> AnyNDArray:
         """
-        Say of each row, [N], whether it is so far from the training rows that they tell nearly
+        Find for each row, [N], whether it is so far from the training rows that they tell nearly
         nothing of it: the variance of f is nearly what it was before training.
 
         :param X: Inputs, [N, D].

@@ -125,7 +125,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
 
 
 def _saves_posteriors(model: GPModel | Ensemble) -> list[bool]:
-    """Say of each component whether its posterior is saved: of sites at a fixed point."""
+    """Find for each component whether its posterior is saved: of sites at a fixed point."""
     pairs = zip(components(model)[0], near_rows(model), strict=True)
     return [isinstance(component, PEP) and near is None for component, near in pairs]
 

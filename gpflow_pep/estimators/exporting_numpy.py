@@ -48,8 +48,8 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
 
 def why_no_scorer(estimator: Any) -> str:
     """
-    Say why :func:`export_numpy` refuses a fitted estimator, or why the scorer would not have all
-    its predictions; empty where it has them.
+    Give the reason why :func:`export_numpy` refuses a fitted estimator, or why the scorer would not
+    have all its predictions; empty where it has them.
     """
     try:
         noise = Scorer(scorer_files(estimator)).noise

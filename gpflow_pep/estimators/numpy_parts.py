@@ -56,7 +56,7 @@ def describe_posterior(posterior: EnsemblePosterior, describe: Describer) -> dic
 
 def _component(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str, Any]:
     if not isinstance(posterior, IndependentPosteriorSingleOutput) or posterior.cache is None:
-        got = "predictions that know training rows, or several outputs"
+        got = "predictions that use training rows, or several outputs"
         raise _refused("model_", got, "predictions from inducing points", _ROWS_REMEDY)
     kernel: Any = getattr(posterior, "kernel_of_model", posterior.kernel)
     a, Q = map(np.asarray, posterior.cache)

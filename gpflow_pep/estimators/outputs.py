@@ -139,7 +139,7 @@ def parts_of(likelihood: Likelihood, num_outputs: int) -> list[Likelihood]:
 
 
 def have_units(likelihood: Likelihood, num_outputs: int) -> AnyNDArray:
-    """Say of each output, [P], whether targets may be shifted and scaled: location and scale."""
+    """Find for each output, [P], whether targets may be shifted and scaled: location and scale."""
     parts = parts_of(likelihood, num_outputs)
     return np.array([traits(part).in_units is not None for part in parts])
 

@@ -96,7 +96,7 @@ class PEPRegressor(TargetPredictions):
 
     After ``fit``: ``n_outputs_`` and ``target_names_``, of the columns of y; ``model_``, a
     :class:`~gpflow_pep.training.Ensemble` where powers are mixed; ``neighbours_``,
-    how many near rows predictions know; ``posterior_``, which predicts in the model's units;
+    how many near rows predictions use; ``posterior_``, which predicts in the model's units;
     ``alpha_scores_`` (nats a row, without near rows; None of one power),
     ``n_features_in_``, ``feature_names_in_``; and, of the component of the largest weight,
     ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``alpha_``, ``n_iter_`` and ``record_``

@@ -94,7 +94,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return tags
 
     def far_rows(self, X: Any) -> AnyNDArray:
-        """Say of each row whether it is far from the training rows of all columns."""
+        """Find for each row whether it is far from the training rows of all columns."""
         return np.all([part.far_rows(X) for part in self.estimators_], axis=0)
 
     @property
@@ -127,7 +127,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 def ensemble_of_fitted(estimators: Sequence[Any], neighbours: int | str = "auto") -> Any:
     """
     Mix estimators that were trained on the same rows at several powers, as ``alpha="mix"`` does:
-    predictions know near rows where these improve them and ``neighbours`` is "auto".
+    predictions use near rows where these improve them and ``neighbours`` is "auto".
 
     Separate ones are mixed column by column.
 

@@ -1,4 +1,4 @@
-"""Predictions that know training rows as well as u, of models that hold their rows."""
+"""Predictions that use training rows as well as u, of models that hold their rows."""
 
 from collections.abc import Callable
 from functools import partial

@@ -144,14 +144,14 @@ class Scorer:
 
     def far_rows(self, X: Any) -> npt.NDArray[np.bool_]:
         """
-        Say of each row, [N], whether it is so far from the training rows that they say almost
+        Find for each row, [N], whether it is so far from the training rows that they say almost
         nothing of it: see :func:`~gpflow_pep.scoring.ensemble.is_far`.
         """
         return ensemble.is_far(self._ensemble, self._inputs(X))
 
     def unusual(self, table: Any) -> list[str]:
         """
-        Say of each row which of its cells are like none of the training rows, [N].
+        Name for each row its cells with values unlike those of the training rows, [N].
 
         :param table: A table like the one that the estimator was trained on.
         :raises ValueError: If the columns are others, a cell cannot be read, or the estimator was

@@ -113,7 +113,7 @@ def read_files(folder: str | PathLike[str], name: str) -> SavedFiles:
 
 
 def remedy_of(name: str) -> str:
-    """Say what to do about a folder that cannot be read."""
+    """Describe what to do about a folder that cannot be read."""
     return f"Pass the folder that {WRITERS[name]} wrote, or write it again."
 
 

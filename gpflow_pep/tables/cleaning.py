@@ -377,7 +377,7 @@ def _read_target(
 
 
 def _why_drop(name: str, column: "pd.Series[Any]", form: Format, known: Conventions) -> str:
-    """Say why a column is dropped; empty if it is not."""
+    """Give the reason why a column is dropped; empty if it is not."""
     values = column.dropna()
     if form.kind == "other":
         return f"its cells are of type {type(values.iloc[0]).__name__ if len(values) else 'none'}"
@@ -402,7 +402,7 @@ def _why_drop(name: str, column: "pd.Series[Any]", form: Format, known: Conventi
 def _how_read(
     name: str, column: "pd.Series[Any]", form: Format, known: Conventions
 ) -> Iterable[str]:
-    """Say how text was read."""
+    """Describe how text was read."""
     values = column.dropna()
     if not len(values):
         return
@@ -446,7 +446,7 @@ def _are(names: Sequence[str]) -> str:
 def _how_joined(
     name: str, column: "pd.Series[Any]", form: Format, known: Conventions
 ) -> Iterable[str]:
-    """Say which cells are taken as no value, or are not, and which words as others."""
+    """Name which cells are taken as no value, or are not, and which words as others."""
     for sentinel in form.sentinels:
         count = int((read_cells(column, form._replace(sentinels=())) == sentinel).sum())
         why = f"is far from all other numbers, and is taken as no value (--as-written {name} reads"

@@ -43,7 +43,7 @@ _ERRORS = (
 
 @contextmanager
 def unreadable(errors: tuple[type[Exception], ...] = _ERRORS) -> Iterator[None]:
-    """Say what is wrong with a file that a library cannot read."""
+    """Describe what is wrong with a file that a library cannot read."""
     try:
         yield
     except errors as error:

@@ -90,7 +90,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def unusual(self, X: pd.DataFrame) -> list[str]:
         """
-        Say of each row which of its cells are like none of the rows that it was fitted on, [N].
+        Name for each row its cells with values unlike those of the rows that it was fitted on, [N].
         """
         check_is_fitted(self)
         return unusual_cells(X, self.formats, self.encodings_)

@@ -156,7 +156,8 @@ def unusual_cells(
     X: Any, formats: Mapping[str, Format], encodings: Mapping[str, Encoding]
 ) -> list[str]:
     """
-    Say of each row which of its cells are like none of the training rows, [N]; empty if none is.
+    Name for each row its cells with values unlike those of the training rows, [N]; empty if none
+    is.
 
     Those are words that no training row has, numbers and dates outside the range of the training
     rows by more than a tenth of it, and gaps in columns that had none.

@@ -94,7 +94,7 @@ def _are_names(numbers: Sequence[float]) -> bool:
 
 
 def title_note(rows: Rows) -> str:
-    """Say which rows were left out above the names."""
+    """Name which rows were left out above the names."""
     title = next(cell.strip() for row in rows for cell in row if cell.strip())
     lines = "a line" if len(rows) == 1 else f"{len(rows)} lines"
     return (

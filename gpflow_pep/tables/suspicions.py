@@ -27,8 +27,8 @@ _RARE = 0.05
 
 def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str]:
     """
-    Say what is suspicious: columns that are the target, numbers that may stand for no value, wild
-    numbers, and rare classes.
+    Describe what is suspicious: columns that are the target, numbers that may stand for no value,
+    wild numbers, and rare classes.
 
     :param X: Inputs: numbers, dates and text; values may be missing.
     :param y: The target, with no value missing.
@@ -44,7 +44,7 @@ def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str]
 
 
 def _disguises(column: "pd.Series[Any]", y: "pd.Series[Any]", classes: bool) -> Iterator[str]:
-    """Say that a column is the target, if it is."""
+    """State that a column is the target, if it is."""
     there = column.notna().to_numpy()
     remedy = (
         "If it is computed from the target, or is not known when a row is predicted, the scores say"
@@ -156,7 +156,7 @@ def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
 
 
 def _rare_classes(y: "pd.Series[Any]") -> Iterator[str]:
-    """Say which classes are rare, and what to look at then."""
+    """Name which classes are rare, and what to look at then."""
     shares = y.value_counts(normalize=True)
     rare = shares[shares < _RARE]
     if not len(rare):

@@ -1,4 +1,4 @@
-"""Regressors whose predictions know near rows: chosen, in all predictions, saved and exported."""
+"""Regressors whose predictions use near rows: chosen, in all predictions, saved and exported."""
 
 import pickle
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Classifiers whose predictions know near rows: chosen, saved, exported, refused."""
+"""Classifiers whose predictions use near rows: chosen, saved, exported, refused."""
 
 import pickle
 from pathlib import Path

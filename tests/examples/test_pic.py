@@ -1,4 +1,4 @@
-"""The example of predictions that know rows: its table says what it should."""
+"""The example of predictions that use rows: its table says what it should."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Predictions that know training rows: blocks (PIC) and neighbours."""
+"""Predictions that use training rows: blocks (PIC) and neighbours."""
 
 import copy
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 """
-Dense NumPy references for predictions that know training rows, in terms of u and not of v.
+Dense NumPy references for predictions that use training rows, in terms of u and not of v.
 
 Letters as in :mod:`reference`; rows 0 .. N-1 are the training rows, the S new ones come after them.
 """

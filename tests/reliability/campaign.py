@@ -51,7 +51,7 @@ class Trial:
         self.notes.append(text)
 
     def skip(self, reason: str) -> None:
-        """Say what was not tried, and why."""
+        """Describe what was not tried, and why."""
         self.skipped.append(reason)
 
     def join(self, other: "Trial") -> None:

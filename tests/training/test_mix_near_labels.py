@@ -96,7 +96,7 @@ def test_predictions_are_those_of_both(mixed: Ensemble) -> None:
 
 
 def _left_out_with(monkeypatch: pytest.MonkeyPatch, log_density: float) -> list[int]:
-    """Say how many rows were left out each time, with the same density for each of them."""
+    """Describe how many rows were left out each time, with the same density for each of them."""
     monkeypatch.setattr(near_labels, "TRIAL_STEPS", 5)
     asked: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Mixtures whose predictions know near rows: rows left out, the noise, the weights, refusals."""
+"""Mixtures whose predictions use near rows: rows left out, the noise, the weights, refusals."""
 
 from typing import Any
 
@@ -203,11 +203,11 @@ def test_what_is_refused() -> None:
     assert knows_near_rows(case.model()) and not any(map(knows_near_rows, others))
     with pytest.raises(ValueError, match="ensemble: got PEPRegression, expected PEPRegression w"):
         ensemble_with_near_rows(Ensemble([others[1]]))
-    with pytest.raises(ValueError, match="ensemble: got components that know near rows"):
+    with pytest.raises(ValueError, match="ensemble: got components that use near rows"):
         ensemble_with_near_rows(Ensemble([case.model()], near=[near]))
     with pytest.raises(ValueError, match="neighbours: got 17, expected an integer from 1 to 16"):
         ensemble_with_near_rows(Ensemble([case.model()]), N)
-    with pytest.raises(ValueError, match="models: got components that know near rows"):
+    with pytest.raises(ValueError, match="models: got components that use near rows"):
         Ensemble([case.model()], near=[near]).paths(2)
 
 

@@ -409,7 +409,7 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
 
 
 def has_rough_rule(likelihood: Likelihood) -> bool:
-    """Say whether the implementation for a likelihood has a last argument, ``rough``."""
+    """Find whether the implementation for a likelihood has a last argument, ``rough``."""
     return "rough" in inspect.signature(implementation_for(likelihood)).parameters
 
 

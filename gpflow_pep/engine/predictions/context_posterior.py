@@ -1,4 +1,4 @@
-"""The posterior of a model whose predictions know rows of the training data."""
+"""The posterior of a model whose predictions use rows of the training data."""
 
 from collections.abc import Callable
 from typing import Any
@@ -77,7 +77,7 @@ class ContextRowsPosterior(ComputedPosterior):
     :param compute: Computes q(v) and the rows, for the parameters as they are.
     :param parts: Of the model, of one output; without the likelihood where that is Gaussian.
     :param blocks: The blocks of the rows, or None where there are none.
-    :param neighbours: How many near rows predictions know where they are not told.
+    :param neighbours: How many near rows predictions use where they are not told.
     :param chunk_size: The most rows at a time; None: chosen.
     """
 

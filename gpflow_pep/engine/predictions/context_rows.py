@@ -1,5 +1,5 @@
 r"""
-Predictions that know rows of the training data as well as the inducing variables.
+Predictions that use rows of the training data as well as the inducing variables.
 
 A new row is :math:`f_* = A_*ᵀ v + e_*`, where the residual :math:`e_*` is independent of v, and
 correlated with the residuals of rows nearby. Given v and the targets of some rows that are held,

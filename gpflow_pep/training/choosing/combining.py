@@ -192,7 +192,7 @@ def ensemble_with_near_rows(
     ensemble: Ensemble, neighbours: int | None = None, *, seed: int = 0
 ) -> Ensemble | None:
     r"""
-    Add each component of an ensemble a second time, with predictions that know near training rows::
+    Add each component of an ensemble a second time, with predictions that use near training rows::
 
         ensemble = pep.training.ensemble_of_powers(model)
         ensemble = pep.training.ensemble_with_near_rows(ensemble) or ensemble
@@ -202,7 +202,7 @@ def ensemble_with_near_rows(
 
     :param ensemble: Of ``PEPRegression`` without blocks, memory or missing targets, with a
         Gaussian likelihood of constant noise variance.
-    :param neighbours: How many near rows predictions know; None: 10, or for each component 40 where
+    :param neighbours: How many near rows predictions use; None: 10, or for each component 40 where
         its log densities of the rows that are left out rise by at least two standard errors.
     :param seed: Which rows are left out.
     :return: The ensemble of both kinds; None where the mean log density of the rows that are left
@@ -212,7 +212,7 @@ def ensemble_with_near_rows(
     checks.check_seed(seed)
     others = [model for model in ensemble.models if not knows_near_rows(model)]
     if others or any(ensemble.near):
-        got = "components that know near rows" if not others else type(others[0]).__name__
+        got = "components that use near rows" if not others else type(others[0]).__name__
         expected = "PEPRegression without blocks or memory, and constant noise"
         raise checks.refusal("ensemble", got, expected, "Keep it as it is.")
     num_rows = len(ensemble.models[0].data[0])
@@ -280,11 +280,11 @@ def add_components(
     always: bool = False,
 ) -> Ensemble | None:
     """
-    Mix models with others whose predictions know near rows, if rows that were left out gain by it.
+    Mix models with others whose predictions use near rows, if rows that were left out gain by it.
 
     :param models: K models that predict from inducing variables.
     :param log_densities: [K, S], of the rows.
-    :param others: Those whose predictions know near rows.
+    :param others: Those whose predictions use near rows.
     :param other_densities: [S], for each of them.
     :param near: How each of them knows near rows.
     :param prior_weight: See :func:`ensemble_weights`.

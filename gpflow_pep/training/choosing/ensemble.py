@@ -150,7 +150,7 @@ class EnsemblePosterior(EnsemblePredictions):
 
 
 def is_unknown(X: InputData) -> tf.Tensor:
-    """Say of each row, [N], whether nothing is known of it: it is NaN throughout."""
+    """Find for each row, [N], whether nothing is known of it: it is NaN throughout."""
     return tf.reduce_all(tf.math.is_nan(X), axis=1)
 
 
@@ -232,7 +232,7 @@ def components(model: GPModel | Ensemble) -> tuple[list[GPModel], AnyNDArray]:
 
 
 def near_rows(model: GPModel | Ensemble) -> Sequence[GivenRows | None]:
-    """Say how each component of an ensemble knows near training rows; one model does not."""
+    """Describe how each component of an ensemble knows near training rows; one model does not."""
     return model.near if isinstance(model, Ensemble) else [None]
 
 

@@ -35,7 +35,7 @@ class EnsemblePaths(tf.Module):
             )
         if any(ensemble.near):
             remedy = "Leave near rows out: of an estimator, by neighbours=0 before it is trained."
-            got, expected = "components that know near rows", "components that do not"
+            got, expected = "components that use near rows", "components that do not"
             raise checks.refusal("models", got, expected, remedy)
         self.num_paths = checks.check_positive("num_paths", num_paths)
         self._seed = checks.check_seed(seed)

@@ -14,7 +14,7 @@ have mean 0 and variance 1 where the model is right. :func:`near_residuals` mult
 mean of those near it: the mean of the products is 0 where near rows say nothing more. This is the
 autocorrelation of Moran (1950), of residuals. It costs no compilation.
 
-Only where the products are clearly positive, a second model is trained, whose predictions know the
+Only where the products are clearly positive, a second model is trained, whose predictions use the
 nearest rows alone and whose kernel is trained for this
 (:mod:`gpflow_pep.models.minibatch`). The two are mixed as in
 :mod:`gpflow_pep.training.choosing.combining`, with weights by rows that are left out: for the
@@ -53,7 +53,7 @@ from .combining import LEAST_GAIN, add_components
 from .ensemble import Ensemble, components, heaviest
 from .near_rows import GivenRows
 
-#: How many near rows predictions of labels know, unless another number is asked for.
+#: How many near rows predictions of labels use, unless another number is given.
 NEAR_LABELS = 20
 #: How many near rows are known in training for them: fewer take a fraction of the time, and the
 #: kernel that they lead to is as good.
@@ -97,7 +97,7 @@ def ensemble_with_near_labels(
     progress: bool = False,
 ) -> Ensemble | None:
     """
-    Mix a model of two classes with one whose predictions know near training rows alone::
+    Mix a model of two classes with one whose predictions use near training rows alone::
 
         mixed = pep.training.ensemble_with_near_labels(model, (X, labels), kernel) or model
 
@@ -107,7 +107,7 @@ def ensemble_with_near_labels(
         function.
     :param data: X [N, D] and labels 0 and 1 [N, 1], the rows that it was trained on.
     :param kernel: Of one output, as training for near rows starts from it; it is trained.
-    :param neighbours: How many near rows predictions know.
+    :param neighbours: How many near rows predictions use.
     :param alpha: The power of their sites.
     :param num_steps: The most steps of training for near rows.
     :param seconds: The most seconds of it, without compilation; None: any number.

@@ -1,5 +1,5 @@
 r"""
-Ensembles whose predictions know near training rows, where rows that were left out say so.
+Ensembles whose predictions use near training rows, where rows that were left out say so.
 
 Each component of an ensemble is there a second time, with predictions that are given the nearest
 training rows (:doc:`/context_rows`). Weights are those of
@@ -37,7 +37,7 @@ from ...models import PEPRegression
 
 #: Fewer rows do not tell whether near rows would help predictions, and a prediction takes longer.
 LEAST_ROWS = 1000
-#: How many near rows predictions know, unless a number is asked for: the first of these, or the
+#: How many near rows predictions use, unless a number is given: the first of these, or the
 #: next where rows that are left out gain by it.
 NEIGHBOURS = (10, 40)
 #: Noise variances of near rows that are tried, relative to the mean squared leave-one-out error;

@@ -347,7 +347,7 @@ def maximise(
         Data that change in between must be ``tf.Variable``. Not for a ``WholeLoss``.
 
     Where the sites of a model did not converge at the last evaluations of the loss, the record says
-    that training did not either, whatever SciPy says, and there is one
+    that training did not either, whatever SciPy reports, and there is one
     :class:`~gpflow_pep.models.ConvergenceWarning`, after three such evaluations or at the end.
 
     :raises ValueError: If the model does not hold its data or has nothing to train, a limit or a

@@ -231,7 +231,7 @@ def _candidates(model: GPModel, seed: int) -> AnyNDArray:
 
 
 def work_with(model: GPModel, num_points: int) -> float:
-    """Say what an evaluation with so many inducing points costs, in proportion: N M²."""
+    """Describe what an evaluation with so many inducing points costs, in proportion: N M²."""
     size = num_points * len(latent_kernels(model.kernel))
     return float(len(np.asarray(model.data[0])) * size**2)
 
