@@ -125,7 +125,7 @@ def test_they_are_exported(fitted: PEPRegressor, tmp_path: Path) -> None:
 
 
 def test_numpy_does_not_know_them(fitted: PEPRegressor, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"know training rows.*neighbours=0"):
+    with pytest.raises(ValueError, match=r"use training rows.*neighbours=0"):
         export_numpy(tmp_path / "scorer", fitted)
 
 
