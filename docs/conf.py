@@ -85,9 +85,8 @@ sphinx_gallery_conf = {
 
 # The rooms whose names users write: those that the reference lists.
 REFERENCE = HERE / "reference"
-PUBLIC = re.findall(
-    r"^   gpflow_pep\.(\w+)$", (REFERENCE / "index.rst").read_text(encoding="utf-8"), re.MULTILINE
-)
+INDEX = (REFERENCE / "index.rst").read_text(encoding="utf-8")
+PUBLIC = re.findall(r"^   gpflow_pep\.([\w.]+)$", INDEX, re.MULTILINE)
 
 
 def _public_names() -> dict[str, str]:
@@ -109,7 +108,10 @@ def _write_inside() -> None:
     """Write the page of all other modules. Autosummary reads pages, and nothing they include."""
     rooms = "".join(
         f"#. :mod:`gpflow_pep.{room}`: {what.replace('`', '``')};\n"
-        for room, what in gpflow_pep.ROOMS.items()
+        for room, what in (
+            *((f"engine.{inner}", what) for inner, what in gpflow_pep.engine.ROOMS.items()),
+            *gpflow_pep.ROOMS.items(),
+        )
     )
     # A function may have the name of its module; the reference has the function.
     shown = {f"gpflow_pep.{room}" for room in PUBLIC} | set(PUBLIC_NAMES.values())
@@ -139,7 +141,9 @@ def _leave_out(
     app: Any, what: str, name: str, member: Any, skip: bool, options: Any
 ) -> bool | None:
     """Leave out what scikit-learn adds to estimators, and of modules what users know from above."""
-    if (name.startswith("set_") and name.endswith("_request")) or name == "get_metadata_routing":
+    if name in ("get_metadata_routing", "set_output", "fit_transform"):
+        return True
+    if name.startswith("set_") and name.endswith("_request"):
         return True
     home = f"{getattr(member, '__module__', '')}.{getattr(member, '__qualname__', '')}"
     return True if what == "module" and home in PUBLIC_NAMES else None
