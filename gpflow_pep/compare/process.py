@@ -22,6 +22,8 @@ from rich.console import Console
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 #: With 1 TensorFlow takes Keras 2, which is loaded anyway, and does not load Keras 3 as well.
 OLD_KERAS = "TF_USE_LEGACY_KERAS"
+#: What stderr is while TensorFlow's messages are kept back: the message of a signal goes there.
+_terminals: list[int] = []
 #: What a shell adds to the number of the signal that has ended a command: 130 after Ctrl-C.
 SHELL_CODE = 128
 #: Above so many rows products of matrices keep all cores busy.
@@ -95,6 +97,7 @@ def _silent_stderr() -> Iterator[None]:
         return
     sys.stderr.flush()
     terminal = os.dup(2)
+    _terminals.append(terminal)
     with tempfile.TemporaryFile() as messages:
         os.dup2(messages.fileno(), 2)
         try:
@@ -104,7 +107,7 @@ def _silent_stderr() -> Iterator[None]:
             os.write(terminal, messages.read())
             raise
         finally:
-            os.dup2(terminal, 2)
+            os.dup2(_terminals.pop(), 2)
             os.close(terminal)
 
 
@@ -188,6 +191,8 @@ def _watch(reader: socket.socket, message: Callable[[], str]) -> None:
             with ExitStack() as stack:  # the terminal may have gone
                 stack.callback(os._exit, SHELL_CODE + received[0])
                 stack.callback(_end_children)
+                for terminal_fd in _terminals:
+                    os.dup2(terminal_fd, 2)
                 terminal = Console(stderr=True)
                 terminal.show_cursor()  # which a progress bar has hidden
                 text = f"\nInterrupted. {message()}".rstrip()

@@ -10,6 +10,7 @@ import pandas as pd
 from ..engine.refusals import refusal
 from . import Format, TableEncoder, read_cells, recognise
 from .conventions import MARKS, MARKS_IN_WORDS, PLAIN, WORDS_OF_NOTHING, Conventions, plain_spelling
+from .dates import has_order, read_dates
 from .encodings import MAX_CATEGORIES, as_table, check_cells, listed
 from .formats import (
     conventions_of,
@@ -31,6 +32,7 @@ _SIDES = {"<": -1.0, "\u2264": -1.0, ">": 1.0, "\u2265": 1.0}
 _MANY = 20
 #: Cells that show how a column is read: with thousands, or zeros before the number.
 _TELLING = re.compile(r"\d[., ']\d{3}(?!\d)|^0\d|\d[eE]\d|^\(|\d-$")
+_DROPPED = "Dropped column"
 _ID_NAME = re.compile(
     r"(?i:(.*[ _.-])?(id|ids|uuid|guid|no|nr|key)|(row|record|obs|case|serial)[ _.-]?(no|nr|num"
     r"|number|index)?|id[ _.-].*|idx|index|number|rownames|rownum|observation|#)|.*[a-z]I[dD]"
@@ -162,7 +164,7 @@ def clean(
         notes.append(f"Column '{name}' has no value in {X[name].isna().sum()} of {len(X)} rows.")
     warnings = list(about.get("warnings", ()))
     for column in _columns_of(y):
-        _check_enough(X, column.dropna(), str(column.name), kind)
+        _check_enough(X, column.dropna(), str(column.name), kind, notes)
         there = column.notna()
         suspicious = suspicions(X[there], column[there], kind == "classes")
         warnings += [text for text in suspicious if text not in warnings]
@@ -222,7 +224,7 @@ def _read_inputs(
         form = recognise(column, as_written=name in literal, conventions=known)
         reason = _why_drop(str(name), column, form, known)
         if reason:
-            notes.append(f"Dropped column '{name}': {reason}.")
+            notes.append(f"{_DROPPED} '{name}': {reason}.")
             continue
         formats[str(name)] = form
         columns[str(name)] = check_cells(str(name), read_cells(column, form))
@@ -388,15 +390,25 @@ def _why_drop(name: str, column: "pd.Series[Any]", form: Format, known: Conventi
         words = read_cells(values, form)
         if words.nunique() > max(2, len(words) // 2):
             units = several_units(values, known)
-            also = f", numbers of several units, such as {listed(units.values())}" if units else ""
-            example = f", such as {words.iloc[0]!r}" if not units else also
-            return f"{words.nunique()} of its {len(words)} texts differ{example}"
+            also = f"numbers of several units, such as {listed(units.values())}" if units else ""
+            also = also or _two_orders(words.unique()) or f"such as {words.iloc[0]!r}"
+            return f"{words.nunique()} of its {len(words)} texts differ, {also}"
         return ""
     named = nameless or _ID_NAME.fullmatch(name)
     several = form.kind == "number" and values.is_unique and len(values) > 2
     if named and several and not np.any(read_cells(values, form) % 1.0):
         return "it numbers the rows, in whole numbers that all differ (rename it to keep it)"
     return ""
+
+
+def _two_orders(words: Iterable[Any]) -> str:
+    """Name dates of which no order suits all; empty where the words are no such dates."""
+    words = [word for word in words if isinstance(word, str)]
+    if not all(map(has_order, words)):
+        return ""
+    first, second = (read_dates(words, order, None).notna() for order in ("dmy", "mdy"))
+    both = bool(np.all(first | second)) and not (first.all() or second.all())
+    return "dates, of which neither dmy nor mdy suits all" if both else ""
 
 
 def _how_read(
@@ -425,6 +437,8 @@ def _how_read(
             yield f"Column '{name}' was text, and is read as {how}."
     elif form.kind == "text":
         different = read_cells(values, form)
+        if dates := _two_orders(different.unique()):
+            yield f"Column '{name}' holds {dates}: they are taken as words."
         if different.nunique() > MAX_CATEGORIES:
             yield (
                 f"Column '{name}' has {different.nunique()} different texts: the {MAX_CATEGORIES}"
@@ -484,7 +498,11 @@ def _how_joined(
 
 
 def _check_enough(
-    X: pd.DataFrame, y: "pd.Series[Any]", target: str, kind: Literal["numbers", "classes"]
+    X: pd.DataFrame,
+    y: "pd.Series[Any]",
+    target: str,
+    kind: Literal["numbers", "classes"],
+    notes: Sequence[str],
 ) -> None:
     name, counts = f"target '{target}'", y.value_counts()
     if len(y) < MIN_ROWS:
@@ -495,7 +513,8 @@ def _check_enough(
         raise refusal(name, got, expected, "Choose another target.")
     if X.shape[1] == 0:
         got, expected = f"no input column beside the {name}", "at least one that varies"
-        remedy = "Add an informative input; the notes say why others were dropped."
+        dropped = [note for note in notes if note.startswith(_DROPPED)]
+        remedy = " ".join(["Add an informative input.", *dropped[:3]])
         raise refusal("frame", got, expected, remedy)
     if kind == "numbers":
         return

@@ -392,6 +392,22 @@ def test_inputs_of_several_units_limits_and_codes() -> None:
     assert "('01000' is 1000; --as-written zip keeps such cells as words)" in notes_of(cleaned)
 
 
+@pytest.mark.parametrize("number", [12, N])
+def test_dates_in_two_orders_are_words_with_a_note(number: int) -> None:
+    days = pd.date_range("2021-01-13", periods=number, freq="8D")
+    words = [f"{d:%m/%d/%Y}" if i % 2 else f"{d:%d/%m/%Y}" for i, d in enumerate(days)]
+    cleaned = clean(table(day=np.resize(words, N)), "y")
+    assert "dates, of which neither dmy nor mdy suits all" in notes_of(cleaned)
+    assert ("day" in cleaned.X.columns) == (number == 12)
+
+
+def test_a_refusal_has_the_reasons_of_dropped_columns() -> None:
+    prices = [f"{'€' if i % 2 else '$'}{i}" for i in range(N)]
+    message = "no input column.*Dropped column 'price': 40 of its 40 texts.*several units"
+    with pytest.raises(ValueError, match=message):
+        clean(pd.DataFrame({"price": prices, "y": np.arange(N) % 7 + 0.5}), "y")
+
+
 def test_labels_stay_as_they_are_written() -> None:
     cleaned = clean(table(y=["01", "02", "10", "03"] * 10), "y", task="classification")
     assert set(cleaned.y) == {"01", "02", "03", "10"}

@@ -83,6 +83,18 @@ def test_ctrl_c_before_tensorflow_is_loaded(command: str, tmp_path: Path) -> Non
     assert process.returncode == 130 and errors.startswith(b"\nInterrupted.")
 
 
+def test_ctrl_c_while_tensorflow_is_loaded() -> None:
+    """Whose messages are kept off the terminal."""
+    code = (
+        "import os, signal, time; from gpflow_pep.compare import process\n"
+        "with process.exit_on_signals(lambda: 'So it is.'), process._silent_stderr():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(30)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
+    assert ended.returncode == 130 and ended.stderr == b"\nInterrupted. So it is.\n"
+
+
 def test_a_signal_that_is_ignored_stays_so() -> None:
     """As nohup has made SIGHUP."""
     code = (
