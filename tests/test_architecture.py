@@ -33,13 +33,13 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path not in LAZY)
 
 #: The most lines of the package, and the most concepts: functions and classes of its modules
 #: without an underscore. A commit may lower them; only an issue raises them.
-LINES, CONCEPTS = 37200, 945
+LINES, CONCEPTS = 37151, 944
 #: The most lines of a file.
 FILE_LINES = 600
 #: The most levels of our own classes from a public model, itself included, to GPflow's.
 LEVELS = 3
 #: The most files of the package that the loss of a model passes, eager.
-FILES = {"PEPRegression": 10, "PEP": 16, "ARPEP": 13}
+FILES = {"PEPRegression": 10, "PEP": 16, "ARPEP": 12}
 #: A mechanism has one home: where a pattern may occur. Each other occurrence needs a reason here.
 HOMES = {
     # TensorFlow's private parts: what is compiled by XLA, and what no tape records.
