@@ -28,7 +28,7 @@ class ContextPredictions:
     """
     What a :class:`PowerEPModel` has besides if its predictions can know training rows.
 
-    As it is here, near rows get sites, and new rows know them alone; with Gaussian noise,
+    As it is here, near rows get sites, and new rows use them alone; with Gaussian noise,
     :class:`PEPRegression` has them know u too.
     """
 

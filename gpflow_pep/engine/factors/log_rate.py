@@ -65,7 +65,7 @@ def exponential_family_factor(
         rate = present * bounded_exp(sign * mean + 0.5 * variance + log_b)
         square = present * bounded_exp(2.0 * (sign * mean + variance + log_b))
         limit, spread = a * (sign * mean) - rate + constant, 2.0 * (a**2 * variance + square)
-        # Its first order in alpha at small variances is in the derivative there, at every power.
+        # Without the term of first order in alpha, the derivative in a small variance is wrong.
         at_mean = present * bounded_exp(sign * mean + log_b)
         first = 0.5 * alpha * variance * tf.square(a - at_mean)
         return alpha * spread <= rounding_of(mean) * (1.0 + tf.abs(limit)), limit + first

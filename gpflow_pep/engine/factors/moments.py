@@ -303,7 +303,7 @@ def in_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
             return rule(likelihood, *tensors, **options)
         shape, rows = tf.shape(Fmu)[:-1], []
         for part in tensors:
-            width = tf.shape(part)[-1:]  # which a graph need not know before it runs
+            width = tf.shape(part)[-1:]  # a graph may have it only when it runs
             whole = tf.broadcast_to(part, tf.concat([shape, width], axis=0))
             flat = tf.reshape(whole, tf.concat([[-1], width], axis=0))
             rows.append(tf.ensure_shape(flat, [None, part.shape[-1]]))

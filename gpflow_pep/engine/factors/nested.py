@@ -496,7 +496,7 @@ def _heteroscedastic(
     return tf.squeeze(integrate(factor, Fmu[:, 1:], Fvar[:, 1:], power), axis=-1)
 
 
-# A distribution of TensorFlow Probability may know better; it is not asked.
+# A distribution of TensorFlow Probability may have another support, which is not used.
 for _kind in (MultiLatentTFPConditional, HeteroskedasticTFPConditional):
     support.register(_kind)(any_number)
 

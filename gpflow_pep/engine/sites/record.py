@@ -66,7 +66,7 @@ class SweepEvaluation(NamedTuple):
     """Moments of h under the q that has these sites."""
 
     target: Sites
-    """Where the two numbers want to be: x*."""
+    """The target of the two numbers: x*."""
 
     limited: Sites
     """The same with precisions that are not negative."""
@@ -88,7 +88,7 @@ class Goal(NamedTuple):
     """Where a run has converged: where one of these is met."""
 
     tolerance: float
-    """The residual is below it: all sites are where they want to be."""
+    """The residual is below it: all sites are at their targets."""
 
     mean_square_residual: tf.Tensor | float = 0.0
     """The mean square residual is below it: half the sum of squares of a row's errors, on average
@@ -167,7 +167,7 @@ class Solver:
     min_cap: float = 1e-3
     restart_cap: float = 0.1
     early: float = 0.1
-    """Above this mean square a coupled step leaves precisions that want to be negative at 0: most
+    """Above this mean square a coupled step leaves precisions whose target is negative at 0: most
     do not later."""
     tries: tuple[tuple[float, float, float], ...] = (
         (1.0, 1.0, 1.0),

@@ -255,7 +255,7 @@ def _coupled_target(
     curvature: Curvature,
     step: Callable[[tf.Tensor], tf.Tensor],
 ) -> tf.Tensor:
-    r"""Where :math:`\lambda` wants to be, see :mod:`gpflow_pep.engine.sites.coupling`."""
+    r"""Compute the target of :math:`\lambda`, see :mod:`gpflow_pep.engine.sites.coupling`."""
     distance = first - matched.tilted.delta1
     g = -distance - curvature.times(problem.rows.alpha[:, None] * matched.cavity.s * distance)
     change = step(g)

@@ -46,14 +46,14 @@ NOISE_LEVELS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0)
 
 
 class GivenRows(NamedTuple):
-    """How the predictions of a component of an ensemble know near training rows."""
+    """How the predictions of a component of an ensemble use near training rows."""
 
     neighbours: int
     """How many near rows."""
 
     noise_variance: float | None
     """That of the near rows and of new targets; the model's sites have its own. None: near rows get
-    sites, and new rows know them alone (:mod:`gpflow_pep.training.choosing.near_labels`)."""
+    sites, and new rows use them alone (:mod:`gpflow_pep.training.choosing.near_labels`)."""
 
 
 def knows_near_rows(model: Any) -> bool:
