@@ -10,11 +10,14 @@ set, and what people use instead. Negative log densities are those of standardis
 ends with the most rows that train.
 """
 
+import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import gpflow
@@ -61,6 +64,18 @@ LARGE = (("kin8nm", 6000), ("ccpp", 7000), ("kin40k", 20_000))
 STOP: dict[str, Any] = {"tolerance": 1e-4, "window": 10, "progress": False}
 #: Rows up to which the exact Gaussian process is trained too.
 MOST_EXACT = 1000
+#: The estimators whose settings are compared.
+ESTIMATORS: dict[str, dict[str, Any]] = {
+    "PEPRegressor()": {},
+    "PEPRegressor(both)": {"objective": "evidence+loo"},
+}
+#: Classifiers with nothing set.
+CLASSIFIERS: dict[str, Any] = {
+    "PEPClassifier()": PEPClassifier(random_state=0),
+    "boosted trees": HistGradientBoostingClassifier(random_state=0),
+    "random forest": RandomForestClassifier(200, random_state=0),
+    "logistic": LogisticRegression(max_iter=1000),
+}
 _losses = SharedLosses()
 
 
@@ -69,6 +84,7 @@ def grid(size: str) -> list[Cell]:
     rows, splits = {"quick": (150, 1), "reduced": (800, 3), "full": (2000, 10)}[size]
     tasks = {"regression": REGRESSION, "binary": BINARY, "classes": SEVERAL, "counts": COUNTS}
     tasks["points"] = REGRESSION
+    tasks["defaults"], tasks["class defaults"] = REGRESSION, (*BINARY, *SEVERAL)
     sets = [(task, f"{name}:{rows}") for task, names in tasks.items() for name in names]
     if size == "quick":
         sets = [(task, f"{names[0]}:{rows}") for task, names in tasks.items()]
@@ -125,6 +141,7 @@ def evaluate(cell: Cell, directory: Path) -> list[dict[str, Any]]:
     problem = problem_of(cell, directory)
     named = {"regression": regression_rules, "large": large_rules, "points": point_rules}
     named["counts"] = count_rules
+    named["defaults"], named["class defaults"] = default_rules, default_class_rules
     rules = named.get(cell.experiment, class_rules)
     return [{"rule": rule, "N": len(problem.train[0]), **row} for rule, row in rules(problem, cell)]
 
@@ -213,12 +230,19 @@ def regression_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[s
     yield "evidence .5, mix of draws", _draws(problem, middle)
     yield from _estimators(problem)
     yield from _instead(problem)
-    if len(problem.train[0]) <= MOST_EXACT:
-        for rule in ("SE", "Matern 5/2"):
-            exact = GPR(problem.train, _make_kernel(rule, problem.train[0]), noise_variance=0.1)
-            began = time.perf_counter()
-            _losses.maximise(exact, cache_key=("exact", rule), **STOP)
-            yield f"exact GP, {rule}", scores(exact, time.perf_counter() - began)
+    yield from _exact(problem)
+
+
+def _exact(problem: Problem) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Exact Gaussian processes, where there are few enough rows."""
+    if len(problem.train[0]) > MOST_EXACT:
+        return
+    for rule in ("SE", "Matern 5/2"):
+        exact = GPR(problem.train, _make_kernel(rule, problem.train[0]), noise_variance=0.1)
+        began = time.perf_counter()
+        _losses.maximise(exact, cache_key=("exact", rule), **STOP)
+        seconds = time.perf_counter() - began
+        yield f"exact GP, {rule}", {**_of_model(problem, exact), "seconds": seconds}
 
 
 def point_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -282,24 +306,60 @@ def _draws(problem: Problem, model: PEPRegression) -> dict[str, Any]:
     return {**row, "seconds": time.perf_counter() - began}
 
 
-def _estimators(problem: Problem, folds: bool = True) -> Iterator[tuple[str, dict[str, Any]]]:
+def _estimators(
+    problem: Problem, folds: bool = True, rules: dict[str, dict[str, Any]] = ESTIMATORS
+) -> Iterator[tuple[str, dict[str, Any]]]:
     X, Y = problem.train
     y = problem.test[1][:, 0]
-    for rule, options in (
-        ("PEPRegressor()", {}),
-        ("PEPRegressor(both)", {"objective": "evidence+loo"}),
-    ):
-        began = time.perf_counter()
+    for rule, options in rules.items():
+        began, process_began = time.perf_counter(), time.process_time()
         estimator = PEPRegressor(random_state=0, **options).fit(X, Y[:, 0])
-        seconds = time.perf_counter() - began
+        seconds, process_seconds = time.perf_counter() - began, time.process_time() - process_began
         density = estimator.log_densities(problem.test[0], y)
         mean, sd = estimator.predict(problem.test[0], return_std=True)
         row = {**_scores(problem, mean, sd, density), "seconds": seconds}
+        row["process_seconds"] = process_seconds
         row["points"] = len(estimator.inducing_variable_.Z.numpy())
         yield rule, {**row, **_interval(y, estimator.predict_interval(problem.test[0]))}
         if folds and not options:
             ends = estimator.predict_interval(problem.test[0], calibrate="folds")
             yield "PEPRegressor(), intervals by folds", _interval(y, ends)
+
+
+def default_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What has nothing to choose: estimators of this and of another version, and of others."""
+    yield from _earlier(problem)
+    yield from _estimators(problem, folds=False, rules={"PEPRegressor()": {}})
+    yield from _instead(problem)
+    yield from _exact(problem)
+
+
+def default_class_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The same for classes."""
+    yield from _earlier(problem, has_classes=True)
+    yield from _classifiers(problem, CLASSIFIERS)
+
+
+def _earlier(problem: Problem, has_classes: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The estimator of another version, if an interpreter is named that has it."""
+    interpreter = os.environ.get("GPFLOW_PEP_EARLIER")
+    if interpreter is None:
+        return
+    (X, Y), (X_new, Y_new) = problem
+    arrays = {"X": X, "y": Y[:, 0], "X_new": X_new, "y_new": Y_new[:, 0], "classes": has_classes}
+    with TemporaryDirectory() as folder:
+        given, found = (str(Path(folder) / name) for name in ("problem.npz", "predicted.npz"))
+        np.savez(given, **arrays)
+        script = str(Path(__file__).with_name("earlier.py"))
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        subprocess.run([interpreter, script, given, found], check=True, env=environment)
+        answer = dict(np.load(found))
+    row = {name: float(answer[name]) for name in ("seconds", "process_seconds")}
+    if has_classes:
+        yield "0.2", {**_class_scores(problem, answer["probability"]), **row}
+    else:
+        scores = _scores(problem, *(answer[name] for name in ("mean", "sd", "density")))
+        yield "0.2", {**scores, **_interval(Y_new[:, 0], answer["ends"]), **row}
 
 
 def _interval(y: AnyNDArray, ends: AnyNDArray) -> dict[str, float]:
@@ -376,32 +436,40 @@ def count_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, A
 
 def class_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each rule of classification with its scores and seconds."""
-    (X, Y), labels = problem.train, problem.test[1][:, 0]
-    fitted: dict[str, Any] = {}
-
-    def scores(probability: AnyNDArray) -> dict[str, float]:
-        own = np.maximum(probability[np.arange(len(labels)), labels.astype(int)], 1e-12)
-        wrong = np.mean(np.argmax(probability, axis=1) != labels)
-        return {"nlpd": -float(np.mean(np.log(own))), "error_rate": float(wrong)}
-
     number = {"num_inducing": cell.M, "random_state": 0}
     rules: dict[str, Any] = {
         "evidence 0": PEPClassifier(**number, alpha=0.0),
         "evidence .5": PEPClassifier(**number, alpha=0.5),
         "evidence 1": PEPClassifier(**number, alpha=1.0),
         "evidence mix": PEPClassifier(**number, alpha="mix"),
-        "PEPClassifier()": PEPClassifier(random_state=0),
-        "boosted trees": HistGradientBoostingClassifier(random_state=0),
-        "random forest": RandomForestClassifier(200, random_state=0),
-        "logistic": LogisticRegression(max_iter=1000),
+        **CLASSIFIERS,
     }
+    yield from _classifiers(problem, rules)
+
+
+def _classifiers(problem: Problem, rules: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    X, Y = problem.train
     for rule, classifier in rules.items():
-        began = time.perf_counter()
-        fitted[rule] = classifier.fit(X, Y[:, 0].astype(int))
+        began, process_began = time.perf_counter(), time.process_time()
+        classifier.fit(X, Y[:, 0].astype(int))
         row: dict[str, Any] = {"seconds": time.perf_counter() - began}
+        row["process_seconds"] = time.process_time() - process_began
         if rule == "PEPClassifier()":
             row["points"] = len(classifier.inducing_variable_.Z.numpy())
-        yield rule, {**scores(classifier.predict_proba(problem.test[0])), **row}
+        yield rule, {**_class_scores(problem, classifier.predict_proba(problem.test[0])), **row}
+
+
+def _class_scores(problem: Problem, probability: AnyNDArray) -> dict[str, float]:
+    """The log loss, the part of the labels that are wrong, and the calibration error in 10 bins."""
+    labels = problem.test[1][:, 0].astype(int)
+    own = np.maximum(probability[np.arange(len(labels)), labels], 1e-12)
+    wrong = np.argmax(probability, axis=1) != labels
+    confidence = np.max(probability, axis=1)
+    bins = np.minimum((10 * confidence).astype(int), 9)
+    gaps = [np.sum(~wrong[bins == b]) - np.sum(confidence[bins == b]) for b in range(10)]
+    error = float(np.sum(np.abs(gaps)) / len(labels))
+    nlpd = -float(np.mean(np.log(own)))
+    return {"nlpd": nlpd, "error_rate": float(np.mean(wrong)), "calibration_error": error}
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from examples.papers.summaries import Interval, mean_intervals
@@ -10,13 +11,26 @@ from gpflow_pep import plotting
 
 #: The powers of single models.
 ALPHAS = (0.0, 0.5, 0.75, 1.0)
-REFERENCE = "evidence .5"
+#: The first of these that a table has is what others are compared with.
+REFERENCES = ("evidence .5", "M = 100", "0.2")
 HINDSIGHT = "best power, hindsight"
 #: The estimators with nothing set.
 DEFAULTS = ("PEPRegressor()", "PEPRegressor(poisson)", "PEPClassifier()")
 #: What is summed up, where a rule has it.
 COLUMNS = (
-    *("nlpd", "rmse", "error_rate", "coverage", "width", "seconds", "points", "loo", "optimism"),
+    *(
+        "nlpd",
+        "rmse",
+        "error_rate",
+        "coverage",
+        "width",
+        "seconds",
+        "process_seconds",
+        "points",
+        "loo",
+        "optimism",
+    ),
+    "calibration_error",
 )
 
 
@@ -80,7 +94,7 @@ def _draw(nlpd: pd.DataFrame) -> Any:
 def _score_table(rows: pd.DataFrame, wide: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """A line for each rule: means over sets, and how it does beside the reference."""
     nlpd = wide["nlpd"].drop(columns=HINDSIGHT, errors="ignore").dropna(axis=1)
-    reference = REFERENCE if REFERENCE in wide["nlpd"] else "M = 100"
+    reference = next(rule for rule in (*REFERENCES, *DEFAULTS) if rule in wide["nlpd"])
     behind = _differences(rows, reference)
     scores = pd.DataFrame(
         {
@@ -93,9 +107,15 @@ def _score_table(rows: pd.DataFrame, wide: dict[str, pd.DataFrame]) -> pd.DataFr
         },
         index=rows["rule"].unique(),
     )
-    for name in ("rmse", "error_rate", "seconds", "points", "loo", "optimism"):
+    for name in (
+        *("rmse", "error_rate", "calibration_error", "seconds", "process_seconds"),
+        *("points", "loo", "optimism"),
+    ):
         if name in wide:
             scores[name] = wide[name].mean()
+    if "rmse" in wide:
+        ratios = np.log(wide["rmse"]).sub(np.log(wide["rmse"][reference]), axis=0)
+        scores["rmse ratio"] = np.exp(ratios.mean())  # the geometric mean
     if "boosted trees" in wide.get("rmse", ()):
         trees = wide["rmse"]["boosted trees"]
         scores["as trees"] = wide["rmse"].le(trees, axis=0).sum()
