@@ -45,7 +45,7 @@ slow: $(STAMP)  ## run the tests that take long or gigabytes
 faults: $(STAMP)  ## break the package in ten places, one at a time, and see the tests notice
 	$(BIN)/python tests/tools/faults.py
 
-reliability: $(STAMP)  ## run the campaign of docs/reliability; TRY=quick or TRY=long for less or more
+reliability: $(STAMP)  ## run the campaign of docs/performance.rst; TRY=quick or TRY=long for less or more
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 		$(BIN)/python -m pytest tests/reliability -n 2 --size $(TRY) \
 		--table docs/figures/reliability.txt

@@ -1,4 +1,4 @@
-"""Draw the pictures of the gallery, docs/plotting.rst.
+"""Draw the pictures of the gallery, docs/interpreting.rst.
 
     python -m examples gallery [--out DIRECTORY] [--only NAME ...]
 

@@ -1,6 +1,6 @@
 """Print how far a scaled conditional lifts the bound of SGPR, and its time.
 
-    python -m examples bounds --data DIRECTORY       # the table of docs/scaled.rst
+    python -m examples bounds --data DIRECTORY       # the table of docs/derivations.rst
     python -m examples bounds generated              # needs no data sets
 
 Squared exponential with a lengthscale for each input, inducing inputs from k-means and standardised

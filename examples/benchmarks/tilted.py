@@ -1,6 +1,6 @@
 """Print the error of the tilted integrals of every likelihood against adaptive integration.
 
-    python -m examples tilted            # the table of docs/tilted.rst: a minute
+    python -m examples tilted            # the table of docs/derivations.rst: a minute
     python -m examples tilted --time     # and the time of value and derivatives
 
 The grid: means to +-50, variances 1e-6 ... 1e6, alpha 0, 1e-6, 0.1, 0.5, 1, where the integral is

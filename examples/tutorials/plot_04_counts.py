@@ -104,4 +104,4 @@ for ax, name, each in zip(axes, ("Gaussian noise", "Student's t"), (gaussian, ro
 
 # %%
 # Bands are of the function, and hold it with 90% probability. ``predict_y`` with Student's t needs
-# ``df > 2``: below, the variance is infinite. **Next**: :doc:`/likelihoods`, :doc:`/tilted`.
+# ``df > 2``: below, the variance is infinite. **Next**: :doc:`/likelihoods`, :ref:`tilted`.

@@ -79,7 +79,7 @@ print(f"bump at {bump.place.numpy():.2f}, {bump.width.numpy():.2f} wide; the tru
 # -------------------------
 #
 # Where no form is known, ``HeteroskedasticTFPConditional`` has two latent functions: the mean, and
-# the log of the scale. ``PEP`` integrates the first in closed form (:doc:`/tilted`).
+# the log of the scale. ``PEP`` integrates the first in closed form (:ref:`tilted`).
 
 process = pep.models.PEP(
     (X, Y),

@@ -106,5 +106,5 @@ if __name__ == "__main__":
 #    :language: text
 #
 # ``PEP`` and ``PEPClassification`` train in the same way, and minibatches with
-# ``pep.training.fit(strategy=...)``: :doc:`/distributed` has both, what is refused, and what
+# ``pep.training.fit(strategy=...)``: :ref:`distributed` has both, what is refused, and what
 # happens when a process fails.

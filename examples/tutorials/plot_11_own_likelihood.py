@@ -49,7 +49,7 @@ class SkewedLogistic(gpflow.likelihoods.ScalarLikelihood):
 
 # %%
 # Nothing else is needed: models integrate by the values of the density alone, and warn where that
-# is not accurate (:doc:`/own_likelihood`). For every digit, say where the density varies fast.
+# is not accurate (:ref:`own-likelihood`). For every digit, say where the density varies fast.
 #
 # What PEP integrates
 # -------------------
@@ -135,4 +135,4 @@ ax.set(xlabel="x", ylabel="y")
 # %%
 # Scale and skew trade places: several pairs of them fit 200 rows about as well. Which targets a
 # likelihood gives a probability, several latent functions, and a closed form in the place of
-# quadrature: :doc:`/tilted`.
+# quadrature: :ref:`tilted`.

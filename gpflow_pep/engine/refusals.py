@@ -33,7 +33,7 @@ GONE = {
     "plotting.site_trace": "matplotlib on last_inference.trace",
     "plotting.inducing_points": "matplotlib on plotting.inducing_points_of(model)",
     "plotting.draw_calibration": "plotting.reliability",
-    "monitor.InducingPointsToTensorBoard": "gpflow.monitor.ImageToTensorBoard: docs/monitoring.rst",
+    "monitor.InducingPointsToTensorBoard": "gpflow.monitor.ImageToTensorBoard: docs/training.rst",
 }
 
 

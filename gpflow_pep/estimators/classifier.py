@@ -59,7 +59,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         ``classes_`` too. Where ``neighbours_`` is not 0, ``model_`` is an ensemble; ``n_iter_`` and
         ``record_`` remain those of training the inducing points.
 
-    .. seealso:: :class:`PEPRegressor`, :doc:`/estimators`, and :doc:`/imbalanced`.
+    .. seealso:: :class:`PEPRegressor`, :doc:`/estimators`, and :ref:`imbalanced`.
     """
 
     classes_: AnyNDArray

@@ -103,7 +103,7 @@ class PEPRegressor(TargetPredictions):
     (of :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was loaded).
 
     .. seealso:: :class:`PEPClassifier`, :doc:`/estimators`, :doc:`/interpreting`, and
-        :doc:`/how_long`.
+        :ref:`how-long`.
     """
 
     def __init__(

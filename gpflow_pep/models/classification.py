@@ -38,7 +38,7 @@ class PEPClassification(PEP):
     :raises ValueError: If labels are no whole numbers from 0, or the likelihood is none of classes.
 
     .. seealso:: :class:`~gpflow_pep.estimators.PEPClassifier` for tables and labels of any type,
-        :class:`ARPEP` for minibatches, :doc:`/likelihoods`, and :doc:`/imbalanced`.
+        :class:`ARPEP` for minibatches, :doc:`/likelihoods`, and :ref:`imbalanced`.
     """
 
     def __init__(

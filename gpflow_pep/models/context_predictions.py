@@ -81,7 +81,7 @@ class ContextPredictions:
         Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
 
         By default new rows are predicted from u. With a likelihood that is not Gaussian,
-        predictions from near rows use these alone. See :doc:`/context_rows`, and
+        predictions from near rows use these alone. See :ref:`near-rows`, and
         :mod:`gpflow_pep.engine.predictions.context_rows` for what is then computed.
 
         :param Xnew: The new rows, [N, D].

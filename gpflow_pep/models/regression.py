@@ -55,7 +55,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s, of unknown length
         too, to be replaced later by ``assign``. NaN in Y is a target that was not observed: each
         output is then trained on the rows that have it. Or a ``tf.data.Dataset`` of batches (X, Y),
-        for rows that no memory holds (:doc:`/billion`).
+        for rows that no memory holds (:ref:`billion`).
     :param kernel: Any kernel of one output, or ``gpflow.kernels.SharedIndependent``, one kernel for
         all columns of Y, which is the same model.
     :param inducing_variable: Inducing inputs Z [M, D], or any inducing variables that GPflow's

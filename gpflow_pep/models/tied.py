@@ -251,7 +251,7 @@ class ARPEP(TiedModel):
     Hernández-Lobato (2020), section 3.3. For the arguments see :class:`TiedModel`.
 
     .. seealso:: :class:`PEP`, where each step can pass over all rows; :class:`RPAPEP` and
-        :class:`APEP`, to try after this one; :doc:`/tied`, and :doc:`/training`.
+        :class:`APEP`, to try after this one; :ref:`tied`, and :doc:`/training`.
     """
 
     energy = staticmethod(tied.arpep)
@@ -266,7 +266,7 @@ class RPAPEP(TiedModel):
     :class:`TiedModel`.
 
     .. seealso:: :class:`ARPEP`, to try first; :class:`PEP`, where each step can pass over all rows;
-        :doc:`/tied`, and :doc:`/training`.
+        :ref:`tied`, and :doc:`/training`.
     """
 
     energy = staticmethod(tied.rpapep)
@@ -286,7 +286,7 @@ class APEP(TiedModel):
     see :class:`TiedModel`.
 
     .. seealso:: :class:`ARPEP`, to try first; :class:`PEP`, where each step can pass over all rows;
-        :doc:`/tied`, and :doc:`/training`.
+        :ref:`tied`, and :doc:`/training`.
     """
 
     energy = staticmethod(tied.apep)

@@ -1,5 +1,5 @@
 """
-What the campaign tried and how often it passed: the rows of the table of docs/reliability.rst.
+What the campaign tried and how often it passed: the rows of the table of docs/performance.rst.
 
 A section is a module of this folder, named by the first line of its docstring; a row is a test,
 named by that of its own. A test tells of each case that it tries::

@@ -1,5 +1,5 @@
 r"""
-The power chosen from data, see :doc:`/select_alpha`.
+The power chosen from data, see :ref:`select-alpha`.
 
 The score of a power is the mean over rows of :math:`\log p(y_n | y_{-n})`, as proposed for
 hyperparameters by Sundararajan & Keerthi (2001).

@@ -2,7 +2,7 @@ r"""
 Ensembles whose predictions use near training rows, where rows that were left out say so.
 
 Each component of an ensemble is there a second time, with predictions that are given the nearest
-training rows (:doc:`/context_rows`). Weights are those of
+training rows (:ref:`near-rows`). Weights are those of
 :mod:`gpflow_pep.training.choosing.combining`, by the densities of some training rows, each without
 its own site and given its near rows as a new row would be
 (:func:`~gpflow_pep.engine.predictions.context_rows.predict_left_out`).

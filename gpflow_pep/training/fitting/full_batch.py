@@ -309,7 +309,7 @@ def maximise(
     error, and so never worse than it was. Where it cannot be computed, the step is shortened.
 
     Each call compiles a graph of 5 to 10 MB, which TensorFlow keeps until the process ends: for
-    many models see *Memory* in :doc:`/reliability`.
+    many models see *Memory* in :ref:`reliability`.
 
     :param model: One that holds its data: ``PEPRegression``, ``PEP``, ``PEPClassification``, or
         GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``. Or the
@@ -321,7 +321,7 @@ def maximise(
         punish; and their density alone, ``"loo"``, does not keep inducing inputs from fitting
         single rows. Or a function of the model that computes a number to maximise, in TensorFlow.
         See :func:`~gpflow_pep.training.training_loss`, and
-        :doc:`/derivatives_of_sites`. Not for a ``WholeLoss``, which has one.
+        :ref:`derivatives-of-sites`. Not for a ``WholeLoss``, which has one.
     :param num_inducing: ``"auto"``: the inducing points of the model are doubled, and the model is
         trained again, as long as that raises the score of
         :mod:`gpflow_pep.training.fitting.points`; its ``inducing_variable`` is another one then.

@@ -23,7 +23,7 @@ from gpflow_pep.likelihoods import class_probabilities
         ("Bernoulli logit", 1e-8),
         ("MultiClass", 1e-8),
         ("MultiClass uniform", 1e-8),
-        ("Softmax", 1e-6),  # less accurate everywhere, docs/tilted.rst
+        ("Softmax", 1e-6),  # less accurate everywhere, docs/derivations.rst
     ],
 )
 @pytest.mark.parametrize("rows_at_a_time", [10_000, 6])
