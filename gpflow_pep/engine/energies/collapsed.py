@@ -68,10 +68,7 @@ class RowSums(NamedTuple):
     natural: Natural
     r""":math:`G = \tilde A \tilde Aᵀ`, [1, M, M], or [P, M, M] where targets are missing, and
     :math:`b = \tilde A \tilde r`, [P, M, 1]."""
-
-    squares: tf.Tensor
-    r"""[], :math:`|\tilde r|^2`, over outputs too."""
-
+    squares: tf.Tensor  #: [], :math:`|\tilde r|^2`, over outputs too.
     logdet: tf.Tensor
     r"""[], :math:`\sum_b \log|\Sigma_b| + \tfrac{1}{\alpha_b} \log|I + \alpha_b \Sigma_b^{-1/2}
     D_b \Sigma_b^{-1/2}|`, over outputs too."""
@@ -89,29 +86,18 @@ class ProjectedRows(NamedTuple):
 
     A: tf.Tensor
     """[1, M, N], the rows projected on the whitened inducing variables, block after block."""
-
     D: tf.Tensor
     """Residual prior variance of each row, [N], or covariance of each block, [B, S, S]."""
-
-    noise: tf.Tensor
-    """[N] or [B, S], noise variances."""
-
-    alpha: tf.Tensor
-    """The power of each factor, or [1], of all."""
-
-    r: tf.Tensor
-    """[N, P] or [B, S, P], targets less the mean function."""
+    noise: tf.Tensor  #: [N] or [B, S], noise variances.
+    alpha: tf.Tensor  #: The power of each factor, or [1], of all.
+    r: tf.Tensor  #: [N, P] or [B, S, P], targets less the mean function.
 
 
 class Conditional(NamedTuple):
     """What a choice of q(f | u) makes of rows."""
 
-    row_precision: Precision
-    """With which each row is observed given u."""
-
-    row_logdet: Precision
-    """What each row adds to :attr:`RowSums.logdet`."""
-
+    row_precision: Precision  #: With which each row is observed given u.
+    row_logdet: Precision  #: What each row adds to :attr:`RowSums.logdet`.
     block_sums: Callable[..., RowSums] | None = None
     """Of :class:`ProjectedRows` that come in blocks, each a factor; None: it takes no blocks."""
 
@@ -335,10 +321,7 @@ def sums_with_slack(
 
 
 @check_shapes(
-    "sums.natural.G: [1, M, M]",
-    "slack_sums.natural.G: [1, M, M]",
-    "num_targets: []",
-    "return: []",
+    "sums.natural.G: [1, M, M]", "slack_sums.natural.G: [1, M, M]", "num_targets: []", "return: []"
 )
 def upper_bound(sums: RowSums, slack_sums: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
     r"""

@@ -33,9 +33,7 @@ from ..sites.posterior import WhitenedGaussian
 class Tempered(NamedTuple):
     r"""A product of powers of two Gaussians, and how its determinant changed."""
 
-    root: tf.Tensor
-    """[L, M, M], lower triangular square roots of the covariances."""
-
+    root: tf.Tensor  #: [L, M, M], lower triangular square roots of the covariances.
     logdet: tf.Tensor
     r"""[L], :math:`\tfrac{1}{b} \log|(1 - b) I + b S|`: its limit :math:`\mathrm{tr}(S - I)` at
     :math:`b = 0`."""
@@ -97,17 +95,11 @@ class Normaliser(NamedTuple):
     logdet: tf.Tensor
     r"""[L], :math:`\tfrac{1}{b} \log|I + b S|`: its limit :math:`\mathrm{tr} \, S` at
     :math:`b = 0`."""
-
-    quadratic: tf.Tensor
-    r"""[L], :math:`mᵀ (I + b S)^{-1} m`."""
+    quadratic: tf.Tensor  #: [L], :math:`mᵀ (I + b S)^{-1} m`.
 
 
 @check_shapes(
-    "root: [L, M, M]",
-    "mean: [L, M, 1]",
-    "power: []",
-    "return.logdet: [L]",
-    "return.quadratic: [L]",
+    "root: [L, M, M]", "mean: [L, M, 1]", "power: []", "return.logdet: [L]", "return.quadratic: [L]"
 )
 def normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> Normaliser:
     r"""
@@ -169,11 +161,8 @@ def _factor(
 class TiedEnergy(NamedTuple):
     """What an energy with tied sites needs beside the likelihood."""
 
-    cavity: WhitenedGaussian
-    """The Gaussian under which the tilted integral of every row is taken."""
-
-    rest: tf.Tensor
-    """[], all terms of the energy but the sum over rows."""
+    cavity: WhitenedGaussian  #: The Gaussian under which the tilted integral of every row is taken.
+    rest: tf.Tensor  #: [], all terms of the energy but the sum over rows.
 
 
 _check_shapes_of_energy = check_shapes(

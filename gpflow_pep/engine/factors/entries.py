@@ -25,21 +25,11 @@ class _Entries(NamedTuple):
     """Observed entries of some outputs."""
 
     likelihood: Likelihood
-
-    index: Tensor
-    """[E, 2], row and column of each."""
-
-    rows: Tensor
-    """[E], the row of each."""
-
-    X: Tensor
-    """[E, D], their inputs."""
-
-    Y: Tensor
-    """[E, 1], their targets."""
-
-    alpha: Tensor
-    """[E], or [1] where all rows have one power."""
+    index: Tensor  #: [E, 2], row and column of each.
+    rows: Tensor  #: [E], the row of each.
+    X: Tensor  #: [E, D], their inputs.
+    Y: Tensor  #: [E, 1], their targets.
+    alpha: Tensor  #: [E], or [1] where all rows have one power.
 
     def take(self, values: Tensor) -> Tensor:
         """Take what belongs to them, [E, 1], of [N, P]."""
@@ -146,11 +136,8 @@ def observed_log_power_expectation(
 class TargetRule(NamedTuple):
     """What is done with targets of new rows."""
 
-    check: Callable[[Likelihood, Tensor], None]
-    """Refuses those that have no probability."""
-
-    log_power_expectation: Callable[..., Tensor]
-    """Computes the tilted integral of each row, [N]."""
+    check: Callable[[Likelihood, Tensor], None]  #: Refuses those that have no probability.
+    log_power_expectation: Callable[..., Tensor]  #: Computes the tilted integral of each row, [N].
 
 
 def takes_missing_targets(model: Any) -> bool:

@@ -45,34 +45,24 @@ class ScalarFactor(NamedTuple):
     ``gpflow_pep.likelihoods.scalar_factor`` for a likelihood of your own.
     """
 
-    log_prob: Function
-    r""":math:`\log p(y | f)` for f [Q, N, P]: finite wherever f is."""
-
+    log_prob: Function  #: :math:`\log p(y | f)` for f [Q, N, P]: finite wherever f is.
     structures: Sequence[Structure]
     r"""Where :math:`\log p`, to the power :math:`\alpha`, varies fast."""
-
     mode: Callable[[Tensor, Tensor], Mode] | None = None
     """The tilted mode from mean and variance; None to search for it."""
-
     mean_prob: MeanAndVariance | None = None
     r""":math:`E[p]` in closed form, for p that is bounded away from 0 (and mode ``no_tilt``)."""
-
     exact: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
     r"""Where the integral has a closed form, bool [N, P], and what it is there; from mean and
     variance."""
-
-    num_nodes: int = NUM_NODES
-    """Nodes of the rule."""
+    num_nodes: int = NUM_NODES  #: Nodes of the rule.
 
 
 class Rule(NamedTuple):
     r"""Nodes for the tilted integral of one factor."""
 
     nodes: Nodes
-
-    slope: Tensor
-    """[N, P], of the mode, see :class:`~gpflow_pep.engine.numerics.quadrature.Mode`."""
-
+    slope: Tensor  #: [N, P], of the mode, see :class:`~gpflow_pep.engine.numerics.quadrature.Mode`.
     offset: Tensor
     """[N, P], what is added to the power mean over the nodes, because these are moved."""
 
@@ -109,14 +99,9 @@ class Narrow(NamedTuple):
     :math:`\ell = \log p(m) + \tfrac{v}{2} (\log p'' + \alpha (\log p')^2) + O(v^2)`.
     """
 
-    rows: Tensor
-    """[N, P], which they are."""
-
-    variance: Tensor
-    """[N, P], theirs, and 0 for others."""
-
-    wider: Tensor
-    """[N, P], a variance that nodes can tell from 0, and that of the other rows."""
+    rows: Tensor  #: [N, P], which they are.
+    variance: Tensor  #: [N, P], theirs, and 0 for others.
+    wider: Tensor  #: [N, P], a variance that nodes can tell from 0, and that of the other rows.
 
     def between(self, log_prob: Tensor, integral: Tensor) -> Tensor:
         """Go from the density at the mean to the integral over the wider Gaussian."""

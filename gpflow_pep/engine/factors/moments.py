@@ -30,21 +30,15 @@ traits = Dispatcher("gpflow_pep.likelihoods.traits")
 class Support(NamedTuple):
     """Targets that have a probability."""
 
-    inside: AnyNDArray
-    """Whether each target has one, [N, P]."""
-
-    expected: str
-    """Which have, in words that follow "expected"."""
+    inside: AnyNDArray  #: Whether each target has one, [N, P].
+    expected: str  #: Which have, in words that follow "expected".
 
 
 class Layout(NamedTuple):
     """The columns of a likelihood."""
 
-    num_columns: int | None
-    """How many the targets must have; None for any number."""
-
-    num_latent: int
-    """How many latent functions there are for them."""
+    num_columns: int | None  #: How many the targets must have; None for any number.
+    num_latent: int  #: How many latent functions there are for them.
 
 
 def layout_of(likelihood: Likelihood, num_columns: int) -> Layout:
@@ -139,56 +133,42 @@ class Traits(NamedTuple):
 
     is_gaussian: bool = False
     """Whether y is f plus Gaussian noise of ``likelihood.variance_at(X)``: closed forms hold."""
-
-    num_classes: int | None = None
-    """C where the targets are the classes 0 to C - 1, else None."""
-
+    num_classes: int | None = None  #: C where the targets are the classes 0 to C - 1, else None.
     ignores_level: bool = False
     r"""Whether :math:`p(y | f)` stays the same when all latent functions of a row move up or down
     together. Then their means take one step together, see
     :mod:`gpflow_pep.engine.sites.coupling`."""
-
     starts_at_high_powers: bool = False
     r"""Whether :math:`E[\log p(y | f)]` falls exponentially with the variance of f, as that of a
     rate does whose logarithm is f. Then small powers are reached from larger ones."""
-
     follows_wider_priors: bool = False
     """Whether sites under a vague prior may be reached from those under narrower ones where nothing
     else leads there: the fallback of :mod:`gpflow_pep.engine.sites.fixed_point`."""
-
     follows_by_newton: bool = False
     r"""Whether sites may have so negative a precision that updates are not drawn to their fixed
     point, as where f may be far from what y says: the fallback through smaller powers then takes
     steps of Newton's method, see :mod:`gpflow_pep.engine.sites.steps`."""
-
     probabilities: Callable[[TensorType, TensorType], Tensor] | None = None
     """``(Fmu, Fvar) -> probabilities``, of all classes at once, [N, C]; None where that of a class
     is its tilted integral."""
-
     of_outputs: Sequence[Likelihood] = ()
     """The likelihood of each output, where it is made of one for each."""
-
     error_rate: Callable[[Any], Any] | None = None
     r"""``likelihood -> epsilon``, the parameter for which a label of C classes has the density
     :math:`(1 - \epsilon) p + \epsilon (1 - p) / (C - 1)`, with the p of labels without errors. None
     where there is no such parameter."""
-
     advice: str = ""
     """What to do, beside what helps for all likelihoods, where sites do not converge: a sentence
     after a space."""
-
     draw: Callable[[AnyNDArray, AnyNDArray, np.random.Generator], AnyNDArray] | None = None
     """``(X, f, random) -> y`` draws targets [N, S] given one latent function [N, S], or several
     [N, S, L]; those of several outputs are [N, S, P]. None where nothing is known that draws."""
-
     in_units: Callable[[Callable[[float], float], float], Likelihood] | None = None
     r"""``(change, scale) -> likelihood`` of targets :math:`g = (y - b) / s`, with f in the same
     units; ``change(y)`` is g. Of location-scale families: it changes bounds, and noise that is not
     trained. None for others, whose targets stay as they are."""
-
     has_density: Callable[[AnyNDArray], AnyNDArray] = lambda Y: np.ones(Y.shape, dtype=bool)
     """``Y -> [N, P]``: which targets have a density, and not a probability as at a bound."""
-
     predict: Callable[[TensorType, TensorType, TensorType], MeanAndVariance] | None = None
     """``(X, Fmu, Fvar) -> mean, variance`` of y, [N, P], for rows of any number. None: see
     :func:`~gpflow_pep.likelihoods.predict_mean_and_var`. A class that derives from this one
@@ -233,25 +213,15 @@ scalar_factor = Dispatcher("gpflow_pep.likelihoods.scalar_factor")
 class TiltedDerivatives(NamedTuple):
     r"""The tilted integral of each row and what site updates need of it (BYT17, appendix F)."""
 
-    ell: Tensor
-    r""":math:`\ell_n(m, v)`, [N]."""
-
-    delta1: Tensor
-    r""":math:`\delta_1 = \partial \ell / \partial m`, [N, L]."""
-
+    ell: Tensor  #: :math:`\ell_n(m, v)`, [N].
+    delta1: Tensor  #: :math:`\delta_1 = \partial \ell / \partial m`, [N, L].
     delta2: Tensor
     r""":math:`\delta_2 = 2 \partial \ell / \partial v - \alpha \delta_1^2`, [N, L]: by the heat
     equation this is :math:`\partial^2 \ell / \partial m^2`."""
 
 
 @tf.autograph.experimental.do_not_convert
-@check_shapes(
-    "X: [N, D]",
-    "Fmu: [N, L]",
-    "Fvar: [N, L]",
-    "Y: [N, P]",
-    "return: [N]",
-)
+@check_shapes("X: [N, D]", "Fmu: [N, L]", "Fvar: [N, L]", "Y: [N, P]", "return: [N]")
 def log_power_expectation(
     likelihood: Likelihood,
     X: TensorType,

@@ -25,19 +25,13 @@ class _Accuracy(NamedTuple):
     start: float
     """The ends of all nodes. As the product grows with t, the part of P left of them is at most
     Phi(start); the right end is further off, because a tiny P may come from there."""
-
     end: float
-
     rise_start: float
     """Left of it, in its standard deviations from its middle, a normal distribution function is
     0."""
-
-    rise_end: float
-    """Right of it, it is 1."""
-
+    rise_end: float  #: Right of it, it is 1.
     num_even: tuple[int, int]
     """The numbers of even nodes for all rows: the first one where it suffices."""
-
     num_in_panel: int
 
 
@@ -69,13 +63,7 @@ _SMALLEST_VARIANCE = 1e-30
 _SMALLEST_CDF = 1e-30
 
 
-@check_shapes(
-    "label: [N]",
-    "mean: [N, L]",
-    "variance: [N, L]",
-    "return[0]: [N]",
-    "return[1]: [N]",
-)
+@check_shapes("label: [N]", "mean: [N, L]", "variance: [N, L]", "return[0]: [N]", "return[1]: [N]")
 def prob_is_largest(
     label: Tensor, mean: Tensor, variance: Tensor, rough: Tensor | None = None
 ) -> "tuple[Tensor, Tensor]":
@@ -110,11 +98,7 @@ def prob_is_largest(
     return largest, 1.0 - largest
 
 
-@check_shapes(
-    "margin: [K, N]",
-    "rate: [K, N]",
-    "return: [N]",
-)
+@check_shapes("margin: [K, N]", "rate: [K, N]", "return: [N]")
 def prob_above_all(margin: Tensor, rate: Tensor, rough: Tensor | None = None) -> Tensor:
     r"""
     Compute :math:`P = \int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt`.
@@ -185,11 +169,8 @@ class _Nodes(NamedTuple):
 class _Rule(NamedTuple):
     """Tensors of an accuracy."""
 
-    ends: Sequence[Tensor]
-    """Start and end of all nodes, and of a rise."""
-
+    ends: Sequence[Tensor]  #: Start and end of all nodes, and of a rise.
     even: _Nodes
-
     panel: _Nodes
     """From 0 to 2, with weights for a density that is that of the standard normal at 0."""
 

@@ -53,20 +53,14 @@ class Placing(NamedTuple):
     """How nodes are placed for each latent function: numbers, or tensors of them."""
 
     num_nodes: Any
-
     tolerance: Any
     """How close the rules of all and of half of the nodes have to be, relative to 1 + abs(ell)."""
-
     search_reach: Any = REACH
     """The search begins at the best of ``num_starts`` hyperbolic sines of even steps up to so many
     standard deviations, and zooms in at most ``num_zooms`` times."""
-
     num_starts: Any = 9
     num_zooms: Any = 3
-
-    structure_extent: Any = 1.5
-    """In the widths of a peak, how far its nodes are even."""
-
+    structure_extent: Any = 1.5  #: In the widths of a peak, how far its nodes are even.
     num_powers: Any = 1
     """1 to look for the peak of the density alone, 2 for that of it to the power as well, and to
     move nodes to the latter if it is far away."""
@@ -124,16 +118,11 @@ class Axis(NamedTuple):
     Those of the first latent function depend on all others, and those of the last on none.
     """
 
-    offset: Tensor
-    """f - m."""
-
-    weights: Tensor
-    """Of sum 1."""
-
+    offset: Tensor  #: f - m.
+    weights: Tensor  #: Of sum 1.
     slope: Tensor | None = None
     """By which the Gaussian is moved, see :class:`~gpflow_pep.engine.numerics.quadrature.Mode`;
     None: 0."""
-
     at_mean: Tensor | None = None
     """1 for the node at the mean, 0 for others; None where there may be none."""
 
@@ -141,9 +130,7 @@ class Axis(NamedTuple):
 class GridIntegral(NamedTuple):
     """An integral, and how far the rules of half of the nodes are from it."""
 
-    value: Tensor
-    """[N]."""
-
+    value: Tensor  #: [N].
     error: Tensor
     """[N], a constant for differentiation: the differences of rules add up without their signs. See
     :mod:`gpflow_pep.engine.factors.generic`."""
@@ -416,12 +403,7 @@ def _log_prob(likelihood: QuadratureLikelihood, X: Tensor, F: Tensor, Y: Tensor)
 @implementations.register(QuadratureLikelihood)
 @tf.autograph.experimental.do_not_convert
 def _nested_rule(
-    likelihood: QuadratureLikelihood,
-    X: Tensor,
-    Fmu: Tensor,
-    Fvar: Tensor,
-    Y: Tensor,
-    alpha: Tensor,
+    likelihood: QuadratureLikelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
 ) -> Tensor:
     num_latent = int(Fmu.shape[1])
     if num_latent not in PLACINGS:

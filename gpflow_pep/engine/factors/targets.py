@@ -163,7 +163,6 @@ class _Integrals(NamedTuple):
 
     moments_given: Callable[[Tensor], MeanAndVariance]
     """Of y, given f [Q, N, P], or several latent functions [Q, N, L]."""
-
     means: Sequence[Tensor]
     variances: Sequence[Tensor]
 

@@ -25,13 +25,8 @@ class Stream:
 
     dataset: tf.data.Dataset
     """Batches of any size: tuples of tensors that have the same rows along their first axes."""
-
-    num_rows: int
-    """N, of all batches."""
-
-    chunk_size: int
-    """About the most rows at a time."""
-
+    num_rows: int  #: N, of all batches.
+    chunk_size: int  #: About the most rows at a time.
     constants: tuple[tf.Tensor, ...] = ()
     """Tensors that belong to every chunk; they follow those of the data set."""
 
@@ -146,7 +141,6 @@ class Chunks(NamedTuple):
 
     count: Any
     """How many chunks there are, at least 1: an int, or a tensor where it is not known before."""
-
     take: Callable[[Any], Tensors]
     """``take(k)`` gives the tensors of chunk ``k``, an int or a tensor in ``range(count)``."""
 
@@ -167,9 +161,7 @@ def num_rows(X: tf.Tensor) -> Any:
 class Plan(NamedTuple):
     """How to sum over rows."""
 
-    chunk_size: int
-    """The most rows at a time."""
-
+    chunk_size: int  #: The most rows at a time.
     keep: bool
     """Whether all intermediate values may be kept; not where a chunk size was asked for, unless it
     is :data:`ALL_ROWS`."""

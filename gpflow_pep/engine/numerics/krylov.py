@@ -12,34 +12,22 @@ _SINGULAR = 1e-12
 class KrylovSolution(NamedTuple):
     """Where the iteration ended."""
 
-    x: tf.Tensor
-    """[n], the solution."""
-
-    num_products: tf.Tensor
-    """[], int: how many products there were."""
-
-    residual: tf.Tensor
-    """[], the norm of what is left, divided by that of the right-hand side."""
+    x: tf.Tensor  #: [n], the solution.
+    num_products: tf.Tensor  #: [], int: how many products there were.
+    residual: tf.Tensor  #: [], the norm of what is left, divided by that of the right-hand side.
 
 
 class _State(NamedTuple):
     """After k steps, in units in which b has the norm 1."""
 
-    num_products: tf.Tensor
-    """[], int: k, or one more where the last product was of no use."""
-
+    num_products: tf.Tensor  #: [], int: k, or one more where the last product was of no use.
     basis: tf.Tensor
     """[k + 1, n], orthonormal rows, the first along b. K times the first k is H in all of them."""
-
     rotations: tf.Tensor
     """[k + 1, k + 1], the orthogonal matrix that makes the [k + 1, k] matrix H triangular. Its
     first column is what it makes of b; the last number of that is left over."""
-
-    triangle: tf.Tensor
-    """[k, k], what it makes of H."""
-
-    goes_on: tf.Tensor
-    """[], bool."""
+    triangle: tf.Tensor  #: [k, k], what it makes of H.
+    goes_on: tf.Tensor  #: [], bool.
 
 
 def gmres(

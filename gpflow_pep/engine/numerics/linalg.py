@@ -48,9 +48,7 @@ class Factor(NamedTuple):
 
     L: tf.Tensor
     """[..., M, M], lower triangular, :math:`L Lᵀ = K` (+ what :func:`jitter_needed` adds)."""
-
-    W: tf.Tensor
-    """[..., M, M], lower triangular, :math:`W = L^{-1}`."""
+    W: tf.Tensor  #: [..., M, M], lower triangular, :math:`W = L^{-1}`.
 
 
 def _row_blocks(size: Any) -> list[tuple[Any, Any]]:
@@ -114,9 +112,7 @@ def sum_like(gradient: tf.Tensor, shared: tf.Tensor) -> tf.Tensor:
 
 
 @check_shapes(
-    "W: [broadcast L, M, M]  # lower triangular",
-    "B: [broadcast L, M, N]",
-    "return: [L, M, N]",
+    "W: [broadcast L, M, M]  # lower triangular", "B: [broadcast L, M, N]", "return: [L, M, N]"
 )
 def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """
@@ -148,9 +144,7 @@ def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
 
 
 @check_shapes(
-    "A: [broadcast L, M, N]",
-    "weights: [broadcast L, broadcast N]",
-    "return: [broadcast L, M, M]",
+    "A: [broadcast L, M, N]", "weights: [broadcast L, broadcast N]", "return: [broadcast L, M, M]"
 )
 def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     r"""Compute :math:`A \,\mathrm{diag}(w) Aᵀ` for w of either sign, symmetric but for rounding."""
@@ -294,11 +288,7 @@ def warn(
             warnings.warn(message, category, stacklevel=1)
         return np.True_
 
-    tf.cond(
-        condition,
-        lambda: tf.numpy_function(report, [], tf.bool),
-        lambda: tf.constant(True),
-    )
+    tf.cond(condition, lambda: tf.numpy_function(report, [], tf.bool), lambda: tf.constant(True))
 
 
 @contextmanager
@@ -340,9 +330,7 @@ def graphs_exported() -> Iterator[None]:
 
 
 _checked_factor = check_shapes(
-    "K: [batch..., M, M]",
-    "return.L: [batch..., M, M]",
-    "return.W: [batch..., M, M]",
+    "K: [batch..., M, M]", "return.L: [batch..., M, M]", "return.W: [batch..., M, M]"
 )
 
 

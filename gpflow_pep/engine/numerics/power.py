@@ -17,9 +17,7 @@ _NODES, _WEIGHTS = 0.5 * np.stack(np.polynomial.legendre.leggauss(_NUM_NODES)) +
 _SMALLEST_POWER = 1e-30
 
 _elementwise = check_shapes(
-    "x: [broadcast any...]",
-    "alpha: [broadcast any...]",
-    "return: [any...]",
+    "x: [broadcast any...]", "alpha: [broadcast any...]", "return: [any...]"
 )
 
 
@@ -83,10 +81,7 @@ def fast_log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
 
 
 @check_shapes(
-    "values: [Q, any...]",
-    "weights: [Q, any...]",
-    "alpha: [broadcast any...]",
-    "return: [any...]",
+    "values: [Q, any...]", "weights: [Q, any...]", "alpha: [broadcast any...]", "return: [any...]"
 )
 def log_power_mean(values: TensorType, weights: TensorType, alpha: TensorType) -> tf.Tensor:
     r"""

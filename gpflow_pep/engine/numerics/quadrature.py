@@ -39,15 +39,11 @@ class Structure(NamedTuple):
     """An interval in which the integrand varies on a scale of its own, in units of f; outside of
     it, the distance from it is the scale."""
 
-    centre: tf.Tensor
-    """[broadcast N, broadcast L], its middle."""
-
+    centre: tf.Tensor  #: [broadcast N, broadcast L], its middle.
     resolution: tf.Tensor
     """[broadcast N, broadcast L], the scale of the structure: about how far off the real line
     its singularities are."""
-
-    extent: tf.Tensor
-    """[broadcast N, broadcast L], from the middle to the ends."""
+    extent: tf.Tensor  #: [broadcast N, broadcast L], from the middle to the ends.
 
 
 class Mode(NamedTuple):
@@ -55,7 +51,6 @@ class Mode(NamedTuple):
 
     slope: tf.Tensor
     r"""[N, L], :math:`d \log p / d f` there, so that it is at :math:`m + \alpha v \cdot` slope."""
-
     width: tf.Tensor | None
     """[N, L], its standard deviation in units of f; None where the structures and the Gaussian
     resolve it already."""
@@ -64,12 +59,8 @@ class Mode(NamedTuple):
 class Nodes(NamedTuple):
     r"""A rule for expectations under :math:`N(f; m + \alpha v g, v)`, where g is a mode's slope."""
 
-    f: tf.Tensor
-    """[Q, N, L], where; constants for differentiation."""
-
-    weights: tf.Tensor
-    """[Q, N, L], positive, of sum 1 over the nodes; differentiable in m and v."""
-
+    f: tf.Tensor  #: [Q, N, L], where; constants for differentiation.
+    weights: tf.Tensor  #: [Q, N, L], positive, of sum 1 over the nodes; differentiable in m and v.
     offset: tf.Tensor
     """[Q, N, L], f - m with f held constant, to all its digits: differentiable in m."""
 

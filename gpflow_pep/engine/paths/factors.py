@@ -35,9 +35,7 @@ Spectrum = Callable[[Any, Generator, tuple[int, ...]], AnyNDArray]
 class Waves(NamedTuple):
     r"""The argument of the cosine in a kernel, :math:`\omegaᵀ \psi(x)`."""
 
-    inputs: Function
-    r"""[..., D] -> [..., E], :math:`\psi`; linear unless the kernel is periodic."""
-
+    inputs: Function  #: [..., D] -> [..., E], :math:`\psi`; linear unless the kernel is periodic.
     draw: Callable[[Generator, tuple[int, ...]], AnyNDArray]
     r"""Draws frequencies :math:`\omega` of a shape [..., E]."""
 
@@ -45,11 +43,8 @@ class Waves(NamedTuple):
 class KernelFactor(NamedTuple):
     r"""One kernel as it enters a product."""
 
-    amplitudes: Function
-    r"""[..., D] -> [..., J], :math:`\phi`."""
-
-    waves: Waves | None = None
-    """None where the kernel is a finite sum: its cosine is 1."""
+    amplitudes: Function  #: [..., D] -> [..., J], :math:`\phi`.
+    waves: Waves | None = None  #: None where the kernel is a finite sum: its cosine is 1.
 
 
 def _gaussian(kernel: Kernel, random: Generator, shape: tuple[int, ...]) -> AnyNDArray:

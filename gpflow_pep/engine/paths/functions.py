@@ -23,7 +23,6 @@ class PathSource(NamedTuple):
     """What the functions drawn from a model depend on."""
 
     parts: Parts
-
     q: WhitenedGaussian
 
 

@@ -36,15 +36,9 @@ from .factors import Generator, KernelFactor, Waves, kernel_factor
 class Draws(NamedTuple):
     """How many functions are drawn, and with what."""
 
-    num_paths: int
-    """S."""
-
-    num_functions: int
-    """C, independent ones in each path."""
-
-    num_features: int
-    """R, frequencies of each function and product of kernels."""
-
+    num_paths: int  #: S.
+    num_functions: int  #: C, independent ones in each path.
+    num_features: int  #: R, frequencies of each function and product of kernels.
     origin: AnyNDArray
     """[D], subtracted from inputs of waves, so that angles keep their digits far from 0."""
 

@@ -21,14 +21,7 @@ from ..sites.mixed import (
     row_sites,
     whitened_columns,
 )
-from ..sites.posterior import (
-    PosteriorFactor,
-    SiteProblem,
-    SiteRows,
-    Sites,
-    no_sites,
-    scaled_error,
-)
+from ..sites.posterior import PosteriorFactor, SiteProblem, SiteRows, Sites, no_sites, scaled_error
 from ..sites.record import FixedPoint, Goal, Solver, SweepEvaluation
 from ..sites.sweep import RowPrior, match_moments
 from .posterior import ComputedPosterior, new_inputs
@@ -39,17 +32,10 @@ _MOST_SWEEPS, _TOLERANCE = 200, 1e-8
 class MixedContext(NamedTuple):
     """What predictions need of a model, for its parameters as they are."""
 
-    W: tf.Tensor
-    """[Q, M, M], inverse Cholesky factors of ``Kuu``."""
-
-    root: tf.Tensor
-    """[1, S, S], inverse Cholesky factor of the precision of v."""
-
-    c: tf.Tensor
-    """[1, S, 1], see :class:`~gpflow_pep.engine.sites.posterior.PosteriorFactor`."""
-
-    mixing: tf.Tensor
-    """[P, Q]"""
+    W: tf.Tensor  #: [Q, M, M], inverse Cholesky factors of ``Kuu``.
+    root: tf.Tensor  #: [1, S, S], inverse Cholesky factor of the precision of v.
+    c: tf.Tensor  #: [1, S, 1], see :class:`~gpflow_pep.engine.sites.posterior.PosteriorFactor`.
+    mixing: tf.Tensor  #: [P, Q]
 
     @property
     def q(self) -> PosteriorFactor:
@@ -65,11 +51,7 @@ def latent_at(parts: Parts, context: MixedContext, X: tf.Tensor) -> LatentMargin
 
 
 def mixed_at(
-    parts: Parts,
-    context: MixedContext,
-    X: tf.Tensor,
-    full_cov: bool,
-    full_output_cov: bool,
+    parts: Parts, context: MixedContext, X: tf.Tensor, full_cov: bool, full_output_cov: bool
 ) -> MeanAndVariance:
     """
     Compute the moments of f at new rows, without its mean function.

@@ -64,9 +64,7 @@ class BlurredInducingPoints(InducingPointsBase):
         )
 
     @property
-    @check_shapes(
-        "return: [M, D, D]",
-    )
+    @check_shapes("return: [M, D, D]")
     def covariance(self) -> tf.Tensor:
         """The covariances as matrices."""
         C = self.compact_covariance()
@@ -232,10 +230,7 @@ def _mean_of_kernel(
 
 
 @Kuu.register(BlurredInducingPoints, Kernel)
-@check_shapes(
-    "inducing_variable: [M, D, 1]",
-    "return: [M, M]",
-)
+@check_shapes("inducing_variable: [M, D, 1]", "return: [M, M]")
 def _Kuu_blurred(
     inducing_variable: BlurredInducingPoints, kernel: Kernel, *, jitter: float = 0.0
 ) -> tf.Tensor:
@@ -252,11 +247,7 @@ def _Kuu_blurred(
 
 
 @Kuf.register(BlurredInducingPoints, Kernel, TensorLike)
-@check_shapes(
-    "inducing_variable: [M, D, 1]",
-    "Xnew: [batch..., N, D]",
-    "return: [M, batch..., N]",
-)
+@check_shapes("inducing_variable: [M, D, 1]", "Xnew: [batch..., N, D]", "return: [M, batch..., N]")
 def _Kuf_blurred(
     inducing_variable: BlurredInducingPoints, kernel: Kernel, Xnew: TensorType
 ) -> tf.Tensor:

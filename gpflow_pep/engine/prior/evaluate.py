@@ -313,19 +313,14 @@ class Prior(NamedTuple):
     broadcasts against that of latent functions.
     """
 
-    L: tf.Tensor
-    """[K, M, M], lower Cholesky factors of ``Kuu``."""
-
-    W: tf.Tensor
-    """[K, M, M], their inverses."""
+    L: tf.Tensor  #: [K, M, M], lower Cholesky factors of ``Kuu``.
+    W: tf.Tensor  #: [K, M, M], their inverses.
 
 
 class Projection(NamedTuple):
     """Prior of f at some rows given the whitened inducing variables."""
 
-    A: tf.Tensor
-    """[K, M, N], :math:`A = L^{-1} K_{uf}`: :math:`f_n = A_nᵀ v +` residual."""
-
+    A: tf.Tensor  #: [K, M, N], :math:`A = L^{-1} K_{uf}`: :math:`f_n = A_nᵀ v +` residual.
     D: tf.Tensor
     """Residual prior covariance given u. [K, N]: its diagonal :math:`d_n = k_{nn} - |A_n|^2`, at
     least 0; or [B, S, S]: its diagonal blocks, for rows that come in B blocks of S."""

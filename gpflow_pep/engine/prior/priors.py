@@ -18,12 +18,7 @@ from gpflow.inducing_variables import (
     InducingVariables,
     MultioutputInducingVariables,
 )
-from gpflow.kernels import (
-    Kernel,
-    MultioutputKernel,
-    SeparateIndependent,
-    SharedIndependent,
-)
+from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent, SharedIndependent
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import inducingpoint_wrapper
 

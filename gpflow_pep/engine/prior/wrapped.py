@@ -100,10 +100,7 @@ class NoisyInducingVariables(InducingVariablesWrapper):
 
 
 @Kuu.register(NoisyInducingVariables, Kernel)
-@check_shapes(
-    "inducing_variable: [M, D, 1]",
-    "return: [M, M]",
-)
+@check_shapes("inducing_variable: [M, D, 1]", "return: [M, M]")
 def _Kuu_noisy(
     inducing_variable: NoisyInducingVariables, kernel: Kernel, *, jitter: float = 0.0
 ) -> tf.Tensor:

@@ -58,8 +58,7 @@ _LARGEST_FALL = 0.3
 class Curvature(NamedTuple):
     """W of each row, see this module."""
 
-    t: tf.Tensor
-    """[N, L]"""
+    t: tf.Tensor  #: [N, L]
 
     @classmethod
     def from_precision(cls, tau: tf.Tensor) -> "Curvature":
@@ -80,11 +79,8 @@ class Curvature(NamedTuple):
 class CurvatureFactor(NamedTuple):
     """What the steps of the means are solved by, for one curvature."""
 
-    t: tf.Tensor
-    """[N, L], the curvature."""
-
-    cholesky: tf.Tensor
-    """[1, M L, M L], of the matrix."""
+    t: tf.Tensor  #: [N, L], the curvature.
+    cholesky: tf.Tensor  #: [1, M L, M L], of the matrix.
 
     @classmethod
     def empty(cls, problem: SiteProblem, zeros: tf.Tensor) -> "CurvatureFactor":

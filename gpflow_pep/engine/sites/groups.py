@@ -48,38 +48,21 @@ _NOT_SETTLED = (
 class GroupRows(NamedTuple):
     """Rows in G groups of S, and what f is there before their targets are known."""
 
-    X: tf.Tensor
-    """[G, S, D]."""
-
-    Y: tf.Tensor
-    """[G, S, 1]."""
-
-    alpha: tf.Tensor
-    """[G, S], the powers of the sites; or [1, 1], that of all."""
-
-    mean: tf.Tensor
-    """[G, S], of the prior of f."""
-
-    covariance: tf.Tensor
-    """[G, S, S]."""
+    X: tf.Tensor  #: [G, S, D].
+    Y: tf.Tensor  #: [G, S, 1].
+    alpha: tf.Tensor  #: [G, S], the powers of the sites; or [1, 1], that of all.
+    mean: tf.Tensor  #: [G, S], of the prior of f.
+    covariance: tf.Tensor  #: [G, S, S].
 
 
 class GroupSites(NamedTuple):
     """Natural parameters of sites."""
 
-    nu: tf.Tensor
-    """[G, S]."""
-
-    tau: tf.Tensor
-    """[G, S], at least 0."""
+    nu: tf.Tensor  #: [G, S].
+    tau: tf.Tensor  #: [G, S], at least 0.
 
 
-@check_shapes(
-    "sites.nu: [G, S]",
-    "sites.tau: [G, S]",
-    "return[0]: [G, S]",
-    "return[1]: [G, S]",
-)
+@check_shapes("sites.nu: [G, S]", "sites.tau: [G, S]", "return[0]: [G, S]", "return[1]: [G, S]")
 def group_marginals(rows: GroupRows, sites: GroupSites) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute mean and variance of f at each row, under the prior of its group and all sites."""
     C, s = rows.covariance, tf.sqrt(sites.tau)
@@ -157,10 +140,7 @@ def infer_groups(
     return group_targets(likelihood, rows, without_gradient(run))
 
 
-@check_shapes(
-    "return[0]: [G, S, 1]",
-    "return[1]: [G, S]",
-)
+@check_shapes("return[0]: [G, S, 1]", "return[1]: [G, S]")
 def gaussian_observations(
     likelihood: Likelihood, rows: GroupRows, tolerance: float = TOLERANCE
 ) -> tuple[tf.Tensor, tf.Tensor]:

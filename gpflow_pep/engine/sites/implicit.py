@@ -70,48 +70,30 @@ RowFunction = Callable[[SiteProblem, Projection, Marginals, Sites], tf.Tensor]
 class AdjointInfo(NamedTuple):
     """A record of the equations that a derivative of converged sites took."""
 
-    quantity: str
-    """What was differentiated."""
-
+    quantity: str  #: What was differentiated.
     num_products: tf.Tensor
     """[], int: products with the derivative of a sweep, each of the price of a sweep without its
     integrals."""
-
-    residual: tf.Tensor
-    """[], what is left of the equations, relative to their right-hand side."""
+    residual: tf.Tensor  #: [], what is left of the equations, relative to their right-hand side.
 
 
 class ConvergedRows(NamedTuple):
     """What rows have at the fixed point, differentiable in all parameters."""
 
-    m: tf.Tensor
-    """[N, L], means of h under q, without the mean function."""
-
-    s: tf.Tensor
-    """[N, L], variances of h under q."""
-
-    nu: tf.Tensor
-    r"""[N, L], :math:`\nu` of the sites."""
-
-    tau: tf.Tensor
-    r"""[N, L], :math:`\tau` of the sites."""
-
-    d: tf.Tensor
-    """[N, L], residual variances of f given u: those of f are s + d."""
+    m: tf.Tensor  #: [N, L], means of h under q, without the mean function.
+    s: tf.Tensor  #: [N, L], variances of h under q.
+    nu: tf.Tensor  #: [N, L], :math:`\nu` of the sites.
+    tau: tf.Tensor  #: [N, L], :math:`\tau` of the sites.
+    d: tf.Tensor  #: [N, L], residual variances of f given u: those of f are s + d.
 
 
 class Converged(NamedTuple):
     """Sites at their fixed point, and how to see them as a function of the parameters."""
 
     problem: SiteProblem
-
     fixed_point: FixedPoint
-
-    rebuild: Callable[[], SiteProblem]
-    """Makes the problem anew, under a tape."""
-
-    report: Callable[[AdjointInfo], None]
-    """Takes the record of each derivative in eager mode."""
+    rebuild: Callable[[], SiteProblem]  #: Makes the problem anew, under a tape.
+    report: Callable[[AdjointInfo], None]  #: Takes the record of each derivative in eager mode.
 
     def natural(self, values: Natural) -> Natural:
         """

@@ -58,19 +58,12 @@ class Memory(NamedTuple):
 
     Z: TensorType
     """[K, M, D], the inducing points; K is 1 where all latent functions share them, else L."""
-
     weights: TensorType
     """[K, R, M], W; K is 1 or L, perhaps another one than of Z. ``remember`` gives R = M."""
-
-    first: TensorType
-    """[L, M], h."""
-
-    mean: TensorType
-    """[L, M], m."""
-
+    first: TensorType  #: [L, M], h.
+    mean: TensorType  #: [L, M], m.
     log_constant: TensorType
     r"""[], :math:`\sum_l c_l`: the evidence less what the factor's integrals give."""
-
     alpha: float | None = None
     """The power of the memory as a factor, in [0, 1]; None: that of the model it is given to."""
 

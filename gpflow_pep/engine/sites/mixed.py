@@ -42,23 +42,14 @@ from ..factors.entries import entry_derivatives, require_entries_resolved
 from ..numerics.linalg import mirrored, on_columns
 from ..numerics.power import log1p_over_power
 from ..prior import Projection
-from .posterior import (
-    Marginals,
-    Natural,
-    PosteriorFactor,
-    SiteProblem,
-    Sites,
-    View,
-    improper,
-)
+from .posterior import Marginals, Natural, PosteriorFactor, SiteProblem, Sites, View, improper
 
 
 class Mixed(NamedTuple):
     """Outputs that are mixed from latent functions, with the methods of
     :class:`~gpflow_pep.engine.sites.posterior.Independent`; the sites of a row are one factor."""
 
-    weights: tf.Tensor
-    """[P, Q], W."""
+    weights: tf.Tensor  #: [P, Q], W.
 
     def narrowed(self, part: tf.Tensor) -> "Mixed":
         """Multiply the variance of the prior: of all latent functions by way of their weights."""
@@ -89,12 +80,7 @@ class Mixed(NamedTuple):
         return mixed_variance(self.weights, variance)
 
     def joint_terms(
-        self,
-        proper: tf.Tensor,
-        view: View,
-        projection: Projection,
-        sites: Sites,
-        alpha: tf.Tensor,
+        self, proper: tf.Tensor, view: View, projection: Projection, sites: Sites, alpha: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Compute what sites of a row have in common."""
         d, slope = tf.transpose(projection.D), sites.nu - sites.tau * view.marginals.m
@@ -130,21 +116,11 @@ class Mixed(NamedTuple):
 class RowSites(NamedTuple):
     """The sites of each row, as functions of h: see this module."""
 
-    C: tf.Tensor
-    r"""[N, Q, Q], :math:`C_n`."""
-
-    of_g: tf.Tensor
-    r"""[N, Q], :math:`Wᵀ \nu_n`."""
-
-    T: tf.Tensor
-    r"""[N, Q, Q], :math:`T_n`."""
-
-    first: tf.Tensor
-    r"""[N, Q], :math:`\lambda_n`."""
-
-    F: tf.Tensor | None = None
-    r"""[N, Q, Q], :math:`F_n`; None where no residual is shared."""
-
+    C: tf.Tensor  #: [N, Q, Q], :math:`C_n`.
+    of_g: tf.Tensor  #: [N, Q], :math:`Wᵀ \nu_n`.
+    T: tf.Tensor  #: [N, Q, Q], :math:`T_n`.
+    first: tf.Tensor  #: [N, Q], :math:`\lambda_n`.
+    F: tf.Tensor | None = None  #: [N, Q, Q], :math:`F_n`; None where no residual is shared.
     Lambda: tf.Tensor | None = None
     r"""[N, Q, Q], :math:`\Lambda_n`; None where no residual is shared."""
 
@@ -152,29 +128,18 @@ class RowSites(NamedTuple):
 class LatentMarginals(NamedTuple):
     """Moments of h, or of g, under q(v)."""
 
-    mean: tf.Tensor
-    """[N, Q]"""
-
-    covariance: tf.Tensor
-    """[N, Q, Q]"""
+    mean: tf.Tensor  #: [N, Q]
+    covariance: tf.Tensor  #: [N, Q, Q]
 
 
-@check_shapes(
-    "mixing: [P, Q]",
-    "variances: [N, Q]",
-    "return: [N, P]",
-)
+@check_shapes("mixing: [P, Q]", "variances: [N, Q]", "return: [N, P]")
 def mixed_variance(mixing: tf.Tensor, variances: tf.Tensor) -> tf.Tensor:
     """Compute the variances of outputs that are mixed from independent variables."""
     return tf.matmul(variances, tf.square(mixing), transpose_b=True)
 
 
 @check_shapes(
-    "mixing: [P, Q]",
-    "sites.nu: [N, P]",
-    "sites.tau: [N, P]",
-    "d: [N, Q]",
-    "alpha: [broadcast N]",
+    "mixing: [P, Q]", "sites.nu: [N, P]", "sites.tau: [N, P]", "d: [N, Q]", "alpha: [broadcast N]"
 )
 def row_sites(mixing: tf.Tensor, sites: Sites, d: tf.Tensor | None, alpha: tf.Tensor) -> RowSites:
     """
@@ -198,10 +163,7 @@ def symmetric(matrices: tf.Tensor) -> tf.Tensor:
     return 0.5 * (matrices + tf.linalg.matrix_transpose(matrices))
 
 
-@check_shapes(
-    "matrices: [N, Q, Q]",
-    "return: [N, Q, Q]",
-)
+@check_shapes("matrices: [N, Q, Q]", "return: [N, Q, Q]")
 def inverse_of_sum(matrices: tf.Tensor) -> tf.Tensor:
     """Compute :math:`(I + M)^{-1}` of each; NaN where M is not finite, which would not return."""
     finite = tf.reduce_all(tf.math.is_finite(matrices), axis=[1, 2], keepdims=True)
@@ -210,12 +172,7 @@ def inverse_of_sum(matrices: tf.Tensor) -> tf.Tensor:
     return tf.where(finite, inverse, tf.constant(np.nan, matrices.dtype))
 
 
-@check_shapes(
-    "rows.C: [N, Q, Q]",
-    "d: [N, Q]",
-    "alpha: [broadcast N]",
-    "return: [N]",
-)
+@check_shapes("rows.C: [N, Q, Q]", "d: [N, Q]", "alpha: [broadcast N]", "return: [N]")
 def log_determinant(rows: RowSites, d: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     r"""
     Compute :math:`\tfrac{1}{\alpha} \log|I + \alpha \Delta_n C_n|` of row sites, differentiable to
@@ -271,11 +228,7 @@ def latent_sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> Natural:
     return sums(A, T, first)
 
 
-@check_shapes(
-    "w: [1, S, 1]",
-    "A: [Q, M, N]",
-    "return: [Q, M, 1]",
-)
+@check_shapes("w: [1, S, 1]", "A: [Q, M, N]", "return: [Q, M, 1]")
 def by_latent(w: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
     """Cut a vector over all v into those of each latent function."""
     return tf.reshape(w, [int(A.shape[0]), -1, 1])
@@ -295,10 +248,7 @@ def whitened_columns(A: tf.Tensor, q: PosteriorFactor) -> list[tf.Tensor]:
 
 
 @check_shapes(
-    "A: [Q, M, N]",
-    "q.W: [1, S, S]",
-    "return.mean: [N, Q]",
-    "return.covariance: [N, Q, Q]",
+    "A: [Q, M, N]", "q.W: [1, S, S]", "return.mean: [N, Q]", "return.covariance: [N, Q, Q]"
 )
 def latent_marginals(A: tf.Tensor, q: PosteriorFactor) -> LatentMarginals:
     """Compute the moments of h of each row."""

@@ -29,9 +29,7 @@ from ..prior import Parts, Projection
 class Sites(NamedTuple):
     """Natural parameters of all sites."""
 
-    nu: tf.Tensor
-    r"""[N, L], :math:`\nu`."""
-
+    nu: tf.Tensor  #: [N, L], :math:`\nu`.
     tau: tf.Tensor
     r"""[N, L], :math:`\tau`; may be negative where the likelihood is not log-concave."""
 
@@ -41,17 +39,13 @@ class Natural(NamedTuple):
 
     G: tf.Tensor
     """[broadcast L, M, M], to the precision; one matrix where all latent functions share it."""
-
-    b: tf.Tensor
-    """[L, M, 1], to the first natural parameter."""
+    b: tf.Tensor  #: [L, M, 1], to the first natural parameter.
 
 
 class MemoryTerms(NamedTuple):
     """What a memory adds to a model, see :mod:`gpflow_pep.engine.sites.memory`."""
 
-    natural: Natural
-    """To the natural parameters of the prior of v; G is [1 or L, M, M]."""
-
+    natural: Natural  #: To the natural parameters of the prior of v; G is [1 or L, M, M].
     log_scale: tf.Tensor
     """[], to log Z, beside what it adds there by way of the natural parameters."""
 
@@ -62,13 +56,10 @@ class PosteriorFactor(NamedTuple):
     W: tf.Tensor
     """[broadcast L, M, M], :math:`R^{-1}`: the covariance of v is :math:`Wᵀ W`. NaN where B is not
     positive definite."""
-
     c: tf.Tensor
     r"""[L, M, 1], :math:`W b`: the mean of v is :math:`Wᵀ c`, and
     :math:`|c|^2 = bᵀ B^{-1} b`."""
-
-    half_logdet: tf.Tensor
-    r"""[broadcast L], :math:`\tfrac12 \log|B|`."""
+    half_logdet: tf.Tensor  #: [broadcast L], :math:`\tfrac12 \log|B|`.
 
     @property
     def w(self) -> tf.Tensor:
@@ -79,32 +70,22 @@ class PosteriorFactor(NamedTuple):
 class WhitenedGaussian(NamedTuple):
     """q(v) of the whitened inducing variables, as GPflow's SVGP holds it."""
 
-    q_mu: tf.Tensor
-    """[M, L], means."""
-
-    q_sqrt: tf.Tensor
-    """[L, M, M], lower triangular square roots of the covariances."""
+    q_mu: tf.Tensor  #: [M, L], means.
+    q_sqrt: tf.Tensor  #: [L, M, M], lower triangular square roots of the covariances.
 
 
 class Marginals(NamedTuple):
     """Moments of h under q(v), a row and latent function each."""
 
-    m: tf.Tensor
-    """[N, L], means."""
-
-    s: tf.Tensor
-    """[N, L], variances."""
+    m: tf.Tensor  #: [N, L], means.
+    s: tf.Tensor  #: [N, L], variances.
 
 
 class Cavity(NamedTuple):
     """Moments of h under the cavity."""
 
-    m: tf.Tensor
-    r"""[N, L], :math:`m^{-} = (m - \alpha \nu s) / e`."""
-
-    s: tf.Tensor
-    r"""[N, L], :math:`s^{-} = s / e`."""
-
+    m: tf.Tensor  #: [N, L], :math:`m^{-} = (m - \alpha \nu s) / e`.
+    s: tf.Tensor  #: [N, L], :math:`s^{-} = s / e`.
     e: tf.Tensor
     r"""[N, L], :math:`e = 1 - \alpha \tau s`. The cavity is proper where it is positive; where it
     is not, ``m`` and ``s`` mean nothing."""
@@ -113,14 +94,9 @@ class Cavity(NamedTuple):
 class View(NamedTuple):
     """What the sites of some rows see of q(v)."""
 
-    marginals: Marginals
-    """Moments of what each site is a function of."""
-
-    h: Any = ()
-    """Moments of h of all latent functions, where outputs are mixed of these."""
-
-    rows: Any = ()
-    """The sites of each row as one function of h, where outputs are mixed."""
+    marginals: Marginals  #: Moments of what each site is a function of.
+    h: Any = ()  #: Moments of h of all latent functions, where outputs are mixed of these.
+    rows: Any = ()  #: The sites of each row as one function of h, where outputs are mixed.
 
 
 class Independent(NamedTuple):
@@ -162,12 +138,7 @@ class Independent(NamedTuple):
         return variance
 
     def joint_terms(
-        self,
-        proper: tf.Tensor,
-        view: View,
-        projection: Projection,
-        sites: Sites,
-        alpha: tf.Tensor,
+        self, proper: tf.Tensor, view: View, projection: Projection, sites: Sites, alpha: tf.Tensor
     ) -> tuple[tf.Tensor, Any]:
         """
         Compute what sites of a row have in common.
@@ -203,39 +174,23 @@ class Independent(NamedTuple):
 class SiteRows(NamedTuple):
     """Rows that have sites."""
 
-    X: tf.Tensor
-    """[N, D], inputs."""
-
-    Y: tf.Tensor
-    """[N, P], targets."""
-
-    alpha: tf.Tensor
-    """[N], the power of each row, or [1], of all."""
+    X: tf.Tensor  #: [N, D], inputs.
+    Y: tf.Tensor  #: [N, P], targets.
+    alpha: tf.Tensor  #: [N], the power of each row, or [1], of all.
 
 
 class SiteProblem(NamedTuple):
     """Parts of a model and rows of data, whose sites are wanted."""
 
     parts: Parts
-
     rows: SiteRows
-
     W: tf.Tensor
     """[K, M, M], inverse Cholesky factors of ``Kuu``, see
     :class:`~gpflow_pep.engine.prior.evaluate.Prior`."""
-
-    chunk_size: int | None
-    """The most rows that are worked on at a time; None: chosen."""
-
-    reduction: Reduction
-    """Over processes that hold a shard of the rows each."""
-
-    memory: MemoryTerms | None = None
-    """What is known of v beside the rows of this model."""
-
-    projection: Projection | None = None
-    """The rows projected, where there is memory for it."""
-
+    chunk_size: int | None  #: The most rows that are worked on at a time; None: chosen.
+    reduction: Reduction  #: Over processes that hold a shard of the rows each.
+    memory: MemoryTerms | None = None  #: What is known of v beside the rows of this model.
+    projection: Projection | None = None  #: The rows projected, where there is memory for it.
     latents: Any = Independent()
     """How outputs depend on latent functions: :class:`Independent` or
     :class:`~gpflow_pep.engine.sites.mixed.Mixed`, with which likelihood, mean function and targets
@@ -274,10 +229,7 @@ class SiteProblem(NamedTuple):
         return chunks.row_chunks(rows, self.plan(1).chunk_size, self.projection or ())
 
 
-@check_shapes(
-    "return.nu: [N, L]",
-    "return.tau: [N, L]",
-)
+@check_shapes("return.nu: [N, L]", "return.tau: [N, L]")
 def no_sites(num_rows: tf.Tensor, num_latent: int, dtype: tf.DType) -> Sites:
     """Make sites that say nothing: q is the prior."""
     zeros = tf.zeros([num_rows, num_latent], dtype)
@@ -328,11 +280,7 @@ def posterior_factor(natural: Natural) -> PosteriorFactor:
     return PosteriorFactor(W, lower_matmul(W, b), -tf.reduce_sum(logs, axis=-1))
 
 
-@check_shapes(
-    "q.c: [L, M, 1]",
-    "q.half_logdet: [broadcast L]",
-    "return: []",
-)
+@check_shapes("q.c: [L, M, 1]", "q.half_logdet: [broadcast L]", "return: []")
 def log_root(q: PosteriorFactor) -> tf.Tensor:
     r"""Compute :math:`\sum_l \tfrac12 \log|B_l|`."""
     return tf.reduce_sum(q.half_logdet + tf.zeros(q.c.shape[0], q.c.dtype))

@@ -32,21 +32,15 @@ class Stage(NamedTuple):
     power_shift: Any = 0.0
     """From 0 to 1: powers are at least as large as that; or down to -1: smaller by that part; None:
     as they are."""
-    prior_scale: Any = 1.0
-    """By which the prior's variance is multiplied; None: as it is."""
+    prior_scale: Any = 1.0  #: By which the prior's variance is multiplied; None: as it is.
     mean_square: Any = 0.0
     """Below which the next stage begins, with the same sites; 0: the goal of the run counts. One
     with another number is a *warm-up*: it serves but to begin the next one."""
-    sweeps: Any = 0
-    """The most of them."""
-    is_newton: Any = 0
-    """1 where Newton's method takes the steps, else 0."""
-    otherwise: Any = 1
-    """How many places further the run goes on where the stage has not settled."""
-    fallback: Any = 0
-    """A place in :data:`FALLBACKS`."""
-    rough: Any = None
-    """Whether integrals may have errors of 1e-4; None: they may not."""
+    sweeps: Any = 0  #: The most of them.
+    is_newton: Any = 0  #: 1 where Newton's method takes the steps, else 0.
+    otherwise: Any = 1  #: How many places further the run goes on where the stage has not settled.
+    fallback: Any = 0  #: A place in :data:`FALLBACKS`.
+    rough: Any = None  #: Whether integrals may have errors of 1e-4; None: they may not.
 
 
 #: The problem that is meant.
@@ -62,34 +56,21 @@ class SweepEvaluation(NamedTuple):
     :math:`\tau`: all first numbers then move by one step, and each :math:`\tau` by its own.
     """
 
-    marginals: Marginals
-    """Moments of h under the q that has these sites."""
-
-    target: Sites
-    """The target of the two numbers: x*."""
-
-    limited: Sites
-    """The same with precisions that are not negative."""
-
-    error: tf.Tensor
-    """[2, N, L], see :func:`~gpflow_pep.engine.sites.posterior.scaled_error`."""
-
+    marginals: Marginals  #: Moments of h under the q that has these sites.
+    target: Sites  #: The target of the two numbers: x*.
+    limited: Sites  #: The same with precisions that are not negative.
+    error: tf.Tensor  #: [2, N, L], see :func:`~gpflow_pep.engine.sites.posterior.scaled_error`.
     proper: tf.Tensor
     """[], bool: B is positive definite, all cavities are proper and all numbers finite."""
-
     merit: tf.Tensor
     """[], what no step may make smaller; a constant where there is nothing of the kind."""
-
-    extra: Any = ()
-    """What else the caller wants to have of the sites where the run ends: tensors."""
+    extra: Any = ()  #: What else the caller wants to have of the sites where the run ends: tensors.
 
 
 class Goal(NamedTuple):
     """Where a run has converged: where one of these is met."""
 
-    tolerance: float
-    """The residual is below it: all sites are at their targets."""
-
+    tolerance: float  #: The residual is below it: all sites are at their targets.
     mean_square_residual: tf.Tensor | float = 0.0
     """The mean square residual is below it: half the sum of squares of a row's errors, on average
     over rows, in nats. The energy's error was seen to be up to some thirty times as much, so that
@@ -105,33 +86,24 @@ class Solver:
     max_sweeps: int
     """The most evaluations, at least 1; as many again for each fallback, and twice that on the
     continuation from power 0."""
-    damping: float = 1.0
-    """The largest step."""
-    fall_back: bool = True
-    """Whether fallbacks follow where the run has not converged."""
+    damping: float = 1.0  #: The largest step.
+    fall_back: bool = True  #: Whether fallbacks follow where the run has not converged.
 
     # What is tried, see the schedule.
     larger_powers: tuple[float, ...] = (1.0, 0.5)
     """Shifts of a run without sites, from 1 to 0, the problem that is meant."""
     warm_up_mean_square: float = 3e-3
     """Each of them, and each narrower prior, is left for the next one below it."""
-    warm_up_sweeps: int = 30
-    """Each of them is left after so many."""
-    many: int = 10
-    """Runs of fewer sweeps try nothing easier, which has a part of them."""
-    num_powers: int = 20
-    """On the continuation from power 0."""
-    power_mean_square: float = 1e-4
-    """Each of them is left below it."""
+    warm_up_sweeps: int = 30  #: Each of them is left after so many.
+    many: int = 10  #: Runs of fewer sweeps try nothing easier, which has a part of them.
+    num_powers: int = 20  #: On the continuation from power 0.
+    power_mean_square: float = 1e-4  #: Each of them is left below it.
     power_part: float = 0.1
     """Of ``max_sweeps``. Longer ones were seen to lose the way where sites jump."""
     newton_mean_square: float = 1e-6
-    newton_part: float = 0.3
-    """The same where Newton's method takes the steps."""
-    nearly_zero: float = 0.1
-    """A power, below which smaller ones are the same problem."""
-    first_variance: float = 10.0
-    """The most of the narrowest prior."""
+    newton_part: float = 0.3  #: The same where Newton's method takes the steps.
+    nearly_zero: float = 0.1  #: A power, below which smaller ones are the same problem.
+    first_variance: float = 10.0  #: The most of the narrowest prior.
     prior_factor: float = 2.0**0.125
     """Of its variance, between one prior and the next: with longer steps one cell of 1440 fewer
     converges (examples/benchmarks/stress.py, near-duplicates at variance 1e4)."""
@@ -139,17 +111,14 @@ class Solver:
 
     # When integrals are rough, see the fixed point.
     rough_mean_square: float = 1e-5
-    rough_sweeps: int = 10
-    """For so many sweeps of a stage, in runs of at least twice as many."""
+    rough_sweeps: int = 10  #: For so many sweeps of a stage, in runs of at least twice as many.
 
     # What is close, or far.
-    close: float = 0.05
-    """A residual below which the run is close."""
+    close: float = 0.05  #: A residual below which the run is close.
     far: float = 0.1
     """A run that begins with a mean square above this had no sites, or those of other data."""
     of_first: float = 0.1
-    largest_factor: float = 100.0
-    """See :class:`Goal`."""
+    largest_factor: float = 100.0  #: See :class:`Goal`.
 
     # The step of each site.
     min_step: float = 0.01
@@ -158,8 +127,7 @@ class Solver:
     shrink_step: float = 0.5
     grow_step: float = 1.2
     shrink_cap: float = 0.7
-    grow_cap: float = 1.05
-    """1.15 was seen to cycle, RobustMax at alpha 1."""
+    grow_cap: float = 1.05  #: 1.15 was seen to cycle, RobustMax at alpha 1.
     cap_from_far: float = 0.4
     """The largest cap of a coupled run that began far away: means and precisions turn around each
     other, and longer steps took hundreds of sweeps at long lengthscales."""
@@ -185,14 +153,11 @@ class Solver:
     is no sites at all, which is always proper; later the cap is made small."""
 
     # Acceleration, and Newton's method.
-    accelerate_below: float = 0.5
-    """A residual, above which no differences are remembered."""
-    largest_jump: float = 2.0
-    """They are forgotten where the norm of the residual grows by more."""
+    accelerate_below: float = 0.5  #: A residual, above which no differences are remembered.
+    largest_jump: float = 2.0  #: They are forgotten where the norm of the residual grows by more.
     depth: int = 16
     small_depth: int = 4
-    deep_sites: int = 200_000
-    """How many differences: few where there are more sites."""
+    deep_sites: int = 200_000  #: How many differences: few where there are more sites.
     unexplained: float = 0.6
     """The part, or more, that a coupled run takes of what the differences do not explain of F. By
     .9 of it RobustMax at alpha 1 takes up to 560 sweeps where plain steps overshoot (in the grid of
@@ -208,40 +173,29 @@ class Solver:
 class Features:
     """What is known of a problem, by which a run chooses its steps and what it tries."""
 
-    coupled: bool = False
-    """What the numbers of a site are, see :class:`SweepEvaluation`."""
-    largest_power: tf.Tensor | None = None
-    """Of a row; None: not small."""
-    warm_up: tf.Tensor | None = None
-    """Whether to begin with larger powers; None: never."""
+    coupled: bool = False  #: What the numbers of a site are, see :class:`SweepEvaluation`.
+    largest_power: tf.Tensor | None = None  #: Of a row; None: not small.
+    warm_up: tf.Tensor | None = None  #: Whether to begin with larger powers; None: never.
     by_newton: bool = False
     """Whether the fallback through smaller powers takes steps of Newton's method."""
     largest_variance: tf.Tensor | None = None
     """Of the prior at the rows; None: there is no fallback from smaller ones."""
-    has_rough: bool = False
-    """Whether integrals that are rough take less time."""
-    reduction: Reduction = LOCAL
-    """Over processes, each of which holds a shard of the rows."""
+    has_rough: bool = False  #: Whether integrals that are rough take less time.
+    reduction: Reduction = LOCAL  #: Over processes, each of which holds a shard of the rows.
 
 
 class SiteUpdateInfo(NamedTuple):
     """A truthful record of a run of the inner loop."""
 
-    num_sweeps: tf.Tensor
-    """[], int: evaluations of all sites, refused ones included."""
-
+    num_sweeps: tf.Tensor  #: [], int: evaluations of all sites, refused ones included.
     residual: tf.Tensor
     r"""[], the largest of :math:`|\sqrt{s} (F_\nu - m F_\tau)|` and :math:`|s F_\tau|` over sites,
     with the undamped F: how far, in standard deviations of q, the sites are from their targets.
     Infinite where a rate's expected log density is so low that no nat of log Z is known."""
-
     converged: tf.Tensor
     """[], bool: whether the run met its :class:`Goal`: the residual is below the tolerance, or its
     mean is small enough for a run that only serves the objective."""
-
-    num_rejected: tf.Tensor
-    """[], int: how many proposals were refused."""
-
+    num_rejected: tf.Tensor  #: [], int: how many proposals were refused.
     fallback: tf.Tensor | str
     """The last of :data:`FALLBACKS` that was tried, or its place among them in a graph."""
 
@@ -261,11 +215,6 @@ class FixedPoint(NamedTuple):
     """Where a run of the inner loop ended, constant for differentiation."""
 
     sites: Sites
-
-    marginals: Marginals
-    """Moments of h under the q that has these sites."""
-
-    extra: Any
-    """See :class:`SweepEvaluation`."""
-
+    marginals: Marginals  #: Moments of h under the q that has these sites.
+    extra: Any  #: See :class:`SweepEvaluation`.
     info: SiteUpdateInfo

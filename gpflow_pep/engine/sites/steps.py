@@ -30,12 +30,8 @@ _COPIED = 2_000
 class Differences(NamedTuple):
     """Of the last iterates of a run."""
 
-    count: tf.Tensor
-    """[], how many were remembered since some were forgotten."""
-
-    newest: tf.Tensor
-    """[2 or 3, 2, N, L], the last one of each of these."""
-
+    count: tf.Tensor  #: [], how many were remembered since some were forgotten.
+    newest: tf.Tensor  #: [2 or 3, 2, N, L], the last one of each of these.
     last: tuple[tf.Tensor, ...]
     """[depth, 2, N, L] each, the last ones of the scaled residual, of x + F(x), and for Newton's
     method and coupled runs of F(x), in turn: the newest is to take the place of the oldest."""
@@ -75,44 +71,28 @@ class State(NamedTuple):
     """Where a run is."""
 
     sweep: tf.Tensor
-    stage: tf.Tensor
-    """Its place among all of them."""
-    stage_sweep: tf.Tensor
-    """Evaluations since its start."""
-    nothing_accepted: tf.Tensor
-    """Nothing was accepted since its start."""
+    stage: tf.Tensor  #: Its place among all of them.
+    stage_sweep: tf.Tensor  #: Evaluations since its start.
+    nothing_accepted: tf.Tensor  #: Nothing was accepted since its start.
     num_rejected: tf.Tensor
-    retry: tf.Tensor
-    """Which of the solver's tries the next proposal is."""
-    improper: tf.Tensor
-    """Whether a refused one was improper."""
-    x: tf.Tensor
-    """[2, N, L], the last sites that were accepted."""
-    marginals: tf.Tensor
-    """[2, N, L], m and s there."""
-    extra: Any
-    """Of the evaluation there."""
-    F: tf.Tensor
-    """[2, N, L], x* - x there, for the x* of the stage."""
+    retry: tf.Tensor  #: Which of the solver's tries the next proposal is.
+    improper: tf.Tensor  #: Whether a refused one was improper.
+    x: tf.Tensor  #: [2, N, L], the last sites that were accepted.
+    marginals: tf.Tensor  #: [2, N, L], m and s there.
+    extra: Any  #: Of the evaluation there.
+    F: tf.Tensor  #: [2, N, L], x* - x there, for the x* of the stage.
     scaled: tf.Tensor
     """[2, N, L], the residual in units of q's standard deviation: what the step F is to make 0."""
-    norm: tf.Tensor
-    """[], root of the sum of squares of these."""
-    largest: tf.Tensor
-    """[], the residual, or in the net the largest of these."""
-    residual: tf.Tensor
-    """[], of the record; infinite until something was evaluated."""
-    mean_square: tf.Tensor
-    """[], see :class:`~gpflow_pep.engine.sites.record.Goal`."""
+    norm: tf.Tensor  #: [], root of the sum of squares of these.
+    largest: tf.Tensor  #: [], the residual, or in the net the largest of these.
+    residual: tf.Tensor  #: [], of the record; infinite until something was evaluated.
+    mean_square: tf.Tensor  #: [], see :class:`~gpflow_pep.engine.sites.record.Goal`.
     first_mean_square: tf.Tensor
     """[], of the first evaluation of the run; 0 where that was refused."""
     merit: tf.Tensor
-    step: tf.Tensor
-    """[1 or 2, N, L], step of each site, or of each of its numbers."""
-    cap: tf.Tensor
-    """[1 or 2, 1, 1], largest step of any."""
-    differences: Differences
-    """Of x and F; none where they were forgotten."""
+    step: tf.Tensor  #: [1 or 2, N, L], step of each site, or of each of its numbers.
+    cap: tf.Tensor  #: [1 or 2, 1, 1], largest step of any.
+    differences: Differences  #: Of x and F; none where they were forgotten.
     probing: Any = ()
     """Whether the last proposal of Newton's method was a probe; nothing where there is no such
     method."""

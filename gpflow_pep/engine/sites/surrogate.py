@@ -28,21 +28,14 @@ class SurrogateRegression(NamedTuple):
 
     weights: tf.Tensor
     """[L, M, M], W of each latent function. A row of zeros is an observation that says nothing."""
-
-    targets: tf.Tensor
-    r"""[L, M], :math:`\tilde y`."""
-
+    targets: tf.Tensor  #: [L, M], :math:`\tilde y`.
     log_constant: tf.Tensor
     r"""[], :math:`\log Z - \sum_l \log N(\tilde y_l; 0, W_l K_{uu,l} W_lᵀ + I)`. To have none,
     multiply weights, targets and the noise's standard deviation by its exponential to the power
     :math:`-1 / (L M)`: that changes the evidence, and not the posterior."""
 
 
-@check_shapes(
-    "G: [L, M, M]",
-    "return[0]: [L, M]",
-    "return[1]: [L, M, M]",
-)
+@check_shapes("G: [L, M, M]", "return[0]: [L, M]", "return[1]: [L, M, M]")
 def informed_directions(G: tf.Tensor, quantity: str) -> tuple[tf.Tensor, tf.Tensor]:
     """
     Compute how precisely v is known in which directions, beyond the prior.
@@ -64,10 +57,7 @@ def informed_directions(G: tf.Tensor, quantity: str) -> tuple[tf.Tensor, tf.Tens
 
 
 @check_shapes(
-    "W: [broadcast L, M, M]",
-    "natural.G: [broadcast L, M, M]",
-    "natural.b: [L, M, 1]",
-    "log_z: []",
+    "W: [broadcast L, M, M]", "natural.G: [broadcast L, M, M]", "natural.b: [L, M, 1]", "log_z: []"
 )
 def surrogate_regression(W: tf.Tensor, natural: Natural, log_z: tf.Tensor) -> SurrogateRegression:
     """

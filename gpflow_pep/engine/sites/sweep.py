@@ -46,18 +46,11 @@ class AtFixedPoint(NamedTuple):
     """What the last sweep has found beside the marginals."""
 
     q: PosteriorFactor
-
     tilted: TiltedDerivatives
-
-    h: Any = ()
-    """See :class:`~gpflow_pep.engine.sites.posterior.View`."""
-
+    h: Any = ()  #: See :class:`~gpflow_pep.engine.sites.posterior.View`.
     joint: Any = ()
     """[], what the rows of this process have in the energy beside the terms of each site; or ()."""
-
-    factor: CurvatureFactor | tuple[()] = ()
-    """By which the means of several classes moved."""
-
+    factor: CurvatureFactor | tuple[()] = ()  #: By which the means of several classes moved.
     by_parameters: Sequence[tf.Tensor] = ()
     """Derivatives of the sum of the tilted integrals, at fixed moments, in :func:`parameters`."""
 
@@ -66,7 +59,6 @@ class RowPrior(NamedTuple):
     """Moments of f at rows under the prior, [N, L]."""
 
     mean: tf.Tensor
-
     variance: tf.Tensor
 
 
@@ -80,27 +72,14 @@ def row_prior(problem: SiteProblem, sites: Sites) -> RowPrior:
 class _Matched(NamedTuple):
     """What some rows want, and what was found on the way."""
 
-    sites: Sites
-    """The sites that match the moments of the tilted distributions."""
-
-    limited: Sites
-    """Those of non-negative precision that do, or match the mean alone."""
-
-    proper: tf.Tensor
-    """[N], bool: the cavities are proper and all numbers finite."""
-
+    sites: Sites  #: The sites that match the moments of the tilted distributions.
+    limited: Sites  #: Those of non-negative precision that do, or match the mean alone.
+    proper: tf.Tensor  #: [N], bool: the cavities are proper and all numbers finite.
     cavity: Cavity
-
-    v: tf.Tensor
-    """[N, L], variances of f under q."""
-
+    v: tf.Tensor  #: [N, L], variances of f under q.
     tilted: TiltedDerivatives
-
-    by_parameters: Sequence[tf.Tensor]
-    """[1, ...], see :class:`AtFixedPoint`."""
-
-    joint: Any = ()
-    """[N], see :class:`AtFixedPoint`."""
+    by_parameters: Sequence[tf.Tensor]  #: [1, ...], see :class:`AtFixedPoint`.
+    joint: Any = ()  #: [N], see :class:`AtFixedPoint`.
 
 
 def parameters(problem: SiteProblem) -> list[tf.Variable]:
