@@ -1,12 +1,13 @@
 """The study of defaults: its cells, its rows, its table."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from examples.papers import study, study_summary
+from examples.papers import earlier, study, study_summary
 from examples.papers.runner import Cell
 
 
@@ -19,7 +20,7 @@ def test_the_grid_has_enough_sets() -> None:
     number = pd.Series([c.experiment for c in cells if c.split == 0]).value_counts()
     assert number["regression"] >= 12 and number["binary"] >= 8 and number["classes"] >= 5
     assert number["counts"] >= 2
-    assert len(study.grid("quick")) == 5
+    assert len(study.grid("quick")) == 7
 
 
 @pytest.mark.parametrize("name", ["diabetes", "friedman1", "friedman2", "friedman3"])
@@ -79,3 +80,26 @@ def test_every_rule_gives_scores() -> None:
     assert all(np.isfinite(row["optimism"]) for row in rows)
     rows = study.evaluate(cell("bumps:60", "counts"), Path())
     assert all(np.isfinite(row["nlpd"]) and row["rmse"] < 20.0 for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, experiment", [("friedman1", "defaults"), ("moons", "class defaults")]
+)
+def test_the_estimator_of_another_version_has_the_same_row(
+    name: str, experiment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPFLOW_PEP_EARLIER", sys.executable)
+    rows = {row["rule"]: row for row in study.evaluate(cell(f"{name}:60", experiment), Path())}
+    ours = rows["PEPClassifier()" if experiment == "class defaults" else "PEPRegressor()"]
+    np.testing.assert_allclose(rows["0.2"]["nlpd"], ours["nlpd"], rtol=1e-8)
+    assert rows["0.2"]["process_seconds"] > 0.0
+
+
+def test_predictions_of_another_version_are_of_its_estimator() -> None:
+    random = np.random.default_rng(0)
+    X, X_new = random.standard_normal((30, 1)), random.standard_normal((5, 1))
+    problem = {"X": X, "y": np.sin(X[:, 0]), "X_new": X_new, "y_new": np.sin(X_new[:, 0])}
+    answer = earlier.predict({**problem, "classes": False})
+    assert np.all((answer["ends"][:, 0] < answer["mean"]) & (answer["mean"] < answer["ends"][:, 1]))
+    assert answer["density"].shape == (5,)
