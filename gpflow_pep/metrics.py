@@ -42,7 +42,7 @@ def _check_probabilities(values: AnyNDArray) -> None:
 
 def check_labels(name: str, labels: AnyNDArray, num_classes: int) -> AnyNDArray:
     """
-    Refuse labels that are not whole numbers from 0 to C - 1; give those that are.
+    Refuse labels that are not whole numbers from 0 to C - 1; return them as integers.
 
     :raises ValueError: If one is another.
     """
@@ -250,7 +250,7 @@ def event_calibration(
     happened: AnyNDArray, probability: AnyNDArray, num_bins: int = 10
 ) -> Calibration:
     """
-    Find out whether an event, such as a class, occurs as often as its probability says.
+    Compare how often an event, such as a class, occurs with its predicted probability.
 
     :param happened: True or 1 where it occurred.
     :param probability: Of the event.

@@ -1,10 +1,10 @@
 """
 Models for Bayesian optimisation by trieste: an adapter, and samplers by functions of the posterior.
 
-:class:`PEPModel` has the methods that trieste's acquisition functions and loops ask of a model,
+:class:`PEPModel` has the methods that trieste's acquisition functions and loops need of a model,
 whatever the likelihood. Thompson sampling minimises functions that :mod:`gpflow_pep.engine.paths`
 draws, and Monte Carlo acquisition functions average over them. Nothing here imports trieste, except
-to hand it a data set: its interfaces are protocols, which ask for methods and for no base class.
+to hand it a data set: its interfaces are protocols, which need methods and no base class.
 """
 
 from collections.abc import Callable
@@ -187,7 +187,7 @@ class PEPModel:
         """Give the variance of Gaussian noise; refuse others than one number."""
         likelihood = self.model.likelihood
         if not traits(likelihood).is_gaussian or not hasattr(likelihood.variance, "numpy"):
-            remedy = "Use an acquisition function that does not ask for it."
+            remedy = "Use an acquisition function that does not need it."
             raise refusal("noise", type(likelihood).__name__, "Gaussian noise of a number", remedy)
         return tf.convert_to_tensor(likelihood.variance)
 
@@ -198,7 +198,7 @@ class PEPModel:
         return Dataset(*map(tf.convert_to_tensor, self.model.data))
 
     def log(self, dataset: Any = None) -> None:
-        """Do nothing: trieste offers to log what a model has to say."""
+        """Do nothing: trieste offers a model to log something."""
 
     def get_module_with_variables(self, *dependencies: Any) -> tf.Module:
         """Make a module with the model's variables, to be saved with functions of it."""

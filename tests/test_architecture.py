@@ -80,7 +80,7 @@ WORDS = re.compile(
     r"|what that|nobody\w*|somebody\w*)\b",
     re.IGNORECASE,
 )
-WORDS_LEFT = 260
+WORDS_LEFT = 0
 #: Public names that still have two meanings; none is to be added.
 TWO_MEANINGS: set[str] = set()
 

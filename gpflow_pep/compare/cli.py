@@ -67,7 +67,7 @@ def _chirp() -> "tuple[pd.DataFrame, str]":
     return pd.DataFrame({"time": time, "signal": signal}), "signal"
 
 
-#: Each gives a table and the name of its target; scikit-learn's pages say where the data are from.
+#: Each gives a table and the name of its target; scikit-learn's pages cite the source.
 EXAMPLES: "dict[str, Callable[[], tuple[pd.DataFrame, str]]]" = {
     "diabetes": partial(_from_scikit_learn, "diabetes", "progression", scaled=False),
     "chirp": _chirp,
@@ -301,7 +301,7 @@ def _settings_options(command: Any) -> Any:
 @click.option(
     "--drop-missing", is_flag=True,
     help="Leave out rows with missing values. By default they are filled in: by the median, and a"
-    " column that says so.",
+    " column to show it.",
 )  # fmt: skip
 @click.option(
     "--as-written", callback=_names, metavar="A,B,...", default="",

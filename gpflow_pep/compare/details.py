@@ -24,7 +24,7 @@ class LearningPoint(NamedTuple):
     """A point of the learning curve: held-out predictions of the first part."""
 
     num_rows: int
-    """Those that were trained on."""
+    """The rows of the training part."""
 
     table: pd.DataFrame
 

@@ -32,12 +32,12 @@ MOST_TARGETS = 9
 
 
 def _best(comparison: Comparison) -> pd.DataFrame:
-    _check(comparison.best is not None, "every model failed", "The messages of its fits say why.")
+    _check(comparison.best is not None, "every model failed", "Its fits' messages give the reason.")
     return without_limits(comparison.held_out[str(comparison.best)])
 
 
 def _model(comparison: Comparison) -> Any:
-    remedy = "Its fit failed; the message says why."
+    remedy = "Its fit failed; the message gives the reason."
     _check(comparison.model is not None, "no model of all rows", remedy)
     return comparison.model
 
@@ -128,7 +128,7 @@ def classes_figure(comparison: Comparison) -> "Figure":
 def fit_figure(comparison: Comparison) -> "Figure":
     """Draw the model of all rows along its one input."""
     X, y, pipeline = comparison.data.X, comparison.data.y, _model(comparison)
-    names = f"the inputs {', '.join(map(str, X))}, and not one that is a number"
+    names = f"the inputs {', '.join(map(str, X))}, and not a number"
     _check(_has_one_input(X), names, "Call predictions_figure.")
     (name,) = X
     low, high = X[name].min(), X[name].max()
@@ -158,7 +158,7 @@ def relevance_figure(comparison: Comparison) -> "Figure":
 def details_figure(comparison: Comparison) -> "Figure":
     """Draw how much each input matters to held-out predictions, and the learning curve."""
     details, metric = comparison.details, comparison.metrics[0]
-    remedy = "Compare with details=True; warnings say which fits failed."
+    remedy = "Compare with details=True; warnings name the fits that failed."
     _check(_has_details(comparison), "no details", remedy)
     assert details is not None and details.importance is not None
     rows = details.importance.head(MOST_BARS)[::-1]

@@ -158,14 +158,14 @@ def better_baselines(comparison: Comparison) -> list[str]:
 
 
 class Finding(NamedTuple):
-    """What there is to say: a "result", a "warning" or "advice"."""
+    """The kind of a sentence: a "result", a "warning" or "advice"."""
 
     kind: str
     text: str
 
 
 def findings(comparison: Comparison) -> list[Finding]:
-    """List what there is to say of a comparison: results, warnings, and what to try next."""
+    """List the sentences about a comparison: results, warnings, and what to try next."""
     has_best = comparison.best is not None
     texts = {
         "result": [find(comparison) for find in RESULTS if has_best] or [NONE_TRAINED],

@@ -279,7 +279,7 @@ def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], N
 def _what_began(
     trials: Trials, outcomes: dict[tuple[str, int], Outcome]
 ) -> tuple[list[str], list[int], tuple[str, ...]]:
-    """Choose models and parts so that each was trained in each; and say what is left out."""
+    """Choose models and parts so that each was trained in each; and note what is left out."""
     parts, names = range(1, len(trials.parts) + 1), list(trials.candidates)
     began = {key for key, outcome in outcomes.items() if outcome.fit.message != NOT_BEGUN}
     whole = [part for part in parts if all((name, part) in began for name in names)]

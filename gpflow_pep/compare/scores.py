@@ -163,7 +163,7 @@ def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
 def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
     """
     Compute the area under the ROC curve of the second of two classes; of several, each against all
-    others, on average over those that occur. NaN where the rows are all of one class.
+    others, on average over the classes that occur. NaN where the rows are all of one class.
 
     :param labels: The number of each row's class, [N].
     :param probability: Of each class, [N, C].
@@ -201,7 +201,7 @@ def difference_over_parts(losses: AnyNDArray, others: AnyNDArray, ratio: float) 
     standard error of their mean is :math:`\sqrt{1 / J + n_\text{test} / n_\text{train}}` of their
     standard deviation instead of :math:`\sqrt{1 / J}` (Nadeau and Bengio, *Inference for the
     generalization error*, Machine Learning 52, 2003), and Student's t with J − 1 degrees of freedom
-    tells what is clear.
+    decides what is clear.
 
     :param losses: [J].
     :param others: [J].

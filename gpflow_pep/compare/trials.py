@@ -44,7 +44,7 @@ class Fit(NamedTuple):
     :param iterations: Steps of L-BFGS.
     :param converged: Whether the optimiser, and the sites where there are any, met their tolerance.
     :param message: How the optimiser ended, or why the fit failed or did not converge.
-    :param num_rows: Those that it was trained on.
+    :param num_rows: The number of training rows.
     """
 
     model: str

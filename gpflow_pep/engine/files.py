@@ -59,7 +59,7 @@ def atomic_folder(folder: Path, description: str = "") -> Iterator[Path]:
     cannot be moved, such as a mounted volume, gets the new files one by one; a process that is
     killed meanwhile leaves a folder that loaders refuse, and that can be written again.
 
-    :param description: The file there that says what it is, if any, which is replaced last.
+    :param description: The file that describes the folder, if any, which is replaced last.
     """
     folder = folder.resolve()
     beside = not folder.exists() or os.access(folder.parent, os.W_OK)
@@ -136,8 +136,8 @@ def unfinished_folders(folder: Path) -> list[Path]:
 @contextmanager
 def only_writer(folder: Path) -> Iterator[bool | None]:
     """
-    Find whether no other process is in this context with the folder; None where the system cannot
-    tell (Windows, some networks). However the process ends, another one can begin.
+    Find whether no other process is in this context with the folder; None where the system
+    does not show it (Windows, some networks). However the process ends, another one can begin.
     """
     place, alone = None, None
     try:
@@ -210,7 +210,7 @@ def files_in(folder: Path) -> set[str]:
 
 
 def written_files(folder: Path, description: str) -> set[str]:
-    """Name the files that this package wrote into a folder, as the description there says."""
+    """Name the files that this package wrote into a folder, by the description in it."""
     try:
         content = json.loads((folder / description).read_text(encoding="utf-8"))
         ours = "gpflow_pep" in content["versions"]

@@ -63,7 +63,7 @@ MOST_ROWS, BATCH_SIZE = 100_000, 1000
 #: Parameters of estimators on which a compiled loss does not depend.
 _NOT_COMPILED = (
     *("num_inducing", "alpha", "inducing", "standardize", "max_iterations", "max_seconds"),
-    "num_latent",  # which the shapes of parameters say
+    "num_latent",  # which the shapes of parameters show
     *("batch_size", "random_state", "warm_start", "verbose"),
 )
 
@@ -279,15 +279,15 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     @property
     def _numpy_ensemble(self) -> NumpyEnsemble | None:
-        """What predicts with NumPy, many times faster; None where it does not know the model."""
+        """What predicts with NumPy, many times faster; None for other models."""
         if self._numpy_ensembles is None:
             self._numpy_ensembles = numpy_ensembles(self.posterior_)
         return self._numpy_ensembles[0] if self._numpy_ensembles else None
 
     def far_rows(self, X: Any) -> AnyNDArray:
         """
-        Find for each row, [N], whether it is so far from the training rows that they tell nearly
-        nothing of it: the variance of f is nearly what it was before training.
+        Find for each row, [N], whether it is so far from the training rows that they have nearly
+        no information on it: the variance of f is nearly what it was before training.
 
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.
@@ -310,7 +310,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return self._scaler
 
     def _powers(self, batch_size: int | None) -> tuple[tuple[float, ...], bool]:
-        """Give the power, or those of which one is chosen, or that are mixed (and True)."""
+        """Give the power; or the powers to choose from, or to mix (and True)."""
         if not isinstance(self.alpha, str) and np.asarray(self.alpha).dtype != bool:
             alpha: Any = self.alpha
             alphas = check_alphas(alpha) if np.ndim(alpha) else (alpha,)
@@ -344,7 +344,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _with_near_labels(
         self, model: GPModel | Ensemble, data: RegressionData, seed: int
     ) -> GPModel | Ensemble:
-        """Mix a model with one that is trained to predict from near rows, where that is better."""
+        """Mix a model with another trained to predict from near rows, where that is better."""
         return model
 
     @property
@@ -441,8 +441,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", ())
         if len(names) and sorted(getattr(X, "columns", ()), key=str) == sorted(names):
-            X = X[list(names)]  # of other columns scikit-learn says what is wrong
-        # Without the scaler's own checks, which take as long as those that have been made.
+            X = X[list(names)]  # scikit-learn's message names other columns
+        # Without the scaler's own checks, which take as long as the checks before.
         X, scaler = self._validate(X, reset=False), self._scaler
         if scaler.with_mean:
             X = X - scaler.mean_.astype(X.dtype, copy=False)

@@ -80,7 +80,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             self.classes_, numbers = self.classes_[places], np.argsort(places)[numbers]
         if len(self.classes_) < 2:
             got = f"one class, {self.classes_[0]!r}"
-            raise refusal("y", got, "two or more", "There is nothing to tell apart.")
+            raise refusal("y", got, "two or more", "There is nothing to distinguish.")
         Y = numbers[:, None].astype(gpflow.default_float())
         self._train(X, Y)
 

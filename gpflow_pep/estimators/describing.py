@@ -56,7 +56,7 @@ DISTRIBUTIONS = {
 _NAMED: dict[str, dict[str, Any]]
 _NAMED = {"function": FUNCTIONS, "distribution_class": DISTRIBUTIONS}
 _CONSTRUCTED = {"bijector": BIJECTORS, "distribution": DISTRIBUTIONS}
-#: Of the arguments of a class, those that its objects have by another name, or not at all.
+#: Arguments of a class that its objects have by another name, or not at all.
 _ARGUMENTS: dict[type, Callable[[Any], dict[str, Any]]] = {
     BlurredInducingPoints: lambda v: {"covariance": _like_identity(v.covariance_sqrt)},
     gpflow.functions.Additive: lambda v: {"first_part": v.add_1, "second_part": v.add_2},

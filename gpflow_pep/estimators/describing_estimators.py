@@ -192,7 +192,7 @@ def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]
         **{part: describe(getattr(model, part), part) for part in _PARTS},
         "options": {o: describe(getattr(model, o), o) for o in _OPTIONS[name]},
     }
-    if is_mixed(model.kernel):  # it says how many latent functions there are
+    if is_mixed(model.kernel):  # it determines the number of latent functions
         described["options"] |= dict.fromkeys({"num_latent_gps"} & set(described["options"]))
     if isinstance(model, ARPEP):
         described["q"] = {part: describe(getattr(model, part), part) for part in ("q_mu", "q_sqrt")}

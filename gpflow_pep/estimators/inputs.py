@@ -102,7 +102,7 @@ def refuse_weights(refused: dict[str, Any]) -> None:
     """Refuse other arguments that ``fit`` of scikit-learn's estimators takes, by a TypeError."""
     if refused.pop("sample_weight", None) is not None:
         raise TypeError(
-            "sample_weight: got weights, expected none: the likelihood of a Gaussian process says"
+            "sample_weight: got weights, expected none: the likelihood of a Gaussian process states"
             " how much a row counts. Pass error bars ('What is known of each row' on the page on"
             " likelihoods), or repeat rows."
         )

@@ -61,7 +61,7 @@ def conformal_score(scores: AnyNDArray, coverage: float) -> float:
         raise refusal(
             "coverage",
             f"{coverage:g} with {N} rows",
-            f"at most {N / (N + 1):.4g}, for which so many rows can vouch",
+            f"at most {N / (N + 1):.4g}, the most that so many rows can support",
             "Pass calibrate=None, whose intervals can have any coverage.",
         )
     return float(np.partition(scores, place - 1)[place - 1])

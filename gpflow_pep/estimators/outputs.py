@@ -23,7 +23,7 @@ MOST_LATENT = 4
 
 
 def has_columns(y: Any) -> bool:
-    """Whether targets have several columns; of what is no array scikit-learn says what is wrong."""
+    """Whether targets have several columns; scikit-learn refuses what is no array."""
     try:
         shape = np.asarray(y).shape
     except (TypeError, ValueError):
@@ -39,7 +39,7 @@ def as_outputs(
     names: Sequence[str] | None = None,
 ) -> AnyNDArray:
     """
-    Check targets of several columns, [N, P]; NaN are those that were not observed.
+    Check targets of several columns, [N, P]; NaN were not observed.
 
     :param X: The inputs of the rows, whose float they get.
     :param num_columns: P, where it is known.
@@ -72,7 +72,7 @@ def column_names(Y: Any) -> list[str] | None:
 
 def check_readings(Y: AnyNDArray, names: Sequence[str] | None, has_noise: AnyNDArray) -> None:
     """
-    Refuse targets [N, P] of which a column has less than two, and warn of those that are equal.
+    Refuse targets [N, P] of which a column has less than two, and warn of equal ones.
 
     :param has_noise: Of which outputs the likelihood has noise whose size is learnt, [P].
     """
@@ -87,7 +87,7 @@ def check_readings(Y: AnyNDArray, names: Sequence[str] | None, has_noise: AnyNDA
         if learns and np.ptp(there) <= rounding:
             warnings.warn(
                 f"y: all targets{label} are {there[0]:g}: how far others are from it cannot be"
-                " learnt, and predicted standard deviations say nothing.",
+                " learnt, and predicted standard deviations mean nothing.",
                 stacklevel=4,
             )
 

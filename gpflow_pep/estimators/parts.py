@@ -56,7 +56,7 @@ def _choose(argument: str, name: Any, choices: Mapping[str, Any], others: str) -
 
 def make_kernel(kernel: str | Kernel, num_inputs: int, ard: bool = True) -> Kernel:
     """
-    Make a kernel for standardised inputs, or copy the one that is given.
+    Make a kernel for standardised inputs, or copy the given one.
 
     By name it starts at unit variance and lengthscales √D, because squared distances between
     standardised rows grow in proportion to D.
@@ -80,7 +80,7 @@ def make_likelihood(
     *arguments: Any,
     **options: Any,
 ) -> Likelihood:
-    """Make a likelihood by its name, with these arguments, or copy the one that is given."""
+    """Make a likelihood by its name, with these arguments, or copy the given one."""
     if isinstance(likelihood, Likelihood):
         return copy_of(likelihood)
     kind = _choose("likelihood", likelihood, choices, "a GPflow likelihood")
@@ -90,7 +90,7 @@ def make_likelihood(
 def make_inducing_variable(
     rule: Any, X: AnyNDArray, num_inducing: int, kernel: Kernel, seed: int
 ) -> InducingVariables:
-    """Choose inducing variables, or take those that are given, in the units of X."""
+    """Choose inducing variables, or take the given ones, in the units of X."""
     if isinstance(rule, InducingVariables):
         return copy_of(rule)
     if rule is not None and not isinstance(rule, str):

@@ -71,7 +71,7 @@ class PEPRegressor(TargetPredictions):
         (:class:`~gpflow_pep.likelihoods.Tobit`); or a GPflow likelihood of one latent function,
         which is copied. Its bounds, and noise that is not trained, are in units of y; noise that is
         trained starts in those of the model. Of several columns that are mixtures each has one of
-        this name, or as ``PerOutput`` says.
+        this name, or its likelihood in ``PerOutput``.
     :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; or points
         [M, D] or GPflow's inducing variables, for inputs as the model takes them.
     :param num_latent: With several columns of y, of how many latent functions they are mixtures
@@ -194,7 +194,7 @@ class PEPRegressor(TargetPredictions):
         return PEP(data, kernel, likelihood, points, alpha=alpha)
 
     def _finished_ensemble(self, mixed: Ensemble) -> Ensemble:
-        """Let it know near training rows where these improve its predictions."""
+        """Condition it on near training rows where these improve its predictions."""
         mixed = super()._finished_ensemble(mixed)
         enough = len(mixed.models[0].data[0]) >= LEAST_ROWS
         wanted = wants_near_rows(self.neighbours) and enough

@@ -112,7 +112,7 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
         raise refusal(
             str(folder),
             f"files that do not describe an estimator ({type(error).__name__}: {error})",
-            "those that save_estimator writes",
+            "files that save_estimator writes",
             remedy_of(MODEL),
         ) from error
 

@@ -1,4 +1,4 @@
-"""An estimator for each column of y, beside those that model all columns together."""
+"""An estimator for each column of y, beside estimators that model all columns together."""
 
 import copy
 from collections.abc import Sequence
@@ -133,7 +133,7 @@ def ensemble_of_fitted(estimators: Sequence[Any], neighbours: int | str = "auto"
 
     :param estimators: They share columns, units and random state; see
         :func:`~gpflow_pep.training.ensemble_of_models` for what their models share.
-    :param neighbours: Of the ensemble. The estimators need not know any.
+    :param neighbours: Of the ensemble. The estimators need not use any.
     :raises ValueError: If their models do not fit together.
     """
     mixed = copy.copy(estimators[len(estimators) // 2])

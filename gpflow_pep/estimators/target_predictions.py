@@ -137,7 +137,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             return self._predicted(X, partial(predict, self.posterior_), chunk_size)
         if not self.mixes_outputs_:
             got, expected = "them with outputs that are independent", "none"
-            raise refusal("known", got, expected, "Leave them out: they say nothing of others.")
+            raise refusal("known", got, expected, "Leave them out: other rows do not have these.")
         if np.isnan(X).any():
             got, expected = "rows of X that are NaN throughout", "inputs where targets are known"
             raise refusal("known", got, expected, "Predict such rows without them.")
@@ -160,8 +160,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         Predict intervals that hold y with a given probability, [N, 2], or [N, P, 2] if y had
         several columns.
 
-        They end at the quantiles (1 - coverage) / 2 and (1 + coverage) / 2, or at others that rows
-        which were left out say (:mod:`gpflow_pep.estimators.intervals`): about the right fraction
+        They end at the quantiles (1 - coverage) / 2 and (1 + coverage) / 2, or at others chosen on
+        rows left out (:mod:`gpflow_pep.estimators.intervals`): about the right fraction
         of these lies inside, even where the predicted distribution is too narrow or too wide. One
         correction is made for all rows, so that some regions can still have too few.
 
@@ -287,14 +287,14 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """Predict y jointly in the model's units: mean [N] and covariance [N, N]."""
         logarithm = self._target.logarithm
         if self.n_outputs_ > 1:
-            remedy = "Ask for return_std, or draw with sample_y."
+            remedy = "Pass return_std=True, or draw with sample_y."
             raise refusal("return_cov", "it with several columns of y", "one column", remedy)
         if logarithm or not traits(self.likelihood_).is_gaussian:
             raise refusal(
                 "return_cov",
                 f"it with {'log_normal' if logarithm else type(self.likelihood_).__name__}",
                 "a Gaussian likelihood: y is not Gaussian",
-                "Ask for return_std, or draw with sample_y.",
+                "Pass return_std=True, or draw with sample_y.",
             )
         posterior = self.posterior_
         mean, covariance = posterior.predict_f(X, full_cov=True)

@@ -42,7 +42,7 @@ WORK_OF_SUBSETS, WORK_OF_TRAINING, LEAST_STEPS = 1e8, 6e10, 30
 #: With several latent functions it has so many steps that their rows are together as many as this.
 #: 20 000 rows of three classes: 77 s and a log loss of .658 with all steps, 26 s, .659 with none.
 ROWS_OF_STEPS = 16_000
-#: Rows on which the number of points is chosen where densities of all take long: twice those that
+#: Rows on which the number of points is chosen where densities of all take long: twice what
 #: train with 50 points.
 SOME_ROWS = 2000
 #: Minibatch training has so many steps at least, and passes over the data; the rate of Adam.

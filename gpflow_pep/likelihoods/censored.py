@@ -320,13 +320,13 @@ class Ordinal(LikelihoodWithMoments):
                       - \Phi\left(\frac{b_k - f}{\sigma}\right), \qquad
        b_0 = -\infty, \quad b_C = \infty
 
-    so that y says between which two of C - 1 edges :math:`f + \epsilon` is, with noise
+    so that y names the two of C - 1 edges between which :math:`f + \epsilon` is, with noise
     :math:`\epsilon \sim N(0, \sigma^2)` (Chu & Ghahramani, *Gaussian processes for ordinal
     regression*, JMLR 6, 2005). Under a Gaussian f it is the same with :math:`\sigma^2` and the
     variance of f added. The edges are trained with the model and stay in order.
 
     :class:`gpflow.likelihoods.Ordinal` adds 1e-6 to each probability and does not train the edges.
-    Here the probabilities are what the formula says: they sum to 1, and their logarithms have all
+    Here the probabilities are those of the formula: they sum to 1, and their logarithms have all
     their digits where they underflow.
     """
 

@@ -32,7 +32,7 @@ class PerOutput(IntegratedLikelihood):
 
         gpflow_pep.likelihoods.PerOutput([gpflow.likelihoods.Gaussian(), Bernoulli(), Poisson()])
 
-    One that is there several times has parameters that its outputs share.
+    A likelihood that occurs several times has parameters that its outputs share.
 
     :param likelihoods: Likelihoods of one latent function and one target.
     :raises ValueError: If there are none, or one is not of that kind.

@@ -59,7 +59,7 @@ def check_q(
 def _check_array(name: str, value: AnyNDArray, shape: tuple[int, ...]) -> None:
     if value.shape != shape:
         expected = f"{shape}, which q_diag and the numbers of inducing variables and latent"
-        expected += " functions ask for"
+        expected += " functions need"
         raise checks.refusal(name, f"shape {value.shape}", expected, "Reshape it, or leave it out.")
     if not np.isfinite(value).all():
         remedy = "Leave it out to start from the prior's."

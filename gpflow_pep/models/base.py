@@ -226,7 +226,7 @@ class PowerEPModel(GPModel, abc.ABC):
             the B rows is scaled by N / B, so that the mean over batches of one size is the value
             for all rows.
         :raises ValueError: If the batch does not suit the model, or the result is not finite; the
-            message says what to try.
+            message names what to try.
         """
         return self.maximum_log_likelihood_objective(*data)
 
@@ -276,8 +276,8 @@ class PowerEPModel(GPModel, abc.ABC):
 
     @property
     def trainable_variables(self) -> tuple[tf.Variable, ...]:
-        """See ``tf.Module``, without those of parameters that are never trained: alpha, sites and
-        a memory, whatever ``gpflow.set_trainable`` says of them."""
+        """See ``tf.Module``, without parameters that are never trained: alpha, sites and
+        a memory, whatever ``gpflow.set_trainable`` did to them."""
         parameters = [part for part in self.parameters if isinstance(part, FixedParameter)]
         fixed = {id(variable) for part in parameters for variable in part.variables}
         return tuple(v for v in super().trainable_variables if id(v) not in fixed)
@@ -352,7 +352,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     ``model.alpha = 0.3`` and ``model.data = (X, Y)`` are checked as the constructor checks them.
     A compiled function goes on with a new power, and with new rows where the data are
     ``tf.Variable``. Where they are not, or where there are now as many powers as rows or no longer,
-    it stops with a message that says to compile it anew: it never goes on with what was replaced.
+    it stops with a message to compile it anew: it never goes on with what was replaced.
     (XLA cannot stop.)
     """
 
@@ -428,7 +428,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @property
     def latents(self) -> Independent | Mixed:
-        """How outputs depend on latent functions, which the kernel says."""
+        """How outputs depend on latent functions, which follows from the kernel."""
         if is_mixed(self.kernel):
             return Mixed(tf.convert_to_tensor(self.kernel.W))
         return Independent()
@@ -456,7 +456,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         """
         Check rows of the model, whose targets may be missing where outputs are mixed.
 
-        :param kernel: That of a model that is being made; None: of one that is there.
+        :param kernel: The kernel of a model that is being made; None: the model's own.
         """
         missing = self.takes_missing_targets if kernel is None else is_mixed(kernel)
         return checks.check_incomplete_data(data) if missing else checks.check_data(data)
@@ -494,7 +494,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     @tf.autograph.experimental.do_not_convert
     def remember(self, *, alpha: TensorData | None = None) -> Memory:
         """
-        Summarise all that the rows told, of this model's own memory too, so that they can go.
+        Summarise the rows, and this model's own memory, so that the rows can be dropped.
 
         Give it to a model of other rows as ``memory``; this one stays as it is. Kernel, likelihood,
         mean function and inducing variables may be others there: see

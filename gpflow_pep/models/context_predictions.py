@@ -26,10 +26,10 @@ from .rows import Cut
 
 class ContextPredictions:
     """
-    What a :class:`PowerEPModel` has besides if its predictions can know training rows.
+    What a :class:`PowerEPModel` has besides if its predictions can use training rows.
 
     As it is here, near rows get sites, and new rows use them alone; with Gaussian noise,
-    :class:`PEPRegression` has them know u too.
+    :class:`PEPRegression` conditions on u too.
     """
 
     kernel: Kernel
@@ -63,7 +63,7 @@ class ContextPredictions:
         return ()
 
     def _check_context(self) -> None:
-        """Refuse near rows where the model cannot know them."""
+        """Refuse near rows where the model cannot use them."""
         arguments.check_near_rows(self)
 
     @skip_autograph

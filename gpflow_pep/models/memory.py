@@ -40,7 +40,7 @@ def attach_memory(memory: Memory | None, model: Any) -> "AttachedMemory | None":
     _require(
         model.conditional == "prior",
         f"one with conditional={model.conditional!r}",
-        "'prior' beside it: what the memory knows of f between the inducing points is not"
+        "'prior' beside it: the memory's information on f between the inducing points is not"
         " counted there",
         "Leave it out.",
     )
@@ -57,8 +57,8 @@ class AttachedMemory(Module):
     log_constant: FixedParameter
 
     kept: FixedParameter
-    """[K, M, R], 1 where an inducing point of the model is one of the memory. Checkpoints know it
-    by this name."""
+    """[K, M, R], 1 where an inducing point of the model is one of the memory. Checkpoints have it
+    under this name."""
 
     def __init__(self, memory: Memory, model: Any) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class AttachedMemory(Module):
             arrays["Z"].shape[2] == num_columns,
             f"inducing points of {arrays['Z'].shape[2]} column(s)",
             f"{num_columns}, as in X",
-            "Give rows with the columns of those that were forgotten.",
+            "Give rows with the columns of the summarised ones.",
         )
         for name, value in arrays.items():
             setattr(self, name, FixedParameter(value, dtype=dtype))

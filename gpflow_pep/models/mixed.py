@@ -62,7 +62,7 @@ def predict_f(
         f = posterior(model, PrecomputeCacheType.NOCACHE)
         return finite(f.fused_predict_f(Xnew, full_cov, full_output_cov))
     if full_cov:
-        remedy = "Ask for one of them."
+        remedy = "Pass one of them."
         raise checks.refusal("given", "it with full_cov", "covariances of outputs", remedy)
     parts, context = model._latent_parts, _context(model)
     Xnew = new_inputs(Xnew, model.inducing_variable, context.W.dtype)

@@ -1,4 +1,4 @@
-"""Parameters that GPflow has no class for, and what the models say of them."""
+"""Parameters that GPflow has no class for."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -70,7 +70,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     :param kernel: A kernel of one output, shared by all latent functions, or
         ``gpflow.kernels.SharedIndependent`` or ``SeparateIndependent``, or
         ``LinearCoregionalization``, with which NaN in Y is what was not observed.
-    :param likelihood: Any likelihood that :mod:`gpflow_pep.engine.factors` knows.
+    :param likelihood: Any likelihood that :mod:`gpflow_pep.engine.factors` integrates.
     :param inducing_variable: As those of :class:`PEPRegression`, or separate independent ones.
     :param alpha: The power, in [0, 1]: a number, or one for each row [N]. This, ``mean_function``,
         ``memory`` and ``chunk_size`` are as in :class:`PEPRegression`.
@@ -80,7 +80,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         deviations of q. Raised to what the float can reach: 6e-5 in single precision. By default
         1e-6, and for ``training_loss`` what optimisers can see: half the sum of squares of such
         distances is below 1e-7 for each row on average, or up to a hundred times that where the
-        parameters moved far since the last run. One that is given is for everything. What training
+        parameters moved far since the last run. A given one is for everything. What training
         aims at is ``training_gap``, a variable: assign 0 for this tolerance.
     :param fresh_sites: Whether each run starts from no sites instead of those of the last run. That
         takes more sweeps, and makes log Z a function of the parameters alone where there are
@@ -183,8 +183,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             that are there, and no fallbacks; by default the model's limit, with fallbacks.
         :param tolerance: See the model; the model's by default.
         :param damping: The largest step, in (0, 1]; 1 by default.
-        :param fresh: Start from no sites instead of those that are there. Where there are several
-            fixed points, the one that is reached then depends on the parameters alone.
+        :param fresh: Start from no sites instead of the present ones. Where there are several
+            fixed points, the reached one then depends on the parameters alone.
         :param sequential: Update one row after another, as the papers do
             (:mod:`gpflow_pep.engine.sites.sequential`); each sweep is one pass, and one pass from
             no sites is assumed-density filtering. Slow, and in memory for M x N numbers.

@@ -58,8 +58,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         for rows that no memory holds (:ref:`billion`).
     :param kernel: Any kernel of one output, or ``gpflow.kernels.SharedIndependent``, one kernel for
         all columns of Y, which is the same model.
-    :param inducing_variable: Inducing inputs Z [M, D], or any inducing variables that GPflow's
-        ``Kuu`` and ``Kuf`` know for the kernel; under ``SharedIndependent`` those wrapped in
+    :param inducing_variable: Inducing inputs Z [M, D], or any inducing variables with a
+        registered ``Kuu`` and ``Kuf`` for the kernel; under ``SharedIndependent``, wrapped in
         ``gpflow.inducing_variables.SharedIndependentInducingVariables``. M > N is allowed.
     :param alpha: The power, in [0, 1]: a number, or one for each row [N], or, with ``blocks``, one
         for each block [B] in ascending order of the labels. An assignable, non-trainable parameter.
@@ -71,7 +71,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     :param blocks: An integer label [N] for each row: rows with the same label are one factor, with
         their residual covariance in full (PITC). It costs the cube of a block's size. XLA cannot
         compile blocks that come in several chunks.
-    :param conditional: What f is given u in the approximation: ``"prior"``, as said above, or
+    :param conditional: What f is given u in the approximation: ``"prior"``, as above, or
         ``"scaled"`` (:mod:`gpflow_pep.engine.energies.scaled`), where log Z is the tighter bound of
         Titsias (2025) at 0, grows with :math:`\alpha`, and is the same at 1.
     :param memory: What the ``remember()`` of another model returned: its rows count as well.

@@ -117,7 +117,7 @@ class Rows(NamedTuple):
         return isinstance(self.data[0], tf.Variable)
 
     def read(self) -> Data:
-        """Read X and Y; a graph stops where they are not those that it was traced with."""
+        """Read X and Y; a graph stops where they are not the traced ones."""
         X, Y = map(tf.convert_to_tensor, self.data)
         with tf.control_dependencies(self.require_same_version()):
             return (X if tf.executing_eagerly() else tf.identity(X)), Y
@@ -177,7 +177,7 @@ class Rows(NamedTuple):
         return self._replace(data=data)
 
     def require_same_version(self) -> list[tf.Operation]:
-        """Stop a graph where the rows are not those that it was traced with."""
+        """Stop a graph where the rows are not the traced ones."""
         if tf.executing_eagerly():
             return []
         with tf.init_scope():
@@ -202,7 +202,7 @@ def match_rows(old: AnyNDArray, new: AnyNDArray) -> AnyNDArray:
     Find each new row among the old ones: its index there, or -1.
 
     Rows are the same where all their numbers are. Of rows that are there several times, the first
-    new one is the first old one, and so on; those that are left over are new.
+    new one is the first old one, and so on; rows left over are new.
     """
     rows = pd.DataFrame(np.concatenate([old, new]))
     labels = rows.groupby(list(rows.columns), sort=False, dropna=False).ngroup()

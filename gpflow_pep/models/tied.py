@@ -68,7 +68,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         standard deviations [M, L].
     :param whiten: Whether ``q_mu`` and ``q_sqrt`` are of the whitened inducing variables v
         (u = L v), or of u less the mean function. The energy is the same at the same q.
-    :raises ValueError: If alpha is outside [0, 1], shapes or floats do not agree, GPflow knows no
+    :raises ValueError: If alpha is outside [0, 1], shapes or floats do not agree, GPflow has no
         covariance of the inducing variables under the kernel, or ``q_sqrt`` is no square root.
     """
 

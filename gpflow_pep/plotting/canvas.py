@@ -19,7 +19,7 @@ Arguments = ParamSpec("Arguments")
 
 INSTALL = "matplotlib is not installed, figures need it: pip install 'gpflow_pep[plots]'"
 
-#: Colours that people with any colour vision tell apart (Okabe & Ito, 2008).
+#: Colours that people with any colour vision can distinguish (Okabe & Ito, 2008).
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 FIT, BEST, TRAIN, HELD_OUT = PALETTE[0], PALETTE[1], "#8a8a8a", PALETTE[1]
 INK, FAINT = "#333333", "#d9d9d9"
@@ -27,7 +27,7 @@ INK, FAINT = "#333333", "#d9d9d9"
 SMALL = 8.5
 #: The form of legends: compact, so that they stand in one line.
 LEGEND: dict[str, Any] = {"fontsize": SMALL, "handletextpad": 0.3, "columnspacing": 1.0}
-#: What the documentation of every picture says.
+#: What the documentation of every picture has in common.
 _AXES = """\
     :param ax: To draw on; a new figure of pyplot's if None.
     :return: `ax`.

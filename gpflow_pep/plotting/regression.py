@@ -77,7 +77,7 @@ def view(values: AnyNDArray) -> tuple[float, float]:
 
 
 def _draw_density(ax: "Axes", x: AnyNDArray, y: AnyNDArray, limits: tuple[float, float]) -> str:
-    """Draw how many rows there are in each cell; say how many, and how many are outside."""
+    """Draw the number of rows in each cell; a note counts them, and those outside."""
     low, high = limits
     inside = (low <= np.minimum(x, y)) & (np.maximum(x, y) <= high)
     cells = ax.hexbin(

@@ -136,7 +136,7 @@ def predict_probabilities(ensemble: NumpyEnsemble, X: Array) -> Array:
 
 def is_far(ensemble: NumpyEnsemble, X: Array) -> npt.NDArray[np.bool_]:
     """
-    Find for each row, [N], whether the training rows say almost nothing of f there.
+    Find for each row, [N], whether the training rows have almost no information on f there.
 
     That is where the variance of f is more than :data:`FAR` of the prior variance, under the
     component of the largest weight; of several latent functions, for all of them.

@@ -97,5 +97,5 @@ def class_probabilities(likelihood: Mapping[str, Any], mean: Array, variance: Ar
 
 
 def unsupported(kind: str, known: Iterable[str]) -> ValueError:
-    """Refuse a likelihood, for ``raise``; ``known`` has those that would do."""
+    """Refuse a likelihood, for ``raise``; ``known`` has the supported ones."""
     return refusal("likelihood", kind, f"one of {', '.join(known)}, as GPflow has them", REMEDY)

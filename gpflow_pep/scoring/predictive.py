@@ -99,7 +99,7 @@ class Predictive(NamedTuple):
 def require_finite(values: Array) -> Array:
     """Let predictions pass if they are finite."""
     if not np.isfinite(values).all():
-        remedy = "The inputs are too large, or too far from those that the model was trained on."
+        remedy = "The inputs are too large, or too far from the training rows."
         raise refusal("prediction", "NaN or infinity", "finite numbers", remedy)
     return values
 

@@ -41,7 +41,7 @@ def load_scorer(folder: str | PathLike[str]) -> "Scorer":
     except Exception as error:
         got = f"files that do not describe a scorer ({type(error).__name__}: {error})"
         raise refusal(
-            str(folder), got, "those that export_numpy writes", remedy_of(SCORER)
+            str(folder), got, "files that export_numpy writes", remedy_of(SCORER)
         ) from error
 
 
@@ -144,8 +144,8 @@ class Scorer:
 
     def far_rows(self, X: Any) -> npt.NDArray[np.bool_]:
         """
-        Find for each row, [N], whether it is so far from the training rows that they say almost
-        nothing of it: see :func:`~gpflow_pep.scoring.ensemble.is_far`.
+        Find for each row, [N], whether it is so far from the training rows that they have almost
+        no information on it: see :func:`~gpflow_pep.scoring.ensemble.is_far`.
         """
         return ensemble.is_far(self._ensemble, self._inputs(X))
 
@@ -165,7 +165,7 @@ class Scorer:
         return unusual_cells(table, *self._encodings)
 
     def _inputs(self, X: Any) -> Array:
-        """Check inputs, and change them to those that the model takes."""
+        """Check inputs, and transform them to the model's."""
         if self._encodings is not None:
             from ..tables.encodings import encode_table
 

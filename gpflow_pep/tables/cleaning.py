@@ -115,9 +115,9 @@ def clean(
         number, Yes and yes are two words, and numbers with a unit or zeros before them are text.
     :param limits: Whether targets such as "<5.8" are limits of what was not measured, for the
         likelihood "tobit"; else they are refused.
-    :param decimal: The decimal mark, "." or ","; None: as the cells say.
-    :param thousands: What separates thousands; None: as the cells say.
-    :param dates: The order of day, month and year: "dmy", "mdy" or "ymd"; None: as the cells say.
+    :param decimal: The decimal mark, "." or ","; None: from the cells.
+    :param thousands: What separates thousands; None: from the cells.
+    :param dates: The order of day, month and year: "dmy", "mdy" or "ymd"; None: from the cells.
     :param missing: Words and numbers that stand for no value, in all columns.
     :raises ValueError: If a column does not exist or can be read in two ways, a number is infinite,
         all targets are equal, no input is left, or fewer than 10 rows are.
@@ -218,7 +218,7 @@ def _check_names(argument: str, names: Sequence[str], known: Sequence[str], kind
 def _read_inputs(
     table: pd.DataFrame, literal: set[str], known: Conventions, notes: list[str]
 ) -> tuple[pd.DataFrame, dict[str, Format]]:
-    """Read the columns that say something, and note how each was read, or why it was dropped."""
+    """Read the useful columns, and note how each was read, or why it was dropped."""
     formats, columns = {}, {}
     for name, column in table.items():
         form = recognise(column, as_written=name in literal, conventions=known)
@@ -324,7 +324,7 @@ def _read_target(
     known: Conventions,
     notes: list[str],
 ) -> tuple["pd.Series[Any]", Literal["numbers", "classes"]]:
-    """Read a target, some of which may be missing, and say what it is."""
+    """Read a target, some of which may be missing, and note its kind."""
     target = str(column.name)
     form = recognise(column, as_written=as_written, conventions=known)
     stars = form.unit and not SURE_UNIT.fullmatch(form.unit) and column.nunique() <= _MANY
@@ -362,13 +362,13 @@ def _read_target(
         if task is None and number <= _MANY and bool(np.all(there == np.round(there))):
             notes.append(
                 f"'{target}' has {number} different whole numbers, which are taken as numbers, such"
-                " as counts. If they are classes, say so: task='classification'"
+                " as counts. If they are classes, pass task='classification'"
                 " (--task classification)."
             )
         return values, "numbers"
     if numbers and task is None:
         notes.append(
-            f"'{target}' has two values, which are taken as classes. If they are numbers, say"
+            f"'{target}' has two values, which are taken as classes. If they are numbers, pass"
             " so: task='regression' (--task regression)."
         )
     if form.kind != "text":
@@ -419,7 +419,7 @@ def _how_read(
     if not len(values):
         return
     words = values[~values.isin([*MARKS, *form.missing])] if form.kind != "text" else values
-    # The first of those that show most: thousands, zeros before the number, (120) and 120-.
+    # The first cell that shows most: thousands, zeros before the number, (120) and 120-.
     telling = (word for word in words if isinstance(word, str) and _TELLING.search(word))
     cell = next(telling, next(iter(words), ""))
     if form.kind == "date":

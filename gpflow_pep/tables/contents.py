@@ -34,7 +34,7 @@ class TableFault(Exception):
     """What is wrong with a file: the message after its name."""
 
 
-#: RuntimeError: a zip file is encrypted, or packed in a way that Python does not know.
+#: RuntimeError: a zip file is encrypted, or packed in a way that Python does not support.
 _ERRORS = (
     OSError, EOFError, ValueError, TypeError, KeyError, OverflowError, RuntimeError, StopIteration,
     csv.Error, zlib.error, lzma.LZMAError, zipfile.BadZipFile,

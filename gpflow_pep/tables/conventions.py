@@ -73,12 +73,12 @@ class Conventions(NamedTuple):
 def find_conventions(columns: list[list[str]], stated: Conventions, sep: str = "") -> Conventions:
     """
     Find the decimal mark and the order of dates: of each the one in which most cells are written
-    that can be read in one way alone. None is found where as many say one thing as the other.
+    that can be read in one way alone. None is found where as many are of one kind as of the other.
 
     :param columns: The cells of each column of text.
     :param stated: What is known of them.
     :param sep: What separates cells in the file. A comma that does is no decimal mark where no cell
-        says otherwise; but points need to be in all numbers of a column to be decimal ones.
+        shows otherwise; but points need to be in all numbers of a column to be decimal ones.
     """
     points, orders = Counter(dict.fromkeys(OTHER, 0)), dict.fromkeys(ORDERS, 0)
     fixed: list[bool] = []

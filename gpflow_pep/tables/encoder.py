@@ -30,10 +30,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     Numbers stay; dates become days since 1970-01-01, and the sine and cosine of the year and of the
     time of day where there are at least two years or days; text becomes a column of 0 and 1 for
     each of the most frequent values, and one for the others. A missing number is replaced by the
-    median, and a column of 0 and 1 says where, for columns in which ``fit`` found some.
+    median, and a column of 0 and 1 marks it, for columns in which ``fit`` found some.
 
     Tables X have the columns of ``formats``, in any order, and no others. Others are refused by a
-    ``ValueError``, and so are those of which a cell cannot be read.
+    ``ValueError``, and so are tables with a cell that cannot be read.
 
     All that ``fit`` learns is in ``encodings_``, :class:`Encoding` by column: plain numbers and
     words, which can be saved and read whatever the version of scikit-learn. That is why it is not

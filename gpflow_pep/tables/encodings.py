@@ -14,7 +14,7 @@ from .formats import Format, in_marks_of, read_cells
 CYCLES = {"year": 365.2425, "day": 1.0}
 #: Values of a text column that have a column of their own, at most.
 MAX_CATEGORIES = 20
-#: Other values that are remembered, to tell them from values that no training row has.
+#: Other values that are kept, to distinguish them from values that no training row has.
 _MAX_RARE = 1000
 #: A number is outside the range of the training rows where it is so many times that range beyond.
 _MARGIN = 0.1
@@ -26,7 +26,7 @@ class Encoding(NamedTuple):
     """
     What was learnt of a column.
 
-    :param missing: Whether a value was missing, so that a column says where one is.
+    :param missing: Whether a value was missing, so that a column marks missing ones.
     :param median: What takes the place of a missing number or date.
     :param cycles: Of dates, those of :data:`CYCLES` that are given as sine and cosine too.
     :param others: Whether there is a column for all other values.

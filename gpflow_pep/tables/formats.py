@@ -26,7 +26,7 @@ from .conventions import (
 from .dates import ORDERS, has_order, has_short_year, read_dates
 from .numbers import OLD_UNITS, OTHER, SURE_UNIT, read_limit, read_quantity
 
-#: A column is of numbers, or dates, where at least this share of its cells is, or of those that
+#: A column is of numbers, or dates, where at least this share of its cells is, or of cells that
 #: differ...
 _LEAST_SHARE = 0.9
 #: ... and the others are no more different words than this, such as "n.d.".
@@ -82,7 +82,7 @@ def given_conventions(
     missing: Iterable[Any] = (),
 ) -> Conventions:
     """
-    Make conventions of what a user says; see :class:`Conventions`.
+    Make conventions of a user's arguments; see :class:`Conventions`.
 
     :raises ValueError: If a mark is none, or two are the same.
     """
@@ -122,7 +122,7 @@ def in_marks_of(form: Format, attrs: Mapping[Any, Any]) -> Format:
 
 
 def before_format_7(formats: Mapping[str, Format]) -> dict[str, Format]:
-    """Say of formats that were saved before what they did not have: marks, and units left out."""
+    """Complete formats saved by older versions: marks, and units left out."""
     changes: dict[str, dict[str, Any]]
     changes = {"text": {"missing": MARKS}, "number": {"unit": OLD_UNITS}}
     return {
@@ -252,7 +252,7 @@ def _best(
     """
     Find the reading of most cells, if it is one of nearly all; of equal ones the first.
 
-    :param chosen: What the table says; where it is empty, equal readings have to be the same.
+    :param chosen: The table's convention; where it is empty, equal readings have to be the same.
     """
     enough = [reading for reading in readings if _is_enough(reading)]
     best = max(enough, key=lambda reading: reading.share, default=None)
@@ -268,7 +268,7 @@ def _best(
                 f"{words[place]!r}, which is {' or '.join(values)}: all cells of the table can be"
                 " read in both ways",
                 "cells that can be read in one way alone",
-                f"Say which: --{option} (in Python {option.split()[0]}=).",
+                f"Choose one: --{option} (in Python {option.split()[0]}=).",
             )
     return best
 
@@ -335,7 +335,7 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
     A number such as <0.5 is read as its limit.
 
     :param column: Values; missing ones are so in the result.
-    :param form: How they are read; of types that say it themselves only the kind is used.
+    :param form: How they are read; of typed columns only the kind is used.
     :raises ValueError: If a cell cannot be read so; it names the column and the row.
     """
     column_kind = _kind_of_type(column)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .contents import as_number
 
-#: Rows of cells as text; those that are empty or have only empty cells are blank.
+#: Rows of cells as text; rows that are empty or have only empty cells are blank.
 Rows = Sequence[Sequence[str]]
 #: Of fewer rows the first is always taken for names.
 _LEAST_ROWS = 5
@@ -105,9 +105,9 @@ def title_note(rows: Rows) -> str:
 
 def names_of_places(rows: Rows, count: int, header: bool | None) -> tuple[list[str], list[str]]:
     """
-    Name columns that have no names x0, x1, ..., and say so; no names where the first row has them.
+    Name columns without names x0, x1, ..., with a note; no names where the first row has them.
 
-    :param header: Whether it has; None: as :func:`lacks_names` says.
+    :param header: Whether it has; None: by :func:`lacks_names`.
     """
     if header or not rows or (header is None and not lacks_names(rows)):
         return [], []

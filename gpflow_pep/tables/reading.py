@@ -51,7 +51,7 @@ def read_table(
     The file may be compressed (gzip, bzip2, xz, zip), lines before the names may start with # or be
     titles, the names may be absent, and rows may begin with a name or number as R writes them.
     Arguments that are None are recognised; the ``attrs`` of the table have those of text or of a
-    sheet by these names, and under "notes" and "warnings" sentences that say what was done to it,
+    sheet by these names, and under "notes" and "warnings" sentences on what was done to it,
     if anything. Columns of plain numbers become numbers, and empty cells in them, NA, ? and other
     such marks are missing. All other cells stay text, as they are but for spaces before them; so do
     numbers such as 1,234 where no cell of the file shows which mark is that of decimals, and
@@ -251,7 +251,7 @@ def _without_comments(text: str, sep: str | None) -> str:
 
 
 def _begin_with_names(text: str, sep: str | None, header: bool | None) -> tuple[str, list[str]]:
-    """Leave out titles above the column names, or give columns names; and say so."""
+    """Leave out titles above the column names, or give columns names, with a note."""
     notes = []
     if header is None:
         text, note = _without_titles(text, sep)
@@ -274,7 +274,7 @@ def _beginning(text: str) -> str:
 
 
 def _without_titles(text: str, sep: str | None) -> tuple[str, str]:
-    """Leave out titles and blank lines above the column names; say which, or nothing."""
+    """Leave out titles and blank lines above the column names; return a note, or nothing."""
     marks: Sequence[str] = (sep,) if sep else _SEPARATORS
     beginning = _beginning(text)
     best = max(marks, key=partial(_suits, beginning))

@@ -82,7 +82,7 @@ def _read_sheets(content: bytes) -> dict[str, pd.DataFrame]:
         ) from error
     # Whatever the error is: openpyxl checks little of what it reads.
     with unreadable((Exception,)), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of openpyxl: styles and the like that it does not know
+        warnings.simplefilter("ignore")  # of openpyxl: styles and the like that it does not support
         book = openpyxl.load_workbook(io.BytesIO(content), data_only=True)
         return {sheet.title: _without_margins(_cells(sheet)) for sheet in book.worksheets}
 

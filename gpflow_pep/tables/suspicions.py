@@ -47,7 +47,7 @@ def _disguises(column: "pd.Series[Any]", y: "pd.Series[Any]", classes: bool) -> 
     """State that a column is the target, if it is."""
     there = column.notna().to_numpy()
     remedy = (
-        "If it is computed from the target, or is not known when a row is predicted, the scores say"
+        "If it is computed from the target, or is not known when a row is predicted, the scores are"
         f" nothing of new rows: leave it out (--drop {column.name})."
     )
     if 2 * there.sum() >= len(y):
@@ -124,7 +124,7 @@ def _marks(column: "pd.Series[Any]") -> Iterator[str]:
             yield (
                 f"Column '{column.name}' is {mark:g} in {count} of {len(values)} rows, outside of"
                 f" all others, which are between {np.min(others):g} and {np.max(others):g}. If it"
-                f" stands for a missing value, say so: --missing={mark:g} (in Python missing=)."
+                f" stands for a missing value, pass --missing={mark:g} (in Python missing=)."
             )
 
 
@@ -170,6 +170,6 @@ def _rare_classes(y: "pd.Series[Any]") -> Iterator[str]:
         )
     yield (
         f"{begins}. Never predicting it adds only {rare.iloc[-1]:.1%} to the error, which therefore"
-        " says little of it. Look at the recall of each class (classes.png), and at the"
+        " means little. Look at the recall of each class (classes.png), and at the"
         " probabilities (predictions.csv)."
     )

@@ -171,7 +171,7 @@ def test_rows_without_target_or_input() -> None:
         ([True, False], None, "classes", ""),
         ([0, 1], None, "classes", "two values, which are taken as classes"),
         ([0, 1], "regression", "numbers", ""),
-        ([0, 1, 2, 3], None, "numbers", "say so: task='classification' (--task classification)"),
+        ([0, 1, 2, 3], None, "numbers", "pass task='classification' (--task classification)"),
         ([0, 1, 2, 3], "classification", "classes", ""),
         ([0.5, 1.5, 2.5, 3.5], None, "numbers", ""),
         (["1,5", "2,5", "3,5", "4,5"], None, "numbers", "'y' was text, and is read as numbers"),

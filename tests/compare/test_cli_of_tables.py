@@ -72,7 +72,7 @@ def test_names_with_commas_marks_and_orders(tmp_path: Path, seen: list[Cleaned])
     (tmp_path / "data.csv").write_text("a;day;c,d;y\n" + "\n".join(rows) + "\n")
     arguments = ("compare", tmp_path / "data.csv", "--target", "y", "--out", tmp_path / "out")
     result = run(*arguments)
-    assert result.exit_code == 2 and "Say which: --dates dmy, mdy or ymd" in result.stderr
+    assert result.exit_code == 2 and "Choose one: --dates dmy, mdy or ymd" in result.stderr
     result = run(*arguments, "--dates", "mdy", "--drop", '"c,d", a', "--task", "regression",
                  "--missing=-200,-199,-198")  # fmt: skip
     assert result.exit_code == 0, result.stderr

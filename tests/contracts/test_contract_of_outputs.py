@@ -75,7 +75,7 @@ def test_all_else_that_regression_has() -> None:
         (
             SharedIndependent(PROBLEM.kernel(), 2),
             SeparateIndependentInducingVariables([InducingPoints(PROBLEM.Z)] * 2),
-            "expected those that all latent functions share",
+            "expected one set for all latent functions",
         ),
         (
             SeparateIndependent([PROBLEM.kernel(), PROBLEM.kernel()]),

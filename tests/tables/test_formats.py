@@ -128,7 +128,7 @@ def test_cells(cells: list[Any], kind: str, expected: list[Any]) -> None:
 @pytest.mark.parametrize(
     "cells, message",
     [
-        (["950", "1.200"], r"'1.200', which is 1.2 or 1200: .* Say which: --decimal"),
+        (["950", "1.200"], r"'1.200', which is 1.2 or 1200: .* Choose one: --decimal"),
         (["1,234", "2,345"], r"'1,234', which is (1.234 or 1234|1234 or 1.234)"),
         (["01/02/2021", "03/04/2021"], r"'01/02/2021', which is 2021-0[12]-0[12] or .* --dates"),
         (["01-02-2021", "03-04-2021"], r"'01-02-2021', which is 2021-0[12]-0[12] or"),

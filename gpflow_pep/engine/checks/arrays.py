@@ -68,7 +68,7 @@ def as_labels(name: str, values: Any) -> npt.NDArray[Any]:
 
 
 def require_finite_rows(name: str, array: npt.NDArray[Any], remedy: str) -> None:
-    """Refuse rows with NaN or infinity in them; say how many there are, and the first."""
+    """Refuse rows with NaN or infinity; the error has their number, and the first."""
     width = array.shape[-1] if array.ndim > 1 else 1
     bad = np.flatnonzero(~np.isfinite(array).reshape(-1, width).all(axis=1))
     if bad.size:

@@ -1,5 +1,5 @@
 """
-Checks of what only a running graph knows: values, and which derivatives are asked for.
+Checks that only a running graph can make: of values, and of the derivatives in use.
 
 Sites at their fixed point are computed without a record for differentiation. The energy is
 stationary in them, so that its first derivative needs none. Every other derivative in a
@@ -26,7 +26,7 @@ _OUTSIDE = message(
 
 
 def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
-    """Let a value pass if it is finite, else stop, as :func:`require` does, and say what to do."""
+    """Let a value pass if it is finite, else stop, as :func:`require` does, with a remedy."""
     finite = tf.reduce_all(tf.math.is_finite(value))
     if tf.executing_eagerly() and bool(finite):
         return tf.identity(value)
@@ -67,7 +67,7 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
     """
     Check that there is one power, or one for each factor.
 
-    :param num_factors: How many factors there are; a tensor where a graph will know.
+    :param num_factors: How many factors there are; a tensor in a graph of any size.
     :param factor: What a factor is, "row" or "block".
     :return: The power of each factor, or of all [1].
     :raises ValueError: If there is another number of them, or one is outside [0, 1]; see
@@ -201,7 +201,7 @@ def is_for_xla() -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Shorten what an error says; TensorFlow wraps what checks in a graph say in a trace."""
+    """Shorten an error's message; TensorFlow wraps messages of graphs in a trace."""
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
     assertion = re.search(r"assertion failed: \[(.*?)\](?= \[|\n|$)", text, re.DOTALL)
     if assertion:

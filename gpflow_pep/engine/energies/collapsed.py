@@ -30,7 +30,7 @@ site :math:`\tau_n = \beta_n, \nu_n = \beta_n r_n`. Removed as a whole from q it
 
 which at :math:`\alpha = 1` is exact for FITC's model. It is what
 :func:`gpflow_pep.engine.energies.point.leave_one_out` computes for any likelihood. A target that
-was not observed has no site: its moments are those that all others give it.
+was not observed has no site: its moments come from all others.
 """
 
 from collections.abc import Callable

@@ -136,7 +136,7 @@ def observed_log_power_expectation(
 class TargetRule(NamedTuple):
     """What is done with targets of new rows."""
 
-    check: Callable[[Likelihood, Tensor], None]  #: Refuses those that have no probability.
+    check: Callable[[Likelihood, Tensor], None]  #: Refuses targets without a probability.
     log_power_expectation: Callable[..., Tensor]  #: Computes the tilted integral of each row, [N].
 
 

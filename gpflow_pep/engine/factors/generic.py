@@ -94,14 +94,14 @@ class Narrow(NamedTuple):
     r"""
     Rows whose Gaussian is so narrow beside :math:`\log p` that rounding outweighs its variance.
 
-    There the integral is linear in the variance, from the density itself at 0 to where nodes can
-    tell values apart:
+    There the integral is linear in the variance, from the density itself at 0 to where nodes
+    resolve it:
     :math:`\ell = \log p(m) + \tfrac{v}{2} (\log p'' + \alpha (\log p')^2) + O(v^2)`.
     """
 
     rows: Tensor  #: [N, P], which they are.
     variance: Tensor  #: [N, P], theirs, and 0 for others.
-    wider: Tensor  #: [N, P], a variance that nodes can tell from 0, and that of the other rows.
+    wider: Tensor  #: [N, P], a variance that nodes resolve, and that of the other rows.
 
     def between(self, log_prob: Tensor, integral: Tensor) -> Tensor:
         """Go from the density at the mean to the integral over the wider Gaussian."""

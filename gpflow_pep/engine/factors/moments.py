@@ -128,7 +128,7 @@ def _layout_by_attributes(likelihood: Likelihood, num_columns: int) -> Layout:
 
 
 class Traits(NamedTuple):
-    r"""What models, estimators and pictures ask of a likelihood. Register others with
+    r"""What models, estimators and pictures need of a likelihood. Register others with
     ``gpflow_pep.likelihoods.traits``."""
 
     is_gaussian: bool = False
@@ -146,7 +146,7 @@ class Traits(NamedTuple):
     else leads there: the fallback of :mod:`gpflow_pep.engine.sites.fixed_point`."""
     follows_by_newton: bool = False
     r"""Whether sites may have so negative a precision that updates are not drawn to their fixed
-    point, as where f may be far from what y says: the fallback through smaller powers then takes
+    point, as where f may be far from y: the fallback through smaller powers then takes
     steps of Newton's method, see :mod:`gpflow_pep.engine.sites.steps`."""
     probabilities: Callable[[TensorType, TensorType], Tensor] | None = None
     """``(Fmu, Fvar) -> probabilities``, of all classes at once, [N, C]; None where that of a class
@@ -192,7 +192,7 @@ def num_classes(likelihood: Likelihood) -> int:
             "likelihood",
             type(likelihood).__name__,
             "one of classes, such as Bernoulli, MultiClass or Softmax",
-            "Nothing else has probabilities of classes; one of your own says how many it has with"
+            "Nothing else has probabilities of classes; one of your own registers their number with"
             " gpflow_pep.likelihoods.traits.register.",
         )
     return number
@@ -387,7 +387,7 @@ def require_resolved(
     likelihood: Likelihood, ell: Tensor, *moments: Tensor, rows: Tensor | None = None
 ) -> list[tf.Operation]:
     """
-    Stop where the values of a density do not give its integral, and say in which rows.
+    Stop where the values of a density do not give its integral; the error names the rows.
 
     :param likelihood: A likelihood; one that has a rule of its own is not asked.
     :param ell: Its tilted integrals [N]: NaN where they are not resolved.

@@ -242,7 +242,7 @@ def _over_panels(
 
     A row's first panel begins where the last of its distribution functions begins to rise, as the
     product is 0 left of it. So all that still rise do so about there, over their widths: a panel is
-    as short as the steepest of them needs, and those that follow grow as one after another is over.
+    as short as the steepest of them needs, and later panels grow as one after another is over.
 
     :param of_nodes: Gives [C, n] of nodes and of n columns of the tensors [..., N] that follow.
     :param size: C.
@@ -296,6 +296,6 @@ register_classes(
     MultiClass,
     follows_by_newton=True,
     error_rate=lambda likelihood: likelihood.invlink.epsilon,
-    advice=" Where labels contradict their neighbours more often than the invlink's epsilon says,"
+    advice=" Where labels contradict their neighbours more often than the invlink's epsilon allows,"
     " make epsilon larger.",
 )

@@ -84,7 +84,7 @@ _CAREFUL: dict[str, Any] = {
     "structure_extent": 6.0,
     "num_powers": 2,
 }
-#: By the number of latent functions: for rows that even nodes do not resolve, and for those that
+#: By the number of latent functions: for rows that even nodes do not resolve, and for rows that
 #: this does not.
 PLACINGS = {
     1: (Placing(48, 1e-5), Placing(128, RESOLVED, **_CAREFUL)),
@@ -420,7 +420,7 @@ def _nested_rule(
     def integrate_rows(
         rows: Sequence[Tensor], axes: Sequence[Axis], tolerance: float, with_ends: bool
     ) -> tuple[Tensor, Tensor]:
-        """Integrate some rows, and say which ones are resolved."""
+        """Integrate some rows, and find which ones are resolved."""
         X, mean, variance, Y, power = rows
         value, error = integrate_on_grid(
             axes, log_prob_of(X, Y), mean, variance, power, with_ends=with_ends

@@ -247,7 +247,7 @@ def _nodes(
 
 
 def _least_resolved(alive: Tensor, mean: Tensor, deviation: Tensor) -> "list[Structure]":
-    """Find structures for the narrowest rise, and for those that it leaves least resolved."""
+    """Find structures for the narrowest rise, and for the least resolved ones beside it."""
     far = tf.constant(mean.dtype.max, mean.dtype) / 4.0
 
     def structure(score: Tensor) -> Structure:

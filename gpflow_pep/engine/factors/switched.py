@@ -58,7 +58,7 @@ layout.register(SwitchedLikelihood)(
 @traits.register(SwitchedLikelihood)
 def _traits(likelihood: SwitchedLikelihood) -> Traits:
     def predict(X: TensorType, Fmu: TensorType, Fvar: TensorType) -> MeanAndVariance:
-        # As GPflow's, under each of them: no last column says which is a new row's.
+        # As GPflow's, under each of them: no last column names that of a new row.
         parts = [predict_mean_and_var(part, X, Fmu, Fvar) for part in likelihood.likelihoods]
         means, variances = zip(*parts)
         return tf.concat(means, axis=1), tf.concat(variances, axis=1)

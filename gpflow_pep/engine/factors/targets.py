@@ -8,7 +8,7 @@ r"""Mean and variance of targets y, from mean and variance of the latent functio
 Where there is no closed form, these are integrals of what a likelihood defines as
 ``_conditional_mean`` and ``_conditional_variance``, by Gauss-Legendre rules in panels. A panel that
 does not resolve an integrand attracts the others: the last two coefficients of the integrand's
-Legendre series in each panel say how far off it is, and panels are moved until these are small.
+Legendre series in each panel measure its error, and panels are moved until these are small.
 """
 
 from collections.abc import Callable, Sequence
@@ -300,7 +300,7 @@ def _sum(values: Tensor, weights: Sequence[Tensor], axis: int | None = None) -> 
 
 
 def _moved(ends: Tensor, missed: Tensor) -> Tensor:
-    """Move the ends of panels so that those that miss much are halved, several times at once."""
+    """Move the ends of panels so that panels with large errors are halved, several at once."""
     share = missed**0.25
     share = tf.math.divide_no_nan(share, tf.reduce_sum(share, axis=0))
     number = int(ends.shape[0]) - 1

@@ -91,7 +91,7 @@ MEMORY_BUDGET = 2**30
 #: The name of loops over chunks of rows in graphs, for those who look at what is in them.
 ROW_LOOP = "rows"
 
-#: Tensors, in any structure that ``tf.nest`` knows.
+#: Tensors, in any structure that ``tf.nest`` takes.
 Tensors = Any
 #: The minibatches of the k-th epoch, k = 0, 1, ...
 Epochs = Callable[[int], tf.data.Dataset]
@@ -183,8 +183,8 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
     """
     Cut tensors into chunks of rows of nearly equal size.
 
-    :param rows: Tensors with the same number of rows N, cut along their first axis. One that is
-        known to have a single row belongs to every chunk.
+    :param rows: Tensors with the same number of rows N, cut along their first axis. A tensor
+        with a static size of one row belongs to every chunk.
     :param columns: None, or tensors cut along their last axis, of length N: ``take`` then gives
         pairs of rows and columns.
     """
@@ -203,7 +203,7 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
     def take(k: Any) -> Tensors:
         if isinstance(count, int) and count == 1:
             return rows if columns is None else (rows, columns)
-        # Chunk 0 takes the remainder. The others have a size that the compiler knows, for XLA.
+        # Chunk 0 takes the remainder. The others have a static size, for XLA.
         is_first = isinstance(k, int) and k == 0
         start, size = (0, first) if is_first else (first + (k - 1) * chunk_size, chunk_size)
 
@@ -236,7 +236,7 @@ def _loop(
 
     def add(k: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
         terms = function(take(k), *shared)
-        # The terms of other chunks may know less of their shape.
+        # The terms of other chunks may have a less static shape.
         return k + 1, tf.nest.map_structure(
             lambda a, b: a + tf.ensure_shape(b, a.shape), total, terms
         )
@@ -282,7 +282,7 @@ def sum_over_chunks(
     :param shared: Tensors that each chunk needs, and that gradients must reach.
     :param keep: Keep the intermediate values of all chunks for the gradient.
     :param parts: The kernel and whatever else ``function`` reads variables of: gradients reach
-        those that are not trainable too, which may become it after a graph is made, or be watched.
+        variables that are not trainable too, as these may be made so later, or be watched.
         Other variables are found if they are trainable.
     :param reduction: Over processes that hold a shard of the rows each.
     """
@@ -368,7 +368,7 @@ def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks | Str
     ]
     arrays = _after_the_first(chunks, add, *arrays)
     # None may be left where the number of chunks is not known: only `concat` can do that, which XLA
-    # in turn does not know.
+    # in turn does not have.
     known = isinstance(chunks.count, int)
     rest = [
         tf.reshape(array.stack(), [-1, *shape[1:]]) if known else array.concat()
@@ -419,5 +419,5 @@ def shuffled_rows(num_rows: int, batch_size: int, seed: int) -> Epochs:
 
 
 def sizes_may_vary() -> bool:
-    """Whether tensors may have a size that other tensors say, as they may not for XLA."""
+    """Whether sizes may depend on values of other tensors, as they may not for XLA."""
     return not is_for_xla()

@@ -59,7 +59,7 @@ def constant(function: Function) -> Function:
 
 
 def positions(condition: tf.Tensor) -> tf.Tensor:
-    """List where a condition [N] holds; for XLA, which knows no sizes of data, everywhere."""
+    """List where a condition [N] holds; for XLA, whose sizes are static, everywhere."""
     everywhere = tf.range(tf.shape(condition)[0])
     return tf.boolean_mask(everywhere, condition) if sizes_may_vary() else everywhere
 

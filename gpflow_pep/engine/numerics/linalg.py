@@ -2,7 +2,7 @@
 
 This is the one place that adds jitter beyond what GPflow's own ``Kuu`` is asked for.
 
-TensorFlow has no product that knows of triangles or symmetry, and its triangular solve runs on
+TensorFlow has no product that uses triangles or symmetry, and its triangular solve runs on
 one core. So a triangular factor is inverted once (it is only :math:`M \\times M`) and the products
 of size :math:`M \\times N` are done block row by block row, leaving out the blocks that are zero or
 known by symmetry: at many blocks that is half of the work.
@@ -139,7 +139,7 @@ def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
 @check_shapes("A: [broadcast L, M, N]", "w: [broadcast L, M, 1]", "return: [L, N]")
 def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
     """Compute :math:`Aᵀ w`."""
-    # TensorFlow transposes A itself on its way to a product that says so.
+    # TensorFlow transposes A itself on its way to a product with that flag.
     return tf.squeeze(tf.matmul(tf.linalg.matrix_transpose(w), A), axis=-2)
 
 
@@ -272,7 +272,7 @@ def warn(
     and in graphs that are exported, it passes.
 
     :param numbers: What is known more exactly, by what it is.
-    :param up: How many callers the warning is further up than that of the function that asks.
+    :param up: How many callers the warning is further up than that of the calling function.
     """
     if tf.executing_eagerly():
         if bool(condition):

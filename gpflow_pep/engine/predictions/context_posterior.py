@@ -77,7 +77,7 @@ class ContextRowsPosterior(ComputedPosterior):
     :param compute: Computes q(v) and the rows, for the parameters as they are.
     :param parts: Of the model, of one output; without the likelihood where that is Gaussian.
     :param blocks: The blocks of the rows, or None where there are none.
-    :param neighbours: How many near rows predictions use where they are not told.
+    :param neighbours: How many near rows predictions use by default.
     :param chunk_size: The most rows at a time; None: chosen.
     """
 
@@ -176,7 +176,7 @@ class ContextRowsPosterior(ComputedPosterior):
                     "True with near rows of a likelihood that is not Gaussian, whose sites are"
                     " others for each new row",
                     "False",
-                    "Ask for each row by itself, or for the covariance without near rows.",
+                    "Predict each row by itself, or for the covariance without near rows.",
                 )
             tree = self._search_tree(context, cache is self.cache) if m else None
             moments = self._from_neighbours(context, Xnew, m, tree, full_cov)
@@ -194,7 +194,7 @@ class ContextRowsPosterior(ComputedPosterior):
         self, context: Context, Xnew: tf.Tensor, labels: Any, neighbours: int, full_cov: bool
     ) -> NewRowMoments:
         if self._blocks is None:
-            remedy = "Leave them out and ask for neighbours, or give the model blocks."
+            remedy = "Leave them out and pass neighbours, or give the model blocks."
             raise checks.refusal("blocks", "them for a model without blocks", "none", remedy)
         X, scales = context.X, context.scales
         check_neighbours(neighbours, X.shape[0], True)
@@ -231,7 +231,7 @@ class ContextRowsPosterior(ComputedPosterior):
         return tree
 
     def _number(self, neighbours: int | None, X: tf.Tensor) -> int:
-        """How many neighbours a prediction knows: no more than there are rows."""
+        """How many neighbours a prediction uses: no more than there are rows."""
         known = X.shape[0]
         if neighbours is None:
             return self._neighbours if known is None else min(self._neighbours, known)
@@ -241,10 +241,10 @@ class ContextRowsPosterior(ComputedPosterior):
 
 def check_neighbours(neighbours: Any, num_data: int | None, has_blocks: bool) -> None:
     """
-    Check how many neighbours a prediction is to know.
+    Check how many neighbours a prediction is to use.
 
     :param num_data: N, or None where it is not known.
-    :param has_blocks: Whether rows come in blocks: new rows then know a block, or no row.
+    :param has_blocks: Whether rows come in blocks: new rows then have a block, or no row.
     :raises ValueError: If it is not an integer from 0 to N, or not 0 with blocks.
     """
     is_number = isinstance(neighbours, (int, np.integer)) and not isinstance(neighbours, bool)

@@ -76,7 +76,7 @@ def gpflow_posterior(
     unused = [q()]  # the constructor shows it, its cache consumes it: q is computed once
 
     class UpdatingPosterior(plain):  # type: ignore[misc,valid-type]
-        """A posterior that asks for q whenever it is about to use it."""
+        """A posterior that computes q whenever it is used."""
 
         _q_dist: Any
 
@@ -106,7 +106,7 @@ def gpflow_posterior(
             try:
                 return method(*args)
             except tf.errors.InvalidArgumentError as error:
-                if "Tensor had" not in error.message:  # as GPflow's checks say of NaN and infinity
+                if "Tensor had" not in error.message:  # as GPflow's checks do of NaN and infinity
                     raise
                 raise checks.refusal(
                     "posterior",

@@ -98,7 +98,7 @@ def _square_roots(covariance: TensorData, num_points: int, num_inputs: int) -> A
     rounding = 10.0 * num_inputs * np.finfo(value.dtype).eps * size
     if np.any(np.abs(value - value.transpose(0, 2, 1)) > rounding[:, None, None]):
         remedy = "Pass (C + C.T) / 2 if it is so by rounding."
-        raise refusal("covariance", "one that is not symmetric", "covariance matrices", remedy)
+        raise refusal("covariance", "an asymmetric one", "covariance matrices", remedy)
     eigenvalues, vectors = np.linalg.eigh(value)
     _refuse_negative(eigenvalues + rounding[:, None])
     # C = B Bᵀ with B = V λ^½; Bᵀ = Q R makes C = Rᵀ R. A Cholesky factor needs C > 0.

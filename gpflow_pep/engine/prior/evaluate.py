@@ -259,7 +259,7 @@ def kuf(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> 
 
 
 def _of_distance(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> bool:
-    """Whether GPflow computes ``Kuf`` from scaled distances, by methods that nobody has changed."""
+    """Whether GPflow computes ``Kuf`` from scaled distances, by its own methods, unchanged."""
     kind = type(kernel)
     return (
         issubclass(kind, IsotropicStationary)
@@ -331,7 +331,7 @@ def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Prior:
     """
     Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, more if it needs more.
 
-    :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` knows.
+    :param inducing_variable: Any inducing variables for which ``Kuu`` is registered.
     :param kernel: The kernel, of one output, or of several that are independent.
     """
     return Prior(*factorise_with_jitter(with_latent_axis(kuu(inducing_variable, kernel), 3)))

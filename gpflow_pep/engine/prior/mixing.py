@@ -47,7 +47,7 @@ class CoregionalizationWithDiagonal(LinearCoregionalization):
         name: str | None = None,
     ) -> None:
         if not np.all(np.asarray(kappa) > 0.0):
-            raise checks.refusal("kappa", repr(kappa), "positive numbers", "Pass 0.1, say.")
+            raise checks.refusal("kappa", repr(kappa), "positive numbers", "Pass 0.1, for example.")
         Combination.__init__(self, kernels=kernels, name=name)
         self.weights = Parameter(weights)
         self.kappa = Parameter(kappa, transform=positive())

@@ -30,11 +30,11 @@ class SearchTree(NamedTuple):
 @check_shapes("X: [N, D]", "return: [D]")
 def input_scales(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     """
-    Find a scale for each input, such that distances in units of it say how much f can change.
+    Find a scale for each input, such that distances in units of it measure how much f can change.
 
     It is the smallest lengthscale that a stationary part of the kernel has for the input. Where
     only other parts see it, it is the input's standard deviation (1 where that is 0); where none
-    does, infinity: the input says nothing of f.
+    does, infinity: f does not depend on the input.
 
     :param kernel: Any kernel of one output; sums and products are looked into.
     :param X: Inputs of known width, whose standard deviations are taken.

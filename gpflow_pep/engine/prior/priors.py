@@ -42,7 +42,7 @@ def check_inducing_variable(
     :param inducing_variable: GPflow inducing variables, or an array [M, D].
     :param X: The training inputs, or None where they come later.
     :raises ValueError: If there are none, if they have other columns than X, if those of several
-        latent functions are not as many for each, or if GPflow's dispatchers know no covariance of
+        latent functions are not as many for each, or if GPflow registers no covariance of
         these inducing variables under this kernel.
     """
     checks.check_kernel(kernel)
@@ -67,8 +67,8 @@ def check_inducing_variable(
             "inducing_variable and kernel",
             f"{types[0].__name__} with {types[1].__name__}, for which no covariance is registered"
             " with gpflow.covariances.Kuu and Kuf",
-            "a pair that GPflow knows",
-            "Use inducing points: they know every kernel.",
+            "a pair with a covariance in GPflow",
+            "Use inducing points: they suit every kernel.",
         )
     pairs = itertools.product(split_outputs(inducing_variable), latent_kernels(kernel))
     for variables, part in pairs:
@@ -161,7 +161,7 @@ def check_independent(
     if shared and separate:
         remedy = "Use gpflow.inducing_variables.SharedIndependentInducingVariables, or one model"
         remedy += " for each output."
-        got, expected = type(inducing_variable).__name__, "those that all latent functions share"
+        got, expected = type(inducing_variable).__name__, "one set for all latent functions"
         raise checks.refusal("inducing_variable", got, expected, remedy)
     numbers = {}
     if several:
@@ -275,7 +275,7 @@ def check_near_origin(kernel: Kernel, X: TensorType) -> None:
     """
     Refuse inputs so far from 0 that a kernel that is not stationary would lose half of its digits:
     it multiplies inputs, and of products of size s² with differences of size r² each has a relative
-    error of s² / r² times the float's. One that is the same near 0 loses none. In a
+    error of s² / r² times the float's. A function that is the same near 0 loses none. In a
     graph nothing is looked at.
     """
     if not tf.executing_eagerly():

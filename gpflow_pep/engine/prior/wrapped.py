@@ -32,7 +32,7 @@ class InducingVariablesWrapper(InducingVariables):
     """
     A wrapper of inducing variables, with their ``Kuf``; a subclass registers its own ``Kuu``.
 
-    :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` and ``Kuf`` know.
+    :param inducing_variable: Any inducing variables with a registered ``Kuu`` and ``Kuf``.
     """
 
     def __init__(self, inducing_variable: InducingVariables, name: str | None = None) -> None:
@@ -70,13 +70,13 @@ class NoisyInducingVariables(InducingVariablesWrapper):
     At :math:`\alpha = 0` the objective is a lower bound of the exact log marginal likelihood for
     every v, and so v may be trained with all else (Titsias 2009, section 6): started large, it
     keeps ``Kuu`` far from singular in the first steps, and falls as training goes on, because
-    without noise u says more of f. GPflow's default jitter comes on top, the least that is left.
+    without noise u determines more of f. GPflow's default jitter comes on top.
 
     It serves in models of this package and of GPflow, in ``SharedIndependentInducingVariables`` and
     ``SeparateIndependentInducingVariables`` too.
 
-    :param inducing_variable: Inducing inputs Z [M, D], or any inducing variables of one output that
-        GPflow's ``Kuu`` and ``Kuf`` know.
+    :param inducing_variable: Inducing inputs Z [M, D], or any inducing variables of one output
+        with a registered ``Kuu`` and ``Kuf``.
     :param variance: v, at least 0. Trainable is ``deviation``, its square root of either sign, so
         that v may become 0 exactly. There the gradient vanishes: start from above.
     :raises ValueError: If v is not such a number.
@@ -119,7 +119,7 @@ def _Kuu_well_conditioned(
 ) -> tf.Tensor:
     K = Kuu(inducing_variable.inducing_variable, kernel, jitter=jitter)
     eye = tf.eye(tf.shape(K)[-1], dtype=K.dtype)
-    # GPflow's wrappers of several outputs ask for none here, and add the default themselves.
+    # GPflow's wrappers of several outputs pass none here, and add the default themselves.
     to_come = max(default_jitter() - jitter, 0.0)
     return K + jitter_needed(K + to_come * eye) * eye
 

@@ -26,7 +26,7 @@ the sites want. With :math:`g = \delta_1 - \lambda - W [\alpha s^{-} (\lambda - 
     \Delta\lambda = g - W Aᵀ \Delta w .
 
 With W diagonal this is the plain one of :mod:`gpflow_pep.engine.sites.sweep`, in these coordinates.
-The fixed point, the energy and the residual do not know how it was found.
+The fixed point, the energy and the residual do not depend on how it was found.
 """
 
 from collections.abc import Callable
@@ -84,7 +84,7 @@ class CurvatureFactor(NamedTuple):
 
     @classmethod
     def empty(cls, problem: SiteProblem, zeros: tf.Tensor) -> "CurvatureFactor":
-        """Make one that is near to no curvature, of a problem whose sites are [N, L]."""
+        """Make a curvature near 0, of a problem whose sites are [N, L]."""
         size = (problem.W.shape[1] or tf.shape(problem.W)[1]) * zeros.shape[1]
         return cls(zeros, tf.zeros([1, size, size], zeros.dtype))
 

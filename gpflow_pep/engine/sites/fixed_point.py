@@ -13,7 +13,7 @@ once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and 
   or smaller steps, and at last precisions that are not negative.
 
 A run is a list of *stages*, from the sites of each of which the next one starts. A stage has a
-problem, the one that is meant or one that is easier, and ends where that has converged, or after so
+problem, the target or an easier one, and ends where that has converged, or after so
 many sweeps. A run goes through, in this order,
 
 * *larger powers*, where there are no sites yet: where several fixed points may be, or where a
@@ -37,7 +37,7 @@ are predicted: :math:`\lambda = \nu - \tau m` and :math:`\tau` stay. That moves 
 :math:`m = t AᵀA \lambda`, in proportion to t, and so does the :math:`v / 2` that they make up for.
 
 At power 0 sites also climb to one of several optima of the energy, and from sites of other
-hyperparameters that may be one that is worse than guessing. A run whose initial sites are far from
+hyperparameters that may be an optimum worse than guessing. A run whose initial sites are far from
 where they want to be, or do not lead to a fixed point, therefore begins again with larger powers.
 On 200 rows of vehicle, glass and vowel, with sites kept from cell to cell, log Z is up to 35 nats
 smaller without that. To go back to the best sites of the run, beside it, changed one of 144 cells:
@@ -289,7 +289,7 @@ def run_to_fixed_point(
     Update all sites until they match the moments of the tilted distributions.
 
     It runs inside a compiled graph as well as outside, and always ends. The sites that come back
-    are proper even where they did not converge; the record tells.
+    are proper even where they did not converge, which the record shows.
 
     :param initial: Where to start. Where that is not proper: as far towards it as is.
     :param extra: What an evaluation has of that name, before the first.

@@ -35,7 +35,7 @@ from .record import ConvergenceWarning
 TOLERANCE, TRAINING_TOLERANCE, MAX_SWEEPS = 1e-4, 0.03, 30
 #: The part of the way to its target that a site goes, from the third sweep on.
 DAMPING = 0.8
-#: A site that says less than this, in units of the prior's precision, counts as if it said so much.
+#: The least precision of a site, in units of the prior's precision.
 _LEAST = 1e-10
 _NOT_SETTLED = (
     "The sites of some near rows did not settle: predictions from these may be less accurate."
@@ -75,7 +75,7 @@ def group_marginals(rows: GroupRows, sites: GroupSites) -> tuple[tf.Tensor, tf.T
 
 
 def group_targets(likelihood: Likelihood, rows: GroupRows, sites: GroupSites) -> GroupSites:
-    """Compute the sites that match the tilted moments at the cavities of those that are there."""
+    """Compute the sites that match the tilted moments at the cavities of the present ones."""
     m, v = group_marginals(rows, sites)
     alpha, tiny = rows.alpha, tf.constant(np.finfo(m.dtype.as_numpy_dtype).tiny, m.dtype)
     remaining = tf.maximum(1.0 - alpha * sites.tau * v, tf.constant(1e-12, m.dtype))
@@ -145,7 +145,7 @@ def gaussian_observations(
     likelihood: Likelihood, rows: GroupRows, tolerance: float = TOLERANCE
 ) -> tuple[tf.Tensor, tf.Tensor]:
     r"""
-    Compute observations with Gaussian noise that say what the sites of :func:`infer_groups` say.
+    Compute observations with Gaussian noise that equal the sites of :func:`infer_groups`.
 
     :return: Targets :math:`\nu / \tau`, and variances :math:`1 / \tau`.
     """

@@ -1,6 +1,6 @@
 r"""Derivatives of what depends on converged sites.
 
-Sites end at :math:`s^* = T(s^*, \theta)`, where T takes them to those that match the moments of the
+Sites end at :math:`s^* = T(s^*, \theta)`, where T takes them to sites that match the moments of the
 tilted distributions: one sweep without damping. However they got there, any :math:`\phi(s^*,
 \theta)` has the derivative
 

@@ -80,7 +80,7 @@ def memory_of(
     W: tf.Tensor, natural: Natural, log_z: tf.Tensor, Z: tf.Tensor, mean: tf.Tensor
 ) -> Memory:
     """
-    Make a factor of f at the inducing points of what all rows say; a constant.
+    Summarise all rows in a factor of f at the inducing points; a constant.
 
     :raises ValueError: If the rows leave some direction less certain than the prior, see
         :func:`~gpflow_pep.engine.sites.surrogate.informed_directions`.

@@ -2,7 +2,7 @@ r"""
 Sites of outputs that are mixed from latent functions, and the dense q that they make.
 
 Outputs are :math:`f_p = \sum_q W_{pq} g_q + c_p` with independent :math:`g_q`, of which
-:math:`h_{nq} = A_{qn}ᵀ v_q` is what the inducing variables know at row n, and
+:math:`h_{nq} = A_{qn}ᵀ v_q` is the projection of row n on the inducing variables, and
 :math:`g_{nq} = h_{nq} + N(0, d_{nq})`. q(v) is one Gaussian over all S = Q M whitened inducing
 variables, one latent function after the other. There is a site :math:`\exp(\nu f - \tfrac12 \tau
 f^2)` for each entry (n, p) of Y that was observed; others are 0.

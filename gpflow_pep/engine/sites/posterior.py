@@ -6,7 +6,7 @@ The site of row n and latent function l is
 :math:`t_{nl}(u) \propto \exp(\nu_{nl} h_{nl} - \tfrac12 \tau_{nl} h_{nl}^2)`, a function of
 :math:`h_{nl} = A_{nl}ᵀ v_l` alone, the one direction of the whitened inducing variables that the
 row sees. Bui, Yan & Turner (2017), appendix F, write g for :math:`\nu / \tau` and v for
-:math:`1 / \tau`; natural parameters stay finite for a site that says nothing.
+:math:`1 / \tau`; natural parameters stay finite for a site of precision 0.
 
 All sites together add :math:`G = A \,\mathrm{diag}(\tau) Aᵀ` and :math:`b = A \nu` to the natural
 parameters of the prior N(0, I): :math:`q(v) = N(B^{-1} b, B^{-1})` with :math:`B = I + G`.
@@ -231,7 +231,7 @@ class SiteProblem(NamedTuple):
 
 @check_shapes("return.nu: [N, L]", "return.tau: [N, L]")
 def no_sites(num_rows: tf.Tensor, num_latent: int, dtype: tf.DType) -> Sites:
-    """Make sites that say nothing: q is the prior."""
+    """Make sites of precision 0: q is the prior."""
     zeros = tf.zeros([num_rows, num_latent], dtype)
     return Sites(zeros, zeros)
 
@@ -261,7 +261,7 @@ def improper(number: int, size: Any, dtype: tf.DType) -> PosteriorFactor:
 
 
 def add_memory(natural: Natural, terms: MemoryTerms | None) -> Natural:
-    """Add what a memory says, if there is one, to what rows say."""
+    """Add the natural parameters of a memory, if there is one, to those of rows."""
     return natural if terms is None else Natural(*map(tf.add, natural, terms.natural))
 
 

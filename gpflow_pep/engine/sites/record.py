@@ -12,7 +12,7 @@ from .posterior import Marginals, Sites
 #: "continuation": easier problems, each from the sites of the one before. "clipped": the net. It
 #: goes towards sites whose precision is not negative and which match the tilted mean alone where
 #: theirs would be. That nearly always ends at a point that depends smoothly on the parameters, but
-#: it is not a fixed point of Power EP, and the record says that it did not converge, unless no
+#: it is not a fixed point of Power EP, and the record shows that it did not converge, unless no
 #: precision was clipped in the end.
 FALLBACKS = ("", "continuation", "clipped")
 CONTINUATION, CLIPPED = 1, 2
@@ -49,7 +49,7 @@ TARGET = Stage(None, None)
 
 class SweepEvaluation(NamedTuple):
     r"""
-    What the inner loop needs to know of some sites, which it holds as two numbers each.
+    What the inner loop needs of some sites, which it keeps as two numbers each.
 
     These are :math:`(\nu, \tau)`, and both move by one step; or, where it is coupled, :math:`\tau`
     and a first number whose target was found for all sites together, and does not depend on

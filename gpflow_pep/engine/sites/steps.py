@@ -365,7 +365,7 @@ def _newton_step(
     Make a probe, a step, or none from sites of which nothing is known; and whether it is a probe.
 
     :param full: The step that makes F zero as far as the differences show.
-    :param left: What that leaves of F.
+    :param left: The rest of F after it.
     """
     past, dtype = state.differences, state.x.dtype
     (square,) = _total(

@@ -27,7 +27,7 @@ class SurrogateRegression(NamedTuple):
     r"""Observations :math:`\tilde y = W u + \epsilon` with :math:`\epsilon \sim N(0, I)`."""
 
     weights: tf.Tensor
-    """[L, M, M], W of each latent function. A row of zeros is an observation that says nothing."""
+    """[L, M, M], W of each latent function. A row of zeros is an observation of precision 0."""
     targets: tf.Tensor  #: [L, M], :math:`\tilde y`.
     log_constant: tf.Tensor
     r"""[], :math:`\log Z - \sum_l \log N(\tilde y_l; 0, W_l K_{uu,l} W_lᵀ + I)`. To have none,
@@ -49,7 +49,7 @@ def informed_directions(G: tf.Tensor, quantity: str) -> tuple[tf.Tensor, tf.Tens
     assertions = checks.require(
         tf.reduce_all(values > -1e-6 * tf.maximum(largest, tf.ones_like(largest))),
         f"{quantity}: got sites of negative precision that leave some direction less certain than"
-        " the prior, expected a likelihood whose sites all say something. Use a log-concave"
+        " the prior, expected a likelihood whose sites all have information. Use a log-concave"
         " likelihood.",
     )
     with tf.control_dependencies(assertions):

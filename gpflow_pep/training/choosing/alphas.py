@@ -130,7 +130,7 @@ def _standard_error(values: AnyNDArray) -> float:
 
 
 def check_alphas(alphas: Any) -> tuple[float, ...]:
-    """Check powers to try, at least one, and leave out those that are there already."""
+    """Check powers to try, at least one, and leave out repeated ones."""
     try:
         powers = tuple(float(alpha) for alpha in alphas)
     except (TypeError, ValueError):

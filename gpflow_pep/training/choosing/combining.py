@@ -1,7 +1,7 @@
 r"""
 Ensembles of predictive densities, in the place of one chosen model.
 
-Which power predicts best is hard to tell from the rows that a model was trained on. The ensemble of
+The rows that a model was trained on hardly show which power predicts best. The ensemble of
 the predictive densities of models that were trained at several powers,
 
 .. math::
@@ -47,10 +47,10 @@ from .near_rows import (
 #: c of the prior on weights, relative to the data.
 PRIOR_WEIGHT = 0.25
 #: A leave-one-out log density is taken to be this much below the row's best component at least:
-#: what is lower, or an improper cavity, says no more about the weights.
+#: what is lower, or an improper cavity, adds nothing about the weights.
 _FLOOR = 700.0
 _MAX_PASSES, _SETTLED = 10_000, 1e-12
-#: c of ensembles some of whose components know near rows.
+#: c of ensembles some of whose components use near rows.
 NEAR_PRIOR_WEIGHT = 0.1
 #: The most rows that are left out where near rows are added.
 MOST_LEFT_OUT = 1000
@@ -286,7 +286,7 @@ def add_components(
     :param log_densities: [K, S], of the rows.
     :param others: Those whose predictions use near rows.
     :param other_densities: [S], for each of them.
-    :param near: How each of them knows near rows.
+    :param near: How each of them uses near rows.
     :param prior_weight: See :func:`ensemble_weights`.
     :param standard_errors: The mean log density must be higher than without the others by more than
         so many standard errors of the difference.

@@ -43,7 +43,7 @@ class Ensemble(EnsemblePredictions):
     :param models: The components: of one number of latent functions and one kind of likelihood.
     :param weights: [K], at least 0, with sum 1; None: all equal.
     :param record: How they came about.
-    :param near: How the predictions of each component know near training rows
+    :param near: How the predictions of each component use near training rows
         (:mod:`gpflow_pep.training.choosing.near_rows`), None where they do not; None: none does.
     :raises ValueError: If the models or the weights do not fit together.
     """
@@ -232,7 +232,7 @@ def components(model: GPModel | Ensemble) -> tuple[list[GPModel], AnyNDArray]:
 
 
 def near_rows(model: GPModel | Ensemble) -> Sequence[GivenRows | None]:
-    """Describe how each component of an ensemble knows near training rows; one model does not."""
+    """Describe how each component of an ensemble uses near training rows; one model does not."""
     return model.near if isinstance(model, Ensemble) else [None]
 
 
@@ -240,7 +240,7 @@ def heaviest(model: GPModel | Ensemble, *, from_points: bool = False) -> GPModel
     """
     Give the component of the largest weight.
 
-    :param from_points: Whether it must not be one that is trained to predict from near rows alone.
+    :param from_points: Leave out components trained to predict from near rows alone.
     """
     alone = [near is not None and near.noise_variance is None for near in near_rows(model)]
     candidates = zip(*components(model), alone, strict=True)
@@ -268,6 +268,6 @@ def check_weights(weights: Any, num_components: int) -> AnyNDArray:
     if values.shape != (num_components,) or not np.all(values >= 0.0) or not values.sum() > 0.0:
         expected = f"{num_components} numbers of at least 0, not all 0"
         raise checks.refusal("weights", repr(weights), expected, "Give one for each component.")
-    # Those that were divided once stay as they are, so that an ensemble that was saved is the same.
+    # Weights that were divided once stay as they are: a saved ensemble loads as the same.
     total = values.sum()
     return values if abs(total - 1.0) < 1e-14 * len(values) else values / total

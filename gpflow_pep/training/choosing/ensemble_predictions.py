@@ -70,7 +70,7 @@ class EnsemblePredictions(Module):
         """
         if full_cov and full_output_cov:
             raise checks.refusal(
-                "full_cov, full_output_cov", "both", "at most one", "Ask for one of them."
+                "full_cov, full_output_cov", "both", "at most one", "Pass one of them."
             )
         moments = self._components_of_f(Xnew, full_cov, full_output_cov)
         return self.mix_moments(moments, full_cov, full_output_cov)
@@ -92,7 +92,7 @@ class EnsemblePredictions(Module):
         r"""
         Compute :math:`\log \sum_k w_k p_k(y | x)` of new rows, exactly.
 
-        :param data: X and Y of the rows; NaN in Y is left out if the components know of it.
+        :param data: X and Y of the rows; NaN in Y is left out if the components allow it.
         :raises ValueError: If a target is outside the likelihood's support.
         """
         rule, (X, Y) = target_rule(self), map(tf.convert_to_tensor, data)

@@ -1,9 +1,9 @@
 r"""
 Labels predicted from near training rows, beside predictions from inducing points.
 
-Labels can change at so fine a scale that inducing points, however many, say little of them, and the
-rows nearby nearly all. Whether they do can be seen before anything is trained for it: a model that
-misses what rows nearby know is wrong in the same direction on rows that are near each other. With
+Labels can change at so fine a scale that inducing points, however many, have little information on
+them, and rows nearby nearly all. That shows before anything is trained for it: a model that misses
+information of rows nearby is wrong in the same direction on rows that are near each other. With
 :math:`p_n` the probability that row n has class 1, given the other rows, the residuals
 
 .. math::
@@ -11,7 +11,7 @@ misses what rows nearby know is wrong in the same direction on rows that are nea
     e_n = \frac{y_n - p_n}{\sqrt{p_n (1 - p_n)}}
 
 have mean 0 and variance 1 where the model is right. :func:`near_residuals` multiplies each by the
-mean of those near it: the mean of the products is 0 where near rows say nothing more. This is the
+mean of those near it: the mean of the products is 0 where near rows add nothing. This is the
 autocorrelation of Moran (1950), of residuals. It costs no compilation.
 
 Only where the products are clearly positive, a second model is trained, whose predictions use the
@@ -61,14 +61,14 @@ TRAINING_NEIGHBOURS = 10
 #: Training for near rows: steps of Adam, rows in a batch, and the learning rate, which is halved
 #: again and again after so many steps.
 STEPS, BATCH_SIZE, RATE, HALVED_AFTER = 200, 256, 0.3, 100
-#: After so many steps, so many rows that are left out say whether there is anything to gain.
+#: After so many steps, so many rows that are left out show whether there is anything to gain.
 TRIAL_STEPS, TRIAL_ROWS = 80, 500
 #: Residuals are compared with the mean of so many near ones. Near rows are tried where the mean of
 #: the products is at least this, and so many standard errors above 0.
 NEAR_RESIDUALS, LEAST_PRODUCT, STANDARD_ERRORS = 10, 0.01, 2.5
-#: The most rows that are left out: labels say less than numbers do.
+#: The most rows that are left out: labels have less information than numbers.
 MOST_LEFT_OUT = 3000
-#: c of the prior on the weights: what rows that are left out say of near rows is not optimistic.
+#: c of the prior on the weights: left-out scores of near rows are not optimistic.
 PRIOR_WEIGHT = 0.001
 #: Steps between looks at the time.
 _LOOK_EVERY = 5

@@ -1,5 +1,5 @@
 r"""
-Ensembles whose predictions use near training rows, where rows that were left out say so.
+Ensembles whose predictions use near training rows, where rows that were left out gain.
 
 Each component of an ensemble is there a second time, with predictions that are given the nearest
 training rows (:ref:`near-rows`). Weights are those of
@@ -11,7 +11,7 @@ The noise variance of a model that was trained without near rows is not the one 
 need with them. At power 1 it can be nearly nothing, as the residual variances of rows take its
 place: given near rows the residual covariances count in full, and so small a noise makes densities
 far too narrow. At smaller powers it holds what too few inducing points leave of the function, which
-near rows know. Near rows, and the target, therefore have a noise variance of their own: the one
+near rows supply. Near rows, and the target, therefore have a noise variance of their own: the one
 with the highest mean density of the rows that were left out. Where more near rows raise that
 density, more are given.
 
@@ -35,7 +35,7 @@ from scipy.stats import norm
 from ...engine.energies.collapsed import CONDITIONALS
 from ...models import PEPRegression
 
-#: Fewer rows do not tell whether near rows would help predictions, and a prediction takes longer.
+#: Fewer rows do not show whether near rows would help predictions, and a prediction takes longer.
 LEAST_ROWS = 1000
 #: How many near rows predictions use, unless a number is given: the first of these, or the
 #: next where rows that are left out gain by it.
@@ -70,7 +70,7 @@ def knows_near_rows(model: Any) -> bool:
 def near_posterior(
     model: Any, near: GivenRows | None, precompute_cache: PrecomputeCacheType | str
 ) -> BasePosterior:
-    """Create the posterior of a component, which may know near rows."""
+    """Create the posterior of a component, which may use near rows."""
     if near is None:
         return model.posterior(precompute_cache)
     if near.noise_variance is None:
@@ -94,7 +94,7 @@ def left_out_moments(
     """
     Compute mean and variance of y of training rows given the others, [S, P] each.
 
-    :param model: A ``PEPRegression``, or where it knows no near rows any with ``loo_moments``.
+    :param model: A ``PEPRegression``, or without near rows any with ``loo_moments``.
     :param rows: Which rows, [S]; None: all.
     """
     rows = np.arange(len(model.data[0])) if rows is None else rows
@@ -152,7 +152,7 @@ def choose_noise(
     """
     Y = np.asarray(model.data[1])[rows]
     mean, variance = _near_moments(model, neighbours, rows, levels)
-    with np.errstate(invalid="ignore"):  # rounding can leave a row that others say nothing of
+    with np.errstate(invalid="ignore"):  # rounding can leave a row that does not depend on others
         densities = norm.logpdf(Y[:, None], mean, np.sqrt(variance)).sum(axis=-1)
     densities = np.where(np.isnan(densities), -np.inf, densities)
     best = int(np.argmax(densities.mean(axis=0)))

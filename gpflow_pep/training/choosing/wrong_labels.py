@@ -1,9 +1,9 @@
 r"""
 How often labels are wrong, by rows that are left out: the epsilon of RobustMax.
 
-RobustMax takes a part :math:`\epsilon` of the labels to be wrong, 0.001 unless something else is
-said. Where more of them are, functions bend around rows that contradict their neighbours, and
-predictions are far too sure. The evidence cannot be asked how many: its maximum in
+RobustMax takes a part :math:`\epsilon` of the labels to be wrong, 0.001 by
+default. Where more of them are, functions bend around rows that contradict their neighbours, and
+predictions are far too sure. The evidence cannot estimate how many: its maximum in
 :math:`\epsilon` explains by errors what a flexible function explains better. Rows that are left out
 can. With :math:`\pi_n` the probability, given the other rows, that the latent function of the label
 of row n is the largest of C, the density of the label is
@@ -86,7 +86,7 @@ def raise_error_rate(model: GPModel, train: Callable[[GPModel], Any]) -> Any:
     rows have no density or training fails. At power 1, where densities of rows that are left out
     are too optimistic, it may stay though labels are wrong.
 
-    :param model: One that is trained already, and holds its data.
+    :param model: A trained model that holds its data.
     :param train: Trains it, and may return a record.
     :return: What the last training returned; None where the rate stays as it is.
     :raises ValueError: If the likelihood is neither ``gpflow.likelihoods.MultiClass`` nor

@@ -83,7 +83,7 @@ class Shards(Reduction):
 @contextmanager
 def sharded(model: InternalDataModel, strategy: tf.distribute.Strategy) -> Iterator[None]:
     """
-    Let a model compute with the rows of all processes; outside, it knows its own rows only.
+    Let a model compute with the rows of all processes; outside, it uses its own rows only.
 
     All processes must do the same inside, in the same order: each waits for the others. Functions
     compiled outside keep to the rows of their process, those compiled inside to the rows of all.
@@ -252,7 +252,7 @@ class Replicas:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Wait for other processes; where one has stopped, say what to do."""
+        """Wait for other processes; where one has stopped, the error has a remedy."""
         try:
             yield
         except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
@@ -262,7 +262,7 @@ class Replicas:
                 "strategy",
                 "no answer from another process",
                 "that all of them train on",
-                "Its own message, or its host, says why it stopped. Start all of them again; with"
+                "Its own message, or its host, has the reason. Start all of them again; with"
                 " checkpoint_dir the run resumes.",
             )
             raise RuntimeError(text) from error
@@ -274,7 +274,7 @@ class Replicas:
         return self._strategy.experimental_local_results(self._strategy.run(function))[0]
 
     def share(self, batch: Any) -> tuple[Any, tf.Tensor | float]:
-        """Take the rows of a batch for the replica that asks, and their fraction of all."""
+        """Take the rows of a batch for the present replica, and their fraction of all."""
         if self._strategy is None:
             return batch, 1.0
         number = tf.distribute.get_replica_context().replica_id_in_sync_group

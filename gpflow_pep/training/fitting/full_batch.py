@@ -78,7 +78,7 @@ class Ascent(NamedTuple):
     """Steps of L-BFGS."""
 
     evaluations: int
-    """Of the objective and its gradient, those that failed counted."""
+    """Of the objective and its gradient, failed ones included."""
 
     failures: int
     """Evaluations that raised, or were not finite. The step was shortened then."""
@@ -346,8 +346,8 @@ def maximise(
     :param optimizer: GPflow's: with the same one, further runs of the same model compile nothing.
         Data that change in between must be ``tf.Variable``. Not for a ``WholeLoss``.
 
-    Where the sites of a model did not converge at the last evaluations of the loss, the record says
-    that training did not either, whatever SciPy reports, and there is one
+    Where the sites of a model did not converge at the last evaluations of the loss, the record has
+    no convergence of training either, whatever SciPy reports, and there is one
     :class:`~gpflow_pep.models.ConvergenceWarning`, after three such evaluations or at the end.
 
     :raises ValueError: If the model does not hold its data or has nothing to train, a limit or a

@@ -24,7 +24,7 @@ class EarlyStopping(NamedTuple):
     """Stop when a held-out metric gets no better, and keep the parameters that were best."""
 
     metric: str
-    """Its name among those that ``evaluate`` returns."""
+    """Its name in what ``evaluate`` returns."""
 
     patience: int
     """Stop after as many evaluations without a better value."""
@@ -204,7 +204,7 @@ def scalars(
 
 @contextmanager
 def _written(name: str, directory: str | PathLike[str]) -> Iterator[None]:
-    """Turn TensorFlow's errors in writing into OSErrors that say what to do."""
+    """Turn TensorFlow's errors in writing into OSErrors with a remedy."""
     try:
         yield
     except tf.errors.OpError as error:

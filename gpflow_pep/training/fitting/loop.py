@@ -2,8 +2,8 @@
 Training by minibatches, with held-out evaluation, early stopping, checkpoints and TensorBoard.
 
 :func:`fit` is a loop of steps, each compiled: the next batch, the gradient of its estimate of the
-training loss, a step of the optimiser. Where a checkpoint directory is given, all that the loop
-knows is in there, and the same call after the process was killed goes on to the same numbers.
+training loss, a step of the optimiser. Where a checkpoint directory is given, the whole state
+of the loop is in there, and the same call after the process was killed goes on to the same numbers.
 """
 
 import signal
@@ -61,7 +61,7 @@ def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epo
     Rows in memory as batches for :func:`fit`, in another order each epoch.
 
     :param data: X [N, D] and Y [N, P].
-    :param batch_size: Rows in a batch. Those that are left over when batches are full wait for
+    :param batch_size: Rows in a batch. Rows that are left over when batches are full wait for
         another epoch.
     :param seed: The same seed gives the same batches, in any process.
     :return: A function of the number of the epoch.
@@ -144,7 +144,7 @@ def fit(
         processes make the same call; the chief alone writes, and its metrics count.
     :raises ValueError: If a number is no positive integer, the model takes no batches or has
         nothing to train, or an argument is of another kind; if the loss, a gradient or a metric
-        becomes NaN or infinite, or the model refuses a batch. The message says at which step.
+        becomes NaN or infinite, or the model refuses a batch. The message names the step.
     :raises OSError: If a checkpoint or scalars cannot be written. The model has the parameters of
         the newest step, and earlier checkpoints are as they were.
     :raises RuntimeError: If another process of the strategy stopped.
@@ -342,7 +342,7 @@ def _step(
 
 
 def _checked_loss(take_step: Callable[[Any], tf.Tensor], batch: Any, step: int) -> float:
-    """Take a step: its loss, or an error that says what was wrong and at which step."""
+    """Take a step: its loss, or an error with the reason and the step."""
     try:
         return float(take_step(batch))
     except tf.errors.InvalidArgumentError as error:

@@ -64,7 +64,7 @@ def natural_step(
 
     Two things go wrong with long steps. Where the loss is not convex in the variances,
     :math:`K = I + \gamma E` may be indefinite; and the gradient of a few rows that stand for many
-    says little of how far to go. So a Gaussian takes half of its step, or half of that, until
+    is no guide to how far to go. So a Gaussian takes half of its step, or half of that, until
     no pivot of K is below :math:`1 - 0.9 \gamma`, with the length that was asked for, and the mean
     goes no further than :math:`(m_+ - m)ᵀ S^{-1} (m_+ - m) = M \gamma^2 / (1 - \gamma)^2`. So the
     covariance is always proper, short steps stay short, and a step of length 1 reaches the optimum

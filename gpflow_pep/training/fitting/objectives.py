@@ -162,7 +162,7 @@ def _of_function(model: Any, objective: Callable[[Any], tf.Tensor]) -> Callable[
 
 #: A loss between optima may be so for an evaluation or two, where a line search goes far.
 _FEW = 3
-#: What says that a loss cannot be computed for these parameters. Others stop the run.
+#: Errors of a loss that cannot be computed for these parameters. Others stop the run.
 FAILURES = tf.errors.InvalidArgumentError, ValueError, ArithmeticError
 
 
@@ -239,7 +239,7 @@ class WholeLoss:
         tolerance = self.model.training_gap.numpy()
         self.model.training_gap.assign(0.0)
         try:
-            with warnings_of_graphs_dropped():  # they would not say when
+            with warnings_of_graphs_dropped():  # they would have no time
                 return -float(self(self.parameters())[0])
         finally:
             self.model.training_gap.assign(tolerance)

@@ -132,7 +132,7 @@ class PointsScore(NamedTuple):
     time was over."""
 
     log_density: float
-    """That mean, of all rows or of those that training did not see."""
+    """That mean, of all rows or of rows that training did not see."""
 
     objective: float
     """What training maximised, at its end."""
@@ -225,7 +225,7 @@ def double_points(model: GPModel, seed: int) -> None:
 
 
 def _candidates(model: GPModel, seed: int) -> AnyNDArray:
-    """Give the rows at which points are added, those that differ, in random order."""
+    """Give the rows at which points are added, distinct ones, in random order."""
     rows: AnyNDArray = np.unique(np.asarray(model.data[0]), axis=0)
     return np.random.default_rng(seed).permutation(rows)
 
@@ -237,7 +237,7 @@ def work_with(model: GPModel, num_points: int) -> float:
 
 
 def _points_of(model: GPModel) -> Any:
-    """Give the inducing variables, or those that mixed latent functions share."""
+    """Give the inducing variables, of mixed latent functions the shared ones."""
     variables = model.inducing_variable
     if isinstance(variables, SharedIndependentInducingVariables) and is_mixed(model.kernel):
         return variables.inducing_variable

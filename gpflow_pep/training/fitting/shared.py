@@ -17,7 +17,7 @@ from ...models.rows import SingleRows
 from .full_batch import MaximiseRecord, maximise
 from .objectives import Objective, WholeLoss, assign, copy_of, state_of
 
-#: How many losses are kept: those that were used last.
+#: How many losses are kept: the ones used last.
 MOST = 4
 
 

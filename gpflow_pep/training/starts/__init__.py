@@ -4,12 +4,12 @@ and where to start coregionalised outputs.
 
 Every function but those named here takes the data and the number M of inducing variables, gives the
 same for the same seed, and returns what a model takes for its ``inducing_variable``. M is between 1
-and the number of rows that differ: none is chosen twice. Rows come in the order of their choice, so
-that the first of many are those that fewer would have been (not for :func:`kmeans`). :func:`saspa`
-makes a whole model with clusters as its basis points. :func:`predictive_entropy` and
-:func:`information_gain` take a model and rows without targets, and say how much their targets would
-be worth. :func:`coregionalization` and :func:`intrinsic_coregionalization` make kernels of outputs
-that are mixtures.
+and the number of rows that differ: none is chosen twice. Rows come in the order of their choice:
+the first m of M are the rows chosen for m (not for :func:`kmeans`). :func:`saspa` makes a whole
+model with clusters as its basis points. :func:`predictive_entropy` and :func:`information_gain`
+take a model and rows without targets, and compute how much their targets would be worth.
+:func:`coregionalization` and :func:`intrinsic_coregionalization` make kernels of outputs that are
+mixtures.
 """
 
 from .acquisition import information_gain, predictive_entropy

@@ -1,10 +1,10 @@
 r"""
-Which row to label next: the one whose target is hardest to predict, or says most of f.
+Which row to label next: the one whose target is hardest to predict, or has most information on f.
 
 The entropy of the predictive distribution of y at a row, :math:`H[y]`, is what Villacampa-Calvo &
 Hernández-Lobato (2020), section 5.6, choose by. Part of it is noise, which no label removes; what a
-label tells of f is the mutual information :math:`H[y] - E_f H[y | f]` (Houlsby, Huszár, Ghahramani
-& Lengyel 2011).
+label adds about f is the mutual information :math:`H[y] - E_f H[y | f]` (Houlsby, Huszár,
+Ghahramani & Lengyel 2011).
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def predictive_entropy(model: GPModel, X: InputData) -> tf.Tensor:
 @check_shapes("return: [N]")
 def information_gain(model: GPModel, X: InputData) -> tf.Tensor:
     r"""
-    Compute what the target of each row would tell of f there, in nats: the mutual information.
+    Compute the information that each row's target would have on f there, in nats.
 
     It is :func:`predictive_entropy` less the entropy that is left when f is known (BALD). Where
     that is the same everywhere, both choose the same row: for Gaussian noise of one variance and

@@ -97,7 +97,7 @@ def saspa(
     Hyperparameters are as they are given; train the model as any other.
 
     :param data: X [N, D] and Y [N, P].
-    :param kernel: One that blurred points know, see
+    :param kernel: A kernel for which blurred points are registered, see
         :class:`~gpflow_pep.inducing_variables.BlurredInducingPoints`. Latent functions that have
         kernels of their own share the points.
     :param likelihood: Any. With a Gaussian one and a kernel of one output the model is

@@ -105,7 +105,7 @@ def _pivots(
     X: AnyNDArray, order: AnyNDArray, M: int, prior: CompiledKernel, tolerance: float
 ) -> list[int]:
     """
-    Places of the rows to choose: M, or as many as differ or as the tolerance asks for.
+    Places of the rows to choose: M, or as many as differ or as the tolerance needs.
 
     :param order: Where residual variances are equal, the row that comes first in it is preferred,
         at least within a pool.
@@ -270,7 +270,7 @@ class _Candidates:
         self.is_chosen = np.zeros(len(Z), dtype=bool)
 
     def gains(self) -> AnyNDArray:
-        """By how much each candidate would raise the bound; -inf for those that are chosen."""
+        """By how much each candidate would raise the bound; -inf for chosen ones."""
         variance = np.maximum(self.covariance.diagonal, 0.0) + default_jitter()
         ratio = np.maximum(self.whitened.diagonal, 0.0) / variance
         fit = np.sum(np.square(self.moments), axis=1) / variance / (1.0 + ratio)

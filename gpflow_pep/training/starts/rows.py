@@ -53,7 +53,7 @@ def key(row: AnyNDArray) -> bytes:
 
 def distinct_rows(X: AnyNDArray, order: Iterable[int], at_least: int, limit: int = 0) -> AnyNDArray:
     """
-    Take rows in some order, leaving out those that are equal to one taken before.
+    Take rows in some order, leaving out copies of rows taken before.
 
     :param limit: How many to take at most, if that is more than are needed.
     """
@@ -75,7 +75,7 @@ def too_few_distinct(wanted: int, num_distinct: int) -> ValueError:
 
 class CompiledKernel:
     """
-    Prior covariances of rows, in float64, compiled once: a selection asks for them very often.
+    Prior covariances of rows, in float64, compiled once: a selection needs them very often.
 
     :param kernel: The kernel, of one output, with the hyperparameters it has at each call.
     :param like: Rows of the inputs' dtype and number of columns.
