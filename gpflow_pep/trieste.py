@@ -198,7 +198,7 @@ class PEPModel:
         return Dataset(*map(tf.convert_to_tensor, self.model.data))
 
     def log(self, dataset: Any = None) -> None:
-        """Do nothing: trieste offers a model to log something."""
+        """Do nothing: trieste lets a model log something."""
 
     def get_module_with_variables(self, *dependencies: Any) -> tf.Module:
         """Make a module with the model's variables, to be saved with functions of it."""

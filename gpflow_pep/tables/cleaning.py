@@ -369,7 +369,7 @@ def _read_target(
     if numbers and task is None:
         notes.append(
             f"'{target}' has two values, which are taken as classes. If they are numbers, pass"
-            " so: task='regression' (--task regression)."
+            " task='regression' (--task regression)."
         )
     if form.kind != "text":
         words = read_cells(column, Format("text")).where(values.notna())

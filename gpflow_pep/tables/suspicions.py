@@ -47,8 +47,8 @@ def _disguises(column: "pd.Series[Any]", y: "pd.Series[Any]", classes: bool) -> 
     """State that a column is the target, if it is."""
     there = column.notna().to_numpy()
     remedy = (
-        "If it is computed from the target, or is not known when a row is predicted, the scores are"
-        f" nothing of new rows: leave it out (--drop {column.name})."
+        "If it is computed from the target, or is not known when a row is predicted, the scores do"
+        f" not hold for new rows: leave it out (--drop {column.name})."
     )
     if 2 * there.sum() >= len(y):
         values, target = column[there], y[there]

@@ -67,7 +67,7 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
     """
     Check that there is one power, or one for each factor.
 
-    :param num_factors: How many factors there are; a tensor in a graph of any size.
+    :param num_factors: How many factors there are; a tensor where a graph computes it.
     :param factor: What a factor is, "row" or "block".
     :return: The power of each factor, or of all [1].
     :raises ValueError: If there is another number of them, or one is outside [0, 1]; see

@@ -239,7 +239,7 @@ class WholeLoss:
         tolerance = self.model.training_gap.numpy()
         self.model.training_gap.assign(0.0)
         try:
-            with warnings_of_graphs_dropped():  # they would have no time
+            with warnings_of_graphs_dropped():  # they would not name a step
                 return -float(self(self.parameters())[0])
         finally:
             self.model.training_gap.assign(tolerance)
