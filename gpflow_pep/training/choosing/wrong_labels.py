@@ -2,10 +2,11 @@ r"""
 How often labels are wrong, by rows that are left out: the epsilon of RobustMax.
 
 RobustMax takes a part :math:`\epsilon` of the labels to be wrong, 0.001 by default. Where more of
-them are, functions bend around rows that contradict their neighbours, and predictions are far too sure. The evidence cannot estimate how many: its maximum in
-:math:`\epsilon` explains by errors what a flexible function explains better. Rows that are left out
-can. With :math:`\pi_n` the probability, given the other rows, that the latent function of the label
-of row n is the largest of C, the density of the label is
+them are, functions bend around rows that contradict their neighbours, and predictions are far too
+sure. The evidence cannot estimate how many: its maximum in :math:`\epsilon` explains by errors what
+a flexible function explains better. Rows that are left out can. With :math:`\pi_n` the probability,
+given the other rows, that the latent function of the label of row n is the largest of C, the
+density of the label is
 
 .. math::
 
