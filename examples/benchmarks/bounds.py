@@ -59,9 +59,9 @@ def problem(name: str, directory: Path, most: int | None, num_inducing: int | No
 DATA_SETS = {"boston": (506, 50), "kin8nm": (2000, 200), "generated": (1000, 20)}
 
 
-def create(given: Problem, Z: AnyNDArray, conditional: str, **options: Any) -> PEPRegression:
+def create(given: Problem, Z: AnyNDArray, bound: str, **options: Any) -> PEPRegression:
     kernel = gpflow.kernels.SquaredExponential(lengthscales=np.ones(given.X.shape[1]))
-    options |= {"alpha": 0.0, "conditional": conditional, "noise_variance": 0.1}
+    options |= {"alpha": 0.0, "bound": bound, "noise_variance": 0.1}
     return PEPRegression((given.X, given.Y), kernel, Z, **options)
 
 
@@ -86,16 +86,16 @@ def time_ratio(one: Any, other: Any, repeats: int) -> float:
 
 def bounds(given: Problem, steps: int, repeats: int) -> dict[str, float]:
     Z = kmeans(given.X, given.num_inducing, seed=0).Z.numpy()
-    prior = create(given, Z, "prior")
+    prior = create(given, Z, "standard")
     loss = tf.function(prior.training_loss)
     gpflow.optimizers.Scipy().minimize(
         loss, prior.trainable_variables, compile=False, options={"maxiter": steps}
     )
     found, data = prior.inducing_variable.Z.numpy(), (given.X, given.Y)
-    scaled = take_over(create(given, found, "scaled"), prior)
+    scaled = take_over(create(given, found, "tight"), prior)
     num_blocks = max(1, len(given.X) // BLOCK)
     labels = KMeans(num_blocks, n_init=1, random_state=0).fit_predict(given.X)
-    blocks = take_over(create(given, found, "scaled", blocks=labels), prior)
+    blocks = take_over(create(given, found, "tight", blocks=labels), prior)
     noise = prior.likelihood.variance.numpy()
     exact = gpflow.models.GPR(data, prior.kernel, noise_variance=noise)
     sgpr = gpflow.models.SGPR(data, prior.kernel, prior.inducing_variable, noise_variance=noise)

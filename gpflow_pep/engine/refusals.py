@@ -33,6 +33,9 @@ GONE = {
     "plotting.site_trace": "matplotlib on last_inference.trace",
     "plotting.inducing_points": "matplotlib on plotting.inducing_points_of(model)",
     "plotting.draw_calibration": "plotting.reliability",
+    "PEP.fresh_sites": "reset_sites",
+    "PEP.training_gap": "loss_tolerance",
+    "PEPRegression.conditional": "bound, whose values are 'standard' and 'tight'",
     "monitor.InducingPointsToTensorBoard": "gpflow.monitor.ImageToTensorBoard: docs/training.rst",
 }
 
@@ -53,6 +56,22 @@ def refusal(name: str, got: Any, expected: str, remedy: str) -> ValueError:
     :param name: What it is, mostly the name of an argument.
     """
     return ValueError(message(name, got, expected, remedy))
+
+
+class Renamed:
+    """An attribute of a class by the name that it had; see `GONE` for the new one."""
+
+    text = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        full = f"{owner.__name__}.{name}"
+        self.text = f"{full}: it is gone. Use {GONE[full]}."
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        raise AttributeError(self.text)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        raise AttributeError(self.text)
 
 
 def absent(module: str) -> Callable[[str], Any]:

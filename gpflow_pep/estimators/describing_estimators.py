@@ -29,14 +29,17 @@ MODELS: dict[str, Any] = {
     kind.__name__: kind for kind in (PEPRegression, PEP, PEPClassification, ARPEP)
 }
 _PARTS = ("kernel", "likelihood", "inducing_variable")
-_OF_POINTS = ("chunk_size", "num_latent_gps", "fresh_sites")
+_OF_POINTS = ("chunk_size", "num_latent_gps", "reset_sites")
 #: Of a model, the arguments beside data, parts and alpha.
 _OPTIONS: dict[str, tuple[str, ...]] = {
-    "PEPRegression": ("conditional", "chunk_size"),
+    "PEPRegression": ("bound", "chunk_size"),
     "PEP": _OF_POINTS,
     "PEPClassification": _OF_POINTS,
     "ARPEP": ("num_data", "num_latent_gps", "whiten"),
 }
+#: What older files name otherwise: options, and values of them.
+_RENAMED = {"conditional": "bound", "prior": "standard", "scaled": "tight"}
+_RENAMED |= {"fresh_sites": "reset_sites"}
 _SETTINGS = ("max_sweeps", "tolerance")
 _FITTED = (
     *("n_iter_", "n_features_in_", "feature_names_in_", "classes_", "alpha_", "n_outputs_"),
@@ -209,8 +212,9 @@ def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]
 def _construct_model(described: dict[str, Described], load: Loader) -> GPModel:
     name = described["class"]
     arguments = {part: load(described[part]) for part in (*_PARTS, "alpha")}
-    arguments |= {option: load(described["options"][option]) for option in _OPTIONS[name]}
-    if described["options"].get("neighbours"):
+    options = {_RENAMED.get(key, key): load(value) for key, value in described["options"].items()}
+    arguments |= {key: _RENAMED.get(options[key], options[key]) for key in _OPTIONS[name]}
+    if options.get("neighbours"):
         raise refusal(
             "neighbours", "a model trained with them", "none", "Load it with gpflow_pep 0.2."
         )
@@ -247,7 +251,7 @@ def _construct_targets(described: Described, load: Loader) -> AnyNDArray:
 def _variables_of(model: GPModel) -> dict[str, str]:
     """Find the variables that are no parameters: the path of each by its name in the files."""
     if isinstance(model, PEP):
-        return {"nu": "sites.nu", "tau": "sites.tau", "training_gap": "training_gap"}
+        return {"nu": "sites.nu", "tau": "sites.tau", "training_gap": "loss_tolerance"}
     return {}
 
 

@@ -2,6 +2,7 @@
 
 import abc
 import functools
+import inspect
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -44,6 +45,7 @@ from ..engine.prior import (
 )
 from ..engine.prior.evaluate import skip_autograph, unconverted
 from ..engine.prior.mixing import latent_parts
+from ..engine.refusals import Renamed
 from ..engine.sites.memory import Memory
 from ..engine.sites.mixed import Mixed
 from ..engine.sites.posterior import (
@@ -109,10 +111,16 @@ class PowerEPModel(GPModel, abc.ABC):
     inducing_variable: InducingVariables
     memory: AttachedMemory | None = None
     """What is known of rows that the model does not have."""
-    _conditional: str = "prior"
     _TF_MODULE_IGNORED_PROPERTIES = frozenset({"_trials", *GPModel._TF_MODULE_IGNORED_PROPERTIES})
     num_inducing = property(lambda self: int(self.inducing_variable.num_inducing), doc="M.")
     paths = draw_paths
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Any:
+        """Refuse arguments by a name that they had once."""
+        for attribute in (inspect.getattr_static(cls, name, None) for name in options):
+            if isinstance(attribute, Renamed):
+                raise TypeError(attribute.text)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -209,11 +217,6 @@ class PowerEPModel(GPModel, abc.ABC):
     def _parts(self) -> Parts:
         return Parts(self.kernel, self.inducing_variable, self.mean_function, self.likelihood)
 
-    @property
-    def conditional(self) -> str:
-        """What f is given u in the approximation, ``"prior"`` or ``"scaled"``."""
-        return self._conditional
-
     @abc.abstractmethod
     def _posterior_of_v(self) -> WhitenedGaussian:
         """q(v) for the parameters as they are."""
@@ -235,7 +238,7 @@ class PowerEPModel(GPModel, abc.ABC):
         """
         Compute the evidence lower bound at alpha 0: that of :meth:`gpflow.models.SGPR.elbo`, or of
         :class:`gpflow.models.SVGP`, of models that hold their data at its best q; of
-        ``PEPRegression`` with a scaled conditional a tighter one.
+        ``PEPRegression`` with ``bound="tight"`` a tighter one.
 
         :raises ValueError: If some alpha is not 0, or the model has a memory: log Z is no lower
             bound then.

@@ -38,9 +38,9 @@ def attach_memory(memory: Memory | None, model: Any) -> "AttachedMemory | None":
     if memory is None:
         return None
     _require(
-        model.conditional == "prior",
-        f"one with conditional={model.conditional!r}",
-        "'prior' beside it: the memory's information on f between the inducing points is not"
+        getattr(model, "bound", "standard") == "standard",
+        f"one with bound={getattr(model, 'bound', None)!r}",
+        "'standard' beside it: the memory's information on f between the inducing points is not"
         " counted there",
         "Leave it out.",
     )

@@ -20,6 +20,7 @@ from ..engine.numerics import chunks
 from ..engine.numerics.graphs import compiled
 from ..engine.prior import is_mixed
 from ..engine.prior.evaluate import unconverted
+from ..engine.refusals import Renamed
 from ..engine.sites.implicit import AdjointInfo, Converged, ConvergedRows
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import (
@@ -44,7 +45,7 @@ from .rows import SingleRows, replace_rows
 _TOLERANCE = 1e-6
 #: In nats for each row, see :class:`~gpflow_pep.engine.sites.record.Goal`: the error of the energy
 #: that it leaves is too small for L-BFGS to see. Less takes more sweeps to the same optima.
-_TRAINING_GAP = 1e-7
+_LOSS_TOLERANCE = 1e-7
 
 
 class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
@@ -81,8 +82,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         1e-6, and for ``training_loss`` what optimisers can see: half the sum of squares of such
         distances is below 1e-7 for each row on average, or up to a hundred times that where the
         parameters moved far since the last run. A given one is for everything. What training
-        aims at is ``training_gap``, a variable: assign 0 for this tolerance.
-    :param fresh_sites: Whether each run starts from no sites instead of those of the last run. That
+        aims at is ``loss_tolerance``, a variable: assign 0 for this tolerance.
+    :param reset_sites: Whether each run starts from no sites instead of those of the last run. That
         takes more sweeps, and makes log Z a function of the parameters alone where there are
         several fixed points, as at small alpha for likelihoods that are not log-concave. Can be
         changed later.
@@ -94,9 +95,10 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     # What the model did and how exactly, neither parameters nor to be trained.
     _TF_MODULE_IGNORED_PROPERTIES = InternalDataModel._TF_MODULE_IGNORED_PROPERTIES.union(
-        {"_last_run", "last_adjoint", "training_gap"}
+        {"_last_run", "last_adjoint", "loss_tolerance"}
     )
 
+    fresh_sites, training_gap = Renamed(), Renamed()
     last_adjoint: AdjointInfo | None = None
     """Of the newest derivative in eager mode that converged sites entered; None before it."""
 
@@ -114,7 +116,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         chunk_size: int | None = None,
         max_sweeps: int = 200,
         tolerance: float | None = None,
-        fresh_sites: bool = False,
+        reset_sites: bool = False,
     ) -> None:
         X, Y = self._check_data(data, kernel)
         number = num_latent_gps
@@ -130,19 +132,21 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         self._set_rows((X, Y), SingleRows(), chunk_size)
         self._powers()
         self.memory = attach_memory(memory, self)
-        training_gap = _TRAINING_GAP if tolerance is None else 0.0
-        self.training_gap = tf.Variable(training_gap, dtype=X.dtype, trainable=False)
+        self.__dict__["loss_tolerance"] = tf.Variable(  # tracked by the name in checkpoints alone
+            _LOSS_TOLERANCE if tolerance is None else 0.0, dtype=X.dtype, trainable=False
+        )
+        self._track_trackable(self.loss_tolerance, "training_gap")
         self.max_sweeps, self.tolerance = checks.check_loop(
             max_sweeps, _TOLERANCE if tolerance is None else tolerance, X.dtype
         )
-        self.fresh_sites = fresh_sites
+        self.reset_sites = reset_sites
         self.sites = SiteParameters(no_sites(tf.shape(X)[0], num_latent_gps, X.dtype))
         self._last_run = tf.Variable(tf.zeros([5], X.dtype), trainable=False)
 
     @unconverted("return: []")
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """As exactly as training needs it: see ``tolerance`` of the class."""
-        return self._energy(tf.convert_to_tensor(self.training_gap))
+        return self._energy(tf.convert_to_tensor(self.loss_tolerance))
 
     @tf.autograph.experimental.do_not_convert
     def pep_log_marginal_likelihood(self) -> tf.Tensor:
@@ -342,7 +346,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     def _infer(self, problem: Any, mean_square: TensorType = 0.0) -> FixedPoint:
         limits = Solver(Goal(self.tolerance, mean_square), self.max_sweeps)
-        fixed_point = self._run(problem, self.fresh_sites, infer, limits)
+        fixed_point = self._run(problem, self.reset_sites, infer, limits)
         ell = fixed_point.extra.tilted.ell
         stops = problem.latents.require_resolved(problem, ell, *fixed_point.marginals)
         if not stops:

@@ -18,6 +18,7 @@ from ..engine.factors.entries import check_entries
 from ..engine.numerics import chunks
 from ..engine.prior import Parts, is_mixed, split_outputs
 from ..engine.prior.evaluate import unconverted
+from ..engine.refusals import Renamed
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import Natural, PosteriorFactor, posterior_factor
 from . import mixed
@@ -71,9 +72,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     :param blocks: An integer label [N] for each row: rows with the same label are one factor, with
         their residual covariance in full (PITC). It costs the cube of a block's size. XLA cannot
         compile blocks that come in several chunks.
-    :param conditional: What f is given u in the approximation: ``"prior"``, as above, or
-        ``"scaled"`` (:mod:`gpflow_pep.engine.energies.scaled`), where log Z is the tighter bound of
-        Titsias (2025) at 0, grows with :math:`\alpha`, and is the same at 1.
+    :param bound: ``"standard"``, the energy above, or ``"tight"``
+        (:mod:`gpflow_pep.engine.energies.scaled`), where log Z is the tighter bound of Titsias
+        (2025) at 0, grows with :math:`\alpha`, and is the same at 1.
     :param memory: What the ``remember()`` of another model returned: its rows count as well.
     :param chunk_size: The most rows that are worked on at a time, for little memory; None: chosen
         for speed, within ``gpflow_pep.engine.numerics.chunks.MEMORY_BUDGET`` (:doc:`/performance`).
@@ -82,6 +83,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     .. seealso:: :class:`PEP` for other likelihoods, :class:`~gpflow_pep.estimators.PEPRegressor`
         for tables, :doc:`/choosing`, and :doc:`/several_outputs`.
     """
+
+    conditional = Renamed()
 
     @property
     def takes_missing_targets(self) -> bool:
@@ -107,7 +110,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         noise_variance: TensorData | None = None,
         likelihood: Gaussian | None = None,
         blocks: Any | None = None,
-        conditional: str = "prior",
+        bound: str = "standard",
         memory: Memory | None = None,
         chunk_size: int | None = None,
     ) -> None:
@@ -126,7 +129,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
                 data=streamed,
                 blocks=blocks,
                 memory=memory,
-                conditional=None if conditional == "prior" else conditional,
+                bound=None if bound == "standard" else bound,
             )
         else:
             if not isinstance(kernel, SharedIndependent):
@@ -136,7 +139,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         (check_targets if each is None else check_entries)(noisy, Y)
         super().__init__(kernel, noisy, inducing_variable, mean_function, number, alpha, X)
         self._check_latent(shared=True)
-        self._conditional = checks.check_choice("conditional", conditional, [*CONDITIONALS])
+        self._bound = checks.check_choice("bound", bound, [*CONDITIONALS])
         self._set_rows((X, Y), SingleRows(), chunk_size)
         if streamed and blocks is not None:
             got = "blocks of rows that are read from a tf.data.Dataset"
@@ -168,9 +171,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         if is_mixed(self.kernel):  # the targets of a row are one factor, however many there are
             return SingleRows(num_gapped=1)
         if has_gaps(self.data):
-            if self._conditional != "prior":
-                got, expected = repr(self._conditional), "'prior' where targets are missing"
-                raise checks.refusal("conditional", got, expected, "Leave it out.")
+            if self._bound != "standard":
+                got, expected = repr(self._bound), "'standard' where targets are missing"
+                raise checks.refusal("bound", got, expected, "Leave it out.")
             if blocks is not None:
                 remedy = "Leave them out, or use a model for each output, of the rows that have it."
                 got = "targets that are missing beside blocks"
@@ -180,6 +183,11 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             return self._cut
         labels = checks.check_blocks(blocks, self.rows.data[0].shape[0])
         return Blocks(labels, self.rows.plan().chunk_size)
+
+    @property
+    def bound(self) -> str:
+        """The one that log Z is at power 0: ``"standard"`` or ``"tight"``."""
+        return self._bound
 
     @property
     def has_blocks(self) -> bool:
@@ -303,7 +311,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         self._require_single_rows("loo_log_density, loo_moments", "Hold rows out instead.")
         _ = self.data[1]  # which refuses rows that are not in memory
         parts, W = self._parts_of_output(), self._parts.whiten().W
-        q, precision = posterior_factor(self._sums(W).natural), CONDITIONALS[self.conditional]
+        q, precision = posterior_factor(self._sums(W).natural), CONDITIONALS[self._bound]
         terms = partial(
             collapsed.left_out_moments, parts, W=W, q=q, precision=precision.row_precision
         )
@@ -319,7 +327,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         refuse_mixed(self.kernel, "evidence_and_left_out", "Train by the evidence.")
         self._require_single_rows("evidence_and_left_out", "Train by the evidence.")
         parts, W = self._parts_of_output(), self._parts.whiten().W
-        sums, precision = self._sums(W), CONDITIONALS[self._conditional].row_precision
+        sums, precision = self._sums(W), CONDITIONALS[self._bound].row_precision
         factor = posterior_factor(sums.natural)  # for a second pass over the rows
 
         def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
@@ -357,6 +365,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             return mixed.regression_sums(self, W)
         parts = self._parts_of_output()
         W = self._parts.whiten().W if W is None else W
-        bound = self._cut.bound(CONDITIONALS[self._conditional])
+        bound = self._cut.bound(CONDITIONALS[self._bound])
         sums = self.rows.sum(partial(bound, parts), (W,), parts)
         return collapsed.sums_and_memory(sums, self._memory_terms(W))

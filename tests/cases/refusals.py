@@ -182,8 +182,8 @@ REGRESSION = [
         {"inducing_variable": SHARED_POINTS},
     ),
     ("num_latent_gps | 2 | 1", {"num_latent_gps": 2}),
-    ("conditional | 'titsias' | 'prior' or 'scaled'", {"conditional": "titsias"}),
-    ("conditional | True | 'prior' or 'scaled'", {"conditional": True}),
+    ("bound | 'titsias' | 'standard' or 'tight'", {"bound": "titsias"}),
+    ("bound | True | 'standard' or 'tight'", {"bound": True}),
 ]
 
 

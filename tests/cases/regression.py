@@ -29,7 +29,7 @@ class Case(NamedTuple):
     num_outputs: int = 1
     noise: str = "constant"  # or scale, variance: that Gaussian parameter is linear in the inputs
     mean: str = "zero"  # or constant, linear
-    conditional: str = "prior"  # or scaled
+    bound: str = "standard"  # or tight
 
     @property
     def problem(self) -> RegressionProblem:
@@ -73,7 +73,7 @@ class Case(NamedTuple):
             blocks=self.blocks,
             likelihood=likelihood,
             mean_function=mean_function,
-            conditional=self.conditional,
+            bound=self.bound,
             **arguments,
         )
 
@@ -83,7 +83,7 @@ class Case(NamedTuple):
             problem.prior(),
             problem.Y - self.mean_at(problem.X),
             self.noise_at(problem.X),
-            reference.make_factors(N, self.alpha, self.blocks, self.conditional),
+            reference.make_factors(N, self.alpha, self.blocks, self.bound),
         )
 
     def expected_prediction(self) -> tuple[Array, Array]:
@@ -126,20 +126,20 @@ CASES = {
     "everything": Case(
         alpha=ALPHA_PER_BLOCK, blocks=UNEVEN_BLOCKS, num_outputs=2, noise="scale", mean="linear"
     ),
-    "scaled, alpha 0": Case(conditional="scaled", alpha=0.0),
-    "scaled, alpha 1e-6": Case(conditional="scaled", alpha=1e-6),
-    "scaled, alpha 0.3": Case(conditional="scaled", alpha=0.3),
-    "scaled, alpha 1": Case(conditional="scaled", alpha=1.0),
-    "scaled, alpha per row": Case(conditional="scaled", alpha=ALPHA_PER_ROW),
-    "scaled, blocks, alpha 0": Case(conditional="scaled", alpha=0.0, blocks=UNEVEN_BLOCKS),
-    "scaled, blocks, alpha 0.5": Case(conditional="scaled", alpha=0.5, blocks=UNEVEN_BLOCKS),
-    "scaled, blocks, alpha 1": Case(conditional="scaled", alpha=1.0, blocks=UNEVEN_BLOCKS),
-    "scaled, one block": Case(conditional="scaled", alpha=0.3, blocks=ONE_BLOCK),
+    "scaled, alpha 0": Case(bound="tight", alpha=0.0),
+    "scaled, alpha 1e-6": Case(bound="tight", alpha=1e-6),
+    "scaled, alpha 0.3": Case(bound="tight", alpha=0.3),
+    "scaled, alpha 1": Case(bound="tight", alpha=1.0),
+    "scaled, alpha per row": Case(bound="tight", alpha=ALPHA_PER_ROW),
+    "scaled, blocks, alpha 0": Case(bound="tight", alpha=0.0, blocks=UNEVEN_BLOCKS),
+    "scaled, blocks, alpha 0.5": Case(bound="tight", alpha=0.5, blocks=UNEVEN_BLOCKS),
+    "scaled, blocks, alpha 1": Case(bound="tight", alpha=1.0, blocks=UNEVEN_BLOCKS),
+    "scaled, one block": Case(bound="tight", alpha=0.3, blocks=ONE_BLOCK),
     "scaled, noise variance": Case(
-        conditional="scaled", alpha=ALPHA_PER_ROW, noise="variance", num_outputs=3
+        bound="tight", alpha=ALPHA_PER_ROW, noise="variance", num_outputs=3
     ),
     "scaled, everything": Case(
-        conditional="scaled",
+        bound="tight",
         alpha=ALPHA_PER_BLOCK,
         blocks=UNEVEN_BLOCKS,
         num_outputs=2,

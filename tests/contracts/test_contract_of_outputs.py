@@ -33,7 +33,7 @@ def _pair(**options: Any) -> tuple[pep.PEPRegression, pep.PEPRegression]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"conditional": "scaled"}, {"blocks": np.arange(14) // 4}],
+    [{}, {"bound": "tight"}, {"blocks": np.arange(14) // 4}],
     ids=["rows", "scaled", "blocks"],
 )
 @pytest.mark.near_copies

@@ -48,7 +48,7 @@ def create(changed: float) -> dict[str, GPModel]:
         "powers": regression(alpha=powers),
         "variables": regression(variables),
         "blocks": regression(blocks=np.arange(N) // 4, alpha=powers[::4]),
-        "scaled": regression(conditional="scaled", chunk_size=5),
+        "scaled": regression(bound="tight", chunk_size=5),
         "memory": regression(memory=memory),
         "pep": pep.PEP((X, Y), kernel(), gaussian, Z, alpha=powers),
         "classification": pep.PEPClassification((X, LABELS), kernel(), None, Z, alpha=power),

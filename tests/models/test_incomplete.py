@@ -155,7 +155,7 @@ REFUSALS = {
     "Y: got NaN alone, expected some": partial(regression, X, Y * np.nan),
     "Y: got NaN or infinity": partial(regression, X, np.where(np.isnan(Y), np.inf, Y)),
     "Y: got targets that are missing beside": partial(regression, X, Y, blocks=np.arange(N)),
-    "conditional: got 'scaled'": partial(regression, X, Y, conditional="scaled"),
+    "bound: got 'tight'": partial(regression, X, Y, bound="tight"),
     "upper_bound: got missing targets": lambda: regression(X, Y).upper_bound(),
     "Y: got NaN or infinity in .*": _assign_missing,
 }
@@ -167,12 +167,12 @@ def test_refusals(message: str) -> None:
         REFUSALS[message]()
 
 
-@pytest.mark.parametrize("conditional", ["prior", "scaled"])
+@pytest.mark.parametrize("bound", ["standard", "tight"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_assigned_to_variables_is_not_taken_for_0(conditional: str, bad: float) -> None:
+def test_what_is_assigned_to_variables_is_not_taken_for_0(bound: str, bad: float) -> None:
     """A model of complete targets cannot leave one out; nor is infinity a missing one."""
     targets = tf.Variable(COMPLETE, trainable=False)
-    model = regression(tf.Variable(X, trainable=False), targets, conditional=conditional)
+    model = regression(tf.Variable(X, trainable=False), targets, bound=bound)
     targets[2, 1].assign(bad)
     for computed in (model.pep_log_marginal_likelihood, model.loo_log_density, model.compute_qu):
         with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="NaN or infinity"):

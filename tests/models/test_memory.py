@@ -497,8 +497,8 @@ def test_what_is_refused() -> None:
 
 def test_refused_beside_other_conditionals() -> None:
     memory = _regression(BATCHES[0], FIRST, Z).remember(alpha=0.0)
-    with pytest.raises(ValueError, match=r"memory: got one with conditional.*Leave it out"):
-        _regression(BATCHES[1], FIRST, Z, memory, alpha=0.0, conditional="scaled")
+    with pytest.raises(ValueError, match=r"memory: got one with bound='tight'.*Leave it out"):
+        _regression(BATCHES[1], FIRST, Z, memory, alpha=0.0, bound="tight")
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])

@@ -563,7 +563,7 @@ REFUSALS = {
     "minibatch_training_loss_closure: got": lambda: model("four").minibatch_training_loss_closure(
         4, seed=0
     ),
-    "conditional: got": partial(regression, conditional="scaled"),
+    "bound: got": partial(regression, bound="tight"),
     "impute_f: got a model of independent outputs": lambda: independent().impute_f(),
     "given: got a model of independent": lambda: independent().predict_y(XNEW, given=XNEW),
     "loo_log_density_of_entries: got a": lambda: independent().loo_log_density_of_entries(),

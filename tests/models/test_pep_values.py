@@ -431,12 +431,12 @@ def test_how_exact_the_training_loss_is_can_change_without_another_trace() -> No
 
     loss()
     assert model.last_inference.residual > 1e-6 and model.last_inference.converged
-    model.training_gap.assign(0.0)
+    model.loss_tolerance.assign(0.0)
     exact = loss()
     assert model.last_inference.residual < model.tolerance == 1e-6
     assert_close(-exact, model.pep_log_marginal_likelihood(), rtol=1e-12)
     assert len(traced) == 1
-    assert CASES["probit"].model(alpha=0.5, tolerance=1e-3).training_gap.numpy() == 0.0
+    assert CASES["probit"].model(alpha=0.5, tolerance=1e-3).loss_tolerance.numpy() == 0.0
 
 
 def test_checkpoint_holds_the_sites(tmp_path: Any) -> None:

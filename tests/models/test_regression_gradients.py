@@ -69,7 +69,7 @@ MODELS: dict[str, Callable[[int | None], "pep.models.PEPRegression"]] = {
     "Multiscale": _with_features(_multiscale),
     "Multiscale, blocks": _with_features(_multiscale, UNEVEN_BLOCKS),
     "priors": _with_priors,
-    "scaled": _of_case(Case(conditional="scaled", noise="variance", alpha=ALPHA_PER_ROW)),
+    "scaled": _of_case(Case(bound="tight", noise="variance", alpha=ALPHA_PER_ROW)),
     "scaled, everything": _of_case(CASES["scaled, everything"]),
 }
 #: Each of these is a part of another one here.

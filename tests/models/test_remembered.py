@@ -73,8 +73,8 @@ def _with_steps(**options: Any) -> "pep.models.PEP":
 
 @pytest.mark.filterwarnings("ignore:The sites did not converge")
 @pytest.mark.slow
-def test_fresh_sites_make_log_z_a_function_of_the_parameters() -> None:
-    model = _with_steps(fresh_sites=True)
+def test_reset_sites_make_log_z_a_function_of_the_parameters() -> None:
+    model = _with_steps(reset_sites=True)
     first = float(model.pep_log_marginal_likelihood())
     for lengthscale in (0.2, 0.6):
         model.kernel.lengthscales.assign(lengthscale)

@@ -17,7 +17,7 @@ ROUNDING = 1e-9
 ONE_BLOCK = np.zeros(30, dtype=int)
 TEN_BLOCKS = np.arange(30) // 3
 ALPHAS = (0.0, 1e-6, 0.3, 0.5, 0.9, 1.0)
-CONDITIONALS = ("scaled", "prior")
+CONDITIONALS = ("tight", "standard")
 
 
 def random_problem(seed: int) -> RegressionProblem:
@@ -39,11 +39,11 @@ def create(
     problem: RegressionProblem,
     alpha: float,
     blocks: Any | None = None,
-    conditional: str = "scaled",
+    bound: str = "tight",
     **options: Any,
 ) -> "pep.models.PEPRegression":
     return problem.model(
-        pep.models.PEPRegression, alpha=alpha, blocks=blocks, conditional=conditional, **options
+        pep.models.PEPRegression, alpha=alpha, blocks=blocks, bound=bound, **options
     )
 
 
@@ -65,7 +65,7 @@ def test_bounds_in_their_order(seed: int, jitter: float) -> None:
     gpflow.config.set_default_jitter(jitter)
     problem = random_problem(seed)
     ladder = [
-        log_z(problem, 0.0, conditional="prior"),
+        log_z(problem, 0.0, bound="standard"),
         log_z(problem, 0.0),
         log_z(problem, 0.0, TEN_BLOCKS),
         log_z(problem, 0.0, ONE_BLOCK),
@@ -90,7 +90,7 @@ def test_log_z_grows_with_alpha(seed: int, blocks: Any | None) -> None:
 
 @pytest.mark.parametrize("blocks", [None, UNEVEN_BLOCKS], ids=["FITC", "PITC"])
 def test_alpha_1_does_not_depend_on_the_conditional(blocks: Any | None) -> None:
-    cases = [Case(alpha=1.0, blocks=blocks, noise="scale", conditional=c) for c in CONDITIONALS]
+    cases = [Case(alpha=1.0, blocks=blocks, noise="scale", bound=c) for c in CONDITIONALS]
     scaled, prior = (case.model() for case in cases)
     assert_close(scaled.pep_log_marginal_likelihood(), prior.pep_log_marginal_likelihood())
     assert_all_close(
@@ -142,7 +142,7 @@ def test_one_block_at_alpha_1_is_exact() -> None:
 @pytest.mark.parametrize("blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"])
 def test_continuous_in_alpha_at_0(blocks: Any | None) -> None:
     at_0, near_0 = (
-        Case(alpha=alpha, blocks=blocks, conditional="scaled").model() for alpha in (0.0, 1e-14)
+        Case(alpha=alpha, blocks=blocks, bound="tight").model() for alpha in (0.0, 1e-14)
     )
     assert_close(
         near_0.pep_log_marginal_likelihood(), at_0.pep_log_marginal_likelihood(), rtol=1e-11
@@ -168,7 +168,7 @@ def test_single_precision(blocks: Any | None) -> None:
 
 
 def test_surrogate_has_its_evidence() -> None:
-    case = Case(alpha=0.3, conditional="scaled")
+    case = Case(alpha=0.3, bound="tight")
     model = case.model()
     weights, targets, log_constant = model.surrogate()
     Kuu = case.problem.prior().Kuu
@@ -177,11 +177,11 @@ def test_surrogate_has_its_evidence() -> None:
     assert_close(evidence + log_constant, model.pep_log_marginal_likelihood())
 
 
-@pytest.mark.near_copies("scaled")
-@pytest.mark.parametrize("conditional", CONDITIONALS)
-def test_bound_gap(conditional: str) -> None:
+@pytest.mark.near_copies("tight")
+@pytest.mark.parametrize("bound", CONDITIONALS)
+def test_bound_gap(bound: str) -> None:
     problem = random_problem(2)
-    model = create(problem, 0.0, conditional=conditional)
+    model = create(problem, 0.0, bound=bound)
     expected = float(model.upper_bound()) - float(model.pep_log_marginal_likelihood())
     assert_close(model.bound_gap(), expected)
     assert_close(tf.function(model.bound_gap)(), expected)
@@ -196,8 +196,8 @@ def test_bound_gap_is_refused_where_log_z_is_no_bound() -> None:
         tf.function(model.bound_gap)()
 
 
-def test_the_conditional_cannot_be_changed_later() -> None:
-    model = Case(conditional="scaled").model()
-    assert model.conditional == "scaled"
+def test_the_bound_cannot_be_changed_later() -> None:
+    model = Case(bound="tight").model()
+    assert model.bound == "tight"
     with pytest.raises(AttributeError):
-        model.conditional = "prior"
+        model.bound = "standard"

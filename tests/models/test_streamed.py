@@ -55,7 +55,7 @@ def test_chunks_have_every_row_once(num_rows: int) -> None:
     [
         {"alpha": 0.5},
         {"alpha": 0.0},
-        {"alpha": 1e-6, "conditional": "scaled"},
+        {"alpha": 1e-6, "bound": "tight"},
         {"alpha": 1.0},
         {"alpha": 0.3, "chunk_size": None},
     ],

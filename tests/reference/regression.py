@@ -60,14 +60,14 @@ class Factors(NamedTuple):
 
     blocks: IntArray  # [N], label of the block of each row
     row_alpha: Array  # [N], the power of the factor that the row belongs to
-    conditional: str = "prior"  # q(f | u): p(f | u), or "scaled" as Titsias (2025) does
+    bound: str = "standard"  # q(f | u): p(f | u), or "tight": scaled as Titsias (2025) does
 
 
 def make_factors(
     num_data: int,
     alpha: float | Sequence[float] | Array,
     blocks: IntArray | None = None,
-    conditional: str = "prior",
+    bound: str = "standard",
 ) -> Factors:
     """
     :param alpha: one power for all, one per row (no blocks) or one per block (ascending labels).
@@ -76,7 +76,7 @@ def make_factors(
     labels = np.arange(num_data) if blocks is None else np.asarray(blocks)
     _, position = np.unique(labels, return_inverse=True)
     alpha_of_block = np.broadcast_to(np.asarray(alpha, dtype=float), [position.max() + 1])
-    return Factors(labels, alpha_of_block[position], conditional)
+    return Factors(labels, alpha_of_block[position], bound)
 
 
 def _residual_covariance(prior: Prior) -> Array:
@@ -102,7 +102,7 @@ def approximate_covariance(prior: Prior, noise: Array, factors: Factors) -> Arra
     Q = prior.Kuf.T @ np.linalg.solve(prior.Kuu, prior.Kuf)
     D = _residual_covariance(prior)
     same_block = factors.blocks[:, None] == factors.blocks[None, :]
-    if factors.conditional == "scaled":
+    if factors.bound == "tight":
         return Q + np.linalg.inv(_scaled_precision(np.where(same_block, D, 0.0), noise, factors))
     return Q + np.where(same_block, factors.row_alpha[:, None] * D, 0.0) + np.diag(noise)
 
@@ -145,7 +145,7 @@ def scaled_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
     The same with a scaled conditional: -1/2 log of the determinants of S + D_b and of the
     precision, since the density has the inverse of the latter's already.
     """
-    factors = make_factors(len(noise_b), alpha, np.zeros(len(noise_b), dtype=int), "scaled")
+    factors = make_factors(len(noise_b), alpha, np.zeros(len(noise_b), dtype=int), "tight")
     precision = _scaled_precision(D_b, noise_b, factors)
     return -0.5 * (_log_det(D_b + np.diag(noise_b)) + _log_det(precision))
 
@@ -158,7 +158,7 @@ def pep_log_z(prior: Prior, R: Array, noise: Array, factors: Factors) -> float:
     :param noise: [N].
     """
     D = _residual_covariance(prior)
-    correct = scaled_correction if factors.conditional == "scaled" else power_correction
+    correct = scaled_correction if factors.bound == "tight" else power_correction
     correction = 0.0
     for label in np.unique(factors.blocks):
         rows = np.flatnonzero(factors.blocks == label)

@@ -104,7 +104,7 @@ def predict_left_out(case: Case, n: int, held: IntArray, variance: float) -> tup
     problem, (prior, R, noise, _) = case.problem, case.reference_arguments()
     others = np.delete(np.arange(len(R)), n)
     alpha = case.alpha if np.ndim(case.alpha) == 0 else case.alpha[others]
-    factors = reference.make_factors(len(others), alpha, None, case.conditional)
+    factors = reference.make_factors(len(others), alpha, None, case.bound)
     Kff = prior.Kff[np.ix_(others, others)]
     smaller = prior._replace(Kuf=prior.Kuf[:, others], Kff=Kff)
     qu = reference.pep_qu(smaller, R[others], noise[others], factors)

@@ -51,7 +51,7 @@ def arpep() -> Any:
 
 CHUNKED: dict[str, Callable[..., Any]] = {
     "PEPRegression": regression,
-    "PEPRegression, scaled": lambda **options: regression(conditional="scaled", **options),
+    "PEPRegression, scaled": lambda **options: regression(bound="tight", **options),
     "PEPRegression, blocks": lambda **options: regression(blocks=np.arange(150) // 5, **options),
     "PEP": probit,
 }

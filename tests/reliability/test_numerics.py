@@ -69,7 +69,7 @@ def point(rows: Any, Z: Any) -> Any:
 
 MODELS: dict[str, Callable[..., Any]] = {
     "PEPRegression": regression(),
-    "PEPRegression, scaled": regression(conditional="scaled"),
+    "PEPRegression, scaled": regression(bound="tight"),
     "PEPRegression, blocks": lambda rows, Z: regression(blocks=np.arange(len(rows[0])) // 4)(
         rows, Z
     ),

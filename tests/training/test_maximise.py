@@ -145,7 +145,7 @@ def test_it_ends_with_sites_as_exact_as_predictions_need_them(
     record = quiet(model, max_iterations=5)
     assert model.update_sites().num_sweeps == 1
     assert_close(float(model.pep_log_marginal_likelihood()), record.objective, rtol=1e-10)
-    assert model.training_gap.numpy() > 0.0
+    assert model.loss_tolerance.numpy() > 0.0
     # While it climbed it was less exact.
     (start,) = record.starts
     assert 0.0 < abs(start.objective - record.objective) < 1e-5 * N
@@ -231,7 +231,7 @@ def test_nothing_is_evaluated_after_the_end_but_what_is_under_way(
 def _unsettled() -> "pep.models.PEP":
     """One whose sites are not at their fixed point after the few sweeps that it takes."""
     likelihood = gpflow.likelihoods.Bernoulli()
-    options = {"max_sweeps": 1, "fresh_sites": True}
+    options = {"max_sweeps": 1, "reset_sites": True}
     return pep.models.PEP((X, LABELS), kernel(), likelihood, Z.copy(), **options)
 
 
@@ -266,7 +266,7 @@ def test_training_that_takes_no_step_says_so() -> None:
 
 def test_interrupt_keeps_the_best() -> None:
     model = classifier()
-    model.training_gap.assign(0.0)  # so that losses can be compared
+    model.loss_tolerance.assign(0.0)  # so that losses can be compared
     seen: list[float] = []
 
     def interrupt(step: Step) -> None:

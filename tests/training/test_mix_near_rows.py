@@ -25,7 +25,7 @@ from gpflow_pep.training.choosing.near_rows import (
 
 CASES = {
     **{f"alpha {alpha:g}": Case(alpha=alpha) for alpha in (0.0, 1e-6, 0.3, 0.5, 1.0)},
-    "everything": Case(alpha=0.3, num_outputs=2, mean="linear", conditional="scaled"),
+    "everything": Case(alpha=0.3, num_outputs=2, mean="linear", bound="tight"),
 }
 m = 4
 
@@ -45,7 +45,7 @@ def test_rows_left_out_are_predicted_by_all_others(case: Case) -> None:
 def test_a_power_for_each_row() -> None:
     case = Case(alpha=ALPHA_PER_ROW, noise="scale")
     posterior: Any = case.model().posterior(neighbours=m)
-    precision, rows = CONDITIONALS["prior"].row_precision, np.array([3, 8])
+    precision, rows = CONDITIONALS["standard"].row_precision, np.array([3, 8])
     mean, var = posterior.predict_left_out(rows, precision, ALPHA_PER_ROW[rows], [0.2, 0.4])
     assert mean.shape == (2, 2, 1) and var.shape == (2, 2)
     scaled = case.problem.X / case.problem.lengthscales

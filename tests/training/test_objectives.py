@@ -36,10 +36,10 @@ def summed(model: PEPRegression) -> tf.Tensor:
     return tf.add_n(model.evidence_and_left_out())
 
 
-@pytest.mark.parametrize("conditional", ["prior", "scaled"])
+@pytest.mark.parametrize("bound", ["standard", "tight"])
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_values_are_those_of_the_parts(alpha: float, conditional: str) -> None:
-    model = regression(alpha, conditional=conditional)
+def test_values_are_those_of_the_parts(alpha: float, bound: str) -> None:
+    model = regression(alpha, bound=bound)
     log_z, left_out = model.evidence_and_left_out()
     assert_close(log_z, model.pep_log_marginal_likelihood(), rtol=1e-12)
     assert_close(left_out, tf.reduce_sum(model.loo_log_density()), rtol=1e-12)

@@ -63,7 +63,7 @@ def test_the_certificate_is_that_of_the_tighter_bound() -> None:
     (score, *_), _ = add_points(model, no_training, seed=0)
     model.inducing_variable = first
     parts = model.data, model.kernel, model.inducing_variable
-    bounds = PEPRegression(*parts, alpha=0.0, likelihood=model.likelihood, conditional="scaled")
+    bounds = PEPRegression(*parts, alpha=0.0, likelihood=model.likelihood, bound="tight")
     np.testing.assert_allclose(score.bound_gap, bounds.bound_gap() / 30.0, rtol=1e-10)
     exact = gpflow.models.GPR(model.data, model.kernel, likelihood=model.likelihood)
     lower, upper = bounds.elbo(), model.upper_bound()

@@ -116,7 +116,7 @@ def test_how_exact_training_is_is_that_of_each_model() -> None:
     for gap in gaps:
         model, alone = binary(FOLDS[0], 0.5), binary(FOLDS[0], 0.5)
         for one in (model, alone):
-            one.training_gap.assign(gap)
+            one.loss_tolerance.assign(gap)
         found, expected = losses.maximise(model, **OPTIONS), maximise(alone, **OPTIONS)
         assert_close(found.losses, expected.losses, rtol=1e-9)
 

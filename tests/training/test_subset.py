@@ -27,10 +27,10 @@ def values(model) -> list[np.ndarray]:
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_it_is_training_of_a_model_of_these_rows(alpha: float) -> None:
     data = tuple(tf.Variable(part, trainable=False) for part in (X, Y))
-    model = regression(data, alpha=alpha, conditional="scaled")
+    model = regression(data, alpha=alpha, bound="tight")
     record = maximise_on_subset(model, 20, seed=3, max_iterations=5, progress=False)
     rows = np.random.default_rng(3).permutation(len(X))[:20]
-    other = regression((X[rows], Y[rows]), alpha=alpha, conditional="scaled")
+    other = regression((X[rows], Y[rows]), alpha=alpha, bound="tight")
     options = {"tolerance": 1e-3, "window": 5, "max_iterations": 5}
     expected = maximise(other, progress=False, **options)
     np.testing.assert_allclose(record.objective, expected.objective, rtol=1e-8)
@@ -38,7 +38,7 @@ def test_it_is_training_of_a_model_of_these_rows(alpha: float) -> None:
         np.testing.assert_allclose(mine, others, rtol=1e-6)
     # The model has all its rows: what it predicts is that of a model made with its parameters.
     parts = model.kernel, model.inducing_variable
-    options = {"likelihood": model.likelihood, "alpha": alpha, "conditional": "scaled"}
+    options = {"likelihood": model.likelihood, "alpha": alpha, "bound": "tight"}
     whole = PEPRegression((X, Y), *parts, **options)
     np.testing.assert_allclose(model.predict_f(X[:5]), whole.predict_f(X[:5]), rtol=1e-8)
 

@@ -347,7 +347,7 @@ def _log_density(of_logdet: RowSums, of_quadratic: RowSums, num_targets: tf.Tens
 
 
 #: By the name that models take; another one is registered by an entry of its own.
-CONDITIONALS = {"prior": Conditional(row_precision, row_logdet, block_sums)}
+CONDITIONALS = {"standard": Conditional(row_precision, row_logdet, block_sums)}
 
 
 def left_out_moments(

@@ -79,4 +79,4 @@ def block_sums(
     return sums_of_whitened(whitened(as_blocks(A, noise)), whitened(r), logdet)
 
 
-CONDITIONALS["scaled"] = Conditional(row_precision, row_logdet, block_sums)
+CONDITIONALS["tight"] = Conditional(row_precision, row_logdet, block_sums)

@@ -125,7 +125,7 @@ def _near_moments(
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Moments of y with each level of noise, [S, K, P] and [S, K, 1]."""
     posterior: Any = model.posterior(neighbours=neighbours)
-    precision = CONDITIONALS[model.conditional].row_precision
+    precision = CONDITIONALS[model.bound].row_precision
     alpha = tf.convert_to_tensor(model.alpha)[None]
     mean, variance = map(np.asarray, posterior.predict_left_out(rows, precision, alpha, levels))
     return mean, (variance + np.asarray(levels))[..., None]

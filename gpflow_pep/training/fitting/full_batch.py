@@ -264,7 +264,7 @@ class MaximiseRecord(NamedTuple):
 
     objective: float
     """That of the model as it is now, plus the log density of priors on its parameters. Where
-    training is less exact than predictions (``training_gap`` of
+    training is less exact than predictions (``loss_tolerance`` of
     :class:`~gpflow_pep.models.PEP`), it was computed once more at the end, as exactly as those,
     unless the time was over."""
 

@@ -232,14 +232,14 @@ class WholeLoss:
         """
         Compute the objective with sites as exact as those of predictions, which would bring them
         there otherwise, outside a graph; None for models without an inner loop. See
-        ``training_gap`` of :class:`~gpflow_pep.models.PEP`.
+        ``loss_tolerance`` of :class:`~gpflow_pep.models.PEP`.
         """
         if not isinstance(self.model, PEP):
             return None
-        tolerance = self.model.training_gap.numpy()
-        self.model.training_gap.assign(0.0)
+        tolerance = self.model.loss_tolerance.numpy()
+        self.model.loss_tolerance.assign(0.0)
         try:
             with warnings_of_graphs_dropped():  # they would not name a step
                 return -float(self(self.parameters())[0])
         finally:
-            self.model.training_gap.assign(tolerance)
+            self.model.loss_tolerance.assign(tolerance)

@@ -291,7 +291,7 @@ def _bound_gap(model: GPModel) -> float:
         return np.nan
     parts = model.data, model.kernel, model.inducing_variable
     options: dict[str, Any] = {"likelihood": model.likelihood, "mean_function": model.mean_function}
-    bounds = PEPRegression(*parts, alpha=0.0, conditional="scaled", **options)
+    bounds = PEPRegression(*parts, alpha=0.0, bound="tight", **options)
     return float(bounds.bound_gap()) / len(model.data[0])
 
 

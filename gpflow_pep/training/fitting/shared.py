@@ -67,7 +67,7 @@ class SharedLosses:
         assign(loss.model.data, data)
         assign(loss.state, state)
         if isinstance(model, PEP):
-            loss.model.training_gap.assign(model.training_gap)
+            loss.model.loss_tolerance.assign(model.loss_tolerance)
         try:
             return maximise(loss, **options)
         finally:

@@ -88,9 +88,9 @@ def with_rows(model: PEPRegression | PEP, num_rows: int, seed: int) -> PEPRegres
     data, kernel, Z = (X[rows], Y[rows]), model.kernel, model.inducing_variable
     options = {"alpha": model.alpha.numpy(), "mean_function": model.mean_function}
     if isinstance(model, PEPRegression):
-        options |= {"likelihood": model.likelihood, "conditional": model.conditional}
+        options |= {"likelihood": model.likelihood, "bound": model.bound}
         return PEPRegression(data, kernel, Z, **options)
-    options |= {key: getattr(model, key) for key in ("max_sweeps", "tolerance", "fresh_sites")}
+    options |= {key: getattr(model, key) for key in ("max_sweeps", "tolerance", "reset_sites")}
     some = type(model)(data, kernel, model.likelihood, Z, **options)
-    some.training_gap.assign(model.training_gap)  # a tolerance that is passed has set it to 0
+    some.loss_tolerance.assign(model.loss_tolerance)  # a tolerance that is passed has set it to 0
     return some

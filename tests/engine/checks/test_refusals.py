@@ -221,3 +221,16 @@ def test_names_that_are_gone(name: str, instead: str) -> None:
         attrgetter(name)(gpflow_pep)
     changelog = (Path(__file__).parents[3] / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"| `{name}` | {instead} |" in changelog
+
+
+@pytest.mark.parametrize(
+    "name, instead", [("fresh_sites", "reset_sites"), ("training_gap", "loss_tolerance")]
+)
+def test_renamed_arguments_and_attributes(name: str, instead: str) -> None:
+    points = gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), X[::3]
+    with pytest.raises(TypeError, match=f"PEP.{name}: it is gone. Use {instead}."):
+        gpflow_pep.PEPClassification((X, Y), *points, **{name: 0.0})
+    model = gpflow_pep.PEP((X, Y), *points)
+    for act in (lambda: setattr(model, name, 0.0), lambda: getattr(model, name)):
+        with pytest.raises(AttributeError, match=f"PEP.{name}: it is gone. Use {instead}."):
+            act()
