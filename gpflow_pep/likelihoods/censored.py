@@ -42,7 +42,7 @@ _FAR, _NUM_FRACTIONS = {tf.float32: 7.0, tf.float64: 18.0}, 6
 _NEWTON_STEPS = 8
 
 
-class NormalTail(NamedTuple):
+class _NormalTail(NamedTuple):
     r"""The normal distribution function where it is small or not."""
 
     log_cdf: Tensor
@@ -55,7 +55,7 @@ class NormalTail(NamedTuple):
     """h + x, which is above 0."""
 
 
-def slopes_at_mode(
+def _slopes_at_mode(
     start: Tensor, t: Tensor, slopes: Callable[[Tensor], tuple[Tensor, Tensor]], most: TensorType
 ) -> tuple[Tensor, Tensor]:
     r"""
@@ -67,14 +67,14 @@ def slopes_at_mode(
     :param start: :math:`x_0`.
     :param slopes: s, at least -x, and its derivative times -1.
     """
-    x = tf.minimum(left_of_mode(start, t), most)
+    x = tf.minimum(_left_of_mode(start, t), most)
     for _ in range(_NEWTON_STEPS):
         slope, curvature = slopes(x)
         x = tf.minimum(x - (x - start - t * slope) / (1.0 + t * curvature), most)
     return slopes(x)
 
 
-def left_of_mode(start: Tensor, t: Tensor) -> Tensor:
+def _left_of_mode(start: Tensor, t: Tensor) -> Tensor:
     r"""
     Find an x left of the solution of :math:`x = x_0 + t h(x)`, from where Newton's method needs few
     steps however large t is: 0 is left of it if :math:`x_0` is, and the x with
@@ -88,7 +88,7 @@ def left_of_mode(start: Tensor, t: Tensor) -> Tensor:
     return tf.where(square > 0.0, tf.maximum(x, tf.sqrt(tf.nn.relu(square))), x)
 
 
-def normal_tail(x: Tensor) -> NormalTail:
+def _normal_tail(x: Tensor) -> _NormalTail:
     r"""
     Compute :math:`\log \Phi(x)` and its slope, at a third of the time of TensorFlow Probability's.
 
@@ -104,7 +104,7 @@ def normal_tail(x: Tensor) -> NormalTail:
     cdf, log_height = normal_cdf(near), -0.5 * np.log(2.0 * np.pi)
     far_log = log_height - 0.5 * tf.square(t) - tf.math.log(t + excess)
     ratio = tf.exp(log_height - 0.5 * tf.square(near)) / cdf
-    return NormalTail(
+    return _NormalTail(
         tf.where(is_far, far_log, tf.math.log(cdf)),
         tf.where(is_far, t + excess, ratio),
         tf.where(is_far, excess, near + ratio),
@@ -244,22 +244,22 @@ def _factor_of_tobit(likelihood: Tobit, X: Tensor, Y: Tensor, alpha: Tensor) -> 
     deviation = tf.sqrt(noise)
 
     def log_prob(f: Tensor) -> Tensor:
-        at_bound = normal_tail(ends.sign * (f - ends.place) / deviation).log_cdf
+        at_bound = _normal_tail(ends.sign * (f - ends.place) / deviation).log_cdf
         return tf.where(ends.inside, gpflow.logdensities.gaussian(ends.place, f, noise), at_bound)
 
     def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         x = ends.sign * (mean - ends.place) / tf.sqrt(noise + variance)
         inside = gaussian_log_power_expectation(mean, variance, ends.place, noise, alpha)
-        values = tf.where(ends.inside, inside, normal_tail(x).log_cdf)
+        values = tf.where(ends.inside, inside, _normal_tail(x).log_cdf)
         return ends.inside | (alpha == 1.0), values
 
     def slopes(x: Tensor) -> tuple[Tensor, Tensor]:
-        _, h, excess = normal_tail(x)
+        _, h, excess = _normal_tail(x)
         return h, h * excess
 
     def mode(mean: Tensor, variance: Tensor) -> Mode:
         c, t = ends.sign * (mean - ends.place) / deviation, alpha * variance / noise
-        slope, curvature = slopes_at_mode(c, t, slopes, np.inf)
+        slope, curvature = _slopes_at_mode(c, t, slopes, np.inf)
         return Mode(ends.sign * slope / deviation, tf.sqrt(variance / (1.0 + t * curvature)))
 
     width = deviation * tf.ones_like(ends.place)
@@ -428,14 +428,14 @@ def _log_mass(x: Tensor, width: Tensor) -> Tensor:
     return tf.where(narrow, by_series, inner.log_cdf + tf.math.log(-tf.math.expm1(-fall)))
 
 
-def _inner_end(x: Tensor, width: Tensor) -> tuple[NormalTail, Tensor]:
+def _inner_end(x: Tensor, width: Tensor) -> tuple[_NormalTail, Tensor]:
     r"""
     Compute :math:`\Phi(x)` and how far :math:`\log \Phi` falls from x to :math:`x - w`.
 
     Far out, both logarithms are large beside that: it is :math:`w (w / 2 - x)`, by which the log
     density falls, plus the logarithm of the ratio of the slopes :math:`N(x) / \Phi(x)`.
     """
-    inner, outer = normal_tail(x), normal_tail(x - width)
+    inner, outer = _normal_tail(x), _normal_tail(x - width)
     steeper = outer.slope / tf.where(x < 0.0, inner.slope, 1.0)
     below = width * (0.5 * width - x) + tf.math.log(steeper)
     return inner, tf.where(x < 0.0, below, inner.log_cdf - outer.log_cdf)
@@ -463,7 +463,7 @@ def _factor_of_ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor)
 
     def mode(mean: Tensor, variance: Tensor) -> Mode:
         start, t = inside.distance(mean, sigma), alpha * variance / tf.square(sigma)
-        slope, curvature = slopes_at_mode(start, t, slopes, 0.5 * inside.width / sigma)
+        slope, curvature = _slopes_at_mode(start, t, slopes, 0.5 * inside.width / sigma)
         towards = tf.where(inside.is_above(mean), -slope, slope)
         return Mode(towards / sigma, tf.sqrt(variance / (1.0 + t * curvature)))
 

@@ -104,7 +104,7 @@ def gaussian_likelihood(
         remedy = "Set the variance where the likelihood is created."
         raise checks.refusal("noise_variance and likelihood", "both", "one or the other", remedy)
     suit = (
-        traits(part).is_gaussian and (num_outputs is None or takes_any_columns(part))
+        traits(part).is_gaussian and (num_outputs is None or _takes_any_columns(part))
         for part in parts or [likelihood]
     )
     if not all(suit):
@@ -127,14 +127,14 @@ def has_gaps(data: Any) -> bool:
     return Y.dtype.kind == "f" and bool(np.isnan(Y).any())
 
 
-def takes_any_columns(likelihood: Gaussian) -> bool:
+def _takes_any_columns(likelihood: Gaussian) -> bool:
     """Whether the targets of a likelihood may have any number of columns."""
     return layout_of(likelihood, 2).num_columns is None
 
 
 def check_targets(likelihood: Gaussian, Y: tf.Tensor) -> None:
     """Refuse several or missing targets of a row for a likelihood that takes a single one."""
-    if not takes_any_columns(likelihood):
+    if not _takes_any_columns(likelihood):
         check_num_latent(None, likelihood, Y)
         check_support(likelihood, Y)
 

@@ -287,7 +287,7 @@ def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power
 
 
 @dataclass(frozen=True, eq=False)
-class BlockPlan:
+class _BlockPlan:
     """Which blocks and rows each chunk has, for chunks of whole blocks."""
 
     names: AnyNDArray
@@ -310,7 +310,7 @@ class BlockPlan:
 
 
 @check_shapes("labels: [N]")
-def plan_blocks(labels: AnyNDArray, chunk_size: int) -> BlockPlan:
+def plan_blocks(labels: AnyNDArray, chunk_size: int) -> _BlockPlan:
     """
     Plan chunks of whole blocks; blocks of like size go together, so that little is filled up.
 
@@ -331,7 +331,7 @@ def plan_blocks(labels: AnyNDArray, chunk_size: int) -> BlockPlan:
         np.pad(members[block], (0, filled - sizes[block]), constant_values=-1)
         for block, filled in zip(largest_first, np.repeat(width, num_blocks))
     ]
-    return BlockPlan(
+    return _BlockPlan(
         names=names,
         order=largest_first,
         rows=np.concatenate(rows),
@@ -341,7 +341,7 @@ def plan_blocks(labels: AnyNDArray, chunk_size: int) -> BlockPlan:
     )
 
 
-def block_chunks(plan: BlockPlan) -> Chunks:
+def block_chunks(plan: _BlockPlan) -> Chunks:
     """
     Cut rows into chunks of whole blocks.
 

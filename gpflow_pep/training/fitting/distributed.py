@@ -31,7 +31,7 @@ from ...models.base import InternalDataModel
 from .history import History
 
 
-def local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
+def _local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
     """Find the numbers of the replicas in this process, among those of all; also in a graph."""
     with tf.init_scope():
         numbers = strategy.experimental_distribute_values_from_function(
@@ -46,7 +46,7 @@ class Shards(Reduction):
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self._strategy = strategy
         self.count = int(strategy.num_replicas_in_sync)
-        (self._number,) = local_replicas(strategy)
+        (self._number,) = _local_replicas(strategy)
 
     def total(self, tensors: Tensors) -> Tensors:
 
@@ -101,7 +101,7 @@ def sharded(model: InternalDataModel, strategy: tf.distribute.Strategy) -> Itera
         expected = "a tf.distribute.MultiWorkerMirroredStrategy"
         remedy = "Pass one, or train without: gpflow_pep.training.maximise."
         raise refusal("strategy", repr(strategy), expected, remedy)
-    local = local_replicas(strategy)
+    local = _local_replicas(strategy)
     if len(local) != 1:
         raise refusal(
             "strategy",
@@ -237,7 +237,7 @@ class Replicas:
 
     def __init__(self, strategy: tf.distribute.Strategy | None) -> None:
         self._strategy = strategy
-        local = [0] if strategy is None else local_replicas(strategy)
+        local = [0] if strategy is None else _local_replicas(strategy)
         self._several_processes = strategy is not None and len(local) < self._count
         self.is_chief = 0 in local
         """Whether it is this process that writes."""

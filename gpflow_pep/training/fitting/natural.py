@@ -118,7 +118,7 @@ DEFAULT_LENGTH = 0.1
 Length: TypeAlias = float | tf_keras.optimizers.schedules.LearningRateSchedule
 
 
-class VariationalParameters(NamedTuple):
+class _VariationalParameters(NamedTuple):
     """q of a model: mean [M, L], and lower triangular square roots [L, M, M]."""
 
     q_mu: Parameter
@@ -132,7 +132,7 @@ class VariationalParameters(NamedTuple):
 class NaturalGradients(NamedTuple):
     """How :func:`~gpflow_pep.training.fit` trains q: by our steps, GPflow's, or none."""
 
-    q: VariationalParameters | None = None
+    q: _VariationalParameters | None = None
 
     length: Length | None = None
     """Of steps by the gradient that the optimiser gets too."""
@@ -177,7 +177,7 @@ def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
         got = f"one for q_sqrt of shape {tuple(root.shape)}"
         expected = "[L, M, M]: natural gradients are of full covariances"
         raise refusal("natural_gradient", got, expected, "Use q_diag=False, or leave it out.")
-    q = VariationalParameters(mean, root)
+    q = _VariationalParameters(mean, root)
     if isinstance(natural_gradient, gpflow.optimizers.NaturalGradient):
         return NaturalGradients(q, gpflow=natural_gradient)
     if natural_gradient is True:

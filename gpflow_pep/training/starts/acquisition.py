@@ -51,7 +51,7 @@ def predictive_entropy(model: GPModel, X: InputData) -> tf.Tensor:
     :raises ValueError: If the likelihood is neither of classes nor Gaussian, or X has other columns
         than the inducing inputs.
     """
-    return _by_chunks(model, X, entropy_of_y)
+    return _by_chunks(model, X, _entropy_of_y)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -72,7 +72,9 @@ def information_gain(model: GPModel, X: InputData) -> tf.Tensor:
     """
 
     def gain(likelihood: Likelihood, *rows: tf.Tensor) -> tf.Tensor:
-        return tf.maximum(entropy_of_y(likelihood, *rows) - entropy_given_f(likelihood, *rows), 0.0)
+        return tf.maximum(
+            _entropy_of_y(likelihood, *rows) - entropy_given_f(likelihood, *rows), 0.0
+        )
 
     return _by_chunks(model, X, gain)
 
@@ -87,7 +89,7 @@ def _by_chunks(model: GPModel, X: InputData, function: Callable[..., tf.Tensor])
     )
 
 
-def entropy_of_y(likelihood: Any, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+def _entropy_of_y(likelihood: Any, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
     """Compute H[y] of each row, [N]."""
     if traits(likelihood).is_gaussian:
         return _gaussian_entropy(v + likelihood.variance_at(X))
