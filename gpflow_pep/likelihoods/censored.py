@@ -45,14 +45,9 @@ _NEWTON_STEPS = 8
 class _NormalTail(NamedTuple):
     r"""The normal distribution function where it is small or not."""
 
-    log_cdf: Tensor
-    r""":math:`\log \Phi(x)`, to fourteen digits."""
-
-    slope: Tensor
-    r"""Its derivative, :math:`h = N(x) / \Phi(x)`."""
-
-    excess: Tensor
-    """h + x, which is above 0."""
+    log_cdf: Tensor  #: :math:`\log \Phi(x)`, to fourteen digits.
+    slope: Tensor  #: Its derivative, :math:`h = N(x) / \Phi(x)`.
+    excess: Tensor  #: h + x, which is above 0.
 
 
 def _slopes_at_mode(
@@ -216,14 +211,9 @@ def _partial_moments(x: Tensor) -> tuple[Tensor, Tensor]:
 class _Ends(NamedTuple):
     """The bounds at which targets are, [N, P] each; with limits of rows, [N, 1]."""
 
-    inside: Tensor
-    """Whether a target is at none."""
-
-    place: Tensor
-    """Its bound; the target itself where it is inside."""
-
-    sign: Tensor
-    """1 where that is the upper one, else -1."""
+    inside: Tensor  #: Whether a target is at none.
+    place: Tensor  #: Its bound; the target itself where it is inside.
+    sign: Tensor  #: 1 where that is the upper one, else -1.
 
 
 def _ends(likelihood: Tobit, Y: Tensor) -> _Ends:
@@ -376,14 +366,9 @@ class Ordinal(LikelihoodWithMoments):
 class _Bin(NamedTuple):
     """Between which edges f and its noise are for a target, [N, P] each."""
 
-    low: Tensor
-    """The lower edge; far away for the first class."""
-
-    high: Tensor
-    """The upper edge; far away for the last class."""
-
-    width: Tensor
-    """From one to the other."""
+    low: Tensor  #: The lower edge; far away for the first class.
+    high: Tensor  #: The upper edge; far away for the last class.
+    width: Tensor  #: From one to the other.
 
     def distance(self, f: Tensor, scale: Tensor) -> Tensor:
         """Compute how far inside of the nearer edge f is: less than 0 where it is outside."""
@@ -474,11 +459,7 @@ def _factor_of_ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor)
     width = sigma * tf.ones_like(rising)
     structures = [Structure(place, width, 3.0 * width) for place in (rising, falling)]
     return ScalarFactor(
-        lambda f: _log_prob(inside, f, sigma),
-        structures,
-        mode,
-        exact=exact,
-        num_nodes=_NUM_NODES,
+        lambda f: _log_prob(inside, f, sigma), structures, mode, exact=exact, num_nodes=_NUM_NODES
     )
 
 

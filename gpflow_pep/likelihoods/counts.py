@@ -41,10 +41,7 @@ class NegativeBinomial(LikelihoodWithMoments):
     """
 
     def __init__(
-        self,
-        dispersion: float = 1.0,
-        invlink: Callable[[Tensor], Tensor] = tf.exp,
-        **kwargs: Any,
+        self, dispersion: float = 1.0, invlink: Callable[[Tensor], Tensor] = tf.exp, **kwargs: Any
     ) -> None:
         r"""
         :param dispersion: :math:`\phi`, above 1e-6; a trainable parameter.

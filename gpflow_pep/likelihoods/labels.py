@@ -104,9 +104,7 @@ class UniformRobustMax(RobustMax):
     ``gpflow.likelihoods.MultiClass(C, invlink=UniformRobustMax(C))``.
     """
 
-    @check_shapes(
-        "epsilon: []",
-    )
+    @check_shapes("epsilon: []")
     def __init__(self, num_classes: int, epsilon: float = 1e-3, **kwargs: Any) -> None:
         r"""
         :param num_classes: C, at least 2.

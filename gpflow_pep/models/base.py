@@ -109,8 +109,7 @@ class PowerEPModel(GPModel, abc.ABC):
 
     alpha: Power
     inducing_variable: InducingVariables
-    memory: AttachedMemory | None = None
-    """What is known of rows that the model does not have."""
+    memory: AttachedMemory | None = None  #: What is known of rows that the model does not have.
     _TF_MODULE_IGNORED_PROPERTIES = frozenset({"_trials", *GPModel._TF_MODULE_IGNORED_PROPERTIES})
     num_inducing = property(lambda self: int(self.inducing_variable.num_inducing), doc="M.")
     paths = draw_paths
@@ -150,9 +149,7 @@ class PowerEPModel(GPModel, abc.ABC):
             check_kernel_at_row(kernel, X)
             check_mean_at_row(self.mean_function, X, num_latent_gps)
         self.__dict__["_trials"] = tf.Variable(  # past TensorFlow, which would save it
-            _NO_LOSS_YET,
-            trainable=False,
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            _NO_LOSS_YET, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
         )
         self.alpha = Power(alpha)
 
@@ -258,8 +255,7 @@ class PowerEPModel(GPModel, abc.ABC):
             raise checks.refusal(name, "a model with a memory", "one that has all rows", remedy)
 
     def posterior(
-        self,
-        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
+        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> BasePosterior:
         """
         Create the GPflow posterior, for fast predictions.
@@ -369,7 +365,6 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     pep_log_marginal_likelihood: Callable[..., tf.Tensor]
     variables: tuple[tf.Variable, ...]
     trainable_variables: tuple[tf.Variable, ...]
-
     data: Data
     chunk_size: int | None
     reduction: Reduction = LOCAL

@@ -55,7 +55,6 @@ class AttachedMemory(Module):
     first: FixedParameter
     mean: FixedParameter
     log_constant: FixedParameter
-
     kept: FixedParameter
     """[K, M, R], 1 where an inducing point of the model is one of the memory. Checkpoints have it
     under this name."""

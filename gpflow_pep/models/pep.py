@@ -23,13 +23,7 @@ from ..engine.prior.evaluate import unconverted
 from ..engine.refusals import Renamed
 from ..engine.sites.implicit import AdjointInfo, Converged, ConvergedRows
 from ..engine.sites.memory import Memory
-from ..engine.sites.posterior import (
-    Natural,
-    Sites,
-    add_memory,
-    natural_sums,
-    no_sites,
-)
+from ..engine.sites.posterior import Natural, Sites, add_memory, natural_sums, no_sites
 from ..engine.sites.record import FixedPoint, Goal, SiteUpdateInfo, Solver
 from ..engine.sites.sequential import infer_sequentially
 from ..engine.sites.sweep import infer
@@ -224,12 +218,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         return self.last_inference
 
     def minibatch_training_loss_closure(
-        self,
-        batch_size: int,
-        *,
-        seed: int,
-        compile: bool = True,
-        refresh_every: int | None = None,
+        self, batch_size: int, *, seed: int, compile: bool = True, refresh_every: int | None = None
     ) -> MinibatchLoss:
         """
         Create the loss for stochastic optimisers, see :mod:`gpflow_pep.models.minibatch`.

@@ -22,13 +22,7 @@ from ..engine.refusals import Renamed
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import Natural, PosteriorFactor, posterior_factor
 from . import mixed
-from .arguments import (
-    check_targets,
-    gaussian_likelihood,
-    has_gaps,
-    mixed_arguments,
-    refuse_mixed,
-)
+from .arguments import check_targets, gaussian_likelihood, has_gaps, mixed_arguments, refuse_mixed
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
 from .memory import attach_memory

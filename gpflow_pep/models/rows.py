@@ -85,24 +85,14 @@ class SingleRows(Cut):
 class Rows(NamedTuple):
     """The rows of a model as they are now, and all that sums over them depend on."""
 
-    data: Any
-    """X [N, D] and Y [N, P], tensors or variables; of ``StreamedRows`` a data set."""
-
-    alpha: Power
-    """The power of all, or of each factor."""
-
-    cut: Cut
-    """How they are cut into factors."""
-
+    data: Any  #: X [N, D] and Y [N, P], tensors or variables; of ``StreamedRows`` a data set.
+    alpha: Power  #: The power of all, or of each factor.
+    cut: Cut  #: How they are cut into factors.
     version: tf.Variable
     """How often rows, or powers of rows, were replaced by others than variables."""
 
-    chunk_size: int | None
-    """The most rows that are worked on at a time; None: chosen."""
-
-    reduction: chunks.Reduction
-    """Over processes that hold a shard of the rows each."""
-
+    chunk_size: int | None  #: The most rows that are worked on at a time; None: chosen.
+    reduction: chunks.Reduction  #: Over processes that hold a shard of the rows each.
     num_inducing: int | None
     """M, where it is known: chunks are such that M x chunk numbers fit a processor's cache."""
 
@@ -290,23 +280,14 @@ def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power
 class _BlockPlan:
     """Which blocks and rows each chunk has, for chunks of whole blocks."""
 
-    names: AnyNDArray
-    """[B], the label of each block, ascending."""
-
-    order: AnyNDArray
-    """[B], places in ``names``: the blocks chunk after chunk."""
-
+    names: AnyNDArray  #: [B], the label of each block, ascending.
+    order: AnyNDArray  #: [B], places in ``names``: the blocks chunk after chunk.
     rows: AnyNDArray
     """Rows of the blocks in that order, all blocks of a chunk filled up with -1 to one width."""
 
-    block_start: AnyNDArray
-    """[number of chunks + 1], where each chunk starts in ``order``."""
-
-    row_start: AnyNDArray
-    """[number of chunks + 1], where each chunk starts in ``rows``."""
-
-    width: AnyNDArray
-    """[number of chunks], rows in each block of the chunk, fillings included."""
+    block_start: AnyNDArray  #: [number of chunks + 1], where each chunk starts in ``order``.
+    row_start: AnyNDArray  #: [number of chunks + 1], where each chunk starts in ``rows``.
+    width: AnyNDArray  #: [number of chunks], rows in each block of the chunk, fillings included.
 
 
 @check_shapes("labels: [N]")

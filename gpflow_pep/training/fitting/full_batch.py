@@ -71,27 +71,16 @@ STAYED = "No step was taken, as the objective is all but flat where training beg
 class Ascent(NamedTuple):
     """The outcome of one start."""
 
-    objective: float
-    """The highest value that was seen; -inf if there was none."""
-
-    iterations: int
-    """Steps of L-BFGS."""
-
-    evaluations: int
-    """Of the objective and its gradient, failed ones included."""
-
-    failures: int
-    """Evaluations that raised, or were not finite. The step was shortened then."""
-
-    seconds: float
-    """Without the compilation."""
-
+    objective: float  #: The highest value that was seen; -inf if there was none.
+    iterations: int  #: Steps of L-BFGS.
+    evaluations: int  #: Of the objective and its gradient, failed ones included.
+    failures: int  #: Evaluations that raised, or were not finite. The step was shortened then.
+    seconds: float  #: Without the compilation.
     converged: bool
     message: str
     """How it ended; where it was given up because evaluations failed, with the newest reason."""
 
-    losses: AnyNDArray
-    """The training loss (minus the objective) at the start and after each step."""
+    losses: AnyNDArray  #: The training loss (minus the objective) at the start and after each step.
 
 
 class Point(NamedTuple):
@@ -100,8 +89,7 @@ class Point(NamedTuple):
     x: AnyNDArray
     loss: float
     gradient: AnyNDArray
-    values: list[AnyNDArray]
-    """Of the model's state."""
+    values: list[AnyNDArray]  #: Of the model's state.
 
 
 class Limits(NamedTuple):
@@ -250,12 +238,8 @@ PERTURBATION = 0.5
 class Step(NamedTuple):
     """What a callback gets after each step of L-BFGS."""
 
-    start: int
-    """Which start, from 0."""
-
-    iteration: int
-    """How many steps were taken from this start."""
-
+    start: int  #: Which start, from 0.
+    iteration: int  #: How many steps were taken from this start.
     objective: float
 
 
@@ -275,9 +259,7 @@ class MaximiseRecord(NamedTuple):
     converged: bool
     message: str
     losses: AnyNDArray
-    compile_seconds: float
-    """The first evaluation, which compiles, once for all starts."""
-
+    compile_seconds: float  #: The first evaluation, which compiles, once for all starts.
     starts: tuple[Ascent, ...]
     points: tuple[PointsScore, ...] = ()
     """The numbers of inducing points that ``num_inducing="auto"`` tried, with their scores."""

@@ -23,17 +23,10 @@ from ...engine.checks import message, reason, refusal
 class EarlyStopping(NamedTuple):
     """Stop when a held-out metric gets no better, and keep the parameters that were best."""
 
-    metric: str
-    """Its name in what ``evaluate`` returns."""
-
-    patience: int
-    """Stop after as many evaluations without a better value."""
-
-    min_delta: float = 0.0
-    """By how much a value must be better to count."""
-
-    larger_is_better: bool = False
-    """As for an accuracy; a loss is better where it is smaller."""
+    metric: str  #: Its name in what ``evaluate`` returns.
+    patience: int  #: Stop after as many evaluations without a better value.
+    min_delta: float = 0.0  #: By how much a value must be better to count.
+    larger_is_better: bool = False  #: As for an accuracy; a loss is better where it is smaller.
 
 
 class Evaluation(NamedTuple):
@@ -48,13 +41,9 @@ class FitRecord(NamedTuple):
 
     num_steps: int
     seconds: float
-    losses: AnyNDArray
-    """The batch's estimate of the training loss at each step."""
-
+    losses: AnyNDArray  #: The batch's estimate of the training loss at each step.
     evaluations: list[Evaluation]
-    best_step: int | None
-    """The steps that the model's parameters are of, with early stopping."""
-
+    best_step: int | None  #: The steps that the model's parameters are of, with early stopping.
     stopped_early: bool
 
 
@@ -77,9 +66,7 @@ class History(tf.train.experimental.PythonState):
     """What happened so far, and where the batches are; part of a checkpoint."""
 
     epoch: int = 0
-    batches: int = 0
-    """Of this epoch, taken."""
-
+    batches: int = 0  #: Of this epoch, taken.
     seconds: float = 0.0
     losses: list[float] = dataclasses.field(default_factory=list)
     evaluations: list[Evaluation] = dataclasses.field(default_factory=list)

@@ -23,14 +23,9 @@ _MAX_HALVINGS = 40
 class NaturalStep(NamedTuple):
     """Gaussians after a step, and how long it was."""
 
-    mean: tf.Tensor
-    """[M, L]."""
-
-    root: tf.Tensor
-    """[L, M, M], lower triangular square roots of the covariances."""
-
-    gamma: tf.Tensor
-    """[L], the length of the step of each, at most the one asked for."""
+    mean: tf.Tensor  #: [M, L].
+    root: tf.Tensor  #: [L, M, M], lower triangular square roots of the covariances.
+    gamma: tf.Tensor  #: [L], the length of the step of each, at most the one asked for.
 
 
 @check_shapes(
@@ -44,11 +39,7 @@ class NaturalStep(NamedTuple):
     "return.gamma: [L]",
 )
 def natural_step(
-    mean: tf.Tensor,
-    root: tf.Tensor,
-    by_mean: tf.Tensor,
-    by_root: tf.Tensor,
-    gamma: TensorType,
+    mean: tf.Tensor, root: tf.Tensor, by_mean: tf.Tensor, by_root: tf.Tensor, gamma: TensorType
 ) -> NaturalStep:
     r"""
     Take a step of length :math:`\gamma` against the natural gradient of a loss, which is its
@@ -133,12 +124,8 @@ class NaturalGradients(NamedTuple):
     """How :func:`~gpflow_pep.training.fit` trains q: by our steps, GPflow's, or none."""
 
     q: _VariationalParameters | None = None
-
-    length: Length | None = None
-    """Of steps by the gradient that the optimiser gets too."""
-
-    gpflow: NaturalGradient | None = None
-    """Takes steps of its own before the optimiser's."""
+    length: Length | None = None  #: Of steps by the gradient that the optimiser gets too.
+    gpflow: NaturalGradient | None = None  #: Takes steps of its own before the optimiser's.
 
     @property
     def variables(self) -> list[tf.Variable]:
