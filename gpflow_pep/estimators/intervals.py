@@ -17,21 +17,16 @@ F is trained on the other folds (cross-conformal prediction, Vovk 2015), so that
 about c and not guaranteed.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
-from scipy.special import ndtr
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from ..engine.checks import refusal
 
 NUM_FOLDS = 5
-#: Quantiles of probabilities nearer to 1 are rounded; what lies beyond so many standard deviations
-#: of a Gaussian is extrapolated.
-_FARTHEST = 6.0
 
 
 def fold_scores(estimator: Any, X: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
@@ -46,7 +41,7 @@ def fold_scores(estimator: Any, X: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
     scores = np.empty(y.shape)
     for train, test in KFold(NUM_FOLDS, shuffle=True, random_state=0).split(X):
         fitted: Any = clone(estimator).fit(X[train], y[train])
-        scores[test] = fitted._predictive(X[test]).normal_scores(y[test])
+        scores[test] = np.abs(fitted._predictive(X[test]).normal_scores(y[test]))
     return scores
 
 
@@ -65,15 +60,3 @@ def conformal_score(scores: AnyNDArray, coverage: float) -> float:
             "Pass calibrate=None, whose intervals can have any coverage.",
         )
     return float(np.partition(scores, place - 1)[place - 1])
-
-
-def interval(quantiles: Callable[[AnyNDArray], AnyNDArray], score: float) -> AnyNDArray:
-    r"""
-    Compute the interval [N, 2] from the quantile of :math:`\Phi(-z)` to that of :math:`\Phi(z)`, by
-    a function that gives the quantiles [N, Q] of Q probabilities.
-    """
-    z = min(score, _FARTHEST)
-    low, middle, high = quantiles(ndtr(np.array([-z, 0.0, z]))).T
-    stretch = score / z if z else 1.0
-    ends: AnyNDArray = middle + stretch * np.stack([low - middle, high - middle])
-    return ends.T

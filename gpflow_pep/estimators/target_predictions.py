@@ -25,7 +25,7 @@ from ..training.choosing.ensemble import GivenOutputs, components, heaviest
 from ..training.choosing.ensemble_predictions import EnsemblePredictions
 from .base import PREDICTION_CHUNK, PEPEstimator
 from .inputs import check_sizes, check_table, seed_of
-from .intervals import conformal_score, fold_scores, interval
+from .intervals import conformal_score, fold_scores
 from .outputs import as_outputs, mean_r2
 from .target_units import to_model
 
@@ -75,14 +75,16 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     def predict_f(self, X: Any, return_std: bool = False) -> Any:
         """
         Predict f, [N], or [N, P] if y had several columns: y without noise and bounds where noise
-        is added to f (of "log_normal" log y), else what the likelihood takes, as a log rate.
+        is added to f (of "log_normal" log y), else what the likelihood takes, as a log rate. Where
+        y is warped, f is changed back to the units of y, as a y without noise.
 
         :param return_std: Also the standard deviation of f.
         """
-        parts = self._predicted(self._inputs(X), self.posterior_.predict_f, PREDICTION_CHUNK)
-        scale, offset, _ = self._target
-        mean = self._without_axis(scale * parts[0] + offset)
-        return (mean, self._without_axis(scale * np.sqrt(parts[1]))) if return_std else mean
+        check_is_fitted(self)
+        f = self.posterior_.components_of_f
+        parts = self._predicted(self._inputs(X), f, PREDICTION_CHUNK)
+        mean, variance = self._mixture(parts, self._target._replace(logarithm=False)).moments()
+        return (mean, np.sqrt(variance)) if return_std else mean
 
     def predict_quantiles(
         self, X: Any, quantiles: Any = (0.05, 0.5, 0.95), *, known: Any = None
@@ -114,6 +116,10 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         if known is None and self._numpy_ensemble is not None:
             return predictive(self._numpy_ensemble, X, units)
         parts = self._by_posterior(X, known, EnsemblePredictions.components_of_y)
+        return self._mixture(parts, units)
+
+    def _mixture(self, parts: list[AnyNDArray], units: Units) -> Predictive:
+        """Mix components by their means and variances in turn, in the model's units."""
         parts = [self._without_axis(require_finite(part)) for part in parts]
         noise = "Gaussian" if has_gaussian_noise(self.likelihood_) else "other"
         weights = self.posterior_.weights.numpy()
@@ -178,17 +184,15 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         if calibrate is None:
             return self.predict_quantiles(X, ends)
         scores = self._normal_scores()
-        quantiles = self._predictive(X)._replace(units=Units()).quantiles
+        predictive = self._predictive(X)
+
+        def ends_of(scores: AnyNDArray) -> AnyNDArray:
+            z = conformal_score(scores[~np.isnan(scores)], coverage)
+            return predictive.at_scores(np.array([-z, z]))
+
         if self.n_outputs_ == 1:
-            ends = interval(quantiles, conformal_score(scores, coverage))
-            return self._target.inverse_transform(ends, 1)
-
-        def ends_of(p: int) -> AnyNDArray:
-            there = scores[~np.isnan(scores[:, p]), p]
-            return interval(lambda q: quantiles(q)[:, p], conformal_score(there, coverage))
-
-        ends = np.stack([ends_of(p) for p in range(self.n_outputs_)], axis=1)
-        return self._target.inverse_transform(ends, 1)
+            return ends_of(scores)
+        return np.stack([ends_of(scores[:, p])[:, p] for p in range(self.n_outputs_)], axis=1)
 
     def _normal_scores(self) -> AnyNDArray:
         """Give the scores of training rows under predictions without them, computed once."""
@@ -285,14 +289,15 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
     def _joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Predict y jointly in the model's units: mean [N] and covariance [N, N]."""
-        logarithm = self._target.logarithm
+        curved = self._target.logarithm or self._target.is_warped
         if self.n_outputs_ > 1:
             remedy = "Pass return_std=True, or draw with sample_y."
             raise refusal("return_cov", "it with several columns of y", "one column", remedy)
-        if logarithm or not traits(self.likelihood_).is_gaussian:
+        if curved or not traits(self.likelihood_).is_gaussian:
+            name = "log_normal" if self._target.logarithm else type(self.likelihood_).__name__
             raise refusal(
                 "return_cov",
-                f"it with {'log_normal' if logarithm else type(self.likelihood_).__name__}",
+                f"it with {'a warped target' if self._target.is_warped else name}",
                 "a Gaussian likelihood: y is not Gaussian",
                 "Pass return_std=True, or draw with sample_y.",
             )

@@ -2,6 +2,7 @@
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood
 from sklearn.preprocessing import StandardScaler
@@ -11,7 +12,7 @@ from ..engine.factors.entries import check_entries
 from ..engine.factors.targets import moments_of_exponential
 from ..likelihoods import LogNormal, PerOutput
 from ..models.base import finite
-from ..scoring.units import Units
+from ..scoring.units import NODE_WEIGHTS, NODES, Units
 from ..training.choosing.ensemble_predictions import EnsemblePredictions
 from .outputs import parts_of
 
@@ -36,8 +37,9 @@ def to_model(units: Units, Y: AnyNDArray) -> AnyNDArray:
     """Change targets [N, P], which may lack some, to the model's units; columns beside them, of
     what else a likelihood takes, stay."""
     P = np.size(units.scale)
-    g = (_levels(Y[:, :P], units.logarithm) - units.offset) / units.scale
-    return np.hstack([g.astype(Y.dtype, copy=False), Y[:, P:]])
+    _levels(Y[:, :P], units.logarithm)
+    t = units.transform(Y[:, :P])
+    return np.hstack([t.astype(Y.dtype, copy=False), Y[:, P:]])
 
 
 def likelihood_in(units: Units, likelihood: Likelihood) -> Likelihood:
@@ -64,15 +66,24 @@ def likelihood_in(units: Units, likelihood: Likelihood) -> Likelihood:
 
 def predict_in(units: Units, posterior: EnsemblePredictions, X: TensorType) -> MeanAndVariance:
     """Predict mean and variance of y in original units, [N, P], at X as the model takes them."""
-    scale, offset, logarithm = units
-    if not logarithm:
+    if not (units.logarithm or units.is_warped):
         mean, variance = posterior.predict_y(X)
-        return scale * mean + offset, scale**2 * variance
-    moments = [
-        moments_of_exponential(scale * mean + offset, scale**2 * variance)
-        for mean, variance in posterior.components_of_y(X)
-    ]
+        return units.scale * mean + units.offset, units.scale**2 * variance
+    moments = [_moments_in(units, *moments) for moments in posterior.components_of_y(X)]
     return finite(posterior.mix_moments(moments))
+
+
+def _moments_in(units: Units, mean: TensorType, variance: TensorType) -> MeanAndVariance:
+    """Do what :meth:`Units.moments <gpflow_pep.scoring.units.Units.moments>` does, as tensors."""
+    if not units.is_warped:
+        return moments_of_exponential(units.scale * mean + units.offset, units.scale**2 * variance)
+    nodes, weights = (tf.constant(part, mean.dtype) for part in (NODES, NODE_WEIGHTS))
+    t = mean + tf.sqrt(variance) * nodes[:, None, None]
+    g = tf.sinh(np.exp(-np.asarray(units.tails)) * (tf.asinh(t) + units.skew))
+    y = units.scale * g + units.offset
+    y = tf.exp(y) if units.logarithm else y
+    expected = tf.tensordot(weights, y, 1)
+    return expected, tf.tensordot(weights, (y - expected) ** 2, 1)
 
 
 def _levels(Y: AnyNDArray, logarithm: bool) -> AnyNDArray:

@@ -1,9 +1,10 @@
 """What is predicted of targets: mixtures of distributions of which the moments are given."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp, ndtr, ndtri, ndtri_exp
+from scipy.special import betaincinv, gammaln, log_ndtr, ndtr, ndtri, ndtri_exp, stdtr, stdtrit
 
 from ..engine.refusals import refusal
 from .kernels import Array
@@ -13,17 +14,113 @@ from .units import Units
 _NEWTON_STEPS, _BISECTIONS = 12, 60
 #: A step is the last where it is this much of the quantile and the smallest standard deviation.
 _TOLERANCE = 1e-14
-#: Stands for a density of 0, which is far out: such a step leaves the interval.
-_SMALLEST_DENSITY = 1e-300
 #: Quantiles at a time: so many that Python's own time does not count, so few that they fit a cache.
 _CHUNK = 3000
+#: Probabilities below it are computed by their logarithms.
+_SMALLEST = 1e-290
+_LOG_ROOT = 0.5 * np.log(2.0 * np.pi)
+#: Degrees of freedom that a recalibration chooses from; None: infinitely many.
+_DEGREES = (None, 50.0, 20.0, 10.0, 7.0, 5.0, 4.0, 3.0)
+#: Steps of the fixed point of a scale, each of which leaves less than half of the error.
+_SCALE_STEPS = 50
+#: SciPy's quantiles of Student-t fail below the probability of this standard normal score.
+_FAR = 20.0
+
+
+class Recalibration(NamedTuple):
+    r"""
+    What makes distributions right on average over rows that were left out.
+
+    If F were right, the normal scores :math:`z_n = \Phi^{-1}(F_{-n}(y_n))` of these rows would be
+    standard normal. They are taken to be s times a Student-t, and F and its density p become
+
+    .. math::
+
+       T_\nu(z / s), \qquad p(y) \frac{t_\nu(z / s)}{s \, \phi(z)}, \qquad z = \Phi^{-1}(F(y)).
+
+    :param nu: :math:`\nu`, degrees of freedom, above 2; None: infinitely many, the Gaussian.
+    :param scale: s, above 0.
+    """
+
+    nu: float | None = None
+    scale: float = 1.0
+
+    @classmethod
+    def fit(cls, scores: Array, errors: float = 1.0) -> "Recalibration":
+        r"""
+        Choose it by the normal scores of rows that were left out.
+
+        :math:`\nu \in \{3, 4, 5, 7, 10, 20, 50, \infty\}` and :math:`\hat s` maximise
+        :math:`\sum_n \log \frac1s t_\nu(z_n / s)`, and
+
+        .. math::
+
+           \log s = \log \hat s + \epsilon \sqrt{\frac{\nu + 3}{2 \nu N}},
+
+        whose root is the standard error of :math:`\log \hat s` by the Fisher information. Scores of
+        rows that hyperparameters were trained on are a little too small, and a distribution that is
+        too narrow costs more than one that is as much too wide.
+
+        :param scores: z, [N].
+        :param errors: :math:`\epsilon`, how many standard errors are added.
+        """
+
+        def fitted(nu: float | None) -> Recalibration:
+            inverse = 0.0 if nu is None else 1.0 / nu
+            square = max(float(np.mean(scores**2)), np.finfo(float).tiny)
+            for _ in range(_SCALE_STEPS):  # expectation maximisation
+                weights = (1.0 + inverse) / (1.0 + inverse * scores**2 / square)
+                square = max(float(np.mean(weights * scores**2)), np.finfo(float).tiny)
+            return cls(nu, float(np.sqrt(square)))
+
+        best = max(map(fitted, _DEGREES), key=lambda found: np.sum(found.log_ratio(scores)))
+        relative = 1.0 if best.nu is None else (best.nu + 3.0) / best.nu
+        return cls(
+            best.nu, best.scale * float(np.exp(errors * np.sqrt(0.5 * relative / len(scores))))
+        )
+
+    @property
+    def spread(self) -> float:
+        r"""The variance of s times the Student-t, :math:`s^2 \nu / (\nu - 2)`."""
+        return self.scale**2 * (1.0 if self.nu is None else self.nu / (self.nu - 2.0))
+
+    def scores(self, z: Array) -> Array:
+        r"""Compute :math:`\Phi^{-1}(T_\nu(z / s))`."""
+        x = z / self.scale
+        return x if self.nu is None else -np.sign(x) * ndtri(stdtr(self.nu, -np.abs(x)))
+
+    def original(self, scores: Array) -> Array:
+        r"""Compute z by :meth:`scores`: :math:`s T_\nu^{-1}(\Phi(\cdot))`."""
+        if self.nu is None:
+            return self.scale * scores
+        size = np.abs(scores)
+        tail = betaincinv(0.5 * self.nu, 0.5, 2.0 * ndtr(-np.maximum(size, _FAR)))
+        far = np.sqrt(self.nu * (1.0 - tail) / tail)
+        near = -stdtrit(self.nu, ndtr(-np.minimum(size, _FAR)))
+        return self.scale * np.sign(scores) * np.where(size > _FAR, far, near)
+
+    def log_ratio(self, z: Array) -> Array:
+        r"""Compute :math:`\log \frac{t_\nu(z / s)}{s \, \phi(z)}`, what log densities rise by."""
+        square = (z / self.scale) ** 2
+        if self.nu is None:
+            logs = -0.5 * square - _LOG_ROOT
+        else:
+            half = 0.5 * (self.nu + 1.0)
+            logs = gammaln(half) - gammaln(0.5 * self.nu) - 0.5 * np.log(np.pi * self.nu)
+            logs = logs - half * np.log1p(square / self.nu)
+        return logs - np.log(self.scale) + 0.5 * z**2 + _LOG_ROOT
 
 
 class Predictive(NamedTuple):
     r"""
-    The distributions of targets, [N], or [N, P] of several outputs: :math:`\sum_k w_k p_k(y)` each.
+    The distributions of targets, [N], or [N, P] of several outputs:
 
-    Whatever its methods take and give is in original units.
+    .. math::
+
+       F(y) = \sum_k w_k F_k(T_k(y)),
+
+    with the distribution :math:`F_k` of component k in its units :math:`T_k`, and recalibrated
+    where that is given. Whatever its methods take and give is in original units.
     """
 
     means: Array
@@ -35,38 +132,86 @@ class Predictive(NamedTuple):
     weights: Array
     """[K], of sum 1."""
 
-    units: Units = Units()
+    units: Units | tuple[Units, ...] = Units()
+    """Of all components, or of each. The logarithm is taken by all of them or by none."""
 
     noise: str = "Gaussian"
     """The name of the likelihood: the components of Gaussian noise are Gaussian."""
 
-    def moments(self) -> tuple[Array, Array]:
+    mean_weights: Array | None = None
+    """u of the mean :math:`\\sum_k u_k \\mu_k`, [K], of sum 1; None: the weights."""
+
+    recalibration: Recalibration | None = None
+
+    @classmethod
+    def mixed(
+        cls,
+        parts: "Sequence[Predictive]",
+        weights: Array,
+        mean_weights: Array | None = None,
+        recalibration: Recalibration | None = None,
+    ) -> "Predictive":
         """
+        Mix the distributions of the same rows, whose components become those of the mixture.
+
+        :param parts: None of them recalibrated.
+        :param weights: Of the parts, [K], of sum 1.
+        :param mean_weights: Of the parts' means, [K], of sum 1; None: the weights.
+        """
+
+        def product(shares: Array, inside: Sequence[Array]) -> Array:
+            return np.concatenate([a * b for a, b in zip(shares, inside, strict=True)])
+
+        of_means = [p.weights if p.mean_weights is None else p.mean_weights for p in parts]
+        others = [part.noise for part in parts if part.noise != "Gaussian"]
+        return cls(
+            np.concatenate([part.means for part in parts]),
+            np.concatenate([part.variances for part in parts]),
+            product(weights, [part.weights for part in parts]),
+            tuple(units for part in parts for units in part._units_of_components()),
+            others[0] if others else "Gaussian",
+            product(weights if mean_weights is None else mean_weights, of_means),
+            recalibration,
+        )
+
+    def moments(self) -> tuple[Array, Array]:
+        r"""
         Compute mean and variance, the spread of the components' means included.
+
+        The variance is that of the mixture, times :math:`s^2 \nu / (\nu - 2)` where it is
+        recalibrated, which is exact if it is Gaussian; with mean weights it is about their mean.
 
         :raises ValueError: If one is not finite.
         """
-        means, variances = self.units.moments(self.means, self.variances)
+        every = self._distinct_units()
+        split = (np.split(part, len(every)) for part in (self.means, self.variances))
+        parts = [units.moments(m, v) for units, m, v in zip(every, *split, strict=True)]
+        means, variances = (np.concatenate(part) for part in zip(*parts, strict=True))
         mean = np.tensordot(self.weights, means, 1)
         variance = np.tensordot(self.weights, variances + (means - mean) ** 2, 1)
+        if self.recalibration is not None:
+            variance = self.recalibration.spread * variance
+        if self.mean_weights is not None:
+            mixture, mean = mean, np.tensordot(self.mean_weights, means, 1)
+            variance = variance + (mixture - mean) ** 2
         return mean, require_finite(variance)  # it is not finite where a mean is not
 
     def quantiles(self, q: Array) -> Array:
         r"""
-        Compute quantiles, the last axis of the result: each solves :math:`\sum_k w_k F_k(y) = q`.
+        Compute quantiles, the last axis of the result: each solves :math:`F(y) = q`.
 
         :param q: Probabilities in (0, 1), [Q].
         :raises ValueError: If the noise is not Gaussian.
         """
         self._check_gaussian("Use predict with return_std=True.")
-        means, sd = (part.reshape(len(part), -1) for part in (self.means, np.sqrt(self.variances)))
-        size = max(_CHUNK // max(len(q), 1), 1)
-        values = [
-            quantiles_of_mixture(means[:, i : i + size], sd[:, i : i + size], self.weights, q)
-            for i in range(0, max(means.shape[1], 1), size)
-        ]
-        by_quantile = np.concatenate(values).T.reshape(len(q), *self.means.shape[1:])
-        return np.moveaxis(self.units.inverse_transform(by_quantile), 0, -1)
+        return self.at_scores(ndtri(q))
+
+    def at_scores(self, scores: Array) -> Array:
+        r"""Compute the quantiles of the probabilities :math:`\Phi(\cdot)` of normal scores, [Q]."""
+        z = scores if self.recalibration is None else self.recalibration.original(scores)
+        shape = self.means.shape[1:]
+        z = np.broadcast_to(z.reshape(-1, *[1] * len(shape)), (len(z), *shape))
+        return np.moveaxis(self._targets(z), 0, -1)
 
     def log_densities(self, y: Array) -> Array:
         """
@@ -75,20 +220,87 @@ class Predictive(NamedTuple):
         :raises ValueError: If the noise is not Gaussian.
         """
         self._check_gaussian("Use log_densities of the estimator that was saved.")
-        squares = (self.units.transform(y) - self.means) ** 2 / self.variances
-        logs = -0.5 * (np.log(2.0 * np.pi * self.variances) + squares)
-        return np.asarray(logsumexp(logs, axis=0, b=self._columns) + self.units.log_slope(y))
+        z, log_slopes = self._standardised(y)
+        logs = self._log_density(z, log_slopes)
+        if self.recalibration is None:
+            return logs
+        return logs + self.recalibration.log_ratio(_normal_scores(z, self.weights))
 
     def normal_scores(self, y: Array) -> Array:
-        r"""Compute :math:`|\Phi^{-1}(F(y))|` of targets with Gaussian noise; NaN of NaN."""
-        standardised = (self.units.transform(y) - self.means) / np.sqrt(self.variances)
-        # By logarithms, the tails too are precise.
-        tails = [logsumexp(log_ndtr(s * standardised), axis=0, b=self._columns) for s in (1, -1)]
-        return np.asarray(-ndtri_exp(np.minimum(*tails)))
+        r"""Compute :math:`\Phi^{-1}(F(y))` of targets with Gaussian noise; NaN of NaN."""
+        z = _normal_scores(self._standardised(y)[0], self.weights)
+        return z if self.recalibration is None else self.recalibration.scores(z)
 
-    @property
-    def _columns(self) -> Array:
-        return self.weights.reshape(-1, *[1] * (self.means.ndim - 1))
+    def recalibrated(self, y: Array) -> Array:
+        r"""
+        Change draws of the mixture, [S, N] or [S, N, P], to draws of what it becomes by
+        recalibration: to the quantiles of their probabilities. Their ranks stay.
+        """
+        if self.recalibration is None:
+            return y
+        rows = self._replace(means=self.means[:, None], variances=self.variances[:, None])
+        z = _normal_scores(rows._standardised(y)[0], self.weights)
+        return self._targets(self.recalibration.original(z))
+
+    def _targets(self, z: Array) -> Array:
+        r"""Solve :math:`F(y) = \Phi(z)` before recalibration, for z of [Q, N] or [Q, N, P]."""
+        size = max(_CHUNK // max(z[:, :1].size, 1), 1)
+        places = [slice(i, i + size) for i in range(0, max(z.shape[1], 1), size)]
+        solved = [self._solved(z[:, rows], rows) for rows in places]
+        return require_finite(np.concatenate(solved, axis=1))
+
+    def _solved(self, z: Array, rows: slice) -> Array:
+        """Find targets by Newton's method in an interval that shrinks, in the units x of the
+        component of the largest weight."""
+        every = self._distinct_units()
+        heaviest = every[int(np.argmax(self.weights)) % len(every)]
+        means, sd = self.means[:, None, rows], np.sqrt(self.variances[:, None, rows])
+        by_component = means + sd * z
+        if len(every) > 1:
+            y = [units.inverse_transform(x) for units, x in zip(every, by_component, strict=True)]
+            by_component = np.stack([heaviest.transform(part) for part in y])
+        low, high = by_component.min(axis=0), by_component.max(axis=0)
+        x, smallest = np.tensordot(self.weights, by_component, 1), sd.min(axis=0)
+        cut = self._replace(means=means, variances=sd**2)
+        for step in range(_NEWTON_STEPS + _BISECTIONS):
+            if len(every) > 1:
+                y = heaviest.inverse_transform(x)
+                standardised, slopes = cut._standardised(y)
+                slopes = slopes - heaviest.log_slope(y)
+            else:
+                standardised, slopes = (x - means) / sd, -np.log(sd)
+            excess = _normal_scores(standardised, self.weights) - z
+            below = excess < 0.0
+            low, high = np.where(below, x, low), np.where(below, high, x)
+            following = 0.5 * (low + high)
+            if step < _NEWTON_STEPS:
+                with np.errstate(all="ignore"):  # such a step leaves the interval
+                    log_slope = self._log_density(standardised, slopes) + 0.5 * (excess + z) ** 2
+                    newton = x - excess * np.exp(-log_slope - _LOG_ROOT)
+                following = np.where((newton >= low) & (newton <= high), newton, following)
+            moved, x = np.abs(following - x), following
+            if np.all(moved <= _TOLERANCE * (np.abs(x) + smallest)):
+                break
+        return heaviest.inverse_transform(x)
+
+    def _standardised(self, y: Array) -> tuple[Array, Array]:
+        r"""Compute :math:`(T_k(y) - m_k) / s_k`, and the logarithm of its slope."""
+        sd = np.sqrt(self.variances)
+        every = self._distinct_units()
+        t = np.stack([units.transform(y) for units in every])
+        slopes = np.stack([units.log_slope(y) for units in every])
+        return (t - self.means) / sd, slopes - np.log(sd)
+
+    def _log_density(self, standardised: Array, log_slopes: Array) -> Array:
+        return _log_sum(log_slopes - 0.5 * standardised**2, self.weights) - _LOG_ROOT
+
+    def _distinct_units(self) -> tuple[Units, ...]:
+        """Give those of all components, one, or of each."""
+        return (self.units,) if isinstance(self.units, Units) else self.units
+
+    def _units_of_components(self) -> tuple[Units, ...]:
+        every = self._distinct_units()
+        return every * (len(self.weights) // len(every))
 
     def _check_gaussian(self, remedy: str) -> None:
         if self.noise != "Gaussian":
@@ -104,34 +316,21 @@ def require_finite(values: Array) -> Array:
     return values
 
 
-def quantiles_of_mixture(means: Array, sd: Array, weights: Array, q: Array) -> Array:
-    """
-    Find the quantiles of mixtures of Gaussians by Newton's method in an interval that shrinks.
+def _normal_scores(standardised: Array, weights: Array) -> Array:
+    r"""Compute :math:`\Phi^{-1}(\sum_k w_k \Phi(z_k))` by the nearer tail, which is precise."""
+    tails = [np.tensordot(weights, ndtr(sign * standardised), 1) for sign in (1.0, -1.0)]
+    sign = np.where(tails[0] < tails[1], 1.0, -1.0)
+    tail = np.where(sign > 0.0, *tails)
+    scores = ndtri(tail)
+    if np.any(tail < _SMALLEST):
+        by_logarithms = ndtri_exp(_log_sum(log_ndtr(sign * standardised), weights))
+        scores = np.where(tail < _SMALLEST, by_logarithms, scores)
+    return np.asarray(sign * scores)
 
-    :param means: [K, N].
-    :param sd: [K, N], standard deviations.
-    :param weights: [K].
-    :param q: [Q].
-    :return: [N, Q].
-    """
-    shape = (means.shape[1], len(q))
-    means, sd = np.repeat(means, len(q), axis=1), np.repeat(sd, len(q), axis=1)  # [K, N Q]
-    q = np.tile(q, shape[0])
-    by_component = means + sd * ndtri(q)
-    low, high = by_component.min(axis=0), by_component.max(axis=0)
-    y, smallest = weights @ by_component, sd.min(axis=0)
-    by_density = (weights / np.sqrt(2.0 * np.pi))[:, None] / sd
-    for step in range(_NEWTON_STEPS + _BISECTIONS):
-        z = (y - means) / sd
-        excess = weights @ ndtr(z) - q
-        below = excess < 0.0
-        low, high = np.where(below, y, low), np.where(below, high, y)
-        following = 0.5 * (low + high)
-        if step < _NEWTON_STEPS:
-            density = np.sum(by_density * np.exp(-0.5 * z * z), axis=0)
-            newton = y - excess / np.maximum(density, _SMALLEST_DENSITY)
-            following = np.where((newton >= low) & (newton <= high), newton, following)
-        moved, y = np.abs(following - y), following
-        if np.all(moved <= _TOLERANCE * (np.abs(y) + smallest)):
-            break
-    return np.asarray(y).reshape(shape)
+
+def _log_sum(logs: Array, weights: Array) -> Array:
+    r"""Compute :math:`\log \sum_k w_k e^{l_k}`."""
+    largest = np.max(logs, axis=0)
+    shift = np.where(np.isneginf(largest), 0.0, largest)
+    with np.errstate(divide="ignore"):
+        return np.asarray(shift + np.log(np.tensordot(weights, np.exp(logs - shift), 1)))

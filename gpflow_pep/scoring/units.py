@@ -7,19 +7,36 @@ import numpy as np
 
 from .kernels import Array
 
+#: Nodes and weights of E[h(z)], z standard normal: the relative errors of the moments of warps with
+#: parameters of size 1 are below 1e-8 at a standard deviation of 0.5, 1e-5 at 1 and 1e-3 at 2.
+NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(25)
+NODE_WEIGHTS /= np.sum(NODE_WEIGHTS)
+
 
 class Units(NamedTuple):
     r"""
-    A model of :math:`g = (y - b) / s`, or of :math:`(\log y - b) / s`.
+    A model of :math:`t = T(y)`, where T increases: standardised targets
+    :math:`g = (y - b) / s`, or :math:`(\log y - b) / s`, are bent by the sinh-arcsinh transform
+
+    .. math::
+
+       t = \sinh(e^{\tau} \operatorname{arsinh} g - \kappa),
+
+    which is the identity at :math:`\kappa = \tau = 0` (Jones & Pewsey 2009; as a warp of GPs Rios &
+    Tobar 2019).
 
     :param scale: s.
     :param offset: b.
     :param logarithm: Whether the logarithm is taken.
+    :param skew: :math:`\kappa`; where it is above 0 and t is Gaussian, y is skewed to the right.
+    :param tails: :math:`\tau`; where it is below 0 and t is Gaussian, y has heavier tails.
     """
 
     scale: float = 1.0
     offset: float = 0.0
     logarithm: bool = False
+    skew: float = 0.0
+    tails: float = 0.0
 
     @classmethod
     def of_columns(cls, scale: Any, offset: Any, logarithm: bool = False) -> "Units":
@@ -37,10 +54,17 @@ class Units(NamedTuple):
             scaler["mean_"] if scaler["with_mean"] else np.zeros(number),
         )
 
+    @property
+    def is_warped(self) -> bool:
+        """Whether t is not g."""
+        return bool(np.any(self.skew) or np.any(self.tails))
+
+    @np.errstate(over="ignore")  # far out t is infinite
     def transform(self, y: Array) -> Array:
         """Change targets, which are above 0 where the logarithm is taken, to the model's units."""
-        return ((np.log(y) if self.logarithm else y) - self.offset) / self.scale
+        return np.sinh(self._bent(y)) if self.is_warped else self._standardised(y)
 
+    @np.errstate(over="ignore")
     def inverse_transform(self, values: Array, axis: int = -1) -> Array:
         """
         Change values of any shape to the original units.
@@ -49,22 +73,41 @@ class Units(NamedTuple):
         """
         if np.ndim(self.scale):
             values = np.moveaxis(values, axis, -1)
+        if self.is_warped:
+            values = np.sinh(np.exp(-np.asarray(self.tails)) * (np.arcsinh(values) + self.skew))
         levels = self.scale * values + self.offset
         values = np.exp(levels) if self.logarithm else levels
         return np.moveaxis(values, -1, axis) if np.ndim(self.scale) else values
 
     def log_slope(self, y: Array) -> Array:
-        r"""Compute :math:`\log \frac{dg}{dy}` at targets, for densities in original units."""
+        r"""Compute :math:`\log \frac{dt}{dy}` at targets, for densities in original units."""
         slopes = np.full_like(y, -np.log(self.scale))
-        return slopes - np.log(y) if self.logarithm else slopes
+        slopes = slopes - np.log(y) if self.logarithm else slopes
+        if not self.is_warped:
+            return slopes
+        bent = self._bent(y)
+        log_cosh = np.logaddexp(bent, -bent) - np.log(2.0)
+        return slopes + log_cosh + self.tails - np.log(np.hypot(1.0, self._standardised(y)))
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Compute mean and variance of y from those of Gaussian g, or of any g without logarithm.
+        """Compute mean and variance of y from those of Gaussian t; of any t if y is linear in it.
 
-        With it they are :math:`e^{m + v / 2}` and :math:`(e^v - 1) e^{2 m + v}`.
+        With the logarithm alone they are :math:`e^{m + v / 2}` and :math:`(e^v - 1) e^{2 m + v}`,
+        with a warp those of 25 nodes.
         """
+        if self.is_warped:
+            nodes = NODES.reshape(-1, *[1] * np.ndim(mean))
+            y = self.inverse_transform(mean + np.sqrt(variance) * nodes)
+            expected = np.tensordot(NODE_WEIGHTS, y, 1)
+            return expected, np.tensordot(NODE_WEIGHTS, (y - expected) ** 2, 1)
         mean, variance = self.scale * mean + self.offset, self.scale**2 * variance
         if not self.logarithm:
             return mean, variance
         expected = np.exp(mean + 0.5 * variance)
         return expected, np.expm1(variance) * expected**2
+
+    def _standardised(self, y: Array) -> Array:
+        return ((np.log(y) if self.logarithm else y) - self.offset) / self.scale
+
+    def _bent(self, y: Array) -> Array:
+        return np.exp(self.tails) * np.arcsinh(self._standardised(y)) - self.skew

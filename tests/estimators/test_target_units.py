@@ -1,5 +1,6 @@
 """Targets that a model takes in other units: logarithms, counts, and what is cut off."""
 
+import copy
 import pickle
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 import tensorflow as tf
 from gpflow.base import AnyNDArray, TensorType
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import norm
 
 from gpflow_pep.estimators import (
     PEPRegressor,
+    export_numpy,
     export_saved_model,
     load_estimator,
     save_estimator,
@@ -25,6 +28,8 @@ from gpflow_pep.likelihoods import (
     ZeroInflatedPoisson,
 )
 from gpflow_pep.models import PEP
+from gpflow_pep.scoring import load_scorer
+from gpflow_pep.scoring.units import Units
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3.0, 3.0, (40, 1))
@@ -263,3 +268,63 @@ def test_noise_that_is_not_trained_is_in_units_of_y() -> None:
         gpflow.set_trainable(likelihood, False)
         with pytest.raises(ValueError, match="likelihood: got a variance that is not trained"):
             PEPRegressor(likelihood=likelihood, **SMALL).fit(X, 40.0 * LOG_Y)
+
+
+WARP = Units(2.0, 1.0, False, 0.4, -0.3)
+
+
+@pytest.fixture
+def warped() -> tuple[PEPRegressor, PEPRegressor, AnyNDArray]:
+    """A mixture for t, the same with y = T^-1(t) as its targets, and y."""
+    t = LOG_Y - 5.0
+    by_hand = PEPRegressor(standardize=False, **MIXED).fit(X, t)
+    for scale, component in zip((0.5, 1.0, 2.0), by_hand.model_.models):
+        component.kernel.lengthscales.assign([scale])
+    by_hand._set_model(by_hand.model_)
+    by_name = copy.copy(by_hand)
+    by_name._target = WARP
+    return by_name, by_hand, WARP.inverse_transform(t)
+
+
+def test_warped_targets_are_those_of_a_model_of_t(warped: Any) -> None:
+    by_name, by_hand, y = warped
+    quantiles = by_name.predict_quantiles(ROWS, [0.05, 0.5, 0.99])
+    back = WARP.inverse_transform(by_hand.predict_quantiles(ROWS, [0.05, 0.5, 0.99]))
+    assert_allclose(quantiles, back, rtol=1e-9)
+    assert_allclose(by_name.sample_y(ROWS, 5), WARP.inverse_transform(by_hand.sample_y(ROWS, 5)))
+    densities = by_hand.log_densities(X, WARP.transform(y)) + WARP.log_slope(y)
+    assert_allclose(by_name.log_densities(X, y), densities, rtol=1e-9)
+    t = np.linspace(-9.0, 9.0, 4001)
+    values = WARP.inverse_transform(t)
+    mean, std = by_name.predict(ROWS, return_std=True)
+    f = by_name.predict_f(ROWS, return_std=True)
+    for n, row in enumerate(ROWS):
+        p = np.exp(by_hand.log_densities(np.repeat(row[None], len(t), axis=0), t))
+        p *= t[1] - t[0]
+        assert_allclose(mean[n], p @ values, rtol=1e-5)
+        assert_allclose(std[n] ** 2, p @ (values - mean[n]) ** 2, rtol=1e-4)
+        parts = by_hand.posterior_.components_of_f(row[None])
+        p = sum(
+            w * norm.pdf(t, m[0, 0], np.sqrt(v[0, 0]))
+            for w, (m, v) in zip(by_hand.model_.weights.numpy(), parts)
+        ) * (t[1] - t[0])
+        assert_allclose(f[0][n], p @ values, rtol=1e-5)
+        assert_allclose(f[1][n] ** 2, p @ (values - f[0][n]) ** 2, rtol=1e-4)
+    with pytest.raises(ValueError, match="return_cov: got it with a warped target"):
+        by_name.predict(ROWS, return_cov=True)
+
+
+def test_warped_targets_are_saved_and_exported(warped: Any, tmp_path: Path) -> None:
+    model, _, y = warped
+    expected = model.predict(ROWS, return_std=True)
+    save_estimator(tmp_path / "model", model)
+    export_numpy(tmp_path / "scorer", model)
+    scorer = load_scorer(tmp_path / "scorer")
+    for again in (load_estimator(tmp_path / "model"), pickle.loads(pickle.dumps(model)), scorer):
+        assert_allclose(again.predict(ROWS, return_std=True), expected, rtol=1e-9)
+        assert_allclose(again.log_densities(X, y), model.log_densities(X, y), rtol=1e-9)
+        assert_allclose(again.predict_interval(ROWS), model.predict_interval(ROWS), rtol=1e-9)
+    export_saved_model(tmp_path / "exported", model)
+    predictor = tf.saved_model.load(str(tmp_path / "exported"))
+    mean, variance = predictor.predict_y(tf.constant(ROWS))
+    assert_allclose((mean[:, 0], np.sqrt(variance[:, 0])), expected, rtol=1e-9)

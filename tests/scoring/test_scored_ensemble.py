@@ -16,7 +16,7 @@ from gpflow_pep.estimators.describing import Describer
 from gpflow_pep.estimators.numpy_parts import describe_posterior
 from gpflow_pep.inducing_variables import BlurredInducingPoints
 from gpflow_pep.scoring import ensemble
-from gpflow_pep.scoring.predictive import Predictive, quantiles_of_mixture
+from gpflow_pep.scoring.predictive import Predictive
 from gpflow_pep.scoring.stored import Reader
 from gpflow_pep.scoring.units import Units
 from gpflow_pep.training.choosing.ensemble import Ensemble, EnsemblePosterior, ensemble_posterior
@@ -110,7 +110,7 @@ def test_quantiles_against_another_root_search(
 ) -> None:
     m, s, w = map(np.array, (means, sds, weights))
     q = np.array([1e-9, 0.05, 0.2500001, 0.5, 0.9, 1.0 - 1e-6])
-    y = quantiles_of_mixture(m[:, None], s[:, None], w, q)[0]
+    y = Predictive(m[:, None], s[:, None] ** 2, w).quantiles(q)[0]
 
     def root(q: float) -> float:
         ends = norm.ppf(q, m, s)

@@ -88,7 +88,7 @@ class Ensemble(EnsemblePredictions):
             raise checks.refusal("impute_y", got, expected, "Use predict_y.")
         return finite(self.mix_moments([model.impute_y() for model in self.models]))
 
-    def _components_of_f(
+    def components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> Sequence[MeanAndVariance]:
         options = full_cov, full_output_cov
@@ -133,7 +133,7 @@ class EnsemblePosterior(EnsemblePredictions):
         with ThreadPoolExecutor(1) as outside:
             return [*outside.map(moments, *parts)]
 
-    def _components_of_f(
+    def components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> Sequence[MeanAndVariance]:
         """Predict f; of rows of NaN, of which nothing is known, by :meth:`moments_anywhere`."""
@@ -202,7 +202,7 @@ class GivenOutputs(EnsemblePredictions):
         super().__init__(models, [model.likelihood for model in models], weights)
         self.models, self.known = list(models), known
 
-    def _components_of_f(
+    def components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> Sequence[MeanAndVariance]:
         options = full_cov, full_output_cov

@@ -46,7 +46,7 @@ class EnsemblePredictions(Module):
         self._mixes_outputs = any(is_mixed(model.kernel) for model in models)
 
     @abc.abstractmethod
-    def _components_of_f(
+    def components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> Sequence[MeanAndVariance]:
         """Mean and covariance of f under each component."""
@@ -72,7 +72,7 @@ class EnsemblePredictions(Module):
             raise checks.refusal(
                 "full_cov, full_output_cov", "both", "at most one", "Pass one of them."
             )
-        moments = self._components_of_f(Xnew, full_cov, full_output_cov)
+        moments = self.components_of_f(Xnew, full_cov, full_output_cov)
         return self.mix_moments(moments, full_cov, full_output_cov)
 
     @check_shapes("Xnew: [N, D]", "return[0]: [N, P]", "return[1]: [N, P]")
@@ -216,7 +216,7 @@ class EnsemblePredictions(Module):
         random = np.random.default_rng(seed)
         component = random.choice(len(self.likelihoods), num_samples, p=self.weights.numpy())
         correlated = self._mixes_outputs  # the outputs of a row
-        components = self._components_of_f(Xnew, full_cov, correlated)
+        components = self.components_of_f(Xnew, full_cov, correlated)
         moments = [[part.numpy() for part in m] for m in components]
         f = np.empty([num_samples, *moments[0][0].shape], moments[0][0].dtype)
         for k, (mean, covariance) in enumerate(moments):
@@ -235,7 +235,7 @@ class EnsemblePredictions(Module):
         return component, f, random
 
     def _components(self, Xnew: InputData) -> Iterator[tuple[Likelihood, MeanAndVariance]]:
-        return zip(self.likelihoods, self._components_of_f(Xnew), strict=True)
+        return zip(self.likelihoods, self.components_of_f(Xnew), strict=True)
 
     def _weights(self, like: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.convert_to_tensor(self.weights), like.dtype)
