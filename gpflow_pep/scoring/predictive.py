@@ -59,7 +59,7 @@ class Recalibration(NamedTuple):
 
         whose root is the standard error of :math:`\log \hat s` by the Fisher information. Scores of
         rows that hyperparameters were trained on are a little too small, and a distribution that is
-        too narrow costs more than one that is as much too wide.
+        too narrow costs more than a distribution as much too wide.
 
         :param scores: z, [N].
         :param errors: :math:`\epsilon`, how many standard errors are added.
@@ -73,7 +73,7 @@ class Recalibration(NamedTuple):
                 square = max(float(np.mean(weights * scores**2)), np.finfo(float).tiny)
             return cls(nu, float(np.sqrt(square)))
 
-        best = max(map(fitted, _DEGREES), key=lambda found: np.sum(found.log_ratio(scores)))
+        best = max(map(fitted, _DEGREES), key=lambda choice: np.sum(choice.log_ratio(scores)))
         relative = 1.0 if best.nu is None else (best.nu + 3.0) / best.nu
         return cls(
             best.nu, best.scale * float(np.exp(errors * np.sqrt(0.5 * relative / len(scores))))
