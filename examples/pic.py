@@ -53,7 +53,7 @@ def predictors(data: Data) -> dict[str, tuple[Any, dict[str, Any]]]:
         "PITC": (pitc, {}),
         "PIC": (pitc, {"blocks": "nearest"}),
         "FITC": (fitc, {}),
-        f"FITC, {NEIGHBOURS} neighbours": (fitc, {"neighbours": NEIGHBOURS}),
+        f"FITC, {NEIGHBOURS} neighbours": (fitc, {"near": NEIGHBOURS}),
     }
 
 

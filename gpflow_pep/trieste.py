@@ -46,7 +46,7 @@ class PEPModel:
     computed in :meth:`update` and :meth:`optimize`, so that predictions cost no sweep over rows.
 
     :param model: ``PEP``, ``PEPRegression`` or ``PEPClassification``, without blocks and
-        neighbours. Its rows become variables, so that compiled functions go on with others; its
+        near rows. Its rows become variables, so that compiled functions go on with others; its
         inducing points stay as many as they are: spread them over the space that is searched.
     :param num_features: The random frequencies of functions, see ``model.paths``.
     :param seed: For functions that are drawn.
@@ -59,7 +59,7 @@ class PEPModel:
     ) -> None:
         ours = isinstance(model, (PEP, PEPRegression)) and not is_mixed(model.kernel)
         if not ours or not isinstance(model.rows.cut, SingleRows):
-            expected = "PEP or PEPRegression without blocks, neighbours and mixed outputs"
+            expected = "PEP or PEPRegression without blocks, near rows and mixed outputs"
             raise refusal("model", type(model).__name__, expected, "Leave those out.")
         set_unchecked(
             model,

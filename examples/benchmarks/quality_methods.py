@@ -291,7 +291,7 @@ def pep(setting: Setting) -> None:
 
 def moments_near(model: Any, Xnew: AnyNDArray) -> tuple[AnyNDArray, ...]:
     """Mean and variance of y, where near training rows are known too."""
-    return moments(model, Xnew, neighbours=NEIGHBOURS)
+    return moments(model, Xnew, near=NEIGHBOURS)
 
 
 def mixed_moments(mixed: Ensemble, Xnew: AnyNDArray) -> tuple[AnyNDArray, ...]:
@@ -380,7 +380,7 @@ def near_rows(setting: Setting) -> None:
         mean_function=gpflow.functions.Constant(),
     )
 
-    predict = partial(moments, model, setting.Xnew, neighbours=NEAR_LABELS)
+    predict = partial(moments, model, setting.Xnew, near=NEAR_LABELS)
 
     def evaluate(_: Any) -> dict[str, float]:
         setting.curve.look(near=predict)

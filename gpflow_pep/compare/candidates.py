@@ -253,7 +253,7 @@ def make_candidates(
         "inducing": INITS[settings.init],
         "max_iterations": settings.max_iterations,
         "random_state": settings.seed,
-        "neighbours": "auto" if settings.near_rows else 0,
+        "near_rows": "auto" if settings.near_rows else 0,
         "likelihood": likelihood,
     }
     baselines = _baselines(numbers, settings.seed)
@@ -262,7 +262,7 @@ def make_candidates(
     if settings.baselines:
         kernel, number = configurations[0]
         points = MANY_POINTS if number == AUTO else number
-        plain = options | {"num_inducing": points, "neighbours": 0}
+        plain = options | {"num_inducing": points, "near_rows": 0}
         if numbers and has_gaussian_noise(likelihood) and len(data.X) <= MOST_EXACT:
             baselines["exact GP"] = ExactGP(kernel, **plain)
         if not numbers and in_one_batch:
@@ -281,7 +281,7 @@ def make_candidates(
             estimator = kind(kernel, num_inducing=number, alpha=mixed, **options)
             if not numbers and alpha is not None:
                 # For near rows a classifier trains a second model: one for all powers is enough.
-                estimator.set_params(neighbours=0)
+                estimator.set_params(near_rows=0)
             candidates[name_of(alpha, label)] = power, estimator
             if several:
                 name = name_of(alpha, f"{label}, {SEPARATE}" if label else SEPARATE)

@@ -1,6 +1,6 @@
 """The one form of all refusals. It imports nothing, so that nothing waits for TensorFlow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 #: Public names that are gone, and what does their work now. CHANGELOG.md prints the same table.
@@ -16,6 +16,7 @@ GONE = {
     "training.mix_alphas": "training.ensemble_of_powers",
     "training.mix_models": "training.ensemble_of_models",
     "training.mix_near_rows": "training.ensemble_with_near_rows",
+    "training.GivenRows": "training.NearRows",
     "training.mix_near_labels": "training.ensemble_with_near_labels",
     "training.mixture_weights": "training.ensemble_weights",
     "kernels": "examples/derivative_kernel.py",
@@ -37,6 +38,14 @@ GONE = {
     "PEP.training_gap": "loss_tolerance",
     "PEPRegression.conditional": "bound, whose values are 'standard' and 'tight'",
     "monitor.InducingPointsToTensorBoard": "gpflow.monitor.ImageToTensorBoard: docs/training.rst",
+}
+#: Arguments that are gone, by the functions that had them. CHANGELOG.md prints them too.
+GONE_ARGUMENTS = {
+    "predict_f(neighbours=)": "near=",
+    "posterior(neighbours=)": "near=",
+    "near_row_training_loss_closure(neighbours=)": "near=",
+    "PEPRegressor(neighbours=)": "near_rows=",
+    "PEPClassifier(neighbours=)": "near_rows=",
 }
 
 
@@ -87,3 +96,11 @@ def absent(module: str) -> Callable[[str], Any]:
         raise AttributeError(f"module {module!r} has no attribute {name!r}{remedy}")
 
     return missing
+
+
+def refuse_arguments(function: str, arguments: Iterable[str]) -> None:
+    """Raise a ``TypeError`` if there are arguments; it names the new one."""
+    for name in arguments:
+        use = GONE_ARGUMENTS.get(f"{function}({name}=)")
+        remedy = f": it is gone. Use {use}." if use else ""
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{remedy}")

@@ -26,6 +26,7 @@ from ..engine import checks
 from ..engine.factors import check_num_latent
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
+from ..engine.refusals import refuse_arguments
 from ..scoring.ensemble import FAR, NumpyEnsemble, is_far
 from ..training import (
     Ensemble,
@@ -102,7 +103,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         alpha: float | str | Sequence[float] = "auto",
         likelihood: str | Likelihood = "auto",
         inducing: Any = "kmeans",
-        neighbours: int | str | None = "auto",
+        near_rows: int | str | None = "auto",
         ard: bool = True,
         standardize: bool = True,
         max_iterations: int = 1000,
@@ -111,14 +112,16 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         random_state: Any = None,
         warm_start: bool = False,
         verbose: bool = False,
+        **gone: Any,
     ) -> None:
+        refuse_arguments(type(self).__name__, gone)
         self.kernel = kernel
         self.ard = ard
         self.num_inducing = num_inducing
         self.alpha = alpha
         self.likelihood = likelihood
         self.inducing = inducing
-        self.neighbours = neighbours
+        self.near_rows = near_rows
         self.standardize = standardize
         self.max_iterations = max_iterations
         self.max_seconds = max_seconds
@@ -155,7 +158,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if self.max_seconds is not None:
             remedy = "None is for no limit."
             checks.check_real("max_seconds", self.max_seconds, "[0, inf]", remedy)
-        wants_near_rows(self.neighbours)
+        wants_near_rows(self.near_rows)
         for name in ("ard", "standardize", "warm_start"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 got = repr(getattr(self, name))
@@ -348,11 +351,10 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return model
 
     @property
-    def neighbours_(self) -> int:
+    def near_rows_(self) -> int:
         """How many near training rows are known to predictions; 0: none."""
         check_is_fitted(self)
-        numbers = [near.neighbours for near in near_rows(self.model_) if near]
-        return max(numbers, default=getattr(self.model_, "neighbours", 0))
+        return max((near.number for near in near_rows(self.model_) if near), default=0)
 
     def _seconds_of_points(self) -> float | None:
         """Give the most seconds of training a model to predict from its inducing points."""

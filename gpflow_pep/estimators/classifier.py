@@ -46,7 +46,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         whose order is that of ``classes_``, which is sorted, numbers and numbers in text by value
         (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the classes 0 to C - 1
         in the order of ``classes_``, which is copied.
-    :param neighbours: Whether predictions of two classes with one latent function use near
+    :param near_rows: Whether predictions of two classes with one latent function use near
         training rows. "auto": 20 or none. On 1000 rows or more whose errors are alike among near
         ones, a second model is trained to predict from near rows alone, with a kernel of its own
         that starts as the other one does, and mixed with the first where rows left out are
@@ -56,7 +56,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         minibatches, which have no limit, all of it.
     :param kernel: All other parameters and attributes are those of
         :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`. After ``fit`` there is
-        ``classes_`` too. Where ``neighbours_`` is not 0, ``model_`` is an ensemble; ``n_iter_`` and
+        ``classes_`` too. Where ``near_rows_`` is not 0, ``model_`` is an ensemble; ``n_iter_`` and
         ``record_`` remain those of training the inducing points.
 
     .. seealso:: :class:`PEPRegressor`, :doc:`/estimators`, and :ref:`imbalanced`.
@@ -163,7 +163,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     @property
     def _tries_near_labels(self) -> bool:
         """Whether a fit may train for predictions from near rows."""
-        if not wants_near_rows(self.neighbours):
+        if not wants_near_rows(self.near_rows):
             return False
         enough = self._scaler.n_samples_seen_ >= LEAST_ROWS
         one_output = not isinstance(self.kernel, MultioutputKernel)

@@ -18,7 +18,7 @@ from ..engine.sites.posterior import Sites
 from ..models import ARPEP, PEP, PEPClassification, PEPRegression
 from ..scoring.units import Units
 from ..training.choosing.ensemble import Ensemble, components, ensemble_posterior, near_rows
-from ..training.choosing.near_rows import GivenRows, near_posterior
+from ..training.choosing.near_rows import NearRows, near_posterior
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same
@@ -37,9 +37,9 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "PEPClassification": _OF_POINTS,
     "ARPEP": ("num_data", "num_latent_gps", "whiten"),
 }
-#: What older files name otherwise: options, and values of them.
+#: What older files name otherwise: parameters, options, and values of them.
 _RENAMED = {"conditional": "bound", "prior": "standard", "scaled": "tight"}
-_RENAMED |= {"fresh_sites": "reset_sites"}
+_RENAMED |= {"fresh_sites": "reset_sites", "neighbours": "near_rows"}
 _SETTINGS = ("max_sweeps", "tolerance")
 _FITTED = (
     *("n_iter_", "n_features_in_", "feature_names_in_", "classes_", "alpha_", "n_outputs_"),
@@ -93,7 +93,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     """Construct the estimator that was described; errors of a changed one are of any type."""
     if described["class"] not in ESTIMATORS:
         raise ValueError(f"{described['class']} is no estimator that is known")
-    parameters = {name: load(value) for name, value in described["parameters"].items()}
+    parameters = {_RENAMED.get(n, n): load(value) for n, value in described["parameters"].items()}
     estimator = ESTIMATORS[described["class"]](**parameters)
     if "model" not in described and "mixture" not in described:
         return estimator
@@ -146,7 +146,7 @@ def _describe_ensemble(mixed: Ensemble, describe: Describer) -> dict[str, Descri
 
 
 def _construct_ensemble(described: Any, models: list[GPModel], weights: Any) -> Ensemble:
-    near = [values and GivenRows(*values) for values in described["near"]]
+    near = [values and NearRows(*values) for values in described["near"]]
     return Ensemble([models[place] for place in described["components"]], weights, near=near)
 
 
@@ -214,7 +214,7 @@ def _construct_model(described: dict[str, Described], load: Loader) -> GPModel:
     arguments = {part: load(described[part]) for part in (*_PARTS, "alpha")}
     options = {_RENAMED.get(key, key): load(value) for key, value in described["options"].items()}
     arguments |= {key: _RENAMED.get(options[key], options[key]) for key in _OPTIONS[name]}
-    if options.get("neighbours"):
+    if described["options"].get("neighbours"):
         raise refusal(
             "neighbours", "a model trained with them", "none", "Load it with gpflow_pep 0.2."
         )

@@ -44,7 +44,7 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
         mean, variance = predictor.predict_y(X)  # X: [N, D] of GPflow's float, original units
 
     For a classifier it gives the probabilities of ``classes_``, [N, C]. It keeps q(u), not the
-    training data, but for estimators whose predictions use near rows (``neighbours_`` is not 0):
+    training data, but for estimators whose predictions use near rows (``near_rows_`` is not 0):
     these rows are in the file. Of a pipeline it is the last step, whose inputs are what the steps
     before it make; ``predictor.columns``, a variable of strings, names them. Of a
     :class:`~gpflow_pep.tables.TableEncoder` with an estimator after it there is also

@@ -39,7 +39,7 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
         ``StandardScaler``, or "passthrough".
     :raises ValueError: If it is another, or has a part that NumPy's predictions have no form of:
         another kernel or likelihood than GPflow's usual ones, inducing variables that are not
-        points, neighbours, float32; or if the folder has other files.
+        points, near_rows, float32; or if the folder has other files.
     """
     saved = scorer_files(estimator)
     Scorer(saved)

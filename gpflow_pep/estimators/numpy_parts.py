@@ -22,7 +22,7 @@ from ..scoring.stored import Reader
 from ..training.choosing.ensemble import EnsemblePosterior
 from .describing import Described, Describer
 
-_ROWS_REMEDY = f"{REMEDY} Or train with neighbours=0 (--no-near-rows), for inducing points alone."
+_ROWS_REMEDY = f"{REMEDY} Or train with near_rows=0 (--no-near-rows), for inducing points alone."
 
 
 def numpy_ensembles(posterior: EnsemblePosterior) -> tuple[NumpyEnsemble, ...]:

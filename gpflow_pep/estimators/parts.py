@@ -103,13 +103,13 @@ def make_inducing_variable(
     return select(X, number, seed=seed, **options)
 
 
-def wants_near_rows(neighbours: Any) -> bool:
+def wants_near_rows(near_rows: Any) -> bool:
     """
     Read whether predictions may use near rows: "auto" where these improve them, 0 or None never.
 
     :raises ValueError: If it is something else.
     """
-    if neighbours in ("auto", None) or (neighbours == 0 and neighbours is not False):
-        return neighbours == "auto"
+    if near_rows in ("auto", None) or (near_rows == 0 and near_rows is not False):
+        return near_rows == "auto"
     remedy = "Leave it out if in doubt."
-    raise refusal("neighbours", repr(neighbours), "'auto', 0 or None", remedy)
+    raise refusal("near_rows", repr(near_rows), "'auto', 0 or None", remedy)

@@ -77,7 +77,7 @@ class PEPRegressor(TargetPredictions):
     :param num_latent: With several columns of y, of how many latent functions they are mixtures
         (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); None: as many as columns,
         but 4 at most; 0: of none, columns are independent, and share kernel and noise.
-    :param neighbours: Whether predictions use near training rows. "auto": 10 or 40 beside
+    :param near_rows: Whether predictions use near training rows. "auto": 10 or 40 beside
         predictions from the inducing points alone
         (:func:`~gpflow_pep.training.ensemble_with_near_rows`), of ensembles of powers on 1000 rows
         or more, where rows left out are predicted better so; the training does not change. 0 or
@@ -95,7 +95,7 @@ class PEPRegressor(TargetPredictions):
     :param verbose: Whether to show a bar on stderr.
 
     After ``fit``: ``n_outputs_`` and ``target_names_``, of the columns of y; ``model_``, a
-    :class:`~gpflow_pep.training.Ensemble` where powers are mixed; ``neighbours_``,
+    :class:`~gpflow_pep.training.Ensemble` where powers are mixed; ``near_rows_``,
     how many near rows predictions use; ``posterior_``, which predicts in the model's units;
     ``alpha_scores_`` (nats a row, without near rows; None of one power),
     ``n_features_in_``, ``feature_names_in_``; and, of the component of the largest weight,
@@ -115,7 +115,7 @@ class PEPRegressor(TargetPredictions):
         objective: str = "evidence",
         likelihood: str | Likelihood = "gaussian",
         inducing: Any = "kmeans",
-        neighbours: int | str | None = "auto",
+        near_rows: int | str | None = "auto",
         num_latent: int | None = None,
         ard: bool = True,
         standardize: bool = True,
@@ -125,6 +125,7 @@ class PEPRegressor(TargetPredictions):
         random_state: Any = None,
         warm_start: bool = False,
         verbose: bool = False,
+        **gone: Any,
     ) -> None:
         super().__init__(
             kernel,
@@ -132,7 +133,7 @@ class PEPRegressor(TargetPredictions):
             alpha=alpha,
             likelihood=likelihood,
             inducing=inducing,
-            neighbours=neighbours,
+            near_rows=near_rows,
             ard=ard,
             standardize=standardize,
             max_iterations=max_iterations,
@@ -141,6 +142,7 @@ class PEPRegressor(TargetPredictions):
             random_state=random_state,
             warm_start=warm_start,
             verbose=verbose,
+            **gone,
         )
         self.num_latent = num_latent
         self.objective = objective
@@ -197,7 +199,7 @@ class PEPRegressor(TargetPredictions):
         """Condition it on near training rows where these improve its predictions."""
         mixed = super()._finished_ensemble(mixed)
         enough = len(mixed.models[0].data[0]) >= LEAST_ROWS
-        wanted = wants_near_rows(self.neighbours) and enough
+        wanted = wants_near_rows(self.near_rows) and enough
         if not wanted or not all(map(knows_near_rows, mixed.models)):
             return mixed
         try:
@@ -207,7 +209,7 @@ class PEPRegressor(TargetPredictions):
 
     def _lacks_points(self, model: GPModel, unseen: AnyNDArray) -> bool:
         """Where near rows improve predictions of rows that training has not seen."""
-        by_default = self.alpha == "auto" and self.neighbours == "auto"
+        by_default = self.alpha == "auto" and self.near_rows == "auto"
         if not by_default or not knows_near_rows(model):
             return False
         try:

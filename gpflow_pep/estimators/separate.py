@@ -124,24 +124,24 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return int(self.estimators_[0].n_features_in_)
 
 
-def ensemble_of_fitted(estimators: Sequence[Any], neighbours: int | str = "auto") -> Any:
+def ensemble_of_fitted(estimators: Sequence[Any], near_rows: int | str = "auto") -> Any:
     """
     Mix estimators that were trained on the same rows at several powers, as ``alpha="mix"`` does:
-    predictions use near rows where these improve them and ``neighbours`` is "auto".
+    predictions use near rows where these improve them and ``near_rows`` is "auto".
 
     Separate ones are mixed column by column.
 
     :param estimators: They share columns, units and random state; see
         :func:`~gpflow_pep.training.ensemble_of_models` for what their models share.
-    :param neighbours: Of the ensemble. The estimators need not use any.
+    :param near_rows: Of the ensemble. The estimators need not use any.
     :raises ValueError: If their models do not fit together.
     """
     mixed = copy.copy(estimators[len(estimators) // 2])
     if isinstance(mixed, SeparateRegressors):
         columns = zip(*(each.estimators_ for each in estimators), strict=True)
-        mixed.estimators_ = [ensemble_of_fitted(column, neighbours) for column in columns]
+        mixed.estimators_ = [ensemble_of_fitted(column, near_rows) for column in columns]
         return mixed
-    mixed.alpha, mixed.neighbours = "mix", neighbours
+    mixed.alpha, mixed.near_rows = "mix", near_rows
     ensemble = mixed._finished_ensemble(ensemble_of_models([each.model_ for each in estimators]))
     records = {estimator.alpha_: estimator.record_ for estimator in estimators}
     mixed.record_ = records[float(heaviest(ensemble).alpha.numpy())]

@@ -168,7 +168,7 @@ def check_near_rows(model: Any) -> None:
     if number != 1 or isinstance(model.kernel, MultioutputKernel):
         got = f"near rows with {number} latent functions under {type(model.kernel).__name__}"
         expected = "one latent function and a kernel of one output"
-        raise checks.refusal("neighbours", got, expected, "Leave them out, or use PEPRegression.")
+        raise checks.refusal("near", got, expected, "Leave them out, or use PEPRegression.")
 
 
 def require_bound(alpha: tf.Tensor, name: str) -> list[tf.Operation]:

@@ -12,10 +12,11 @@ from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
 from ..engine import checks
 from ..engine.factors import log_power_expectation, predict_mean_and_var
-from ..engine.predictions.context_posterior import ContextRowsPosterior, check_neighbours
+from ..engine.predictions.context_posterior import ContextRowsPosterior, check_near
 from ..engine.predictions.context_rows import Context, condition_groups
 from ..engine.prior import Parts, input_scales, is_mixed
 from ..engine.prior.evaluate import skip_autograph
+from ..engine.refusals import refuse_arguments
 from ..engine.sites.groups import TRAINING_TOLERANCE
 from . import arguments, mixed
 from .arguments import refuse_mixed
@@ -74,8 +75,9 @@ class ContextPredictions:
         full_output_cov: bool = False,
         *,
         blocks: Any = None,
-        neighbours: int = 0,
+        near: int = 0,
         given: TensorData | None = None,
+        **gone: Any,
     ) -> MeanAndVariance:
         """
         Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
@@ -90,25 +92,24 @@ class ContextPredictions:
         :param blocks: For a model with blocks: an integer [N] for each row, the label of its block,
             whose training rows it is then given (PIC); or "nearest": the block whose mean input is
             nearest, in units of the kernel's lengthscales.
-        :param neighbours: For a model without: how many of the nearest training rows, in the same
+        :param near: For a model without: how many of the nearest training rows, in the same
             units, each row is given.
         :param given: Where outputs are mixed from latent functions: outputs of the same rows that
             are known, [N, P], NaN where they are not. The prediction is conditioned on them too, by
             EP in each row, which is exact for Gaussian noise.
         :raises ValueError: If they do not suit the model; if a label is none of its blocks'.
         """
+        refuse_arguments("predict_f", gone)
         if given is not None:
             mixed.require_mixed(self, "given")
         if is_mixed(self.kernel):
-            if blocks is not None or neighbours:
-                refuse_mixed(self.kernel, "blocks and neighbours", "Leave them out.")
+            if blocks is not None or near:
+                refuse_mixed(self.kernel, "blocks and near rows", "Leave them out.")
             return mixed.predict_f(self, Xnew, full_cov, full_output_cov, given)
-        if blocks is None and not self._num_near_rows(neighbours):
+        if blocks is None and not self._num_near_rows(near):
             return super().predict_f(Xnew, full_cov, full_output_cov)  # type: ignore[misc]
-        posterior = self._context_posterior(PrecomputeCacheType.NOCACHE, neighbours)
-        return posterior.fused_predict_f(
-            Xnew, full_cov, full_output_cov, blocks=blocks, neighbours=neighbours
-        )
+        posterior = self._context_posterior(PrecomputeCacheType.NOCACHE, near)
+        return posterior.fused_predict_f(Xnew, full_cov, full_output_cov, blocks=blocks, near=near)
 
     @skip_autograph
     def predict_y(
@@ -129,31 +130,33 @@ class ContextPredictions:
         self,
         precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
         *,
-        neighbours: int = 0,
+        near: int = 0,
+        **gone: Any,
     ) -> BasePosterior:
         """
         Create the GPflow posterior, for fast predictions.
 
-        That of a model with blocks, or with neighbours, holds the training rows, and its
-        predictions take ``blocks`` or ``neighbours`` as :meth:`predict_f` does.
+        That of a model with blocks, or with near rows, holds the training rows, and its
+        predictions take ``blocks`` or ``near`` as :meth:`predict_f` does.
 
         :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
-        :param neighbours: How many training rows predictions are given by default.
-        :raises ValueError: If the number of neighbours does not suit the model.
+        :param near: How many training rows predictions are given by default.
+        :raises ValueError: If the number of near rows does not suit the model.
         """
+        refuse_arguments("posterior", gone)
         if is_mixed(self.kernel):
             return mixed.posterior(self, precompute_cache)
-        number = self._num_near_rows(neighbours)
+        number = self._num_near_rows(near)
         if not number and (not self.has_blocks or self.reduction.count > 1):
             return super().posterior(precompute_cache)  # type: ignore[misc]
         return self._context_posterior(precompute_cache, number)
 
     def _context_posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None, neighbours: int
+        self, precompute_cache: PrecomputeCacheType | str | None, near: int
     ) -> ContextRowsPosterior:
         checks.check_not_sharded(
             self.reduction.count,
-            "blocks or neighbours",
+            "blocks or near rows",
             "Predict with the parameters in a model that has all rows.",
         )
 
@@ -165,7 +168,7 @@ class ContextPredictions:
             context,
             self._context_parts(),
             blocks=self._cut.block_rows,
-            neighbours=neighbours,
+            near=near,
             chunk_size=self.chunk_size,
             precompute_cache=precompute_cache,
         )
@@ -179,13 +182,13 @@ class ContextPredictions:
         scales = input_scales(self._context_parts().kernel, X)
         return Context(W, mean, root, X, r, noise, scales)
 
-    def _num_near_rows(self, neighbours: int) -> int:
-        if isinstance(neighbours, int) and neighbours == 0:
+    def _num_near_rows(self, near: int) -> int:
+        if isinstance(near, int) and near == 0:
             return 0  # without a look at rows, which may be streamed
-        check_neighbours(neighbours, self.data[0].shape[0], self.has_blocks)
-        if neighbours:
+        check_near(near, self.data[0].shape[0], self.has_blocks)
+        if near:
             self._check_context()
-        return neighbours
+        return near
 
     @check_shapes(
         "index: [B]",
@@ -213,25 +216,26 @@ class ContextPredictions:
         return log_power_expectation(self.likelihood, Xnew, mean, variance, Ynew, 1.0)
 
     def near_row_training_loss_closure(
-        self, neighbours: int = 20, *, batch_size: int = 256, seed: int = 0
+        self, near: int = 20, *, batch_size: int = 256, seed: int = 0, **gone: Any
     ) -> NearRowLoss:
         """
         Create the loss that trains for predictions from near rows::
 
             loss = model.near_row_training_loss_closure(20)
             pep.training.fit(model, loss, num_steps=200, optimizer=tf_keras.optimizers.Adam(0.1))
-            mean, variance = model.predict_f(Xnew, neighbours=20)
+            mean, variance = model.predict_f(Xnew, near=20)
 
         Kernel, mean function and likelihood are trained such that rows near a row predict it:
         :mod:`gpflow_pep.models.minibatch`. It is for
         :func:`fit <gpflow_pep.training.fitting.loop.fit>`. Neighbours are sought again after every
         five batches, because nearness changes with the lengthscales.
 
-        :param neighbours: m, how many of the nearest rows each is given.
+        :param near: m, how many of the nearest rows each is given.
         :param batch_size: Rows in a batch, at most N.
         :param seed: The same seed gives the same batches.
         :raises ValueError: If an argument is outside its range, or the model has blocks or several
             latent functions.
         """
+        refuse_arguments("near_row_training_loss_closure", gone)
         self._check_context()
-        return NearRowLoss(self, neighbours, batch_size, seed)
+        return NearRowLoss(self, near, batch_size, seed)

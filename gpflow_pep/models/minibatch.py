@@ -34,7 +34,7 @@ from ..engine.factors import require_resolved
 from ..engine.numerics import chunks
 from ..engine.numerics.chunks import shuffled_rows
 from ..engine.numerics.graphs import compiled
-from ..engine.predictions.context_posterior import check_neighbours
+from ..engine.predictions.context_posterior import check_near
 from ..engine.prior import input_scales, nearest_others
 from ..engine.sites.posterior import Natural, SiteProblem, Sites, natural_sums
 from ..engine.sites.record import FixedPoint, Goal, Solver
@@ -193,7 +193,7 @@ class MinibatchLoss(BatchLoss):
         return end, tf.nest.map_structure(tf.add, others, sums)
 
 
-#: Batches before neighbours are sought again: lengthscales change much in so many.
+#: Batches before near rows are sought again: lengthscales change much in so many.
 REFRESH_EVERY = 5
 
 
@@ -205,20 +205,20 @@ class NearRowLoss(BatchLoss):
     :meth:`~gpflow_pep.models.context_predictions.ContextPredictions.near_row_training_loss_closure`.
     """
 
-    def __init__(self, model: Any, neighbours: int, batch_size: int, seed: int) -> None:
+    def __init__(self, model: Any, near: int, batch_size: int, seed: int) -> None:
         num_rows = int(tf.shape(model.data[0])[0])
-        checks.check_positive("neighbours", neighbours)
-        check_neighbours(neighbours, num_rows - 1, model.has_blocks)
+        checks.check_positive("near", near)
+        check_near(near, num_rows - 1, model.has_blocks)
         checks.check_positive("batch_size", batch_size)
         checks.check_seed(seed)
-        self.model, self._neighbours, self._num_rows = model, neighbours, num_rows
+        self.model, self._near, self._num_rows = model, near, num_rows
         self._batch_size = min(batch_size, num_rows)
         self._seed = seed
         self._newest: tuple[Any, tf.data.Dataset] | None = None
 
     def epoch(self, number: int) -> tf.data.Dataset:
         """
-        Seek the neighbours of the rows of the next batches, by the kernel as it is.
+        Seek the near rows of those of the next batches, by the kernel as it is.
 
         :param number: Of the epoch, from 0: it has :data:`REFRESH_EVERY` batches, or fewer where
             there are not so many rows. Rows are chosen at random, anew each time.
@@ -230,7 +230,7 @@ class NearRowLoss(BatchLoss):
             size = min(REFRESH_EVERY * self._batch_size, self._num_rows)
             random = np.random.default_rng([self._seed, number])
             index = tf.constant(random.choice(self._num_rows, size, replace=False))
-            near = nearest_others(X / scales, index, self._neighbours)
+            near = nearest_others(X / scales, index, self._near)
             rows = tf.data.Dataset.from_tensor_slices((index, near))
             self._newest = key, rows.batch(self._batch_size, drop_remainder=True)
         return self._newest[1]

@@ -266,7 +266,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     def _check_context(self) -> None:
         if not self._shares_covariance:  # all other predictions can use near rows
             remedy = "Leave them out, or use a model for each output, of the rows that have it."
-            raise checks.refusal("neighbours", "near rows without targets", "all targets", remedy)
+            raise checks.refusal("near", "near rows without targets", "all targets", remedy)
 
     def _known_of_u(self) -> tuple[tf.Tensor, ...]:
         q = self._posterior_of_v()

@@ -14,7 +14,7 @@ from .choosing.combining import (
 from .choosing.ensemble import Ensemble, EnsembleRecord
 from .choosing.ensemble_paths import EnsemblePaths
 from .choosing.near_labels import ensemble_with_near_labels
-from .choosing.near_rows import GivenRows
+from .choosing.near_rows import NearRows
 from .choosing.wrong_labels import raise_error_rate
 from .fitting.distributed import sharded, sharded_training_loss
 from .fitting.full_batch import Ascent, MaximiseRecord, Step, maximise
@@ -34,8 +34,8 @@ __all__ = [
     "EnsembleRecord",
     "Evaluation",
     "FitRecord",
-    "GivenRows",
     "MaximiseRecord",
+    "NearRows",
     "PointsScore",
     "Step",
     "best_evaluation",

@@ -454,28 +454,26 @@ BEYOND: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         ("Xnew | NoneType | Convert", lambda: regression().predict_f(None)),
         ("Y | got 7 | 0 or 1", lambda: point().predict_log_density((X, LABELS + 7.0))),
         ("Y | nan | finite", lambda: regression().predict_log_density((X, Y * np.nan))),
-        ("neighbours | 8 | 0 to 7", lambda: point().predict_f(X, neighbours=8)),
+        ("near | 8 | 0 to 7", lambda: point().predict_f(X, near=8)),
         (
-            "neighbours | 3 latent functions | one latent function",
-            lambda: point(data=(X, 1.0 * CLASSES), likelihood=MultiClass(C)).predict_f(
-                X, neighbours=2
-            ),
+            "near | 3 latent functions | one latent function",
+            lambda: point(data=(X, 1.0 * CLASSES), likelihood=MultiClass(C)).predict_f(X, near=2),
         ),
         (
-            "neighbours | 0 | at least 1",
-            lambda: point().posterior(neighbours=2).predict_f(X, neighbours=0),
+            "near | 0 | at least 1",
+            lambda: point().posterior(near=2).predict_f(X, near=0),
         ),
         ("blocks | without blocks", lambda: point().predict_f(X, blocks="nearest")),
         (
-            "neighbours | 0 | positive",
+            "near | 0 | positive",
             lambda: regression().near_row_training_loss_closure(0),
         ),
         (
-            "neighbours | 7 | 0 to 6",
+            "near | 7 | 0 to 6",
             lambda: regression().near_row_training_loss_closure(7),
         ),
         (
-            "neighbours | blocks",
+            "near | blocks",
             lambda: regression(blocks=BLOCKS).near_row_training_loss_closure(2),
         ),
         (

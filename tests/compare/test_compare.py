@@ -469,12 +469,12 @@ def test_settings_reach_the_estimators() -> None:
     found = made_candidates(clean(small_table(), "load"), settings)
     options = found["alpha 0.3"][1].get_params()
     expected = {
-        "alpha": 0.3, "num_inducing": 7, "random_state": 5, "max_iterations": 9, "neighbours": 0,
+        "alpha": 0.3, "num_inducing": 7, "random_state": 5, "max_iterations": 9, "near_rows": 0,
         "inducing": "greedy_variance", "kernel": "matern32", "likelihood": "gaussian",
     }  # fmt: skip
     assert {name: options[name] for name in expected} == expected
     options = found["exact GP"][1].get_params()
-    assert options["kernel"] == "matern32" and options["neighbours"] == 0
+    assert options["kernel"] == "matern32" and options["near_rows"] == 0
     many = made_candidates(clean(small_table(), "load"), Settings(num_inducing="auto"))
     numbers = {name: many[name][1].get_params().get("num_inducing") for name in many}
     assert numbers["alpha 0.5"] == numbers["mix"] == "auto" and numbers["exact GP"] == 100

@@ -40,7 +40,7 @@ def test_the_mixture_knows_near_rows_as_the_estimator_does(tmp_path: Path) -> No
     train = table.drop(index=test)
     alone = PEPRegressor(alpha="mix", num_inducing=4, max_iterations=5, random_state=0)
     alone.fit(train[["time"]], train["load"])
-    assert alone.neighbours_ == comparison.model[-1].neighbours_ == 40
+    assert alone.near_rows_ == comparison.model[-1].near_rows_ == 40
     densities = alone.log_densities(table.loc[test, ["time"]], table.loc[test, "load"])
     assert_allclose(predicted["log_density"].loc[test], densities, rtol=1e-6)
     scores = {fit.model: fit.scores["nlpd"] for fit in comparison.fits}
@@ -60,7 +60,7 @@ def test_of_two_classes_the_mixture_alone_knows_near_rows() -> None:
     table = waves(40)
     table["load"] = np.where(table["load"] > 0.0, "high", "low")
     candidates = make_candidates(clean(table, "load"), Settings(), [("rbf", 4)])
-    asked = {name: each.get_params().get("neighbours") for name, (_, each) in candidates.items()}
+    asked = {name: each.get_params().get("near_rows") for name, (_, each) in candidates.items()}
     assert asked["mix"] == "auto" and asked["SVGP"] == 0
     assert [asked[f"alpha {alpha}"] for alpha in ("0", "0.5", "1")] == [0, 0, 0]
 

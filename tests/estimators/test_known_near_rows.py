@@ -21,7 +21,7 @@ from gpflow_pep.estimators import (
     save_estimator,
     trainer,
 )
-from gpflow_pep.training import GivenRows
+from gpflow_pep.training import NearRows
 from gpflow_pep.training.choosing import combining
 from gpflow_pep.training.fitting import points
 
@@ -45,14 +45,14 @@ def fitted() -> PEPRegressor:
 
 
 def test_near_rows_are_known_where_that_pays(fitted: PEPRegressor) -> None:
-    assert fitted.neighbours_ == 40 and len(fitted.model_.models) == 6
-    alone = clone(fitted).set_params(neighbours=0).fit(X, Y)
-    assert alone.neighbours_ == 0 and len(alone.model_.models) == 3
+    assert fitted.near_rows_ == 40 and len(fitted.model_.models) == 6
+    alone = clone(fitted).set_params(near_rows=0).fit(X, Y)
+    assert alone.near_rows_ == 0 and len(alone.model_.models) == 3
     truth = 50.0 + 9.0 * np.sin(3.0 * XNEW[:, 0])
     errors = [np.abs(each.predict(XNEW) - truth).mean() for each in (fitted, alone)]
     assert errors[0] < 0.5 * errors[1]
     few = too_few_points().fit(X, Y)  # rows, below LEAST_ROWS
-    assert few.neighbours_ == 0
+    assert few.near_rows_ == 0
     np.testing.assert_allclose(few.predict(XNEW), alone.predict(XNEW), rtol=1e-12)
 
 
@@ -72,14 +72,14 @@ def test_more_points_at_one_power_where_near_rows_gain(monkeypatch: pytest.Monke
     assert [score.num_inducing for score in one.record_.points] == [5, 10]
     assert one.inducing_variable_.num_inducing == 20 and one.alpha_ == 0.5
     assert one.record_.iterations == 3 * 3  # those of three powers
-    assert len(one.model_.models) == 2 and one.neighbours_ > 0 and one.alpha_scores_ is None
-    for asked in ({"neighbours": 0}, {"alpha": "mix"}):
+    assert len(one.model_.models) == 2 and one.near_rows_ > 0 and one.alpha_scores_ is None
+    for asked in ({"near_rows": 0}, {"alpha": "mix"}):
         several = clone(one).set_params(**asked).fit(X, Y)
         assert several.inducing_variable_.num_inducing == 10
         assert list(several.alpha_scores_ or ()) == [0.0, 0.5, 1.0]
     monkeypatch.setattr(combining, "gains", lambda *_: False)
     unhelped = clone(one).fit(X, Y)
-    assert unhelped.inducing_variable_.num_inducing == 10 and unhelped.neighbours_ == 0
+    assert unhelped.inducing_variable_.num_inducing == 10 and unhelped.near_rows_ == 0
 
 
 def test_all_predictions_know_them(fitted: PEPRegressor) -> None:
@@ -109,9 +109,9 @@ def test_they_are_saved(fitted: PEPRegressor, tmp_path: Path) -> None:
     save_estimator(tmp_path / "model", fitted)
     for other in (load_estimator(tmp_path / "model"), pickle.loads(pickle.dumps(fitted))):
         np.testing.assert_allclose(other.predict(XNEW, return_std=True), expected, rtol=1e-12)
-        assert other.neighbours_ == fitted.neighbours_ and other.model_.near == fitted.model_.near
+        assert other.near_rows_ == fitted.near_rows_ and other.model_.near == fitted.model_.near
         assert len({id(model) for model in other.model_.models}) == 3
-        assert isinstance(other.model_.near[-1], GivenRows)
+        assert isinstance(other.model_.near[-1], NearRows)
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_they_are_exported(fitted: PEPRegressor, tmp_path: Path) -> None:
 
 
 def test_numpy_does_not_know_them(fitted: PEPRegressor, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"use training rows.*neighbours=0"):
+    with pytest.raises(ValueError, match=r"use training rows.*near_rows=0"):
         export_numpy(tmp_path / "scorer", fitted)
 
 
@@ -135,15 +135,15 @@ def test_several_outputs_without_mixing(monkeypatch: pytest.MonkeyPatch) -> None
     two = np.column_stack([Y, -Y])
     both = too_few_points().set_params(num_latent=0).fit(X, two)
     mean, sd = both.predict(XNEW, return_std=True)
-    assert both.neighbours_ == 40 and mean.shape == sd.shape == (7, 2)
+    assert both.near_rows_ == 40 and mean.shape == sd.shape == (7, 2)
     np.testing.assert_allclose(mean[:, 0], -mean[:, 1], rtol=1e-8)
     two[3, 1] = np.nan
-    assert too_few_points().set_params(num_latent=0).fit(X, two).neighbours_ == 0
+    assert too_few_points().set_params(num_latent=0).fit(X, two).near_rows_ == 0
 
 
 def test_the_argument() -> None:
     for value in ("many", 3):
-        with pytest.raises(ValueError, match=f"neighbours: got {value!r}, expected 'auto', 0 or N"):
-            PEPRegressor(neighbours=value).fit(X, Y)
-    assert PEPRegressor(neighbours=None, alpha=0.5, **SMALL).fit(X, Y).neighbours_ == 0
-    assert PEPRegressor(alpha=0.5, **SMALL).fit(X, Y).neighbours_ == 0
+        with pytest.raises(ValueError, match=f"near_rows: got {value!r}, expected 'auto', 0 or N"):
+            PEPRegressor(near_rows=value).fit(X, Y)
+    assert PEPRegressor(near_rows=None, alpha=0.5, **SMALL).fit(X, Y).near_rows_ == 0
+    assert PEPRegressor(alpha=0.5, **SMALL).fit(X, Y).near_rows_ == 0

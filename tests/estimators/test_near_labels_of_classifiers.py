@@ -35,13 +35,13 @@ def fitted() -> PEPClassifier:
 
 
 def test_near_rows_are_known_where_that_pays(fitted: PEPClassifier) -> None:
-    assert fitted.neighbours_ == 20 and len(fitted.model_.models) == 2
+    assert fitted.near_rows_ == 20 and len(fitted.model_.models) == 2
     assert fitted.score(XNEW, YNEW) > 0.7
-    alone = PEPClassifier(**SMALL, neighbours=0).fit(X, Y)
-    assert alone.neighbours_ == 0
+    alone = PEPClassifier(**SMALL, near_rows=0).fit(X, Y)
+    assert alone.near_rows_ == 0
     assert fitted.log_score(XNEW, YNEW) > alone.log_score(XNEW, YNEW) + 0.15
     few = PEPClassifier(**SMALL).fit(X, Y)  # rows, below LEAST_ROWS
-    assert few.neighbours_ == 0
+    assert few.near_rows_ == 0
     np.testing.assert_array_equal(few.predict_proba(XNEW), alone.predict_proba(XNEW))
 
 
@@ -65,10 +65,10 @@ def test_they_are_saved(fitted: PEPClassifier, tmp_path: Path) -> None:
     save_estimator(tmp_path / "model", fitted)
     loaded, pickled = load_estimator(tmp_path / "model"), pickle.loads(pickle.dumps(fitted))
     for other in (loaded, pickled):
-        assert other.neighbours_ == 20 and other.model_.near == fitted.model_.near
+        assert other.near_rows_ == 20 and other.model_.near == fitted.model_.near
     np.testing.assert_allclose(loaded.predict_proba(XNEW), expected, rtol=1e-9)
-    moments = pickled.model_.models[1].predict_f(XNEW[:3], neighbours=20)
-    for one, other in zip(moments, fitted.model_.models[1].predict_f(XNEW[:3], neighbours=20)):
+    moments = pickled.model_.models[1].predict_f(XNEW[:3], near_rows=20)
+    for one, other in zip(moments, fitted.model_.models[1].predict_f(XNEW[:3], near_rows=20)):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
@@ -81,7 +81,7 @@ def test_they_are_exported(fitted: PEPClassifier, tmp_path: Path) -> None:
 
 
 def test_numpy_does_not_know_them(fitted: PEPClassifier, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"use training rows.*neighbours=0"):
+    with pytest.raises(ValueError, match=r"use training rows.*near_rows=0"):
         export_numpy(tmp_path / "scorer", fitted)
 
 
@@ -89,19 +89,19 @@ def test_numpy_does_not_know_them(fitted: PEPClassifier, tmp_path: Path) -> None
 def test_minibatches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(classifier, "LEAST_ROWS", 300)
     model = PEPClassifier(**SMALL, batch_size=100).fit(X, Y)
-    assert model.neighbours_ == 20 and model.score(XNEW, YNEW) > 0.7
+    assert model.near_rows_ == 20 and model.score(XNEW, YNEW) > 0.7
     save_estimator(tmp_path / "model", model)
     loaded = load_estimator(tmp_path / "model")
     np.testing.assert_allclose(loaded.predict_proba(XNEW), model.predict_proba(XNEW), rtol=1e-9)
     again = model.set_params(warm_start=True).fit(X, Y)
-    assert again.neighbours_ == 20
+    assert again.near_rows_ == 20
 
 
 @pytest.mark.slow
 def test_several_powers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classifier, "LEAST_ROWS", 300)
     model = PEPClassifier(**SMALL, alpha="mix").fit(X, Y)
-    assert model.neighbours_ == 20 and len(model.model_.models) == 4
+    assert model.near_rows_ == 20 and len(model.model_.models) == 4
     assert model.score(XNEW, YNEW) > 0.6
 
 
@@ -114,12 +114,12 @@ def test_a_quarter_of_the_seconds_is_for_near_rows(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(classifier, "ensemble_with_near_labels", instead)
     model = PEPClassifier(**{**SMALL, "max_iterations": 1}, max_seconds=80.0).fit(X[:80], Y[:80])
-    assert model.neighbours_ == 0 and seconds == [20.0]
+    assert model.near_rows_ == 0 and seconds == [20.0]
     assert model._seconds_of_points() == 60.0
-    assert model.set_params(neighbours=0)._seconds_of_points() == 80.0
+    assert model.set_params(near_rows=0)._seconds_of_points() == 80.0
 
 
 @pytest.mark.parametrize("value", ["many", 5, True, -1])
 def test_the_argument(value: Any) -> None:
-    with pytest.raises(ValueError, match=f"neighbours: got {value!r}, expected 'auto', 0 or None"):
-        PEPClassifier(neighbours=value).fit(X, Y)
+    with pytest.raises(ValueError, match=f"near_rows: got {value!r}, expected 'auto', 0 or None"):
+        PEPClassifier(near_rows=value).fit(X, Y)

@@ -242,7 +242,7 @@ def test_intervals_of_folds() -> None:
         ({}, np.where(np.isnan(Y), np.inf, Y), "infinity"),
         ({}, np.where(np.isnan(Y), 1e200, Y), r"y: got 1e\+200 in row"),
         ({"batch_size": 10}, Y, "batch_size: got 10 with several columns"),
-        ({"neighbours": 2}, Y, "neighbours"),
+        ({"near_rows": 2}, Y, "near_rows"),
         ({}, Y[:-1], "inconsistent"),
     ],
 )

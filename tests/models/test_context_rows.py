@@ -1,4 +1,4 @@
-"""Predictions that use training rows: blocks (PIC) and neighbours."""
+"""Predictions that use training rows: blocks (PIC) and near."""
 
 import copy
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from reference import rows as context_reference
 
 import gpflow_pep as pep
 from gpflow_pep.engine.numerics.chunks import Reduction
-from gpflow_pep.engine.predictions.context_rows import Context, predict_from_neighbours
+from gpflow_pep.engine.predictions.context_rows import Context, predict_from_near_rows
 from gpflow_pep.engine.prior import Parts
 
 XNEW = np.random.default_rng(8).uniform(-2.5, 2.5, [9, 2])
@@ -37,7 +37,7 @@ ROW_CASES = {
 #: How each kind of model is asked for held rows.
 KINDS: dict[str, tuple[Case, dict[str, Any]]] = {
     "blocks": (BLOCK_CASES["everything"], {"blocks": "nearest"}),
-    "neighbours": (ROW_CASES["everything"], {"neighbours": 4}),
+    "near": (ROW_CASES["everything"], {"near": 4}),
 }
 kinds = pytest.mark.parametrize("case, options", KINDS.values(), ids=KINDS)
 
@@ -164,7 +164,7 @@ class TestNeighbours:
         "case, m",
         [
             *(pytest.param(case, 5, id=name) for name, case in ROW_CASES.items()),
-            *(pytest.param(ROW_CASES["everything"], m, id=f"{m} neighbours") for m in (1, N)),
+            *(pytest.param(ROW_CASES["everything"], m, id=f"{m} near") for m in (1, N)),
         ],
     )
     def test_equation(self, case: Case, m: int) -> None:
@@ -172,7 +172,7 @@ class TestNeighbours:
         held = context_reference.nearest(*scaled, m)
         expected = _expected(case, held, None)
         model = case.model()
-        _check(lambda **full: model.predict_f(XNEW, neighbours=m, **full), *expected)
+        _check(lambda **full: model.predict_f(XNEW, near=m, **full), *expected)
 
     def test_exact_where_all_are_known(self) -> None:
         """Each training row given all before it, each new one given all: the exact process."""
@@ -190,7 +190,7 @@ class TestNeighbours:
             *map(tf.constant, (X, dense.R, dense.noise, np.ones(X.shape[1]))),
         )
         index = tf.constant(np.tile(np.arange(N), [len(XNEW), 1]))
-        actual = predict_from_neighbours(parts, context, tf.constant(XNEW), index, True)
+        actual = predict_from_near_rows(parts, context, tf.constant(XNEW), index, True)
         K, new = dense.Q + dense.D, slice(N, None)
         gain = np.linalg.solve(K[:N, :N] + np.diag(dense.noise), K[:N, new]).T
         assert_close(actual.mean, gain @ dense.R)
@@ -208,8 +208,7 @@ class TestNeighbours:
             (X[:400], Y[:400]), kernel, X[:20].copy(), alpha=0.5, noise_variance=0.01
         )
         errors = [
-            float(pep.metrics.smse(f[400:], model.predict_f(X[400:], neighbours=m)[0]))
-            for m in (0, 10)
+            float(pep.metrics.smse(f[400:], model.predict_f(X[400:], near=m)[0])) for m in (0, 10)
         ]
         assert errors[1] < 0.6 * errors[0]
 
@@ -228,7 +227,7 @@ class TestBoth:
     )
     def test_posterior(self, case: Case, options: dict[str, Any], cache: str | None) -> None:
         model = case.model()
-        posterior = model.posterior(cache, neighbours=options.get("neighbours", 0))
+        posterior = model.posterior(cache, near=options.get("near", 0))
         methods = [posterior.fused_predict_f]
         if cache:
             methods.append(posterior.predict_f)
@@ -245,7 +244,7 @@ class TestBoth:
         )
         model = case.model()
         model.data = X, Y
-        posterior = model.posterior("variable", neighbours=options.get("neighbours", 0))
+        posterior = model.posterior("variable", near=options.get("near", 0))
         before, _ = posterior.predict_f(XNEW, **options)
         X.assign(X.numpy()[::-1])
         model.kernel.lengthscales.assign([0.3, 1.9])
@@ -316,7 +315,7 @@ class TestBoth:
 
     def test_copies(self, case: Case, options: dict[str, Any]) -> None:
         model = case.model()
-        posterior = model.posterior(neighbours=options.get("neighbours", 0))
+        posterior = model.posterior(near=options.get("near", 0))
         expected = posterior.predict_f(XNEW, **options)
         for one in (
             gpflow.utilities.deepcopy(model),
@@ -340,7 +339,7 @@ class TestBoth:
     "case, options",
     [
         pytest.param(*KINDS["blocks"], marks=pytest.mark.slow, id="blocks"),
-        pytest.param(*KINDS["neighbours"], id="neighbours"),
+        pytest.param(*KINDS["near"], id="near"),
     ],
 )
 class TestOneOfBoth:
@@ -353,8 +352,8 @@ class TestOneOfBoth:
         assert_all_close(loaded.compiled(XNEW), expected)
 
     def test_saved_posterior(self, case: Case, options: dict[str, Any], tmp_path: Path) -> None:
-        posterior = case.model().posterior("variable", neighbours=options.get("neighbours", 0))
-        # In eager mode neighbours are found by a tree, which has no place in the file.
+        posterior = case.model().posterior("variable", near=options.get("near", 0))
+        # In eager mode near are found by a tree, which has no place in the file.
         expected = posterior.predict_f(XNEW, **options)
         posterior.compiled = tf.function(
             lambda Xnew: posterior.predict_f(Xnew, **options),
@@ -395,8 +394,8 @@ def _of_blocks() -> "pep.models.PEPRegression":
 
 REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "blocks without blocks": (_of_rows, {"blocks": NEW_BLOCKS}, "without blocks, expected none"),
-    "neighbours with blocks": (_of_blocks, {"neighbours": 3}, "got 3 for a model with blocks"),
-    "both": (_of_blocks, {"neighbours": 3, "blocks": "nearest"}, "got 3 for a model with blocks"),
+    "near with blocks": (_of_blocks, {"near": 3}, "got 3 for a model with blocks"),
+    "both": (_of_blocks, {"near": 3, "blocks": "nearest"}, "got 3 for a model with blocks"),
     "unknown label": (
         _of_blocks,
         {"blocks": NEW_BLOCKS * 7 + 4},
@@ -408,10 +407,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "labels in a column": (_of_blocks, {"blocks": NEW_BLOCKS[:, None]}, r"shape \(9, 1\), expect"),
     "float labels": (_of_blocks, {"blocks": NEW_BLOCKS + 0.5}, "got float64 .*expected an integer"),
     "no labels": (_of_blocks, {"blocks": {"a": 1}}, "expected an integer for each of the 9 rows"),
-    "too many": (_of_rows, {"neighbours": N + 1}, "got 18, expected an integer from 0 to 17"),
-    "negative": (_of_rows, {"neighbours": -1}, "got -1, expected an integer from 0 to 17"),
-    "half": (_of_rows, {"neighbours": 1.5}, "got 1.5, expected an integer from 0 to 17"),
-    "truth": (_of_rows, {"neighbours": True}, "got True, expected an integer from 0 to 17"),
+    "too many": (_of_rows, {"near": N + 1}, "got 18, expected an integer from 0 to 17"),
+    "negative": (_of_rows, {"near": -1}, "got -1, expected an integer from 0 to 17"),
+    "half": (_of_rows, {"near": 1.5}, "got 1.5, expected an integer from 0 to 17"),
+    "truth": (_of_rows, {"near": True}, "got True, expected an integer from 0 to 17"),
 }
 
 
@@ -423,18 +422,18 @@ class TestRefused:
         with pytest.raises(ValueError, match=f"(?s){message}"):
             create().predict_f(XNEW, **options)
 
-    @pytest.mark.parametrize("neighbours", [3, N + 1])
-    def test_by_the_posterior(self, neighbours: int) -> None:
-        for create in (_of_blocks, _of_rows) if neighbours > N else (_of_blocks,):
-            with pytest.raises(ValueError, match=f"neighbours: got {neighbours}"):
-                create().posterior(neighbours=neighbours)
-        if neighbours > N:
-            with pytest.raises(ValueError, match=f"neighbours: got {neighbours}"):
-                _of_rows().posterior(neighbours=2).predict_f(XNEW, neighbours=neighbours)
+    @pytest.mark.parametrize("near", [3, N + 1])
+    def test_by_the_posterior(self, near: int) -> None:
+        for create in (_of_blocks, _of_rows) if near > N else (_of_blocks,):
+            with pytest.raises(ValueError, match=f"near: got {near}"):
+                create().posterior(near=near)
+        if near > N:
+            with pytest.raises(ValueError, match=f"near: got {near}"):
+                _of_rows().posterior(near=2).predict_f(XNEW, near=near)
 
     def test_no_cache(self) -> None:
         with pytest.raises(ValueError, match="cache: got none"):
-            _of_rows().posterior("nocache", neighbours=2).predict_f(XNEW)
+            _of_rows().posterior("nocache", near=2).predict_f(XNEW)
 
     @pytest.mark.parametrize(
         "Xnew, message",
@@ -447,7 +446,7 @@ class TestRefused:
     )
     def test_new_rows(self, Xnew: Array, message: str) -> None:
         with pytest.raises(ValueError, match=f"Xnew: got .*{message}"):
-            _of_rows().predict_f(Xnew, neighbours=3)
+            _of_rows().predict_f(Xnew, near=3)
 
     def test_in_graphs(self) -> None:
         model = _of_blocks()
@@ -466,6 +465,6 @@ class TestRefused:
 
     def test_nan_in_graphs(self) -> None:
         model = _of_rows()
-        predict = tf.function(lambda Xnew: model.predict_f(Xnew, neighbours=3))
+        predict = tf.function(lambda Xnew: model.predict_f(Xnew, near=3))
         with pytest.raises(tf.errors.InvalidArgumentError, match="Check the new inputs"):
             predict(np.where(XNEW[0, 0] == XNEW, np.nan, XNEW))

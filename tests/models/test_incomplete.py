@@ -189,5 +189,5 @@ def test_infinity_that_is_assigned_is_no_missing_target() -> None:
 
 def test_near_rows_without_targets_are_refused() -> None:
     for predict in (regression(X, Y).posterior, lambda **o: regression(X, Y).predict_f(XNEW, **o)):
-        with pytest.raises(ValueError, match="neighbours: got near rows without targets"):
-            predict(neighbours=3)
+        with pytest.raises(ValueError, match="near: got near rows without targets"):
+            predict(near=3)

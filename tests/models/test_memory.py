@@ -520,8 +520,8 @@ def test_targets_that_are_missing_are_not_remembered(alpha: float, missing: Any)
     for found, expected in zip(last.compute_qu(), whole.compute_qu()):
         assert_close(found, expected)
     assert_close(last.loo_log_density(), whole.loo_log_density()[BATCHES[2]])
-    with pytest.raises(ValueError, match="neighbours: got"):
-        last.predict_f(MORE, neighbours=2)
+    with pytest.raises(ValueError, match="near: got"):
+        last.predict_f(MORE, near=2)
 
 
 @pytest.mark.parametrize("alpha", [None, 0.0, 1.0])

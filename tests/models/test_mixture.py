@@ -556,7 +556,7 @@ REFUSALS = {
         XNEW, full_cov=True, given=np.zeros((5, P))
     ),
     "Y: got 1 column": lambda: regression().predict_f(XNEW, given=np.zeros((5, 1))),
-    "blocks and neighbours: got": lambda: regression().predict_f(XNEW, blocks=np.arange(5)),
+    "blocks and near rows: got": lambda: regression().predict_f(XNEW, blocks=np.arange(5)),
     "remember: got": lambda: converged("four", 0.5).remember(),
     "converged_sites: got": lambda: converged("four", 0.5).converged_sites(),
     "surrogate: got": lambda: regression().surrogate(),

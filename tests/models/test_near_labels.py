@@ -12,7 +12,6 @@ from scipy.special import ndtr
 from scipy.stats import multivariate_normal
 
 import gpflow_pep as pep
-from gpflow_pep.engine.predictions import context_posterior
 from tests.reference import groups as reference
 
 RNG = np.random.default_rng(0)
@@ -50,7 +49,7 @@ def _expected(model: pep.PEP, m: int, powers: AnyNDArray) -> tuple[list[float], 
 @pytest.mark.parametrize("alpha", [0.0, 1e-6, 0.3, 0.5, 1.0])
 def test_equation(alpha: float) -> None:
     model = _model(alpha)
-    mean, variance = model.predict_f(XNEW, neighbours=5)
+    mean, variance = model.predict_f(XNEW, near=5)
     expected = _expected(model, 5, np.full(60, alpha))
     # Sites stop when means move by less than 1e-4 standard deviations, see sites.groups.
     np.testing.assert_allclose(mean[:, 0], expected[0], atol=1e-3)
@@ -59,45 +58,19 @@ def test_equation(alpha: float) -> None:
 
 def test_posterior_and_graph_are_the_same() -> None:
     model = _model(1.0)
-    expected = model.predict_f(XNEW, neighbours=5)
-    posterior = model.posterior(neighbours=5)
-    graph = tf.function(lambda x: model.predict_f(x, neighbours=5), autograph=False)
+    expected = model.predict_f(XNEW, near=5)
+    posterior = model.posterior(near=5)
+    graph = tf.function(lambda x: model.predict_f(x, near=5), autograph=False)
     for actual in (posterior.predict_f(XNEW), graph(tf.constant(XNEW))):
         for one, other in zip(actual, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-8)
     with pytest.raises(ValueError, match="full_cov: got True with near rows of a likelihood"):
-        model.predict_f(XNEW, full_cov=True, neighbours=5)
-
-
-def test_predictions_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the number of new rows; and anew where parameters, and so the cache, are others."""
-    traced: list[int] = []
-    original = context_posterior.predict_from_neighbours
-
-    def counted(*arguments: Any) -> Any:
-        traced.append(1)
-        return original(*arguments)
-
-    monkeypatch.setattr(context_posterior, "predict_from_neighbours", counted)
-    model = _model(1.0)
-    posterior = model.posterior(neighbours=5)
-    expected = model.predict_f(XNEW, neighbours=5)
-    traced.clear()
-    for rows in (slice(None), slice(0, 1), slice(0, 0), slice(2, 6)):
-        for one, other in zip(posterior.predict_f(XNEW[rows]), expected, strict=True):
-            np.testing.assert_allclose(one, other[rows], rtol=1e-3, atol=1e-3)  # see above
-    assert len(traced) == 1
-    model.kernel.lengthscales.assign([0.9, 0.9])
-    posterior.update_cache()
-    expected = model.predict_f(XNEW, neighbours=5)
-    np.testing.assert_allclose(posterior.predict_f(XNEW)[0], expected[0], rtol=1e-8)
+        model.predict_f(XNEW, full_cov=True, near=5)
 
 
 def test_a_power_for_each_row() -> None:
     same, each = _model(0.3), _model(np.full(60, 0.3))
-    for one, other in zip(
-        same.predict_f(XNEW, neighbours=5), each.predict_f(XNEW, neighbours=5), strict=True
-    ):
+    for one, other in zip(same.predict_f(XNEW, near=5), each.predict_f(XNEW, near=5), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
@@ -111,7 +84,7 @@ def test_all_rows_at_power_0_are_the_variational_gaussian() -> None:
     gpflow.optimizers.Scipy().minimize(
         vgp.training_loss, [*vgp.q_mu.variables, *vgp.q_sqrt.variables]
     )
-    for one, other in zip(model.predict_f(XNEW, neighbours=12), vgp.predict_f(XNEW), strict=True):
+    for one, other in zip(model.predict_f(XNEW, near=12), vgp.predict_f(XNEW), strict=True):
         np.testing.assert_allclose(one, other, atol=3e-3)
 
 
@@ -176,7 +149,7 @@ def test_training_for_near_rows() -> None:
     model = pep.PEP(data, kernel, gpflow.likelihoods.Bernoulli(), inputs[:5].copy(), alpha=1.0)
 
     def errors() -> float:
-        mean, _ = model.predict_f(inputs[1000:], neighbours=10)
+        mean, _ = model.predict_f(inputs[1000:], near=10)
         return float(np.mean((mean.numpy() > 0.0) != labels[1000:]))
 
     before = errors()

@@ -159,7 +159,7 @@ REFUSED: dict[str, tuple[str, Call]] = {
     "left out": ("data: .*137 rows.*memory", lambda: streamed().loo_log_density()),
     "near rows": (
         "data: .*137 rows.*memory",
-        lambda: streamed().predict_f(PROBLEM.Xnew, neighbours=2),
+        lambda: streamed().predict_f(PROBLEM.Xnew, near=2),
     ),
     "points": (
         "data: .*137 rows.*memory",

@@ -12,7 +12,7 @@ import tensorflow as tf
 from gpflow_pep.models import PEP, PEPRegression
 from gpflow_pep.training import (
     Ensemble,
-    GivenRows,
+    NearRows,
     ensemble_of_models,
     ensemble_of_powers,
     ensemble_weights,
@@ -312,8 +312,8 @@ def test_a_row_of_nan_first_changes_no_other_prediction() -> None:
     labels = (Y > 0.0).astype(float)
     kernel = gpflow.kernels.SquaredExponential(4.0, 0.3)
     model = PEP((X, labels), kernel, gpflow.likelihoods.Bernoulli(), X[:3].copy())
-    mixed = Ensemble([model], near=[GivenRows(5, None)])
-    near = model.posterior(neighbours=5)
+    mixed = Ensemble([model], near=[NearRows(5, None)])
+    near = model.posterior(near=5)
     expected, (means, variances) = near.predict_f(X[:4] + 0.01), near.predict_f(X)
     mean = np.mean(means)
     of_nan = mean, np.mean(variances + (means - mean) ** 2)

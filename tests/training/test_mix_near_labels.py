@@ -73,7 +73,7 @@ def test_mixture_by_rows_left_out(mixed: Ensemble) -> None:
         without = pep.PEP(
             (X[others], FINE[others]), kernel, near.likelihood, X[:2].copy(), alpha=1.0
         )
-        moments = without.predict_f(X[n : n + 1], neighbours=6)
+        moments = without.predict_f(X[n : n + 1], near=6)
         density = without.likelihood.predict_log_density(X[n : n + 1], *moments, FINE[n : n + 1])
         densities.append(float(density[0]))
     actual = near_labels._left_out_densities(near, 6, left_out)
@@ -85,7 +85,7 @@ def test_mixture_by_rows_left_out(mixed: Ensemble) -> None:
 def test_predictions_are_those_of_both(mixed: Ensemble) -> None:
     new, labels = X[:9] + 0.01, FINE[:9]
     parts = []
-    for component, options in zip(mixed.models, ({}, {"neighbours": 6}), strict=True):
+    for component, options in zip(mixed.models, ({}, {"near": 6}), strict=True):
         moments = component.predict_f(new, **options)
         parts.append(component.likelihood.predict_log_density(new, *moments, labels))
     expected = logsumexp(np.stack(parts), axis=0, b=mixed.weights.numpy()[:, None])
@@ -139,5 +139,5 @@ def test_refusals() -> None:
     assert not knows_near_labels(three)
     with pytest.raises(ValueError, match="model: got PEPClassification with MultiClass, expected"):
         ensemble_with_near_labels(three, (X, np.arange(400)[:, None] % 3), _kernel())
-    with pytest.raises(ValueError, match="neighbours: got 400, expected an integer from 1 to 399"):
+    with pytest.raises(ValueError, match="near: got 400, expected an integer from 1 to 399"):
         ensemble_with_near_labels(_model(FINE), (X, FINE), _kernel(), 400)

@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 import gpflow_pep as pep
 from gpflow_pep.engine.energies.collapsed import CONDITIONALS
-from gpflow_pep.training import Ensemble, GivenRows, ensemble_weights, ensemble_with_near_rows
+from gpflow_pep.training import Ensemble, NearRows, ensemble_weights, ensemble_with_near_rows
 from gpflow_pep.training.choosing.combining import NEAR_PRIOR_WEIGHT
 from gpflow_pep.training.choosing.near_rows import (
     choose_noise,
@@ -33,7 +33,7 @@ m = 4
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_rows_left_out_are_predicted_by_all_others(case: Case) -> None:
     problem, variance = case.problem, 0.7
-    actual = left_out_moments(case.model(), GivenRows(m, variance), np.arange(N)[::-1])
+    actual = left_out_moments(case.model(), NearRows(m, variance), np.arange(N)[::-1])
     scaled = problem.X / problem.lengthscales
     for n, mean, var in zip(range(N)[::-1], *actual, strict=True):
         held = np.sort(context_reference.nearest(scaled, scaled[n : n + 1], m + 1)[0][1:])
@@ -44,7 +44,7 @@ def test_rows_left_out_are_predicted_by_all_others(case: Case) -> None:
 
 def test_a_power_for_each_row() -> None:
     case = Case(alpha=ALPHA_PER_ROW, noise="scale")
-    posterior: Any = case.model().posterior(neighbours=m)
+    posterior: Any = case.model().posterior(near=m)
     precision, rows = CONDITIONALS["standard"].row_precision, np.array([3, 8])
     mean, var = posterior.predict_left_out(rows, precision, ALPHA_PER_ROW[rows], [0.2, 0.4])
     assert mean.shape == (2, 2, 1) and var.shape == (2, 2)
@@ -59,7 +59,7 @@ def test_a_power_for_each_row() -> None:
 def test_near_rows_may_have_another_noise() -> None:
     case = Case(alpha=1.0)
     problem, variance = case.problem, 0.6
-    near = GivenRows(m, variance)
+    near = NearRows(m, variance)
     mixed = Ensemble([case.model()], near=[near])
     dense = context_reference.dense(case, problem.Xnew)._replace(noise=np.full(N, variance))
     scaled = (part / problem.lengthscales for part in (problem.X, problem.Xnew))
@@ -81,7 +81,7 @@ def repeated() -> "pep.models.PEPRegression":
 
 def test_of_equal_rows_the_row_itself_is_left_out() -> None:
     model = repeated()
-    mean, _ = left_out_moments(model, GivenRows(1, 0.1))
+    mean, _ = left_out_moments(model, NearRows(1, 0.1))
     X, Y = (np.asarray(part) for part in model.data)
     for n in range(4):
         others = np.delete(np.arange(20), n)
@@ -89,7 +89,7 @@ def test_of_equal_rows_the_row_itself_is_left_out() -> None:
         smaller = pep.models.PEPRegression(
             (X[others], Y[others]), model.kernel, model.inducing_variable, **options
         )
-        posterior: Any = smaller.posterior("nocache", neighbours=1)
+        posterior: Any = smaller.posterior("nocache", near=1)
         expected, _ = posterior.given_noise(0.1).predict_f(X[n : n + 1])
         assert_close(mean[n], expected[0], scale=1.0)
 
@@ -107,10 +107,10 @@ def wavy(alpha: float, seed: int = 0, num_rows: int = 150) -> "pep.models.PEPReg
 def test_the_noise_is_that_of_the_highest_density() -> None:
     model, rows = wavy(1.0), np.arange(0, 150, 2)
     near, densities = choose_noise(model, m, rows, noise_levels(model, 0.5))
-    assert near.neighbours == m and 1e-4 < near.noise_variance < 0.5
+    assert near.number == m and 1e-4 < near.noise_variance < 0.5
 
     def mean_density(variance: float) -> float:
-        moments = left_out_moments(model, GivenRows(m, variance), rows)
+        moments = left_out_moments(model, NearRows(m, variance), rows)
         Y = np.asarray(model.data[1])[rows]
         return float(np.mean(norm.logpdf(Y, moments[0], np.sqrt(moments[1]))))
 
@@ -145,7 +145,7 @@ def test_more_near_rows_where_rows_that_are_left_out_gain(kernel: str, expected:
     model = pep.models.PEPRegression(data, covariance, X[:10], noise_variance=1e-4)
     mixed = ensemble_with_near_rows(Ensemble([model]))
     assert mixed is not None and mixed.near[1] is not None
-    assert mixed.near[1].neighbours == expected
+    assert mixed.near[1].number == expected
 
 
 def test_near_rows_are_mixed_where_they_help() -> None:
@@ -154,7 +154,7 @@ def test_near_rows_are_mixed_where_they_help() -> None:
     mixed = ensemble_with_near_rows(before, m, seed=1)
     assert mixed is not None and mixed.record is not None
     assert mixed.models == 2 * models and mixed.near[:2] == (None, None)
-    assert all(near and near.neighbours == m for near in mixed.near[2:])
+    assert all(near and near.number == m for near in mixed.near[2:])
     assert mixed.record.alphas == (0.0, 1.0, 0.0, 1.0)
     rows = np.arange(150)  # fewer than MOST_LEFT_OUT: all are left out
     Y = np.asarray(models[0].data[1])
@@ -169,7 +169,7 @@ def test_near_rows_are_mixed_where_they_help() -> None:
     assert better > np.mean(before.predict_log_density(test)) + 0.5
     parts = [
         model.predict_f(test[0]) if near is None else
-        model.posterior("nocache", neighbours=m).given_noise(near.noise_variance).predict_f(test[0])
+        model.posterior("nocache", near=m).given_noise(near.noise_variance).predict_f(test[0])
         for model, near in zip(mixed.models, mixed.near, strict=True)
     ]  # fmt: skip
     noise = [near.noise_variance if near else 1e-4 for near in mixed.near]
@@ -193,7 +193,7 @@ def test_near_rows_are_left_out_where_they_do_not_help() -> None:
 
 
 def test_what_is_refused() -> None:
-    case, near = Case(), GivenRows(m, 0.1)
+    case, near = Case(), NearRows(m, 0.1)
     others = [
         Case(alpha=ALPHA_PER_ROW).model(),
         Case(blocks=np.arange(N) // 4).model(),
@@ -205,7 +205,7 @@ def test_what_is_refused() -> None:
         ensemble_with_near_rows(Ensemble([others[1]]))
     with pytest.raises(ValueError, match="ensemble: got components that use near rows"):
         ensemble_with_near_rows(Ensemble([case.model()], near=[near]))
-    with pytest.raises(ValueError, match="neighbours: got 17, expected an integer from 1 to 16"):
+    with pytest.raises(ValueError, match="near: got 17, expected an integer from 1 to 16"):
         ensemble_with_near_rows(Ensemble([case.model()]), N)
     with pytest.raises(ValueError, match="models: got components that use near rows"):
         Ensemble([case.model()], near=[near]).paths(2)
@@ -214,7 +214,7 @@ def test_what_is_refused() -> None:
 @pytest.mark.slow
 def test_predictions_in_graphs() -> None:
     case = Case(alpha=0.5)
-    posterior = Ensemble([case.model()], near=[GivenRows(m, 0.3)]).posterior()
+    posterior = Ensemble([case.model()], near=[NearRows(m, 0.3)]).posterior()
     graph = tf.function(posterior.predict_y)
     for actual, expected in zip(graph(case.problem.Xnew), posterior.predict_y(case.problem.Xnew)):
         assert_close(actual, expected)

@@ -12,7 +12,6 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
 from .. import checks
 from ..energies.collapsed import Precision
-from ..numerics.graphs import compiled
 from ..prior import Parts, nearest_by_products, nearest_by_tree, nearest_others, search_tree
 from ..prior.nearest import SearchTree
 from .context_rows import (
@@ -20,7 +19,7 @@ from .context_rows import (
     Context,
     NewRowMoments,
     predict_from_blocks,
-    predict_from_neighbours,
+    predict_from_near_rows,
     predict_left_out,
 )
 from .posterior import ComputedPosterior
@@ -35,34 +34,6 @@ _DYNAMIC = Context(
 )
 
 
-class _CompiledPredictions:
-    """
-    Predictions from near rows that get sites, compiled once for each number of near rows.
-
-    Sites take some thirty sweeps of small operations. In eager mode these take longer than what
-    they compute, and one new row nearly as long as a thousand.
-    """
-
-    def __init__(self, parts: Parts, chunk_size: int | None) -> None:
-        self._options = parts, chunk_size
-        self._functions: dict[int, Any] = {}
-
-    def __call__(self, context: Context, Xnew: tf.Tensor, index: tf.Tensor) -> NewRowMoments:
-        m = index.shape[1]
-        if m not in self._functions:
-            parts, chunk_size = self._options
-
-            def predict(context: Context, Xnew: tf.Tensor, index: tf.Tensor) -> NewRowMoments:
-                return predict_from_neighbours(parts, context, Xnew, index, False, chunk_size)
-
-            rows = [
-                tf.TensorSpec([None, tensor.shape[1]], tensor.dtype) for tensor in (Xnew, index)
-            ]
-            known = Context(*(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in context))
-            self._functions[m] = compiled(predict, input_signature=[known, *rows])
-        return NewRowMoments(*self._functions[m](context, Xnew, index))
-
-
 class ContextRowsPosterior(ComputedPosterior):
     """
     A GPflow posterior that holds the training rows, see
@@ -70,14 +41,13 @@ class ContextRowsPosterior(ComputedPosterior):
 
     Its predictions take what :meth:`gpflow_pep.models.regression.PEPRegression.predict_f` does. Its
     cache is q(v) and the rows, N (D + P + 1) numbers; rows are projected on the inducing variables
-    when a prediction needs them. In eager mode neighbours are found by a tree; in graphs and files,
-    which would have to leave Python for it, from all distances. With a cache of tensors, those from
-    rows that get sites are compiled.
+    when a prediction needs them. In eager mode near rows are found by a tree; in graphs and files,
+    which would have to leave Python for it, from all distances.
 
     :param compute: Computes q(v) and the rows, for the parameters as they are.
     :param parts: Of the model, of one output; without the likelihood where that is Gaussian.
     :param blocks: The blocks of the rows, or None where there are none.
-    :param neighbours: How many near rows predictions use by default.
+    :param near: How many near rows predictions use by default.
     :param chunk_size: The most rows at a time; None: chosen.
     """
 
@@ -87,11 +57,11 @@ class ContextRowsPosterior(ComputedPosterior):
         parts: Parts,
         *,
         blocks: BlockRows | None,
-        neighbours: int,
+        near: int,
         chunk_size: int | None,
         precompute_cache: PrecomputeCacheType | str | None,
     ) -> None:
-        self._blocks, self._neighbours, self._chunk_size = blocks, neighbours, chunk_size
+        self._blocks, self._near, self._chunk_size = blocks, near, chunk_size
         self._tree: SearchTree | None = None
         super().__init__(compute, parts, precompute_cache)
 
@@ -99,7 +69,6 @@ class ContextRowsPosterior(ComputedPosterior):
         """See :meth:`gpflow.posteriors.AbstractPosterior.update_cache`."""
         super().update_cache(precompute_cache)
         self._tree = None
-        self._compiled = _CompiledPredictions(self._parts, self._chunk_size)
 
     def given_noise(
         self, variance: float, precompute_cache: PrecomputeCacheType | str | None = "tensor"
@@ -116,7 +85,7 @@ class ContextRowsPosterior(ComputedPosterior):
             compute,
             self._parts,
             blocks=self._blocks,
-            neighbours=self._neighbours,
+            near=self._near,
             chunk_size=self._chunk_size,
             precompute_cache=precompute_cache,
         )
@@ -137,7 +106,7 @@ class ContextRowsPosterior(ComputedPosterior):
         context = Context(*map(tf.convert_to_tensor, self.cache or self._compute()))
         most = len(context.X) - 1
         scaled = context.X / context.scales
-        index = nearest_others(scaled, rows, min(self._neighbours, most))
+        index = nearest_others(scaled, rows, min(self._near, most))
         rows = tf.constant(rows, tf.int32)
         options = precision, alpha, tf.cast(noise, scaled.dtype), self._chunk_size
         mean, variance = predict_left_out(self._parts, context, rows, index, *options)
@@ -158,18 +127,16 @@ class ContextRowsPosterior(ComputedPosterior):
         full_output_cov: bool = False,
         *,
         blocks: Any = None,
-        neighbours: int | None = None,
+        near: int | None = None,
     ) -> MeanAndVariance:
         context = Context(*map(tf.convert_to_tensor, cache))
         if blocks is not None:
-            moments = self._from_blocks(context, Xnew, blocks, neighbours or 0, full_cov)
+            moments = self._from_blocks(context, Xnew, blocks, near or 0, full_cov)
         else:
-            m = self._number(neighbours, context.X)
+            m = self._number(near, context.X)
             if m == 0 and context.mean.shape[0] == 0:
-                remedy = "Use the model's predict_f without neighbours to predict from u."
-                raise checks.refusal(
-                    "neighbours", "0", "at least 1, as nothing else is known", remedy
-                )
+                remedy = "Use the model's predict_f without near rows to predict from u."
+                raise checks.refusal("near", "0", "at least 1, as nothing else is known", remedy)
             if m and full_cov and self._parts.likelihood is not None:
                 raise checks.refusal(
                     "full_cov",
@@ -179,9 +146,9 @@ class ContextRowsPosterior(ComputedPosterior):
                     "Predict each row by itself, or for the covariance without near rows.",
                 )
             tree = self._search_tree(context, cache is self.cache) if m else None
-            moments = self._from_neighbours(context, Xnew, m, tree, full_cov)
+            moments = self._from_near(context, Xnew, m, tree, full_cov)
         advice = (
-            "Check the new inputs. If they are right, a block or some neighbours could not be"
+            "Check the new inputs. If they are right, a block or some near rows could not be"
             " factorised: give the likelihood more noise."
         )
         mean = checks.require_finite(moments.mean, "mean of predictions", advice)
@@ -191,18 +158,18 @@ class ContextRowsPosterior(ComputedPosterior):
         return mean, expand_independent_outputs(covariance, full_cov, full_output_cov)
 
     def _from_blocks(
-        self, context: Context, Xnew: tf.Tensor, labels: Any, neighbours: int, full_cov: bool
+        self, context: Context, Xnew: tf.Tensor, labels: Any, near: int, full_cov: bool
     ) -> NewRowMoments:
         if self._blocks is None:
-            remedy = "Leave them out and pass neighbours, or give the model blocks."
+            remedy = "Leave them out and pass near rows, or give the model blocks."
             raise checks.refusal("blocks", "them for a model without blocks", "none", remedy)
         X, scales = context.X, context.scales
-        check_neighbours(neighbours, X.shape[0], True)
+        check_near(near, X.shape[0], True)
         place = places_of(self._blocks, labels, X / scales, Xnew / scales)
         parts, blocks, size = self._parts, self._blocks, self._chunk_size
         return predict_from_blocks(parts, context, blocks, Xnew, place, full_cov, size)
 
-    def _from_neighbours(
+    def _from_near(
         self, context: Context, Xnew: tf.Tensor, m: int, tree: Any, full_cov: bool
     ) -> NewRowMoments:
         parts, size = self._parts, self._chunk_size
@@ -217,9 +184,7 @@ class ContextRowsPosterior(ComputedPosterior):
             index = nearest_by_products(X, scaled, m)
         else:
             index = nearest_by_tree(tree, scaled, m)
-            if tree is self._tree and parts.likelihood is not None and not full_cov:
-                return self._compiled(context, Xnew, index)
-        return predict_from_neighbours(parts, context, Xnew, index, full_cov, size)
+        return predict_from_near_rows(parts, context, Xnew, index, full_cov, size)
 
     def _search_tree(self, context: Context, is_own: bool) -> SearchTree | None:
         """Index the rows, once for those of a cache of tensors: variables may be assigned."""
@@ -230,33 +195,33 @@ class ContextRowsPosterior(ComputedPosterior):
         self._tree = tree if keeps else None
         return tree
 
-    def _number(self, neighbours: int | None, X: tf.Tensor) -> int:
-        """How many neighbours a prediction uses: no more than there are rows."""
+    def _number(self, near: int | None, X: tf.Tensor) -> int:
+        """How many near rows a prediction uses: no more than there are."""
         known = X.shape[0]
-        if neighbours is None:
-            return self._neighbours if known is None else min(self._neighbours, known)
-        check_neighbours(neighbours, known, self._blocks is not None)
-        return int(neighbours)
+        if near is None:
+            return self._near if known is None else min(self._near, known)
+        check_near(near, known, self._blocks is not None)
+        return int(near)
 
 
-def check_neighbours(neighbours: Any, num_data: int | None, has_blocks: bool) -> None:
+def check_near(near: Any, num_data: int | None, has_blocks: bool) -> None:
     """
-    Check how many neighbours a prediction is to use.
+    Check how many near rows a prediction is to use.
 
     :param num_data: N, or None where it is not known.
     :param has_blocks: Whether rows come in blocks: new rows then have a block, or no row.
     :raises ValueError: If it is not an integer from 0 to N, or not 0 with blocks.
     """
-    is_number = isinstance(neighbours, (int, np.integer)) and not isinstance(neighbours, bool)
-    if not is_number or neighbours < 0 or (num_data is not None and neighbours > num_data):
+    is_number = isinstance(near, (int, np.integer)) and not isinstance(near, bool)
+    if not is_number or near < 0 or (num_data is not None and near > num_data):
         most = "the number of rows" if num_data is None else num_data
         expected = f"an integer from 0 to {most}, the training rows that there are"
         remedy = "Choose another number, often 10 to 30."
-        raise checks.refusal("neighbours", repr(neighbours), expected, remedy)
-    if neighbours and has_blocks:
-        got = f"{neighbours} for a model with blocks"
+        raise checks.refusal("near", repr(near), expected, remedy)
+    if near and has_blocks:
+        got = f"{near} for a model with blocks"
         remedy = f"Leave them out and give blocks, such as blocks={NEAREST!r}."
-        raise checks.refusal("neighbours", got, "0", remedy)
+        raise checks.refusal("near", got, "0", remedy)
 
 
 def _check_new_rows(Xnew: TensorType, X: tf.Tensor) -> tf.Tensor:

@@ -18,7 +18,7 @@ and with q(v) of mean m and covariance :math:`B^{-1}`, with :math:`E = A_* - A g
 
 Which rows are held is the difference between the two functions here. In
 :func:`predict_from_blocks` they are those of the new row's block: the partially independent
-conditional (PIC) of Snelson & Ghahramani (2007). In :func:`predict_from_neighbours` they are a few
+conditional (PIC) of Snelson & Ghahramani (2007). In :func:`predict_from_near_rows` they are a few
 near ones, others for each new row. :func:`predict_left_out` predicts training rows as the latter
 does, each without its own site.
 
@@ -227,7 +227,7 @@ def _groups_at_a_time(context: Context, index: tf.Tensor, chunk_size: int | None
     "return.covariance: [N_new, N_new] if full_cov",
     "return.covariance: [N_new] if not full_cov",
 )
-def predict_from_neighbours(
+def predict_from_near_rows(
     parts: Parts,
     context: Context,
     Xnew: tf.Tensor,
@@ -250,7 +250,7 @@ def predict_from_neighbours(
     to the next, and there is no joint distribution.
 
     :param index: The rows that each is given, numbers below N; m = 0: none.
-    :param chunk_size: The most rows at a time, neighbours included; None: chosen.
+    :param chunk_size: The most rows at a time, near ones included; None: chosen.
     """
 
     def chunk_terms(rows: Any) -> tuple[tf.Tensor, ...]:
@@ -300,7 +300,7 @@ def predict_left_out(
     chunk_size: int | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     r"""
-    Predict training rows as :func:`predict_from_neighbours` does, each without its own site.
+    Predict training rows as :func:`predict_from_near_rows` does, each without its own site.
 
     The site of row n has the precision :math:`\tau_n` and the mean :math:`r_n`. Without it q(v) has
     the covariance and mean, with :math:`s = a_n^T B^{-1} a_n`,
@@ -315,7 +315,7 @@ def predict_left_out(
     :param precision: Gives :math:`\tau_n`, where rows are factors of their own.
     :param alpha: The powers of the rows.
     :param noise: K noise variances that near rows have by turns; sites keep theirs.
-    :param chunk_size: The most rows at a time, neighbours included; None: chosen.
+    :param chunk_size: The most rows at a time, near ones included; None: chosen.
     :return: Mean and variance of f without the mean function, with each of the noise variances.
     """
 

@@ -19,7 +19,6 @@ from .nearest import (
     nearest_by_products,
     nearest_by_tree,
     nearest_others,
-    scaled_inputs,
     search_tree,
 )
 from .priors import (

@@ -63,12 +63,6 @@ def _parts(kernel: Kernel) -> Iterator[Kernel]:
         yield kernel
 
 
-@check_shapes("X: [N, D]", "return: [N, D]")
-def scaled_inputs(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
-    """Compute inputs in units of :func:`input_scales`."""
-    return X / input_scales(kernel, X)
-
-
 def search_tree(X: tf.Tensor) -> SearchTree:
     """Index scaled rows [N, D] for :func:`nearest_by_tree`; for eager mode."""
     mean = X.numpy().mean(axis=0)
@@ -117,7 +111,7 @@ def nearest_by_products(X: tf.Tensor, Xnew: tf.Tensor, m: int) -> tf.Tensor:
     row. Of rows as near as another, to rounding, either may be found.
     """
     text = checks.message(
-        "neighbours", f"{m} for fewer rows", "at most as many as there are", "Use fewer."
+        "near", f"{m} for fewer rows", "at most as many as there are", "Use fewer."
     )
     with tf.control_dependencies(checks.require(m <= tf.shape(X)[0], text)):
         X, Xnew = tf.stop_gradient(X), tf.stop_gradient(Xnew)

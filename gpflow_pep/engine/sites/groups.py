@@ -40,7 +40,7 @@ _LEAST = 1e-10
 _NOT_SETTLED = (
     "The sites of some near rows did not settle: predictions from these may be less accurate."
     " Likely causes are a likelihood that is not log-concave, as Student-t, and a kernel with a"
-    " very large variance. neighbours=0 predicts from the inducing points, and fewer neighbours"
+    " very large variance. near=0 predicts from the inducing points, and fewer near rows"
     " settle sooner."
 )
 

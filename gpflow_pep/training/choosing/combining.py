@@ -37,8 +37,8 @@ from ..fitting.points import check_one_power
 from .alphas import ALPHAS, Train, check_alphas, train_at_each
 from .ensemble import Ensemble, EnsembleRecord, check_models, check_weights
 from .near_rows import (
-    NEIGHBOURS,
-    GivenRows,
+    NUMBERS,
+    NearRows,
     choose_noise,
     densities_with_near_rows,
     knows_near_rows,
@@ -189,7 +189,7 @@ def ensemble_of_powers(
 
 
 def ensemble_with_near_rows(
-    ensemble: Ensemble, neighbours: int | None = None, *, seed: int = 0
+    ensemble: Ensemble, near: int | None = None, *, seed: int = 0
 ) -> Ensemble | None:
     r"""
     Add each component of an ensemble a second time, with predictions that use near training rows::
@@ -202,7 +202,7 @@ def ensemble_with_near_rows(
 
     :param ensemble: Of ``PEPRegression`` without blocks, memory or missing targets, with a
         Gaussian likelihood of constant noise variance.
-    :param neighbours: How many near rows predictions use; None: 10, or for each component 40 where
+    :param near: How many near rows predictions use; None: 10, or for each component 40 where
         its log densities of the rows that are left out rise by at least two standard errors.
     :param seed: Which rows are left out.
     :return: The ensemble of both kinds; None where the mean log density of the rows that are left
@@ -216,24 +216,24 @@ def ensemble_with_near_rows(
         expected = "PEPRegression without blocks or memory, and constant noise"
         raise checks.refusal("ensemble", got, expected, "Keep it as it is.")
     num_rows = len(ensemble.models[0].data[0])
-    if neighbours is not None:
-        checks.check_number(neighbours, num_rows - 1, "neighbours", counted="other rows")
-    first, *more = NEIGHBOURS if neighbours is None else (neighbours,)
+    if near is not None:
+        checks.check_number(near, num_rows - 1, "near", counted="other rows")
+    first, *more = NUMBERS if near is None else (near,)
     rows = np.random.default_rng(seed).permutation(num_rows)[:MOST_LEFT_OUT]
     both = [densities_with_near_rows(model, first, rows) for model in ensemble.models]
-    alone, near = [each[0] for each in both], [each[1] for each in both]
+    alone, scored = [each[0] for each in both], [each[1] for each in both]
 
     def both_kinds() -> Ensemble | None:
-        choices, densities = zip(*near, strict=True)
+        choices, densities = zip(*scored, strict=True)
         return add_components(ensemble.models, np.stack(alone), ensemble.models, densities, choices)
 
     result = both_kinds()
     if result is None or not more:
         return result
     for number in more:
-        near = [
+        scored = [
             _with_more_rows(model, min(number, num_rows - 1), rows, *chosen)
-            for model, chosen in zip(ensemble.models, near, strict=True)
+            for model, chosen in zip(ensemble.models, scored, strict=True)
         ]
     return both_kinds()
 
@@ -244,13 +244,13 @@ def near_rows_gain(model: PEPRegression, rows: AnyNDArray) -> bool:
 
     :param rows: Which rows, of which at most 1000 are left out.
     """
-    alone, (_, near) = densities_with_near_rows(model, NEIGHBOURS[0], rows[:MOST_LEFT_OUT])
+    alone, (_, near) = densities_with_near_rows(model, NUMBERS[0], rows[:MOST_LEFT_OUT])
     return gains(near, alone)
 
 
 def _with_more_rows(
-    model: PEPRegression, number: int, rows: AnyNDArray, near: GivenRows, log_densities: AnyNDArray
-) -> tuple[GivenRows, AnyNDArray]:
+    model: PEPRegression, number: int, rows: AnyNDArray, near: NearRows, log_densities: AnyNDArray
+) -> tuple[NearRows, AnyNDArray]:
     """Give a component more near rows, and about the same noise, if rows left out gain by it."""
     assert near.noise_variance is not None
     levels = [near.noise_variance * factor for factor in (0.6, 1.0, 1.6)]
@@ -273,7 +273,7 @@ def add_components(
     log_densities: AnyNDArray,
     others: Sequence[GPModel],
     other_densities: Sequence[AnyNDArray],
-    near: Sequence[GivenRows],
+    near: Sequence[NearRows],
     *,
     prior_weight: float = NEAR_PRIOR_WEIGHT,
     standard_errors: float = LEAST_GAIN,

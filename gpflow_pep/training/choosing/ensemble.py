@@ -17,7 +17,7 @@ from ...engine.prior.evaluate import skip_autograph
 from ...models.base import finite
 from .ensemble_paths import EnsemblePaths
 from .ensemble_predictions import EnsemblePredictions
-from .near_rows import GivenRows, near_likelihood, near_posterior
+from .near_rows import NearRows, near_likelihood, near_posterior
 
 
 class EnsembleRecord(NamedTuple):
@@ -53,7 +53,7 @@ class Ensemble(EnsemblePredictions):
         models: Sequence[GPModel],
         weights: AnyNDArray | None = None,
         record: EnsembleRecord | None = None,
-        near: Sequence[GivenRows | None] | None = None,
+        near: Sequence[NearRows | None] | None = None,
     ) -> None:
         models = check_models(models)
         self.near = (None,) * len(models) if near is None else tuple(near)
@@ -231,7 +231,7 @@ def components(model: GPModel | Ensemble) -> tuple[list[GPModel], AnyNDArray]:
     return [model], np.ones(1)
 
 
-def near_rows(model: GPModel | Ensemble) -> Sequence[GivenRows | None]:
+def near_rows(model: GPModel | Ensemble) -> Sequence[NearRows | None]:
     """Describe how each component of an ensemble uses near training rows; one model does not."""
     return model.near if isinstance(model, Ensemble) else [None]
 

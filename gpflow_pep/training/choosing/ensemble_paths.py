@@ -34,7 +34,7 @@ class EnsemblePaths(tf.Module):
                 "Use predict_f_samples, or mix models of gpflow_pep.",
             )
         if any(ensemble.near):
-            remedy = "Leave near rows out: of an estimator, by neighbours=0 before it is trained."
+            remedy = "Leave near rows out: of an estimator, by near_rows=0 before it is trained."
             got, expected = "components that use near rows", "components that do not"
             raise checks.refusal("models", got, expected, remedy)
         self.num_paths = checks.check_positive("num_paths", num_paths)

@@ -51,13 +51,13 @@ from ..fitting.objectives import FAILURES, copy_of
 from ..fitting.points import held_out_densities
 from .combining import LEAST_GAIN, add_components
 from .ensemble import Ensemble, components, heaviest
-from .near_rows import GivenRows
+from .near_rows import NearRows
 
 #: How many near rows predictions of labels use, unless another number is given.
 NEAR_LABELS = 20
 #: How many near rows are known in training for them: fewer take a fraction of the time, and the
 #: kernel that they lead to is as good.
-TRAINING_NEIGHBOURS = 10
+NEAR_IN_TRAINING = 10
 #: Training for near rows: steps of Adam, rows in a batch, and the learning rate, which is halved
 #: again and again after so many steps.
 STEPS, BATCH_SIZE, RATE, HALVED_AFTER = 200, 256, 0.3, 100
@@ -88,7 +88,7 @@ def ensemble_with_near_labels(
     model: GPModel | Ensemble,
     data: tuple[AnyNDArray, AnyNDArray],
     kernel: Kernel,
-    neighbours: int = NEAR_LABELS,
+    near: int = NEAR_LABELS,
     *,
     alpha: float = 1.0,
     num_steps: int = STEPS,
@@ -107,7 +107,7 @@ def ensemble_with_near_labels(
         function.
     :param data: X [N, D] and labels 0 and 1 [N, 1], the rows that it was trained on.
     :param kernel: Of one output, as training for near rows starts from it; it is trained.
-    :param neighbours: How many near rows predictions use.
+    :param near: How many near rows predictions use.
     :param alpha: The power of their sites.
     :param num_steps: The most steps of training for near rows.
     :param seconds: The most seconds of it, without compilation; None: any number.
@@ -124,7 +124,7 @@ def ensemble_with_near_labels(
         raise checks.refusal("model", got, expected, "Keep it as it is.")
     checks.check_seed(seed)
     X, Y = map(np.asarray, data)
-    checks.check_number(neighbours, len(X) - 1, "neighbours", counted="other rows")
+    checks.check_number(near, len(X) - 1, "near", counted="other rows")
     left_out = np.random.default_rng(seed).permutation(len(X))[:MOST_LEFT_OUT]
     log_densities = _log_densities(model, (X, Y))
     mixed = logsumexp(log_densities, axis=0, b=components(model)[1][:, None])
@@ -134,16 +134,16 @@ def ensemble_with_near_labels(
     if not np.mean(products) > max(LEAST_PRODUCT, STANDARD_ERRORS * error):
         return None
     parts = kernel, copy_of(main.likelihood), copy_of(main.inducing_variable)
-    near = PEP((X, Y), *parts, alpha=alpha)
+    second = PEP((X, Y), *parts, alpha=alpha)
 
     def mixed_by(rows: AnyNDArray, standard_errors: float) -> Ensemble | None:
-        densities = _left_out_densities(near, neighbours, rows)
+        densities = _left_out_densities(second, near, rows)
         return add_components(
             components(model)[0],
             log_densities[:, rows],
-            [near],
+            [second],
             [densities],
-            [GivenRows(neighbours, None)],
+            [NearRows(near, None)],
             prior_weight=PRIOR_WEIGHT,
             standard_errors=standard_errors,
         )
@@ -153,7 +153,7 @@ def ensemble_with_near_labels(
             raise _NoGain
 
     try:
-        _train(near, neighbours, num_steps, seconds, seed, progress, check_gain)
+        _train(second, near, num_steps, seconds, seed, progress, check_gain)
         return mixed_by(left_out, LEAST_GAIN)
     except (_NoGain, *FAILURES):
         return None
@@ -199,7 +199,7 @@ def near_residuals(
 
 def _train(
     model: PEP,
-    neighbours: int,
+    near: int,
     num_steps: int,
     seconds: float | None,
     seed: int,
@@ -223,7 +223,7 @@ def _train(
             check_gain()
         return {}
 
-    known = min(neighbours, TRAINING_NEIGHBOURS)
+    known = min(near, NEAR_IN_TRAINING)
     loss = model.near_row_training_loss_closure(known, batch_size=BATCH_SIZE, seed=seed)
     rate = tf_keras.optimizers.schedules.ExponentialDecay(RATE, HALVED_AFTER, 0.5)
     gpflow.set_trainable(model.inducing_variable, False)
@@ -239,9 +239,9 @@ def _train(
         )
 
 
-def _left_out_densities(model: PEP, neighbours: int, rows: AnyNDArray) -> AnyNDArray:
+def _left_out_densities(model: PEP, near: int, rows: AnyNDArray) -> AnyNDArray:
     """Log densities of training rows, each given the others that are near it, [S]."""
     X = tf.convert_to_tensor(model.data[0])
-    near = nearest_others(X / input_scales(model.kernel, X), rows, neighbours)
-    densities = np.asarray(model.near_row_log_density(tf.constant(rows), near))
+    index = nearest_others(X / input_scales(model.kernel, X), rows, near)
+    densities = np.asarray(model.near_row_log_density(tf.constant(rows), index))
     return np.where(np.isnan(densities), -np.inf, densities)

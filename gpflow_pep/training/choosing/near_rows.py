@@ -39,16 +39,16 @@ from ...models import PEPRegression
 LEAST_ROWS = 1000
 #: How many near rows predictions use, unless a number is given: the first of these, or the
 #: next where rows that are left out gain by it.
-NEIGHBOURS = (10, 40)
+NUMBERS = (10, 40)
 #: Noise variances of near rows that are tried, relative to the mean squared leave-one-out error;
 #: and the model's.
 NOISE_LEVELS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0)
 
 
-class GivenRows(NamedTuple):
+class NearRows(NamedTuple):
     """How the predictions of a component of an ensemble use near training rows."""
 
-    neighbours: int
+    number: int
     """How many near rows."""
 
     noise_variance: float | None
@@ -68,18 +68,18 @@ def knows_near_rows(model: Any) -> bool:
 
 
 def near_posterior(
-    model: Any, near: GivenRows | None, precompute_cache: PrecomputeCacheType | str
+    model: Any, near: NearRows | None, precompute_cache: PrecomputeCacheType | str
 ) -> BasePosterior:
     """Create the posterior of a component, which may use near rows."""
     if near is None:
         return model.posterior(precompute_cache)
     if near.noise_variance is None:
-        return model.posterior(precompute_cache, neighbours=near.neighbours)
-    posterior: Any = model.posterior("nocache", neighbours=near.neighbours)
+        return model.posterior(precompute_cache, near=near.number)
+    posterior: Any = model.posterior("nocache", near=near.number)
     return posterior.given_noise(near.noise_variance, precompute_cache)
 
 
-def near_likelihood(model: GPModel, near: GivenRows | None) -> Likelihood:
+def near_likelihood(model: GPModel, near: NearRows | None) -> Likelihood:
     """Give the likelihood of new targets under a component."""
     if near is None or near.noise_variance is None:
         return model.likelihood
@@ -89,7 +89,7 @@ def near_likelihood(model: GPModel, near: GivenRows | None) -> Likelihood:
 
 
 def left_out_moments(
-    model: Any, near: GivenRows | None, rows: AnyNDArray | None = None
+    model: Any, near: NearRows | None, rows: AnyNDArray | None = None
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """
     Compute mean and variance of y of training rows given the others, [S, P] each.
@@ -101,13 +101,13 @@ def left_out_moments(
     if near is None:
         mean, variance = map(np.asarray, model.loo_moments())
         return mean[rows], variance[rows]
-    mean, variance = _near_moments(model, near.neighbours, rows, [near.noise_variance or 0.0])
+    mean, variance = _near_moments(model, near.number, rows, [near.noise_variance or 0.0])
     return mean[:, 0], variance[:, 0] + np.zeros_like(mean[:, 0])
 
 
 def densities_with_near_rows(
-    model: PEPRegression, neighbours: int, rows: AnyNDArray
-) -> tuple[AnyNDArray, tuple[GivenRows, AnyNDArray]]:
+    model: PEPRegression, number: int, rows: AnyNDArray
+) -> tuple[AnyNDArray, tuple[NearRows, AnyNDArray]]:
     """
     Compute log densities of rows that are left out, [S], without near rows and with them.
 
@@ -117,14 +117,14 @@ def densities_with_near_rows(
     mean, variance = left_out_moments(model, None, rows)
     alone: AnyNDArray = norm.logpdf(Y, mean, np.sqrt(variance)).sum(axis=-1)
     levels = noise_levels(model, float(np.mean((Y - mean) ** 2)))
-    return alone, choose_noise(model, min(neighbours, len(model.data[0]) - 1), rows, levels)
+    return alone, choose_noise(model, min(number, len(model.data[0]) - 1), rows, levels)
 
 
 def _near_moments(
-    model: PEPRegression, neighbours: int, rows: AnyNDArray, levels: Sequence[float]
+    model: PEPRegression, number: int, rows: AnyNDArray, levels: Sequence[float]
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Moments of y with each level of noise, [S, K, P] and [S, K, 1]."""
-    posterior: Any = model.posterior(neighbours=neighbours)
+    posterior: Any = model.posterior(near=number)
     precision = CONDITIONALS[model.bound].row_precision
     alpha = tf.convert_to_tensor(model.alpha)[None]
     mean, variance = map(np.asarray, posterior.predict_left_out(rows, precision, alpha, levels))
@@ -141,8 +141,8 @@ def noise_levels(model: PEPRegression, error: float) -> list[float]:
 
 
 def choose_noise(
-    model: PEPRegression, neighbours: int, rows: AnyNDArray, levels: Sequence[float]
-) -> tuple[GivenRows, AnyNDArray]:
+    model: PEPRegression, number: int, rows: AnyNDArray, levels: Sequence[float]
+) -> tuple[NearRows, AnyNDArray]:
     """
     Choose the noise variance that near rows have: with the highest mean density of rows left out.
 
@@ -151,9 +151,9 @@ def choose_noise(
     :return: What was chosen, and the log densities of the rows, [S].
     """
     Y = np.asarray(model.data[1])[rows]
-    mean, variance = _near_moments(model, neighbours, rows, levels)
+    mean, variance = _near_moments(model, number, rows, levels)
     with np.errstate(invalid="ignore"):  # rounding can leave a row that does not depend on others
         densities = norm.logpdf(Y[:, None], mean, np.sqrt(variance)).sum(axis=-1)
     densities = np.where(np.isnan(densities), -np.inf, densities)
     best = int(np.argmax(densities.mean(axis=0)))
-    return GivenRows(neighbours, levels[best]), densities[:, best]
+    return NearRows(number, levels[best]), densities[:, best]

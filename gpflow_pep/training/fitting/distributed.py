@@ -131,7 +131,7 @@ def sharded_training_loss(
 
     :param model: A ``PEPRegression``, ``PEP`` or ``PEPClassification`` with the rows of this
         process. All processes must have the same parameters; ``alpha`` for each row, ``blocks``
-        and neighbours are of their own rows, a block whole in one process.
+        and near rows are of their own, a block whole in one process.
     :param strategy: See :func:`sharded`.
     :raises ValueError: If the model holds no rows or has other parameters than those of another
         process, or the strategy has several replicas in this process.

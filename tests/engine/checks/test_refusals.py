@@ -33,7 +33,7 @@ from cases.tied import MODELS
 from gpflow.likelihoods import Beta
 
 import gpflow_pep
-from gpflow_pep.engine.refusals import GONE
+from gpflow_pep.engine.refusals import GONE, GONE_ARGUMENTS
 from gpflow_pep.models import PEPClassification
 
 
@@ -234,3 +234,24 @@ def test_renamed_arguments_and_attributes(name: str, instead: str) -> None:
     for act in (lambda: setattr(model, name, 0.0), lambda: getattr(model, name)):
         with pytest.raises(AttributeError, match=f"PEP.{name}: it is gone. Use {instead}."):
             act()
+
+
+def test_arguments_that_are_gone() -> None:
+    model = gpflow_pep.models.PEPRegression((X, X), gpflow.kernels.RBF(), X[::3])
+    calls = {
+        "predict_f": lambda **gone: model.predict_f(X, **gone),
+        "posterior": model.posterior,
+        "near_row_training_loss_closure": model.near_row_training_loss_closure,
+        **{
+            kind.__name__: kind
+            for kind in (gpflow_pep.estimators.PEPRegressor, gpflow_pep.estimators.PEPClassifier)
+        },
+    }
+    changelog = (Path(__file__).parents[3] / "CHANGELOG.md").read_text(encoding="utf-8")
+    for name, instead in GONE_ARGUMENTS.items():
+        function, argument = name.removesuffix("=)").split("(")
+        with pytest.raises(TypeError, match=re.escape(f"{argument!r}: it is gone. Use {instead}.")):
+            calls[function](**{argument: 2})
+        with pytest.raises(TypeError, match=r"unexpected keyword argument 'other'$"):
+            calls[function](other=2)
+        assert f"| `{name}` | `{instead}` |" in changelog

@@ -22,7 +22,6 @@ from gpflow_pep.engine.prior import (
     input_scales,
     nearest_by_products,
     nearest_by_tree,
-    scaled_inputs,
     search_tree,
 )
 
@@ -56,7 +55,6 @@ CASES: dict[str, tuple[Kernel, Any]] = {
 @pytest.mark.parametrize("kernel, expected", CASES.values(), ids=CASES)
 def test_scales(kernel: Kernel, expected: Any) -> None:
     np.testing.assert_allclose(input_scales(kernel, tf.constant(X)), expected, rtol=1e-12)
-    np.testing.assert_allclose(scaled_inputs(kernel, tf.constant(X)), X / expected, rtol=1e-12)
 
 
 def test_an_input_that_never_changes() -> None:
@@ -93,5 +91,5 @@ def test_many_rows_come_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_more_than_there_are() -> None:
-    with pytest.raises(ValueError, match="neighbours: got 51"):
+    with pytest.raises(ValueError, match="near: got 51"):
         nearest_by_products(tf.constant(X), tf.constant(X), 51)

@@ -121,7 +121,7 @@ def test_paths_near_rows_and_selection_take_an_offset():
     found = []
     for o in (0.0, offset):
         model = regression(kernel, X + o, Z + o, 0.5)
-        near = model.posterior(neighbours=5).predict_f(NEW + o)
+        near = model.posterior(near=5).predict_f(NEW + o)
         chosen = pep.training.starts.greedy_variance(X + o, 5, kernel=kernel).Z.numpy() - o
         clusters = [
             pep.training.starts.kmeans(X + o, 4, seed=0, minibatches=few).Z.numpy() - o

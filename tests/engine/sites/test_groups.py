@@ -93,7 +93,7 @@ def test_sites_that_do_not_settle(in_graph: bool, recwarn: pytest.WarningsRecord
         function = lambda: infer_groups(student, rows, **options)  # noqa: E731
         return GroupSites(*(tf.function(function, autograph=False) if in_graph else function)())
 
-    with pytest.warns(ConvergenceWarning, match="near rows did not settle.*fewer neighbours"):
+    with pytest.warns(ConvergenceWarning, match="near rows did not settle.*fewer near rows"):
         assert np.isfinite(infer().nu).all()
     infer(tolerance=TRAINING_TOLERANCE)
     infer_groups(Bernoulli(), _rows(Bernoulli(), 0.5, False))
