@@ -1,5 +1,6 @@
 """Arguments of models: what is made of them, and at which powers a model does what was asked."""
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..engine.factors import check_num_latent, check_support, layout_of, traits
 from ..engine.factors.moments import check_noise
 from ..engine.prior import is_mixed
 from ..engine.prior.mixing import check_mixed, share_inducing_variable
+from ..engine.refusals import Renamed
 from ..likelihoods import PerOutput
 
 
@@ -116,6 +118,42 @@ def gaussian_likelihood(
         )
     check_noise(likelihood, num_outputs or 1)
     return likelihood
+
+
+#: Arguments of SVGP that a model which computes q from its data has not.
+_OF_SVGP = {"whiten", "q_diag", "q_mu", "q_sqrt", "num_data"}
+
+
+def refuse_arguments(model: type, arguments: dict[str, Any]) -> None:
+    """Refuse arguments by names that they had once, and those of SVGP that the model lacks."""
+    for name, value in arguments.items():
+        attribute = inspect.getattr_static(model, name, None)
+        if isinstance(attribute, Renamed):
+            raise TypeError(attribute.text)
+        if name in _OF_SVGP and name not in inspect.signature(model.__init__).parameters:
+            expected = f"no such argument: {model.__name__} computes the best q from its data"
+            remedy = "Leave it out, or use ARPEP."
+            raise TypeError(checks.message(name, repr(value), expected, remedy))
+
+
+def refuse_data(model: Any, name: str, data: tuple[Any, ...]) -> None:
+    """Refuse data as an argument of a method of a model that holds its own."""
+    if data and hasattr(model, "data"):
+        expected = f"no argument: {type(model).__name__} holds its data"
+        remedy = f"Call {name}(), after model.data = (X, Y) for other rows; or use ARPEP."
+        raise TypeError(checks.message(name, "data", expected, remedy))
+
+
+class NoVariable:
+    """Stands where GPflow's natural gradients look for the variable of a q that is computed."""
+
+    def __str__(self) -> str:
+        raise checks.refusal(
+            "NaturalGradient",
+            "q_mu and q_sqrt of a model that computes them from its data",
+            "parameters, as those of SVGP, APEP, ARPEP and RPAPEP",
+            "Leave it out: an optimiser of training_loss trains all parameters of this model.",
+        )
 
 
 def has_gaps(data: Any) -> bool:

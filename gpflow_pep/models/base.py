@@ -2,7 +2,6 @@
 
 import abc
 import functools
-import inspect
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -45,7 +44,6 @@ from ..engine.prior import (
 )
 from ..engine.prior.evaluate import skip_autograph, unconverted
 from ..engine.prior.mixing import latent_parts
-from ..engine.refusals import Renamed
 from ..engine.sites.memory import Memory
 from ..engine.sites.mixed import Mixed
 from ..engine.sites.posterior import (
@@ -59,7 +57,7 @@ from ..engine.sites.posterior import (
     whitened_posterior,
 )
 from ..engine.sites.surrogate import SurrogateRegression, surrogate_regression
-from .arguments import refuse_mixed, require_bound
+from .arguments import NoVariable, refuse_arguments, refuse_data, refuse_mixed, require_bound
 from .memory import AttachedMemory, remember
 from .parameters import FixedParameter, Power, copy_variables, set_unchecked
 from .rows import Cut, Data, Rows, StreamedData, StreamedRows, check_replacement
@@ -115,10 +113,8 @@ class PowerEPModel(GPModel, abc.ABC):
     paths = draw_paths
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
-        """Refuse arguments by a name that they had once."""
-        for attribute in (inspect.getattr_static(cls, name, None) for name in options):
-            if isinstance(attribute, Renamed):
-                raise TypeError(attribute.text)
+        """See :func:`~gpflow_pep.models.arguments.refuse_arguments`."""
+        refuse_arguments(cls, options)
         return super().__new__(cls)
 
     def __init__(
@@ -228,6 +224,7 @@ class PowerEPModel(GPModel, abc.ABC):
         :raises ValueError: If the batch does not suit the model, or the result is not finite; the
             message names what to try.
         """
+        refuse_data(self, "pep_log_marginal_likelihood", data)
         return self.maximum_log_likelihood_objective(*data)
 
     @unconverted("return: []")
@@ -245,6 +242,8 @@ class PowerEPModel(GPModel, abc.ABC):
 
     def _require_bound(self, name: str) -> list[tf.Operation]:
         self._require_all_rows(name)
+        with tf.init_scope():  # while a graph is traced TensorFlow does not wrap the reason
+            require_bound(tf.convert_to_tensor(self.alpha), name)
         return require_bound(self._powers(), name)
 
     def _require_all_rows(self, name: str) -> None:
@@ -413,6 +412,16 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         vars(copied).update(deepcopy(vars(self), memo))
         return copied
 
+    def training_loss(self, *data: Any) -> tf.Tensor:
+        """See :meth:`gpflow.models.SGPR.training_loss`."""
+        refuse_data(self, "training_loss", data)
+        return super().training_loss()
+
+    def training_loss_closure(self, *data: Any, compile: bool = True) -> Callable[[], tf.Tensor]:
+        """See :meth:`gpflow.models.SGPR.training_loss_closure`."""
+        refuse_data(self, "training_loss_closure", data)
+        return super().training_loss_closure(compile=compile)
+
     def _check_powers(self, alpha: Power) -> tf.Tensor:
         return self.rows._replace(alpha=alpha).powers()
 
@@ -523,12 +532,17 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     @property
     def q_mu(self) -> tf.Tensor:
         """[M, L], the mean of the whitened q(v); u = L v."""
-        return self._posterior_of_v().q_mu
+        return self._computed("q_mu")
 
     @property
     def q_sqrt(self) -> tf.Tensor:
         """[L, M, M], lower triangular square root of the covariance of the whitened q(v)."""
-        return self._posterior_of_v().q_sqrt
+        return self._computed("q_sqrt")
+
+    def _computed(self, name: str) -> tf.Tensor:
+        value = getattr(self._posterior_of_v(), name)
+        value.unconstrained_variable = NoVariable()
+        return value
 
     @tf.autograph.experimental.do_not_convert
     def _posterior_of_v(self) -> WhitenedGaussian:

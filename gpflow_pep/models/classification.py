@@ -11,7 +11,6 @@ from gpflow.models.util import InducingVariablesLike
 
 from ..engine import checks
 from ..engine.factors import traits
-from .base import labels_to_floats
 from .pep import PEP
 
 
@@ -71,7 +70,7 @@ class PEPClassification(PEP):
                 "whole numbers from 0",
                 "Encode them, for instance with numpy.unique(Y, return_inverse=True).",
             )
-        return super()._check_data(labels_to_floats(data), kernel)
+        return super()._check_data(data, kernel)
 
 
 def _likelihood_for(data: Any) -> Likelihood:

@@ -27,14 +27,14 @@ from ..engine.sites.posterior import Natural, Sites, add_memory, natural_sums, n
 from ..engine.sites.record import FixedPoint, Goal, SiteUpdateInfo, Solver
 from ..engine.sites.sequential import infer_sequentially
 from ..engine.sites.sweep import infer
-from .arguments import mixed_arguments, refuse_mixed
-from .base import ADVICE, InternalDataModel, PowerEPModel
+from .arguments import mixed_arguments, refuse_data, refuse_mixed
+from .base import ADVICE, InternalDataModel, PowerEPModel, labels_to_floats
 from .context_predictions import ContextPredictions
 from .memory import attach_memory
 from .minibatch import MinibatchLoss
 from .mixed import loo_log_density as mixed_loo_log_density
 from .parameters import SiteParameters, record_of_run, warn_unless_converged
-from .rows import SingleRows, replace_rows
+from .rows import Data, SingleRows, replace_rows
 
 _TOLERANCE = 1e-6
 #: In nats for each row, see :class:`~gpflow_pep.engine.sites.record.Goal`: the error of the energy
@@ -143,8 +143,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         return self._energy(tf.convert_to_tensor(self.loss_tolerance))
 
     @tf.autograph.experimental.do_not_convert
-    def pep_log_marginal_likelihood(self) -> tf.Tensor:
+    def pep_log_marginal_likelihood(self, *data: Any) -> tf.Tensor:
         """See :meth:`~gpflow_pep.models.base.PowerEPModel.pep_log_marginal_likelihood`."""
+        refuse_data(self, "pep_log_marginal_likelihood", data)
         return self._energy(0.0)
 
     def _energy(self, mean_square: TensorType) -> tf.Tensor:
@@ -311,6 +312,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         both = tf.stack([log_z, tf.reduce_sum(point.leave_one_out(converged))])
         quantity = "log Z, leave-one-out log density"
         return tuple(tf.unstack(checks.require_finite(both, quantity, ADVICE)))
+
+    def _check_data(self, data: Any, kernel: Kernel | None = None) -> Data:
+        return super()._check_data(labels_to_floats(data), kernel)
 
     def _assign_data(self, data: RegressionData) -> None:
         self.update_data(data)

@@ -4,6 +4,7 @@ Rooms: `starts` gives inducing variables, `fitting` trains, `choosing` compares 
 """
 
 from ..engine.refusals import absent
+from . import starts as starts
 from .choosing.alphas import AlphaScore, AlphaSelection, select_alpha
 from .choosing.combining import (
     ensemble_of_models,

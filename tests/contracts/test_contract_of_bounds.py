@@ -78,8 +78,25 @@ def test_same_parts_as_svgp(name: str, q_diag: bool, whiten: bool) -> None:
         expected = svgp.predict_f(PROBLEM.Xnew, full_cov=full_cov)
         assert_all_close(ours.predict_f(PROBLEM.Xnew, full_cov=full_cov), expected, rtol=1e-9)
     ours.alpha = 0.5
-    with pytest.raises(ValueError, match="elbo: got a power alpha above 0"):
-        ours.elbo(PROBLEM.data)
+    for elbo in (ours.elbo, tf.function(ours.elbo)):  # in a graph the reason came after a trace
+        with pytest.raises(ValueError, match=r"^elbo: got a power alpha above 0"):
+            elbo(PROBLEM.data)
+
+
+@pytest.mark.parametrize("name", ["PEPRegression", "PEP"])
+def test_what_svgp_has_and_a_computed_q_has_not(name: str) -> None:
+    for argument in ("whiten", "q_diag", "num_data", "q_mu", "q_sqrt"):
+        words = f"^{argument}: got True, expected no such argument: {name} computes the best q"
+        with pytest.raises(TypeError, match=words):
+            gaussian_model(name, PROBLEM, **{argument: True})
+    model = gaussian_model(name, PROBLEM, alpha=0.0)
+    for method in (model.training_loss, model.training_loss_closure, model.elbo):
+        with pytest.raises(TypeError, match=f"expected no argument: {name} holds its data. Call"):
+            method(PROBLEM.data)
+    natural, step = gpflow.optimizers.NaturalGradient(0.1), [(model.q_mu, model.q_sqrt)]
+    with pytest.raises(ValueError, match=r"^NaturalGradient: got q_mu and q_sqrt of a model that"):
+        natural.minimize(model.training_loss, step)
+    assert_close(model.training_loss(), model.training_loss_closure()())
 
 
 @pytest.mark.slow

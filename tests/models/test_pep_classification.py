@@ -49,6 +49,24 @@ def test_it_is_pep() -> None:
 
 @pytest.mark.parametrize(
     "likelihood",
+    [gpflow.likelihoods.MultiClass(3), gpflow.likelihoods.Poisson()],
+    ids=["classes", "counts"],
+)
+def test_pep_takes_integers_as_svgp_does(likelihood: Any) -> None:
+    kernel = gpflow.kernels.SquaredExponential()
+    whole, real = (
+        pep.PEP((X, CLASSES.astype(dtype)), kernel, likelihood, X[:3]) for dtype in (int, float)
+    )
+    assert_close(whole.training_loss(), real.training_loss())
+    for model, dtype in ((whole, int), (real, float)):
+        model.condition_on((X[:4] + 0.1, CLASSES[:4].astype(dtype)))
+    assert_close(whole.training_loss(), real.training_loss())
+    new = X[:4], CLASSES[:4]
+    assert_close(whole.predict_log_density(new), real.predict_log_density(new))
+
+
+@pytest.mark.parametrize(
+    "likelihood",
     [
         gpflow.likelihoods.Bernoulli(),
         pep.likelihoods.NoisyLabelBernoulli(0.05),
