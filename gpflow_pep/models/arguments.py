@@ -136,14 +136,6 @@ def refuse_arguments(model: type, arguments: dict[str, Any]) -> None:
             raise TypeError(checks.message(name, repr(value), expected, remedy))
 
 
-def refuse_data(model: Any, name: str, data: tuple[Any, ...]) -> None:
-    """Refuse data as an argument of a method of a model that holds its own."""
-    if data and hasattr(model, "data"):
-        expected = f"no argument: {type(model).__name__} holds its data"
-        remedy = f"Call {name}(), after model.data = (X, Y) for other rows; or use ARPEP."
-        raise TypeError(checks.message(name, "data", expected, remedy))
-
-
 class NoVariable:
     """Stands where GPflow's natural gradients look for the variable of a q that is computed."""
 

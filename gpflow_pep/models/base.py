@@ -57,7 +57,7 @@ from ..engine.sites.posterior import (
     whitened_posterior,
 )
 from ..engine.sites.surrogate import SurrogateRegression, surrogate_regression
-from .arguments import NoVariable, refuse_arguments, refuse_data, refuse_mixed, require_bound
+from .arguments import NoVariable, refuse_arguments, refuse_mixed, require_bound
 from .memory import AttachedMemory, remember
 from .parameters import FixedParameter, Power, copy_variables, set_unchecked
 from .rows import Cut, Data, Rows, StreamedData, StreamedRows, check_replacement
@@ -100,6 +100,14 @@ def labels_to_floats(data: Any) -> Any:
     dtype = tf.as_dtype(Y.dtype) if tf.is_tensor(Y) or Y.dtype.kind in "biu" else tf.float64
     whole = dtype.is_integer or dtype.is_bool
     return (X, tf.cast(Y, default_float())) if whole else data
+
+
+def refuse_data(model: Any, name: str, data: tuple[Any, ...]) -> None:
+    """Refuse data as an argument of a method of a model that holds its own."""
+    if data and hasattr(model, "data"):
+        expected = f"no argument: {type(model).__name__} holds its data"
+        remedy = f"Call {name}(), after model.data = (X, Y) for other rows; or use ARPEP."
+        raise TypeError(checks.message(name, "data", expected, remedy))
 
 
 class PowerEPModel(GPModel, abc.ABC):

@@ -27,8 +27,14 @@ from ..engine.sites.posterior import Natural, Sites, add_memory, natural_sums, n
 from ..engine.sites.record import FixedPoint, Goal, SiteUpdateInfo, Solver
 from ..engine.sites.sequential import infer_sequentially
 from ..engine.sites.sweep import infer
-from .arguments import mixed_arguments, refuse_data, refuse_mixed
-from .base import ADVICE, InternalDataModel, PowerEPModel, labels_to_floats
+from .arguments import mixed_arguments, refuse_mixed
+from .base import (
+    ADVICE,
+    InternalDataModel,
+    PowerEPModel,
+    labels_to_floats,
+    refuse_data,
+)
 from .context_predictions import ContextPredictions
 from .memory import attach_memory
 from .minibatch import MinibatchLoss
