@@ -26,6 +26,7 @@ from ..engine.refusals import absent
 from .censored import Ordinal, Tobit
 from .counts import NegativeBinomial, ZeroInflatedPoisson
 from .labels import NoisyLabelBernoulli, UniformRobustMax
+from .log_linear import LogLinear
 from .log_normal import LogNormal
 from .per_output import PerOutput
 from .residual_variance import ResidualVariance
@@ -33,6 +34,7 @@ from .residual_variance import ResidualVariance
 __all__ = [
     "AccuracyWarning",
     "Layout",
+    "LogLinear",
     "LogNormal",
     "NegativeBinomial",
     "NoisyLabelBernoulli",

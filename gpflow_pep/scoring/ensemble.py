@@ -111,7 +111,9 @@ def predictive(ensemble: NumpyEnsemble, X: Array, units: Units) -> Predictive:
     """
 
     def moments(X: Array) -> Array:
-        parts = [target_moments(c.likelihood, *latent_moments(c, X)) for c in ensemble.components]
+        parts = [
+            target_moments(c.likelihood, X, *latent_moments(c, X)) for c in ensemble.components
+        ]
         return np.array(parts)[..., 0]  # [K, 2, N]
 
     means, variances = np.swapaxes(_in_chunks(moments, X, -1), 0, 1)

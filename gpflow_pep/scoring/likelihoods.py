@@ -21,6 +21,11 @@ _OWN_ORDINAL = "gpflow_pep.likelihoods.Ordinal"
 #: The kinds of numbers and their parameters, and those of classes.
 NUMBERS = {"Gaussian": ("variance", "scale"), "StudentT": ("scale", "df"), "Poisson": ("binsize",)}
 CLASSES = ("Bernoulli", "MultiClass", "Softmax", "Ordinal", _OWN_ORDINAL)
+#: Noise of which the logarithm is linear in the inputs; beyond these it stays as it is there.
+_LOG_LINEAR = "gpflow_pep.likelihoods.LogLinear"
+FARTHEST_INPUT = 3.0
+#: Keeps variances finite on the way to trained weights; priors on them keep exponents far below.
+LARGEST_EXPONENT = 10.0
 _LINKS = {"Poisson": {"function": "exp"}, "Bernoulli": {"function": "inv_probit"}}
 #: GPflow's probit link is ``_SQUEEZE + (1 - 2 _SQUEEZE) Phi(f)``.
 _SQUEEZE = 1e-3
@@ -34,24 +39,39 @@ def check_likelihood(likelihood: Mapping[str, Any]) -> None:
     if kind not in (*NUMBERS, *CLASSES):
         raise unsupported(kind, (*NUMBERS, *CLASSES))
     numbers = [likelihood[name] for name in NUMBERS.get(kind, ()) if likelihood[name] is not None]
-    constant = all(not isinstance(value, dict) and np.size(value) == 1 for value in numbers)
+    varies = kind == "Gaussian" and _is_log_linear(likelihood["variance"])
+    constant = varies or all(not isinstance(v, dict) and np.size(v) == 1 for v in numbers)
     link = kind not in _LINKS or likelihood["invlink"] == _LINKS[kind]
     if not constant or not link or (kind == "StudentT" and not np.all(likelihood["df"] > 2.0)):
         got = f"{kind} with noise that depends on the input, no variance, or another link"
-        expected = "constant noise of a variance, and the usual link"
+        expected = "constant noise of a variance, or LogLinear, and the usual link"
         raise refusal("likelihood", got, expected, REMEDY)
 
 
+def _is_log_linear(noise: Any) -> bool:
+    return isinstance(noise, dict) and noise["kind"] == _LOG_LINEAR
+
+
+def _noise_at(likelihood: Mapping[str, Any], X: Array) -> Array:
+    """Compute the variance of Gaussian noise, [N, 1] or of any row."""
+    noise = likelihood["variance"]
+    if not _is_log_linear(noise):
+        return np.asarray(likelihood["scale"] ** 2 if noise is None else noise)
+    known = np.clip(np.where(np.isnan(X), 0.0, X), -FARTHEST_INPUT, FARTHEST_INPUT)
+    exponent = np.clip(known @ noise["weights"], -LARGEST_EXPONENT, LARGEST_EXPONENT)
+    return np.maximum(noise["variance"] * np.exp(exponent), likelihood["variance_lower_bound"])
+
+
 def target_moments(
-    likelihood: Mapping[str, Any], mean: Array, variance: Array
+    likelihood: Mapping[str, Any], X: Array, mean: Array, variance: Array
 ) -> tuple[Array, Array]:
     """
-    Compute the mean and variance of y from those of f, of any shape, for a likelihood of numbers.
+    Compute the mean and variance of y at rows X [N, D] from those of f, [N, 1], for a likelihood of
+    numbers.
     """
     kind = likelihood["kind"]
     if kind == "Gaussian":
-        noise, scale = likelihood["variance"], likelihood["scale"]
-        return mean, variance + (scale**2 if noise is None else noise)
+        return mean, variance + _noise_at(likelihood, X)
     if kind == "StudentT":
         df = likelihood["df"]
         return mean, variance + likelihood["scale"] ** 2 * (df / (df - 2.0))

@@ -11,6 +11,7 @@ from .choosing.combining import (
     ensemble_of_powers,
     ensemble_weights,
     ensemble_with_near_rows,
+    weights_of_means,
 )
 from .choosing.ensemble import Ensemble, EnsembleRecord
 from .choosing.ensemble_paths import EnsemblePaths
@@ -55,6 +56,7 @@ __all__ = [
     "sharded_training_loss",
     "shuffled_batches",
     "training_loss",
+    "weights_of_means",
 ]
 
 __getattr__ = absent(__name__)

@@ -53,6 +53,7 @@ PARTS = [
     lik.Gaussian(scale=fun.Linear([[0.1], [0.2]], [0.5])),
     lik.Gaussian(variance=fun.Additive(fun.Constant([1.0]), fun.Identity(1))),
     lik.Gaussian(variance=pep.likelihoods.ResidualVariance(k.RBF(), Z, variance=0.2)),
+    lik.Gaussian(variance=pep.likelihoods.LogLinear(2, variance=0.2)),
     lik.StudentT(scale=0.5, df=5.0),
     lik.Poisson(binsize=2.0),
     lik.Poisson(invlink=tf.nn.softplus),

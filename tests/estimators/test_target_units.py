@@ -21,6 +21,7 @@ from gpflow_pep.estimators import (
     save_estimator,
 )
 from gpflow_pep.likelihoods import (
+    LogLinear,
     LogNormal,
     NegativeBinomial,
     PerOutput,
@@ -275,11 +276,13 @@ WARP = Units(2.0, 1.0, False, 0.4, -0.3)
 
 @pytest.fixture
 def warped() -> tuple[PEPRegressor, PEPRegressor, AnyNDArray]:
-    """A mixture for t, the same with y = T^-1(t) as its targets, and y."""
+    """A mixture for t with noise that varies, the same with y = T^-1(t) as its targets, and y."""
     t = LOG_Y - 5.0
-    by_hand = PEPRegressor(standardize=False, **MIXED).fit(X, t)
+    likelihood = gpflow.likelihoods.Gaussian(variance=LogLinear(1))
+    by_hand = PEPRegressor(standardize=False, likelihood=likelihood, **MIXED).fit(X, t)
     for scale, component in zip((0.5, 1.0, 2.0), by_hand.model_.models):
         component.kernel.lengthscales.assign([scale])
+        component.likelihood.variance.weights.assign([[0.2 * scale]])
     by_hand._set_model(by_hand.model_)
     by_name = copy.copy(by_hand)
     by_name._target = WARP

@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from gpflow_pep.engine.factors import num_classes
 from gpflow_pep.estimators.describing import Describer
-from gpflow_pep.likelihoods import NoisyLabelBernoulli, Ordinal, predict_mean_and_var
+from gpflow_pep.likelihoods import LogLinear, NoisyLabelBernoulli, Ordinal, predict_mean_and_var
 from gpflow_pep.likelihoods import class_probabilities as tilted_probabilities
 from gpflow_pep.scoring.largest import prob_each_largest
 from gpflow_pep.scoring.likelihoods import check_likelihood, class_probabilities, target_moments
@@ -23,7 +23,10 @@ from gpflow_pep.scoring.stored import Reader
 
 RNG = np.random.default_rng(0)
 MEAN, VARIANCE = RNG.normal(size=(9, 1)), RNG.uniform(0.0, 2.0, size=(9, 1))
-X = np.zeros((9, 1))
+X = RNG.normal(size=(9, 1))
+X[1], X[4], X[7] = 5.0, -80.0, np.nan
+VARYING = LogLinear(1, variance=0.2)
+VARYING.weights.assign([[0.7]])
 
 
 def read(value: Any) -> Any:
@@ -37,13 +40,14 @@ def read(value: Any) -> Any:
 @pytest.mark.parametrize(
     "likelihood",
     [
-        Gaussian(0.3), Gaussian(scale=0.7), StudentT(0.4, df=3.5), Poisson(), Poisson(binsize=0.2),
+        Gaussian(0.3), Gaussian(scale=0.7), Gaussian(variance=VARYING),
+        StudentT(0.4, df=3.5), Poisson(), Poisson(binsize=0.2),
     ],
 )  # fmt: skip
 def test_moments_of_numbers(likelihood: Any) -> None:
     described = read(likelihood)
     for new, tilted in zip(
-        target_moments(described, MEAN, VARIANCE),
+        target_moments(described, X, MEAN, VARIANCE),
         predict_mean_and_var(likelihood, X, MEAN, VARIANCE),
     ):
         assert_allclose(new, tilted, rtol=1e-12)
@@ -139,6 +143,6 @@ def test_other_likelihoods_are_refused_by_name(likelihood: Any, message: str) ->
 
 def test_kinds_of_later_versions_are_refused() -> None:
     with pytest.raises(ValueError, match="likelihood: got Beta, expected one of Gaussian"):
-        target_moments({"kind": "Beta"}, MEAN, VARIANCE)
+        target_moments({"kind": "Beta"}, X, MEAN, VARIANCE)
     with pytest.raises(ValueError, match="likelihood: got Gaussian, expected one of Bernoulli"):
         class_probabilities({"kind": "Gaussian"}, MEAN, VARIANCE)

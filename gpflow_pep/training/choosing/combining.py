@@ -28,6 +28,7 @@ import numpy as np
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import GPModel
+from scipy.optimize import nnls
 from scipy.special import logsumexp
 
 from ...engine import checks
@@ -100,6 +101,40 @@ def ensemble_weights(
             return updated
         weights = updated
     return weights
+
+
+@check_shapes("means: [K, N]", "targets: [N]", "weights: [K]", "return: [K]")
+def weights_of_means(
+    means: AnyNDArray, targets: AnyNDArray, weights: AnyNDArray, *, shrinkage: float = 0.1
+) -> AnyNDArray:
+    r"""
+    Compute the weights u of the components' means in the predicted mean, :math:`\sum_k u_k \mu_k`:
+    at least 0, of sum 1, and with the least
+
+    .. math::
+
+       \sum_n \Big(y_n - \sum_k u_k \mu_{k,-n}\Big)^2 + \lambda N \sigma^2 |u - w|^2,
+
+    where :math:`\sigma^2` is the mean square error with the weights w of the densities. On the
+    simplex both terms are squares of linear functions :math:`B u`. The vector v, at least 0, with
+    the least :math:`|B v|^2 + (1 - \sum_k v_k)^2` is a multiple of u.
+
+    :param means: :math:`\mu_{k,-n}`, of rows that were left out.
+    :param targets: y of these rows, in the same units.
+    :param weights: w.
+    :param shrinkage: :math:`\lambda`, above 0.
+    """
+    errors = (targets - means).T  # [N, K]
+    scale = np.sqrt(np.sum((errors @ weights) ** 2))
+    if scale <= 1e-12 * np.linalg.norm(errors):  # w is right up to rounding
+        return weights
+    apart = np.sqrt(shrinkage) * (np.eye(len(weights)) - weights[:, None])
+    v = nnls(
+        np.vstack([errors / scale, apart, np.ones(len(weights))]),
+        np.r_[np.zeros(sum(errors.shape)), 1.0],
+    )[0]
+    u: AnyNDArray = v / np.sum(v)
+    return u
 
 
 def ensemble_of_models(
