@@ -1,5 +1,4 @@
-"""
-Tasks for ``gpflow.monitor``: convergence of the sites, calibration of classes, a bar::
+"""Tasks for ``gpflow.monitor``: convergence of the sites, calibration of classes, a bar::
 
     from gpflow.monitor import Monitor, MonitorTaskGroup
 
@@ -39,8 +38,7 @@ __getattr__ = absent(__name__)
 
 
 class SitesToTensorBoard(ToTensorBoard):
-    """
-    The record of the inner loop's newest run, as scalars ``sites/...``.
+    """The record of the inner loop's newest run, as scalars ``sites/...``.
 
     They are ``residual``, ``num_sweeps``, ``num_rejected``, ``converged`` (1 or 0) and ``fallback``
     (0 for none, else its place in :data:`gpflow_pep.engine.sites.record.FALLBACKS`). Nothing is
@@ -67,8 +65,7 @@ class SitesToTensorBoard(ToTensorBoard):
 
 
 class CalibrationToTensorBoard(ImageToTensorBoard):
-    """
-    How often predictions of classes are right, against their probability, as an image.
+    """How often predictions of classes are right, against their probability, as an image.
 
     :param log_dir: Where to write.
     :param model: A model of classes.
@@ -91,8 +88,7 @@ class CalibrationToTensorBoard(ImageToTensorBoard):
 
 
 class ProgressBar(MonitorTask):
-    """
-    A bar on stderr, for as long as it is entered with ``with``.
+    """A bar on stderr, for as long as it is entered with ``with``.
 
     :param num_steps: How many steps the optimiser takes at most.
     :param values: Computes what to show beside the bar, numbers by name, such as the loss.
@@ -114,17 +110,13 @@ class ProgressBar(MonitorTask):
         self._open.close()
 
     def run(self, **unused_kwargs: Any) -> None:
-        """
-        Move the bar.
+        """Move the bar.
 
         :raises ValueError: If it was not entered.
         """
         if self._show is None:
-            raise refusal(
-                "ProgressBar",
-                "a step before it was entered",
-                "to be in use as `with ProgressBar(...) as bar:`",
-                "Put the optimisation inside of such a block.",
-            )
+            expected = "to be in use as `with ProgressBar(...) as bar:`"
+            remedy = "Put the optimisation inside of such a block."
+            raise refusal("ProgressBar", "a step before it was entered", expected, remedy)
         # Steps count from 0.
         self._show(int(self.current_step) + 1, self._values())

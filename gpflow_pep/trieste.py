@@ -27,15 +27,13 @@ from .engine.prior.evaluate import covariance
 from .engine.prior.evaluate import mean as mean_at
 from .engine.sites.posterior import WhitenedGaussian
 from .models import PEP, PEPRegression
-from .models.parameters import set_unchecked
-from .models.rows import SingleRows
+from .models.arguments import set_unchecked
 from .training import MaximiseRecord, maximise
 from .training.fitting.objectives import WholeLoss
 
 
 class PEPModel:
-    """
-    A model for trieste, with any likelihood::
+    """A model for trieste, with any likelihood::
 
         model = pep.PEPClassification((X, labels), kernel, None, Z)
         optimizer = trieste.bayesian_optimizer.BayesianOptimizer(observer, space)
@@ -58,7 +56,7 @@ class PEPModel:
         self, model: Any, *, num_features: int = 1024, seed: int = 0, **options: Any
     ) -> None:
         ours = isinstance(model, (PEP, PEPRegression)) and not is_mixed(model.kernel)
-        if not ours or not isinstance(model.rows.cut, SingleRows):
+        if not ours or model.rows.cut.block_rows is not None:
             expected = "PEP or PEPRegression without blocks, near rows and mixed outputs"
             raise refusal("model", type(model).__name__, expected, "Leave those out.")
         set_unchecked(
@@ -86,8 +84,7 @@ class PEPModel:
         return copied
 
     def update(self, dataset: Any) -> None:
-        """
-        Take other rows, without training.
+        """Take other rows, without training.
 
         :param dataset: trieste's, with ``query_points`` [N, D] and ``observations`` [N, P].
         :raises ValueError: If the model does not take them.
@@ -137,8 +134,7 @@ class PEPModel:
     def covariance_between_points(
         self, query_points_1: TensorType, query_points_2: TensorType
     ) -> tf.Tensor:
-        """
-        Compute the covariances of f, [..., L, N, M], between points [..., N, D] and [M, D]:
+        """Compute the covariances of f, [..., L, N, M], between points [..., N, D] and [M, D]:
         :math:`k(x, x') - A_x^T A_{x'} + A_x^T S A_{x'}` with the covariance S of q(v).
         """
         parts, root = self.model._parts, self._q.q_sqrt
@@ -236,8 +232,7 @@ class PathTrajectory(_Draws):
     """
 
     def __call__(self, x: TensorType) -> tf.Tensor:
-        """
-        Evaluate them at x [N, B, D], [N, B, L].
+        """Evaluate them at x [N, B, D], [N, B, L].
 
         :raises ValueError: If B is not known, or another one than before.
         """
@@ -272,8 +267,7 @@ class PathSampler:
 
 
 class PathReparametrization(_Draws):
-    """
-    Joint values of f at batches of points, from the same S functions until it is reset.
+    """Joint values of f at batches of points, from the same S functions until it is reset.
 
     :param sample_size: S.
     """
@@ -283,8 +277,7 @@ class PathReparametrization(_Draws):
         self._sample_size = check_positive("sample_size", sample_size)
 
     def sample(self, at: TensorType, *, jitter: float = 0.0) -> tf.Tensor:
-        """
-        Evaluate the functions at points [..., B, D], [..., S, B, L].
+        """Evaluate the functions at points [..., B, D], [..., S, B, L].
 
         :param jitter: Not needed: no covariance of these points is factorised.
         """

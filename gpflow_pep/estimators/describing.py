@@ -18,7 +18,7 @@ from .. import inducing_variables, likelihoods
 from ..engine.checks import refusal
 from ..engine.prior import mixing
 from ..inducing_variables import BlurredInducingPoints
-from ..models.parameters import VariationalParameter
+from ..models.arguments import VariationalParameter
 from ..scoring.stored import Reader, is_parameter
 
 #: Objects are made of public classes of these modules, and of no others.

@@ -1,4 +1,4 @@
-"""Likelihoods that GPflow lacks, a file for each, with its tilted integral.
+"""Likelihoods that GPflow lacks, with their tilted integrals.
 
 Also what a likelihood of one's own registers, and the integrals that all models take of it.
 """
@@ -24,11 +24,10 @@ from ..engine.factors import (
 )
 from ..engine.refusals import absent
 from .censored import Ordinal, Tobit
-from .counts import NegativeBinomial, ZeroInflatedPoisson
 from .labels import NoisyLabelBernoulli, UniformRobustMax
 from .log_linear import LogLinear
-from .log_normal import LogNormal
 from .per_output import PerOutput
+from .positive import LogNormal, NegativeBinomial, ZeroInflatedPoisson
 from .residual_variance import ResidualVariance
 
 __all__ = [

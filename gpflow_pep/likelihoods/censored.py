@@ -14,32 +14,21 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow import Parameter
 from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
-from gpflow.utilities import positive
 from scipy.special import ndtri
 from tensorflow import Tensor
 
+from ..engine import factors
 from ..engine.checks import as_numbers, check_real, is_number, refusal
-from ..engine.factors import (
-    Layout,
-    ScalarFactor,
-    Support,
-    Traits,
-    layout,
-    scalar_factor,
-    support,
-    traits,
-)
 from ..engine.factors.classes import normal_cdf
 from ..engine.factors.gaussian import gaussian_log_power_expectation, noise_in_units
 from ..engine.factors.generic import bounded_log
 from ..engine.factors.moments import whole_numbers
 from ..engine.numerics.quadrature import Mode, Structure
-from .integrated import LikelihoodWithMoments
+from .integrated import LikelihoodWithMoments, parameter_between
 
-#: Further than this from 0 the normal distribution function is a continued fraction of so many. Up
-#: to there its third power, which derivatives divide by, does not underflow.
-_FAR, _NUM_FRACTIONS = {tf.float32: 7.0, tf.float64: 18.0}, 6
-_NEWTON_STEPS = 8
+#: Further than this from 0 the normal distribution function is a continued fraction. Up to there
+#: its third power, which derivatives divide by, does not underflow.
+_FAR = {tf.float32: 7.0, tf.float64: 18.0}
 
 
 class _NormalTail(NamedTuple):
@@ -53,8 +42,7 @@ class _NormalTail(NamedTuple):
 def _slopes_at_mode(
     start: Tensor, t: Tensor, slopes: Callable[[Tensor], tuple[Tensor, Tensor]], most: TensorType
 ) -> tuple[Tensor, Tensor]:
-    r"""
-    Solve :math:`x = x_0 + t s(x)` up to some x by Newton's method, and give what ``slopes`` is
+    r"""Solve :math:`x = x_0 + t s(x)` up to some x by Newton's method, and give what ``slopes`` is
     there.
 
     The solution is sought from the left, where the difference of both sides is concave.
@@ -63,7 +51,7 @@ def _slopes_at_mode(
     :param slopes: s, at least -x, and its derivative times -1.
     """
     x = tf.minimum(_left_of_mode(start, t), most)
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(8):
         slope, curvature = slopes(x)
         x = tf.minimum(x - (x - start - t * slope) / (1.0 + t * curvature), most)
     return slopes(x)
@@ -93,7 +81,7 @@ def _normal_tail(x: Tensor) -> _NormalTail:
     is_far = x < -far
     t, near = tf.maximum(-x, far), tf.maximum(x, -far)
     fraction = t
-    for k in range(_NUM_FRACTIONS, 1, -1):
+    for k in range(6, 1, -1):
         fraction = t + k / fraction
     excess = 1.0 / fraction
     cdf, log_height = normal_cdf(near), -0.5 * np.log(2.0 * np.pi)
@@ -104,10 +92,6 @@ def _normal_tail(x: Tensor) -> _NormalTail:
         tf.where(is_far, t + excess, ratio),
         tf.where(is_far, excess, near + ratio),
     )
-
-
-#: As that of GPflow's Gaussian.
-_SMALLEST_VARIANCE = 1e-6
 
 
 class Tobit(LikelihoodWithMoments):
@@ -137,8 +121,7 @@ class Tobit(LikelihoodWithMoments):
         variance: float = 1.0,
         **kwargs: Any,
     ) -> None:
-        r"""
-        :param low: a, in units of the targets; None: no lower bound.
+        r""":param low: a, in units of the targets; None: no lower bound.
         :param high: b; None: no upper bound. Neither: targets [N, 2] with a limit for each row.
         :param variance: :math:`\sigma^2`, above 1e-6; a trainable parameter.
         :raises ValueError: If a bound is no number, the bounds are not in order, or the variance is
@@ -151,19 +134,13 @@ class Tobit(LikelihoodWithMoments):
                 check_real(name, bound, "(-inf, inf)", remedy)
         if low is not None and high is not None and not low < high:
             raise refusal("low", f"{low:g} with high={high:g}", "one below high", "Swap them.")
-        check_real(
-            "variance",
-            float(variance),
-            f"({_SMALLEST_VARIANCE}, inf)",
-            "Pass 0.1 times that of the targets, for example.",
-        )
+        remedy = "Pass 0.1 times that of the targets, for example."
+        self.variance = parameter_between(1e-6, "variance", variance, np.inf, remedy)
         self.low = None if low is None else float(low)
         self.high = None if high is None else float(high)
-        self.variance = Parameter(variance, transform=positive(lower=_SMALLEST_VARIANCE))
 
     def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
-        r"""
-        Compute the moments of a Gaussian that is cut off.
+        r"""Compute the moments of a Gaussian that is cut off.
 
         They are relative to the point between the bounds that is nearest to the mean, so that they
         keep their digits where next to nothing is on one side.
@@ -227,8 +204,10 @@ def _ends(likelihood: Tobit, Y: Tensor) -> _Ends:
     return _Ends(~(at_low | at_high), place, sign)
 
 
-@scalar_factor.register(Tobit)
-def _factor_of_tobit(likelihood: Tobit, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
+@factors.scalar_factor.register(Tobit)
+def _factor_of_tobit(
+    likelihood: Tobit, X: Tensor, Y: Tensor, alpha: Tensor
+) -> factors.ScalarFactor:
     r"""Make the factor :math:`\Phi(x)` with :math:`x = \pm (f - b) / \sigma` at bounds."""
     ends, noise = _ends(likelihood, Y), tf.cast(likelihood.variance, Y.dtype)
     deviation = tf.sqrt(noise)
@@ -254,26 +233,28 @@ def _factor_of_tobit(likelihood: Tobit, X: Tensor, Y: Tensor, alpha: Tensor) -> 
 
     width = deviation * tf.ones_like(ends.place)
     step = Structure(ends.place + ends.sign * width, width, 3.0 * width)
-    return ScalarFactor(log_prob, [step], mode, exact=exact)
+    return factors.ScalarFactor(log_prob, [step], mode, exact=exact)
 
 
-@support.register(Tobit)
-def _between_bounds(likelihood: Tobit, Y: AnyNDArray) -> Support:
+@factors.support.register(Tobit)
+def _between_bounds(likelihood: Tobit, Y: AnyNDArray) -> factors.Support:
     if likelihood.has_limits_of_rows:
         inside = np.isfinite(Y) & ((np.arange(Y.shape[1]) == 0) | np.isin(Y, [-1.0, 0.0, 1.0]))
-        return Support(inside, "numbers, and -1, 0 or 1 in the second column,")
+        return factors.Support(inside, "numbers, and -1, 0 or 1 in the second column,")
     low, high = likelihood.bounds
     ends = [f"{name} {end:g}" for name, end in (("from", low), ("to", high)) if np.isfinite(end)]
-    return Support(np.isfinite(Y) & (low <= Y) & (high >= Y), f"numbers {' '.join(ends)}")
+    return factors.Support(np.isfinite(Y) & (low <= Y) & (high >= Y), f"numbers {' '.join(ends)}")
 
 
-@layout.register(Tobit)
-def _layout(likelihood: Tobit, num_columns: int) -> Layout:
-    return Layout(2, 1) if likelihood.has_limits_of_rows else Layout(None, num_columns)
+@factors.layout.register(Tobit)
+def _layout(likelihood: Tobit, num_columns: int) -> factors.Layout:
+    return (
+        factors.Layout(2, 1) if likelihood.has_limits_of_rows else factors.Layout(None, num_columns)
+    )
 
 
-@traits.register(Tobit)
-def _traits_of_tobit(likelihood: Tobit) -> Traits:
+@factors.traits.register(Tobit)
+def _traits_of_tobit(likelihood: Tobit) -> factors.Traits:
     def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
         deviation = np.sqrt(np.asarray(likelihood.variance))
         return np.clip(f + deviation * random.standard_normal(f.shape), *likelihood.bounds)
@@ -288,21 +269,15 @@ def _traits_of_tobit(likelihood: Tobit) -> Traits:
     def has_density(Y: AnyNDArray) -> AnyNDArray:
         return np.asarray(_ends(likelihood, tf.convert_to_tensor(Y)).inside)
 
-    return Traits(draw=draw, in_units=in_units, has_density=has_density)
+    return factors.Traits(draw=draw, in_units=in_units, has_density=has_density)
 
 
-#: As that of GPflow's Gaussian, for the deviation.
-_SMALLEST_SIGMA = 1e-3
 #: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
 _FAR_EDGE = 1e10
-#: Bins that are narrower, on the scale on which the density varies, are integrated by a series.
-_NARROW = 0.1
-_NUM_NODES = 128
 
 
 class Ordinal(LikelihoodWithMoments):
-    r"""
-    Classes 0 to C - 1 that are in order, such as grades, or answers from "never" to "always".
+    r"""Classes 0 to C - 1 that are in order, such as grades, or answers from "never" to "always".
 
     .. math::
 
@@ -335,15 +310,12 @@ class Ordinal(LikelihoodWithMoments):
             remedy = "Pass those between each class and the next, sorted."
             raise refusal("edges", values.tolist(), "one number or more, ascending", remedy)
         remedy = "Pass 1 and let the kernel's variance be trained."
-        check_real("sigma", float(sigma), f"({_SMALLEST_SIGMA}, inf)", remedy)
         self.edges = Parameter(values, transform=tfp.bijectors.Ascending())
-        lowest = positive(lower=_SMALLEST_SIGMA)
-        self.sigma = Parameter(sigma, transform=lowest, trainable=False)
+        self.sigma = parameter_between(1e-3, "sigma", sigma, np.inf, remedy, trainable=False)
 
     @classmethod
     def of_classes(cls, num_classes: int) -> "Ordinal":
-        """
-        Start from edges between which all classes have the same probability under N(0, 2).
+        """Start from edges between which all classes have the same probability under N(0, 2).
 
         That is f of unit variance and noise of unit variance.
 
@@ -392,12 +364,12 @@ def _log_prob(inside: _Bin, f: Tensor, scale: Tensor) -> Tensor:
 
 
 def _is_narrow(x: Tensor, width: Tensor) -> Tensor:
-    return width * tf.maximum(0.5 * width - x, 1.0) < _NARROW
+    """Whether a bin is so narrow, where the density varies, that a series integrates it."""
+    return width * tf.maximum(0.5 * width - x, 1.0) < 0.1
 
 
 def _log_mass(x: Tensor, width: Tensor) -> Tensor:
-    r"""
-    Compute :math:`\log [\Phi(x) - \Phi(x - w)]` for :math:`x \le w / 2`.
+    r"""Compute :math:`\log [\Phi(x) - \Phi(x - w)]` for :math:`x \le w / 2`.
 
     It is :math:`\log \Phi(x)` plus the logarithm of what the other end leaves of it. In narrow
     bins the series of the integral in w, of which the first term left out is below 1e-11.
@@ -414,8 +386,7 @@ def _log_mass(x: Tensor, width: Tensor) -> Tensor:
 
 
 def _inner_end(x: Tensor, width: Tensor) -> tuple[_NormalTail, Tensor]:
-    r"""
-    Compute :math:`\Phi(x)` and how far :math:`\log \Phi` falls from x to :math:`x - w`.
+    r"""Compute :math:`\Phi(x)` and how far :math:`\log \Phi` falls from x to :math:`x - w`.
 
     Far out, both logarithms are large beside that: it is :math:`w (w / 2 - x)`, by which the log
     density falls, plus the logarithm of the ratio of the slopes :math:`N(x) / \Phi(x)`.
@@ -438,8 +409,10 @@ def _slopes(x: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
     return slope, tf.clip_by_value(curvature, 0.0, 1.0)
 
 
-@scalar_factor.register(Ordinal)
-def _factor_of_ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
+@factors.scalar_factor.register(Ordinal)
+def _factor_of_ordinal(
+    likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor
+) -> factors.ScalarFactor:
     inside, sigma = _bin_of(likelihood, Y), tf.cast(likelihood.sigma, Y.dtype)
     slopes = partial(_slopes, width=inside.width / sigma)
 
@@ -458,22 +431,22 @@ def _factor_of_ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor)
     falling = tf.where(last, inside.low + sigma, inside.high - sigma)
     width = sigma * tf.ones_like(rising)
     structures = [Structure(place, width, 3.0 * width) for place in (rising, falling)]
-    return ScalarFactor(
-        lambda f: _log_prob(inside, f, sigma), structures, mode, exact=exact, num_nodes=_NUM_NODES
+    return factors.ScalarFactor(
+        lambda f: _log_prob(inside, f, sigma), structures, mode, exact=exact, num_nodes=128
     )
 
 
-support.register(Ordinal)(lambda likelihood, Y: whole_numbers(Y, _count(likelihood)))
+factors.support.register(Ordinal)(lambda likelihood, Y: whole_numbers(Y, _count(likelihood)))
 
 
 def _count(likelihood: Ordinal) -> int:
     return int(likelihood.edges.shape[0]) + 1
 
 
-@traits.register(Ordinal)
-def _traits_of_ordinal(likelihood: Ordinal) -> Traits:
+@factors.traits.register(Ordinal)
+def _traits_of_ordinal(likelihood: Ordinal) -> factors.Traits:
     def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
         noisy = f + np.asarray(likelihood.sigma) * random.standard_normal(f.shape)
         return np.searchsorted(np.asarray(likelihood.edges), noisy, side="right").astype(f.dtype)
 
-    return Traits(num_classes=_count(likelihood), draw=draw)
+    return factors.Traits(num_classes=_count(likelihood), draw=draw)

@@ -1,15 +1,31 @@
 """What likelihoods of this folder have in common: expectations by their own tilted integrals."""
 
 import abc
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from check_shapes import inherit_check_shapes
+from gpflow import Parameter
 from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
+from gpflow.utilities import positive, to_default_float
 from tensorflow import Tensor
 
+from ..engine.checks import check_real
 from ..engine.factors import scalar_factor
 from ..engine.factors.moments import log_power_expectation_of_batches
+
+
+def parameter_between(
+    low: float, name: str, value: float, high: float, remedy: str, **options: Any
+) -> Parameter:
+    """Make a parameter of a likelihood that stays between two numbers, both excluded."""
+    check_real(name, float(value), f"({low:g}, {high:g})", remedy)
+    ends = map(to_default_float, (low, high))
+    transform = positive(lower=low) if high == np.inf else tfp.bijectors.Sigmoid(*ends)
+    return Parameter(value, transform=transform, **options)
 
 
 class IntegratedLikelihood(Likelihood, abc.ABC):

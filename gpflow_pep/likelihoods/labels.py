@@ -4,33 +4,18 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 from check_shapes import check_shapes, inherit_check_shapes
-from gpflow import Parameter
 from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import RobustMax
-from gpflow.utilities import to_default_float
 from tensorflow import Tensor
 
 from ..engine.checks import check_choice, check_real
-from ..engine.factors import implementations
-from ..engine.factors.classes import (
-    moments_of_labels,
-    normal_cdf,
-    register_two_classes,
-    signs,
-    squeezed_probit_log_power_expectation,
-    step_log_power_expectation,
-)
-from .integrated import LikelihoodWithMoments
-
-#: Enough for rates of errors down to 1e-12.
-_PROBIT_NODES = 80
+from ..engine.factors import classes, implementations
+from .integrated import LikelihoodWithMoments, parameter_between
 
 
 class NoisyLabelBernoulli(LikelihoodWithMoments):
-    r"""
-    Two classes, 0 and 1, whose labels are wrong at a rate :math:`\epsilon`.
+    r"""Two classes, 0 and 1, whose labels are wrong at a rate :math:`\epsilon`.
 
     .. math::
 
@@ -42,23 +27,16 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
     """
 
     def __init__(self, epsilon: float = 0.01, link: str = "probit", **kwargs: Any) -> None:
-        r"""
-        :param epsilon: The rate :math:`\epsilon`, in (0, 1/2). A parameter that is not trained
+        r""":param epsilon: The rate :math:`\epsilon`, in (0, 1/2). A parameter that is not trained
             unless it is made trainable.
         :param link: "probit" or "step".
         :raises ValueError: If epsilon is outside its range or the link is another.
         """
         super().__init__(**kwargs)
-        check_real(
-            "epsilon",
-            float(epsilon),
-            "(0, 0.5)",
-            "It is a rate: for labels without errors choose a small one, such as 1e-6; above 0.5"
-            " swap the labels.",
-        )
         check_choice("link", link, ("probit", "step"))
-        to_half = tfp.bijectors.Sigmoid(to_default_float(0.0), to_default_float(0.5))
-        self.epsilon = Parameter(epsilon, transform=to_half, trainable=False)
+        remedy = "It is a rate: for labels without errors choose a small one, such as 1e-6; above"
+        remedy += " 0.5 swap the labels."
+        self.epsilon = parameter_between(0.0, "epsilon", epsilon, 0.5, remedy, trainable=False)
         self.link = link
 
     @inherit_check_shapes
@@ -67,11 +45,11 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
         if self.link == "step":
             margin = tf.cast(tf.equal(F >= 0.0, tf.equal(Y, 1.0)), F.dtype)
         else:
-            margin = normal_cdf(signs(Y) * F)
+            margin = classes.normal_cdf(classes.signs(Y) * F)
         return tf.math.log(self.epsilon + (1.0 - 2.0 * self.epsilon) * margin)
 
     def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
-        return moments_of_labels(self, 2, X, mean, variance)
+        return classes.moments_of_labels(self, 2, X, mean, variance)
 
 
 @implementations.register(NoisyLabelBernoulli)
@@ -81,13 +59,13 @@ def _noisy_label_bernoulli(
     epsilon = tf.cast(likelihood.epsilon, Fmu.dtype)
     power = alpha[:, None]
     if likelihood.link == "step":
-        terms = step_log_power_expectation(Fmu, Fvar, Y, epsilon, power)
-    else:
-        terms = squeezed_probit_log_power_expectation(Fmu, Fvar, Y, epsilon, power, _PROBIT_NODES)
+        terms = classes.step_log_power_expectation(Fmu, Fvar, Y, epsilon, power)
+    else:  # 80 nodes are enough for rates of errors down to 1e-12
+        terms = classes.squeezed_probit_log_power_expectation(Fmu, Fvar, Y, epsilon, power, 80)
     return tf.reduce_sum(terms, axis=-1)
 
 
-register_two_classes(NoisyLabelBernoulli, error_rate=lambda likelihood: likelihood.epsilon)
+classes.register_two_classes(NoisyLabelBernoulli, error_rate=lambda likelihood: likelihood.epsilon)
 
 
 class UniformRobustMax(RobustMax):
@@ -106,8 +84,7 @@ class UniformRobustMax(RobustMax):
 
     @check_shapes("epsilon: []")
     def __init__(self, num_classes: int, epsilon: float = 1e-3, **kwargs: Any) -> None:
-        r"""
-        :param num_classes: C, at least 2.
+        r""":param num_classes: C, at least 2.
         :param epsilon: The paper's :math:`\epsilon`, in (0, 1).
         :raises ValueError: If one of them is outside its range.
         """

@@ -10,25 +10,14 @@ from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
 from tensorflow import Tensor
 
-from ..engine.factors import (
-    Layout,
-    Support,
-    Traits,
-    implementation_for,
-    implementations,
-    layout,
-    predict_mean_and_var,
-    support,
-    traits,
-)
+from ..engine import factors
 from ..engine.factors.entries import is_of_one_target
 from ..engine.refusals import refusal
 from .integrated import IntegratedLikelihood
 
 
 class PerOutput(IntegratedLikelihood):
-    """
-    A likelihood for each output: column p of Y and of f is given to the p-th one::
+    """A likelihood for each output: column p of Y and of f is given to the p-th one::
 
         gpflow_pep.likelihoods.PerOutput([gpflow.likelihoods.Gaussian(), Bernoulli(), Poisson()])
 
@@ -74,41 +63,42 @@ class PerOutput(IntegratedLikelihood):
     def _predict_mean_and_var(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType
     ) -> MeanAndVariance:
-        mean, variance = self._by_column(predict_mean_and_var, X, Fmu, Fvar)
+        mean, variance = self._by_column(factors.predict_mean_and_var, X, Fmu, Fvar)
         return mean, variance
 
 
-@implementations.register(PerOutput)
+@factors.implementations.register(PerOutput)
 def _independent(
     likelihood: PerOutput, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
 ) -> Tensor:
     def of_column(part: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor) -> Tensor:
-        return implementation_for(part)(part, X, Fmu, Fvar, Y, alpha)[..., None]
+        return factors.implementation_for(part)(part, X, Fmu, Fvar, Y, alpha)[..., None]
 
     return tf.reduce_sum(likelihood._by_column(of_column, X, Fmu, Fvar, Y), axis=-1)
 
 
-@support.register(PerOutput)
-def _support_of_columns(likelihood: PerOutput, Y: AnyNDArray) -> Support:
+@factors.support.register(PerOutput)
+def _support_of_columns(likelihood: PerOutput, Y: AnyNDArray) -> factors.Support:
     parts = likelihood.likelihoods
     if Y.shape[1] != len(parts):
         raise refusal("Y", f"{Y.shape[1]} columns", f"{len(parts)}, one for each", "Give as many.")
     rules = [
-        support.dispatch_or_raise(type(part))(part, Y[:, p : p + 1]) for p, part in enumerate(parts)
+        factors.support.dispatch_or_raise(type(part))(part, Y[:, p : p + 1])
+        for p, part in enumerate(parts)
     ]
     inside = np.concatenate([rule.inside for rule in rules], axis=1)
     texts = [f"{rule.expected} in column {p}" for p, rule in enumerate(rules)]
-    return Support(inside, ", ".join(texts))
+    return factors.Support(inside, ", ".join(texts))
 
 
-@layout.register(PerOutput)
-def _layout(likelihood: PerOutput, num_columns: int) -> Layout:
-    return Layout(len(likelihood.likelihoods), len(likelihood.likelihoods))
+@factors.layout.register(PerOutput)
+def _layout(likelihood: PerOutput, num_columns: int) -> factors.Layout:
+    return factors.Layout(len(likelihood.likelihoods), len(likelihood.likelihoods))
 
 
-@traits.register(PerOutput)
-def _traits(likelihood: PerOutput) -> Traits:
-    every = [traits(part) for part in likelihood.likelihoods]
+@factors.traits.register(PerOutput)
+def _traits(likelihood: PerOutput) -> factors.Traits:
+    every = [factors.traits(part) for part in likelihood.likelihoods]
 
     def draw(X: AnyNDArray, F: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
         columns = np.moveaxis(np.atleast_3d(F), -1, 0)
@@ -119,7 +109,7 @@ def _traits(likelihood: PerOutput) -> Traits:
         columns = zip(every, Y.T, strict=True)
         return np.hstack([part.has_density(y[:, None]) for part, y in columns])
 
-    return Traits(
+    return factors.Traits(
         of_outputs=likelihood.likelihoods,
         starts_at_high_powers=any(part.starts_at_high_powers for part in every),
         follows_wider_priors=any(part.follows_wider_priors for part in every),

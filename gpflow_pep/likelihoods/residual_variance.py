@@ -36,8 +36,7 @@ class ResidualVariance(Function):
     def __init__(
         self, kernel: Kernel, inducing_variable: InducingVariablesLike, variance: float = 1.0
     ) -> None:
-        r"""
-        :param kernel: Of one output; the model's.
+        r""":param kernel: Of one output; the model's.
         :param inducing_variable: The inducing variables of the noise, or their inputs [M, D].
         :param variance: :math:`\sigma^2`, above 0; a trainable parameter.
         :raises ValueError: If the variance is not above 0.

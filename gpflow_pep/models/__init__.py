@@ -2,8 +2,7 @@
 
 from ..engine.sites.memory import Memory
 from ..engine.sites.record import ConvergenceWarning
-from .classification import PEPClassification
-from .pep import PEP
+from .pep import PEP, PEPClassification
 from .regression import PEPRegression
 from .tied import APEP, ARPEP, RPAPEP
 

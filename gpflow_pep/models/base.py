@@ -20,28 +20,13 @@ from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.models.util import InducingVariablesLike
 from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
-from ..engine import checks
-from ..engine.factors import check_support, predict_mean_and_var
-from ..engine.factors.entries import (
-    check_entries,
-    observed_log_power_expectation,
-    takes_missing_targets,
-)
+from ..engine import checks, prior
+from ..engine.factors import check_support, entries, predict_mean_and_var
 from ..engine.factors.moments import log_power_expectation_of_batches
 from ..engine.numerics.chunks import LOCAL, Reduction
 from ..engine.numerics.linalg import trials_listed, warn
 from ..engine.paths.functions import draw_paths
 from ..engine.predictions.posterior import f_under, gpflow_posterior
-from ..engine.prior import (
-    Parts,
-    check_independent,
-    check_inducing_variable,
-    check_kernel_at_row,
-    check_mean_at_row,
-    check_near_origin,
-    example_inputs,
-    is_mixed,
-)
 from ..engine.prior.evaluate import skip_autograph, unconverted
 from ..engine.prior.mixing import latent_parts
 from ..engine.sites.memory import Memory
@@ -57,9 +42,17 @@ from ..engine.sites.posterior import (
     whitened_posterior,
 )
 from ..engine.sites.surrogate import SurrogateRegression, surrogate_regression
-from .arguments import NoVariable, refuse_arguments, refuse_mixed, require_bound
+from .arguments import (
+    FixedParameter,
+    NoVariable,
+    Power,
+    copy_variables,
+    refuse_arguments,
+    refuse_mixed,
+    require_bound,
+    set_unchecked,
+)
 from .memory import AttachedMemory, remember
-from .parameters import FixedParameter, Power, copy_variables, set_unchecked
 from .rows import Cut, Data, Rows, StreamedData, StreamedRows, check_replacement
 
 #: What to do where numbers are not finite or sites do not converge.
@@ -137,7 +130,7 @@ class PowerEPModel(GPModel, abc.ABC):
     ) -> None:
         checks.check_likelihood(likelihood)
         checks.check_mean_function(mean_function)
-        variables = check_inducing_variable(inducing_variable, kernel, X)
+        variables = prior.check_inducing_variable(inducing_variable, kernel, X)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=num_latent_gps)
         self.inducing_variable = variables
         checks.check_same_float(
@@ -147,11 +140,11 @@ class PowerEPModel(GPModel, abc.ABC):
             mean_function=self.mean_function,
             inducing_variable=variables,
         )
-        X = example_inputs(variables) if X is None else X
+        X = prior.example_inputs(variables) if X is None else X
         if X is not None:
-            check_near_origin(kernel, X)
-            check_kernel_at_row(kernel, X)
-            check_mean_at_row(self.mean_function, X, num_latent_gps)
+            prior.check_near_origin(kernel, X)
+            prior.check_kernel_at_row(kernel, X)
+            prior.check_mean_at_row(self.mean_function, X, num_latent_gps)
         self.__dict__["_trials"] = tf.Variable(  # past TensorFlow, which would save it
             _NO_LOSS_YET, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
         )
@@ -215,16 +208,15 @@ class PowerEPModel(GPModel, abc.ABC):
         return self._check_powers(self.alpha)
 
     @property
-    def _parts(self) -> Parts:
-        return Parts(self.kernel, self.inducing_variable, self.mean_function, self.likelihood)
+    def _parts(self) -> prior.Parts:
+        return prior.Parts(self.kernel, self.inducing_variable, self.mean_function, self.likelihood)
 
     @abc.abstractmethod
     def _posterior_of_v(self) -> WhitenedGaussian:
         """q(v) for the parameters as they are."""
 
     def pep_log_marginal_likelihood(self, *data: RegressionData) -> tf.Tensor:
-        """
-        Compute the Power EP estimate of the log marginal likelihood, see the class.
+        """Compute the Power EP estimate of the log marginal likelihood, see the class.
 
         :param data: For models that hold no data: X [B, D] and Y [B, P] of a batch. The sum over
             the B rows is scaled by N / B, so that the mean over batches of one size is the value
@@ -264,8 +256,7 @@ class PowerEPModel(GPModel, abc.ABC):
     def posterior(
         self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
     ) -> BasePosterior:
-        """
-        Create the GPflow posterior, for fast predictions.
+        """Create the GPflow posterior, for fast predictions.
 
         :raises ValueError: If it is none of GPflow's.
         """
@@ -292,8 +283,7 @@ class PowerEPModel(GPModel, abc.ABC):
     def predict_y(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
-        """
-        See :meth:`gpflow.models.GPModel.predict_y`.
+        """See :meth:`gpflow.models.GPModel.predict_y`.
 
         :raises ValueError: If the result is not finite, as where hyperparameters ran off so far
             that variances of f are lost in rounding.
@@ -306,18 +296,17 @@ class PowerEPModel(GPModel, abc.ABC):
     def predict_log_density(
         self, data: RegressionData, full_cov: bool = False, full_output_cov: bool = False
     ) -> tf.Tensor:
-        """
-        See :meth:`gpflow.models.GPModel.predict_log_density`. Where targets of the model may be
+        """See :meth:`gpflow.models.GPModel.predict_log_density`. Where targets of the model may be
         missing, each target that is not NaN has its own density, and they are summed over outputs.
 
         :raises ValueError: If a target is outside the likelihood's support.
         """
         if full_cov or full_output_cov:
             return super().predict_log_density(data, full_cov, full_output_cov)  # which refuses it
-        if takes_missing_targets(self):
+        if entries.takes_missing_targets(self):
             X, Y = self._check_new_targets(data)
             arguments = self.likelihood, X, *self.predict_f(X), Y
-            return observed_log_power_expectation(*arguments, tf.ones([1], X.dtype))
+            return entries.observed_log_power_expectation(*arguments, tf.ones([1], X.dtype))
         X, Y = data
         check_support(self.likelihood, Y)
         arguments = self.likelihood, X, *self.predict_f(X), Y
@@ -330,7 +319,7 @@ class PowerEPModel(GPModel, abc.ABC):
             expected = f"{self.num_latent_gps}, one for each output, with NaN where it is not known"
             raise checks.refusal("Y", f"{Y.shape[1]} column(s)", expected, "Give as many.")
         Y = tf.ensure_shape(Y, [None, self.num_latent_gps])
-        check_entries(self.likelihood, Y)
+        entries.check_entries(self.likelihood, Y)
         return X, Y
 
     @inherit_check_shapes
@@ -341,8 +330,7 @@ class PowerEPModel(GPModel, abc.ABC):
         full_cov: bool = True,
         full_output_cov: bool = False,
     ) -> tf.Tensor:
-        """
-        See :meth:`gpflow.models.GPModel.predict_f_samples`.
+        """See :meth:`gpflow.models.GPModel.predict_f_samples`.
 
         :raises ValueError: If the number of samples is none.
         """
@@ -352,8 +340,7 @@ class PowerEPModel(GPModel, abc.ABC):
 
 
 class InternalDataModel(InternalDataTrainingLossMixin):
-    """
-    What a :class:`PowerEPModel` has besides if it holds its data and computes q(v) from them.
+    """What a :class:`PowerEPModel` has besides if it holds its data and computes q(v) from them.
 
     ``model.alpha = 0.3`` and ``model.data = (X, Y)`` are checked as the constructor checks them.
     A compiled function goes on with a new power, and with new rows where the data are
@@ -367,7 +354,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     inducing_variable: InducingVariables
     alpha: Power
     memory: AttachedMemory | None
-    _parts: Parts
+    _parts: prior.Parts
     _powers: Callable[[], tf.Tensor]
     pep_log_marginal_likelihood: Callable[..., tf.Tensor]
     variables: tuple[tf.Variable, ...]
@@ -396,7 +383,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         """The rows as they are now."""
         kind = StreamedRows if isinstance(self.data, StreamedData) else Rows
         num_inducing = (self.inducing_variable.shape or (None,))[0]
-        if is_mixed(self.kernel):  # each row is projected on those of all latent functions
+        if prior.is_mixed(self.kernel):  # each row is projected on those of all latent functions
             num_inducing = num_inducing and len(self.kernel.latent_kernels) * num_inducing
         return kind(
             self.data,
@@ -439,19 +426,19 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     @property
     def takes_missing_targets(self) -> bool:
         """Whether NaN in Y is a target that was not observed."""
-        return is_mixed(self.kernel)
+        return prior.is_mixed(self.kernel)
 
     @property
     def latents(self) -> Independent | Mixed:
         """How outputs depend on latent functions, which follows from the kernel."""
-        if is_mixed(self.kernel):
+        if prior.is_mixed(self.kernel):
             return Mixed(tf.convert_to_tensor(self.kernel.W))
         return Independent()
 
     @property
-    def _latent_parts(self) -> Parts:
+    def _latent_parts(self) -> prior.Parts:
         """The parts of latent functions, which are those of the model where outputs are these."""
-        return latent_parts(self._parts) if is_mixed(self.kernel) else self._parts
+        return latent_parts(self._parts) if prior.is_mixed(self.kernel) else self._parts
 
     def site_problem(self) -> SiteProblem:
         """Hand rows and parameters as they are to the functions of the inner loop."""
@@ -462,18 +449,17 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     def _check_latent(self, *, shared: bool = False) -> None:
         """See :func:`~gpflow_pep.engine.prior.check_independent`."""
-        mixes = is_mixed(self.kernel)
+        mixes = prior.is_mixed(self.kernel)
         number = len(self.kernel.latent_kernels) if mixes else self.num_latent_gps
         kernel, shared = self._latent_parts.kernel, shared and not mixes
-        check_independent(kernel, self.inducing_variable, number, shared=shared)
+        prior.check_independent(kernel, self.inducing_variable, number, shared=shared)
 
     def _check_data(self, data: Any, kernel: Kernel | None = None) -> Data:
-        """
-        Check rows of the model, whose targets may be missing where outputs are mixed.
+        """Check rows of the model, whose targets may be missing where outputs are mixed.
 
         :param kernel: The kernel of a model that is being made; None: the model's own.
         """
-        missing = self.takes_missing_targets if kernel is None else is_mixed(kernel)
+        missing = self.takes_missing_targets if kernel is None else prior.is_mixed(kernel)
         return checks.check_incomplete_data(data) if missing else checks.check_data(data)
 
     def _assign_data(self, data: RegressionData) -> None:
@@ -493,8 +479,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @tf.autograph.experimental.do_not_convert
     def surrogate(self) -> SurrogateRegression:
-        """
-        Compute the regression problem whose exact posterior of u and evidence are this model's.
+        """Compute the regression problem whose exact posterior of u and evidence are this model's.
 
         See :mod:`gpflow_pep.engine.sites.surrogate`.
 
@@ -508,8 +493,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @tf.autograph.experimental.do_not_convert
     def remember(self, *, alpha: TensorData | None = None) -> Memory:
-        """
-        Summarise the rows, and this model's own memory, so that the rows can be dropped.
+        """Summarise the rows, and this model's own memory, so that the rows can be dropped.
 
         Give it to a model of other rows as ``memory``; this one stays as it is. Kernel, likelihood,
         mean function and inducing variables may be others there: see
@@ -529,8 +513,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @tf.autograph.experimental.do_not_convert
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function.
+        """Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function.
 
         Those of mixed outputs are correlated: ``q_mu`` [Q M, 1] and ``q_sqrt`` [1, Q M, Q M] are of
         all whitened inducing variables, one latent function after the other.

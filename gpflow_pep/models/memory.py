@@ -12,7 +12,7 @@ from ..engine import checks
 from ..engine.prior import evaluate, inducing_inputs, project_points, split_outputs
 from ..engine.sites.memory import Memory, memory_of, memory_terms
 from ..engine.sites.posterior import MemoryTerms
-from .parameters import FixedParameter
+from .arguments import FixedParameter
 from .rows import match_rows
 
 _POWER = "None stands for the power of the model that the memory is given to."
@@ -29,8 +29,7 @@ def remember(model: Any, alpha: TensorData | None) -> Memory:
 
 
 def attach_memory(memory: Memory | None, model: Any) -> "AttachedMemory | None":
-    """
-    Make a memory part of a model, if there is one.
+    """Make a memory part of a model, if there is one.
 
     :param model: The model, with all that belongs to it but the memory.
     :raises ValueError: If they do not fit together.
@@ -86,12 +85,9 @@ class AttachedMemory(Module):
         """Compute what it adds for the parameters of its model as they are."""
         memory, same_point = self.read(), tf.convert_to_tensor(self.kept)
         if same_point.shape[1] != W.shape[-1]:
-            raise checks.refusal(
-                "inducing_variable",
-                f"{W.shape[-1]} where the memory was given to a model with {same_point.shape[1]}",
-                "as many",
-                "Make a new model for others.",
-            )
+            got = f"{W.shape[-1]} where the memory was given to a model with {same_point.shape[1]}"
+            expected = "as many"
+            raise checks.refusal("inducing_variable", got, expected, "Make a new model for others.")
         parts = model.inducing_variable, model.kernel
         projection = project_points(W, *parts, memory.Z, same_point)
         mean = _mean_at(model.mean_function, memory.Z, memory.first.shape[0])
@@ -102,12 +98,9 @@ class AttachedMemory(Module):
         if self.alpha is not None:
             return tf.constant(self.alpha, alpha.dtype)
         if alpha.shape.rank != 0:
-            raise checks.refusal(
-                "memory",
-                f"none of its own power beside {alpha.shape[0]} powers of the rows",
-                "one: it is a factor like each of them",
-                "Make it with remember(alpha=...), or set it with memory._replace(alpha=...).",
-            )
+            got = f"none of its own power beside {alpha.shape[0]} powers of the rows"
+            remedy = "Make it with remember(alpha=...), or set it with memory._replace(alpha=...)."
+            raise checks.refusal("memory", got, "one: it is a factor like each of them", remedy)
         return alpha
 
 

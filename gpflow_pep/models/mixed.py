@@ -26,8 +26,8 @@ from ..engine.prior.evaluate import noise_variance, unconverted
 from ..engine.sites.mixed import LatentMarginals, latent_marginals, mixed_marginals
 from ..engine.sites.posterior import SiteProblem, Sites, posterior_factor
 from ..engine.sites.record import SiteUpdateInfo
+from .arguments import warn_unless_converged
 from .base import ADVICE, finite
-from .parameters import warn_unless_converged
 
 _MIXED = "outputs that are mixed from latent functions"
 _REMEDY = "Make the model with a gpflow.kernels.LinearCoregionalization."
@@ -78,8 +78,7 @@ def predict_f(
 
 @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
 def impute_f(model: Any) -> MeanAndVariance:
-    """
-    Compute mean and variance of f at the rows of the data, given all that was observed there.
+    """Compute mean and variance of f at the rows of the data, given all that was observed there.
 
     ``predict_f`` at these rows sees their outputs by way of the inducing variables alone, and with
     ``given`` it would count them twice. Here the outputs of a row are removed from q, and given to
@@ -95,8 +94,7 @@ def impute_f(model: Any) -> MeanAndVariance:
 
 @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
 def impute_y(model: Any) -> MeanAndVariance:
-    """
-    Compute mean and variance of the targets that are missing, given all that was observed.
+    """Compute mean and variance of the targets that are missing, given all that was observed.
 
     :return: Of all entries; where a target was observed, of another one at the same row. See
         :meth:`impute_f`.

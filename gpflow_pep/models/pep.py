@@ -1,4 +1,4 @@
-"""Sparse Gaussian processes with any likelihood by Power EP."""
+"""Sparse Gaussian processes with any likelihood by Power EP, and with labels checked."""
 
 from functools import partial
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData, TensorData, TensorType
 from gpflow.kernels import Kernel
-from gpflow.likelihoods import Likelihood
+from gpflow.likelihoods import Bernoulli, Likelihood, MultiClass
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
@@ -27,30 +27,23 @@ from ..engine.sites.posterior import Natural, Sites, add_memory, natural_sums, n
 from ..engine.sites.record import FixedPoint, Goal, SiteUpdateInfo, Solver
 from ..engine.sites.sequential import infer_sequentially
 from ..engine.sites.sweep import infer
-from .arguments import mixed_arguments, refuse_mixed
-from .base import (
-    ADVICE,
-    InternalDataModel,
-    PowerEPModel,
-    labels_to_floats,
-    refuse_data,
+from .arguments import (
+    SiteParameters,
+    mixed_arguments,
+    record_of_run,
+    refuse_mixed,
+    warn_unless_converged,
 )
+from .base import ADVICE, InternalDataModel, PowerEPModel, labels_to_floats, refuse_data
 from .context_predictions import ContextPredictions
 from .memory import attach_memory
 from .minibatch import MinibatchLoss
 from .mixed import loo_log_density as mixed_loo_log_density
-from .parameters import SiteParameters, record_of_run, warn_unless_converged
-from .rows import Data, SingleRows, replace_rows
-
-_TOLERANCE = 1e-6
-#: In nats for each row, see :class:`~gpflow_pep.engine.sites.record.Goal`: the error of the energy
-#: that it leaves is too small for L-BFGS to see. Less takes more sweeps to the same optima.
-_LOSS_TOLERANCE = 1e-7
+from .rows import Cut, Data, replace_rows
 
 
 class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
-    r"""
-    Sparse GP model with any likelihood by Power Expectation Propagation::
+    r"""Sparse GP model with any likelihood by Power Expectation Propagation::
 
         likelihood = gpflow.likelihoods.StudentT()
         model = pep.PEP((X, Y), gpflow.kernels.RBF(), likelihood, X[:20], alpha=0.5)
@@ -129,15 +122,16 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             kernel, likelihood, inducing_variable, mean_function, num_latent_gps, alpha, X
         )
         self._check_latent()
-        self._set_rows((X, Y), SingleRows(), chunk_size)
+        self._set_rows((X, Y), Cut(), chunk_size)
         self._powers()
         self.memory = attach_memory(memory, self)
-        self.__dict__["loss_tolerance"] = tf.Variable(  # tracked by the name in checkpoints alone
-            _LOSS_TOLERANCE if tolerance is None else 0.0, dtype=X.dtype, trainable=False
-        )
+        # In nats for each row: the error of the energy is then too small for L-BFGS to see. Less
+        # takes more sweeps to the same optima. It is tracked by the name in checkpoints alone.
+        value = 1e-7 if tolerance is None else 0.0
+        self.__dict__["loss_tolerance"] = tf.Variable(value, dtype=X.dtype, trainable=False)
         self._track_trackable(self.loss_tolerance, "training_gap")
         self.max_sweeps, self.tolerance = checks.check_loop(
-            max_sweeps, _TOLERANCE if tolerance is None else tolerance, X.dtype
+            max_sweeps, 1e-6 if tolerance is None else tolerance, X.dtype
         )
         self.reset_sites = reset_sites
         self.sites = SiteParameters(no_sites(tf.shape(X)[0], num_latent_gps, X.dtype))
@@ -179,8 +173,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         fresh: bool = False,
         sequential: bool = False,
     ) -> SiteUpdateInfo:
-        """
-        Bring the sites towards their fixed point for the parameters as they are.
+        """Bring the sites towards their fixed point for the parameters as they are.
 
         There is no need to call it; it serves to look, or to try other settings.
 
@@ -227,8 +220,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     def minibatch_training_loss_closure(
         self, batch_size: int, *, seed: int, compile: bool = True, refresh_every: int | None = None
     ) -> MinibatchLoss:
-        """
-        Create the loss for stochastic optimisers, see :mod:`gpflow_pep.models.minibatch`.
+        """Create the loss for stochastic optimisers, see :mod:`gpflow_pep.models.minibatch`.
 
         Each call takes the next batch, updates its sites and returns the batch's estimate of the
         training loss, in time that does not depend on N, for GPflow's and Keras's optimisers and
@@ -247,8 +239,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         return MinibatchLoss(self, batch_size, seed, refresh_every, compile)
 
     def update_data(self, new_data: RegressionData, *, alpha: TensorData | None = None) -> None:
-        """
-        Train on other rows. Rows that were there before, the same in X and Y, keep their sites.
+        """Train on other rows. Rows that were there before, the same in X and Y, keep their sites.
 
         Data that are ``tf.Variable`` are assigned, and compiled functions go on with the new rows.
         Otherwise functions that were compiled before stop with a message.
@@ -261,8 +252,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         self._replace(new_data, alpha, add=False)
 
     def condition_on(self, extra_data: RegressionData, *, alpha: TensorData | None = None) -> None:
-        """
-        Train on more rows, which come after the others; see :meth:`update_data`.
+        """Train on more rows, which come after the others; see :meth:`update_data`.
 
         :param extra_data: X and Y of the rows to add.
         :param alpha: As in :meth:`update_data`.
@@ -285,8 +275,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted()
     def converged_rows(self) -> ConvergedRows:
-        """
-        Compute marginals, sites and residual variances of all rows at the fixed point.
+        """Compute marginals, sites and residual variances of all rows at the fixed point.
 
         Criteria of rows can be made of them, see
         :class:`~gpflow_pep.engine.sites.implicit.ConvergedRows`.
@@ -296,8 +285,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
-        r"""
-        Compute :math:`\log p(y_n | y_{-n})` of each row, approximately.
+        r"""Compute :math:`\log p(y_n | y_{-n})` of each row, approximately.
 
         The row's whole site is removed from q, whatever alpha is, and its likelihood averaged over
         what is left.
@@ -383,3 +371,68 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         replaced = self.rows.with_data(rows)
         self._take(replaced if powers is None else replaced.with_powers(powers))
         self.write_sites(Sites(*taken_over))
+
+
+class PEPClassification(PEP):
+    r"""Sparse GP classification, binary or of several classes, by Power Expectation Propagation::
+
+        kernel = gpflow.kernels.RBF()
+        model = pep.PEPClassification((X, labels), kernel, None, X[:20], alpha=0.5)
+        pep.training.maximise(model)
+        probability, _ = model.predict_y(X_new)
+
+    It is :class:`~gpflow_pep.models.PEP` whose labels may be of an integer type, and whose
+    likelihood may be left to it: ``gpflow.likelihoods.Bernoulli()``, with the probit link, for
+    labels 0 and 1, and ``gpflow.likelihoods.MultiClass(C)``, with RobustMax, for labels
+    :math:`0 \dots C - 1`, each of them in at least one row.
+
+    :param data: X [N, D] and labels Y [N, 1], whole numbers from 0; [N, P] of mixed outputs.
+    :param kernel: See :class:`~gpflow_pep.models.PEP`; with several classes, one kernel is shared
+        by all latent functions.
+    :param likelihood: A likelihood of classes, or None: the one for the labels.
+    :param inducing_variable: See :class:`~gpflow_pep.models.PEP`.
+    :param options: All other arguments of :class:`~gpflow_pep.models.PEP`.
+    :raises ValueError: If labels are no whole numbers from 0, or the likelihood is none of classes.
+
+    .. seealso:: :class:`~gpflow_pep.estimators.PEPClassifier` for tables and labels of any type,
+        :class:`ARPEP` for minibatches, :doc:`/likelihoods`, and :ref:`imbalanced`.
+    """
+
+    def __init__(
+        self,
+        data: RegressionData,
+        kernel: Kernel,
+        likelihood: Likelihood | None,
+        inducing_variable: InducingVariablesLike,
+        **options: Any,
+    ) -> None:
+        data = self._check_data(data, kernel)
+        if likelihood is None:
+            likelihood = _likelihood_for(data)
+        elif traits(likelihood).num_classes is None:
+            expected = "one of classes, such as Bernoulli, MultiClass or Softmax, or None"
+            remedy = "Pass None to have it chosen, or use gpflow_pep.models.PEP, which takes any"
+            remedy += " likelihood."
+            raise checks.refusal("likelihood", type(likelihood).__name__, expected, remedy)
+        super().__init__(data, kernel, likelihood, inducing_variable, **options)
+
+    def _check_data(self, data: Any, kernel: Kernel | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+        labels = data[1] if isinstance(data, (tuple, list)) and len(data) == 2 else 0.0
+        if not tf.is_tensor(labels) and np.asarray(labels).dtype.kind not in "biuf":
+            got = f"labels of type {np.asarray(labels).dtype}"
+            remedy = "Encode them, for instance with numpy.unique(Y, return_inverse=True)."
+            raise checks.refusal("Y", got, "whole numbers from 0", remedy)
+        return super()._check_data(data, kernel)
+
+
+def _likelihood_for(data: Any) -> Likelihood:
+    labels = np.unique(np.asarray(data[1]))
+    labels = labels[~np.isnan(labels)]  # which are missing, of mixed outputs
+    classes = np.arange(len(labels))
+    if len(labels) < 2 or not np.array_equal(labels, classes):
+        got = f"the labels {', '.join(f'{label:g}' for label in labels[:10])}"
+        expected = "0 to C - 1, each in some row, for two or more classes"
+        remedy = "Recode them, for instance with numpy.unique(Y, return_inverse=True), or pass the"
+        remedy += " likelihood."
+        raise checks.refusal("Y", got, expected, remedy)
+    return Bernoulli() if len(labels) == 2 else MultiClass(len(labels))

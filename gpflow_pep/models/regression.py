@@ -22,17 +22,22 @@ from ..engine.refusals import Renamed
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import Natural, PosteriorFactor, posterior_factor
 from . import mixed
-from .arguments import check_targets, gaussian_likelihood, has_gaps, mixed_arguments, refuse_mixed
+from .arguments import (
+    check_targets,
+    gaussian_likelihood,
+    has_gaps,
+    mixed_arguments,
+    refuse_mixed,
+    set_unchecked,
+)
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
 from .memory import attach_memory
-from .parameters import set_unchecked
-from .rows import Blocks, Cut, Data, SingleRows, StreamedData, check_one_power, check_replacement
+from .rows import Blocks, Cut, Data, StreamedData, check_one_power, check_replacement
 
 
 class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
-    r"""
-    Sparse GP regression by Power Expectation Propagation::
+    r"""Sparse GP regression by Power Expectation Propagation::
 
         model = pep.PEPRegression((X, Y), gpflow.kernels.RBF(), X[:20], alpha=0.5)
         pep.training.maximise(model)
@@ -134,7 +139,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         super().__init__(kernel, noisy, inducing_variable, mean_function, number, alpha, X)
         self._check_latent(shared=True)
         self._bound = checks.check_choice("bound", bound, [*CONDITIONALS])
-        self._set_rows((X, Y), SingleRows(), chunk_size)
+        self._set_rows((X, Y), Cut(), chunk_size)
         if streamed and blocks is not None:
             got = "blocks of rows that are read from a tf.data.Dataset"
             remedy = "Leave them out, or pass arrays (X, Y)."
@@ -163,7 +168,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     def _choose_cut(self, blocks: Any) -> Cut:
         """Cut rows into the blocks of these labels, or leave each row, or target, by itself."""
         if is_mixed(self.kernel):  # the targets of a row are one factor, however many there are
-            return SingleRows(num_gapped=1)
+            return Cut(num_gapped=1)
         if has_gaps(self.data):
             if self._bound != "standard":
                 got, expected = repr(self._bound), "'standard' where targets are missing"
@@ -172,7 +177,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
                 remedy = "Leave them out, or use a model for each output, of the rows that have it."
                 got = "targets that are missing beside blocks"
                 raise checks.refusal("Y", got, "all targets of each row", remedy)
-            return SingleRows(num_gapped=self.data[1].shape[1])
+            return Cut(num_gapped=self.data[1].shape[1])
         if blocks is None:
             return self._cut
         labels = checks.check_blocks(blocks, self.rows.data[0].shape[0])
@@ -198,8 +203,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: []")
     def upper_bound(self) -> tf.Tensor:
-        """
-        Compute an upper bound of the exact log marginal likelihood, whatever alpha is.
+        """Compute an upper bound of the exact log marginal likelihood, whatever alpha is.
 
         As :meth:`gpflow.models.SGPR.upper_bound` (Titsias 2014), but with several outputs each
         log-determinant counts once for each of them, so that it is a bound then too.
@@ -224,8 +228,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: []")
     def bound_gap(self) -> tf.Tensor:
-        """
-        Compute how far, at most, the lower bound is from the exact log marginal likelihood.
+        """Compute how far, at most, the lower bound is from the exact log marginal likelihood.
 
         It is :meth:`upper_bound` less the objective, at least 0 up to rounding.
 
@@ -237,8 +240,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: []")
     def fitc_log_marginal_likelihood(self) -> tf.Tensor:
-        """
-        Compute what :meth:`gpflow.models.GPRFITC.fitc_log_marginal_likelihood` does: log Z at
+        """Compute what :meth:`gpflow.models.GPRFITC.fitc_log_marginal_likelihood` does: log Z at
         alpha 1, of rows that are each a factor of their own.
 
         :raises ValueError: If some alpha is not 1, or rows come in blocks.
@@ -293,8 +295,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
     def loo_moments(self) -> MeanAndVariance:
-        """
-        Compute mean and variance of y of each row, given the others.
+        """Compute mean and variance of y of each row, given the others.
 
         See :mod:`gpflow_pep.engine.energies.collapsed`.
 
@@ -315,9 +316,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return[0]: []", "return[1]: []")
     def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Compute log Z, and the sum over rows of :meth:`loo_log_density`, in memory for one chunk.
-        """
+        """Compute log Z, and the sum of :meth:`loo_log_density`, in memory for a chunk of rows."""
         refuse_mixed(self.kernel, "evidence_and_left_out", "Train by the evidence.")
         self._require_single_rows("evidence_and_left_out", "Train by the evidence.")
         parts, W = self._parts_of_output(), self._parts.whiten().W

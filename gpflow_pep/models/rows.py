@@ -1,8 +1,7 @@
 """The rows of a model: their source, how they are cut into factors, and rows that replace them."""
 
-import abc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -19,67 +18,123 @@ from ..engine.energies.collapsed import Bound, Conditional
 from ..engine.numerics import chunks
 from ..engine.numerics.chunks import Chunks, Plan, Stream
 from ..engine.predictions.context_rows import BlockRows
-from .parameters import Power
+from .arguments import Power
 
 Data = tuple[tf.Tensor, tf.Tensor]
-#: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
-#: product with the variance), A, and A times the rows' precisions.
-_KEPT_MATRICES = 4
 
 
-class Cut(abc.ABC):
-    """How the rows of a model are cut into factors: each row alone, or some of them together."""
+class Cut:
+    """
+    How the rows of a model are cut into factors: each row alone, with the power of all or its own.
+
+    :param num_gapped: How many outputs have sets of rows of their own, because targets are missing,
+        so that each target is a factor; else 0.
+    """
 
     block_rows: BlockRows | None = None
     """The rows of each block, for predictions; None without blocks."""
-
-    num_gapped: int = 0
-    """How many outputs have sets of rows of their own, because targets are missing; else 0."""
-
-    @abc.abstractmethod
-    def bound(self, conditional: Conditional) -> Bound:
-        """Choose the function that sums over a piece."""
-
-    @abc.abstractmethod
-    def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
-        """Read the power of each factor, or [1] of all, after a check that there are as many."""
-
-    @abc.abstractmethod
-    def pieces(self, data: Data, alpha: tf.Tensor, chunk_size: int) -> chunks.Chunks:
-        """Cut rows and powers into pieces, as the bound takes them."""
-
-    @abc.abstractmethod
-    def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
-        """Refuse rows that cannot take the place of the present ones because of their number."""
-
-    def plan(self, chunk_size: int | None, num_inducing: int | None, X: tf.Tensor) -> chunks.Plan:
-        """Choose how to sum over rows: see :func:`~gpflow_pep.engine.numerics.chunks.plan`."""
-        return chunks.plan(chunk_size, num_inducing, X, _KEPT_MATRICES)
-
-
-class SingleRows(Cut):
-    """Each row is a factor of its own, or each target; with the power of all or with its own."""
 
     def __init__(self, num_gapped: int = 0) -> None:
         self.num_gapped = num_gapped
 
     def bound(self, conditional: Conditional) -> Bound:
+        """Choose the function that sums over a piece."""
         return partial(conditional.single_rows, has_gaps=self.num_gapped > 0)
 
-    def plan(self, chunk_size: int | None, num_inducing: int | None, X: tf.Tensor) -> chunks.Plan:
-        return chunks.plan(chunk_size, num_inducing, X, _KEPT_MATRICES * max(self.num_gapped, 1))
-
     def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
+        """Read the power of each factor, or [1] of all, after a check that there are as many."""
         return checks.check_alpha(alpha, chunks.num_rows(X), "row")
 
-    def pieces(self, data: Data, alpha: tf.Tensor, chunk_size: int) -> chunks.Chunks:
+    def pieces(self, data: Data, alpha: tf.Tensor, chunk_size: int) -> Chunks:
+        """Cut rows and powers into pieces, as the bound takes them."""
         return chunks.row_chunks((*data, alpha), chunk_size)
 
     def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
+        """Refuse rows that cannot take the place of the present ones because of their number."""
         if alpha.shape.rank and num_rows != num_before:
             got = f"{num_rows} rows for a model with {num_before} powers"
             remedy = "Set one for all first, model.alpha = 0.5."
-            raise checks.refusal("data", got, "as many", remedy)
+            raise refusal("data", got, "as many", remedy)
+
+    def plan(self, chunk_size: int | None, num_inducing: int | None, X: tf.Tensor) -> Plan:
+        """Choose how to sum over rows: see :func:`~gpflow_pep.engine.numerics.chunks.plan`."""
+        # Four matrices of size M x N stay for gradients: Kuf twice (its exponential and its product
+        # with the variance), A, and A times the rows' precisions.
+        return chunks.plan(chunk_size, num_inducing, X, 4 * max(self.num_gapped, 1))
+
+
+class Blocks(Cut):
+    """The rows of each block are one factor, with their residual covariance in full.
+
+    :param labels: [N], the label of each row's block.
+    :param chunk_size: The most rows in a chunk, fillings included, except where one block has more.
+    """
+
+    def __init__(self, labels: AnyNDArray, chunk_size: int) -> None:
+        super().__init__()
+        names, place, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+        by_block, end = np.argsort(place, kind="stable"), np.cumsum(sizes)
+        parts = (names, tf.int64), (by_block, tf.int32), ([0, *end], tf.int32)
+        self.block_rows = BlockRows(*(tf.constant(part, dtype) for part, dtype in parts))
+        # Blocks of like size go together, so that little is filled up.
+        largest_first = np.argsort(-sizes, kind="stable")
+        num_blocks: list[int] = []
+        width: list[int] = []
+        for size in sizes[largest_first]:
+            if width and (num_blocks[-1] + 1) * width[-1] <= chunk_size:
+                num_blocks[-1] += 1
+            else:
+                num_blocks.append(1)
+                width.append(size)
+        members = np.split(by_block, end[:-1])
+        rows = [
+            np.pad(members[block], (0, filled - sizes[block]), constant_values=-1)
+            for block, filled in zip(largest_first, np.repeat(width, num_blocks))
+        ]
+        ends = num_blocks, np.multiply(num_blocks, width)  # of chunks, in the two before
+        starts = (np.cumsum([0, *numbers]) for numbers in ends)
+        self._plan = largest_first, np.concatenate(rows), *starts, np.asarray(width)
+
+    def bound(self, conditional: Conditional) -> Bound:
+        return conditional.blocks_of_rows
+
+    def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
+        return checks.check_alpha(alpha, self._num_blocks, "block")
+
+    @property
+    def _num_blocks(self) -> int:
+        return len(self._plan[0])
+
+    def chunks(self) -> Chunks:
+        """Cut rows into chunks of whole blocks.
+
+        :return: Chunks whose ``take(k)`` gives the numbers of blocks [B], by ascending label, and
+            their rows [B, S], with -1 where a block has no more rows.
+        """
+        order, rows, start, row_start, width = (tf.constant(p, tf.int32) for p in self._plan)
+
+        def take(k: Any) -> tuple[tf.Tensor, tf.Tensor]:
+            block_rows = tf.reshape(rows[row_start[k] : row_start[k + 1]], [-1, width[k]])
+            return order[start[k] : start[k + 1]], block_rows
+
+        return Chunks(len(self._plan[-1]), take)
+
+    def pieces(self, data: Data, alpha: tf.Tensor, chunk_size: int) -> Chunks:
+        (X, Y), blocks = data, self.chunks()
+        alpha = tf.broadcast_to(alpha, [self._num_blocks])
+
+        def take(k: Any) -> tuple[tf.Tensor, ...]:
+            block, row = blocks.take(k)
+            member = tf.maximum(row, 0)  # -1 where there is no row
+            return row >= 0, tf.gather(X, member), tf.gather(Y, member), tf.gather(alpha, block)
+
+        return Chunks(blocks.count, take)
+
+    def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
+        if num_rows != num_before:
+            got = f"{num_rows} rows for a model with blocks of {num_before}"
+            expected = "as many: each has the block of the row in its place"
+            raise refusal("data", got, expected, "Make a new model.")
 
 
 class Rows(NamedTuple):
@@ -138,8 +193,7 @@ class Rows(NamedTuple):
         return self.cut.pieces(self.read(), self.powers(), chunk_size)
 
     def sum(self, terms: Callable[..., Any], shared: Sequence[tf.Tensor], parts: Any) -> Any:
-        """
-        Sum over all rows of all processes, chunk by chunk.
+        """Sum over all rows of all processes, chunk by chunk.
 
         :param terms: ``(piece, *shared)`` to what the rows of a piece add, see :meth:`Cut.pieces`.
         :param shared: Tensors that each piece needs, and that gradients reach.
@@ -154,8 +208,7 @@ class Rows(NamedTuple):
         return self._replace(alpha=alpha)
 
     def with_data(self, data: Any) -> "Rows":
-        """
-        Put other rows in their place, once all that may be refused has been checked.
+        """Put other rows in their place, once all that may be refused has been checked.
 
         Variables are assigned; otherwise graphs that were traced with the present rows stop.
         """
@@ -188,8 +241,7 @@ class Rows(NamedTuple):
 
 @check_shapes("old: [N_old, D]", "new: [N_new, D]", "return: [N_new]")
 def match_rows(old: AnyNDArray, new: AnyNDArray) -> AnyNDArray:
-    """
-    Find each new row among the old ones: its index there, or -1.
+    """Find each new row among the old ones: its index there, or -1.
 
     Rows are the same where all their numbers are. Of rows that are there several times, the first
     new one is the first old one, and so on; rows left over are new.
@@ -206,8 +258,7 @@ def match_rows(old: AnyNDArray, new: AnyNDArray) -> AnyNDArray:
 def replace_rows(
     data: Data, alpha: Power, other: Data, powers: TensorData | None, add: bool
 ) -> tuple[Data, Power | None, AnyNDArray]:
-    """
-    Match other rows with those of a model, or append them.
+    """Match other rows with those of a model, or append them.
 
     :param powers: Of rows that are new, where there is one for each.
     :param add: Whether the old rows stay, before the others.
@@ -227,8 +278,7 @@ def replace_rows(
 
 
 def check_replacement(data: Data, other: Data, *, of_any_length: bool = False) -> None:
-    """
-    Refuse rows that have other columns, or that do not fit the variables of a model.
+    """Refuse rows that have other columns, or that do not fit the variables of a model.
 
     :param of_any_length: Whether their number does not matter.
     """
@@ -236,27 +286,23 @@ def check_replacement(data: Data, other: Data, *, of_any_length: bool = False) -
         if new.shape[1] != old.shape[1]:
             got, expected = f"{new.shape[1]} column(s)", f"{old.shape[1]}, as before"
             remedy = "Give the same columns, or make a new model."
-            raise checks.refusal(name, got, expected, remedy)
+            raise refusal(name, got, expected, remedy)
         fixed = isinstance(old, tf.Variable) and not of_any_length
         if fixed and not old.shape.is_compatible_with(new.shape):
             got = f"{new.shape[0]} rows for a tf.Variable of {old.shape[0]}"
-            raise checks.refusal(name, got, "as many", "Create it with shape=[None, D].")
+            raise refusal(name, got, "as many", "Create it with shape=[None, D].")
 
 
 def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power | None:
     """Find the power of each row; None where all have one."""
     if alpha.shape.rank == 0:
         if powers is not None:
-            raise checks.refusal(
-                "alpha",
-                "powers of new rows",
-                "none: the model has one power for all rows",
-                "Leave it out, or assign model.alpha.",
-            )
+            got, expected = "powers of new rows", "none: the model has one power for all rows"
+            raise refusal("alpha", got, expected, "Leave it out, or assign model.alpha.")
         return None
     is_new = index < 0
     if powers is None and np.any(is_new):
-        raise checks.refusal(
+        raise refusal(
             "alpha",
             "none",
             f"the power of the {np.sum(is_new)} rows that are new, because each row of the model"
@@ -265,128 +311,18 @@ def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power
         )
     new: AnyNDArray = np.asarray(0.0 if powers is None else powers)
     if new.shape not in ((), (np.sum(is_new),)):
-        raise checks.refusal(
-            "alpha",
-            f"the shape {new.shape}",
-            f"a number or one for each of the {np.sum(is_new)} rows that are new",
-            "Pass as many.",
-        )
+        expected = f"a number or one for each of the {np.sum(is_new)} rows that are new"
+        raise refusal("alpha", f"the shape {new.shape}", expected, "Pass as many.")
     all_powers = alpha.numpy()[index]
     all_powers[is_new] = new
     return Power(all_powers)
-
-
-@dataclass(frozen=True, eq=False)
-class _BlockPlan:
-    """Which blocks and rows each chunk has, for chunks of whole blocks."""
-
-    names: AnyNDArray  #: [B], the label of each block, ascending.
-    order: AnyNDArray  #: [B], places in ``names``: the blocks chunk after chunk.
-    rows: AnyNDArray
-    """Rows of the blocks in that order, all blocks of a chunk filled up with -1 to one width."""
-
-    block_start: AnyNDArray  #: [number of chunks + 1], where each chunk starts in ``order``.
-    row_start: AnyNDArray  #: [number of chunks + 1], where each chunk starts in ``rows``.
-    width: AnyNDArray  #: [number of chunks], rows in each block of the chunk, fillings included.
-
-
-@check_shapes("labels: [N]")
-def plan_blocks(labels: AnyNDArray, chunk_size: int) -> _BlockPlan:
-    """
-    Plan chunks of whole blocks; blocks of like size go together, so that little is filled up.
-
-    :param chunk_size: The most rows in a chunk, fillings included, except where one block has more.
-    """
-    names, block_of_row, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    members = np.split(np.argsort(block_of_row, kind="stable"), np.cumsum(sizes)[:-1])
-    largest_first = np.argsort(-sizes, kind="stable")
-    num_blocks: list[int] = []
-    width: list[int] = []
-    for size in sizes[largest_first]:
-        if width and (num_blocks[-1] + 1) * width[-1] <= chunk_size:
-            num_blocks[-1] += 1
-        else:
-            num_blocks.append(1)
-            width.append(size)
-    rows = [
-        np.pad(members[block], (0, filled - sizes[block]), constant_values=-1)
-        for block, filled in zip(largest_first, np.repeat(width, num_blocks))
-    ]
-    return _BlockPlan(
-        names=names,
-        order=largest_first,
-        rows=np.concatenate(rows),
-        block_start=np.cumsum([0, *num_blocks]),
-        row_start=np.cumsum([0, *np.multiply(num_blocks, width)]),
-        width=np.asarray(width),
-    )
-
-
-def block_chunks(plan: _BlockPlan) -> Chunks:
-    """
-    Cut rows into chunks of whole blocks.
-
-    :return: Chunks whose ``take(k)`` gives the blocks [B] as places in ``plan.names``, and their
-        rows [B, S], with -1 where a block has no more rows.
-    """
-    order, rows = tf.constant(plan.order, tf.int32), tf.constant(plan.rows, tf.int32)
-    block_start = tf.constant(plan.block_start, tf.int32)
-    row_start = tf.constant(plan.row_start, tf.int32)
-    width = tf.constant(plan.width, tf.int32)
-
-    def take(k: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        block_rows = tf.reshape(rows[row_start[k] : row_start[k + 1]], [-1, width[k]])
-        return order[block_start[k] : block_start[k + 1]], block_rows
-
-    return Chunks(len(plan.width), take)
-
-
-class Blocks(Cut):
-    """The rows of each block are one factor, with their residual covariance in full."""
-
-    def __init__(self, labels: AnyNDArray, chunk_size: int) -> None:
-        self.plan_of_blocks = plan_blocks(labels, chunk_size)
-        _, place, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-        self.block_rows = BlockRows(
-            tf.constant(self.plan_of_blocks.names, tf.int64),
-            tf.constant(np.argsort(place, kind="stable"), tf.int32),
-            tf.constant(np.cumsum([0, *sizes]), tf.int32),
-        )
-
-    def bound(self, conditional: Conditional) -> Bound:
-        return conditional.blocks_of_rows
-
-    def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
-        return checks.check_alpha(alpha, len(self.plan_of_blocks.names), "block")
-
-    def pieces(self, data: Data, alpha: tf.Tensor, chunk_size: int) -> Chunks:
-        X, Y = data
-        blocks = block_chunks(self.plan_of_blocks)
-        alpha = tf.broadcast_to(alpha, [len(self.plan_of_blocks.names)])
-
-        def take(k: Any) -> tuple[tf.Tensor, ...]:
-            block, row = blocks.take(k)
-            member = tf.maximum(row, 0)  # -1 where there is no row
-            return row >= 0, tf.gather(X, member), tf.gather(Y, member), tf.gather(alpha, block)
-
-        return Chunks(blocks.count, take)
-
-    def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
-        if num_rows != num_before:
-            raise checks.refusal(
-                "data",
-                f"{num_rows} rows for a model with blocks of {num_before}",
-                "as many: each has the block of the row in its place",
-                "Make a new model.",
-            )
 
 
 _IN_MEMORY = "Make a model of some of the rows, as arrays (X, Y), with the same parameters."
 
 
 class StreamedData:
-    """
-    The rows of a data set, which is read once to count and check them.
+    """The rows of a data set, which is read once to count and check them.
 
     What needs the rows in memory, and so takes this for a pair (X, Y), is refused.
 

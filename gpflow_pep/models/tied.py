@@ -15,24 +15,16 @@ from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 from gpflow.models.util import InducingVariablesLike
 from gpflow.utilities import positive, triangular
 
-from ..engine import checks
+from ..engine import checks, factors
 from ..engine.energies import tied
 from ..engine.energies.tied import TiedEnergy
-from ..engine.factors import (
-    check_num_latent,
-    check_support,
-    log_power_expectation,
-    require_resolved,
-    traits,
-)
 from ..engine.factors.gaussian import joint_log_power_expectation
 from ..engine.predictions.posterior import f_under
 from ..engine.prior import check_columns, check_inducing_variable, covariance_of_u, mixes_outputs
 from ..engine.prior.evaluate import convert_user_code, unconverted
 from ..engine.sites.posterior import WhitenedGaussian, row_moments, unwhitened
-from .arguments import check_q, size_of_u
+from .arguments import Power, VariationalParameter, check_q, size_of_u
 from .base import ADVICE, PowerEPModel, labels_to_floats
-from .parameters import Power, VariationalParameter
 
 #: For kernels of users, whose code is not traced without AutoGraph.
 _f_under = convert_user_code(f_under)
@@ -46,8 +38,7 @@ _LARGE_BATCH = checks.message(
 
 
 class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
-    r"""
-    What APEP, ARPEP and RPAPEP have in common: everything but the energy.
+    r"""What APEP, ARPEP and RPAPEP have in common: everything but the energy.
 
     ``q_mu`` and ``q_sqrt`` are parameters as those of ``gpflow.models.SVGP``, on which
     ``gpflow.optimizers.NaturalGradient`` and ``gpflow_pep.training.fit(natural_gradient=...)``
@@ -121,8 +112,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
 
     @property
     def num_data(self) -> int:
-        """
-        N, the number of rows of the whole data set, which compiled functions see when it is
+        """N, the number of rows of the whole data set, which compiled functions see when it is
         assigned. It is no parameter, and restoring a checkpoint leaves it as it is.
         """
         if "_num_data" not in vars(self):  # what is assigned is compared with what is there
@@ -147,7 +137,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
         """See :meth:`pep_log_marginal_likelihood`."""
         X, Y = checks.check_data(labels_to_floats(data))
-        check_support(self.likelihood, Y)
+        factors.check_support(self.likelihood, Y)
         check_columns(self.inducing_variable, X)
         number = tf.convert_to_tensor(self._num_data[1])
         enough = checks.require(tf.shape(X, tf.int64)[0] <= number, _LARGE_BATCH, number)
@@ -169,16 +159,16 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         A, D = self._parts.project(self._parts.whiten().W, X)
         h, s = row_moments(q, A)
         d, mean = tf.transpose(D), h + self._parts.mean(X)
-        check_num_latent(mean.shape[1], self.likelihood, Y)
+        factors.check_num_latent(mean.shape[1], self.likelihood, Y)
         return self._resolved(X, mean, s + d, Y, alpha)
 
     def _tilted_of_mixed(
         self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
     ) -> tf.Tensor:
         """As :meth:`_tilted`, where q correlates the latent functions of a row."""
-        joint = traits(self.likelihood).is_gaussian
+        joint = factors.traits(self.likelihood).is_gaussian
         mean, covariance = _f_under(q, *self._parts[:3], X, False, joint)
-        check_num_latent(mean.shape[1], self.likelihood, Y)
+        factors.check_num_latent(mean.shape[1], self.likelihood, Y)
         if joint:
             noise = self.likelihood.variance_at(X)
             return joint_log_power_expectation(mean, covariance, Y, noise, alpha)
@@ -199,8 +189,10 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
 
     def _resolved(self, X: Any, mean: tf.Tensor, variance: tf.Tensor, *rest: Any) -> tf.Tensor:
         """Compute the integral of each row, after a check that it is one, [B]."""
-        ell = log_power_expectation(self.likelihood, X, mean, variance, *rest)
-        with tf.control_dependencies(require_resolved(self.likelihood, ell, mean, variance)):
+        ell = factors.log_power_expectation(self.likelihood, X, mean, variance, *rest)
+        with tf.control_dependencies(
+            factors.require_resolved(self.likelihood, ell, mean, variance)
+        ):
             return tf.identity(ell)
 
     @check_shapes("return[0]: [M, L]", "return[1]: [L, M, M]")
@@ -236,8 +228,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
 
 
 class ARPEP(TiedModel):
-    r"""
-    Sparse GP model by approximate reparameterised Power EP, for data in minibatches::
+    r"""Sparse GP model by approximate reparameterised Power EP, for data in minibatches::
 
         kernel, likelihood = gpflow.kernels.RBF(), gpflow.likelihoods.Bernoulli()
         model = pep.ARPEP(kernel, likelihood, X[:20], num_data=len(X), alpha=0.5)
@@ -258,8 +249,7 @@ class ARPEP(TiedModel):
 
 
 class RPAPEP(TiedModel):
-    r"""
-    Sparse GP model by refined prior approximate Power EP, used as :class:`ARPEP` is.
+    r"""Sparse GP model by refined prior approximate Power EP, used as :class:`ARPEP` is.
 
     The prior is one of N + 1 tied factors: :func:`gpflow_pep.engine.energies.tied.rpapep`. Source:
     Villacampa-Calvo & Hernández-Lobato (2020), section 3.4. For the arguments see
@@ -273,8 +263,7 @@ class RPAPEP(TiedModel):
 
 
 class APEP(TiedModel):
-    r"""
-    Sparse GP model by approximate Power EP, used as :class:`ARPEP` is.
+    r"""Sparse GP model by approximate Power EP, used as :class:`ARPEP` is.
 
     q is the prior times N equal Gaussian factors: :func:`gpflow_pep.engine.energies.tied.apep`. At
     :math:`\alpha = 1` it is the energy of stochastic EP. Source: Villacampa-Calvo &

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from stored_models import create, numbers
 
-from gpflow_pep.models.parameters import record_of_run
+from gpflow_pep.models.arguments import record_of_run
 
 STORED = Path(__file__).parent / "stored"
 VERSIONS = sorted(path.stem for path in STORED.glob("*.json"))

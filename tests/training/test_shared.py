@@ -13,7 +13,7 @@ from helpers import assert_all_close, assert_close, uncompiled, value_and_gradie
 
 import gpflow_pep as pep
 from gpflow_pep.engine.numerics import chunks
-from gpflow_pep.models.parameters import set_unchecked
+from gpflow_pep.models.arguments import set_unchecked
 from gpflow_pep.training import maximise
 from gpflow_pep.training.fitting import shared
 from gpflow_pep.training.fitting.objectives import WholeLoss

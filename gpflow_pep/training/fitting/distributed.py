@@ -82,8 +82,7 @@ class Shards(Reduction):
 
 @contextmanager
 def sharded(model: InternalDataModel, strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """
-    Let a model compute with the rows of all processes; outside, it uses its own rows only.
+    """Let a model compute with the rows of all processes; outside, it uses its own rows only.
 
     All processes must do the same inside, in the same order: each waits for the others. Functions
     compiled outside keep to the rows of their process, those compiled inside to the rows of all.
@@ -121,8 +120,7 @@ def sharded(model: InternalDataModel, strategy: tf.distribute.Strategy) -> Itera
 def sharded_training_loss(
     model: InternalDataModel, strategy: tf.distribute.Strategy
 ) -> Callable[[], tf.Tensor]:
-    """
-    Create the training loss of the rows of all processes.
+    """Create the training loss of the rows of all processes.
 
     It is what ``model.training_loss`` is for one process that has them all. Value and gradient are
     the same numbers in all processes, so that each runs the same optimiser on the same numbers,
@@ -173,8 +171,7 @@ def sharded_training_loss(
 
 
 def _traced_apart(function: Callable[[], list[tf.Tensor]]) -> Callable[[], list[tf.Tensor]]:
-    """
-    Trace a function in a thread of its own, which the tapes of this one do not see: where two of
+    """Trace a function in a thread of its own, which the tapes of this one do not see: where two of
     them watch, TensorFlow prepares gradients of all loops, and compiling takes ten times as long.
     """
     with ThreadPoolExecutor(1) as thread:
@@ -225,8 +222,7 @@ def _check_same_parameters(model: InternalDataModel) -> None:
 
 
 class Replicas:
-    """
-    The replicas of a ``tf.distribute`` strategy; without one, this process alone.
+    """The replicas of a ``tf.distribute`` strategy; without one, this process alone.
 
     Each replica takes its share of the rows of a batch. A training loss is a mean over rows and
     terms that are the same for all rows, so that the mean of the replicas' losses and gradients,

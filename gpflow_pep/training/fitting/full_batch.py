@@ -1,5 +1,4 @@
-"""
-Training of a model that holds its data, by L-BFGS on all rows.
+"""Training of a model that holds its data, by L-BFGS on all rows.
 
 :func:`maximise` is ``gpflow.optimizers.Scipy`` with settings that serve sparse Gaussian processes,
 and never loses the best parameters: where the model raises or its loss is not finite, the step is
@@ -12,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import gpflow
@@ -22,10 +22,9 @@ from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 from threadpoolctl import threadpool_limits
 
-from ...engine.checks import check_callable, check_positive, check_seed, reason, refusal
+from ...engine.checks import check_callable, check_positive, check_real, check_seed, reason, refusal
 from ...engine.numerics.linalg import warnings_of_graphs_dropped
 from ...models.base import NO_FACTOR, TrialWarning
-from . import checks
 from .history import bar
 from .objectives import FAILURES, Objective, WholeLoss, assign, assigned_at_exit
 from .points import PointsScore, add_points
@@ -37,8 +36,7 @@ _users = 0
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """
-    Limit BLAS to one thread until the last caller of this has ended.
+    """Limit BLAS to one thread until the last caller of this has ended.
 
     The limit is one for the whole process: if each caller restored the limit that it found, the
     last of several that train at a time would leave it at one.
@@ -59,13 +57,8 @@ def one_blas_thread() -> Iterator[None]:
 
 #: How many steps L-BFGS remembers. SciPy's 10 takes more steps for inducing points.
 MEMORY = 50
-#: Stop where no derivative of the objective for each row is larger.
-FLAT = 1e-5
-#: What SciPy calls abnormal: mostly rounding, where the objective is all but flat.
-ABNORMAL, NO_STEP = "ABNORMAL", "The line search found no step that raises the objective."
 OVER = "The time was over."
-NOT_SETTLED = "The sites did not converge at the last evaluation(s) of the loss: {}."
-STAYED = "No step was taken, as the objective is all but flat where training began."
+NO_STEP = "The line search found no step that raises the objective."
 
 
 class Ascent(NamedTuple):
@@ -83,7 +76,7 @@ class Ascent(NamedTuple):
     losses: AnyNDArray  #: The training loss (minus the objective) at the start and after each step.
 
 
-class Point(NamedTuple):
+class _Point(NamedTuple):
     """Where the loss of a row was evaluated, and its value and gradient there."""
 
     x: AnyNDArray
@@ -92,7 +85,7 @@ class Point(NamedTuple):
     values: list[AnyNDArray]  #: Of the model's state.
 
 
-class Limits(NamedTuple):
+class _Limits(NamedTuple):
     """When to stop, see :func:`maximise`."""
 
     tolerance: float
@@ -108,25 +101,21 @@ class _Halt(Exception):
         self.converged = converged
 
 
-class Run:
+@dataclass
+class _Run:
     """The loss of a row as L-BFGS evaluates it, and the points that one run of it has seen."""
 
-    def __init__(
-        self,
-        loss: WholeLoss,
-        first: Point,
-        num_rows: int,
-        limits: Limits,
-        deadline: float,
-        report: Callable[[int, float], None],
-    ) -> None:
-        self.loss, self.num_rows, self.report = loss, num_rows, report
-        self.first = first
-        self.limits, self.deadline = limits, deadline
-        self.losses: list[float] = []
-        self.evaluations = self.failures = 0
-        self.trouble = ""
-        self.best: Point | None = None
+    loss: WholeLoss
+    first: _Point
+    num_rows: int
+    limits: _Limits
+    deadline: float
+    report: Callable[[int, float], None]
+    losses: list[float] = field(default_factory=list)
+    evaluations: int = 0
+    failures: int = 0
+    trouble: str = ""
+    best: _Point | None = None
 
     def ascend(self) -> Ascent:
         """Run L-BFGS from the model's parameters."""
@@ -136,7 +125,8 @@ class Run:
             "maxiter": self.limits.max_iterations,
             "maxfun": 100 * self.limits.max_iterations,  # a step takes fewer
             "ftol": 0.0,  # the run has a rule of its own
-            "gtol": min(10.0 * self.limits.tolerance, FLAT),
+            # It stops where no derivative of the objective for each row is larger.
+            "gtol": min(10.0 * self.limits.tolerance, 1e-5),
         }
         try:
             outcome = scipy.optimize.minimize(
@@ -148,12 +138,16 @@ class Run:
                 options=options,
             )
             converged, message = bool(outcome.success), str(outcome.message).strip()
-            message = NO_STEP if message.startswith(ABNORMAL) else message
-            message = f"{STAYED} {message}" if converged and len(self.losses) <= 1 else message
+            if message.startswith("ABNORMAL"):  # mostly rounding, where the objective is flat
+                message = NO_STEP
+            if converged and len(self.losses) <= 1:
+                stayed = "No step was taken, as the objective is all but flat where training began."
+                message = f"{stayed} {message}"
         except _Halt as halt:
             converged, message = halt.converged, str(halt)
         if self.loss.unsettled:  # a line search may end at a jump, which SciPy calls convergence
-            converged, message = False, f"{NOT_SETTLED.format(self.loss.unsettled)} {message}"
+            last = f"last evaluation(s) of the loss: {self.loss.unsettled}."
+            converged, message = False, f"The sites did not converge at the {last} {message}"
         if self.trouble and not converged and self.trouble != message:
             message = f"{message} The newest evaluation that failed: {self.trouble}"
         return Ascent(
@@ -175,7 +169,7 @@ class Run:
         try:
             # A second evaluation of the first point brings sites closer: not where time is over.
             known = is_over and np.array_equal(x, self.first.x)
-            self.newest = self.first if known else evaluate(self.loss, x, self.num_rows)
+            self.newest = self.first if known else _evaluate(self.loss, x, self.num_rows)
         except FAILURES as error:
             self.failures, self.trouble = self.failures + 1, reason(error)
             return self._too_far(x)
@@ -201,8 +195,7 @@ class Run:
         self.line_start = self.newest
 
     def _too_far(self, x: AnyNDArray) -> tuple[float, AnyNDArray]:
-        """
-        Make up a loss and a gradient where there are none, so that the line search goes back.
+        """Make up a loss and a gradient where there are none, so that the line search goes back.
 
         They are those of the parabola along the line which fits loss and slope at its start and
         has its minimum after a quarter of the step. The line search tries that next. A huge loss
@@ -216,7 +209,7 @@ class Run:
         return start.loss + fall, -3.0 * start.gradient
 
 
-def evaluate(loss: WholeLoss, x: AnyNDArray, num_rows: int) -> Point:
+def _evaluate(loss: WholeLoss, x: AnyNDArray, num_rows: int) -> _Point:
     """Evaluate the loss of a row; refuse what is not finite."""
     value, gradient = (part / num_rows for part in loss(x))
     if value == np.inf:
@@ -227,12 +220,10 @@ def evaluate(loss: WholeLoss, x: AnyNDArray, num_rows: int) -> Point:
         remedy = "Start from other parameters, standardise the data, or look for outliers."
         raise refusal("training loss", got, "finite numbers", remedy)
     values = [variable.numpy() for variable in loss.state]
-    return Point(x.copy(), float(value), gradient, values)
+    return _Point(x.copy(), float(value), gradient, values)
 
 
 _LOGGER = logging.getLogger(__name__)
-#: The standard deviation of random starts, in GPflow's unconstrained parameters.
-PERTURBATION = 0.5
 
 
 class Step(NamedTuple):
@@ -280,8 +271,7 @@ def maximise(
     progress: bool = True,
     optimizer: gpflow.optimizers.Scipy | None = None,
 ) -> MaximiseRecord:
-    """
-    Train a model on all its rows::
+    """Train a model on all its rows::
 
         record = pep.training.maximise(model)
         print(record.objective, record.message)
@@ -311,7 +301,7 @@ def maximise(
         that it has.
     :param tolerance: Stop when a step improves the objective by less than this for each row, in
         nats; at least 0. Or when no derivative of the objective for each row exceeds ten times
-        that, or :data:`FLAT`.
+        that, or 1e-5.
     :param window: The improvement is the mean of as many steps, at least 1. With several, a single
         poor step stops nothing, and a larger tolerance makes sense: see :doc:`/training`.
     :param max_iterations: The most steps from each start, at least 1.
@@ -319,7 +309,7 @@ def maximise(
         The evaluation under way is waited for, and each start that was begun has one; none comes
         after it.
     :param starts: How many, at least 1: the first is the parameters as they are, the others are
-        those with random perturbations of standard deviation :data:`PERTURBATION` in GPflow's
+        those with random perturbations of standard deviation 0.5 in GPflow's
         unconstrained parameters. Or functions: each gets the model with the parameters as they were
         and assigns others, for one more start after the first. The best end counts.
     :param seed: The same seed gives the same perturbations.
@@ -336,6 +326,12 @@ def maximise(
         start is none, or the objective or its gradient is not finite at the parameters as they are.
         What a callback raises goes through.
     """
+    limits = _Limits(tolerance, window, max_iterations)
+    check_positive("window", window)
+    check_positive("max_iterations", max_iterations)
+    check_real("tolerance", tolerance, "[0, inf)", "In nats for each row, 1e-6 is fine.")
+    if seconds is not None:
+        check_real("seconds", seconds, "(0, inf]", "None is for no limit.")
     if isinstance(model, WholeLoss) and optimizer is not None:
         got = f"{optimizer!r} with a WholeLoss, which is compiled already"
         raise refusal("optimizer", got, "None", "Leave it out, or pass the model.")
@@ -347,7 +343,6 @@ def maximise(
             got = f"{num_inducing!r} for {type(model).__name__} with optimizer={optimizer!r}"
             expected = "None, or 'auto' for a model without an optimizer of your own"
             raise refusal("num_inducing", got, expected, "Leave it out if in doubt.")
-        checks.check_limits(tolerance, window, max_iterations, seconds)
         deadline = time.perf_counter() + (np.inf if seconds is None else seconds)
 
         def train(model: GPModel) -> MaximiseRecord:
@@ -368,21 +363,26 @@ def maximise(
         return record._replace(points=points)
     loss = model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer, objective)
     model, state, num_rows = loss.model, loss.state, loss.num_rows()
-    checks.check_limits(tolerance, window, max_iterations, seconds)
     check_seed(seed)
     check_callable("callback", callback, "Pass a function of a Step.")
     starting = _moves(starts, loss.variables, seed)
-    limits = Limits(tolerance, window, max_iterations)
     loss.begin()
     began = time.perf_counter()
     with warnings_of_graphs_dropped():
-        first = _first_point(loss, num_rows)
+        try:
+            first = _evaluate(loss, loss.parameters(), num_rows)
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(reason(error)) from error
     compiled = time.perf_counter()
     deadline = np.inf if seconds is None else compiled + seconds
-    runs: list[Run] = []
+    runs: list[_Run] = []
     ascents: list[Ascent] = []
-    best_values = assigned_at_exit(state, lambda: _best_point(runs, first).values)
-    with warnings_of_graphs_dropped(), best_values, one_blas_thread():
+
+    def best_values() -> list[AnyNDArray]:
+        points = [run.best for run in runs if run.best is not None]
+        return min(points, key=lambda point: point.loss, default=first).values
+
+    with warnings_of_graphs_dropped(), assigned_at_exit(state, best_values), one_blas_thread():
         for number, move in enumerate(starting):
             if runs and time.perf_counter() > deadline:
                 break
@@ -395,7 +395,7 @@ def maximise(
                     if callback is not None:
                         callback(Step(start, step, value))
 
-                runs.append(Run(loss, first, num_rows, limits, deadline, report))
+                runs.append(_Run(loss, first, num_rows, limits, deadline, report))
                 ascents.append(runs[-1].ascend())
     if any(run.trouble == NO_FACTOR for run in runs):
         warnings.warn(NO_FACTOR, TrialWarning, stacklevel=2)
@@ -418,7 +418,7 @@ def _moves(
 
     def perturb(model: GPModel) -> None:
         for variable in variables:
-            change = PERTURBATION * random.standard_normal(variable.numpy().shape)
+            change = 0.5 * random.standard_normal(variable.numpy().shape)  # unconstrained
             variable.assign_add(change.astype(variable.dtype.as_numpy_dtype))
 
     if not isinstance(starts, Sequence):
@@ -428,18 +428,6 @@ def _moves(
         remedy = "Pass [lambda model: model.kernel.variance.assign(2.0)], for example."
         raise refusal("starts", repr(starts), expected, remedy)
     return [lambda model: None, *starts]
-
-
-def _first_point(loss: WholeLoss, num_rows: int) -> Point:
-    try:
-        return evaluate(loss, loss.parameters(), num_rows)
-    except tf.errors.InvalidArgumentError as error:
-        raise ValueError(reason(error)) from error
-
-
-def _best_point(runs: Sequence[Run], first: Point) -> Point:
-    points = [run.best for run in runs if run.best is not None]
-    return min(points, key=lambda point: point.loss, default=first)
 
 
 def _settled_objective(loss: WholeLoss, objective: float) -> float:

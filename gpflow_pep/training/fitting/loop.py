@@ -1,5 +1,4 @@
-"""
-Training by minibatches, with held-out evaluation, early stopping, checkpoints and TensorBoard.
+"""Training by minibatches, with held-out evaluation, early stopping, checkpoints and TensorBoard.
 
 :func:`fit` is a loop of steps, each compiled: the next batch, the gradient of its estimate of the
 training loss, a step of the optimiser. Where a checkpoint directory is given, the whole state
@@ -20,11 +19,13 @@ import tensorflow as tf
 import tf_keras
 from gpflow.base import RegressionData
 from gpflow.models import GPModel
+from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 
 from ...engine.checks import (
     as_pair,
     check_callable,
     check_positive,
+    check_real,
     check_seed,
     reason,
     refusal,
@@ -33,8 +34,8 @@ from ...engine.checks import (
 from ...engine.numerics.chunks import Epochs, shuffled_rows
 from ...engine.numerics.graphs import without_collector
 from ...engine.prior.evaluate import is_plain
+from ...models import PEP
 from ...models.minibatch import BatchLoss
-from . import checks
 from .distributed import Replicas
 from .history import (
     EarlyStopping,
@@ -47,7 +48,7 @@ from .history import (
     scalars,
 )
 from .natural import Length, NaturalGradients, natural_training
-from .objectives import assign, state_of
+from .objectives import assign, state_of, variables_of_optimizer
 
 ADVICE = "The step was too long, or started from parameters that the data contradict."
 REMEDY = (
@@ -57,8 +58,7 @@ REMEDY = (
 
 
 def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epochs:
-    """
-    Rows in memory as batches for :func:`fit`, in another order each epoch.
+    """Rows in memory as batches for :func:`fit`, in another order each epoch.
 
     :param data: X [N, D] and Y [N, P].
     :param batch_size: Rows in a batch. Rows that are left over when batches are full wait for
@@ -71,13 +71,10 @@ def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epo
     check_positive("batch_size", batch_size)
     check_seed(seed)
     if 0 in (X.shape.rank, Y.shape.rank) or not batch_size <= len(X) == len(Y):
-        raise refusal(
-            "data",
-            f"X of shape {tuple(X.shape)} and Y of shape {tuple(Y.shape)} for batches of"
-            f" {batch_size} rows",
-            "as many of either and at least one batch",
-            "Pass rows that belong together, or a smaller batch_size.",
-        )
+        got = f"X of shape {tuple(X.shape)} and Y of shape {tuple(Y.shape)} for batches of"
+        got += f" {batch_size} rows"
+        remedy = "Pass rows that belong together, or a smaller batch_size."
+        raise refusal("data", got, "as many of either and at least one batch", remedy)
     rows = shuffled_rows(len(X), batch_size, seed)
 
     @tf.autograph.experimental.do_not_convert
@@ -104,8 +101,7 @@ def fit(
     progress: bool = True,
     strategy: tf.distribute.Strategy | None = None,
 ) -> FitRecord:
-    """
-    Train a model by minibatches::
+    """Train a model by minibatches::
 
         batches = pep.training.shuffled_batches((X, Y), 200, seed=0)
         optimizer = tf_keras.optimizers.Adam(0.01)
@@ -157,13 +153,13 @@ def fit(
     check_positive("checkpoint_every", checkpoint_every)
     check_positive("log_every", log_every)
     check_callable("evaluate", evaluate, "Pass a function of the model that returns metrics.")
-    checks.check_stopping(early_stopping, evaluate, num_steps, evaluate_every)
-    checks.check_optimizer(optimizer)
-    loss, epochs = checks.loss_and_epochs(model, batches)
+    _check_stopping(early_stopping, evaluate, num_steps, evaluate_every)
+    _check_optimizer(optimizer)
+    loss, epochs = _loss_and_epochs(model, batches)
     natural = natural_training(model, natural_gradient)
-    variables = checks.variables_of_optimizer(model, natural.q.variables if natural.q else ())
+    variables = variables_of_optimizer(model, natural.variables_of_q)
     if strategy is not None:
-        checks.check_strategy(strategy, model, optimizer, batches, natural_gradient)
+        _check_strategy(strategy, model, optimizer, batches, natural_gradient)
     replicas = Replicas(strategy)
     with replicas.scope():
         optimizer.build(variables)
@@ -265,7 +261,7 @@ class _Run:
         finally:
             with delay_interrupts():
                 assign(self.state, before)
-        metrics = checks.as_metrics(returned, self.step, self.early_stopping)
+        metrics = _as_metrics(returned, self.step, self.early_stopping)
         metrics = dict(zip(metrics, self.replicas.from_chief([*metrics.values()])))
         with delay_interrupts():
             history.evaluations.append(Evaluation(self.step, metrics))
@@ -290,8 +286,7 @@ class _Run:
 
 
 def _stream(epochs: Epochs, epoch: int, num_read: int) -> Iterator[tuple[Any, int, int]]:
-    """
-    Batch after batch, epoch after epoch, each with its epoch and its number there (from 1).
+    """Batch after batch, epoch after epoch, each with its epoch and its number there (from 1).
 
     :param num_read: How many of its batches were read before, to leave out.
     """
@@ -352,8 +347,7 @@ def _checked_loss(take_step: Callable[[Any], tf.Tensor], batch: Any, step: int) 
 
 @contextmanager
 def delay_interrupts() -> Iterator[None]:
-    """
-    Let an interrupt (Ctrl-C) wait until the block is left; a second one does not wait.
+    """Let an interrupt (Ctrl-C) wait until the block is left; a second one does not wait.
 
     Other threads than the main one get no interrupts, and a handler of the user's own stays.
     """
@@ -375,3 +369,123 @@ def delay_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if received:
         raise KeyboardInterrupt
+
+
+def _check_stopping(
+    rule: EarlyStopping | None, evaluate: Any, num_steps: int, evaluate_every: int
+) -> None:
+    """Refuse early stopping that can do nothing."""
+    if rule is None:
+        return
+    if not isinstance(rule, EarlyStopping):
+        remedy = "Pass EarlyStopping('nlpd', patience=5), for example."
+        expected = "gpflow_pep.training.EarlyStopping or None"
+        raise refusal("early_stopping", repr(rule), expected, remedy)
+    if evaluate is None or evaluate_every > num_steps:
+        got = "no evaluate" if evaluate is None else f"evaluate_every={evaluate_every}"
+        got += f" with {num_steps} steps"
+        remedy = "Pass evaluate, and evaluate_every of at most num_steps."
+        raise refusal("early_stopping", got, "evaluations to judge by", remedy)
+    check_positive("early_stopping.patience", rule.patience)
+    check_real("early_stopping.min_delta", rule.min_delta, "[0, inf]", "0 counts any improvement.")
+
+
+def _as_metrics(returned: Any, step: int, rule: EarlyStopping | None) -> dict[str, float]:
+    """Take metrics that a function of the user returned as numbers by name; refuse all else."""
+    try:
+        metrics = {str(name): float(value) for name, value in returned.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        got = f"a function that returned {returned!r}"
+        expected = "numbers by name"
+        raise refusal("evaluate", got, expected, "Return {'nlpd': 0.7}, for example.") from error
+    for name, value in metrics.items():
+        if not np.isfinite(value):
+            raise refusal(
+                f"Training stopped at step {step}. Metric '{name}'",
+                value,
+                "a finite number",
+                "Look at the predictions of the held-out rows, or lower the learning rate.",
+            )
+    if rule and rule.metric not in metrics:
+        got = f"the metric '{rule.metric}'"
+        expected = f"one that evaluate returns: {', '.join(metrics) or 'none'}"
+        raise refusal("early_stopping", got, expected, "Name one of them.")
+    return metrics
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    """Refuse one that cannot be built, restored and used in a graph."""
+    if not isinstance(optimizer, tf_keras.optimizers.Optimizer):
+        expected = "one of tf_keras.optimizers (neither legacy nor of Keras 3)"
+        remedy = "Pass tf_keras.optimizers.Adam(0.01), for example."
+        raise refusal("optimizer", repr(optimizer), expected, remedy)
+
+
+def _loss_and_epochs(
+    model: GPModel, batches: tf.data.Dataset | Epochs | BatchLoss
+) -> tuple[Callable[[Any], tf.Tensor], Epochs]:
+    """Find the training loss of a batch, and the batches of each epoch."""
+    if isinstance(batches, BatchLoss):
+        if batches.model is not model:
+            got = "the minibatch loss of another model"
+            remedy = "Call this model's minibatch_training_loss_closure."
+            raise refusal("batches", got, "that of this one", remedy)
+        return batches.of_batch, batches.epoch
+    if not isinstance(model, ExternalDataTrainingLossMixin):
+        remedy = (
+            "Pass model.minibatch_training_loss_closure(batch_size, seed=0) as batches."
+            if isinstance(model, PEP)
+            else "Train it with gpflow_pep.training.maximise."
+        )
+        got = f"{type(model).__name__}, which holds its data, with batches of data"
+        raise refusal("model", got, "a model that takes its data with each call", remedy)
+    if isinstance(batches, tf.data.Dataset):
+        dataset = batches
+        return model.training_loss, lambda number: dataset
+    if not callable(batches):
+        expected = "a tf.data.Dataset or a function of the epoch that returns one"
+        remedy = "gpflow_pep.training.shuffled_batches makes one of arrays."
+        raise refusal("batches", type(batches).__name__, expected, remedy)
+    return model.training_loss, batches
+
+
+def _check_strategy(
+    strategy: Any, model: GPModel, optimizer: Any, batches: Any, natural_gradient: Any
+) -> None:
+    """Refuse a model, optimizer or batches that a strategy does not mirror over its replicas."""
+    kinds = tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy
+    if not isinstance(strategy, kinds):
+        expected = "tf.distribute.MirroredStrategy or tf.distribute.MultiWorkerMirroredStrategy"
+        raise refusal("strategy", type(strategy).__name__, expected, "Pass one of them, or None.")
+    if isinstance(batches, BatchLoss):
+        raise refusal(
+            "strategy",
+            "one for minibatches of PEP, whose sites belong to one process",
+            "a model that takes its data with each call",
+            "Train ARPEP, APEP or RPAPEP, or PEP with gpflow_pep.training.sharded_training_loss.",
+        )
+    if natural_gradient is not None:
+        raise refusal(
+            "natural_gradient",
+            "one under a strategy",
+            "none: q_mu and q_sqrt would be assigned in each replica, which variables of a strategy"
+            " refuse",
+            "Leave it out.",
+        )
+    if getattr(model, "num_data", 0) is None:
+        got = f"{type(model).__name__} with num_data=None under a strategy"
+        expected = "the number of rows of the whole data set: a replica sees a share of a batch"
+        raise refusal("model", got, expected, "Pass num_data.")
+    created_in_scope = strategy.extended.variable_created_in_scope
+    for name, variables in (("model", model.variables), ("optimizer", optimizer.variables)):
+        if not all(map(created_in_scope, variables)):
+            got, expected = "one made outside of the strategy", "one made in its scope"
+            remedy = "Make model and optimizer under `with strategy.scope():`."
+            raise refusal(name, got, expected, remedy)
+    for variable in model.variables:
+        # GPflow notes it where variables of a strategy do not look.
+        if vars(variable).get("_trainable", variable.trainable) != variable.trainable:
+            got = f"set_trainable on {variable.name}"
+            remedy = "Replace the parameter, under the scope:"
+            remedy += " kernel.variance = gpflow.Parameter(kernel.variance, trainable=False)."
+            raise refusal("model", got, "none under a strategy, where it has no effect", remedy)

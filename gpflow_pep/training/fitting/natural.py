@@ -7,17 +7,12 @@ import gpflow
 import tensorflow as tf
 import tf_keras
 from check_shapes import check_shapes
-from gpflow import Parameter
 from gpflow.base import TensorType
 from gpflow.models import GPModel
 from gpflow.optimizers import NaturalGradient
 
 from ...engine.checks import is_number, refusal
 from ...engine.numerics.linalg import mirrored
-
-#: The least pivot of what multiplies the precision in a step of length 1.
-_LEAST_PIVOT = 0.1
-_MAX_HALVINGS = 40
 
 
 class NaturalStep(NamedTuple):
@@ -41,8 +36,7 @@ class NaturalStep(NamedTuple):
 def natural_step(
     mean: tf.Tensor, root: tf.Tensor, by_mean: tf.Tensor, by_root: tf.Tensor, gamma: TensorType
 ) -> NaturalStep:
-    r"""
-    Take a step of length :math:`\gamma` against the natural gradient of a loss, which is its
+    r"""Take a step of length :math:`\gamma` against the natural gradient of a loss, which is its
     gradient in the expectation parameters, in natural parameters (Salimbeni, Eleftheriadis &
     Hensman 2018, equation 10).
 
@@ -72,83 +66,64 @@ def natural_step(
     identity = tf.eye(tf.shape(E)[-1], dtype=E.dtype)
     gamma = tf.convert_to_tensor(gamma, root.dtype)
     longest = tf.square(gamma / (1.0 - gamma)) * tf.cast(tf.shape(E)[-1], E.dtype)
-    least = tf.sqrt(1.0 - (1.0 - _LEAST_PIVOT) * gamma)
+    least = tf.sqrt(1.0 - 0.9 * gamma)
 
-    def tried(lengths: tf.Tensor) -> _Tried:
+    def tried(lengths: tf.Tensor) -> tuple[tf.Tensor, ...]:
         length = lengths[:, None, None]
         K = tf.linalg.cholesky(identity + length * E)
         move = -length * tf.linalg.cholesky_solve(K, slope)
         fine = tf.reduce_sum(tf.square(move), axis=[-2, -1]) <= longest
         fine &= tf.reduce_min(tf.linalg.diag_part(K), axis=-1) >= least
-        return _Tried(lengths, K, move, fine)  # comparisons with NaN are false
+        return lengths, K, move, fine  # comparisons with NaN are false
 
-    step = tf.while_loop(
-        lambda step: ~tf.reduce_all(step.fine),
-        lambda step: [tried(tf.where(step.fine, step.gamma, 0.5 * step.gamma))],
-        [tried(tf.fill(tf.shape(root)[:1], gamma))],
-        maximum_iterations=_MAX_HALVINGS,
-    )[0]
-    half = tf.linalg.triangular_solve(step.K, tf.linalg.matrix_transpose(columns))
+    lengths, K, move, _ = tf.while_loop(
+        lambda lengths, K, move, fine: ~tf.reduce_all(fine),
+        lambda lengths, K, move, fine: tried(tf.where(fine, lengths, 0.5 * lengths)),
+        tried(tf.fill(tf.shape(root)[:1], gamma)),
+        maximum_iterations=40,
+    )
+    half = tf.linalg.triangular_solve(K, tf.linalg.matrix_transpose(columns))
     new_root = tf.reverse(tf.linalg.matrix_transpose(half), [-1])
-    new_mean = mean + tf.transpose(tf.matmul(columns, step.move)[:, :, 0])
-    return NaturalStep(new_mean, tf.linalg.band_part(new_root, -1, 0), step.gamma)
+    new_mean = mean + tf.transpose(tf.matmul(columns, move)[:, :, 0])
+    return NaturalStep(new_mean, tf.linalg.band_part(new_root, -1, 0), lengths)
 
 
-class _Tried(NamedTuple):
-    """Steps of lengths [L], Cholesky factors [L, M, M], :math:`R^{-1} (m_+ - m)` [L, M, 1], and
-    whether each step may be taken, [L]."""
-
-    gamma: tf.Tensor
-    K: tf.Tensor
-    move: tf.Tensor
-    fine: tf.Tensor
-
-
-#: Of each step where none is given.
-DEFAULT_LENGTH = 0.1
 Length: TypeAlias = float | tf_keras.optimizers.schedules.LearningRateSchedule
-
-
-class _VariationalParameters(NamedTuple):
-    """q of a model: mean [M, L], and lower triangular square roots [L, M, M]."""
-
-    q_mu: Parameter
-    q_sqrt: Parameter
-
-    @property
-    def variables(self) -> list[tf.Variable]:
-        return [part.unconstrained_variable for part in self]
 
 
 class NaturalGradients(NamedTuple):
     """How :func:`~gpflow_pep.training.fit` trains q: by our steps, GPflow's, or none."""
 
-    q: _VariationalParameters | None = None
+    q: Any = ()  #: Parameters: mean [M, L] and lower triangular square roots [L, M, M].
     length: Length | None = None  #: Of steps by the gradient that the optimiser gets too.
     gpflow: NaturalGradient | None = None  #: Takes steps of its own before the optimiser's.
 
     @property
+    def variables_of_q(self) -> list[tf.Variable]:
+        return [part.unconstrained_variable for part in self.q]
+
+    @property
     def variables(self) -> list[tf.Variable]:
         """The variables of q in which a step needs the gradient of the loss."""
-        return [] if self.q is None or self.length is None else self.q.variables
+        return [] if self.length is None else self.variables_of_q
 
     def step_before(self, loss: Callable[[], tf.Tensor]) -> None:
         """Take GPflow's step, if it is GPflow that trains q."""
-        if self.gpflow is not None and self.q is not None:
-            self.gpflow.minimize(loss, [(self.q.q_mu, self.q.q_sqrt)])
+        if self.gpflow is not None:
+            self.gpflow.minimize(loss, [self.q])
 
     def step_beside(self, gradients: Sequence[tf.Tensor], step: tf.Variable) -> None:
         """Take a step by the gradients in :attr:`variables`; a schedule depends on its number."""
-        if self.q is None or self.length is None:
+        if self.length is None:
             return
-        by_mean, by_root = gradients
-        if self.q.q_sqrt.transform is not None:
-            by_root = self.q.q_sqrt.transform.forward(by_root)  # from a vector: it is linear
+        (q_mu, q_sqrt), (by_mean, by_root) = self.q, gradients
+        if q_sqrt.transform is not None:
+            by_root = q_sqrt.transform.forward(by_root)  # from a vector: it is linear
         mean, root = map(tf.convert_to_tensor, self.q)
         gamma = tf.cast(self.length(step), mean.dtype) if callable(self.length) else self.length
         after = natural_step(mean, root, by_mean, by_root, gamma)
-        self.q.q_mu.assign(after.mean)
-        self.q.q_sqrt.assign(after.root)
+        q_mu.assign(after.mean)
+        q_sqrt.assign(after.root)
 
 
 def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
@@ -164,17 +139,15 @@ def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
         got = f"one for q_sqrt of shape {tuple(root.shape)}"
         expected = "[L, M, M]: natural gradients are of full covariances"
         raise refusal("natural_gradient", got, expected, "Use q_diag=False, or leave it out.")
-    q = _VariationalParameters(mean, root)
     if isinstance(natural_gradient, gpflow.optimizers.NaturalGradient):
-        return NaturalGradients(q, gpflow=natural_gradient)
-    if natural_gradient is True:
-        return NaturalGradients(q, DEFAULT_LENGTH)
+        return NaturalGradients((mean, root), gpflow=natural_gradient)
+    natural_gradient = 0.1 if natural_gradient is True else natural_gradient
     schedule = isinstance(natural_gradient, tf_keras.optimizers.schedules.LearningRateSchedule)
     if not (schedule or (is_number(natural_gradient) and 0.0 < natural_gradient <= 1.0)):
         raise refusal(
             "natural_gradient",
             repr(natural_gradient),
             "a step length in (0, 1], a schedule of it, True, or gpflow.optimizers.NaturalGradient",
-            f"Pass {DEFAULT_LENGTH}, for example.",
+            "Pass 0.1, for example.",
         )
-    return NaturalGradients(q, natural_gradient)
+    return NaturalGradients((mean, root), natural_gradient)

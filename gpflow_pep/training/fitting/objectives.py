@@ -10,8 +10,9 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
+from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 
-from ...engine.checks import check_choice, check_real, refusal, require_finite
+from ...engine.checks import check_choice, check_not_sharded, check_real, refusal, require_finite
 from ...engine.energies.point import energy_of
 from ...engine.factors import traits
 from ...engine.numerics.graphs import without_collector
@@ -21,22 +22,17 @@ from ...engine.sites.posterior import Independent
 from ...engine.sites.record import ConvergenceWarning
 from ...models import PEP, PEPRegression
 from ...models.base import ADVICE, InternalDataModel
-from . import checks
 
 Module = TypeVar("Module", bound=tf.Module)
 
-#: A copy fails where another thread changed the same table, and is tried again.
-_ATTEMPTS = 100
-
 
 def copy_of(module: Module) -> Module:
-    """
-    Copy a model or a part of one, while other threads may do so too.
+    """Copy a model or a part of one, while other threads may do so too.
 
     GPflow's function clears what TensorFlow Probability remembers of transforms, in a table of the
     process, and fails where another thread takes an entry out of it, or puts one in, at that time.
     """
-    for _ in range(_ATTEMPTS):
+    for _ in range(100):  # tried again where another thread changed the table
         try:
             return gpflow.utilities.deepcopy(module)
         except (KeyError, RuntimeError):
@@ -85,8 +81,7 @@ Objective = str | Callable[[Any], tf.Tensor]
 
 
 def training_loss(model: GPModel, objective: Objective = "evidence") -> Callable[[], tf.Tensor]:
-    """
-    Make the loss of a model that holds its data, for GPflow's and Keras's optimisers::
+    """Make the loss of a model that holds its data, for GPflow's and Keras's optimisers::
 
         loss = pep.training.training_loss(model, "evidence+loo")
         gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables)
@@ -119,8 +114,7 @@ def training_loss(model: GPModel, objective: Objective = "evidence") -> Callable
 
 
 def hybrid_evidence(alpha: float) -> Callable[[PEP], tf.Tensor]:
-    """
-    Make an objective of ``PEP``: the energy at one power with the sites of another.
+    """Make an objective of ``PEP``: the energy at one power with the sites of another.
 
     The sites are those of the model's own power, at their fixed point; the energy of all powers is
     defined for any sites (:mod:`gpflow_pep.engine.energies.point`). At the model's own power it is
@@ -160,15 +154,12 @@ def _of_function(model: Any, objective: Callable[[Any], tf.Tensor]) -> Callable[
     return loss
 
 
-#: A loss between optima may be so for an evaluation or two, where a line search goes far.
-_FEW = 3
 #: Errors of a loss that cannot be computed for these parameters. Others stop the run.
 FAILURES = tf.errors.InvalidArgumentError, ValueError, ArithmeticError
 
 
 class WholeLoss:
-    """
-    The training loss of a model, and its gradient in the trainable parameters.
+    """The training loss of a model, and its gradient in the trainable parameters.
 
     The first evaluation compiles it, which keeps 5 to 10 MB until the process ends.
 
@@ -186,7 +177,7 @@ class WholeLoss:
     ) -> None:
         self.model, self.objective = model, objective
         self.unsettled, self._has_warned = 0, False
-        self.variables = checks.check_holds_data(model)
+        self.variables = _check_holds_data(model)
         loss = training_loss(model, objective)
         self.state = state_of(model)
         if optimizer is None:
@@ -212,7 +203,7 @@ class WholeLoss:
         loss, gradient = self._evaluate(x)
         has_converged = not isinstance(self.model, PEP) or self.model.last_inference.converged
         self.unsettled = 0 if has_converged else self.unsettled + 1
-        self.warn_after(_FEW)
+        self.warn_after(3)  # a line search may go far for an evaluation or two
         return loss, gradient
 
     def begin(self) -> None:
@@ -229,8 +220,7 @@ class WholeLoss:
         warnings.warn(f"{text} {advice}", ConvergenceWarning, stacklevel=2)
 
     def settle(self) -> float | None:
-        """
-        Compute the objective with sites as exact as those of predictions, which would bring them
+        """Compute the objective with sites as exact as those of predictions, which would bring them
         there otherwise, outside a graph; None for models without an inner loop. See
         ``loss_tolerance`` of :class:`~gpflow_pep.models.PEP`.
         """
@@ -243,3 +233,29 @@ class WholeLoss:
                 return -float(self(self.parameters())[0])
         finally:
             self.model.loss_tolerance.assign(tolerance)
+
+
+def _check_holds_data(model: Any) -> list[tf.Variable]:
+    """Find what to train of a model that holds all its rows; refuse others."""
+    has_data = hasattr(model, "training_loss") and hasattr(model, "data")
+    if isinstance(model, ExternalDataTrainingLossMixin) or not has_data:
+        expected = "a model that holds its data, such as PEPRegression, PEP or gpflow.models.SGPR"
+        remedy = "Train one that takes its data in batches with gpflow_pep.training.fit."
+        raise refusal("model", type(model).__name__, expected, remedy)
+    if isinstance(model, InternalDataModel):
+        check_not_sharded(
+            model.reduction.count, "maximise", "Use gpflow_pep.training.sharded_training_loss."
+        )
+    return variables_of_optimizer(model)
+
+
+def variables_of_optimizer(
+    model: GPModel, variables_of_q: Sequence[tf.Variable] = ()
+) -> list[tf.Variable]:
+    """Find the trainable variables but those of q, which natural gradients train."""
+    others = set(map(id, variables_of_q))
+    variables = [v for v in model.trainable_variables if id(v) not in others]
+    if not variables and not others:
+        got = "none with a parameter for the optimizer to train"
+        raise refusal("model", got, "at least one", "Use gpflow.set_trainable(model, True).")
+    return variables

@@ -41,7 +41,6 @@ from ...engine.prior import check_columns, is_mixed, latent_kernels
 from ...engine.prior.mixing import share_inducing_variable
 from ...models import PEP, PEPRegression
 from ...models.base import InternalDataModel
-from ...models.rows import SingleRows
 from ...models.tied import TiedModel
 from .objectives import FAILURES, assign, state_of
 
@@ -320,7 +319,7 @@ def _check_model(model: Any) -> None:
             "PEPRegression, PEP or PEPClassification with inducing points [M, D]",
             "Leave it out: the model keeps the inducing variables that it has.",
         )
-    if not isinstance(model.rows.cut, SingleRows):
+    if model.rows.cut.block_rows is not None:
         raise checks.refusal(
             "num_inducing",
             "'auto' with blocks",

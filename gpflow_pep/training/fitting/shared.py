@@ -11,9 +11,8 @@ from ...engine.factors.entries import takes_missing_targets
 from ...engine.numerics import chunks
 from ...engine.prior import latent_kernels
 from ...models import PEP
+from ...models.arguments import set_unchecked
 from ...models.base import InternalDataModel
-from ...models.parameters import set_unchecked
-from ...models.rows import SingleRows
 from .full_batch import MaximiseRecord, maximise
 from .objectives import Objective, WholeLoss, assign, copy_of, state_of
 
@@ -47,8 +46,7 @@ class SharedLosses:
         objective: Objective = "evidence",
         **options: Any,
     ) -> MaximiseRecord:
-        """
-        Train a model: see :func:`~gpflow_pep.training.maximise`.
+        """Train a model: see :func:`~gpflow_pep.training.maximise`.
 
         :param model: One that holds its data.
         :param cache_key: The caller promises that models with the same key differ in rows and
@@ -102,7 +100,7 @@ def fits_one_chunk(model: GPModel) -> bool:
     """Whether rows are summed over in one chunk, so that their number need not be known."""
     if not isinstance(model, InternalDataModel):
         return True
-    plain = model.chunk_size is None and isinstance(model.rows.cut, SingleRows)
+    plain = model.chunk_size is None and model.rows.cut.block_rows is None
     size = chunks.num_rows(model.data[0]) * (model.inducing_variable.num_inducing or 1)
     size *= len(latent_kernels(model.kernel))
     return plain and bool(size <= chunks.CHUNK_ELEMENTS)

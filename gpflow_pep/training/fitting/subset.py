@@ -1,5 +1,4 @@
-"""
-Training on some of the rows, before training on all.
+"""Training on some of the rows, before training on all.
 
 Hyperparameters and inducing inputs need far fewer rows than the posterior does, and a step costs in
 proportion to the rows.
@@ -24,8 +23,7 @@ TOLERANCE, WINDOW = 1e-3, 5
 def maximise_on_subset(
     model: PEPRegression | PEP, num_rows: int | None = None, *, seed: int = 0, **options: Any
 ) -> MaximiseRecord:
-    """
-    Train a model on some of its rows::
+    """Train a model on some of its rows::
 
         pep.training.maximise_on_subset(model)
         pep.training.maximise(model)

@@ -1,5 +1,4 @@
-"""
-Choosing inducing variables: rows of the data, or clusters of them. Also which row to label next,
+"""Choosing inducing variables: rows of the data, or clusters of them. Also which row to label next,
 and where to start coregionalised outputs.
 
 Every function but those named here takes the data and the number M of inducing variables, gives the
@@ -13,10 +12,9 @@ mixtures.
 """
 
 from .acquisition import information_gain, predictive_entropy
-from .clusters import kmeans, saspa
 from .greedy import greedy_variance, greedy_variational, ivm
 from .mixing import coregionalization, intrinsic_coregionalization
-from .rows import random_subset
+from .rows import kmeans, random_subset, saspa
 
 __all__ = [
     "coregionalization",

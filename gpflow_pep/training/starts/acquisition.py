@@ -17,15 +17,8 @@ from gpflow.base import InputData
 from gpflow.likelihoods import Likelihood, RobustMax, ScalarLikelihood
 from gpflow.models import GPModel
 
+from ...engine import factors
 from ...engine.checks import refusal
-from ...engine.factors import (
-    ScalarFactor,
-    Structure,
-    class_probabilities,
-    num_classes,
-    scalar_factor,
-    traits,
-)
 from ...engine.factors.entries import is_of_one_target
 from ...engine.factors.generic import Function, bounded_log, integrate
 from ...engine.numerics import chunks
@@ -33,15 +26,12 @@ from ...engine.prior import check_columns
 
 #: Rows predicted at a time.
 _CHUNK = 10_000
-#: Nodes of quadrature over f: errors are below 1e-9 of the entropy for every variance.
-_NODES = 400
 
 
 @tf.autograph.experimental.do_not_convert
 @check_shapes("return: [N]")
 def predictive_entropy(model: GPModel, X: InputData) -> tf.Tensor:
-    r"""
-    Compute the entropy of the predictive distribution of y at each row, in nats.
+    r"""Compute the entropy of the predictive distribution of y at each row, in nats.
 
     For classes it is :math:`-\sum_c p_c \log p_c`, between 0 and log C; for Gaussian noise
     :math:`\frac12 \log(2 \pi e \, \mathrm{var}[y])`, summed over outputs.
@@ -57,8 +47,7 @@ def predictive_entropy(model: GPModel, X: InputData) -> tf.Tensor:
 @tf.autograph.experimental.do_not_convert
 @check_shapes("return: [N]")
 def information_gain(model: GPModel, X: InputData) -> tf.Tensor:
-    r"""
-    Compute the information that each row's target would have on f there, in nats.
+    r"""Compute the information that each row's target would have on f there, in nats.
 
     It is :func:`predictive_entropy` less the entropy that is left when f is known (BALD). Where
     that is the same everywhere, both choose the same row: for Gaussian noise of one variance and
@@ -91,18 +80,18 @@ def _by_chunks(model: GPModel, X: InputData, function: Callable[..., tf.Tensor])
 
 def _entropy_of_y(likelihood: Any, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
     """Compute H[y] of each row, [N]."""
-    if traits(likelihood).is_gaussian:
+    if factors.traits(likelihood).is_gaussian:
         return _gaussian_entropy(v + likelihood.variance_at(X))
-    p = class_probabilities(likelihood, X, m, v, num_classes(likelihood))
+    p = factors.class_probabilities(likelihood, X, m, v, factors.num_classes(likelihood))
     p = p / tf.reduce_sum(p, axis=1, keepdims=True)
     return -tf.reduce_sum(tf.math.xlogy(p, p), axis=1)
 
 
 def entropy_given_f(likelihood: Any, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
     """Compute E_f H[y | f] of each row, [N]."""
-    if traits(likelihood).is_gaussian:
+    if factors.traits(likelihood).is_gaussian:
         return _gaussian_entropy(likelihood.variance_at(X) + tf.zeros_like(m))
-    if traits(likelihood).num_classes is not None and is_of_one_target(likelihood):
+    if factors.traits(likelihood).num_classes is not None and is_of_one_target(likelihood):
         return _of_labels(likelihood, X, m, v)
     link = getattr(likelihood, "invlink", None)
     if not isinstance(link, RobustMax):
@@ -117,16 +106,16 @@ def entropy_given_f(likelihood: Any, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -
 
 def _of_labels(likelihood: ScalarLikelihood, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
     ones = tf.ones([1, 1], m.dtype)
-    make_factor = scalar_factor.dispatch(type(likelihood))
+    make_factor = factors.scalar_factor.dispatch(type(likelihood))
 
     def log_prob(label: int) -> Function:
         Y = label * tf.ones_like(m)
         if make_factor is None:
             return lambda f: likelihood._scalar_log_prob(X, f, Y)
-        factor: ScalarFactor = make_factor(likelihood, X, Y, ones)
+        factor: factors.ScalarFactor = make_factor(likelihood, X, Y, ones)
         return factor.log_prob
 
-    log_probs = [log_prob(label) for label in range(num_classes(likelihood))]
+    log_probs = [log_prob(label) for label in range(factors.num_classes(likelihood))]
 
     def log_entropy(f: tf.Tensor) -> tf.Tensor:
         logs = [log_prob(f) for log_prob in log_probs]
@@ -134,8 +123,9 @@ def _of_labels(likelihood: ScalarLikelihood, X: tf.Tensor, m: tf.Tensor, v: tf.T
         return bounded_log(entropy)
 
     # The expectation of the entropy is a tilted integral of it at power 1.
-    bump = Structure(tf.zeros_like(m), 0.6 * tf.ones_like(m), 4.0 * tf.ones_like(m))
-    integral = integrate(ScalarFactor(log_entropy, [bump], num_nodes=_NODES), m, v, ones)
+    bump = factors.Structure(tf.zeros_like(m), 0.6 * tf.ones_like(m), 4.0 * tf.ones_like(m))
+    # With 400 nodes errors are below 1e-9 of the entropy for every variance.
+    integral = integrate(factors.ScalarFactor(log_entropy, [bump], num_nodes=400), m, v, ones)
     return tf.reduce_sum(tf.exp(integral), axis=1)
 
 

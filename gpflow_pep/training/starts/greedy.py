@@ -1,5 +1,4 @@
-r"""
-Greedy choices of rows: by residual variance, by the variational bound, by the entropy of f.
+r"""Greedy choices of rows: by residual variance, by the variational bound, by the entropy of f.
 
 **Residual variance** (:func:`greedy_variance`): the row that is least determined by those before it
 is next, by a pivoted Cholesky factorisation of the kernel's matrix.
@@ -71,8 +70,7 @@ def greedy_variance(
     seed: int | None = None,
     tolerance: float | None = None,
 ) -> InducingPoints:
-    """
-    Choose the row with the largest residual variance next, until M are chosen.
+    """Choose the row with the largest residual variance next, until M are chosen.
 
     Residual variances are those of a model with these inducing points: GPflow's default jitter is
     added to the diagonal of ``Kuu``.
@@ -104,8 +102,7 @@ def greedy_variance(
 def _pivots(
     X: AnyNDArray, order: AnyNDArray, M: int, prior: CompiledKernel, tolerance: float
 ) -> list[int]:
-    """
-    Places of the rows to choose: M, or as many as differ or as the tolerance needs.
+    """Places of the rows to choose: M, or as many as differ or as the tolerance needs.
 
     :param order: Where residual variances are equal, the row that comes first in it is preferred,
         at least within a pool.
@@ -153,10 +150,6 @@ def _residuals(
     return np.maximum(d, 0.0)
 
 
-#: Candidates, if that is more than twice as many as are chosen.
-MIN_CANDIDATES = 2000
-
-
 def greedy_variational(
     data: Any,
     M: int,
@@ -168,8 +161,7 @@ def greedy_variational(
     rounds: int = 1,
     training_steps: int = 0,
 ) -> InducingPoints:
-    """
-    Choose the row next that raises the variational bound of regression most.
+    """Choose the row next that raises the variational bound of regression most.
 
     The bound is that of :class:`gpflow.models.SGPR`, with GPflow's default jitter and mean 0. It
     never falls, neither by a choice (Titsias 2009, proposition 1) nor by training.
@@ -179,7 +171,7 @@ def greedy_variational(
     :param noise_variance: Variance of the Gaussian noise, or the parameter that holds it.
     :param seed: Of the candidates.
     :param num_candidates: How many rows are candidates, a random working set of rows that differ;
-        at least as many as are chosen. None: :data:`MIN_CANDIDATES`, or 2 M if that is more.
+        at least as many as are chosen. None: 2000, or 2 M if that is more.
     :param rounds: Choose in so many parts, as equal as possible, each from candidates drawn anew.
     :param training_steps: At most so many steps of L-BFGS after each round, on the bound with the
         rows chosen so far: they train the kernel's parameters, and ``noise_variance`` where that is
@@ -191,7 +183,7 @@ def greedy_variational(
     checks.check_single_output(kernel)
     checks.check_number(rounds, M, "rounds")
     if num_candidates is None:
-        num_candidates = min(len(X), max(MIN_CANDIDATES, 2 * M))
+        num_candidates = min(len(X), max(2000, 2 * M))
     checks.check_number(num_candidates, len(X), "num_candidates")
     checks.check_seed(training_steps, "training_steps")
     checks.check_seed(seed)
@@ -218,8 +210,7 @@ def greedy_variational(
 
 
 class _Symmetric:
-    """
-    A symmetric matrix that changes by matrices of low rank, of which a row or the diagonal is
+    """A symmetric matrix that changes by matrices of low rank, of which a row or the diagonal is
     wanted: ``start - leftᵀ right``.
     """
 
@@ -310,10 +301,6 @@ def _train(
     )
 
 
-#: Numbers in the candidates' covariances with the rows chosen (128 MiB in float64).
-CANDIDATE_ELEMENTS = 2**24
-
-
 def ivm(
     data: Any,
     M: int,
@@ -323,8 +310,7 @@ def ivm(
     seed: int,
     num_candidates: int | None = None,
 ) -> InducingPoints:
-    """
-    Choose the row next whose target makes the entropy of the posterior fall most.
+    """Choose the row next whose target makes the entropy of the posterior fall most.
 
     :param data: X [N, D] and Y [N, 1].
     :param kernel: The kernel, with hyperparameters that suit the data.
@@ -333,7 +319,7 @@ def ivm(
         ``gpflow.likelihoods.Gaussian(noise_variance)``.
     :param seed: Of the candidates, and of their order: among equals the first is chosen.
     :param num_candidates: How many rows are candidates, a random set of rows that differ; at least
-        M. None: all, as far as :data:`CANDIDATE_ELEMENTS` allows.
+        M. None: all, as far as 128 MiB of covariances with the chosen rows allow.
     :raises ValueError: If fewer than M rows differ, or there are several latent functions.
     """
     X, Y = as_data(data)
@@ -347,7 +333,7 @@ def ivm(
         remedy = "Choose by another rule, such as greedy_variance."
         raise checks.refusal("likelihood", got, "one", remedy)
     if num_candidates is None:
-        num_candidates = min(len(X), max(M, CANDIDATE_ELEMENTS // M))
+        num_candidates = min(len(X), max(M, 2**24 // M))
     checks.check_number(num_candidates, len(X), "num_candidates")
     order = np.random.default_rng(seed).permutation(len(X))
     rows = distinct_rows(X, order, M, limit=num_candidates)

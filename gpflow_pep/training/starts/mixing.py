@@ -1,5 +1,4 @@
-r"""
-Initial values of coregionalised outputs: weights, lengthscales, and each output's own function.
+r"""Initial values of coregionalised outputs: weights, lengthscales, and each output's own function.
 
 Objectives of mixtures have saddles. Latent functions that are equal stay equal, a column of W that
 is 0 stays 0, and W times a number is the same as the kernel's variance times its square. So W
@@ -26,12 +25,6 @@ from .rows import as_data
 
 #: The least eigenvalue that is used; the mean of all is 1. A column of W that is 0 would stay 0.
 LEAST_EIGENVALUE = 1e-2
-#: The least part of an output's variance that it starts to have for itself.
-LEAST_DIAGONAL = 1e-2
-#: Between latent functions lengthscales differ by up to the square of this.
-SPREAD = 2.0
-#: Rows in which two outputs must both be observed, for their correlation to be looked at.
-FEWEST_ROWS = 3
 
 
 class _Start(NamedTuple):
@@ -48,8 +41,7 @@ def coregionalization(
     own_functions: bool = False,
     scales: TensorData | None = None,
 ) -> LinearCoregionalization:
-    r"""
-    Create a kernel of mixed latent functions, with initial values that suit training.
+    r"""Create a kernel of mixed latent functions, with initial values that suit training.
 
     :param data: X [N, D], and Y [N, P] with NaN where nothing was observed.
     :param num_latent: The number Q of latent functions that outputs share, at most P.
@@ -67,7 +59,7 @@ def coregionalization(
     :raises ValueError: If an output was never observed, or an argument is outside its range.
     """
     base, weights, kappa = _start(data, num_latent, kernel, scales)
-    factors = np.geomspace(SPREAD, 1.0 / SPREAD, num_latent) if num_latent > 1 else [1.0]
+    factors = np.geomspace(2.0, 0.5, num_latent) if num_latent > 1 else [1.0]
     kernels = [_stretched(base, factor) for factor in factors]
     if not own_functions:
         return LinearCoregionalization(kernels, weights)
@@ -82,8 +74,7 @@ def intrinsic_coregionalization(
     kernel: Kernel | None = None,
     scales: TensorData | None = None,
 ) -> CoregionalizationWithDiagonal:
-    r"""
-    Create the intrinsic model of coregionalisation, with initial values that suit training.
+    r"""Create the intrinsic model of coregionalisation, with initial values that suit training.
 
     The covariance is one kernel times :math:`w wᵀ + \mathrm{diag}(\kappa)`: all latent functions
     have the same kernel object.
@@ -123,14 +114,13 @@ def _start(
     leading = np.argsort(values)[::-1][:number]
     unit = vectors[:, leading] * np.sqrt(np.maximum(values[leading], LEAST_EIGENVALUE))
     unit = unit * np.where(unit.sum(axis=0) < 0.0, -1.0, 1.0)  # the same signs on each machine
-    left = np.maximum(1.0 - np.sum(np.square(unit), axis=1), LEAST_DIAGONAL)
+    left = np.maximum(1.0 - np.sum(np.square(unit), axis=1), 1e-2)  # for each output itself
     return _Start(_with_variance_1(kernel), s[:, None] * unit, np.square(s) * left)
 
 
 def correlations(Y: AnyNDArray) -> AnyNDArray:
-    """
-    Compute the correlations of outputs, [P, P], each from the rows that have both; 0 where these
-    are fewer than :data:`FEWEST_ROWS`, and the nearest matrix without negative eigenvalues.
+    """Compute the correlations of outputs, [P, P], each from the rows that have both; 0 where these
+    are fewer than 3, and the nearest matrix without negative eigenvalues.
     """
     there = np.isfinite(Y)
     centred = Y - np.nanmean(Y, axis=0)
@@ -138,7 +128,7 @@ def correlations(Y: AnyNDArray) -> AnyNDArray:
     weights = there.astype(Y.dtype)
     both, squares = weights.T @ weights, np.square(scaled).T @ weights
     R = scaled.T @ scaled / _nonzero(np.sqrt(squares * squares.T))
-    R = np.where(both < FEWEST_ROWS, 0.0, R)
+    R = np.where(both < 3, 0.0, R)
     np.fill_diagonal(R, 1.0)
     values, vectors = np.linalg.eigh(R)
     R = (vectors * np.maximum(values, 0.0)) @ vectors.T

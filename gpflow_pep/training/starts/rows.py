@@ -1,27 +1,33 @@
-"""Rows to choose from: checks of the input, rows that differ, a random choice, covariances."""
+"""Rows or centres of clusters as inducing points, and what all choices of rows need: checks of the
+input, rows that differ, covariances."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, TensorData
+from gpflow.base import AnyNDArray, RegressionData, TensorData
 from gpflow.config import default_float
-from gpflow.inducing_variables import InducingPoints
-from gpflow.kernels import Kernel
+from gpflow.inducing_variables import (
+    InducingPoints,
+    InducingVariables,
+    SharedIndependentInducingVariables,
+)
+from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.likelihoods import Likelihood
+from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.utils import gen_batches
 
 from ...engine import checks
+from ...engine.factors import traits
 from ...engine.numerics.graphs import compiled
 from ...engine.prior import check_kernel_at_row, evaluate
-
-#: Numbers in a matrix of covariances that is computed at a time (4 MiB in float64).
-CHUNK_ELEMENTS = 2**19
+from ...inducing_variables import BlurredInducingPoints
+from ...models import PEP, PEPRegression
 
 
 def random_subset(X: TensorData, M: int, *, seed: int) -> InducingPoints:
-    """
-    Choose rows of the inputs X [N, D] at random.
+    """Choose rows of the inputs X [N, D] at random.
 
     :raises ValueError: If fewer than M rows differ.
     """
@@ -52,8 +58,7 @@ def key(row: AnyNDArray) -> bytes:
 
 
 def distinct_rows(X: AnyNDArray, order: Iterable[int], at_least: int, limit: int = 0) -> AnyNDArray:
-    """
-    Take rows in some order, leaving out copies of rows taken before.
+    """Take rows in some order, leaving out copies of rows taken before.
 
     :param limit: How many to take at most, if that is more than are needed.
     """
@@ -74,8 +79,7 @@ def too_few_distinct(wanted: int, num_distinct: int) -> ValueError:
 
 
 class CompiledKernel:
-    """
-    Prior covariances of rows, in float64, compiled once: a selection needs them very often.
+    """Prior covariances of rows, in float64, compiled once: a selection needs them very often.
 
     :param kernel: The kernel, of one output, with the hyperparameters it has at each call.
     :param like: Rows of the inputs' dtype and number of columns.
@@ -111,4 +115,110 @@ class CompiledKernel:
 
 def chunks(num_rows: int, width: int) -> Iterator[slice]:
     """Rows at a time, for matrices of `width` numbers a row."""
-    return gen_batches(num_rows, max(1, CHUNK_ELEMENTS // width))
+    return gen_batches(num_rows, max(1, 2**19 // width))  # of 4 MiB in float64
+
+
+Spread = Literal["spherical", "diagonal", "full"]
+
+#: Distances between rows and centres, N M, above which the default is mini-batches: passes over all
+#: rows then take minutes.
+MOST_DISTANCES = 2**26
+
+
+def kmeans(
+    X: TensorData,
+    M: int,
+    *,
+    seed: int,
+    covariances: bool | Spread = False,
+    minibatches: bool | None = None,
+) -> InducingPoints | BlurredInducingPoints:
+    """Take the centres of k-means clusters, by scikit-learn's ``KMeans`` or ``MiniBatchKMeans``.
+
+    :param X: Inputs, [N, D].
+    :param M: How many clusters.
+    :param seed: The same seed gives the same clusters.
+    :param covariances: ``True`` or "full": also the covariance of each cluster about its centre,
+        for SASPA (Qi, Abdel-Gawad & Minka 2010); "diagonal": its diagonal; "spherical": the mean of
+        that.
+    :param minibatches: Whether to move the centres by random batches of rows instead of passes over
+        all rows, far faster and a little worse. None: where N M exceeds :data:`MOST_DISTANCES`.
+    :return: M centres; with covariances, blurred points.
+    :raises ValueError: If fewer than M rows differ, or ``covariances`` is none of these.
+    """
+    X = as_inputs(X)
+    checks.check_number(M, len(X))
+    checks.check_seed(seed)
+    spreads = (False, True, "spherical", "diagonal", "full")
+    checks.check_choice("covariances", covariances, spreads, "Choose one of them.")
+    checks.check_choice("minibatches", minibatches, (None, False, True), "Leave it out.")
+    num_distinct = len(np.unique(X, axis=0))
+    if num_distinct < M:
+        raise too_few_distinct(M, num_distinct)
+    if minibatches is None:
+        minibatches = len(X) * M > MOST_DISTANCES
+    if minibatches:
+        method = MiniBatchKMeans(M, n_init=1, random_state=seed, batch_size=2**13)
+    else:
+        method = KMeans(M, n_init=1, random_state=seed)
+    # Distances from products lose the digits of a large mean; KMeans subtracts it itself.
+    mean = X.mean(axis=0) if minibatches else 0.0
+    clusters = method.fit(X - mean)
+    centres = clusters.cluster_centers_ + mean
+    if not covariances:
+        return InducingPoints(centres)
+    full = _covariances(X, centres, clusters.labels_)
+    diagonal = np.diagonal(full, axis1=1, axis2=2)
+    if covariances == "spherical":
+        return BlurredInducingPoints(centres, diagonal.mean(axis=1))
+    return BlurredInducingPoints(centres, diagonal if covariances == "diagonal" else full)
+
+
+def saspa(
+    data: RegressionData,
+    kernel: Kernel,
+    likelihood: Likelihood,
+    M: int,
+    *,
+    seed: int,
+    alpha: float = 1.0,
+    covariances: bool | Spread = "full",
+    **options: Any,
+) -> PEP | PEPRegression:
+    r"""Create a sparse Gaussian process with blurred basis points (Qi, Abdel-Gawad & Minka 2010).
+
+    Expectation propagation, that is Power EP at :math:`\alpha = 1`, with the centres of k-means
+    clusters of the inputs as inducing points, each blurred by the covariance of its cluster.
+    Hyperparameters are as they are given; train the model as any other.
+
+    :param data: X [N, D] and Y [N, P].
+    :param kernel: A kernel for which blurred points are registered, see
+        :class:`~gpflow_pep.inducing_variables.BlurredInducingPoints`. Latent functions that have
+        kernels of their own share the points.
+    :param likelihood: Any. With a Gaussian one and a kernel of one output the model is
+        :class:`~gpflow_pep.models.PEPRegression`, in closed form; otherwise
+        :class:`~gpflow_pep.models.PEP`.
+    :param M: How many basis points.
+    :param seed: Of k-means; the same seed gives the same points.
+    :param alpha: The power; the paper's is 1.
+    :param covariances: "full", "diagonal" or "spherical" ones of the clusters, or ``False`` for
+        points without blur: FITC, by EP where the likelihood is not Gaussian.
+    :param options: Other arguments of the model.
+    :raises ValueError: If the data, the kernel, M or an option is refused, as by the model.
+    """
+    X, _ = checks.check_data(data)
+    points: InducingVariables = kmeans(X, M, seed=seed, covariances=covariances)
+    if isinstance(kernel, MultioutputKernel):
+        points = SharedIndependentInducingVariables(points)
+    elif traits(likelihood).is_gaussian:
+        return PEPRegression(data, kernel, points, alpha=alpha, likelihood=likelihood, **options)
+    return PEP(data, kernel, likelihood, points, alpha=alpha, **options)
+
+
+def _covariances(X: AnyNDArray, centres: AnyNDArray, labels: AnyNDArray) -> AnyNDArray:
+    """[M, D, D], the covariance of each cluster's rows; 0 for a single row."""
+    order = np.argsort(labels, kind="stable")
+    ends = np.cumsum(np.bincount(labels, minlength=len(centres)))
+    members = np.split(order, ends[:-1])
+    deviations = (X[rows] - centre for rows, centre in zip(members, centres))
+    return np.stack([R.T @ R / max(1, len(R)) for R in deviations])

@@ -49,16 +49,16 @@ def test_block_chunks_hold_every_row_once(
 ) -> None:
     names = rng.permutation(100)[: len(sizes)] - 50
     labels = rng.permutation(np.repeat(names, sizes))
-    plan = model_rows.plan_blocks(labels, chunk_size)
-    pieces = model_rows.block_chunks(plan)
-    np.testing.assert_array_equal(plan.names, np.sort(names))
+    blocks = model_rows.Blocks(labels, chunk_size)
+    pieces, ascending = blocks.chunks(), np.asarray(blocks.block_rows.names)
+    np.testing.assert_array_equal(ascending, np.sort(names))
     seen = []
     for k in range(pieces.count):
         some, rows = (value.numpy() for value in pieces.take(tf.constant(k)))
         assert rows.shape[0] == 1 or rows.size <= chunk_size
         for block, members in zip(some, rows):
             members = members[members >= 0]
-            assert set(labels[members]) == {plan.names[block]}
+            assert set(labels[members]) == {ascending[block]}
             seen.extend(members)
     assert sorted(seen) == list(range(len(labels)))
 

@@ -19,7 +19,7 @@ from gpflow_pep.engine.sites import coupling, sweep
 from gpflow_pep.engine.sites.coupling import Curvature, CurvatureFactor, mean_step
 from gpflow_pep.engine.sites.posterior import Natural, Sites, natural_sums, posterior_factor
 from gpflow_pep.likelihoods import Traits
-from gpflow_pep.models.parameters import ConvergenceWarning
+from gpflow_pep.models import ConvergenceWarning
 
 N, M, C = 60, 8, 3
 LIKELIHOODS = {

@@ -209,11 +209,11 @@ def test_kmeans_in_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
     centre = clusters.cluster_centers_[0]
     deviation = X[clusters.labels_ == 0] - centre
     assert_close(blurred.covariance[0], deviation.T @ deviation / len(deviation))
-    monkeypatch.setattr(pep.training.starts.clusters, "MOST_DISTANCES", 5 * len(X) - 1)
+    monkeypatch.setattr(pep.training.starts.rows, "MOST_DISTANCES", 5 * len(X) - 1)
     assert np.array_equal(
         _points(pep.training.starts.kmeans(X, 5, seed=3)), clusters.cluster_centers_
     )
-    monkeypatch.setattr(pep.training.starts.clusters, "MOST_DISTANCES", 5 * len(X))
+    monkeypatch.setattr(pep.training.starts.rows, "MOST_DISTANCES", 5 * len(X))
     assert not np.array_equal(_points(pep.training.starts.kmeans(X, 5, seed=3)), _points(blurred))
 
 
