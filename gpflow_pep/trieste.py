@@ -59,13 +59,10 @@ class PEPModel:
         if not ours or model.rows.cut.block_rows is not None:
             expected = "PEP or PEPRegression without blocks, near rows and mixed outputs"
             raise refusal("model", type(model).__name__, expected, "Leave those out.")
-        set_unchecked(
-            model,
-            data=tuple(
-                tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False)
-                for part in map(tf.convert_to_tensor, model.data)
-            ),
-        )
+        rows = map(tf.convert_to_tensor, model.data)
+        shapes = ((part, [None, *part.shape[1:]]) for part in rows)
+        data = tuple(tf.Variable(part, shape=shape, trainable=False) for part, shape in shapes)
+        set_unchecked(model, data=data)
         self.model = model
         self._num_features = check_positive("num_features", num_features)
         self._seeds = count(check_seed(seed))
@@ -148,21 +145,20 @@ class PEPModel:
         joint = rest + tf.matmul(first, second, transpose_a=True)  # [L, N, M] of all rows
         return leading_transpose(restore(tf.transpose(joint, [1, 0, 2])), [..., -2, -3, -1])
 
-    def trajectory_sampler(self) -> "PathSampler":
+    def trajectory_sampler(self) -> "_PathSampler":
         """Make a sampler of functions, for Thompson sampling."""
-        return PathSampler(self)
+        return _PathSampler(self)
 
-    def reparam_sampler(self, num_samples: int) -> "PathReparametrization":
+    def reparam_sampler(self, num_samples: int) -> "_PathReparametrization":
         """Make a sampler of joint values, for Monte Carlo acquisition functions."""
-        return PathReparametrization(num_samples, self)
+        return _PathReparametrization(num_samples, self)
 
     def draw_paths(self, num_paths: int) -> Paths:
         """Draw functions, in a graph too: they are drawn before it runs."""
 
         def source() -> PathSource:
-            return PathSource(
-                self.model._parts, WhitenedGaussian(*map(tf.convert_to_tensor, self._q))
-            )
+            q = WhitenedGaussian(*map(tf.convert_to_tensor, self._q))
+            return PathSource(self.model._parts, q)
 
         with tf.init_scope():
             return Paths(source, num_paths, self._num_features, self.next_seed())
@@ -224,7 +220,7 @@ class _Draws:
                 self._paths.resample(self._model.next_seed())
 
 
-class PathTrajectory(_Draws):
+class _PathTrajectory(_Draws):
     """
     B functions of the posterior, each evaluated at its own inputs: what trieste calls a trajectory.
 
@@ -246,27 +242,25 @@ class PathTrajectory(_Draws):
         return tf.transpose(each, [1, 0, 2])
 
 
-class PathSampler:
-    """A sampler of trajectories, see :class:`PathTrajectory`."""
+class _PathSampler:
+    """A sampler of trajectories, see :class:`_PathTrajectory`."""
 
     def __init__(self, model: PEPModel) -> None:
         self._model = model
 
-    def get_trajectory(self) -> PathTrajectory:
+    def get_trajectory(self) -> _PathTrajectory:
         """Draw functions; how many is what the first call needs."""
-        return PathTrajectory(self._model)
+        return _PathTrajectory(self._model)
 
-    def resample_trajectory(self, trajectory: PathTrajectory) -> PathTrajectory:
+    def resample_trajectory(self, trajectory: _PathTrajectory) -> _PathTrajectory:
         """Draw other functions in place: what was compiled goes on with them."""
         trajectory.resample()
         return trajectory
 
-    def update_trajectory(self, trajectory: PathTrajectory) -> PathTrajectory:
-        """Draw functions of the model as it is now, in place."""
-        return self.resample_trajectory(trajectory)
+    update_trajectory = resample_trajectory
 
 
-class PathReparametrization(_Draws):
+class _PathReparametrization(_Draws):
     """Joint values of f at batches of points, from the same S functions until it is reset.
 
     :param sample_size: S.
@@ -285,9 +279,7 @@ class PathReparametrization(_Draws):
         values = restore(tf.transpose(self._drawn(self._sample_size)(X), [1, 0, 2]))
         return leading_transpose(values, [..., -2, -3, -1])  # from [..., B, S, L]
 
-    def reset_sampler(self) -> None:
-        """Draw other functions, of the model as it is now."""
-        self.resample()
+    reset_sampler = _Draws.resample
 
 
 def _as_rows(X: InputData) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:

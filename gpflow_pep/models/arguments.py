@@ -113,7 +113,7 @@ def refuse_arguments(model: type, arguments: dict[str, Any]) -> None:
         attribute = inspect.getattr_static(model, name, None)
         if isinstance(attribute, Renamed):
             raise TypeError(attribute.text)
-        if name in _OF_SVGP and name not in inspect.signature(model.__init__).parameters:
+        if name in _OF_SVGP and name not in inspect.signature(model.__init__).parameters:  # type: ignore[misc]
             expected = f"no such argument: {model.__name__} computes the best q from its data"
             remedy = "Leave it out, or use ARPEP."
             raise TypeError(checks.message(name, repr(value), expected, remedy))

@@ -36,13 +36,10 @@ def attach_memory(memory: Memory | None, model: Any) -> "AttachedMemory | None":
     """
     if memory is None:
         return None
-    _require(
-        getattr(model, "bound", "standard") == "standard",
-        f"one with bound={getattr(model, 'bound', None)!r}",
-        "'standard' beside it: the memory's information on f between the inducing points is not"
-        " counted there",
-        "Leave it out.",
-    )
+    bound = getattr(model, "bound", "standard")
+    expected = "'standard' beside it: the memory's information on f between the inducing points is"
+    expected += " not counted there"
+    _require(bound == "standard", f"one with bound={bound!r}", expected, "Leave it out.")
     return AttachedMemory(memory, model)
 
 
@@ -63,12 +60,9 @@ class AttachedMemory(Module):
         dtype = model.data[0].dtype
         arrays = _check_memory(memory, dtype, model.num_latent_gps)
         num_columns = model.data[0].shape[1]
-        _require(
-            arrays["Z"].shape[2] == num_columns,
-            f"inducing points of {arrays['Z'].shape[2]} column(s)",
-            f"{num_columns}, as in X",
-            "Give rows with the columns of the summarised ones.",
-        )
+        number, expected = arrays["Z"].shape[2], f"{num_columns}, as in X"
+        got, remedy = f"inducing points of {number} column(s)", "Give rows with the columns of the"
+        _require(number == num_columns, got, expected, f"{remedy} summarised ones.")
         for name, value in arrays.items():
             setattr(self, name, FixedParameter(value, dtype=dtype))
         self.kept = FixedParameter(_same_point(arrays["Z"], model.inducing_variable), dtype=dtype)
@@ -151,20 +145,13 @@ def _check_memory(memory: Any, dtype: tf.DType, num_latent: int) -> dict[str, An
         finite = bool(np.isfinite(value).all())
         _require(finite, f"NaN or infinity in {name}", "finite numbers", anew)
     Z, weights, first, mean = (arrays[name] for name in ("Z", "weights", "first", "mean"))
-    _require(
-        len(first) == num_latent,
-        f"{len(first)} latent function(s)",
-        f"{num_latent}, as the model has",
-        "Give it to a model of the same outputs.",
-    )
+    got, expected = f"{len(first)} latent function(s)", f"{num_latent}, as the model has"
+    _require(len(first) == num_latent, got, expected, "Give it to a model of the same outputs.")
     same = Z.shape[1] == weights.shape[2] == first.shape[1] and first.shape == mean.shape
-    _require(
-        same and {len(Z), len(weights)} <= {1, num_latent},
-        f"Z, weights, first and mean of shapes {Z.shape}, {weights.shape}, {first.shape} and"
-        f" {mean.shape}",
-        "[K, M, D], [K, R, M], [L, M] and [L, M] with K of 1 or L",
-        remedy,
-    )
+    same &= {len(Z), len(weights)} <= {1, num_latent}
+    got = f"Z, weights, first and mean of shapes {Z.shape}, {weights.shape}, {first.shape} and"
+    expected = "[K, M, D], [K, R, M], [L, M] and [L, M] with K of 1 or L"
+    _require(same, f"{got} {mean.shape}", expected, remedy)
     return arrays
 
 

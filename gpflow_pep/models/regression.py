@@ -120,16 +120,10 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         X, Y = self._check_data(data)
         number = each = int(Y.shape[1]) if is_mixed(kernel) else None
         if is_mixed(kernel):
-            inducing_variable = mixed_arguments(
-                kernel,
-                inducing_variable,
-                Y,
-                num_latent_gps,
-                data=streamed,
-                blocks=blocks,
-                memory=memory,
-                bound=None if bound == "standard" else bound,
-            )
+            options: dict[str, Any] = {"data": streamed, "blocks": blocks, "memory": memory}
+            options["bound"] = None if bound == "standard" else bound
+            parts = kernel, inducing_variable, Y, num_latent_gps
+            inducing_variable = mixed_arguments(*parts, **options)
         else:
             if not isinstance(kernel, SharedIndependent):
                 checks.check_single_output(kernel)
@@ -245,14 +239,11 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
         :raises ValueError: If some alpha is not 1, or rows come in blocks.
         """
-        remedy = (
-            "Use pep_log_marginal_likelihood: at alpha 1 the outputs of a row are a block, as in"
-        )
-        refuse_mixed(self.kernel, "fitc_log_marginal_likelihood", f"{remedy} PITC.")
-        self._require_single_rows(
-            "fitc_log_marginal_likelihood",
-            "Use pep_log_marginal_likelihood, which at alpha 1 and with blocks is that of PITC.",
-        )
+        name, remedy = "fitc_log_marginal_likelihood", "Use pep_log_marginal_likelihood"
+        outputs = "at alpha 1 the outputs of a row are a block, as in PITC."
+        refuse_mixed(self.kernel, name, f"{remedy}: {outputs}")
+        remedy += ", which at alpha 1 and with blocks is that of PITC."
+        self._require_single_rows(name, remedy)
         at_one = checks.require(
             tf.reduce_all(tf.equal(self._powers(), 1.0)),
             "fitc_log_marginal_likelihood: got a power alpha below 1, expected 1 for all rows. Use"
@@ -307,9 +298,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         _ = self.data[1]  # which refuses rows that are not in memory
         parts, W = self._parts_of_output(), self._parts.whiten().W
         q, precision = posterior_factor(self._sums(W).natural), CONDITIONALS[self._bound]
-        terms = partial(
-            collapsed.left_out_moments, parts, W=W, q=q, precision=precision.row_precision
-        )
+        known = {"W": W, "q": q, "precision": precision.row_precision}
+        terms = partial(collapsed.left_out_moments, parts, **known)
         value = chunks.map_over_chunks(terms, self.rows.pieces(self.rows.plan().chunk_size))
         mean, variance = checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
         return mean, variance

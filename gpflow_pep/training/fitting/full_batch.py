@@ -361,7 +361,9 @@ def maximise(
 
         points, record = add_points(model, train, seed=seed, deadline=deadline)
         return record._replace(points=points)
-    loss = model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer, objective)
+    loss: WholeLoss = (
+        model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer, objective)
+    )
     model, state, num_rows = loss.model, loss.state, loss.num_rows()
     check_seed(seed)
     check_callable("callback", callback, "Pass a function of a Step.")
