@@ -50,10 +50,10 @@ class LogLinear(Function):
             "variance", float(variance), "(0, inf)", "Pass 0.1 times that of Y, for example."
         )
         self.variance = Parameter(variance, transform=tfp.bijectors.Exp())
-        location, scale = (np.asarray(value, default_float()) for value in (0.0, PRIOR_DEVIATION))
-        self.weights = Parameter(
-            np.zeros([num_inputs, 1]), prior=tfp.distributions.Normal(location, scale)
+        prior = tfp.distributions.Normal(
+            tf.constant(0.0, default_float()), tf.constant(PRIOR_DEVIATION, default_float())
         )
+        self.weights = Parameter(np.zeros([num_inputs, 1]), prior=prior)
 
     @inherit_check_shapes
     def __call__(self, X: TensorType) -> Tensor:
