@@ -12,7 +12,6 @@ from ..engine.checks import as_matrix, as_numbers, refusal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 Arguments = ParamSpec("Arguments")
@@ -44,8 +43,7 @@ def figure(width: float, height: float) -> "Figure":
     """
     Make a figure, of its own and not pyplot's: drawing here leaves the caller's figures alone.
 
-    :param width: In inches.
-    :param height: In inches.
+    :param width: In inches, as the height.
     :raises ImportError: If matplotlib is not installed.
     """
     if not available():
@@ -56,7 +54,7 @@ def figure(width: float, height: float) -> "Figure":
 
 
 def picture(
-    width: float = 6.0, height: float = 4.2, *, frame: bool = False
+    width: float = 6.0, height: float = 4.2
 ) -> Callable[[Callable[Arguments, None]], Callable[Arguments, "Axes"]]:
     """Decorate a function that draws on ``ax``: by default on a new figure; it returns ``ax``."""
 
@@ -80,8 +78,7 @@ def picture(
                 except BaseException:
                     pyplot.close(ax.figure)  # nothing is to be shown
                     raise
-            if not frame:
-                tidy(ax)
+            tidy(ax)
             return ax
 
         description, _, errors = str(draw.__doc__).partition("    :raises")
@@ -101,15 +98,6 @@ def color_of(number: int) -> str:
     return PALETTE[number % len(PALETTE)]
 
 
-def shades(least: float = 0.12) -> "Colormap":
-    """Mix shades of blue from light to dark; the lightest is still seen on white."""
-    from matplotlib.colors import LinearSegmentedColormap, to_rgb
-
-    full = np.array(to_rgb(FIT))
-    stops = [1.0 - least * (1.0 - full), 1.0 - 0.6 * (1.0 - full), full, 0.35 * full]
-    return LinearSegmentedColormap.from_list("shades", [tuple(stop) for stop in stops])
-
-
 def halo() -> list[Any]:
     """Make a white rim for text and lines, which keeps them readable on what lies below."""
     from matplotlib.patheffects import withStroke
@@ -117,20 +105,12 @@ def halo() -> list[Any]:
     return [withStroke(linewidth=2.5, foreground="white")]
 
 
-def label_point(
-    ax: "Axes", text: str, place: tuple[Any, Any], offset: tuple[float, float], **style: Any
-) -> None:
-    """Write a small text beside a place, at an offset in points."""
-    style = {"fontsize": SMALL, "color": INK, "path_effects": halo(), **style}
-    ax.annotate(text, place, xytext=offset, textcoords="offset points", **style)
-
-
 def note(ax: "Axes", text: str, *, right: bool = False, bottom: bool = False) -> None:
     """Write a note into a corner, by default the upper left one."""
     x, ha = (0.985, "right") if right else (0.015, "left")
     y, va = (0.015, "bottom") if bottom else (0.985, "top")
-    style: dict[str, Any] = {"xycoords": "axes fraction", "ha": ha, "va": va, "zorder": 10}
-    label_point(ax, text, (x, y), (0.0, 0.0), **style)
+    style: dict[str, Any] = {"fontsize": SMALL, "color": INK, "path_effects": halo(), "zorder": 10}
+    ax.text(x, y, text, transform=ax.transAxes, ha=ha, va=va, **style)
 
 
 def count(number: int) -> str:
@@ -143,17 +123,12 @@ def rows(number: int) -> str:
     return f"{count(number)} row{'' if number == 1 else 's'}"
 
 
-def room_on_top(ax: "Axes", fraction: float) -> None:
-    """Leave a part of the axes at the top free, for a legend or a note."""
-    low, high = ax.get_ylim()
-    ax.set_ylim(low, high + (high - low) * fraction / (1.0 - fraction))
-
-
 def legend_on_top(ax: "Axes", columns: int = 4) -> None:
     """Name everything with a label in lines above all that was drawn."""
-    num_labels = len(ax.get_legend_handles_labels()[0])
-    if num_labels:
-        room_on_top(ax, 0.07 * -(-num_labels // columns))
+    num_lines = -(-len(ax.get_legend_handles_labels()[0]) // columns)
+    if num_lines:
+        low, high = ax.get_ylim()
+        ax.set_ylim(low, low + (high - low) / (1.0 - 0.07 * num_lines))
         ax.legend(loc="upper left", ncols=columns, frameon=False, **LEGEND)
 
 

@@ -1,7 +1,7 @@
 """Pictures of predicted classes."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -14,9 +14,6 @@ from ..engine.factors import class_probabilities, num_classes
 from . import canvas
 from .canvas import FIT, INK, SMALL, as_columns, as_names
 from .models import Inducing, inducing_points_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: Points of the grid along each axis.
 GRID = 120
@@ -47,30 +44,24 @@ def reliability(
     labels = as_columns("labels", labels, 1)[:, 0]
     require_same_length("labels", labels, "probability", P)
     labels = metrics.check_labels("labels", labels, 2 if event else P.shape[1])
-    if event:
-        calibration = metrics.event_calibration(labels, P[:, 0], num_bins)
-    else:
-        calibration = metrics.calibration(labels, P, num_bins)
-    confidence, accuracy, counts, error = calibration
+    calibrate: Any = metrics.event_calibration if event else metrics.calibration
+    confidence, accuracy, counts, error = calibrate(labels, P[:, 0] if event else P, num_bins)
     lower, upper = metrics.wilson_interval(accuracy * counts, counts, level)
     ax.plot([0.0, 1.0], [0.0, 1.0], color=INK, linewidth=1, linestyle=(0, (4, 3)))
-    canvas.label_point(ax, "perfect", (0.5, 0.5), (6.0, -3.0), va="top")
     ax.vlines(confidence, lower, upper, color=FIT, alpha=0.45, linewidth=2.0)
     ax.plot(confidence, accuracy, "o-", color=FIT, linewidth=1.0, markersize=5)
     # Counts are bars on a strip below 0.
     heights = 0.12 * counts / counts.max()
     bars = ax.bar(confidence, heights, bottom=-0.2, width=0.05, color=canvas.FAINT, zorder=0)
-    texts = [canvas.count(int(number)) for number in counts]
-    ax.bar_label(bars, texts, padding=1.0, fontsize=SMALL - 2.0, color=INK)
+    texts = map(canvas.count, map(int, counts))
+    ax.bar_label(bars, [*texts], padding=1.0, fontsize=SMALL - 2.0, color=INK)
     ax.set(ylim=(-0.2, 1.14), xlim=(-0.03, 1.03), yticks=np.linspace(0.0, 1.0, 6))
     canvas.note(ax, f"calibration error {error:.3f}\n{level:.0%} intervals; grey: rows")
-    ax.set(
-        xlabel="probability" if event else "probability of the predicted class",
-        ylabel="fraction that came" if event else "fraction that is right",
-    )
+    ax.set_xlabel("probability" if event else "probability of the predicted class")
+    ax.set_ylabel("fraction that occurred" if event else "fraction that is right")
 
 
-@canvas.picture(5.0, 4.6, frame=True)
+@canvas.picture(5.0, 4.6)
 def confusion_matrix(
     labels: Any, predicted: Any, names: Sequence[Any] | None = None, *, ax: Any = None
 ) -> None:
@@ -94,28 +85,22 @@ def confusion_matrix(
     counts = sklearn.metrics.confusion_matrix(labels, predicted, labels=classes)
     fractions = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     few = size <= MOST_NAMED
-    display = sklearn.metrics.ConfusionMatrixDisplay(fractions, display_labels=texts).plot(
-        include_values=few,
-        cmap=canvas.shades(least=0.0),
-        xticks_rotation="vertical" if size * max(map(len, texts)) > 45 else "horizontal",
-        ax=ax,
-        colorbar=False,
-        im_kw={"vmin": 0.0, "vmax": 1.0},
-        text_kw={"fontsize": min(11.0, 90.0 / size)},
-    )
-    if few:
-        for cell, number in zip(display.text_.flat, counts.flat):
-            cell.set_text(canvas.count(int(number)) if number else "")
-    else:
-        shown = range(0, size, -(-size // 8))
-        ax.set_xticks(shown, texts[:: shown.step])
-        ax.set_yticks(shown, texts[:: shown.step])
+    style: dict[str, Any] = {"im_kw": {"vmin": 0.0, "vmax": 1.0}, "cmap": "Blues"}
+    style["text_kw"] = {"fontsize": min(11.0, 90.0 / size)}
+    style["xticks_rotation"] = 90.0 if size * max(map(len, texts)) > 45 else 0.0
+    display = sklearn.metrics.ConfusionMatrixDisplay(fractions, display_labels=texts)
+    display.plot(include_values=few, ax=ax, colorbar=False, **style)
+    for cell, number in zip(display.text_.flat if few else (), counts.flat):
+        cell.set_text(canvas.count(int(number)) if number else "")
+    shown = range(0, size, 1 if few else -(-size // 8))
+    ax.set(xticks=shown, xticklabels=texts[:: shown.step])
+    ax.set(yticks=shown, yticklabels=texts[:: shown.step])
     ax.set(xlabel="predicted", ylabel="actual")
-    right = np.trace(counts) / len(labels)
-    ax.set_title(f"{right:.1%} of {canvas.count(len(labels))} right", fontsize="medium")
+    title = f"{np.trace(counts) / len(labels):.1%} of {canvas.count(len(labels))} right"
+    ax.set_title(title, fontsize="medium")
 
 
-@canvas.picture(5.6, 5.0, frame=True)
+@canvas.picture(5.6, 5.0)
 def decision_boundary(
     X: Any,
     labels: Any,
@@ -143,9 +128,8 @@ def decision_boundary(
     """
     table, columns = type(X), getattr(X, "columns", None)
     if np.ndim(X) == 2 and np.shape(X)[1] != 2:
-        got = f"{np.shape(X)[1]} inputs"
         remedy = "Pass two columns, and as classifier a function that fills in the others."
-        raise refusal("X", got, "2, one for each axis", remedy)
+        raise refusal("X", f"{np.shape(X)[1]} inputs", "2, one for each axis", remedy)
     X, labels = as_columns("X", X, 2), as_labels("labels", labels)
     require_same_length("labels", labels, "X", X)
     predict = predictor(classifier)
@@ -188,41 +172,33 @@ def predictor(classifier: Any) -> Callable[[AnyNDArray], Any]:
     if hasattr(classifier, "predict_proba"):
         return classifier.predict_proba
     if hasattr(classifier, "predict_f"):
-        likelihood = classifier.likelihood
-        size = num_classes(likelihood)
+        likelihood, size = classifier.likelihood, num_classes(classifier.likelihood)
 
         def probabilities(X: AnyNDArray) -> AnyNDArray:
             X = np.asarray(X, gpflow.default_float())
-            mean, variance = classifier.predict_f(X)
-            return class_probabilities(likelihood, X, mean, variance, size).numpy()
+            return class_probabilities(likelihood, X, *classifier.predict_f(X), size).numpy()
 
         return probabilities
     if callable(classifier):
         return classifier
-    raise refusal(
-        "classifier",
-        type(classifier).__name__,
-        "an estimator with predict_proba, a model with a likelihood of classes, or a function from"
-        " inputs to probabilities",
-        "Pass one.",
-    )
+    expected = "an estimator with predict_proba, a model with a likelihood of classes, or a"
+    expected += " function from inputs to probabilities"
+    raise refusal("classifier", type(classifier).__name__, expected, "Pass one.")
 
 
 def _classes_of(classifier: Any, labels: AnyNDArray, size: int) -> AnyNDArray:
     """Find the label that each column of the probabilities is of."""
-    classes: AnyNDArray = np.asarray(getattr(classifier, "classes_", np.arange(size)))
-    if not hasattr(classifier, "classes_") and not np.isin(labels, classes).all():
-        classes = np.unique(labels)
+    numbers = np.arange(size) if np.isin(labels, np.arange(size)).all() else np.unique(labels)
+    classes: AnyNDArray = np.asarray(getattr(classifier, "classes_", numbers))
     unknown = labels[~np.isin(labels, classes)]
     if unknown.size or len(classes) != size:
         got = repr(unknown[0]) if unknown.size else f"{len(classes)} classes"
         expected = f"{size} classes, one for each column of the probabilities: {list(classes)}"
-        remedy = "Pass labels that the classifier was trained on, or their numbers from 0."
-        raise refusal("labels", got, expected, remedy)
+        raise refusal("labels", got, expected, "Pass those trained on, or their numbers from 0.")
     return classes
 
 
-def _draw_probability(ax: "Axes", grid: Sequence[AnyNDArray], P: AnyNDArray) -> None:
+def _draw_probability(ax: Any, grid: Sequence[AnyNDArray], P: AnyNDArray) -> None:
     """Draw shades and boundaries."""
     from matplotlib.colors import to_rgb
 
@@ -243,7 +219,7 @@ def _draw_probability(ax: "Axes", grid: Sequence[AnyNDArray], P: AnyNDArray) -> 
         ax.clabel(lines, fmt="%g", fontsize=SMALL - 1.5)
 
 
-def _draw_inducing(ax: "Axes", inducing: Inducing) -> None:
+def _draw_inducing(ax: Any, inducing: Inducing) -> None:
     """Draw a set of inducing inputs, and an ellipse of one standard deviation for their blur."""
     from matplotlib.collections import EllipseCollection
 
@@ -264,11 +240,8 @@ def _probability(probability: Any, event: bool) -> AnyNDArray:
     P = as_columns("probability", probability)
     low, high, total = np.min(P), np.max(P), P.sum(axis=1)
     if low < -1e-6 or high > 1.0 + 1e-6 or not (event or np.allclose(total, 1.0, atol=1e-3)):
-        raise refusal(
-            "probability",
-            f"numbers from {low:g} to {high:g} and rows that sum to {np.min(total):g} to"
-            f" {np.max(total):g}",
-            "probabilities of the classes, which sum to 1; or a vector of those of one event",
-            "Pass what predict_proba returns.",
-        )
+        got = f"numbers from {low:g} to {high:g}"
+        got += f" and rows that sum to {np.min(total):g} to {np.max(total):g}"
+        expected = "probabilities of the classes, which sum to 1; or a vector of those of one event"
+        raise refusal("probability", got, expected, "Pass what predict_proba returns.")
     return np.clip(P, 0.0, 1.0)

@@ -1,5 +1,6 @@
 """Pictures of models: the inputs that matter to a kernel, training, scores at several powers."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,6 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
 from ..engine.checks import as_vector, as_vectors, refusal, require_same_length
-from ..inducing_variables import BlurredInducingPoints
 from ..training import FitRecord, MaximiseRecord
 from . import canvas
 from .canvas import BEST, FIT, INK, SMALL, as_names, color_of
@@ -25,11 +25,8 @@ GAIN = 0.1
 class Inducing(NamedTuple):
     """Where inducing variables are."""
 
-    Z: AnyNDArray
-    """Inputs, [M, D]."""
-
-    covariance: AnyNDArray | None = None
-    """Of the blur of each, [M, D, D]; None for points."""
+    Z: AnyNDArray  #: Inputs, [M, D].
+    covariance: AnyNDArray | None = None  #: Of the blur of each, [M, D, D]; None for points.
 
 
 def inducing_points_of(model: Any) -> list[Inducing]:
@@ -50,18 +47,13 @@ def inducing_points_of(model: Any) -> list[Inducing]:
         got = f"{type(model).__name__} with the inducing variable {type(variables).__name__}"
         remedy = "Leave this out, or draw it yourself."
         raise refusal("model", got, "one with inputs Z", remedy)
-    return [_in_original_units(variable, scaler) for variable in sets]
-
-
-def _in_original_units(variable: Any, scaler: Any) -> Inducing:
-    Z, covariance = np.asarray(variable.Z), None
-    if isinstance(variable, BlurredInducingPoints):
-        covariance = np.asarray(variable.covariance)
-    if scaler is not None:
-        Z = scaler.inverse_transform(Z)
-        if covariance is not None and scaler.scale_ is not None:
-            covariance = covariance * np.outer(scaler.scale_, scaler.scale_)
-    return Inducing(Z, covariance)
+    scale, found = getattr(scaler, "scale_", None), []
+    square = 1.0 if scale is None else np.outer(scale, scale)
+    for variable in sets:
+        Z, blur = np.asarray(variable.Z), getattr(variable, "covariance", None)
+        Z = Z if scaler is None else scaler.inverse_transform(Z)
+        found.append(Inducing(Z, None if blur is None else square * np.asarray(blur)))
+    return found
 
 
 @canvas.picture()
@@ -90,13 +82,9 @@ def relevance(
         raise refusal("kernel", type(kernel).__name__, expected, "Pass one.")
     parts: list[Any] = [p for p in (kernel, *kernel.submodules) if hasattr(p, "lengthscales")]
     if not parts:
-        raise refusal(
-            "kernel",
-            type(kernel).__name__,
-            "lengthscales in one part at least: without, no input has a relevance",
-            "Use a stationary kernel, such as gpflow.kernels.SquaredExponential(lengthscales=[1.0]"
-            " * D).",
-        )
+        expected = "lengthscales in one part at least: without, no input has a relevance"
+        remedy = "Use a stationary kernel, such as gpflow.kernels.SquaredExponential()."
+        raise refusal("kernel", type(kernel).__name__, expected, remedy)
     inputs = as_names("input", names, size or max(map(_num_inputs, parts)))
     values = np.stack([_inverse_lengthscales(part, len(inputs)) for part in parts])
     if spread is not None:
@@ -109,9 +97,8 @@ def relevance(
         label = type(part).__name__ + (f" {number + 1}" if len(parts) > 1 else "")
         heights = places - 0.4 + (number + 0.5) * thickness
         bars = ax.barh(heights, lengths, 0.9 * thickness, color=color_of(number), label=label)
-        texts = [f"{length:.2g}" if length else "" for length in lengths]
-        ax.bar_label(bars, texts, padding=3.0, fontsize=SMALL - 1.0, color=INK)
-    labels = [inputs[place] for place in order]
+        ax.bar_label(bars, fmt="{:.2g}", padding=3.0, fontsize=SMALL - 1.0, color=INK)
+    labels = (inputs[place] for place in order)
     ax.set_yticks(places, [name if len(name) < 30 else f"{name[:28]}…" for name in labels])
     ax.set(ylim=(len(order) - 0.4, -0.6), xlim=(0.0, 1.12 * values.max()))
     ax.tick_params(axis="y", length=0)
@@ -119,34 +106,24 @@ def relevance(
         ax.legend(loc="lower right", frameon=False, fontsize=SMALL)
     ax.set_xlabel("1 / lengthscale" if spread is None else "spread / lengthscale")
     if len(inputs) > len(order):
-        title = f"the {len(order)} most relevant of {len(inputs)} inputs"
-        ax.set_title(title, fontsize="medium")
+        ax.set_title(f"the {len(order)} most relevant of {len(inputs)} inputs", fontsize="medium")
 
 
 def _num_inputs(part: Any) -> int:
-    dims = part.active_dims
-    if isinstance(dims, slice):
-        return int(dims.stop or np.size(part.lengthscales))
-    return int(np.max(dims)) + 1
+    dims, size = part.active_dims, np.size(part.lengthscales)
+    return int((dims.stop or size) if isinstance(dims, slice) else np.max(dims) + 1)
 
 
 def _inverse_lengthscales(part: Any, num_inputs: int) -> AnyNDArray:
     """[D]; 0 of inputs that are not active."""
-    lengthscales = np.asarray(part.lengthscales)
-    try:
-        active = np.arange(num_inputs)[part.active_dims]
-    except IndexError:
-        active = np.array([], dtype=int)
-    if active.size == 0 or lengthscales.size not in (1, active.size):
-        raise refusal(
-            "kernel",
-            f"active_dims {part.active_dims} and {lengthscales.size} lengthscale(s) for"
-            f" {num_inputs} input(s)",
-            "one for all or one for each",
-            "Pass the names of all inputs that the kernel is called with.",
-        )
-    values = np.zeros(num_inputs)
-    values[active] = 1.0 / lengthscales
+    lengthscales, values = np.asarray(part.lengthscales), np.zeros(num_inputs)
+    with contextlib.suppress(IndexError, ValueError):
+        values[part.active_dims] = 1.0 / lengthscales
+    if not values.any():
+        got = f"active_dims {part.active_dims} and {lengthscales.size} lengthscale(s) for"
+        remedy = "Pass the names of all inputs that the kernel is called with."
+        got += f" {num_inputs} input(s)"
+        raise refusal("kernel", got, "one for all or one for each", remedy)
     return values
 
 
@@ -176,7 +153,6 @@ def objective_trace(runs: Any, *, ax: Any = None) -> None:
                 ax.plot(-start.losses, color=color, alpha=0.35, linewidth=0.9)
         if isinstance(run, FitRecord):
             ax.plot(line, color=color, alpha=0.2, linewidth=0.6, rasterized=True)
-            # The mean of neighbouring steps, of fewer near the ends.
             window = 2 * int(SMOOTH * len(line) / 2) + 1
             steps = pandas.Series(line).rolling(window, center=True, min_periods=1)
             line = steps.mean().to_numpy()
@@ -185,7 +161,6 @@ def objective_trace(runs: Any, *, ax: Any = None) -> None:
         text = f"{name}: {line[-1]:.6g}".removeprefix(": ")
         ax.plot(line, color=color, linewidth=1.8, label=text)
         lines.append(line)
-    # Limits that leave out a steep rise in the first steps.
     high = max(float(line.max()) for line in lines)
     low = min(min(x.max() - GAIN * (x.max() - x[0]), x[-1]) for x in lines)
     margin = 0.06 * max(high - low, 1e-9 * abs(high), 1e-12)
@@ -245,9 +220,9 @@ def alpha_sweep(
         text = f"{name}: {value:.4g}{arrow}"
         ax.axhline(value, color=color, linestyle=style, zorder=2, label=text)
         ax.axhspan(value - error, value + error, color=color, alpha=0.1, linewidth=0)
+    ticks = alphas if len(alphas) <= 6 else np.linspace(0.0, 1.0, 6)
+    ax.set(xlabel="alpha (0: variational, 1: EP)", ylabel=label, xticks=ticks)
     ax.set(xlim=(-0.05, 1.05), ylim=(low, high))
-    ax.set(xlabel="alpha (0: variational, 1: EP)", ylabel=label)
-    ax.set_xticks(alphas if len(alphas) <= 6 else np.linspace(0.0, 1.0, 6))
     ax.ticklabel_format(axis="y", useOffset=False)
     canvas.legend_on_top(ax, columns=2)
 
@@ -257,8 +232,7 @@ def _check_powers(alphas: AnyNDArray, errors: AnyNDArray, best: float | None) ->
         remedy = "Draw other methods as baselines, and repeated splits as a mean with its error."
         raise refusal("alphas", alphas.tolist(), "different numbers in [0, 1]", remedy)
     if errors.min() < 0.0:
-        got = f"{errors.min():g}"
-        raise refusal("errors", got, "numbers of at least 0", "Pass standard errors.")
+        raise refusal("errors", errors.min(), "numbers of at least 0", "Pass standard errors.")
     if best is not None and not np.isclose(alphas, best).any():
         raise refusal("best", best, f"one of alphas, {alphas.tolist()}", "Pass one, or None.")
 

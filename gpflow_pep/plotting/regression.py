@@ -1,7 +1,7 @@
 """Pictures of predicted numbers."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -13,13 +13,8 @@ from . import canvas
 from .canvas import BEST, FIT, INK, TRAIN, as_columns, check_spread
 from .models import Inducing
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-#: Up to this number of rows each is drawn as a point; of more rows the density is drawn.
-FEW = 300
-#: Hexagons along an axis.
-CELLS = 45
+#: Up to FEW rows each is drawn as a point; of more rows the density, in CELLS along an axis.
+FEW, CELLS = 300, 45
 #: A view may leave out this fraction of the rows at either end, if their distance from the others
 #: is more than LONGER times the range of the others.
 TAIL, LONGER = 0.001, 0.5
@@ -54,14 +49,21 @@ def predicted_against_actual(
     ax.set_aspect("equal", adjustable="box")
     text = canvas.rows(len(y))
     if many:
-        text += _draw_density(ax, y, mean, limits)
+        low, high = limits
+        inside = (low <= np.minimum(y, mean)) & (np.maximum(y, mean) <= high)
+        size: Any = (CELLS, int(0.6 * CELLS))
+        style: dict[str, Any] = {"extent": (*limits, *limits), "bins": "log", "mincnt": 1}
+        style |= {"cmap": "viridis_r", "linewidths": 0.1, "zorder": 1}
+        cells = ax.hexbin(y[inside], mean[inside], gridsize=size, **style)
+        most = canvas.count(int(np.max(np.asarray(cells.get_array()))))
+        text += f", 1 to {most} in a cell (darker: more)"
+        if not inside.all():
+            text += f"\n{canvas.rows(int(np.sum(~inside)))} outside of the picture"
     else:
         ax.plot(y, mean, "o", color=FIT, markersize=4, markeredgecolor="white", markeredgewidth=0.4)
     canvas.note(ax, text, right=True, bottom=True)
-    style: dict[str, Any] = {"zorder": 5, "path_effects": canvas.halo()} if many else {"zorder": 1}
+    style = {"zorder": 5, "path_effects": canvas.halo()} if many else {"zorder": 1}
     ax.axline((0.0, 0.0), slope=1.0, color="black", linewidth=1.1, **style)
-    end = (limits[1], limits[1])
-    canvas.label_point(ax, "perfect", end, (-22.0, -5.0), ha="right", va="top", zorder=6)
 
 
 def view(values: AnyNDArray) -> tuple[float, float]:
@@ -74,27 +76,6 @@ def view(values: AnyNDArray) -> tuple[float, float]:
         high = float(values[values <= ends[1] + off].max())
     margin = 0.04 * (high - low) or 0.04 * abs(high) or 1.0
     return low - margin, high + margin
-
-
-def _draw_density(ax: "Axes", x: AnyNDArray, y: AnyNDArray, limits: tuple[float, float]) -> str:
-    """Draw the number of rows in each cell; a note counts them, and those outside."""
-    low, high = limits
-    inside = (low <= np.minimum(x, y)) & (np.maximum(x, y) <= high)
-    cells = ax.hexbin(
-        x[inside],
-        y[inside],
-        gridsize=(CELLS, int(0.6 * CELLS)),
-        extent=(*limits, *limits),
-        bins="log",
-        mincnt=1,
-        cmap=canvas.shades(),
-        linewidths=0.1,
-        zorder=1,
-    )
-    most = canvas.count(int(np.max(np.asarray(cells.get_array()))))
-    text = f", 1 to {most} in a cell (darker: more)"
-    outside = len(x) - int(np.sum(inside))
-    return f"{text}\n{canvas.rows(outside)} outside of the picture" if outside else text
 
 
 @canvas.picture()
@@ -115,12 +96,9 @@ def pit_histogram(
     """
     values, level = as_vector("pit", pit), check_level(level)
     if np.min(values) < 0.0 or np.max(values) > 1.0:
-        raise refusal(
-            "pit",
-            f"numbers from {np.min(values):g} to {np.max(values):g}",
-            "probabilities in [0, 1]",
-            "Pass metrics.pit(y, mean, variance), or a distribution function at the targets.",
-        )
+        got = f"numbers from {np.min(values):g} to {np.max(values):g}"
+        remedy = "Pass metrics.pit(y, mean, variance), or a distribution function at the targets."
+        raise refusal("pit", got, "probabilities in [0, 1]", remedy)
     if num_bins is None:
         num_bins = int(np.clip(len(values) // 20, 5, 20))
     scale = check_positive("num_bins", num_bins) / len(values)
@@ -128,8 +106,8 @@ def pit_histogram(
     heights = scale * counts
     low, high = scale * np.array(binom.interval(level, len(values), 1.0 / num_bins))
     outside = (heights < low) | (heights > high)
-    colors = np.where(outside, BEST, FIT)
-    ax.bar(edges[:-1], heights, 1.0 / num_bins, align="edge", color=colors, edgecolor="white")
+    style = {"color": np.where(outside, BEST, FIT), "edgecolor": "white", "align": "edge"}
+    ax.bar(edges[:-1], heights, 1.0 / num_bins, **style)
     ax.axhspan(low, high, color=INK, alpha=0.18, linewidth=0)
     ax.axhline(1.0, color="black", linewidth=1.1)
     ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.18 * max(high, np.max(heights))))
@@ -147,6 +125,7 @@ def regression_1d(
     data: Any = None,
     inducing: Inducing | Any = None,
     levels: Sequence[float] = (0.5, 0.9),
+    legend: bool = True,
     ax: Any = None,
 ) -> None:
     """
@@ -160,6 +139,7 @@ def regression_1d(
     :param inducing: Inducing inputs [M], or what :func:`inducing_points_of` gives of a model; blur
         is drawn as a bar of one standard deviation to either side.
     :param levels: How much of the probability each band holds.
+    :param legend: Whether to name what is drawn, in a line above it.
     :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
     """
     x, mean, std = as_vectors(x=x, mean=mean, std=std)
@@ -174,9 +154,8 @@ def regression_1d(
         inputs, targets = as_vectors(inputs=pair[0], targets=pair[1])
         color, marker = (canvas.color_of(number), "x") if number else (TRAIN, ".")
         alpha = float(np.clip(3.0 * FEW / len(inputs), 0.05, 0.9))  # fainter the more there are
-        style: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "none"}
-        ax.plot(inputs, targets, markersize=4, alpha=alpha, rasterized=len(inputs) > FEW, **style)
-        ax.plot([], [], label=str(name), **style)
+        style: dict[str, Any] = {"color": color, "alpha": alpha, "rasterized": len(inputs) > FEW}
+        ax.plot(inputs, targets, marker, markersize=4, label=str(name), **style)
     ax.plot(x, mean, color=FIT, linewidth=1.8, path_effects=canvas.halo(), label="mean")
     for rank, level in enumerate(sorted(map(check_level, levels), reverse=True), start=1):
         lower, upper = metrics.central_interval(mean, np.square(std), level)
@@ -184,22 +163,20 @@ def regression_1d(
         ax.fill_between(x, lower, upper, color=FIT, alpha=alpha, linewidth=0, label=text)
     ax.set(xlim=(x[0], x[-1]) if x[0] < x[-1] else None, xlabel="x", ylabel="y")
     if inducing is not None:
-        if not isinstance(inducing, Inducing):
-            inducing = Inducing(as_columns("inducing", inducing, 1))
-        _draw_ticks(ax, inducing)
-    canvas.legend_on_top(ax, columns=6)
+        points = inducing if isinstance(inducing, Inducing) else None
+        _draw_ticks(ax, points or Inducing(as_columns("inducing", inducing, 1)))
+    if legend:
+        canvas.legend_on_top(ax, columns=6)
 
 
-def _draw_ticks(ax: "Axes", inducing: Inducing) -> None:
+def _draw_ticks(ax: Any, inducing: Inducing) -> None:
     """Mark inducing inputs of one dimension at the foot of axes, when all else is drawn."""
     low, high = ax.get_ylim()
     ax.set_ylim(low - 0.08 * (high - low), high)
     z, transform = inducing.Z[:, 0], ax.get_xaxis_transform()
-    height = np.full_like(z, 0.03)
+    height, style = np.full_like(z, 0.03), {"color": BEST, "alpha": 0.6, "label": "blur ± 1 std"}
     if inducing.covariance is not None:
         spread = np.sqrt(inducing.covariance[:, 0, 0])
-        style: dict[str, Any] = {"color": BEST, "alpha": 0.6, "linewidth": 3}
-        bars = (height, z - spread, z + spread)
-        ax.hlines(*bars, transform=transform, label="blur ± 1 std", **style)
-    style = {"color": INK, "markersize": 9, "markeredgewidth": 1.4}
-    ax.plot(z, height, "|", transform=transform, label="inducing inputs", **style)
+        ax.hlines(height, z - spread, z + spread, transform=transform, linewidth=3, **style)
+    style = {"color": INK, "markersize": 9, "markeredgewidth": 1.4, "label": "inducing inputs"}
+    ax.plot(z, height, "|", transform=transform, **style)

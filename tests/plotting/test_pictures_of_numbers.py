@@ -104,6 +104,13 @@ def test_regression_in_one_input(ax: Any) -> None:
     assert top > 5.0 + 1.6448536269514722  # the legend has room above the band
 
 
+def test_regression_without_a_legend(ax: Any) -> None:
+    plotting.regression_1d([0.0, 1.0], [3.0, 4.0], [1.0, 1.0], levels=[0.9], legend=False, ax=ax)
+    low, high = ax.get_ylim()
+    assert ax.get_legend() is None  # and no room for one
+    assert_allclose(high - 5.6448536269514722, 1.3551463730485278 - low)
+
+
 def test_new_axes_are_pyplots() -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot")
     found = plotting.predicted_against_actual([1.0, 2.0], [1.0, 1.5])
