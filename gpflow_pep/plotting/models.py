@@ -47,13 +47,13 @@ def inducing_points_of(model: Any) -> list[Inducing]:
         got = f"{type(model).__name__} with the inducing variable {type(variables).__name__}"
         remedy = "Leave this out, or draw it yourself."
         raise refusal("model", got, "one with inputs Z", remedy)
-    scale, found = getattr(scaler, "scale_", None), []
+    scale, inputs = getattr(scaler, "scale_", None), []
     square = 1.0 if scale is None else np.outer(scale, scale)
     for variable in sets:
         Z, blur = np.asarray(variable.Z), getattr(variable, "covariance", None)
         Z = Z if scaler is None else scaler.inverse_transform(Z)
-        found.append(Inducing(Z, None if blur is None else square * np.asarray(blur)))
-    return found
+        inputs.append(Inducing(Z, None if blur is None else square * np.asarray(blur)))
+    return inputs
 
 
 @canvas.picture()
