@@ -45,16 +45,17 @@ def to_model(units: Units, Y: AnyNDArray) -> AnyNDArray:
 def likelihood_in(units: Units, likelihood: Likelihood) -> Likelihood:
     """Change the likelihood of targets to that of targets in the model's units."""
     P = np.size(units.scale)
-    if np.all(units.scale == np.ones(P)) and not np.any(units.offset):
+    if np.all(units.scale == np.ones(P)) and not np.any(units.offset) and not units.is_warped:
         return likelihood
+    linear = units._replace(logarithm=False)
     parts = parts_of(likelihood, P)
     changed = list(parts)
     for p, part in enumerate(parts):
 
         def change(value: float, p: int = p) -> float:
             row: AnyNDArray = np.full([1, P], value, gpflow.default_float())
-            g = (row - units.offset) / units.scale  # rounded as targets are
-            return float(g.astype(row.dtype)[0, p])
+            t = linear.transform(row)  # rounded as targets are
+            return float(t.astype(row.dtype)[0, p])
 
         in_units = traits(part).in_units
         if in_units is not None:

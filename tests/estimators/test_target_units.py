@@ -20,6 +20,7 @@ from gpflow_pep.estimators import (
     load_estimator,
     save_estimator,
 )
+from gpflow_pep.estimators.target_units import likelihood_in, predict_in
 from gpflow_pep.likelihoods import (
     LogLinear,
     LogNormal,
@@ -331,3 +332,36 @@ def test_warped_targets_are_saved_and_exported(warped: Any, tmp_path: Path) -> N
     predictor = tf.saved_model.load(str(tmp_path / "exported"))
     mean, variance = predictor.predict_y(tf.constant(ROWS))
     assert_allclose((mean[:, 0], np.sqrt(variance[:, 0])), expected, rtol=1e-9)
+
+
+def test_bounds_are_warped_with_targets() -> None:
+    tobit: Any = likelihood_in(WARP, Tobit(-1.0, 2.5))
+    assert_array_equal([tobit.low, tobit.high], WARP.transform(np.array([-1.0, 2.5])))
+    turned = likelihood_in(WARP._replace(scale=1.0, offset=0.0), Tobit(-1.0, 2.5))
+    assert turned.low != -1.0
+
+
+def test_each_output_has_its_warp(tmp_path: Path) -> None:
+    t = np.column_stack([LOG_Y - 5.0, np.sin(X[:, 0])])
+    by_hand = PEPRegressor(standardize=False, **SMALL).fit(X, t)
+    model = copy.copy(by_hand)
+    units = Units.of_columns(np.array([2.0, 0.5]), np.array([1.0, -3.0]))
+    model._target = units = units._replace(skew=np.array([0.4, 0.0]), tails=np.array([-0.3, 0.2]))
+    each = [Units(*(value[p] if np.ndim(value) else value for value in units)) for p in (0, 1)]
+    y = units.inverse_transform(t)
+    quantiles, of_t = (part.predict_quantiles(ROWS, [0.1, 0.5]) for part in (model, by_hand))
+    slopes = model.log_densities(X, y) - by_hand.log_densities(X, t)
+    draws, of_draws = (part.sample_y(ROWS, 3) for part in (model, by_hand))
+    means, stds = by_hand.predict(ROWS, return_std=True)
+    expected = model.predict(ROWS, return_std=True)
+    for p, one in enumerate(each):
+        assert_allclose(quantiles[:, p], one.inverse_transform(of_t[:, p]), rtol=1e-9)
+        assert_allclose(slopes[:, p], one.log_slope(y[:, p]), rtol=1e-9, atol=1e-12)
+        assert_allclose(draws[:, p], one.inverse_transform(of_draws[:, p]), rtol=1e-12)
+        mean, variance = one.moments(means[:, p], stds[:, p] ** 2)
+        assert_allclose((expected[0][:, p], expected[1][:, p] ** 2), (mean, variance), rtol=1e-9)
+    save_estimator(tmp_path / "model", model)
+    loaded = load_estimator(tmp_path / "model")
+    assert_allclose(loaded.predict(ROWS, return_std=True), expected, rtol=1e-12)
+    mean, variance = predict_in(units, model.posterior_, model.input_scaler_.transform(ROWS))
+    assert_allclose((mean, np.sqrt(variance)), expected, rtol=1e-9)
