@@ -70,7 +70,7 @@ def test_log_z_and_predictions_are_those_of_the_exact_model(alpha: float) -> Non
         assert_allclose(new[:, 0], expected, rtol=1e-8, atol=1e-9)
     # The prior on the weights is a part of what is maximised.
     log_prior = every.log_posterior_density() - every.pep_log_marginal_likelihood()
-    assert_allclose(log_prior, norm(scale=0.3).logpdf(W).sum(), rtol=1e-12)
+    assert_allclose(log_prior, norm(scale=0.6 / np.sqrt(2.0)).logpdf(W).sum(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
