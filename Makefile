@@ -67,10 +67,10 @@ types: $(STAMP)  ## check the types with mypy
 docs: $(STAMP)  ## build the documentation in docs/_build/html; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
-demo: $(STAMP)  ## compare alphas on data of scikit-learn; reports in demo-output
-	$(BIN)/gpflow-pep compare --example diabetes --inducing 20 --folds 3 --out demo-output/diabetes
-	$(BIN)/gpflow-pep compare --example chirp --inducing 10 --out demo-output/chirp
-	$(BIN)/gpflow-pep compare --example wine --inducing 10 --folds 2 --out demo-output/wine
+demo: $(STAMP)  ## compare models on data of scikit-learn; reports in demo-output
+	$(BIN)/gpflow-pep compare --example diabetes --folds 3 --out demo-output/diabetes
+	$(BIN)/gpflow-pep compare --example chirp --out demo-output/chirp
+	$(BIN)/gpflow-pep compare --example wine --folds 2 --out demo-output/wine
 
 bench: $(STAMP)  ## run the benchmarks beside GPflow (minutes, gigabytes)
 	set -e; for script in examples/benchmarks/[a-z]*.py; do \

@@ -326,9 +326,7 @@ def _settings_options(command: Any) -> Any:
     "--out", type=click.Path(file_okay=False, path_type=Path), default="pep_results",
     show_default=True, help="Folder to write; made if it does not exist.",
 )  # fmt: skip
-@click.option(
-    "--saved-model", is_flag=True, help="Write the best model as a TensorFlow SavedModel too."
-)
+@click.option("--saved-model", is_flag=True, help="Write the model as a TensorFlow SavedModel too.")
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -341,12 +339,12 @@ def compare(
     **options: Any,
 ) -> None:
     """
-    Which sparse approximation is right for my data?
+    How well is my data predicted, and by which model?
 
-    Trains sparse GP regression or classification at each alpha, and baselines, on the same rows of
-    DATA; scores each on the same held-out rows, over folds; and writes a report (report.html), the
-    scores, the predictions of held-out rows and the best model (lowest mean negative
-    log density), trained on all rows.
+    Trains the estimator with nothing set ("default"), single sparse GPs at each alpha, and
+    baselines on the same rows of DATA; scores each on the same held-out rows, over folds; and
+    writes a report (report.html), the scores, the predictions of held-out rows and a model, trained
+    on all rows: the default, unless another one is clearly better.
 
     DATA is a table: text with column names in its first line, plain or compressed, Parquet, or a
     sheet of an Excel file. Separator, decimal point and encoding are recognised, and so are titles
@@ -383,7 +381,7 @@ def compare(
             got = f"{out}, in which DATA would be replaced"
             raise refusal("--out", got, "another folder", "Choose another, or move the file.")
     _, parts, _ = checked.parts()
-    jobs = jobs or default_jobs(len(cleaned.X), parts * len(checked.alphas))
+    jobs = jobs or default_jobs(len(cleaned.X), parts * (1 + len(checked.alphas)))
     scores = out / UNFINISHED
 
     def ended() -> str:

@@ -1,4 +1,4 @@
-"""More about the best model: how much each input matters, and whether more rows would help."""
+"""More about the saved model: how much each input matters, and whether more rows would help."""
 
 import time
 from collections.abc import Sequence
@@ -31,11 +31,11 @@ class LearningPoint(NamedTuple):
 
 class Details(NamedTuple):
     """
-    Details of the best model beside its scores.
+    Details of the saved model beside its scores.
 
     :param importance: By input: by how much the loss of held-out rows of the first part grows where
         the input is permuted over the rows, "mean" and "error"; None if there was no time for it.
-    :param learning: In order of the number of rows; of an ensemble, those of its power 0.5.
+    :param learning: In order of the number of rows.
     """
 
     importance: pd.DataFrame | None

@@ -1,6 +1,6 @@
 """Figures of a comparison. They need matplotlib, see :mod:`gpflow_pep.plotting`.
 
-Scores and held-out predictions are those of the best model, and raise an error where all models
+Scores and held-out predictions are those of the saved model, and raise an error where all models
 failed. Fit, relevance and training show the model of all rows, and raise one where there is none.
 """
 
@@ -13,7 +13,7 @@ import pandas as pd
 from .. import plotting
 from ..engine.refusals import refusal
 from ..metrics import pit
-from .candidates import ENSEMBLE, label_of
+from .candidates import label_of
 from .details import learning_table
 from .findings import summarise
 from .predicting import predictions
@@ -49,17 +49,18 @@ def _check(can_be_drawn: bool, got: str, remedy: str) -> None:
 
 def scores_figure(comparison: Comparison) -> "Figure":
     """
-    Draw each metric against alpha, with standard errors, beside ensemble and baselines.
+    Draw each metric against alpha, with standard errors, beside the default and the baselines.
 
-    Where several kernels or numbers of points were compared, those of the best model are drawn.
+    Of several kernels or numbers of points, those of the best single model are drawn.
     """
     _best(comparison)
-    table, best = summarise(comparison), str(comparison.best)
-    label = label_of(best)
-    names = map(str, table.index)
-    chosen = np.array([n not in comparison.choices or label_of(n) == label for n in names])
-    table = table[(table["failed"] == 0) & chosen]
+    table, best = summarise(comparison), comparison.candidates[str(comparison.best)]
+    table = table[table["failed"] == 0]
     powers, others = table[table["alpha"].notna()], table[table["alpha"].isna()]
+    if len(powers):
+        labels = powers.index.map(label_of)
+        lowest = powers[comparison.metrics[0].name].map(comparison.metrics[0].loss).argmin()
+        powers = powers[labels == labels[lowest]]
     metrics = comparison.metrics
     figure = plotting.figure(9.6, 3.4 * ((len(metrics) + 1) // 2))
     for axes, metric in zip(figure.subplots((len(metrics) + 1) // 2, 2).flat, metrics):
@@ -68,7 +69,7 @@ def scores_figure(comparison: Comparison) -> "Figure":
             powers["alpha"],
             powers[metric.name],
             powers[error].fillna(0.0),
-            best=None if best.startswith(ENSEMBLE) else comparison.candidates[best],
+            best=best if best in [*powers["alpha"]] else None,
             baselines={
                 str(name): (row[metric.name], np.nan_to_num(row[error]))
                 for name, row in others.iterrows()
@@ -82,11 +83,11 @@ def scores_figure(comparison: Comparison) -> "Figure":
 
 
 def predictions_figure(comparison: Comparison) -> "Figure":
-    """Draw held-out predictions of the best model against the targets, and their PIT histogram."""
+    """Draw held-out predictions of the saved model against the targets, and their PIT histogram."""
     if len(comparison.data.targets) > 1:
         return _predictions_by_target(comparison)
     table, target = _best(comparison), comparison.data.y.name
-    gaussian = comparison.settings.likelihood in ("auto", "gaussian")
+    gaussian = comparison.likelihood in ("auto", "gaussian")
     figure = plotting.figure(10.5 if gaussian else 5.0, 4.6)
     axes = figure.subplots(1, 2 if gaussian else 1, squeeze=False)[0]
     plotting.predicted_against_actual(
@@ -195,14 +196,17 @@ def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"
     """
     Find the figures that suit a comparison, by name.
 
-    They are ``scores``; ``predictions`` of a number, or ``classes``; and of the model of all rows
-    ``fit``, if there is one input, ``details``, ``relevance`` of the inputs, and ``training``; of
-    several targets ``scores``, ``predictions`` and ``details`` alone.
+    They are ``scores``, if a power was trained; ``predictions`` of a number, or ``classes``; and of
+    the model of all rows ``fit``, if there is one input, ``details``, ``relevance`` of the inputs,
+    and ``training``; of several targets ``scores``, ``predictions`` and ``details`` alone.
     """
     model, numbers = comparison.model, comparison.data.kind == "numbers"
     single = len(comparison.data.targets) == 1
     suits: dict[Callable[[Comparison], Figure], bool] = {
-        scores_figure: True,
+        scores_figure: any(
+            alpha == alpha and not comparison.num_failed(name)
+            for name, alpha in comparison.candidates.items()
+        ),
         predictions_figure: numbers and model is not None,
         classes_figure: not numbers,
         fit_figure: numbers and single and model is not None and _has_one_input(comparison.data.X),

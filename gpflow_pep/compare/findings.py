@@ -16,14 +16,13 @@ from sklearn.metrics import precision_recall_fscore_support, r2_score
 from ..estimators.exporting_numpy import why_no_scorer
 from ..training.fitting.full_batch import OVER
 from . import scores as of_rows
-from .candidates import TRIVIAL, is_separate
+from .candidates import DEFAULT, LOGARITHMS, TRIVIAL, is_separate
 from .run import Comparison
-from .scores import METRICS, Difference, Metric, in_full, mean_and_error, without_limits
-from .screening import best_scale
-from .settings import AUTO, COUNTS, KERNELS, has_gaussian_noise, is_counts
+from .scores import METRICS, Difference, Metric, in_full, without_limits
+from .settings import COUNTS, KERNELS, has_gaussian_noise, is_counts
 from .trials import Fit
 
-BEST, WITHIN, UNSTABLE = "best", "within noise", "unstable"
+SAVED, WITHIN, UNSTABLE = "saved", "within noise", "unstable"
 #: A model is unstable where one part's score is so many nats worse than the median of the others,
 #: and so many times as far from it as they are from each other.
 FAR, TIMES = 1.0, 5.0
@@ -45,32 +44,14 @@ FEWEST_PARTS = 4
 FEWEST_OF_CLASS = 5
 
 
-def difference(
-    comparison: Comparison, name: str, other: str, metric: Metric | None = None
-) -> Difference:
-    """Compare a score of two models on the same held-out rows; None: the decisive one."""
-    metric = metric or comparison.metrics[0]
-    table, *_ = pair = [comparison.held_out[model] for model in (name, other)]
-    if len(comparison.fits_of(name)) == 1:
-        return of_rows.difference_over_rows(metric, *pair)
-    losses, others = (
-        np.array([metric.loss(fit.scores[metric.name]) for fit in comparison.fits_of(model)])
-        for model in (name, other)
-    )
-    rows = pd.MultiIndex.from_arrays([table["part"], table.index])  # of several targets repeated
-    held_out = rows.nunique() / len(losses)
-    ratio = held_out / (len(comparison.data.X) - held_out)
-    return of_rows.difference_over_parts(losses, others, ratio)
-
-
 def summarise(comparison: Comparison) -> pd.DataFrame:
     """
     Sum a comparison up: a row for each model, by its name.
 
-    Columns are "alpha" (NaN for the mixture and baselines); for each metric its mean over parts
+    Columns are "alpha" (NaN for the default and baselines); for each metric its mean over parts
     and, as "_se", the standard error of that mean (NaN for a single part); "difference",
-    "difference_se" of the decisive metric to the best; "verdict": "best", "within noise" of it,
-    "unstable" where one part is far worse than the others, or nothing; the mean "seconds" and
+    "difference_se" of the decisive metric to the saved model; "verdict": "saved", "within noise" of
+    it, "unstable" where one part is far worse than the others, or nothing; the mean "seconds" and
     "iterations" of a fit; and how many fits "converged" and "failed". Of several targets metrics
     are the mean over these, of errors divided by the standard deviation of each target; and there
     are columns for each, as "rmse(name)", in its own units.
@@ -83,33 +64,40 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
 
 def _row(comparison: Comparison, name: str) -> dict[str, object]:
     fits, failed = comparison.fits_of(name), comparison.num_failed(name)
-    row: dict[str, object] = {"alpha": comparison.candidates[name]}
+    scores, row = comparison.scores_of(name), {"alpha": comparison.candidates[name]}
     for metric in comparison.metrics:
-        mean, error = mean_and_error([fit.scores[metric.name] for fit in fits])
-        row |= {metric.name: np.nan if failed else mean, f"{metric.name}_se": error}
+        values = scores[metric.name]
+        row |= {metric.name: np.nan if failed else values.mean(), f"{metric.name}_se": values.sem()}
     change = Difference(np.nan, np.nan, 0.0)
     verdict = ""
     if comparison.best is not None and not failed:
-        change = difference(comparison, name, comparison.best)
+        change = comparison.difference(name, comparison.best)
         verdict = UNSTABLE if unstable_part(fits) is not None else "" if change.clear else WITHIN
-    row |= {
+    return row | {
         "difference": change.mean,
         "difference_se": change.error,
-        "verdict": BEST if name == comparison.best else verdict,
+        "verdict": SAVED if name == comparison.best else verdict,
         "seconds": np.mean([fit.seconds for fit in fits]),
         "iterations": np.mean([fit.iterations for fit in fits]),
         "fits": len(fits),
         "converged": sum(fit.converged for fit in fits),
         "failed": failed,
+        **_by_target(comparison, name),
     }
-    for target in comparison.data.targets if len(comparison.data.targets) > 1 else ():
-        table = pd.DataFrame() if failed else comparison.held_out[name]
-        of_target = [] if failed else table[table["target"] == target.name].groupby("part")
-        parts = [of_rows.scores(part.drop(columns="target")) for _, part in of_target]
-        for metric in comparison.metrics:
-            values = [part[metric.name] for part in parts]
-            row[f"{metric.name}({target.name})"] = float(np.mean(values)) if values else np.nan
-    return row
+
+
+def _by_target(comparison: Comparison, name: str) -> dict[str, float]:
+    """Give the mean scores of each of several targets; of a model that failed none."""
+    table = comparison.held_out.get(name, pd.DataFrame())
+    if "target" not in table or comparison.num_failed(name):
+        return {}
+    groups = table.groupby(["target", "part"], sort=False)
+    parts = [
+        {"target": t, **of_rows.scores(part.drop(columns="target"))} for (t, _), part in groups
+    ]
+    means, metrics = pd.DataFrame(parts).groupby("target").mean(), comparison.metrics
+    targets = [column.name for column in comparison.data.targets]
+    return {f"{m.name}({t})": float(means.loc[t, m.name]) for t in targets for m in metrics}
 
 
 def unstable_part(fits: Sequence[Fit]) -> Fit | None:
@@ -130,19 +118,20 @@ def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, 
         or of the error rate and 1 - AUC, the one that gains more; what such predictions are good
         for; and the values of that error.
     """
-    pair = comparison.fits_of(name), comparison.fits_of(TRIVIAL[comparison.data.kind])
+    pair = name, TRIVIAL[comparison.data.kind]
     # Where one part is far off, the mean depends on that part alone.
-    average = np.median if any(map(unstable_part, pair)) else np.mean
-    errors = METRICS[comparison.data.kind][1:3]
-    values = {m: [float(average([fit.scores[m.name] for fit in f])) for f in pair] for m in errors}
+    unstable = any(unstable_part(comparison.fits_of(model)) for model in pair)
+    ours, constant = (
+        comparison.scores_of(model).agg("median" if unstable else "mean") for model in pair
+    )
     smaller = {}
-    for metric, scores in values.items():
-        ours, constant = (1.0 - s if metric.higher_is_better else s for s in scores)
-        smaller[metric] = 1.0 - ours / constant if constant else 0.0
-    most = max(errors, key=lambda metric: np.nan_to_num(smaller[metric]))
-    shown = " instead of ".join(in_full(value, most.form) for value in values[most])
-    ours, constant = (float(average([fit.scores["nlpd"] for fit in fits])) for fits in pair)
-    return constant - ours, smaller[most], USES[most.name], f"{most.heading} is {shown}"
+    for metric in METRICS[comparison.data.kind][1:3]:
+        errors = [abs(metric.higher_is_better - scores[metric.name]) for scores in (ours, constant)]
+        smaller[metric] = 1.0 - errors[0] / errors[1] if errors[1] else 0.0
+    most = max(smaller, key=lambda metric: np.nan_to_num(smaller[metric]))
+    shown = " instead of ".join(in_full(s[most.name], most.form) for s in (ours, constant))
+    gain = float(constant["nlpd"] - ours["nlpd"])
+    return gain, smaller[most], USES[most.name], f"{most.heading} is {shown}"
 
 
 def baselines(comparison: Comparison) -> list[str]:
@@ -152,8 +141,8 @@ def baselines(comparison: Comparison) -> list[str]:
 
 
 def better_baselines(comparison: Comparison) -> list[str]:
-    """Name the baselines whose decisive score is clearly better than that of the best model."""
-    changes = {n: difference(comparison, n, str(comparison.best)) for n in baselines(comparison)}
+    """Name the baselines whose decisive score is clearly better than that of the saved model."""
+    changes = {n: comparison.difference(n, str(comparison.best)) for n in baselines(comparison)}
     return [name for name, change in changes.items() if change.mean < 0.0 and change.clear]
 
 
@@ -175,7 +164,7 @@ def findings(comparison: Comparison) -> list[Finding]:
     return [Finding(kind, text) for kind, each in texts.items() for text in each if text]
 
 
-NONE_TRAINED = "No power could be trained in every part: see the messages."
+NONE_TRAINED = "No model could be trained in every part: see the messages."
 
 
 def _list(names: Sequence[str]) -> str:
@@ -201,7 +190,7 @@ def _held_out(comparison: Comparison) -> pd.DataFrame:
 
 
 def quality(comparison: Comparison) -> str:
-    """Word how good the best model's predictions of held-out rows are, and for what to use them."""
+    """Word how good the saved model's held-out predictions are, and for what to use them."""
     if without_limits(_held_out(comparison)).empty:
         return ""
     words = (_of_classes if comparison.data.kind == "classes" else _of_numbers)(comparison)
@@ -212,7 +201,7 @@ def _of_numbers(comparison: Comparison) -> str:
     shares = [f"{max(s, 0.0):.0%} of that of '{n}'" for n, s in explained(comparison).items()]
     shares[0] = shares[0].replace("that", "the variance", 1)
     table, error = without_limits(_held_out(comparison)), ""
-    if _in_logarithms(comparison):
+    if comparison.likelihood == LOGARITHMS:
         shares[0] = shares[0].replace("of '", "of the logarithm of '")
         factor = np.exp(np.abs(np.log(table["true"] / table["median"])).mean())
         error = f"its medians are off by a factor of {factor:.3g} on average, and "
@@ -223,20 +212,15 @@ def _of_numbers(comparison: Comparison) -> str:
     return f"explains {_list(shares)}; {error}its 90% intervals hold {share:.0%} of the targets."
 
 
-def _in_logarithms(comparison: Comparison) -> bool:
-    """Whether targets spread over decades, so that their mean depends on the largest few alone."""
-    return comparison.settings.likelihood == "log_normal"
-
-
 def explained(comparison: Comparison) -> dict[str, float]:
-    """Compute the fraction of the variance of each target that the best model explains."""
+    """Compute the fraction of the variance of each target that the saved model explains."""
     table = without_limits(_held_out(comparison))
     if "target" not in table:
         table = table.assign(target=str(comparison.data.y.name))
     pairs = {
         name: (part["true"], part["mean"]) for name, part in table.groupby("target", sort=False)
     }
-    if _in_logarithms(comparison):
+    if comparison.likelihood == LOGARITHMS:
         pairs = {name: (np.log(table["true"]), np.log(table["median"])) for name in pairs}
     return {n: float(r2_score(*pair)) if len(pair[0]) > 1 else np.nan for n, pair in pairs.items()}
 
@@ -255,7 +239,7 @@ def _of_classes(comparison: Comparison) -> str:
 
 
 def usable_for(comparison: Comparison) -> str:
-    """Word what the best model's predictions can be used for, and what not."""
+    """Word what the saved model's predictions can be used for, and what not."""
     final = comparison.final
     if final is not None and final.message.startswith(OVER):
         steps = f"after {final.iterations} steps of its training on all rows"
@@ -274,7 +258,7 @@ def usable_for(comparison: Comparison) -> str:
             names = [f"'{name}' ({right[name]:.0f} of {rows[name]:.0f} rows)" for name in missed]
             return f"Use its probabilities to rank rows; do not rely on it to name {_list(names)}."
     else:
-        use = "medians" if _in_logarithms(comparison) else "means"
+        use = "medians" if comparison.likelihood == LOGARITHMS else "means"
         unknown = [f"'{name}'" for name, share in explained(comparison).items() if share <= 0.0]
         if unknown:
             worst = "look at the rows that it predicts worst"
@@ -290,14 +274,12 @@ def usable_for(comparison: Comparison) -> str:
 def better_at_errors(comparison: Comparison) -> str:
     """Name the baseline with the smallest error, where that is clearly smaller than the best's."""
     best, metric = str(comparison.best), METRICS[comparison.data.kind][1]
-    means = {
-        name: float(np.mean([fit.scores[metric.name] for fit in comparison.fits_of(name)]))
-        for name in (best, *baselines(comparison))
-    }
+    names = (best, *baselines(comparison))
+    means = {name: float(comparison.scores_of(name)[metric.name].mean()) for name in names}
     name = min(means, key=means.__getitem__)
-    if _in_logarithms(comparison) or means[name] > (1.0 - LEAST_SMALLER) * means[best]:
+    if comparison.likelihood == LOGARITHMS or means[name] > (1.0 - LEAST_SMALLER) * means[best]:
         return ""
-    if not difference(comparison, name, best, metric).clear:
+    if not comparison.difference(name, best, metric).clear:
         return ""
     shown = " instead of ".join(in_full(means[model], metric.form) for model in (name, best))
     return f"{name} ({metric.heading} {shown})"
@@ -306,19 +288,19 @@ def better_at_errors(comparison: Comparison) -> str:
 def width_of_intervals(comparison: Comparison) -> str:
     """Word that intervals of numbers are too narrow or too wide, by more than chance."""
     hits = of_rows.inside(_held_out(comparison))
-    if is_counts(comparison.settings.likelihood) or hits.empty:
+    if is_counts(comparison.likelihood) or hits.empty:
         return ""  # of whole numbers no interval holds exactly 90%
     chance = binomtest(int(hits.sum()), len(hits), 0.9).pvalue
     if abs(hits.mean() - 0.9) <= COVERAGE_OFF or chance >= LEAST_CHANCE:
         return ""
-    exact = has_gaussian_noise(comparison.settings.likelihood)
+    exact = has_gaussian_noise(comparison.likelihood)
     remedy = ", which predict_interval(calibrate='folds') corrects" if exact else ""
     return f"{'too narrow' if hits.mean() < 0.9 else 'too wide'}{remedy}"
 
 
 def class_report(comparison: Comparison) -> pd.DataFrame:
     """
-    Count how the best model names the held-out rows of each class.
+    Count how the saved model names the held-out rows of each class.
 
     Columns are "rows", "recall" (the fraction of these rows that it predicts to be of the class)
     and "precision" (the fraction of its predictions of the class that are right), by class.
@@ -332,18 +314,18 @@ def class_report(comparison: Comparison) -> pd.DataFrame:
 
 
 def ranking(comparison: Comparison) -> str:
-    """Word which row of the table is the best, and what is close to it."""
+    """Word which row of the table has the best score, which is saved, and what is close to it."""
     best, metric = str(comparison.best), comparison.metrics[0]
     table = summarise(comparison).query("failed == 0")
     losses = table[metric.name].map(metric.loss).fillna(np.inf)
     lowest = best if losses[best] <= losses.min() else str(losses.idxmin())
     text = f"{_they_are([lowest], ('has', 'have'))} the {metric.best} {metric.heading}"
+    way = f"clearly {'above' if metric.higher_is_better else 'below'}"
     if lowest != best:
-        way = f"clearly {'above' if metric.higher_is_better else 'below'}"
-        near = way if difference(comparison, lowest, best).clear else "within noise of"
-        by_all_rows = comparison.settings.select == "loo"
-        chosen = "chosen by leave-one-out densities" if by_all_rows else "the best of the powers"
-        text += f", {near} {best}, {chosen}"
+        near = way if comparison.difference(lowest, best).clear else "within noise of"
+        text += f", {near} {best}, which is saved"
+    elif best != DEFAULT and DEFAULT in comparison.losses:
+        text += f", {way} {DEFAULT}, and is saved"
     within = table.index[(table["verdict"] == WITHIN) & (table.index != lowest)]
     if len(within):
         text += f"; {_they_are(within)} within noise of {'it' if lowest == best else best}"
@@ -390,7 +372,7 @@ def unstable(comparison: Comparison) -> Iterator[str]:
 
 
 def learnt_nothing(comparison: Comparison) -> Iterator[str]:
-    """Word which powers are no better than a constant."""
+    """Word which models are no better than a constant."""
     trivial, densities = (names[comparison.data.kind] for names in (TRIVIAL, DENSITIES))
     for name in comparison.choices:
         if comparison.num_failed(name):
@@ -420,7 +402,7 @@ def together_or_separate(comparison: Comparison) -> str:
     separate = next(filter(is_separate, names), None)
     if together is None or separate is None:
         return ""
-    metric, change = comparison.metrics[0], difference(comparison, together, separate)
+    metric, change = comparison.metrics[0], comparison.difference(together, separate)
     pays = "pays" if change.mean < 0.0 else "does not pay"
     values = (
         f"the {metric.heading} of {together} is {_change(metric, change)} than that of {separate}"
@@ -436,34 +418,15 @@ def given_others(comparison: Comparison) -> str:
     shown = {n: [in_full(error, ".4g") for error in both] for n, both in errors.items()}
     parts = [f"{known} instead of {alone} for '{name}'" for name, (alone, known) in shown.items()]
     return (
-        "Where the other targets of a row are known, the best model of all targets has an RMSE of"
+        "Where the other targets of a row are known, the saved model of all targets has an RMSE of"
         f" {_list(parts)} (held-out rows of the first {comparison.settings.parts()[0]})."
     )
-
-
-def trials_of_few_rows(comparison: Comparison) -> str:
-    """Word what trials chose: the likelihood of skewed targets, pairs of a kernel and points."""
-    text, screening, scales = "", comparison.screening, comparison.scales
-    if scales:
-        values = _list([f"{nlpd:.3f} with {name}" for name, nlpd in scales.items()])
-        text = f"The targets are skewed: a trial chose --likelihood {best_scale(scales)} (NLPD"
-        text += f" {values}). "
-    if screening is not None:
-        metric, label = comparison.metrics[0], comparison.settings.label
-        scored = [
-            f"{label(pair)} ({in_full(metric.loss(loss), metric.form)})"
-            for pair, loss in screening.losses.items()
-        ]
-        text += f"A trial at alpha {screening.alpha:g} on {screening.num_rows} rows chose"
-        text += f" {_list([label(pair) for pair in screening.chosen])} by {metric.heading}:"
-        text += f" {'; '.join(scored)}."
-    return text.rstrip()
 
 
 def counts(comparison: Comparison) -> str:
     """Word which likelihoods suit small whole numbers that a Gaussian one was compared on."""
     data = comparison.data
-    if len(data.targets) > 1 or not has_gaussian_noise(comparison.settings.likelihood):
+    if len(data.targets) > 1 or not has_gaussian_noise(comparison.likelihood):
         return ""
     if data.kind == "classes" or data.y.mean() >= MOST_COUNTED:
         return ""
@@ -478,13 +441,11 @@ def counts(comparison: Comparison) -> str:
 
 def what_to_try(comparison: Comparison) -> str:
     """Word what may help where a baseline is better."""
-    better, settings, tries = better_baselines(comparison), comparison.settings, []
-    if settings.num_inducing != AUTO:
-        tries.append("--inducing auto, which chooses the number of inducing points")
-    if not isinstance(settings.kernel, tuple):
-        others = ",".join(name for name in KERNELS if name != "matern12")
-        tries.append(f"--kernels {others}, for functions that are less smooth")
-    return f"{_they_are(better)} better: try {'; or '.join(tries)}." if better and tries else ""
+    better = better_baselines(comparison)
+    if not better or isinstance(comparison.settings.kernel, tuple):
+        return ""
+    others = ",".join(name for name in KERNELS if name != "matern12")
+    return f"{_they_are(better)} better: try --kernels {others}, for functions less smooth."
 
 
 def more_rows(comparison: Comparison) -> str:
@@ -511,7 +472,4 @@ def no_scorer(comparison: Comparison) -> str:
     return reason and f"No folder scorer, for predictions without TensorFlow: {reason}"
 
 
-ADVICE = (
-    *(together_or_separate, given_others, trials_of_few_rows, counts, what_to_try, more_rows),
-    no_scorer,
-)
+ADVICE = (*(together_or_separate, given_others, counts, what_to_try, more_rows, no_scorer),)

@@ -26,8 +26,8 @@ LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
 #: Inputs that the page lists; rows that were predicted worst, and their inputs.
 MAX_INPUTS, MOST_WORST, WORST_INPUTS = 100, 8, 4
 CAPTIONS = {
-    "scores": "Scores of held-out rows at each power, with standard errors, beside the ensemble"
-    " of powers and the baselines. The best power is ringed.",
+    "scores": "Scores of held-out rows at each power, with standard errors. Lines: the default and"
+    " the baselines. The power that is saved, if one is, is ringed.",
     "predictions": "Held-out rows: predictions against the targets.",
     "classes": "Held-out rows: how often predictions are right, against their probability; and"
     " which classes are taken for which.",
@@ -95,7 +95,7 @@ def model_card(comparison: Comparison, command: str = "") -> str:
 def captions(comparison: Comparison) -> dict[str, str]:
     """Describe the pictures; those of Gaussian noise have intervals, of one target a histogram."""
     text = CAPTIONS["predictions"]
-    if comparison.settings.likelihood in ("auto", "gaussian"):
+    if comparison.likelihood in ("auto", "gaussian"):
         text = "Held-out rows: predictions with 90% intervals against the targets."
         if len(comparison.data.targets) == 1:
             text += " Right: where each target fell in its predicted distribution. Flat is right."

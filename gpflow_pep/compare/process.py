@@ -9,13 +9,16 @@ import atexit
 import gc
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from rich.console import Console
 
@@ -68,6 +71,8 @@ def _load() -> None:
     with loading_tensorflow():
         from . import report  # noqa: F401
 
+        _find_devices()
+
 
 def _load_on_cpu() -> None:
     """Load what fits need; on the CPU, so that processes do not contend for a GPU."""
@@ -75,6 +80,45 @@ def _load_on_cpu() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     with loading_tensorflow():
         from . import trials  # noqa: F401
+
+        _find_devices()
+
+
+def _find_devices() -> None:
+    """Let TensorFlow look for GPUs, which it writes about, while stderr is kept back."""
+    import tensorflow as tf
+
+    tf.config.list_logical_devices()
+
+
+def unpickled(kind_and_state: bytes) -> Any:
+    """
+    Make an object whose class needs TensorFlow, which is loaded in silence where it is not yet.
+
+    A process of joblib that was lost or idle for minutes is replaced by one that begins with that.
+    """
+    with _silent_stderr():
+        kind, state = pickle.loads(kind_and_state)
+    made = kind.__new__(kind)
+    made.__dict__.update(state)
+    return made
+
+
+def run_trial(trials: Any, process: int, trial: Any, seconds: float) -> tuple[Any, Any, list[Any]]:
+    """
+    Run a trial of :class:`~gpflow_pep.compare.trials.Trials`; give it, its outcome, and warnings.
+
+    :param process: The one that waits, and warns then. In threads of it warnings arrive by
+        themselves, and recording them there would not be safe.
+    """
+    from ..training.fitting.full_batch import one_blas_thread
+
+    with one_blas_thread():
+        if os.getpid() == process:
+            return trial, trials.run(trial, seconds), []
+        with warnings.catch_warnings(record=True) as caught:
+            outcome = trials.run(trial, seconds)
+    return trial, outcome, [(str(warning.message), warning.category) for warning in caught]
 
 
 @contextmanager

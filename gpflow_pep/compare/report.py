@@ -35,11 +35,11 @@ def write_report(
     saved_model: bool = False,
 ) -> list[Path]:
     """
-    Write the scores of a comparison, and of the best model predictions, figures and the model.
+    Write the scores of a comparison, and of the saved model predictions, figures and the model.
 
     The files are those of :doc:`/compare`. Each is whole or not there; the model is the first, and
-    the page is the last but for ``files.json``, which lists them. Where every power failed in some
-    part there is no best, and only scores are written.
+    the page is the last but for ``files.json``, which lists them. Where every model failed in some
+    part none is saved, and only scores are written.
 
     :param directory: Made if it does not exist; files that an earlier call wrote are replaced.
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.

@@ -1,4 +1,4 @@
-"""Train models at several powers, and baselines, and score each on the same held-out rows."""
+"""Train the default, single models and baselines, and score each on the same held-out rows."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +16,14 @@ from ..engine.refusals import refusal
 from ..estimators.outputs import column_names
 from ..tables.cleaning import Cleaned, clean
 from ..training.fitting.full_batch import one_blas_thread
-from .candidates import ENSEMBLE, check_targets, is_choice, is_separate, label_of, name_of
+from .candidates import (
+    DEFAULT,
+    LOGARITHMS,
+    check_targets,
+    is_choice,
+    is_separate,
+    label_of,
+)
 from .details import (
     FEWEST_ROWS,
     FRACTIONS,
@@ -27,16 +34,7 @@ from .details import (
 )
 from .partition import note_equal_inputs
 from .schedule import LEAST_SECONDS, Progress, Reports, TimeBudget, run_trials
-from .scores import Metric, mean_and_error, metrics_of
-from .screening import (
-    Screening,
-    best_scale,
-    finalists,
-    is_skewed,
-    screening_of,
-    trials_of_scales,
-    trials_of_screening,
-)
+from .scores import Difference, Metric, difference_over_parts, difference_over_rows, metrics_of
 from .settings import Settings
 from .trials import NOT_BEGUN, Fit, Outcome, Trial, Trials
 
@@ -48,18 +46,14 @@ class Comparison:
 
     :param data: The table, cleaned.
     :param settings: Those of the comparison.
-    :param candidates: The power of each model by its name; NaN for the ensemble and baselines.
+    :param candidates: The power of each model by its name; NaN for the default and baselines.
     :param fits: One for each model and part.
     :param held_out: By the name of the model: :func:`~gpflow_pep.compare.scores.held_out` of the
         parts, one after another, with the number of the "part".
-    :param best: The name of the power, or the ensemble, with the best mean of the first metric;
-        or, with ``select="loo"``, the highest leave-one-out density; None if all failed.
-    :param model: The best one, trained once more on all rows; None where that failed.
+    :param best: The name of the model that is saved, see :func:`best_of`; None if all failed.
+    :param model: That one, trained once more on all rows; None where that failed.
     :param final: That fit.
-    :param details: More about the best one; None without ``details``.
-    :param screening: How the configurations that were compared were chosen; None: they are all.
-    :param scales: The NLPD of skewed targets and of their logarithms in a trial, by the likelihood;
-        empty where there was none. The likelihood of the settings is the better one.
+    :param details: More about that one; None without ``details``.
     :param left_out: What did not begin before the time was over. Where that is a fit, there are the
         parts alone in which all models were trained; or, where there are none, the first part and
         the models that were trained there.
@@ -74,19 +68,23 @@ class Comparison:
     model: Pipeline | None = None
     final: Fit | None = None
     details: Details | None = None
-    screening: Screening | None = None
-    scales: dict[str, float] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The scores of each fit; the first decides which model is the best."""
+        """The scores of each fit; the first decides which model is saved."""
         return metrics_of(self.data.kind, self.settings.metric)
 
     @property
     def choices(self) -> list[str]:
-        """The names of what may be the best: all powers and their ensemble, but no baselines."""
-        return [name for name, alpha in self.candidates.items() if is_choice(name, alpha)]
+        """The names of what may be saved: the default and single models, but no baselines."""
+        return [name for name in self.candidates if is_choice(name)]
+
+    @property
+    def likelihood(self) -> str:
+        """That of the saved model, as the settings name it."""
+        skewed = LOGARITHMS in label_of(self.best or "")
+        return LOGARITHMS if skewed else self.settings.likelihood
 
     def fits_of(self, name: str) -> list[Fit]:
         """Find the fits of a model, by its name."""
@@ -99,13 +97,29 @@ class Comparison:
     @property
     def losses(self) -> dict[str, float]:
         """The mean decisive loss of each choice that failed in no part."""
-        decisive = self.metrics[0]
-        means = {}
-        for name in self.choices:
-            if not self.num_failed(name):
-                mean, _ = mean_and_error([fit.scores[decisive.name] for fit in self.fits_of(name)])
-                means[name] = np.inf if np.isnan(mean) else decisive.loss(mean)
-        return means
+        names = [name for name in self.choices if not self.num_failed(name)]
+        losses = {name: self.losses_of(name).mean() for name in names}
+        return {name: np.inf if np.isnan(loss) else loss for name, loss in losses.items()}
+
+    def scores_of(self, name: str) -> pd.DataFrame:
+        """Give the scores of a model, by its name: a row for each part."""
+        return pd.DataFrame([fit.scores for fit in self.fits_of(name)])
+
+    def losses_of(self, name: str, metric: Metric | None = None) -> "pd.Series[float]":
+        """Give the losses of a model in each part; None: the decisive ones."""
+        metric = metric or self.metrics[0]
+        return metric.loss(self.scores_of(name)[metric.name])
+
+    def difference(self, name: str, other: str, metric: Metric | None = None) -> Difference:
+        """Compare a score of two models on the same held-out rows; None: the decisive one."""
+        metric = metric or self.metrics[0]
+        table, *_ = pair = [self.held_out[model] for model in (name, other)]
+        if len(self.fits_of(name)) == 1:
+            return difference_over_rows(metric, *pair)
+        losses, others = (self.losses_of(model, metric).to_numpy() for model in (name, other))
+        rows = pd.MultiIndex.from_arrays([table["part"], table.index])  # of several targets again
+        held_out = rows.nunique() / len(losses)
+        return difference_over_parts(losses, others, held_out / (len(self.data.X) - held_out))
 
 
 def compare(
@@ -116,7 +130,8 @@ def compare(
     **options: Any,
 ) -> Comparison:
     """
-    Train sparse Gaussian processes at several powers and score them on the same held-out rows::
+    Train the default estimator, single sparse Gaussian processes and baselines, and score all of
+    them on the same held-out rows::
 
         comparison = compare(table, "price", alphas=(0, 0.5, 1), folds=5)
         comparison = compare(X, y)
@@ -126,9 +141,9 @@ def compare(
 
     The table is cleaned (:func:`~gpflow_pep.tables.cleaning.clean`); each model is a pipeline of
     what prepares columns (:func:`~gpflow_pep.tables.cleaning.make_preparation`) and an
-    estimator, trained anew for each fold or split on the rows that it leaves; and the best power is
-    trained once more on all rows. Every power starts from the same parameters and inducing points.
-    The result of a fit that fails for numerical reasons has the message, and the others still run.
+    estimator, trained anew for each fold or split on the rows that it leaves; and one, the default
+    unless another one is clearly better, is trained once more on all rows. The result of a fit that
+    fails for numerical reasons has the message, and the others still run.
 
     The fits run one after another, or as ``joblib.parallel_config`` sets: with
     ``backend="loky", n_jobs=2`` in two processes, with ``backend="dask"`` on a cluster.
@@ -137,7 +152,7 @@ def compare(
     :param y: The name of the target; or targets, [N]. Several targets are numbers: a list of their
         names, or [N, P], with NaN where one is missing. Models of all together are then compared
         with models of each by itself.
-    :param callback: Called before each fit, or the powers of an ensemble together, and after each.
+    :param callback: Called before each fit and after it.
     :param options: Those of :class:`~gpflow_pep.compare.settings.Settings`, and of
         :func:`~gpflow_pep.tables.cleaning.clean` but ``limits``: ``task``, ``drop``,
         ``drop_missing``, ``as_written``, ``decimal``, ``thousands``, ``dates`` and ``missing``.
@@ -210,66 +225,36 @@ def compare_table(
 
 
 def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], None]) -> Comparison:
-    scales = trials_of_scales(data, settings) if is_skewed(data, settings) else []
-    screened, waiting = trials_of_screening(data, settings) or (None, [])
-    trials = Trials(data, settings, finalists(settings))
+    trials = Trials(data, settings)
     fractions = _fractions(trials) if settings.details else []
     num_fits = len(trials.candidates) * len(trials.parts)
-    total = num_fits + 1 + len(fractions) + len(waiting) + len(scales)
+    total = num_fits + 1 + len(fractions)
     timed = total - len(trials.parts)  # the trivial model takes no time
     budget = TimeBudget(60.0 * settings.minutes, timed, joblib.effective_n_jobs(None))
     reports = Reports(callback, total + settings.details)
-    run = partial(run_trials, budget=budget, reports=reports)
+    run = partial(run_trials, trials, budget=budget, reports=reports)
 
-    densities = {}
-    for scale_trials, alone in scales:
-        ((outcome,),) = run(scale_trials, alone).values()
-        densities[scale_trials.settings.likelihood] = outcome.fit.scores["nlpd"]
-    if densities:
-        settings = replace(settings, likelihood=best_scale(densities))
-        screened, waiting = trials_of_screening(data, settings) or (None, [])
-        trials = Trials(data, settings, finalists(settings))
-    screening = None
-    if screened:
-        tried = [outcome.fit for done in run(screened, waiting).values() for outcome in done]
-        screening = screening_of(tried, screened)
-        trials = Trials(data, settings, screening.chosen)
-    done = run(trials, trials.all())
-    outcomes = {
-        (outcome.fit.model, trial.part): outcome
-        for trial in trials.all()
-        for outcome in done[trial]
-    }
+    outcomes = run(trials.all())
     names, parts, left_out = _what_began(trials, outcomes)
     powers = {name: trials.candidates[name][0] for name in names}
-    tables = {name: [outcomes[name, part].table for part in parts] for name in powers}
+    tables = {name: [outcomes[Trial(name, part)].table for part in parts] for name in powers}
     held_out = {name: pd.concat(parts) for name, parts in tables.items() if any(map(len, parts))}
-    fits = [outcomes[name, part].fit for part in parts for name in powers]
-    comparison = Comparison(
-        data, settings, powers, fits, held_out, screening=screening, scales=densities,
-        left_out=left_out,
-    )  # fmt: skip
+    fits = [outcomes[Trial(name, part)].fit for part in parts for name in powers]
+    comparison = Comparison(data, settings, powers, fits, held_out, left_out=left_out)
     best = best_of(comparison)
     if best is None:
         return comparison
-    powers_left = (powers[name] for name in comparison.losses if name != ENSEMBLE)
-    by_all_rows = tuple(powers_left) if settings.select == "loo" else ()
     budget.fits = 1 if left_out else budget.fits  # no learning curve begins then
-    ((final,),) = run(trials, [Trial((best,), 0, alphas=by_all_rows)]).values()
-    if by_all_rows and final.pipeline is not None:
-        best = name_of(final.pipeline[-1].alpha_)
-    fit = final.fit._replace(model=best)
-    comparison = replace(comparison, best=best, model=final.pipeline, final=fit)
+    (final,) = run([Trial(best, 0)]).values()
+    comparison = replace(comparison, best=best, model=final.pipeline, final=final.fit)
     if not settings.details:
         return comparison
-    curve = name_of(0.5, label_of(best)) if best.startswith(ENSEMBLE) else best
-    curve = curve if curve in powers else best
     if is_over := budget.is_over():  # the curve has its last point, of all rows
         left_out += ("the learning curve",) * bool(fractions)
         left_out += ("how much each input matters",)
         reports.done, fractions = reports.done + len(fractions), []
-    more = run(trials, [Trial((curve,), 1, fraction) for fraction in fractions])
-    learning = [*(outcome for (outcome,) in more.values()), outcomes[curve, 1]]
+    more = run([Trial(best, 1, fraction) for fraction in fractions])
+    learning = [*more.values(), outcomes[Trial(best, 1)]]
     reports.step("how much each input matters")
     comparison = replace(comparison, left_out=left_out)
     deadline = -np.inf if is_over else max(budget.end, time.perf_counter() + LEAST_SECONDS)
@@ -277,13 +262,13 @@ def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], N
 
 
 def _what_began(
-    trials: Trials, outcomes: dict[tuple[str, int], Outcome]
+    trials: Trials, outcomes: dict[Trial, Outcome]
 ) -> tuple[list[str], list[int], tuple[str, ...]]:
     """Choose models and parts so that each was trained in each; and note what is left out."""
     parts, names = range(1, len(trials.parts) + 1), list(trials.candidates)
-    began = {key for key, outcome in outcomes.items() if outcome.fit.message != NOT_BEGUN}
-    whole = [part for part in parts if all((name, part) in began for name in names)]
-    missing = [name for name in names if not (whole or (name, 1) in began)]
+    began = {trial for trial, outcome in outcomes.items() if outcome.fit.message != NOT_BEGUN}
+    whole = [part for part in parts if all(Trial(name, part) in began for name in names)]
+    missing = [name for name in names if not (whole or Trial(name, 1) in began)]
     kind, *_ = trials.settings.parts()
     late = [f"{kind} {part} of {len(parts)}" for part in parts if part not in (whole or [1])]
     return [name for name in names if name not in missing], whole or [1], (*missing, *late)
@@ -299,7 +284,7 @@ def _fractions(trials: Trials) -> list[float]:
 def _details(
     comparison: Comparison,
     trials: Trials,
-    outcomes: dict[tuple[str, int], Outcome],
+    outcomes: dict[Trial, Outcome],
     learning: Sequence[Outcome],
     deadline: float,
 ) -> Details:
@@ -316,7 +301,7 @@ def _details(
     details = Details(None, sorted(points, key=lambda point: point.num_rows))
     data, (_, test) = trials.data, trials.parts[0]
     X, y = data.X.iloc[test], data.outcomes.iloc[test]
-    pipeline = outcomes[str(comparison.best), 1].pipeline
+    pipeline = outcomes[Trial(str(comparison.best), 1)].pipeline
     is_over = time.perf_counter() > deadline
     if pipeline is not None and not is_over:
         metric, is_of_classes = trials.metrics[0], data.kind == "classes"
@@ -325,17 +310,23 @@ def _details(
     losses = comparison.losses
     together = min((n for n in losses if not is_separate(n)), key=losses.__getitem__, default=None)
     if together is not None and len(data.targets) > 1 and not is_over:
-        others = errors_given_others(outcomes[together, 1].pipeline, X, y)
+        others = errors_given_others(outcomes[Trial(together, 1)].pipeline, X, y)
         details = details._replace(given_others=others)
     return details
 
 
 def best_of(comparison: Comparison) -> str | None:
     """
-    Find the power, or the ensemble, whose mean of the decisive score is best; None if each failed
-    in a part.
+    Find the model that is saved: the default, unless others are clearly better by the decisive
+    score, of which it is the one with the lowest mean loss; of the models that failed in no part.
 
-    It was chosen on these rows, so its scores there are slightly optimistic.
+    Clear is a difference that has more standard errors than chance gives, see
+    :class:`~gpflow_pep.compare.scores.Difference`. A model that is chosen on these rows has
+    slightly optimistic scores there. None if each failed in a part.
     """
     losses = comparison.losses
-    return min(losses, key=losses.__getitem__, default=None)
+    if DEFAULT not in losses:
+        return min(losses, key=losses.__getitem__, default=None)
+    changes = {name: comparison.difference(name, DEFAULT) for name in losses if name != DEFAULT}
+    better = [name for name, change in changes.items() if change.mean < 0.0 and change.clear]
+    return min(better, key=losses.__getitem__, default=DEFAULT)

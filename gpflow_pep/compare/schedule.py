@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import joblib
 
-from ..training.fitting.full_batch import one_blas_thread
 from .candidates import TRIVIAL, is_choice
-from .trials import NOT_BEGUN, Fit, Outcome, Trial, Trials
+from .process import run_trial
+from .trials import Fit, Outcome, Trial, Trials
 
 #: The least time for steps of a fit, where compiling has used up its share.
 LEAST_SECONDS = 0.5
@@ -21,8 +21,7 @@ LEAST_SECONDS = 0.5
 
 class Progress(NamedTuple):
     """
-    What a callback gets before each fit and, with the ``fit``, after it. The powers of an ensemble
-    are trained one after another, and there is one call before all of them.
+    What a callback gets before each fit and, with the ``fit``, after it.
 
     :param number: How many fits have ended, this one counted.
     :param total: How many there are.
@@ -45,14 +44,14 @@ class TimeBudget:
         self.end, self.fits, self.at_once = time.perf_counter() + seconds, fits, at_once
         self.overhead: dict[str, float] = {}
 
-    def share(self, models: Sequence[str]) -> float:
-        """Find the time for the steps of each of the next fits, of models of these names."""
+    def share(self, model: str) -> float:
+        """Find the time for the steps of the next fit, of a model of this name."""
         left = self.end - time.perf_counter()
         at_once = min(self.at_once, self.fits)
         share = at_once * left / max(self.fits, 1)
-        self.fits -= len(models)
+        self.fits -= 1
         least = min(LEAST_SECONDS, max(left, 1e-3))  # after the end one evaluation
-        return max(share - self.overhead.get(models[0], 0.0), least)
+        return max(share - self.overhead.get(model, 0.0), least)
 
     def is_over(self) -> bool:
         """
@@ -87,14 +86,14 @@ class Reports:
 
 def run_trials(
     trials: Trials, waiting: Sequence[Trial], budget: TimeBudget, reports: Reports
-) -> dict[Trial, list[Outcome]]:
+) -> dict[Trial, Outcome]:
     """
     Run trials where ``joblib.parallel_config`` sets: by default here, one after another.
 
     The fits of a process that was lost are run here. What a callback raises is raised. When the
-    time is over no fit begins, unless there is none that may be the best.
+    time is over no fit begins, unless none has begun that may be saved.
     """
-    outcomes: dict[Trial, list[Outcome]] = {}
+    outcomes: dict[Trial, Outcome] = {}
     has_choice = False
     begun: list[Trial] = []
     raised: list[BaseException] = []
@@ -104,48 +103,41 @@ def run_trials(
         for trial in waiting:
             nonlocal has_choice
             with lock:
-                trivial = trial.models[0] == TRIVIAL[trials.data.kind]
+                trivial = trial.model == TRIVIAL[trials.data.kind]
                 if has_choice and not trivial and budget.is_over():
                     outcomes[trial] = trials.not_begun(trial)
-                    budget.fits -= len(trial.models)
-                    reports.done += len(trial.models)
+                    budget.fits -= 1
+                    reports.done += 1
                     continue
-                name = trial.models[0]
-                has_choice |= is_choice(name, trials.candidates[name][0])
-                seconds = 0.0 if trivial else budget.share(trial.models)
+                has_choice |= is_choice(trial.model)
+                seconds = 0.0 if trivial else budget.share(trial.model)
                 begun.append(trial)
                 try:
-                    reports.begin(trials.label(trial, trial.models[-1]))
+                    reports.begin(trials.label(trial))
                 except BaseException as error:
                     raised.append(error)
                     return
             # Nothing is sent ahead of time, so that time is shared.
-            left = budget.end - time.perf_counter()
-            yield joblib.delayed(_run)(trials, os.getpid(), trial, seconds, left)
+            yield joblib.delayed(run_trial)(trials, os.getpid(), trial, seconds)
 
     parallel = joblib.Parallel(return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
     try:
         with closing(parallel(tasks())) as results:
-            for trial, done, caught in results:
+            for trial, outcome, caught in results:
                 for message, category in caught:
                     warnings.warn(message, category, stacklevel=1)
                 with lock:
-                    outcomes[trial] = done
-                    for outcome in done:
-                        model = outcome.fit.model
-                        if outcome.overhead:
-                            budget.overhead[model] = outcome.overhead
-                        if outcome.fit.message == NOT_BEGUN:
-                            reports.done += 1
-                        else:
-                            reports.end(trials.label(trial, model), outcome.fit)
+                    outcomes[trial] = outcome
+                    if outcome.overhead:
+                        budget.overhead[trial.model] = outcome.overhead
+                    reports.end(trials.label(trial), outcome.fit)
     except BrokenProcessPool:
         warnings.warn(
             "A process that trained fits has ended; perhaps it ran out of memory. This process runs"
             " the fits that are left. With --jobs 1 there is no other process.",
             stacklevel=1,
         )
-        budget.fits += sum(len(trial.models) for trial in begun if trial not in outcomes)
+        budget.fits += sum(trial not in outcomes for trial in begun)
         budget.at_once = 1
         left = [trial for trial in waiting if trial not in outcomes]
         with joblib.parallel_config(n_jobs=1):
@@ -153,20 +145,3 @@ def run_trials(
     for error in raised:
         raise error
     return outcomes
-
-
-def _run(
-    trials: Trials, process: int, trial: Trial, *limits: float
-) -> tuple[Trial, list[Outcome], list[tuple[str, type[Warning]]]]:
-    """
-    Run a trial, and keep what it warns of for the process that waits for it.
-
-    :param process: The one that waits. In threads of it warnings arrive by themselves, and
-        recording them there would not be safe.
-    """
-    with one_blas_thread():
-        if os.getpid() == process:
-            return trial, trials.run(trial, *limits), []
-        with warnings.catch_warnings(record=True) as caught:
-            outcomes = trials.run(trial, *limits)
-    return trial, outcomes, [(str(warning.message), warning.category) for warning in caught]

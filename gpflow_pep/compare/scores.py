@@ -1,6 +1,5 @@
 """Predictions of held-out rows, their scores, and which of two models has the better one."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +42,7 @@ class Metric(NamedTuple):
     """The value that it should have, where that is known."""
     higher_is_better: bool = False
 
-    def loss(self, value: float) -> float:
+    def loss(self, value: Any) -> Any:
         """Turn the score round where higher is better, so that lower is."""
         return -value if self.higher_is_better else value
 
@@ -247,13 +246,3 @@ def _row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
         wrong = table["predicted"].astype(str) != table["true"].astype(str)
         return wrong.to_numpy(dtype=np.float64)
     return None
-
-
-def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Give the mean over parts and its standard error; NaN for a single part."""
-    known = np.asarray(values, dtype=np.float64)
-    known = known[~np.isnan(known)]
-    if not len(known):
-        return np.nan, np.nan
-    error = np.std(known, ddof=1) / np.sqrt(len(known)) if len(known) > 1 else np.nan
-    return float(np.mean(known)), float(error)

@@ -23,10 +23,8 @@ LIKELIHOODS = {
 }
 #: As many inducing points, or near rows, as improve the score.
 AUTO = "auto"
-#: Scores that can decide which model is the best.
+#: Scores that can decide which model is saved.
 DECISIVE = {"numbers": ("nlpd", "rmse", "mae"), "classes": ("nlpd", "error", "auc")}
-#: What the power of the model is chosen by.
-SELECT = ("folds", "loo")
 TASKS = {"regression": "numbers", "classification": "classes"}
 #: Orders of day, month and year.
 DATES = ("dmy", "mdy", "ymd")
@@ -134,17 +132,17 @@ class Settings:
             "one or more numbers in [0, 1] that differ",
             "Try 0 (variational), 0.5 and 1 (EP, FITC).",
         ),
-        "Different powers to try, in [0, 1]. 0 is the variational approximation, 1 is EP / FITC.",
+        "Powers of single models, in [0, 1], that are compared with the default. 0 is the"
+        " variational approximation, 1 is EP / FITC.",
     )  # fmt: skip
     num_inducing: int | str | tuple[int | str, ...] = _setting(
-        50,
+        AUTO,
         Range(
             _Several(_NumberOrAuto(1)),
             f"a whole number, at least 1, or '{AUTO}', or several that differ",
         ),
-        "Number of inducing points; fewer where fewer training rows differ. auto: chosen in"
-        " each fit by leave-one-out densities, which takes a few times as long and often predicts"
-        " better. Several, as 50,200: each with each kernel.",
+        "Number of inducing points of the single models; fewer where fewer training rows differ."
+        " auto: chosen in each fit. Several, as 50,200: each with each kernel.",
         "--inducing",
     )  # fmt: skip
     folds: int | None = _setting(
@@ -169,17 +167,14 @@ class Settings:
     minutes: float = _setting(
         10.0, Range(_POSITIVE, "a positive number", "Raise it, to 10 for example."),
         "Most time for all fits together. Each has an equal share of what is left, and ends"
-        " earlier if it converges; after the end none begins but that of the best model on all"
+        " earlier if it converges; after the end none begins but that of the saved model on all"
         " rows. Minibatches, above 100,000 rows, have a number of steps instead.",
     )  # fmt: skip
-    mix: bool = _switch(
-        "Whether to mix the predictions of the powers 0, 0.5 and 1, too, up to 100,000 rows."
-    )
-    max_iterations: int = _setting(10_000, _whole(1), "Most steps of L-BFGS-B of a fit.")
+    max_iterations: int = _setting(1000, _whole(1), "Most steps of L-BFGS-B of a fit.")
     init: str = _setting(
         "kmeans", _choice(INITS),
-        "Where inducing points start: centres of k-means clusters, random rows, or the rows of"
-        " largest residual variance.",
+        "Where inducing points of the single models start: centres of k-means clusters, random"
+        " rows, or the rows of largest residual variance.",
     )  # fmt: skip
     kernel: str | tuple[str, ...] = _setting(
         "rbf",
@@ -188,9 +183,8 @@ class Settings:
             f"one of {', '.join(KERNELS)}, or several that differ",
             "Choose one.",
         ),
-        f"Kernel, with a lengthscale for each input: {', '.join(KERNELS)}. Several, as"
-        " rbf,matern32: of more than two pairs of a kernel and a number of points the best two of"
-        " a trial are compared.",
+        "Kernel of the single models, with a lengthscale for each input:"
+        f" {', '.join(KERNELS)}. Several, as rbf,matern32: single models of each.",
         "--kernels --kernel",
     )  # fmt: skip
     likelihood: str = _setting(
@@ -200,21 +194,16 @@ class Settings:
         " some are limits, such as <5.8.",
     )  # fmt: skip
     near_rows: bool = _switch(
-        "Whether predictions of the ensemble use the 10 or 40 nearest training rows, of two classes"
-        " 20, where rows left out of 1000 or more are predicted better so."
+        "Whether predictions of the default use the nearest training rows, where rows left out of"
+        " 1000 or more are predicted better so."
     )
-    select: str = _setting(
-        "folds", _choice(SELECT),
-        "Choose the power of the model by the scores of held-out rows, or by the leave-one-out"
-        " density of all rows. The scores of the folds are there either way.",
-    )  # fmt: skip
     metric: str | None = _setting(
         None, _choice(sorted({name for names in DECISIVE.values() for name in names})),
-        "Score that decides which model is the best: nlpd, rmse or mae of a number; nlpd, error"
-        " or auc of a class.  [default: nlpd]",
+        "Score by which another model has to be clearly better than the default to be saved in its"
+        " place: nlpd, rmse or mae of a number; nlpd, error or auc of a class.  [default: nlpd]",
     )  # fmt: skip
     details: bool = _switch(
-        "Whether to find out, by a few more fits of the best model, how much each input matters"
+        "Whether to find out, by a few more fits of the saved model, how much each input matters"
         " and whether more rows would help."
     )
     baselines: bool = _switch(
@@ -239,12 +228,6 @@ class Settings:
                 "folds", f"{self.folds} and splits or a test fraction",
                 "one of them: folds hold out every row once, splits a random part",
                 "Leave one out.",
-            )  # fmt: skip
-        if self.select == "loo" and len(self.configurations) > 1:
-            raise refusal(
-                "select", f"'loo' with {len(self.configurations)} pairs of kernel and points",
-                "'folds', or one of each: leaving rows out chooses the power alone",
-                "Leave one of the two out.",
             )  # fmt: skip
 
     @property
@@ -295,20 +278,10 @@ class Settings:
             if getattr(self, name) not in (usual, *names):
                 got, expected = repr(getattr(self, name)), f"one of {', '.join(names)}"
                 raise refusal(f"{name} of {kind}", got, expected, "Choose one.")
-        if num_targets > 1:
-            self._check_several(num_targets)
-
-    def _check_several(self, num_targets: int) -> None:
-        """Refuse what several targets do not have."""
-        for name, usual in (
-            ("likelihood", ("auto", "gaussian")),
-            ("select", ("folds",)),
-        ):
-            value = getattr(self, name)
-            if value not in usual:
-                got = f"{value!r} with {num_targets} targets"
-                expected = f"{' or '.join(map(repr, usual))} with several targets"
-                raise refusal(name, got, expected, "Leave it out, or compare a target by itself.")
+        if num_targets > 1 and self.likelihood not in ("auto", "gaussian"):
+            got = f"{self.likelihood!r} with {num_targets} targets"
+            remedy = "Leave it out, or compare a target by itself."
+            raise refusal("likelihood", got, "'auto' or 'gaussian' with several targets", remedy)
 
     def parts(self) -> tuple[str, int, float]:
         """Name what rows are held out by, how often, and what fraction of the rows each time."""

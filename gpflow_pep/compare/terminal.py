@@ -7,14 +7,12 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from ..training.choosing.alphas import ALPHAS
-from .candidates import ENSEMBLE
-from .findings import BEST, UNSTABLE, WITHIN, summarise
+from .findings import SAVED, UNSTABLE, WITHIN, summarise
 from .run import Comparison
 from .scores import Metric, in_full
 
-MARKS = {BEST: "*", WITHIN: "~", UNSTABLE: "!", "": ""}
-LEGEND = "* best of powers ({} {}), ~ within noise, ! unstable; mean ± standard error over {} {}."
+MARKS = {SAVED: "*", WITHIN: "~", UNSTABLE: "!", "": ""}
+LEGEND = "* saved, ~ within noise of it, ! unstable;"
 
 
 class WordTable(NamedTuple):
@@ -95,11 +93,7 @@ def legend(comparison: Comparison) -> str:
     """Explain the table."""
     parts, *_ = comparison.settings.parts()
     count = len({fit.part for fit in comparison.fits})
-    metric = comparison.metrics[0]
-    text = LEGEND.format(metric.best, metric.heading, count, parts + "s" * (count > 1))
-    if any(name.startswith(ENSEMBLE) for name in comparison.candidates):
-        powers = ", ".join(f"{alpha:g}" for alpha in ALPHAS)
-        text += f"\n{ENSEMBLE}: predictions at alpha {powers} mixed."
+    text = f"{LEGEND} mean ± standard error over {count} {parts}{'s' * (count > 1)}."
     if len(comparison.data.targets) > 1:
         text += " Scores are means over targets; errors are in units of their standard deviations."
     return text

@@ -1,8 +1,8 @@
 """The fits of a comparison: each candidate on each part, the same in whichever process."""
 
+import pickle
 import time
 import warnings
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +15,13 @@ from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
 from ..engine.checks import reason
-from ..estimators.separate import ensemble_of_fitted
 from ..models import PEP, ConvergenceWarning
 from ..tables.cleaning import Cleaned, make_preparation
-from .candidates import groups_of, make_candidates
+from .candidates import SINGLE, make_candidates
 from .partition import parts_of
+from .process import unpickled
 from .scores import held_out, metrics_of, scores
-from .settings import Configuration, Settings
+from .settings import Settings
 
 #: The message of a fit that did not begin.
 NOT_BEGUN = "The time was over before it began."
@@ -65,19 +65,16 @@ class Fit(NamedTuple):
 
 class Trial(NamedTuple):
     """
-    A fit that is to be run, or several that are run together.
+    A fit that is to be run.
 
-    :param models: The names of candidates; where there are several, the last is the ensemble of the
-        others.
+    :param model: The name of a candidate.
     :param part: As in :class:`Fit`; 0: trained on all rows and not scored.
     :param fraction: Of the rows that the part leaves, those to train on.
-    :param alphas: Powers of which leave-one-out densities choose one; empty: that of the model.
     """
 
-    models: tuple[str, ...]
+    model: str
     part: int
     fraction: float = 1.0
-    alphas: tuple[float, ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -96,70 +93,47 @@ class Outcome(NamedTuple):
 class Trials:
     """All trials of a comparison, and how they are run, in whichever process."""
 
-    def __init__(
-        self, data: Cleaned, settings: Settings, configurations: Sequence[Configuration] = ()
-    ) -> None:
-        self.data, self.settings, self.purpose = data, settings, ""
-        self.configurations = list(configurations or settings.configurations)
-        self.candidates = make_candidates(data, settings, self.configurations)
+    def __init__(self, data: Cleaned, settings: Settings) -> None:
+        self.data, self.settings = data, settings
+        self.candidates = make_candidates(data, settings)
         self.parts = list(parts_of(data, settings))
         self.metrics = metrics_of(data.kind, settings.metric)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpickled, (pickle.dumps((Trials, self.__dict__)),)
+
     def all(self) -> list[Trial]:
         """List them, part by part."""
-        numbers = range(1, len(self.parts) + 1)
-        groups = groups_of(self.candidates)
-        return [Trial(group, part) for part in numbers for group in groups]
+        parts = range(1, len(self.parts) + 1)
+        return [Trial(name, part) for part in parts for name in self.candidates]
 
-    def label(self, trial: Trial, model: str) -> str:
-        """Describe the fit of a model for the progress bar."""
+    def label(self, trial: Trial) -> str:
+        """Describe a fit for the progress bar."""
         kind, *_ = self.settings.parts()
         rows = f", {trial.fraction:.0%} of its rows" if trial.fraction < 1.0 else ""
         if trial.part == 0:
-            return f"{model}, all rows"
-        return f"{self.purpose}{model}, {kind} {trial.part} of {len(self.parts)}{rows}"
+            return f"{trial.model}, all rows"
+        return f"{trial.model}, {kind} {trial.part} of {len(self.parts)}{rows}"
 
-    def not_begun(self, trial: Trial) -> list[Outcome]:
-        """Give outcomes of fits for which there was no time."""
+    def not_begun(self, trial: Trial) -> Outcome:
+        """Give the outcome of a fit for which there was no time."""
         scores = {metric.name: np.nan for metric in self.metrics}
-        fit = Fit("", trial.part, scores, np.nan, 0.0, 0, False, NOT_BEGUN)
-        return [Outcome(fit._replace(model=name), None) for name in trial.models]
+        return Outcome(Fit(trial.model, trial.part, scores, np.nan, 0.0, 0, False, NOT_BEGUN), None)
 
-    def run(self, trial: Trial, seconds: float, left: float = np.inf) -> list[Outcome]:
-        """
-        Train on the rows that a part leaves, each for so many seconds, and score the part's.
-
-        :param left: After so many seconds no fit begins.
-        """
-        end = time.perf_counter() + left
+    def run(self, trial: Trial, seconds: float) -> Outcome:
+        """Train on the rows that a part leaves, for so many seconds, and score the part's."""
         if trial.part == 0:
-            (name,) = trial.models
-            estimator = self.candidates[name][1]
-            if trial.alphas:
-                estimator = clone(estimator).set_params(alpha=list(trial.alphas))
-            return [self.train(name, 0, estimator, slice(None), seconds)]
+            return self.train(trial, slice(None), seconds)
         train, test = self.parts[trial.part - 1]
-        train = train[shuffled(len(train), self.settings.seed)]
+        train = np.random.default_rng(self.settings.seed).permutation(train)
         if self.data.kind == "classes":  # of each class the same fraction, and a row at least
             labels = self.data.y.iloc[train].groupby(self.data.y.iloc[train])
             place = labels.cumcount() / labels.transform("size")
             train = train[np.argsort(place.to_numpy(), kind="stable")]
-        train = train[: int(trial.fraction * len(train))]
-        outcomes: list[Outcome] = []
-        for place, name in enumerate(trial.models):
-            if outcomes and time.perf_counter() > end:
-                outcomes += self.not_begun(trial._replace(models=trial.models[place:]))
-                break
-            with threadpool_limits(1, user_api="openmp"):  # of trees: threads wait for each other
-                if len(trial.models) > 1 and name == trial.models[-1]:
-                    outcome = _mixture(name, outcomes, self.settings.near_rows)
-                else:
-                    estimator = self.candidates[name][1]
-                    outcome = self.train(name, trial.part, estimator, np.sort(train), seconds)
-            outcomes.append(outcome)
+        train = np.sort(train[: int(trial.fraction * len(train))])
+        outcome = self._scored(self.train(trial, train, seconds), test)
         first = self.settings.details and trial.part == 1 and trial.fraction == 1.0
-        scored = (self._scored(outcome, test) for outcome in outcomes)
-        return [each if first else each._replace(pipeline=None) for each in scored]
+        return outcome if first else outcome._replace(pipeline=None)
 
     def _scored(self, outcome: Outcome, test: AnyNDArray) -> Outcome:
         """Score the rows of a part by what was trained on others."""
@@ -178,19 +152,19 @@ class Trials:
     def _rows(self, rows: AnyNDArray | slice) -> tuple[pd.DataFrame, "pd.Series[Any]"]:
         return self.data.X.iloc[rows], self.data.outcomes.iloc[rows]
 
-    def train(
-        self, name: str, part: int, estimator: Any, rows: AnyNDArray | slice, seconds: float
-    ) -> Outcome:
+    def train(self, trial: Trial, rows: AnyNDArray | slice, seconds: float) -> Outcome:
         """Train a copy of an estimator, after what prepares the columns."""
         X, y = self._rows(rows)
-        estimator, prepare = clone(estimator), make_preparation(self.data.X, self.data.formats)
+        name, estimator = trial.model, clone(self.candidates[trial.model][1])
+        prepare = make_preparation(self.data.X, self.data.formats)
         if "max_seconds" in estimator.get_params():
             estimator.set_params(max_seconds=seconds)
         pipeline, trained = Pipeline([("prepare", prepare), ("model", estimator)]), None
         began, overhead = time.perf_counter(), 0.0
-        fit = Fit(name, part, {}, np.nan, 0.0, 0, True, "", len(X))
+        fit = Fit(name, trial.part, {}, np.nan, 0.0, 0, True, "", len(X))
         try:
-            with warnings.catch_warnings():
+            # Of trees: threads wait for each other.
+            with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
                 for category in (ConvergenceWarning, NotConverged):  # the fit has the message
                     warnings.simplefilter("ignore", category)
                 # The table has a warning of these, with its own numbers of rows.
@@ -201,7 +175,7 @@ class Trials:
                 message = _sites_message(estimator.model_)
                 fit = fit._replace(
                     iterations=estimator.n_iter_,
-                    log_z=record.objective if name.startswith("alpha") else np.nan,
+                    log_z=record.objective if name.startswith(SINGLE) else np.nan,
                     converged=record.converged and not message,
                     message=message or record.message,
                 )
@@ -209,29 +183,6 @@ class Trials:
         except _FAILURES as error:
             fit, trained = _failed(fit, error), None
         return Outcome(fit._replace(seconds=time.perf_counter() - began), trained, overhead)
-
-
-def _mixture(name: str, outcomes: Sequence[Outcome], near_rows: bool) -> Outcome:
-    """Mix what was trained at several powers; the seconds and the steps are those of all."""
-    began, fits = time.perf_counter(), [outcome.fit for outcome in outcomes]
-    fitted = [outcome.pipeline for outcome in outcomes if outcome.pipeline is not None]
-    ended = next((fit for fit in fits if not fit.converged), fits[-1])
-    fit = ended._replace(model=name, log_z=np.nan, iterations=sum(fit.iterations for fit in fits))
-    pipeline = None
-    try:
-        if fitted:
-            near = "auto" if near_rows else 0
-            mixed = ensemble_of_fitted([pipeline[-1] for pipeline in fitted], near)
-            pipeline = Pipeline([fitted[0].steps[0], ("model", mixed)])
-    except _FAILURES as error:
-        fit = _failed(fit, error)
-    seconds = sum(fit.seconds for fit in fits) + time.perf_counter() - began
-    return Outcome(fit._replace(seconds=seconds), pipeline)
-
-
-def shuffled(number: int, seed: int) -> AnyNDArray:
-    """Give the numbers of rows in a random order."""
-    return np.random.default_rng(seed).permutation(number)
 
 
 def _failed(fit: Fit, error: Exception) -> Fit:

@@ -27,6 +27,7 @@ GONE = {
     "compare.verdicts": "gpflow_pep.compare.findings",
     "compare.summary": "gpflow_pep.compare.findings",
     "compare.workers": "joblib.parallel_config",
+    "compare.screening": "rows of compare for each of --kernels and --inducing",
     "plotting.row": "matplotlib, as tutorial 16 does",
     "plotting.row_curves": "matplotlib, as tutorial 16 does",
     "plotting.residuals": "scikit-learn's PredictionErrorDisplay",

@@ -1,7 +1,5 @@
 """An estimator for each column of y, beside estimators that model all columns together."""
 
-import copy
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +8,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clon
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
-from ..training import MaximiseRecord, ensemble_of_models
-from ..training.choosing.ensemble import heaviest
+from ..training import MaximiseRecord
 from .inputs import refuse_weights
 from .outputs import as_outputs, check_readings, column_names, mean_r2
 
@@ -122,28 +119,3 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     def n_features_in_(self) -> int:
         """How many inputs there are."""
         return int(self.estimators_[0].n_features_in_)
-
-
-def ensemble_of_fitted(estimators: Sequence[Any], near_rows: int | str = "auto") -> Any:
-    """
-    Mix estimators that were trained on the same rows at several powers, as ``alpha="mix"`` does:
-    predictions use near rows where these improve them and ``near_rows`` is "auto".
-
-    Separate ones are mixed column by column.
-
-    :param estimators: They share columns, units and random state; see
-        :func:`~gpflow_pep.training.ensemble_of_models` for what their models share.
-    :param near_rows: Of the ensemble. The estimators need not use any.
-    :raises ValueError: If their models do not fit together.
-    """
-    mixed = copy.copy(estimators[len(estimators) // 2])
-    if isinstance(mixed, SeparateRegressors):
-        columns = zip(*(each.estimators_ for each in estimators), strict=True)
-        mixed.estimators_ = [ensemble_of_fitted(column, near_rows) for column in columns]
-        return mixed
-    mixed.alpha, mixed.near_rows = "mix", near_rows
-    ensemble = mixed._finished_ensemble(ensemble_of_models([each.model_ for each in estimators]))
-    records = {estimator.alpha_: estimator.record_ for estimator in estimators}
-    mixed.record_ = records[float(heaviest(ensemble).alpha.numpy())]
-    mixed._set_model(mixed._with_near_labels(ensemble, ensemble.models[0].data, mixed._seed()))
-    return mixed

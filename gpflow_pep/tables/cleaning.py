@@ -21,15 +21,12 @@ from .formats import (
     stripped,
 )
 from .numbers import SURE_UNIT, is_limit
-from .suspicions import suspicions
+from .suspicions import MIN_ROWS, suspicions
 
-MIN_ROWS = 10
 #: The column of the limits of rows, beside that of the target.
 LIMIT = "limit (-1: at most, 1: at least)"
 _MARK = re.compile(r"\s*([<>\u2264\u2265])\s*=?\s*([-+.,\d].*)")
 _SIDES = {"<": -1.0, "\u2264": -1.0, ">": 1.0, "\u2265": 1.0}
-#: A text target of more values, with fewer than two rows for each, is not taken for classes.
-_MANY = 20
 #: Cells that show how a column is read: with thousands, or zeros before the number.
 _TELLING = re.compile(r"\d[., ']\d{3}(?!\d)|^0\d|\d[eE]\d|^\(|\d-$")
 _DROPPED = "Dropped column"
@@ -327,7 +324,7 @@ def _read_target(
     """Read a target, some of which may be missing, and note its kind."""
     target = str(column.name)
     form = recognise(column, as_written=as_written, conventions=known)
-    stars = form.unit and not SURE_UNIT.fullmatch(form.unit) and column.nunique() <= _MANY
+    stars = form.unit and not SURE_UNIT.fullmatch(form.unit) and column.nunique() <= MAX_CATEGORIES
     if stars and task != "regression":
         form = recognise(column, as_written=True, conventions=known)  # classes, such as 3 stars
     name = f"target '{target}'"
@@ -359,7 +356,7 @@ def _read_target(
     if form.kind == "number":
         check_cells(target, values)
     if task == "regression" or (task is None and numbers and number != 2):
-        if task is None and number <= _MANY and bool(np.all(there == np.round(there))):
+        if task is None and number <= MAX_CATEGORIES and bool(np.all(there == np.round(there))):
             notes.append(
                 f"'{target}' has {number} different whole numbers, which are taken as numbers, such"
                 " as counts. If they are classes, pass task='classification'"
@@ -518,7 +515,7 @@ def _check_enough(
         raise refusal("frame", got, expected, remedy)
     if kind == "numbers":
         return
-    if len(counts) > max(_MANY, len(y) // 2):
+    if len(counts) > max(MAX_CATEGORIES, len(y) // 2):
         remedy = "Choose another target; or is it a number, for regression?"
         raise refusal(name, f"{len(counts)} classes in {len(y)} rows", "far fewer", remedy)
     if counts.min() < 2:

@@ -27,6 +27,8 @@ _BOMS = {
 #: Of text that is not in UTF-8.
 GUESSED = ("cp1252", "latin-1")
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?")
+#: The rows in which names, titles and separators are looked for: reading them takes milliseconds.
+SAMPLE = 1000
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r\f\x1a")
 
 

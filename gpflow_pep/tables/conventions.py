@@ -37,6 +37,9 @@ PLAIN = {
     for mark in OTHER
 }
 _EITHER = {mark: re.compile(rf"[+-]?[1-9][0-9]{{0,2}}[{mark}][0-9]{{3}}") for mark in OTHER}
+#: In fewer cells a mark, a unit or a date of eight digits may be there by chance: two is the least
+#: that repeats.
+FEWEST = 3
 #: Digits but 0 are alike in how a number is written.
 _ALIKE = str.maketrans("23456789", "11111111")
 _DAY_AND_MONTH = re.compile(r"(?m)^(\d{1,2})([./-])(\d{1,2})\2(?:\d{4}|(\d\d))(?!\d)")
@@ -131,8 +134,6 @@ def _most(counts: dict[str, int]) -> str:
 
 #: Numbers of nines, which stand for "missing" where no cell can be empty.
 _NINES = np.array([-99.0, *(sign * (10.0**k - 1.0) for k in range(3, 10) for sign in (-1.0, 1.0))])
-#: In at least so many cells of a column.
-_LEAST_CELLS = 3
 #: Such a number is clearly outside where it is so many times the range of the others away.
 _LEAST_DISTANCE = 3.0
 #: Words that are spelled in several ways have at least three letters, or are these.
@@ -156,7 +157,7 @@ def find_sentinels(column: "pd.Series[Any]") -> tuple[float, ...]:
     if not are_nines.any() or len(others) < len(values) / 2 or np.ptp(others) == 0.0:
         return ()
     numbers, counts = np.unique(values[are_nines], return_counts=True)
-    repeated = numbers[counts >= _LEAST_CELLS]
+    repeated = numbers[counts >= FEWEST]
     return tuple(float(number) for number in repeated if _is_outside(number, others))
 
 

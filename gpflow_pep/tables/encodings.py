@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..engine.refusals import refusal
-from .formats import Format, in_marks_of, read_cells
+from .formats import EPOCH, Format, in_marks_of, read_cells
 
 #: In days. A cycle is one where the dates cover it twice, and their places in it differ.
 CYCLES = {"year": 365.2425, "day": 1.0}
@@ -16,10 +16,9 @@ CYCLES = {"year": 365.2425, "day": 1.0}
 MAX_CATEGORIES = 20
 #: Other values that are kept, to distinguish them from values that no training row has.
 _MAX_RARE = 1000
-#: A number is outside the range of the training rows where it is so many times that range beyond.
-_MARGIN = 0.1
+#: Beyond the range of others by more than this share of it, a number is none of them.
+MARGIN = 0.1
 _MAX_SIZE = 1e100
-_EPOCH = pd.Timestamp(0)
 
 
 class Encoding(NamedTuple):
@@ -70,7 +69,7 @@ def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
     for name, form in formats.items():
         column = read_cells(X[name], in_marks_of(form, X.attrs))
         if pd.api.types.is_datetime64_any_dtype(column):
-            column = (column - _EPOCH) / pd.Timedelta(days=1)
+            column = (column - EPOCH) / pd.Timedelta(days=1)
         table[name] = check_cells(name, column)
     return table
 
@@ -177,7 +176,7 @@ def unusual_cells(
                 remarks[row].append(f"{name} {column.iloc[row]!r} is new")
         elif learnt.limits:
             low, high = learnt.limits
-            margin = _MARGIN * (high - low)
+            margin = MARGIN * (high - low)
             values = column.to_numpy(dtype=np.float64)
             for row in np.flatnonzero((values < low - margin) | (values > high + margin)):
                 remarks[row].append(f"{name} is {'below' if values[row] < low else 'above'} all")

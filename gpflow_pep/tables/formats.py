@@ -12,6 +12,7 @@ import pandas as pd
 
 from ..engine.refusals import refusal
 from .conventions import (
+    FEWEST,
     MARKS,
     MARKS_IN_WORDS,
     PLAIN,
@@ -31,11 +32,9 @@ from .numbers import OLD_UNITS, OTHER, SURE_UNIT, read_limit, read_quantity
 _LEAST_SHARE = 0.9
 #: ... and the others are no more different words than this, such as "n.d.".
 _MAX_WORDS = 5
-#: Fewer different numbers with a unit are words, such as 2 WD and 4 WD.
-_LEAST_NUMBERS = 3
-#: Whole numbers of eight digits are dates where all of at least three are, between these.
+#: Whole numbers of eight digits are dates where all are, between these.
 _DAYS = (19000101, 21001231)
-_EPOCH = pd.Timestamp(0)
+EPOCH = pd.Timestamp(0)
 _TRUTH = ("True", "False", "TRUE", "FALSE", "true", "false")
 #: The half of the day, as in 1:30PM and 1:30 p.m.
 _HALF = r"(?i)(?<=\d)\s*([ap])\.?\s?m\.?$"
@@ -237,7 +236,7 @@ def several_units(column: "pd.Series[Any]", known: Conventions) -> dict[str, str
     numbers = [pair for pair in zip(quantities, words) if not np.isnan(pair[0].value)]
     units = {quantity.unit: word for quantity, word in numbers[::-1]}
     units = {unit: units[unit] for unit in dict.fromkeys(quantity.unit for quantity, _ in numbers)}
-    enough = len(numbers) >= _LEAST_SHARE * len(words) and len(numbers) >= _LEAST_NUMBERS
+    enough = len(numbers) >= _LEAST_SHARE * len(words) and len(numbers) >= FEWEST
     return units if enough and len(units) > 1 else {}
 
 
@@ -274,7 +273,7 @@ def _best(
 
 
 def _shown(value: float, kind: str) -> str:
-    return f"{_EPOCH + pd.Timedelta(days=value):%Y-%m-%d}" if kind == "date" else f"{value:g}"
+    return f"{EPOCH + pd.Timedelta(days=value):%Y-%m-%d}" if kind == "date" else f"{value:g}"
 
 
 def _as_numbers(counts: "pd.Series[Any]", mark: str, marks: str) -> _Reading:
@@ -289,7 +288,7 @@ def _as_numbers(counts: "pd.Series[Any]", mark: str, marks: str) -> _Reading:
     unit = str(counts[there].groupby(units[there]).sum().idxmax())
     reading = _reading(counts, form._replace(unit=unit), np.where(units == unit, values, np.nan))
     if unit:
-        few = not SURE_UNIT.fullmatch(unit) and (there & (units == unit)).sum() < _LEAST_NUMBERS
+        few = not SURE_UNIT.fullmatch(unit) and (there & (units == unit)).sum() < FEWEST
         if few or any(re.search(r"\d", word) for word in reading.form.missing):
             return reading._replace(share=0.0)
     return reading
@@ -323,7 +322,7 @@ def _are_dates(values: npt.NDArray[np.float64]) -> bool:
     """Whether they are whole numbers of year, month and day, such as 20200131."""
     values = np.unique(values[~np.isnan(values)])
     inside = (values >= _DAYS[0]) & (values <= _DAYS[1])
-    if len(values) < _LEAST_NUMBERS or not inside.all() or np.any(values % 1.0):
+    if len(values) < FEWEST or not inside.all() or np.any(values % 1.0):
         return False
     return bool(read_dates([f"{value:.0f}" for value in values], "ymd", None).notna().all())
 
@@ -390,7 +389,7 @@ def _parse_dates(words: Iterable[str], form: Format) -> "pd.Series[Any]":
 
 
 def _days(dates: "pd.Series[Any]") -> "pd.Series[Any]":
-    return (dates - _EPOCH) / pd.Timedelta(days=1)
+    return (dates - EPOCH) / pd.Timedelta(days=1)
 
 
 def _without(values: "pd.Series[Any]", sentinels: tuple[float, ...]) -> "pd.Series[Any]":

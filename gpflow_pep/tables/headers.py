@@ -8,13 +8,12 @@ from itertools import pairwise
 import numpy as np
 
 from .contents import as_number
+from .encodings import MARGIN
 
 #: Rows of cells as text; rows that are empty or have only empty cells are blank.
 Rows = Sequence[Sequence[str]]
 #: Of fewer rows the first is always taken for names.
 _LEAST_ROWS = 5
-#: The first row has a number like those below it up to this share of their range.
-_MARGIN = 0.1
 
 
 def count_title_rows(rows: Rows) -> int:
@@ -62,7 +61,7 @@ def lacks_names(rows: Rows) -> bool:
     if len(below) < _LEAST_ROWS or len(first) < 2 or any(len(row) != len(first) for row in below):
         return False
     numbers = [number for number in map(as_number, first) if number is not None]
-    margin = _MARGIN if len(set(numbers)) == len(numbers) else np.inf
+    margin = MARGIN if len(set(numbers)) == len(numbers) else np.inf
     if not all(_is_like(cell, column, margin) for cell, column in zip(first, zip(*below))):
         return False
     words = len(list(filter(None, first))) - len(numbers)

@@ -14,6 +14,7 @@ import pandas as pd
 from ..engine.files import path_of
 from ..engine.refusals import refusal
 from .contents import (
+    SAMPLE,
     TableFault,
     as_number,
     check_names,
@@ -28,8 +29,6 @@ from .spreadsheets import is_spreadsheet, read_spreadsheet
 
 _SEPARATORS = (",", ";", "\t", "|")
 _SPACES = r"\s+"
-#: The separator is recognised from so many rows.
-_SAMPLE = 1000
 #: Names and titles are looked for in so many characters.
 _BEGINNING = 2**20
 _HINT = re.compile(r'"?sep=(.)"?')
@@ -142,7 +141,7 @@ def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, t
             yield reader.line_num, tuple(record)
 
 
-def _first_records(text: str, sep: str, most: int = _SAMPLE) -> list[tuple[str, ...]]:
+def _first_records(text: str, sep: str, most: int = SAMPLE) -> list[tuple[str, ...]]:
     """Cut the first rows into cells; none where the text cannot be cut so."""
     try:
         return [record for _, record in islice(_records(text, sep), most)]
@@ -287,7 +286,7 @@ def _without_titles(text: str, sep: str | None) -> tuple[str, str]:
         lines = io.StringIO(beginning, newline="")
         reader = csv.reader(lines, delimiter=mark, skipinitialspace=True)
         try:
-            numbered = [(reader.line_num, row) for row in islice(reader, _SAMPLE)]
+            numbered = [(reader.line_num, row) for row in islice(reader, SAMPLE)]
         except csv.Error:
             continue
         rows = [row for _, row in numbered]

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ..engine.refusals import refusal
-from .contents import TableFault, check_names, unreadable
+from .contents import SAMPLE, TableFault, check_names, unreadable
 from .conventions import MARKS
 from .encodings import listed
 from .formats import may_be_classes
@@ -17,8 +17,6 @@ from .headers import count_title_rows, names_of_places, title_note
 
 #: What cells of formulas that failed have.
 _ERRORS = ("#DIV/0!", "#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!")
-#: How many rows names are looked for in.
-_SAMPLE = 1000
 
 
 def is_spreadsheet(content: bytes) -> bool:
@@ -48,7 +46,7 @@ def read_spreadsheet(content: bytes, sheet: str | None, header: bool | None) -> 
         which = "the first of" if name == filled[0] else "the first with a table of"
         notes.append(f"Read the sheet {name!r}, {which} {listed(filled)} (--sheet names another).")
     cells = sheets[name]
-    rows = [[_as_text(cell) for cell in row] for row in cells.head(_SAMPLE).itertuples(index=False)]
+    rows = [[_as_text(cell) for cell in row] for row in cells.head(SAMPLE).itertuples(index=False)]
     start = count_title_rows(rows) if header is None else 0
     if start:
         notes.append(title_note(rows[:start]))

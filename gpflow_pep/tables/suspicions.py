@@ -8,19 +8,19 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
+from .conventions import FEWEST
 from .encodings import listed
 
-#: A column of so many values at least, with so high a rank correlation, is a function of the
-#: target.
-_LEAST_VALUES = 10
+#: Fewer rows, or different values of a column, show nothing.
+MIN_ROWS = 10
+#: A column of so high a rank correlation is a function of the target.
 _CORRELATION = 0.999
-#: Robust standard deviations from the median: of a target, and of its logarithm.
-_WILD, _WILD_LOG = 20.0, 6.0
-#: More wild targets than this many, or this share, are how the target is distributed.
-_MAX_WILD, _MAX_WILD_SHARE = 3, 0.01
-#: A number that is in so many rows, and outside all others by this share of their range, may stand
-#: for a missing value; a negative one beside others that are not need not be that far away.
-_LEAST_MARKS, _MARK_GAP = 3, 0.5
+#: Robust standard deviations from the median: of a target, and of its logarithm. More wild targets
+#: than this share are how the target is distributed.
+_WILD, _WILD_LOG, _WILD_SHARE = 20.0, 6.0, 0.01
+#: A repeated number that is outside all others by this share of their range may stand for a missing
+#: value; a negative one beside others that are not need not be that far away.
+_MARK_GAP = 0.5
 #: A class of fewer rows than this share is rare.
 _RARE = 0.05
 
@@ -34,63 +34,49 @@ def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str]
     :param y: The target, with no value missing.
     :param classes: Whether the target is a class.
     """
-    disguised = [text for name in X for text in _disguises(X[name], y, classes)]
-    columns = [X[name] for name in X if X[name].dtype == np.float64]
-    columns += [] if classes else [y]
-    strange = [
-        text for column in columns for text in (*_marks(column), *_wild(column, column is y))
+    disguises = {name: _disguise(X[name], y, classes) for name in X}
+    texts = [
+        f"Column '{name}' {way}. If it is computed from the target, or is not known when a row is"
+        f" predicted, the scores do not hold for new rows: leave it out (--drop {name})."
+        for name, way in disguises.items()
+        if way
     ]
-    return [*disguised, *strange, *(_rare_classes(y) if classes else ())]
+    columns = [X[name] for name in X if X[name].dtype == np.float64] + [y] * (not classes)
+    for column in columns:
+        texts += [*_marks(column), *_wild(column, column is y)]
+    return [*texts, *(_rare_classes(y) if classes else ())]
 
 
-def _disguises(column: "pd.Series[Any]", y: "pd.Series[Any]", classes: bool) -> Iterator[str]:
-    """State that a column is the target, if it is."""
+def _disguise(column: "pd.Series[Any]", y: "pd.Series[Any]", classes: bool) -> str:
+    """Word in which way a column is the target; empty if it is not."""
     there = column.notna().to_numpy()
-    remedy = (
-        "If it is computed from the target, or is not known when a row is predicted, the scores do"
-        f" not hold for new rows: leave it out (--drop {column.name})."
-    )
     if 2 * there.sum() >= len(y):
         values, target = column[there], y[there]
         if _are_one_to_one(values, target):
-            yield (
-                f"Column '{column.name}' has another value for each value of the target"
-                f" '{y.name}', and no other. {remedy}"
-            )
-            return
+            return f"has another value for each value of the target '{y.name}', and no other"
         correlation = np.nan if classes else _rank_correlation(values, target)
         if abs(correlation) > _CORRELATION:
-            way = "the same" if correlation > 0.0 else "the opposite"
-            yield (
-                f"Column '{column.name}' puts the rows in {way} order as the target '{y.name}'"
-                f" (rank correlation {correlation:.4f}). {remedy}"
-            )
-            return
+            way = f"{'the same' if correlation > 0.0 else 'the opposite'} order as the target"
+            return f"puts the rows in {way} '{y.name}' (rank correlation {correlation:.4f})"
     for name in y.unique() if classes and not there.all() else ():
-        is_class = (y == name).to_numpy()
-        if np.array_equal(there, is_class) or np.array_equal(there, ~is_class):
-            state = "has values" if np.array_equal(there, is_class) else "is empty"
-            yield (
-                f"Column '{column.name}' {state} in all rows of the class '{name}' of"
-                f" '{y.name}', and in no others. {remedy}"
-            )
-            return
+        for state, rows in (("has values", there), ("is empty", ~there)):
+            if np.array_equal(rows, y == name):
+                return f"{state} in all rows of the class '{name}' of '{y.name}', and in no others"
+    return ""
 
 
 def _are_one_to_one(values: "pd.Series[Any]", target: "pd.Series[Any]") -> bool:
     """Whether each of few values is that of one target, and the other way round."""
-    number = target.nunique()
-    if not 2 <= number <= len(target) // 3 or values.nunique() != number:
-        return False
-    pairs = pd.DataFrame({"value": values.to_numpy(), "target": target.to_numpy()})
-    return len(pairs.drop_duplicates()) == number
+    number, pairs = target.nunique(), pd.DataFrame({"value": values, "target": target})
+    few = 2 <= number <= len(target) // 3 and values.nunique() == number
+    return few and len(pairs.drop_duplicates()) == number
 
 
 def _rank_correlation(values: "pd.Series[Any]", target: "pd.Series[Any]") -> float:
     """Compute Spearman's correlation; NaN for text, and for few different values."""
     if values.dtype == object or pd.api.types.is_string_dtype(values):
         return np.nan
-    if min(values.nunique(), target.nunique()) < _LEAST_VALUES:
+    if min(values.nunique(), target.nunique()) < MIN_ROWS:
         return np.nan
     return float(values.rank().corr(target.rank()))
 
@@ -113,11 +99,7 @@ def _marks(column: "pd.Series[Any]") -> Iterator[str]:
     for mark in dict.fromkeys((np.min(values), np.max(values))) if len(values) else ():
         others = values[values != mark]
         count = len(values) - len(others)
-        if (
-            count < _LEAST_MARKS
-            or len(np.unique(others)) < _LEAST_VALUES
-            or 2 * count > len(values)
-        ):
+        if not FEWEST <= count <= len(values) / 2 or len(np.unique(others)) < MIN_ROWS:
             continue
         distance = np.min(np.abs(others - mark))
         if distance > _MARK_GAP * np.ptp(others) or mark < 0.0 <= np.min(others):
@@ -135,15 +117,14 @@ def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
     if not len(values):
         return
     distances = _distances(values)
-    wild = distances > _WILD
-    positive = values > 0.0
+    wild, positive = distances > _WILD, values > 0.0
     if np.min(values) >= 0.0 and len(np.unique(values[positive])) > 2:
         # Maybe skewed: far among the logarithms too.
         wild[positive] &= _distances(np.log(values[positive])) > _WILD_LOG
     rows = np.flatnonzero(wild)
-    if 0 < len(rows) <= max(_MAX_WILD, int(_MAX_WILD_SHARE * len(column))):
-        shown = ", ".join(f"{values[row]:g} in row {column.index[row]}" for row in rows[:_MAX_WILD])
-        more = f" and {len(rows) - _MAX_WILD} more" if len(rows) > _MAX_WILD else ""
+    if 0 < len(rows) <= max(FEWEST, int(_WILD_SHARE * len(column))):
+        shown = ", ".join(f"{values[row]:g} in row {column.index[row]}" for row in rows[:FEWEST])
+        more = f" and {len(rows) - FEWEST} more" if len(rows) > FEWEST else ""
         robust = "; if they are right, try --likelihood student_t" if is_target else ""
         yield (
             f"{'The target' if is_target else 'Column'} '{column.name}' is {shown}{more} (rows"
@@ -157,19 +138,18 @@ def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
 
 def _rare_classes(y: "pd.Series[Any]") -> Iterator[str]:
     """Name which classes are rare, and what to look at then."""
-    shares = y.value_counts(normalize=True)
-    rare = shares[shares < _RARE]
+    counts = y.value_counts()
+    rare = counts[counts < _RARE * len(y)]
     if not len(rare):
         return
-    rarest = f"{int((y == rare.index[-1]).sum())} of {len(y)}"
-    begins = f"Class {listed(rare.index)} of '{y.name}' has {rarest} rows ({rare.iloc[-1]:.1%})"
+    share = f"{rare.iloc[-1] / len(y):.1%}"
+    rarest = f"{rare.iloc[-1]} of {len(y)}"
+    begins = f"Class {listed(rare.index)} of '{y.name}' has {rarest} rows ({share})"
     if len(rare) > 1:
-        begins = (
-            f"Classes {listed(rare.index)} of '{y.name}' have fewer than {_RARE:.0%} of the rows"
-            f" each, the rarest {rarest} ({rare.iloc[-1]:.1%})"
-        )
+        begins = f"Classes {listed(rare.index)} of '{y.name}' have fewer than {_RARE:.0%} of the"
+        begins += f" rows each, the rarest {rarest} ({share})"
     yield (
-        f"{begins}. Never predicting it adds only {rare.iloc[-1]:.1%} to the error, which therefore"
-        " means little. Look at the recall of each class (classes.png), and at the"
-        " probabilities (predictions.csv)."
+        f"{begins}. Never predicting it adds only {share} to the error, which therefore means"
+        " little. Look at the recall of each class (classes.png), and at the probabilities"
+        " (predictions.csv)."
     )

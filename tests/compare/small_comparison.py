@@ -13,7 +13,7 @@ from gpflow_pep.compare import Comparison, Progress, cli, compare
 
 ALPHAS = (1.0, 0.0)
 PROGRESS: list[Progress] = []
-OPTIONS: dict[str, Any] = {"num_inducing": 6, "max_iterations": 15, "seed": 2, "mix": False}
+OPTIONS: dict[str, Any] = {"num_inducing": 6, "max_iterations": 15, "seed": 2}
 
 
 def small_table() -> pd.DataFrame:
@@ -32,7 +32,7 @@ def run(*arguments: Any) -> Result:
 
 @cache
 def small_comparison() -> Comparison:
-    """Two folds, two powers, the exact GP and the mean."""
+    """Two folds, the default, two powers and all baselines."""
     return compare(
         small_table(), "load", alphas=ALPHAS, folds=2, callback=PROGRESS.append, **OPTIONS
     )
@@ -51,8 +51,8 @@ def small_classes() -> pd.DataFrame:
 
 @cache
 def small_classification() -> Comparison:
-    """One split of two classes, one power and SVGP."""
-    options = {"num_inducing": 5, "max_iterations": 6, "seed": 1, "mix": False}
+    """One split of two classes, the default, one power and SVGP."""
+    options = {"num_inducing": 5, "max_iterations": 6, "seed": 1}
     return compare(small_classes(), "mail", alphas=(0.5,), splits=1, **options)
 
 
@@ -80,7 +80,7 @@ def run_from_csv(folder: Path) -> FromCsv:
     data, out = write_messy(folder / "data.csv"), folder / "new" / "out"
     result = run(
         "compare", data, "--target", "load", "--alphas", "0.5", "--inducing", 6, "--splits", 1,
-        "--max-iterations", 15, "--seed", 2, "--no-baselines", "--no-mix", "--saved-model",
+        "--max-iterations", 15, "--seed", 2, "--no-baselines", "--saved-model",
         "--jobs", 1, "--out", out,
     )  # fmt: skip
     assert result.exit_code == 0, result.output

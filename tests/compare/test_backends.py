@@ -1,6 +1,7 @@
 """Fits that run where joblib's backend says: in this process, in others, or on a cluster."""
 
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -22,8 +23,17 @@ from numpy.testing import assert_allclose
 from pandas.testing import assert_frame_equal
 
 import gpflow_pep
-from gpflow_pep.compare import Comparison, Fit, Progress, compare, process, schedule
-from gpflow_pep.compare.trials import Outcome, Trial
+from gpflow_pep.compare import (
+    Comparison,
+    Fit,
+    Progress,
+    Settings,
+    clean,
+    compare,
+    process,
+    schedule,
+)
+from gpflow_pep.compare.trials import Outcome, Trial, Trials
 
 
 def assert_same(found: Comparison, expected: Comparison) -> None:
@@ -58,7 +68,7 @@ def test_processes_of_a_backend_run_the_fits(backend: str) -> None:
     assert_same(result, small_comparison())
 
 
-TRIALS = [Trial(("alpha 0",), part) for part in range(1, 7)]
+TRIALS = [Trial("alpha 0", part) for part in range(1, 7)]
 
 
 def run(
@@ -67,16 +77,16 @@ def run(
 ) -> tuple[list[Trial], schedule.TimeBudget]:
     """Run trials of nothing."""
 
-    def run_one(trial: Trial, seconds: float, left: float) -> list[Outcome]:
+    def run_one(trial: Trial, seconds: float) -> Outcome:
         do(trial)
-        fit = Fit(trial.models[0], trial.part, {}, 0.0, seconds, 1, True, "")
-        return [Outcome(fit, None, 0.5)]
+        fit = Fit(trial.model, trial.part, {}, 0.0, seconds, 1, True, "")
+        return Outcome(fit, None, 0.5)
 
     trials: Any = SimpleNamespace(
         data=SimpleNamespace(kind="numbers"),
         candidates={"alpha 0": (0.0, None)},
         run=run_one,
-        label=lambda trial, name: str(trial.part),
+        label=lambda trial: str(trial.part),
     )
     budget = schedule.TimeBudget(60.0, len(TRIALS), joblib.effective_n_jobs(None))
     reports = schedule.Reports(callback or (lambda progress: None), len(TRIALS))
@@ -151,10 +161,10 @@ def test_warnings_of_another_process_are_given_here() -> None:
         warnings.warn(f"part {trial.part}", RuntimeWarning, stacklevel=1)
 
     trials: Any = SimpleNamespace(run=lambda trial, seconds: do(trial))
-    *_, caught = schedule._run(trials, os.getpid() + 1, TRIALS[0], 3.0)
+    *_, caught = process.run_trial(trials, os.getpid() + 1, TRIALS[0], 3.0)
     assert caught == [("part 1", RuntimeWarning)]
     with pytest.warns(RuntimeWarning, match="part 1"):
-        assert schedule._run(trials, os.getpid(), TRIALS[0], 3.0)[-1] == []
+        assert process.run_trial(trials, os.getpid(), TRIALS[0], 3.0)[-1] == []
 
 
 def test_how_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +174,19 @@ def test_how_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert process.default_jobs(100, 2) == 2
     monkeypatch.setattr(joblib, "cpu_count", lambda: 64)
     assert process.default_jobs(100, 15) == process.MAX_JOBS
+
+
+def test_a_process_that_starts_late_loads_tensorflow_in_silence() -> None:
+    """Whatever the level of its messages is, but 0."""
+    trials = Trials(clean(small_table(), "load"), Settings(splits=1))
+    code = "import pickle, sys; print(type(pickle.load(sys.stdin.buffer)[1]).__name__)"
+    payload = pickle.dumps((process.run_trial, trials))
+    environment = {**os.environ, process.LOG_LEVEL: "1"}
+    late = subprocess.run(
+        [sys.executable, "-c", code], input=payload, capture_output=True, env=environment,
+        cwd=Path(gpflow_pep.__file__).parents[1], timeout=120.0,
+    )  # fmt: skip
+    assert (late.stdout, late.stderr) == (b"Trials\n", b"")
 
 
 COMMAND = """

@@ -22,13 +22,13 @@ TARGETS = {
     "two targets": {"size": WAVE, "weight": 50.0 - 5.0 * WAVE},
 }
 OPTIONS = ("--folds", 2, "--inducing", 5, "--max-iterations", 3, "--jobs", 1)
-#: Beside the powers and their ensemble.
+#: Beside the default and the powers.
 BASELINES = {
     "numbers": ["mean", "linear", "boosted trees", "exact GP"],
     "classes": ["class frequencies", "linear", "boosted trees", "SVGP"],
     "counts": ["mean"],
 }
-#: The ensemble may be the best: its densities need quantiles that NumPy has not.
+#: The densities of counts need quantiles that NumPy has not.
 WITHOUT_SCORER = ("counts", "two targets")
 
 
@@ -59,7 +59,7 @@ def test_from_a_table_to_predictions(tmp_path: Path, name: str) -> None:
     has_classes = "predicted" in pd.read_csv(out / "predictions.csv")
     scores = pd.read_csv(out / "folds.csv").set_index("model")
     kind = "classes" if has_classes else "counts" if name == "counts" else "numbers"
-    assert {*BASELINES[kind], "alpha 0", "alpha 0.5", "alpha 1", "mix"} <= {*scores.index}
+    assert {*BASELINES[kind], "default", "alpha 0", "alpha 0.5", "alpha 1"} <= {*scores.index}
     assert np.isfinite(scores[["nlpd", "seconds"]]).all(axis=None)
     assert pd.read_csv(out / "metrics.csv")["nlpd"].notna().all()
     assert (out / "report.html").stat().st_size > 10_000

@@ -1,4 +1,4 @@
-"""Screening of configurations, ensembles of what is trained anyway, what is told of the best."""
+"""Rows of single models, skewed targets, and details of the saved model."""
 
 import datetime
 import re
@@ -18,26 +18,27 @@ from sklearn.pipeline import Pipeline
 
 import gpflow_pep
 from gpflow_pep.compare import Settings, clean, compare, details
-from gpflow_pep.compare.candidates import WithSpread, _SafeGPR, groups_of, label_of, name_of
+from gpflow_pep.compare.candidates import (
+    WithSpread,
+    _SafeGPR,
+    is_skewed,
+    label_of,
+    make_candidates,
+    name_of,
+)
 from gpflow_pep.compare.details import Details, LearningPoint, importance_of
+from gpflow_pep.compare.figures import predictions_figure, scores_figure
 from gpflow_pep.compare.findings import (
     class_report,
     findings,
     more_rows,
     quality,
-    trials_of_few_rows,
+    ranking,
     usable_for,
 )
 from gpflow_pep.compare.page import page
 from gpflow_pep.compare.report import write_report
 from gpflow_pep.compare.scores import METRICS
-from gpflow_pep.compare.screening import (
-    best_scale,
-    is_skewed,
-    screening_of,
-    trials_of_scales,
-    trials_of_screening,
-)
 from gpflow_pep.compare.settings import Configuration
 from gpflow_pep.compare.trials import Fit, Outcome, Trial, Trials
 from gpflow_pep.estimators import load_estimator
@@ -48,27 +49,6 @@ NOTHING = Outcome(Fit("alpha 0.5", 1, {}, 0.0, 0.0, 1, True, ""), None)
 SMALL: dict[str, Any] = {"num_inducing": 5, "max_iterations": 8, "baselines": False}
 
 
-def test_a_mixture_is_made_of_the_powers_that_are_trained_anyway() -> None:
-    data = clean(small_table(), "load")
-    trials = Trials(data, Settings(splits=1, **SMALL))
-    *_, together = trials.all()
-    assert together.models == ("alpha 0", "alpha 0.5", "alpha 1", "mix")
-    outcomes = trials.run(together, 100.0)
-    (alone,) = trials.run(Trial(("mix",), 1), 100.0)
-    mixed = outcomes[-1]
-    assert mixed.fit.model == "mix" and not mixed.fit.failed
-    assert_allclose(list(mixed.fit.scores.values()), list(alone.fit.scores.values()), rtol=1e-6)
-    assert mixed.fit.iterations == sum(outcome.fit.iterations for outcome in outcomes[:-1])
-    assert mixed.fit.seconds > sum(outcome.fit.seconds for outcome in outcomes[:-1])
-
-
-def test_powers_are_trained_alone_without_their_mixture() -> None:
-    data = clean(small_table(), "load")
-    for options in ({"mix": False}, {"alphas": (0.0, 1.0)}, {"num_inducing": "auto"}):
-        settings = Settings(**{**SMALL, **options})
-        assert all(len(group) == 1 for group in groups_of(Trials(data, settings).candidates))
-
-
 def test_configurations_are_named_by_what_differs() -> None:
     settings = Settings(kernel=("rbf", "matern32"), num_inducing=(5, 10))
     assert settings.configurations == [
@@ -77,53 +57,37 @@ def test_configurations_are_named_by_what_differs() -> None:
     assert settings.label(Configuration("rbf", 5)) == "rbf, M 5"
     assert Settings(kernel=("rbf", "matern32")).label(Configuration("rbf", 50)) == "rbf"
     assert Settings().label(Configuration("rbf", 50)) == ""
-    assert label_of(name_of(0.5, "rbf, M 5")) == "rbf, M 5" and label_of(name_of(None)) == ""
+    assert name_of("alpha 0.5", "rbf, M 5", "separate") == "alpha 0.5 (rbf, M 5, separate)"
+    assert label_of("alpha 0.5 (rbf, M 5)") == "rbf, M 5" and label_of(name_of("default")) == ""
 
 
-def test_two_kernels_are_compared_as_they_are() -> None:
-    comparison = compare(
-        small_table(), "load", kernel=("rbf", "matern12"), alphas=(0.0,), splits=1, mix=False,
-        details=False, **SMALL,
-    )  # fmt: skip
-    assert comparison.choices == ["alpha 0 (rbf)", "alpha 0 (matern12)"]
-    assert comparison.screening is None and comparison.model is not None
-    kernel = comparison.model[-1].kernel
-    assert comparison.best == f"alpha 0 ({kernel})"
-
-
-def test_of_many_configurations_the_best_of_a_trial_are_compared() -> None:
-    data = clean(small_table(), "load")
-    settings = Settings(kernel=("rbf", "matern12"), num_inducing=(3, 6), folds=2)
-    found = trials_of_screening(data, settings)
-    assert found is not None
-    trials, waiting = found
-    assert len(trials.data.X) == 20  # the training rows of the first fold alone
-    assert set(trials.data.X.index).isdisjoint(Trials(data, settings).parts[0][1])
-    assert [trial.models for trial in waiting] == [
-        ("alpha 0.5 (rbf, M 3)",), ("alpha 0.5 (matern12, M 3)",), ("alpha 0.5 (rbf, M 6)",),
-        ("alpha 0.5 (matern12, M 6)",),
-    ]  # fmt: skip
-    fits = [
-        Fit(trial.models[0], 1, {"nlpd": nlpd}, 0.0, 1.0, 3, True, "")
-        for trial, nlpd in zip(waiting, (2.0, np.nan, 1.0, 3.0))
-    ]
-    screening = screening_of(fits, trials)
-    assert screening.chosen == [("rbf", 3), ("rbf", 6)]
-    changes = {"screening": screening, "settings": settings, "scales": {}}
-    assert trials_of_few_rows(replace(small_comparison(), **changes)) == (
-        "A trial at alpha 0.5 on 20 rows chose rbf, M 3 and rbf, M 6 by NLPD: rbf, M 3 (2.000);"
-        " matern12, M 3 (nan); rbf, M 6 (1.000); matern12, M 6 (3.000)."
+def test_every_pair_of_a_kernel_and_points_is_a_single_model_at_every_power() -> None:
+    settings = Settings(
+        kernel=("rbf", "matern12", "matern32"),
+        num_inducing=(3, 6),
+        alphas=(0.0, 1.0),
+        baselines=False,
     )
-    assert trials_of_screening(data, Settings(kernel=("rbf", "matern12"))) is None
+    candidates = make_candidates(clean(small_table(), "load"), settings)
+    first, *singles, last = candidates
+    assert (first, last) == ("default", "mean") and len(singles) == 12
+    power, estimator = candidates["alpha 1 (matern12, M 6)"]
+    options = estimator.get_params()
+    assert (power, options["kernel"], options["num_inducing"]) == (1.0, "matern12", 6)
 
 
-@pytest.mark.slow
-def test_from_many_configurations_to_a_model() -> None:
-    options = {**SMALL, "num_inducing": (3, 6), "kernel": ("rbf", "matern12", "matern32")}
-    comparison = compare(small_table(), "load", alphas=(0.5,), folds=2, mix=False, **options)
-    assert comparison.screening is not None and len(comparison.screening.losses) == 6
-    assert len(comparison.choices) == 2 and comparison.model is not None
-    assert trials_of_few_rows(comparison).startswith("A trial at alpha 0.5 on 20 rows chose")
+def test_of_two_kernels_the_better_one_is_drawn() -> None:
+    comparison = small_comparison()
+    names = {"alpha 0": "alpha 0 (rbf)", "alpha 1": "alpha 0 (matern12)"}
+    changed = replace(
+        comparison,
+        candidates={names.get(n, n): 0.0 * a for n, a in comparison.candidates.items()},
+        fits=[fit._replace(model=names.get(fit.model, fit.model)) for fit in comparison.fits],
+        held_out={names.get(n, n): table for n, table in comparison.held_out.items()},
+    )
+    axes, *_ = scores_figure(changed).axes
+    nlpd = [changed.losses[name] for name in names.values()]
+    assert_allclose(axes.containers[0][0].get_ydata(), [min(nlpd)])
 
 
 def test_the_metric_decides() -> None:
@@ -280,33 +244,24 @@ def skewed_table(num_rows: int = 60) -> pd.DataFrame:
     )
 
 
-def test_logarithms_are_taken_where_they_predict_better() -> None:
-    options = {**SMALL, "max_iterations": 30, "details": False, "mix": False}
+def test_logarithms_are_taken_where_they_predict_clearly_better() -> None:
+    options = {**SMALL, "max_iterations": 30, "details": False}
     comparison = compare(skewed_table(), "price", alphas=(0.5,), splits=1, **options)
-    assert comparison.settings.likelihood == "log_normal" and comparison.model is not None
-    assert comparison.scales["log_normal"] < comparison.scales["gaussian"] - 0.5
-    assert comparison.model[-1].likelihood == "log_normal"
-    gaussian, log_normal = (comparison.scales[name] for name in ("gaussian", "log_normal"))
-    assert trials_of_few_rows(comparison) == (
-        "The targets are skewed: a trial chose --likelihood log_normal (NLPD"
-        f" {gaussian:.3f} with gaussian and {log_normal:.3f} with log_normal)."
-    )
+    best = "default (log_normal)"
+    assert comparison.choices == ["default", best, "alpha 0.5"]
+    assert comparison.best == best and comparison.model is not None
+    assert comparison.model[-1].likelihood == comparison.likelihood == "log_normal"
+    assert comparison.settings.likelihood == "auto"
+    change = comparison.difference(best, "default")
+    assert change.clear and change.mean < 0.0
+    assert f"{best} has the lowest NLPD, clearly below default, and is saved" in ranking(comparison)
     assert np.all(comparison.model.predict(skewed_table()[["x"]]) > 0.0)
-    table = comparison.held_out["alpha 0.5"]
+    table = comparison.held_out[best]
     error = np.mean(np.abs(np.log(table["true"] / table["median"])))
     text = quality(comparison)
     assert f"its medians are off by a factor of {np.exp(error):.3g} on average" in text
     assert "of the variance of the logarithm of 'price'" in text and "Use its medians and" in text
-
-
-def test_trials_of_a_skewed_target_have_labels_of_their_own() -> None:
-    data = clean(skewed_table(), "price")
-    tried = trials_of_scales(data, Settings(splits=1, **SMALL))
-    labels = [trials.label(waiting[0], "alpha 0.5") for trials, waiting in tried]
-    assert labels == [
-        "likelihood gaussian: alpha 0.5, split 1 of 1",
-        "likelihood log_normal: alpha 0.5, split 1 of 1",
-    ]
+    assert not predictions_figure(comparison).axes[1:]  # its errors are not Gaussian
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -316,24 +271,22 @@ def test_fewer_rows_have_all_classes(seed: int, monkeypatch: pytest.MonkeyPatch)
     table = pd.DataFrame({"x": np.random.default_rng(seed).normal(size=100), "y": y})
     trials = Trials(clean(table, "y"), Settings(folds=2, seed=seed, **SMALL))
     seen: list[Any] = []
-    monkeypatch.setattr(trials, "train", lambda *arguments: seen.append(arguments[3]) or NOTHING)
+    monkeypatch.setattr(trials, "train", lambda *arguments: seen.append(arguments[1]) or NOTHING)
     monkeypatch.setattr(trials, "_scored", lambda outcome, test: outcome)
     for fraction in (0.25, 0.5):
-        trials.run(Trial(("alpha 0.5",), 1, fraction), 0.0)
+        trials.run(Trial("alpha 0.5", 1, fraction), 0.0)
         rows = seen.pop()
         assert len(rows) == len(set(rows)) == int(fraction * 50)
         counts = trials.data.y.iloc[rows].value_counts()
         assert len(counts) == 5 and counts["a"] == pytest.approx(20 * fraction, abs=2)
 
 
-def test_the_scale_is_chosen_only_for_skewed_positive_numbers() -> None:
+def test_logarithms_are_tried_only_of_skewed_positive_numbers() -> None:
     data = clean(skewed_table(), "price")
     assert is_skewed(data, Settings())
     assert not is_skewed(data, Settings(likelihood="gaussian"))
     assert not is_skewed(data._replace(y=data.y - 1.0), Settings())
     assert not is_skewed(data._replace(y=np.log(data.y) + 10.0), Settings())
-    assert best_scale({"gaussian": np.nan, "log_normal": 3.0}) == "log_normal"
-    assert best_scale({"gaussian": 2.0, "log_normal": 3.0}) == "gaussian"
 
 
 def test_counts_are_told_of_their_likelihoods() -> None:

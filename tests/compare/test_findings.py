@@ -14,7 +14,6 @@ from scipy import stats
 from gpflow_pep.compare import Comparison, Fit, Settings, clean, summarise
 from gpflow_pep.compare.findings import (
     better_at_errors,
-    difference,
     findings,
     gain_over_trivial,
     quality,
@@ -57,7 +56,7 @@ def centred(rng: np.random.Generator) -> np.ndarray:
 
 def test_differences_of_folds_that_share_rows() -> None:
     ours, theirs = np.array([1.0, 1.3, 1.1, 1.6]), np.array([0.9, 1.0, 1.1, 1.1])
-    found = difference(made({"alpha 1": ours, "alpha 0": theirs}), "alpha 1", "alpha 0")
+    found = made({"alpha 1": ours, "alpha 0": theirs}).difference("alpha 1", "alpha 0")
     gaps = ours - theirs
     assert_allclose(found.mean, gaps.mean())
     # Nadeau & Bengio: 1 / J + n_test / n_train, with 10 rows held out of 40.
@@ -67,7 +66,7 @@ def test_differences_of_folds_that_share_rows() -> None:
 
 def test_a_single_part_is_compared_by_rows() -> None:
     comparison = made({"alpha 1": [1.0], "alpha 0": [0.5]})
-    found = difference(comparison, "alpha 1", "alpha 0")
+    found = comparison.difference("alpha 1", "alpha 0")
     densities = [comparison.held_out[name]["log_density"] for name in ("alpha 0", "alpha 1")]
     rows = densities[0] - densities[1]
     assert_allclose(found.mean, 0.5)
@@ -85,7 +84,7 @@ def test_the_best_and_what_is_within_noise() -> None:
     comparison = made({"mean": WORSE, "alpha 0": STEADY, "alpha 0.5": NOISY, "alpha 1": WORSE})
     table = summarise(comparison)
     assert dict(table["verdict"]) == {
-        "mean": "", "alpha 0": "within noise", "alpha 0.5": "best", "alpha 1": "",
+        "mean": "", "alpha 0": "within noise", "alpha 0.5": "saved", "alpha 1": "",
     }  # fmt: skip
     assert_allclose(table.loc["alpha 1", "nlpd"], np.mean(WORSE))
     assert_allclose(table.loc["alpha 1", "nlpd_se"], np.std(WORSE, ddof=1) / 2)
@@ -95,6 +94,17 @@ def test_the_best_and_what_is_within_noise() -> None:
     assert {name: row[0] for name, row in word_tables(comparison)[0].rows.items()} == {
         "mean": "", "alpha 0": "~", "alpha 0.5": "*", "alpha 1": "",
     }  # fmt: skip
+
+
+def test_which_row_is_saved_is_worded() -> None:
+    comparison = made({"mean": WORSE, "default": STEADY, "alpha 0.5": NOISY})
+    assert comparison.best == "default"
+    text = "alpha 0.5 has the lowest NLPD, within noise of default, which is saved."
+    assert ranking(comparison) == text
+    comparison = made({"mean": [9, 8, 9, 8], "default": WORSE, "alpha 0.5": NOISY})
+    assert comparison.best == "alpha 0.5"
+    text = "alpha 0.5 has the lowest NLPD, clearly below default, and is saved."
+    assert ranking(comparison) == text
 
 
 def test_boosted_trees_are_many() -> None:
@@ -120,8 +130,8 @@ def test_large_scores_are_written_in_full() -> None:
 def test_a_baseline_that_is_better_is_named() -> None:
     comparison = made({"mean": WORSE, "exact GP": NOISY, "alpha 0": WORSE, "alpha 1": [9, 8, 9, 8]})
     assert ranking(comparison) == (
-        "exact GP has the lowest NLPD, clearly below alpha 0, the best of the powers; mean is"
-        " within noise of alpha 0."
+        "exact GP has the lowest NLPD, clearly below alpha 0, which is saved; mean is within noise"
+        " of alpha 0."
     )
 
 
@@ -132,7 +142,7 @@ def test_a_baseline_whose_score_is_lower_is_not_passed_over() -> None:
     table = summarise(comparison)
     assert table["nlpd"].idxmin() == "linear" and table.loc["linear", "verdict"] == "within noise"
     assert ranking(comparison) == (
-        "linear has the lowest NLPD, within noise of alpha 1, the best of the powers."
+        "linear has the lowest NLPD, within noise of alpha 1, which is saved."
     )
 
 
@@ -141,7 +151,7 @@ def test_a_constant_that_is_better_is_not_passed_over() -> None:
     errors = {"scores": {"nlpd": 3.0, "rmse": 1.0, "mae": 1.0, "coverage": 0.5}}
     scores = {"mean": NOISY, "alpha 0": WORSE, "alpha 1": [9, 8, 9, 8]}
     comparison = made(scores, **{"alpha 0": errors})
-    assert ranking(comparison).startswith("mean has the lowest NLPD, clearly below alpha 0, the")
+    assert ranking(comparison).startswith("mean has the lowest NLPD, clearly below alpha 0, which")
     assert usable_for(comparison) == (
         "Use its means but not its intervals: a constant has a better NLPD."
     )
@@ -286,7 +296,7 @@ def test_nothing_is_best_if_all_failed() -> None:
     comparison = made({"mean": WORSE, "alpha 0": NOISY}, **{"alpha 0": failed})
     assert comparison.best is None
     (result,) = texts(comparison, "result")
-    assert result.startswith("No power could be trained in every part")
+    assert result.startswith("No model could be trained in every part")
     assert list(summarise(comparison)["verdict"]) == ["", ""]
 
 

@@ -31,7 +31,7 @@ def table(values: Any = None) -> pd.DataFrame:
 @cache
 def small() -> Comparison:
     options: dict[str, Any] = {"num_inducing": 6, "max_iterations": 25, "details": False}
-    likelihood: dict[str, Any] = {"likelihood": "tobit", "alphas": (1.0,), "mix": False}
+    likelihood: dict[str, Any] = {"likelihood": "tobit", "alphas": (1.0,)}
     return compare(table(), "y", folds=2, decimal=".", **likelihood, **options)
 
 
@@ -94,7 +94,7 @@ def test_a_baseline_scores_limits() -> None:
 
 def test_limits_reach_the_models_and_the_scores(tmp_path: Path) -> None:
     comparison = small()
-    assert list(comparison.candidates) == ["mean", "linear", "boosted trees", "alpha 1"]
+    assert list(comparison.candidates) == ["default", "alpha 1", "mean", "linear", "boosted trees"]
     assert not any(fit.failed for fit in comparison.fits), [fit.message for fit in comparison.fits]
     best = comparison.held_out["alpha 1"]
     known = best[best[LIMIT] == 0.0]

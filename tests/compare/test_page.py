@@ -98,7 +98,7 @@ def test_the_card_shows_words_of_the_table_as_they_are() -> None:
 def test_without_a_model_nothing_is_said_of_one() -> None:
     comparison = replace(small_comparison(), best=None, model=None, final=None)
     text = page(comparison, {}, command="", folder=Path("out"))
-    assert "No power could be trained" in text and "load_estimator" not in text
+    assert "No model could be trained" in text and "load_estimator" not in text
 
 
 @pytest.mark.slow

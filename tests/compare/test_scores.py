@@ -10,7 +10,6 @@ from gpflow_pep.compare.scores import (
     METRICS,
     area_under_curve,
     difference_over_rows,
-    mean_and_error,
     metrics_of,
     scores,
 )
@@ -97,8 +96,3 @@ def test_the_metric_that_decides_comes_first() -> None:
         "ece",
     ]
     assert metrics_of("numbers") == METRICS["numbers"]
-
-
-def test_a_mean_leaves_out_what_is_not_known() -> None:
-    assert_allclose(mean_and_error([1.0, np.nan, 3.0]), [2.0, 1.0])
-    assert np.isnan(mean_and_error([1.0])[1]) and np.isnan(mean_and_error([np.nan])[0])

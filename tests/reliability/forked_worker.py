@@ -44,7 +44,6 @@ COMPARE = [
     "--seed",
     "1",
     "--no-baselines",
-    "--no-mix",
     "--jobs",
     "1",
 ]
