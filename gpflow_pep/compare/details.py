@@ -14,10 +14,9 @@ from .scores import Metric, held_out, scores
 
 #: The learning curve has points at these fractions of the training rows of the first part.
 FRACTIONS = (0.25, 0.5)
-#: The learning curve trains on no fewer rows, and inputs are permuted over no more rows than this.
-FEWEST_ROWS, MOST_ROWS = 10, 1000
-#: How often each input is permuted, if there is time.
-_REPEATS = 5
+#: Each input is permuted over no more rows, and no more often, than this: the standard error of an
+#: importance is then 1.4% of the standard deviation of a row.
+MOST_ROWS, REPEATS = 1000, 5
 
 
 class LearningPoint(NamedTuple):
@@ -71,7 +70,7 @@ def importance_of(
     score(pipeline, X[:MOST_ROWS], y[:MOST_ROWS])
     now = time.perf_counter()
     fitting = (deadline - now) / max(X.shape[1] * (now - began), 1e-9)
-    repeats = int(min(fitting, _REPEATS))
+    repeats = int(min(fitting, REPEATS))
     if repeats < 2:
         return None
     permuted = permutation_importance(

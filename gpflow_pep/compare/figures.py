@@ -12,7 +12,6 @@ import pandas as pd
 
 from .. import plotting
 from ..engine.refusals import refusal
-from ..metrics import pit
 from .candidates import label_of
 from .details import learning_table
 from .findings import summarise
@@ -22,13 +21,6 @@ from .scores import class_indices, without_limits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-#: Points of the line along one input.
-GRID = 200
-#: Inputs whose importance is drawn.
-MOST_BARS = 20
-#: Targets whose predictions are drawn.
-MOST_TARGETS = 9
 
 
 def _best(comparison: Comparison) -> pd.DataFrame:
@@ -97,14 +89,13 @@ def predictions_figure(comparison: Comparison) -> "Figure":
         xlabel=f"{target}, held-out rows", ylabel=f"{target}, predicted ({comparison.best})"
     )
     if gaussian:
-        y, mean, sd = (table[name].to_numpy() for name in ("true", "mean", "sd"))
-        plotting.pit_histogram(pit(y, mean, sd**2), ax=axes[1])
+        plotting.pit_histogram(table["pit"], ax=axes[1])
     return figure
 
 
 def _predictions_by_target(comparison: Comparison) -> "Figure":
-    """Draw held-out predictions of each of several targets, of the first ones if they are many."""
-    parts = list(_best(comparison).groupby("target", sort=False))[:MOST_TARGETS]
+    """Draw held-out predictions of each of several targets, of the first nine if they are many."""
+    parts = list(_best(comparison).groupby("target", sort=False))[:9]
     num_rows = -(-len(parts) // 3)
     figure = plotting.figure(10.5, 3.6 * num_rows)
     for axes, (name, part) in zip(figure.subplots(num_rows, 3, squeeze=False).flat, parts):
@@ -134,7 +125,7 @@ def fit_figure(comparison: Comparison) -> "Figure":
     (name,) = X
     low, high = X[name].min(), X[name].max()
     margin = 0.1 * (high - low)
-    grid = pd.DataFrame({name: np.linspace(low - margin, high + margin, GRID)})
+    grid = pd.DataFrame({name: np.linspace(low - margin, high + margin, 200)})
     curve = predictions(pipeline[-1], pipeline[:-1].transform(grid), False)
     figure = plotting.figure(8.0, 4.2)
     axes = figure.subplots()
@@ -162,7 +153,7 @@ def details_figure(comparison: Comparison) -> "Figure":
     remedy = "Compare with details=True; warnings name the fits that failed."
     _check(_has_details(comparison), "no details", remedy)
     assert details is not None and details.importance is not None
-    rows = details.importance.head(MOST_BARS)[::-1]
+    rows = details.importance.head(20)[::-1]
     figure = plotting.figure(9.6, max(3.2, 1.2 + 0.26 * len(rows)))
     left, right = figure.subplots(1, 2)
     left.barh(list(map(str, rows.index)), rows["mean"], xerr=rows["error"], color="C0", alpha=0.8)

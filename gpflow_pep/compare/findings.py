@@ -24,23 +24,25 @@ from .trials import Fit
 
 SAVED, WITHIN, UNSTABLE = "saved", "within noise", "unstable"
 #: A model is unstable where one part's score is so many nats worse than the median of the others,
-#: and so many times as far from it as they are from each other.
+#: and so many times as far from it as they are from each other: of five Gaussian scores one is in
+#: 0.5% of cases, and a nat is no noise.
 FAR, TIMES = 1.0, 5.0
-#: A model learnt nothing whose NLPD is not lower than that of a constant by so many nats, unless
-#: an error is smaller by this fraction.
+#: A model learnt nothing whose NLPD is not lower than that of a constant by so many nats, 2% more
+#: probability for each row, unless an error is smaller by this fraction.
 LEAST_GAIN, LEAST_SMALLER = 0.02, 0.1
 #: What predictions are good for whose errors are small, and whose densities are high.
 USES = {"rmse": "means", "mae": "means", "error": "classes", "auc": "order of rows"}
 DENSITIES = {"numbers": "intervals", "classes": "probabilities"}
-#: Whole numbers of a larger mean are nearly as well described by Gaussians as by counts.
+#: Whole numbers of a larger mean are nearly as well described by Gaussians as by counts: the
+#: distribution functions of a Poisson and its Gaussian differ by 0.009.
 MOST_COUNTED = 50.0
-#: Intervals are called wrong where so many rows more or fewer than 90% are inside, and the chance
-#: of that would be below LEAST_CHANCE if they were right.
+#: Intervals are called wrong where so many rows more or fewer than 90% are inside, two standard
+#: errors of 400 rows, and the chance of that would be below LEAST_CHANCE if they were right.
 COVERAGE_OFF, LEAST_CHANCE = 0.03, 0.01
 #: Over fewer parts Student's t makes differences clear only above 4 standard errors.
 FEWEST_PARTS = 4
-#: A class is called missed where it has at least so many held-out rows, and half of them get
-#: another one.
+#: A class is called missed where it has at least so many held-out rows, and most of them get
+#: another one: by chance in 6% of cases where 80% of all rows of it would be right.
 FEWEST_OF_CLASS = 5
 
 

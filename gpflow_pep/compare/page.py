@@ -122,7 +122,7 @@ def _classes(comparison: Comparison) -> Iterator[list[str]]:
 def _worst(comparison: Comparison) -> Iterator[list[str]]:
     """Give the head and the cells of the held-out rows with the lowest densities."""
     if comparison.best is not None:
-        table = comparison.held_out[comparison.best].drop(columns="part")
+        table = comparison.held_out[comparison.best].drop(columns=["part", "pit"], errors="ignore")
         rows = table.nsmallest(MOST_WORST, "log_density")
         inputs = comparison.data.X.loc[rows.index].iloc[:, :WORST_INPUTS]
         yield ["", "row", *map(str, (*rows.columns, *inputs.columns))]

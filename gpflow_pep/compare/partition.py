@@ -11,10 +11,8 @@ import pandas as pd
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 
 from ..tables.cleaning import Cleaned
+from ..tables.suspicions import MIN_ROWS
 from .settings import Settings
-
-#: Where most rows repeat the inputs of others, each part needs at least so many different inputs.
-_LEAST_INPUTS = 10
 
 
 def equal_inputs(X: pd.DataFrame) -> npt.NDArray[np.int64]:
@@ -84,7 +82,8 @@ def _are_enough(data: Cleaned, groups: npt.NDArray[np.int64], settings: Settings
     kind, count, fraction = settings.parts()
     _, firsts = np.unique(groups, return_index=True)
     in_each = len(firsts) * min(fraction, 1.0 - fraction)
-    if in_each < 2.0 or (2 * len(firsts) < len(groups) and in_each < _LEAST_INPUTS):
+    # Where most rows repeat the inputs of others, a part needs as many different ones as a table.
+    if in_each < 2.0 or (2 * len(firsts) < len(groups) and in_each < MIN_ROWS):
         return False
     if data.kind == "numbers":
         return True

@@ -15,6 +15,7 @@ from sklearn.pipeline import Pipeline
 from ..engine.refusals import refusal
 from ..estimators.outputs import column_names
 from ..tables.cleaning import Cleaned, clean
+from ..tables.suspicions import MIN_ROWS
 from ..training.fitting.full_batch import one_blas_thread
 from .candidates import (
     DEFAULT,
@@ -24,14 +25,7 @@ from .candidates import (
     is_separate,
     label_of,
 )
-from .details import (
-    FEWEST_ROWS,
-    FRACTIONS,
-    Details,
-    LearningPoint,
-    errors_given_others,
-    importance_of,
-)
+from .details import FRACTIONS, Details, LearningPoint, errors_given_others, importance_of
 from .partition import note_equal_inputs
 from .schedule import LEAST_SECONDS, Progress, Reports, TimeBudget, run_trials
 from .scores import Difference, Metric, difference_over_parts, difference_over_rows, metrics_of
@@ -277,7 +271,7 @@ def _what_began(
 def _fractions(trials: Trials) -> list[float]:
     """Give the fractions of the training rows of the first part that are enough to train on."""
     train, _ = trials.parts[0]
-    fewest = max(FEWEST_ROWS, 2 * trials.data.num_classes)
+    fewest = max(MIN_ROWS, 2 * trials.data.num_classes)
     return [fraction for fraction in FRACTIONS if fraction * len(train) >= fewest]
 
 

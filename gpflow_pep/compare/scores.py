@@ -78,8 +78,9 @@ def metrics_of(kind: str, decisive: str | None = None) -> tuple[Metric, ...]:
 
 def held_out(pipeline: Pipeline, X: pd.DataFrame, y: Any, classes: bool) -> pd.DataFrame:
     """
-    Predict rows whose target is known: "true", :func:`predictions` and its "log_density". Of
-    several targets there is a row for each that is known, with its name as "target".
+    Predict rows whose target is known: "true", :func:`predictions` and its "log_density"; and of
+    one number with Gaussian noise "pit", the predicted probability of a smaller one. Of several
+    targets there is a row for each that is known, with its name as "target".
     """
     estimator, inputs, targets = pipeline[-1], pipeline[:-1].transform(X), y.to_numpy()
     columns = predictions(estimator, inputs, classes)
@@ -92,6 +93,10 @@ def held_out(pipeline: Pipeline, X: pd.DataFrame, y: Any, classes: bool) -> pd.D
         if LIMIT in getattr(y, "columns", ()):
             columns = {LIMIT: targets[:, 1], **columns}
             targets = targets[:, 0]
+        elif targets.ndim == 1 and hasattr(estimator, "_predictive"):
+            predictive = estimator._predictive(inputs)
+            if predictive.noise == "Gaussian":
+                columns["pit"] = stats.norm.cdf(predictive.normal_scores(targets))
         if targets.ndim == 2:
             there = ~np.isnan(targets)
             rows, places = np.nonzero(there)

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from compare.small_comparison import small_classification, small_comparison
 from numpy.testing import assert_allclose
+from scipy.stats import norm
 
 from gpflow_pep.compare import Comparison, figures, summarise
+from gpflow_pep.compare.scores import held_out
 from gpflow_pep.plotting import canvas
 
-pytest.importorskip("matplotlib")
+patches = pytest.importorskip("matplotlib.patches")
 
 FIGURES = [figures.scores_figure, figures.predictions_figure, figures.fit_figure]
 
@@ -94,3 +96,23 @@ def test_the_learning_curve_names_its_numbers_of_rows() -> None:
     *_, axes = figures.details_figure(small_comparison()).axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["10", "20"]
     assert len(axes.get_xticks(minor=True)) == 0
+
+
+@pytest.mark.parametrize("name", ["default", "alpha 0"])
+def test_the_histogram_is_of_the_predicted_distributions(name: str) -> None:
+    """Which are no Gaussians where models are mixed: quantiles invert their functions."""
+    comparison = replace(small_comparison(), best=name)
+    table = comparison.held_out[name]
+    if name != "default":
+        gaussian = norm.cdf(table["true"], table["mean"], table["sd"])
+        assert_allclose(table["pit"], gaussian, rtol=1e-8)
+    model = comparison.model
+    assert model is not None
+    predicted = held_out(model, comparison.data.X, comparison.data.y, False)
+    inputs = model[:-1].transform(comparison.data.X)
+    quantiles = model[-1].predict_quantiles(inputs, predicted["pit"])
+    assert_allclose(np.diag(quantiles), predicted["true"], rtol=1e-8)
+    *_, axes = figures.predictions_figure(comparison).axes
+    heights = [bar.get_height() for bar in axes.patches if isinstance(bar, patches.Rectangle)]
+    counts, _ = np.histogram(table["pit"], 5, (0.0, 1.0))
+    assert_allclose(heights[:5], counts * 5 / len(table))
