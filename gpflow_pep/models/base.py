@@ -2,7 +2,7 @@
 
 import abc
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any
 
@@ -46,7 +46,6 @@ from .arguments import (
     FixedParameter,
     NoVariable,
     Power,
-    copy_variables,
     refuse_arguments,
     refuse_mixed,
     require_bound,
@@ -402,7 +401,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
             super().__setattr__(name, value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        copy_variables(self.variables, memo)
+        _copy_variables(self.variables, memo)
         copied = memo[id(self)] = type(self).__new__(type(self))
         vars(copied).update(deepcopy(vars(self), memo))
         return copied
@@ -542,3 +541,15 @@ class InternalDataModel(InternalDataTrainingLossMixin):
             checks.require_finite(q.q_mu, "mean of q(u)", ADVICE),
             checks.require_finite(q.q_sqrt, "covariance of q(u)", ADVICE),
         )
+
+
+def _copy_variables(variables: Iterable[tf.Variable], memo: dict[int, Any]) -> None:
+    """Copy variables into the memo of ``deepcopy``; TensorFlow forgets which lengths may change."""
+    for variable in variables:
+        if id(variable) not in memo and not variable.shape.is_fully_defined():
+            memo[id(variable)] = tf.Variable(
+                variable.read_value(),
+                trainable=variable.trainable,
+                shape=variable.shape,
+                name=variable.name.split(":")[0],
+            )

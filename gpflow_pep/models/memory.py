@@ -28,23 +28,12 @@ def remember(model: Any, alpha: TensorData | None) -> Memory:
     return memory_of(W, natural, log_z, Z, mean)._replace(alpha=alpha)
 
 
-def attach_memory(memory: Memory | None, model: Any) -> "AttachedMemory | None":
-    """Make a memory part of a model, if there is one.
+class AttachedMemory(Module):
+    """A memory as constants of a model, saved with it and never trained.
 
     :param model: The model, with all that belongs to it but the memory.
     :raises ValueError: If they do not fit together.
     """
-    if memory is None:
-        return None
-    bound = getattr(model, "bound", "standard")
-    expected = "'standard' beside it: the memory's information on f between the inducing points is"
-    expected += " not counted there"
-    _require(bound == "standard", f"one with bound={bound!r}", expected, "Leave it out.")
-    return AttachedMemory(memory, model)
-
-
-class AttachedMemory(Module):
-    """A memory as constants of a model, saved with it and never trained."""
 
     Z: FixedParameter
     weights: FixedParameter
@@ -57,6 +46,10 @@ class AttachedMemory(Module):
 
     def __init__(self, memory: Memory, model: Any) -> None:
         super().__init__()
+        bound = getattr(model, "bound", "standard")
+        expected = "'standard' beside it: the memory's information on f between the inducing points"
+        expected += " is not counted there"
+        _require(bound == "standard", f"one with bound={bound!r}", expected, "Leave it out.")
         dtype = model.data[0].dtype
         arrays = _check_memory(memory, dtype, model.num_latent_gps)
         num_columns = model.data[0].shape[1]

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import RegressionData, TensorData, TensorType
+from gpflow import Parameter
+from gpflow.base import AnyNDArray, Module, RegressionData, TensorData, TensorType
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Bernoulli, Likelihood, MultiClass
 from gpflow.mean_functions import MeanFunction
@@ -24,19 +25,13 @@ from ..engine.refusals import Renamed
 from ..engine.sites.implicit import AdjointInfo, Converged, ConvergedRows
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import Natural, Sites, add_memory, natural_sums, no_sites
-from ..engine.sites.record import FixedPoint, Goal, SiteUpdateInfo, Solver
+from ..engine.sites.record import CLIPPED, FALLBACKS, FixedPoint, Goal, SiteUpdateInfo, Solver
 from ..engine.sites.sequential import infer_sequentially
 from ..engine.sites.sweep import infer
-from .arguments import (
-    SiteParameters,
-    mixed_arguments,
-    record_of_run,
-    refuse_mixed,
-    warn_unless_converged,
-)
+from .arguments import FixedParameter, mixed_arguments, refuse_mixed, warn_unless_converged
 from .base import ADVICE, InternalDataModel, PowerEPModel, labels_to_floats, refuse_data
 from .context_predictions import ContextPredictions
-from .memory import attach_memory
+from .memory import AttachedMemory
 from .minibatch import MinibatchLoss
 from .mixed import loo_log_density as mixed_loo_log_density
 from .rows import Cut, Data, replace_rows
@@ -124,7 +119,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         self._check_latent()
         self._set_rows((X, Y), Cut(), chunk_size)
         self._powers()
-        self.memory = attach_memory(memory, self)
+        self.memory = None if memory is None else AttachedMemory(memory, self)
         # In nats for each row: the error of the energy is then too small for L-BFGS to see. Less
         # takes more sweeps to the same optima. It is tracked by the name in checkpoints alone.
         value = 1e-7 if tolerance is None else 0.0
@@ -134,7 +129,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             max_sweeps, 1e-6 if tolerance is None else tolerance, X.dtype
         )
         self.reset_sites = reset_sites
-        self.sites = SiteParameters(no_sites(tf.shape(X)[0], num_latent_gps, X.dtype))
+        self.sites = _SiteParameters(no_sites(tf.shape(X)[0], num_latent_gps, X.dtype))
         self._last_run = tf.Variable(tf.zeros([5], X.dtype), trainable=False)
 
     @unconverted("return: []")
@@ -162,7 +157,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     @property
     def last_inference(self) -> SiteUpdateInfo:
         """Of the newest run of the inner loop."""
-        return record_of_run(self._last_run.numpy())
+        return _record_of_run(self._last_run.numpy())
 
     def update_sites(
         self,
@@ -436,3 +431,41 @@ def _likelihood_for(data: Any) -> Likelihood:
         remedy += " likelihood."
         raise checks.refusal("Y", got, expected, remedy)
     return Bernoulli() if len(labels) == 2 else MultiClass(len(labels))
+
+
+class _SiteParameters(Module):
+    """The cached sites of a model, never trained."""
+
+    _TF_MODULE_IGNORED_PROPERTIES = frozenset({"version", *Module._TF_MODULE_IGNORED_PROPERTIES})
+
+    def __init__(self, sites: Sites) -> None:
+        super().__init__()
+        shape = [None, sites.nu.shape[1]]
+        self.nu = FixedParameter(sites.nu, shape=shape, dtype=sites.nu.dtype)
+        self.tau = FixedParameter(sites.tau, shape=shape, dtype=sites.tau.dtype)
+        self.version = tf.Variable(0, trainable=False)
+        """How often all of them were replaced at once."""
+
+    def read(self, num_rows: tf.Tensor) -> Sites:
+        """Read them; none where there are others than for so many rows."""
+        cached = Sites(*map(tf.convert_to_tensor, (self.nu, self.tau)))
+        empty = no_sites(num_rows, cached.nu.shape[1], cached.nu.dtype)
+        if cached.nu.shape[0] is not None and cached.nu.shape[0] == empty.nu.shape[0]:
+            return cached
+        same = tf.equal(tf.shape(cached.nu)[0], num_rows)
+        parts = tf.cond(same, lambda: cached, lambda: empty)
+        return Sites(*(tf.ensure_shape(part, empty.nu.shape) for part in parts))
+
+    def write(self, sites: Sites) -> None:
+        """Replace all of them, perhaps by those of another number of rows."""
+        for parameter, value in zip((self.nu, self.tau), sites, strict=True):
+            if isinstance(parameter, Parameter):  # gpflow.utilities.freeze makes a constant of it
+                parameter.unconstrained_variable.assign(value)
+        self.version.assign_add(1)
+
+
+def _record_of_run(numbers: AnyNDArray) -> SiteUpdateInfo:
+    """Read a record of the inner loop, with the name of the fallback, from its five numbers."""
+    sweeps, residual, converged, rejected, fallback = numbers
+    name = FALLBACKS[min(int(fallback), CLIPPED)]  # older checkpoints count one more before it
+    return SiteUpdateInfo(int(sweeps), float(residual), bool(converged), int(rejected), name)

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import MeanAndVariance, RegressionData, TensorData
@@ -11,28 +12,23 @@ from gpflow.likelihoods import Gaussian
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
-from ..engine import checks
+from ..engine import checks, factors
 from ..engine.energies import collapsed
 from ..engine.energies.collapsed import CONDITIONALS, RowSums
 from ..engine.factors.entries import check_entries
+from ..engine.factors.moments import check_noise
 from ..engine.numerics import chunks
 from ..engine.prior import Parts, is_mixed, split_outputs
 from ..engine.prior.evaluate import unconverted
 from ..engine.refusals import Renamed
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import Natural, PosteriorFactor, posterior_factor
+from ..likelihoods import PerOutput
 from . import mixed
-from .arguments import (
-    check_targets,
-    gaussian_likelihood,
-    has_gaps,
-    mixed_arguments,
-    refuse_mixed,
-    set_unchecked,
-)
+from .arguments import mixed_arguments, refuse_mixed, set_unchecked
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
-from .memory import attach_memory
+from .memory import AttachedMemory
 from .rows import Blocks, Cut, Data, StreamedData, check_one_power, check_replacement
 
 
@@ -128,8 +124,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             if not isinstance(kernel, SharedIndependent):
                 checks.check_single_output(kernel)
             number = checks.check_num_outputs(num_latent_gps, Y)
-        noisy = gaussian_likelihood(likelihood, noise_variance, each)
-        (check_targets if each is None else check_entries)(noisy, Y)
+        noisy = _gaussian_likelihood(likelihood, noise_variance, each)
+        (_check_targets if each is None else check_entries)(noisy, Y)
         super().__init__(kernel, noisy, inducing_variable, mean_function, number, alpha, X)
         self._check_latent(shared=True)
         self._bound = checks.check_choice("bound", bound, [*CONDITIONALS])
@@ -140,7 +136,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             raise checks.refusal("data", got, "rows in memory", remedy)
         self._cut = self._choose_cut(blocks)
         self._powers()
-        self.memory = attach_memory(memory, self)
+        self.memory = None if memory is None else AttachedMemory(memory, self)
         if streamed:
             set_unchecked(self, data=streamed, num_data=streamed.num_rows)
 
@@ -156,14 +152,14 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         self._take(self.rows.with_data(streamed))
 
     def _check_data(self, data: Any, kernel: Kernel | None = None) -> Data:
-        gaps = self.takes_missing_targets if "_cut" in vars(self) else has_gaps(data)
+        gaps = self.takes_missing_targets if "_cut" in vars(self) else _has_gaps(data)
         return checks.check_incomplete_data(data) if gaps else checks.check_data(data)
 
     def _choose_cut(self, blocks: Any) -> Cut:
         """Cut rows into the blocks of these labels, or leave each row, or target, by itself."""
         if is_mixed(self.kernel):  # the targets of a row are one factor, however many there are
             return Cut(num_gapped=1)
-        if has_gaps(self.data):
+        if _has_gaps(self.data):
             if self._bound != "standard":
                 got, expected = repr(self._bound), "'standard' where targets are missing"
                 raise checks.refusal("bound", got, expected, "Leave it out.")
@@ -351,3 +347,58 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         bound = self._cut.bound(CONDITIONALS[self._bound])
         sums = self.rows.sum(partial(bound, parts), (W,), parts)
         return collapsed.sums_and_memory(sums, self._memory_terms(W))
+
+
+def _gaussian_likelihood(
+    likelihood: Any, noise_variance: TensorData | None, num_outputs: int | None = None
+) -> Any:
+    """Make the likelihood of regression of what was given, one of the two or nothing.
+
+    :param num_outputs: How many have noise of their own; None: all have the same.
+    """
+    parts = getattr(likelihood, "likelihoods", None) if num_outputs else None
+    if likelihood is None:
+        variances: list[Any] = [1.0 if noise_variance is None else noise_variance]
+        if num_outputs:
+            variances = np.broadcast_to(np.ravel(variances[0]), [num_outputs]).tolist()
+        for variance in variances:
+            checks.check_noise_variance(variance)
+        noisy = [Gaussian(variance) for variance in variances]
+        return PerOutput(noisy) if num_outputs else noisy[0]
+    if noise_variance is not None:
+        remedy = "Set the variance where the likelihood is created."
+        raise checks.refusal("noise_variance and likelihood", "both", "one or the other", remedy)
+    suit = (
+        factors.traits(part).is_gaussian and (num_outputs is None or _takes_any_columns(part))
+        for part in parts or [likelihood]
+    )
+    if not all(suit):
+        raise checks.refusal(
+            "likelihood",
+            type(likelihood).__name__,
+            "a gpflow.likelihoods.Gaussian: regression is in closed form for Gaussian noise only",
+            "Use gpflow_pep.models.PEP.",
+        )
+    check_noise(likelihood, num_outputs or 1)
+    return likelihood
+
+
+def _has_gaps(data: Any) -> bool:
+    """Whether targets are NaN; what is no pair of arrays of numbers is refused elsewhere."""
+    try:
+        Y = np.asarray(data[1])
+    except (TypeError, ValueError, IndexError, KeyError, NotImplementedError):
+        return False
+    return Y.dtype.kind == "f" and bool(np.isnan(Y).any())
+
+
+def _takes_any_columns(likelihood: Gaussian) -> bool:
+    """Whether the targets of a likelihood may have any number of columns."""
+    return factors.layout_of(likelihood, 2).num_columns is None
+
+
+def _check_targets(likelihood: Gaussian, Y: tf.Tensor) -> None:
+    """Refuse several or missing targets of a row for a likelihood that takes a single one."""
+    if not _takes_any_columns(likelihood):
+        factors.check_num_latent(None, likelihood, Y)
+        factors.check_support(likelihood, Y)

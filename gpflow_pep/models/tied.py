@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow import Parameter
-from gpflow.base import RegressionData, TensorData
-from gpflow.kernels import Kernel
+from gpflow.base import AnyNDArray, RegressionData, TensorData
+from gpflow.config import default_float
+from gpflow.inducing_variables import InducingVariables, MultioutputInducingVariables
+from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.kullback_leiblers import gauss_kl
 from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
@@ -23,7 +26,7 @@ from ..engine.predictions.posterior import f_under
 from ..engine.prior import check_columns, check_inducing_variable, covariance_of_u, mixes_outputs
 from ..engine.prior.evaluate import convert_user_code, unconverted
 from ..engine.sites.posterior import WhitenedGaussian, row_moments, unwhitened
-from .arguments import Power, VariationalParameter, check_q, size_of_u
+from .arguments import Power, VariationalParameter
 from .base import ADVICE, PowerEPModel, labels_to_floats
 
 #: For kernels of users, whose code is not traced without AutoGraph.
@@ -91,8 +94,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         whiten: bool = True,
     ) -> None:
         inducing_variable = check_inducing_variable(inducing_variable, kernel, None)
-        size = size_of_u(inducing_variable, kernel)
-        mean, root = check_q(q_mu, q_sqrt, size, num_latent_gps, q_diag)
+        size = _size_of_u(inducing_variable, kernel)
+        mean, root = _check_q(q_mu, q_sqrt, size, num_latent_gps, q_diag)
         super().__init__(
             kernel, likelihood, inducing_variable, mean_function, mean.shape[1], alpha, None
         )
@@ -279,3 +282,46 @@ class APEP(TiedModel):
     """
 
     energy = staticmethod(tied.apep)
+
+
+def _size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
+    """Count the inducing variables of each latent function."""
+    num_inducing = int(inducing_variable.num_inducing)
+    several = isinstance(kernel, MultioutputKernel)
+    if several and not isinstance(inducing_variable, MultioutputInducingVariables):
+        return num_inducing * int(kernel.num_latent_gps)  # all outputs in one Gaussian
+    return num_inducing
+
+
+def _check_q(
+    q_mu: Any, q_sqrt: Any, size: int, num_latent_gps: int, q_diag: bool
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Check the Gaussian to start from, and fill in the prior's where it is not given.
+
+    :param q_sqrt: Lower triangular square roots [L, M, M], or if ``q_diag`` standard deviations
+        [M, L], or None.
+    """
+    dtype = default_float()
+    q_mu, q_sqrt = (None if part is None else np.asarray(part, dtype) for part in (q_mu, q_sqrt))
+    axes = (q_mu, -1), (q_sqrt, -1 if q_diag else 0)
+    sizes = [part.shape[axis] for part, axis in axes if np.ndim(part)]
+    num_latent = checks.check_positive("num_latent_gps", sizes[0] if sizes else num_latent_gps)
+    mean: AnyNDArray = np.zeros([size, num_latent], dtype)
+    root = np.ones_like(mean) if q_diag else np.tile(np.eye(size, dtype=dtype), [num_latent, 1, 1])
+    for name, part, like in (("q_mu", q_mu, mean), ("q_sqrt", q_sqrt, root)):
+        if part is not None and part.shape != like.shape:
+            got, expected = f"shape {part.shape}", f"{like.shape}, which q_diag and the numbers of"
+            expected += " inducing variables and latent functions need"
+            raise checks.refusal(name, got, expected, "Reshape it, or leave it out.")
+        if part is not None and not np.isfinite(part).all():
+            remedy = "Leave it out to start from the prior's."
+            raise checks.refusal(name, "NaN or infinity", "finite numbers", remedy)
+    if q_sqrt is not None and q_diag and not (q_sqrt > 0.0).all():
+        got, expected = "numbers that are not above 0 with q_diag=True", "standard deviations"
+        raise checks.refusal("q_sqrt", got, expected, "Use numpy.abs of them, or leave it out.")
+    is_full = q_sqrt is not None and not q_diag
+    if is_full and (np.triu(q_sqrt, 1).any() or not np.diagonal(q_sqrt, 0, 1, 2).all()):
+        got = "matrices with entries above the diagonal or zeros on it"
+        expected = "lower triangular square roots of covariances"
+        raise checks.refusal("q_sqrt", got, expected, "Use numpy.linalg.cholesky of them.")
+    return (mean if q_mu is None else q_mu), (root if q_sqrt is None else q_sqrt)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from stored_models import create, numbers
 
-from gpflow_pep.models.arguments import record_of_run
+from gpflow_pep.models.pep import _record_of_run
 
 STORED = Path(__file__).parent / "stored"
 VERSIONS = sorted(path.stem for path in STORED.glob("*.json"))
@@ -35,7 +35,7 @@ def test_models_continue_from_a_checkpoint(version: str) -> None:
 @pytest.mark.parametrize(("index", "name"), enumerate(("", "continuation", "clipped", "clipped")))
 def test_records_of_earlier_versions_are_read(index: int, name: str) -> None:
     """The net was the third fallback, and of another name."""
-    assert record_of_run(np.array([80.0, 3.0, 0.0, 11.0, index])).fallback == name
+    assert _record_of_run(np.array([80.0, 3.0, 0.0, 11.0, index])).fallback == name
 
 
 def test_each_version_that_is_read_has_its_checkpoint() -> None:

@@ -15,7 +15,7 @@ from ...engine.checks import is_number, refusal
 from ...engine.numerics.linalg import mirrored
 
 
-class NaturalStep(NamedTuple):
+class _NaturalStep(NamedTuple):
     """Gaussians after a step, and how long it was."""
 
     mean: tf.Tensor  #: [M, L].
@@ -35,7 +35,7 @@ class NaturalStep(NamedTuple):
 )
 def natural_step(
     mean: tf.Tensor, root: tf.Tensor, by_mean: tf.Tensor, by_root: tf.Tensor, gamma: TensorType
-) -> NaturalStep:
+) -> _NaturalStep:
     r"""Take a step of length :math:`\gamma` against the natural gradient of a loss, which is its
     gradient in the expectation parameters, in natural parameters (Salimbeni, Eleftheriadis &
     Hensman 2018, equation 10).
@@ -85,7 +85,7 @@ def natural_step(
     half = tf.linalg.triangular_solve(K, tf.linalg.matrix_transpose(columns))
     new_root = tf.reverse(tf.linalg.matrix_transpose(half), [-1])
     new_mean = mean + tf.transpose(tf.matmul(columns, move)[:, :, 0])
-    return NaturalStep(new_mean, tf.linalg.band_part(new_root, -1, 0), lengths)
+    return _NaturalStep(new_mean, tf.linalg.band_part(new_root, -1, 0), lengths)
 
 
 Length: TypeAlias = float | tf_keras.optimizers.schedules.LearningRateSchedule

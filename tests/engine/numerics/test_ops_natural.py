@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from helpers import Array, assert_close
 
-from gpflow_pep.training.fitting.natural import NaturalStep, natural_step
+from gpflow_pep.training.fitting.natural import _NaturalStep, natural_step
 
 M, L = 4, 2
 
@@ -25,10 +25,10 @@ def symmetric(seed: int) -> Array:
 
 def taken(
     mean: Array, root: Array, by_mean: Array, by_covariance: Array, gamma: float
-) -> NaturalStep:
+) -> _NaturalStep:
     """With the gradient in the root, of a loss whose gradient in the covariance is that."""
     by_root = 2.0 * by_covariance @ root
-    return NaturalStep(
+    return _NaturalStep(
         *(
             part.numpy()
             for part in natural_step(*map(tf.constant, (mean, root, by_mean, by_root)), gamma)
@@ -37,7 +37,7 @@ def taken(
 
 
 def assert_by_definition(
-    step: NaturalStep, mean: Array, root: Array, by_mean: Array, by_covariance: Array
+    step: _NaturalStep, mean: Array, root: Array, by_mean: Array, by_covariance: Array
 ) -> None:
     """Natural parameters less a length times the gradient in expectations (m, S + mm')."""
     for latent in range(L):
