@@ -20,8 +20,7 @@ PRIOR_DEVIATION = 0.6
 
 
 class LogLinear(Function):
-    r"""
-    Noise variance whose logarithm is linear in the inputs,
+    r"""Noise variance whose logarithm is linear in the inputs,
 
     .. math::
 
@@ -39,8 +38,7 @@ class LogLinear(Function):
     """
 
     def __init__(self, num_inputs: int, variance: float = 0.1) -> None:
-        r"""
-        :param num_inputs: D.
+        r""":param num_inputs: D.
         :param variance: :math:`\sigma_0^2`, above 0, the noise variance at x = 0; a trainable
             parameter, as are the weights w, [D, 1], which start at 0.
         :raises ValueError: If an argument is outside its range.

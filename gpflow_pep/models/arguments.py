@@ -38,12 +38,10 @@ class NoVariable:
     """Stands where GPflow's natural gradients look for the variable of a q that is computed."""
 
     def __str__(self) -> str:
-        raise checks.refusal(
-            "NaturalGradient",
-            "q_mu and q_sqrt of a model that computes them from its data",
-            "parameters, as those of SVGP, APEP, ARPEP and RPAPEP",
-            "Leave it out: an optimiser of training_loss trains all parameters of this model.",
-        )
+        got = "q_mu and q_sqrt of a model that computes them from its data"
+        expected = "parameters, as those of SVGP, APEP, ARPEP and RPAPEP"
+        remedy = "Leave it out: an optimiser of training_loss trains all parameters of this model."
+        raise checks.refusal("NaturalGradient", got, expected, remedy)
 
 
 def mixed_arguments(
@@ -79,13 +77,10 @@ def check_near_rows(model: Any) -> None:
 
 def require_bound(alpha: tf.Tensor, name: str) -> list[tf.Operation]:
     """Refuse powers at which log Z is no lower bound, by the name of what needs one."""
-    text = checks.message(
-        name,
-        "a power alpha above 0",
-        "0 for all rows: log Z is a lower bound there only",
-        "Use pep_log_marginal_likelihood, the estimate of the log marginal likelihood at any alpha"
-        " (at 1 that of EP and FITC), or set the power first: model.alpha = 0.0.",
-    )
+    expected = "0 for all rows: log Z is a lower bound there only"
+    remedy = "Use pep_log_marginal_likelihood, the estimate of the log marginal likelihood at any"
+    remedy += " alpha (at 1 that of EP and FITC), or set the power first: model.alpha = 0.0."
+    text = checks.message(name, "a power alpha above 0", expected, remedy)
     return checks.require(tf.reduce_all(tf.equal(alpha, 0.0)), text)
 
 

@@ -132,13 +132,9 @@ class PowerEPModel(GPModel, abc.ABC):
         variables = prior.check_inducing_variable(inducing_variable, kernel, X)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=num_latent_gps)
         self.inducing_variable = variables
-        checks.check_same_float(
-            tf.as_dtype(default_float()),
-            kernel=kernel,
-            likelihood=likelihood,
-            mean_function=self.mean_function,
-            inducing_variable=variables,
-        )
+        parts = {"kernel": kernel, "likelihood": likelihood, "mean_function": self.mean_function}
+        parts["inducing_variable"] = variables
+        checks.check_same_float(tf.as_dtype(default_float()), **parts)
         X = prior.example_inputs(variables) if X is None else X
         if X is not None:
             prior.check_near_origin(kernel, X)
@@ -384,15 +380,8 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         num_inducing = (self.inducing_variable.shape or (None,))[0]
         if prior.is_mixed(self.kernel):  # each row is projected on those of all latent functions
             num_inducing = num_inducing and len(self.kernel.latent_kernels) * num_inducing
-        return kind(
-            self.data,
-            self.alpha,
-            self._cut,
-            self._rows_version,
-            self.chunk_size,
-            self.reduction,
-            num_inducing=num_inducing,
-        )
+        of_model = self.data, self.alpha, self._cut, self._rows_version
+        return kind(*of_model, self.chunk_size, self.reduction, num_inducing)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "data" and name in vars(self):

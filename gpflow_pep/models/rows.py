@@ -230,12 +230,8 @@ class Rows(NamedTuple):
         remedy = "Compile it anew (with another gpflow.optimizers.Scipy())"
         if not self.in_variables:
             remedy += ", or make the data tf.Variables of shape [None, D]"
-        text = checks.message(
-            "data",
-            "a function that was compiled for rows, or powers of rows, that have been replaced",
-            "one of the present ones",
-            f"{remedy}.",
-        )
+        got = "a function that was compiled for rows, or powers of rows, that have been replaced"
+        text = checks.message("data", got, "one of the present ones", f"{remedy}.")
         return checks.require(tf.equal(self.version, int(traced)), text)
 
 
@@ -302,13 +298,9 @@ def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power
         return None
     is_new = index < 0
     if powers is None and np.any(is_new):
-        raise refusal(
-            "alpha",
-            "none",
-            f"the power of the {np.sum(is_new)} rows that are new, because each row of the model"
-            " has a power of its own",
-            "Pass alpha= to update_data or condition_on.",
-        )
+        expected = f"the power of the {np.sum(is_new)} rows that are new, because each row of the"
+        expected += " model has a power of its own"
+        raise refusal("alpha", "none", expected, "Pass alpha= to update_data or condition_on.")
     new: AnyNDArray = np.asarray(0.0 if powers is None else powers)
     if new.shape not in ((), (np.sum(is_new),)):
         expected = f"a number or one for each of the {np.sum(is_new)} rows that are new"

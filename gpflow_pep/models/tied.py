@@ -175,19 +175,14 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         if joint:
             noise = self.likelihood.variance_at(X)
             return joint_log_power_expectation(mean, covariance, Y, noise, alpha)
-        without_power = checks.require(
-            tf.equal(alpha, 0.0),
-            checks.message(
-                "alpha",
-                f"a power above 0 with {type(self.kernel).__name__}, under which q correlates the"
-                f" latent functions of a row, and {type(self.likelihood).__name__}",
-                "a likelihood whose integral over all of them is known",
-                "Use alpha=0, a Gaussian likelihood, or independent latent functions"
-                " (gpflow.kernels.SharedIndependent or SeparateIndependent with"
-                " gpflow.inducing_variables.SharedIndependentInducingVariables).",
-            ),
-        )
-        with tf.control_dependencies(without_power):
+        got = f"a power above 0 with {type(self.kernel).__name__}, under which q correlates the"
+        got += f" latent functions of a row, and {type(self.likelihood).__name__}"
+        expected = "a likelihood whose integral over all of them is known"
+        remedy = "Use alpha=0, a Gaussian likelihood, or independent latent functions (gpflow."
+        remedy += "kernels.SharedIndependent or SeparateIndependent with gpflow.inducing_variables."
+        remedy += "SharedIndependentInducingVariables)."
+        text = checks.message("alpha", got, expected, remedy)
+        with tf.control_dependencies(checks.require(tf.equal(alpha, 0.0), text)):
             return self._resolved(X, mean, covariance, Y, alpha)
 
     def _resolved(self, X: Any, mean: tf.Tensor, variance: tf.Tensor, *rest: Any) -> tf.Tensor:

@@ -102,13 +102,10 @@ def sharded(model: InternalDataModel, strategy: tf.distribute.Strategy) -> Itera
         raise refusal("strategy", repr(strategy), expected, remedy)
     local = _local_replicas(strategy)
     if len(local) != 1:
-        raise refusal(
-            "strategy",
-            f"{type(strategy).__name__} with {len(local)} replicas in this process",
-            "one, because a model holds one shard of the rows",
-            "Use tf.distribute.MultiWorkerMirroredStrategy and start a process for each device,"
-            " with tf.config.set_visible_devices; devices of one process need no shards.",
-        )
+        got = f"{type(strategy).__name__} with {len(local)} replicas in this process"
+        remedy = "Use tf.distribute.MultiWorkerMirroredStrategy and start a process for each device"
+        remedy += " with tf.config.set_visible_devices; devices of one process need no shards."
+        raise refusal("strategy", got, "one, because a model holds one shard of the rows", remedy)
     before = model.reduction
     model.reduction = Shards(strategy) if strategy.num_replicas_in_sync > 1 else LOCAL
     try:
@@ -188,13 +185,11 @@ def _check_same_class(model: InternalDataModel) -> None:
     number = tf.constant(float(crc32(kind.encode())), tf.float64)
     most, fewest = model.reduction.largest([number, -number])
     if most + fewest != 0.0:
-        raise refusal(
-            "model",
-            f"{type(model).__name__}, of another kind than the model of another process",
-            "the same, as where targets are missing in some rows of each",
-            "Where all targets are there in one process and some are missing in another, give that"
-            " process one row more, without targets (NaN): it adds nothing.",
-        )
+        got = f"{type(model).__name__}, of another kind than the model of another process"
+        expected = "the same, as where targets are missing in some rows of each"
+        remedy = "Where all targets are there in one process and some are missing in another, give"
+        remedy += " that process one row more, without targets (NaN): it adds nothing."
+        raise refusal("model", got, expected, remedy)
 
 
 def _check_same_parameters(model: InternalDataModel) -> None:
@@ -212,13 +207,10 @@ def _check_same_parameters(model: InternalDataModel) -> None:
         tolerance = 1e-12 * tf.abs(mean)
         same = model.reduction.all(tf.reduce_all(tf.abs(parameters - mean) <= tolerance))
     if not same:
-        raise refusal(
-            "model",
-            "other trainable parameters than those of another process",
-            "the same",
-            "Start from the same numbers everywhere: the same inducing inputs, seeds and initial"
-            " values, none of them computed from this process's rows alone.",
-        )
+        got = "other trainable parameters than those of another process"
+        remedy = "Start from the same numbers everywhere: the same inducing inputs, seeds and"
+        remedy += " initial values, none of them computed from this process's rows alone."
+        raise refusal("model", got, "the same", remedy)
 
 
 class Replicas:
@@ -254,13 +246,10 @@ class Replicas:
         except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
             if not self._several_processes:
                 raise
-            text = message(
-                "strategy",
-                "no answer from another process",
-                "that all of them train on",
-                "Its own message, or its host, has the reason. Start all of them again; with"
-                " checkpoint_dir the run resumes.",
-            )
+            got = "no answer from another process"
+            remedy = "Its own message, or its host, has the reason. Start all of them again; with"
+            remedy += " checkpoint_dir the run resumes."
+            text = message("strategy", got, "that all of them train on", remedy)
             raise RuntimeError(text) from error
 
     def run(self, function: Callable[[], tf.Tensor]) -> tf.Tensor:
@@ -275,16 +264,9 @@ class Replicas:
             return batch, 1.0
         number = tf.distribute.get_replica_context().replica_id_in_sync_group
         size = tf.shape(tf.nest.flatten(batch)[0])[0]
-        enough = require(
-            size >= self._count,
-            message(
-                "batches",
-                f"one of fewer rows than the {self._count} replicas",
-                "at least as many",
-                "Make larger batches.",
-            ),
-        )
-        with tf.control_dependencies(enough):
+        got = f"one of fewer rows than the {self._count} replicas"
+        text = message("batches", got, "at least as many", "Make larger batches.")
+        with tf.control_dependencies(require(size >= self._count, text)):
             start, stop = (size * k // self._count for k in (number, number + 1))
         share = tf.nest.map_structure(lambda part: part[start:stop], batch)
         return share, tf.cast(stop - start, tf.float64) / tf.cast(size, tf.float64)

@@ -129,14 +129,8 @@ class _Run:
             "gtol": min(10.0 * self.limits.tolerance, 1e-5),
         }
         try:
-            outcome = scipy.optimize.minimize(
-                self,
-                self.loss.parameters(),
-                jac=True,
-                method="L-BFGS-B",
-                callback=self.step,
-                options=options,
-            )
+            start, how = self.loss.parameters(), {"method": "L-BFGS-B", "options": options}
+            outcome = scipy.optimize.minimize(self, start, jac=True, callback=self.step, **how)
             converged, message = bool(outcome.success), str(outcome.message).strip()
             if message.startswith("ABNORMAL"):  # mostly rounding, where the objective is flat
                 message = NO_STEP
@@ -150,16 +144,10 @@ class _Run:
             converged, message = False, f"The sites did not converge at the {last} {message}"
         if self.trouble and not converged and self.trouble != message:
             message = f"{message} The newest evaluation that failed: {self.trouble}"
-        return Ascent(
-            -np.inf if self.best is None else -self.num_rows * self.best.loss,
-            max(len(self.losses) - 1, 0),
-            self.evaluations,
-            self.failures,
-            time.perf_counter() - began,
-            converged,
-            message,
-            self.num_rows * np.array(self.losses),
-        )
+        objective = -np.inf if self.best is None else -self.num_rows * self.best.loss
+        numbers = max(len(self.losses) - 1, 0), self.evaluations, self.failures
+        end = time.perf_counter() - began, converged, message
+        return Ascent(objective, *numbers, *end, self.num_rows * np.array(self.losses))
 
     def __call__(self, x: AnyNDArray) -> tuple[float, AnyNDArray]:
         is_over = time.perf_counter() > self.deadline

@@ -175,12 +175,9 @@ def fit(
     save = resumed(checkpoint, checkpoint_dir if replicas.is_chief else None, history)
     if checkpoint_dir is not None:
         replicas.copy_chief([*model.variables, *optimizer.variables, *run.best], history)
+    parts = optimizer, variables, natural, replicas
     take_step = tf.function(
-        without_collector(
-            lambda batch: replicas.run(
-                lambda: _step(loss, batch, optimizer, variables, natural, replicas)
-            )
-        ),
+        without_collector(lambda batch: replicas.run(lambda: _step(loss, batch, *parts))),
         input_signature=[epochs(history.epoch).element_spec],
         autograph=not is_plain(model),
     )
@@ -225,11 +222,8 @@ class _Run:
         self.early_stopping = early_stopping
         self.history = History()
         self.state = state_of(model)
-        self.best = [
-            tf.Variable(tf.identity(v), trainable=False, shape=v.shape)
-            for v in self.state
-            if early_stopping
-        ]
+        state = self.state if early_stopping else ()
+        self.best = [tf.Variable(tf.identity(v), trainable=False, shape=v.shape) for v in state]
 
     @property
     def step(self) -> int:
@@ -275,14 +269,8 @@ class _Run:
         history, rule = self.history, self.early_stopping
         if rule and history.evaluations:
             assign(self.state, self.best)
-        return FitRecord(
-            self.step,
-            history.seconds,
-            np.array(history.losses),
-            history.evaluations,
-            history.best_step(rule),
-            history.is_over(rule),
-        )
+        end = history.evaluations, history.best_step(rule), history.is_over(rule)
+        return FitRecord(self.step, history.seconds, np.array(history.losses), *end)
 
 
 def _stream(epochs: Epochs, epoch: int, num_read: int) -> Iterator[tuple[Any, int, int]]:
@@ -400,12 +388,9 @@ def _as_metrics(returned: Any, step: int, rule: EarlyStopping | None) -> dict[st
         raise refusal("evaluate", got, expected, "Return {'nlpd': 0.7}, for example.") from error
     for name, value in metrics.items():
         if not np.isfinite(value):
-            raise refusal(
-                f"Training stopped at step {step}. Metric '{name}'",
-                value,
-                "a finite number",
-                "Look at the predictions of the held-out rows, or lower the learning rate.",
-            )
+            name = f"Training stopped at step {step}. Metric '{name}'"
+            remedy = "Look at the predictions of the held-out rows, or lower the learning rate."
+            raise refusal(name, value, "a finite number", remedy)
     if rule and rule.metric not in metrics:
         got = f"the metric '{rule.metric}'"
         expected = f"one that evaluate returns: {', '.join(metrics) or 'none'}"
@@ -432,11 +417,9 @@ def _loss_and_epochs(
             raise refusal("batches", got, "that of this one", remedy)
         return batches.of_batch, batches.epoch
     if not isinstance(model, ExternalDataTrainingLossMixin):
-        remedy = (
-            "Pass model.minibatch_training_loss_closure(batch_size, seed=0) as batches."
-            if isinstance(model, PEP)
-            else "Train it with gpflow_pep.training.maximise."
-        )
+        remedy = "Train it with gpflow_pep.training.maximise."
+        if isinstance(model, PEP):
+            remedy = "Pass model.minibatch_training_loss_closure(batch_size, seed=0) as batches."
         got = f"{type(model).__name__}, which holds its data, with batches of data"
         raise refusal("model", got, "a model that takes its data with each call", remedy)
     if isinstance(batches, tf.data.Dataset):
@@ -458,20 +441,14 @@ def _check_strategy(
         expected = "tf.distribute.MirroredStrategy or tf.distribute.MultiWorkerMirroredStrategy"
         raise refusal("strategy", type(strategy).__name__, expected, "Pass one of them, or None.")
     if isinstance(batches, BatchLoss):
-        raise refusal(
-            "strategy",
-            "one for minibatches of PEP, whose sites belong to one process",
-            "a model that takes its data with each call",
-            "Train ARPEP, APEP or RPAPEP, or PEP with gpflow_pep.training.sharded_training_loss.",
-        )
+        got = "one for minibatches of PEP, whose sites belong to one process"
+        remedy = "Train ARPEP, APEP or RPAPEP, or PEP with gpflow_pep.training."
+        remedy += "sharded_training_loss."
+        raise refusal("strategy", got, "a model that takes its data with each call", remedy)
     if natural_gradient is not None:
-        raise refusal(
-            "natural_gradient",
-            "one under a strategy",
-            "none: q_mu and q_sqrt would be assigned in each replica, which variables of a strategy"
-            " refuse",
-            "Leave it out.",
-        )
+        expected = "none: q_mu and q_sqrt would be assigned in each replica, which variables of a"
+        expected += " strategy refuse"
+        raise refusal("natural_gradient", "one under a strategy", expected, "Leave it out.")
     if getattr(model, "num_data", 0) is None:
         got = f"{type(model).__name__} with num_data=None under a strategy"
         expected = "the number of rows of the whole data set: a replica sees a share of a batch"

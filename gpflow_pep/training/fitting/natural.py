@@ -144,10 +144,7 @@ def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
     natural_gradient = 0.1 if natural_gradient is True else natural_gradient
     schedule = isinstance(natural_gradient, tf_keras.optimizers.schedules.LearningRateSchedule)
     if not (schedule or (is_number(natural_gradient) and 0.0 < natural_gradient <= 1.0)):
-        raise refusal(
-            "natural_gradient",
-            repr(natural_gradient),
-            "a step length in (0, 1], a schedule of it, True, or gpflow.optimizers.NaturalGradient",
-            "Pass 0.1, for example.",
-        )
+        got, remedy = repr(natural_gradient), "Pass 0.1, for example."
+        expected = "a step length in (0, 1], a schedule of it, True, or gpflow.optimizers."
+        raise refusal("natural_gradient", got, f"{expected}NaturalGradient", remedy)
     return NaturalGradients((mean, root), natural_gradient)

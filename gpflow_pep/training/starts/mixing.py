@@ -12,7 +12,7 @@ not trained.
 """
 
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gpflow import set_trainable
@@ -25,12 +25,6 @@ from .rows import as_data
 
 #: The least eigenvalue that is used; the mean of all is 1. A column of W that is 0 would stay 0.
 LEAST_EIGENVALUE = 1e-2
-
-
-class _Start(NamedTuple):
-    kernel: Kernel
-    weights: AnyNDArray
-    kappa: AnyNDArray
 
 
 def coregionalization(
@@ -97,7 +91,8 @@ def _start(
     kernel: Kernel | None,
     scales: TensorData | None,
     name: str = "num_latent",
-) -> _Start:
+) -> tuple[Kernel, AnyNDArray, AnyNDArray]:
+    """Find a kernel of variance 1, the weights, and the outputs' own variances."""
     X, Y = as_data(data, missing_targets=True)
     num_outputs = Y.shape[1]
     checks.check_number(number, num_outputs, name, counted="outputs, the columns of Y")
@@ -115,7 +110,7 @@ def _start(
     unit = vectors[:, leading] * np.sqrt(np.maximum(values[leading], LEAST_EIGENVALUE))
     unit = unit * np.where(unit.sum(axis=0) < 0.0, -1.0, 1.0)  # the same signs on each machine
     left = np.maximum(1.0 - np.sum(np.square(unit), axis=1), 1e-2)  # for each output itself
-    return _Start(_with_variance_1(kernel), s[:, None] * unit, np.square(s) * left)
+    return _with_variance_1(kernel), s[:, None] * unit, np.square(s) * left
 
 
 def correlations(Y: AnyNDArray) -> AnyNDArray:
