@@ -45,9 +45,8 @@ class LogLinear(Function):
         """
         super().__init__()
         self.num_inputs = check_positive("num_inputs", num_inputs)
-        check_real(
-            "variance", float(variance), "(0, inf)", "Pass 0.1 times that of Y, for example."
-        )
+        remedy = "Pass 0.1 times that of Y, for example."
+        check_real("variance", float(variance), "(0, inf)", remedy)
         self.variance = Parameter(variance, transform=tfp.bijectors.Exp())
         deviation = tf.constant(PRIOR_DEVIATION / np.sqrt(num_inputs), default_float())
         prior = tfp.distributions.Normal(tf.zeros_like(deviation), deviation)
@@ -60,6 +59,5 @@ class LogLinear(Function):
             raise refusal("LogLinear", got, f"{self.num_inputs}, as it was made for", remedy)
         X = tf.where(tf.math.is_nan(X), tf.zeros_like(X), X)
         exponent = tf.clip_by_value(X, -FARTHEST_INPUT, FARTHEST_INPUT) @ self.weights
-        return self.variance * tf.exp(
-            tf.clip_by_value(exponent, -LARGEST_EXPONENT, LARGEST_EXPONENT)
-        )
+        exponent = tf.clip_by_value(exponent, -LARGEST_EXPONENT, LARGEST_EXPONENT)
+        return self.variance * tf.exp(exponent)

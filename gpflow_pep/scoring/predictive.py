@@ -59,15 +59,14 @@ class Recalibration(NamedTuple):
 
         .. math::
 
-           \log s = \log \hat s + \epsilon \sqrt{\frac{\nu + 3}{2 \nu N}},
-           \qquad \epsilon = 1.645,
+           \log s = \log \hat s + 1.645 \sqrt{(\nu + 3) / (2 \nu N)}
 
-        whose root is the standard error of :math:`\log \hat s` by the Fisher information. Scores of
-        rows that hyperparameters were trained on are a little too small, and a distribution that is
-        too narrow costs more than a distribution as much too wide.
+        by the Fisher information. Scores of rows that hyperparameters were trained on are a little
+        too small, and a distribution that is too narrow costs more than a distribution as much too
+        wide.
 
         :param scores: z, [N].
-        :param errors: :math:`\epsilon`, how many standard errors are added.
+        :param errors: How many standard errors are added.
         """
 
         def fitted(nu: float | None) -> Recalibration:
@@ -172,7 +171,7 @@ class Predictive(NamedTuple):
             np.concatenate([part.means for part in parts]),
             np.concatenate([part.variances for part in parts]),
             product(weights, [part.weights for part in parts]),
-            tuple(units for part in parts for units in part._units_of_components()),
+            tuple(units for part in parts for units in part._every_units),
             others[0] if others else "Gaussian",
             product(weights if mean_weights is None else mean_weights, of_means),
             recalibration,
@@ -187,10 +186,9 @@ class Predictive(NamedTuple):
 
         :raises ValueError: If one is not finite.
         """
-        every = self._distinct_units()
-        split = (np.split(part, len(every)) for part in (self.means, self.variances))
-        parts = [units.moments(m, v) for units, m, v in zip(every, *split, strict=True)]
-        means, variances = (np.concatenate(part) for part in zip(*parts, strict=True))
+        components = zip(self._every_units, self.means, self.variances, strict=True)
+        parts = [units.moments(mean, variance) for units, mean, variance in components]
+        means, variances = map(np.stack, zip(*parts, strict=True))
         mean = np.tensordot(self.weights, means, 1)
         variance = np.tensordot(self.weights, variances + (means - mean) ** 2, 1)
         if self.recalibration is not None:
@@ -256,19 +254,19 @@ class Predictive(NamedTuple):
     def _solved(self, z: Array, rows: slice) -> Array:
         """Find targets by Newton's method in an interval that shrinks, in the units x of the
         component of the largest weight."""
-        every = self._distinct_units()
-        heaviest = every[int(np.argmax(self.weights)) % len(every)]
+        heaviest = self._every_units[int(np.argmax(self.weights))]
+        several = not isinstance(self.units, Units)
         means, sd = self.means[:, None, rows], np.sqrt(self.variances[:, None, rows])
         by_component = means + sd * z
-        if len(every) > 1:
-            pairs = zip(every, by_component, strict=True)
+        if several:
+            pairs = zip(self._every_units, by_component, strict=True)
             targets = [units.inverse_transform(part) for units, part in pairs]
             by_component = np.stack([heaviest.transform(part) for part in targets])
         low, high = by_component.min(axis=0), by_component.max(axis=0)
         x, smallest = np.tensordot(self.weights, by_component, 1), sd.min(axis=0)
         cut = self._replace(means=means, variances=sd**2)
         for step in range(_NEWTON_STEPS + _BISECTIONS):
-            if len(every) > 1:
+            if several:
                 y = heaviest.inverse_transform(x)
                 standardised, slopes = cut._standardised(y)
                 slopes = slopes - heaviest.log_slope(y)
@@ -290,22 +288,18 @@ class Predictive(NamedTuple):
 
     def _standardised(self, y: Array) -> tuple[Array, Array]:
         r"""Compute :math:`(T_k(y) - m_k) / s_k`, and the logarithm of its slope."""
-        sd = np.sqrt(self.variances)
-        every = self._distinct_units()
-        t = np.stack([units.transform(y) for units in every])
-        slopes = np.stack([units.log_slope(y) for units in every])
-        return (t - self.means) / sd, slopes - np.log(sd)
+        t = np.stack([units.transform(y) for units in self._every_units])
+        slopes = np.stack([units.log_slope(y) for units in self._every_units])
+        return (t - self.means) / np.sqrt(self.variances), slopes - 0.5 * np.log(self.variances)
 
     def _log_density(self, standardised: Array, log_slopes: Array) -> Array:
         return _log_sum(log_slopes - 0.5 * standardised**2, self.weights) - _LOG_ROOT
 
-    def _distinct_units(self) -> tuple[Units, ...]:
-        """Give those of all components, one, or of each."""
-        return (self.units,) if isinstance(self.units, Units) else self.units
-
-    def _units_of_components(self) -> tuple[Units, ...]:
-        every = self._distinct_units()
-        return every * (len(self.weights) // len(every))
+    @property
+    def _every_units(self) -> tuple[Units, ...]:
+        """Those of each component."""
+        units = self.units
+        return (units,) * len(self.weights) if isinstance(units, Units) else units
 
     def _check_gaussian(self, remedy: str) -> None:
         if self.noise != "Gaussian":
