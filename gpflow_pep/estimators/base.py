@@ -28,6 +28,7 @@ from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..engine.refusals import refuse_arguments
 from ..scoring.ensemble import FAR, NumpyEnsemble, is_far
+from ..scoring.inputs import YeoJohnson
 from ..training import (
     Ensemble,
     MaximiseRecord,
@@ -50,7 +51,7 @@ from .inputs import (
     words_refused,
 )
 from .numpy_parts import numpy_ensembles
-from .parts import make_inducing_variable, make_kernel, wants_near_rows
+from .parts import ROWS, make_inducing_variable, make_kernel, wants_near_rows
 from .trainer import Trainer, tied_model, train_by_batches
 
 #: ``num_inducing="auto"`` starts with so many inducing points and adds others as long as a score
@@ -64,6 +65,7 @@ MOST_ROWS, BATCH_SIZE = 100_000, 1000
 #: Parameters of estimators on which a compiled loss does not depend.
 _NOT_COMPILED = (
     *("num_inducing", "alpha", "inducing", "standardize", "max_iterations", "max_seconds"),
+    *("warp", "inputs"),
     "num_latent",  # which the shapes of parameters show
     *("batch_size", "random_state", "warm_start", "verbose"),
 )
@@ -97,7 +99,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def __init__(
         self,
-        kernel: str | Kernel = "rbf",
+        kernel: str | Kernel = "auto",
         *,
         num_inducing: int | str = "auto",
         alpha: float | str | Sequence[float] = "auto",
@@ -176,16 +178,25 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """Average what log densities of original targets exceed those of the model's targets by."""
         return 0.0
 
-    def _train(self, X: AnyNDArray, Y: AnyNDArray) -> None:
-        """Train on inputs in original units, and targets [N, P] as the model takes them."""
+    def _known_rows(self, X: AnyNDArray, Y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """Leave out rows that are NaN throughout, and warn of them and of wild inputs."""
         known = ~np.isnan(X).all(axis=1)
         if not known.all():
             message = f"X: nothing is known of {np.sum(~known)} row(s), which are left out."
             warnings.warn(message, stacklevel=4)
             X, Y = X[known], Y[known]
         warn_of_wild_inputs(X, getattr(self, "feature_names_in_", ()))
-        self._scaler = StandardScaler(with_mean=self.standardize, with_std=self.standardize).fit(X)
-        X = self._scaler.transform(X)
+        return X, Y
+
+    def _scaled_rows(self, X: AnyNDArray) -> AnyNDArray:
+        """Choose how inputs are changed from original units to the model's, and change them."""
+        options: dict[str, Any] = {"with_mean": self.standardize, "with_std": self.standardize}
+        self._scaler: Any = StandardScaler(**options).fit(X)
+        scaled: AnyNDArray = self._scaler.transform(X)
+        return scaled
+
+    def _train(self, X: AnyNDArray, Y: AnyNDArray) -> None:
+        """Train on inputs [N, D] and targets [N, P] as the model takes them."""
         seed = self._seed()
         before = self.model_ if self.warm_start and hasattr(self, "model_") else None
         batch_size = self._batch_size(len(X))
@@ -308,7 +319,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return far
 
     @property
-    def input_scaler_(self) -> StandardScaler:
+    def input_scaler_(self) -> "StandardScaler | YeoJohnson":
         """What changes inputs from original units to those of ``model_``."""
         return self._scaler
 
@@ -339,7 +350,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _can_grow(self, batch_size: int | None) -> bool:
         """Whether more inducing points can be added to those of the start."""
-        return batch_size is None and isinstance(self.inducing, str)
+        return batch_size is None and isinstance(self.inducing, str) and self.inducing != ROWS
 
     def _seed(self) -> int:
         return seed_of(self.random_state)
@@ -440,12 +451,23 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _inputs(self, X: Any) -> AnyNDArray:
         """Check inputs, and change them from original units to the model's."""
+        return self._in_units(self._rows(X))
+
+    def _rows(self, X: Any) -> AnyNDArray:
+        """Check inputs, and put their columns in order."""
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", ())
         if len(names) and sorted(getattr(X, "columns", ()), key=str) == sorted(names):
             X = X[list(names)]  # scikit-learn's message names other columns
+        rows: AnyNDArray = self._validate(X, reset=False)
+        return rows
+
+    def _in_units(self, X: AnyNDArray) -> AnyNDArray:
+        """Change inputs from original units to the model's."""
+        scaler = self._scaler
+        if isinstance(scaler, YeoJohnson):
+            return scaler.transform(X)
         # Without the scaler's own checks, which take as long as the checks before.
-        X, scaler = self._validate(X, reset=False), self._scaler
         if scaler.with_mean:
             X = X - scaler.mean_.astype(X.dtype, copy=False)
         scaled: AnyNDArray = X / scaler.scale_.astype(X.dtype) if scaler.with_std else X

@@ -82,7 +82,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             got = f"one class, {self.classes_[0]!r}"
             raise refusal("y", got, "two or more", "There is nothing to distinguish.")
         Y = numbers[:, None].astype(gpflow.default_float())
-        self._train(X, Y)
+        X, Y = self._known_rows(X, Y)
+        self._train(self._scaled_rows(X), Y)
 
     def predict(self, X: Any) -> AnyNDArray:
         """

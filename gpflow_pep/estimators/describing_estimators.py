@@ -16,6 +16,8 @@ from ..engine.checks import refusal
 from ..engine.prior import is_mixed
 from ..engine.sites.posterior import Sites
 from ..models import ARPEP, PEP, PEPClassification, PEPRegression
+from ..scoring.inputs import YeoJohnson
+from ..scoring.predictive import Recalibration
 from ..scoring.units import Units
 from ..training.choosing.ensemble import Ensemble, components, ensemble_posterior, near_rows
 from ..training.choosing.near_rows import NearRows, near_posterior
@@ -23,6 +25,7 @@ from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same
 from .regressor import PEPRegressor
+from .stack import Stack
 
 ESTIMATORS = {kind.__name__: kind for kind in (PEPRegressor, PEPClassifier)}
 MODELS: dict[str, Any] = {
@@ -67,9 +70,14 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
     }
     if not hasattr(estimator, "model_"):
         return described
-    posteriors = estimator.posterior_.posteriors  # computed first, as it can move sites a little
     fitted = [key for key in _FITTED if key in vars(estimator)]
     described["fitted"] = {key: describe(getattr(estimator, key), key) for key in fitted}
+    stack = getattr(estimator, "_stack", None)
+    if stack is not None:
+        described["components"] = [describe_estimator(p, describe) for p in stack.components]
+        described["stack"] = describe_stack(stack, describe)
+        return described
+    posteriors = estimator.posterior_.posteriors  # computed first, as it can move sites a little
     described["inputs"] = describe_scaler(estimator._scaler, describe)
     model = estimator.model_
     if isinstance(model, Ensemble):
@@ -95,11 +103,16 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
         raise ValueError(f"{described['class']} is no estimator that is known")
     parameters = {_RENAMED.get(n, n): load(value) for n, value in described["parameters"].items()}
     estimator = ESTIMATORS[described["class"]](**parameters)
-    if "model" not in described and "mixture" not in described:
+    if "fitted" not in described:
         return estimator
     for name in _FITTED:
         if name in described["fitted"]:
             setattr(estimator, name, load(described["fitted"][name]))
+    if "components" in described:
+        assert isinstance(estimator, PEPRegressor)
+        parts = [construct_estimator(part, load) for part in described["components"]]
+        estimator._set_stack(_construct_stack(parts, described["stack"], load))
+        return estimator
     scores = described.get("alpha_scores")
     estimator.alpha_scores_ = None if scores is None else dict(scores)
     estimator._scaler = _construct_scaler(described["inputs"], load)
@@ -152,6 +165,9 @@ def _construct_ensemble(described: Any, models: list[GPModel], weights: Any) -> 
 
 def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:
     """Refuse to save an estimator that loading would change."""
+    stacks = [getattr(each, "_stack", None) for each in (loaded, original)]
+    for pair in zip(*(stack.components for stack in stacks if stack is not None)):
+        check_estimator_same(*pair)
     for part in _PARTS if hasattr(original, "model_") else ():
         models = zip(components(loaded.model_)[0], components(original.model_)[0], strict=True)
         for new, old in models:
@@ -161,7 +177,25 @@ def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:
         check_same(parameters[name], value, name)
 
 
-def describe_scaler(scaler: StandardScaler, describe: Describer) -> dict[str, Described]:
+def describe_stack(stack: Stack, describe: Describer) -> dict[str, Described]:
+    """Describe how components are mixed."""
+    named = {name: getattr(stack, name) for name in ("weights", "mean_weights", "lines")}
+    described = {name: describe(value, name) for name, value in named.items()}
+    recalibration = stack.recalibration._asdict().items()
+    return {**described, "recalibration": {key: describe(v, key) for key, v in recalibration}}
+
+
+def _construct_stack(parts: Any, described: dict[str, Described], load: Loader) -> Stack:
+    names = "weights", "mean_weights", "lines"
+    weights, mean_weights, lines = (load(described[name]) for name in names)
+    recalibration = Recalibration(**described["recalibration"])
+    return Stack(tuple(parts), weights, mean_weights, recalibration, tuple(lines))
+
+
+def describe_scaler(scaler: Any, describe: Describer) -> dict[str, Described]:
+    """Describe what changes inputs to a model's units."""
+    if isinstance(scaler, YeoJohnson):
+        return {name: describe(value, name) for name, value in scaler._asdict().items()}
     return {name: describe(getattr(scaler, name), f"scaler.{name}") for name in _SCALER}
 
 
@@ -169,7 +203,9 @@ def describe_units(units: Units, describe: Describer) -> dict[str, Described]:
     return {name: describe(value, name) for name, value in units._asdict().items()}
 
 
-def _construct_scaler(described: dict[str, Described], load: Loader) -> StandardScaler:
+def _construct_scaler(described: dict[str, Described], load: Loader) -> Any:
+    if "powers" in described:
+        return YeoJohnson(**{name: load(part) for name, part in described.items()})
     scaler = StandardScaler()
     for name in _SCALER:
         setattr(scaler, name, load(described[name]))

@@ -9,12 +9,18 @@ import numpy as np
 import pandas as pd
 import scipy.sparse
 from gpflow.base import AnyNDArray
+from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils import check_random_state
 
 from ..engine.checks import refusal
+from ..scoring.inputs import YeoJohnson
 
 #: The most numbers of a sparse matrix, zeros included, which is made dense: 400 MB.
 MAX_DENSE = 50_000_000
+#: The other transform of inputs beside standardising them.
+YEO_JOHNSON = "yeo-johnson"
+#: A bent column with a smaller standard deviation than this is nearly constant.
+LEAST_SPREAD = 1e-4
 #: An input is wild where its column has less than this part of its standard deviation without it:
 #: on 100 rows R² stays at .99 where that is .01, and falls to .5 and .7 where it is .001.
 NEARLY_ONE = 0.003
@@ -119,3 +125,26 @@ def seed_of(random_state: Any) -> int:
     except ValueError as error:
         expected = "None, a whole number, or a generator of numpy.random"
         raise refusal("random_state", repr(random_state), expected, "Pass 0.") from error
+
+
+def fit_yeo_johnson(X: AnyNDArray) -> YeoJohnson:
+    """
+    Choose the power of each standardised column by maximum likelihood.
+
+    A column whose transform is not finite, or is nearly constant, stays standardised.
+
+    :param X: Inputs in original units, [N, D].
+    """
+    first = StandardScaler().fit(X)
+    standard = first.transform(X)
+    power = PowerTransformer(standardize=False)
+    powers = np.ones(X.shape[1])
+    means, scales = np.zeros(X.shape[1]), np.ones(X.shape[1])
+    for d, column in enumerate(standard.T):
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            bent = power.fit_transform(column[:, None])[:, 0]
+        spread = np.std(bent)
+        if np.isfinite(bent).all() and np.isfinite(power.lambdas_[0]) and spread > LEAST_SPREAD:
+            powers[d], means[d], scales[d] = power.lambdas_[0], np.mean(bent), spread
+    return YeoJohnson(first.mean_, first.scale_, powers, means, scales)

@@ -16,6 +16,7 @@ from ..training.fitting.objectives import copy_of
 from ..training.starts import greedy_variance, kmeans, random_subset
 
 KERNELS: dict[str, Callable[..., Kernel]] = {
+    "auto": gpflow.kernels.SquaredExponential,
     "rbf": gpflow.kernels.SquaredExponential,
     "matern12": gpflow.kernels.Matern12,
     "matern32": gpflow.kernels.Matern32,
@@ -39,6 +40,8 @@ CLASSES: dict[str, Callable[..., Likelihood]] = {
     "softmax": gpflow.likelihoods.Softmax,
     "ordinal": Ordinal.of_classes,
 }
+#: Inducing points at all rows, which are not trained: exact inference.
+ROWS = "rows"
 #: Where inducing points start.
 RULES: dict[str, Callable[..., InducingVariables]] = {
     "kmeans": kmeans,
@@ -98,7 +101,12 @@ def make_inducing_variable(
         if points.ndim == 2:
             return gpflow.inducing_variables.InducingPoints(points)
     select = _choose("inducing", rule, RULES, "points [M, D] or GPflow's inducing variables")
-    number = min(num_inducing, len(np.unique(X, axis=0)))
+    _, first = np.unique(X, axis=0, return_index=True)
+    if isinstance(rule, str) and rule == ROWS:
+        rows = gpflow.inducing_variables.InducingPoints(X[np.sort(first)])
+        gpflow.set_trainable(rows, False)
+        return rows
+    number = min(num_inducing, len(first))
     options = {"kernel": kernel} if select is greedy_variance else {}
     return select(X, number, seed=seed, **options)
 

@@ -1,25 +1,42 @@
 """Regression for scikit-learn."""
 
+import inspect
+import time
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import gpflow
 import numpy as np
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
+from ..engine import checks
 from ..engine.checks import refusal
 from ..engine.factors import layout_of
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
-from ..likelihoods import PerOutput
+from ..likelihoods import LogLinear, PerOutput
 from ..models import PEP, PEPRegression
-from ..training import Ensemble, ensemble_with_near_rows
+from ..scoring.predictive import Predictive, Recalibration
+from ..training import Ensemble, MaximiseRecord, ensemble_with_near_rows
 from ..training.choosing.combining import near_rows_gain
+from ..training.choosing.ensemble import components, ensemble_posterior, heaviest, near_rows
 from ..training.choosing.near_rows import LEAST_ROWS, knows_near_rows
+from ..training.fitting.exact import (
+    CORRELATIONS,
+    Hyperparameters,
+    fit_exact,
+    hyperparameters_of,
+    model_of,
+)
 from ..training.fitting.objectives import FAILURES
-from .inputs import check_sizes
+from .inputs import YEO_JOHNSON, check_sizes, fit_yeo_johnson
+from .numpy_parts import numpy_ensembles
 from .outputs import (
     as_outputs,
     check_readings,
@@ -29,12 +46,22 @@ from .outputs import (
     make_output_kernel,
     observed_rows,
 )
-from .parts import NUMBERS, make_likelihood, wants_near_rows
+from .parts import NUMBERS, ROWS, make_likelihood, wants_near_rows
+from .stack import EXACT_ROWS, Stack, fit_stack
 from .target_predictions import TargetPredictions
 from .target_units import fit_units, likelihood_in, to_model
 
 #: Where training starts: a tenth of the variance of standardised targets.
 NOISE_VARIANCE = 0.1
+#: Another value of one of these than the default names one model.
+OF_ONE_MODEL = (
+    *("kernel", "noise", "warp", "inputs", "num_inducing", "alpha", "objective", "likelihood"),
+    *("inducing", "ard", "standardize", "batch_size"),
+)
+#: What describes an estimator of several components by the one of the largest weight.
+OF_HEAVIEST = ("record_", "n_iter_", "alpha_scores_")
+#: Rows by which a warp is chosen, where the model is not exact.
+SCOUT_ROWS = 600
 
 
 class PEPRegressor(TargetPredictions):
@@ -108,8 +135,11 @@ class PEPRegressor(TargetPredictions):
 
     def __init__(
         self,
-        kernel: str | Kernel = "rbf",
+        kernel: str | Kernel = "auto",
         *,
+        noise: str = "auto",
+        warp: bool | str = "auto",
+        inputs: str = "auto",
         num_inducing: int | str = "auto",
         alpha: float | str | Sequence[float] = "auto",
         objective: str = "evidence",
@@ -144,8 +174,22 @@ class PEPRegressor(TargetPredictions):
             verbose=verbose,
             **gone,
         )
+        self.noise = noise
+        self.warp = warp
+        self.inputs = inputs
         self.num_latent = num_latent
         self.objective = objective
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        remedy = "Leave it out if in doubt."
+        checks.check_choice("noise", self.noise, ("auto", "constant", "varying"), remedy)
+        checks.check_choice("inputs", self.inputs, ("auto", "standard", YEO_JOHNSON), remedy)
+        if self.warp != "auto" and not isinstance(self.warp, bool | np.bool_):
+            raise refusal("warp", repr(self.warp), "True, False or 'auto'", remedy)
+        if self.inputs == YEO_JOHNSON and not self.standardize:
+            got = f"{YEO_JOHNSON!r} with standardize=False"
+            raise refusal("inputs", got, "standardised inputs", "Leave one of them out.")
 
     def _fit(self, X: Any, y: Any) -> None:
         if has_columns(y):
@@ -159,12 +203,168 @@ class PEPRegressor(TargetPredictions):
         P = Y.shape[1]
         self.n_outputs_ = P = 1 if layout_of(self._one_likelihood(), P) == (P, 1) else P
         self.target_names_ = column_names(y) if Y.shape[1] > 1 else None
-        likelihood = self._named_likelihood()
-        in_units = have_units(likelihood, P)
+        self._check_forms()
+        in_units = have_units(self._named_likelihood(), P)
         check_readings(Y[:, :P], self.target_names_, in_units)
+        X, Y = self._known_rows(X, Y)
+        if self._names_a_model or Y.shape[1] > 1 or len(X) > EXACT_ROWS or X.dtype != np.float64:
+            self._fit_one(X, Y)
+        else:
+            self._set_stack(fit_stack(self, X, Y))
+
+    @property
+    def _names_a_model(self) -> bool:
+        """Whether a setting names one model, in the place of several that are mixed."""
+        defaults = inspect.signature(type(self)).parameters
+        named = {name: getattr(self, name) for name in OF_ONE_MODEL}
+        return any(
+            not isinstance(value, type(defaults[name].default)) or value != defaults[name].default
+            for name, value in named.items()
+        )
+
+    def _check_forms(self) -> None:
+        """Refuse noise that varies, and warps, of targets that they have no form for."""
+        gaussian = self.likelihood in ("gaussian", "log_normal") and self.n_outputs_ == 1
+        for name, value in (("noise", "varying"), ("warp", True)):
+            if getattr(self, name) == value and not (gaussian and self.standardize):
+                kind = self.likelihood if isinstance(self.likelihood, str) else "its own"
+                got = f"{value!r} with {self.n_outputs_} column(s) of y, the likelihood {kind},"
+                got += f" standardize={self.standardize}"
+                expected = "one column, Gaussian noise (or log_normal), standardised"
+                raise refusal(name, got, expected, "Leave it out.")
+
+    def _fit_one(self, X: AnyNDArray, Y: AnyNDArray) -> None:
+        """Train the one model that the settings name."""
+        before = self._hyperparameters() if self.warm_start and hasattr(self, "model_") else None
+        self._stack = None
+        in_units = have_units(self._named_likelihood(), self.n_outputs_)
         scaled, logarithm = self.standardize & in_units, self.likelihood == "log_normal"
         self._target = fit_units(Y, scaled=scaled, logarithm=logarithm)
-        self._train(X, to_model(self._target, Y))
+        X, Y = self._scaled_rows(X), to_model(self._target, Y)
+        if self._is_exact:
+            return self._train_exactly(X, Y, before)
+        if self.warp is True:
+            Y = self._warped(before or self._scout(X, Y), Y)
+        self._train(X, Y)
+
+    def _scaled_rows(self, X: AnyNDArray) -> AnyNDArray:
+        if self.inputs != YEO_JOHNSON:
+            return super()._scaled_rows(X)
+        self._scaler = fit_yeo_johnson(X)
+        return self._in_units(X)
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether the evidence of the exact model trains it."""
+        named = (self.kernel, self.inducing, self.objective, self.batch_size)
+        named = all(isinstance(value, str) for value in named)
+        return (
+            named and self.inducing == ROWS and self.kernel in CORRELATIONS and self.ard
+            and self.objective == "evidence" and self.batch_size == "auto" and self.standardize
+            and self.likelihood in ("gaussian", "log_normal") and self.n_outputs_ == 1
+        )  # fmt: skip
+
+    def _hyperparameters(self) -> Hyperparameters | None:
+        """Read those of an exact model; None of another one."""
+        known = self.n_outputs_ == 1 and isinstance(self.model_, PEPRegression)
+        warp = self._target.skew, self._target.tails
+        return hyperparameters_of(self.model_, *warp) if known else None
+
+    def _train_exactly(self, X: AnyNDArray, Y: AnyNDArray, before: Hyperparameters | None) -> None:
+        """Train by the evidence of the exact model, the plain one first."""
+        y, kernel = Y[:, 0], str(self.kernel)
+        end = time.perf_counter() + (np.inf if self.max_seconds is None else self.max_seconds)
+        full = {"varying": self.noise == "varying", "warp": self.warp is True}
+        starts = () if before is None else (before,)
+        options: dict[str, Any] = {"max_iterations": self.max_iterations, "deadline": end}
+        fitted = None
+        if not starts or not any(full.values()):
+            fitted = fit_exact(X, y, kernel, starts=starts, **options)
+            starts = (fitted.hyperparameters,)
+        if any(full.values()):
+            fitted = fit_exact(X, y, kernel, starts=starts, **full, **options)
+        assert fitted is not None
+        best = fitted.ascents[0]
+        if not best.converged:
+            message = f"Training ended after {best.iterations} steps: {best.message} Raise"
+            message = f"{message} max_iterations or max_seconds."
+            warnings.warn(message, ConvergenceWarning, stacklevel=5)
+        theta = fitted.hyperparameters
+        Y = self._warped(theta, Y)
+        made = self._make_kernel(X, Y)
+        self._set_model(model_of(theta, X, Y[:, 0], made, full["varying"]))
+        self.record_ = MaximiseRecord(*best, 0.0, fitted.ascents)
+        self.n_iter_, self.alpha_scores_ = best.iterations, None
+        self._posterior = ensemble_posterior(self.model_)
+        self._numpy_ensembles = numpy_ensembles(self._posterior)
+
+    def _left_out(self) -> Predictive:
+        """Predict each training row given the others."""
+        mean, variance = (np.asarray(part).T for part in self.model_.loo_moments())
+        return Predictive(mean, variance, np.ones(1), self._target)
+
+    def _warped(self, theta: Hyperparameters, Y: AnyNDArray) -> AnyNDArray:
+        """Take over a warp of standardised targets, and warp them."""
+        self._target = self._target._replace(skew=theta.skew, tails=theta.tails)
+        return theta.warp(Y)[0]
+
+    def _scout(self, X: AnyNDArray, Y: AnyNDArray) -> Hyperparameters:
+        """Train an exact model on some of the rows, for their warp."""
+        rows = np.random.default_rng(self._seed()).permutation(len(X))[:SCOUT_ROWS]
+        plain = fit_exact(X[rows], Y[rows, 0])
+        options: dict[str, Any] = {"starts": (plain.hyperparameters,), "varying": True}
+        return fit_exact(X[rows], Y[rows, 0], **options, warp=True).hyperparameters
+
+    @property
+    def components_(self) -> tuple["PEPRegressor", ...]:
+        """The models that are mixed, each an estimator of its own; of one model it alone."""
+        return (self,) if self._stack is None else self._stack.components
+
+    @property
+    def weights_(self) -> AnyNDArray:
+        """The weights of the components' densities, [K], of sum 1."""
+        check_is_fitted(self)
+        stack = self._stack
+        return np.ones(1) if stack is None else stack.weights
+
+    @property
+    def mean_weights_(self) -> AnyNDArray:
+        """The weights of the components' means, [K], of sum 1."""
+        check_is_fitted(self)
+        stack = self._stack
+        return np.ones(1) if stack is None else stack.mean_weights
+
+    @property
+    def recalibration_(self) -> Recalibration:
+        """What makes the mixture right on average over rows that were left out."""
+        check_is_fitted(self)
+        stack = self._stack
+        return Recalibration() if stack is None else stack.recalibration
+
+    def summary(self) -> str:
+        """Describe in a few lines what was tried and kept, and why, with weights."""
+        check_is_fitted(self)
+        stack = self._stack
+        return self._one_line() if stack is None else "\n".join(stack.lines)
+
+    def _one_line(self) -> str:
+        """Describe one model."""
+        parts = zip(*components(self.model_), near_rows(self.model_), strict=True)
+        powers = [
+            f"power {model.alpha.numpy():g}{' with near rows' if near else ''}, weight {weight:.2f}"
+            for model, weight, near in parts
+        ]
+        number = getattr(self.inducing_variable_, "num_inducing", None)
+        kernel, name = type(self.kernel_).__name__, type(heaviest(self.model_)).__name__
+        return f"{name}, {kernel}, {number} inducing points: {'; '.join(powers)}."
+
+    def _set_stack(self, stack: Stack) -> None:
+        """Take over a stack, and what describes its heaviest component."""
+        part = stack.heaviest
+        self._set_model(part.model_)
+        for name in ("_scaler", "_target", "_posterior", "_numpy_ensembles", *OF_HEAVIEST):
+            setattr(self, name, getattr(part, name))
+        self._stack = stack
 
     def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
         kernel, P = super()._make_kernel(X, Y), self.n_outputs_
@@ -176,6 +376,8 @@ class PEPRegressor(TargetPredictions):
         return likelihood_in(self._target, likelihood) if hasattr(self, "_target") else likelihood
 
     def _one_likelihood(self) -> Likelihood:
+        if self.noise == "varying":
+            return gpflow.likelihoods.Gaussian(variance=LogLinear(self.n_features_in_))
         has_variance = self.likelihood in ("gaussian", "log_normal", "tobit")
         options = {"variance": NOISE_VARIANCE} if has_variance else {}
         return make_likelihood(self.likelihood, NUMBERS, **options)

@@ -27,6 +27,7 @@ from .base import PREDICTION_CHUNK, PEPEstimator
 from .inputs import check_sizes, check_table, seed_of
 from .intervals import conformal_score, fold_scores
 from .outputs import as_outputs, mean_r2
+from .stack import Stack
 from .target_units import to_model
 
 #: Draws of y at each row, for quantiles that have no closed form.
@@ -47,6 +48,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     n_outputs_: int = 1
     target_names_: list[str] | None = None
     _target: Units
+    #: Several models that are mixed; None: one.
+    _stack: Stack | None = None
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, *, known: Any = None
@@ -66,6 +69,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         if return_std and return_cov:
             remedy = "The standard deviation is the root of the covariance's diagonal."
             raise refusal("return_std, return_cov", "both", "at most one", remedy)
+        if return_cov and self._stack is not None:
+            remedy = "Ask for return_std, draw with sample_y, or name a kernel."
+            raise refusal("return_cov", "it of several models", "one model", remedy)
         if return_cov:
             mean, covariance = self._joint(self._inputs(X))
             return self._target.inverse_transform(mean), self._target.scale**2 * covariance
@@ -80,10 +86,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
         :param return_std: Also the standard deviation of f.
         """
-        check_is_fitted(self)
-        f = self.posterior_.components_of_f
-        parts = self._predicted(self._inputs(X), f, PREDICTION_CHUNK)
-        mean, variance = self._mixture(parts, self._target._replace(logarithm=False)).moments()
+        mixed = self._mixed(TargetPredictions._part_of_f, self._rows(X))
+        mean, variance = mixed._replace(recalibration=None).moments()
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def predict_quantiles(
@@ -112,7 +116,23 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
     def _predictive(self, X: Any, known: Any = None) -> Predictive:
         """Predict y, by NumPy where it has a form of the model: that is many times faster."""
-        X, units = self._inputs(X), self._target
+        return self._mixed(partial(TargetPredictions._part_of_y, known=known), self._rows(X))
+
+    def _mixed(
+        self, predict: Callable[["TargetPredictions", AnyNDArray], Predictive], rows: AnyNDArray
+    ) -> Predictive:
+        """Mix what components predict of rows in original units."""
+        if self._stack is None:
+            return predict(self, rows)
+        return self._stack.mixed([predict(part, rows) for part in self._stack.components])
+
+    def _part_of_f(self, rows: AnyNDArray) -> Predictive:
+        f = self.posterior_.components_of_f
+        parts = self._predicted(self._in_units(rows), f, PREDICTION_CHUNK)
+        return self._mixture(parts, self._target._replace(logarithm=False))
+
+    def _part_of_y(self, rows: AnyNDArray, known: Any = None) -> Predictive:
+        X, units = self._in_units(rows), self._target
         if known is None and self._numpy_ensemble is not None:
             return predictive(self._numpy_ensemble, X, units)
         parts = self._by_posterior(X, known, EnsemblePredictions.components_of_y)
@@ -214,8 +234,16 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         :param n_samples: How many draws.
         :param random_state: As of the estimator.
         """
-        X = self._inputs(X)
+        rows = self._rows(X)
         check_positive("n_samples", n_samples)
+        if self._stack is not None:
+            random = np.random.default_rng(seed_of(random_state))
+            counts = random.multinomial(n_samples, self._stack.weights)
+            pairs = zip(self._stack.components, counts, strict=True)
+            parts = [part.sample_y(rows, n, random) for part, n in pairs if n]
+            mixed = random.permutation(np.hstack(parts), axis=1)
+            return self._predictive(X).recalibrated(mixed.T).T
+        X = self._in_units(rows)
         draws = self.posterior_.predict_y_samples(X, n_samples, seed=seed_of(random_state))
         values = self._without_axis(np.moveaxis(draws.numpy(), 0, -1))
         return self._target.inverse_transform(values, 1)

@@ -1,0 +1,70 @@
+"""Inputs from their original units to those of a model."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .kernels import Array
+
+#: Transformed inputs are cut here, in standard deviations of those of training.
+FARTHEST = 8.0
+
+
+class YeoJohnson(NamedTuple):
+    r"""
+    Standardised inputs :math:`z = (x - \mu) / \sigma`, bent by a power of each column and
+    standardised again, between -8 and 8 (Yeo & Johnson 2000):
+
+    .. math::
+
+       \frac{(1 + z)^\lambda - 1}{\lambda} \text{ for } z \ge 0, \qquad
+       -\frac{(1 - z)^{2 - \lambda} - 1}{2 - \lambda} \text{ for } z < 0,
+
+    with the logarithm in the place of a power of 0. :math:`\lambda = 1` is the identity.
+    """
+
+    mean: Array
+    """[D]."""
+
+    scale: Array
+    """[D]."""
+
+    powers: Array
+    r""":math:`\lambda`, [D]."""
+
+    second_mean: Array
+    """Of the bent columns, [D]."""
+
+    second_scale: Array
+    """[D]."""
+
+    def transform(self, X: Array) -> Array:
+        """Change inputs [N, D]; rows of NaN stay."""
+        z = (X - self.mean) / self.scale
+        with np.errstate(over="ignore"):
+            bent = np.where(
+                z < 0.0, -_power(-np.minimum(z, 0.0), 2.0 - self.powers),
+                _power(np.maximum(z, 0.0), self.powers),
+            )  # fmt: skip
+        standardised = (bent - self.second_mean) / self.second_scale
+        return np.asarray(np.clip(standardised, -FARTHEST, FARTHEST), X.dtype)
+
+    def inverse_transform(self, X: Array) -> Array:
+        """Change inputs [N, D] back; what was cut is not known."""
+        bent = X * self.second_scale + self.second_mean
+        with np.errstate(invalid="ignore", divide="ignore"):
+            above = _root(np.maximum(bent, 0.0), self.powers)
+            z = np.where(bent < 0.0, -_root(-np.minimum(bent, 0.0), 2.0 - self.powers), above)
+        return np.asarray(z * self.scale + self.mean)
+
+
+def _power(z: Array, power: Array) -> Array:
+    logs = np.log1p(z)
+    flat = np.abs(power) < 1e-8
+    return np.where(flat, logs, np.expm1(power * logs) / np.where(flat, 1.0, power))
+
+
+def _root(bent: Array, power: Array) -> Array:
+    flat = np.abs(power) < 1e-8
+    inside = np.log1p(power * bent) / np.where(flat, 1.0, power)
+    return np.expm1(np.where(flat, bent, inside))
