@@ -16,6 +16,7 @@ from ..engine.checks import refusal
 from ..engine.files import SAVED_MODEL, files_in, replaced_folder
 from ..engine.numerics.graphs import without_collector
 from ..engine.numerics.linalg import graphs_exported
+from ..scoring.inputs import FARTHEST, LEAST_POWER, YeoJohnson
 from ..tables import TableEncoder
 from .base import PEPEstimator
 from .exporting_columns import column_specs, encode_columns
@@ -64,28 +65,29 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
         remedy = "Export what it is made of."
         raise refusal("estimator", f"a {type(last).__name__}", expected, remedy)
     check_is_fitted(last)
-    posterior = last.posterior_
-    scaler = last._scaler
+    parts = getattr(last, "components_", (last,))
+    posteriors = [part.posterior_ for part in parts]
     dtype = gpflow.default_float()
     rows = tf.TensorSpec([None, last.n_features_in_], dtype, name="X")
-    offset: Any = np.asarray(0.0 if scaler.mean_ is None else scaler.mean_, dtype)
-    scale: Any = np.asarray(1.0 if scaler.scale_ is None else scaler.scale_, dtype)
-
     with graphs_exported():
 
         @without_collector
         def predict(X: tf.Tensor) -> Any:
-            X = (X - offset) / scale
+            changed = [_scaled(part.input_scaler_, X) for part in parts]
             if isinstance(last, PEPRegressor):
-                return Prediction(*predict_in(last._target, posterior, X))
-            return ClassProbabilities(posterior.predict_probabilities(X))
+                units = [part._target for part in last.components_]
+                moments = [*map(predict_in, units, posteriors, changed)]
+                return Prediction(
+                    *(moments[0] if last._stack is None else last._stack.moments(moments))
+                )
+            return ClassProbabilities(posteriors[0].predict_probabilities(changed[0]))
 
         @tf.function(input_signature=[rows])
         def predict_y(X: tf.Tensor) -> Any:
             return predict(X)
 
         module = tf.Module()
-        module.posterior = posterior
+        module.posteriors = posteriors
         names = [str(name) for name in _columns(estimator)]
         module.columns = tf.Variable(names, trainable=False)
         module.predict_y = predict_y
@@ -105,6 +107,26 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
             description = {"versions": {"gpflow_pep": __version__, "tensorflow": tf.__version__}}
             files = sorted({*files_in(new), SAVED_MODEL})
             (new / SAVED_MODEL).write_text(json.dumps(description | {"files": files}))
+
+
+def _scaled(scaler: Any, X: tf.Tensor) -> tf.Tensor:
+    """Change inputs to those of a model, as its estimator does."""
+    if not isinstance(scaler, YeoJohnson):
+        offset: Any = np.asarray(
+            0.0 if scaler.mean_ is None else scaler.mean_, X.dtype.as_numpy_dtype
+        )
+        scale: Any = np.asarray(1.0 if scaler.scale_ is None else scaler.scale_, offset.dtype)
+        return (X - offset) / scale
+    parts = (tf.constant(part, X.dtype) for part in scaler)
+    mean, scale, powers, second_mean, second_scale = parts
+    z = (X - mean) / scale
+    power = tf.where(z < 0.0, 2.0 - powers, powers)
+    is_log = tf.abs(power) < LEAST_POWER
+    logs = tf.math.log1p(tf.abs(z))
+    bent = tf.where(
+        is_log, logs, tf.math.expm1(power * logs) / tf.where(is_log, tf.ones_like(z), power)
+    )
+    return tf.clip_by_value((tf.sign(z) * bent - second_mean) / second_scale, -FARTHEST, FARTHEST)
 
 
 def _columns(estimator: Any) -> list[str]:

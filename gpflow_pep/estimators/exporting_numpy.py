@@ -16,7 +16,7 @@ from ..tables import TableEncoder
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer
-from .describing_estimators import describe_scaler, describe_units
+from .describing_estimators import describe_scaler, describe_stack, describe_units
 from .numpy_parts import describe_posterior
 from .regressor import PEPRegressor
 
@@ -77,19 +77,28 @@ def scorer_files(estimator: Any) -> SavedFiles:
             raise refusal("estimator", f"the step {type(step).__name__}", expected, remedy)
     first = encoder or (steps[0] if steps else last)
     names = getattr(first, "feature_names_in_", None)
-    describe = Describer(values=True)
+    describe, stack = Describer(values=True), getattr(last, "_stack", None)
     content = {
-        "ensemble": describe_posterior(last.posterior_, describe),
-        "scalers": [describe_scaler(scaler, describe) for scaler in (*steps, last.input_scaler_)],
+        "components": [_component(part, describe) for part in getattr(last, "components_", [last])],
+        "stack": stack and describe_stack(stack, describe),
+        "scalers": [describe_scaler(scaler, describe) for scaler in steps],
         "columns": encoder and _columns(encoder),
         "conventions": encoder and encoder.conventions and encoder.conventions._asdict(),
         "num_columns": first.n_features_in_,
         "names": None if names is None else [str(name) for name in names],
         "labels": describe(getattr(last, "classes_", None), "classes_"),
     }
-    if isinstance(last, PEPRegressor):
-        content["target"] = describe_units(last._target, describe)
     return SavedFiles(content, describe.arrays)
+
+
+def _component(part: PEPEstimator, describe: Describer) -> Described:
+    """Describe one of the models that are mixed: its inputs, its posterior, and its targets."""
+    units = part._target if isinstance(part, PEPRegressor) else None
+    return {
+        "inputs": describe_scaler(part.input_scaler_, describe),
+        "ensemble": describe_posterior(part.posterior_, describe),
+        "target": units and describe_units(units, describe),
+    }
 
 
 def _columns(encoder: TableEncoder) -> list[Described]:

@@ -9,14 +9,8 @@ inducing inputs are not trained: those of trained ones are 0.2 nats a row too go
 :math:`n` that is left out come
 
 * the weights of the densities, :func:`~gpflow_pep.training.ensemble_weights` with c = 0.1;
-* the weights u of the means,
-
-  .. math::
-
-     \min_u \; |y - \textstyle\sum_k u_k \mu_k|^2 + 0.1 N \sigma^2 |u - w|^2, \qquad u_k \ge 0, \;
-     \sum_k u_k = 1,
-
-  with the mean squared error :math:`\sigma^2` of the means that w mixes;
+* the weights of the means, by least squares
+  (:func:`~gpflow_pep.training.choosing.combining.weights_of_means`);
 * the recalibration of the mixture (:class:`~gpflow_pep.scoring.predictive.Recalibration`).
 """
 
@@ -24,14 +18,15 @@ import copy
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 from gpflow.base import AnyNDArray
-from scipy.optimize import nnls
 
 from ..scoring.predictive import Predictive, Recalibration
 from ..training import ensemble_weights
+from ..training.choosing.combining import weights_of_means
 
 if TYPE_CHECKING:
     from .regressor import PEPRegressor
@@ -40,8 +35,6 @@ if TYPE_CHECKING:
 EXACT_ROWS = 1000
 #: c of the weights' prior: leave-one-out densities of exact components are honest.
 PRIOR_WEIGHT = 0.1
-#: How far the weights of the means are drawn to those of the densities.
-SHRINKAGE = 0.1
 #: The part of the seconds that the first component may take, where there is a limit.
 FIRST_SHARE = 0.4
 
@@ -63,6 +56,14 @@ class Stack(NamedTuple):
     def mixed(self, parts: Sequence[Predictive]) -> Predictive:
         """Mix the components' distributions of the same rows."""
         return Predictive.mixed(parts, self.weights, self.mean_weights, self.recalibration)
+
+    def moments(self, parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+        """Mix mean and variance of the components, tensors, as :meth:`mixed` mixes them."""
+        means, variances = (tf.stack(part) for part in zip(*parts, strict=True))
+        w, u = (tf.constant(part, means.dtype) for part in (self.weights, self.mean_weights))
+        mixture, mean = tf.tensordot(w, means, 1), tf.tensordot(u, means, 1)
+        variance = tf.tensordot(w, variances + (means - mixture) ** 2, 1)
+        return mean, self.recalibration.spread * variance + (mixture - mean) ** 2
 
     @property
     def heaviest(self) -> "PEPRegressor":
@@ -140,31 +141,9 @@ def weighted(
     """
     densities = np.stack([part.log_densities(y) for part in left_out])
     weights = ensemble_weights(densities, prior_weight=PRIOR_WEIGHT)
-    means = np.stack([part.moments()[0] for part in left_out], axis=1)
+    means = np.stack([part.moments()[0] for part in left_out])
     recalibration = Recalibration.fit(Predictive.mixed(left_out, weights).normal_scores(y))
-    return Stack(tuple(components), weights, mean_weights(means, y, weights), recalibration)
-
-
-def mean_weights(means: AnyNDArray, y: AnyNDArray, weights: AnyNDArray) -> AnyNDArray:
-    """
-    Compute the weights of means by least squares on the simplex, see above.
-
-    :param means: Of rows that were left out, [N, K].
-    :param y: Their targets, [N].
-    :param weights: Those of the densities, [K], to which these are drawn.
-    """
-    # Differences from y: with weights of sum 1 their mixture is the error.
-    errors = (means - y[:, None]) / np.sqrt(len(y))
-    shrinkage = np.sqrt(SHRINKAGE * np.sum((errors @ weights) ** 2))
-    size = max(float(np.abs(errors).max()), shrinkage)
-    if size == 0.0:  # every component knows every row
-        return weights
-    A = np.vstack([errors, shrinkage * np.eye(len(weights))]) / size
-    b = np.append(np.zeros(len(y)), shrinkage * weights / size)
-    # The last row holds their sum at 1, up to rounding.
-    sum_of_weights = 1e4 * np.ones((1, len(weights)))
-    u, _ = nnls(np.vstack([A, sum_of_weights]), np.append(b, 1e4))
-    return np.asarray(u / u.sum())
+    return Stack(tuple(components), weights, weights_of_means(means, y, weights), recalibration)
 
 
 def described(

@@ -8,6 +8,8 @@ from .kernels import Array
 
 #: Transformed inputs are cut here, in standard deviations of those of training.
 FARTHEST = 8.0
+#: Powers nearer to 0 are the logarithm.
+LEAST_POWER = 1e-8
 
 
 class YeoJohnson(NamedTuple):
@@ -41,30 +43,20 @@ class YeoJohnson(NamedTuple):
     def transform(self, X: Array) -> Array:
         """Change inputs [N, D]; rows of NaN stay."""
         z = (X - self.mean) / self.scale
+        power, logs = np.where(z < 0.0, 2.0 - self.powers, self.powers), np.log1p(np.abs(z))
+        is_log = np.abs(power) < LEAST_POWER
         with np.errstate(over="ignore"):
-            bent = np.where(
-                z < 0.0, -_power(-np.minimum(z, 0.0), 2.0 - self.powers),
-                _power(np.maximum(z, 0.0), self.powers),
-            )  # fmt: skip
+            curved = np.expm1(power * logs) / np.where(is_log, 1.0, power)
+        bent = np.sign(z) * np.where(is_log, logs, curved)
         standardised = (bent - self.second_mean) / self.second_scale
         return np.asarray(np.clip(standardised, -FARTHEST, FARTHEST), X.dtype)
 
     def inverse_transform(self, X: Array) -> Array:
         """Change inputs [N, D] back; what was cut is not known."""
         bent = X * self.second_scale + self.second_mean
+        power, size = np.where(bent < 0.0, 2.0 - self.powers, self.powers), np.abs(bent)
+        is_log = np.abs(power) < LEAST_POWER
         with np.errstate(invalid="ignore", divide="ignore"):
-            above = _root(np.maximum(bent, 0.0), self.powers)
-            z = np.where(bent < 0.0, -_root(-np.minimum(bent, 0.0), 2.0 - self.powers), above)
+            logs = np.log1p(power * size) / np.where(is_log, 1.0, power)
+        z = np.sign(bent) * np.expm1(np.where(is_log, size, logs))
         return np.asarray(z * self.scale + self.mean)
-
-
-def _power(z: Array, power: Array) -> Array:
-    logs = np.log1p(z)
-    flat = np.abs(power) < 1e-8
-    return np.where(flat, logs, np.expm1(power * logs) / np.where(flat, 1.0, power))
-
-
-def _root(bent: Array, power: Array) -> Array:
-    flat = np.abs(power) < 1e-8
-    inside = np.log1p(power * bent) / np.where(flat, 1.0, power)
-    return np.expm1(np.where(flat, bent, inside))

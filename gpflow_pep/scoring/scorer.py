@@ -1,6 +1,6 @@
 """Predictions of an exported estimator."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,9 @@ from ..engine.files import SCORER
 from ..engine.refusals import refusal
 from . import ensemble
 from .arguments import as_coverage, as_probabilities, as_rows
+from .inputs import YeoJohnson
 from .kernels import Array
-from .predictive import Predictive, require_finite
+from .predictive import Predictive, Recalibration, require_finite
 from .stored import Reader, SavedFiles, read_files, remedy_of
 from .units import Units
 
@@ -67,8 +68,11 @@ class Scorer:
 
     def __init__(self, saved: SavedFiles) -> None:
         parts = Reader(saved.arrays)(saved.content)
-        self._ensemble = ensemble.ensemble_of(parts["ensemble"])
-        self.noise = self._ensemble.noise
+        components = parts["components"]
+        self._ensembles = [ensemble.ensemble_of(part["ensemble"]) for part in components]
+        self._transforms = [_transform_of(part["inputs"]) for part in components]
+        self._weights = np.ones(1) if parts["stack"] is None else parts["stack"]["weights"]
+        self.noise = self._ensembles[0].noise
         self._scalers = [Units.of_scaler(scaler) for scaler in parts["scalers"]]
         self._encodings = _encodings_of(parts["columns"])
         self.conventions = SimpleNamespace(**parts["conventions"] or {})
@@ -79,7 +83,8 @@ class Scorer:
         if parts["labels"] is not None:
             self.classes_ = parts["labels"]
         else:
-            self._units = Units(**parts["target"])
+            self._units = [Units(**part["target"]) for part in components]
+            self._stack = parts["stack"]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """
@@ -123,7 +128,14 @@ class Scorer:
         if not hasattr(self, "classes_"):
             got, remedy = "a model of numbers", "Use predict with return_std=True."
             raise refusal("predict_proba", got, "a model of classes", remedy)
-        return ensemble.predict_probabilities(self._ensemble, self._inputs(X))
+        X = self._inputs(X)
+        parts = zip(self._weights, self._ensembles, self._transforms, strict=True)
+        return np.asarray(
+            sum(
+                weight * ensemble.predict_probabilities(part, transform(X))
+                for weight, part, transform in parts
+            )
+        )
 
     def log_densities(self, X: Any, y: Any) -> Array:
         """
@@ -137,7 +149,7 @@ class Scorer:
         if len(y) != predictive.means.shape[1]:
             expected = f"{predictive.means.shape[1]}, as many as X"
             raise refusal("y", f"{len(y)} values", expected, "Pass those of the same rows.")
-        if self._units.logarithm and np.any(y <= 0.0):
+        if self._units[0].logarithm and np.any(y <= 0.0):
             got, remedy = f"{np.min(y):g}", "Its logarithm is what the model predicts."
             raise refusal("y", got, "numbers above 0", remedy)
         return require_finite(predictive.log_densities(y))
@@ -147,7 +159,9 @@ class Scorer:
         Find for each row, [N], whether it is so far from the training rows that they have almost
         no information on it: see :func:`~gpflow_pep.scoring.ensemble.is_far`.
         """
-        return ensemble.is_far(self._ensemble, self._inputs(X))
+        heaviest = int(np.argmax(self._weights))
+        rows = self._transforms[heaviest](self._inputs(X))
+        return ensemble.is_far(self._ensembles[heaviest], rows)
 
     def unusual(self, table: Any) -> list[str]:
         """
@@ -181,7 +195,20 @@ class Scorer:
         if hasattr(self, "classes_"):
             remedy = "Use predict_proba."
             raise refusal(method, "a model of classes", "a model of numbers", remedy)
-        return ensemble.predictive(self._ensemble, self._inputs(X), self._units)
+        X = self._inputs(X)
+        every = zip(self._ensembles, self._transforms, self._units, strict=True)
+        parts = [ensemble.predictive(part, change(X), units) for part, change, units in every]
+        if self._stack is None:
+            return parts[0]
+        recalibration = Recalibration(**self._stack["recalibration"])
+        return Predictive.mixed(parts, self._weights, self._stack["mean_weights"], recalibration)
+
+
+def _transform_of(inputs: Mapping[str, Any]) -> Callable[[Array], Array]:
+    """Make what changes inputs to those of a component's model."""
+    if "powers" in inputs:
+        return YeoJohnson(**inputs).transform
+    return Units.of_scaler(inputs).transform
 
 
 def _encodings_of(columns: Any) -> "tuple[dict[str, Format], dict[str, Encoding]] | None":

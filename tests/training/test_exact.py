@@ -47,7 +47,7 @@ def dense(theta: Hyperparameters, name: str) -> tuple[AnyNDArray, AnyNDArray, An
 @pytest.mark.parametrize("name", KERNELS)
 def test_evidence_and_gradient(name: str) -> None:
     t, log_slopes, covariance = dense(THETA, name)
-    priors = -0.5 * np.sum(THETA.noise_weights**2) / 0.3**2 - 0.5 * (0.3**2 + 0.2**2)
+    priors = -0.5 * np.sum(THETA.noise_weights**2) * 2 / 0.6**2 - 0.5 * (0.3**2 + 0.2**2) / 0.5**2
     expected = multivariate_normal.logpdf(t, cov=covariance) + log_slopes.sum() + priors
     value, gradient = evidence(THETA, X, Y, name)
     assert_allclose(value, expected, rtol=1e-10)
