@@ -16,7 +16,6 @@ from ..training.fitting.objectives import copy_of
 from ..training.starts import greedy_variance, kmeans, random_subset
 
 KERNELS: dict[str, Callable[..., Kernel]] = {
-    "auto": gpflow.kernels.SquaredExponential,
     "rbf": gpflow.kernels.SquaredExponential,
     "matern12": gpflow.kernels.Matern12,
     "matern32": gpflow.kernels.Matern32,
@@ -62,7 +61,7 @@ def make_kernel(kernel: str | Kernel, num_inputs: int, ard: bool = True) -> Kern
     Make a kernel for standardised inputs, or copy the given one.
 
     By name it starts at unit variance and lengthscales √D, because squared distances between
-    standardised rows grow in proportion to D.
+    standardised rows grow in proportion to D. "auto" is "rbf".
 
     :param ard: Whether a kernel by name has a lengthscale for each input, or one for all.
     :raises ValueError: If a kernel that is given is to have one for all.
@@ -73,6 +72,7 @@ def make_kernel(kernel: str | Kernel, num_inputs: int, ard: bool = True) -> Kern
             remedy = "Give that kernel one lengthscale, or name one such as 'rbf'."
             raise refusal("ard", got, "True: it has its own lengthscales", remedy)
         return copy_of(kernel)
+    kernel = "rbf" if kernel == "auto" else kernel
     lengthscales = np.full(num_inputs if ard else (), np.sqrt(num_inputs))
     return _choose("kernel", kernel, KERNELS, "a GPflow kernel")(lengthscales=lengthscales)
 
@@ -100,12 +100,14 @@ def make_inducing_variable(
         points = as_numbers("inducing", rule, gpflow.default_float())
         if points.ndim == 2:
             return gpflow.inducing_variables.InducingPoints(points)
-    select = _choose("inducing", rule, RULES, "points [M, D] or GPflow's inducing variables")
     _, first = np.unique(X, axis=0, return_index=True)
     if isinstance(rule, str) and rule == ROWS:
         rows = gpflow.inducing_variables.InducingPoints(X[np.sort(first)])
         gpflow.set_trainable(rows, False)
         return rows
+    select = _choose(
+        "inducing", rule, RULES, f"{ROWS!r}, points [M, D] or GPflow's inducing variables"
+    )
     number = min(num_inducing, len(first))
     options = {"kernel": kernel} if select is greedy_variance else {}
     return select(X, number, seed=seed, **options)

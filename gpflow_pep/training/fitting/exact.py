@@ -37,8 +37,8 @@ from ...scoring.likelihoods import FARTHEST_INPUT, LARGEST_EXPONENT
 from .full_batch import OVER, Ascent, one_blas_thread
 
 #: Standard deviations of the priors of all weights of the noise together, so that each of D has
-#: that over the root of D, and of a and b. On 18 generated tables with 120 and 300 rows, twice each,
-#: 0.3 for each weight costs .004 nats a row more (.06 with 20 inputs), and 1.0 for a and b .008.
+#: that over the root of D, and of a and b. On 18 generated tables of 120 and 300 rows, twice each,
+#: 0.3 for each weight costs .004 nats a row (.06 with 20 inputs), and 1.0 for a and b .008.
 WEIGHTS_SD, WARP_SD = 0.6, 0.5
 #: The smallest noise variance, that of GPflow's Gaussian likelihood.
 LEAST_NOISE = 1e-6
@@ -52,7 +52,7 @@ _ROOT5 = np.sqrt(5.0)
 
 
 def _features(X: AnyNDArray) -> AnyNDArray:
-    """What the noise depends on, as in :class:`~gpflow_pep.likelihoods.LogLinear`."""
+    """Give what the noise depends on, see :class:`~gpflow_pep.likelihoods.LogLinear`."""
     return np.clip(X, -FARTHEST_INPUT, FARTHEST_INPUT)
 
 
@@ -167,7 +167,8 @@ def _factorised(
     np.fill_diagonal(r2, 0.0)
     k, slope = CORRELATIONS[kernel](r2)
     noise = theta.noise(X)
-    covariance = np.exp(theta.log_variance) * k
+    with np.errstate(over="ignore"):
+        covariance = np.exp(theta.log_variance) * k
     covariance[np.diag_indices_from(covariance)] += noise
     # The transpose of a symmetric matrix is in LAPACK's order.
     L, failed = lapack.dpotrf(covariance.T, lower=1, overwrite_a=1)
@@ -350,5 +351,5 @@ def hyperparameters_of(model: Any, skew: float = 0.0, tails: float = 0.0) -> Hyp
     lengthscales: AnyNDArray = np.broadcast_to(kernel.lengthscales.numpy(), [D])
     at_zero = model.likelihood.variance_at(np.zeros([1, D]))
     w = np.ravel(noise.weights.numpy()) if isinstance(noise, LogLinear) else np.zeros(D)
-    c, v = np.log(float(at_zero)), np.log(float(kernel.variance.numpy()))
+    c, v = np.log(at_zero.numpy()[0, 0]), np.log(kernel.variance.numpy())
     return Hyperparameters(np.log(lengthscales), v, c, w, skew, tails)

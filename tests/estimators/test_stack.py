@@ -1,0 +1,235 @@
+"""What is done where nothing is named: several models, mixed and recalibrated by rows left out."""
+
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from numpy.testing import assert_allclose
+from scipy.stats import kstest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import PowerTransformer, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from gpflow_pep.estimators import (
+    PEPRegressor,
+    export_numpy,
+    export_saved_model,
+    load_estimator,
+    save_estimator,
+)
+from gpflow_pep.estimators.inputs import fit_yeo_johnson
+from gpflow_pep.models import PEPRegression
+from gpflow_pep.scoring import load_scorer
+from gpflow_pep.training import ensemble_weights
+from gpflow_pep.training.choosing.combining import weights_of_means
+
+RNG = np.random.default_rng(0)
+X = np.exp(RNG.standard_normal((60, 2)))
+Y = np.exp(np.sin(X[:, 0]) + 0.2 * X[:, 1] ** 0.5 * RNG.standard_normal(60))
+ROWS = np.exp(RNG.standard_normal((9, 2)))
+
+
+@pytest.fixture(scope="module")
+def stacked() -> PEPRegressor:
+    return PEPRegressor(random_state=0).fit(X, Y)
+
+
+def left_out(part: PEPRegressor) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+    """Means and variances of warped targets, each from the others by the dense formula."""
+    model = part.model_
+    inputs, t = (np.asarray(each) for each in model.data)
+    noise = np.asarray(model.likelihood.variance_at(inputs))[:, 0]
+    inverse = np.linalg.inv(np.asarray(model.kernel(inputs)) + np.diag(noise))
+    variance = 1.0 / np.diag(inverse)
+    return t[:, 0] - variance * (inverse @ t[:, 0]), variance, t[:, 0]
+
+
+def test_components_are_exact_and_weighted_by_rows_left_out(stacked: PEPRegressor) -> None:
+    plain, full = stacked.components_
+    for part, noise, warp in ((plain, "constant", False), (full, "varying", True)):
+        model = part.model_
+        assert type(model) is PEPRegression and not model.inducing_variable.Z.trainable
+        assert (part.noise, part.warp, part.inputs) == (noise, warp, "yeo-johnson")
+    densities, means = [], []
+    nodes, node_weights = np.polynomial.hermite_e.hermegauss(60)
+    for part in (plain, full):
+        mean, variance, t = left_out(part)
+        inside = np.exp(part._target.tails) * np.arcsinh((Y - Y.mean()) / Y.std())
+        slope = np.cosh(inside - part._target.skew) * np.exp(part._target.tails)
+        slope /= np.hypot(1.0, (Y - Y.mean()) / Y.std()) * Y.std()
+        squares = (t - mean) ** 2 / variance
+        densities.append(-0.5 * (squares + np.log(2.0 * np.pi * variance)) + np.log(slope))
+        at_nodes = mean + np.sqrt(variance) * nodes[:, None]
+        values = np.sinh(np.exp(-part._target.tails) * (np.arcsinh(at_nodes) + part._target.skew))
+        means.append(node_weights @ values / node_weights.sum() * Y.std() + Y.mean())
+    weights = ensemble_weights(np.stack(densities), prior_weight=0.1)
+    assert_allclose(stacked.weights_, weights, rtol=1e-3)
+    assert_allclose(stacked.mean_weights_, weights_of_means(np.stack(means), Y, weights), rtol=1e-2)
+    heaviest = stacked.components_[int(np.argmax(weights))]
+    for name in ("model_", "kernel_", "likelihood_", "alpha_", "record_", "n_iter_"):
+        assert getattr(stacked, name) is getattr(heaviest, name) or name == "alpha_"
+    assert densities[1].mean() > densities[0].mean() + 0.1  # these targets need the full model
+
+
+def test_predictions_follow_one_distribution(stacked: PEPRegressor) -> None:
+    row = ROWS[:1]
+    grid = np.linspace(-5.0, 15.0, 20_001)
+    density = np.exp(stacked.log_densities(np.repeat(row, len(grid), axis=0), grid))
+    below = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))]) * 1e-3
+    assert_allclose(below[-1], 1.0, atol=1e-4)
+    q = np.array([0.05, 0.5, 0.9])
+    quantiles = stacked.predict_quantiles(row, q)[0]
+    assert_allclose(np.interp(quantiles, grid, below), q, atol=1e-4)
+    assert_allclose(stacked.predict_interval(row)[0, 0], quantiles[0], rtol=1e-10)
+    means = [part.predict(row)[0] for part in stacked.components_]
+    assert_allclose(stacked.predict(row)[0], stacked.mean_weights_ @ means, rtol=1e-10)
+    draws = stacked.sample_y(row, 4000, random_state=1)[0]
+    assert kstest(draws, lambda y: np.interp(y, grid, below)).pvalue > 1e-3
+    f, sd = stacked.predict_f(ROWS, return_std=True)
+    _, of_y = stacked.predict(ROWS, return_std=True)
+    assert f.shape == sd.shape == (9,) and (sd < of_y).all()
+    with pytest.raises(ValueError, match="return_cov: got it of several models"):
+        stacked.predict(ROWS, return_cov=True)
+
+
+def test_all_forms_predict_the_same(stacked: PEPRegressor, tmp_path: Path) -> None:
+    rows = np.vstack([ROWS, np.full((1, 2), np.nan)])
+    expected = stacked.predict(rows, return_std=True)
+    y = np.linspace(0.5, 2.0, 10)
+    save_estimator(tmp_path / "model", stacked)
+    export_numpy(tmp_path / "scorer", stacked)
+    loaded, scorer = load_estimator(tmp_path / "model"), load_scorer(tmp_path / "scorer")
+    for other in (loaded, pickle.loads(pickle.dumps(stacked)), scorer):
+        assert_allclose(other.predict(rows, return_std=True), expected, rtol=1e-9)
+        assert_allclose(other.log_densities(rows, y), stacked.log_densities(rows, y), rtol=1e-9)
+        assert_allclose(other.predict_interval(rows), stacked.predict_interval(rows), rtol=1e-9)
+        np.testing.assert_array_equal(other.far_rows(rows), stacked.far_rows(rows))
+    assert loaded.summary() == stacked.summary()
+    assert_allclose(loaded.sample_y(ROWS, 3), stacked.sample_y(ROWS, 3), rtol=1e-6)
+    export_saved_model(tmp_path / "saved", stacked)
+    predictor = tf.saved_model.load(str(tmp_path / "saved"))
+    mean, variance = predictor.predict_y(tf.constant(rows))
+    assert_allclose((mean[:, 0], np.sqrt(variance[:, 0])), expected, rtol=1e-6)
+    stacked_by_tensors = [part._posterior for part in stacked.components_]
+    for part in stacked.components_:
+        part._numpy_ensembles = ()
+    by_tensors = stacked.predict(rows, return_std=True)
+    assert_allclose(by_tensors, expected, rtol=1e-7)
+    assert stacked_by_tensors == [part._posterior for part in stacked.components_]
+    for part in stacked.components_:
+        part._numpy_ensembles = None
+
+
+def test_five_lines_describe_it(capsys: pytest.CaptureFixture[str]) -> None:
+    fitted = PEPRegressor(verbose=True).fit(X, Y)
+    lines = fitted.summary().splitlines()
+    assert len(lines) == 5
+    assert capsys.readouterr().err.splitlines() == lines
+    for line, w, u in zip(lines[1:3], fitted.weights_, fitted.mean_weights_):
+        assert f"weight {w:.2f}, of the mean {u:.2f}" in line
+    assert f"scale {fitted.recalibration_.scale:.2f}" in lines[3]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"kernel": "rbf"},
+        {"alpha": 0.5},
+        {"num_inducing": 4},
+        {"inducing": X[:4]},
+        {"likelihood": "student_t"},
+        {"objective": "evidence+loo"},
+        {"batch_size": None},
+        {"noise": "varying"},
+        {"warp": True},
+        {"inputs": "yeo-johnson"},
+        {"standardize": False},
+    ],
+    ids=lambda named: str(*named),
+)
+def test_what_is_named_is_one_model(named: dict[str, Any]) -> None:
+    options = {"num_inducing": 4, "alpha": 0.5, "max_iterations": 2}
+    with pytest.warns(ConvergenceWarning):
+        fitted = PEPRegressor(**{**options, **named}, random_state=0).fit(X, Y)
+    assert fitted.components_ == (fitted,) and fitted.weights_.tolist() == [1.0]
+    assert PEPRegressor(**named)._names_a_model
+    assert "4 inducing points: power 0.5, weight 1.00." in fitted.summary()
+
+
+def test_settings_are_usable_by_themselves() -> None:
+    options: dict[str, Any] = {"num_inducing": 10, "alpha": 0.5, "random_state": 0}
+    plain = PEPRegressor(**options).fit(X, Y)
+    scores = {"plain": plain.log_score(X, Y)}
+    for named in ({"noise": "varying"}, {"warp": True}, {"inputs": "yeo-johnson"}):
+        fitted = PEPRegressor(**options, **named).fit(X, Y)
+        scores[str(*named)] = fitted.log_score(X, Y)
+        assert_allclose(fitted.predict_f(ROWS), clone(fitted).fit(X, Y).predict_f(ROWS), rtol=1e-6)
+    assert fitted.input_scaler_.transform(X).std() == pytest.approx(1.0)
+    assert min(scores["warp"], scores["noise"]) > scores["plain"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"noise": "odd"}, "noise: got 'odd', expected 'auto' or 'constant' or 'varying'"),
+        ({"warp": "yes"}, "warp: got 'yes', expected True, False or 'auto'"),
+        ({"inputs": "log"}, "inputs: got 'log'"),
+        ({"inputs": "yeo-johnson", "standardize": False}, "inputs: got .*standardize=False"),
+        ({"warp": True, "likelihood": "poisson"}, "warp: got True with .*poisson"),
+        ({"noise": "varying", "likelihood": "student_t"}, "noise: got 'varying' with .*student_t"),
+        ({"warp": True, "standardize": False}, "warp: got True with .*standardize=False"),
+    ],
+)
+def test_what_has_no_form_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PEPRegressor(**settings).fit(X, Y)
+
+
+def test_time_ends_training() -> None:
+    began = time.perf_counter()
+    with pytest.warns(ConvergenceWarning, match=r"The time was over\. Raise max_iterations or max"):
+        fitted = PEPRegressor(max_seconds=1e-3).fit(X, Y)
+    assert len(fitted.components_) == 1 and fitted.summary().count("weight 1.00") == 1
+    assert np.isfinite(fitted.log_score(X, Y)) and time.perf_counter() - began < 5.0
+
+
+def test_training_goes_on_from_before(stacked: PEPRegressor) -> None:
+    again = pickle.loads(pickle.dumps(stacked)).set_params(warm_start=True).fit(X, Y)
+    assert again.components_[0].n_iter_ < stacked.components_[0].n_iter_
+    assert_allclose(again.predict(ROWS), stacked.predict(ROWS), rtol=0.02)
+    fresh = clone(again).fit(X, Y)
+    assert_allclose(fresh.predict(ROWS), stacked.predict(ROWS), rtol=1e-6)
+
+
+def test_folds_and_tables(stacked: PEPRegressor) -> None:
+    low, high = stacked.predict_interval(X, calibrate="folds").T
+    assert 0.8 <= np.mean((low <= Y) & (high >= Y)) <= 1.0
+    table = pd.DataFrame(X, columns=["a", "b"])
+    fitted = PEPRegressor().fit(table, Y)
+    assert_allclose(fitted.predict(table[["b", "a"]]), stacked.predict(X), rtol=1e-6)
+
+
+def test_inputs_are_bent_as_scikit_learn_bends_them() -> None:
+    wide = np.column_stack([X, RNG.standard_normal(60), np.ones(60)])
+    bent = fit_yeo_johnson(wide)
+    standard = StandardScaler().fit_transform(wide)
+    expected = np.clip(PowerTransformer().fit_transform(standard), -8.0, 8.0)
+    assert_allclose(bent.transform(wide)[:, :3], expected[:, :3], atol=1e-9)
+    assert_allclose(bent.transform(wide)[:, 3], 0.0)  # a constant stays
+    assert_allclose(bent.inverse_transform(bent.transform(wide)), wide, rtol=1e-9)
+    assert np.isnan(bent.transform(np.full((1, 4), np.nan))).all()
+    assert np.abs(bent.transform(np.full((1, 4), 1e9))).max() == 8.0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([PEPRegressor()])
+def test_scikit_learn(estimator: Any, check: Any) -> None:
+    check(estimator)
