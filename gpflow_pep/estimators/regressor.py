@@ -23,17 +23,11 @@ from ..engine.prior import is_mixed
 from ..likelihoods import LogLinear, PerOutput
 from ..models import PEP, PEPRegression
 from ..scoring.predictive import Predictive, Recalibration
-from ..training import Ensemble, MaximiseRecord, ensemble_with_near_rows
+from ..training import Ensemble, ensemble_with_near_rows
 from ..training.choosing.combining import near_rows_gain
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest, near_rows
 from ..training.choosing.near_rows import LEAST_ROWS, knows_near_rows
-from ..training.fitting.exact import (
-    CORRELATIONS,
-    Hyperparameters,
-    fit_exact,
-    hyperparameters_of,
-    model_of,
-)
+from ..training.fitting.exact import Hyperparameters, fit_exact
 from ..training.fitting.objectives import FAILURES
 from .inputs import YEO_JOHNSON, check_sizes, fit_yeo_johnson
 from .numpy_parts import numpy_ensembles
@@ -224,18 +218,19 @@ class PEPRegressor(TargetPredictions):
 
     def _check_forms(self) -> None:
         """Refuse noise that varies, and warps, of targets that they have no form for."""
-        gaussian = self.likelihood in ("gaussian", "log_normal") and self.n_outputs_ == 1
+        is_gaussian = self.likelihood in ("gaussian", "log_normal") and self.standardize
         for name, value in (("noise", "varying"), ("warp", True)):
-            if getattr(self, name) == value and not (gaussian and self.standardize):
-                kind = self.likelihood if isinstance(self.likelihood, str) else "its own"
-                got = f"{value!r} with {self.n_outputs_} column(s) of y, the likelihood {kind},"
-                got += f" standardize={self.standardize}"
-                expected = "one column, Gaussian noise (or log_normal), standardised"
+            if getattr(self, name) == value and not (is_gaussian and self.n_outputs_ == 1):
+                got = f"{value!r} with {self.n_outputs_} column(s) of y, likelihood="
+                got += f"{self.likelihood!r}, standardize={self.standardize}"
+                expected = "one column, standardised, 'gaussian' or 'log_normal'"
                 raise refusal(name, got, expected, "Leave it out.")
 
     def _fit_one(self, X: AnyNDArray, Y: AnyNDArray) -> None:
         """Train the one model that the settings name."""
-        before = self._hyperparameters() if self.warm_start and hasattr(self, "model_") else None
+        before = None
+        if self.warm_start and self.n_outputs_ == 1 and hasattr(self, "model_"):
+            before = Hyperparameters.of_model(self.model_, self._target.skew, self._target.tails)
         self._stack = None
         in_units = have_units(self._named_likelihood(), self.n_outputs_)
         scaled, logarithm = self.standardize & in_units, self.likelihood == "log_normal"
@@ -256,45 +251,30 @@ class PEPRegressor(TargetPredictions):
     @property
     def _is_exact(self) -> bool:
         """Whether the evidence of the exact model trains it."""
-        named = (self.kernel, self.inducing, self.objective, self.batch_size)
-        named = all(isinstance(value, str) for value in named)
-        return (
-            named and self.inducing == ROWS and self.kernel in CORRELATIONS and self.ard
-            and self.objective == "evidence" and self.batch_size == "auto" and self.standardize
-            and self.likelihood in ("gaussian", "log_normal") and self.n_outputs_ == 1
-        )  # fmt: skip
+        forms = {"kernel": "matern52", "inducing": ROWS, "objective": "evidence"}
+        forms |= {"batch_size": "auto", "ard": True, "standardize": True}
+        kinds = [type(getattr(self, name)) is type(form) for name, form in forms.items()]
+        same = all(kinds) and all(getattr(self, name) == form for name, form in forms.items())
+        return same and self.likelihood in ("gaussian", "log_normal") and self.n_outputs_ == 1
 
-    def _hyperparameters(self) -> Hyperparameters | None:
-        """Read those of an exact model; None of another one."""
-        known = self.n_outputs_ == 1 and isinstance(self.model_, PEPRegression)
-        warp = self._target.skew, self._target.tails
-        return hyperparameters_of(self.model_, *warp) if known else None
-
-    def _train_exactly(self, X: AnyNDArray, Y: AnyNDArray, before: Hyperparameters | None) -> None:
+    def _train_exactly(self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None) -> None:
         """Train by the evidence of the exact model, the plain one first."""
-        y, kernel = Y[:, 0], str(self.kernel)
         end = time.perf_counter() + (np.inf if self.max_seconds is None else self.max_seconds)
-        full = {"varying": self.noise == "varying", "warp": self.warp is True}
-        starts = () if before is None else (before,)
         options: dict[str, Any] = {"max_iterations": self.max_iterations, "deadline": end}
-        fitted = None
-        if not starts or not any(full.values()):
-            fitted = fit_exact(X, y, kernel, starts=starts, **options)
-            starts = (fitted.hyperparameters,)
+        full = {"varying": self.noise == "varying", "warp": self.warp is True}
+        if start is None or not any(full.values()):
+            start, self.record_ = fit_exact(X, Y[:, 0], start, **options)
         if any(full.values()):
-            fitted = fit_exact(X, y, kernel, starts=starts, **full, **options)
-        assert fitted is not None
-        best = fitted.ascents[0]
-        if not best.converged:
-            message = f"Training ended after {best.iterations} steps: {best.message} Raise"
-            message = f"{message} max_iterations or max_seconds."
-            warnings.warn(message, ConvergenceWarning, stacklevel=5)
-        theta = fitted.hyperparameters
-        Y = self._warped(theta, Y)
-        made = self._make_kernel(X, Y)
-        self._set_model(model_of(theta, X, Y[:, 0], made, full["varying"]))
-        self.record_ = MaximiseRecord(*best, 0.0, fitted.ascents)
-        self.n_iter_, self.alpha_scores_ = best.iterations, None
+            start, self.record_ = fit_exact(X, Y[:, 0], start, **full, **options)
+        assert self.record_ is not None
+        self.n_iter_, self.alpha_scores_ = self.record_.iterations, None
+        if not self.record_.converged:
+            text = f"Training ended after {self.n_iter_} steps: {self.record_.message} Raise"
+            warnings.warn(
+                f"{text} max_iterations or max_seconds.", ConvergenceWarning, stacklevel=5
+            )
+        self._warped(start, Y)
+        self._set_model(start.model(X, Y[:, 0], full["varying"]))
         self._posterior = ensemble_posterior(self.model_)
         self._numpy_ensembles = numpy_ensembles(self._posterior)
 
@@ -306,14 +286,13 @@ class PEPRegressor(TargetPredictions):
     def _warped(self, theta: Hyperparameters, Y: AnyNDArray) -> AnyNDArray:
         """Take over a warp of standardised targets, and warp them."""
         self._target = self._target._replace(skew=theta.skew, tails=theta.tails)
-        return theta.warp(Y)[0]
+        return theta.warp(Y)
 
     def _scout(self, X: AnyNDArray, Y: AnyNDArray) -> Hyperparameters:
         """Train an exact model on some of the rows, for their warp."""
         rows = np.random.default_rng(self._seed()).permutation(len(X))[:SCOUT_ROWS]
-        plain = fit_exact(X[rows], Y[rows, 0])
-        options: dict[str, Any] = {"starts": (plain.hyperparameters,), "varying": True}
-        return fit_exact(X[rows], Y[rows, 0], **options, warp=True).hyperparameters
+        plain, _ = fit_exact(X[rows], Y[rows, 0])
+        return fit_exact(X[rows], Y[rows, 0], plain, varying=True, warp=True)[0]
 
     @property
     def components_(self) -> tuple["PEPRegressor", ...]:
@@ -324,28 +303,24 @@ class PEPRegressor(TargetPredictions):
     def weights_(self) -> AnyNDArray:
         """The weights of the components' densities, [K], of sum 1."""
         check_is_fitted(self)
-        stack = self._stack
-        return np.ones(1) if stack is None else stack.weights
+        return np.ones(1) if self._stack is None else self._stack.weights
 
     @property
     def mean_weights_(self) -> AnyNDArray:
         """The weights of the components' means, [K], of sum 1."""
         check_is_fitted(self)
-        stack = self._stack
-        return np.ones(1) if stack is None else stack.mean_weights
+        return np.ones(1) if self._stack is None else self._stack.mean_weights
 
     @property
     def recalibration_(self) -> Recalibration:
         """What makes the mixture right on average over rows that were left out."""
         check_is_fitted(self)
-        stack = self._stack
-        return Recalibration() if stack is None else stack.recalibration
+        return Recalibration() if self._stack is None else self._stack.recalibration
 
     def summary(self) -> str:
         """Describe in a few lines what was tried and kept, and why, with weights."""
         check_is_fitted(self)
-        stack = self._stack
-        return self._one_line() if stack is None else "\n".join(stack.lines)
+        return self._one_line() if self._stack is None else "\n".join(self._stack.lines)
 
     def _one_line(self) -> str:
         """Describe one model."""
