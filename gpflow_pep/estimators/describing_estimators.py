@@ -179,17 +179,12 @@ def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:
 
 def describe_stack(stack: Stack, describe: Describer) -> dict[str, Described]:
     """Describe how components are mixed."""
-    named = {name: getattr(stack, name) for name in ("weights", "mean_weights", "lines")}
-    described = {name: describe(value, name) for name, value in named.items()}
-    recalibration = stack.recalibration._asdict().items()
-    return {**described, "recalibration": {key: describe(v, key) for key, v in recalibration}}
+    return {name: describe(getattr(stack, name), name) for name in Stack._fields[1:]}
 
 
 def _construct_stack(parts: Any, described: dict[str, Described], load: Loader) -> Stack:
-    names = "weights", "mean_weights", "lines"
-    weights, mean_weights, lines = (load(described[name]) for name in names)
-    recalibration = Recalibration(**described["recalibration"])
-    return Stack(tuple(parts), weights, mean_weights, recalibration, tuple(lines))
+    weights, mean_weights, recalibration, lines = (load(described[n]) for n in Stack._fields[1:])
+    return Stack(tuple(parts), weights, mean_weights, Recalibration(*recalibration), tuple(lines))
 
 
 def describe_scaler(scaler: Any, describe: Describer) -> dict[str, Described]:

@@ -16,7 +16,7 @@ from ..engine.checks import refusal
 from ..engine.files import SAVED_MODEL, files_in, replaced_folder
 from ..engine.numerics.graphs import without_collector
 from ..engine.numerics.linalg import graphs_exported
-from ..scoring.inputs import FARTHEST, LEAST_POWER, YeoJohnson
+from ..scoring.inputs import FARTHEST, YeoJohnson
 from ..tables import TableEncoder
 from .base import PEPEstimator
 from .exporting_columns import column_specs, encode_columns
@@ -121,7 +121,7 @@ def _scaled(scaler: Any, X: tf.Tensor) -> tf.Tensor:
     mean, scale, powers, second_mean, second_scale = parts
     z = (X - mean) / scale
     power = tf.where(z < 0.0, 2.0 - powers, powers)
-    is_log = tf.abs(power) < LEAST_POWER
+    is_log = tf.abs(power) < 1e-12
     logs = tf.math.log1p(tf.abs(z))
     bent = tf.where(
         is_log, logs, tf.math.expm1(power * logs) / tf.where(is_log, tf.ones_like(z), power)

@@ -129,22 +129,16 @@ def seed_of(random_state: Any) -> int:
 
 def fit_yeo_johnson(X: AnyNDArray) -> YeoJohnson:
     """
-    Choose the power of each standardised column by maximum likelihood.
-
-    A column whose transform is not finite, or is nearly constant, stays standardised.
-
-    :param X: Inputs in original units, [N, D].
+    Choose the power of each standardised column of X [N, D] by maximum likelihood. A column whose
+    transform is not finite, or nearly constant, stays standardised.
     """
     first = StandardScaler().fit(X)
     standard = first.transform(X)
-    power = PowerTransformer(standardize=False)
-    powers = np.ones(X.shape[1])
-    means, scales = np.zeros(X.shape[1]), np.ones(X.shape[1])
-    for d, column in enumerate(standard.T):
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            bent = power.fit_transform(column[:, None])[:, 0]
-        spread = np.std(bent)
-        if np.isfinite(bent).all() and np.isfinite(power.lambdas_[0]) and spread > LEAST_SPREAD:
-            powers[d], means[d], scales[d] = power.lambdas_[0], np.mean(bent), spread
-    return YeoJohnson(first.mean_, first.scale_, powers, means, scales)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        power = PowerTransformer(standardize=False).fit(standard)
+        bent = power.transform(standard)
+        known = np.isfinite(bent).all(axis=0) & (np.std(bent, axis=0) > LEAST_SPREAD)
+    mean, scale = np.mean(bent, axis=0), np.std(bent, axis=0)
+    second = (np.where(known, *pair) for pair in ((power.lambdas_, 1.0), (mean, 0.0), (scale, 1.0)))
+    return YeoJohnson(first.mean_, first.scale_, *second)

@@ -67,12 +67,22 @@ class PEPRegressor(TargetPredictions):
         model = PEPRegressor(random_state=0).fit(X, y)
         mean, std = model.predict(X_new, return_std=True)
 
-    With a Gaussian likelihood the model is :class:`~gpflow_pep.models.PEPRegression`, with others
-    :class:`~gpflow_pep.models.PEP`, and with minibatches :class:`~gpflow_pep.models.ARPEP`. Columns
-    of a DataFrame are matched by name.
+    With nothing named, up to 1000 rows, several exact Gaussian processes are mixed
+    (:mod:`gpflow_pep.estimators.stack`); another value of ``kernel``, ``noise``, ``warp``,
+    ``inputs``, ``num_inducing``, ``alpha``, ``objective``, ``likelihood``, ``inducing``, ``ard``,
+    ``standardize`` or ``batch_size`` names one model. That is, with a Gaussian likelihood,
+    :class:`~gpflow_pep.models.PEPRegression`, with others :class:`~gpflow_pep.models.PEP`, and with
+    minibatches :class:`~gpflow_pep.models.ARPEP`. Columns of a DataFrame are matched by name.
 
     :param kernel: "rbf", "matern12", "matern32", "matern52" or "rational_quadratic"; or a GPflow
-        kernel, which is copied, for inputs as the model takes them.
+        kernel, which is copied, for inputs as the model takes them. "auto": "rbf" of one model.
+    :param noise: "constant"; or "varying", Gaussian with a variance that depends on the inputs
+        (:class:`~gpflow_pep.likelihoods.LogLinear`). "auto": "constant" of one model.
+    :param warp: Whether the model takes targets that are bent by the sinh-arcsinh transform
+        (:class:`~gpflow_pep.scoring.units.Units`), which an exact model of at most 600 rows
+        chooses. "auto": not of one model.
+    :param inputs: "standard", or "yeo-johnson", bent so that each column is nearly Gaussian
+        (:class:`~gpflow_pep.scoring.inputs.YeoJohnson`). "auto": "standard" of one model.
     :param ard: Whether a kernel by name has a lengthscale for each input, or one for all.
     :param num_inducing: How many inducing points, at most as many as there are rows that differ.
         "auto": 25, to which others are added as long as a score rises
@@ -93,8 +103,10 @@ class PEPRegressor(TargetPredictions):
         which is copied. Its bounds, and noise that is not trained, are in units of y; noise that is
         trained starts in those of the model. Of several columns that are mixtures each has one of
         this name, or its likelihood in ``PerOutput``.
-    :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; or points
-        [M, D] or GPflow's inducing variables, for inputs as the model takes them.
+    :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; "rows",
+        all rows, which are not trained: with "matern52" and Gaussian noise the evidence of the exact
+        model is what is maximised; or points [M, D] or GPflow's inducing variables, for inputs as
+        the model takes them.
     :param num_latent: With several columns of y, of how many latent functions they are mixtures
         (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); None: as many as columns,
         but 4 at most; 0: of none, columns are independent, and share kernel and noise.
@@ -115,7 +127,8 @@ class PEPRegressor(TargetPredictions):
     :param warm_start: Whether another ``fit`` starts from the parameters of the one before.
     :param verbose: Whether to show a bar on stderr.
 
-    After ``fit``: ``n_outputs_`` and ``target_names_``, of the columns of y; ``model_``, a
+    After ``fit``: ``components_``, ``weights_``, ``mean_weights_``, of the models that are mixed,
+    and ``recalibration_``; ``n_outputs_`` and ``target_names_``, of the columns of y; ``model_``, a
     :class:`~gpflow_pep.training.Ensemble` where powers are mixed; ``near_rows_``,
     how many near rows predictions use; ``posterior_``, which predicts in the model's units;
     ``alpha_scores_`` (nats a row, without near rows; None of one power),
@@ -269,10 +282,9 @@ class PEPRegressor(TargetPredictions):
         assert self.record_ is not None
         self.n_iter_, self.alpha_scores_ = self.record_.iterations, None
         if not self.record_.converged:
-            text = f"Training ended after {self.n_iter_} steps: {self.record_.message} Raise"
-            warnings.warn(
-                f"{text} max_iterations or max_seconds.", ConvergenceWarning, stacklevel=5
-            )
+            text = f"Training ended after {self.n_iter_} steps: {self.record_.message}"
+            text = f"{text} Raise max_iterations or max_seconds."
+            warnings.warn(text, ConvergenceWarning, stacklevel=5)
         self._warped(start, Y)
         self._set_model(start.model(X, Y[:, 0], full["varying"]))
         self._posterior = ensemble_posterior(self.model_)

@@ -112,9 +112,8 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     note(f"Recalibrated: {shape}, scale {scale:.2f}.")
     mixed = Predictive.mixed(left_out, w, u, recalibration)
     error = np.sqrt(np.mean((mixed.moments()[0] - y) ** 2))
-    taken = time.perf_counter() - began
-    density = np.mean(mixed.log_densities(y))
-    note(f"The mixture: {density:.3f}, RMSE {error:.3g}, after {taken:.1f} s.")
+    density, past = np.mean(mixed.log_densities(y)), time.perf_counter() - began
+    note(f"The mixture: {density:.3f}, RMSE {error:.3g}, after {past:.1f} s.")
     return Stack(tuple(components), w, u, recalibration, tuple(lines))
 
 

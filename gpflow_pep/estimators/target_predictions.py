@@ -70,7 +70,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             remedy = "The standard deviation is the root of the covariance's diagonal."
             raise refusal("return_std, return_cov", "both", "at most one", remedy)
         if return_cov and self._stack is not None:
-            remedy = "Ask for return_std, draw with sample_y, or name a kernel."
+            remedy = "Pass return_std=True, draw with sample_y, or name a kernel."
             raise refusal("return_cov", "it of several models", "one model", remedy)
         if return_cov:
             mean, covariance = self._joint(self._inputs(X))

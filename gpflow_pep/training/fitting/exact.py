@@ -18,6 +18,7 @@ take longer than training.
 """
 
 import time
+from functools import partial
 from typing import Any, NamedTuple
 
 import gpflow
@@ -170,40 +171,20 @@ def fit_exact(
     D = X.shape[1]
     free = np.repeat([True, varying, warp], [D + 2, D, 2])
     limits = np.repeat(LIMITS, [D, 1, 1, D, 2], axis=0)[free]
-    fixed = np.hstack([np.log(np.sqrt(D)) + np.zeros(D), 0.0, np.log(NOISE), np.zeros(D + 2)])
-    scaled = [np.where(np.arange(len(fixed)) < D, fixed + np.log(s), fixed) for s in SCALES]
-    ends: list[tuple[Ascent, AnyNDArray]] = []
-    with one_blas_thread():
-        for vector in scaled if start is None else [np.hstack(start)]:
-            if ends and time.perf_counter() > deadline:
-                break
-            vector = np.where(free, vector, fixed)
-            ends.append(_ascend(X, y, vector, free, limits, max_iterations, deadline))
-    best, vector = max(ends, key=lambda end: end[0].objective)
-    record = MaximiseRecord(*best, 0.0, tuple(ascent for ascent, _ in ends))
-    return Hyperparameters.of_vector(vector), record
-
-
-def _ascend(
-    X: AnyNDArray,
-    y: AnyNDArray,
-    start: AnyNDArray,
-    free: AnyNDArray,
-    limits: AnyNDArray,
-    max_iterations: int,
-    deadline: float,
-) -> tuple[Ascent, AnyNDArray]:
-    """Train the free hyperparameters from one start."""
-    began, values, best = time.perf_counter(), [], start
+    lengthscales = np.log(np.sqrt(D) * np.outer(SCALES, np.ones(D)))
+    fixed = np.r_[0.0, np.log(NOISE), np.zeros(D + 2)]
+    vectors = [np.hstack([part, fixed]) for part in lengthscales]
+    best, vector = -np.inf, vectors[0]
+    ascents: list[Ascent] = []
     losses: list[float] = []
 
     def loss(x: AnyNDArray) -> tuple[float, AnyNDArray]:
-        nonlocal best
-        vector = start.copy()
-        vector[free] = x
-        value, gradient = evidence(Hyperparameters.of_vector(vector), X, y)
-        best = vector if value > max(values, default=-np.inf) else best
-        values.append(value)
+        nonlocal best, vector
+        tried = vectors[0].copy()
+        tried[free] = x
+        value, gradient = evidence(Hyperparameters.of_vector(tried), X, y)
+        if value > best:
+            best, vector = value, tried
         return (-value if np.isfinite(value) else 1e10), -gradient[free]
 
     def step(intermediate_result: scipy.optimize.OptimizeResult) -> None:
@@ -211,18 +192,19 @@ def _ascend(
         if time.perf_counter() > deadline:
             raise StopIteration
 
-    outcome = scipy.optimize.minimize(
-        loss,
-        np.clip(start[free], *limits.T),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=limits,
-        callback=step,
-        options={"maxiter": max_iterations, "ftol": GAIN, "gtol": FLAT},
-    )
-    # A line search that finds no step ends where the evidence is all but flat.
-    late = time.perf_counter() > deadline
-    counts = outcome.nit, len(values), int(np.sum(np.isneginf(values)))
-    ends = time.perf_counter() - began, outcome.nit < max_iterations and not late
-    message = OVER if late else str(outcome.message)
-    return Ascent(max(values), *counts, *ends, message, np.array(losses)), best
+    options = {"maxiter": max_iterations, "ftol": GAIN, "gtol": FLAT}
+    minimize = partial(scipy.optimize.minimize, jac=True, method="L-BFGS-B", options=options)
+    with one_blas_thread():
+        for x in vectors if start is None else [np.hstack(start)]:
+            began, losses = time.perf_counter(), []
+            end = minimize(loss, np.clip(x[free], *limits.T), bounds=limits, callback=step)
+            now = time.perf_counter()
+            # A line search that finds no step ends where the evidence is all but flat.
+            converged = end.nit < max_iterations and now <= deadline
+            message = OVER if now > deadline else str(end.message)
+            counts = end.nit, end.nfev, 0, now - began
+            ascents.append(Ascent(-float(end.fun), *counts, converged, message, np.array(losses)))
+            if now > deadline:
+                break
+    ascent = max(ascents, key=lambda ascent: ascent.objective)._replace(objective=best)
+    return Hyperparameters.of_vector(vector), MaximiseRecord(*ascent, 0.0, tuple(ascents))
