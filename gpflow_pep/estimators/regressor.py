@@ -104,9 +104,9 @@ class PEPRegressor(TargetPredictions):
         trained starts in those of the model. Of several columns that are mixtures each has one of
         this name, or its likelihood in ``PerOutput``.
     :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; "rows",
-        all rows, which are not trained: with "matern52" and Gaussian noise the evidence of the exact
-        model is what is maximised; or points [M, D] or GPflow's inducing variables, for inputs as
-        the model takes them.
+        all rows, not trained: with "matern52" and Gaussian noise the evidence of the exact model is
+        maximised; or points [M, D] or GPflow's inducing variables, for inputs as the model takes
+        them.
     :param num_latent: With several columns of y, of how many latent functions they are mixtures
         (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); None: as many as columns,
         but 4 at most; 0: of none, columns are independent, and share kernel and noise.
@@ -127,14 +127,14 @@ class PEPRegressor(TargetPredictions):
     :param warm_start: Whether another ``fit`` starts from the parameters of the one before.
     :param verbose: Whether to show a bar on stderr.
 
-    After ``fit``: ``components_``, ``weights_``, ``mean_weights_``, of the models that are mixed,
+    After ``fit``: ``components_``, ``weights_`` and ``mean_weights_``, the models that are mixed,
     and ``recalibration_``; ``n_outputs_`` and ``target_names_``, of the columns of y; ``model_``, a
-    :class:`~gpflow_pep.training.Ensemble` where powers are mixed; ``near_rows_``,
-    how many near rows predictions use; ``posterior_``, which predicts in the model's units;
-    ``alpha_scores_`` (nats a row, without near rows; None of one power),
-    ``n_features_in_``, ``feature_names_in_``; and, of the component of the largest weight,
-    ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``alpha_``, ``n_iter_`` and ``record_``
-    (of :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was loaded).
+    :class:`~gpflow_pep.training.Ensemble` where powers are mixed; ``near_rows_``, how many near
+    rows predictions use; ``posterior_``, which predicts in the model's units; ``alpha_scores_``
+    (nats a row, without near rows; None of one power), ``n_features_in_``, ``feature_names_in_``;
+    and, of the component of the largest weight, ``kernel_``, ``likelihood_``,
+    ``inducing_variable_``, ``alpha_``, ``n_iter_`` and ``record_`` (of
+    :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was loaded).
 
     .. seealso:: :class:`PEPClassifier`, :doc:`/estimators`, :doc:`/interpreting`, and
         :ref:`how-long`.
