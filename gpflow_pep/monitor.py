@@ -32,7 +32,7 @@ from .engine.checks import refusal
 from .engine.refusals import absent
 from .engine.sites.record import FALLBACKS
 from .models import PEP
-from .training.fitting.history import bar
+from .training.fitting.full_batch import bar
 
 __getattr__ = absent(__name__)
 

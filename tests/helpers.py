@@ -26,7 +26,7 @@ def load_example(path: str) -> ModuleType:
 def skip_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let estimators keep their first parameters."""
     record = SimpleNamespace(converged=True, iterations=0, message="")
-    for module in ("estimators.trainer", "training.fitting.shared"):
+    for module in ("estimators.trainer", "training.fitting.cheaper"):
         monkeypatch.setattr(f"gpflow_pep.{module}.maximise", lambda *_, **__: record)
 
 

@@ -47,7 +47,7 @@ from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.metrics import central_interval
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training import ensemble_of_models
-from gpflow_pep.training.fitting.shared import SharedLosses
+from gpflow_pep.training.fitting.cheaper import SharedLosses
 from gpflow_pep.training.starts import kmeans, random_subset
 
 MIXED = (0.0, 0.5, 1.0)

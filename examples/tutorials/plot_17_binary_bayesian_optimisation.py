@@ -17,7 +17,7 @@ import tensorflow_probability as tfp
 from scipy.stats import norm
 
 import gpflow_pep as pep
-from gpflow_pep.training.fitting.shared import SharedLosses
+from gpflow_pep.training.fitting.cheaper import SharedLosses
 
 # %%
 # Two settings, between 0 and 1. The best ones, 0.7 and 0.3, succeed in 93% of the trials, and most

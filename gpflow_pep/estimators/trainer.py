@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..engine.factors import check_num_latent
 from ..models import ARPEP, PEPRegression
 from ..training import MaximiseRecord, fit, maximise, shuffled_batches
-from ..training.fitting import subset
+from ..training.fitting import cheaper
 from ..training.fitting.full_batch import NO_STEP, OVER
 from ..training.fitting.objectives import WholeLoss
 from ..training.fitting.points import (
@@ -28,7 +28,6 @@ from ..training.fitting.points import (
     double_points,
     work_with,
 )
-from ..training.fitting.shared import fits_one_chunk, thread_cache
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
 #: the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing
@@ -71,7 +70,7 @@ def train_by_batches(
 def _begins_with_some(model: GPModel) -> bool:
     """Whether some of many rows are trained on first: where a step on all of them takes long."""
     is_slow = isinstance(model, PEPRegression) or getattr(model, "num_latent_gps", 1) > 1
-    return is_slow and subset.has_subsets(model)
+    return is_slow and cheaper.has_subsets(model)
 
 
 class Trainer:
@@ -169,8 +168,8 @@ class Trainer:
         """Maximise the objective on all rows, by a loss that was compiled before if it can."""
         estimator = self._estimator
         objective, trained = estimator._objective(), estimator._training_model(model)
-        if self._key is not None and fits_one_chunk(model):
-            cache = thread_cache()
+        if self._key is not None and cheaper.fits_one_chunk(model):
+            cache = cheaper.thread_cache()
             return cache.maximise(trained, cache_key=self._key, objective=objective, **options)
         points = getattr(model, "inducing_variable", None)
         before, points_before = self._compiled_for
@@ -193,9 +192,9 @@ class Trainer:
             train = partial(self, deadline=deadline)
             return *add_points(model, train, seed=seed, deadline=deadline), False
         # Densities of all rows that training has not seen would take as long as training on all.
-        some = model if isinstance(model, PEPRegression) else subset.with_rows(model, SOME_ROWS, 0)
+        some = model if isinstance(model, PEPRegression) else cheaper.with_rows(model, SOME_ROWS, 0)
         train_on_some = partial(self.train_on_some, deadline=deadline)
-        unseen = subset.halves(some, 0)[1]
+        unseen = cheaper.halves(some, 0)[1]
         most = None if some is model else MOST_WORK * SOME_ROWS / len(model.data[0])
         points, record = add_points(
             some, train_on_some, seed=seed, deadline=deadline, unseen=unseen, most_work=most
@@ -213,9 +212,9 @@ class Trainer:
         estimator = self._estimator
         options = {"tolerance": TOLERANCE, "window": WINDOW}  # few steps follow, or none
         if isinstance(model, PEPRegression):
-            options = {"tolerance": subset.TOLERANCE, "window": subset.WINDOW}
+            options = {"tolerance": cheaper.TOLERANCE, "window": cheaper.WINDOW}
         options |= {"max_iterations": estimator.max_iterations, "progress": estimator.verbose}
-        some = subset.with_rows(model, subset.default_number(model, 0), 0)
+        some = cheaper.with_rows(model, cheaper.default_number(model, 0), 0)
         return self._maximise(some, options | self._seconds(deadline))
 
     def _seconds(self, deadline: float) -> dict[str, float]:

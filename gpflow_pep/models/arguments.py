@@ -34,16 +34,6 @@ def refuse_arguments(model: type, arguments: dict[str, Any]) -> None:
             raise TypeError(checks.message(name, repr(value), expected, remedy))
 
 
-class NoVariable:
-    """Stands where GPflow's natural gradients look for the variable of a q that is computed."""
-
-    def __str__(self) -> str:
-        got = "q_mu and q_sqrt of a model that computes them from its data"
-        expected = "parameters, as those of SVGP, APEP, ARPEP and RPAPEP"
-        remedy = "Leave it out: an optimiser of training_loss trains all parameters of this model."
-        raise checks.refusal("NaturalGradient", got, expected, remedy)
-
-
 def mixed_arguments(
     kernel: Kernel, inducing_variable: Any, Y: tf.Tensor, num_latent_gps: int | None, **options: Any
 ) -> InducingVariables:
@@ -73,15 +63,6 @@ def check_near_rows(model: Any) -> None:
         got = f"near rows with {number} latent functions under {type(model.kernel).__name__}"
         expected = "one latent function and a kernel of one output"
         raise checks.refusal("near", got, expected, "Leave them out, or use PEPRegression.")
-
-
-def require_bound(alpha: tf.Tensor, name: str) -> list[tf.Operation]:
-    """Refuse powers at which log Z is no lower bound, by the name of what needs one."""
-    expected = "0 for all rows: log Z is a lower bound there only"
-    remedy = "Use pep_log_marginal_likelihood, the estimate of the log marginal likelihood at any"
-    remedy += " alpha (at 1 that of EP and FITC), or set the power first: model.alpha = 0.0."
-    text = checks.message(name, "a power alpha above 0", expected, remedy)
-    return checks.require(tf.reduce_all(tf.equal(alpha, 0.0)), text)
 
 
 def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:

@@ -44,11 +44,9 @@ from ..engine.sites.posterior import (
 from ..engine.sites.surrogate import SurrogateRegression, surrogate_regression
 from .arguments import (
     FixedParameter,
-    NoVariable,
     Power,
     refuse_arguments,
     refuse_mixed,
-    require_bound,
     set_unchecked,
 )
 from .memory import AttachedMemory, remember
@@ -237,9 +235,13 @@ class PowerEPModel(GPModel, abc.ABC):
 
     def _require_bound(self, name: str) -> list[tf.Operation]:
         self._require_all_rows(name)
+        expected = "0 for all rows: log Z is a lower bound there only"
+        remedy = "Use pep_log_marginal_likelihood, the estimate at any alpha (at 1 that of EP and"
+        remedy += " FITC), or set the power first: model.alpha = 0.0."
+        text = checks.message(name, "a power alpha above 0", expected, remedy)
         with tf.init_scope():  # while a graph is traced TensorFlow does not wrap the reason
-            require_bound(tf.convert_to_tensor(self.alpha), name)
-        return require_bound(self._powers(), name)
+            checks.require(tf.reduce_all(tf.equal(self.alpha, 0.0)), text)
+        return checks.require(tf.reduce_all(tf.equal(self._powers(), 0.0)), text)
 
     def _require_all_rows(self, name: str) -> None:
         if self.memory is not None:
@@ -520,7 +522,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     def _computed(self, name: str) -> tf.Tensor:
         value = getattr(self._posterior_of_v(), name)
-        value.unconstrained_variable = NoVariable()
+        value.unconstrained_variable = _NoVariable()
         return value
 
     @tf.autograph.experimental.do_not_convert
@@ -542,3 +544,13 @@ def _copy_variables(variables: Iterable[tf.Variable], memo: dict[int, Any]) -> N
                 shape=variable.shape,
                 name=variable.name.split(":")[0],
             )
+
+
+class _NoVariable:
+    """Stands where GPflow's natural gradients look for the variable of a q that is computed."""
+
+    def __str__(self) -> str:
+        got = "q_mu and q_sqrt of a model that computes them from its data"
+        expected = "parameters, as those of SVGP, APEP, ARPEP and RPAPEP"
+        remedy = "Leave it out: an optimiser of training_loss trains all parameters of this model."
+        raise checks.refusal("NaturalGradient", got, expected, remedy)

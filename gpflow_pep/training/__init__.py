@@ -18,13 +18,13 @@ from .choosing.ensemble_paths import EnsemblePaths
 from .choosing.near_labels import ensemble_with_near_labels
 from .choosing.near_rows import NearRows
 from .choosing.wrong_labels import raise_error_rate
+from .fitting.cheaper import maximise_on_subset
 from .fitting.distributed import sharded, sharded_training_loss
 from .fitting.full_batch import Ascent, MaximiseRecord, Step, maximise
 from .fitting.history import EarlyStopping, Evaluation, FitRecord, best_evaluation
 from .fitting.loop import fit, shuffled_batches
 from .fitting.objectives import hybrid_evidence, training_loss
 from .fitting.points import PointsScore
-from .fitting.subset import maximise_on_subset
 
 __all__ = [
     "AlphaScore",

@@ -13,7 +13,7 @@ from sklearn.model_selection import cross_val_score
 
 from gpflow_pep.engine.numerics import chunks
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
-from gpflow_pep.training.fitting import objectives, shared
+from gpflow_pep.training.fitting import cheaper, objectives
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-2.0, 2.0, (45, 2))
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
 @pytest.fixture(autouse=True)
 def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """What was compiled since the test began, which begins with nothing."""
-    monkeypatch.setattr(shared, "_of_thread", threading.local())
+    monkeypatch.setattr(cheaper, "_of_thread", threading.local())
     made: list[Any] = []
     make = objectives.WholeLoss.__init__
 
@@ -55,7 +55,7 @@ def test_the_same_end_as_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     estimator = PEPClassifier(**SMALL)
     estimator.fit(X[:30], BINARY[:30])
     second = clone(estimator).fit(X, BINARY)
-    monkeypatch.setattr(shared, "_of_thread", threading.local())
+    monkeypatch.setattr(cheaper, "_of_thread", threading.local())
     alone = clone(estimator).fit(X, BINARY)
     np.testing.assert_allclose(second.predict_proba(X), alone.predict_proba(X), rtol=1e-9)
     # The first one is as it was, whatever was trained after it.

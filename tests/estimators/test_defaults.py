@@ -28,7 +28,7 @@ from gpflow_pep.estimators import (
 )
 from gpflow_pep.models import PEP
 from gpflow_pep.training import Ensemble, maximise, maximise_on_subset
-from gpflow_pep.training.fitting import points, shared
+from gpflow_pep.training.fitting import cheaper, points
 from gpflow_pep.training.fitting.full_batch import NO_STEP
 from gpflow_pep.training.fitting.objectives import WholeLoss
 from gpflow_pep.training.fitting.points import MOST_WORK
@@ -221,7 +221,7 @@ def test_some_rows_and_all_share_what_is_compiled(
 
     monkeypatch.setattr(trainer, "MANY", 45)
     monkeypatch.setattr(WholeLoss, "__init__", count)
-    monkeypatch.setattr(shared, "_of_thread", threading.local())
+    monkeypatch.setattr(cheaper, "_of_thread", threading.local())
     labels = np.digitize(Y, np.quantile(Y, [0.3, 0.7]))
     options: dict[str, Any] = {"alpha": 0.5, "num_inducing": 2, "max_iterations": 1}
     with pytest.warns(ConvergenceWarning):

@@ -20,8 +20,8 @@ from reference import sites as pep_reference
 
 from gpflow_pep.models import PEP, PEPRegression
 from gpflow_pep.training import ensemble_of_powers, hybrid_evidence, maximise, training_loss
+from gpflow_pep.training.fitting.cheaper import SharedLosses
 from gpflow_pep.training.fitting.objectives import Objective, WholeLoss
-from gpflow_pep.training.fitting.shared import SharedLosses
 
 ALPHAS = (0.0, 1e-6, 0.3, 0.5, 1.0)
 

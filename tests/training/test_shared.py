@@ -15,9 +15,9 @@ import gpflow_pep as pep
 from gpflow_pep.engine.numerics import chunks
 from gpflow_pep.models.arguments import set_unchecked
 from gpflow_pep.training import maximise
-from gpflow_pep.training.fitting import shared
+from gpflow_pep.training.fitting import cheaper
+from gpflow_pep.training.fitting.cheaper import SharedLosses
 from gpflow_pep.training.fitting.objectives import WholeLoss
-from gpflow_pep.training.fitting.shared import SharedLosses
 
 RNG = np.random.default_rng(8)
 X = RNG.uniform(-2.0, 2.0, (40, 2))
@@ -132,7 +132,7 @@ def test_other_shapes_are_compiled_anew() -> None:
 
 @pytest.mark.slow
 def test_the_newest_are_kept_and_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "MOST", 2)
+    monkeypatch.setattr(cheaper, "MOST", 2)
     losses = SharedLosses()
     for make in "abac":
         losses.maximise(regression(FOLDS[0], 0.5), cache_key=make, **OPTIONS)
@@ -216,7 +216,7 @@ def test_rows_are_counted_as_they_are_now() -> None:
     """The copy that stands for models of any number of rows was made of one with more."""
     X = np.linspace(0.0, 1.0, 9)[:, None]
     model = pep.PEPRegression((X, X), gpflow.kernels.SquaredExponential(), X[:3].copy())
-    loss = shared._loss_of_any_rows(model, (X, X), "evidence")
+    loss = cheaper._loss_of_any_rows(model, (X, X), "evidence")
     assert loss.num_rows() == 9
     for variable in loss.model.data:
         variable.assign(X[:4])

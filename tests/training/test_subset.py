@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from gpflow_pep.models import PEP, PEPClassification, PEPRegression
 from gpflow_pep.training import maximise, maximise_on_subset
-from gpflow_pep.training.fitting import subset
-from gpflow_pep.training.fitting.subset import ROWS_PER_POINT
+from gpflow_pep.training.fitting import cheaper
+from gpflow_pep.training.fitting.cheaper import ROWS_PER_POINT
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 6.0, (90, 1))
@@ -46,7 +46,7 @@ def test_it_is_training_of_a_model_of_these_rows(alpha: float) -> None:
 def test_the_default_number_follows_that_of_points(monkeypatch: pytest.MonkeyPatch) -> None:
     trained = []
     monkeypatch.setattr(
-        "gpflow_pep.training.fitting.subset.maximise", lambda model, **_: trained.append(model)
+        "gpflow_pep.training.fitting.cheaper.maximise", lambda model, **_: trained.append(model)
     )
     large = regression((np.tile(X, [2, 1]), np.tile(Y, [2, 1])))
     maximise_on_subset(large)
@@ -103,10 +103,10 @@ def test_refused(model, options, words: str) -> None:
 
 def test_the_other_half_is_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(subset, "maximise", lambda model, **_: seen.append(model.data[0].numpy()))
+    monkeypatch.setattr(cheaper, "maximise", lambda model, **_: seen.append(model.data[0].numpy()))
     model = regression()
-    monkeypatch.setattr(subset, "ROWS_PER_POINT", 90)
+    monkeypatch.setattr(cheaper, "ROWS_PER_POINT", 90)
     maximise_on_subset(model, seed=3)
-    first, unseen = subset.halves(model, 3)
+    first, unseen = cheaper.halves(model, 3)
     assert sorted([*first, *unseen]) == list(range(90)) and len(unseen) == 45
     np.testing.assert_array_equal(seen[0], X[first])

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,12 +20,13 @@ import scipy.optimize
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from threadpoolctl import threadpool_limits
 
 from ...engine.checks import check_callable, check_positive, check_real, check_seed, reason, refusal
 from ...engine.numerics.linalg import warnings_of_graphs_dropped
 from ...models.base import NO_FACTOR, TrialWarning
-from .history import bar
 from .objectives import FAILURES, Objective, WholeLoss, assign, assigned_at_exit
 from .points import PointsScore, add_points
 
@@ -429,3 +430,23 @@ def _settled_objective(loss: WholeLoss, objective: float) -> float:
         assign(loss.state, values)
         return objective
     return objective if settled is None else settled
+
+
+@contextmanager
+def bar(progress: bool, num_steps: int) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
+    """Show on stderr how many steps were taken, and some values."""
+    columns = (
+        TextColumn("step"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=not progress) as display:
+        task = display.add_task("", total=num_steps)
+
+        def show(step: int, values: Mapping[str, float]) -> None:
+            text = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+            display.update(task, completed=step, description=text)
+
+        yield show

@@ -1,4 +1,4 @@
-"""What a run of training keeps to go on, and writes: record, checkpoints, scalars, a bar."""
+"""What a run of training keeps to go on, and writes: record, checkpoints, scalars."""
 
 import dataclasses
 import importlib.util
@@ -14,8 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ...engine.checks import message, reason, refusal
 
@@ -139,16 +137,6 @@ def _remove_unfinished(directory: str | PathLike[str]) -> None:
                 tf.io.gfile.rmtree(path)
 
 
-@contextmanager
-def saved_if_interrupted(save: Callable[[], None]) -> Iterator[None]:
-    """Write a checkpoint where an interrupt leaves the block."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        save()
-        raise
-
-
 def _check_writable(name: str, directory: str | PathLike[str]) -> None:
     """Refuse a folder that cannot be written to before training, and not after hours of it."""
     probe = f"{directory}/.gpflow_pep-{uuid.uuid4().hex}"
@@ -203,23 +191,3 @@ def _written(name: str, directory: str | PathLike[str]) -> Iterator[None]:
             " name another directory.",
         )
         raise OSError(text) from error
-
-
-@contextmanager
-def bar(progress: bool, num_steps: int) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
-    """Show on stderr how many steps were taken, and some values."""
-    columns = (
-        TextColumn("step"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=not progress) as display:
-        task = display.add_task("", total=num_steps)
-
-        def show(step: int, values: Mapping[str, float]) -> None:
-            text = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
-            display.update(task, completed=step, description=text)
-
-        yield show

@@ -37,14 +37,13 @@ from ...engine.prior.evaluate import is_plain
 from ...models import PEP
 from ...models.minibatch import BatchLoss
 from .distributed import Replicas
+from .full_batch import bar
 from .history import (
     EarlyStopping,
     Evaluation,
     FitRecord,
     History,
-    bar,
     resumed,
-    saved_if_interrupted,
     scalars,
 )
 from .natural import Length, NaturalGradients, natural_training
@@ -186,7 +185,7 @@ def fit(
         scalars(log_dir if replicas.is_chief else None) as log,
         bar(progress and replicas.is_chief, num_steps) as show,
         replicas.waiting(),
-        saved_if_interrupted(save),
+        _saved_if_interrupted(save),
     ):
         if not run.is_over():
             take_step.get_concrete_function()  # an interrupt of a step would wait for seconds
@@ -466,3 +465,13 @@ def _check_strategy(
             remedy = "Replace the parameter, under the scope:"
             remedy += " kernel.variance = gpflow.Parameter(kernel.variance, trainable=False)."
             raise refusal("model", got, "none under a strategy, where it has no effect", remedy)
+
+
+@contextmanager
+def _saved_if_interrupted(save: Callable[[], None]) -> Iterator[None]:
+    """Write a checkpoint where an interrupt leaves the block."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        save()
+        raise

@@ -38,6 +38,7 @@ variance s so far, with :math:`\log Z = \log \int N(f; m, s) p(y | f) df`, chang
 :math:`-\tfrac12 \log(1 + \delta_2 s)`, and the row that makes it fall most is next.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import gpflow
@@ -50,12 +51,55 @@ from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from scipy.linalg import solve_triangular
+from sklearn.utils import gen_batches
 
 from ...engine import checks
 from ...engine.factors import check_num_latent, check_support, tilted_derivatives
 from ...engine.numerics.graphs import compiled
+from ...engine.prior import check_kernel_at_row, evaluate
 from ...models import PEPRegression
-from .rows import CompiledKernel, as_data, as_inputs, chunks, distinct_rows, key, too_few_distinct
+from .rows import as_data, as_inputs, distinct_rows, key, too_few_distinct
+
+
+class _CompiledKernel:
+    """Prior covariances of rows, in float64, compiled once: a selection needs them very often.
+
+    :param kernel: The kernel, of one output, with the hyperparameters it has at each call.
+    :param like: Rows of the inputs' dtype and number of columns.
+    :raises ValueError: If the kernel cannot be evaluated at such rows.
+    """
+
+    def __init__(self, kernel: Kernel, like: AnyNDArray) -> None:
+        check_kernel_at_row(kernel, like)
+        rows = tf.TensorSpec([None, like.shape[1]], like.dtype)
+
+        def between(X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+            return tf.cast(evaluate.covariance(kernel, X, X2), tf.float64)
+
+        def variances(X: tf.Tensor) -> tf.Tensor:
+            return tf.cast(evaluate.variance(kernel, X), tf.float64)
+
+        self._between = compiled(between, input_signature=[rows, rows])
+        self._variances = compiled(variances, input_signature=[rows])
+
+    def between(self, X: AnyNDArray, X2: AnyNDArray) -> AnyNDArray:
+        """[N, N2], the covariances of two sets of rows."""
+        return self._between(X, X2).numpy()
+
+    def variances(self, X: AnyNDArray) -> AnyNDArray:
+        """[N], the variances of rows, which must all be finite."""
+        parts = [self._variances(X[part]).numpy() for part in _chunks(len(X), X.shape[1])]
+        values = np.concatenate(parts)
+        if not np.all(np.isfinite(values)):
+            got = "a variance of NaN or infinity at some row"
+            raise checks.refusal("kernel", got, "finite numbers", "Check the kernel's parameters.")
+        return values
+
+
+def _chunks(num_rows: int, width: int) -> Iterator[slice]:
+    """Rows at a time, for matrices of `width` numbers a row."""
+    return gen_batches(num_rows, max(1, 2**19 // width))  # of 4 MiB in float64
+
 
 #: Numbers in the factor of the pool's rows (32 MiB in float64).
 POOL_ELEMENTS = 2**22
@@ -93,14 +137,14 @@ def greedy_variance(
         checks.check_real("tolerance", tolerance, "[0, inf]", remedy)
     order = np.arange(len(X)) if seed is None else np.random.default_rng(seed).permutation(len(X))
     threshold = -np.inf if tolerance is None else tolerance
-    pivots = _pivots(X, order, M, CompiledKernel(kernel, X), threshold)
+    pivots = _pivots(X, order, M, _CompiledKernel(kernel, X), threshold)
     if tolerance is None and len(pivots) < M:
         raise too_few_distinct(M, len(pivots))
     return InducingPoints(X[pivots])
 
 
 def _pivots(
-    X: AnyNDArray, order: AnyNDArray, M: int, prior: CompiledKernel, tolerance: float
+    X: AnyNDArray, order: AnyNDArray, M: int, prior: _CompiledKernel, tolerance: float
 ) -> list[int]:
     """Places of the rows to choose: M, or as many as differ or as the tolerance needs.
 
@@ -137,14 +181,14 @@ def _pivots(
 
 
 def _residuals(
-    prior: CompiledKernel, X: AnyNDArray, Z: AnyNDArray, L: AnyNDArray, A: AnyNDArray
+    prior: _CompiledKernel, X: AnyNDArray, Z: AnyNDArray, L: AnyNDArray, A: AnyNDArray
 ) -> AnyNDArray:
     """Residual variances of rows given Z, whose factor is L; the rows' own factor goes into A."""
     d = prior.variances(X)
     m = len(Z)
     if m == 0:
         return d
-    for part in chunks(len(X), m):
+    for part in _chunks(len(X), m):
         A[:m, part] = solve_triangular(L, prior.between(Z, X[part]), lower=True)
         d[part] -= np.einsum("mn,mn->n", A[:m, part], A[:m, part])
     return np.maximum(d, 0.0)
@@ -197,7 +241,7 @@ def greedy_variational(
         order = np.concatenate([np.array(chosen, dtype=np.intp), rng.permutation(len(X))])
         rows = distinct_rows(X, order, M, limit=len(chosen) + num_candidates)
         noise = float(np.squeeze(likelihood.variance_at(X[:1])))
-        candidates = _Candidates((X, Y), rows, M, CompiledKernel(kernel, X), noise)
+        candidates = _Candidates((X, Y), rows, M, _CompiledKernel(kernel, X), noise)
         for i in range(len(chosen)):
             candidates.choose(i)
         while len(chosen) < M * k // rounds:
@@ -241,7 +285,7 @@ class _Candidates:
         data: tuple[AnyNDArray, AnyNDArray],
         rows: AnyNDArray,
         M: int,
-        prior: CompiledKernel,
+        prior: _CompiledKernel,
         noise: float,
     ) -> None:
         X, Y = data
@@ -249,7 +293,7 @@ class _Candidates:
         prior.variances(Z)  # refuses what is not finite
         products = np.zeros([len(Z), len(Z)])
         moments = np.zeros([len(Z), Y.shape[1]])
-        for part in chunks(len(X), len(Z)):
+        for part in _chunks(len(X), len(Z)):
             K = prior.between(Z, X[part])
             products += K @ K.T
             moments += K @ Y[part]
@@ -343,7 +387,7 @@ def ivm(
 def _most_informative(
     X: AnyNDArray, Y: AnyNDArray, M: int, kernel: Kernel, likelihood: Likelihood
 ) -> list[int]:
-    prior = CompiledKernel(kernel, X)
+    prior = _CompiledKernel(kernel, X)
     mean, variance = np.zeros(len(X)), prior.variances(X)
     A = np.empty([M, len(X)])  # posterior covariance = prior's + sum of sign[j] A[j] A[j]ᵀ
     sign = np.empty(M)

@@ -1,11 +1,10 @@
 """Rows or centres of clusters as inducing points, and what all choices of rows need: checks of the
 input, rows that differ, covariances."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
-import tensorflow as tf
 from gpflow.base import AnyNDArray, RegressionData, TensorData
 from gpflow.config import default_float
 from gpflow.inducing_variables import (
@@ -16,12 +15,9 @@ from gpflow.inducing_variables import (
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 from sklearn.cluster import KMeans, MiniBatchKMeans
-from sklearn.utils import gen_batches
 
 from ...engine import checks
 from ...engine.factors import traits
-from ...engine.numerics.graphs import compiled
-from ...engine.prior import check_kernel_at_row, evaluate
 from ...inducing_variables import BlurredInducingPoints
 from ...models import PEP, PEPRegression
 
@@ -76,46 +72,6 @@ def too_few_distinct(wanted: int, num_distinct: int) -> ValueError:
     """Make the error for fewer rows that differ than are to be chosen."""
     expected = f"at most {num_distinct}, the number of rows of X that differ"
     return checks.refusal("M", wanted, expected, "Choose a smaller M.")
-
-
-class CompiledKernel:
-    """Prior covariances of rows, in float64, compiled once: a selection needs them very often.
-
-    :param kernel: The kernel, of one output, with the hyperparameters it has at each call.
-    :param like: Rows of the inputs' dtype and number of columns.
-    :raises ValueError: If the kernel cannot be evaluated at such rows.
-    """
-
-    def __init__(self, kernel: Kernel, like: AnyNDArray) -> None:
-        check_kernel_at_row(kernel, like)
-        rows = tf.TensorSpec([None, like.shape[1]], like.dtype)
-
-        def between(X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-            return tf.cast(evaluate.covariance(kernel, X, X2), tf.float64)
-
-        def variances(X: tf.Tensor) -> tf.Tensor:
-            return tf.cast(evaluate.variance(kernel, X), tf.float64)
-
-        self._between = compiled(between, input_signature=[rows, rows])
-        self._variances = compiled(variances, input_signature=[rows])
-
-    def between(self, X: AnyNDArray, X2: AnyNDArray) -> AnyNDArray:
-        """[N, N2], the covariances of two sets of rows."""
-        return self._between(X, X2).numpy()
-
-    def variances(self, X: AnyNDArray) -> AnyNDArray:
-        """[N], the variances of rows, which must all be finite."""
-        parts = [self._variances(X[part]).numpy() for part in chunks(len(X), X.shape[1])]
-        values = np.concatenate(parts)
-        if not np.all(np.isfinite(values)):
-            got = "a variance of NaN or infinity at some row"
-            raise checks.refusal("kernel", got, "finite numbers", "Check the kernel's parameters.")
-        return values
-
-
-def chunks(num_rows: int, width: int) -> Iterator[slice]:
-    """Rows at a time, for matrices of `width` numbers a row."""
-    return gen_batches(num_rows, max(1, 2**19 // width))  # of 4 MiB in float64
 
 
 Spread = Literal["spherical", "diagonal", "full"]
