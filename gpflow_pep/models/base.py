@@ -42,13 +42,7 @@ from ..engine.sites.posterior import (
     whitened_posterior,
 )
 from ..engine.sites.surrogate import SurrogateRegression, surrogate_regression
-from .arguments import (
-    FixedParameter,
-    Power,
-    refuse_arguments,
-    refuse_mixed,
-    set_unchecked,
-)
+from .arguments import FixedParameter, Power, refuse_arguments, refuse_mixed, set_unchecked
 from .memory import AttachedMemory, remember
 from .rows import Cut, Data, Rows, StreamedData, StreamedRows, check_replacement
 

@@ -38,14 +38,7 @@ from ...models import PEP
 from ...models.minibatch import BatchLoss
 from .distributed import Replicas
 from .full_batch import bar
-from .history import (
-    EarlyStopping,
-    Evaluation,
-    FitRecord,
-    History,
-    resumed,
-    scalars,
-)
+from .history import EarlyStopping, Evaluation, FitRecord, History, resumed, scalars
 from .natural import Length, NaturalGradients, natural_training
 from .objectives import assign, state_of, variables_of_optimizer
 
