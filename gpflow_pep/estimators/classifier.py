@@ -5,9 +5,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import pandas as pd
-import tensorflow as tf
 from gpflow.base import AnyNDArray, RegressionData
-from gpflow.kernels import MultioutputKernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.base import ClassifierMixin
@@ -15,12 +13,11 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
 from ..engine import factors
-from ..engine.checks import is_number, refusal
+from ..engine.checks import refusal
 from ..models import PEPClassification
 from ..scoring.ensemble import predict_probabilities
 from ..training import Ensemble, ensemble_with_near_labels
-from ..training.choosing.near_labels import STEPS
-from ..training.choosing.near_rows import LEAST_ROWS
+from ..training.choosing.near import LEAST_ROWS, STEPS, takes_near_labels
 from .base import PREDICTION_CHUNK, PEPEstimator
 from .parts import CLASSES, make_likelihood, wants_near_rows
 
@@ -49,7 +46,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     :param near_rows: Whether predictions of two classes with one latent function use near
         training rows. "auto": 20 or none. On 1000 rows or more whose errors are alike among near
         ones, a second model is trained to predict from near rows alone, with a kernel of its own
-        that starts as the other one does, and mixed with the first where rows left out are
+        that starts from the trained one, and mixed with the first where rows left out are
         predicted better so (:func:`~gpflow_pep.training.ensemble_with_near_labels`). 0 or None:
         none.
     :param max_seconds: A quarter of it is for near rows where they may be trained for; with
@@ -167,8 +164,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         if not wants_near_rows(self.near_rows):
             return False
         enough = self._scaler.n_samples_seen_ >= LEAST_ROWS
-        one_output = not isinstance(self.kernel, MultioutputKernel)
-        return enough and one_output and has_near_labels(self._make_likelihood())
+        return enough and takes_near_labels(self.kernel, self._make_likelihood())
 
     def _seconds_of_points(self) -> float | None:
         if self.max_seconds is None or not self._tries_near_labels:
@@ -180,25 +176,16 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     ) -> GPModel | Ensemble:
         if not self._tries_near_labels:
             return model
-        alpha: Any = self.alpha if is_number(self.alpha) else 1.0
         share = 1.0 if self.record_ is None else SHARE_OF_NEAR_ROWS
         mixed = ensemble_with_near_labels(
             model,
             data,
-            self._make_kernel(*data),
-            alpha=alpha,
             num_steps=min(STEPS, self.max_iterations),
             seconds=None if self.max_seconds is None else share * self.max_seconds,
             seed=seed,
             progress=self.verbose,
         )
         return mixed or model
-
-
-def has_near_labels(likelihood: Likelihood) -> bool:
-    """Whether labels are of two classes and have one latent function."""
-    num_latent = factors.check_num_latent(None, likelihood, tf.zeros([1, 1]))
-    return factors.num_classes(likelihood) == 2 and num_latent == 1
 
 
 def _are_in_order(named: Any) -> bool:

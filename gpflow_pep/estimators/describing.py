@@ -137,7 +137,10 @@ class Describer:
             raise cannot_save(label, f"an array of {value.dtype}", "numbers or words")
         if value.dtype.kind == "f" and not np.all(np.isfinite(value)):
             raise cannot_save(label, "NaN or infinity", "finite numbers")
-        key = str(len(self.arrays))
+        # Components share their rows, which are written once.
+        same = (k for k, v in self.arrays.items() if v.dtype == value.dtype)
+        equal = (k for k in same if np.array_equal(self.arrays[k], value))
+        key = next(equal, str(len(self.arrays)))
         self.arrays[key] = value
         return {"array": key}
 

@@ -13,14 +13,20 @@ from gpflow.posteriors import BasePosterior
 from sklearn.preprocessing import StandardScaler
 
 from ..engine.checks import refusal
+from ..engine.predictions.context_rows import NearRows
 from ..engine.prior import is_mixed
 from ..engine.sites.posterior import Sites
 from ..models import ARPEP, PEP, PEPClassification, PEPRegression
 from ..scoring.inputs import YeoJohnson
 from ..scoring.predictive import Recalibration
 from ..scoring.units import Units
-from ..training.choosing.ensemble import Ensemble, components, ensemble_posterior, near_rows
-from ..training.choosing.near_rows import NearRows, near_posterior
+from ..training.choosing.ensemble import (
+    Ensemble,
+    components,
+    ensemble_posterior,
+    near_rows,
+    posterior_of,
+)
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same
@@ -133,7 +139,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
         caches = iter([tuple(parts[k : k + size]) for k in range(0, len(parts), size)])
         every = zip(components(estimator.model_)[0], near_rows(estimator.model_), saves)
         posteriors = [
-            _posterior_with(model, next(caches)) if saved else near_posterior(model, near, "tensor")
+            _posterior_with(model, next(caches)) if saved else posterior_of(model, near)
             for model, near, saved in every
         ]
         estimator._posterior = ensemble_posterior(estimator.model_, posteriors)

@@ -1,4 +1,4 @@
-"""Fitted estimators without their training data, to predict without TensorFlow."""
+"""Fitted estimators, to predict without TensorFlow."""
 
 from os import PathLike
 from typing import Any
@@ -30,8 +30,9 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
         scorer = load_scorer("pep_results/scorer")
         mean, sd = scorer.predict(X, return_std=True)
 
-    It has the inducing points and q(u), not the training data. Predictions are those of the
-    estimator; see :class:`~gpflow_pep.scoring.Scorer`.
+    It has the inducing points and q(u); it has training rows only where predictions use near rows
+    (``near_rows_`` is not 0). Predictions are those of the estimator; see
+    :class:`~gpflow_pep.scoring.Scorer`.
 
     :param folder: As of :func:`~gpflow_pep.estimators.saving.save_estimator`.
     :param estimator: A fitted estimator; or a pipeline that ends with one, whose other steps are a
@@ -39,7 +40,7 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
         ``StandardScaler``, or "passthrough".
     :raises ValueError: If it is another, or has a part that NumPy's predictions have no form of:
         another kernel or likelihood than GPflow's usual ones, inducing variables that are not
-        points, near_rows, float32; or if the folder has other files.
+        points, near rows of labels at a power below 1, float32; or if the folder has other files.
     """
     saved = scorer_files(estimator)
     Scorer(saved)

@@ -9,11 +9,13 @@ from gpflow.covariances import Kuf
 from gpflow.covariances.kufs import Kuf_kernel_inducingpoints
 from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
-from gpflow.likelihoods import Likelihood
+from gpflow.likelihoods import Bernoulli, Likelihood
 from gpflow.mean_functions import Zero
 from gpflow.posteriors import AbstractPosterior, IndependentPosteriorSingleOutput
 
 from ..engine.checks import refusal
+from ..engine.predictions.context_posterior import ContextRowsPosterior
+from ..engine.predictions.context_rows import Context
 from ..inducing_variables import InducingVariablesWrapper
 from ..scoring import likelihoods
 from ..scoring.ensemble import NumpyEnsemble, ensemble_of
@@ -21,8 +23,6 @@ from ..scoring.kernels import REMEDY
 from ..scoring.stored import Reader
 from ..training.choosing.ensemble import EnsemblePosterior
 from .describing import Described, Describer
-
-_ROWS_REMEDY = f"{REMEDY} Or train with near_rows=0 (--no-near-rows), for inducing points alone."
 
 
 def numpy_ensembles(posterior: EnsemblePosterior) -> tuple[NumpyEnsemble, ...]:
@@ -55,9 +55,10 @@ def describe_posterior(posterior: EnsemblePosterior, describe: Describer) -> dic
 
 
 def _component(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str, Any]:
+    if isinstance(posterior, ContextRowsPosterior):
+        return _component_of_rows(posterior, likelihood)
     if not isinstance(posterior, IndependentPosteriorSingleOutput) or posterior.cache is None:
-        got = "predictions that use training rows, or several outputs"
-        raise _refused("model_", got, "predictions from inducing points", _ROWS_REMEDY)
+        raise _refused("model_", "several outputs", "one")
     kernel: Any = getattr(posterior, "kernel_of_model", posterior.kernel)
     a, Q = map(np.asarray, posterior.cache)
     if a.shape[1] > 1 and type(likelihood).__name__ in likelihoods.NUMBERS:
@@ -69,6 +70,32 @@ def _component(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str
         raise _refused("mean_function", type(mean).__name__, "none or Zero")
     Z = _points(posterior.X_data, kernel)
     return {"kernel": kernel, "likelihood": likelihood, "Z": Z, "a": a, "Q": Q}
+
+
+def _component_of_rows(posterior: ContextRowsPosterior, likelihood: Likelihood) -> dict[str, Any]:
+    """Describe predictions from near rows; `gpflow_pep.scoring.near` has the names."""
+    parts, context = posterior._parts, Context(*map(np.asarray, posterior.cache or ()))
+    X, r, noise, M = context.X, context.r, context.noise, context.W.shape[1]
+    if r.shape[1] > 1 or X.dtype != np.float64:
+        raise _refused("model_", "several columns of targets, or float32", "one, of float64")
+    if type(parts.mean_function) is not Zero:
+        raise _refused("mean_function", type(parts.mean_function).__name__, "none or Zero")
+    if parts.likelihood is not None and (type(likelihood) is not Bernoulli or np.any(noise != 1.0)):
+        got = f"near rows of {type(likelihood).__name__}, or of a power below 1"
+        raise _refused("likelihood_", got, "Gaussian, or Bernoulli at power 1")
+    return {
+        "kernel": parts.kernel,
+        "likelihood": likelihood,
+        "Z": _points(parts.inducing_variable, parts.kernel) if M else np.zeros((0, X.shape[1])),
+        "near": posterior.near,
+        "X": X,
+        "r": r,
+        "noise": noise if parts.likelihood is None else None,
+        "precision": 1.0 / context.scales,
+        "W": context.W[0],
+        "mean": context.mean,
+        "root": context.root,
+    }
 
 
 def _points(inducing_variable: Any, kernel: Kernel) -> AnyNDArray:

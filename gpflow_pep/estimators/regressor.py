@@ -24,9 +24,8 @@ from ..likelihoods import LogLinear, PerOutput
 from ..models import PEP, PEPRegression
 from ..scoring.predictive import Predictive, Recalibration
 from ..training import Ensemble, ensemble_with_near_rows
-from ..training.choosing.combining import near_rows_gain
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest, near_rows
-from ..training.choosing.near_rows import LEAST_ROWS, knows_near_rows
+from ..training.choosing.near import LEAST_ROWS, near_rows_gain, takes_near_rows
 from ..training.fitting.exact import Hyperparameters, fit_exact
 from ..training.fitting.objectives import FAILURES
 from .inputs import YEO_JOHNSON, check_sizes, fit_yeo_johnson
@@ -389,7 +388,7 @@ class PEPRegressor(TargetPredictions):
         mixed = super()._finished_ensemble(mixed)
         enough = len(mixed.models[0].data[0]) >= LEAST_ROWS
         wanted = wants_near_rows(self.near_rows) and enough
-        if not wanted or not all(map(knows_near_rows, mixed.models)):
+        if not wanted or not all(map(takes_near_rows, mixed.models)):
             return mixed
         try:
             return ensemble_with_near_rows(mixed, seed=self._seed()) or mixed
@@ -399,7 +398,7 @@ class PEPRegressor(TargetPredictions):
     def _lacks_points(self, model: GPModel, unseen: AnyNDArray) -> bool:
         """Where near rows improve predictions of rows that training has not seen."""
         by_default = self.alpha == "auto" and self.near_rows == "auto"
-        if not by_default or not knows_near_rows(model):
+        if not by_default or not takes_near_rows(model):
             return False
         try:
             return near_rows_gain(model, unseen)

@@ -12,8 +12,8 @@ from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
 from ..engine import checks
 from ..engine.factors import log_power_expectation, predict_mean_and_var
-from ..engine.predictions.context_posterior import ContextRowsPosterior, check_near
-from ..engine.predictions.context_rows import Context, condition_groups
+from ..engine.predictions.context_posterior import ContextRowsPosterior, as_near
+from ..engine.predictions.context_rows import Context, NearRows, condition_groups
 from ..engine.prior import Parts, input_scales, is_mixed
 from ..engine.prior.evaluate import skip_autograph
 from ..engine.refusals import refuse_arguments
@@ -50,22 +50,19 @@ class ContextPredictions:
         """Whether rows come in blocks."""
         return False
 
-    def _context_parts(self) -> Parts:
+    def context_parts(self) -> Parts:
         """Take the parts of one output; without the likelihood where that is Gaussian."""
+        arguments.check_near_rows(self)
         return self._parts
 
-    def _observe(self, X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute what :class:`~gpflow_pep.engine.predictions.context_rows.Context` has for
-        rows."""
-        return Y, self._powers()
-
-    def _known_of_u(self) -> tuple[tf.Tensor, ...]:
-        """Compute W and q(v) of a context; nothing where predictions from rows leave u out."""
-        return ()
-
-    def _check_context(self) -> None:
-        """Refuse near rows where the model cannot use them."""
-        arguments.check_near_rows(self)
+    def row_context(self, *, with_u: bool = True) -> Context:
+        """Compute what predictions from rows start from; where rows get sites, u never enters."""
+        X, Y = map(tf.convert_to_tensor, self.rows.read())  # type: ignore[attr-defined]
+        zeros = partial(tf.zeros, dtype=X.dtype)
+        without_u = zeros([1, 0, 0]), zeros([0, Y.shape[1]]), zeros([0, 0])
+        return Context(
+            *without_u, X, Y, self._powers(), input_scales(self.context_parts().kernel, X)
+        )
 
     @skip_autograph
     def predict_f(
@@ -75,7 +72,7 @@ class ContextPredictions:
         full_output_cov: bool = False,
         *,
         blocks: Any = None,
-        near: int = 0,
+        near: int | NearRows = 0,
         given: TensorData | None = None,
         **gone: Any,
     ) -> MeanAndVariance:
@@ -106,10 +103,12 @@ class ContextPredictions:
             if blocks is not None or near:
                 refuse_mixed(self.kernel, "blocks and near rows", "Leave them out.")
             return mixed.predict_f(self, Xnew, full_cov, full_output_cov, given)
-        if blocks is None and not self._num_near_rows(near):
+        near = self._near_rows(near)
+        if blocks is None and not near.number:
             return super().predict_f(Xnew, full_cov, full_output_cov)  # type: ignore[misc]
         posterior = self._context_posterior(PrecomputeCacheType.NOCACHE, near)
-        return posterior.fused_predict_f(Xnew, full_cov, full_output_cov, blocks=blocks, near=near)
+        options = {"blocks": blocks, "near": near.number}
+        return posterior.fused_predict_f(Xnew, full_cov, full_output_cov, **options)
 
     @skip_autograph
     def predict_y(
@@ -130,7 +129,7 @@ class ContextPredictions:
         self,
         precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
         *,
-        near: int = 0,
+        near: int | NearRows = 0,
         **gone: Any,
     ) -> BasePosterior:
         """
@@ -140,54 +139,43 @@ class ContextPredictions:
         predictions take ``blocks`` or ``near`` as :meth:`predict_f` does.
 
         :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
-        :param near: How many training rows predictions are given by default.
+        :param near: How many training rows predictions are given by default; or
+            :class:`~gpflow_pep.training.NearRows`, with a noise variance of their own.
         :raises ValueError: If the number of near rows does not suit the model.
         """
         refuse_arguments("posterior", gone)
         if is_mixed(self.kernel):
             return mixed.posterior(self, precompute_cache)
-        number = self._num_near_rows(near)
-        if not number and (not self.has_blocks or self.reduction.count > 1):
+        near = self._near_rows(near)
+        if not near.number and (not self.has_blocks or self.reduction.count > 1):
             return super().posterior(precompute_cache)  # type: ignore[misc]
-        return self._context_posterior(precompute_cache, number)
+        return self._context_posterior(precompute_cache, near)
 
     def _context_posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None, near: int
+        self, precompute_cache: PrecomputeCacheType | str | None, near: NearRows
     ) -> ContextRowsPosterior:
-        checks.check_not_sharded(
-            self.reduction.count,
-            "blocks or near rows",
-            "Predict with the parameters in a model that has all rows.",
-        )
+        remedy = "Predict with the parameters in a model that has all rows."
+        checks.check_not_sharded(self.reduction.count, "blocks or near rows", remedy)
 
         @tf.autograph.experimental.do_not_convert
-        def context() -> Context:
-            return self._row_context(self._known_of_u())
+        def compute() -> Context:
+            context, noise_variance = self.row_context(), near.noise_variance
+            if noise_variance is None:
+                return context
+            return context._replace(noise=tf.zeros_like(context.noise) + noise_variance)
 
-        return ContextRowsPosterior(
-            context,
-            self._context_parts(),
-            blocks=self._cut.block_rows,
-            near=near,
-            chunk_size=self.chunk_size,
-            precompute_cache=precompute_cache,
-        )
+        options: dict[str, Any] = {"blocks": self._cut.block_rows, "chunk_size": self.chunk_size}
+        options |= {"near": near.number, "precompute_cache": precompute_cache}
+        return ContextRowsPosterior(compute, self.context_parts(), **options)
 
-    def _row_context(self, known_of_u: tuple[tf.Tensor, ...] = ()) -> Context:
-        X, Y = map(tf.convert_to_tensor, self.rows.read())  # type: ignore[attr-defined]
-        zeros = partial(tf.zeros, dtype=X.dtype)
-        none = zeros([1, 0, 0]), zeros([0, Y.shape[1]]), zeros([0, 0])
-        W, mean, root = known_of_u or none
-        r, noise = self._observe(X, Y)
-        scales = input_scales(self._context_parts().kernel, X)
-        return Context(W, mean, root, X, r, noise, scales)
-
-    def _num_near_rows(self, near: int) -> int:
+    def _near_rows(self, near: int | NearRows) -> NearRows:
         if isinstance(near, int) and near == 0:
-            return 0  # without a look at rows, which may be streamed
-        check_near(near, self.data[0].shape[0], self.has_blocks)
-        if near:
-            self._check_context()
+            return NearRows(0)  # without a look at rows, which may be streamed
+        near = as_near(near, self.data[0].shape[0], self.has_blocks)
+        has_sites = near.number > 0 and self.context_parts().likelihood is not None
+        if near.noise_variance is not None and has_sites:
+            expected, remedy = "None, as near rows have sites", "Leave it out."
+            raise checks.refusal("near: noise_variance", near.noise_variance, expected, remedy)
         return near
 
     @check_shapes(
@@ -207,7 +195,7 @@ class ContextPredictions:
         :param index: Numbers of the rows.
         :param near: Numbers of the rows that each is given, without itself.
         """
-        parts, context = self._context_parts(), self._row_context()
+        parts, context = self.context_parts(), self.row_context(with_u=False)
         X, Y = self.rows.read()  # type: ignore[attr-defined]
         Xnew, Ynew = tf.gather(X, index), tf.gather(Y, index)
         conditioned = condition_groups(parts, context, Xnew[:, None], near, TRAINING_TOLERANCE)
@@ -237,5 +225,5 @@ class ContextPredictions:
             latent functions.
         """
         refuse_arguments("near_row_training_loss_closure", gone)
-        self._check_context()
+        self.context_parts()
         return NearRowLoss(self, near, batch_size, seed)

@@ -34,7 +34,7 @@ from ..engine.factors import require_resolved
 from ..engine.numerics import chunks
 from ..engine.numerics.chunks import shuffled_rows
 from ..engine.numerics.graphs import compiled
-from ..engine.predictions.context_posterior import check_near
+from ..engine.predictions.context_posterior import as_near
 from ..engine.prior import input_scales, nearest_others
 from ..engine.sites.posterior import Natural, SiteProblem, Sites, natural_sums
 from ..engine.sites.record import FixedPoint, Goal, Solver
@@ -208,13 +208,12 @@ class NearRowLoss(BatchLoss):
     def __init__(self, model: Any, near: int, batch_size: int, seed: int) -> None:
         num_rows = int(tf.shape(model.data[0])[0])
         checks.check_positive("near", near)
-        check_near(near, num_rows - 1, model.has_blocks)
+        as_near(near, num_rows - 1, model.has_blocks)
         checks.check_positive("batch_size", batch_size)
         checks.check_seed(seed)
         self.model, self._near, self._num_rows = model, near, num_rows
         self._batch_size = min(batch_size, num_rows)
         self._seed = seed
-        self._newest: tuple[Any, tf.data.Dataset] | None = None
 
     def epoch(self, number: int) -> tf.data.Dataset:
         """
@@ -224,16 +223,13 @@ class NearRowLoss(BatchLoss):
             there are not so many rows. Rows are chosen at random, anew each time.
         """
         X = tf.convert_to_tensor(self.model.data[0])
-        scales = input_scales(self.model._context_parts().kernel, X)
-        key = number, scales.numpy().tobytes()
-        if self._newest is None or self._newest[0] != key:
-            size = min(REFRESH_EVERY * self._batch_size, self._num_rows)
-            random = np.random.default_rng([self._seed, number])
-            index = tf.constant(random.choice(self._num_rows, size, replace=False))
-            near = nearest_others(X / scales, index, self._near)
-            rows = tf.data.Dataset.from_tensor_slices((index, near))
-            self._newest = key, rows.batch(self._batch_size, drop_remainder=True)
-        return self._newest[1]
+        scales = input_scales(self.model.context_parts().kernel, X)
+        size = min(REFRESH_EVERY * self._batch_size, self._num_rows)
+        random = np.random.default_rng([self._seed, number])
+        index = tf.constant(random.choice(self._num_rows, size, replace=False))
+        near = nearest_others(X / scales, index, self._near)
+        rows = tf.data.Dataset.from_tensor_slices((index, near))
+        return rows.batch(self._batch_size, drop_remainder=True)
 
     @tf.autograph.experimental.do_not_convert
     def of_batch(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:

@@ -18,6 +18,7 @@ from ..engine.energies.collapsed import CONDITIONALS, RowSums
 from ..engine.factors.entries import check_entries
 from ..engine.factors.moments import check_noise
 from ..engine.numerics import chunks
+from ..engine.predictions.context_rows import Context
 from ..engine.prior import Parts, is_mixed, split_outputs
 from ..engine.prior.evaluate import unconverted
 from ..engine.refusals import Renamed
@@ -249,20 +250,21 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         with tf.control_dependencies(at_one):
             return self.pep_log_marginal_likelihood()
 
-    def _context_parts(self) -> Parts:
-        return self._parts_of_output()._replace(likelihood=None)
-
-    def _check_context(self) -> None:
+    def context_parts(self) -> Parts:
+        """See :class:`~gpflow_pep.models.context_predictions.ContextPredictions`."""
         if not self._shares_covariance:  # all other predictions can use near rows
             remedy = "Leave them out, or use a model for each output, of the rows that have it."
             raise checks.refusal("near", "near rows without targets", "all targets", remedy)
+        return self._parts_of_output()._replace(likelihood=None)
 
-    def _known_of_u(self) -> tuple[tf.Tensor, ...]:
-        q = self._posterior_of_v()
-        return self._parts_of_output().whiten().W, q.q_mu, q.q_sqrt[0]
-
-    def _observe(self, X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._parts_of_output().observe(X, Y)
+    def row_context(self, *, with_u: bool = True) -> Context:
+        """See :class:`~gpflow_pep.models.context_predictions.ContextPredictions`."""
+        context, parts = super().row_context(), self._parts_of_output()
+        r, noise = parts.observe(context.X, context.r)
+        if not with_u:
+            return context._replace(r=r, noise=noise)
+        q, W = self._posterior_of_v(), parts.whiten().W
+        return Context(W, q.q_mu, q.q_sqrt[0], context.X, r, noise, context.scales)
 
     @check_shapes(
         "return[0]: [M, P]",

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from .kernels import Array, covariance_with, variance_of
 from .likelihoods import check_likelihood, class_probabilities, target_moments
+from .near import moments_from_near_rows
 from .predictive import Predictive, require_finite
 from .units import Units
 
@@ -32,17 +33,11 @@ CHUNK = 1000
 class Component(NamedTuple):
     """What predicts f at rows, and the likelihood of y."""
 
-    covariance: Callable[[Array], Array]
-    """Of rows [N, D]: their prior covariances with the inducing inputs, [N, M]."""
+    moments: Callable[[Array], tuple[Array, Array]]
+    """Of rows [N, D]: mean and variance of f, [N, L] each."""
 
     variance: Callable[[Array], Array]
     """Of rows [N, D]: their prior variances, [N]."""
-
-    a: Array
-    """[M, L]."""
-
-    Q: Array
-    """[L, M, M]."""
 
     likelihood: Mapping[str, Any]
 
@@ -67,23 +62,33 @@ def ensemble_of(parts: Mapping[str, Any]) -> NumpyEnsemble:
     Prepare predictions.
 
     :param parts: ``weights``, [K], and ``components``: of each ``kernel`` and ``likelihood``,
-        ``Z``, ``a``, ``Q`` and ``any_row``.
+        ``any_row``, ``Z``, ``a`` and ``Q``; with near rows what
+        :func:`~gpflow_pep.scoring.near.moments_from_near_rows` takes instead.
     :raises ValueError: If a kernel or likelihood has no form in NumPy.
     """
     for part in parts["components"]:
         check_likelihood(part["likelihood"])
     components = tuple(
         Component(
-            covariance_with(part["kernel"], part["Z"]),
+            (moments_from_near_rows if "near" in part else _moments_from_u)(part),
             variance_of(part["kernel"]),
-            part["a"],
-            part["Q"],
             part["likelihood"],
             part["any_row"],
         )
         for part in parts["components"]
     )
     return NumpyEnsemble(components, parts["weights"])
+
+
+def _moments_from_u(part: Mapping[str, Any]) -> Callable[[Array], tuple[Array, Array]]:
+    covariance, variance = covariance_with(part["kernel"], part["Z"]), variance_of(part["kernel"])
+
+    def moments(X: Array) -> tuple[Array, Array]:
+        K = covariance(X)
+        explained = np.stack([np.einsum("nm,nm->n", K @ Q, K) for Q in part["Q"]], axis=1)
+        return K @ part["a"], variance(X)[:, None] - explained
+
+    return moments
 
 
 def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
@@ -97,10 +102,8 @@ def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
         moments = latent_moments(component, np.where(unknown, 0.0, X))
         mean, variance = map(np.where, [unknown] * 2, component.any_row, moments)
         return mean, variance
-    K = component.covariance(X)
-    explained = np.stack([np.einsum("nm,nm->n", K @ Q, K) for Q in component.Q], axis=1)
-    variance = component.variance(X)[:, None] - explained
-    return K @ component.a, np.maximum(variance, 0.0)
+    mean, variance = component.moments(X)
+    return mean, np.maximum(variance, 0.0)
 
 
 def predictive(ensemble: NumpyEnsemble, X: Array, units: Units) -> Predictive:

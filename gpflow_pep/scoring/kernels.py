@@ -53,8 +53,8 @@ def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
     Prepare the prior covariances of f at rows with f at others.
 
     :param kernel: Its description.
-    :param Z: The other rows, [M, D].
-    :return: A function of rows X [N, D] that computes the covariances [N, M].
+    :param Z: The other rows, [M, D]; or those of each of some groups, [..., M, D].
+    :return: A function of rows X [N, D] or [..., N, D] that computes the covariances [..., N, M].
     :raises ValueError: If the kind of kernel is not known.
     """
     kind = kernel["kind"]
@@ -66,32 +66,32 @@ def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
     if kind not in KINDS:
         raise _unknown(kind)
     columns, variance = _columns(kernel), kernel["variance"]
-    Z = Z[:, columns]
+    Z = Z[..., columns]
     if kind == "Linear":
-        weighted = (Z * variance).T
-        return lambda X: X[:, columns] @ weighted
+        weighted = (Z * variance).swapaxes(-1, -2)
+        return lambda X: X[..., columns] @ weighted
     if kind in ("Constant", "White"):
         value = 0.0 if kind == "White" else float(variance)
-        return lambda X: np.full((len(X), len(Z)), value)
+        return lambda X: np.full((*X.shape[:-1], Z.shape[-2]), value)
     scale = kernel["lengthscales"]
-    origin = Z.mean(axis=0)  # products lose the digits of a large one
+    origin = Z.mean(axis=-2, keepdims=True)  # products lose the digits of a large one
     Z = Z - origin
     if kind == "Cosine":
-        phase = np.sum(Z / scale, axis=1)
+        phase = np.sum(Z / scale, axis=-1)[..., None, :]
 
         def cosine(X: Array) -> Array:
-            turns = np.sum((X[:, columns] - origin) / scale, axis=1)[:, None] - phase
+            turns = np.sum((X[..., columns] - origin) / scale, axis=-1)[..., None] - phase
             return np.asarray(variance * np.cos(2.0 * np.pi * turns))
 
         return cosine
     of_square = _profile(kernel)
-    doubled = -2.0 * (Z / scale).T
-    squares = np.sum((Z / scale) ** 2, axis=1)
+    doubled = -2.0 * (Z / scale).swapaxes(-1, -2)
+    squares = np.sum((Z / scale) ** 2, axis=-1)[..., None, :]
 
     def isotropic(X: Array) -> Array:
-        X = (X[:, columns] - origin) / scale
+        X = (X[..., columns] - origin) / scale
         r2 = X @ doubled
-        r2 += np.einsum("nd,nd->n", X, X)[:, None] + squares
+        r2 += np.einsum("...d,...d->...", X, X)[..., None] + squares
         return of_square(r2)
 
     return isotropic
@@ -134,10 +134,10 @@ def _periodic(kernel: Description, Z: Array) -> Callable[[Array], Array]:
     if base["kind"] not in ISOTROPIC:
         raise _unknown(f"Periodic of {base['kind']}")
     columns, scale, of_square = _columns(base), base["lengthscales"], _profile(base)
-    Z = Z[:, columns]
+    Z = Z[..., None, :, columns]
 
     def periodic(X: Array) -> Array:
-        sines = np.sin(np.pi * (X[:, None, columns] - Z) / period) / scale
+        sines = np.sin(np.pi * (X[..., None, columns] - Z) / period) / scale
         if base["kind"] in _OF_DISTANCE:  # there GPflow adds up sizes, and not squares
             return of_square(np.sum(np.abs(sines), axis=-1) ** 2)
         return of_square(np.sum(sines**2, axis=-1))

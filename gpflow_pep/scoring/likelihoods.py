@@ -27,8 +27,8 @@ FARTHEST_INPUT = 3.0
 #: Keeps variances finite on the way to trained weights; priors on them keep exponents far below.
 LARGEST_EXPONENT = 10.0
 _LINKS = {"Poisson": {"function": "exp"}, "Bernoulli": {"function": "inv_probit"}}
-#: GPflow's probit link is ``_SQUEEZE + (1 - 2 _SQUEEZE) Phi(f)``.
-_SQUEEZE = 1e-3
+#: GPflow's probit link is ``SQUEEZE + (1 - 2 SQUEEZE) Phi(f)``.
+SQUEEZE = 1e-3
 #: GPflow adds this number to the probability of each ordered class; it has no name there.
 _FLOOR = 1e-6
 
@@ -94,7 +94,7 @@ def class_probabilities(likelihood: Mapping[str, Any], mean: Array, variance: Ar
     if kind == "Bernoulli":
         margin = mean / np.sqrt(1.0 + variance)
         return np.asarray(
-            _SQUEEZE + (1.0 - 2.0 * _SQUEEZE) * ndtr(np.concatenate([-margin, margin], axis=1))
+            SQUEEZE + (1.0 - 2.0 * SQUEEZE) * ndtr(np.concatenate([-margin, margin], axis=1))
         )
     if kind == "MultiClass":
         largest, epsilon = prob_each_largest(mean, variance), likelihood["invlink"]["epsilon"]
@@ -112,7 +112,7 @@ def class_probabilities(likelihood: Mapping[str, Any], mean: Array, variance: Ar
         mirrored = low + high > 0.0
         inner, outer = np.where(mirrored, -low, high), np.where(mirrored, -high, low)
         between = np.asarray(ndtr(inner) - ndtr(outer))
-        return (1.0 - 2.0 * _SQUEEZE) * between + _FLOOR if squeezed else between
+        return (1.0 - 2.0 * SQUEEZE) * between + _FLOOR if squeezed else between
     raise unsupported(kind, CLASSES)
 
 

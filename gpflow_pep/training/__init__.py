@@ -3,6 +3,7 @@
 Rooms: `starts` gives inducing variables, `fitting` trains, `choosing` compares what was trained.
 """
 
+from ..engine.predictions.context_rows import NearRows
 from ..engine.refusals import absent
 from . import starts as starts
 from .choosing.alphas import AlphaScore, AlphaSelection, select_alpha
@@ -10,13 +11,11 @@ from .choosing.combining import (
     ensemble_of_models,
     ensemble_of_powers,
     ensemble_weights,
-    ensemble_with_near_rows,
     weights_of_means,
 )
 from .choosing.ensemble import Ensemble, EnsembleRecord
 from .choosing.ensemble_paths import EnsemblePaths
-from .choosing.near_labels import ensemble_with_near_labels
-from .choosing.near_rows import NearRows
+from .choosing.near import ensemble_with_near_labels, ensemble_with_near_rows
 from .choosing.wrong_labels import raise_error_rate
 from .fitting.cheaper import maximise_on_subset
 from .fitting.distributed import sharded, sharded_training_loss

@@ -14,6 +14,7 @@ from gpflow_pep.compare.candidates import make_candidates
 from gpflow_pep.compare.report import write_report
 from gpflow_pep.compare.settings import Settings
 from gpflow_pep.estimators import PEPRegressor, load_estimator
+from gpflow_pep.scoring import load_scorer
 from gpflow_pep.tables.cleaning import clean
 
 
@@ -44,12 +45,13 @@ def test_the_default_uses_near_rows_as_the_estimator_does(tmp_path: Path) -> Non
     densities = alone.log_densities(table.loc[test, ["time"]], table.loc[test, "load"])
     assert_allclose(predicted["log_density"].loc[test], densities, rtol=1e-6)
 
-    write_report(tmp_path, comparison, figures=False)
-    loaded = load_estimator(tmp_path / "model")
+    written = write_report(tmp_path, comparison, figures=False)
+    assert tmp_path / "scorer" in written
     new = waves(50)
-    assert_allclose(
-        predict_table(loaded, new)["mean"], comparison.model.predict(new[["time"]]), rtol=1e-8
-    )
+    for loaded in (load_estimator(tmp_path / "model"), load_scorer(tmp_path / "scorer")):
+        assert_allclose(
+            predict_table(loaded, new)["mean"], comparison.model.predict(new[["time"]]), rtol=1e-8
+        )
 
 
 @pytest.mark.parametrize("near_rows", [True, False])

@@ -21,8 +21,11 @@ from gpflow_pep.estimators import (
     save_estimator,
     trainer,
 )
+from gpflow_pep.scoring import load_scorer
+from gpflow_pep.scoring.ensemble import predictive
+from gpflow_pep.scoring.units import Units
 from gpflow_pep.training import NearRows
-from gpflow_pep.training.choosing import combining
+from gpflow_pep.training.choosing import near
 from gpflow_pep.training.fitting import points
 
 RNG = np.random.default_rng(5)
@@ -77,7 +80,7 @@ def test_more_points_at_one_power_where_near_rows_gain(monkeypatch: pytest.Monke
         several = clone(one).set_params(**asked).fit(X, Y)
         assert several.inducing_variable_.num_inducing == 10
         assert list(several.alpha_scores_ or ()) == [0.0, 0.5, 1.0]
-    monkeypatch.setattr(combining, "gains", lambda *_: False)
+    monkeypatch.setattr(near, "gains", lambda *_: False)
     unhelped = clone(one).fit(X, Y)
     assert unhelped.inducing_variable_.num_inducing == 10 and unhelped.near_rows_ == 0
 
@@ -124,9 +127,21 @@ def test_they_are_exported(fitted: PEPRegressor, tmp_path: Path) -> None:
     np.testing.assert_allclose(np.sqrt(variance[:, 0]), expected[1], rtol=1e-8)
 
 
-def test_numpy_does_not_know_them(fitted: PEPRegressor, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"use training rows.*near_rows=0"):
-        export_numpy(tmp_path / "scorer", fitted)
+def test_numpy_predicts_as_tensorflow_does(fitted: PEPRegressor, tmp_path: Path) -> None:
+    scaled = fitted._inputs(XNEW)
+    parts = [np.stack(part)[..., 0] for part in zip(*fitted.posterior_.components_of_y(scaled))]
+    export_numpy(tmp_path / "scorer", fitted)
+    scorer = load_scorer(tmp_path / "scorer")
+    for numpy_alone in (fitted._numpy_ensemble, scorer._ensemble):
+        found = predictive(numpy_alone, scaled, Units())
+        np.testing.assert_allclose(found.means, parts[0], rtol=0, atol=1e-8)
+        np.testing.assert_allclose(found.variances, parts[1], rtol=1e-8)
+    for one, other in zip(
+        scorer.predict(XNEW, return_std=True), fitted.predict(XNEW, return_std=True), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+    with np.load(tmp_path / "scorer" / "arrays.npz") as arrays:  # of six components, once
+        assert sum(array.shape == X.shape for array in arrays.values()) == 2  # X, and targets
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Classifiers whose predictions use near rows: chosen, saved, exported, refused."""
 
+import copy
 import pickle
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from gpflow_pep.estimators import (
     load_estimator,
     save_estimator,
 )
+from gpflow_pep.scoring import load_scorer
+from gpflow_pep.training import Ensemble
+from gpflow_pep.training.fitting.objectives import copy_of
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(0.0, 4.0, (300, 2))
@@ -67,8 +71,8 @@ def test_they_are_saved(fitted: PEPClassifier, tmp_path: Path) -> None:
     for other in (loaded, pickled):
         assert other.near_rows_ == 20 and other.model_.near == fitted.model_.near
     np.testing.assert_allclose(loaded.predict_proba(XNEW), expected, rtol=1e-9)
-    moments = pickled.model_.models[1].predict_f(XNEW[:3], near_rows=20)
-    for one, other in zip(moments, fitted.model_.models[1].predict_f(XNEW[:3], near_rows=20)):
+    moments = pickled.model_.models[1].predict_f(XNEW[:3], near=20)
+    for one, other in zip(moments, fitted.model_.models[1].predict_f(XNEW[:3], near=20)):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
@@ -80,9 +84,27 @@ def test_they_are_exported(fitted: PEPClassifier, tmp_path: Path) -> None:
     np.testing.assert_allclose(predictor.predict_y(XNEW).probability, expected, rtol=1e-8)
 
 
-def test_numpy_does_not_know_them(fitted: PEPClassifier, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"use training rows.*near_rows=0"):
-        export_numpy(tmp_path / "scorer", fitted)
+def test_numpy_predicts_as_tensorflow_does(fitted: PEPClassifier, tmp_path: Path) -> None:
+    expected = np.asarray(fitted.posterior_.predict_probabilities(fitted._inputs(XNEW)))
+    export_numpy(tmp_path / "scorer", fitted)
+    scorer = load_scorer(tmp_path / "scorer")
+    for numpy_alone in (fitted, scorer):
+        np.testing.assert_allclose(numpy_alone.predict_proba(XNEW), expected, rtol=0, atol=1e-8)
+        one = np.concatenate([numpy_alone.predict_proba(row[None]) for row in XNEW])
+        np.testing.assert_allclose(one, expected, rtol=0, atol=1e-8)
+    assert fitted._numpy_ensemble is not None
+    np.testing.assert_array_equal(scorer.far_rows(XNEW), fitted.far_rows(XNEW))
+
+
+def test_of_another_power_tensorflow_predicts(fitted: PEPClassifier, tmp_path: Path) -> None:
+    other = copy.copy(fitted)
+    near = fitted.model_.models[1]
+    models = [fitted.model_.models[0], copy_of(near)]
+    models[1].alpha = 0.5
+    other._set_model(Ensemble(models, fitted.model_.weights.numpy(), near=fitted.model_.near))
+    assert other._numpy_ensemble is None and len(other.predict_proba(XNEW)) == len(XNEW)
+    with pytest.raises(ValueError, match="near rows of Bernoulli, or of a power below 1"):
+        export_numpy(tmp_path / "scorer", other)
 
 
 @pytest.mark.slow

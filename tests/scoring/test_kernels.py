@@ -65,6 +65,9 @@ def test_a_kernel_is_gpflows(name: str) -> None:
     described = read(kernel)
     assert_allclose(covariance_with(described, Z)(X), kernel(X, Z), rtol=1e-12, atol=1e-13)
     assert_allclose(variance_of(described)(X), kernel(X, full_cov=False), rtol=1e-12)
+    groups, others = X[[[0, 1, 2], [4, 5, 6]]], Z[[[0, 3], [1, 2]]]
+    expected = [kernel(*pair) for pair in zip(groups, others, strict=True)]
+    assert_allclose(covariance_with(described, others)(groups), expected, rtol=1e-12, atol=1e-13)
 
 
 def test_no_kind_is_forgotten() -> None:

@@ -14,13 +14,15 @@ from scipy.stats import norm
 
 import gpflow_pep as pep
 from gpflow_pep.engine.energies.collapsed import CONDITIONALS
+from gpflow_pep.engine.predictions.context_rows import predict_left_out
+from gpflow_pep.engine.prior import nearest_others
 from gpflow_pep.training import Ensemble, NearRows, ensemble_weights, ensemble_with_near_rows
-from gpflow_pep.training.choosing.combining import NEAR_PRIOR_WEIGHT
-from gpflow_pep.training.choosing.near_rows import (
+from gpflow_pep.training.choosing.near import (
+    NOISE_LEVELS,
+    PRIOR_WEIGHT,
     choose_noise,
-    knows_near_rows,
     left_out_moments,
-    noise_levels,
+    takes_near_rows,
 )
 
 CASES = {
@@ -30,10 +32,17 @@ CASES = {
 m = 4
 
 
+def moments_of(model: Any, near: NearRows | None, rows: Any) -> tuple[Any, Any]:
+    if near is None:
+        return tuple(np.asarray(part)[rows] for part in model.loo_moments())
+    mean, var = left_out_moments(model, near.number, rows, [near.noise_variance])
+    return mean[:, 0], var[:, 0] + np.zeros_like(mean[:, 0])
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_rows_left_out_are_predicted_by_all_others(case: Case) -> None:
     problem, variance = case.problem, 0.7
-    actual = left_out_moments(case.model(), NearRows(m, variance), np.arange(N)[::-1])
+    actual = moments_of(case.model(), NearRows(m, variance), np.arange(N)[::-1])
     scaled = problem.X / problem.lengthscales
     for n, mean, var in zip(range(N)[::-1], *actual, strict=True):
         held = np.sort(context_reference.nearest(scaled, scaled[n : n + 1], m + 1)[0][1:])
@@ -44,9 +53,14 @@ def test_rows_left_out_are_predicted_by_all_others(case: Case) -> None:
 
 def test_a_power_for_each_row() -> None:
     case = Case(alpha=ALPHA_PER_ROW, noise="scale")
-    posterior: Any = case.model().posterior(near=m)
-    precision, rows = CONDITIONALS["standard"].row_precision, np.array([3, 8])
-    mean, var = posterior.predict_left_out(rows, precision, ALPHA_PER_ROW[rows], [0.2, 0.4])
+    model, rows = case.model(), np.array([3, 8])
+    context, precision = model.row_context(), CONDITIONALS["standard"].row_precision
+    index = nearest_others(context.X / context.scales, rows, m)
+    powers, levels = tf.constant(ALPHA_PER_ROW[rows]), tf.constant([0.2, 0.4], tf.float64)
+    rows_and_near = tf.constant(rows, tf.int32), index
+    mean, var = predict_left_out(
+        model.context_parts(), context, *rows_and_near, precision, powers, levels
+    )
     assert mean.shape == (2, 2, 1) and var.shape == (2, 2)
     scaled = case.problem.X / case.problem.lengthscales
     for place, n in enumerate(rows):
@@ -72,6 +86,10 @@ def test_near_rows_may_have_another_noise() -> None:
         assert_close(source.predict_f(problem.Xnew, full_cov=True)[1][0], cov)
 
 
+def levels(error: float, noise: float = 1e-4) -> list[float]:
+    return [noise, *(level * error for level in NOISE_LEVELS)]
+
+
 def repeated() -> "pep.models.PEPRegression":
     """Each row twice, with another target."""
     X = np.repeat(np.linspace(0.0, 3.0, 10)[:, None], 2, axis=0)
@@ -81,7 +99,7 @@ def repeated() -> "pep.models.PEPRegression":
 
 def test_of_equal_rows_the_row_itself_is_left_out() -> None:
     model = repeated()
-    mean, _ = left_out_moments(model, NearRows(1, 0.1))
+    mean, _ = moments_of(model, NearRows(1, 0.1), np.arange(4))
     X, Y = (np.asarray(part) for part in model.data)
     for n in range(4):
         others = np.delete(np.arange(20), n)
@@ -89,8 +107,7 @@ def test_of_equal_rows_the_row_itself_is_left_out() -> None:
         smaller = pep.models.PEPRegression(
             (X[others], Y[others]), model.kernel, model.inducing_variable, **options
         )
-        posterior: Any = smaller.posterior("nocache", near=1)
-        expected, _ = posterior.given_noise(0.1).predict_f(X[n : n + 1])
+        expected, _ = smaller.predict_f(X[n : n + 1], near=NearRows(1, 0.1))
         assert_close(mean[n], expected[0], scale=1.0)
 
 
@@ -106,17 +123,17 @@ def wavy(alpha: float, seed: int = 0, num_rows: int = 150) -> "pep.models.PEPReg
 
 def test_the_noise_is_that_of_the_highest_density() -> None:
     model, rows = wavy(1.0), np.arange(0, 150, 2)
-    near, densities = choose_noise(model, m, rows, noise_levels(model, 0.5))
+    near, densities = choose_noise(model, m, rows, levels(0.5))
     assert near.number == m and 1e-4 < near.noise_variance < 0.5
 
     def mean_density(variance: float) -> float:
-        moments = left_out_moments(model, NearRows(m, variance), rows)
+        moments = moments_of(model, NearRows(m, variance), rows)
         Y = np.asarray(model.data[1])[rows]
         return float(np.mean(norm.logpdf(Y, moments[0], np.sqrt(moments[1]))))
 
     np.testing.assert_allclose(np.mean(densities), mean_density(near.noise_variance), rtol=1e-9)
     assert mean_density(near.noise_variance) > max(map(mean_density, (1e-4, 0.5)))
-    same = choose_noise(model, m, rows, noise_levels(model, 1e-9))[0]
+    same = choose_noise(model, m, rows, levels(1e-9))[0]
     np.testing.assert_allclose(same.noise_variance, 1e-4)  # the model's is among those tried
 
 
@@ -125,7 +142,7 @@ def test_noise_that_inducing_points_leave_is_not_that_of_near_rows(alpha: float)
     """Too few inducing points: the model takes what they leave of the function for noise."""
     model = wavy(alpha)
     model.likelihood.variance.assign(0.4)
-    near, _ = choose_noise(model, m, np.arange(150), noise_levels(model, 0.5))
+    near, _ = choose_noise(model, m, np.arange(150), levels(0.5))
     assert near.noise_variance < 0.1
 
 
@@ -158,9 +175,9 @@ def test_near_rows_are_mixed_where_they_help() -> None:
     assert mixed.record.alphas == (0.0, 1.0, 0.0, 1.0)
     rows = np.arange(150)  # fewer than MOST_LEFT_OUT: all are left out
     Y = np.asarray(models[0].data[1])
-    moments = [left_out_moments(*pair, rows) for pair in zip(mixed.models, mixed.near, strict=True)]
+    moments = [moments_of(*pair, rows) for pair in zip(mixed.models, mixed.near, strict=True)]
     densities = np.stack([norm.logpdf(Y, a, np.sqrt(b))[:, 0] for a, b in moments])
-    expected = ensemble_weights(densities, prior_weight=NEAR_PRIOR_WEIGHT)
+    expected = ensemble_weights(densities, prior_weight=PRIOR_WEIGHT)
     np.testing.assert_allclose(mixed.weights.numpy(), expected, rtol=1e-6)
     np.testing.assert_allclose(mixed.record.log_densities, densities.mean(axis=1), rtol=1e-8)
 
@@ -169,7 +186,7 @@ def test_near_rows_are_mixed_where_they_help() -> None:
     assert better > np.mean(before.predict_log_density(test)) + 0.5
     parts = [
         model.predict_f(test[0]) if near is None else
-        model.posterior("nocache", near=m).given_noise(near.noise_variance).predict_f(test[0])
+        model.predict_f(test[0], near=near)
         for model, near in zip(mixed.models, mixed.near, strict=True)
     ]  # fmt: skip
     noise = [near.noise_variance if near else 1e-4 for near in mixed.near]
@@ -200,13 +217,17 @@ def test_what_is_refused() -> None:
         Case(noise="scale").model(),
         pep.PEP(case.problem.data, case.problem.kernel(), gpflow.likelihoods.Gaussian(), np.eye(2)),
     ]
-    assert knows_near_rows(case.model()) and not any(map(knows_near_rows, others))
+    assert takes_near_rows(case.model()) and not any(map(takes_near_rows, others))
     with pytest.raises(ValueError, match="ensemble: got PEPRegression, expected PEPRegression w"):
         ensemble_with_near_rows(Ensemble([others[1]]))
     with pytest.raises(ValueError, match="ensemble: got components that use near rows"):
         ensemble_with_near_rows(Ensemble([case.model()], near=[near]))
     with pytest.raises(ValueError, match="near: got 17, expected an integer from 1 to 16"):
         ensemble_with_near_rows(Ensemble([case.model()]), N)
+    with pytest.raises(ValueError, match=r"near: noise_variance: got -1\.0, expected a positive"):
+        case.model().predict_f(case.problem.Xnew, near=NearRows(m, -1.0))
+    with pytest.raises(ValueError, match=r"near: noise_variance: got 0\.1, expected None"):
+        others[3].posterior(near=near)
     with pytest.raises(ValueError, match="models: got components that use near rows"):
         Ensemble([case.model()], near=[near]).paths(2)
 

@@ -40,39 +40,6 @@ from ..prior import Parts
 from ..sites.groups import TOLERANCE, GroupRows, gaussian_observations
 
 
-@check_shapes(
-    "X: [G, S, D]",
-    "Y: [G, S, 1]",
-    "alpha: [broadcast G, broadcast S]",
-    "prior_mean: [G, S, 1]",
-    "covariance: [G, S, S]",
-    "return[0]: [G, S, 1]",
-    "return[1]: [G, S]",
-)
-def observe_by_sites(
-    parts: Parts,
-    X: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-    prior_mean: tf.Tensor,
-    covariance: tf.Tensor,
-    tolerance: float = TOLERANCE,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    Compute targets less the mean function, and noise variances, of the Gaussian observations that
-    rows of any likelihood count as, in groups. The prior mean is that of f less the mean function.
-    """
-    flat = tf.reshape(X, [-1, X.shape[2]])
-    mean = tf.reshape(parts.mean(flat) + tf.zeros_like(flat[:, :1]), tf.shape(Y))
-    rows = GroupRows(X, Y, alpha, (mean + prior_mean)[..., 0], covariance)
-    targets, variance = gaussian_observations(parts.likelihood, rows, tolerance)
-    return targets - mean, variance
-
-
-#: From so many pieces on it takes less time to compile a loop than to run it in Python.
-_MANY_PIECES = 50
-
-
 class Context(NamedTuple):
     """
     What predictions of new rows start from: q(v), whose covariance outputs share, and rows.
@@ -102,6 +69,17 @@ class Context(NamedTuple):
     """[D], see :func:`~gpflow_pep.engine.prior.nearest.input_scales`."""
 
 
+class NearRows(NamedTuple):
+    """Near training rows that a prediction is conditioned on."""
+
+    number: int
+    """How many of the nearest rows each new row has."""
+
+    noise_variance: float | None = None
+    """That of the near rows and of new targets, while sites keep theirs; None: that of the model,
+    or sites where its likelihood is not Gaussian."""
+
+
 class Conditioned(NamedTuple):
     """New rows given v and held rows: :math:`f_* = E^T v + mean +` what D is the covariance of."""
 
@@ -125,16 +103,6 @@ class Conditioned(NamedTuple):
             tf.tensordot(self.E, context.root, 1),
             tf.maximum(variance, tf.zeros_like(variance)),  # rounding can make it negative
         )
-
-
-class NewRowMoments(NamedTuple):
-    """Moments of new rows, without the mean function; the outputs share the covariance."""
-
-    mean: tf.Tensor
-    """[N_new, P]."""
-
-    covariance: tf.Tensor
-    """[N_new, N_new], or its diagonal [N_new]."""
 
 
 class BlockRows(NamedTuple):
@@ -190,17 +158,19 @@ def condition_groups(
     :param tolerance: Of sites, see :func:`~gpflow_pep.engine.sites.groups.infer_groups`.
     """
     X, r = tf.gather(context.X, index), tf.gather(context.r, index)
-    if parts.likelihood is not None and context.noise.shape[0] == 1:
-        noise = context.noise[None]
-    else:
-        noise = tf.gather(context.noise, index)
+    shared = parts.likelihood is not None and context.noise.shape[0] == 1
+    noise = context.noise[None] if shared else tf.gather(context.noise, index)
     A, D = project_groups(parts, context.W, tf.concat([Xnew, X], axis=1))
     if parts.likelihood is not None:
         new = tf.shape(Xnew)[1]
         root = tf.matmul(A[:, new:], context.root)
         covariance = D[:, new:, new:] + tf.matmul(root, root, transpose_b=True)
-        prior_mean = tf.matmul(A[:, new:], context.mean)
-        r, noise = observe_by_sites(parts, X, r, noise, prior_mean, covariance, tolerance)
+        flat = tf.reshape(X, [-1, X.shape[2]])
+        mean = tf.reshape(parts.mean(flat) + tf.zeros_like(flat[:, :1]), tf.shape(r))
+        prior_mean = (mean + tf.matmul(A[:, new:], context.mean))[..., 0]
+        rows = GroupRows(X, r, noise, prior_mean, covariance)
+        targets, noise = gaussian_observations(parts.likelihood, rows, tolerance)
+        r = targets - mean
     return condition_on_rows(A, D, r, noise)
 
 
@@ -223,9 +193,9 @@ def _groups_at_a_time(context: Context, index: tf.Tensor, chunk_size: int | None
     "context.root: [M, M]",
     "Xnew: [N_new, D]",
     "index: [N_new, m]",
-    "return.mean: [N_new, P]",
-    "return.covariance: [N_new, N_new] if full_cov",
-    "return.covariance: [N_new] if not full_cov",
+    "return[0]: [N_new, P]",
+    "return[1]: [N_new, N_new] if full_cov",
+    "return[1]: [N_new] if not full_cov",
 )
 def predict_from_near_rows(
     parts: Parts,
@@ -234,7 +204,7 @@ def predict_from_near_rows(
     index: tf.Tensor,
     full_cov: bool,
     chunk_size: int | None = None,
-) -> NewRowMoments:
+) -> tuple[tf.Tensor, tf.Tensor]:
     r"""
     Predict each new row from u and from training rows of its own, in chunks of new rows.
 
@@ -264,7 +234,7 @@ def predict_from_near_rows(
     size = _groups_at_a_time(context, index, chunk_size)
     moments = map_over_chunks(chunk_terms, row_chunks((Xnew, index), size))
     if not full_cov:
-        return NewRowMoments(*moments)
+        return moments
     mean, root, g = moments
     rows, place = tf.unique(tf.reshape(index, [-1]))
     num_new, number = tf.shape(index)[0], tf.shape(index)[1]
@@ -276,7 +246,7 @@ def predict_from_near_rows(
     covariance = tf.matmul(root, root, transpose_b=True)
     covariance += tf.matmul(error, tf.matmul(D, error, transpose_b=True))
     covariance += tf.matmul(G * tf.gather(context.noise, rows), G, transpose_b=True)
-    return NewRowMoments(mean, covariance)
+    return mean, covariance
 
 
 @check_shapes(
@@ -354,9 +324,9 @@ def predict_left_out(
     "context.root: [M, M]",
     "Xnew: [N_new, D]",
     "block: [N_new]",
-    "return.mean: [N_new, P]",
-    "return.covariance: [N_new, N_new] if full_cov",
-    "return.covariance: [N_new] if not full_cov",
+    "return[0]: [N_new, P]",
+    "return[1]: [N_new, N_new] if full_cov",
+    "return[1]: [N_new] if not full_cov",
 )
 def predict_from_blocks(
     parts: Parts,
@@ -366,7 +336,7 @@ def predict_from_blocks(
     block: tf.Tensor,
     full_cov: bool,
     chunk_size: int | None = None,
-) -> NewRowMoments:
+) -> tuple[tf.Tensor, tf.Tensor]:
     r"""
     Predict each new row from u and the training rows of its block (Snelson & Ghahramani 2007).
 
@@ -401,9 +371,9 @@ def predict_from_blocks(
     back = tf.argsort(order)
     mean, *spread = (tf.gather(part, back) for part in pieces)
     if not full_cov:
-        return NewRowMoments(mean, spread[0])
+        return mean, spread[0]
     root, D = spread
-    return NewRowMoments(mean, tf.matmul(root, root, transpose_b=True) + tf.gather(D, back, axis=1))
+    return mean, tf.matmul(root, root, transpose_b=True) + tf.gather(D, back, axis=1)
 
 
 def _starts_of_pieces(block: tf.Tensor, size: Any) -> tf.Tensor:
@@ -423,17 +393,9 @@ def _concat_pieces(
         values = function(k)
         return (k + 1, *(a.write(k, v) for a, v in zip(arrays, values, strict=True)))
 
-    def run() -> list[tf.Tensor]:
-        arrays = [tf.TensorArray(dtype, size=count, infer_shape=False) for _ in shapes]
-        _, *arrays = tf.while_loop(
-            lambda k, *_: k < count, add, (tf.constant(0), *arrays), parallel_iterations=1
-        )
-        return [
-            tf.ensure_shape(array.concat(), [None, *shape])
-            for array, shape in zip(arrays, shapes, strict=True)
-        ]
-
-    if tf.executing_eagerly() and int(count) > _MANY_PIECES:
-        # Compiled for this once: a tf.function that is called would warn that it is traced often.
-        return tf.function(run, autograph=False).get_concrete_function()()
-    return run()
+    arrays = [tf.TensorArray(dtype, size=count, infer_shape=False) for _ in shapes]
+    _, *arrays = tf.while_loop(
+        lambda k, *_: k < count, add, (tf.constant(0), *arrays), parallel_iterations=1
+    )
+    pairs = zip(arrays, shapes, strict=True)
+    return [tf.ensure_shape(array.concat(), [None, *shape]) for array, shape in pairs]

@@ -17,9 +17,7 @@ from .evaluate import (
 from .nearest import (
     input_scales,
     nearest_by_products,
-    nearest_by_tree,
     nearest_others,
-    search_tree,
 )
 from .priors import (
     check_columns,

@@ -2,29 +2,17 @@
 Which rows are near: distances in units of a kernel's lengthscales, and the nearest rows."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import AnyNDArray, TensorType
+from gpflow.base import TensorType
 from gpflow.kernels import Kernel, Static, Stationary
 from gpflow.kernels.base import Combination
-from scipy.spatial import KDTree
-from sklearn.neighbors import NearestNeighbors
 
 from .. import checks
 from ..numerics import chunks
-
-#: In more dimensions a tree looks at nearly all rows.
-_MOST_FOR_TREES = 15
-
-
-class SearchTree(NamedTuple):
-    """Rows less their mean, which distances from products would lose digits of."""
-
-    mean: AnyNDArray
-    rows: KDTree | NearestNeighbors
+from ..numerics.nearest_in_numpy import nearest_rows
 
 
 @check_shapes("X: [N, D]", "return: [D]")
@@ -63,31 +51,6 @@ def _parts(kernel: Kernel) -> Iterator[Kernel]:
         yield kernel
 
 
-def search_tree(X: tf.Tensor) -> SearchTree:
-    """Index scaled rows [N, D] for :func:`nearest_by_tree`; for eager mode."""
-    mean = X.numpy().mean(axis=0)
-    if X.shape[1] > _MOST_FOR_TREES:
-        return SearchTree(mean, NearestNeighbors(algorithm="brute").fit(X.numpy() - mean))
-    return SearchTree(mean, KDTree(X.numpy() - mean))
-
-
-@check_shapes("Xnew: [S, D]", "return: [S, m]")
-def nearest_by_tree(tree: SearchTree, Xnew: tf.Tensor, m: int) -> tf.Tensor:
-    """
-    Find the m nearest rows of each new one by a tree, the nearest first; for eager mode.
-
-    In few dimensions it costs the logarithm of N for each new row.
-    """
-    if m == 0 or Xnew.shape[0] == 0:
-        return tf.zeros([Xnew.shape[0], m], tf.int32)
-    new = Xnew.numpy() - tree.mean
-    if isinstance(tree.rows, KDTree):
-        nearest = tree.rows.query(new, np.arange(1, int(m) + 1))[1]
-    else:
-        nearest = tree.rows.kneighbors(new, n_neighbors=int(m), return_distance=False)
-    return tf.constant(nearest, tf.int32)
-
-
 @check_shapes("X: [N, D]", "rows: [S]", "return: [S, m]")
 def nearest_others(X: tf.Tensor, rows: TensorType, m: int) -> tf.Tensor:
     """
@@ -96,7 +59,8 @@ def nearest_others(X: tf.Tensor, rows: TensorType, m: int) -> tf.Tensor:
     :param rows: Their numbers.
     :param m: At most N - 1.
     """
-    near = nearest_by_tree(search_tree(X), tf.gather(X, rows), m + 1).numpy()
+    X = np.asarray(X)
+    near = nearest_rows(X)(X[np.asarray(rows)], m + 1)
     # Of rows that are there several times, the row itself need not be among the nearest.
     others = np.argsort(near == np.asarray(rows)[:, None], axis=1, kind="stable")[:, :-1]
     return tf.constant(np.take_along_axis(near, others, axis=1), tf.int32)

@@ -111,28 +111,28 @@ def infer_groups(
     :param max_sweeps: The most of them.
     """
 
-    def sweep(count: tf.Tensor, _: tf.Tensor, *sites: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def sweep(count: tf.Tensor, last: tf.Tensor, *sites: tf.Tensor) -> tuple[tf.Tensor, ...]:
         target = group_targets(likelihood, rows, GroupSites(*sites))
-        step = tf.where(count < 2, 1.0, DAMPING)
+        # A group that has settled stays as it is: its predictions do not depend on other groups.
+        step = tf.where(last > tolerance, tf.where(count < 2, 1.0, DAMPING), 0.0)[:, None]
         moved = [old + tf.cast(step, old.dtype) * (new - old) for old, new in zip(sites, target)]
         deviation = tf.sqrt(tf.linalg.diag_part(rows.covariance))
         change = [tf.abs(new - old) for old, new in zip(sites, moved)]
-        largest = tf.reduce_max(deviation * change[0] / (1.0 + deviation**2 * moved[1]))
-        largest = tf.maximum(
-            largest, tf.reduce_max(deviation**2 * change[1] / (1.0 + deviation**2 * moved[1]))
-        )
-        return count + 1, largest, *moved
+        largest = tf.maximum(deviation * change[0], deviation**2 * change[1])
+        largest = tf.reduce_max(largest / (1.0 + deviation**2 * moved[1]), axis=1)
+        return count + 1, tf.where(last > tolerance, largest, last), *moved
 
     def run() -> GroupSites:
         none = tf.zeros_like(rows.mean)
-        start = tf.constant(0), tf.constant(np.inf, none.dtype), none, none
-        _, largest, *sites = tf.while_loop(
-            lambda count, largest, *_: largest > tolerance,
+        start = tf.constant(0), tf.fill(tf.shape(none)[:1], tf.constant(np.inf, none.dtype)), none
+        _, last, *sites = tf.while_loop(
+            lambda count, last, *_: tf.reduce_any(last > tolerance),
             sweep,
-            start,
+            (*start, none),
             maximum_iterations=max_sweeps,
         )
         if tolerance < TRAINING_TOLERANCE:
+            largest = tf.reduce_max(last)
             numbers = {"In standard deviations, the last sweep moved one by": largest}
             warn(ConvergenceWarning, largest > TRAINING_TOLERANCE, _NOT_SETTLED, numbers)
         return GroupSites(*sites)

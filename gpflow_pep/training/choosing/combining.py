@@ -29,21 +29,12 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import GPModel
 from scipy.optimize import nnls
-from scipy.special import logsumexp
 
 from ...engine import checks
-from ...models import PEPRegression
 from ..fitting.objectives import FAILURES, Objective, assigned_at_exit, copy_of, state_of
 from ..fitting.points import check_one_power
 from .alphas import ALPHAS, Train, check_alphas, train_at_each
 from .ensemble import Ensemble, EnsembleRecord, check_models, check_weights
-from .near_rows import (
-    NUMBERS,
-    NearRows,
-    choose_noise,
-    densities_with_near_rows,
-    knows_near_rows,
-)
 
 #: c of the prior on weights, relative to the data.
 PRIOR_WEIGHT = 0.25
@@ -51,12 +42,6 @@ PRIOR_WEIGHT = 0.25
 #: what is lower, or an improper cavity, adds nothing about the weights.
 _FLOOR = 700.0
 _MAX_PASSES, _SETTLED = 10_000, 1e-12
-#: c of ensembles some of whose components use near rows.
-NEAR_PRIOR_WEIGHT = 0.1
-#: The most rows that are left out where near rows are added.
-MOST_LEFT_OUT = 1000
-#: Near rows must raise the mean log density by so many standard errors of the difference.
-LEAST_GAIN = 2.0
 
 
 @check_shapes("log_densities: [K, N]", "return: [K]")
@@ -167,7 +152,9 @@ def ensemble_of_models(
     else:
         densities, weights_from, chosen = None, "given", weights
     means = np.full(len(models), np.nan) if densities is None else np.mean(densities, axis=1)
-    return Ensemble(models, chosen, EnsembleRecord(tuple(map(_power, models)), means, weights_from))
+    return Ensemble(
+        models, chosen, EnsembleRecord(tuple(map(power_of, models)), means, weights_from)
+    )
 
 
 def ensemble_of_powers(
@@ -220,127 +207,6 @@ def ensemble_of_powers(
     )
 
 
-def ensemble_with_near_rows(
-    ensemble: Ensemble, near: int | None = None, *, seed: int = 0
-) -> Ensemble | None:
-    r"""
-    Add each component of an ensemble a second time, with predictions that use near training rows::
-
-        ensemble = pep.training.ensemble_of_powers(model)
-        ensemble = pep.training.ensemble_with_near_rows(ensemble) or ensemble
-
-    Noise and weights are chosen by rows that are left out, at most 1000, see
-    :mod:`gpflow_pep.training.choosing.near_rows`; c of the prior on the weights is 0.1.
-
-    :param ensemble: Of ``PEPRegression`` without blocks, memory or missing targets, with a
-        Gaussian likelihood of constant noise variance.
-    :param near: How many near rows predictions use; None: 10, or for each component 40 where
-        its log densities of the rows that are left out rise by at least two standard errors.
-    :param seed: Which rows are left out.
-    :return: The ensemble of both kinds; None where the mean log density of the rows that are left
-        out is not higher than without near rows by at least two standard errors.
-    :raises ValueError: If the components are others, or an argument is outside its range.
-    """
-    checks.check_seed(seed)
-    others = [model for model in ensemble.models if not knows_near_rows(model)]
-    if others or any(ensemble.near):
-        got = "components that use near rows" if not others else type(others[0]).__name__
-        expected = "PEPRegression without blocks or memory, and constant noise"
-        raise checks.refusal("ensemble", got, expected, "Keep it as it is.")
-    num_rows = len(ensemble.models[0].data[0])
-    if near is not None:
-        checks.check_number(near, num_rows - 1, "near", counted="other rows")
-    first, *more = NUMBERS if near is None else (near,)
-    rows = np.random.default_rng(seed).permutation(num_rows)[:MOST_LEFT_OUT]
-    both = [densities_with_near_rows(model, first, rows) for model in ensemble.models]
-    alone, scored = [each[0] for each in both], [each[1] for each in both]
-
-    def both_kinds() -> Ensemble | None:
-        choices, densities = zip(*scored, strict=True)
-        return add_components(ensemble.models, np.stack(alone), ensemble.models, densities, choices)
-
-    result = both_kinds()
-    if result is None or not more:
-        return result
-    for number in more:
-        scored = [
-            _with_more_rows(model, min(number, num_rows - 1), rows, *chosen)
-            for model, chosen in zip(ensemble.models, scored, strict=True)
-        ]
-    return both_kinds()
-
-
-def near_rows_gain(model: PEPRegression, rows: AnyNDArray) -> bool:
-    """
-    Whether predictions of training rows that are left out gain by near rows, see above.
-
-    :param rows: Which rows, of which at most 1000 are left out.
-    """
-    alone, (_, near) = densities_with_near_rows(model, NUMBERS[0], rows[:MOST_LEFT_OUT])
-    return gains(near, alone)
-
-
-def _with_more_rows(
-    model: PEPRegression, number: int, rows: AnyNDArray, near: NearRows, log_densities: AnyNDArray
-) -> tuple[NearRows, AnyNDArray]:
-    """Give a component more near rows, and about the same noise, if rows left out gain by it."""
-    assert near.noise_variance is not None
-    levels = [near.noise_variance * factor for factor in (0.6, 1.0, 1.6)]
-    more = choose_noise(model, number, rows, levels)
-    return more if gains(more[1], log_densities) else (near, log_densities)
-
-
-def gains(
-    log_densities: AnyNDArray, others: AnyNDArray, standard_errors: float = LEAST_GAIN
-) -> bool:
-    """Whether log densities [S] are higher than others by so many standard errors at least."""
-    with np.errstate(invalid="ignore"):  # a density that is 0
-        difference = log_densities - others
-        least = standard_errors * np.std(difference, ddof=1) / np.sqrt(len(difference))
-    return bool(np.mean(difference) > least)
-
-
-def add_components(
-    models: Sequence[GPModel],
-    log_densities: AnyNDArray,
-    others: Sequence[GPModel],
-    other_densities: Sequence[AnyNDArray],
-    near: Sequence[NearRows],
-    *,
-    prior_weight: float = NEAR_PRIOR_WEIGHT,
-    standard_errors: float = LEAST_GAIN,
-    always: bool = False,
-) -> Ensemble | None:
-    """
-    Mix models with others whose predictions use near rows, if rows that were left out gain by it.
-
-    :param models: K models that predict from inducing variables.
-    :param log_densities: [K, S], of the rows.
-    :param others: Those whose predictions use near rows.
-    :param other_densities: [S], for each of them.
-    :param near: How each of them uses near rows.
-    :param prior_weight: See :func:`ensemble_weights`.
-    :param standard_errors: The mean log density must be higher than without the others by more than
-        so many standard errors of the difference.
-    :param always: Whether to mix them in any case.
-    :return: The ensemble; None where it is not.
-    """
-    both = np.stack([*log_densities, *other_densities])
-    weights = ensemble_weights(both, prior_weight=prior_weight)
-    before = ensemble_weights(log_densities, prior_weight=prior_weight)
-    mixed, alone = _mixed_densities(both, weights), _mixed_densities(log_densities, before)
-    if not always and not gains(mixed, alone, standard_errors):
-        return None
-    components = [*models, *others]
-    powers = tuple(map(_power, components))
-    record = EnsembleRecord(powers, np.mean(both, axis=1), "leave-one-out")
-    return Ensemble(components, weights, record, [*[None] * len(models), *near])
-
-
-def _mixed_densities(log_densities: AnyNDArray, weights: AnyNDArray) -> AnyNDArray:
-    return logsumexp(log_densities, axis=0, b=weights[:, None])
-
-
 def _checked(weights: str | AnyNDArray, num_components: int) -> str | AnyNDArray:
     if not isinstance(weights, str):
         return check_weights(weights, num_components)
@@ -368,6 +234,7 @@ def _densities(models: Sequence[GPModel], validation: RegressionData | None) -> 
     return np.stack([np.full(len(known[0]), -np.inf) if row is None else row for row in rows])
 
 
-def _power(model: GPModel) -> float | None:
+def power_of(model: GPModel) -> float | None:
+    """Give the power of all rows; None where there is none, or several."""
     alpha = getattr(model, "alpha", None)
     return float(alpha.numpy()) if alpha is not None and alpha.shape.rank == 0 else None

@@ -4,20 +4,22 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, InputData, MeanAndVariance
+from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior
 
 from ...engine import checks
+from ...engine.predictions.context_rows import NearRows
 from ...engine.prior import is_mixed
 from ...engine.prior.evaluate import skip_autograph
 from ...models.base import finite
 from .ensemble_paths import EnsemblePaths
 from .ensemble_predictions import EnsemblePredictions
-from .near_rows import NearRows, near_likelihood, near_posterior
 
 
 class EnsembleRecord(NamedTuple):
@@ -44,7 +46,7 @@ class Ensemble(EnsemblePredictions):
     :param weights: [K], at least 0, with sum 1; None: all equal.
     :param record: How they came about.
     :param near: How the predictions of each component use near training rows
-        (:mod:`gpflow_pep.training.choosing.near_rows`), None where they do not; None: none does.
+        (:mod:`gpflow_pep.training.choosing.near`), None where they do not; None: none does.
     :raises ValueError: If the models or the weights do not fit together.
     """
 
@@ -57,8 +59,7 @@ class Ensemble(EnsemblePredictions):
     ) -> None:
         models = check_models(models)
         self.near = (None,) * len(models) if near is None else tuple(near)
-        pairs = zip(models, self.near, strict=True)
-        likelihoods = [near_likelihood(*pair) for pair in pairs]
+        likelihoods = [*map(_likelihood_of_targets, models, self.near)]
         super().__init__(models, likelihoods, check_weights(weights, len(models)))
         self.models, self.record = models, record
 
@@ -93,9 +94,7 @@ class Ensemble(EnsemblePredictions):
     ) -> Sequence[MeanAndVariance]:
         options = full_cov, full_output_cov
         return [
-            model.predict_f(Xnew, *options)
-            if near is None
-            else near_posterior(model, near, "nocache").fused_predict_f(Xnew, *options)
+            model.predict_f(Xnew, *options, **({} if near is None else {"near": near}))
             for model, near in zip(self.models, self.near, strict=True)
         ]
 
@@ -219,9 +218,23 @@ def ensemble_posterior(
     """
     (models, weights), near = components(model), near_rows(model)
     if posteriors is None:
-        posteriors = [near_posterior(*pair, "tensor") for pair in zip(models, near, strict=True)]
+        posteriors = [*map(posterior_of, models, near)]
     likelihoods = getattr(model, "likelihoods", [component.likelihood for component in models])
     return EnsemblePosterior(posteriors, models, likelihoods, weights)
+
+
+def posterior_of(model: Any, near: NearRows | None) -> AbstractPosterior:
+    """Create the posterior of a component, which may use near rows."""
+    return model.posterior() if near is None else model.posterior(near=near)
+
+
+def _likelihood_of_targets(model: GPModel, near: NearRows | None) -> Likelihood:
+    if near is None or near.noise_variance is None:
+        return model.likelihood
+    variance = near.noise_variance
+    likelihood = gpflow.likelihoods.Gaussian(variance, variance_lower_bound=0.5 * variance)
+    gpflow.set_trainable(likelihood, False)
+    return likelihood
 
 
 def components(model: GPModel | Ensemble) -> tuple[list[GPModel], AnyNDArray]:

@@ -18,11 +18,10 @@ from gpflow.kernels import (
 )
 from helpers import assert_close
 
+from gpflow_pep.engine.numerics.nearest_in_numpy import nearest_rows
 from gpflow_pep.engine.prior import (
     input_scales,
     nearest_by_products,
-    nearest_by_tree,
-    search_tree,
 )
 
 X = np.random.default_rng(0).standard_normal([50, 3]) * [1.0, 10.0, 0.1] + [0.0, 3.0, 1e3]
@@ -71,7 +70,7 @@ def test_nearest(m: int, num_new: int) -> None:
     expected = np.argsort(squares, axis=1)[:, :m]
     rows, Xnew = tf.constant(scaled), tf.constant(new)
     for actual in (
-        nearest_by_tree(search_tree(rows), Xnew, m),
+        nearest_rows(scaled)(new, m),
         nearest_by_products(rows, Xnew, m),
         tf.function(nearest_by_products)(rows, Xnew, m),
     ):
@@ -83,7 +82,7 @@ def test_many_rows_come_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         "gpflow_pep.engine.numerics.chunks.CHUNK_ELEMENTS", 150
     )  # three new rows at a time
     rows = tf.constant(X / STD)
-    whole = nearest_by_tree(search_tree(rows), rows[:20], 5)
+    whole = nearest_rows(rows.numpy())(rows[:20].numpy(), 5)
     spec = [tf.TensorSpec([None, 3], tf.float64)] * 2
     unknown = tf.function(lambda X, Xnew: nearest_by_products(X, Xnew, 5), input_signature=spec)
     for find in (lambda X, Xnew: nearest_by_products(X, Xnew, 5), unknown):

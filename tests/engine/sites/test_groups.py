@@ -79,6 +79,16 @@ def test_default_tolerance_is_that_of_means() -> None:
     assert np.max(np.abs(m - exact) / np.sqrt(v)) < 1e-3
 
 
+def test_a_group_does_not_depend_on_others() -> None:
+    """Sweeps went on for all groups until the last had settled."""
+    rows = _rows(Bernoulli(), 0.5, False)
+    hard = rows._replace(covariance=rows.covariance * np.array([1.0, 30.0])[:, None, None])
+    both = infer_groups(Bernoulli(), hard)
+    first = infer_groups(Bernoulli(), GroupRows(*(part[:1] for part in hard)))
+    for part, alone in zip(both, first, strict=True):
+        np.testing.assert_allclose(part[:1], alone, rtol=1e-12)
+
+
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_sites_that_do_not_settle(in_graph: bool, recwarn: pytest.WarningsRecorder) -> None:
     """Those of Student-t targets that a long lengthscale cannot follow; in training silently."""

@@ -1,0 +1,352 @@
+r"""
+Near training rows in the predictions of ensembles, where rows that were left out gain by them.
+
+Components whose predictions are given the nearest training rows (:ref:`near-rows`) are added, with
+weights of :mod:`gpflow_pep.training.choosing.combining` by the densities of some training rows,
+each without its own site and given its near rows as a new row would be. Without near rows such
+densities are optimistic where inducing inputs were trained, and given near rows hardly: on tables
+of some hundreds of rows this keeps ensembles as they are, even where near rows would gain.
+
+**Numbers.** Each component is there a second time, with another noise variance of near rows and of
+the target: the one with the highest mean density of the rows that were left out. At power 1 that of
+the model can be nearly nothing, as the residual variances of rows take its place, which count in
+full given near rows. At smaller powers it holds what too few inducing points leave of the function,
+of which near rows have more. Where more near rows raise the density, more are given.
+
+**Labels of two classes** can change at so fine a scale that inducing points, however many, have
+little information on them, and the rows nearby nearly all. With :math:`p_n` the probability that
+row n has class 1, given the other rows, the residuals
+
+.. math::
+
+    e_n = \frac{y_n - p_n}{\sqrt{p_n (1 - p_n)}}
+
+have mean 0 and variance 1 where the model is right. :func:`near_residuals` multiplies each by the
+mean of those near it, which is 0 on average where near rows add nothing: the autocorrelation
+of Moran (1950), of residuals. Only where it is clearly positive, one more model is trained, whose
+predictions use the nearest rows alone (:mod:`gpflow_pep.models.minibatch`). A model whose rows
+share sites (``ARPEP``) cannot leave rows out. Its densities of training rows, which are a little
+too high, stand for those, so that near rows have to gain a little more.
+"""
+
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+from gpflow.base import AnyNDArray, Parameter
+from gpflow.kernels import MultioutputKernel
+from gpflow.likelihoods import Gaussian, Likelihood
+from gpflow.models import GPModel
+from gpflow.utilities import set_trainable
+from scipy.special import logsumexp
+from scipy.stats import norm
+
+from ...engine import checks
+from ...engine.energies.collapsed import CONDITIONALS
+from ...engine.factors import check_num_latent, num_classes
+from ...engine.predictions.context_rows import NearRows, predict_left_out
+from ...engine.prior import input_scales, nearest_others
+from ...models import PEP, PEPRegression
+from ...models.base import InternalDataModel
+from ..fitting.loop import fit
+from ..fitting.objectives import FAILURES, copy_of
+from ..fitting.points import held_out_densities
+from .combining import ensemble_weights, power_of
+from .ensemble import Ensemble, EnsembleRecord, components, heaviest
+
+#: Fewer rows do not show whether near rows improve predictions, and a prediction takes longer.
+LEAST_ROWS = 1000
+#: How many near rows predictions use, unless a number is given: the first of these, or the next
+#: where rows that are left out gain by it; of labels the last one.
+NUMBERS, NEAR_LABELS = (10, 40), 20
+#: Noise variances of near rows that are tried, relative to the mean squared leave-one-out error;
+#: and the model's.
+NOISE_LEVELS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0)
+#: The most rows that are left out.
+MOST_LEFT_OUT = 1000
+#: Near rows must raise the mean log density by so many standard errors of the difference.
+LEAST_GAIN = 2.0
+#: c of the prior on weights; of a model of labels, which is trained to predict rows left out, it is
+#: nearly 0.
+PRIOR_WEIGHT, PRIOR_WEIGHT_OF_LABELS = 0.1, 0.001
+#: Training for near labels: steps of Adam, rows in a batch, and the learning rate, which is halved
+#: again and again after so many steps. Ten near rows take a fraction of the time of twenty, and
+#: lead to as good a kernel.
+STEPS, BATCH_SIZE, RATE, HALVED_AFTER = 200, 256, 0.3, 100
+#: Probabilities of labels are taken to be at least this, so that no residual stands for all.
+_LEAST = 0.01
+
+
+class _Over(Exception):
+    """There is no time left."""
+
+
+def takes_near_rows(model: Any) -> bool:
+    """Whether near rows can be added to a model's predictions, and left out one at a time."""
+    plain = type(model) is PEPRegression and not model.has_blocks
+    if not plain or model.takes_missing_targets:
+        return False
+    if model.memory is not None or model.alpha.shape.rank != 0:
+        return False
+    noise = getattr(model.likelihood, "variance", None)
+    return type(model.likelihood) is Gaussian and isinstance(noise, Parameter)
+
+
+def takes_near_labels(kernel: Any, likelihood: Likelihood) -> bool:
+    """Whether labels are of two classes and one latent function, so that near rows have sites."""
+    one_output = not isinstance(kernel, MultioutputKernel)
+    one_output &= check_num_latent(None, likelihood, tf.zeros([1, 1])) == 1
+    return one_output and num_classes(likelihood) == 2
+
+
+def ensemble_with_near_rows(
+    ensemble: Ensemble, near: int | None = None, *, seed: int = 0
+) -> Ensemble | None:
+    r"""
+    Add each component of an ensemble a second time, with predictions that use near training rows::
+
+        ensemble = pep.training.ensemble_of_powers(model)
+        ensemble = pep.training.ensemble_with_near_rows(ensemble) or ensemble
+
+    Noise and weights are chosen by rows that are left out, at most 1000, see
+    :mod:`gpflow_pep.training.choosing.near`; c of the prior on the weights is 0.1.
+
+    :param ensemble: Of ``PEPRegression`` without blocks, memory or missing targets, with a
+        Gaussian likelihood of constant noise variance.
+    :param near: How many near rows predictions use; None: 10, or for each component 40 where
+        its log densities of the rows that are left out rise by at least two standard errors.
+    :param seed: Which rows are left out.
+    :return: The ensemble of both kinds; None where the mean log density of the rows that are left
+        out is not higher than without near rows by at least two standard errors.
+    :raises ValueError: If the components are others, or an argument is outside its range.
+    """
+    models, (first, *more) = ensemble.models, NUMBERS if near is None else (near,)
+    others = [model for model in models if not takes_near_rows(model)]
+    if others or any(ensemble.near):
+        got = "components that use near rows" if not others else type(others[0]).__name__
+        expected = "PEPRegression without blocks or memory, and constant noise"
+        raise checks.refusal("ensemble", got, expected, "Keep it as it is.")
+    num_rows = len(models[0].data[0])
+    rows = _rows_left_out(num_rows, near, seed)
+    both = [_densities_alone_and_near(model, first, rows) for model in models]
+    alone, scored = np.stack([part for part, _ in both]), [part for _, part in both]
+    result = _with_components(models, alone, models, scored)
+    if result is None or not more:
+        return result
+    for number in more:
+        for k, (model, (chosen, densities)) in enumerate(zip(models, scored, strict=True)):
+            levels = [chosen.noise_variance * factor for factor in (0.6, 1.0, 1.6)]
+            others = choose_noise(model, min(number, num_rows - 1), rows, levels)
+            scored[k] = others if gains(others[1], densities) else (chosen, densities)
+    return _with_components(models, alone, models, scored)
+
+
+def near_rows_gain(model: PEPRegression, rows: AnyNDArray) -> bool:
+    """
+    Whether predictions of training rows that are left out gain by near rows, see above.
+
+    :param rows: Which rows, of which at most 1000 are left out.
+    """
+    alone, (_, near) = _densities_alone_and_near(model, NUMBERS[0], rows[:MOST_LEFT_OUT])
+    return gains(near, alone)
+
+
+def ensemble_with_near_labels(
+    model: GPModel | Ensemble,
+    data: tuple[AnyNDArray, AnyNDArray],
+    near: int = NEAR_LABELS,
+    *,
+    num_steps: int = STEPS,
+    seconds: float | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> Ensemble | None:
+    """
+    Mix a model of two classes with one whose predictions use near training rows alone::
+
+        mixed = pep.training.ensemble_with_near_labels(model, (X, labels)) or model
+
+    See :mod:`gpflow_pep.training.choosing.near`. c of the prior on the weights is 0.001.
+
+    :param model: Trained, or several mixed, with a likelihood of two classes and one latent
+        function.
+    :param data: X [N, D] and labels 0 and 1 [N, 1], the rows that it was trained on.
+    :param near: How many near rows predictions use.
+    :param num_steps: The most steps of training for near rows.
+    :param seconds: The most seconds of it, without compilation; None: any number.
+    :param seed: Which rows are left out, and which are in which batch.
+    :param progress: Whether to show a bar on stderr.
+    :return: The ensemble; None where the residuals of near rows have nothing in common, or the mean
+        log density of the rows that are left out is not higher by at least two standard errors.
+    :raises ValueError: If the model is of another likelihood, or an argument is outside its range.
+    """
+    main: Any = heaviest(model)
+    if not takes_near_labels(main.kernel, main.likelihood):
+        got = f"{type(main).__name__} with {type(main.likelihood).__name__}"
+        expected = "a likelihood of two classes with one latent function"
+        raise checks.refusal("model", got, expected, "Keep it as it is.")
+    X, Y = map(np.asarray, data)
+    rows = _rows_left_out(len(X), near, seed)
+    models, weights = components(model)
+    alone = np.stack(
+        [
+            np.asarray(model.loo_log_density())
+            if isinstance(model, InternalDataModel)
+            else held_out_densities(model, (X, Y))()
+            for model in models
+        ]
+    )
+    mixed = logsumexp(alone, axis=0, b=weights[:, None])
+    scaled = tf.constant(X) / input_scales(main.kernel, tf.constant(X))
+    products = near_residuals(mixed, Y[:, 0], scaled, rows)
+    if not gains(products, np.zeros_like(products)):
+        return None
+    parts = map(copy_of, (main.kernel, main.likelihood, main.inducing_variable))
+    second = PEP((X, Y), *parts, alpha=1.0)
+    try:
+        _train(second, near, num_steps, seconds, seed, progress)
+        scored = NearRows(near), _near_label_densities(second, near, rows)
+        prior_weight = PRIOR_WEIGHT_OF_LABELS
+        return _with_components(models, alone[:, rows], [second], [scored], prior_weight)
+    except FAILURES:
+        return None
+
+
+def _rows_left_out(num_rows: int, near: int | None, seed: int) -> AnyNDArray:
+    """Choose the rows that are left out, and check how many each may be given."""
+    if near is not None:
+        checks.check_number(near, num_rows - 1, "near", counted="other rows")
+    return np.random.default_rng(checks.check_seed(seed)).permutation(num_rows)[:MOST_LEFT_OUT]
+
+
+def _densities_alone_and_near(
+    model: PEPRegression, number: int, rows: AnyNDArray
+) -> tuple[AnyNDArray, tuple[NearRows, AnyNDArray]]:
+    """Log densities of rows that are left out, [S], without near rows; and see `choose_noise`."""
+    Y = np.asarray(model.data[1])[rows]
+    mean, variance = (np.asarray(part)[rows] for part in model.loo_moments())
+    alone: AnyNDArray = norm.logpdf(Y, mean, np.sqrt(variance)).sum(axis=-1)
+    error, noise = np.mean((Y - mean) ** 2), float(model.likelihood.variance.numpy())
+    levels = [noise, *(float(level * error) for level in NOISE_LEVELS)]
+    return alone, choose_noise(model, min(number, len(model.data[0]) - 1), rows, levels)
+
+
+def choose_noise(
+    model: PEPRegression, number: int, rows: AnyNDArray, levels: Sequence[float]
+) -> tuple[NearRows, AnyNDArray]:
+    """
+    Choose of some levels the noise variance with the highest mean density of rows left out.
+
+    :param number: How many near rows each of the rows [S] is given.
+    :return: What was chosen, and the log densities of the rows, [S].
+    """
+    Y = np.asarray(model.data[1])[rows]
+    mean, variance = left_out_moments(model, number, rows, levels)
+    with np.errstate(invalid="ignore"):  # rounding can leave a row that does not depend on others
+        densities = norm.logpdf(Y[:, None], mean, np.sqrt(variance)).sum(axis=-1)
+    densities = np.where(np.isnan(densities), -np.inf, densities)
+    best = int(np.argmax(densities.mean(axis=0)))
+    return NearRows(number, levels[best]), densities[:, best]
+
+
+def left_out_moments(
+    model: PEPRegression, number: int, rows: AnyNDArray, levels: Sequence[float]
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """
+    Compute moments of y of training rows given the others, the near ones with each level of noise:
+    mean [S, K, P] and variance [S, K, 1].
+    """
+    parts, context = model.context_parts(), model.row_context()
+    index = nearest_others(context.X / context.scales, rows, number)
+    precision = CONDITIONALS[model.bound].row_precision
+    alpha, levels = tf.convert_to_tensor(model.alpha)[None], tf.constant(levels, context.X.dtype)
+    rows = tf.constant(rows, tf.int32)
+    mean, variance = predict_left_out(parts, context, rows, index, precision, alpha, levels)
+    mean += parts.mean(tf.gather(context.X, rows))[:, None]
+    return mean.numpy(), (variance + levels).numpy()[..., None]
+
+
+def near_residuals(
+    log_densities: AnyNDArray, labels: AnyNDArray, X: tf.Tensor, rows: AnyNDArray
+) -> AnyNDArray:
+    r"""
+    Multiply the residuals :math:`e_n` of rows by the mean of the residuals of ten near them.
+
+    :param log_densities: Of the label of each row, given the others, [N].
+    :param labels: 0 or 1, [N].
+    :param X: Scaled inputs, [N, D].
+    :param rows: Of which rows, [S].
+    :return: [S].
+    """
+    near = nearest_others(X, rows, min(NUMBERS[0], len(X) - 1)).numpy()
+    # |y - p| is 1 less the probability of the label, and p (1 - p) its product with the latter.
+    probability = np.clip(np.exp(log_densities), _LEAST, 1.0)
+    residuals = (2.0 * labels - 1.0) * np.sqrt((1.0 - probability) / probability)
+    products: AnyNDArray = residuals[rows] * residuals[near].mean(axis=1)
+    return products
+
+
+def _train(
+    model: PEP, near: int, num_steps: int, seconds: float | None, seed: int, progress: bool
+) -> None:
+    """Train the kernel of a model for predictions from near rows."""
+    ends: list[float] = []
+
+    def check_time(_: GPModel) -> dict[str, float]:
+        ends.append(time.perf_counter())  # what comes before the first is compiled
+        if seconds is not None and ends[-1] > ends[0] + seconds:
+            raise _Over
+        return {}
+
+    near = min(near, NUMBERS[0])
+    loss = model.near_row_training_loss_closure(near, batch_size=BATCH_SIZE, seed=seed)
+    rate = tf_keras.optimizers.schedules.ExponentialDecay(RATE, HALVED_AFTER, 0.5)
+    options: dict[str, Any] = {"evaluate": check_time, "evaluate_every": 5, "progress": progress}
+    set_trainable(model.inducing_variable, False)
+    with contextlib.suppress(_Over):
+        optimizer = tf_keras.optimizers.Adam(rate)
+        fit(model, loss, num_steps=num_steps, optimizer=optimizer, **options)
+
+
+def _near_label_densities(model: PEP, near: int, rows: AnyNDArray) -> AnyNDArray:
+    """Log densities of training rows, each given the others that are near it, [S]."""
+    X = tf.convert_to_tensor(model.data[0])
+    index = nearest_others(X / input_scales(model.kernel, X), rows, near)
+    densities = np.asarray(model.near_row_log_density(tf.constant(rows), index))
+    return np.where(np.isnan(densities), -np.inf, densities)
+
+
+def gains(log_densities: AnyNDArray, others: AnyNDArray) -> bool:
+    """Whether log densities [S] exceed others by :data:`LEAST_GAIN` standard errors or more."""
+    with np.errstate(invalid="ignore"):  # a density that is 0
+        difference = log_densities - others
+        least = LEAST_GAIN * np.std(difference, ddof=1) / np.sqrt(len(difference))
+    return bool(np.mean(difference) > least)
+
+
+def _with_components(
+    models: Sequence[GPModel],
+    log_densities: AnyNDArray,
+    others: Sequence[GPModel],
+    scored: Sequence[tuple[NearRows, AnyNDArray]],
+    prior_weight: float = PRIOR_WEIGHT,
+) -> Ensemble | None:
+    """
+    Mix models of log densities [K, S] with others, if rows that were left out gain by it.
+
+    :param scored: How each of the others uses near rows, and its log densities of the rows, [S].
+    """
+    near, other_densities = zip(*scored, strict=True)
+    both = np.stack([*log_densities, *other_densities])
+    weights = ensemble_weights(both, prior_weight=prior_weight)
+    before = ensemble_weights(log_densities, prior_weight=prior_weight)
+    mixed = logsumexp(both, axis=0, b=weights[:, None])
+    if not gains(mixed, logsumexp(log_densities, axis=0, b=before[:, None])):
+        return None
+    every = [*models, *others]
+    record = EnsembleRecord(tuple(map(power_of, every)), np.mean(both, axis=1), "leave-one-out")
+    return Ensemble(every, weights, record, [*[None] * len(models), *near])
