@@ -57,7 +57,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """
         Predict y.
 
-        :param return_std: Also the standard deviation of y, noise included, [N].
+        :param return_std: Also the standard deviation of y, noise included, [N]. A recalibration
+            multiplies that of the mixture by that of s times a Student-t, which is exact where the
+            mixture is Gaussian; quantiles are exact always.
         :param return_cov: Instead its covariance over rows, [N, N]; for a Gaussian likelihood and
             one column of y.
         :param known: Targets of the same rows that are known, [N, P], NaN where they are not, if
