@@ -37,7 +37,7 @@ Y_test = truth(X_test) + 0.2 * rng.standard_normal(X_test.shape)
 #
 # The constructor is that of ``gpflow.models.SGPR`` with ``alpha`` added. Inducing points start at
 # centres of clusters; :func:`maximise <gpflow_pep.training.maximise>` trains everything that is
-# trainable, which here is the kernel, the noise variance and the inducing points, and says how it
+# trainable, which here is the kernel, the noise variance and the inducing points, and reports how it
 # went.
 
 kernel = gpflow.kernels.SquaredExponential()
@@ -61,7 +61,7 @@ print(f"noise standard deviation: {np.sqrt(model.likelihood.variance.numpy()):.3
 # ------------
 #
 # The same start, three values of ``alpha``, beside exact Gaussian process regression. Only at 0 is
-# log Z a lower bound of exact regression's, so larger values of log Z say nothing about which power
+# log Z a lower bound of exact regression's, so larger values of log Z are no sign of which power
 # is better; held-out rows do. The score is the mean log density of the test values: higher is
 # better.
 
@@ -107,5 +107,5 @@ axes[0].set_ylabel("y")
 # %%
 # Dashed is the truth, the band holds 90% of new values, and the red marks are the inducing points.
 #
-# **Next**: :doc:`/choosing` says which power to start from, and :doc:`/estimators` has the same
+# **Next**: :doc:`/choosing` shows which power to start from, and :doc:`/estimators` has the same
 # model for scikit-learn, with nothing to standardise.

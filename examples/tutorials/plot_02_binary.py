@@ -93,5 +93,5 @@ for low, high in pairwise(grid):
     )
 
 # %%
-# A hundred rows do not say more than that. **Next**: :doc:`plot_03_classes`, and
+# A hundred rows do not show more than that. **Next**: :doc:`plot_03_classes`, and
 # :doc:`/likelihoods` for what ``PEP`` does with other likelihoods.

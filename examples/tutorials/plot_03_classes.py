@@ -27,7 +27,7 @@ X_train, X_test = (X_train - centre) / scale, (X_test - centre) / scale
 print(f"{len(X_train)} rows to train on, {len(X_test)} to test, {X.shape[1]} inputs")
 
 # %%
-# RobustMax (``MultiClass``) says: the class whose latent function is the largest is the label, but
+# RobustMax (``MultiClass``) means: the class whose latent function is the largest is the label, but
 # for one row in a thousand. Softmax is smooth, and takes longer, because its integral has no closed
 # form. Each class has a latent function of its own; here they share the kernel and the inducing
 # points.
@@ -82,6 +82,6 @@ for row in unsure:
     print(f"true class {y_test[row, 0]}: " + " ".join(f"{p:.3f}" for p in probability[row]))
 
 # %%
-# On so few rows the scores do not tell the powers apart, and rows that are easily told apart suit
+# On so few rows the scores do not separate the powers, and rows that are easily separated suit
 # :math:`\alpha = 0`; :doc:`/choosing` has data where it is otherwise. **Next**: with many rows,
 # minibatches in :doc:`plot_06_large_data`; labels that are words, in :doc:`plot_14_tables`.

@@ -3,7 +3,7 @@ Rows that come in batches
 =========================
 
 Rows arrive, are learnt from, and cannot be kept. :meth:`remember
-<gpflow_pep.models.PEPRegression.remember>` puts what they told into M² numbers; the next model
+<gpflow_pep.models.PEPRegression.remember>` puts their information into M² numbers; the next model
 takes these as ``memory``, and goes on.
 """
 
@@ -62,5 +62,5 @@ axes[-1].set_xlabel("x")
 
 # %%
 # Pale rows are gone, and the function is where it was. At ``alpha=1`` do not train the inducing
-# points of batches: :doc:`/streaming` says why, what is lost and what is frozen, and has the two
+# points of batches: :doc:`/streaming` explains why, what is lost and what is frozen, and has the two
 # other ways to go on, which keep the rows or filter them.

@@ -90,5 +90,5 @@ axes[1].plot(*X[asked].T, "o", color="black", markersize=5, fillstyle="none", la
 axes[1].legend()
 
 # %%
-# That is one run with one seed; :doc:`/streaming` says more of ``condition_on``. Where what is
+# That is one run with one seed; :doc:`/streaming` has more on ``condition_on``. Where what is
 # sought is a minimum, see :doc:`plot_10_bayesian_optimisation`.

@@ -3,7 +3,7 @@ A likelihood of your own
 ========================
 
 Delays: errors that are small on one side and can be large on the other. GPflow has no such
-likelihood. A class with one method for the density is what GPflow asks for; one function more tells
+likelihood. A class with one method for the density is what GPflow needs; one function more states
 ``PEP`` where that density has its structure.
 """
 
@@ -49,13 +49,13 @@ class SkewedLogistic(gpflow.likelihoods.ScalarLikelihood):
 
 # %%
 # Nothing else is needed: models integrate by the values of the density alone, and warn where that
-# is not accurate (:ref:`own-likelihood`). For every digit, say where the density varies fast.
+# is not accurate (:ref:`own-likelihood`). For every digit, state where the density varies fast.
 #
 # What PEP integrates
 # -------------------
 #
 # The tilted integral, log E[p(y | f)^alpha] / alpha, by the rule that most likelihoods here share:
-# nodes that are dense where the density varies fast. A ``Structure`` says where that is: the
+# nodes that are dense where the density varies fast. A ``Structure`` is where that is: the
 # middle, the scale that has to be resolved, and half the length. Derivatives follow by themselves.
 
 

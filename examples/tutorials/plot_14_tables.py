@@ -42,7 +42,7 @@ print(table.head())
 
 # %%
 # What is done to each column is part of the pipeline, and so of what is trained on each fold. The
-# ID says nothing and is left out. Numbers need no scaling: the estimator does that.
+# ID has no information and is left out. Numbers need no scaling: the estimator does that.
 
 columns = make_column_transformer(
     (OneHotEncoder(handle_unknown="ignore"), ["kind"]),
@@ -87,4 +87,4 @@ axes[1].legend()
 
 # %%
 # From the command line, with the columns found out, several powers compared and a report:
-# :doc:`/compare`. What scikit-learn's own checks say of the estimators: :doc:`/estimators`.
+# :doc:`/compare`. The results of scikit-learn's own checks: :doc:`/estimators`.

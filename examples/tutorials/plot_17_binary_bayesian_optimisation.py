@@ -2,7 +2,7 @@
 Bayesian optimisation of what works or fails
 ============================================
 
-Find the settings at which an experiment succeeds most often, when all that each trial tells is
+Find the settings at which an experiment succeeds most often, when all that each trial gives is
 whether it succeeded. A classifier models the probability, and Thompson sampling chooses the next
 trials: each is where a function that is drawn from the posterior is largest. Draws differ most
 where little is known, so that trials explore; and they agree near a maximum that is known, so that
@@ -39,7 +39,7 @@ def run_trials(X):
 # ---------
 #
 # The first twelve trials are anywhere. Inducing points are spread over all settings, as trials will
-# move. The kernel's parameters have priors: so few trials say little about them.
+# move. The kernel's parameters have priors: so few trials hardly determine them.
 
 X = rng.uniform(size=(12, 2))
 Y = run_trials(X)

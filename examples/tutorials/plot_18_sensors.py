@@ -17,7 +17,7 @@ import gpflow_pep as pep
 # -----------
 #
 # Both follow the weather, the second less, and it drifts. Gusts last for minutes: they are in both
-# readings of the same moment, and nobody can tell the next one from them. Each sensor has some
+# readings of the same moment, and they do not determine the next one. Each sensor has some
 # noise of its own too. The second fails for two and a half days.
 
 rng = np.random.default_rng(3)
@@ -114,7 +114,7 @@ for name, guess in guesses.items():
 # What of a moment is used
 # ------------------------
 #
-# ``predict_y`` knows the readings of a moment by way of the inducing variables alone, and 20 of
+# ``predict_y`` uses the readings of a moment by way of the inducing variables alone, and 20 of
 # these cannot follow gusts. ``impute_y`` takes the readings of the same moment as they are. For a
 # moment that was not among the data, ``predict_y(new_t, given=new_Y)`` does the same.
 #
@@ -132,6 +132,6 @@ for alpha in (0.0, 0.5, 1.0):
 # When there is nothing to gain
 # -----------------------------
 #
-# A mixture gains by outputs that say something of each other, where one of them is missing. If all
+# A mixture gains by outputs that have information on each other, where one of them is missing. If all
 # of them are observed in all rows that you have, and none in those that you predict, separate
 # models are as good and simpler: :doc:`/several_outputs` has the numbers.

@@ -176,7 +176,8 @@ def predictor(classifier: Any) -> Callable[[AnyNDArray], Any]:
 
         def probabilities(X: AnyNDArray) -> AnyNDArray:
             X = np.asarray(X, gpflow.default_float())
-            return class_probabilities(likelihood, X, *classifier.predict_f(X), size).numpy()
+            mean, variance = classifier.predict_f(X)
+            return class_probabilities(likelihood, X, mean, variance, size).numpy()
 
         return probabilities
     if callable(classifier):
