@@ -37,7 +37,7 @@ Y_test = truth(X_test) + 0.2 * rng.standard_normal(X_test.shape)
 #
 # The constructor is that of ``gpflow.models.SGPR`` with ``alpha`` added. Inducing points start at
 # centres of clusters; :func:`maximise <gpflow_pep.training.maximise>` trains everything that is
-# trainable, which here is the kernel, the noise variance and the inducing points, and reports how it
+# trainable, which here is the kernel, the noise variance and the inducing points, and prints how it
 # went.
 
 kernel = gpflow.kernels.SquaredExponential()

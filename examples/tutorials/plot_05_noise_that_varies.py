@@ -128,5 +128,5 @@ for ax, (name, model) in zip(axes, models.items()):
 # at the sides and too narrow around 4.
 #
 # FITC (``alpha=1``) has something of this built in: variance that inducing points leave over counts
-# as noise there. That is an accident of the approximation; put it into the likelihood where you mean
-# it.
+# as noise there. That is an accident of the approximation; if you mean it, put it
+# into the likelihood.

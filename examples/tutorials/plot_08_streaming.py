@@ -62,5 +62,5 @@ axes[-1].set_xlabel("x")
 
 # %%
 # Pale rows are gone, and the function is where it was. At ``alpha=1`` do not train the inducing
-# points of batches: :doc:`/streaming` explains why, what is lost and what is frozen, and has the two
+# points of batches: see :doc:`/streaming` for why, what is lost and what is frozen, and for the two
 # other ways to go on, which keep the rows or filter them.

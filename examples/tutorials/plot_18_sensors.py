@@ -132,6 +132,6 @@ for alpha in (0.0, 0.5, 1.0):
 # When there is nothing to gain
 # -----------------------------
 #
-# A mixture gains by outputs that have information on each other, where one of them is missing. If all
-# of them are observed in all rows that you have, and none in those that you predict, separate
-# models are as good and simpler: :doc:`/several_outputs` has the numbers.
+# A mixture gains where one output is missing and others have information on it. If all of them are
+# observed in all rows that you have, and none in those that you predict, separate models are as
+# good and simpler: :doc:`/several_outputs` has the numbers.
