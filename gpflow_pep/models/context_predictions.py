@@ -26,8 +26,7 @@ from .rows import Cut
 
 
 class ContextPredictions:
-    """
-    What a :class:`PowerEPModel` has besides if its predictions can use training rows.
+    """What a :class:`PowerEPModel` has besides if its predictions can use training rows.
 
     As it is here, near rows get sites, and new rows use them alone; with Gaussian noise,
     :class:`PEPRegression` conditions on u too.
@@ -76,8 +75,7 @@ class ContextPredictions:
         given: TensorData | None = None,
         **gone: Any,
     ) -> MeanAndVariance:
-        """
-        Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
+        """Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
 
         By default new rows are predicted from u. With a likelihood that is not Gaussian,
         predictions from near rows use these alone. See :ref:`near-rows`, and
@@ -132,8 +130,7 @@ class ContextPredictions:
         near: int | NearRows = 0,
         **gone: Any,
     ) -> BasePosterior:
-        """
-        Create the GPflow posterior, for fast predictions.
+        """Create the GPflow posterior, for fast predictions.
 
         That of a model with blocks, or with near rows, holds the training rows, and its
         predictions take ``blocks`` or ``near`` as :meth:`predict_f` does.
@@ -178,14 +175,9 @@ class ContextPredictions:
             raise checks.refusal("near: noise_variance", near.noise_variance, expected, remedy)
         return near
 
-    @check_shapes(
-        "index: [B]",
-        "near: [B, m]",
-        "return: [B]",
-    )
+    @check_shapes("index: [B]", "near: [B, m]", "return: [B]")
     def near_row_log_density(self, index: tf.Tensor, near: tf.Tensor) -> tf.Tensor:
-        r"""
-        Compute :math:`\log p(y_n \mid y_{near(n)})` of training rows under the prior of f.
+        r"""Compute :math:`\log p(y_n \mid y_{near(n)})` of training rows under the prior of f.
 
         Inducing variables do not enter: f at the row and at those near it is Gaussian with the
         kernel's covariances. Source: the factors of Vecchia (1988), given rows on all sides as in
@@ -206,8 +198,7 @@ class ContextPredictions:
     def near_row_training_loss_closure(
         self, near: int = 20, *, batch_size: int = 256, seed: int = 0, **gone: Any
     ) -> NearRowLoss:
-        """
-        Create the loss that trains for predictions from near rows::
+        """Create the loss that trains for predictions from near rows::
 
             loss = model.near_row_training_loss_closure(20)
             pep.training.fit(model, loss, num_steps=200, optimizer=tf_keras.optimizers.Adam(0.1))

@@ -64,8 +64,7 @@ class BatchLoss(abc.ABC):
 
 
 class MinibatchLoss(BatchLoss):
-    """
-    The training loss of the next batch, each time it is called.
+    """The training loss of the next batch, each time it is called.
 
     For the arguments see :meth:`gpflow_pep.models.PEP.minibatch_training_loss_closure`.
     """
@@ -121,8 +120,7 @@ class MinibatchLoss(BatchLoss):
 
     @tf.autograph.experimental.do_not_convert
     def of_batch(self, batch: tf.Tensor) -> tf.Tensor:
-        """
-        Compute the loss of a batch that the caller chooses, after an update of its sites.
+        """Compute the loss of a batch that the caller chooses, after an update of its sites.
 
         :param batch: Numbers of its rows, as many as a batch has; ``epoch(k)`` gives those of the
             k-th epoch, batch by batch.
@@ -198,8 +196,7 @@ REFRESH_EVERY = 5
 
 
 class NearRowLoss(BatchLoss):
-    """
-    The training loss of batches of rows, each given the rows near it.
+    """The training loss of batches of rows, each given the rows near it.
 
     For the arguments see
     :meth:`~gpflow_pep.models.context_predictions.ContextPredictions.near_row_training_loss_closure`.
@@ -216,8 +213,7 @@ class NearRowLoss(BatchLoss):
         self._seed = seed
 
     def epoch(self, number: int) -> tf.data.Dataset:
-        """
-        Seek the near rows of those of the next batches, by the kernel as it is.
+        """Seek the near rows of those of the next batches, by the kernel as it is.
 
         :param number: Of the epoch, from 0: it has :data:`REFRESH_EVERY` batches, or fewer where
             there are not so many rows. Rows are chosen at random, anew each time.
@@ -233,8 +229,7 @@ class NearRowLoss(BatchLoss):
 
     @tf.autograph.experimental.do_not_convert
     def of_batch(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        """
-        Compute the loss of a batch, scaled to all rows.
+        """Compute the loss of a batch, scaled to all rows.
 
         :param batch: Numbers of rows [B], and of the rows that each is given [B, m].
         """

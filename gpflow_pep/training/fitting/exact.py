@@ -1,5 +1,4 @@
-r"""
-Exact regression on some hundreds of rows with a Matérn 5/2 kernel, by its evidence.
+r"""Exact regression on some hundreds of rows with a Matérn 5/2 kernel, by its evidence.
 
 Targets y may be warped, and the noise may depend on the inputs:
 
@@ -82,8 +81,7 @@ class Hyperparameters(NamedTuple):
         return warped
 
     def model(self, X: AnyNDArray, y: AnyNDArray, varying: bool) -> PEPRegression:
-        """
-        Make the model that predicts t, with inducing points at all rows that differ.
+        """Make the model that predicts t, with inducing points at all rows that differ.
 
         :param varying: Whether the noise is a function of the inputs.
         """
@@ -104,8 +102,7 @@ class Hyperparameters(NamedTuple):
 
 
 def evidence(theta: Hyperparameters, X: AnyNDArray, y: AnyNDArray) -> tuple[float, AnyNDArray]:
-    """
-    Compute log Z with the priors, and its derivatives in the order of the hyperparameters; minus
+    """Compute log Z with the priors, and its derivatives in the order of the hyperparameters; minus
     infinity and zeros where the covariance has no Cholesky factor.
 
     :param X: Standardised inputs, [N, D].
@@ -158,8 +155,7 @@ def fit_exact(
     max_iterations: int = 150,
     deadline: float = np.inf,
 ) -> tuple[Hyperparameters, MaximiseRecord]:
-    """
-    Train by L-BFGS on all rows; the best of several starts counts.
+    """Train by L-BFGS on all rows; the best of several starts counts.
 
     :param X: Standardised inputs, [N, D].
     :param y: Standardised targets, [N].

@@ -1,5 +1,4 @@
-r"""
-The number of inducing points, chosen from data.
+r"""The number of inducing points, chosen from data.
 
 A model is trained, gets as many inducing points more as it has, and is trained again, as long as
 that raises
@@ -130,19 +129,14 @@ class PointsScore(NamedTuple):
     """The mean leave-one-out log density less the charge, in nats a row; NaN where it failed or the
     time was over."""
 
-    log_density: float
-    """That mean, of all rows or of rows that training did not see."""
-
-    objective: float
-    """What training maximised, at its end."""
-
+    log_density: float  #: That mean, of all rows or of rows that training did not see.
+    objective: float  #: What training maximised, at its end.
     bound_gap: float
     """With Gaussian noise, the exact log evidence for these hyperparameters is known to so many
     nats a row: the upper bound less the lower one of scaled conditionals. NaN otherwise, and
     where the time was over."""
 
-    seconds: float
-    """Of training, with its compilation."""
+    seconds: float  #: Of training, with its compilation.
 
 
 def add_points(
@@ -154,8 +148,7 @@ def add_points(
     unseen: AnyNDArray | None = None,
     most_work: float | None = None,
 ) -> tuple[tuple[PointsScore, ...], Any]:
-    """
-    Train a model with more and more inducing points, as long as the score rises.
+    """Train a model with more and more inducing points, as long as the score rises.
 
     :param model: A ``PEPRegression`` or ``PEP`` with inducing points [M, D], of which M is tried
         first, with rows that are factors of their own. Latent functions share the points where
@@ -295,8 +288,7 @@ def _bound_gap(model: GPModel) -> float:
 
 
 def _with_more(Z: gpflow.Parameter, candidates: AnyNDArray, number: int) -> InducingPoints:
-    """
-    Add rows in random order, none of which is a point already.
+    """Add rows in random order, none of which is a point already.
 
     Rows of the largest residual variances served no better on the table where both were tried.
     """
