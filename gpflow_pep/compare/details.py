@@ -1,7 +1,6 @@
 """More about the saved model: how much each input matters, and whether more rows would help."""
 
 import time
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,26 +18,18 @@ FRACTIONS = (0.25, 0.5)
 MOST_ROWS, REPEATS = 1000, 5
 
 
-class LearningPoint(NamedTuple):
-    """A point of the learning curve: held-out predictions of the first part."""
-
-    num_rows: int
-    """The rows of the training part."""
-
-    table: pd.DataFrame
-
-
 class Details(NamedTuple):
     """
     Details of the saved model beside its scores.
 
     :param importance: By input: by how much the loss of held-out rows of the first part grows where
         the input is permuted over the rows, "mean" and "error"; None if there was no time for it.
-    :param learning: In order of the number of rows.
+    :param learning: Held-out predictions of the first part, by the number of rows that were trained
+        on, in order of it.
     """
 
     importance: pd.DataFrame | None
-    learning: Sequence[LearningPoint]
+    learning: dict[int, pd.DataFrame]
     given_others: dict[str, tuple[float, float]] | None = None
     """For each of several targets two root mean squared errors on the held-out rows of the first
     part: of the best model of all targets, and of the same model given the other targets of the
@@ -95,9 +86,3 @@ def errors_given_others(
         str(name): (float(without), float(informed))
         for name, without, informed in zip(Y.columns, *sizes, strict=True)
     }
-
-
-def learning_table(metric: Metric, learning: Sequence[LearningPoint]) -> pd.DataFrame:
-    """Give the score for each number of rows that were trained on."""
-    values = [scores(point.table)[metric.name] for point in learning]
-    return pd.DataFrame({"rows": [point.num_rows for point in learning], metric.name: values})

@@ -13,11 +13,10 @@ import pandas as pd
 from .. import plotting
 from ..engine.refusals import refusal
 from .candidates import label_of
-from .details import learning_table
 from .findings import summarise
 from .predicting import predictions
 from .run import Comparison
-from .scores import class_indices, without_limits
+from .scores import class_indices, scores, without_limits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -158,10 +157,11 @@ def details_figure(comparison: Comparison) -> "Figure":
     left, right = figure.subplots(1, 2)
     left.barh(list(map(str, rows.index)), rows["mean"], xerr=rows["error"], color="C0", alpha=0.8)
     left.set(xlabel=f"loss of {metric.heading} where the input is permuted")
-    curve = learning_table(metric, details.learning)
-    right.plot(curve["rows"], curve[metric.name], marker="o")
+    numbers = list(details.learning)
+    curve = [scores(table)[metric.name] for table in details.learning.values()]
+    right.plot(numbers, curve, marker="o")
     right.set(xscale="log", xlabel="training rows", ylabel=metric.label)
-    right.set_xticks(curve["rows"], list(map(str, curve["rows"])))
+    right.set_xticks(numbers, list(map(str, numbers)))
     right.minorticks_off()
     return figure
 

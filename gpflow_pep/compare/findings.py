@@ -452,14 +452,14 @@ def what_to_try(comparison: Comparison) -> str:
 
 def more_rows(comparison: Comparison) -> str:
     """Word whether twice the rows made predictions better."""
-    learning = comparison.details.learning if comparison.details else ()
+    learning = comparison.details.learning if comparison.details else {}
     if len(learning) < 2:
         return ""
-    metric, (half, whole) = comparison.metrics[0], learning[-2:]
-    change = of_rows.difference_over_rows(metric, half.table, whole.table)
+    metric, (half, whole) = comparison.metrics[0], list(learning)[-2:]
+    change = of_rows.difference_over_rows(metric, learning[half], learning[whole])
     if np.isnan(change.error):
         return ""
-    text = f"With {half.num_rows} instead of {whole.num_rows} training rows, the {metric.heading}"
+    text = f"With {half} instead of {whole} training rows, the {metric.heading}"
     text += f" is {_change(metric, change)}:"
     if not change.clear:
         return f"{text} no sign that more rows like these would help."

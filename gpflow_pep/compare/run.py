@@ -25,7 +25,7 @@ from .candidates import (
     is_separate,
     label_of,
 )
-from .details import FRACTIONS, Details, LearningPoint, errors_given_others, importance_of
+from .details import FRACTIONS, Details, errors_given_others, importance_of
 from .partition import note_equal_inputs
 from .schedule import LEAST_SECONDS, Progress, Reports, TimeBudget, run_trials
 from .scores import Difference, Metric, difference_over_parts, difference_over_rows, metrics_of
@@ -163,21 +163,19 @@ def compare(
 def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | list[str]]:
     """Put inputs and targets into one table, and name its target or targets."""
     frame = X.to_pandas() if hasattr(X, "to_pandas") else X
-    if isinstance(y, str):
-        if not isinstance(frame, pd.DataFrame):
+    if not isinstance(frame, pd.DataFrame):
+        if isinstance(y, str):
             got = f"{type(X).__name__} and the name {y!r} of the target"
             remedy = "Pass a DataFrame, or targets in the place of the name."
             raise refusal("X", got, "a table that has this column", remedy)
+        if np.ndim(frame) != 2:
+            remedy = "Reshape it, a row for each datum."
+            raise refusal("X", f"shape {np.shape(frame)}", "[N, D]", remedy)
+        frame = pd.DataFrame(np.asarray(frame)).add_prefix("x")
+    elif isinstance(y, str):
         return frame, y
-    if _are_names(y, frame):
-        return frame, list(y)
-    if not isinstance(frame, pd.DataFrame):
-        frame = np.asarray(frame)
-        if frame.ndim != 2:
-            raise refusal(
-                "X", f"shape {frame.shape}", "[N, D]", "Reshape it, a row for each datum."
-            )
-        frame = pd.DataFrame(frame, columns=[f"x{d}" for d in range(frame.shape[1])])
+    elif isinstance(y, (list, tuple)) and {*map(type, y)} == {str} and len(y) != len(frame):
+        return frame, list(y)  # names, no labels of rows
     targets = np.asarray(y)
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
@@ -192,13 +190,6 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | list[str]]:
     while target in frame.columns:
         target += "_"
     return frame.assign(**{target: targets}), target
-
-
-def _are_names(y: Any, frame: Any) -> bool:
-    """Whether they are names of several columns, and no labels of the rows."""
-    if not isinstance(frame, pd.DataFrame) or not isinstance(y, (list, tuple)):
-        return False
-    return len(y) != len(frame) and all(isinstance(name, str) for name in y)
 
 
 def compare_table(
@@ -249,7 +240,7 @@ def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], N
         reports.done, fractions = reports.done + len(fractions), []
     more = run([Trial(best, 1, fraction) for fraction in fractions])
     learning = [*more.values(), outcomes[Trial(best, 1)]]
-    reports.step("how much each input matters")
+    reports("how much each input matters", is_fit=False)
     comparison = replace(comparison, left_out=left_out)
     deadline = -np.inf if is_over else max(budget.end, time.perf_counter() + LEAST_SECONDS)
     return replace(comparison, details=_details(comparison, trials, outcomes, learning, deadline))
@@ -287,12 +278,8 @@ def _details(
 
     :param deadline: When inputs are no longer permuted, by ``time.perf_counter``.
     """
-    points = [
-        LearningPoint(outcome.fit.num_rows, outcome.table)
-        for outcome in learning
-        if len(outcome.table)
-    ]
-    details = Details(None, sorted(points, key=lambda point: point.num_rows))
+    points = {outcome.fit.num_rows: outcome.table for outcome in learning if len(outcome.table)}
+    details = Details(None, dict(sorted(points.items())))
     data, (_, test) = trials.data, trials.parts[0]
     X, y = data.X.iloc[test], data.outcomes.iloc[test]
     pipeline = outcomes[Trial(str(comparison.best), 1)].pipeline

@@ -69,19 +69,11 @@ class Reports:
     def __init__(self, callback: Callable[[Progress], None], total: int) -> None:
         self.callback, self.total, self.done = callback, total, 0
 
-    def begin(self, label: str) -> None:
-        """Call before a fit."""
-        self.callback(Progress(self.done + 1, self.total, label))
-
-    def step(self, label: str) -> None:
-        """Call before a step that is no fit."""
-        self.done += 1
-        self.callback(Progress(self.done, self.total, label, is_fit=False))
-
-    def end(self, label: str, fit: Fit) -> None:
-        """Call after a fit."""
-        self.done += 1
-        self.callback(Progress(self.done, self.total, label, fit))
+    def __call__(self, label: str, fit: Fit | None = None, is_fit: bool = True) -> None:
+        """Call before a fit, after it, and before a step that is no fit."""
+        begins = is_fit and fit is None
+        self.done += not begins
+        self.callback(Progress(self.done + begins, self.total, label, fit, is_fit))
 
 
 def run_trials(
@@ -113,7 +105,7 @@ def run_trials(
                 seconds = 0.0 if trivial else budget.share(trial.model)
                 begun.append(trial)
                 try:
-                    reports.begin(trials.label(trial))
+                    reports(trials.label(trial))
                 except BaseException as error:
                     raised.append(error)
                     return
@@ -130,7 +122,7 @@ def run_trials(
                     outcomes[trial] = outcome
                     if outcome.overhead:
                         budget.overhead[trial.model] = outcome.overhead
-                    reports.end(trials.label(trial), outcome.fit)
+                    reports(trials.label(trial), outcome.fit)
     except BrokenProcessPool:
         warnings.warn(
             "A process that trained fits has ended; perhaps it ran out of memory. This process runs"

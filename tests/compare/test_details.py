@@ -26,7 +26,7 @@ from gpflow_pep.compare.candidates import (
     make_candidates,
     name_of,
 )
-from gpflow_pep.compare.details import Details, LearningPoint, importance_of
+from gpflow_pep.compare.details import Details, importance_of
 from gpflow_pep.compare.figures import predictions_figure, scores_figure
 from gpflow_pep.compare.findings import (
     class_report,
@@ -137,15 +137,12 @@ def test_inputs_are_permuted_as_often_as_there_is_time(
     assert (table is None) == (scores == 1)
 
 
-def points(gain: float, noise: float) -> list[LearningPoint]:
+def points(gain: float, noise: float) -> dict[int, pd.DataFrame]:
     rng = np.random.default_rng(0)
     half = pd.DataFrame({"log_density": rng.normal(size=100)})
     columns = dict.fromkeys(("true", "mean", "lower_90", "upper_90"), 0.0)
     whole = half + gain + noise * rng.normal(size=(100, 1))
-    return [
-        LearningPoint(number, table.assign(**columns))
-        for number, table in ((40, half), (80, whole))
-    ]
+    return {40: half.assign(**columns), 80: whole.assign(**columns)}
 
 
 @pytest.mark.parametrize(
@@ -160,11 +157,11 @@ def test_whether_more_rows_help_is_told_beyond_noise(gain: float, noise: float, 
     learning = points(gain, noise)
     comparison = replace(small_comparison(), details=Details(None, learning))
     text = more_rows(comparison)
-    losses = [-point.table["log_density"] for point in learning]
+    losses = [-table["log_density"] for table in learning.values()]
     size = f"{abs(np.mean(losses[0] - losses[1])):.3f}"
     assert text.startswith(f"With 40 instead of 80 training rows, the NLPD is {size} ")
     assert text.endswith(words)
-    alone = replace(comparison, details=Details(None, learning[:1]))
+    alone = replace(comparison, details=Details(None, {40: learning[40]}))
     assert more_rows(alone) == ""
 
 
@@ -172,10 +169,10 @@ def test_details_of_a_comparison() -> None:
     comparison = small_comparison()
     details = comparison.details
     assert details is not None and details.importance is not None
-    assert [point.num_rows for point in details.learning] == [10, 20]
+    assert list(details.learning) == [10, 20]
     assert list(details.importance.index) == ["time"]
     assert details.importance.loc["time", "mean"] > 0.0
-    whole = details.learning[-1].table
+    whole = details.learning[20]
     best = comparison.held_out[str(comparison.best)].query("part == 1")
     assert_allclose(whole["log_density"], best["log_density"], rtol=1e-6)
     assert findings(comparison)[-1].text.startswith("With 10 instead of 20 training rows, the NLPD")
