@@ -78,18 +78,21 @@ def predictions_figure(comparison: Comparison) -> "Figure":
     if len(comparison.data.targets) > 1:
         return _predictions_by_target(comparison)
     table, target = _best(comparison), comparison.data.y.name
-    gaussian = comparison.likelihood in ("auto", "gaussian")
-    figure = plotting.figure(10.5 if gaussian else 5.0, 4.6)
-    axes = figure.subplots(1, 2 if gaussian else 1, squeeze=False)[0]
-    plotting.predicted_against_actual(
-        table["true"], table["mean"], table["sd"] if gaussian else None, ax=axes[0]
-    )
+    has_pit = "pit" in table
+    figure = plotting.figure(10.5 if has_pit else 5.0, 4.6)
+    axes = figure.subplots(1, 2 if has_pit else 1, squeeze=False)[0]
+    _draw_predictions(table, axes[0])
     axes[0].set(
         xlabel=f"{target}, held-out rows", ylabel=f"{target}, predicted ({comparison.best})"
     )
-    if gaussian:
+    if has_pit:
         plotting.pit_histogram(table["pit"], ax=axes[1])
     return figure
+
+
+def _draw_predictions(table: pd.DataFrame, axes: Any) -> None:
+    intervals = table[["lower_90", "upper_90"]]
+    plotting.predicted_against_actual(table["true"], table["mean"], intervals=intervals, ax=axes)
 
 
 def _predictions_by_target(comparison: Comparison) -> "Figure":
@@ -98,7 +101,7 @@ def _predictions_by_target(comparison: Comparison) -> "Figure":
     num_rows = -(-len(parts) // 3)
     figure = plotting.figure(10.5, 3.6 * num_rows)
     for axes, (name, part) in zip(figure.subplots(num_rows, 3, squeeze=False).flat, parts):
-        plotting.predicted_against_actual(part["true"], part["mean"], part["sd"], ax=axes)
+        _draw_predictions(part, axes)
         axes.set(xlabel=f"{name}, held-out rows", ylabel=f"{name}, predicted")
     for axes in figure.axes[len(parts) :]:
         axes.remove()

@@ -28,7 +28,7 @@ MAX_INPUTS, MOST_WORST, WORST_INPUTS = 100, 8, 4
 CAPTIONS = {
     "scores": "Scores of held-out rows at each power, with standard errors. Lines: the default and"
     " the baselines. The power that is saved, if one is, is ringed.",
-    "predictions": "Held-out rows: predictions against the targets.",
+    "predictions": "Held-out rows: predictions with 90% intervals against the targets.",
     "classes": "Held-out rows: how often predictions are right, against their probability; and"
     " which classes are taken for which.",
     "fit": "The model of all rows along its input.",
@@ -93,12 +93,10 @@ def model_card(comparison: Comparison, command: str = "") -> str:
 
 
 def captions(comparison: Comparison) -> dict[str, str]:
-    """Describe the pictures; those of Gaussian noise have intervals, of one target a histogram."""
+    """Describe the pictures; those of one target with Gaussian noise have a histogram."""
     text = CAPTIONS["predictions"]
-    if comparison.likelihood in ("auto", "gaussian"):
-        text = "Held-out rows: predictions with 90% intervals against the targets."
-        if len(comparison.data.targets) == 1:
-            text += " Right: where each target fell in its predicted distribution. Flat is right."
+    if "pit" in comparison.held_out.get(str(comparison.best), ()):
+        text += " Right: where each target fell in its predicted distribution. Flat is right."
     part, *_ = comparison.settings.parts()
     details = CAPTIONS["details"].format(part=part)
     return CAPTIONS | {"predictions": text, "details": details}

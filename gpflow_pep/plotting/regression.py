@@ -22,7 +22,7 @@ TAIL, LONGER = 0.001, 0.5
 
 @canvas.picture(5.0, 5.0)
 def predicted_against_actual(
-    y: Any, mean: Any, std: Any = None, *, level: float = 0.9, ax: Any = None
+    y: Any, mean: Any, std: Any = None, *, level: float = 0.9, intervals: Any = None, ax: Any = None
 ) -> None:
     """
     Draw predictions against the observed targets: few rows as points with intervals, many as a
@@ -32,6 +32,7 @@ def predicted_against_actual(
     :param mean: Predicted means, [N].
     :param std: Predicted standard deviations of y, noise included, [N]; or None.
     :param level: How much of the probability the intervals hold.
+    :param intervals: Their ends, [N, 2], where predictions are no Gaussians of this `std`.
     :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
     """
     y, mean = as_vectors(y=y, mean=mean)
@@ -39,7 +40,10 @@ def predicted_against_actual(
     limits = view(np.concatenate([y, mean]))
     if std is not None:
         std = check_spread("std", as_vectors(y=y, std=std)[1])
-        lower, upper = metrics.central_interval(mean, np.square(std), level)
+        intervals = np.stack(metrics.central_interval(mean, np.square(std), level), axis=1)
+    if intervals is not None:
+        ends = as_columns("intervals", intervals, 2).T
+        lower, upper = (as_vectors(y=y, intervals=end)[1] for end in ends)
         inside = np.mean((lower <= y) & (y <= upper))
         canvas.note(ax, f"{level:.0%} intervals hold {inside:.1%} of the rows")
         if not many:

@@ -47,15 +47,16 @@ def test_a_class_that_is_never_named_has_no_precision() -> None:
 def test_captions_promise_what_the_pictures_have() -> None:
     comparison = small_comparison()
     captions = []
-    for likelihood in ("gaussian", "poisson"):
-        settings = replace(comparison.settings, likelihood=likelihood)
+    name = str(comparison.best)
+    without = {name: comparison.held_out[name].drop(columns="pit")}  # as of counts
+    for tables in (comparison.held_out, without):
         text = page(
-            replace(comparison, settings=settings), {"predictions": PNG}, command="",
+            replace(comparison, held_out=tables), {"predictions": PNG}, command="",
             folder=Path("out"),
         )  # fmt: skip
         captions += re.findall("<figcaption>(.*?)</figcaption>", text)
     assert "90% intervals" in captions[0] and "Flat is right." in captions[0]
-    assert captions[1] == "Held-out rows: predictions against the targets."
+    assert captions[1] == "Held-out rows: predictions with 90% intervals against the targets."
 
 
 def test_nothing_is_fetched_from_elsewhere() -> None:

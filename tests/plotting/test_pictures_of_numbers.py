@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import binom
@@ -34,6 +35,16 @@ def test_few_rows_have_points_and_intervals(ax: Any) -> None:
     held = np.mean(np.abs(y - mean) <= half)
     assert f"50% intervals hold {held:.1%}" in texts(ax)
     assert ax.get_xlim() == ax.get_ylim()
+
+
+def test_intervals_may_be_of_another_distribution(ax: Any) -> None:
+    y, mean, std = predictions(20)
+    ends = np.stack([mean - std, mean + 3.0 * std], axis=1)
+    plotting.predicted_against_actual(y, mean, intervals=pd.DataFrame(ends), ax=ax)
+    (segments,) = [found.get_segments() for found in ax.collections]
+    assert_allclose([one[:, 1] for one in segments], ends)
+    held = np.mean((ends[:, 0] <= y) & (y <= ends[:, 1]))
+    assert f"90% intervals hold {held:.1%}" in texts(ax)
 
 
 def test_many_rows_are_a_density_below_the_diagonal(ax: Any) -> None:
@@ -145,6 +156,10 @@ REFUSED: list[tuple[str, Any]] = [
     (
         "std: got 0, expected positive",
         lambda: plotting.predicted_against_actual(OK, OK, [1.0, 0.0]),
+    ),
+    (
+        "intervals: got 1 values, expected 2",
+        lambda: plotting.predicted_against_actual(OK, OK, intervals=[[0.0, 1.0]]),
     ),
     ("y: got list that is no array", lambda: plotting.predicted_against_actual(["a", "b"], OK)),
     (r"y: got shape \(2, 2\)", lambda: plotting.predicted_against_actual(np.ones([2, 2]), OK)),
