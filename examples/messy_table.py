@@ -1,7 +1,7 @@
 """Write a table with every fault that tables have, for ``gpflow-pep compare``.
 
     python -m examples messy_table flats.csv new_flats.csv
-    gpflow-pep compare flats.csv --target price --inducing 20 --out flats
+    gpflow-pep compare flats.csv --target price --out flats
     gpflow-pep predict flats/model new_flats.csv --keep id --out predictions.csv
 
 240 flats and their prices, generated: semicolons, decimal commas, letters of Latin-1, an index
