@@ -6,12 +6,9 @@ import gpflow
 import numpy as np
 import pandas as pd
 import tensorflow as tf
-from check_shapes import inherit_check_shapes
-from gpflow.base import AnyNDArray, InputData, MeanAndVariance
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
-from gpflow.logdensities import multivariate_normal
 from gpflow.models import GPModel
-from gpflow.utilities import add_likelihood_noise_cov
 from scipy.stats import norm, skew
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.dummy import DummyClassifier, DummyRegressor
@@ -22,17 +19,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ..engine.factors import check_num_latent, check_support
-from ..engine.numerics.linalg import identity_like, jitter_needed
 from ..estimators import PEPClassifier, PEPRegressor
 from ..estimators.base import MANY_POINTS, MOST_ROWS
-from ..estimators.parts import NUMBERS, make_likelihood
+from ..estimators.parts import NUMBERS, ROWS, make_likelihood
 from ..estimators.separate import SeparateRegressors
+from ..estimators.stack import EXACT_ROWS
 from ..likelihoods import LogNormal
 from ..tables.cleaning import Cleaned
 from .settings import AUTO, INITS, Settings, has_gaussian_noise, is_counts
 
-#: Most rows for which the exact Gaussian process is trained too.
-MOST_EXACT = 1000
 #: The baselines of every comparison: the mean, or how frequent each class is.
 TRIVIAL = {"numbers": "mean", "classes": "class frequencies"}
 #: The estimator with nothing set but what the data need, and single models.
@@ -94,55 +89,6 @@ def _without_limits(y: Any) -> tuple[AnyNDArray, AnyNDArray]:
     values = np.asarray(y, np.float64)
     values = values[:, None] if values.ndim == 1 else values
     return values[:, 0], values[:, 1] if values.shape[1] > 1 else np.zeros(len(values))
-
-
-class _SafeGPR(gpflow.models.GPR):
-    """
-    GPflow's ``GPR`` with the package's Cholesky factorisation, which does not fail.
-
-    Its variances come from the factor and are not negative, where those of GPflow's cached
-    posterior, from an inverse, may be: by rounding, where there is little noise.
-    """
-
-    def log_marginal_likelihood(self) -> tf.Tensor:
-        X, Y = self.data
-        return tf.reduce_sum(multivariate_normal(Y, self.mean_function(X), self._factor()))
-
-    def _factor(self) -> tf.Tensor:
-        X, _ = self.data
-        K = add_likelihood_noise_cov(self.kernel(X), self.likelihood, X)
-        return tf.linalg.cholesky(K + jitter_needed(K) * identity_like(K))
-
-    @inherit_check_shapes
-    def predict_f(
-        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
-    ) -> MeanAndVariance:
-        X, Y = self.data
-        L = self._factor()
-        A, residual = (
-            tf.linalg.triangular_solve(L, part)
-            for part in (self.kernel(X, Xnew), Y - self.mean_function(X))
-        )
-        mean = tf.matmul(A, residual, transpose_a=True)
-        variance = self.kernel(Xnew, full_cov=False) - tf.reduce_sum(A**2, axis=0)
-        return mean + self.mean_function(Xnew), tf.maximum(variance, 0.0)[:, None]
-
-    def posterior(self, *_: Any) -> Any:
-        """Give what predicts: the model itself, which caches nothing."""
-        return self
-
-
-class ExactGP(PEPRegressor):
-    """The exact Gaussian process, in the same units and trained the same way."""
-
-    def _make_model(
-        self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
-    ) -> GPModel:
-        kernel, likelihood, _ = parts
-        return _SafeGPR(data, kernel, likelihood=likelihood)
-
-    def _mixes(self) -> bool:
-        return False
 
 
 class _AllRows(gpflow.base.Module):
@@ -260,12 +206,12 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
     if is_counts(likelihood) or not settings.baselines:
         baselines = {TRIVIAL[data.kind]: baselines[TRIVIAL[data.kind]]}
     if settings.baselines:
-        kernel, number = settings.configurations[0]
-        options |= {"num_inducing": MANY_POINTS if number == AUTO else number}
-        if numbers and has_gaussian_noise(likelihood) and len(data.X) <= MOST_EXACT:
-            baselines["exact GP"] = ExactGP(kernel, **options)
+        if numbers and has_gaussian_noise(likelihood) and len(data.X) <= EXACT_ROWS:
+            baselines["exact GP"] = kind("matern52", **{**options, "inducing": ROWS})
         if not numbers and len(data.X) <= MOST_ROWS:
-            baselines["SVGP"] = WholeSVGP(kernel, **options, alpha=0.0)
+            kernel, number = settings.configurations[0]
+            points = MANY_POINTS if number == AUTO else number
+            baselines["SVGP"] = WholeSVGP(kernel, num_inducing=points, alpha=0.0, **options)
     return choices | {
         name: (np.nan, SeparateRegressors(baseline) if several else baseline)
         for name, baseline in baselines.items()

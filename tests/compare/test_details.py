@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gpflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,7 +19,6 @@ import gpflow_pep
 from gpflow_pep.compare import Settings, clean, compare, details
 from gpflow_pep.compare.candidates import (
     WithSpread,
-    _SafeGPR,
     is_skewed,
     label_of,
     make_candidates,
@@ -217,20 +215,6 @@ def test_what_no_better_than_a_constant_is_not_to_be_used() -> None:
     fits = [fit._replace(scores=mean[fit.part - 1].scores) for fit in comparison.fits]
     useless = replace(comparison, fits=fits)
     assert usable_for(useless) == "Do not use it: it predicts no better than a constant."
-
-
-def test_the_exact_gp_has_no_negative_variances() -> None:
-    X = np.repeat(np.linspace(0.0, 1.0, 30), 2)[:, None]
-    Y = np.sin(3.0 * X)
-    kernel = gpflow.kernels.SquaredExponential(variance=1e4, lengthscales=2.0)
-    model = _SafeGPR((X, Y), kernel, likelihood=gpflow.likelihoods.Gaussian(1.1e-6))
-    mean, variance = model.posterior().predict_f(X)
-    assert np.all(variance.numpy() >= 0.0) and np.all(np.isfinite(mean))
-    plain = gpflow.models.GPR((X, Y), kernel, likelihood=gpflow.likelihoods.Gaussian(0.1))
-    ours = _SafeGPR((X, Y), kernel, likelihood=gpflow.likelihoods.Gaussian(0.1))
-    assert_allclose(ours.log_marginal_likelihood(), plain.log_marginal_likelihood(), rtol=1e-8)
-    for part, expected in zip(ours.predict_f(X + 0.3), plain.predict_f(X + 0.3)):
-        assert_allclose(part, expected, rtol=1e-5)
 
 
 def skewed_table(num_rows: int = 60) -> pd.DataFrame:
