@@ -39,7 +39,7 @@ from gpflow_pep.compare import (
     trials,
 )
 from gpflow_pep.compare.terminal import legend
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, regressor
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training.fitting.objectives import WholeLoss
 
@@ -164,8 +164,9 @@ def test_the_exact_gp_is_gpflows() -> None:
     model = gpflow.models.GPR(data, kernel, likelihood=gpflow.likelihoods.Gaussian(noise))
     mean, variance = model.predict_y(standard[:5])
     found, sd = exact.predict(X[:5], return_std=True)
-    assert_allclose(found, mean[:, 0] * scale + y.mean())
-    assert_allclose(sd, np.sqrt(variance[:, 0]) * scale, rtol=1e-6)
+    # Up to the jitter of the covariance at the rows, some 1e-6 of the kernel's variance.
+    assert_allclose(found, mean[:, 0] * scale + y.mean(), atol=1e-5 * scale)
+    assert_allclose(sd, np.sqrt(variance[:, 0]) * scale, atol=1e-5 * scale)
 
 
 def test_the_spread_is_of_rows_held_out() -> None:
@@ -394,6 +395,7 @@ def test_no_fit_begins_after_the_end(
         densities.append(clock[0])
         return of_left_out(self)
 
+    monkeypatch.setattr(regressor, "EXACT_ROWS", 0)  # whose losses are others
     monkeypatch.setattr(WholeLoss, "__call__", call)
     monkeypatch.setattr(PEPRegressor, "fit", fit)
     monkeypatch.setattr(PEPRegression, "loo_log_density", left_out_densities)

@@ -48,7 +48,8 @@ def test_captions_promise_what_the_pictures_have() -> None:
     comparison = small_comparison()
     captions = []
     name = str(comparison.best)
-    without = {name: comparison.held_out[name].drop(columns="pit")}  # as of counts
+    table = comparison.held_out[name].drop(columns="pit")  # as of counts
+    without = {**comparison.held_out, name: table}
     for tables in (comparison.held_out, without):
         text = page(
             replace(comparison, held_out=tables), {"predictions": PNG}, command="",
