@@ -190,7 +190,8 @@ def describe_stack(stack: Stack, describe: Describer) -> dict[str, Described]:
 
 def _construct_stack(parts: Any, described: dict[str, Described], load: Loader) -> Stack:
     weights, mean_weights, recalibration, lines = (load(described[n]) for n in Stack._fields[1:])
-    return Stack(tuple(parts), weights, mean_weights, Recalibration(*recalibration), tuple(lines))
+    recalibration = recalibration and Recalibration(*recalibration)
+    return Stack(tuple(parts), weights, mean_weights, recalibration, tuple(lines))
 
 
 def describe_scaler(scaler: Any, describe: Describer) -> dict[str, Described]:

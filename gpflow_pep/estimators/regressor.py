@@ -40,7 +40,7 @@ from .outputs import (
     observed_rows,
 )
 from .parts import NUMBERS, ROWS, make_likelihood, wants_near_rows
-from .stack import EXACT_ROWS, Stack, fit_stack
+from .stack import SCOUT_ROWS, Stack, fit_stack
 from .target_predictions import TargetPredictions
 from .target_units import fit_units, likelihood_in, to_model
 
@@ -53,8 +53,6 @@ OF_ONE_MODEL = (
 )
 #: What describes an estimator of several components by the one of the largest weight.
 OF_HEAVIEST = ("record_", "n_iter_", "alpha_scores_")
-#: Rows by which a warp is chosen, where the model is not exact.
-SCOUT_ROWS = 600
 
 
 class PEPRegressor(TargetPredictions):
@@ -66,8 +64,8 @@ class PEPRegressor(TargetPredictions):
         model = PEPRegressor(random_state=0).fit(X, y)
         mean, std = model.predict(X_new, return_std=True)
 
-    With nothing named, up to 1000 rows, several exact Gaussian processes are mixed
-    (:mod:`gpflow_pep.estimators.stack`); another value of ``kernel``, ``noise``, ``warp``,
+    With nothing named, up to 1000 rows, several exact Gaussian processes are mixed, and with more
+    rows such ones choose transforms (:mod:`gpflow_pep.estimators.stack`); another value of ``kernel``, ``noise``, ``warp``,
     ``inputs``, ``num_inducing``, ``alpha``, ``objective``, ``likelihood``, ``inducing``, ``ard``,
     ``standardize`` or ``batch_size`` names one model. That is, with a Gaussian likelihood,
     :class:`~gpflow_pep.models.PEPRegression`, with others :class:`~gpflow_pep.models.PEP`, and with
@@ -213,7 +211,7 @@ class PEPRegressor(TargetPredictions):
         in_units = have_units(self._named_likelihood(), P)
         check_readings(Y[:, :P], self.target_names_, in_units)
         X, Y = self._known_rows(X, Y)
-        if self._names_a_model or Y.shape[1] > 1 or len(X) > EXACT_ROWS or X.dtype != np.float64:
+        if self._names_a_model or Y.shape[1] > 1 or X.dtype != np.float64:
             self._fit_one(X, Y)
         else:
             self._set_stack(fit_stack(self, X, Y))
@@ -238,20 +236,30 @@ class PEPRegressor(TargetPredictions):
                 expected = "one column, standardised, 'gaussian' or 'log_normal'"
                 raise refusal(name, got, expected, "Leave it out.")
 
-    def _fit_one(self, X: AnyNDArray, Y: AnyNDArray) -> None:
-        """Train the one model that the settings name."""
-        before = None
-        if self.warm_start and self.n_outputs_ == 1 and hasattr(self, "model_"):
-            before = Hyperparameters.of_model(self.model_, self._target.skew, self._target.tails)
+    def _hyperparameters(self) -> Hyperparameters | None:
+        """Read those that an exact model has too."""
+        main = heaviest(self.model_)
+        known = self.n_outputs_ == 1 and hasattr(main, "data")
+        warp = self._target.skew, self._target.tails
+        return Hyperparameters.of_model(main, *warp) if known else None
+
+    def _fit_one(self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None = None) -> None:
+        """
+        Train the one model that the settings name.
+
+        :param start: Where an exact model starts, or the warp of another one.
+        """
+        if start is None and self.warm_start and hasattr(self, "model_"):
+            start = self._hyperparameters()
         self._stack = None
         in_units = have_units(self._named_likelihood(), self.n_outputs_)
         scaled, logarithm = self.standardize & in_units, self.likelihood == "log_normal"
         self._target = fit_units(Y, scaled=scaled, logarithm=logarithm)
         X, Y = self._scaled_rows(X), to_model(self._target, Y)
         if self._is_exact:
-            return self._train_exactly(X, Y, before)
+            return self._train_exactly(X, Y, start)
         if self.warp is True:
-            Y = self._warped(before or self._scout(X, Y), Y)
+            Y = self._warped(start or self._scout(X, Y), Y)
         self._train(X, Y)
 
     def _scaled_rows(self, X: AnyNDArray) -> AnyNDArray:
@@ -326,7 +334,8 @@ class PEPRegressor(TargetPredictions):
     def recalibration_(self) -> Recalibration:
         """What makes the mixture right on average over rows that were left out."""
         check_is_fitted(self)
-        return Recalibration() if self._stack is None else self._stack.recalibration
+        given = None if self._stack is None else self._stack.recalibration
+        return given or Recalibration()
 
     def summary(self) -> str:
         """Describe in a few lines what was tried and kept, and why, with weights."""

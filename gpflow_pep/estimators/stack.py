@@ -7,7 +7,14 @@ a Matérn 5/2 kernel on Yeo-Johnson inputs: a plain one, and one that starts fro
 varies with the inputs and whose targets are warped. Others beside them, on inputs that are only
 standardised or with a squared exponential kernel, gain less than .01 nats a row on 18 generated
 tables. Leave-one-out densities are honest where inducing inputs are not trained: those of trained
-ones are .2 nats a row too good. The rows that are left out give the weights of the densities
+ones are .2 nats a row too good.
+
+With more rows the two are trained on :data:`SCOUT_ROWS` random ones. Up to :data:`EXACT_BY_SCOUT`
+rows the second goes on with all for :data:`FEW_STEPS` steps. Beyond, there is the model whose
+inducing inputs are trained (powers mixed, as many points as pay), with the scout's inputs, and its
+warp if rows that the scout has not seen gain by it; it is not recalibrated.
+
+The rows that are left out give the weights of the densities
 (:func:`~gpflow_pep.training.ensemble_weights` with c = 0.1), the weights of the means
 (:func:`~gpflow_pep.training.choosing.combining.weights_of_means`), and the mixture's
 :class:`~gpflow_pep.scoring.predictive.Recalibration`.
@@ -16,32 +23,42 @@ ones are .2 nats a row too good. The rows that are left out give the weights of 
 import copy
 import sys
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from ..scoring.predictive import Predictive, Recalibration
 from ..training import ensemble_weights
 from ..training.choosing.combining import weights_of_means
+from ..training.fitting.exact import Hyperparameters
 
 if TYPE_CHECKING:
     from .regressor import PEPRegressor
 
 #: The most rows of exact components: an evaluation takes 70 ms there, and grows with the cube.
 EXACT_ROWS = 1000
+#: The rows that a scout has, and the most that the exact model then has.
+SCOUT_ROWS, EXACT_BY_SCOUT, FEW_STEPS = 600, 2000, 14
+#: A scout takes 2 to 4 s of a processor: with fewer seconds there is none.
+LEAST_SECONDS = 20.0
 #: c of the weights' prior: leave-one-out densities of exact components are honest.
 PRIOR_WEIGHT = 0.1
-#: The part of the seconds that the first component may take, where there is a limit.
-FIRST_SHARE = 0.4
+#: The parts of the seconds that the first component may take, where there is a limit, and each of
+#: the scout's of what is left.
+FIRST_SHARE, SCOUT_SHARE = 0.4, 0.1
 PLAIN = {
     **{"kernel": "matern52", "inducing": "rows", "alpha": 0.5, "inputs": "yeo-johnson"},
     **{"noise": "constant", "warp": False, "verbose": False},
 }
 #: What differs in the second component, which starts from the first.
-FULL = {"noise": "varying", "warp": True, "warm_start": True}
+FULL = PLAIN | {"noise": "varying", "warp": True}
+#: The model whose inducing inputs are trained.
+TRAINED = {"kernel": "rbf", "noise": "constant", "inputs": "standard", "warp": False}
 NAMES = "constant noise", "noise that varies with the inputs, warped targets"
 
 
@@ -56,7 +73,8 @@ class Stack(NamedTuple):
     mean_weights: AnyNDArray
     """Of the means, [K], of sum 1."""
 
-    recalibration: Recalibration
+    recalibration: Recalibration | None
+    """None: rows were not left out honestly."""
 
     lines: tuple[str, ...]
     """What was tried and kept, and why."""
@@ -76,7 +94,8 @@ class Stack(NamedTuple):
         w, u = (tf.constant(part, means.dtype) for part in (self.weights, self.mean_weights))
         mixture, mean = tf.tensordot(w, means, 1), tf.tensordot(u, means, 1)
         variance = tf.tensordot(w, variances + (means - mixture) ** 2, 1)
-        return mean, self.recalibration.spread * variance + (mixture - mean) ** 2
+        spread = 1.0 if self.recalibration is None else self.recalibration.spread
+        return mean, spread * variance + (mixture - mean) ** 2
 
 
 def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
@@ -94,17 +113,49 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         if estimator.verbose:
             print(line, file=sys.stderr)
 
-    kind = "exact Gaussian processes, each row left out in turn"
-    note(f"{len(X)} rows, {X.shape[1]} inputs: {kind} (nats a row):")
-    components = [component(estimator, X, Y, PLAIN, FIRST_SHARE * seconds)]
-    left = seconds - (time.perf_counter() - began)
-    if left > 0.0:
-        components.append(component(components[0], X, Y, FULL, left))
+    def train(
+        settings: dict[str, Any],
+        start: "PEPRegressor | None" = None,
+        rows: Any = slice(None),
+        share: float = 1.0,
+    ) -> "PEPRegressor":
+        left = share * (seconds - (time.perf_counter() - began))
+        theta = None if start is None else start._hyperparameters()
+        return component(estimator, X[rows], Y[rows], settings, left, theta)
+
+    size = f"{len(X)} rows, {X.shape[1]} inputs"
+    names: tuple[str, ...] = NAMES
+    if len(X) <= EXACT_ROWS:
+        note(f"{size}: exact Gaussian processes, each row left out in turn (nats a row):")
+        components = [train(PLAIN, share=FIRST_SHARE)]
+        if time.perf_counter() - began < seconds:
+            components.append(train(FULL, components[0]))
+    elif seconds < LEAST_SECONDS:
+        note(f"{size}, {seconds:g} s: one model, without a scout.")
+        return _alone(train(TRAINED), note, lines)
+    else:
+        order = np.random.default_rng(0).permutation(len(X))
+        some, others = order[:SCOUT_ROWS], order[SCOUT_ROWS : 3 * SCOUT_ROWS]
+        plain = train(PLAIN, None, some, SCOUT_SHARE)
+        full = train(FULL, plain, some, SCOUT_SHARE)
+        scores = [part._part_of_y(X[others]).log_densities(y[others]) for part in (plain, full)]
+        gain = float(np.mean(scores[1] - scores[0]))
+        note(
+            f"{size}: in exact models of {SCOUT_ROWS} rows varying noise and warped targets gain"
+            f" {gain:.3f} nats on each of {len(others)} others."
+        )
+        if len(X) > EXACT_BY_SCOUT:
+            bent = TRAINED | {"inputs": "yeo-johnson", "warp": gain > 0.0}
+            return _alone(train(bent, full), note, lines)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            components = [train(FULL | {"max_iterations": FEW_STEPS}, full)]
+        names = ("such a model of all rows",)
     left_out = [part._left_out() for part in components]
     densities = np.stack([part.log_densities(y) for part in left_out])
     w = ensemble_weights(densities, prior_weight=PRIOR_WEIGHT)
     u = weights_of_means(np.stack([part.moments()[0] for part in left_out]), y, w)
-    for name, *numbers in zip(NAMES, np.mean(densities, axis=1), w, u, strict=False):
+    for name, *numbers in zip(names, np.mean(densities, axis=1), w, u, strict=False):
         note("{}: {:.3f}, weight {:.2f}, of the mean {:.2f}.".format(name, *numbers))
     recalibration = Recalibration.fit(Predictive.mixed(left_out, w).normal_scores(y))
     nu, scale = recalibration
@@ -117,12 +168,27 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     return Stack(tuple(components), w, u, recalibration, tuple(lines))
 
 
+def _alone(part: "PEPRegressor", note: Callable[[str], None], lines: list[str]) -> Stack:
+    """Make a stack of one component, of which no row was left out honestly."""
+    note(part.summary())
+    return Stack((part,), np.ones(1), np.ones(1), None, tuple(lines))
+
+
 def component(
-    before: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray, settings: dict[str, Any], seconds: float
+    estimator: "PEPRegressor",
+    X: AnyNDArray,
+    Y: AnyNDArray,
+    settings: dict[str, Any],
+    seconds: float,
+    start: Hyperparameters | None = None,
 ) -> "PEPRegressor":
-    """Train a copy of an estimator with other settings, for so many seconds at most."""
-    part = copy.copy(before)
+    """
+    Train a copy of an estimator with other settings, for so many seconds at most.
+
+    :param start: Where an exact model starts, or the warp of another one.
+    """
+    part = copy.copy(estimator)
     vars(part).pop("feature_names_in_", None)  # it gets arrays
     part.set_params(**settings, max_seconds=seconds if np.isfinite(seconds) else None)
-    part._fit_one(X, Y)
+    part._fit_one(X, Y, start)
     return part

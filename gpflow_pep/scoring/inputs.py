@@ -31,13 +31,15 @@ class YeoJohnson(NamedTuple):
     second_mean: Array
     second_scale: Array
 
+    def bend(self, z: Array) -> Array:
+        """Bend standardised inputs [N, D]."""
+        power = np.where(z < 0.0, 2.0 - self.powers, self.powers)
+        with np.errstate(over="ignore"):
+            return np.asarray(np.sign(z) * boxcox1p(np.abs(z), power))
+
     def transform(self, X: Array) -> Array:
         """Change inputs [N, D]; rows of NaN stay."""
-        z = (X - self.mean) / self.scale
-        with np.errstate(over="ignore"):
-            bent = np.sign(z) * boxcox1p(
-                np.abs(z), np.where(z < 0.0, 2.0 - self.powers, self.powers)
-            )
+        bent = self.bend((X - self.mean) / self.scale)
         standardised = (bent - self.second_mean) / self.second_scale
         return np.asarray(np.clip(standardised, -FARTHEST, FARTHEST), X.dtype)
 

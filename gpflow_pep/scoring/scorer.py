@@ -200,7 +200,8 @@ class Scorer:
         parts = [ensemble.predictive(part, change(X), units) for part, change, units in every]
         if self._stack is None:
             return parts[0]
-        recalibration = Recalibration(*self._stack["recalibration"])
+        recalibration = self._stack["recalibration"]
+        recalibration = recalibration and Recalibration(*recalibration)
         return Predictive.mixed(parts, self._weights, self._stack["mean_weights"], recalibration)
 
 

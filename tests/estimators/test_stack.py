@@ -23,6 +23,7 @@ from gpflow_pep.estimators import (
     export_saved_model,
     load_estimator,
     save_estimator,
+    stack,
 )
 from gpflow_pep.estimators.inputs import fit_yeo_johnson
 from gpflow_pep.models import PEPRegression
@@ -233,3 +234,25 @@ def test_inputs_are_bent_as_scikit_learn_bends_them() -> None:
 @parametrize_with_checks([PEPRegressor()])
 def test_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+@pytest.mark.parametrize("most", [100, 10], ids=["exact", "trained points"])
+def test_scouts_of_more_rows(most: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in (("EXACT_ROWS", 30), ("SCOUT_ROWS", 25), ("EXACT_BY_SCOUT", most)):
+        monkeypatch.setattr(stack, name, value)
+    fitted = PEPRegressor(random_state=0, max_seconds=1000.0).fit(X, Y)
+    (part,), recalibration = fitted.components_, fitted.recalibration_
+    assert fitted.weights_ == fitted.mean_weights_ == 1.0 and part.inputs == "yeo-johnson"
+    assert "exact models of 25 rows varying noise" in fitted.summary().splitlines()[0]
+    if most == 100:
+        assert part._is_exact and part.n_iter_ <= stack.FEW_STEPS
+        assert fitted.inducing_variable_.num_inducing == 60 and recalibration.scale != 1.0
+    else:
+        assert part.kernel == "rbf" and recalibration == (None, 1.0)
+        assert_allclose(fitted.predict(ROWS), part.predict(ROWS), rtol=1e-12)
+        assert_allclose(fitted.predict_interval(ROWS), part.predict_interval(ROWS), rtol=1e-9)
+    save_estimator(tmp_path / "model", fitted)
+    expected = fitted.predict_interval(ROWS)
+    assert_allclose(load_estimator(tmp_path / "model").predict_interval(ROWS), expected, rtol=1e-9)
+    early = PEPRegressor(random_state=0, max_seconds=1.0).fit(X, Y)
+    assert early.components_[0].inputs == "standard" and "without a scout" in early.summary()
