@@ -65,11 +65,12 @@ class PEPRegressor(TargetPredictions):
         mean, std = model.predict(X_new, return_std=True)
 
     With nothing named, up to 1000 rows, several exact Gaussian processes are mixed, and with more
-    rows such ones choose transforms (:mod:`gpflow_pep.estimators.stack`); another value of ``kernel``, ``noise``, ``warp``,
-    ``inputs``, ``num_inducing``, ``alpha``, ``objective``, ``likelihood``, ``inducing``, ``ard``,
-    ``standardize`` or ``batch_size`` names one model. That is, with a Gaussian likelihood,
-    :class:`~gpflow_pep.models.PEPRegression`, with others :class:`~gpflow_pep.models.PEP`, and with
-    minibatches :class:`~gpflow_pep.models.ARPEP`. Columns of a DataFrame are matched by name.
+    rows such ones choose transforms (:mod:`gpflow_pep.estimators.stack`). Another value of
+    ``kernel``, ``noise``, ``warp``, ``inputs``, ``num_inducing``, ``alpha``, ``objective``,
+    ``likelihood``, ``inducing``, ``ard``, ``standardize`` or ``batch_size`` names one model: with a
+    Gaussian likelihood :class:`~gpflow_pep.models.PEPRegression`, with others
+    :class:`~gpflow_pep.models.PEP`, and with minibatches :class:`~gpflow_pep.models.ARPEP`. Columns
+    of a DataFrame are matched by name.
 
     :param kernel: "rbf", "matern12", "matern32", "matern52" or "rational_quadratic"; or a GPflow
         kernel, which is copied, for inputs as the model takes them. "auto": "rbf" of one model.
