@@ -238,7 +238,7 @@ class PEPRegressor(TargetPredictions):
                 raise refusal(name, got, expected, "Leave it out.")
 
     def _hyperparameters(self) -> Hyperparameters | None:
-        """Read those that an exact model has too."""
+        """Read what hyperparameters it shares with an exact model."""
         main = heaviest(self.model_)
         known = self.n_outputs_ == 1 and hasattr(main, "data")
         warp = self._target.skew, self._target.tails
@@ -335,8 +335,8 @@ class PEPRegressor(TargetPredictions):
     def recalibration_(self) -> Recalibration:
         """What makes the mixture right on average over rows that were left out."""
         check_is_fitted(self)
-        given = None if self._stack is None else self._stack.recalibration
-        return given or Recalibration()
+        recalibration = None if self._stack is None else self._stack.recalibration
+        return recalibration or Recalibration()
 
     def summary(self) -> str:
         """Describe in a few lines what was tried and kept, and why, with weights."""
