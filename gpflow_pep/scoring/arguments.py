@@ -12,8 +12,7 @@ from .kernels import Array
 def as_rows(
     X: Any, num_columns: int, names: Sequence[str] | None, *, unknown: bool = False
 ) -> Array:
-    """
-    Convert inputs to an array [N, D] of finite numbers.
+    """Convert inputs to an array [N, D] of finite numbers.
 
     :param X: An array, lists of numbers, or a table. Columns of a table are found by name.
     :param num_columns: D.

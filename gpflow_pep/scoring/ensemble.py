@@ -1,5 +1,4 @@
-r"""
-Predictions of an ensemble of sparse Gaussian processes.
+r"""Predictions of an ensemble of sparse Gaussian processes.
 
 A component with inducing inputs Z predicts
 
@@ -34,16 +33,10 @@ CHUNK = 1000
 class Component(NamedTuple):
     """What predicts f at rows, and the likelihood of y."""
 
-    moments: Callable[[Array], tuple[Array, Array]]
-    """Of rows [N, D]: mean and variance of f, [N, L] each."""
-
-    variance: Callable[[Array], Array]
-    """Of rows [N, D]: their prior variances, [N]."""
-
+    moments: Callable[[Array], tuple[Array, Array]]  #: Mean and variance of f, [N, L], at [N, D].
+    variance: Callable[[Array], Array]  #: Prior variances [N] of rows [N, D].
     likelihood: Mapping[str, Any]
-
-    any_row: Array
-    """[2, L]: mean and variance of f at a row of which nothing is known."""
+    any_row: Array  #: [2, L]: mean and variance of f at a row of which nothing is known.
 
 
 class NumpyEnsemble(NamedTuple):
@@ -59,8 +52,7 @@ class NumpyEnsemble(NamedTuple):
 
 
 def ensemble_of(parts: Mapping[str, Any]) -> NumpyEnsemble:
-    """
-    Prepare predictions.
+    """Prepare predictions.
 
     :param parts: ``weights``, [K], and ``components``: of each ``kernel`` and ``likelihood``,
         ``any_row``, ``Z``, ``a`` and ``Q``; with near rows what
@@ -97,8 +89,7 @@ def _moments_from_u(part: Mapping[str, Any]) -> Callable[[Array], tuple[Array, A
 
 
 def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
-    """
-    Compute the mean and variance of f, [N, L] each, at rows X [N, D]; those of NaN are unknown.
+    """Compute the mean and variance of f, [N, L] each, at rows X [N, D]; those of NaN are unknown.
 
     Rounding can make a variance that is nearly 0 negative: it is 0 then.
     """
@@ -112,8 +103,7 @@ def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
 
 
 def predictive(ensemble: NumpyEnsemble, X: Array, units: Units) -> Predictive:
-    """
-    Predict targets, [N].
+    """Predict targets, [N].
 
     :param units: Those of the model, from which they are changed back.
     """
@@ -145,8 +135,7 @@ def predict_probabilities(ensemble: NumpyEnsemble, X: Array) -> Array:
 
 
 def is_far(ensemble: NumpyEnsemble, X: Array) -> npt.NDArray[np.bool_]:
-    """
-    Find for each row, [N], whether the training rows have almost no information on f there.
+    """Find for each row, [N], whether the training rows have almost no information on f there.
 
     That is where the variance of f is more than :data:`FAR` of the prior variance, under the
     component of the largest weight; of several latent functions, for all of them.

@@ -12,8 +12,7 @@ FARTHEST = 8.0
 
 
 class YeoJohnson(NamedTuple):
-    r"""
-    Standardised inputs :math:`z = (x - \mu) / \sigma`, bent by a power of each column and
+    r"""Standardised inputs :math:`z = (x - \mu) / \sigma`, bent by a power of each column and
     standardised again, between -8 and 8 (Yeo & Johnson 2000):
 
     .. math::

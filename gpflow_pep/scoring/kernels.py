@@ -1,5 +1,4 @@
-r"""
-Kernels as functions of NumPy arrays, each equal to GPflow's of the same name.
+r"""Kernels as functions of NumPy arrays, each equal to GPflow's of the same name.
 
 A kernel is described by a dictionary, as :class:`~gpflow_pep.scoring.stored.Reader` reads it:
 ``kind``, the name of GPflow's class, and the arguments of its constructor by their names.
@@ -49,8 +48,7 @@ REMEDY = (
 
 
 def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
-    """
-    Prepare the prior covariances of f at rows with f at others.
+    """Prepare the prior covariances of f at rows with f at others.
 
     :param kernel: Its description.
     :param Z: The other rows, [M, D]; or those of each of some groups, [..., M, D].
@@ -98,8 +96,7 @@ def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
 
 
 def variance_of(kernel: Description) -> Callable[[Array], Array]:
-    """
-    Prepare the prior variance of f.
+    """Prepare the prior variance of f.
 
     :param kernel: Its description.
     :return: A function of rows X [N, D] that computes the variances [N].

@@ -1,5 +1,4 @@
-r"""
-The probability that one of several independent Gaussian variables is the largest.
+r"""The probability that one of several independent Gaussian variables is the largest.
 
 It is the integral of :func:`gpflow_pep.engine.factors.multiclass.prob_is_largest`, to the same
 accuracy. Panels of Gauss-Legendre nodes cover the part of the axis where the integrand is not 0.
@@ -26,8 +25,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(_NUM_IN_PANEL)
 
 
 def prob_each_largest(mean: Array, variance: Array) -> Array:
-    r"""
-    Compute the probability of each of C independent Gaussian variables to be the largest:
+    r"""Compute the probability of each of C independent Gaussian variables to be the largest:
 
     .. math::
 

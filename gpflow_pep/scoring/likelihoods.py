@@ -1,5 +1,4 @@
-"""
-What likelihoods make of the moments of f, as functions of NumPy arrays.
+"""What likelihoods make of the moments of f, as functions of NumPy arrays.
 
 A likelihood is described by a dictionary, as :class:`~gpflow_pep.scoring.stored.Reader` reads it:
 ``kind``, the name of GPflow's class, and the arguments of its constructor by their names.
@@ -82,8 +81,7 @@ def target_moments(
 
 
 def class_probabilities(likelihood: Mapping[str, Any], mean: Array, variance: Array) -> Array:
-    """
-    Compute the probability of each class, [N, C].
+    """Compute the probability of each class, [N, C].
 
     :param likelihood: The description of one of classes.
     :param mean: Of the latent functions, [N, L].

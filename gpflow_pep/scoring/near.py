@@ -1,5 +1,4 @@
-r"""
-Predictions from near training rows with NumPy.
+r"""Predictions from near training rows with NumPy.
 
 The formulas are those of :mod:`gpflow_pep.engine.predictions.context_rows`: with near rows h, of
 targets r and noise variances :math:`\Sigma`, and q(v) of mean m and covariance :math:`B^{-1}`,
@@ -30,8 +29,7 @@ _ELEMENTS = 2**20
 
 
 def moments_from_near_rows(part: Mapping[str, Any]) -> Callable[[Array], tuple[Array, Array]]:
-    """
-    Prepare the mean and variance of f, [N, P] each, at rows X [N, D].
+    """Prepare the mean and variance of f, [N, P] each, at rows X [N, D].
 
     :param part: A component: ``kernel`` and ``Z``; ``near``, how many near rows; the training rows
         ``X``, their targets ``r`` less the mean function, and ``noise`` variances, which labels
@@ -74,8 +72,7 @@ def moments_from_near_rows(part: Mapping[str, Any]) -> Callable[[Array], tuple[A
 
 
 def observe_by_sites(signs: Array, C: Array) -> tuple[Array, Array]:
-    """
-    Compute the Gaussian observations that labels count as, in groups under the prior N(0, C).
+    """Compute the Gaussian observations that labels count as, in groups under the prior N(0, C).
 
     A group's sites stay where they are once the last sweep moved none of them by more than
     :data:`TOLERANCE`; one sweep more gives the observations.

@@ -32,8 +32,7 @@ _FAR = 20.0
 
 
 class Recalibration(NamedTuple):
-    r"""
-    What makes distributions right on average over rows that were left out.
+    r"""What makes distributions right on average over rows that were left out.
 
     If F were right, the normal scores :math:`z_n = \Phi^{-1}(F_{-n}(y_n))` of these rows would be
     standard normal. They are taken to be s times a Student-t, and F and its density p become
@@ -51,8 +50,7 @@ class Recalibration(NamedTuple):
 
     @classmethod
     def fit(cls, scores: Array, errors: float = STANDARD_ERRORS) -> "Recalibration":
-        r"""
-        Choose it by the normal scores of rows that were left out.
+        r"""Choose it by the normal scores of rows that were left out.
 
         :math:`\nu \in \{3, 4, 5, 7, 10, 20, 50, \infty\}` and :math:`\hat s` maximise
         :math:`\sum_n \log \frac1s t_\nu(z_n / s)`, and s is the upper 95% confidence limit
@@ -115,8 +113,7 @@ class Recalibration(NamedTuple):
 
 
 class Predictive(NamedTuple):
-    r"""
-    The distributions of targets, [N], or [N, P] of several outputs:
+    r"""The distributions of targets, [N], or [N, P] of several outputs:
 
     .. math::
 
@@ -126,24 +123,14 @@ class Predictive(NamedTuple):
     where that is given. Whatever its methods take and give is in original units.
     """
 
-    means: Array
-    """Of each component, in the model's units, [K, N] or [K, N, P]."""
-
-    variances: Array
-    """Of each component, of that shape."""
-
-    weights: Array
-    """[K], of sum 1."""
-
+    means: Array  #: Of each component, in the model's units, [K, N] or [K, N, P].
+    variances: Array  #: Of each component, of that shape.
+    weights: Array  #: [K], of sum 1.
+    #: Of all components, or of each. The logarithm is taken by all of them or by none.
     units: Units | tuple[Units, ...] = Units()
-    """Of all components, or of each. The logarithm is taken by all of them or by none."""
-
-    noise: str = "Gaussian"
-    """The name of the likelihood: the components of Gaussian noise are Gaussian."""
-
+    noise: str = "Gaussian"  #: The likelihood: components of Gaussian noise are Gaussian.
+    #: u of the mean :math:`\sum_k u_k \mu_k`, [K], of sum 1; None: the weights.
     mean_weights: Array | None = None
-    """u of the mean :math:`\\sum_k u_k \\mu_k`, [K], of sum 1; None: the weights."""
-
     recalibration: Recalibration | None = None
 
     @classmethod
@@ -154,8 +141,7 @@ class Predictive(NamedTuple):
         mean_weights: Array | None = None,
         recalibration: Recalibration | None = None,
     ) -> "Predictive":
-        """
-        Mix the distributions of the same rows, whose components become those of the mixture.
+        """Mix the distributions of the same rows, whose components become those of the mixture.
 
         :param parts: None of them recalibrated.
         :param weights: Of the parts, [K], of sum 1.
@@ -178,8 +164,7 @@ class Predictive(NamedTuple):
         )
 
     def moments(self) -> tuple[Array, Array]:
-        r"""
-        Compute mean and variance, the spread of the components' means included.
+        r"""Compute mean and variance, the spread of the components' means included.
 
         The variance is that of the mixture, times :math:`s^2 \nu / (\nu - 2)` where it is
         recalibrated, which is exact if it is Gaussian; with mean weights it is about their mean.
@@ -199,8 +184,7 @@ class Predictive(NamedTuple):
         return mean, require_finite(variance)  # it is not finite where a mean is not
 
     def quantiles(self, q: Array) -> Array:
-        r"""
-        Compute quantiles, the last axis of the result: each solves :math:`F(y) = q`.
+        r"""Compute quantiles, the last axis of the result: each solves :math:`F(y) = q`.
 
         :param q: Probabilities in (0, 1), [Q].
         :raises ValueError: If the noise is not Gaussian.
@@ -216,8 +200,7 @@ class Predictive(NamedTuple):
         return np.moveaxis(self._targets(z), 0, -1)
 
     def log_densities(self, y: Array) -> Array:
-        """
-        Compute log densities of targets; NaN of NaN.
+        """Compute log densities of targets; NaN of NaN.
 
         :raises ValueError: If the noise is not Gaussian.
         """
@@ -234,8 +217,7 @@ class Predictive(NamedTuple):
         return z if self.recalibration is None else self.recalibration.scores(z)
 
     def recalibrated(self, y: Array) -> Array:
-        r"""
-        Change draws of the mixture, [S, N] or [S, N, P], to draws of what it becomes by
+        r"""Change draws of the mixture, [S, N] or [S, N, P], to draws of what it becomes by
         recalibration: to the quantiles of their probabilities. Their ranks stay.
         """
         if self.recalibration is None:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 
 def load_scorer(folder: str | PathLike[str]) -> "Scorer":
-    """
-    Load what :func:`~gpflow_pep.estimators.export_numpy` wrote::
+    """Load what :func:`~gpflow_pep.estimators.export_numpy` wrote::
 
         scorer = load_scorer("pep_results/scorer")
         mean, sd = scorer.predict(X, return_std=True)
@@ -47,8 +46,7 @@ def load_scorer(folder: str | PathLike[str]) -> "Scorer":
 
 
 class Scorer:
-    """
-    A fitted estimator that predicts with NumPy alone; :func:`load_scorer` makes it.
+    """A fitted estimator that predicts with NumPy alone; :func:`load_scorer` makes it.
 
     Inputs X are arrays [N, D] or tables, in the units that the estimator was trained on; others are
     refused by a ``ValueError``. Columns of tables are found by name. If the estimator was a
@@ -87,8 +85,7 @@ class Scorer:
             self._stack = parts["stack"]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """
-        Predict y: of a number the mean, [N]; of a class the most probable one, [N].
+        """Predict y: of a number the mean, [N]; of a class the most probable one, [N].
 
         :param return_std: Whether to give the standard deviation of y too, noise included, [N].
         :raises ValueError: If the standard deviation of a class is asked for.
@@ -102,8 +99,7 @@ class Scorer:
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> Array:
-        """
-        Predict quantiles of y, [N, Q], of a model with Gaussian noise.
+        """Predict quantiles of y, [N, Q], of a model with Gaussian noise.
 
         :param quantiles: Q probabilities in (0, 1).
         :raises ValueError: If y is a class or its noise another.
@@ -112,16 +108,14 @@ class Scorer:
         return self._predictive(X, "predict_quantiles").quantiles(quantiles)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
-        """
-        Predict central intervals of y, [N, 2]: those of the estimator without ``calibrate``.
+        """Predict central intervals of y, [N, 2]: those of the estimator without ``calibrate``.
 
         :param coverage: The probability, in (0, 1).
         """
         return self.predict_quantiles(X, as_coverage(coverage))
 
     def predict_proba(self, X: Any) -> Array:
-        """
-        Predict the probability of each class, [N, C], in the order of ``classes_``.
+        """Predict the probability of each class, [N, C], in the order of ``classes_``.
 
         :raises ValueError: If y is a number.
         """
@@ -138,8 +132,7 @@ class Scorer:
         )
 
     def log_densities(self, X: Any, y: Any) -> Array:
-        """
-        Compute the log predictive density of each row, [N], of a model with Gaussian noise.
+        """Compute the log predictive density of each row, [N], of a model with Gaussian noise.
 
         :param y: Targets, [N], in original units.
         :raises ValueError: If y are others, or a class, or their noise is another.
@@ -155,8 +148,7 @@ class Scorer:
         return require_finite(predictive.log_densities(y))
 
     def far_rows(self, X: Any) -> npt.NDArray[np.bool_]:
-        """
-        Find for each row, [N], whether it is so far from the training rows that they have almost
+        """Find for each row, [N], whether it is so far from the training rows that they have almost
         no information on it: see :func:`~gpflow_pep.scoring.ensemble.is_far`.
         """
         heaviest = int(np.argmax(self._weights))
@@ -164,8 +156,7 @@ class Scorer:
         return ensemble.is_far(self._ensembles[heaviest], rows)
 
     def unusual(self, table: Any) -> list[str]:
-        """
-        Name for each row its cells with values unlike those of the training rows, [N].
+        """Name for each row its cells with values unlike those of the training rows, [N].
 
         :param table: A table like the one that the estimator was trained on.
         :raises ValueError: If the columns are others, a cell cannot be read, or the estimator was

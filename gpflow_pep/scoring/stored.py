@@ -1,5 +1,4 @@
-"""
-The files of saved estimators and of scorers: written whole or not at all, checked when read.
+"""The files of saved estimators and of scorers: written whole or not at all, checked when read.
 
 Both are a description in JSON, which people can read, and the arrays that it names; no pickle. An
 estimator has the training data too, and what skops wrote of what is around it.
@@ -43,21 +42,15 @@ _HEADER = ("format", "versions", "files", "digest")
 class SavedFiles(NamedTuple):
     """What the files hold."""
 
-    content: dict[str, Any]
-    """The description, without format, versions and digest: what JSON can hold."""
-
-    arrays: dict[str, npt.NDArray[Any]]
-    """Of finite numbers or words."""
-
-    pipeline: bytes = b""
-    """What skops wrote, of an estimator."""
+    content: dict[str, Any]  #: Without format, versions and digest: what JSON can hold.
+    arrays: dict[str, npt.NDArray[Any]]  #: Of finite numbers or words.
+    pipeline: bytes = b""  #: What skops wrote, of an estimator.
 
 
 def write_files(
     folder: str | PathLike[str], saved: SavedFiles, name: str, card: str = "", **versions: str
 ) -> None:
-    """
-    Write what :func:`read_files` reads, and a text for people.
+    """Write what :func:`read_files` reads, and a text for people.
 
     :param name: That of the description: ``MODEL`` or ``SCORER``.
     :param versions: Of the libraries that write, beside Python and this package.
@@ -118,8 +111,7 @@ def remedy_of(name: str) -> str:
 
 
 class Reader:
-    """
-    Read what :class:`~gpflow_pep.estimators.describing.Describer` describes, without TensorFlow.
+    """Read what :class:`~gpflow_pep.estimators.describing.Describer` describes, without TensorFlow.
 
     An object is a dictionary: ``kind``, its class, without the module where that is one of GPflow's
     kernels or likelihoods; its parameters' values, and the arguments of its constructor.

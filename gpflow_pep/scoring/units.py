@@ -14,8 +14,7 @@ NODE_WEIGHTS /= np.sum(NODE_WEIGHTS)
 
 
 class Units(NamedTuple):
-    r"""
-    A model of :math:`t = T(y)`, where T increases: standardised targets
+    r"""A model of :math:`t = T(y)`, where T increases: standardised targets
     :math:`g = (y - b) / s`, or :math:`(\log y - b) / s`, are bent by the sinh-arcsinh transform
 
     .. math::
@@ -66,8 +65,7 @@ class Units(NamedTuple):
 
     @np.errstate(over="ignore")
     def inverse_transform(self, values: Array, axis: int = -1) -> Array:
-        """
-        Change values of any shape to the original units.
+        """Change values of any shape to the original units.
 
         :param axis: That of the outputs, where there are several.
         """
