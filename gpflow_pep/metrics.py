@@ -64,12 +64,10 @@ def _positive_variance(name: str, Y: AnyNDArray) -> AnyNDArray:
     """Compute the variance of each column."""
     for number, column in enumerate(Y.T):
         if np.ptp(column) == 0.0:
-            raise checks.refusal(
-                name if Y.shape[1] == 1 else f"column {number} of {name}",
-                f"zero variance ({len(column)} rows, all {column[0]})",
-                "targets that differ",
-                "A standardised score needs more rows.",
-            )
+            name = name if Y.shape[1] == 1 else f"column {number} of {name}"
+            got = f"zero variance ({len(column)} rows, all {column[0]})"
+            remedy = "A standardised score needs more rows."
+            raise checks.refusal(name, got, "targets that differ", remedy)
     variance: AnyNDArray = np.var(Y, axis=0)
     return variance
 
@@ -208,17 +206,10 @@ def error_rate(labels: AnyNDArray, predicted: AnyNDArray) -> float:
 class Calibration(NamedTuple):
     """What :func:`calibration` returns: a number for each bin that is not empty, and the error."""
 
-    confidence: AnyNDArray
-    """Mean probability of the predicted class, or of the event, increasing."""
-
-    accuracy: AnyNDArray
-    """Fraction of rows whose class is the predicted one, or with the event."""
-
-    count: AnyNDArray
-    """Number of rows."""
-
-    error: float
-    """The expected calibration error, the mean distance of the two weighted by the counts."""
+    confidence: AnyNDArray  #: Mean probability of the predicted class, or of the event, increasing.
+    accuracy: AnyNDArray  #: Fraction of rows whose class is the predicted one, or with the event.
+    count: AnyNDArray  #: Number of rows.
+    error: float  #: The expected calibration error: their mean distance weighted by the counts.
 
 
 @check_shapes("labels: [N]", "probability: [N, C]")
@@ -302,12 +293,9 @@ def wilson_interval(
     _check_numbers(successes=successes, trials=trials)
     checks.check_level(level)
     if np.min(trials) < 1 or np.any((successes < 0) | (successes > trials)):
-        raise checks.refusal(
-            "successes and trials",
-            "counts that cannot be",
-            "at least one trial and from none to all successes",
-            "Leave out what was never tried.",
-        )
+        expected = "at least one trial and from none to all successes"
+        remedy = "Leave out what was never tried."
+        raise checks.refusal("successes and trials", "counts that cannot be", expected, remedy)
     square = norm.ppf(0.5 + 0.5 * level) ** 2
     fraction = successes / trials
     middle = (fraction + square / (2.0 * trials)) / (1.0 + square / trials)
