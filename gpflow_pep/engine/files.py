@@ -50,7 +50,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_folder(folder: Path, description: str = "") -> Iterator[Path]:
+def _atomic_folder(folder: Path, description: str = "") -> Iterator[Path]:
     """
     Give the name of a new folder to make, which replaces ``folder`` when the block has ended.
 
@@ -182,7 +182,7 @@ def replaced_folder(folder: str | PathLike[str], description: str) -> Iterator[P
     folder = path_of(folder, "Choose another folder.").resolve()
     check_writable(folder if folder.exists() else folder.parent, "Choose another folder.")
     check_replaceable(folder, description, "Choose another folder, or move the file away.")
-    with atomic_folder(folder, description) as new:
+    with _atomic_folder(folder, description) as new:
         new.mkdir()
         yield new
 

@@ -16,7 +16,7 @@ from helpers import Array, assert_close, gradients, trainable_by_name
 
 import gpflow_pep as pep
 from gpflow_pep.engine.energies.point import energy_of
-from gpflow_pep.engine.sites.implicit import solve_adjoint
+from gpflow_pep.engine.sites.implicit import _solve_adjoint
 from gpflow_pep.engine.sites.posterior import Sites
 from gpflow_pep.engine.sites.sweep import row_prior, sweep
 
@@ -161,7 +161,7 @@ def test_evidence_needs_no_adjoint(name: str) -> None:
     sites = Sites(*map(tf.identity, converged.fixed_point.sites))
     by_sites = gradients(lambda: energy_of(converged.problem, sites), [*sites])
     assert max(np.max(np.abs(part)) for part in by_sites) < 1e-9
-    adjoint, _ = solve_adjoint(converged.problem, converged.fixed_point, Sites(*by_sites), "log Z")
+    adjoint, _ = _solve_adjoint(converged.problem, converged.fixed_point, Sites(*by_sites), "log Z")
     assert max(np.max(np.abs(part)) for part in adjoint) < 1e-8
     expected = gradients(model.pep_log_marginal_likelihood, variables)
     by_function = gradients(
@@ -192,7 +192,7 @@ def test_adjoint_is_the_solution_of_the_dense_equations(name: str) -> None:
     by_sites = RNG.standard_normal(start.shape)
     matrix = np.eye(start.size) - np.stack(columns)  # I less the transpose of T's derivative
     expected = np.linalg.solve(matrix, np.ravel(by_sites)).reshape(start.shape)
-    adjoint, _ = solve_adjoint(problem, fixed_point, Sites(*by_sites), "a number")
+    adjoint, _ = _solve_adjoint(problem, fixed_point, Sites(*by_sites), "a number")
     assert_close(np.stack(adjoint), expected, rtol=1e-6)
 
 

@@ -35,7 +35,7 @@ from helpers import (
 from reference.tied import to_decimals
 
 import gpflow_pep as pep
-from gpflow_pep.engine.energies.tied import tempered
+from gpflow_pep.engine.energies.tied import _tempered
 
 each_model = pytest.mark.parametrize("model_class", MODELS.values(), ids=MODELS)
 
@@ -65,7 +65,7 @@ def test_tempered_gradient(power: float) -> None:
     weights = [rng.standard_normal(shape) for shape in ([2, 3, 3], [2])]
 
     def weighted() -> tf.Tensor:
-        parts = tempered(tf.linalg.band_part(root, -1, 0), power)
+        parts = _tempered(tf.linalg.band_part(root, -1, 0), power)
         return sum(tf.reduce_sum(w * part) for w, part in zip(weights, parts))
 
     with tf.GradientTape() as tape:

@@ -69,10 +69,10 @@ def as_pair(data: Any) -> tuple[tf.Tensor, tf.Tensor]:
         raise refusal("data", "a tf.data.Dataset", "a pair of arrays", f"Pass (X, Y). {remedy}")
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise refusal("data", type(data).__name__, "a pair of arrays", "Pass (X, Y).")
-    return as_tensor("X", data[0]), as_tensor("Y", data[1])
+    return _as_tensor("X", data[0]), _as_tensor("Y", data[1])
 
 
-def as_tensor(name: str, value: Any) -> tf.Tensor:
+def _as_tensor(name: str, value: Any) -> tf.Tensor:
     """Convert an array, a table or lists of numbers; tensors and variables stay as they are."""
     if tf.is_tensor(value):
         return value
@@ -92,7 +92,7 @@ def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.
 
     Inside a graph there is no value to check yet: a row with NaN has NaN for its prediction.
     """
-    Xnew = as_tensor("Xnew", Xnew)
+    Xnew = _as_tensor("Xnew", Xnew)
     if Xnew.dtype != dtype:
         got = f"dtype {Xnew.dtype.name}"
         remedy = f"Cast it, for instance Xnew.astype(numpy.{dtype.name})."

@@ -10,9 +10,6 @@ from gpflow.config import default_likelihood_positive_minimum
 
 from ..refusals import refusal
 
-#: The residual of the inner loop that rounding leaves, in units of the float's epsilon.
-_REACHABLE = 500.0
-
 
 def is_number(value: Any) -> bool:
     """Whether a value is a real number; NaN, truth values and text are none."""
@@ -55,7 +52,8 @@ def check_noise_variance(noise_variance: Any) -> None:
 def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, float]:
     """Check the limits of the inner loop; its tolerance is raised to what the float can reach."""
     tolerance = check_real("tolerance", tolerance, "(0, inf)", "Pass 1e-6, for example.")
-    reachable = _REACHABLE * float(np.finfo(dtype.as_numpy_dtype).eps)
+    # The residual of the inner loop that rounding leaves, in units of the float's epsilon.
+    reachable = 500.0 * float(np.finfo(dtype.as_numpy_dtype).eps)
     return check_positive("max_sweeps", max_sweeps), max(tolerance, reachable)
 
 

@@ -1,36 +1,21 @@
 r"""The Power EP energy of regression, in closed form.
 
 Bui, Yan & Turner (2017), sections 3.6 and 3.7; there the last term has the wrong sign and lacks the
-determinant. Write :math:`\bar K = Q + \mathrm{blkdiag}(\alpha_b D_b) + \Sigma` with
-:math:`Q = K_{fu} K_{uu}^{-1} K_{uf} = AᵀA`, the residual covariance :math:`D = K_{ff} - Q` within
-blocks (by default each row is one), and noise variances :math:`\Sigma`. Then
-
-.. math::
-
-    \log Z = {} & -\tfrac12 [ P N \log 2\pi + P \log|\bar K| + rᵀ \bar K^{-1} r ] \\
-    & - \tfrac{P}{2} \sum_b \tfrac{1 - \alpha_b}{\alpha_b}
-    \log|I + \alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|
-
-Since :math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b| + \log|I + \alpha_b \Sigma_b^{-1/2}
-D_b \Sigma_b^{-1/2}|`, the last logarithm comes :math:`\alpha + (1 - \alpha) = 1` times
+determinant. The energy is in :doc:`/theory`; here P outputs share :math:`\bar K`. Since
+:math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b| + \log|I + \alpha_b \Sigma_b^{-1/2} D_b
+\Sigma_b^{-1/2}|`, its last logarithm comes :math:`\alpha + (1 - \alpha) = 1` times
 :math:`1/\alpha` in all, and one function with a finite limit, :func:`log1p_over_power`, holds
 everything that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`. What some
 rows add to these is a :data:`Bound`, and another bound is another such function.
 
-Outputs share :math:`\bar K`, unless targets are missing: then each has a set of rows of its own, a
-precision :math:`B_p` of its own, and the energy is the sum of those of separate models.
+Where targets are missing each output has a set of rows of its own, a precision :math:`B_p` of its
+own, and the energy is the sum of those of separate models.
 
 **Leave-one-out densities.** A row that is observed with precision :math:`\beta_n` given u has the
 site :math:`\tau_n = \beta_n, \nu_n = \beta_n r_n`. Removed as a whole from q it leaves the moments
-:math:`m_n^{-}, s_n^{-}` of :math:`h_n`, and
-
-.. math::
-
-    \log p(y_n | y_{-n}) \approx \log N(r_n; m_n^{-}, s_n^{-} + d_n + \sigma_n^2),
-
-which at :math:`\alpha = 1` is exact for FITC's model. It is what
-:func:`gpflow_pep.engine.energies.point.leave_one_out` computes for any likelihood. A target that
-was not observed has no site: its moments come from all others.
+:math:`m_n^{-}, s_n^{-}` of :math:`h_n`, and :math:`\log p(y_n | y_{-n}) \approx \log N(r_n;
+m_n^{-}, s_n^{-} + d_n + \sigma_n^2)`, which at :math:`\alpha = 1` is exact for FITC's model. A
+target that was not observed has no site: its moments come from all others.
 """
 
 from collections.abc import Callable
@@ -105,21 +90,21 @@ class Conditional(NamedTuple):
         self, parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool = False
     ) -> RowSums:
         """Sum over rows that are each a factor; with gaps, each target that is not NaN is one."""
-        A, d, noise, alpha, r = project_single_rows(parts, rows, W, has_gaps=has_gaps)
+        A, d, noise, alpha, r = _project_single_rows(parts, rows, W, has_gaps=has_gaps)
         numbers = d, noise, alpha
         weight = tf.cast(~tf.math.is_nan(rows[1]), r.dtype) if has_gaps else None
         precision, logdet = self.row_precision(*numbers), self.row_logdet(*numbers)
-        return sums_by_precision(A, precision, r, logdet, weight)
+        return _sums_by_precision(A, precision, r, logdet, weight)
 
     def blocks_of_rows(self, parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
         """Sum over blocks of rows, each block a factor."""
         if self.block_sums is None:
             got, expected = "them with a conditional that is known for single rows only", "none"
             raise refusal("blocks", got, expected, "Leave them out, or choose another conditional.")
-        return self.block_sums(*project_blocks_of_rows(parts, rows, W))
+        return self.block_sums(*_project_blocks_of_rows(parts, rows, W))
 
 
-def project_single_rows(parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool) -> ProjectedRows:
+def _project_single_rows(parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool) -> ProjectedRows:
     """
     Project rows that are each a factor: X [N, D], Y [N, P] and the power of each [N]. NaN in Y
     is one in r, and in all sums, or with gaps a target that is missing.
@@ -148,7 +133,7 @@ def project_groups(parts: Parts, X: tf.Tensor, Y: tf.Tensor, W: tf.Tensor) -> tu
     )
 
 
-def project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
+def _project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
     """
     Project blocks of rows. Blocks are padded with rows that have noise 1 and zeros in A, D and r.
 
@@ -185,7 +170,7 @@ def row_logdet(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     "return.natural.G: [broadcast P, M, M]",
     "return.natural.b: [P, M, 1]",
 )
-def sums_by_precision(
+def _sums_by_precision(
     A: tf.Tensor,
     precision: tf.Tensor,
     r: tf.Tensor,
@@ -317,7 +302,7 @@ def sums_with_slack(
     A, d = parts.project(W, X)
     r, noise = parts.observe(X, Y)
     noise += slack
-    return tf.reduce_sum(d), sums_by_precision(A, 1.0 / noise, r, tf.math.log(noise))
+    return tf.reduce_sum(d), _sums_by_precision(A, 1.0 / noise, r, tf.math.log(noise))
 
 
 @check_shapes(
@@ -355,7 +340,7 @@ def left_out_moments(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute mean and variance of each target given the others of its output, [N, P] each."""
     X, Y, _ = rows
-    A, d, noise, alpha, r = project_single_rows(parts, rows, W, has_gaps=True)
+    A, d, noise, alpha, r = _project_single_rows(parts, rows, W, has_gaps=True)
     d, noise, alpha = (part[:, None] for part in (d, noise, alpha))
     tau = precision(d, noise, alpha) * tf.cast(~tf.math.is_nan(Y), r.dtype)
     m, s = marginals(A, q)

@@ -1,40 +1,25 @@
 r"""The Power EP energy with a site for each row, for any likelihood.
 
 Bui, Yan & Turner (2017), equation (8), with every difference of normalisers reduced to the one
-direction :math:`h_n` that the site of row n sees:
+direction :math:`h_n` that the site of row n sees: see :doc:`/theory`. With the mean
+:math:`w = B^{-1} b` of q(v) what is computed is
 
 .. math::
 
-    \log Z = {} & \sum_l [ -\tfrac12 \log|B_l| + \tfrac12 b_lᵀ B_l^{-1} b_l ]
-        + \sum_n \ell_n \\
-        & + \sum_{nl} \Big[ \frac{\alpha \nu^2 s + \tau m^2 - 2 \nu m}{2 e}
-        - \frac{1}{2 \alpha} \log(1 - \alpha \tau s) \Big]_{nl}
+    \log Z = \sum_l [ -\tfrac12 \log|B_l| - \tfrac12 |w_l|^2 ] + \sum_n \ell_n
+        + \sum_{nl} \Big[ \frac{\alpha s (\nu - \tau m)^2}{2 e}
+        - \frac{1}{2 \alpha} \log(1 - \alpha \tau s) \Big]_{nl}.
 
-with :math:`B = I + A \,\mathrm{diag}(\tau) Aᵀ`, :math:`b = A \nu`, and :math:`\ell_n` the tilted
-integral at the cavity. Nothing in it divides by :math:`\alpha` or by s. Where sites are precise,
-its quadratic terms are huge and cancel. As :math:`m = Aᵀ w` with the mean :math:`w = B^{-1} b` of
-q(v), their sum is
-
-.. math::
-
-    -\tfrac12 \sum_l |w_l|^2 + \sum_{nl} \frac{\alpha s (\nu - \tau m)^2}{2 e},
-
-which is what is computed. At :math:`\alpha = 0` the energy is then minus the divergence of q(v)
-from the prior, and the mean of the log likelihood.
-
-At a fixed point it is stationary in the sites, and in the marginals (m, s) too: the derivative of
-the second and third sum in the natural parameters of a marginal is 1 / alpha times the difference
-of the moments of tilted distribution and q, which is zero there. So the gradient in kernel,
-likelihood and inducing parameters is that of the first sum and of :math:`\ell_n` through the
-residual variance, mean function and likelihood, with sites and cavities held fixed. The sweep that
-ended the inner loop has computed all that these need: :math:`\ell_n` with
-:math:`\partial \ell / \partial m = \delta_1`,
+At a fixed point it is stationary in the sites. As the page prints it, its sum over rows is
+stationary in the marginals (m, s) too: the derivative in the natural parameters of a marginal is 1
+/ alpha times the difference of the moments of tilted distribution and q, which is zero there. So
+the gradient in kernel, likelihood and inducing parameters is that of the first two terms and of
+:math:`\ell_n` through the residual variance, mean function and likelihood, with sites and cavities
+held fixed. The sweep that ended the inner loop has computed all that these need: :math:`\ell_n`
+with :math:`\partial \ell / \partial m = \delta_1`,
 :math:`\partial \ell / \partial v = \tfrac12 (\delta_2 + \alpha \delta_1^2)` and the derivatives
-in the likelihood's parameters, and q(v) of mean w, with which the first sum has the derivative
-
-.. math::
-
-    \frac{\partial}{\partial A_{nl}} = (\nu - \tau m)_{nl} w_l - \tau_{nl} B_l^{-1} A_{nl} .
+in the likelihood's parameters, and w, with which the first two terms have the derivative
+:math:`\partial / \partial A_{nl} = (\nu - \tau m)_{nl} w_l - \tau_{nl} B_l^{-1} A_{nl}`.
 
 As the energy :math:`E(s, \theta)` is stationary in the sites, its gradient along the fixed point is
 :math:`E_\theta(s^*(\theta), \theta)`. The product of its second derivative with a vector v is then
@@ -94,7 +79,7 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
         d, mean, prior = tf.stop_gradient(tf.transpose(D)), parts.mean(X), parts.variance(X)
         by_d = tf.where(d > 0.0, by_variance, tf.zeros_like(by_variance))
         change = tf.reduce_sum(delta1 * mean + by_d * prior)
-        by_A = projection_gradient_only(A, covariance, w, *map(tf.transpose, (slope, tau, by_d)))
+        by_A = _projection_gradient_only(A, covariance, w, *map(tf.transpose, (slope, tau, by_d)))
         return change + by_A
 
     rows = slope, fixed_point.sites.tau, delta1, by_variance
@@ -102,7 +87,7 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
     if problem.memory is not None:
         of_all = covariance + tf.zeros_like(w)  # it may be one for several latent functions
         value += problem.memory.log_scale
-        value -= 0.5 * gradient_only(tf.reduce_sum(of_all * problem.memory.natural.G))
+        value -= 0.5 * _gradient_only(tf.reduce_sum(of_all * problem.memory.natural.G))
     return checks.once_differentiable(value, "log Z")
 
 
@@ -133,22 +118,17 @@ def energy_by(
         parts=problem.parts._replace(likelihood=None),
         reduction=problem.reduction,
     )
-    change += _by_likelihood(problem, extra.by_parameters)
+    if extra.by_parameters:
+        pairs = zip(extra.by_parameters, parameters(problem), strict=True)
+        by_likelihood = [tf.cast(tf.reduce_sum(by * v), problem.W.dtype) for by, v in pairs]
+        change += problem.reduction.total([tf.add_n(by_likelihood)])[0]
     left, slope = cavity(fixed_point.marginals, sites, power), sites.nu - sites.tau * m
-    terms = tf.reduce_sum(extra.tilted.ell) + site_terms(s, slope, sites.tau, left.e, power)
+    terms = tf.reduce_sum(extra.tilted.ell) + _site_terms(s, slope, sites.tau, left.e, power)
     terms = sum(tf.nest.flatten(extra.joint), terms)
     (terms,) = problem.reduction.total([tf.stop_gradient(terms)])
     known = [] if problem.memory is None else [problem.memory.natural]
     of_mean = terms_of_mean(extra.q.w, known)
-    return scale * (terms + gradient_only(change)) + of_mean - log_root(extra.q)
-
-
-def _by_likelihood(problem: SiteProblem, by_parameters: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Compute something that has the derivatives of the energy in the likelihood's parameters."""
-    total = tf.zeros([], problem.W.dtype)
-    for by, variable in zip(by_parameters, parameters(problem), strict=True):
-        total += tf.cast(tf.reduce_sum(by * variable), total.dtype)
-    return problem.reduction.total([total])[0] if by_parameters else total
+    return scale * (terms + _gradient_only(change)) + of_mean - log_root(extra.q)
 
 
 def twice_differentiable(
@@ -179,7 +159,7 @@ def twice_differentiable(
 
         def gradient(upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
             first = checks.differentiable(
-                gradients_or_zeros(tape, value, sources), sources, "the gradient of log Z", second
+                _gradients_or_zeros(tape, value, sources), sources, "the gradient of log Z", second
             )
             return [upstream * part for part in first], [None] * len(variables)
 
@@ -188,7 +168,7 @@ def twice_differentiable(
     return value_of(*map(tf.convert_to_tensor, sources))
 
 
-def gradients_or_zeros(
+def _gradients_or_zeros(
     tape: tf.GradientTape, value: tf.Tensor, sources: Sequence[Any]
 ) -> list[tf.Tensor]:
     """Differentiate in each source; 0 where the value does not depend on it."""
@@ -197,7 +177,7 @@ def gradients_or_zeros(
     return list(map(tf.convert_to_tensor, by_sources))
 
 
-def projection_gradient_only(
+def _projection_gradient_only(
     A: tf.Tensor,
     covariance: tf.Tensor,
     w: tf.Tensor,
@@ -230,30 +210,25 @@ def leave_one_out(converged: Converged) -> tf.Tensor:
         known.
     """
     problem, fixed_point = converged.problem, converged.fixed_point
-    require_removable(fixed_point.marginals, fixed_point.sites)
-
-    def log_density(piece: Any) -> tf.Tensor:
-        (X, (Y, moments, sites)), projection = piece
-        some = problem._replace(rows=problem.rows._replace(X=X, Y=Y))
-        return left_out_log_density(some, problem.project(X, projection), moments, sites)
-
-    rows = problem.rows.Y, fixed_point.marginals, fixed_point.sites
-    value = tf.stop_gradient(chunks.map_over_chunks(log_density, problem.pieces(rows)))
-    return converged.rows(value, left_out_log_density, "loo_log_density")
-
-
-def require_removable(moments: Marginals, sites: Sites) -> None:
-    """Refuse rows whose cavity would be improper without the whole site."""
-    alpha = tf.ones([1, 1], moments.m.dtype)
-    without = cavity(moments, sites, alpha)
+    ones = tf.ones([1, 1], problem.W.dtype)
+    without = cavity(fixed_point.marginals, fixed_point.sites, ones)
     checks.require_finite(
-        tf.where(without.e > 0.0, alpha, alpha / 0.0),
+        tf.where(without.e > 0.0, ones, ones / 0.0),
         "leave-one-out cavity variance",
         "A site is too precise to be removed; use a smaller alpha, or more inducing variables.",
     )
 
+    def log_density(piece: Any) -> tf.Tensor:
+        (X, (Y, moments, sites)), projection = piece
+        some = problem._replace(rows=problem.rows._replace(X=X, Y=Y))
+        return _left_out_log_density(some, problem.project(X, projection), moments, sites)
 
-def left_out_log_density(
+    rows = problem.rows.Y, fixed_point.marginals, fixed_point.sites
+    value = tf.stop_gradient(chunks.map_over_chunks(log_density, problem.pieces(rows)))
+    return converged.rows(value, _left_out_log_density, "loo_log_density")
+
+
+def _left_out_log_density(
     problem: SiteProblem, projection: Projection, moments: Marginals, sites: Sites
 ) -> tf.Tensor:
     r"""Compute :math:`\log p(y_n | y_{-n})` of all rows of a problem, [N], from moments of h."""
@@ -264,7 +239,7 @@ def left_out_log_density(
     return log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha)
 
 
-def gradient_only(value: tf.Tensor) -> tf.Tensor:
+def _gradient_only(value: tf.Tensor) -> tf.Tensor:
     """Make 0 with the derivatives of the value."""
     return value - tf.stop_gradient(value)
 
@@ -277,7 +252,7 @@ def gradient_only(value: tf.Tensor) -> tf.Tensor:
     "alpha: [broadcast N, 1]",
     "return: []",
 )
-def site_terms(
+def _site_terms(
     s: tf.Tensor, slope: tf.Tensor, tau: tf.Tensor, e: tf.Tensor, alpha: tf.Tensor
 ) -> tf.Tensor:
     r"""
@@ -303,7 +278,7 @@ def energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
     mean, variance = left.m + parts.mean(X), left.s + d
     value = tf.reduce_sum(log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha))
     slope = sites.nu - sites.tau * m
-    value += site_terms(moments.s, slope, sites.tau, left.e, power)
+    value += _site_terms(moments.s, slope, sites.tau, left.e, power)
     value += terms_of_mean(q.w, [] if memory is None else [memory.natural]) - log_root(q)
     return value if memory is None else value + memory.log_scale
 
@@ -320,8 +295,8 @@ def hessian_product(converged: Converged, vector: Sequence[tf.Tensor]) -> list[t
         with tf.GradientTape(watch_accessed_variables=False) as inner:
             inner.watch(variables)
             value = energy_of(converged.rebuild(), sites)
-        first = gradients_or_zeros(inner, value, variables)
+        first = _gradients_or_zeros(inner, value, variables)
         along = tf.add_n([tf.reduce_sum(a * b) for a, b in zip(vector, first, strict=True)])
-    by_nu, by_tau, *direct = gradients_or_zeros(outer, along, [*sites, *variables])
+    by_nu, by_tau, *direct = _gradients_or_zeros(outer, along, [*sites, *variables])
     by_way_of_sites = converged.gradients("the gradient of log Z", Sites(by_nu, by_tau))
     return [a + b for a, b in zip(direct, by_way_of_sites, strict=True)]

@@ -15,7 +15,7 @@ rows, and a rest that depends on q, :math:`\alpha` and the number of rows N alon
 Constants, normalisers and quadratic forms in :math:`S^{-1}` are cancelled on paper, so that each
 term has a finite limit as :math:`\alpha / N \to 0` and keeps its digits for any N.
 
-Cavities are products of powers of two Gaussians, computed by their square roots: :func:`tempered`.
+Cavities are products of powers of two Gaussians, computed by their square roots: :func:`_tempered`.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from ..numerics.power import divide_by_power, log1p_over_power
 from ..sites.posterior import WhitenedGaussian
 
 
-class Tempered(NamedTuple):
+class _Tempered(NamedTuple):
     r"""A product of powers of two Gaussians, and how its determinant changed."""
 
     root: tf.Tensor  #: [L, M, M], lower triangular square roots of the covariances.
@@ -40,7 +40,7 @@ class Tempered(NamedTuple):
 
 
 @check_shapes("root: [L, M, M]", "power: []", "return.root: [L, M, M]", "return.logdet: [L]")
-def tempered(root: tf.Tensor, power: TensorType) -> Tempered:
+def _tempered(root: tf.Tensor, power: TensorType) -> _Tempered:
     r"""
     Compute :math:`N(0, S)^{1 - b} N(0, I)^b`, whose precision is
     :math:`(1 - b) S^{-1} + b I`, from :math:`S = R Rᵀ`.
@@ -86,10 +86,10 @@ def tempered(root: tf.Tensor, power: TensorType) -> Tempered:
 
         return (result, logdet), gradient
 
-    return Tempered(*product(root))
+    return _Tempered(*product(root))
 
 
-class Normaliser(NamedTuple):
+class _Normaliser(NamedTuple):
     """What is left of a Gaussian and a power of the standard normal, integrated."""
 
     logdet: tf.Tensor
@@ -101,11 +101,11 @@ class Normaliser(NamedTuple):
 @check_shapes(
     "root: [L, M, M]", "mean: [L, M, 1]", "power: []", "return.logdet: [L]", "return.quadratic: [L]"
 )
-def normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> Normaliser:
+def normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> _Normaliser:
     r"""
     Compute what :math:`\int N(v; m, S) N(v; 0, I)^b dv` depends on, from :math:`S = R Rᵀ`.
 
-    It keeps its digits as :math:`b \to 0` as :func:`tempered` does, for less work. With
+    It keeps its digits as :math:`b \to 0` as :func:`_tempered` does, for less work. With
     :math:`P = I + b Rᵀ R` and :math:`w = (I + b S)^{-1} m = m - b R P^{-1} Rᵀ m`, and bars for what
     arrives from above,
 
@@ -137,7 +137,7 @@ def normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> Normalise
 
         return (logdet, tf.reduce_sum(mean * w, axis=[1, 2])), gradient
 
-    return Normaliser(*terms(root, mean))
+    return _Normaliser(*terms(root, mean))
 
 
 def _factor(
@@ -182,23 +182,16 @@ def apep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEn
     Compute the energy of approximate Power EP (equation 8 with the factors of section 3.2).
 
     q is the prior times N equal Gaussian factors, and the cavity is q without the power
-    :math:`\alpha` of one of them. With :math:`\kappa = \alpha / N`, :math:`c = 1 - \kappa` and
-    :math:`P = cI + \kappa S` that is :math:`q^c = N(c P^{-1} m, S P^{-1})`, and
-
-    .. math::
-
-        \log Z = \sum_n \ell_n(q^c) + \tfrac12 \log|S| - \tfrac{1}{2 \kappa} \log|P|
-            - \tfrac{c}{2} mᵀ P^{-1} m.
-
-    It follows from :math:`G(q) - G(\text{prior}) + \sum_n [\ell_n + (G(q^c) - G(q)) / \alpha]`
-    with the log-normaliser :math:`G = \tfrac12 \log|S| + \tfrac12 mᵀ S^{-1} m`.
+    :math:`\alpha` of one of them: see :doc:`/many_rows`. The energy follows from
+    :math:`G(q) - G(\text{prior}) + \sum_n [\ell_n + (G(q^c) - G(q)) / \alpha]` with the
+    log-normaliser :math:`G = \tfrac12 \log|S| + \tfrac12 mᵀ S^{-1} m`.
 
     :param q: The approximate posterior. The cavity is proper for any; its factors are where
         :math:`I - S` is positive semi-definite.
     """
     dtype = q.q_mu.dtype
     power = tf.convert_to_tensor(alpha, dtype) / tf.convert_to_tensor(num_data, dtype)
-    root, logdet = tempered(q.q_sqrt, power)
+    root, logdet = _tempered(q.q_sqrt, power)
     # c P⁻¹ = I - κ S P⁻¹
     m = tf.transpose(q.q_mu)[:, :, None]
     shrunk = m - power * tf.matmul(root, tf.matmul(root, m, transpose_a=True))
@@ -224,17 +217,8 @@ def rpapep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> Tied
     r"""
     Compute the energy of refined prior approximate Power EP (equation 10).
 
-    The prior is one factor more: q is the product of N + 1 equal ones, and the cavity is
-    :math:`q^c = N(m, S / c)`, :math:`c = 1 - \alpha / (N + 1)`. The prior's own tilted integral is
-    Gaussian:
-
-    .. math::
-
-        \log Z = {} & \sum_n \ell_n(q^c) + \tfrac12 \log|S| - \tfrac{M (N + 1)}{2 \alpha} \log c \\
-            & - \tfrac{1}{2 \alpha} \log|I + \tfrac{\alpha}{c} S|
-            - \tfrac12 mᵀ (I + \tfrac{\alpha}{c} S)^{-1} m.
-
-    For the parameters see :func:`apep`.
+    The prior is one factor more, whose own tilted integral is Gaussian: q is the product of N + 1
+    equal ones, see :doc:`/many_rows`. For the parameters see :func:`apep`.
     """
     alpha = tf.convert_to_tensor(alpha, q.q_mu.dtype)
     fraction = alpha / (tf.convert_to_tensor(num_data, q.q_mu.dtype) + 1.0)

@@ -18,7 +18,6 @@ from .moments import (
     check_num_latent,
     check_support,
     derivatives_in_moments_and_parameters,
-    has_rough_rule,
     implementation_for,
     implementations,
     layout,
@@ -35,30 +34,3 @@ from .targets import predict_mean_and_var
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
-
-__all__ = [
-    "AccuracyWarning",
-    "Layout",
-    "ScalarFactor",
-    "Structure",
-    "Support",
-    "TiltedDerivatives",
-    "Traits",
-    "check_num_latent",
-    "check_support",
-    "class_probabilities",
-    "derivatives_in_moments_and_parameters",
-    "has_rough_rule",
-    "implementation_for",
-    "implementations",
-    "layout",
-    "layout_of",
-    "log_power_expectation",
-    "num_classes",
-    "predict_mean_and_var",
-    "require_resolved",
-    "scalar_factor",
-    "support",
-    "tilted_derivatives",
-    "traits",
-]

@@ -357,13 +357,8 @@ def step_log_power_expectation(
     :math:`\frac{1}{\alpha} \log[P (1 - \epsilon)^\alpha + (1 - P) \epsilon^\alpha]` with
     :math:`P = \Phi(\pm m / \sqrt{v})`.
     """
-    margin = signs(Y) * margin_of_step(mean, variance)
+    margin = signs(Y) * mean / tf.sqrt(tf.maximum(variance, _SMALLEST_VARIANCE))
     return two_valued(normal_cdf(margin), normal_cdf(-margin), 1.0 - epsilon, epsilon, alpha)
-
-
-def margin_of_step(mean: Tensor, variance: Tensor) -> Tensor:
-    r"""Compute :math:`m / \sqrt{v}`, also at variance 0."""
-    return mean / tf.sqrt(tf.maximum(variance, _SMALLEST_VARIANCE))
 
 
 def two_valued(

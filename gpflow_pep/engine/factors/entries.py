@@ -133,7 +133,7 @@ def observed_log_power_expectation(
     return tf.reduce_sum(by_entry, axis=1)
 
 
-class TargetRule(NamedTuple):
+class _TargetRule(NamedTuple):
     """What is done with targets of new rows."""
 
     check: Callable[[Likelihood, Tensor], None]  #: Refuses targets without a probability.
@@ -145,11 +145,11 @@ def takes_missing_targets(model: Any) -> bool:
     return bool(getattr(model, "takes_missing_targets", False))
 
 
-def target_rule(model: Any) -> TargetRule:
+def target_rule(model: Any) -> _TargetRule:
     """Choose by whether targets may be missing."""
     if takes_missing_targets(model):
-        return TargetRule(check_entries, observed_log_power_expectation)
-    return TargetRule(check_support, log_power_expectation)
+        return _TargetRule(check_entries, observed_log_power_expectation)
+    return _TargetRule(check_support, log_power_expectation)
 
 
 def draw_targets(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.likelihoods import Likelihood, ScalarLikelihood
+from gpflow.likelihoods import ScalarLikelihood
 from tensorflow import Tensor
 
 from ..numerics.graphs import constant
@@ -58,7 +58,7 @@ class ScalarFactor(NamedTuple):
     num_nodes: int = NUM_NODES  #: Nodes of the rule.
 
 
-class Rule(NamedTuple):
+class _Rule(NamedTuple):
     r"""Nodes for the tilted integral of one factor."""
 
     nodes: Nodes
@@ -79,7 +79,7 @@ class Rule(NamedTuple):
         return self.offset + log_power_mean(values, weights, alpha)
 
 
-def place(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor) -> Rule:
+def place(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor) -> _Rule:
     """Place the nodes for a factor."""
     if factor.mode is not None:
         mode = factor.mode(tf.stop_gradient(mean), tf.stop_gradient(variance))
@@ -87,7 +87,7 @@ def place(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor) -
         mode = search_mode(factor.log_prob, mean, variance, alpha, factor.structures)
     nodes = stretched_nodes(mean, variance, alpha, factor.structures, mode, factor.num_nodes)
     slope = tf.stop_gradient(mode.slope)
-    return Rule(nodes, slope, 0.5 * (alpha * slope * variance) * slope)
+    return _Rule(nodes, slope, 0.5 * (alpha * slope * variance) * slope)
 
 
 class Narrow(NamedTuple):
@@ -155,17 +155,11 @@ def bounded_log(x: Tensor) -> Tensor:
 
 #: Two rules agree where they differ by at most so much, relative to 1 + abs(ell).
 RESOLVED = 1e-3
-_NUM_NODES = 200
-#: A jump is a change of the logarithm from a node to the next that is so large, and so many times
-#: that beside it. Smooth densities of GPflow have none (tests/engine/factors/test_numeric.py).
-_JUMP, _STEEPER = 2.0, 10.0
-#: Of so many jumps of a row the places are found; nodes there; their resolution, as a part of the
-#: distance of the nodes that a jump is between: the integral's error is a part of it.
-_NUM_JUMPS, _NUM_NODES_AT_JUMPS, _AT_JUMP = 4, 600, 1e-6
-#: Nodes also go where the density has its peak under a Gaussian so many times as wide.
-_WIDER = 10.0
-#: The first look for a peak is at the hyperbolic sines of even steps up to this.
-_LARGEST_SHIFT, _NUM_SHIFTS = 6.0, 33
+#: A change of the logarithm from a node to the next that may be a jump.
+_JUMP = 2.0
+#: The resolution at a jump, as a part of the distance of the nodes that it is between: the
+#: integral's error is a part of it.
+_AT_JUMP = 1e-6
 _ZOOM_ROUNDS = 40
 #: So many standard deviations around the mean are where the rule has nodes anyway.
 BULK = 4.0
@@ -201,15 +195,15 @@ def bounded(log_prob: Function) -> Function:
 def is_resolved(value: Tensor, by_half: Tensor, tolerance: float = RESOLVED) -> Tensor:
     """Whether the rules of all and of half of the nodes agree, and some node had a density."""
     agree = tf.abs(value - by_half) <= tolerance * (1.0 + tf.abs(value))  # NaN is not
-    return agree & ~is_zero(value)
+    return agree & ~_is_zero(value)
 
 
-def is_zero(log_prob: Tensor) -> Tensor:
+def _is_zero(log_prob: Tensor) -> Tensor:
     """Whether a density is 0, or as good as that; see :func:`bounded`."""
     return log_prob <= -0.5 / smallest(log_prob)
 
 
-def outermost(rule: Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
+def outermost(rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
     """Compute what the outermost nodes add to an integral: nothing, unless much is further out."""
     ends = tf.stack([rule.nodes.weights[0], rule.nodes.weights[-1]])
     excess = tf.stack([log_prob[0], log_prob[-1]]) - value
@@ -230,12 +224,22 @@ def integrate_density(
     powers = power + tf.zeros_like(Fmu)
     rows = find_narrow(Fvar)
     Fvar = rows.wider
-    factor = factor_with_peaks(log_prob, Fmu, Fvar, powers, Y, _NUM_NODES)
-    wider = tf.stop_gradient(_WIDER * tf.sqrt(Fvar))
-    own_peak = _peak(log_prob, tf.stop_gradient(Fmu), wider, tf.ones_like(Fmu), Y)
-    factor = factor._replace(structures=[*factor.structures, own_peak])
+    mean, deviation, ones = (
+        tf.stop_gradient(Fmu),
+        tf.sqrt(tf.stop_gradient(Fvar)),
+        tf.ones_like(Fmu),
+    )
+    tilted = _peak(log_prob, mean, deviation, powers, Y)
+    # Nodes also go where the density has its peak, under this Gaussian and one of ten times its
+    # width.
+    own_peaks = [_peak(log_prob, mean, width, ones, Y) for width in (deviation, 10.0 * deviation)]
+    shift = (tilted.centre - mean) / deviation
+    # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
+    shift = tf.where(tf.abs(shift) > BULK, shift, tf.zeros_like(shift))
+    mode = Mode(divide_by_power(shift, powers * deviation), None)
+    factor = ScalarFactor(log_prob, [tilted, *own_peaks], lambda *_: mode, num_nodes=200)
 
-    def by_rule(factor: ScalarFactor) -> tuple[Rule, Tensor, Tensor, Tensor]:
+    def by_rule(factor: ScalarFactor) -> tuple[_Rule, Tensor, Tensor, Tensor]:
         rule = place(factor, Fmu, Fvar, power)
         values = log_prob(rule.nodes.f)
         value = rule.mean(values, power)
@@ -248,14 +252,22 @@ def integrate_density(
         jumps = _added_by_jumps(rule, values, both[0], power)
         jump = tf.reduce_any(jumps > 0.0, axis=0)
         structures = [*factor.structures, *_at_jumps(log_prob, rule.nodes.f, jumps)]
-        dense = factor._replace(structures=structures, num_nodes=_NUM_NODES_AT_JUMPS)
+        dense = factor._replace(structures=structures, num_nodes=600)
         nodes, at_nodes, value, by_half = by_rule(dense)
         by_half += tf.reduce_max(_added_by_jumps(nodes, at_nodes, value, power), axis=0)
         return [tf.where(jump, *pair) for pair in zip((value, by_half), both)]
 
     value, by_half = tf.cond(tf.reduce_any(_is_jump(values)), with_jumps, lambda: both)
-    _report(likelihood, value, by_half)
-    without = is_zero(values)
+    error = tf.stop_gradient(tf.abs(value - by_half) / (1.0 + tf.abs(value)))
+    message = (
+        f"The integral of {type(likelihood).__name__} by the values of its density is not accurate"
+        f" to {RESOLVED:g}: half of the nodes give another. Standardise the targets, or register"
+        " its peaks with gpflow_pep.likelihoods.scalar_factor; see the page on likelihoods of your"
+        " own."
+    )
+    unresolved = tf.reduce_any(~is_resolved(value, by_half))
+    warn(AccuracyWarning, unresolved, message, {"Largest difference": tf.reduce_max(error)})
+    without = _is_zero(values)
     none = tf.reduce_any(without, axis=0) & (power == 0.0) | tf.reduce_all(without, axis=0)
     value = rows.between(log_prob(Fmu[None])[0], value)
     terms = tf.where(none, tf.constant(np.nan, value.dtype), value)
@@ -264,14 +276,18 @@ def integrate_density(
 
 @constant
 def _is_jump(log_prob: Tensor) -> Tensor:
-    """Whether a density jumps from each node to the next, bool [Q - 1, N, P]."""
+    """
+    Whether a density jumps from each node to the next, bool [Q - 1, N, P]: its logarithm changes by
+    much, and ten times as much as beside. Smooth densities of GPflow have no jump
+    (tests/engine/factors/test_numeric.py).
+    """
     change = tf.abs(log_prob[1:] - log_prob[:-1])
     ends = tf.concat([change[:1], change, change[-1:]], axis=0)
-    return change > tf.maximum(_STEEPER * tf.minimum(ends[:-2], ends[2:]), _JUMP)
+    return change > tf.maximum(10.0 * tf.minimum(ends[:-2], ends[2:]), _JUMP)
 
 
 @constant
-def _added_by_jumps(rule: Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
+def _added_by_jumps(rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
     """Compute what a density adds to an integral where it jumps, [Q - 1, N, P]; else 0."""
     excess = expm1_over_power(log_prob - value, alpha)
     weights = tf.maximum(rule.nodes.weights[1:], rule.nodes.weights[:-1])
@@ -282,8 +298,8 @@ def _added_by_jumps(rule: Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) 
 
 @constant
 def _at_jumps(log_prob: Function, f: Tensor, jumps: Tensor) -> list[Structure]:
-    """Halve the distances of the nodes f [Q, N, P] beside the largest jumps, to find these."""
-    sizes, first = tf.math.top_k(tf.transpose(jumps, [1, 2, 0]), _NUM_JUMPS)
+    """Halve the distances of the nodes f [Q, N, P] beside the four largest jumps of a row."""
+    sizes, first = tf.math.top_k(tf.transpose(jumps, [1, 2, 0]), 4)
     of_rows = tf.transpose(f, [1, 2, 0])
     ends = [tf.gather(of_rows, first + k, batch_dims=2) for k in (0, 1)]
     sizes, low, high = (tf.transpose(part, [2, 0, 1]) for part in (sizes, *ends))
@@ -301,34 +317,6 @@ def _at_jumps(log_prob: Function, f: Tensor, jumps: Tensor) -> list[Structure]:
     return [Structure(*parts) for parts in zip(*map(tf.unstack, (places[0], scale, empty)))]
 
 
-def _report(likelihood: Likelihood, value: Tensor, by_half: Tensor) -> None:
-    error = tf.stop_gradient(tf.abs(value - by_half) / (1.0 + tf.abs(value)))
-    largest = tf.reduce_max(error)
-    unresolved = ~is_resolved(value, by_half)
-    message = (
-        f"The integral of {type(likelihood).__name__} by the values of its density is not accurate"
-        f" to {RESOLVED:g}: half of the nodes give another. Standardise the targets, or register"
-        " its peaks with gpflow_pep.likelihoods.scalar_factor; see the page on likelihoods of your"
-        " own."
-    )
-    numbers = {"Largest difference": largest}
-    warn(AccuracyWarning, tf.reduce_any(unresolved), message, numbers)
-
-
-def factor_with_peaks(
-    log_prob: Function, mean: Tensor, variance: Tensor, alpha: Tensor, Y: Tensor, num_nodes: int
-) -> ScalarFactor:
-    """Make a factor of which nothing is known: its structure is where it has its peak."""
-    mean, deviation = tf.stop_gradient(mean), tf.sqrt(tf.stop_gradient(variance))
-    tilted = _peak(log_prob, mean, deviation, alpha, Y)
-    untempered = _peak(log_prob, mean, deviation, tf.ones_like(alpha), Y)
-    shift = (tilted.centre - mean) / deviation
-    # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
-    shift = tf.where(tf.abs(shift) > BULK, shift, tf.zeros_like(shift))
-    mode = Mode(divide_by_power(shift, alpha * deviation), None)
-    return ScalarFactor(log_prob, [tilted, untempered], lambda *_: mode, num_nodes=num_nodes)
-
-
 @constant
 def _peak(
     log_prob: Function, mean: Tensor, deviation: Tensor, alpha: Tensor, Y: Tensor
@@ -339,10 +327,7 @@ def _peak(
         return alpha * log_prob(mean + deviation * x) - 0.5 * x * x
 
     # What a factor gains far away may outweigh the Gaussian's loss: look there first.
-    shifts = tf.constant(
-        np.sinh(np.linspace(-_LARGEST_SHIFT, _LARGEST_SHIFT, _NUM_SHIFTS))[:, None, None],
-        mean.dtype,
-    )
+    shifts = tf.constant(np.sinh(np.linspace(-6.0, 6.0, 33))[:, None, None], mean.dtype)
     heights, at_y = exponent(shifts), (Y[:, : mean.shape[1]] - mean) / deviation
     start = tf.gather(shifts[:, 0, 0], tf.argmax(heights, axis=0))
     # What all of these are far from may be at y.

@@ -14,12 +14,6 @@ from .generic import ScalarFactor, bounded_log, rounding_of
 from .moments import Support, Traits, scalar_factor, support, traits, whole_numbers
 from .targets import moments_by_rate
 
-_NEWTON_STEPS = 8
-#: Left of it softplus(f) is exp(f) to all digits.
-_SOFTPLUS_IS_EXP = -40.0
-#: How far beyond the largest exponential it goes on: its values leave room in single precision too.
-_LONGEST_LINE = 1e4
-
 Link = Callable[[Tensor], Tensor]
 
 
@@ -27,7 +21,9 @@ def bounded_exp(x: Tensor) -> Tensor:
     """Compute the exponential, but finite: beyond a value that leaves room for squares and sums it
     goes on linearly for a while, so that its derivatives stay as large."""
     largest = 0.45 * np.log(np.finfo(x.dtype.as_numpy_dtype).max)
-    rest = tf.clip_by_value(x - largest, 0.0, _LONGEST_LINE)
+    # How far beyond the largest exponential it goes on: its values leave room in single precision
+    # too.
+    rest = tf.clip_by_value(x - largest, 0.0, 1e4)
     return tf.exp(tf.minimum(x, largest)) * (1.0 + rest)
 
 
@@ -54,7 +50,7 @@ def exponential_family_factor(
         log_Bv = log_B + tf.math.log(variance)
         target = log_Bv + sign * mean + A * variance
         log_w = tf.where(target < 1.0, target, tf.math.log(tf.maximum(target, 1.0)))
-        for _ in range(_NEWTON_STEPS):
+        for _ in range(8):
             w = tf.exp(log_w)
             log_w = log_w - (w + log_w - target) / (w + 1.0)
         slope = sign * (a - present * bounded_exp(log_w - log_Bv + log_b))
@@ -79,7 +75,8 @@ def log_of_link(invlink: Link, f: Tensor) -> Tensor:
     """Compute log(invlink(f)), finite; for softplus also where its value rounds to 0."""
     value = bounded_log(invlink(f))
     if any(invlink is softplus for softplus in (tf.nn.softplus, tf.math.softplus)):
-        return tf.where(f < _SOFTPLUS_IS_EXP, f, value)
+        # Left of it softplus(f) is exp(f) to all digits.
+        return tf.where(f < -40.0, f, value)
     return value
 
 

@@ -1,6 +1,5 @@
 r"""What a likelihood registers, and the tilted integrals and derivatives that are made of it."""
 
-import inspect
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
@@ -201,8 +200,7 @@ def num_classes(likelihood: Likelihood) -> int:
 Implementation = Callable[..., Any]
 
 #: ``(likelihood, X, Fmu, Fvar, Y, alpha) -> [N]``, with alpha a tensor [N], or [1] where all
-#: rows have one power: see :func:`~gpflow_pep.likelihoods.log_power_expectation`, also for a last
-#: argument ``rough`` that it may have.
+#: rows have one power: see :func:`~gpflow_pep.likelihoods.log_power_expectation`.
 implementations = Dispatcher("gpflow_pep.likelihoods.log_power_expectation")
 
 #: ``(likelihood, X, Y, alpha) -> ScalarFactor``: see
@@ -229,7 +227,6 @@ def log_power_expectation(
     Fvar: TensorType,
     Y: TensorType,
     alpha: TensorType,
-    rough: Tensor | None = None,
 ) -> Tensor:
     r"""
     Compute the tilted integral of each row,
@@ -250,7 +247,6 @@ def log_power_expectation(
         integral is the log density at the mean.
     :param Y: The targets, in the likelihood's support.
     :param alpha: The power, in [0, 1]: one number, or one for each row.
-    :param rough: Whether errors of 1e-3 do, bool []; None: they do not. See :func:`has_rough_rule`.
     :raises NotImplementedError: If nothing is registered for the likelihood's type.
     """
     Fmu, Fvar, Y = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar), tf.convert_to_tensor(Y)
@@ -259,7 +255,7 @@ def log_power_expectation(
     alpha = tf.convert_to_tensor(alpha, Fmu.dtype)
     alpha = alpha[None] if alpha.shape.rank == 0 else alpha
     X = tf.convert_to_tensor(X)
-    return _dispatch(likelihood, X, Fmu, Fvar, Y, alpha, *([] if rough is None else [rough]))
+    return _dispatch(likelihood, X, Fmu, Fvar, Y, alpha)
 
 
 def in_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -342,7 +338,6 @@ def derivatives_in_moments_and_parameters(
     Y: TensorType,
     alpha: TensorType,
     parameters: Sequence[tf.Variable],
-    rough: Tensor | None = None,
 ) -> tuple[TiltedDerivatives, list[Tensor]]:
     r"""
     Compute what :func:`tilted_derivatives` does, and from the same values of the density the
@@ -352,7 +347,7 @@ def derivatives_in_moments_and_parameters(
     sources = Fmu, Fvar, *parameters
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(sources)
-        ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha, rough)
+        ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
     zero = tf.UnconnectedGradients.ZERO
     gradient = tape.gradient(ell, sources, unconnected_gradients=zero)
     delta1, by_variance, *by_parameters = map(tf.convert_to_tensor, gradient)
@@ -376,11 +371,6 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
         if nearest._scalar_log_prob is not kind._scalar_log_prob:  # type: ignore[attr-defined]
             return integrate_density
     return implementations.dispatch_or_raise(kind)
-
-
-def has_rough_rule(likelihood: Likelihood) -> bool:
-    """Find whether the implementation for a likelihood has a last argument, ``rough``."""
-    return "rough" in inspect.signature(implementation_for(likelihood)).parameters
 
 
 def require_resolved(

@@ -2,7 +2,6 @@ r"""Several classes of which the largest latent function decides: RobustMax, of 
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,54 +18,46 @@ from .classes import register_classes, two_valued
 from .moments import implementations
 
 
-class _Accuracy(NamedTuple):
-    """How many nodes there are, and where."""
+class _Rule(NamedTuple):
+    r"""Where nodes are, and how many."""
 
-    start: float
+    start: float = -7.5
     """The ends of all nodes. As the product grows with t, the part of P left of them is at most
     Phi(start); the right end is further off, because a tiny P may come from there."""
-    end: float
-    rise_start: float
+    end: float = REACH
+    rise_start: float = -7.5
     """Left of it, in its standard deviations from its middle, a normal distribution function is
     0."""
-    rise_end: float  #: Right of it, it is 1.
-    num_even: tuple[int, int]
-    """The numbers of even nodes for all rows: the first one where it suffices."""
-    num_in_panel: int
+    rise_end: float = 6.5  #: Right of it, it is 1.
+    largest_step: float = 0.65**0.5
+    r"""Of even nodes. The error of the trapezoid rule of step h is bounded by
+    :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability plus 1e-3 /
+    (L - 1) it was at most 1e-10, and that of the derivatives 1e-9, for 2 to 20 classes where h^2 (1
+    + sum of the rates' cubes)^(2/3) is below 0.65."""
+    num_even: tuple[int, int] = (48, 64)
+    """The numbers of even nodes for all rows: the first one where it suffices. One of these may
+    have a label that is less certain than the others."""
+    num_in_panel: int = 32
+    half_panel: float = 8.1
+    """Where the product's growth off the real line is that of :math:`e^{r^2 y^2 / 2}`, r being the
+    length of (1, b), half of a panel is so many 1/r. The error of 32 Gauss-Legendre nodes is then
+    about 1e-11 by the bound on an ellipse, and was below 1e-10, that of derivatives below 1e-9."""
+    panels_per_rise: int = 5
+    """More panels than any row needs: in the worst case all rates are equal, and a rise then takes
+    as many panels as the square root of their number, nearly."""
+    smallest_rate: float = 1e-6  #: Where the ends of a rise are found by division.
 
 
-#: Where even nodes do for all rows, their number is the least that suffices for these, one of which
-#: may have a label that is less certain than the others. The error of the trapezoid rule of step h
-#: is bounded by :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability
-#: plus 1e-3 / (L - 1) it was at most 1e-10, and that of the derivatives 1e-9, for 2 to 20 classes
-#: where h^2 (1 + sum of the rates' cubes)^(2/3) is below 0.65.
-_ACCURATE = _Accuracy(-7.5, REACH, -7.5, 6.5, (48, 64), 32)
-#: About a third of the nodes, for the same rates: errors were at most 5e-4, those of derivatives
-#: 1e-3, and a thirtieth of it on average.
-_ROUGH = _Accuracy(-4.5, 5.5, -5.2, 4.0, (18, 24), 16)
-_LARGEST_STEP = 0.65**0.5
-#: Where the product's growth off the real line is that of :math:`e^{r^2 y^2 / 2}`, r being the
-#: length of (1, b), half of a panel is so many 1/r. The error of 32 Gauss-Legendre nodes is
-#: then about 1e-11 by the bound on an ellipse, and was below 1e-10, that of derivatives below 1e-9.
-_HALF_PANEL = 8.1
-#: More panels than any row needs: in the worst case all rates are equal, and a rise then takes as
-#: many panels as the square root of their number, nearly.
-_PANELS_PER_RISE = 5
-#: Of a rate, where the ends of a rise are found by division.
-_SMALLEST_RATE = 1e-6
+_RULE = _Rule()
 #: Of the label's variance, added to the others', and of their least, added to it. The integral is
 #: the same to its digits, and derivatives in a variance next to 0 keep theirs, which sites need.
 _SMALLEST_RATIO = 1e-12
 #: This is added to all variances.
 _SMALLEST_VARIANCE = 1e-30
-#: Stands for a distribution function of 0 in a quotient: it is 0 beside any error rate of labels.
-_SMALLEST_CDF = 1e-30
 
 
 @check_shapes("label: [N]", "mean: [N, L]", "variance: [N, L]", "return[0]: [N]", "return[1]: [N]")
-def prob_is_largest(
-    label: Tensor, mean: Tensor, variance: Tensor, rough: Tensor | None = None
-) -> "tuple[Tensor, Tensor]":
+def prob_is_largest(label: Tensor, mean: Tensor, variance: Tensor) -> "tuple[Tensor, Tensor]":
     r"""
     Compute the probability that the label's latent function is the largest, and that it is not:
 
@@ -77,7 +68,6 @@ def prob_is_largest(
     (Villacampa-Calvo & Hernández-Lobato 2020, equation A.34).
 
     :param label: The label y of each row, in 0 ... L - 1.
-    :param rough: See :func:`prob_above_all`.
     """
     # Classes first: sums over them then run along memory.
     m, v = tf.transpose(mean), tf.transpose(tf.maximum(variance, 0.0) + _SMALLEST_VARIANCE)
@@ -94,43 +84,40 @@ def prob_is_largest(
     precision = tf.math.rsqrt(others + _SMALLEST_RATIO * tf.stop_gradient(label_variance))
     label_variance += _SMALLEST_RATIO * tf.stop_gradient(tf.reduce_min(others, axis=0))
     margin = (of_label(m) - of_others(m)) * precision
-    largest = prob_above_all(margin, tf.sqrt(label_variance) * precision, rough)
+    largest = prob_above_all(margin, tf.sqrt(label_variance) * precision)
     return largest, 1.0 - largest
 
 
 @check_shapes("margin: [K, N]", "rate: [K, N]", "return: [N]")
-def prob_above_all(margin: Tensor, rate: Tensor, rough: Tensor | None = None) -> Tensor:
+def prob_above_all(margin: Tensor, rate: Tensor) -> Tensor:
     r"""
     Compute :math:`P = \int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt`.
 
     Where all rates of all rows are moderate nodes are even, the same for all rows, and some more of
     them where rates are larger; otherwise each row has panels of its own, see :func:`_over_panels`.
     Beside rounding errors are below 1e-10 of P plus 1e-3 / K.
-
-    :param rough: Whether fewer nodes do, [], whose errors are below 5e-4; None: they do not.
     """
 
     @tf.custom_gradient
     def probability(margin: Tensor, rate: Tensor) -> tuple[Tensor, Callable[..., Any]]:
-        value, *derivatives = tf.split(_by_rule(margin, rate, rough), [1, *[margin.shape[0]] * 2])
+        value, *derivatives = tf.split(_by_rule(margin, rate), [1, *[margin.shape[0]] * 2])
         return value[0], lambda upstream: tuple(upstream * by for by in derivatives)
 
     return probability(margin, rate)
 
 
-def _by_rule(margin: Tensor, rate: Tensor, rough: Tensor | None) -> Tensor:
-    """Compute what :func:`_integrals` does by the rule that is accurate, or rough."""
+def _by_rule(margin: Tensor, rate: Tensor) -> Tensor:
+    """Compute what :func:`_integrals` does at the nodes that are needed."""
 
     @tf.custom_gradient
     def integrals(margin: Tensor, rate: Tensor) -> tuple[Tensor, Callable[..., Any]]:
         a, b = _unwatched(margin), _unwatched(rate)
         most = tf.reduce_max(tf.reduce_sum(b * b * b, axis=0))
-        few, many = (most <= _most_cubes(number) for number in _ACCURATE.num_even)
-        rule = _rule(few, rough, a.dtype)
+        few, many = (most <= _most_cubes(number) for number in _RULE.num_even)
         values = tf.cond(
             many,
-            partial(_integrals, rule.even, a, b),
-            partial(_over_panels, _integrals, rule, 1 + 2 * a.shape[0], a, b),
+            partial(_integrals, _even_nodes(few, a.dtype), a, b),
+            partial(_over_panels, _integrals, 1 + 2 * a.shape[0], a, b),
         )
 
         def gradient(upstream: Tensor) -> Sequence[Tensor]:
@@ -141,7 +128,7 @@ def _by_rule(margin: Tensor, rate: Tensor, rough: Tensor | None) -> Tensor:
                     values = _integrals(nodes, *both)
                 return tf.concat(tape.gradient(values, both, upstream), axis=0)
 
-            return tf.split(_over_panels(of_nodes, rule, 2 * a.shape[0], a, b, upstream), 2)
+            return tf.split(_over_panels(of_nodes, 2 * a.shape[0], a, b, upstream), 2)
 
         return values, gradient
 
@@ -166,62 +153,38 @@ class _Nodes(NamedTuple):
     weights: Tensor
 
 
-class _Rule(NamedTuple):
-    """Tensors of an accuracy."""
-
-    ends: Sequence[Tensor]  #: Start and end of all nodes, and of a rise.
-    even: _Nodes
-    panel: _Nodes
-    """From 0 to 2, with weights for a density that is that of the standard normal at 0."""
-
-
-def _rule(few: Tensor, rough: Tensor | None, dtype: tf.DType) -> _Rule:
-    """Make a rule: rough or not, and where nodes are even with few of them or more."""
-    accuracies = [_ACCURATE] if rough is None else [_ACCURATE, _ROUGH]
-    place = tf.zeros([], tf.int32) if rough is None else tf.cast(rough, tf.int32)
-
-    def nodes(rules: Sequence[AnyNDArray], place: Tensor) -> _Nodes:
-        """Take those of one of the rules, [Q, 2]."""
-        chosen = tf.constant(rules[-1], dtype)
-        if len(rules) > 1 and sizes_may_vary():
-            ends = np.cumsum([0, *map(len, rules)])
-            begin, end = tf.unstack(tf.gather([*pairwise(ends)], place))
-            chosen = tf.constant(np.concatenate(rules), dtype)[begin:end]
-        return _Nodes(*tf.split(chosen, 2, axis=1))
-
-    even = [_even(accuracy, number) for accuracy in accuracies for number in accuracy.num_even]
-    return _Rule(
-        tf.unstack(tf.gather(tf.constant([accuracy[:4] for accuracy in accuracies], dtype), place)),
-        nodes(even, 2 * place + tf.where(few, 0, 1)),
-        nodes([_in_panel(accuracy.num_in_panel) for accuracy in accuracies], place),
-    )
-
-
 def _most_cubes(number: int) -> float:
     """Find the largest sum of the rates' cubes for which so many even nodes are accurate."""
-    step = (_ACCURATE.end - _ACCURATE.start) / (number - 1)
-    return float((_LARGEST_STEP / step) ** 3 - 1.0)
+    step = (_RULE.end - _RULE.start) / (number - 1)
+    return float((_RULE.largest_step / step) ** 3 - 1.0)
 
 
-def _even(accuracy: _Accuracy, number: int) -> AnyNDArray:
-    t = np.linspace(accuracy.start, accuracy.end, number)
-    weights = np.exp(-0.5 * t * t)
-    weights /= weights.sum()
-    # Exact for the first two moments, so that derivatives give a tilted variance that is positive.
-    t -= weights @ t
-    t /= np.sqrt(weights @ (t * t))
-    return np.stack([t, weights], axis=1)
+def _even_nodes(few: Tensor, dtype: tf.DType) -> _Nodes:
+    """Give even nodes, the lesser number of them where few do."""
 
+    def rule(number: int) -> AnyNDArray:
+        t = np.linspace(_RULE.start, _RULE.end, number)
+        weights = np.exp(-0.5 * t * t)
+        weights /= weights.sum()
+        # Exact for the first two moments: derivatives then give a tilted variance that is positive.
+        t -= weights @ t
+        t /= np.sqrt(weights @ (t * t))
+        return np.stack([t, weights], axis=1)
 
-def _in_panel(number: int) -> AnyNDArray:
-    places, sizes = np.polynomial.legendre.leggauss(number)
-    return np.stack([1.0 + places, sizes / np.sqrt(2.0 * np.pi)], axis=1)
+    fewer, more = map(rule, _RULE.num_even)
+    nodes = tf.constant(more, dtype)
+    if sizes_may_vary():
+        begin, size = tf.where(few, 0, len(fewer)), tf.where(few, len(fewer), len(more))
+        nodes = tf.constant(np.concatenate([fewer, more]), dtype)[begin : begin + size]
+    return _Nodes(*tf.split(nodes, 2, axis=1))
 
 
 def _integrals(nodes: _Nodes, margin: Tensor, rate: Tensor) -> Tensor:
     """Compute P and its derivatives in the margins and rates [K, N], [1 + 2 K, N]."""
     x = (margin * -np.sqrt(0.5))[:, None, :] + (rate * -np.sqrt(0.5))[:, None, :] * nodes.t
-    cdf = tf.maximum(tf.math.erfc(x), _SMALLEST_CDF)  # twice it
+    # Stands for a distribution function of 0 in a quotient: it is 0 beside any error rate of
+    # labels.
+    cdf = tf.maximum(tf.math.erfc(x), 1e-30)  # twice it
     weighted = tf.reduce_prod(0.5 * cdf, axis=0) * nodes.weights
     derivative = tf.exp(-x * x) / cdf * (np.sqrt(2.0 / np.pi) * weighted)
     by_rate = tf.reduce_sum(derivative * nodes.t, axis=1)
@@ -231,7 +194,6 @@ def _integrals(nodes: _Nodes, margin: Tensor, rate: Tensor) -> Tensor:
 
 def _over_panels(
     of_nodes: Callable[..., Tensor],
-    rule: _Rule,
     size: int,
     margin: Tensor,
     rate: Tensor,
@@ -248,22 +210,27 @@ def _over_panels(
     :param size: C.
     """
     dtype = margin.dtype
-    inputs, rate = (margin, rate, *others), tf.maximum(rate, _SMALLEST_RATE)
-    first_start, last_end, *ends_of_rise = rule.ends
-    first, over = ((end - margin) / rate for end in ends_of_rise)
-    start = tf.clip_by_value(tf.reduce_max(first, axis=0), first_start, last_end)
+    inputs, rate = (margin, rate, *others), tf.maximum(rate, _RULE.smallest_rate)
+    last_end = tf.constant(_RULE.end, dtype)
+    first, over = ((end - margin) / rate for end in (_RULE.rise_start, _RULE.rise_end))
+    start = tf.clip_by_value(tf.reduce_max(first, axis=0), _RULE.start, last_end)
+    places, sizes = np.polynomial.legendre.leggauss(_RULE.num_in_panel)
+    # From 0 to 2, with weights for a density that is that of the standard normal at 0.
+    places, sizes = (
+        tf.constant(part[:, None], dtype) for part in (1.0 + places, sizes / np.sqrt(2.0 * np.pi))
+    )
     # NaN where a row is, which TensorFlow 2.16 makes 0 of in a product with 0.
     zeros = tf.where(tf.math.is_nan(start), start, tf.zeros_like(start))
     squares = rate * rate
 
     def add_panel(start: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
         steep = tf.reduce_sum(squares * tf.cast(over > start, dtype), axis=0)
-        end = tf.minimum(start + 2.0 * _HALF_PANEL * tf.math.rsqrt(1.0 + steep), last_end)
+        end = tf.minimum(start + 2.0 * _RULE.half_panel * tf.math.rsqrt(1.0 + steep), last_end)
         rows = positions(start < last_end)
         begin, stop, *some = (tf.gather(part, rows, axis=-1) for part in (start, end, *inputs))
         half = 0.5 * (stop - begin)
-        t = begin + half * rule.panel.t
-        more = of_nodes(_Nodes(t, half * rule.panel.weights * tf.exp(-0.5 * t * t)), *some)
+        t = begin + half * places
+        more = of_nodes(_Nodes(t, half * sizes * tf.exp(-0.5 * t * t)), *some)
         return end, tf.tensor_scatter_nd_add(sums, rows[:, None], tf.transpose(more))
 
     _, sums = tf.while_loop(
@@ -271,24 +238,18 @@ def _over_panels(
         add_panel,
         (start, tf.tile(zeros[:, None], [1, size])),
         parallel_iterations=1,
-        maximum_iterations=_PANELS_PER_RISE * (1 + margin.shape[0]),
+        maximum_iterations=_RULE.panels_per_rise * (1 + margin.shape[0]),
     )
     return tf.transpose(sums)
 
 
 @implementations.register(MultiClass)
 def _multi_class(
-    likelihood: MultiClass,
-    X: Tensor,
-    Fmu: Tensor,
-    Fvar: Tensor,
-    Y: Tensor,
-    alpha: Tensor,
-    rough: Tensor | None = None,
+    likelihood: MultiClass, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
 ) -> Tensor:
     high = 1.0 - tf.cast(likelihood.invlink.epsilon, Fmu.dtype)
     low = tf.cast(likelihood.invlink.eps_k1, Fmu.dtype)
-    largest, not_largest = prob_is_largest(tf.cast(Y[:, 0], tf.int32), Fmu, Fvar, rough)
+    largest, not_largest = prob_is_largest(tf.cast(Y[:, 0], tf.int32), Fmu, Fvar)
     return two_valued(largest, not_largest, high, low, alpha)
 
 

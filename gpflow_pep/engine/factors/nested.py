@@ -49,7 +49,7 @@ from .moments import Traits, any_number, implementations, support, traits
 from .targets import expected_moments, integrated_moments
 
 
-class Placing(NamedTuple):
+class _Placing(NamedTuple):
     """How nodes are placed for each latent function: numbers, or tensors of them."""
 
     num_nodes: Any
@@ -65,45 +65,27 @@ class Placing(NamedTuple):
     """1 to look for the peak of the density alone, 2 for that of it to the power as well, and to
     move nodes to the latter if it is far away."""
 
-    def tensors(self, dtype: tf.DType) -> "Placing":
+    def tensors(self, dtype: tf.DType) -> "_Placing":
         """Make tensors, for which one graph does for all placings."""
         kinds = (tf.int32 if isinstance(part, int) else dtype for part in self)
-        return Placing(*map(tf.constant, self, kinds))
+        return _Placing(*map(tf.constant, self, kinds))
 
 
-#: Even nodes for each latent function, by the number of these. Their number and that of every
-#: second one are odd, so that the mean is one of both.
-_NUM_EVEN = {1: 49, 2: 25, 3: 21}
-EVEN_TOLERANCE = 1e-5
-#: In standard deviations.
-_EVEN_REACH = 6.5
-_CAREFUL: dict[str, Any] = {
-    "search_reach": 2000.0,
-    "num_starts": 41,
-    "num_zooms": 15,
-    "structure_extent": 6.0,
-    "num_powers": 2,
-}
-#: By the number of latent functions: for rows that even nodes do not resolve, and for rows that
-#: this does not.
-PLACINGS = {
-    1: (Placing(48, 1e-5), Placing(128, RESOLVED, **_CAREFUL)),
-    2: (Placing(44, 1e-5), Placing(80, RESOLVED, **_CAREFUL)),
-    3: (Placing(20, 1e-5), Placing(32, RESOLVED, **_CAREFUL)),
-}
+#: Nodes for each latent function, by the number of these: even ones, of which, as of every
+#: second one, there is an odd number, so that the mean is one; placed ones, for rows that these do
+#: not resolve; and for the rest, after a careful search.
+_NUM_NODES = {1: (49, 48, 128), 2: (25, 44, 80), 3: (21, 20, 32)}
 #: A search ends where the exponent falls by less than this in a step.
 _SMALL_DROP = 0.7
-#: Places at which it looks when it zooms in.
-_NUM_ZOOMED = 9
-#: Stands for the width of no structure, in standard deviations.
-_WIDE = 100.0
-#: Of the weight of nodes beside the one at the mean: a weight of 0 would have no derivative.
-_LEAST_PART = 1e-8
-#: The outermost nodes have at most this part of an integral that is resolved.
-_LARGEST_SHARE = 0.5
 
 
-class Peak(NamedTuple):
+def _placings(num_latent: int) -> tuple[_Placing, _Placing]:
+    """Give the quick and the careful way to place nodes."""
+    _, quick, careful = _NUM_NODES[num_latent]
+    return _Placing(quick, 1e-5), _Placing(careful, RESOLVED, 2000.0, 41, 15, 6.0, 2)
+
+
+class _Peak(NamedTuple):
     """A peak in units of the Gaussian's standard deviation, [K, N] each; constants."""
 
     x: Tensor
@@ -111,7 +93,7 @@ class Peak(NamedTuple):
     height: Tensor
 
 
-class Axis(NamedTuple):
+class _Axis(NamedTuple):
     """
     The nodes of one latent function in a grid [Q1, ..., QL, N]; constants of that rank.
 
@@ -127,7 +109,7 @@ class Axis(NamedTuple):
     """1 for the node at the mean, 0 for others; None where there may be none."""
 
 
-class GridIntegral(NamedTuple):
+class _GridIntegral(NamedTuple):
     """An integral, and how far the rules of half of the nodes are from it."""
 
     value: Tensor  #: [N].
@@ -142,14 +124,12 @@ def _narrow_rows(variance: Tensor) -> Narrow:
     return narrow._replace(wider=tf.where(narrow.rows, narrow.wider / 16.0, narrow.wider))
 
 
-def even_axes(variance: Tensor) -> list[Axis]:
+def _even_axes(variance: Tensor) -> list[_Axis]:
     """Place even nodes in the bulk of the Gaussian."""
     num_latent = int(variance.shape[1])
-    x = np.linspace(-_EVEN_REACH, _EVEN_REACH, _NUM_EVEN[num_latent])
+    x = np.linspace(-6.5, 6.5, _NUM_NODES[num_latent][0])
     weights = np.exp(-0.5 * x * x) / np.sum(np.exp(-0.5 * x * x))
-    x /= np.sqrt(
-        np.sum(weights * x * x)
-    )  # for the reason see gpflow_pep.engine.numerics.quadrature
+    x /= np.sqrt(np.sum(weights * x * x))  # as in gpflow_pep.engine.numerics.quadrature
     parts = x, weights, np.arange(len(x)) == len(x) // 2
     deviation = tf.sqrt(tf.stop_gradient(_narrow_rows(variance).wider))
     axes = []
@@ -158,19 +138,19 @@ def even_axes(variance: Tensor) -> list[Axis]:
         x_of_axis, weights_of_axis, at_mean = (
             tf.constant(np.reshape(part, column), variance.dtype) for part in parts
         )
-        axes.append(Axis(x_of_axis * deviation[:, k], weights_of_axis, None, at_mean))
+        axes.append(_Axis(x_of_axis * deviation[:, k], weights_of_axis, None, at_mean))
     return axes
 
 
-def integrate_on_grid(
-    axes: Sequence[Axis],
+def _integrate_on_grid(
+    axes: Sequence[_Axis],
     log_prob: Function,
     mean: Tensor,
     variance: Tensor,
     alpha: Tensor,
     *,
     with_ends: bool,
-) -> GridIntegral:
+) -> _GridIntegral:
     r"""
     Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y | f)^\alpha df` in several dimensions.
 
@@ -200,7 +180,9 @@ def integrate_on_grid(
         weights = axis.weights * change
         if axis.at_mean is not None:
             # Where the Gaussian is narrow the integral is linear in its variance.
-            some = narrow.variance[:, k] / v + _LEAST_PART
+            # Of the weight of nodes beside the one at the mean: a weight of 0 would have no
+            # derivative.
+            some = narrow.variance[:, k] / v + 1e-8
             part = tf.where(narrow.rows[:, k], some, tf.ones_like(some))
             weights = axis.weights * (part + (change - 1.0)) + (1.0 - part) * axis.at_mean
         all_weights.append(weights)
@@ -217,8 +199,9 @@ def integrate_on_grid(
     if with_ends:
         # Where the outermost nodes have most of it, what is further out may be more than they are.
         share = _share_of_ends(tf.stop_gradient(joint), *constants[1:])
-        error = tf.where(share <= _LARGEST_SHARE, error, tf.constant(np.inf, error.dtype))
-    return GridIntegral(value, error)
+        # The outermost nodes have at most this part of an integral that is resolved.
+        error = tf.where(share <= 0.5, error, tf.constant(np.inf, error.dtype))
+    return _GridIntegral(value, error)
 
 
 def _difference_of_half_rules(
@@ -251,13 +234,13 @@ def _share_of_ends(joint: Tensor, values: Tensor, alpha: Tensor) -> Tensor:
     return ends / tf.reduce_sum(p, axis=nodes)
 
 
-def placed_axes(
-    log_prob: Function, mean: Tensor, variance: Tensor, alpha: Tensor, placing: Placing
+def _placed_axes(
+    log_prob: Function, mean: Tensor, variance: Tensor, alpha: Tensor, placing: _Placing
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
     """
     Place nodes where the factor is, one latent function after the other, the last one first.
 
-    :return: What an :class:`Axis` begins with.
+    :return: What an :class:`_Axis` begins with.
     """
     search = _Search(log_prob, mean, variance, placing)
     num_rows, num_latent = tf.shape(mean)[0], int(mean.shape[1])
@@ -288,7 +271,7 @@ class _Search(NamedTuple):
     log_prob: Function
     mean: Tensor
     variance: Tensor
-    placing: Placing
+    placing: _Placing
 
     def append(self, outer: Tensor, f: Tensor) -> Tensor:
         """Put values f [Q, K N, 1] of the next latent function beside the outer ones."""
@@ -309,7 +292,7 @@ class _Search(NamedTuple):
         peak = self.peak(outer, power, dimension)
         return tf.reshape(peak.height + tf.math.log(peak.width), tf.shape(outer)[:2])
 
-    def peak(self, outer: Tensor, power: Tensor, dimension: int) -> Peak:
+    def peak(self, outer: Tensor, power: Tensor, dimension: int) -> _Peak:
         """Find the peak in one latent function, of the Gaussian times the factor to a power."""
         m, v = self.moments(outer, dimension)
 
@@ -319,7 +302,7 @@ class _Search(NamedTuple):
             inner = self.log_integral(F, powers, dimension - 1)
             return tf.reshape(inner, tf.shape(x)) - 0.5 * x * x
 
-        return find_peak(exponent, m, self.placing)
+        return _find_peak(exponent, m, self.placing)
 
     def factor(self, outer: Tensor, power: Tensor, dimension: int) -> ScalarFactor:
         """Find where one latent function has structure."""
@@ -330,7 +313,8 @@ class _Search(NamedTuple):
         both = self.peak(tf.tile(outer, [repeats, 1, 1]), powers, dimension)
         parts = [tf.reshape(part, [repeats, -1, 1]) for part in both]
         # With one power there is one structure: the other one, wide and empty, moves no node.
-        wide = tf.where(is_careful, parts[1][-1], _WIDE)
+        # Stands for the width of no structure, in standard deviations.
+        wide = tf.where(is_careful, parts[1][-1], 100.0)
         extent = tf.where(is_careful, placing.structure_extent * parts[1][-1], 0.0)
         structures = [
             Structure(m + deviation * x, deviation * width, deviation * extent)
@@ -347,7 +331,7 @@ class _Search(NamedTuple):
         return ScalarFactor(self.log_prob, structures, lambda *_: mode, num_nodes=placing.num_nodes)
 
 
-def find_peak(exponent: Callable[[Tensor], Tensor], like: Tensor, placing: Placing) -> Peak:
+def _find_peak(exponent: Callable[[Tensor], Tensor], like: Tensor, placing: _Placing) -> _Peak:
     """
     Zoom in on a peak, to within its width, from the best of a few places.
 
@@ -374,7 +358,8 @@ def find_peak(exponent: Callable[[Tensor], Tensor], like: Tensor, placing: Placi
         t = tf.where(coarse, t + tf.reduce_sum(hot * fraction, axis=0) * reach, t)
         three = tf.where(coarse, finer, three)
         reach = tf.where(coarse, step, reach)
-        return tf.constant(_NUM_ZOOMED), zooms + 1, is_coarse(three), t, reach, three
+        # Places at which it looks when it zooms in.
+        return tf.constant(9), zooms + 1, is_coarse(three), t, reach, three
 
     zeros = tf.zeros_like(like)
     *_, t, step, three = tf.while_loop(
@@ -392,7 +377,7 @@ def find_peak(exponent: Callable[[Tensor], Tensor], like: Tensor, placing: Placi
     left, height, right = tf.unstack(three)
     drop = tf.maximum(height - tf.minimum(left, right), _SMALL_DROP / 8.0)
     width = tf.minimum(step * tf.cosh(t) * tf.math.rsqrt(2.0 * drop), 1.0)
-    return Peak(tf.sinh(t), width, height)
+    return _Peak(tf.sinh(t), width, height)
 
 
 @convert_user_code
@@ -406,9 +391,9 @@ def _nested_rule(
     likelihood: QuadratureLikelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
 ) -> Tensor:
     num_latent = int(Fmu.shape[1])
-    if num_latent not in PLACINGS:
+    if num_latent not in _NUM_NODES:
         got = f"{type(likelihood).__name__} with {num_latent} latent functions"
-        expected = f"at most {max(PLACINGS)} for nested quadrature"
+        expected = f"at most {max(_NUM_NODES)} for nested quadrature"
         remedy = (
             "Register your own rule for it with gpflow_pep.likelihoods.implementations.register."
         )
@@ -418,28 +403,28 @@ def _nested_rule(
         return bounded(lambda F: _log_prob(likelihood, X, F, Y))
 
     def integrate_rows(
-        rows: Sequence[Tensor], axes: Sequence[Axis], tolerance: float, with_ends: bool
+        rows: Sequence[Tensor], axes: Sequence[_Axis], tolerance: float, with_ends: bool
     ) -> tuple[Tensor, Tensor]:
         """Integrate some rows, and find which ones are resolved."""
         X, mean, variance, Y, power = rows
-        value, error = integrate_on_grid(
+        value, error = _integrate_on_grid(
             axes, log_prob_of(X, Y), mean, variance, power, with_ends=with_ends
         )
         return value, is_resolved(value, value + error, tolerance)
 
-    def place(rows: Sequence[Tensor], placing: Placing) -> list[tuple[Tensor, ...]]:
+    def place(rows: Sequence[Tensor], placing: _Placing) -> list[tuple[Tensor, ...]]:
         X, mean, variance, Y, power = rows
-        return placed_axes(log_prob_of(X, Y), mean, variance, power, placing)
+        return _placed_axes(log_prob_of(X, Y), mean, variance, power, placing)
 
     if not tf.executing_eagerly():
         place = tf.function(place, autograph=False)  # traced once for all placings
     rows = X, Fmu, Fvar, Y, tf.broadcast_to(alpha, tf.shape(Fmu)[:1])
-    value, is_enough = integrate_rows(rows, even_axes(Fvar), EVEN_TOLERANCE, True)
+    value, is_enough = integrate_rows(rows, _even_axes(Fvar), 1e-5, True)
     index = tf.where(~is_enough)  # mostly none
-    for placing in PLACINGS[num_latent]:
+    for placing in _placings(num_latent):
         others = [tf.gather(row, index[:, 0]) for row in rows]
         placed = place(list(map(tf.stop_gradient, others)), placing.tensors(value.dtype))
-        axes = [Axis(*map(tf.stop_gradient, axis)) for axis in placed]
+        axes = [_Axis(*map(tf.stop_gradient, axis)) for axis in placed]
         # A careful search has looked further out than its nodes are.
         with_ends = placing.num_powers == 1
         of_others, is_enough = integrate_rows(others, axes, placing.tolerance, with_ends)

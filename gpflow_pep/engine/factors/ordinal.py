@@ -13,8 +13,6 @@ from .moments import Traits, scalar_factor, support, traits, whole_numbers
 
 #: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
 _FAR_EDGE = 1e10
-#: GPflow squeezes the distribution function at both ends, which takes this fraction of each bin.
-SQUEEZED = 2e-3
 #: GPflow adds this number to the probability of each bin; it has no name there.
 FLOOR = 1e-6
 
@@ -51,7 +49,9 @@ def _ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> Scalar
         mirrored = left > -right
         inner = normal_cdf(tf.where(mirrored, -left, right))
         outer = normal_cdf(tf.where(mirrored, -right, left))
-        return (1.0 - SQUEEZED) * (inner - outer) + floor
+        # GPflow squeezes the distribution function at both ends, which takes this fraction of each
+        # bin.
+        return (1.0 - 2e-3) * (inner - outer) + floor
 
     # A bin at the end has one edge: its structure counts twice.
     ones = tf.ones_like(Y)

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import TensorType
 from gpflow.likelihoods import Softmax
 from tensorflow import Tensor
 
@@ -48,12 +47,10 @@ from ..numerics.softmax_in_numpy import (
 from .classes import normal_cdf, register_classes
 from .moments import implementations
 
-#: The largest steps of the stretched variable that suffice, and where errors of 1e-3 do. At .35 the
-#: rule errs by 5e-8 where variances are .01 to 1000, below by 5e-7 at most (2 to 6 classes, powers
-#: 0, .5 and 1; relative to 1 plus the value), and jumps by as much where the nodes are others.
-_STEP, _ROUGH_STEP = 0.35, 0.8
-#: The most nodes. Wider Gaussians, of which the rises are ever smaller parts, have errors of 1e-5.
-_MOST_NODES = 112
+#: The largest step of the stretched variable that suffices: the rule errs by 5e-8 where variances
+#: are .01 to 1000, below by 5e-7 at most (2 to 6 classes, powers 0, .5 and 1; relative to 1 plus
+#: the value), and jumps by as much where the nodes are others.
+_STEP = 0.35
 #: Left of minus this the normal distribution function is its asymptotic series.
 _FAR_LEFT = 12.0
 
@@ -65,7 +62,7 @@ class _Rise(NamedTuple):
     rate: Tensor
 
 
-def gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
+def _gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
     r"""
     Compute the distribution function of a standard Gumbel variable plus a Gaussian one of mean 0,
     :math:`F(x) = E[\exp(-e^{z - x})]`, to 5e-7 relative to :math:`\min(1, E[e^{x - z}])`.
@@ -101,7 +98,7 @@ def _scaled_normal_cdf(t: Tensor, log_tail: Tensor) -> Tensor:
     return tf.where(t > -_FAR_LEFT, near, tf.sqrt(u) * series * (1.0 / np.sqrt(2.0 * np.pi)))
 
 
-def log_gamma_ratio(alpha: Tensor) -> Tensor:
+def _log_gamma_ratio(alpha: Tensor) -> Tensor:
     r"""
     Compute :math:`\frac{1}{\alpha} \log \Gamma(1 + \alpha)`, the mean of the digamma function from
     1 to :math:`1 + \alpha`.
@@ -112,8 +109,8 @@ def log_gamma_ratio(alpha: Tensor) -> Tensor:
     )
 
 
-def softmax_log_power_expectation(
-    label: Tensor, mean: Tensor, variance: Tensor, alpha: Tensor, rough: Tensor | None = None
+def _softmax_log_power_expectation(
+    label: Tensor, mean: Tensor, variance: Tensor, alpha: Tensor
 ) -> Tensor:
     r"""
     Compute the tilted integral of the softmax, as the module describes.
@@ -131,14 +128,12 @@ def softmax_log_power_expectation(
     by :math:`\partial_v F = F'' / 2`, the heat equation, and then by parts.
 
     :param mean: Means of independent latent functions [N, L], of double precision.
-    :param rough: Whether errors of 1e-3 do, []; None: they do not.
     """
     one_hot = tf.one_hot(label, tf.shape(mean)[1], dtype=mean.dtype)
-    step = _STEP if rough is None else tf.where(rough, tf.constant(_ROUGH_STEP, mean.dtype), _STEP)
 
     @tf.custom_gradient
     def integral(mean: Tensor, variance: Tensor, alpha: Tensor) -> tuple[Tensor, Any]:
-        value, derivatives = _integral_and_derivatives(one_hot, mean, variance, alpha, step)
+        value, derivatives = _integral_and_derivatives(one_hot, mean, variance, alpha)
 
         def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
             by_mean, by_variance, by_alpha = derivatives
@@ -151,15 +146,15 @@ def softmax_log_power_expectation(
 
 
 def _integral_and_derivatives(
-    one_hot: Tensor, mean: Tensor, variance: Tensor, alpha: Tensor, step: TensorType
+    one_hot: Tensor, mean: Tensor, variance: Tensor, alpha: Tensor
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
     """Compute the tilted integrals, and their derivatives in mean, variance and power."""
     power = alpha[:, None]
-    nodes = _nodes(one_hot, mean, variance, power, step)
+    nodes = _nodes(one_hot, mean, variance, power, _STEP)
     moved, spread = (
         tf.transpose(part)[:, None, :] for part in (mean + power * one_hot * variance, variance)
     )
-    rise = gumbel_plus_gaussian(nodes.w - moved, spread)
+    rise = _gumbel_plus_gaussian(nodes.w - moved, spread)
     log_product = nodes.log_spacing + tf.reduce_sum(rise.log_cdf, axis=0)
     rates = tf.reduce_sum(rise.rate, axis=0)
     log_density = log_product + tf.math.log(rates)
@@ -173,7 +168,7 @@ def _integral_and_derivatives(
     divisor = tf.where(far, alpha, tf.ones_like(alpha))
     directly = tf.reduce_logsumexp(log_density + divisor * values, axis=0) / divisor
     weights = tf.nn.softmax(tf.where(far, tf.zeros_like(log_density), log_density), axis=0)
-    ratio = log_gamma_ratio(alpha)
+    ratio = _log_gamma_ratio(alpha)
     value = tf.where(far, directly, log_power_mean(values, weights, alpha)) - ratio
 
     log_mass = tf.reduce_logsumexp(log_density - alpha * nodes.w, axis=0)
@@ -205,7 +200,7 @@ def softmax_probabilities(mean: Tensor, variance: Tensor) -> Tensor:
     nodes = _nodes(ones, mean, variance, ones)
     m, v = (tf.transpose(part)[:, None, :] for part in (mean, variance))
     x = nodes.w - m
-    log_cdf, moved = (gumbel_plus_gaussian(part, v).log_cdf for part in (x, x - v))
+    log_cdf, moved = (_gumbel_plus_gaussian(part, v).log_cdf for part in (x, x - v))
     values = tf.reduce_sum(log_cdf, axis=0) - log_cdf + moved - x + 0.5 * v + nodes.log_spacing
     return tf.exp(tf.transpose(tf.reduce_logsumexp(values, axis=1)))
 
@@ -222,7 +217,7 @@ def _nodes(
     mean: Tensor,
     variance: Tensor,
     power: Tensor,
-    largest_step: TensorType | None = None,
+    largest_step: float | None = None,
 ) -> _Nodes:
     """Nodes for the integral over W: constants, dense where a distribution function rises."""
     mean, variance, power = (tf.stop_gradient(part) for part in (mean, variance, power))
@@ -237,7 +232,9 @@ def _nodes(
     # The rule is one for a Gaussian: that which reaches from one end to the other.
     middle, reach = 0.5 * (low + high), 0.5 * (high - low) / REACH
     ones = tf.ones_like(middle)
-    number = NUM_NODES if largest_step is None else _MOST_NODES
+    # The most nodes. Wider Gaussians, of which the rises are ever smaller parts, have errors of
+    # 1e-5.
+    number = NUM_NODES if largest_step is None else 112
     rule = stretched_nodes(
         middle, reach**2, ones, structures, no_tilt(middle, reach), number, largest_step
     )
@@ -267,18 +264,12 @@ def _least_resolved(alive: Tensor, mean: Tensor, deviation: Tensor) -> "list[Str
 
 @implementations.register(Softmax)
 def _softmax(
-    likelihood: Softmax,
-    X: Tensor,
-    Fmu: Tensor,
-    Fvar: Tensor,
-    Y: Tensor,
-    alpha: Tensor,
-    rough: Tensor | None = None,
+    likelihood: Softmax, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
 ) -> Tensor:
     # In double precision always: the shift by the power times the variance cancels.
     mean, variance, power = (tf.cast(part, tf.float64) for part in (Fmu, Fvar, alpha))
     label = tf.cast(Y[:, 0], tf.int32)
-    return tf.cast(softmax_log_power_expectation(label, mean, variance, power, rough), Fmu.dtype)
+    return tf.cast(_softmax_log_power_expectation(label, mean, variance, power), Fmu.dtype)
 
 
 register_classes(Softmax, probabilities=softmax_probabilities)

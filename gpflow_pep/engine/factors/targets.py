@@ -1,10 +1,5 @@
 r"""Mean and variance of targets y, from mean and variance of the latent functions.
 
-.. math::
-
-   E[y] = E_f\big[E[y | f]\big], \qquad
-   \mathrm{Var}[y] = E_f\big[\mathrm{Var}[y | f]\big] + \mathrm{Var}_f\big[E[y | f]\big]
-
 Where there is no closed form, these are integrals of what a likelihood defines as
 ``_conditional_mean`` and ``_conditional_variance``, by Gauss-Legendre rules in panels. A panel that
 does not resolve an integrand attracts the others: the last two coefficients of the integrand's
@@ -43,14 +38,6 @@ _RULES: dict[int, tuple[int, list[float], int]] = {
     2: (8, [-3.0, 0.0, 3.0], 8),
     3: (4, [0.0], 8),
 }
-#: Nodes that are held at a time.
-_NODES = 2_000_000
-#: Coefficients of the series, relative to the integral of the absolute value. Integrals were more
-#: accurate by four digits where the integrand has no kink.
-_RESOLVED, _UNRESOLVED = 1e-6, 1e-4
-_MOST_ROUNDS = 24
-#: The first look for an integrand's peak is at the hyperbolic sines of even steps up to this.
-_LARGEST_SHIFT, _NUM_SHIFTS = 6.0, 65
 
 
 @in_rows
@@ -143,7 +130,7 @@ def expected_moments(
     """
     even, bends, order = _RULES[len(means)]
     num_nodes = ((even + len(bends)) * order) ** len(means) * int(means[0].shape[1])
-    pieces = chunks.row_chunks((X, means, variances), max(1, _NODES // num_nodes))
+    pieces = chunks.row_chunks((X, means, variances), max(1, 2_000_000 // num_nodes))
 
     def of_rows(rows: Any) -> MeanAndVariance:
         X, *moments = rows
@@ -173,7 +160,7 @@ class _Integrals(NamedTuple):
         message += " _conditional_mean and _conditional_variance varies too fast. Define its"
         message += " _predict_mean_and_var."
         numbers = {"Largest relative error": tf.reduce_max(missed)}
-        warn(AccuracyWarning, tf.reduce_any(missed > _UNRESOLVED), message, numbers)
+        warn(AccuracyWarning, tf.reduce_any(missed > 1e-4), message, numbers)
         columns, weights = [], []
         for m, v, ends in zip(self.means, self.variances, all_ends):
             narrow, centre = find_narrow(v), tf.stop_gradient(m)
@@ -191,9 +178,10 @@ class _Integrals(NamedTuple):
     @constant
     def _panels(self) -> tuple[list[Tensor], Tensor]:
         """Find the ends of panels, [B + 1, N, P], and what their nodes miss of the integrals."""
-
         dtype = self.means[0].dtype
-        resolved = max(_RESOLVED, 100.0 * np.finfo(dtype.as_numpy_dtype).eps)
+        # Coefficients of the series, relative to the integral of the absolute value. Integrals were
+        # more accurate by four digits where the integrand has no kink.
+        resolved = max(1e-6, 100.0 * np.finfo(dtype.as_numpy_dtype).eps)
 
         def improve(_: Tensor, *all_ends: Tensor) -> tuple[Tensor, ...]:
             missed = self._missed(all_ends)
@@ -209,7 +197,7 @@ class _Integrals(NamedTuple):
             lambda total, *_: tf.reduce_any(total > resolved),
             improve,
             (tf.ones_like(self.means[0]), *first),
-            maximum_iterations=_MOST_ROUNDS,
+            maximum_iterations=24,
         )
         return all_ends, total
 
@@ -222,7 +210,7 @@ class _Integrals(NamedTuple):
         def column(values: AnyNDArray) -> Tensor:
             return tf.constant(values[:, None, None], dtype)
 
-        x = column(np.sinh(np.linspace(-_LARGEST_SHIFT, _LARGEST_SHIFT, _NUM_SHIFTS)))
+        x = column(np.sinh(np.linspace(-6.0, 6.0, 65)))
         moved = [m + (deviation * x if m is mean else tf.zeros_like(x)) for m in self.means]
         first, second = self._of_y(moved)
         sizes = tf.stack([tf.abs(first), second + tf.square(first)])

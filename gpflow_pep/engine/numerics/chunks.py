@@ -12,9 +12,6 @@ import tensorflow as tf
 
 from ..checks import is_for_xla, message, require
 
-#: Chunks that are read while another one is computed with.
-READ_AHEAD = 2
-
 
 @dataclass(frozen=True)
 class Stream:
@@ -58,7 +55,8 @@ class Stream:
             that chunk. It stops where the data set has other than N rows.
         """
         size = self.size
-        iterator = iter(self.dataset.rebatch(size).prefetch(READ_AHEAD))
+        # Chunks that are read while another one is computed with.
+        iterator = iter(self.dataset.rebatch(size).prefetch(2))
         text = message(
             "data",
             f"a tf.data.Dataset that gives other than its {self.num_rows} rows when it is read"

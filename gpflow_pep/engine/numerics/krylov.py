@@ -5,11 +5,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-#: A pivot below this part of the largest is a rounding error.
-_SINGULAR = 1e-12
 
-
-class KrylovSolution(NamedTuple):
+class _KrylovSolution(NamedTuple):
     """Where the iteration ended."""
 
     x: tf.Tensor  #: [n], the solution.
@@ -36,7 +33,7 @@ def gmres(
     *,
     tolerance: float,
     max_products: int,
-) -> KrylovSolution:
+) -> _KrylovSolution:
     r"""
     Solve :math:`K x = b` by GMRES without restarts (Saad & Schultz 1986), from x = 0, in a graph or
     in eager mode.
@@ -70,7 +67,8 @@ def gmres(
         largest = tf.reduce_max(tf.pad(tf.linalg.diag_part(state.triangle), [[1, 0]]))
         state = state._replace(num_products=state.num_products + 1)
         # Otherwise what is left of b is outside of the range of K.
-        is_of_use = pivot > _SINGULAR * largest
+        # A pivot below this part of the largest is a rounding error.
+        is_of_use = pivot > 1e-12 * largest
         return (
             tf.cond(
                 is_of_use,
@@ -93,7 +91,7 @@ def gmres(
     weights = tf.linalg.triangular_solve(end.triangle, rotated[:-1], lower=False)
     x = tf.linalg.matvec(end.basis[:-1], weights[:, 0], transpose_a=True)
     residual = tf.where(size > 0.0, tf.abs(end.rotations[-1, 0]), 0.0)
-    return KrylovSolution(x, end.num_products, residual)
+    return _KrylovSolution(x, end.num_products, residual)
 
 
 def _extended(

@@ -20,12 +20,6 @@ from check_shapes import check_shapes
 
 from .chunks import sizes_may_vary
 
-#: Rows in a block of the structured products. Measured: smaller blocks save more work, but
-#: TensorFlow's matrix product slows down below about 150 rows.
-_BLOCK_ROWS = 160
-_MAX_BLOCKS = 8
-#: Larger matrices are not written into graphs.
-_LARGEST_CONSTANT = 256
 _JITTER_ADDED = (
     "A covariance matrix of inducing variables could not be factorised with"
     " gpflow.config.default_jitter(): jitter was added to its diagonal. Likely causes are inducing"
@@ -53,7 +47,9 @@ class Factor(NamedTuple):
 
 def _row_blocks(size: Any) -> list[tuple[Any, Any]]:
     """First and last row (exclusive) of each block; ``size`` may be a tensor."""
-    count = max(1, min(_MAX_BLOCKS, size // _BLOCK_ROWS)) if isinstance(size, int) else 2
+    # Rows in a block of the structured products. Measured: smaller blocks save more work, but
+    # TensorFlow's matrix product slows down below about 150 rows.
+    count = max(1, min(8, size // 160)) if isinstance(size, int) else 2
     return [(size * i // count, size * (i + 1) // count) for i in range(count)]
 
 
@@ -68,22 +64,16 @@ def _rows(matrix: tf.Tensor, start: Any, stop: Any) -> tf.Tensor:
     return matrix if is_all else matrix[:, start:stop]
 
 
-def _lower_by_blocks(size: Any, block: Callable[[Any, Any], tf.Tensor]) -> tf.Tensor:
-    """Lower triangle whose ``block(start, stop)`` are those rows and columns up to ``stop``."""
-    *upper, last = [(stop, block(start, stop)) for start, stop in _row_blocks(size)]
-    rows = [
-        tf.pad(part, [*[[0, 0]] * (part.shape.rank - 1), [0, size - stop]]) for stop, part in upper
-    ]
-    full = tf.concat([*rows, last[1]], axis=-2) if rows else last[1]
-    return tf.linalg.band_part(full, -1, 0)
-
-
 def _lower_of_product(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """Lower triangle of ``A Bᵀ``; zero above it."""
-    return _lower_by_blocks(
-        _num_rows(A),
-        lambda start, stop: tf.matmul(_rows(A, start, stop), _rows(B, 0, stop), transpose_b=True),
-    )
+    size = _num_rows(A)
+    *upper, last = [
+        (stop, tf.matmul(_rows(A, start, stop), _rows(B, 0, stop), transpose_b=True))
+        for start, stop in _row_blocks(size)
+    ]
+    rows = [tf.pad(part, [[0, 0], [0, 0], [0, size - stop]]) for stop, part in upper]
+    full = tf.concat([*rows, last[1]], axis=-2) if rows else last[1]
+    return tf.linalg.band_part(full, -1, 0)
 
 
 def mirrored(lower: tf.Tensor) -> tf.Tensor:
@@ -170,29 +160,6 @@ def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return product(A, weights + tf.zeros_like(A[:1, 0]))
 
 
-@check_shapes("A: [K, S, M]", "Q: [K, S, S]  # symmetric", "return: [M, M]")
-def grouped_gram(A: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
-    r"""Compute the symmetric product :math:`\sum_k A_kᵀ Q_k A_k` of rows that come in groups."""
-
-    @tf.custom_gradient
-    def product(A: tf.Tensor, Q: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-        size = A.shape[2] or tf.shape(A)[2]
-        left, right = (tf.reshape(part, [-1, size]) for part in (A, tf.matmul(Q, A)))
-        lower = _lower_by_blocks(
-            size,
-            lambda start, stop: tf.matmul(left[:, start:stop], right[:, :stop], transpose_a=True),
-        )
-
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            flat = tf.matmul(tf.reshape(A, [-1, size]), upstream + tf.transpose(upstream))
-            HA = tf.reshape(flat, tf.shape(A))
-            return tf.matmul(Q, HA), 0.5 * tf.matmul(A, HA, transpose_b=True)
-
-        return mirrored(lower), gradient
-
-    return product(A, Q)
-
-
 @check_shapes("A: [K, S, M]", "return: [K, S, S]")
 def row_products(A: tf.Tensor) -> tf.Tensor:
     """Compute the inner products :math:`A_k A_kᵀ` of the rows of each group."""
@@ -211,7 +178,8 @@ def row_products(A: tf.Tensor) -> tf.Tensor:
 def identity_like(K: tf.Tensor) -> tf.Tensor:
     """Make an identity matrix, a constant where its size is known and not large."""
     size = K.shape[-1]
-    if size is None or size > _LARGEST_CONSTANT:
+    # Larger matrices are not written into graphs.
+    if size is None or size > 256:
         return tf.eye(size or tf.shape(K)[-1], dtype=K.dtype)
     return tf.constant(np.eye(size), K.dtype)
 

@@ -11,8 +11,8 @@ from gpflow.base import TensorType
 #: Below this size of ``t`` ``log(1 + t) / t`` is computed as the integral of ``1 / (1 + x t)`` over
 #: ``x`` from 0 to 1, by a Gauss-Legendre rule. Its error is about ``(t / 4) ** (2 * nodes)``, which
 #: is 1e-19.
-_NEAR, _NUM_NODES = 0.05, 5
-_NODES, _WEIGHTS = 0.5 * np.stack(np.polynomial.legendre.leggauss(_NUM_NODES)) + [[0.5], [0.0]]
+_NEAR = 0.05
+_NODES, _WEIGHTS = 0.5 * np.stack(np.polynomial.legendre.leggauss(5)) + [[0.5], [0.0]]
 #: Stands for a power of 0 where a quotient by the power has all digits for every other one.
 _SMALLEST_POWER = 1e-30
 

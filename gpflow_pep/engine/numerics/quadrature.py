@@ -21,18 +21,14 @@ from .power import divide_by_power
 REACH = 8.6
 #: Nodes of the rule.
 NUM_NODES = 96
-#: Standard deviations per unit of the stretched variable where only the Gaussian varies.
-_GAUSSIAN_STEP = 2.0
 #: Further than this many standard deviations, the mode of a factor times a Gaussian is not near the
 #: Gaussian's mean, and the rule is moved.
 _FAR = 4.0
 #: A peak ends so many of its standard deviations away.
 PEAK_EXTENT = 6.0
 _SEARCH_NODES = 9
-_SEARCH_ROUNDS = 16
 #: Below it the integrand is flat on the finest grid.
 _SMALL_DROP = 1e-6
-_NEWTON_STEPS = 4
 
 
 class Structure(NamedTuple):
@@ -92,7 +88,7 @@ class _Stretch(NamedTuple):
         size, linear = tf.abs(y), 1.0 - self.mu
         t = tf.asinh(size / self.mu)
         t = tf.where(size < t * linear, size / (1.0 - 0.999 * self.mu), t)
-        for _ in range(_NEWTON_STEPS):
+        for _ in range(4):
             excess = linear * t + self.mu * tf.sinh(t) - size
             t = t - excess / (linear + self.mu * tf.cosh(t))
         return tf.sign(y) * t
@@ -115,7 +111,8 @@ def _compose(
     slopes = tf.ones_like(points[2:])
     stretches: list[_Stretch] = []
     for k, structure in enumerate(structures, 1):
-        step = 1.0 if stretches else _GAUSSIAN_STEP
+        # Standard deviations per unit of the stretched variable where only the Gaussian varies.
+        step = 1.0 if stretches else 2.0
         # Linear up to the extent, where the exponential takes over. Nothing needs finer steps than
         # the Gaussian's own.
         resolution = tf.minimum(structure.resolution / slopes[0], step)
@@ -255,7 +252,7 @@ def search_mode(
         high = tf.where(height > top, place + extent, high)
         top = tf.maximum(height, top)
 
-    x, width = zoom_in(exponent, 0.5 * (low + high), 0.5 * (high - low), _SEARCH_ROUNDS)
+    x, width = zoom_in(exponent, 0.5 * (low + high), 0.5 * (high - low), 16)
     x = tf.where(tf.abs(x) > _FAR, x, tf.zeros_like(x))
     return Mode(divide_by_power(x, alpha * deviation), width * deviation)
 

@@ -41,18 +41,13 @@ NUM_NODES = 80
 #: are resolved beside the narrowest. A scale of .7 takes a third more nodes to the same errors.
 RISE_RESOLUTION, RISE_EXTENT = 1.0, 6.0
 MORE_STRUCTURES = 2
-#: Of the trapezoid rule in a stretched variable: see :mod:`gpflow_pep.engine.numerics.quadrature`.
-REACH, GAUSSIAN_STEP, NEWTON_STEPS = 8.6, 2.0, 4
+#: See :mod:`gpflow_pep.engine.numerics.quadrature`, whose rule this is.
+REACH = 8.6
 
 
 def softmax_probabilities(mean: Array, variance: Array) -> Array:
     r"""
     Compute the probability of each class, [N, C], for independent Gaussian latent functions.
-
-    It is the one whose latent function plus a standard Gumbel variable is the largest. With
-    :math:`F_k` the distribution function of such a sum,
-
-    .. math:: P_c = \int e^{m_c + v_c / 2 - w} F_c(w - v_c) \prod_{k \ne c} F_k(w) \, dw.
 
     :param mean: [N, C].
     :param variance: [N, C], not negative.
@@ -98,7 +93,7 @@ class _Stretch(NamedTuple):
         size, linear = np.abs(y), 1.0 - self.mu
         t = np.arcsinh(size / self.mu)
         t = np.where(size < t * linear, size / (1.0 - 0.999 * self.mu), t)
-        for _ in range(NEWTON_STEPS):
+        for _ in range(4):
             excess = linear * t + self.mu * np.sinh(t) - size
             t = t - excess / (linear + self.mu * np.cosh(t))
         return np.asarray(np.sign(y) * t)
@@ -126,7 +121,7 @@ def _nodes(mean: Array, variance: Array) -> tuple[Array, Array]:
     points, slopes = np.stack([*ends, *places]), np.ones((len(chosen), len(mean)))
     stretches: list[_Stretch] = []
     for k in chosen:
-        step, scale = 1.0 if stretches else GAUSSIAN_STEP, width[rows, k] / unit / slopes[0]
+        step, scale = 1.0 if stretches else 2.0, width[rows, k] / unit / slopes[0]
         resolution = np.minimum(RISE_RESOLUTION * scale, step)
         mu = 1.0 / np.cosh(np.minimum(RISE_EXTENT * scale, step) / resolution)
         stretches.append(_Stretch(points[2], resolution, mu, step))

@@ -26,20 +26,20 @@ class PathSource(NamedTuple):
     q: WhitenedGaussian
 
 
-class PartsOfPaths(tf.Module):
+class _PartsOfPaths(tf.Module):
     """The parts of a model that its functions need."""
 
     def __init__(self, parts: Parts) -> None:
         super().__init__()
         self.kernel, self.inducing_variable, self.mean_function, _ = parts
 
-    def copy(self) -> "PartsOfPaths":
+    def copy(self) -> "_PartsOfPaths":
         """Copy them; nothing in the copy is trained."""
         copied = deepcopy(self)
         set_trainable(copied, False)
         return copied
 
-    def assign(self, other: "PartsOfPaths") -> None:
+    def assign(self, other: "_PartsOfPaths") -> None:
         """Take the values of others, of the same types and shapes."""
         forms = [
             [*map(type, parts.submodules), *(variable.shape for variable in parts.variables)]
@@ -89,7 +89,7 @@ class Paths(tf.Module):
         num_features = checks.check_positive("num_features", num_features)
         self._state, self._seed = state, checks.check_seed(seed)
         parts, q = state()
-        self._parts = PartsOfPaths(parts).copy()
+        self._parts = _PartsOfPaths(parts).copy()
         self._q = [tf.Variable(part, trainable=False) for part in q]
         self._draws = self._create(num_features)
         self._chunk_size = min(draws.chunk_size for draws in self._draws)
@@ -149,7 +149,7 @@ class Paths(tf.Module):
             the model are of other types.
         """
         parts, q = self._state()
-        self._parts.assign(PartsOfPaths(parts))
+        self._parts.assign(_PartsOfPaths(parts))
         for variable, value in zip(self._q, q, strict=True):
             variable.assign(value)
         self._draw()
@@ -177,7 +177,7 @@ class Paths(tf.Module):
 
     def _evaluate(self, X: tf.Tensor) -> tf.Tensor:
         """[S, N, P] from [N, 1 or S, D], in chunks of rows."""
-        return tf.transpose(map_rows(self._values, X, self._chunk_size), [1, 0, 2])
+        return tf.transpose(_map_rows(self._values, X, self._chunk_size), [1, 0, 2])
 
     def _values(self, X: tf.Tensor) -> tf.Tensor:
         """[N, S, P] from [N, 1 or S, D]."""
@@ -208,7 +208,7 @@ def draw_paths(model: Any, num_paths: int, num_features: int = 1024, seed: int =
     return Paths(state, num_paths, num_features, seed)
 
 
-def map_rows(
+def _map_rows(
     function: Callable[[tf.Tensor], tf.Tensor], X: tf.Tensor, chunk_size: int
 ) -> tf.Tensor:
     """

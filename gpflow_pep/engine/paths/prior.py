@@ -52,7 +52,7 @@ def assign(target: tf.Variable, values: AnyNDArray) -> None:
     target.assign(tf.cast(values, target.dtype))
 
 
-class ProductDraws(tf.Module):
+class _ProductDraws(tf.Module):
     """Draws of Gaussian processes whose kernel is a product of kernels without sums or products."""
 
     def __init__(self, kernels: Sequence[Kernel], draws: Draws) -> None:
@@ -140,7 +140,7 @@ class PriorDraws(tf.Module):
 
     def __init__(self, kernel: Kernel, draws: Draws) -> None:
         super().__init__()
-        self.products = [ProductDraws(product, draws) for product in multiplied_out(kernel)]
+        self.products = [_ProductDraws(product, draws) for product in multiplied_out(kernel)]
         self.row_size = max(product.row_size for product in self.products)
 
     def resample(self, random: Generator) -> None:
@@ -149,7 +149,7 @@ class PriorDraws(tf.Module):
             product.resample(random)
 
     def __call__(self, X: tf.Tensor, covariance: tf.Tensor | None = None) -> tf.Tensor:
-        """Evaluate the functions, [S, C, N]; see :class:`ProductDraws`."""
+        """Evaluate the functions, [S, C, N]; see :class:`_ProductDraws`."""
         return tf.add_n([product(X, covariance) for product in self.products])
 
 
@@ -185,7 +185,7 @@ class OutputDraws(tf.Module):
             latent.resample(random)
 
     def __call__(self, X: tf.Tensor, covariance: tf.Tensor | None = None) -> tf.Tensor:
-        """Evaluate the functions, [S, P, N]; see :class:`ProductDraws`."""
+        """Evaluate the functions, [S, P, N]; see :class:`_ProductDraws`."""
         values = [latent(X, covariance) for latent in self.latents]
         return mix_latents(self.kernel, tf.concat(values, axis=1))
 

@@ -26,8 +26,6 @@ from ..sites.record import FixedPoint, Goal, Solver, SweepEvaluation
 from ..sites.sweep import RowPrior, match_moments
 from .posterior import ComputedPosterior, new_inputs
 
-_MOST_SWEEPS, _TOLERANCE = 200, 1e-8
-
 
 class MixedContext(NamedTuple):
     """What predictions need of a model, for its parameters as they are."""
@@ -50,7 +48,7 @@ def latent_at(parts: Parts, context: MixedContext, X: tf.Tensor) -> LatentMargin
     return h._replace(covariance=h.covariance + tf.linalg.diag(tf.transpose(d)))
 
 
-def mixed_at(
+def _mixed_at(
     parts: Parts, context: MixedContext, X: tf.Tensor, full_cov: bool, full_output_cov: bool
 ) -> MeanAndVariance:
     """
@@ -61,7 +59,7 @@ def mixed_at(
     """
     if X.shape.rank > 2:
         signature = (context.W.dtype, context.W.dtype)
-        each = lambda rows: mixed_at(parts, context, rows, full_cov, full_output_cov)  # noqa: E731
+        each = lambda rows: _mixed_at(parts, context, rows, full_cov, full_output_cov)  # noqa: E731
         mean, covariances = tf.map_fn(each, X, fn_output_signature=signature)
         return mean, covariances
     mixing = context.mixing
@@ -128,8 +126,8 @@ def condition_on_outputs(
         return SweepEvaluation(moments, target, limited, error, tf.reduce_all(proper), nil)
 
     initial = no_sites(tf.shape(Y)[0], int(mixing.shape[0]), mean.dtype)
-    goal = Goal(_TOLERANCE if mean.dtype == tf.float64 else 1e-4)
-    end = run_to_fixed_point(evaluate, initial, Solver(goal, _MOST_SWEEPS))
+    goal = Goal(1e-8 if mean.dtype == tf.float64 else 1e-4)
+    end = run_to_fixed_point(evaluate, initial, Solver(goal, 200))
     return given_sites(end.sites), end
 
 
@@ -151,4 +149,4 @@ class CoregionalisedPosterior(ComputedPosterior):
         full_output_cov: bool = False,
     ) -> MeanAndVariance:
         context = MixedContext(*map(tf.convert_to_tensor, cache))
-        return mixed_at(latent_parts(self._parts), context, Xnew, full_cov, full_output_cov)
+        return _mixed_at(latent_parts(self._parts), context, Xnew, full_cov, full_output_cov)

@@ -8,7 +8,6 @@ from .evaluate import (
     is_mixed,
     latent_kernels,
     project,
-    project_blocks,
     project_points,
     split_outputs,
     take_latent,

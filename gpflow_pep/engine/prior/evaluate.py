@@ -99,7 +99,7 @@ def is_stationary(kind: type[Kernel]) -> bool:
     )
 
 
-def near_origin(X: TensorType, X2: TensorType | None = None) -> tuple[tf.Tensor, tf.Tensor | None]:
+def _near_origin(X: TensorType, X2: TensorType | None = None) -> tuple[tf.Tensor, tf.Tensor | None]:
     """Subtract the mean of X [..., N, D] from X, and from X2; it is constant for differentiation,
     since what is computed of differences does not depend on it."""
     X = tf.convert_to_tensor(X)
@@ -134,7 +134,7 @@ def _centred_kind(kind: type[Kernel]) -> type[Kernel]:
     if is_stationary(kind):
 
         def K(self: Kernel, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
-            return kind.K(self, *near_origin(X, X2))
+            return kind.K(self, *_near_origin(X, X2))
 
         changed = {"K": K}
         if kind in _MATERN:
@@ -254,8 +254,8 @@ def kuf(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> 
             return tf.stack(parts) if number > 1 else parts[0]
     if not _of_distance(inducing_variable, kernel, X):
         return Kuf(inducing_variable, centred(kernel), X)
-    Z, X = near_origin(*kernel.slice(tf.convert_to_tensor(inducing_variable.Z), X))
-    return centred(kernel).K_r2(scaled_squared_distances(Z, X, kernel.lengthscales))
+    Z, X = _near_origin(*kernel.slice(tf.convert_to_tensor(inducing_variable.Z), X))
+    return centred(kernel).K_r2(_scaled_squared_distances(Z, X, kernel.lengthscales))
 
 
 def _of_distance(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> bool:
@@ -271,7 +271,7 @@ def _of_distance(inducing_variable: InducingVariables, kernel: Kernel, X: Tensor
 
 
 @check_shapes("Z: [M, D]", "X: [N, D]", "lengthscales: [broadcast D]", "return: [M, N]")
-def scaled_squared_distances(Z: tf.Tensor, X: tf.Tensor, lengthscales: TensorType) -> tf.Tensor:
+def _scaled_squared_distances(Z: tf.Tensor, X: tf.Tensor, lengthscales: TensorType) -> tf.Tensor:
     r"""
     Compute :math:`\sum_d (z_d - x_d)^2 / \ell_d^2` as GPflow does, from products.
 
@@ -334,10 +334,10 @@ def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Prior:
     :param inducing_variable: Any inducing variables for which ``Kuu`` is registered.
     :param kernel: The kernel, of one output, or of several that are independent.
     """
-    return Prior(*factorise_with_jitter(with_latent_axis(kuu(inducing_variable, kernel), 3)))
+    return Prior(*factorise_with_jitter(_with_latent_axis(kuu(inducing_variable, kernel), 3)))
 
 
-def with_latent_axis(covariances: tf.Tensor, rank: int) -> tf.Tensor:
+def _with_latent_axis(covariances: tf.Tensor, rank: int) -> tf.Tensor:
     """Add the axis of latent functions to what they share; with it there are ``rank`` axes."""
     # A new axis by indexing would be a copy on the way back.
     return tf.expand_dims(covariances, 0) if covariances.shape.rank < rank else covariances
@@ -348,28 +348,9 @@ def project(
     W: tf.Tensor, inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
 ) -> Projection:
     """Project rows on whitened inducing variables; see :func:`whiten` for the kernel and W."""
-    A = lower_matmul(W, with_latent_axis(kuf(inducing_variable, kernel, X), 3))
-    d = with_latent_axis(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
+    A = lower_matmul(W, _with_latent_axis(kuf(inducing_variable, kernel, X), 3))
+    d = _with_latent_axis(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
     return Projection(A, tf.maximum(d, tf.zeros_like(d)))  # rounding can make it negative
-
-
-@check_shapes("W: [1, M, M]", "X: [B, S, D]", "return.A: [1, M, N]", "return.D: [B, S, S]")
-def project_blocks(
-    W: tf.Tensor, inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
-) -> Projection:
-    """
-    Project B blocks of S rows each on the whitened inducing variables; N = B S.
-
-    See :func:`project`; here the kernel is of one output, and the residual covariance is kept
-    inside the blocks (PITC). With M = 0 it is the prior's.
-    """
-    num_blocks, size, *_ = tf.unstack(tf.shape(X))
-    if W.shape[-1] == 0:
-        return Projection(tf.zeros([1, 0, num_blocks * size], W.dtype), covariance(kernel, X))
-    flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
-    A = lower_matmul(W, kuf(inducing_variable, kernel, flat)[None])
-    blocks = tf.transpose(tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0])  # [B, S, M]
-    return Projection(A, covariance(kernel, X) - row_products(blocks))
 
 
 @convert_user_code
@@ -428,9 +409,20 @@ class Parts(NamedTuple):
         """See :func:`project`."""
         return project(W, self.inducing_variable, self.kernel, X)
 
+    @check_shapes("W: [1, M, M]", "X: [B, S, D]", "return.A: [1, M, N]", "return.D: [B, S, S]")
     def project_blocks(self, W: tf.Tensor, X: tf.Tensor) -> Projection:
-        """See :func:`project_blocks`."""
-        return project_blocks(W, self.inducing_variable, self.kernel, X)
+        """
+        Project B blocks of S rows each, N = B S, for a kernel of one output: the residual
+        covariance is kept inside the blocks (PITC). With M = 0 it is the prior's.
+        """
+        num_blocks, size, *_ = tf.unstack(tf.shape(X))
+        if W.shape[-1] == 0:
+            A = tf.zeros([1, 0, num_blocks * size], W.dtype)
+            return Projection(A, covariance(self.kernel, X))
+        flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
+        A = lower_matmul(W, kuf(self.inducing_variable, self.kernel, flat)[None])
+        blocks = tf.transpose(tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0])  # [B, S, M]
+        return Projection(A, covariance(self.kernel, X) - row_products(blocks))
 
     def mean(self, X: tf.Tensor) -> tf.Tensor:
         """[N, L or 1], the mean of f."""
@@ -438,7 +430,7 @@ class Parts(NamedTuple):
 
     def variance(self, X: tf.Tensor) -> tf.Tensor:
         """[N, L or 1], the prior variance of f."""
-        return tf.transpose(with_latent_axis(variance(self.kernel, X), 2))
+        return tf.transpose(_with_latent_axis(variance(self.kernel, X), 2))
 
     def residual(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         """[N, P], targets less the mean function."""
@@ -497,7 +489,7 @@ def project_points(
     A, D = [], []
     for latent in range(max(len(kernels), *(part.shape[0] for part in (W, Z, same_point)))):
         Z_latent = take_latent(Z, latent)
-        Kuf = take_latent(with_latent_axis(kuf(inducing_variable, kernel, Z_latent), 3), latent)
+        Kuf = take_latent(_with_latent_axis(kuf(inducing_variable, kernel, Z_latent), 3), latent)
         Kuf += jitter * take_latent(same_point, latent)
         A.append(lower_matmul(take_latent(W, latent)[None], Kuf[None])[0])
         K = covariance(kernels[min(latent, len(kernels) - 1)], Z_latent)

@@ -27,8 +27,8 @@ from .blurred import BlurredInducingPoints, sum_of_products
 from .evaluate import covariance, is_stationary, latent_kernels, mean, split_outputs, variance
 from .wrapped import InducingVariablesWrapper, NoisyInducingVariables
 
-#: Of variances by ``K`` and by ``K_diag``, relative; and at how many rows they are compared.
-_AGREEMENT, _ROWS_TRIED = 1e-6, 5
+#: At so many rows a kernel is evaluated.
+_ROWS_TRIED = 5
 #: What code of users and TensorFlow raise for inputs of other columns.
 _FAILURES = (tf.errors.OpError, CheckShapesError, ValueError, IndexError, TypeError)
 
@@ -186,7 +186,7 @@ def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
     # Of single rows, because GPflow's stationary kernels then have distance 0; that of others, from
     # products, may be as large as the root of a rounding error.
     rounding = np.sqrt(eps) * (1.0 + np.abs(rows).max(initial=0.0)) if [*_others(kernel)] else 0.0
-    least = max(_AGREEMENT, 100.0 * eps, rounding)
+    least = max(1e-6, 100.0 * eps, rounding)
     for part in latent_kernels(kernel):
         single = [rows[n : n + 1] for n in range(len(rows))]
         K = [_evaluate("kernel", part, partial(covariance, part, row), row) for row in single]

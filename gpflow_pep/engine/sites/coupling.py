@@ -42,17 +42,6 @@ from .posterior import PosteriorFactor, SiteProblem
 #: gradients, which need the projections of the rows in memory: where there is no room for these,
 #: sites move one latent function after another, as for other likelihoods.
 MOST_FACTORISED = 1500
-#: Where these stop: less accurate steps were measured to cycle at long lengthscales.
-_CG_TOLERANCE, _CG_ITERATIONS = 1e-5, 200
-#: A factor is used again as long as the curvature has changed by less than this part of it.
-_CLOSE = 0.1
-#: No mean moves by more standard deviations of f in one step, the scale on which tilted integrals
-#: bend. Those of q are far shorter where rows are many, and took 25 sweeps for 16 (16 000 rows of
-#: three classes, alpha .5), and 59 for 41 (4000, alpha 0); 1 took 23 and 67, 10 took 14 and 40.
-_TRUST = 3.0
-#: Nor does a precision that is to be negative fall by more of B's in that direction: whether it is
-#: may change from sweep to sweep, and a full step overshoots by orders of magnitude.
-_LARGEST_FALL = 0.3
 
 
 class Curvature(NamedTuple):
@@ -92,8 +81,9 @@ class CurvatureFactor(NamedTuple):
         """Take this one as long as its curvature is close: that changes the path, not its end."""
         parts = tf.reduce_sum(tf.abs(curvature.t - self.t)), tf.reduce_sum(curvature.t)
         change, size = map(tf.stop_gradient, problem.reduction.total(parts))
+        # A factor is used again as long as the curvature has changed by less than this part of it.
         return tf.cond(
-            change < _CLOSE * size,
+            change < 0.1 * size,
             lambda: self,
             lambda: CurvatureFactor(curvature.t, tf.linalg.cholesky(_matrix(problem, curvature.t))),
         )
@@ -203,11 +193,12 @@ def _iterated(
         new = inner(r, z)
         return x, r, z + (new / rz) * p, new
 
+    # Steps that are less accurate were measured to cycle at long lengthscales.
     step, *_ = tf.while_loop(
-        lambda x, r, p, rz: rz > _CG_TOLERANCE**2 * size,
+        lambda x, r, p, rz: rz > 1e-5**2 * size,
         body,
         (tf.zeros_like(right), right, z, size),
-        maximum_iterations=_CG_ITERATIONS,
+        maximum_iterations=200,
         parallel_iterations=1,
     )
     return step
@@ -218,10 +209,16 @@ def within_trust(problem: SiteProblem, change: tf.Tensor, v: tf.Tensor) -> tf.Te
     # Where a kernel is 0, as a linear one at 0, so is f for sure.
     sizes = tf.reduce_max(tf.math.divide_no_nan(tf.abs(change), tf.sqrt(v)))
     (largest,) = problem.reduction.largest([sizes])
-    return tf.minimum(tf.ones_like(largest), _TRUST / largest)
+    # No mean moves by more standard deviations of f in one step, the scale on which tilted
+    # integrals bend. Those of q are far shorter where rows are many, and took 25 sweeps for 16 (16
+    # 000 rows of three classes, alpha .5), and 59 for 41 (4000, alpha 0); 1 took 23 and 67, 10 took
+    # 14 and 40.
+    return tf.minimum(tf.ones_like(largest), 3.0 / largest)
 
 
 def gradually(target: tf.Tensor, tau: tf.Tensor, s: tf.Tensor) -> tf.Tensor:
     """Bring precisions that want to be negative nearer to the present ones."""
-    nearest = tau - tf.math.divide_no_nan(tf.constant(_LARGEST_FALL, s.dtype), s)
+    # Nor does a precision that is to be negative fall by more of B's in that direction: whether it
+    # is may change from sweep to sweep, and a full step overshoots by orders of magnitude.
+    nearest = tau - tf.math.divide_no_nan(tf.constant(0.3, s.dtype), s)
     return tf.where(target < 0.0, tf.maximum(target, nearest), target)

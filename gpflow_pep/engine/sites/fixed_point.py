@@ -3,7 +3,6 @@ r"""The inner loop: sites brought to the fixed point of Power EP.
 Bui, Yan & Turner (2017), section 3.3, updates one site after another. Here all are updated at
 once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and guarded:
 
-* integrals may be rough while the residual is far above their errors;
 * each site has a step :math:`\rho` of its own, which is halved where its residual turns around and
   grows again where it does not, below a cap that follows the residual of all of them;
 * Anderson's acceleration proposes from the last iterates what makes their residuals smallest, as
@@ -12,9 +11,8 @@ once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and 
   definite, or a merit of the sites smaller. Then plain steps are tried, smaller negative precisions
   or smaller steps, and at last precisions that are not negative.
 
-A run is a list of *stages*, from the sites of each of which the next one starts. A stage has a
-problem, the target or an easier one, and ends where that has converged, or after so
-many sweeps. A run goes through, in this order,
+A run is a list of *stages*, each from the sites of the one before. A stage has a problem, the one
+that is meant or an easier one, and ends where that has converged, or after so many sweeps:
 
 * *larger powers*, where there are no sites yet: where several fixed points may be, or where a
   rate's first sites would be too precise to be added to 1;
@@ -28,30 +26,22 @@ and, as long as it has not converged,
   by a constant factor, as the barrier of an interior-point method does;
 * the *net*, if it is not close even then: precisions are clipped at 0, which is no fixed point.
 
-At power 0 a rate whose logarithm is f is expected to be :math:`e^{m + v / 2}`. Under a prior of
-variance 100 a row that is far from all inducing inputs starts at :math:`e^{50}`, under one of
-10\ :sup:`4` beyond what a float can state, and a step of the updates makes exponents smaller by
-about one. Therefore the narrower priors. As :math:`u = L v`, t multiplies the projections A by
-:math:`\sqrt t`, and what is left of the variance given u by t. Of each problem the next one's sites
-are predicted: :math:`\lambda = \nu - \tau m` and :math:`\tau` stay. That moves the means,
+Narrower priors are for rates. At power 0 one whose logarithm is f is expected to be
+:math:`e^{m + v / 2}`: :math:`e^{50}` in a row far from all inducing inputs under a prior of
+variance 100, and a step of the updates makes exponents smaller by about one. As :math:`u = L v`, t
+multiplies the projections A by :math:`\sqrt t`, and the residual variance by t. From problem to
+problem :math:`\lambda = \nu - \tau m` and :math:`\tau` stay; that moves the means,
 :math:`m = t AᵀA \lambda`, in proportion to t, and so does the :math:`v / 2` that they make up for.
 
-At power 0 sites also climb to one of several optima of the energy, and from sites of other
-hyperparameters that may be an optimum worse than guessing. A run whose initial sites are far from
-where they want to be, or do not lead to a fixed point, therefore begins again with larger powers.
-On 200 rows of vehicle, glass and vowel, with sites kept from cell to cell, log Z is up to 35 nats
-smaller without that. To go back to the best sites of the run, beside it, changed one of 144 cells:
-one of vowel converged, to a log Z that is 1.2 nats larger.
-
-Integrals are rough where these take less time, until the mean square residual is small, a proposal
-is refused, or there were many sweeps. Those of the sites that come back are accurate: a run of few
-sweeps has no others, and in all others some are accepted before the end.
+At power 0 sites may also climb to an optimum of the energy that is worse than guessing. A run whose
+initial sites are far from their targets, or do not lead to a fixed point, therefore begins again
+with larger powers: on 200 rows of vehicle, glass and vowel, with sites kept from cell to cell, log
+Z is up to 35 nats smaller without that.
 
 Nothing here depends on Gaussian processes: a function of the sites gives everything, and they may
 be held in other numbers than their natural parameters, see
 :class:`~gpflow_pep.engine.sites.record.SweepEvaluation`. Where each process holds a shard of the
-rows, all of them take the same decisions, by a
-:class:`~gpflow_pep.engine.numerics.chunks.Reduction` of sums and maxima.
+rows, all take the same decisions, by a :class:`~gpflow_pep.engine.numerics.chunks.Reduction`.
 """
 
 from collections.abc import Callable, Iterator
@@ -61,7 +51,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..numerics.chunks import sizes_may_vary
 from .posterior import Marginals, Sites
 from .record import (
     CLIPPED,
@@ -145,13 +134,13 @@ def _smaller_powers(features: Features, solver: Solver) -> Part:
     return [*stages, last], entry
 
 
-def prior_scales(solver: Solver) -> list[float]:
+def _prior_scales(solver: Solver) -> list[float]:
     """List the parts of the prior's variance that narrower priors have, below 1."""
     return [solver.prior_factor**-k for k in range(solver.num_priors, 0, -1)]
 
 
-def first_prior(largest_variance: tf.Tensor, solver: Solver) -> tf.Tensor:
-    """Choose which of :func:`prior_scales` comes first, by the largest prior variance, []."""
+def _first_prior(largest_variance: tf.Tensor, solver: Solver) -> tf.Tensor:
+    """Choose which of :func:`_prior_scales` comes first, by the largest prior variance, []."""
     last = solver.num_priors
     steps = tf.math.log(largest_variance / solver.first_variance) / np.log(solver.prior_factor)
     return tf.clip_by_value(last - tf.cast(tf.math.ceil(steps), tf.int32), 0, last - 1)
@@ -160,16 +149,16 @@ def first_prior(largest_variance: tf.Tensor, solver: Solver) -> tf.Tensor:
 def _narrower_priors(largest_variance: tf.Tensor, solver: Solver) -> Part:
     """Follow the fixed point from narrower priors, unless the run is close."""
     sweeps, number = solver.max_sweeps, solver.num_priors
-    goal, first = (solver.warm_up_mean_square, sweeps, 0), first_prior(largest_variance, solver)
+    goal, first = (solver.warm_up_mean_square, sweeps, 0), _first_prior(largest_variance, solver)
     stages = [
         Stage(0.0, part, *goal, number + 1 - place, CONTINUATION)
-        for place, part in enumerate(prior_scales(solver))
+        for place, part in enumerate(_prior_scales(solver))
     ]
     stages.append(Stage(sweeps=sweeps, fallback=CONTINUATION))
     return stages, lambda _, close: tf.where(close, number + 1, first)
 
 
-def predicted_change(x: tf.Tensor, m: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
+def _predicted_change(x: tf.Tensor, m: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
     r"""
     Predict how sites change, [2, N, L], where the prior's variance grows.
 
@@ -181,14 +170,14 @@ def predicted_change(x: tf.Tensor, m: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
     return tf.stack([first, tf.zeros_like(first)])
 
 
-class Schedule:
+class _Schedule:
     """The stages of a run, and which follows which."""
 
     def __init__(self, features: Features, solver: Solver) -> None:
         self.stages: list[Stage] = []
-        self._entries: list[tuple[int, Entry]] = []
+        self.entries: list[tuple[int, Entry]] = []
         for stages, entry in _parts(features, solver):
-            self._entries.append((len(self.stages), entry))
+            self.entries.append((len(self.stages), entry))
             self.stages += stages
         self.by_newton = any(stage.is_newton for stage in self.stages)
         self.narrows_priors = any(stage.prior_scale < 1.0 for stage in self.stages)
@@ -196,10 +185,6 @@ class Schedule:
         begins_again = features.coupled and features.warm_up is not None
         begins_again &= solver.fall_back and power is not None
         self._begins_again = power == 0.0 if begins_again else None
-
-    def first_place(self, state: State) -> tf.Tensor:
-        """Choose the stage that a run begins with."""
-        return self._entries[0][1](state, tf.constant(False))
 
     def stage_at(self, place: tf.Tensor, dtype: tf.DType) -> Stage:
         """Look up a stage."""
@@ -217,7 +202,7 @@ class Schedule:
         settled, spent = self._settled(state, stage, is_warm_up), self._spent(state, stage)
         close = is_close(state, self._solver)
         place = state.stage + tf.where(settled, 1, stage.otherwise)
-        for start, entry in self._entries[1:]:
+        for start, entry in self.entries[1:]:
             place = tf.where(place == start, start + entry(state, close), place)
         over = spent & ~settled & (place < len(self.stages))
         over |= is_warm_up & (spent | settled)
@@ -234,7 +219,7 @@ class Schedule:
             part = stage.prior_scale
             factor = tf.constant(self._solver.prior_factor, part.dtype)
             ratio = tf.where(settled, factor, 1.0 / part)
-            predicted = predicted_change(state.x, state.marginals[0], ratio)
+            predicted = _predicted_change(state.x, state.marginals[0], ratio)
             following = following._replace(F=tf.where(part < 1.0, predicted, following.F))
         return chosen(over, following, state), over | ~(spent | settled)
 
@@ -243,8 +228,6 @@ class Schedule:
         in_net = stage.fallback == CLIPPED
         met = meets(state, self._solver)
         met |= in_net & (state.largest < self._solver.goal.tolerance)
-        for is_rough in tf.nest.flatten(state.rough):
-            met &= ~is_rough
         met = tf.where(is_warm_up, state.mean_square < stage.mean_square, met)
         return ~state.nothing_accepted & met
 
@@ -274,7 +257,6 @@ def _begin(state: State, close: tf.Tensor, warm_up: tf.Tensor, place: tf.Tensor)
         step=tf.ones_like(state.step),
         cap=tf.ones_like(state.cap),
         differences=state.differences.forgotten(),
-        rough=tf.nest.map_structure(lambda rough: rough | restart, state.rough),
     )
 
 
@@ -294,32 +276,17 @@ def run_to_fixed_point(
     :param initial: Where to start. Where that is not proper: as far towards it as is.
     :param extra: What an evaluation has of that name, before the first.
     """
-    schedule, x = Schedule(features, solver), tf.stack(initial)
+    schedule, x = _Schedule(features, solver), tf.stack(initial)
     features = replace(features, by_newton=schedule.by_newton)
-    has_rough = features.has_rough and solver.max_sweeps >= 2 * solver.rough_sweeps
-    has_rough &= sizes_may_vary()
-    no, slack = tf.constant(False), 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
+    slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
     start = start_at(x, solver, features, extra)
-    start = start._replace(stage=schedule.first_place(start), rough=~no if has_rough else ())
-
-    def is_next_rough(state: State, stage: Stage) -> tf.Tensor:
-        """Whether the integrals of the next evaluation are rough, []."""
-        early = state.mean_square > solver.rough_mean_square
-        early &= (state.stage_sweep < solver.rough_sweeps) & (state.retry == 0)
-        return state.rough & early & (stage.is_newton == 0)
+    (_, entry), *_ = schedule.entries
+    start = start._replace(stage=entry(start, tf.constant(False)))
 
     def stepped(state: State, stage: Stage) -> State:
         """Propose sites, evaluate them, and accept or refuse them."""
         is_newton = stage.is_newton > 0
         proposal, state = propose(state, solver, features, is_newton)
-        refined = no  # merits of two rules are not compared
-        if has_rough:
-            stage = stage._replace(rough=is_next_rough(state, stage))
-            refined = state.rough & ~stage.rough
-            # Sites that are close from the start are proposed again, until more is known of them.
-            again = refined & (state.stage_sweep == 1)
-            state = state._replace(nothing_accepted=state.nothing_accepted | again)
-            proposal = tf.where(again, state.x, proposal)
         evaluation = evaluate(Sites(*tf.unstack(proposal)), stage, state.extra)
         state = state._replace(sweep=state.sweep + 1, stage_sweep=state.stage_sweep + 1)
         accepted = accept(state, stage.fallback, proposal, evaluation, solver, features)
@@ -327,8 +294,8 @@ def run_to_fixed_point(
         # Near the fixed point a step may lower the merit a little on the way there.
         no_worse |= is_close(state, solver) & (accepted.norm < solver.largest_jump * state.norm)
         step = (
-            evaluation.proper & (state.nothing_accepted | no_worse | refined),
-            accepted._replace(rough=stage.rough) if has_rough else accepted,
+            evaluation.proper & (state.nothing_accepted | no_worse),
+            accepted,
             refuse(state, evaluation, solver),
         )
         if features.by_newton:
@@ -343,7 +310,7 @@ def run_to_fixed_point(
     end, _ = tf.while_loop(
         lambda _, goes_on: goes_on,
         body,
-        (start, ~no),
+        (start, tf.constant(True)),
         parallel_iterations=1,
         maximum_iterations=solver.max_sweeps
         + sum(tries + stage.sweeps for stage in schedule.stages),

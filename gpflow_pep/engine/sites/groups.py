@@ -2,20 +2,11 @@ r"""
 Power EP in small groups of rows, each with a Gaussian prior of its own and no inducing variables.
 
 For each group of S rows, whose f has a Gaussian prior of mean :math:`\mu` and covariance C, each
-row's likelihood is replaced by a site :math:`\exp(\nu f - \tau f^2 / 2)`. With the cavity of a row,
-its marginal without the power :math:`\alpha` of its site, and the derivatives
-:math:`\delta_1, \delta_2` of the tilted integral there (Bui, Yan & Turner 2017, section 3.3),
-
-.. math::
-
-    v_c = \Big(\frac1v - \alpha \tau\Big)^{-1}, \quad m_c = v_c \Big(\frac mv - \alpha \nu\Big),
-    \quad \tau' = \frac{-\delta_2}{1 + \alpha \delta_2 v_c}, \quad
-    \nu' = \frac{\delta_1 - \delta_2 m_c}{1 + \alpha \delta_2 v_c}
-
-where m and v are those of :math:`N(f; \mu, C)` times all sites. All sites of all groups move at
-once. Precisions stay at least 0, so that no cavity is improper. For Gaussian noise the first sweep
-is exact. Where likelihoods are not log-concave or the prior variance is very large, sites need not
-settle: predictions from them then warn.
+row's likelihood is replaced by a site :math:`\exp(\nu f - \tau f^2 / 2)`, which cavity and tilted
+moments move as in :doc:`/theory`, all sites of all groups at once. Precisions stay at least 0, so
+that no cavity is improper. For Gaussian noise the first sweep is exact. Where likelihoods are not
+log-concave or the prior variance is very large, sites need not settle: predictions from them then
+warn.
 """
 
 from typing import NamedTuple
@@ -33,10 +24,6 @@ from .record import ConvergenceWarning
 #: Sweeps end when no mean moves further than this many standard deviations, and at the latest
 #: after so many. For training less is enough.
 TOLERANCE, TRAINING_TOLERANCE, MAX_SWEEPS = 1e-4, 0.03, 30
-#: The part of the way to its target that a site goes, from the third sweep on.
-DAMPING = 0.8
-#: The least precision of a site, in units of the prior's precision.
-_LEAST = 1e-10
 _NOT_SETTLED = (
     "The sites of some near rows did not settle: predictions from these may be less accurate."
     " Likely causes are a likelihood that is not log-concave, as Student-t, and a kernel with a"
@@ -55,7 +42,7 @@ class GroupRows(NamedTuple):
     covariance: tf.Tensor  #: [G, S, S].
 
 
-class GroupSites(NamedTuple):
+class _GroupSites(NamedTuple):
     """Natural parameters of sites."""
 
     nu: tf.Tensor  #: [G, S].
@@ -63,7 +50,7 @@ class GroupSites(NamedTuple):
 
 
 @check_shapes("sites.nu: [G, S]", "sites.tau: [G, S]", "return[0]: [G, S]", "return[1]: [G, S]")
-def group_marginals(rows: GroupRows, sites: GroupSites) -> tuple[tf.Tensor, tf.Tensor]:
+def _group_marginals(rows: GroupRows, sites: _GroupSites) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute mean and variance of f at each row, under the prior of its group and all sites."""
     C, s = rows.covariance, tf.sqrt(sites.tau)
     B = tf.linalg.diag(tf.ones_like(s)) + s[..., None] * C * s[:, None]
@@ -74,9 +61,9 @@ def group_marginals(rows: GroupRows, sites: GroupSites) -> tuple[tf.Tensor, tf.T
     return rows.mean + gain, tf.linalg.diag_part(C) - tf.reduce_sum(tf.square(V), axis=1)
 
 
-def group_targets(likelihood: Likelihood, rows: GroupRows, sites: GroupSites) -> GroupSites:
+def _group_targets(likelihood: Likelihood, rows: GroupRows, sites: _GroupSites) -> _GroupSites:
     """Compute the sites that match the tilted moments at the cavities of the present ones."""
-    m, v = group_marginals(rows, sites)
+    m, v = _group_marginals(rows, sites)
     alpha, tiny = rows.alpha, tf.constant(np.finfo(m.dtype.as_numpy_dtype).tiny, m.dtype)
     remaining = tf.maximum(1.0 - alpha * sites.tau * v, tf.constant(1e-12, m.dtype))
     v_c = tf.maximum(v, tiny) / remaining
@@ -87,7 +74,7 @@ def group_targets(likelihood: Likelihood, rows: GroupRows, sites: GroupSites) ->
     delta1, delta2 = (tf.reshape(part, tf.shape(m)) for part in tilted[1:])
     shrinks = tf.minimum(delta2, tf.zeros_like(delta2))  # a precision below 0 is left at 0
     scale = 1.0 / (1.0 + alpha * shrinks * v_c)
-    return GroupSites(scale * (delta1 - shrinks * m_c), -scale * shrinks)
+    return _GroupSites(scale * (delta1 - shrinks * m_c), -scale * shrinks)
 
 
 def infer_groups(
@@ -95,7 +82,7 @@ def infer_groups(
     rows: GroupRows,
     tolerance: float = TOLERANCE,
     max_sweeps: int = MAX_SWEEPS,
-) -> GroupSites:
+) -> _GroupSites:
     """
     Bring the sites of all groups to their fixed point.
 
@@ -112,9 +99,10 @@ def infer_groups(
     """
 
     def sweep(count: tf.Tensor, last: tf.Tensor, *sites: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        target = group_targets(likelihood, rows, GroupSites(*sites))
+        target = _group_targets(likelihood, rows, _GroupSites(*sites))
         # A group that has settled stays as it is: its predictions do not depend on other groups.
-        step = tf.where(last > tolerance, tf.where(count < 2, 1.0, DAMPING), 0.0)[:, None]
+        # From the third sweep on sites go a part of the way to their targets.
+        step = tf.where(last > tolerance, tf.where(count < 2, 1.0, 0.8), 0.0)[:, None]
         moved = [old + tf.cast(step, old.dtype) * (new - old) for old, new in zip(sites, target)]
         deviation = tf.sqrt(tf.linalg.diag_part(rows.covariance))
         change = [tf.abs(new - old) for old, new in zip(sites, moved)]
@@ -122,7 +110,7 @@ def infer_groups(
         largest = tf.reduce_max(largest / (1.0 + deviation**2 * moved[1]), axis=1)
         return count + 1, tf.where(last > tolerance, largest, last), *moved
 
-    def run() -> GroupSites:
+    def run() -> _GroupSites:
         none = tf.zeros_like(rows.mean)
         start = tf.constant(0), tf.fill(tf.shape(none)[:1], tf.constant(np.inf, none.dtype)), none
         _, last, *sites = tf.while_loop(
@@ -135,9 +123,9 @@ def infer_groups(
             largest = tf.reduce_max(last)
             numbers = {"In standard deviations, the last sweep moved one by": largest}
             warn(ConvergenceWarning, largest > TRAINING_TOLERANCE, _NOT_SETTLED, numbers)
-        return GroupSites(*sites)
+        return _GroupSites(*sites)
 
-    return group_targets(likelihood, rows, without_gradient(run))
+    return _group_targets(likelihood, rows, without_gradient(run))
 
 
 @check_shapes("return[0]: [G, S, 1]", "return[1]: [G, S]")
@@ -150,5 +138,6 @@ def gaussian_observations(
     :return: Targets :math:`\nu / \tau`, and variances :math:`1 / \tau`.
     """
     sites = infer_groups(likelihood, rows, tolerance)
-    tau = tf.maximum(sites.tau, _LEAST / tf.linalg.diag_part(rows.covariance))
+    # A precision of less, in units of the prior's, counts as so much.
+    tau = tf.maximum(sites.tau, 1e-10 / tf.linalg.diag_part(rows.covariance))
     return (sites.nu / tau)[..., None], 1.0 / tau

@@ -1,16 +1,9 @@
-r"""Derivatives of what depends on converged sites.
+r"""Derivatives of what depends on converged sites, by the implicit function theorem.
 
-Sites end at :math:`s^* = T(s^*, \theta)`, where T takes them to sites that match the moments of the
-tilted distributions: one sweep without damping. However they got there, any :math:`\phi(s^*,
-\theta)` has the derivative
-
-.. math::
-
-    \frac{d \phi}{d \theta} = \phi_\theta + \lambda^T T_\theta, \qquad
-    (I - T_s^T) \lambda = \phi_s
-
-by the implicit function theorem. The equations for :math:`\lambda` are solved by GMRES on products
-with :math:`T_s^T`. The derivative J of each row's new site in its own (m, s, :math:`\nu`,
+Sites end at :math:`s^* = T(s^*, \theta)`, where T is one sweep without damping. The derivative of
+any :math:`\phi(s^*, \theta)` is :math:`\phi_\theta + \lambda^T T_\theta` with
+:math:`(I - T_s^T) \lambda = \phi_s` (:doc:`/derivations`). These equations are solved by GMRES on
+products with :math:`T_s^T`. The derivative J of each row's new site in its own (m, s, :math:`\nu`,
 :math:`\tau`) is computed once; rows meet only by :math:`m = A^T w` and
 :math:`s = \mathrm{diag}(A^T B^{-1} A)`. From the cotangents :math:`\bar m, \bar s` of these,
 
@@ -21,9 +14,8 @@ with :math:`T_s^T`. The derivative J of each row's new site in its own (m, s, :m
     \bar \nu = A^T \bar b, \qquad \bar \tau = \mathrm{diag}(A^T \bar G A),
 
 two passes over the rows without an integral, which is what a product costs. Then one sweep more is
-differentiated in :math:`\theta`. All is in chunks of rows. The unknowns are
-:math:`\lambda_\nu / \sqrt s` and :math:`(\lambda_\tau + m \lambda_\nu) / s`, in which sites are
-measured in standard deviations of q, as the residual of a run.
+differentiated in :math:`\theta`. The unknowns are :math:`\lambda_\nu / \sqrt s` and
+:math:`(\lambda_\tau + m \lambda_\nu) / s`: sites in standard deviations of q, as in a residual.
 """
 
 from collections.abc import Callable
@@ -54,11 +46,6 @@ from .posterior import (
 from .record import FALLBACKS, FixedPoint
 from .sweep import match_moments, row_prior
 
-#: The relative residual at which GMRES stops.
-_TOLERANCE = 1e-9
-_MAX_PRODUCTS = 1000
-#: Rows that see less of u than this part of the most are measured as if they saw so much.
-_LEAST_VARIANCE = 1e-10
 #: Matrices of size M x N that differentiation of a sweep in the parameters keeps.
 _KEPT_MATRICES = 6
 
@@ -173,10 +160,10 @@ class Converged(NamedTuple):
         """
         with tf.control_dependencies(self._require_fixed_point(quantity, by_sites)):
             by_sites = Sites(*map(tf.identity, by_sites))
-        adjoint, info = solve_adjoint(self.problem, self.fixed_point, by_sites, quantity)
+        adjoint, info = _solve_adjoint(self.problem, self.fixed_point, by_sites, quantity)
         if tf.executing_eagerly():
             self.report(info)
-        terms = (*terms, (target_sites, tf.concat(adjoint, axis=1)))
+        terms = (*terms, (_target_sites, tf.concat(adjoint, axis=1)))
         variables, sites = self.problem.variables, self.fixed_point.sites
         return _in_parameters(self.rebuild, variables, sites, by_natural, terms)
 
@@ -200,7 +187,7 @@ class Converged(NamedTuple):
         return checks.require(info.converged | unused, text, fallback, info.residual)
 
 
-def target_sites(
+def _target_sites(
     problem: SiteProblem, projection: Projection, moments: Marginals, sites: Sites
 ) -> tf.Tensor:
     """Compute T of all rows of a problem, [N, 2 L]: first nu, then tau."""
@@ -214,7 +201,7 @@ def _numbers(_: SiteProblem, projection: Projection, moments: Marginals, sites: 
     return tf.concat([*moments, *sites, d], axis=1)
 
 
-def solve_adjoint(
+def _solve_adjoint(
     problem: SiteProblem, fixed_point: FixedPoint, by_sites: Sites, quantity: str
 ) -> tuple[Sites, AdjointInfo]:
     r"""
@@ -225,8 +212,9 @@ def solve_adjoint(
     :raises ValueError: If that is not possible.
     """
     (m, s), dtype = fixed_point.marginals, problem.W.dtype
-    s = tf.maximum(s, _LEAST_VARIANCE * tf.reduce_max(s))
-    J = _of_rows(problem, fixed_point, target_sites)
+    # Rows that see less of u than this part of the most are measured as if they saw so much.
+    s = tf.maximum(s, 1e-10 * tf.reduce_max(s))
+    J = _of_rows(problem, fixed_point, _target_sites)
 
     def scaled(by: Sites) -> tf.Tensor:
         first, second = by.nu / tf.sqrt(s), (by.tau + m * by.nu) / s
@@ -241,8 +229,8 @@ def solve_adjoint(
         weights = tf.concat(unscaled(x), axis=1)
         return x - scaled(_through_rows(problem, fixed_point, J, weights))
 
-    tolerance = max(_TOLERANCE, 100.0 * float(np.finfo(dtype.as_numpy_dtype).eps))
-    solution = gmres(times, scaled(by_sites), tolerance=tolerance, max_products=_MAX_PRODUCTS)
+    tolerance = max(1e-9, 100.0 * float(np.finfo(dtype.as_numpy_dtype).eps))
+    solution = gmres(times, scaled(by_sites), tolerance=tolerance, max_products=1000)
     text = checks.message(
         f"derivative of {quantity}",
         "equations that are not solved",

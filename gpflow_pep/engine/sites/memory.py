@@ -1,26 +1,20 @@
 r"""What is left of rows that are forgotten: one Gaussian factor of f at the inducing points.
 
 Whatever the likelihood, what Power EP learnt from the rows is Gaussian: the posterior of u over its
-prior. As a function of f at the inducing points Z it is, for each latent function,
+prior, as a function of f at the inducing points Z of each latent function
 
-.. math::
+.. math:: t(f) = \exp(c + hᵀ (f(Z) - m) - \tfrac12 |W (f(Z) - m)|^2)
 
-    t(f) &= \exp(c + hᵀ (f(Z) - m) - \tfrac12 |W (f(Z) - m)|^2), \\
-    Wᵀ W &= S^{-1} - K_{uu}^{-1}, \quad h = S^{-1} (\mu - m)
-
-with :math:`q(u) = N(\mu, S)`, m the mean function at Z, and c such that the prior's integral of it
-is Z, the evidence. The prior is divided out: c, h, W and m are constants, which mean the same to a
-model with another kernel, mean function or inducing variables. W is also that of
-:mod:`gpflow_pep.engine.sites.surrogate`, whose targets y have :math:`Wᵀ \tilde y = h`; with h
-itself nothing is lost in directions of which little is known. The size is M² however many rows, and
-however many memories before, it stands for.
+with m the mean function at Z, W and h by :doc:`/streaming`, and c such that the prior's integral of
+it is the evidence. W is also that of :mod:`gpflow_pep.engine.sites.surrogate`, whose targets y have
+:math:`Wᵀ \tilde y = h`; with h itself nothing is lost in directions of which little is known. The
+size is M² however many rows, and however many memories before, it stands for.
 
 Another model, where the points are called Z' and their mean m', takes it as a block of rows with
 Gaussian noise (Bui, Yan & Turner 2017, section 3.6), here in a form that needs no targets. Let A be
-the projection of Z' on the present inducing
-variables with the present kernel, :math:`C = K(Z', Z') - Aᵀ A` what these do not see of it,
-:math:`\delta = m(Z') - m'` and :math:`g = h - Wᵀ W \delta`. With :math:`D = W C Wᵀ`,
-:math:`P = (I + \alpha D)^{-1}` and :math:`e = W C g` it adds
+the projection of Z' on the present inducing variables with the present kernel,
+:math:`C = K(Z', Z') - Aᵀ A`, :math:`\delta = m(Z') - m'` and :math:`g = h - Wᵀ W \delta`. With
+:math:`D = W C Wᵀ`, :math:`P = (I + \alpha D)^{-1}` and :math:`e = W C g` it adds
 
 .. math::
 
@@ -28,10 +22,8 @@ variables with the present kernel, :math:`C = K(Z', Z') - Aᵀ A` what these do 
     & c + hᵀ \delta - \tfrac12 |W \delta|^2 + \tfrac{\alpha}{2} gᵀ C g
     - \tfrac{\alpha^2}{2} eᵀ P e - \tfrac{1}{2 \alpha} \log|I + \alpha D| \text{ to } \log Z.
 
-At :math:`\alpha = 0` that is :math:`A Wᵀ W Aᵀ`, :math:`A g`, and the trace of D in the place of the
-logarithm: for Gaussian rows log Z is then the collapsed bound of Bui, Nguyen & Turner (2017), plus
-the old log Z. Where neither prior nor inducing points change, C = 0 and nothing is lost, whatever
-:math:`\alpha` is. Where g and W are those of exact observations, :func:`block_sums
+Where neither prior nor inducing points change, C = 0 and nothing is lost, whatever :math:`\alpha`
+is. Where g and W are those of exact observations, :func:`block_sums
 <gpflow_pep.engine.energies.collapsed.block_sums>` of these is the same.
 """
 

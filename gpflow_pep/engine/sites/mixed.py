@@ -29,7 +29,7 @@ entry's site, its cavity, tilted moments and target are those of
 :mod:`gpflow_pep.engine.sites.sweep`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -77,7 +77,7 @@ class Mixed(NamedTuple):
 
     def prior_variance(self, variance: tf.Tensor) -> tf.Tensor:
         """Compute the prior variance of outputs from that of latent functions."""
-        return mixed_variance(self.weights, variance)
+        return _mixed_variance(self.weights, variance)
 
     def joint_terms(
         self, proper: tf.Tensor, view: View, projection: Projection, sites: Sites, alpha: tf.Tensor
@@ -86,14 +86,12 @@ class Mixed(NamedTuple):
         d, slope = tf.transpose(projection.D), sites.nu - sites.tau * view.marginals.m
         of_residual = tf.reduce_sum(d * tf.square(tf.matmul(slope, self.weights)), axis=1)
         log_det = log_determinant(view.rows, d, alpha)
-        proper &= proper_rows(view.h, view.rows, sites.tau, alpha) & tf.math.is_finite(log_det)
+        proper &= _proper_rows(view.h, view.rows, sites.tau, alpha) & tf.math.is_finite(log_det)
         return proper, -0.5 * (alpha * of_residual + log_det)
 
-    def tilted(
-        self, *arguments: Any, variables: Sequence[tf.Variable], rough: tf.Tensor | None
-    ) -> tuple[TiltedDerivatives, list[tf.Tensor]]:
+    def tilted(self, *arguments: Any) -> tuple[TiltedDerivatives, list[tf.Tensor]]:
         """Integrate entries, see :func:`~gpflow_pep.engine.factors.entries.entry_derivatives`."""
-        return entry_derivatives(*arguments, variables)  # type: ignore[call-arg]
+        return entry_derivatives(*arguments)
 
     def require_resolved(self, problem: SiteProblem, *values: tf.Tensor) -> list[tf.Operation]:
         """Stop where a tilted integral is not resolved, see
@@ -133,7 +131,7 @@ class LatentMarginals(NamedTuple):
 
 
 @check_shapes("mixing: [P, Q]", "variances: [N, Q]", "return: [N, P]")
-def mixed_variance(mixing: tf.Tensor, variances: tf.Tensor) -> tf.Tensor:
+def _mixed_variance(mixing: tf.Tensor, variances: tf.Tensor) -> tf.Tensor:
     """Compute the variances of outputs that are mixed from independent variables."""
     return tf.matmul(variances, tf.square(mixing), transpose_b=True)
 
@@ -289,7 +287,7 @@ def mixed_marginals(mixing: tf.Tensor, g: LatentMarginals) -> Marginals:
     return Marginals(tf.matmul(g.mean, mixing, transpose_b=True), s)
 
 
-def proper_rows(h: LatentMarginals, rows: RowSites, tau: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+def _proper_rows(h: LatentMarginals, rows: RowSites, tau: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     r"""
     Find the rows whose site can be removed to the power alpha, [N]: the eigenvalues of
     :math:`I - \alpha T S` are positive.

@@ -149,12 +149,10 @@ class Independent(NamedTuple):
         """
         return proper, ()
 
-    def tilted(
-        self, *arguments: Any, variables: Sequence[tf.Variable], rough: tf.Tensor | None
-    ) -> tuple[TiltedDerivatives, list[tf.Tensor]]:
+    def tilted(self, *arguments: Any) -> tuple[TiltedDerivatives, list[tf.Tensor]]:
         """Integrate rows, see :func:`~gpflow_pep.engine.factors.moments.tilted_derivatives`, and
         differentiate in variables of the likelihood too."""
-        return derivatives_in_moments_and_parameters(*arguments, variables, rough)
+        return derivatives_in_moments_and_parameters(*arguments)
 
     def require_resolved(self, problem: "SiteProblem", *values: tf.Tensor) -> list[tf.Operation]:
         """Stop where a tilted integral is not resolved, see

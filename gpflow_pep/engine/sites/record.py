@@ -40,7 +40,6 @@ class Stage(NamedTuple):
     is_newton: Any = 0  #: 1 where Newton's method takes the steps, else 0.
     otherwise: Any = 1  #: How many places further the run goes on where the stage has not settled.
     fallback: Any = 0  #: A place in :data:`FALLBACKS`.
-    rough: Any = None  #: Whether integrals may have errors of 1e-4; None: they may not.
 
 
 #: The problem that is meant.
@@ -109,10 +108,6 @@ class Solver:
     converges (examples/benchmarks/stress.py, near-duplicates at variance 1e4)."""
     num_priors: int = 160
 
-    # When integrals are rough, see the fixed point.
-    rough_mean_square: float = 1e-5
-    rough_sweeps: int = 10  #: For so many sweeps of a stage, in runs of at least twice as many.
-
     # What is close, or far.
     close: float = 0.05  #: A residual below which the run is close.
     far: float = 0.1
@@ -180,7 +175,6 @@ class Features:
     """Whether the fallback through smaller powers takes steps of Newton's method."""
     largest_variance: tf.Tensor | None = None
     """Of the prior at the rows; None: there is no fallback from smaller ones."""
-    has_rough: bool = False  #: Whether integrals that are rough take less time.
     reduction: Reduction = LOCAL  #: Over processes, each of which holds a shard of the rows.
 
 

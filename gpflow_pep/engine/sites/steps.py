@@ -23,9 +23,6 @@ from ..numerics.chunks import Reduction, num_rows, sizes_may_vary
 from .posterior import in_deviations
 from .record import CLIPPED, Features, Solver, SweepEvaluation
 
-#: Tensors of no more numbers are copied where one of two is taken.
-_COPIED = 2_000
-
 
 class Differences(NamedTuple):
     """Of the last iterates of a run."""
@@ -96,8 +93,6 @@ class State(NamedTuple):
     probing: Any = ()
     """Whether the last proposal of Newton's method was a probe; nothing where there is no such
     method."""
-    rough: Any = ()
-    """Whether integrals were rough there; true before the first, nothing where they never are."""
 
     @property
     def accelerates(self) -> tf.Tensor:
@@ -143,7 +138,8 @@ def chosen(condition: tf.Tensor, state: State, other: State) -> State:
 
 
 def _is_long(tensor: tf.Tensor) -> bool:
-    return (tensor.shape.num_elements() or 0) > _COPIED
+    # Tensors of no more numbers are copied where one of two is taken.
+    return (tensor.shape.num_elements() or 0) > 2_000
 
 
 def start_at(x: tf.Tensor, solver: Solver, features: Features, extra: Any) -> State:
@@ -210,7 +206,7 @@ def propose(
             units = state.marginals, features.coupled
             of_one_q = (in_deviations(part, *units) for part in (state.F, parts[1]))
             r, dr = (tf.where(is_newton, *both) for both in zip(of_one_q, (r, dr)))
-        full, *left = what_is_left(state, features, r, dr, *parts)
+        full, *left = _what_is_left(state, features, r, dr, *parts)
         accelerated = full
         if features.coupled:
             part = tf.maximum(tf.cast(solver.unexplained, full.dtype), state.cap)
@@ -227,7 +223,7 @@ def propose(
     return tf.stack([first, tau]), state._replace(probing=probing) if by_newton else state
 
 
-def what_is_left(
+def _what_is_left(
     state: State, features: Features, r: tf.Tensor, dr: tf.Tensor, *parts: tf.Tensor
 ) -> list[tf.Tensor]:
     r"""

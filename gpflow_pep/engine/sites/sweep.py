@@ -3,14 +3,13 @@ r"""One sweep over the rows, and the run of sweeps to the fixed point of Power E
 Bui, Yan & Turner (2017), section 3.3 and appendix F, for all rows at once.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from ..factors import TiltedDerivatives, has_rough_rule, traits
+from ..factors import TiltedDerivatives, traits
 from ..numerics import chunks
 from ..prior import Parts, Projection
 from . import coupling
@@ -34,15 +33,8 @@ from .posterior import (
 )
 from .record import TARGET, Features, FixedPoint, Solver, Stage, SweepEvaluation
 
-#: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
-LARGEST_CAVITY = 10.0
-#: Powers below which several classes were seen to have several fixed points.
-_SEVERAL_BELOW = 0.5
-#: So many sites, or more, are worth rough integrals, which may take a sweep more.
-_MANY = 1000
 
-
-class AtFixedPoint(NamedTuple):
+class _AtFixedPoint(NamedTuple):
     """What the last sweep has found beside the marginals."""
 
     q: PosteriorFactor
@@ -78,8 +70,8 @@ class _Matched(NamedTuple):
     cavity: Cavity
     v: tf.Tensor  #: [N, L], variances of f under q.
     tilted: TiltedDerivatives
-    by_parameters: Sequence[tf.Tensor]  #: [1, ...], see :class:`AtFixedPoint`.
-    joint: Any = ()  #: [N], see :class:`AtFixedPoint`.
+    by_parameters: Sequence[tf.Tensor]  #: [1, ...], see :class:`_AtFixedPoint`.
+    joint: Any = ()  #: [N], see :class:`_AtFixedPoint`.
 
 
 def parameters(problem: SiteProblem) -> list[tf.Variable]:
@@ -95,7 +87,6 @@ def match_moments(
     prior: RowPrior,
     sites: Sites,
     variables: Sequence[tf.Variable] = (),
-    rough: tf.Tensor | None = None,
 ) -> _Matched:
     r"""
     Compute the sites that match the tilted moments,
@@ -106,21 +97,24 @@ def match_moments(
         \nu^* = \tau^* m^{-} + \delta_1 (1 + \alpha \tau^* s^{-}).
 
     :param variables: Of the likelihood, in which the tilted integrals are differentiated as well.
-    :param rough: Whether the tilted integrals may have errors; None: they may not. See
-        :func:`~gpflow_pep.engine.factors.moments.has_rough_rule`.
     """
     (X, Y, alpha), latents = problem.rows, problem.latents
     power = tf.expand_dims(alpha, 1)
     left = cavity(q, sites, power)
     d = latents.residual(projection)
-    proper = (left.e > 0.0) & (left.s + d <= LARGEST_CAVITY * prior.variance)
+    # A cavity whose variance is so many times the prior's is refused: it is about to be improper.
+    proper = (left.e > 0.0) & (left.s + d <= 10.0 * prior.variance)
     proper &= tf.math.is_finite(q.m) & tf.math.is_finite(q.s)
     # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
     zeros = tf.zeros_like(q.m)
     m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
     arguments = problem.parts.likelihood, X, m + prior.mean, s + d, Y, alpha
-    moments, by_parameters = latents.tilted(*arguments, variables=variables, rough=rough)
-    target, limited = _matching_sites(moments, m, s, power)
+    moments, by_parameters = latents.tilted(*arguments, variables)
+    tau = -moments.delta2 / (1.0 + power * moments.delta2 * s)
+    target, limited = (
+        Sites(tau * m + moments.delta1 * (1.0 + power * tau * s), tau)
+        for tau in (tau, tf.nn.relu(tau))
+    )
     proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
     proper &= _by_site(tf.math.is_finite(moments.ell))
     without_target = latents.without_target(Y)
@@ -135,22 +129,6 @@ def match_moments(
 def _by_site(values: tf.Tensor) -> tf.Tensor:
     """Make [N, 1] of what rows have, [N]; what sites have stays, [N, L]."""
     return values if values.shape.rank == 2 else tf.expand_dims(values, 1)
-
-
-def _matching_sites(
-    moments: TiltedDerivatives, m: tf.Tensor, s: tf.Tensor, power: tf.Tensor
-) -> tuple[Sites, Sites]:
-    """
-    Compute the sites that match tilted moments, and those of non-negative precision that do.
-
-    :param m: Means of the cavities; ``s`` are their variances.
-    """
-    _, delta1, delta2 = moments
-    tau = -delta2 / (1.0 + power * delta2 * s)
-    target, limited = (
-        Sites(tau * m + delta1 * (1.0 + power * tau * s), tau) for tau in (tau, tf.nn.relu(tau))
-    )
-    return target, limited
 
 
 def sweep(
@@ -185,7 +163,7 @@ def sweep(
     for part in known:
         natural = tf.nest.map_structure(tf.add, natural, part)
     q = posterior_factor(natural)
-    variables, rough = parameters(problem), stage.rough
+    variables = parameters(problem)
 
     def chunk_terms(piece: Any) -> tuple[Sites, View, _Matched]:
         (X, (prior, Y, alpha, sites)), projection = piece
@@ -194,7 +172,7 @@ def sweep(
         if coupled:
             sites = Sites(sites.nu + sites.tau * view.marginals.m, sites.tau)
         some = problem._replace(rows=SiteRows(X, Y, alpha))
-        matched = match_moments(some, projection, view.marginals, prior, sites, variables, rough)
+        matched = match_moments(some, projection, view.marginals, prior, sites, variables)
         proper, joint = latents.joint_terms(matched.proper, view, projection, sites, alpha)
         return sites, view._replace(rows=()), matched._replace(proper=proper, joint=joint)
 
@@ -209,13 +187,20 @@ def sweep(
         if isinstance(factor, CurvatureFactor):
             factor = factor.refactorised(problem, curvature)
             curvature = Curvature(factor.t)
-        step = partial(mean_step, problem, curvature, q=q, factor=factor)
-        first = _coupled_target(problem, sites.nu, matched, curvature, step)
+        distance = sites.nu - matched.tilted.delta1
+        of_cavity = problem.rows.alpha[:, None] * matched.cavity.s * distance
+        g = -distance - curvature.times(of_cavity)
+        change = mean_step(problem, curvature, g, q, factor)
+        share = within_trust(problem, change, matched.v)
+        first = sites.nu + share * (g - curvature.times(change))
         target = Sites(first, gradually(target.tau, sites.tau, moments.s))
         limited = Sites(first, limited.tau)
     error = scaled_error(present, matched.sites, moments)
     if traits(problem.parts.likelihood).starts_at_high_powers:
-        error = _infinite_where_unknown(error, matched.tilted.ell)
+        # Infinite where rounding a row's integral loses more than a nat.
+        ell = matched.tilted.ell
+        unknown = tf.abs(ell) > 1.0 / np.finfo(ell.dtype.as_numpy_dtype).eps
+        error = tf.where(_by_site(unknown), tf.constant(np.inf, error.dtype), error)
     return SweepEvaluation(
         moments,
         target,
@@ -223,28 +208,8 @@ def sweep(
         error,
         proper,
         _merit(problem, matched.tilted.ell, present.tau * moments.s, joint, q, known),
-        AtFixedPoint(q, matched.tilted, h, joint, factor, by_parameters),
+        _AtFixedPoint(q, matched.tilted, h, joint, factor, by_parameters),
     )
-
-
-def _coupled_target(
-    problem: SiteProblem,
-    first: tf.Tensor,
-    matched: _Matched,
-    curvature: Curvature,
-    step: Callable[[tf.Tensor], tf.Tensor],
-) -> tf.Tensor:
-    r"""Compute the target of :math:`\lambda`, see :mod:`gpflow_pep.engine.sites.coupling`."""
-    distance = first - matched.tilted.delta1
-    g = -distance - curvature.times(problem.rows.alpha[:, None] * matched.cavity.s * distance)
-    change = step(g)
-    return first + within_trust(problem, change, matched.v) * (g - curvature.times(change))
-
-
-def _infinite_where_unknown(error: tf.Tensor, ell: tf.Tensor) -> tf.Tensor:
-    """Make errors [2, N, L] infinite where rounding a row's integral loses more than a nat."""
-    unknown = tf.abs(ell) > 1.0 / np.finfo(ell.dtype.as_numpy_dtype).eps
-    return tf.where(_by_site(unknown), tf.constant(np.inf, error.dtype), error)
 
 
 def _merit(
@@ -293,9 +258,8 @@ def infer(
     if coupled:
         initial = Sites(_first_numbers(problem, initial), initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
-    many = (initial.nu.shape.num_elements() or 0) >= _MANY
 
-    def evaluate(sites: Sites, stage: Stage, before: AtFixedPoint) -> SweepEvaluation:
+    def evaluate(sites: Sites, stage: Stage, before: _AtFixedPoint) -> SweepEvaluation:
         rules: Any = {"coupled": coupled, "factor": before.factor, "stage": stage}
         return sweep(problem, prior, sites, others, **rules)
 
@@ -305,14 +269,13 @@ def infer(
         solver,
         Features(
             coupled=coupled,
-            largest_power=_largest_power(problem),
+            largest_power=problem.reduction.largest([tf.reduce_max(problem.rows.alpha)])[0],
             warm_up=warm_up,
             by_newton=special.follows_by_newton,
             largest_variance=_variance_to_narrow(problem, prior, solver) if alone else None,
-            has_rough=many and has_rough_rule(problem.parts.likelihood),
             reduction=problem.reduction,
         ),
-        AtFixedPoint(*problem.latents.unevaluated(problem.W, zeros))._replace(
+        _AtFixedPoint(*problem.latents.unevaluated(problem.W, zeros))._replace(
             factor=CurvatureFactor.empty(problem, zeros) if direct else (),
             by_parameters=list(map(tf.zeros_like, parameters(problem))),
         ),
@@ -336,7 +299,8 @@ def _starts_from_no_sites(problem: SiteProblem, initial: Sites) -> tf.Tensor:
     """Whether there are no sites yet, and powers at which it is better not to begin."""
     sizes = [tf.reduce_max(tf.abs(tf.stack(initial))), -tf.reduce_min(problem.rows.alpha)]
     size, power = problem.reduction.largest(sizes)
-    return (size == 0.0) & (-power < _SEVERAL_BELOW)
+    # Powers below which several classes were seen to have several fixed points.
+    return (size == 0.0) & (-power < 0.5)
 
 
 def _variance_to_narrow(problem: SiteProblem, prior: RowPrior, solver: Solver) -> tf.Tensor | None:
@@ -345,8 +309,3 @@ def _variance_to_narrow(problem: SiteProblem, prior: RowPrior, solver: Solver) -
         return None
     (variance,) = problem.reduction.largest([tf.reduce_max(prior.variance)])
     return variance
-
-
-def _largest_power(problem: SiteProblem) -> tf.Tensor:
-    (power,) = problem.reduction.largest([tf.reduce_max(problem.rows.alpha)])
-    return power

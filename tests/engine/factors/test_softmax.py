@@ -11,8 +11,8 @@ from scipy.special import gammaln, logsumexp
 
 from gpflow_pep.engine.factors import softmax
 from gpflow_pep.engine.factors.softmax import (
-    gumbel_plus_gaussian,
-    log_gamma_ratio,
+    _gumbel_plus_gaussian,
+    _log_gamma_ratio,
     softmax_probabilities,
 )
 from gpflow_pep.engine.numerics.softmax_in_numpy import softmax_probabilities as in_numpy
@@ -74,7 +74,7 @@ def test_latent_functions_known_for_certain(alpha: float, rng: np.random.Generat
 
 def test_the_sum_of_bumps_is_the_gumbel_distribution() -> None:
     x = np.linspace(-4.0, 40.0, 4001)
-    rise = gumbel_plus_gaussian(tf.constant(x[None, :, None]), tf.zeros((1, 1, 1), tf.float64))
+    rise = _gumbel_plus_gaussian(tf.constant(x[None, :, None]), tf.zeros((1, 1, 1), tf.float64))
     error = np.abs(np.exp(rise.log_cdf.numpy().ravel()) - np.exp(-np.exp(-x)))
     assert np.max(error / np.minimum(1.0, np.exp(x))) <= 6e-7
 
@@ -84,11 +84,11 @@ def test_the_rise_has_its_derivative(rng: np.random.Generator) -> None:
     variance = tf.constant(10.0 ** rng.uniform(-3.0, 3.0, (2, 1, 4)))
 
     def cdf(x: tf.Tensor) -> tf.Tensor:
-        return tf.exp(gumbel_plus_gaussian(x, variance).log_cdf)
+        return tf.exp(_gumbel_plus_gaussian(x, variance).log_cdf)
 
     step = 1e-5
     by_x = (cdf(x + step) - cdf(x - step)) / (2.0 * step)
-    assert_close(gumbel_plus_gaussian(x, variance).rate * cdf(x), by_x, rtol=1e-7, scale=0.1)
+    assert_close(_gumbel_plus_gaussian(x, variance).rate * cdf(x), by_x, rtol=1e-7, scale=0.1)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
@@ -169,5 +169,5 @@ def test_probabilities_of_all_classes_at_once(rng: np.random.Generator) -> None:
 
 def test_log_gamma_ratio() -> None:
     alpha = np.array([1e-3, 0.2, 0.5, 1.0])
-    assert_close(log_gamma_ratio(tf.constant(alpha)), gammaln(1.0 + alpha) / alpha, rtol=1e-12)
-    assert_close(log_gamma_ratio(tf.zeros((), tf.float64)), -np.euler_gamma, rtol=1e-12)
+    assert_close(_log_gamma_ratio(tf.constant(alpha)), gammaln(1.0 + alpha) / alpha, rtol=1e-12)
+    assert_close(_log_gamma_ratio(tf.zeros((), tf.float64)), -np.euler_gamma, rtol=1e-12)

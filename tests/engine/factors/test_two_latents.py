@@ -82,14 +82,14 @@ def test_even_nodes_are_enough_for_some_rows_and_say_where_they_are_not() -> Non
     likelihood = NoisyStudentT()
 
     log_prob = bounded(lambda F: likelihood.log_prob(X, F, Y))
-    quick, careful = nested.PLACINGS[2]
-    rules = [(nested.even_axes(variance), True)]
+    quick, careful = nested._placings(2)
+    rules = [(nested._even_axes(variance), True)]
     for placing, with_ends in ((quick, True), (careful, False)):
         tensors = placing.tensors(mean.dtype)
-        placed = nested.placed_axes(log_prob, mean, variance, alpha, tensors)
-        rules.append(([nested.Axis(*axis) for axis in placed], with_ends))
+        placed = nested._placed_axes(log_prob, mean, variance, alpha, tensors)
+        rules.append(([nested._Axis(*axis) for axis in placed], with_ends))
     even, placed, best = (
-        nested.integrate_on_grid(axes, log_prob, mean, variance, alpha, with_ends=with_ends)
+        nested._integrate_on_grid(axes, log_prob, mean, variance, alpha, with_ends=with_ends)
         for axes, with_ends in rules
     )
     by_even = even.error < 1e-5 * (1.0 + np.abs(even.value))

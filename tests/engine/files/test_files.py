@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpflow_pep.engine.files import (
-    atomic_folder,
+    _atomic_folder,
     atomic_write,
     check_present,
     check_replaceable,
@@ -30,7 +30,7 @@ FILES = ("a", DESCRIPTION, "sub/b")
 
 def write(folder: Path, text: str) -> None:
     """A folder as this package describes it, with one text in all of its files."""
-    with atomic_folder(folder, DESCRIPTION) as new:
+    with _atomic_folder(folder, DESCRIPTION) as new:
         (new / "sub").mkdir(parents=True)
         for name in ("a", "sub/b"):
             (new / name).write_text(text)
@@ -98,7 +98,7 @@ def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
     for text in ("first", "second"):
         write(folder, text)
         assert read(folder) == text and list(folder.parent.iterdir()) == [folder]
-    with pytest.raises(OSError, match="no space"), atomic_folder(folder, DESCRIPTION):
+    with pytest.raises(OSError, match="no space"), _atomic_folder(folder, DESCRIPTION):
         raise OSError("no space")
     assert read(folder) == "second" and unfinished_folders(folder.parent) == []
 
@@ -232,7 +232,7 @@ def test_two_writers(tmp_path: Path) -> None:
         "for number in range(200):\n"
         "    with atomic_write(Path(sys.argv[1], 'file')) as new:\n"
         "        new.write_text(sys.argv[2] * 9999)\n"
-        "    with atomic_folder(Path(sys.argv[1], 'folder')) as new:\n"
+        "    with _atomic_folder(Path(sys.argv[1], 'folder')) as new:\n"
         "        new.mkdir()\n"
         "        [(new / name).write_text(sys.argv[2]) for name in 'ab']\n"
     )

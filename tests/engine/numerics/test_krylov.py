@@ -13,7 +13,7 @@ from gpflow_pep.engine.numerics import krylov
 RNG = np.random.default_rng(0)
 
 
-def gmres(times: Callable[[Any], Any], right: Any, **options: Any) -> krylov.KrylovSolution:
+def gmres(times: Callable[[Any], Any], right: Any, **options: Any) -> krylov._KrylovSolution:
     return krylov.gmres(times, tf.constant(right), **options)
 
 
@@ -27,7 +27,7 @@ def test_solution(size: int, compiled: bool) -> None:
     matrix = np.eye(size) + 0.5 * RNG.standard_normal((size, size))
     right = RNG.standard_normal(size)
 
-    def solve() -> krylov.KrylovSolution:
+    def solve() -> krylov._KrylovSolution:
         return gmres(product(matrix), right, tolerance=1e-13, max_products=100)
 
     solution = tf.function(solve, autograph=False)() if compiled else solve()

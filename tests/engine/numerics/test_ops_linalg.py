@@ -15,7 +15,6 @@ from gpflow_pep.engine.numerics.linalg import (
     factorise_with_jitter,
     gram,
     graphs_exported,
-    grouped_gram,
     jitter_needed,
     lower_matmul,
     row_products,
@@ -72,22 +71,6 @@ def test_gram(
     assert_close(value, expected, rtol=1e-13)
     assert_close(value, tf.linalg.matrix_transpose(value), rtol=0.0 if size > 320 else 1e-15)
     for x in (wide, weights):
-        assert_close(tape.gradient(total, x), tape.gradient(expected_total, x), rtol=1e-12)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_grouped_gram(size: int, rng: np.random.Generator) -> None:
-    A = tf.constant(rng.standard_normal((3, 4, size)))
-    half = tf.constant(rng.standard_normal((3, 4, 4)))  # Q is symmetric, of either sign
-    upstream = tf.constant(rng.standard_normal((size, size)))
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch([A, half])
-        Q = half + tf.linalg.matrix_transpose(half)
-        value, expected = grouped_gram(A, Q), tf.einsum("ksm,kst,ktn->mn", A, Q, A)
-        total, expected_total = (tf.reduce_sum(x * upstream) for x in (value, expected))
-    assert_close(value, expected, rtol=1e-13)
-    assert_close(value, tf.transpose(value), rtol=0.0)
-    for x in (A, half):
         assert_close(tape.gradient(total, x), tape.gradient(expected_total, x), rtol=1e-12)
 
 

@@ -274,14 +274,14 @@ def test_float32() -> None:
 def test_time_is_that_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Linear: the features of each row are computed once."""
     rows: list[int] = []
-    evaluate = prior.ProductDraws.__call__
+    evaluate = prior._ProductDraws.__call__
 
     def spy(self: Any, X: tf.Tensor, *blur: tf.Tensor) -> tf.Tensor:
         rows.append(int(X.shape[1]))
         return evaluate(self, X, *blur)
 
     paths = model().paths(NUM_PATHS, 50)
-    monkeypatch.setattr(prior.ProductDraws, "__call__", spy)
+    monkeypatch.setattr(prior._ProductDraws, "__call__", spy)
     for number in (100, 200):
         rows.clear()
         paths(tf.tile(X, [number // len(XNEW), 1]))

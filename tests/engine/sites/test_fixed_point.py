@@ -491,62 +491,7 @@ def test_single_precision() -> None:
     assert_close(sites.nu, nu, rtol=1e-4)
 
 
-class RoughMap(Map):
-    """A map whose rough integrals have errors."""
-
-    def __init__(self, target: Target, error: float = 0.0, **options: Any) -> None:
-        super().__init__(target, **options)
-        self.error, self.rough = error, list[bool]()
-
-    def __call__(self, sites: Sites, stage: Stage, _: Any = ()) -> SweepEvaluation:
-        evaluation = super().__call__(sites, stage)
-        self.rough.append(stage.rough is not None and bool(stage.rough))
-        error = self.error * self.rough[-1]
-        target = Sites(evaluation.target.nu + error, evaluation.target.tau)
-        return evaluation._replace(
-            target=target,
-            error=scaled_error(sites, target, evaluation.marginals),
-            merit=evaluation.merit + 1e3 * error,
-        )
-
-
-def test_integrals_are_rough_at_first_and_accurate_in_the_end() -> None:
-    function = RoughMap(_linear(0.5), error=1e-4)
-    run = _run(function, has_rough=True)
-    assert run.info.converged
-    assert_all_close(run.sites, (NU, TAU), rtol=1e-8)
-    accurate = function.rough.index(False)
-    assert 0 < accurate < len(function.rough)
-    assert not any(function.rough[accurate:])
-
-
-def test_merits_of_rough_and_accurate_integrals_are_not_compared() -> None:
-    """Those of the rough ones are larger by 1: compared, they would refuse what follows."""
-    run = _run(
-        RoughMap(
-            _linear(0.5),
-            error=1e-3,
-            merit=lambda nu, tau: -tf.reduce_sum((nu - NU) ** 2 + (tau - TAU) ** 2),
-        ),
-        has_rough=True,
-    )
-    assert run.info.converged
-    assert run.info.num_rejected == 0
-    assert_all_close(run.sites, (NU, TAU), rtol=1e-8)
-
-
-@pytest.mark.parametrize("max_sweeps", [1, 5, 200])
-def test_the_last_integrals_are_accurate_without_a_fixed_point(max_sweeps: int) -> None:
-    function = RoughMap(lambda nu, tau: (nu + 1.0, tau), error=1e-4)
-    run = _run(function, max_sweeps=max_sweeps, has_rough=True)
-    assert not run.info.converged
-    assert not function.rough[-1]
-    assert any(function.rough) == (max_sweeps == 200)
-
-
 def test_sites_at_their_fixed_point_stay_there() -> None:
-    function = RoughMap(_linear(0.5), error=1e-4)
-    run = _run(function, Sites(NU, TAU), has_rough=True)
-    assert function.rough == [True, False]
-    assert run.info.num_sweeps == 2
+    run = _run(Map(_linear(0.5)), Sites(NU, TAU))
+    assert run.info.num_sweeps == 1
     assert_all_close(run.sites, (NU, TAU), rtol=1e-15)

@@ -10,9 +10,9 @@ from scipy.special import gammaln, ndtr
 from gpflow_pep.engine.sites.groups import (
     TRAINING_TOLERANCE,
     GroupRows,
-    GroupSites,
+    _group_marginals,
+    _GroupSites,
     gaussian_observations,
-    group_marginals,
     infer_groups,
 )
 from gpflow_pep.models import ConvergenceWarning
@@ -55,7 +55,7 @@ def test_fixed_point(likelihood: Likelihood, alpha: float, each: bool) -> None:
 def test_marginals() -> None:
     rows = _rows(Bernoulli(), 1.0, False)
     nu, tau = np.random.default_rng(1).uniform(0.0, 2.0, (2, 2, S))
-    m, v = group_marginals(rows, GroupSites(tf.constant(nu), tf.constant(tau)))
+    m, v = _group_marginals(rows, _GroupSites(tf.constant(nu), tf.constant(tau)))
     for group in range(2):
         inverse = np.linalg.inv(rows.covariance[group])
         covariance = np.linalg.inv(inverse + np.diag(tau[group]))
@@ -74,8 +74,8 @@ def test_gaussian_noise_is_exact_at_once(alpha: float) -> None:
 
 def test_default_tolerance_is_that_of_means() -> None:
     rows = _rows(Bernoulli(), 0.5, False)
-    m, v = group_marginals(rows, infer_groups(Bernoulli(), rows))
-    exact, _ = group_marginals(rows, infer_groups(Bernoulli(), rows, 1e-12, 50))
+    m, v = _group_marginals(rows, infer_groups(Bernoulli(), rows))
+    exact, _ = _group_marginals(rows, infer_groups(Bernoulli(), rows, 1e-12, 50))
     assert np.max(np.abs(m - exact) / np.sqrt(v)) < 1e-3
 
 
@@ -99,9 +99,9 @@ def test_sites_that_do_not_settle(in_graph: bool, recwarn: pytest.WarningsRecord
     rows = GroupRows(*map(tf.constant, (X, Y, np.ones((1, 1)), np.zeros((20, 8)), C)))
     student = StudentT(scale=0.1, df=3.0)
 
-    def infer(**options: float) -> GroupSites:
+    def infer(**options: float) -> _GroupSites:
         function = lambda: infer_groups(student, rows, **options)  # noqa: E731
-        return GroupSites(*(tf.function(function, autograph=False) if in_graph else function)())
+        return _GroupSites(*(tf.function(function, autograph=False) if in_graph else function)())
 
     with pytest.warns(ConvergenceWarning, match="near rows did not settle.*fewer near rows"):
         assert np.isfinite(infer().nu).all()

@@ -7,9 +7,9 @@ from helpers import assert_close
 
 from gpflow_pep.engine.sites.mixed import (
     LatentMarginals,
+    _proper_rows,
     latent_sums,
     log_determinant,
-    proper_rows,
     row_sites,
 )
 from gpflow_pep.engine.sites.posterior import Sites
@@ -91,7 +91,7 @@ def test_proper_rows() -> None:
         others = half @ np.swapaxes(half, 1, 2) + 0.5 * np.eye(Q)
         S = np.linalg.inv(0.02 * others + (T if np.all(tau > 0.0) else 0.0))
         h = LatentMarginals(tf.constant(none), tf.constant(S))
-        actual = proper_rows(h, rows, tf.constant(tau), tf.constant(ALPHA)).numpy()
+        actual = _proper_rows(h, rows, tf.constant(tau), tf.constant(ALPHA)).numpy()
         eigenvalues = np.linalg.eigvals(np.eye(Q) - ALPHA[:, None, None] * (T @ S)).real
         assert np.array_equal(actual, np.all(eigenvalues > 0.0, axis=1))
         assert actual.all() == bool(np.all(tau > 0.0)) and actual.any()

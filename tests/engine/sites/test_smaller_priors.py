@@ -12,9 +12,9 @@ from reference.rates import bound_and_slopes
 
 import gpflow_pep as pep
 from gpflow_pep.engine.sites.fixed_point import (
-    first_prior,
-    predicted_change,
-    prior_scales,
+    _first_prior,
+    _predicted_change,
+    _prior_scales,
     run_to_fixed_point,
 )
 from gpflow_pep.engine.sites.posterior import (
@@ -166,14 +166,17 @@ def test_predicted_means_grow_with_the_prior() -> None:
 
     m = means(sites, 0.5)
     x = tf.stack(sites)
-    x += predicted_change(x, m, tf.constant(ratio, tf.float64))
+    x += _predicted_change(x, m, tf.constant(ratio, tf.float64))
     assert_close(means(Sites(*tf.unstack(x)), 0.5 * ratio), ratio * m, rtol=1e-9)
 
 
 @pytest.mark.parametrize("variance, largest", [(1e4, 10.0), (5.0, 10.0), (1e30, np.inf)])
 def test_the_first_prior_is_narrow(variance: float, largest: float) -> None:
     solver = Solver(Goal(1e-9), 50)
-    place, parts = int(first_prior(tf.constant(variance, tf.float64), solver)), prior_scales(solver)
+    place, parts = (
+        int(_first_prior(tf.constant(variance, tf.float64), solver)),
+        _prior_scales(solver),
+    )
     assert variance * parts[place] <= largest * (1.0 + 1e-12)
     assert place == 0 or variance * parts[place] > 4.0
 
