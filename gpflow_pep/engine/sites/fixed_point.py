@@ -191,7 +191,7 @@ class _Schedule:
         columns = list(zip(*self.stages))
         numbers, counts = (
             tf.unstack(tf.gather(tf.constant(list(zip(*some)), kind), place))
-            for some, kind in ((columns[:3], dtype), (columns[3:-1], tf.int32))
+            for some, kind in ((columns[:3], dtype), (columns[3:], tf.int32))
         )
         stage = Stage(*numbers, *counts)
         return stage if self.narrows_priors else stage._replace(prior_scale=None)
