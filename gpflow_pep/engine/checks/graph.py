@@ -20,10 +20,6 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from ..refusals import message, refusal
 
-_OUTSIDE = message(
-    "alpha", "a value outside [0, 1]", "none", "Assign others: model.alpha = 0.5. Got:"
-)
-
 
 def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
     """Let a value pass if it is finite, else stop, as :func:`require` does, with a remedy."""
@@ -59,7 +55,9 @@ def read_powers(alpha: Parameter) -> tf.Tensor:
     """Read powers that may have been assigned past the check of the model; stop if one is wrong."""
     value = tf.convert_to_tensor(alpha)
     inside = tf.reduce_all((value >= 0.0) & (value <= 1.0))
-    with tf.control_dependencies(require(inside, _OUTSIDE, value)):
+    remedy = "Assign others: model.alpha = 0.5. Got:"
+    text = message("alpha", "a value outside [0, 1]", "none", remedy)
+    with tf.control_dependencies(require(inside, text, value)):
         return tf.identity(value)
 
 

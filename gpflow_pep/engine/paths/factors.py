@@ -132,14 +132,6 @@ def _of_periodic(kernel: Any) -> KernelFactor:
     return KernelFactor(_deviation(base), Waves(circles, frequencies))
 
 
-def _of_constant(kernel: Any) -> KernelFactor:
-    return KernelFactor(_deviation(kernel))
-
-
-def _of_linear(kernel: Any) -> KernelFactor:
-    return KernelFactor(lambda X: kernel.slice(X)[0] * tf.sqrt(kernel.variance))
-
-
 def _of_polynomial(kernel: Any) -> KernelFactor:
     """All monomials up to the degree, each with the root of how often it occurs in the power."""
     degree = int(kernel.degree)
@@ -177,12 +169,14 @@ def _of_outputs(kernel: Any) -> KernelFactor:
 
 
 #: By exact type, too. Kernels that are neither here nor sums or products are refused.
-FACTORS: dict[type[Kernel], Callable[[Kernel], KernelFactor]] = {
+FACTORS: dict[type[Kernel], Callable[[Any], KernelFactor]] = {
     **dict.fromkeys(SPECTRA, _of_distance),
-    kernels.Constant: _of_constant,
+    kernels.Constant: lambda kernel: KernelFactor(_deviation(kernel)),
     kernels.Coregion: _of_outputs,
     kernels.Cosine: _of_cosine,
-    kernels.Linear: _of_linear,
+    kernels.Linear: lambda kernel: KernelFactor(
+        lambda X: kernel.slice(X)[0] * tf.sqrt(kernel.variance)
+    ),
     kernels.Periodic: _of_periodic,
     kernels.Polynomial: _of_polynomial,
 }

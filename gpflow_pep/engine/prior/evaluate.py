@@ -51,7 +51,7 @@ from ..numerics.linalg import factorise_with_jitter, lower_matmul, row_products
 _SMOOTHNESS = {1: (0.0, 1.0 / 2.0), 2: (1.0 / 3.0, 1.0 / 6.0)}
 
 
-def matern_profile(order: int, squared: tf.Tensor) -> tf.Tensor:
+def _matern_profile(order: int, squared: tf.Tensor) -> tf.Tensor:
     r"""
     Compute the Matern correlation of smoothness order + 1/2 of :math:`t^2`: of order 0 to 2,
     :math:`e^{-t}, (1 + t) e^{-t}, (1 + t + t^2 / 3) e^{-t}`. Its derivative is minus that of one
@@ -68,7 +68,7 @@ def matern_profile(order: int, squared: tf.Tensor) -> tf.Tensor:
         squared = tf.identity(squared)  # of this graph, for gradients of compiled gradients
         t = tf.sqrt(tf.nn.relu(squared))
         value = (1.0 + t + quadratic * tf.square(t)) * tf.exp(-t)
-        return value, lambda upstream: -slope * upstream * matern_profile(order - 1, squared)
+        return value, lambda upstream: -slope * upstream * _matern_profile(order - 1, squared)
 
     return profile(squared)
 
@@ -110,7 +110,7 @@ def _near_origin(X: TensorType, X2: TensorType | None = None) -> tuple[tf.Tensor
 def centred(kernel: Kernel) -> Kernel:
     """
     Make the same kernel, with the same parameters, whose stationary parts get inputs near 0, and
-    have the derivatives of :func:`~gpflow_pep.engine.prior.evaluate.matern_profile`.
+    have the derivatives of :func:`_matern_profile`.
 
     It has the kernel's own attributes. Its class is a subclass of the kernel's, so that GPflow's
     dispatchers find what they find for that.
@@ -141,7 +141,7 @@ def _centred_kind(kind: type[Kernel]) -> type[Kernel]:
             order = _MATERN[kind]
 
             def K_r2(self: Kernel, r2: tf.Tensor) -> tf.Tensor:
-                return self.variance * matern_profile(order, (2.0 * order + 1.0) * r2)
+                return self.variance * _matern_profile(order, (2.0 * order + 1.0) * r2)
 
             changed["K_r2"] = K_r2
     elif issubclass(kind, Combination) and not hasattr(kind, "kernels"):

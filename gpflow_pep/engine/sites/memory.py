@@ -36,7 +36,7 @@ from gpflow.base import TensorType
 from ..numerics.linalg import gram
 from ..numerics.power import log1p_over_power
 from ..prior import Projection
-from .posterior import MemoryTerms, Natural, PosteriorFactor, log_root, posterior_factor
+from .posterior import MemoryTerms, Natural, log_root, posterior_factor
 from .surrogate import informed_directions
 
 
@@ -80,7 +80,8 @@ def memory_of(
     values, vectors = informed_directions(natural.G, "remember")
     root = tf.sqrt(tf.nn.relu(values))[..., None] * tf.linalg.matrix_transpose(vectors)
     first = tf.matmul(W, natural.b, transpose_a=True)[..., 0]
-    constant = log_z - _prior_terms(posterior_factor(natural))
+    q = posterior_factor(natural)
+    constant = log_z - (0.5 * tf.reduce_sum(tf.square(q.c)) - log_root(q))
     parts = Z, tf.matmul(root, W), first, mean + tf.zeros_like(first), constant
     return Memory(*map(tf.stop_gradient, parts))
 
@@ -131,8 +132,3 @@ def memory_terms(
         - 0.5 * tf.reduce_sum(logdet + tf.zeros_like(g[:, 0, 0]))
     )
     return MemoryTerms(Natural(gram(seen, tf.ones([1, 1], seen.dtype)), first), log_scale)
-
-
-def _prior_terms(q: PosteriorFactor) -> tf.Tensor:
-    r"""Compute :math:`\sum_l -\tfrac12 \log|B_l| + \tfrac12 b_lᵀ B_l^{-1} b_l`."""
-    return 0.5 * tf.reduce_sum(tf.square(q.c)) - log_root(q)

@@ -77,7 +77,7 @@ class Mixed(NamedTuple):
 
     def prior_variance(self, variance: tf.Tensor) -> tf.Tensor:
         """Compute the prior variance of outputs from that of latent functions."""
-        return _mixed_variance(self.weights, variance)
+        return tf.matmul(variance, tf.square(self.weights), transpose_b=True)
 
     def joint_terms(
         self, proper: tf.Tensor, view: View, projection: Projection, sites: Sites, alpha: tf.Tensor
@@ -128,12 +128,6 @@ class LatentMarginals(NamedTuple):
 
     mean: tf.Tensor  #: [N, Q]
     covariance: tf.Tensor  #: [N, Q, Q]
-
-
-@check_shapes("mixing: [P, Q]", "variances: [N, Q]", "return: [N, P]")
-def _mixed_variance(mixing: tf.Tensor, variances: tf.Tensor) -> tf.Tensor:
-    """Compute the variances of outputs that are mixed from independent variables."""
-    return tf.matmul(variances, tf.square(mixing), transpose_b=True)
 
 
 @check_shapes(

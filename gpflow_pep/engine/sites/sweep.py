@@ -228,13 +228,6 @@ def _merit(
     return tf.where(alpha == 0.0, energy, tf.zeros_like(energy))
 
 
-def _first_numbers(problem: SiteProblem, sites: Sites) -> tf.Tensor:
-    r""":math:`\lambda` of some sites; 0 where B is not positive definite."""
-    w = posterior_factor(natural_sums(problem, sites)).w
-    first = sites.nu - sites.tau * on_rows(problem, w)
-    return tf.where(tf.math.is_finite(first), first, tf.zeros_like(first))
-
-
 def infer(
     problem: SiteProblem, initial: Sites, solver: Solver, others: Natural | None = None
 ) -> FixedPoint:
@@ -256,7 +249,11 @@ def infer(
     if solver.fall_back and (coupled or special.starts_at_high_powers):
         warm_up = _starts_from_no_sites(problem, initial)
     if coupled:
-        initial = Sites(_first_numbers(problem, initial), initial.tau)
+        # 0 where B is not positive definite.
+        w = posterior_factor(natural_sums(problem, initial)).w
+        first = initial.nu - initial.tau * on_rows(problem, w)
+        first = tf.where(tf.math.is_finite(first), first, tf.zeros_like(first))
+        initial = Sites(first, initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
 
     def evaluate(sites: Sites, stage: Stage, before: _AtFixedPoint) -> SweepEvaluation:
