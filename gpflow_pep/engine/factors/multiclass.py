@@ -193,11 +193,7 @@ def _integrals(nodes: _Nodes, margin: Tensor, rate: Tensor) -> Tensor:
 
 
 def _over_panels(
-    of_nodes: Callable[..., Tensor],
-    size: int,
-    margin: Tensor,
-    rate: Tensor,
-    *others: Tensor,
+    of_nodes: Callable[..., Tensor], size: int, margin: Tensor, rate: Tensor, *others: Tensor
 ) -> Tensor:
     """
     Sum what a function makes of the nodes of one panel after another, until all rows are covered.

@@ -1,14 +1,8 @@
 r"""
-The update of functions from the prior to functions from the posterior (Wilson et al. 2020).
-
-Of :math:`u = L v` with :math:`v \sim q(v)`, and a function :math:`f_0` of the prior, which the
-inducing variables see as :math:`u_0`,
-
-.. math:: f(x) = f_0(x) + k(x, u)\, c, \qquad c = L^{-T} (v - L^{-1} u_0)
-
-is a draw of f under q, at all x at once. What is left of f given u is that of the prior, whatever
-likelihood, alpha and data made q. ``Kuu`` has jitter, and so :math:`u_0` has noise of that
-variance.
+The update of functions from the prior to functions from the posterior (Wilson et al. 2020): see
+:doc:`/paths`. With :math:`u_0` what the inducing variables see of a function of the prior, it is
+:math:`k(x, u)\, c` with :math:`c = L^{-T} (v - L^{-1} u_0)`, at all x at once. ``Kuu`` has jitter,
+and so :math:`u_0` has noise of that variance.
 """
 
 import numpy as np

@@ -13,11 +13,7 @@ from .evaluate import (
     take_latent,
     whiten,
 )
-from .nearest import (
-    input_scales,
-    nearest_by_products,
-    nearest_others,
-)
+from .nearest import input_scales, nearest_by_products, nearest_others
 from .priors import (
     check_columns,
     check_independent,

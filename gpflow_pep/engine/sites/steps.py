@@ -2,13 +2,11 @@ r"""
 One step of the inner loop: what is proposed, and what follows where that is accepted or refused.
 
 Each site makes a step of its own, or all follow Anderson's acceleration, which looks back on the
-last ones; see :mod:`gpflow_pep.engine.sites.fixed_point`. Newton's method takes the steps of some
-stages, where updates are not drawn to their fixed point.
-
-Where an eigenvalue of the update's derivative J has a real part above 1, no damping leads to the
-fixed point, though there is one. Newton's step d, which solves :math:`(I - J) d = F(x)`, does.
-It is solved for by generalised conjugate residuals: each product of :math:`J - I` and a direction w
-is a difference :math:`(F(x + h w) - F(x)) / h`, which takes one more sweep, a *probe*, and the next
+last ones; see :mod:`gpflow_pep.engine.sites.fixed_point`. Where an eigenvalue of the update's
+derivative J has a real part above 1, no damping leads to the fixed point, though there is one.
+Newton's step d, which solves :math:`(I - J) d = F(x)`, does, and takes the steps of some stages. It
+is solved for by generalised conjugate residuals: each product of :math:`J - I` and a direction w is
+a difference :math:`(F(x + h w) - F(x)) / h`, which takes one more sweep, a *probe*, and the next
 direction is what the last ones leave of F. Then the step is shortened until F becomes smaller. The
 differences are remembered where Anderson's acceleration remembers its own, and d is the step that
 it would make of them.

@@ -1,15 +1,9 @@
 r"""The exact regression problem whose posterior and evidence are those of Power EP.
 
-Bui, Yan & Turner (2017), appendix H, corrected. M surrogate observations of each latent function,
-:math:`\tilde y = W u + \epsilon` with :math:`\epsilon \sim N(0, I)`, where
-
-.. math::
-
-    Wᵀ W = S^{-1} - K_{uu}^{-1}, \qquad Wᵀ \tilde y = S^{-1} m
-
-(the paper prints the first difference the other way round). In the whitened coordinates
-:math:`u = L v` the right sides are G and b, what all sites add to the prior; with
-:math:`G = U \Lambda Uᵀ` that is :math:`W = \Lambda^{1/2} Uᵀ L^{-1}` and
+Bui, Yan & Turner (2017), appendix H, corrected: see :doc:`/derivations`. In the whitened
+coordinates :math:`u = L v` the right sides of :math:`Wᵀ W = S^{-1} - K_{uu}^{-1}` (which the paper
+prints the other way round) and :math:`Wᵀ \tilde y = S^{-1} m` are G and b, what all sites add to
+the prior; with :math:`G = U \Lambda Uᵀ` that is :math:`W = \Lambda^{1/2} Uᵀ L^{-1}` and
 :math:`\tilde y = \Lambda^{-1/2} Uᵀ b`.
 """
 
