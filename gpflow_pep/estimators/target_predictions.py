@@ -21,7 +21,7 @@ from ..scoring.arguments import as_coverage, as_probabilities
 from ..scoring.ensemble import predictive
 from ..scoring.predictive import Predictive, require_finite
 from ..scoring.units import Units
-from ..training.choosing.ensemble import GivenOutputs, components, heaviest
+from ..training.choosing.ensemble import Ensemble, components, heaviest
 from ..training.choosing.ensemble_predictions import EnsemblePredictions
 from .base import PREDICTION_CHUNK, PEPEstimator
 from .inputs import check_sizes, check_table, seed_of
@@ -64,7 +64,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             one column of y.
         :param known: Targets of the same rows that are known, [N, P], NaN where they are not, if
             outputs are mixed: the predictions are conditioned on them
-            (:class:`~gpflow_pep.training.choosing.ensemble.GivenOutputs`). Those of the same
+            (:class:`~gpflow_pep.training.Ensemble`). Those of the same
             output are of another reading of it.
         :return: The mean, [N], or [N, P] if y had several columns; and what else was asked for.
         """
@@ -173,7 +173,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         Y = to_model(self._target, self._checked("known", known, X))
 
         def predict_given(rows: AnyNDArray) -> Any:
-            return predict(GivenOutputs(*components(model), rows[:, D:]), rows[:, :D])
+            return predict(Ensemble(*components(model), given=rows[:, D:]), rows[:, :D])
 
         return self._predicted(np.hstack([X, Y]), predict_given, chunk_size)
 

@@ -59,9 +59,8 @@ class ContextPredictions:
         X, Y = map(tf.convert_to_tensor, self.rows.read())  # type: ignore[attr-defined]
         zeros = partial(tf.zeros, dtype=X.dtype)
         without_u = zeros([1, 0, 0]), zeros([0, Y.shape[1]]), zeros([0, 0])
-        return Context(
-            *without_u, X, Y, self._powers(), input_scales(self.context_parts().kernel, X)
-        )
+        scales = input_scales(self.context_parts().kernel, X)
+        return Context(*without_u, X, Y, self._powers(), scales)
 
     @skip_autograph
     def predict_f(
@@ -179,13 +178,10 @@ class ContextPredictions:
     def near_row_log_density(self, index: tf.Tensor, near: tf.Tensor) -> tf.Tensor:
         r"""Compute :math:`\log p(y_n \mid y_{near(n)})` of training rows under the prior of f.
 
-        Inducing variables do not enter: f at the row and at those near it is Gaussian with the
-        kernel's covariances. Source: the factors of Vecchia (1988), given rows on all sides as in
-        Besag (1975); with sites (:mod:`gpflow_pep.engine.sites.groups`) where noise is not
-        Gaussian.
+        They are the factors of Vecchia (1988), given rows on all sides as in Besag (1975); with
+        sites (:mod:`gpflow_pep.engine.sites.groups`) where noise is not Gaussian.
 
-        :param index: Numbers of the rows.
-        :param near: Numbers of the rows that each is given, without itself.
+        :param near: Numbers of the rows that each of the rows ``index`` is given, without itself.
         """
         parts, context = self.context_parts(), self.row_context(with_u=False)
         X, Y = self.rows.read()  # type: ignore[attr-defined]
@@ -204,10 +200,7 @@ class ContextPredictions:
             pep.training.fit(model, loss, num_steps=200, optimizer=tf_keras.optimizers.Adam(0.1))
             mean, variance = model.predict_f(Xnew, near=20)
 
-        Kernel, mean function and likelihood are trained such that rows near a row predict it:
-        :mod:`gpflow_pep.models.minibatch`. It is for
-        :func:`fit <gpflow_pep.training.fitting.loop.fit>`. Neighbours are sought again after every
-        five batches, because nearness changes with the lengthscales.
+        See :mod:`gpflow_pep.models.minibatch`, and :ref:`near-rows`.
 
         :param near: m, how many of the nearest rows each is given.
         :param batch_size: Rows in a batch, at most N.

@@ -204,13 +204,10 @@ class NearRowLoss(BatchLoss):
 
     def __init__(self, model: Any, near: int, batch_size: int, seed: int) -> None:
         num_rows = int(tf.shape(model.data[0])[0])
-        checks.check_positive("near", near)
-        as_near(near, num_rows - 1, model.has_blocks)
-        checks.check_positive("batch_size", batch_size)
-        checks.check_seed(seed)
+        near = as_near(checks.check_positive("near", near), num_rows - 1, model.has_blocks).number
         self.model, self._near, self._num_rows = model, near, num_rows
-        self._batch_size = min(batch_size, num_rows)
-        self._seed = seed
+        self._batch_size = min(checks.check_positive("batch_size", batch_size), num_rows)
+        self._seed = checks.check_seed(seed)
 
     def epoch(self, number: int) -> tf.data.Dataset:
         """Seek the near rows of those of the next batches, by the kernel as it is.
@@ -229,9 +226,6 @@ class NearRowLoss(BatchLoss):
 
     @tf.autograph.experimental.do_not_convert
     def of_batch(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        """Compute the loss of a batch, scaled to all rows.
-
-        :param batch: Numbers of rows [B], and of the rows that each is given [B, m].
-        """
+        """Compute the loss of rows [B], each given rows [B, m], scaled to all rows."""
         density = tf.reduce_mean(self.model.near_row_log_density(*batch))
         return -self._num_rows * density - self.model.log_prior_density()

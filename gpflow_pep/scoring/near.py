@@ -72,14 +72,11 @@ def moments_from_near_rows(part: Mapping[str, Any]) -> Callable[[Array], tuple[A
 
 
 def observe_by_sites(signs: Array, C: Array) -> tuple[Array, Array]:
-    """Compute the Gaussian observations that labels count as, in groups under the prior N(0, C).
+    """Compute the Gaussian observations, targets [N, m, 1] and variances [N, m], of labels.
 
-    A group's sites stay where they are once the last sweep moved none of them by more than
-    :data:`TOLERANCE`; one sweep more gives the observations.
+    They are in groups under the prior N(0, C). A group whose sites have settled stays as it is.
 
     :param signs: 1 or -1 for each label, [N, m].
-    :param C: [N, m, m].
-    :return: Targets [N, m, 1] and variances [N, m].
     """
     prior = np.einsum("nmm->nm", C)
     nu, tau, moves = np.zeros_like(signs), np.zeros_like(signs), np.ones(len(signs), bool)

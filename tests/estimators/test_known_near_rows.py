@@ -132,7 +132,7 @@ def test_numpy_predicts_as_tensorflow_does(fitted: PEPRegressor, tmp_path: Path)
     parts = [np.stack(part)[..., 0] for part in zip(*fitted.posterior_.components_of_y(scaled))]
     export_numpy(tmp_path / "scorer", fitted)
     scorer = load_scorer(tmp_path / "scorer")
-    for numpy_alone in (fitted._numpy_ensemble, scorer._ensemble):
+    for numpy_alone in (fitted._numpy_ensemble, scorer._ensembles[0]):
         found = predictive(numpy_alone, scaled, Units())
         np.testing.assert_allclose(found.means, parts[0], rtol=0, atol=1e-8)
         np.testing.assert_allclose(found.variances, parts[1], rtol=1e-8)

@@ -13,19 +13,11 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 from .. import checks
 from ..numerics.nearest_in_numpy import Search, nearest_rows
 from ..prior import Parts, nearest_by_products
-from .context_rows import (
-    BlockRows,
-    Context,
-    NearRows,
-    predict_from_blocks,
-    predict_from_near_rows,
-)
+from .context_rows import BlockRows, Context, NearRows, predict_from_blocks, predict_from_near_rows
 from .posterior import ComputedPosterior
 
 #: What ``blocks`` may be instead of labels: each row belongs to the block of the nearest centre.
 NEAREST = "nearest"
-
-
 #: Which of the axes of each can change: that of rows.
 _DYNAMIC = Context(
     (False,) * 3, (False,) * 2, (False,) * 2, (True, False), (True, False), (True,), (False,)
@@ -34,13 +26,10 @@ _DYNAMIC = Context(
 
 class ContextRowsPosterior(ComputedPosterior):
     """
-    A GPflow posterior that holds the training rows, see
-    :mod:`gpflow_pep.engine.predictions.context_rows`.
+    A GPflow posterior whose cache is q(v) and the training rows, N (D + P + 1) numbers.
 
-    Its predictions take what :meth:`gpflow_pep.models.regression.PEPRegression.predict_f` does. Its
-    cache is q(v) and the rows, N (D + P + 1) numbers; rows are projected on the inducing variables
-    when a prediction needs them. In eager mode near rows are found by a tree; in graphs and files,
-    which would have to leave Python for it, from all distances.
+    Its predictions take what :meth:`gpflow_pep.models.PEPRegression.predict_f` does. In eager mode
+    near rows are found by a tree; in graphs and files, which have no Python, from all distances.
 
     :param compute: Computes q(v) and the rows, for the parameters as they are.
     :param parts: Of the model, of one output; without the likelihood where that is Gaussian.
@@ -123,10 +112,8 @@ class ContextRowsPosterior(ComputedPosterior):
             else:
                 index = nearest_by_products(X, scaled, m)
             mean, covariance = predict_from_near_rows(parts, context, Xnew, index, *options)
-        advice = (
-            "Check the new inputs. If they are right, a block or some near rows could not be"
-            " factorised: give the likelihood more noise."
-        )
+        advice = "Check the new inputs. If they are right, a block or some near rows could not be"
+        advice = f"{advice} factorised: give the likelihood more noise."
         mean = checks.require_finite(mean, "mean of predictions", advice)
         covariance = checks.require_finite(covariance, "covariance of predictions", advice)
         axis = 0 if full_cov else -1
@@ -143,11 +130,8 @@ class ContextRowsPosterior(ComputedPosterior):
 
 def as_near(near: Any, num_data: int | None, has_blocks: bool) -> NearRows:
     """
-    Check how a prediction is to use near rows.
+    Check how a prediction of a model of N rows is to use near ones: how many, or ``NearRows``.
 
-    :param near: How many, or :class:`~gpflow_pep.engine.predictions.context_rows.NearRows`.
-    :param num_data: N, or None where it is not known.
-    :param has_blocks: Whether rows come in blocks: new rows then have a block, or no row.
     :raises ValueError: If it is not an integer from 0 to N, or not 0 with blocks, or if the noise
         variance is not above 0.
     """

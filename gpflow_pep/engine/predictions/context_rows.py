@@ -2,25 +2,19 @@ r"""
 Predictions that use rows of the training data as well as the inducing variables.
 
 A new row is :math:`f_* = A_*ᵀ v + e_*`, where the residual :math:`e_*` is independent of v, and
-correlated with the residuals of rows nearby. Given v and the targets of some rows that are held,
-their inputs, residual targets r and noise variances :math:`\Sigma`,
+correlated with the residuals of rows nearby. Given the targets of some rows that are held, their
+inputs, residual targets r and noise variances :math:`\Sigma`, and q(v) of mean m and covariance
+:math:`B^{-1}`,
 
 .. math::
 
-    f_* \mid v, r \sim N\big( A_*ᵀ v + g^T (r - Aᵀ v),\; D_{**} - gᵀ D_{h*} \big), \qquad
-    g = (D_{hh} + \Sigma)^{-1} D_{h*}
-
-and with q(v) of mean m and covariance :math:`B^{-1}`, with :math:`E = A_* - A g`,
-
-.. math::
-
+    g = (D_{hh} + \Sigma)^{-1} D_{h*}, \qquad E = A_* - A g, \qquad
     f_* \sim N\big( Eᵀ m + gᵀ r,\; D_{**} - gᵀ D_{h*} + Eᵀ B^{-1} E \big)
 
-Which rows are held is the difference between the two functions here. In
-:func:`predict_from_blocks` they are those of the new row's block: the partially independent
-conditional (PIC) of Snelson & Ghahramani (2007). In :func:`predict_from_near_rows` they are a few
-near ones, others for each new row. :func:`predict_left_out` predicts training rows as the latter
-does, each without its own site.
+In :func:`predict_from_blocks` the rows that are held are those of the new row's block: the
+partially independent conditional (PIC) of Snelson & Ghahramani (2007). In
+:func:`predict_from_near_rows` they are a few near ones, others for each new row.
+:func:`predict_left_out` predicts training rows as the latter does, each without its own site.
 
 Where the likelihood is not Gaussian, near rows get sites first: Power EP in the group of rows that
 a new row is given, under :math:`N(A_hᵀ m, D_{hh} + A_hᵀ B^{-1} A_h)`
@@ -28,7 +22,6 @@ a new row is given, under :math:`N(A_hᵀ m, D_{hh} + A_hᵀ B^{-1} A_h)`
 is as above.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -365,11 +358,13 @@ def predict_from_blocks(
             return mean, root, tf.pad(conditioned.D[0], [[0, 0], columns])
         return mean, variance + tf.reduce_sum(tf.square(root), axis=1)
 
-    num_inducing, num_outputs = context.mean.shape
-    shapes = [[num_outputs], [num_inducing], [None]] if full_cov else [[num_outputs], []]
-    pieces = _concat_pieces(of_piece, tf.shape(start)[0], shapes, Xnew.dtype)
+    M, P = context.mean.shape
+    shapes = [[None, P], [None, M], [None, None]] if full_cov else [[None, P], [None]]
+    ragged = tuple(tf.RaggedTensorSpec(shape, Xnew.dtype, ragged_rank=0) for shape in shapes)
+    options = {"fn_output_signature": ragged, "parallel_iterations": 1}
+    pieces = tf.map_fn(of_piece, tf.range(tf.shape(start)[0]), **options)
     back = tf.argsort(order)
-    mean, *spread = (tf.gather(part, back) for part in pieces)
+    mean, *spread = (tf.gather(part.values, back) for part in pieces)
     if not full_cov:
         return mean, spread[0]
     root, D = spread
@@ -382,20 +377,3 @@ def _starts_of_pieces(block: tf.Tensor, size: Any) -> tf.Tensor:
     place_in_block = place - tf.searchsorted(block, block)
     starts = tf.where(place_in_block % tf.maximum(size, 1) == 0)[:, 0]
     return tf.concat([[0], tf.cast(starts[1:], tf.int32)], axis=0)
-
-
-def _concat_pieces(
-    function: Any, count: tf.Tensor, shapes: Sequence[Any], dtype: tf.DType
-) -> list[tf.Tensor]:
-    """Concatenate tensors of pieces that have different numbers of rows, one piece at a time."""
-
-    def add(k: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
-        values = function(k)
-        return (k + 1, *(a.write(k, v) for a, v in zip(arrays, values, strict=True)))
-
-    arrays = [tf.TensorArray(dtype, size=count, infer_shape=False) for _ in shapes]
-    _, *arrays = tf.while_loop(
-        lambda k, *_: k < count, add, (tf.constant(0), *arrays), parallel_iterations=1
-    )
-    pairs = zip(arrays, shapes, strict=True)
-    return [tf.ensure_shape(array.concat(), [None, *shape]) for array, shape in pairs]

@@ -47,6 +47,9 @@ class Ensemble(EnsemblePredictions):
     :param record: How they came about.
     :param near: How the predictions of each component use near training rows
         (:mod:`gpflow_pep.training.choosing.near`), None where they do not; None: none does.
+    :param given: Outputs of the rows that are predicted which are known, [N, P], NaN where they are
+        not, of mixed outputs: each component is conditioned on them
+        (:meth:`~gpflow_pep.models.PEP.predict_f`), and the weights stay as they are.
     :raises ValueError: If the models or the weights do not fit together.
     """
 
@@ -56,12 +59,13 @@ class Ensemble(EnsemblePredictions):
         weights: AnyNDArray | None = None,
         record: EnsembleRecord | None = None,
         near: Sequence[NearRows | None] | None = None,
+        given: AnyNDArray | None = None,
     ) -> None:
         models = check_models(models)
         self.near = (None,) * len(models) if near is None else tuple(near)
         likelihoods = [*map(_likelihood_of_targets, models, self.near)]
         super().__init__(models, likelihoods, check_weights(weights, len(models)))
-        self.models, self.record = models, record
+        self.models, self.record, self._given = models, record, given
 
     def posterior(self) -> "EnsemblePosterior":
         """Compute the posterior of each component, for fast predictions."""
@@ -92,11 +96,11 @@ class Ensemble(EnsemblePredictions):
     def components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> Sequence[MeanAndVariance]:
-        options = full_cov, full_output_cov
-        return [
-            model.predict_f(Xnew, *options, **({} if near is None else {"near": near}))
-            for model, near in zip(self.models, self.near, strict=True)
-        ]
+        options: list[dict[str, Any]] = [{"near": near} if near else {} for near in self.near]
+        if self._given is not None:
+            options = [{"given": self._given}] * len(self.models)
+        pairs = zip(self.models, options, strict=True)
+        return [model.predict_f(Xnew, full_cov, full_output_cov, **more) for model, more in pairs]
 
 
 class EnsemblePosterior(EnsemblePredictions):
@@ -183,29 +187,6 @@ def _with_unknown(
     else:
         apart, replaced = of_rows, replaced[:, None]
     return tf.where(unknown[:, None], anywhere[0], mean), tf.where(replaced, apart, covariance)
-
-
-class GivenOutputs(EnsemblePredictions):
-    """
-    Predictions of an ensemble given outputs of the same rows that are known.
-
-    Each component is conditioned on them, see :meth:`~gpflow_pep.models.PEP.predict_f`; the weights
-    stay as they are. Rows are independent of each other given the training rows' u.
-
-    :param models: Models whose outputs are mixed from latent functions.
-    :param weights: [K].
-    :param known: Targets of the rows that are predicted, [N, P], NaN where they are not known.
-    """
-
-    def __init__(self, models: Sequence[Any], weights: AnyNDArray, known: AnyNDArray) -> None:
-        super().__init__(models, [model.likelihood for model in models], weights)
-        self.models, self.known = list(models), known
-
-    def components_of_f(
-        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
-    ) -> Sequence[MeanAndVariance]:
-        options = full_cov, full_output_cov
-        return [model.predict_f(Xnew, *options, given=self.known) for model in self.models]
 
 
 def ensemble_posterior(

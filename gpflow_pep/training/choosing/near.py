@@ -239,10 +239,8 @@ def choose_noise(
     model: PEPRegression, number: int, rows: AnyNDArray, levels: Sequence[float]
 ) -> tuple[NearRows, AnyNDArray]:
     """
-    Choose of some levels the noise variance with the highest mean density of rows left out.
-
-    :param number: How many near rows each of the rows [S] is given.
-    :return: What was chosen, and the log densities of the rows, [S].
+    Choose of some levels the noise variance with the highest mean density of rows [S] left out, and
+    give their log densities.
     """
     Y = np.asarray(model.data[1])[rows]
     mean, variance = left_out_moments(model, number, rows, levels)
@@ -274,13 +272,10 @@ def near_residuals(
     log_densities: AnyNDArray, labels: AnyNDArray, X: tf.Tensor, rows: AnyNDArray
 ) -> AnyNDArray:
     r"""
-    Multiply the residuals :math:`e_n` of rows by the mean of the residuals of ten near them.
+    Multiply the residuals :math:`e_n` of rows [S] by the mean of the residuals of ten near them.
 
-    :param log_densities: Of the label of each row, given the others, [N].
-    :param labels: 0 or 1, [N].
+    :param log_densities: Of the labels [N], 0 or 1, each given the others.
     :param X: Scaled inputs, [N, D].
-    :param rows: Of which rows, [S].
-    :return: [S].
     """
     near = nearest_others(X, rows, min(NUMBERS[0], len(X) - 1)).numpy()
     # |y - p| is 1 less the probability of the label, and p (1 - p) its product with the latter.
@@ -302,14 +297,13 @@ def _train(
             raise _Over
         return {}
 
-    near = min(near, NUMBERS[0])
-    loss = model.near_row_training_loss_closure(near, batch_size=BATCH_SIZE, seed=seed)
+    options: dict[str, Any] = {"batch_size": BATCH_SIZE, "seed": seed}
+    loss = model.near_row_training_loss_closure(min(near, NUMBERS[0]), **options)
     rate = tf_keras.optimizers.schedules.ExponentialDecay(RATE, HALVED_AFTER, 0.5)
-    options: dict[str, Any] = {"evaluate": check_time, "evaluate_every": 5, "progress": progress}
+    options = {"optimizer": tf_keras.optimizers.Adam(rate), "progress": progress}
     set_trainable(model.inducing_variable, False)
     with contextlib.suppress(_Over):
-        optimizer = tf_keras.optimizers.Adam(rate)
-        fit(model, loss, num_steps=num_steps, optimizer=optimizer, **options)
+        fit(model, loss, num_steps=num_steps, evaluate=check_time, evaluate_every=5, **options)
 
 
 def _near_label_densities(model: PEP, near: int, rows: AnyNDArray) -> AnyNDArray:
