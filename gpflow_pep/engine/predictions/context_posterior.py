@@ -95,7 +95,7 @@ class ContextRowsPosterior(ComputedPosterior):
             got = "True with near rows of a likelihood that is not Gaussian, whose sites are others"
             remedy = "Predict each row by itself, or for the covariance without near rows."
             raise checks.refusal("full_cov", f"{got} for each new row", "False", remedy)
-        if blocks is not None:
+        if blocks is not None and self._blocks is not None:
             place = places_of(self._blocks, blocks, X, scaled)
             mean, covariance = predict_from_blocks(
                 parts, context, self._blocks, Xnew, place, *options

@@ -139,9 +139,9 @@ def ensemble_with_near_rows(
         return result
     for number in more:
         for k, (model, (chosen, densities)) in enumerate(zip(models, scored, strict=True)):
-            levels = [chosen.noise_variance * factor for factor in (0.6, 1.0, 1.6)]
-            others = choose_noise(model, min(number, num_rows - 1), rows, levels)
-            scored[k] = others if gains(others[1], densities) else (chosen, densities)
+            levels = [(chosen.noise_variance or 0.0) * factor for factor in (0.6, 1.0, 1.6)]
+            with_more = choose_noise(model, min(number, num_rows - 1), rows, levels)
+            scored[k] = with_more if gains(with_more[1], densities) else (chosen, densities)
     return _with_components(models, alone, models, scored)
 
 
