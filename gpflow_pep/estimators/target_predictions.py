@@ -173,7 +173,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         Y = to_model(self._target, self._checked("known", known, X))
 
         def predict_given(rows: AnyNDArray) -> Any:
-            return predict(Ensemble(*components(model), given=rows[:, D:]), rows[:, :D])
+            return predict(Ensemble(*components(model), known=rows[:, D:]), rows[:, :D])
 
         return self._predicted(np.hstack([X, Y]), predict_given, chunk_size)
 

@@ -47,7 +47,7 @@ class Ensemble(EnsemblePredictions):
     :param record: How they came about.
     :param near: How the predictions of each component use near training rows
         (:mod:`gpflow_pep.training.choosing.near`), None where they do not; None: none does.
-    :param given: Outputs of the rows that are predicted which are known, [N, P], NaN where they are
+    :param known: Outputs of the rows that are predicted which are known, [N, P], NaN where they are
         not, of mixed outputs: each component is conditioned on them
         (:meth:`~gpflow_pep.models.PEP.predict_f`), and the weights stay as they are.
     :raises ValueError: If the models or the weights do not fit together.
@@ -59,13 +59,13 @@ class Ensemble(EnsemblePredictions):
         weights: AnyNDArray | None = None,
         record: EnsembleRecord | None = None,
         near: Sequence[NearRows | None] | None = None,
-        given: AnyNDArray | None = None,
+        known: AnyNDArray | None = None,
     ) -> None:
         models = check_models(models)
         self.near = (None,) * len(models) if near is None else tuple(near)
         likelihoods = [*map(_likelihood_of_targets, models, self.near)]
         super().__init__(models, likelihoods, check_weights(weights, len(models)))
-        self.models, self.record, self._given = models, record, given
+        self.models, self.record, self._known = models, record, known
 
     def posterior(self) -> "EnsemblePosterior":
         """Compute the posterior of each component, for fast predictions."""
@@ -97,8 +97,8 @@ class Ensemble(EnsemblePredictions):
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> Sequence[MeanAndVariance]:
         options: list[dict[str, Any]] = [{"near": near} if near else {} for near in self.near]
-        if self._given is not None:
-            options = [{"given": self._given}] * len(self.models)
+        if self._known is not None:
+            options = [{"given": self._known}] * len(self.models)
         pairs = zip(self.models, options, strict=True)
         return [model.predict_f(Xnew, full_cov, full_output_cov, **more) for model, more in pairs]
 
