@@ -35,7 +35,7 @@ CAPTIONS = {
     "details": "Held-out rows of the first {part}: by how much their loss grows where an input is"
     " permuted over the rows; and the score after training on fewer rows.",
     "relevance": "How much each input matters to the model of all rows: one over its lengthscale,"
-    " inputs standardised.",
+    " in the units in which the model takes it.",
     "training": "How the objective of the model of all rows rose in training.",
 }
 #: Figures with several parts.

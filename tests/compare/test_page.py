@@ -32,6 +32,9 @@ def test_the_page_says_what_was_found() -> None:
         "num_inducing = 6", "<td>time</td>", "data:image/png;base64,iVBORyBhbmQgc28gb24=",
     ):  # fmt: skip
         assert part in text, part
+    summary = comparison.model[-1].summary()  # of what was tried
+    assert summary in html.unescape(text) and "weight" in summary
+    assert summary.splitlines()[-1] in model_card(comparison)
     (row,) = re.findall(r'<tr class="best">.*?</tr>', text.partition("<h2>The data")[0])
     assert f"<td>{comparison.best}</td>" in row
 
