@@ -139,16 +139,6 @@ def _poisson_traits(likelihood: Poisson) -> Traits:
     return _rate_traits(likelihood, lambda X: (likelihood.binsize, likelihood.binsize, 0.0), draw)
 
 
-@traits.register(Exponential)
-def _exponential_traits(likelihood: Exponential) -> Traits:
-    return _rate_traits(likelihood, lambda X: (1.0, 0.0, 1.0))
-
-
-@traits.register(Gamma)
-def _gamma_traits(likelihood: Gamma) -> Traits:
-    return _rate_traits(likelihood, lambda X: (likelihood._shape(X), 0.0, likelihood._shape(X)))
-
-
 def _rate_traits(
     likelihood: Any, coefficients: Callable[[TensorType], Any], draw: Any = None
 ) -> Traits:
@@ -165,3 +155,7 @@ def _rate_traits(
         draw=draw,
         predict=predict if likelihood.invlink is tf.exp else None,
     )
+
+
+traits.register(Exponential)(lambda rate: _rate_traits(rate, lambda X: (1.0, 0.0, 1.0)))
+traits.register(Gamma)(lambda g: _rate_traits(g, lambda X: (g._shape(X), 0.0, g._shape(X))))

@@ -174,9 +174,7 @@ class Traits(NamedTuple):
     inherits it unless it has conditional moments of its own."""
 
 
-@traits.register(object)
-def _nothing_special(likelihood: Any) -> Traits:
-    return Traits()
+traits.register(object)(lambda likelihood: Traits())
 
 
 def num_classes(likelihood: Likelihood) -> int:
