@@ -81,10 +81,6 @@ STEPS, BATCH_SIZE, RATE, HALVED_AFTER = 200, 256, 0.3, 100
 _LEAST = 0.01
 
 
-class _Over(Exception):
-    """There is no time left."""
-
-
 def takes_near_rows(model: Any) -> bool:
     """Whether near rows can be added to a model's predictions, and left out one at a time."""
     plain = type(model) is PEPRegression and not model.has_blocks
@@ -146,11 +142,7 @@ def ensemble_with_near_rows(
 
 
 def near_rows_gain(model: PEPRegression, rows: AnyNDArray) -> bool:
-    """
-    Whether predictions of training rows that are left out gain by near rows, see above.
-
-    :param rows: Which rows, of which at most 1000 are left out.
-    """
+    """Whether predictions of training rows, of which 1000 are left out, gain by near rows."""
     alone, (_, near) = _densities_alone_and_near(model, NUMBERS[0], rows[:MOST_LEFT_OUT])
     return gains(near, alone)
 
@@ -294,7 +286,7 @@ def _train(
     def check_time(_: GPModel) -> dict[str, float]:
         ends.append(time.perf_counter())  # what comes before the first is compiled
         if seconds is not None and ends[-1] > ends[0] + seconds:
-            raise _Over
+            raise TimeoutError
         return {}
 
     options: dict[str, Any] = {"batch_size": BATCH_SIZE, "seed": seed}
@@ -302,7 +294,7 @@ def _train(
     rate = tf_keras.optimizers.schedules.ExponentialDecay(RATE, HALVED_AFTER, 0.5)
     options = {"optimizer": tf_keras.optimizers.Adam(rate), "progress": progress}
     set_trainable(model.inducing_variable, False)
-    with contextlib.suppress(_Over):
+    with contextlib.suppress(TimeoutError):
         fit(model, loss, num_steps=num_steps, evaluate=check_time, evaluate_every=5, **options)
 
 
