@@ -136,9 +136,10 @@ def _silent_stderr() -> Iterator[None]:
     Some are written before TensorFlow reads that level, so all that is written is kept back; it is
     shown if the import fails.
     """
-    if os.environ.setdefault(LOG_LEVEL, "3") == "0":
+    if os.environ.get(LOG_LEVEL) == "0":
         yield
         return
+    os.environ[LOG_LEVEL] = "3"  # for what it writes later, whatever the level was
     sys.stderr.flush()
     terminal = os.dup(2)
     _terminals.append(terminal)
