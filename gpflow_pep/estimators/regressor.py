@@ -272,7 +272,7 @@ class PEPRegressor(TargetPredictions):
     @property
     def _is_exact(self) -> bool:
         """Whether the evidence of the exact model trains it."""
-        forms = {"kernel": "matern52", "inducing": ROWS, "objective": "evidence"}
+        forms: dict[str, Any] = {"kernel": "matern52", "inducing": ROWS, "objective": "evidence"}
         forms |= {"batch_size": "auto", "ard": True, "standardize": True}
         kinds = [type(getattr(self, name)) is type(form) for name, form in forms.items()]
         same = all(kinds) and all(getattr(self, name) == form for name, form in forms.items())

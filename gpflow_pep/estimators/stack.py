@@ -188,7 +188,7 @@ def component(
     :param start: Where an exact model starts, or the warp of another one.
     """
     part = copy.copy(estimator)
-    vars(part).pop("feature_names_in_", None)  # it gets arrays
+    part.__dict__.pop("feature_names_in_", None)  # it gets arrays
     part.set_params(**settings, max_seconds=seconds if np.isfinite(seconds) else None)
     part._fit_one(X, Y, start)
     return part
