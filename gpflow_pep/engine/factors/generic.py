@@ -19,6 +19,7 @@ import tensorflow as tf
 from gpflow.likelihoods import ScalarLikelihood
 from tensorflow import Tensor
 
+from ..numerics.chunks import sizes_may_vary
 from ..numerics.graphs import constant
 from ..numerics.linalg import warn
 from ..numerics.power import divide_by_power, expm1_over_power, log_power_mean
@@ -55,7 +56,7 @@ class ScalarFactor(NamedTuple):
     exact: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
     r"""Where the integral has a closed form, bool [N, P], and what it is there; from mean and
     variance."""
-    num_nodes: int = NUM_NODES  #: Nodes of the rule.
+    num_nodes: int | Tensor = NUM_NODES  #: Nodes of the rule.
 
 
 class _Rule(NamedTuple):
@@ -248,16 +249,16 @@ def integrate_density(
 
     rule, values, *both = by_rule(factor)
 
-    def with_jumps() -> list[Tensor]:
-        jumps = _added_by_jumps(rule, values, both[0], power)
-        jump = tf.reduce_any(jumps > 0.0, axis=0)
-        structures = [*factor.structures, *_at_jumps(log_prob, rule.nodes.f, jumps)]
-        dense = factor._replace(structures=structures, num_nodes=600)
-        nodes, at_nodes, value, by_half = by_rule(dense)
-        by_half += tf.reduce_max(_added_by_jumps(nodes, at_nodes, value, power), axis=0)
-        return [tf.where(jump, *pair) for pair in zip((value, by_half), both)]
-
-    value, by_half = tf.cond(tf.reduce_any(_is_jump(values)), with_jumps, lambda: both)
+    # Without a jump the denser rule has three nodes and no weight: a conditional branch would have
+    # no gradient where the sites' equations are differentiated.
+    jumps = _added_by_jumps(rule, values, both[0], power)
+    jump = tf.reduce_any(jumps > 0.0, axis=0)
+    some = tf.reduce_any(jump) if sizes_may_vary() else True
+    structures = [*factor.structures, *_at_jumps(log_prob, rule.nodes.f, jumps, some)]
+    dense = factor._replace(structures=structures, num_nodes=tf.where(some, 600, 3))
+    nodes, at_nodes, value, by_half = by_rule(dense)
+    by_half += tf.reduce_max(_added_by_jumps(nodes, at_nodes, value, power), axis=0)
+    value, by_half = (tf.where(jump, *pair) for pair in zip((value, by_half), both))
     error = tf.stop_gradient(tf.abs(value - by_half) / (1.0 + tf.abs(value)))
     message = (
         f"The integral of {type(likelihood).__name__} by the values of its density is not accurate"
@@ -297,8 +298,9 @@ def _added_by_jumps(rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor)
 
 
 @constant
-def _at_jumps(log_prob: Function, f: Tensor, jumps: Tensor) -> list[Structure]:
-    """Halve the distances of the nodes f [Q, N, P] beside the four largest jumps of a row."""
+def _at_jumps(log_prob: Function, f: Tensor, jumps: Tensor, some: Any) -> list[Structure]:
+    """Halve the distances of the nodes f [Q, N, P] beside the four largest jumps of a row, if there
+    are some."""
     sizes, first = tf.math.top_k(tf.transpose(jumps, [1, 2, 0]), 4)
     of_rows = tf.transpose(f, [1, 2, 0])
     ends = [tf.gather(of_rows, first + k, batch_dims=2) for k in (0, 1)]
@@ -310,7 +312,7 @@ def _at_jumps(log_prob: Function, f: Tensor, jumps: Tensor) -> list[Structure]:
         above = tf.abs(at_middle - at_low) < tf.abs(at_middle - at_high)
         return tf.where(above, middle, low), tf.where(above, high, middle)
 
-    places = tf.while_loop(lambda *_: True, halve, (low, high), maximum_iterations=_ZOOM_ROUNDS)
+    places = tf.while_loop(lambda *_: some, halve, (low, high), maximum_iterations=_ZOOM_ROUNDS)
     # Where there is no jump the structure is wide and empty, and moves no node.
     scale = tf.where(sizes > 0.0, _AT_JUMP * (high - low), tf.constant(np.inf, f.dtype))
     empty = tf.zeros_like(scale)

@@ -138,7 +138,7 @@ def stretched_nodes(
     alpha: tf.Tensor,
     structures: Sequence[Structure],
     mode: Mode,
-    num_nodes: int = NUM_NODES,
+    num_nodes: TensorType = NUM_NODES,
     largest_step: TensorType | None = None,
 ) -> Nodes:
     r"""

@@ -314,3 +314,16 @@ def test_a_density_whose_terms_cancel_far_away() -> None:
     compiled = tf.function(pep.likelihoods.log_power_expectation, autograph=False)
     actual = compiled(likelihood, np.zeros((1, 1)), mean, variance, np.array([[4.0]]), 0.5)
     assert_close(actual, [expected], rtol=1e-6)
+
+
+def test_a_model_trains_with_a_likelihood_that_registers_nothing() -> None:
+    random = np.random.default_rng(0)
+    X = np.linspace(-2.0, 2.0, 12)[:, None]
+    parts = gpflow.kernels.SquaredExponential(), Laplace(), X[::4].copy()
+    model = pep.PEP((X, np.sin(2.0 * X) + 0.2 * random.laplace(size=X.shape)), *parts, alpha=0.5)
+    before = float(model.training_loss())
+    options = {"maxiter": 2}
+    gpflow.optimizers.Scipy().minimize(
+        model.training_loss, model.trainable_variables, options=options
+    )
+    assert float(model.training_loss()) < before
