@@ -2,6 +2,7 @@
 
 import abc
 import copy
+import inspect
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -37,14 +38,22 @@ from ..training import (
     select_alpha,
 )
 from ..training.choosing.alphas import ALPHAS, check_alphas
-from ..training.choosing.ensemble import EnsemblePosterior, ensemble_posterior, heaviest, near_rows
+from ..training.choosing.ensemble import (
+    EnsemblePosterior,
+    components,
+    ensemble_posterior,
+    heaviest,
+    near_rows,
+)
 from ..training.fitting.full_batch import OVER
-from ..training.fitting.objectives import assign_same
+from ..training.fitting.objectives import Objective, assign_same, near_lengthscales
 from ..training.fitting.points import MANY, PointsScore
 from .inputs import (
+    YEO_JOHNSON,
     check_sizes,
     check_table,
     dense,
+    fit_yeo_johnson,
     refuse_weights,
     seed_of,
     warn_of_wild_inputs,
@@ -52,6 +61,7 @@ from .inputs import (
 )
 from .numpy_parts import numpy_ensembles
 from .parts import ROWS, make_inducing_variable, make_kernel, wants_near_rows
+from .stack import Stack
 from .trainer import Trainer, tied_model, train_by_batches
 
 #: ``num_inducing="auto"`` starts with so many inducing points and adds others as long as a score
@@ -69,6 +79,14 @@ _NOT_COMPILED = (
     "num_latent",  # which the shapes of parameters show
     *("batch_size", "random_state", "warm_start", "verbose"),
 )
+
+#: Another value of one of these than the default names one model.
+OF_ONE_MODEL = (
+    *("kernel", "noise", "warp", "inputs", "num_inducing", "alpha", "objective", "likelihood"),
+    *("inducing", "ard", "standardize", "batch_size"),
+)
+#: What describes an estimator of several components by the one of the largest weight.
+OF_HEAVIEST = ("record_", "n_iter_", "alpha_scores_")
 
 #: What gives the state of estimators, and what makes the attributes of it, while skops writes or
 #: reads what is around them: :mod:`gpflow_pep.estimators.saving`. None: as pickle does.
@@ -96,6 +114,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     #: What predicts with NumPy: one ensemble; none where it cannot; None until it is needed.
     _numpy_ensembles: tuple[NumpyEnsemble, ...] | None = None
     _known_scores: AnyNDArray | None
+    #: Several models that are mixed; None: one.
+    _stack: Stack | None = None
 
     def __init__(
         self,
@@ -104,9 +124,10 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         num_inducing: int | str = "auto",
         alpha: float | str | Sequence[float] = "auto",
         likelihood: str | Likelihood = "auto",
+        inputs: str = "auto",
         inducing: Any = "kmeans",
         near_rows: int | str | None = "auto",
-        ard: bool = True,
+        ard: bool | float = True,
         standardize: bool = True,
         max_iterations: int = 1000,
         max_seconds: float | None = None,
@@ -122,6 +143,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self.num_inducing = num_inducing
         self.alpha = alpha
         self.likelihood = likelihood
+        self.inputs = inputs
         self.inducing = inducing
         self.near_rows = near_rows
         self.standardize = standardize
@@ -161,7 +183,16 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             remedy = "None is for no limit."
             checks.check_real("max_seconds", self.max_seconds, "[0, inf]", remedy)
         wants_near_rows(self.near_rows)
-        for name in ("ard", "standardize", "warm_start"):
+        remedy = "Leave it out if in doubt."
+        checks.check_choice("inputs", self.inputs, ("auto", "standard", YEO_JOHNSON), remedy)
+        if self.inputs == YEO_JOHNSON and not self.standardize:
+            got = f"{YEO_JOHNSON!r} with standardize=False"
+            raise checks.refusal("inputs", got, "standardised inputs", "Leave one of them out.")
+        booleans = ["ard", "standardize", "warm_start"]
+        if checks.is_number(self.ard):
+            booleans.remove("ard")
+            checks.check_real("ard", self.ard, "(0, inf)", remedy)
+        for name in booleans:
             if not isinstance(getattr(self, name), bool | np.bool_):
                 got = repr(getattr(self, name))
                 raise checks.refusal(name, got, "True or False", "Leave it out if in doubt.")
@@ -190,8 +221,11 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _scaled_rows(self, X: AnyNDArray) -> AnyNDArray:
         """Choose how inputs are changed from original units to the model's, and change them."""
+        if self.inputs == YEO_JOHNSON:
+            self._scaler: Any = fit_yeo_johnson(X)
+            return self._in_units(X)
         options: dict[str, Any] = {"with_mean": self.standardize, "with_std": self.standardize}
-        self._scaler: Any = StandardScaler(**options).fit(X)
+        self._scaler = StandardScaler(**options).fit(X)
         scaled: AnyNDArray = self._scaler.transform(X)
         return scaled
 
@@ -285,6 +319,52 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self.alpha_ = float(main.alpha.numpy()) if hasattr(main, "alpha") else np.nan
 
     @property
+    def _names_a_model(self) -> bool:
+        """Whether a setting names one model, in the place of several that are mixed."""
+        defaults = inspect.signature(type(self)).parameters
+        named = {name: getattr(self, name) for name in OF_ONE_MODEL if name in defaults}
+        return any(
+            not isinstance(value, type(defaults[name].default)) or value != defaults[name].default
+            for name, value in named.items()
+        )
+
+    @property
+    def components_(self) -> tuple[Any, ...]:
+        """The models that are mixed, each an estimator of its own; of one model it alone."""
+        return (self,) if self._stack is None else self._stack.components
+
+    @property
+    def weights_(self) -> AnyNDArray:
+        """The weights of the components' densities, [K], of sum 1."""
+        check_is_fitted(self)
+        return np.ones(1) if self._stack is None else self._stack.weights
+
+    def summary(self) -> str:
+        """Describe in a few lines what was tried and kept, and why, with weights."""
+        check_is_fitted(self)
+        return self._one_line() if self._stack is None else "\n".join(self._stack.lines)
+
+    def _one_line(self) -> str:
+        """Describe one model."""
+        parts = zip(*components(self.model_), near_rows(self.model_), strict=True)
+        powers = [
+            f"power {model.alpha.numpy():g}{' with near rows' if near else ''}, weight {weight:.2f}"
+            for model, weight, near in parts
+        ]
+        number = getattr(self.inducing_variable_, "num_inducing", None)
+        kernel, name = type(self.kernel_).__name__, type(heaviest(self.model_)).__name__
+        return f"{name}, {kernel}, {number} inducing points: {'; '.join(powers)}."
+
+    def _set_stack(self, stack: Stack) -> None:
+        """Take over a stack, and what describes its heaviest component."""
+        part = stack.heaviest
+        self._set_model(part.model_)
+        for name in ("_scaler", "_target", "_posterior", "_numpy_ensembles", *OF_HEAVIEST):
+            if hasattr(part, name):
+                setattr(self, name, getattr(part, name))
+        self._stack = stack
+
+    @property
     def posterior_(self) -> EnsemblePosterior:
         """What predicts f and y at inputs as the model takes them; of one component or several."""
         if self._posterior is None:
@@ -371,9 +451,11 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """Give the most seconds of training a model to predict from its inducing points."""
         return self.max_seconds
 
-    def _objective(self) -> str:
-        """Name what training maximises: see :func:`~gpflow_pep.training.maximise`."""
-        return "evidence"
+    def _objective(self) -> Objective:
+        """Give what training maximises: see :func:`~gpflow_pep.training.maximise`."""
+        if isinstance(self.ard, bool | np.bool_):
+            return "evidence"
+        return near_lengthscales(float(self.ard))
 
     def _training_model(self, model: GPModel) -> Any:
         """Give what holds the data and the loss of a model."""
@@ -404,6 +486,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             many = begins_with_some and len(X) >= MANY and not is_mixed(kernel)
             starts_with_few = grows and not many
             number = FIRST_POINTS if starts_with_few else MANY_POINTS
+            number = len(X) if isinstance(self.inducing, str) and self.inducing == ROWS else number
         first, *_ = getattr(kernel, "latent_kernels", [kernel])
         points = make_inducing_variable(self.inducing, X, number, first, seed)
         return kernel, likelihood, points

@@ -19,6 +19,7 @@ from ..scoring.ensemble import predict_probabilities
 from ..training import Ensemble, ensemble_with_near_labels
 from ..training.choosing.near import LEAST_ROWS, STEPS, takes_near_labels
 from .base import PREDICTION_CHUNK, PEPEstimator
+from .class_stack import fit_class_stack, order_of_labels
 from .parts import CLASSES, make_likelihood, wants_near_rows
 
 #: The part of ``max_seconds`` in which predictions from near rows are trained for.
@@ -36,13 +37,14 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
 
     Labels are of any type that scikit-learn takes. All latent functions share the kernel and the
     inducing points: those of their own would take as many times the work, and be learnt from fewer
-    rows.
+    rows. Where nothing is named, several models are mixed
+    (:mod:`gpflow_pep.estimators.class_stack`).
 
     :param likelihood: "auto": "bernoulli" (probit) for two classes, "softmax" for more.
         "multiclass" (RobustMax: the class of the largest function); "ordinal", for classes
-        whose order is that of ``classes_``, which is sorted, numbers and numbers in text by value
-        (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the classes 0 to C - 1
-        in the order of ``classes_``, which is copied.
+        whose order is that of ``classes_``: numbers, also in text, by value, grades such as
+        "low", "medium", "high", others sorted (:class:`~gpflow_pep.likelihoods.Ordinal`); or a
+        GPflow likelihood of the classes 0 to C - 1 in the order of ``classes_``, which is copied.
     :param near_rows: Whether predictions of two classes with one latent function use near
         training rows. "auto": 20 or none. On 1000 rows or more whose errors are alike among near
         ones, a second model is trained to predict from near rows alone, with a kernel of its own
@@ -72,14 +74,25 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             remedy = "Ratings have likelihood='ordinal'; measurements are for PEPRegressor."
             raise refusal("y", got, "labels: words or whole numbers", remedy)
         self.classes_, numbers = np.unique(y, return_inverse=True)
-        if in_order:
-            places = _order_of_numbers(self.classes_)
-            self.classes_, numbers = self.classes_[places], np.argsort(places)[numbers]
         if len(self.classes_) < 2:
             got = f"one class, {self.classes_[0]!r}"
             raise refusal("y", got, "two or more", "There is nothing to distinguish.")
         Y = numbers[:, None].astype(gpflow.default_float())
         X, Y = self._known_rows(X, Y)
+        if self._names_a_model or len(X) < 2:
+            self._fit_one(X, Y)
+        else:
+            seconds = np.inf if self.max_seconds is None else self.max_seconds
+            self._set_stack(fit_class_stack(self, X, Y, seconds))
+
+    def _fit_one(self, X: AnyNDArray, Y: AnyNDArray, start: None = None) -> None:
+        """Train the one model that the settings name."""
+        self._stack = None
+        places = order_of_labels(self.classes_) if _are_in_order(self.likelihood) else None
+        if places is not None:
+            self.classes_ = self.classes_[places]
+            Y = np.argsort(places)[Y.astype(int)].astype(Y.dtype)
+        self._has_many_rows = len(X) >= LEAST_ROWS
         self._train(self._scaled_rows(X), Y)
 
     def predict(self, X: Any) -> AnyNDArray:
@@ -102,7 +115,22 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.
         """
-        X, ensemble = self._inputs(X), self._numpy_ensemble
+        X, stack = self._rows(X), self._stack
+        if stack is None:
+            return self._probabilities(X)
+        mixed = zip(stack.weights, stack.components, strict=True)
+        return np.asarray(
+            sum(w * part._probabilities(X)[:, part.columns_of(self)] for w, part in mixed)
+        )
+
+    def columns_of(self, whole: "PEPClassifier") -> list[int]:
+        """Find the columns of another's classes, of which these are components' in order maybe."""
+        known = self.classes_.tolist()
+        return [known.index(label) for label in whole.classes_.tolist()]
+
+    def _probabilities(self, X: AnyNDArray) -> AnyNDArray:
+        """Predict the probabilities of this one model's classes, at rows in original units."""
+        X, ensemble = self._in_units(X), self._numpy_ensemble
         if ensemble is not None:
             return predict_probabilities(ensemble, X)
         (probability,) = self._predicted(X, self.posterior_.predict_probabilities, PREDICTION_CHUNK)
@@ -163,8 +191,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         """Whether a fit may train for predictions from near rows."""
         if not wants_near_rows(self.near_rows):
             return False
-        enough = self._scaler.n_samples_seen_ >= LEAST_ROWS
-        return enough and takes_near_labels(self.kernel, self._make_likelihood())
+        return self._has_many_rows and takes_near_labels(self.kernel, self._make_likelihood())
 
     def _seconds_of_points(self) -> float | None:
         if self.max_seconds is None or not self._tries_near_labels:
@@ -190,14 +217,6 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
 
 def _are_in_order(named: Any) -> bool:
     return "ordinal" in (named, type(named).__name__.lower())
-
-
-def _order_of_numbers(labels: AnyNDArray) -> AnyNDArray:
-    """Sort labels by value where all are numbers, as text too; else leave them."""
-    try:
-        return np.argsort(labels.astype(float), kind="stable")
-    except ValueError:
-        return np.arange(len(labels))
 
 
 def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyNDArray:

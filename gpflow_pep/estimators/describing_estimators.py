@@ -115,7 +115,6 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
         if name in described["fitted"]:
             setattr(estimator, name, load(described["fitted"][name]))
     if "components" in described:
-        assert isinstance(estimator, PEPRegressor)
         parts = [construct_estimator(part, load) for part in described["components"]]
         estimator._set_stack(_construct_stack(parts, described["stack"], load))
         return estimator

@@ -19,6 +19,7 @@ from ..engine.numerics.linalg import graphs_exported
 from ..scoring.inputs import FARTHEST, YeoJohnson
 from ..tables import TableEncoder
 from .base import PEPEstimator
+from .classifier import PEPClassifier
 from .exporting_columns import column_specs, encode_columns
 from .regressor import PEPRegressor
 from .target_units import predict_in
@@ -65,8 +66,10 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
         remedy = "Export what it is made of."
         raise refusal("estimator", f"a {type(last).__name__}", expected, remedy)
     check_is_fitted(last)
-    parts = getattr(last, "components_", (last,))
-    posteriors = [part.posterior_ for part in parts]
+    parts = last.components_
+    posteriors, weights = [part.posterior_ for part in parts], last.weights_
+    classes = parts if isinstance(last, PEPClassifier) else ()
+    columns = [part.columns_of(last) for part in classes]
     dtype = gpflow.default_float()
     rows = tf.TensorSpec([None, last.n_features_in_], dtype, name="X")
     with graphs_exported():
@@ -80,7 +83,9 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
                 return Prediction(
                     *(moments[0] if last._stack is None else last._stack.moments(moments))
                 )
-            return ClassProbabilities(posteriors[0].predict_probabilities(changed[0]))
+            every = zip(posteriors, changed, columns, strict=True)
+            mixed = [tf.gather(p.predict_probabilities(x), c, axis=1) for p, x, c in every]
+            return ClassProbabilities(tf.tensordot(tf.constant(weights, dtype), tf.stack(mixed), 1))
 
         @tf.function(input_signature=[rows])
         def predict_y(X: tf.Tensor) -> Any:

@@ -80,7 +80,7 @@ def scorer_files(estimator: Any) -> SavedFiles:
     names = getattr(first, "feature_names_in_", None)
     describe, stack = Describer(values=True), getattr(last, "_stack", None)
     content = {
-        "components": [_component(part, describe) for part in getattr(last, "components_", [last])],
+        "components": [_component(part, last, describe) for part in last.components_],
         "stack": stack and describe_stack(stack, describe),
         "scalers": [describe_scaler(scaler, describe) for scaler in steps],
         "columns": encoder and _columns(encoder),
@@ -92,13 +92,14 @@ def scorer_files(estimator: Any) -> SavedFiles:
     return SavedFiles(content, describe.arrays)
 
 
-def _component(part: PEPEstimator, describe: Describer) -> Described:
+def _component(part: PEPEstimator, whole: PEPEstimator, describe: Describer) -> Described:
     """Describe one of the models that are mixed: its inputs, its posterior, and its targets."""
     units = part._target if isinstance(part, PEPRegressor) else None
     return {
         "inputs": describe_scaler(part.input_scaler_, describe),
         "ensemble": describe_posterior(part.posterior_, describe),
         "target": units and describe_units(units, describe),
+        "columns": part.columns_of(whole) if isinstance(part, PEPClassifier) else None,
     }
 
 

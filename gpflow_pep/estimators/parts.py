@@ -39,13 +39,14 @@ CLASSES: dict[str, Callable[..., Likelihood]] = {
     "softmax": gpflow.likelihoods.Softmax,
     "ordinal": Ordinal.of_classes,
 }
-#: Inducing points at all rows, which are not trained: exact inference.
+#: Inducing points that are not trained: all rows, or of as many as are named the k-means centres.
 ROWS = "rows"
 #: Where inducing points start.
 RULES: dict[str, Callable[..., InducingVariables]] = {
     "kmeans": kmeans,
     "random": random_subset,
     "greedy_variance": greedy_variance,
+    ROWS: kmeans,
 }
 
 
@@ -56,19 +57,20 @@ def _choose(argument: str, name: Any, choices: Mapping[str, Any], others: str) -
     raise refusal(argument, repr(name), expected, "Choose one of them.")
 
 
-def make_kernel(kernel: str | Kernel, num_inputs: int, ard: bool = True) -> Kernel:
+def make_kernel(kernel: str | Kernel, num_inputs: int, ard: bool | float = True) -> Kernel:
     """
     Make a kernel for standardised inputs, or copy the given one.
 
     By name it starts at unit variance and lengthscales √D, because squared distances between
     standardised rows grow in proportion to D. "auto" is "rbf".
 
-    :param ard: Whether a kernel by name has a lengthscale for each input, or one for all.
-    :raises ValueError: If a kernel that is given is to have one for all.
+    :param ard: False where a kernel by name has one lengthscale for all inputs; otherwise one for
+        each.
+    :raises ValueError: If it is anything but True of a kernel that is given.
     """
     if isinstance(kernel, Kernel):
-        if not ard:
-            got = f"False with a {type(kernel).__name__} as the kernel"
+        if not (isinstance(ard, bool | np.bool_) and ard):
+            got = f"{ard} with a {type(kernel).__name__} as the kernel"
             remedy = "Give that kernel one lengthscale, or name one such as 'rbf'."
             raise refusal("ard", got, "True: it has its own lengthscales", remedy)
         return copy_of(kernel)
@@ -100,17 +102,16 @@ def make_inducing_variable(
         points = as_numbers("inducing", rule, gpflow.default_float())
         if points.ndim == 2:
             return gpflow.inducing_variables.InducingPoints(points)
+    select = _choose("inducing", rule, RULES, "points [M, D] or GPflow's inducing variables")
     _, first = np.unique(X, axis=0, return_index=True)
-    if isinstance(rule, str) and rule == ROWS:
-        rows = gpflow.inducing_variables.InducingPoints(X[np.sort(first)])
-        gpflow.set_trainable(rows, False)
-        return rows
-    select = _choose(
-        "inducing", rule, RULES, f"{ROWS!r}, points [M, D] or GPflow's inducing variables"
-    )
     number = min(num_inducing, len(first))
     options = {"kernel": kernel} if select is greedy_variance else {}
-    return select(X, number, seed=seed, **options)
+    if rule != ROWS:
+        return select(X, number, seed=seed, **options)
+    points = X[np.sort(first)] if number == len(first) else kmeans(X, number, seed=seed).Z
+    fixed = gpflow.inducing_variables.InducingPoints(points)
+    gpflow.set_trainable(fixed, False)
+    return fixed
 
 
 def wants_near_rows(near_rows: Any) -> bool:

@@ -1,6 +1,5 @@
 """Regression for scikit-learn."""
 
-import inspect
 import time
 import warnings
 from collections.abc import Sequence
@@ -24,11 +23,11 @@ from ..likelihoods import LogLinear, PerOutput
 from ..models import PEP, PEPRegression
 from ..scoring.predictive import Predictive, Recalibration
 from ..training import Ensemble, ensemble_with_near_rows
-from ..training.choosing.ensemble import components, ensemble_posterior, heaviest, near_rows
+from ..training.choosing.ensemble import ensemble_posterior, heaviest
 from ..training.choosing.near import LEAST_ROWS, near_rows_gain, takes_near_rows
 from ..training.fitting.exact import Hyperparameters, fit_exact
-from ..training.fitting.objectives import FAILURES
-from .inputs import YEO_JOHNSON, check_sizes, fit_yeo_johnson
+from ..training.fitting.objectives import FAILURES, Objective
+from .inputs import check_sizes
 from .numpy_parts import numpy_ensembles
 from .outputs import (
     as_outputs,
@@ -40,19 +39,12 @@ from .outputs import (
     observed_rows,
 )
 from .parts import NUMBERS, ROWS, make_likelihood, wants_near_rows
-from .stack import SCOUT_ROWS, Stack, fit_stack
+from .stack import SCOUT_ROWS, fit_stack
 from .target_predictions import TargetPredictions
 from .target_units import fit_units, likelihood_in, to_model
 
 #: Where training starts: a tenth of the variance of standardised targets.
 NOISE_VARIANCE = 0.1
-#: Another value of one of these than the default names one model.
-OF_ONE_MODEL = (
-    *("kernel", "noise", "warp", "inputs", "num_inducing", "alpha", "objective", "likelihood"),
-    *("inducing", "ard", "standardize", "batch_size"),
-)
-#: What describes an estimator of several components by the one of the largest weight.
-OF_HEAVIEST = ("record_", "n_iter_", "alpha_scores_")
 
 
 class PEPRegressor(TargetPredictions):
@@ -81,7 +73,8 @@ class PEPRegressor(TargetPredictions):
         chooses. "auto": not of one model.
     :param inputs: "standard", or "yeo-johnson", bent so that each column is nearly Gaussian
         (:class:`~gpflow_pep.scoring.inputs.YeoJohnson`). "auto": "standard" of one model.
-    :param ard: Whether a kernel by name has a lengthscale for each input, or one for all.
+    :param ard: Whether a kernel by name has a lengthscale for each input, or one for all; or how
+        far log lengthscales are from their mean a priori, for example 0.7.
     :param num_inducing: How many inducing points, at most as many as there are rows that differ.
         "auto": 25, to which others are added as long as a score rises
         (:mod:`gpflow_pep.training.fitting.points`); 100 with minibatches or inducing variables of
@@ -102,9 +95,9 @@ class PEPRegressor(TargetPredictions):
         trained starts in those of the model. Of several columns that are mixtures each has one of
         this name, or its likelihood in ``PerOutput``.
     :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; "rows",
-        all rows, not trained: with "matern52" and Gaussian noise the evidence of the exact model is
-        maximised; or points [M, D] or GPflow's inducing variables, for inputs as the model takes
-        them.
+        all rows, or ``num_inducing`` k-means centres of them, not trained: at all rows with
+        "matern52" and Gaussian noise the evidence of the exact model is maximised; or points [M, D]
+        or GPflow's inducing variables, for inputs as the model takes them.
     :param num_latent: With several columns of y, of how many latent functions they are mixtures
         (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); None: as many as columns,
         but 4 at most; 0: of none, columns are independent, and share kernel and noise.
@@ -167,6 +160,7 @@ class PEPRegressor(TargetPredictions):
             num_inducing=num_inducing,
             alpha=alpha,
             likelihood=likelihood,
+            inputs=inputs,
             inducing=inducing,
             near_rows=near_rows,
             ard=ard,
@@ -181,7 +175,6 @@ class PEPRegressor(TargetPredictions):
         )
         self.noise = noise
         self.warp = warp
-        self.inputs = inputs
         self.num_latent = num_latent
         self.objective = objective
 
@@ -189,12 +182,11 @@ class PEPRegressor(TargetPredictions):
         super()._check_parameters()
         remedy = "Leave it out if in doubt."
         checks.check_choice("noise", self.noise, ("auto", "constant", "varying"), remedy)
-        checks.check_choice("inputs", self.inputs, ("auto", "standard", YEO_JOHNSON), remedy)
+        if self.objective != "evidence" and not isinstance(self.ard, bool | np.bool_):
+            expected = "'evidence', to which a number as ard adds a prior"
+            raise refusal("objective", repr(self.objective), expected, remedy)
         if self.warp != "auto" and not isinstance(self.warp, bool | np.bool_):
             raise refusal("warp", repr(self.warp), "True, False or 'auto'", remedy)
-        if self.inputs == YEO_JOHNSON and not self.standardize:
-            got = f"{YEO_JOHNSON!r} with standardize=False"
-            raise refusal("inputs", got, "standardised inputs", "Leave one of them out.")
 
     def _fit(self, X: Any, y: Any) -> None:
         if has_columns(y):
@@ -216,16 +208,6 @@ class PEPRegressor(TargetPredictions):
             self._fit_one(X, Y)
         else:
             self._set_stack(fit_stack(self, X, Y))
-
-    @property
-    def _names_a_model(self) -> bool:
-        """Whether a setting names one model, in the place of several that are mixed."""
-        defaults = inspect.signature(type(self)).parameters
-        named = {name: getattr(self, name) for name in OF_ONE_MODEL}
-        return any(
-            not isinstance(value, type(defaults[name].default)) or value != defaults[name].default
-            for name, value in named.items()
-        )
 
     def _check_forms(self) -> None:
         """Refuse noise that varies, and warps, of targets that they have no form for."""
@@ -263,17 +245,11 @@ class PEPRegressor(TargetPredictions):
             Y = self._warped(start or self._scout(X, Y), Y)
         self._train(X, Y)
 
-    def _scaled_rows(self, X: AnyNDArray) -> AnyNDArray:
-        if self.inputs != YEO_JOHNSON:
-            return super()._scaled_rows(X)
-        self._scaler = fit_yeo_johnson(X)
-        return self._in_units(X)
-
     @property
     def _is_exact(self) -> bool:
         """Whether the evidence of the exact model trains it."""
         forms: dict[str, Any] = {"kernel": "matern52", "inducing": ROWS, "objective": "evidence"}
-        forms |= {"batch_size": "auto", "ard": True, "standardize": True}
+        forms |= {"batch_size": "auto", "ard": True, "standardize": True, "num_inducing": "auto"}
         kinds = [type(getattr(self, name)) is type(form) for name, form in forms.items()]
         same = all(kinds) and all(getattr(self, name) == form for name, form in forms.items())
         return same and self.likelihood in ("gaussian", "log_normal") and self.n_outputs_ == 1
@@ -315,17 +291,6 @@ class PEPRegressor(TargetPredictions):
         return fit_exact(X[rows], Y[rows, 0], plain, varying=True, warp=True)[0]
 
     @property
-    def components_(self) -> tuple["PEPRegressor", ...]:
-        """The models that are mixed, each an estimator of its own; of one model it alone."""
-        return (self,) if self._stack is None else self._stack.components
-
-    @property
-    def weights_(self) -> AnyNDArray:
-        """The weights of the components' densities, [K], of sum 1."""
-        check_is_fitted(self)
-        return np.ones(1) if self._stack is None else self._stack.weights
-
-    @property
     def mean_weights_(self) -> AnyNDArray:
         """The weights of the components' means, [K], of sum 1."""
         check_is_fitted(self)
@@ -337,30 +302,6 @@ class PEPRegressor(TargetPredictions):
         check_is_fitted(self)
         recalibration = None if self._stack is None else self._stack.recalibration
         return recalibration or Recalibration()
-
-    def summary(self) -> str:
-        """Describe in a few lines what was tried and kept, and why, with weights."""
-        check_is_fitted(self)
-        return self._one_line() if self._stack is None else "\n".join(self._stack.lines)
-
-    def _one_line(self) -> str:
-        """Describe one model."""
-        parts = zip(*components(self.model_), near_rows(self.model_), strict=True)
-        powers = [
-            f"power {model.alpha.numpy():g}{' with near rows' if near else ''}, weight {weight:.2f}"
-            for model, weight, near in parts
-        ]
-        number = getattr(self.inducing_variable_, "num_inducing", None)
-        kernel, name = type(self.kernel_).__name__, type(heaviest(self.model_)).__name__
-        return f"{name}, {kernel}, {number} inducing points: {'; '.join(powers)}."
-
-    def _set_stack(self, stack: Stack) -> None:
-        """Take over a stack, and what describes its heaviest component."""
-        part = stack.heaviest
-        self._set_model(part.model_)
-        for name in ("_scaler", "_target", "_posterior", "_numpy_ensembles", *OF_HEAVIEST):
-            setattr(self, name, getattr(part, name))
-        self._stack = stack
 
     def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
         kernel, P = super()._make_kernel(X, Y), self.n_outputs_
@@ -418,8 +359,8 @@ class PEPRegressor(TargetPredictions):
     def _mixes(self) -> bool:
         return has_gaussian_noise(self._named_likelihood())
 
-    def _objective(self) -> str:
-        return self.objective
+    def _objective(self) -> Objective:
+        return super()._objective() if self.objective == "evidence" else self.objective
 
     def _batch_size(self, num_rows: int) -> int | None:
         if self.n_outputs_ == 1:

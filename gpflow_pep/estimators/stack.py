@@ -65,7 +65,8 @@ NAMES = "constant noise", "noise that varies with the inputs, warped targets"
 class Stack(NamedTuple):
     """Components, and how their distributions are mixed."""
 
-    components: tuple["PEPRegressor", ...]
+    components: tuple[Any, ...]
+    """Fitted estimators, all of whose settings are named."""
 
     weights: AnyNDArray
     """Of the densities, [K], of sum 1."""
@@ -80,7 +81,7 @@ class Stack(NamedTuple):
     """What was tried and kept, and why."""
 
     @property
-    def heaviest(self) -> "PEPRegressor":
+    def heaviest(self) -> Any:
         """The component of the largest weight."""
         return self.components[int(np.argmax(self.weights))]
 
@@ -175,13 +176,13 @@ def _alone(part: "PEPRegressor", note: Callable[[str], None], lines: list[str]) 
 
 
 def component(
-    estimator: "PEPRegressor",
+    estimator: Any,
     X: AnyNDArray,
     Y: AnyNDArray,
     settings: dict[str, Any],
     seconds: float,
     start: Hyperparameters | None = None,
-) -> "PEPRegressor":
+) -> Any:
     """
     Train a copy of an estimator with other settings, for so many seconds at most.
 

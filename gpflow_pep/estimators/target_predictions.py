@@ -27,7 +27,6 @@ from .base import PREDICTION_CHUNK, PEPEstimator
 from .inputs import check_sizes, check_table, seed_of
 from .intervals import conformal_score, fold_scores
 from .outputs import as_outputs, mean_r2
-from .stack import Stack
 from .target_units import to_model
 
 #: Draws of y at each row, for quantiles that have no closed form.
@@ -48,8 +47,6 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     n_outputs_: int = 1
     target_names_: list[str] | None = None
     _target: Units
-    #: Several models that are mixed; None: one.
-    _stack: Stack | None = None
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, *, known: Any = None

@@ -70,6 +70,7 @@ class Scorer:
         self._ensembles = [ensemble.ensemble_of(part["ensemble"]) for part in components]
         self._transforms = [_transform_of(part["inputs"]) for part in components]
         self._weights = np.ones(1) if parts["stack"] is None else parts["stack"]["weights"]
+        self._columns = [part["columns"] for part in components]
         self.noise = self._ensembles[0].noise
         self._scalers = [Units.of_scaler(scaler) for scaler in parts["scalers"]]
         self._encodings = _encodings_of(parts["columns"])
@@ -123,11 +124,11 @@ class Scorer:
             got, remedy = "a model of numbers", "Use predict with return_std=True."
             raise refusal("predict_proba", got, "a model of classes", remedy)
         X = self._inputs(X)
-        parts = zip(self._weights, self._ensembles, self._transforms, strict=True)
+        parts = zip(self._weights, self._ensembles, self._transforms, self._columns, strict=True)
         return np.asarray(
             sum(
-                weight * ensemble.predict_probabilities(part, transform(X))
-                for weight, part, transform in parts
+                weight * ensemble.predict_probabilities(part, transform(X))[:, columns]
+                for weight, part, transform, columns in parts
             )
         )
 

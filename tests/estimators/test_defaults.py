@@ -255,7 +255,7 @@ def test_steps_on_many_rows_of_several_classes(
     labels = np.digitize(Y, np.quantile(Y, [0.3, 0.7]))
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        fitted = PEPClassifier(random_state=0).fit(X, labels)
+        fitted = PEPClassifier(alpha=0.5, random_state=0).fit(X, labels)
     assert fitted.record_ is not None and len(some) == 1
     assert [score.num_inducing for score in fitted.record_.points] == [3]
     assert fitted.n_iter_ == (steps or some[0].iterations)

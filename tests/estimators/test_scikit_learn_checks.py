@@ -12,6 +12,6 @@ SMALL: dict[str, Any] = {"num_inducing": 5, "alpha": 0.5, "max_iterations": 20}
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([PEPRegressor(**SMALL), PEPClassifier(**SMALL)])
+@parametrize_with_checks([PEPRegressor(**SMALL), PEPClassifier(**SMALL), PEPClassifier()])
 def test_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)

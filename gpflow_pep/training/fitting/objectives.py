@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
 import gpflow
@@ -17,6 +18,7 @@ from ...engine.energies.point import energy_of
 from ...engine.factors import traits
 from ...engine.numerics.graphs import without_collector
 from ...engine.numerics.linalg import warnings_of_graphs_dropped
+from ...engine.prior import latent_kernels
 from ...engine.prior.evaluate import is_plain
 from ...engine.sites.posterior import Independent
 from ...engine.sites.record import ConvergenceWarning
@@ -138,6 +140,33 @@ def hybrid_evidence(alpha: float) -> Callable[[PEP], tf.Tensor]:
         problem = problem._replace(rows=problem.rows._replace(alpha=power))
         value = energy_of(problem, model.converged_sites())
         return require_finite(value, f"energy at power {alpha:g}", ADVICE)
+
+    return objective
+
+
+@cache
+def near_lengthscales(spread: float) -> Callable[[GPModel], tf.Tensor]:
+    r"""
+    Make an objective: log Z with a prior by which the lengthscales of a kernel are alike,
+
+    .. math::
+
+        \log Z - \frac{1}{2 s^2} \sum_d (\log l_d - \overline{\log l})^2.
+
+    With :math:`s \to 0` there is one lengthscale for all inputs. Where there are many inputs and
+    few rows, the evidence alone, :math:`s \to \infty`, fits lengthscales to single rows.
+
+    :param spread: s, above 0. The same one gives the same function.
+    """
+    check_real("spread", spread, "(0, inf)", "0.7 is usual.")
+
+    @tf.autograph.experimental.do_not_convert
+    def objective(model: GPModel) -> tf.Tensor:
+        value = model.maximum_log_likelihood_objective()
+        for kernel in latent_kernels(model.kernel):
+            logs = tf.math.log(kernel.lengthscales)
+            value -= tf.reduce_sum((logs - tf.reduce_mean(logs)) ** 2) / (2.0 * spread**2)
+        return value
 
     return objective
 
