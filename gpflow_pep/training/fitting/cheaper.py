@@ -145,7 +145,7 @@ class SharedLosses:
             return maximise(model, objective=objective, **options)
         state, data = state_of(model), tuple(map(tf.convert_to_tensor, model.data))
         columns = [tuple(part.shape[1:]) for part in data]
-        shapes = (tuple(variable.shape) for variable in state)
+        shapes = ((variable.trainable, *variable.shape) for variable in state)
         key = (cache_key, objective, type(model), takes_missing_targets(model), *columns, *shapes)
         # It is not in the cache while it is used: a callback may train another such model.
         loss = self._losses.pop(key, None) or _loss_of_any_rows(model, data, objective)
