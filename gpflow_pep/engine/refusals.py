@@ -1,6 +1,7 @@
 """The one form of all refusals. It imports nothing, so that nothing waits for TensorFlow."""
 
 from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import Any
 
 #: Public names that are gone, and what does their work now. CHANGELOG.md prints the same table.
@@ -105,3 +106,15 @@ def refuse_arguments(function: str, arguments: Iterable[str]) -> None:
         use = GONE_ARGUMENTS.get(f"{function}({name}=)")
         remedy = f": it is gone. Use {use}." if use else ""
         raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{remedy}")
+
+
+def refusing(refuse: Callable[[type, dict[str, Any]], None], init: Any) -> Any:
+    """Let a function of the class and named arguments see them before a constructor does, whose
+    signature stays."""
+
+    @wraps(init)
+    def checked(self: Any, *arguments: Any, **options: Any) -> None:
+        refuse(type(self), options)
+        init(self, *arguments, **options)
+
+    return checked

@@ -27,7 +27,7 @@ from ..engine import checks
 from ..engine.factors import check_num_latent
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
-from ..engine.refusals import refuse_arguments
+from ..engine.refusals import refuse_arguments, refusing
 from ..scoring.ensemble import FAR, NumpyEnsemble, is_far
 from ..scoring.inputs import YeoJohnson
 from ..training import (
@@ -99,6 +99,11 @@ RESTORE = ContextVar("RESTORE", default=None)
 Fitted = TypeVar("Fitted", bound="PEPEstimator")
 
 
+def _refuse_gone(estimator: type, arguments: dict[str, Any]) -> None:
+    known = inspect.signature(estimator).parameters
+    refuse_arguments(estimator.__name__, arguments.keys() - known.keys())
+
+
 class PEPEstimator(BaseEstimator, abc.ABC):
     """
     A model behind scikit-learn's conventions; see the estimators.
@@ -116,6 +121,11 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     _known_scores: AnyNDArray | None
     #: Several models that are mixed; None: one.
     _stack: Stack | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse arguments that are gone, by the names of the new ones."""
+        super().__init_subclass__(**options)
+        cls.__init__ = refusing(_refuse_gone, cls.__init__)  # type: ignore[method-assign]
 
     def __init__(
         self,
@@ -135,9 +145,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         random_state: Any = None,
         warm_start: bool = False,
         verbose: bool = False,
-        **gone: Any,
     ) -> None:
-        refuse_arguments(type(self).__name__, gone)
         self.kernel = kernel
         self.ard = ard
         self.num_inducing = num_inducing

@@ -153,7 +153,6 @@ class PEPRegressor(TargetPredictions):
         random_state: Any = None,
         warm_start: bool = False,
         verbose: bool = False,
-        **gone: Any,
     ) -> None:
         super().__init__(
             kernel,
@@ -171,7 +170,6 @@ class PEPRegressor(TargetPredictions):
             random_state=random_state,
             warm_start=warm_start,
             verbose=verbose,
-            **gone,
         )
         self.noise = noise
         self.warp = warp

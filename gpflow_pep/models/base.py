@@ -29,6 +29,7 @@ from ..engine.paths.functions import draw_paths
 from ..engine.predictions.posterior import f_under, gpflow_posterior
 from ..engine.prior.evaluate import skip_autograph, unconverted
 from ..engine.prior.mixing import latent_parts
+from ..engine.refusals import refusing
 from ..engine.sites.memory import Memory
 from ..engine.sites.mixed import Mixed
 from ..engine.sites.posterior import (
@@ -104,10 +105,11 @@ class PowerEPModel(GPModel, abc.ABC):
     num_inducing = property(lambda self: int(self.inducing_variable.num_inducing), doc="M.")
     paths = draw_paths
 
-    def __new__(cls, *arguments: Any, **options: Any) -> Any:
+    def __init_subclass__(cls, **options: Any) -> None:
         """See :func:`~gpflow_pep.models.arguments.refuse_arguments`."""
-        refuse_arguments(cls, options)
-        return super().__new__(cls)
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = refusing(refuse_arguments, cls.__init__)  # type: ignore[method-assign]
 
     def __init__(
         self,

@@ -3,6 +3,7 @@ What is refused, and that each message says what was got, what was expected and 
 and what is unusual but accepted.
 """
 
+import inspect
 import re
 from collections.abc import Callable
 from operator import attrgetter
@@ -255,3 +256,8 @@ def test_arguments_that_are_gone() -> None:
         with pytest.raises(TypeError, match=r"unexpected keyword argument 'other'$"):
             calls[function](other=2)
         assert f"| `{name}` | `{instead}` |" in changelog
+
+
+@pytest.mark.parametrize("kind", [PEPRegressor, PEPClassifier, pep.PEPRegression, pep.PEP])
+def test_what_refuses_arguments_keeps_the_signature(kind: type) -> None:
+    assert "alpha" in inspect.signature(kind).parameters
