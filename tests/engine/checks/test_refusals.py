@@ -35,7 +35,8 @@ from gpflow.likelihoods import Beta
 
 import gpflow_pep
 from gpflow_pep.engine.refusals import GONE, GONE_ARGUMENTS
-from gpflow_pep.models import PEPClassification
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor
+from gpflow_pep.models import PEP, PEPClassification, PEPRegression
 
 
 def _check(message: str, words: str) -> None:
@@ -258,6 +259,6 @@ def test_arguments_that_are_gone() -> None:
         assert f"| `{name}` | `{instead}` |" in changelog
 
 
-@pytest.mark.parametrize("kind", [PEPRegressor, PEPClassifier, pep.PEPRegression, pep.PEP])
+@pytest.mark.parametrize("kind", [PEPRegressor, PEPClassifier, PEPRegression, PEP])
 def test_what_refuses_arguments_keeps_the_signature(kind: type) -> None:
     assert "alpha" in inspect.signature(kind).parameters
