@@ -41,8 +41,7 @@ def _check_probabilities(values: AnyNDArray) -> None:
 
 
 def check_labels(name: str, labels: AnyNDArray, num_classes: int) -> AnyNDArray:
-    """
-    Refuse labels that are not whole numbers from 0 to C - 1; return them as integers.
+    """Refuse labels that are not whole numbers from 0 to C - 1; return them as integers.
 
     :raises ValueError: If one is another.
     """
@@ -74,8 +73,7 @@ def _positive_variance(name: str, Y: AnyNDArray) -> AnyNDArray:
 
 @check_shapes("Y: [N, columns...]", "mean: [N, columns...]")
 def smse(Y: AnyNDArray, mean: AnyNDArray) -> float:
-    """
-    Compute the standardised mean squared error.
+    """Compute the standardised mean squared error.
 
     It is mean((Y − mean)²) / var(Y) of a column, and the mean of those over the columns: 0 is
     perfect, 1 is as good as predicting the mean of each column everywhere. It does not depend on
@@ -93,8 +91,7 @@ def smse(Y: AnyNDArray, mean: AnyNDArray) -> float:
 
 @check_shapes("log_density: [shape...]")
 def mean_nlpd(log_density: AnyNDArray) -> float:
-    """
-    Compute the mean negative log density, −mean(log p(yₙ)): in nats, lower is better.
+    """Compute the mean negative log density, −mean(log p(yₙ)): in nats, lower is better.
 
     :param log_density: log p(yₙ | training data) of each held-out row.
     :raises ValueError: If `log_density` is empty or not finite.
@@ -107,8 +104,7 @@ def mean_nlpd(log_density: AnyNDArray) -> float:
     "Y: [N, columns...]", "log_density: [N, densities...]", "Y_train: [N_train, columns...]"
 )
 def smll(Y: AnyNDArray, log_density: AnyNDArray, Y_train: AnyNDArray) -> float:
-    """
-    Compute the standardised mean log loss.
+    """Compute the standardised mean log loss.
 
     It is the mean negative log density of a row minus that under the trivial model, in which each
     column is a Gaussian of its own with the mean and the variance of its training targets; the log
@@ -135,8 +131,7 @@ def smll(Y: AnyNDArray, log_density: AnyNDArray, Y_train: AnyNDArray) -> float:
 def central_interval(
     mean: AnyNDArray, variance: AnyNDArray, level: float = 0.9
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Find the ends of the central interval that holds a fraction `level` of N(mean, variance).
+    """Find the ends of the central interval that holds a fraction `level` of N(mean, variance).
 
     :param mean: Predicted means.
     :param variance: Predicted variances, positive.
@@ -153,8 +148,7 @@ def central_interval(
 
 @check_shapes("Y: [shape...]", "mean: [shape...]", "variance: [shape...]")
 def coverage(Y: AnyNDArray, mean: AnyNDArray, variance: AnyNDArray, level: float = 0.9) -> float:
-    """
-    Compute the fraction of targets inside their :func:`central_interval`.
+    """Compute the fraction of targets inside their :func:`central_interval`.
 
     It is close to `level` if the predictive variances are right.
 
@@ -190,8 +184,7 @@ def pit(Y: AnyNDArray, mean: AnyNDArray, variance: AnyNDArray) -> AnyNDArray:
 
 @check_shapes("labels: [shape...]", "predicted: [shape...]")
 def error_rate(labels: AnyNDArray, predicted: AnyNDArray) -> float:
-    """
-    Compute the fraction of labels that were predicted wrongly.
+    """Compute the fraction of labels that were predicted wrongly.
 
     :param labels: Held-out labels.
     :param predicted: Predicted labels.
@@ -214,8 +207,7 @@ class Calibration(NamedTuple):
 
 @check_shapes("labels: [N]", "probability: [N, C]")
 def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10) -> Calibration:
-    """
-    Compare the probability of predictions with how often they are right.
+    """Compare the probability of predictions with how often they are right.
 
     Rows are sorted into bins of equal width by the probability of the class that is predicted for
     them, the most probable one; in each bin that mean probability is compared with how often the
@@ -240,8 +232,7 @@ def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10)
 def event_calibration(
     happened: AnyNDArray, probability: AnyNDArray, num_bins: int = 10
 ) -> Calibration:
-    """
-    Compare how often an event, such as a class, occurs with its predicted probability.
+    """Compare how often an event, such as a class, occurs with its predicted probability.
 
     :param happened: True or 1 where it occurred.
     :param probability: Of the event.
@@ -273,8 +264,7 @@ def _calibration(right: AnyNDArray, confidence: AnyNDArray, num_bins: int) -> Ca
 def wilson_interval(
     successes: AnyNDArray, trials: AnyNDArray, level: float = 0.95
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    r"""
-    Find an interval for a probability from the successes of independent trials.
+    r"""Find an interval for a probability from the successes of independent trials.
 
     With :math:`\hat p` the fraction of successes and z the normal quantile, its ends are
 

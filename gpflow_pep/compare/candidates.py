@@ -40,8 +40,7 @@ LOGARITHMS, SKEWED = "log_normal", 1.0
 
 
 class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
-    """
-    A regressor of scikit-learn's that predicts Gaussians, all with one standard deviation.
+    """A regressor of scikit-learn's that predicts Gaussians, all with one standard deviation.
 
     :param regressor: It is copied.
     :param held_out: The deviation is that of the residuals of this fraction of the rows, by a copy
@@ -103,8 +102,7 @@ class _AllRows(gpflow.base.Module):
 
 
 class WholeSVGP(PEPClassifier):
-    """
-    GPflow's ``SVGP``, trained on all rows at once, from the same start and by the same rule.
+    """GPflow's ``SVGP``, trained on all rows at once, from the same start and by the same rule.
 
     Three classes or more have RobustMax: GPflow integrates the softmax by random draws, with which
     L-BFGS does not converge.
@@ -169,8 +167,7 @@ def is_skewed(data: Cleaned, settings: Settings) -> bool:
 
 
 def check_targets(data: Cleaned, settings: Settings) -> None:
-    """
-    Check numbers against the likelihood of the settings, before anything is trained.
+    """Check numbers against the likelihood of the settings, before anything is trained.
 
     :raises ValueError: If it gives one of them no probability.
     """

@@ -1,5 +1,4 @@
-"""
-The command line.
+"""The command line.
 
 Options, the table and the folder are checked first. What needs TensorFlow is imported after that,
 so that help and mistakes are immediate.
@@ -338,8 +337,7 @@ def compare(
     saved_model: bool,
     **options: Any,
 ) -> None:
-    """
-    How well is my data predicted, and by which model?
+    """How well is my data predicted, and by which model?
 
     Trains the estimator with nothing set ("default"), single sparse GPs at each alpha, and
     baselines on the same rows of DATA; scores each on the same held-out rows, over folds; and
@@ -413,8 +411,7 @@ def compare(
 def predict(
     model: Path, data: Path, out: Path, kept_columns: tuple[str, ...], **reading: Any
 ) -> None:
-    """
-    Predict the rows of a table with a model that compare has written.
+    """Predict the rows of a table with a model that compare has written.
 
     MODEL is its folder, as pep_results/model, or pep_results/scorer, which starts in less than a
     second because it needs no TensorFlow. DATA is a table with the columns that the model was

@@ -19,8 +19,7 @@ MOST_ROWS, REPEATS = 1000, 5
 
 
 class Details(NamedTuple):
-    """
-    Details of the saved model beside its scores.
+    """Details of the saved model beside its scores.
 
     :param importance: By input: by how much the loss of held-out rows of the first part grows where
         the input is permuted over the rows, "mean" and "error"; None if there was no time for it.
@@ -44,8 +43,7 @@ def importance_of(
     metric: Metric,
     deadline: float = np.inf,
 ) -> pd.DataFrame | None:
-    """
-    Compute the permutation importance of each column: see :class:`Details`.
+    """Compute the permutation importance of each column: see :class:`Details`.
 
     :param deadline: By ``time.perf_counter``: columns are permuted as often as there is time for,
         by what one score takes. None where that is less than twice.

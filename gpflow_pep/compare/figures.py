@@ -39,8 +39,7 @@ def _check(can_be_drawn: bool, got: str, remedy: str) -> None:
 
 
 def scores_figure(comparison: Comparison) -> "Figure":
-    """
-    Draw each metric against alpha, with standard errors, beside the default and the baselines.
+    """Draw each metric against alpha, with standard errors, beside the default and the baselines.
 
     Of several kernels or numbers of points, those of the best single model are drawn.
     """
@@ -187,8 +186,7 @@ def _has_details(comparison: Comparison) -> bool:
 
 
 def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"]]:
-    """
-    Find the figures that suit a comparison, by name.
+    """Find the figures that suit a comparison, by name.
 
     They are ``scores``, if a power was trained; ``predictions`` of a number, or ``classes``; and of
     the model of all rows ``fit``, if there is one input, ``details``, ``relevance`` of the inputs,

@@ -1,5 +1,4 @@
-"""
-What a comparison comes to: a table of scores, and findings in words.
+"""What a comparison comes to: a table of scores, and findings in words.
 
 The terminal, the report and the card of the model show the same findings. Each is a small function
 of a comparison, or of one of its models, and returns a sentence or two, or nothing.
@@ -47,8 +46,7 @@ FEWEST_OF_CLASS = 5
 
 
 def summarise(comparison: Comparison) -> pd.DataFrame:
-    """
-    Sum a comparison up: a row for each model, by its name.
+    """Sum a comparison up: a row for each model, by its name.
 
     Columns are "alpha" (NaN for the default and baselines); for each metric its mean over parts
     and, as "_se", the standard error of that mean (NaN for a single part); "difference",
@@ -113,8 +111,7 @@ def unstable_part(fits: Sequence[Fit]) -> Fit | None:
 
 
 def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, str, str]:
-    """
-    Compare a model with the mean, or the frequencies of the classes.
+    """Compare a model with the mean, or the frequencies of the classes.
 
     :return: By how much its NLPD is lower. By which fraction an error is smaller: of RMSE and MAE,
         or of the error rate and 1 - AUC, the one that gains more; what such predictions are good
@@ -301,8 +298,7 @@ def width_of_intervals(comparison: Comparison) -> str:
 
 
 def class_report(comparison: Comparison) -> pd.DataFrame:
-    """
-    Count how the saved model names the held-out rows of each class.
+    """Count how the saved model names the held-out rows of each class.
 
     Columns are "rows", "recall" (the fraction of these rows that it predicts to be of the class)
     and "precision" (the fraction of its predictions of the class that are right), by class.

@@ -49,8 +49,7 @@ def check_folder(out: Path) -> None:
 
 
 def begin_folder(out: Path) -> None:
-    """
-    List what a run may write, so that a later run may replace the files of one that was killed;
+    """List what a run may write, so that a later run may replace the files of one that was killed;
     and remove what such a one was writing.
     """
     for left in unfinished_folders(out):

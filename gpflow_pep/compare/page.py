@@ -1,5 +1,4 @@
-"""
-A comparison as one HTML page that needs no other file, and its model described in Markdown.
+"""A comparison as one HTML page that needs no other file, and its model described in Markdown.
 
 The templates are page.html.j2 and card.md.j2.
 """
@@ -79,8 +78,7 @@ def page(
 
 
 def model_card(comparison: Comparison, command: str = "") -> str:
-    """
-    Describe the model of a comparison: what it predicts, how well, and of which rows.
+    """Describe the model of a comparison: what it predicts, how well, and of which rows.
 
     :param comparison: One that has a model.
     :param command: What was called.

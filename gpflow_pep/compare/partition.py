@@ -51,8 +51,7 @@ def note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:
 def parts_of(
     data: Cleaned, settings: Settings
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """
-    Give rows to train on and rows held out, each in increasing order.
+    """Give rows to train on and rows held out, each in increasing order.
 
     Rows with the same inputs are in one part, where there are enough others. Without such rows
     parts are those of scikit-learn's splitters.

@@ -21,8 +21,7 @@ QUANTILES = {"median": 0.5, "lower_90": 0.05, "upper_90": 0.95}
 def predictions(
     model: Any, inputs: Any, classes: bool, **options: Any
 ) -> dict[str, npt.NDArray[Any]]:
-    """
-    Predict y at rows, as columns of a table; of a class each probability is "p(name)", and of
+    """Predict y at rows, as columns of a table; of a class each probability is "p(name)", and of
     several targets each column is [N, P].
 
     :param options: Of ``predict`` and ``predict_quantiles``.
@@ -40,8 +39,7 @@ def predictions(
 def predictions_given_others(
     model: Any, inputs: Any, targets: npt.NDArray[np.float64]
 ) -> dict[str, npt.NDArray[Any]]:
-    """
-    Predict each of several targets of rows given the others of the same row, and not itself.
+    """Predict each of several targets of rows given the others of the same row, and not itself.
 
     :param model: An estimator whose targets are mixtures of common functions.
     :param targets: [N, P], NaN where one is not known.
@@ -57,8 +55,7 @@ def predictions_given_others(
 
 
 def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
-    """
-    Predict the rows of a table as it was read, in their order.
+    """Predict the rows of a table as it was read, in their order.
 
     :param model: A pipeline or a scorer for tables, as compare writes them.
         Where targets were modelled together, each is predicted from the inputs and from the others

@@ -1,5 +1,4 @@
-"""
-The command's processes: they load TensorFlow in silence and in less time, and end at Ctrl-C.
+"""The command's processes: they load TensorFlow in silence and in less time, and end at Ctrl-C.
 
 A fit of few rows is thousands of small operations, one after another, which leave all cores but one
 idle. joblib therefore runs fits in other processes, which load TensorFlow while this one does.
@@ -92,8 +91,7 @@ def _find_devices() -> None:
 
 
 def unpickled(kind_and_state: bytes) -> Any:
-    """
-    Make an object whose class needs TensorFlow, which is loaded in silence where it is not yet.
+    """Make an object whose class needs TensorFlow, which is loaded in silence where it is not yet.
 
     A process of joblib that was lost or idle for minutes is replaced by one that begins with that.
     """
@@ -130,8 +128,7 @@ def loading_tensorflow() -> Iterator[None]:
 
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """
-    Keep TensorFlow's messages about the machine off the terminal, unless their level is 0.
+    """Keep TensorFlow's messages about the machine off the terminal, unless their level is 0.
 
     Some are written before TensorFlow reads that level, so all that is written is kept back; it is
     shown if the import fails.
@@ -158,8 +155,7 @@ def _silent_stderr() -> Iterator[None]:
 
 @contextmanager
 def _without_shape_checks() -> Iterator[None]:
-    """
-    Leave out what takes seconds, where the command is alone in its process.
+    """Leave out what takes seconds, where the command is alone in its process.
 
     GPflow's checks of shapes parse their own language when GPflow is loaded. They help those who
     write programs; a user's table is checked before. And Python's collector would search all that
@@ -182,8 +178,7 @@ def _without_shape_checks() -> Iterator[None]:
 
 
 def make_streams_writable() -> None:
-    """
-    Let output that was closed go nowhere, and show ? for what its encoding cannot write.
+    """Let output that was closed go nowhere, and show ? for what its encoding cannot write.
 
     A file that is opened gets the place of a stream that was closed, and what libraries print.
     """
@@ -197,8 +192,7 @@ def make_streams_writable() -> None:
 
 @contextmanager
 def exit_on_signals(message: Callable[[], str] = str) -> Iterator[None]:
-    """
-    End the process at the first Ctrl-C, SIGTERM or SIGHUP, with a message on stderr.
+    """End the process at the first Ctrl-C, SIGTERM or SIGHUP, with a message on stderr.
 
     Python runs a signal's handler between two of its own instructions, and so not before a long
     evaluation of TensorFlow has returned. But its C code can write the signal's number to a socket

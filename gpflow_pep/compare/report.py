@@ -34,8 +34,7 @@ def write_report(
     figures: bool | None = None,
     saved_model: bool = False,
 ) -> list[Path]:
-    """
-    Write the scores of a comparison, and of the saved model predictions, figures and the model.
+    """Write the scores of a comparison, and of the saved model predictions, figures and the model.
 
     The files are those of :doc:`/compare`. Each is whole or not there; the model is the first, and
     the page is the last but for ``files.json``, which lists them. Where every model failed in some

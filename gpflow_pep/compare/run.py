@@ -17,14 +17,7 @@ from ..estimators.outputs import column_names
 from ..tables.cleaning import Cleaned, clean
 from ..tables.suspicions import MIN_ROWS
 from ..training.fitting.full_batch import one_blas_thread
-from .candidates import (
-    DEFAULT,
-    LOGARITHMS,
-    check_targets,
-    is_choice,
-    is_separate,
-    label_of,
-)
+from .candidates import DEFAULT, LOGARITHMS, check_targets, is_choice, is_separate, label_of
 from .details import FRACTIONS, Details, errors_given_others, importance_of
 from .partition import note_equal_inputs
 from .schedule import LEAST_SECONDS, Progress, Reports, TimeBudget, run_trials
@@ -35,8 +28,7 @@ from .trials import NOT_BEGUN, Fit, Outcome, Trial, Trials
 
 @dataclass(frozen=True)
 class Comparison:
-    """
-    What :func:`compare` found; :func:`~gpflow_pep.compare.findings.summarise` sums it up.
+    """What :func:`compare` found; :func:`~gpflow_pep.compare.findings.summarise` sums it up.
 
     :param data: The table, cleaned.
     :param settings: Those of the comparison.
@@ -117,14 +109,9 @@ class Comparison:
 
 
 def compare(
-    X: Any,
-    y: Any,
-    *,
-    callback: Callable[[Progress], None] | None = None,
-    **options: Any,
+    X: Any, y: Any, *, callback: Callable[[Progress], None] | None = None, **options: Any
 ) -> Comparison:
-    """
-    Train the default estimator, single sparse Gaussian processes and baselines, and score all of
+    """Train the default estimator, single sparse Gaussian processes and baselines, and score all of
     them on the same held-out rows::
 
         comparison = compare(table, "price", alphas=(0, 0.5, 1), folds=5)
@@ -193,12 +180,9 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | list[str]]:
 
 
 def compare_table(
-    data: Cleaned,
-    settings: Settings,
-    callback: Callable[[Progress], None] | None = None,
+    data: Cleaned, settings: Settings, callback: Callable[[Progress], None] | None = None
 ) -> Comparison:
-    """
-    Compare on a table that was cleaned; see :func:`compare`.
+    """Compare on a table that was cleaned; see :func:`compare`.
 
     :param callback: Called before and after each fit, by one thread at a time.
     :raises ValueError: If the settings do not fit the table.
@@ -273,8 +257,7 @@ def _details(
     learning: Sequence[Outcome],
     deadline: float,
 ) -> Details:
-    """
-    Compute what is learnt from the held-out rows of the first part.
+    """Compute what is learnt from the held-out rows of the first part.
 
     :param deadline: When inputs are no longer permuted, by ``time.perf_counter``.
     """
@@ -297,8 +280,7 @@ def _details(
 
 
 def best_of(comparison: Comparison) -> str | None:
-    """
-    Find the model that is saved: the default, unless others are clearly better by the decisive
+    """Find the model that is saved: the default, unless others are clearly better by the decisive
     score, of which it is the one with the lowest mean loss; of the models that failed in no part.
 
     Clear is a difference that has more standard errors than chance gives, see

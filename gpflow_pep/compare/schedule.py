@@ -20,8 +20,7 @@ LEAST_SECONDS = 0.5
 
 
 class Progress(NamedTuple):
-    """
-    What a callback gets before each fit and, with the ``fit``, after it.
+    """What a callback gets before each fit and, with the ``fit``, after it.
 
     :param number: How many fits have ended, this one counted.
     :param total: How many there are.
@@ -54,8 +53,7 @@ class TimeBudget:
         return max(share - self.overhead.get(model, 0.0), least)
 
     def is_over(self) -> bool:
-        """
-        Whether no fit begins: compiling it, and the model of all rows after it, lasts longer.
+        """Whether no fit begins: compiling it, and the model of all rows after it, lasts longer.
 
         That is what it took the fit which shared most with others.
         """
@@ -79,8 +77,7 @@ class Reports:
 def run_trials(
     trials: Trials, waiting: Sequence[Trial], budget: TimeBudget, reports: Reports
 ) -> dict[Trial, Outcome]:
-    """
-    Run trials where ``joblib.parallel_config`` sets: by default here, one after another.
+    """Run trials where ``joblib.parallel_config`` sets: by default here, one after another.
 
     The fits of a process that was lost are run here. What a callback raises is raised. When the
     time is over no fit begins, unless none has begun that may be saved.

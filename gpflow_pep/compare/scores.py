@@ -38,8 +38,7 @@ class Metric(NamedTuple):
     form: str
     error_form: str
     label: str
-    nominal: float | None = None
-    """The value that it should have, where that is known."""
+    nominal: float | None = None  #: The value that it should have, where that is known.
     higher_is_better: bool = False
 
     def loss(self, value: Any) -> Any:
@@ -77,8 +76,7 @@ def metrics_of(kind: str, decisive: str | None = None) -> tuple[Metric, ...]:
 
 
 def held_out(pipeline: Pipeline, X: pd.DataFrame, y: Any, classes: bool) -> pd.DataFrame:
-    """
-    Predict rows whose target is known: "true", :func:`predictions` and its "log_density"; and of
+    """Predict rows whose target is known: "true", :func:`predictions` and its "log_density"; and of
     one number with Gaussian noise "pit", the predicted probability of a smaller one. Of several
     targets there is a row for each that is known, with its name as "target".
     """
@@ -187,10 +185,8 @@ class Difference(NamedTuple):
     """A model's loss less another model's, on the same held-out rows."""
 
     mean: float
-    error: float
-    """The standard error of the mean; NaN where it is not known."""
-    limit: float
-    """Above how many standard errors the difference is clear."""
+    error: float  #: The standard error of the mean; NaN where it is not known.
+    limit: float  #: Above how many standard errors the difference is clear.
 
     @property
     def clear(self) -> bool:
@@ -198,8 +194,7 @@ class Difference(NamedTuple):
 
 
 def difference_over_parts(losses: AnyNDArray, others: AnyNDArray, ratio: float) -> Difference:
-    r"""
-    Compare the losses of two models on the same parts, two or more.
+    r"""Compare the losses of two models on the same parts, two or more.
 
     Training sets of folds or splits overlap, so differences between parts are not independent: the
     standard error of their mean is :math:`\sqrt{1 / J + n_\text{test} / n_\text{train}}` of their
@@ -218,8 +213,7 @@ def difference_over_parts(losses: AnyNDArray, others: AnyNDArray, ratio: float) 
 
 
 def difference_over_rows(metric: Metric, table: pd.DataFrame, other: pd.DataFrame) -> Difference:
-    """
-    Compare two models on the rows of one part, which leaves out how much training sets matter.
+    """Compare two models on the rows of one part, which leaves out how much training sets matter.
 
     The standard error is that of the mean over rows. A difference of root mean squared errors is
     the mean difference of squared errors over their sum. The error of an area under the ROC curve,

@@ -119,8 +119,7 @@ def flags_of(setting: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Settings:
-    """
-    How models are compared.
+    """How models are compared.
 
     :raises ValueError: If a setting is outside its range, or two of them exclude each other.
     """
@@ -252,8 +251,7 @@ class Settings:
         num_classes: int,
         num_targets: int = 1,
     ) -> None:
-        """
-        Check the settings against the data.
+        """Check the settings against the data.
 
         :param kind: What the target is.
         :param num_rows: N.

@@ -30,8 +30,7 @@ _FAILURES = (tf.errors.OpError, ValueError, ArithmeticError)
 
 
 class Fit(NamedTuple):
-    """
-    A model trained on some rows and scored on others. Scores of a fit that failed are NaN.
+    """A model trained on some rows and scored on others. Scores of a fit that failed are NaN.
 
     :param model: Its name, see
         :attr:`~gpflow_pep.compare.run.Comparison.candidates`.
@@ -64,8 +63,7 @@ class Fit(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """
-    A fit that is to be run.
+    """A fit that is to be run.
 
     :param model: The name of a candidate.
     :param part: As in :class:`Fit`; 0: trained on all rows and not scored.
@@ -84,8 +82,7 @@ class Outcome(NamedTuple):
     pipeline: Pipeline | None
     """What was trained; None where it failed. Of parts only that of the first is kept, for
     details."""
-    overhead: float = 0.0
-    """Seconds that were not steps, most of which are compiling."""
+    overhead: float = 0.0  #: Seconds that were not steps, most of which are compiling.
     table: pd.DataFrame = pd.DataFrame()
     """See :func:`~gpflow_pep.compare.scores.held_out`; empty where the fit failed."""
 

@@ -28,8 +28,7 @@ _BEGIN, _END = ".gpflow_pep-", ".unfinished"
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """
-    Give the name of a new file to write, which replaces ``path`` when the block has ended.
+    """Give the name of a new file to write, which replaces ``path`` when the block has ended.
 
     Whenever the process ends, ``path`` is the old file or the new one, and whole. A block that
     raises leaves the old file; a process that is killed leaves a hidden folder beside it. What is
@@ -51,8 +50,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _atomic_folder(folder: Path, description: str = "") -> Iterator[Path]:
-    """
-    Give the name of a new folder to make, which replaces ``folder`` when the block has ended.
+    """Give the name of a new folder to make, which replaces ``folder`` when the block has ended.
 
     It is written beside, and two names are changed, one after the other; a process that is killed
     between leaves both in a hidden folder beside, which :func:`check_present` names. A folder that
@@ -135,8 +133,7 @@ def unfinished_folders(folder: Path) -> list[Path]:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[bool | None]:
-    """
-    Find whether no other process is in this context with the folder; None where the system
+    """Find whether no other process is in this context with the folder; None where the system
     does not show it (Windows, some networks). However the process ends, another one can begin.
     """
     place, alone = None, None
@@ -174,8 +171,7 @@ def path_of(path: str | PathLike[str], remedy: str) -> Path:
 
 @contextmanager
 def replaced_folder(folder: str | PathLike[str], description: str) -> Iterator[Path]:
-    """
-    Give a folder to write, which appears when all is written; until then an earlier one stays.
+    """Give a folder to write, which appears when all is written; until then an earlier one stays.
 
     :param description: The file that names the files of the folder; one with others is refused.
     """

@@ -52,8 +52,7 @@ GONE_ARGUMENTS = {
 
 
 def message(name: str, got: Any, expected: str, remedy: str) -> str:
-    """
-    Describe what was got, what was expected and what to do: the one form of all refusals.
+    """Describe what was got, what was expected and what to do: the one form of all refusals.
 
     :param name: What it is, mostly the name of an argument.
     """
@@ -61,8 +60,7 @@ def message(name: str, got: Any, expected: str, remedy: str) -> str:
 
 
 def refusal(name: str, got: Any, expected: str, remedy: str) -> ValueError:
-    """
-    Make the error that refuses something, for ``raise``; see :func:`message` for the arguments.
+    """Make the error that refuses something, for ``raise``; see :func:`message` for the arguments.
 
     :param name: What it is, mostly the name of an argument.
     """

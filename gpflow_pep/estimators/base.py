@@ -105,8 +105,7 @@ def _refuse_gone(estimator: type, arguments: dict[str, Any]) -> None:
 
 
 class PEPEstimator(BaseEstimator, abc.ABC):
-    """
-    A model behind scikit-learn's conventions; see the estimators.
+    """A model behind scikit-learn's conventions; see the estimators.
 
     Parameters are those of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
     """
@@ -163,8 +162,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self.verbose = verbose
 
     def fit(self: Fitted, X: Any, y: Any, **refused: Any) -> Fitted:
-        """
-        Train on rows. A fit that fails or is interrupted leaves the estimator as it was.
+        """Train on rows. A fit that fails or is interrupted leaves the estimator as it was.
 
         :param X: Inputs, [N, D]: an array or a table.
         :param y: Targets, [N]: numbers, or labels of two classes or more. Of a regressor also
@@ -387,8 +385,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return self._numpy_ensembles[0] if self._numpy_ensembles else None
 
     def far_rows(self, X: Any) -> AnyNDArray:
-        """
-        Find for each row, [N], whether it is so far from the training rows that they have nearly
+        """Find for each row, [N], whether it is so far from the training rows that they have nearly
         no information on it: the variance of f is nearly what it was before training.
 
         :param X: Inputs, [N, D].

@@ -1,5 +1,4 @@
-"""
-What :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>` does where nothing is named:
+"""What :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>` does where nothing is named:
 models of known settings, whose probabilities are mixed by rows that were left out.
 
 Each component has a Matérn 5/2 kernel whose lengthscales are alike a priori, and inducing points
@@ -60,8 +59,7 @@ GRADES = [
 def fit_class_stack(
     estimator: "PEPClassifier", X: AnyNDArray, Y: AnyNDArray, seconds: float
 ) -> Stack:
-    """
-    Train the components on rows X [N, D], with numbers of classes Y [N, 1], and mix them.
+    """Train the components on rows X [N, D], with numbers of classes Y [N, 1], and mix them.
 
     :param estimator: Whose other settings are those of the components.
     :param seconds: The most seconds of it.

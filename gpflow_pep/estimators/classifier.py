@@ -27,8 +27,7 @@ SHARE_OF_NEAR_ROWS = 0.25
 
 
 class PEPClassifier(ClassifierMixin, PEPEstimator):
-    """
-    Sparse Gaussian process classification by Power EP, as a scikit-learn estimator::
+    """Sparse Gaussian process classification by Power EP, as a scikit-learn estimator::
 
         from gpflow_pep.estimators import PEPClassifier
 
@@ -96,8 +95,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         self._train(self._scaled_rows(X), Y)
 
     def predict(self, X: Any) -> AnyNDArray:
-        """
-        Predict the most probable class of each row.
+        """Predict the most probable class of each row.
 
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.
@@ -107,8 +105,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         return labels
 
     def predict_proba(self, X: Any) -> AnyNDArray:
-        """
-        Predict the probability of each class, [N, C], in the order of ``classes_``.
+        """Predict the probability of each class, [N, C], in the order of ``classes_``.
 
         It is the tilted integral of the class at power 1.
 
@@ -145,8 +142,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         return logarithms
 
     def log_score(self, X: Any, y: Any) -> float:
-        """
-        Compute the mean log probability of the labels, in nats.
+        """Compute the mean log probability of the labels, in nats.
 
         :param X: Inputs, [N, D].
         :param y: Labels, [N], all among ``classes_``.
@@ -154,8 +150,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         return float(np.mean(self.log_densities(X, y)))
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
-        """
-        Compute the log probability of the label of each row, [N].
+        """Compute the log probability of the label of each row, [N].
 
         :param X: Inputs, [N, D].
         :param y: Labels, [N], all among ``classes_``.
@@ -220,8 +215,7 @@ def _are_in_order(named: Any) -> bool:
 
 
 def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyNDArray:
-    """
-    Take the logarithm of the probability of the label of each row, [N].
+    """Take the logarithm of the probability of the label of each row, [N].
 
     :raises ValueError: If one is not, or their number differs.
     """

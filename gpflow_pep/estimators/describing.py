@@ -81,8 +81,7 @@ Described = Any
 
 
 class Describer:
-    """
-    Describe objects as JSON; their arrays are collected in ``arrays``.
+    """Describe objects as JSON; their arrays are collected in ``arrays``.
 
     :param values: Whether of parameters only their values are described, for
         :class:`~gpflow_pep.scoring.stored.Reader`.

@@ -22,8 +22,7 @@ from .regressor import PEPRegressor
 
 
 def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
-    """
-    Export the predictions as a small folder that NumPy and SciPy can predict from::
+    """Export the predictions as a small folder that NumPy and SciPy can predict from::
 
         from gpflow_pep.scoring import load_scorer
 

@@ -1,5 +1,4 @@
-r"""
-Intervals whose width is corrected by rows that were left out of the prediction.
+r"""Intervals whose width is corrected by rows that were left out of the prediction.
 
 A predictive distribution F that is too narrow or too wide is so at rows that it was not trained on.
 Their targets have the scores :math:`z_n = |\Phi^{-1}(F_{-n}(y_n))|`, which for a Gaussian are

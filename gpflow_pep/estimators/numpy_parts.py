@@ -36,8 +36,7 @@ def numpy_ensembles(posterior: EnsemblePosterior) -> tuple[NumpyEnsemble, ...]:
 
 
 def describe_posterior(posterior: EnsemblePosterior, describe: Describer) -> dict[str, Described]:
-    """
-    Describe what predicts, for :func:`gpflow_pep.scoring.ensemble.ensemble_of`.
+    """Describe what predicts, for :func:`gpflow_pep.scoring.ensemble.ensemble_of`.
 
     :param posterior: Of float64, with its cache.
     :raises ValueError: If it has a part that NumPy's predictions have no form of.

@@ -38,8 +38,7 @@ def as_outputs(
     num_columns: int | None = None,
     names: Sequence[str] | None = None,
 ) -> AnyNDArray:
-    """
-    Check targets of several columns, [N, P]; NaN were not observed.
+    """Check targets of several columns, [N, P]; NaN were not observed.
 
     :param X: The inputs of the rows, whose float they get.
     :param num_columns: P, where it is known.
@@ -71,8 +70,7 @@ def column_names(Y: Any) -> list[str] | None:
 
 
 def check_readings(Y: AnyNDArray, names: Sequence[str] | None, has_noise: AnyNDArray) -> None:
-    """
-    Refuse targets [N, P] of which a column has less than two, and warn of equal ones.
+    """Refuse targets [N, P] of which a column has less than two, and warn of equal ones.
 
     :param has_noise: Of which outputs the likelihood has noise whose size is learnt, [P].
     """
@@ -101,8 +99,7 @@ def observed_rows(X: AnyNDArray, Y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]
 def make_output_kernel(
     kernel: Kernel, X: AnyNDArray, Y: AnyNDArray, num_latent: int | None, in_units: AnyNDArray
 ) -> Kernel:
-    """
-    Make the kernel of several outputs from that of one, or take one that mixes them already.
+    """Make the kernel of several outputs from that of one, or take one that mixes them already.
 
     :param kernel: What the latent functions have copies of, or a ``LinearCoregionalization``.
     :param num_latent: How many latent functions there are; None: one for each output, but

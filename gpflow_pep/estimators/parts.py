@@ -58,8 +58,7 @@ def _choose(argument: str, name: Any, choices: Mapping[str, Any], others: str) -
 
 
 def make_kernel(kernel: str | Kernel, num_inputs: int, ard: bool | float = True) -> Kernel:
-    """
-    Make a kernel for standardised inputs, or copy the given one.
+    """Make a kernel for standardised inputs, or copy the given one.
 
     By name it starts at unit variance and lengthscales √D, because squared distances between
     standardised rows grow in proportion to D. "auto" is "rbf".
@@ -115,8 +114,7 @@ def make_inducing_variable(
 
 
 def wants_near_rows(near_rows: Any) -> bool:
-    """
-    Read whether predictions may use near rows: "auto" where these improve them, 0 or None never.
+    """Read whether predictions may use near rows: "auto" where these improve them, 0 or None never.
 
     :raises ValueError: If it is something else.
     """

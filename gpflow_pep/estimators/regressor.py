@@ -48,8 +48,7 @@ NOISE_VARIANCE = 0.1
 
 
 class PEPRegressor(TargetPredictions):
-    r"""
-    Sparse Gaussian process regression by Power EP, as a scikit-learn estimator::
+    r"""Sparse Gaussian process regression by Power EP, as a scikit-learn estimator::
 
         from gpflow_pep.estimators import PEPRegressor
 
@@ -225,8 +224,7 @@ class PEPRegressor(TargetPredictions):
         return Hyperparameters.of_model(main, *warp) if known else None
 
     def _fit_one(self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None = None) -> None:
-        """
-        Train the one model that the settings name.
+        """Train the one model that the settings name.
 
         :param start: Where an exact model starts, or the warp of another one.
         """

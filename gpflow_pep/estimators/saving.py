@@ -52,8 +52,7 @@ TRUSTED = [
 
 
 def save_estimator(folder: str | PathLike[str], estimator: Any, *, card: str = "") -> None:
-    """
-    Save a fitted estimator, or any pipeline or other estimator of scikit-learn's around one.
+    """Save a fitted estimator, or any pipeline or other estimator of scikit-learn's around one.
 
     Written are ``model.json``, which people can read, with a description of each
     :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` and
@@ -81,8 +80,7 @@ def save_estimator(folder: str | PathLike[str], estimator: Any, *, card: str = "
 
 
 def load_estimator(folder: str | PathLike[str]) -> Any:
-    """
-    Load what :func:`save_estimator` wrote, in this version or an earlier one::
+    """Load what :func:`save_estimator` wrote, in this version or an earlier one::
 
         model = load_estimator("pep_results/model")
         mean, std = model.predict(table, return_std=True)

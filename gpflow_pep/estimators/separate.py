@@ -14,8 +14,7 @@ from .outputs import as_outputs, check_readings, column_names, mean_r2
 
 
 class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
-    """
-    Copies of a regressor, one for each column of y, each trained on the rows that have it::
+    """Copies of a regressor, one for each column of y, each trained on the rows that have it::
 
         model = SeparateRegressors(PEPRegressor(random_state=0)).fit(X, Y)
         mean, std = model.predict(X_new, return_std=True)

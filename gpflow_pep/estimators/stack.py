@@ -65,20 +65,11 @@ NAMES = "constant noise", "noise that varies with the inputs, warped targets"
 class Stack(NamedTuple):
     """Components, and how their distributions are mixed."""
 
-    components: tuple[Any, ...]
-    """Fitted estimators, all of whose settings are named."""
-
-    weights: AnyNDArray
-    """Of the densities, [K], of sum 1."""
-
-    mean_weights: AnyNDArray
-    """Of the means, [K], of sum 1."""
-
-    recalibration: Recalibration | None
-    """None: rows were not left out honestly."""
-
-    lines: tuple[str, ...]
-    """What was tried and kept, and why."""
+    components: tuple[Any, ...]  #: Fitted estimators, all of whose settings are named.
+    weights: AnyNDArray  #: Of the densities, [K], of sum 1.
+    mean_weights: AnyNDArray  #: Of the means, [K], of sum 1.
+    recalibration: Recalibration | None  #: None: rows were not left out honestly.
+    lines: tuple[str, ...]  #: What was tried and kept, and why.
 
     @property
     def heaviest(self) -> Any:
@@ -100,8 +91,7 @@ class Stack(NamedTuple):
 
 
 def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
-    """
-    Train the components on rows X [N, D], with targets Y [N, 1], and mix them.
+    """Train the components on rows X [N, D], with targets Y [N, 1], and mix them.
 
     :param estimator: Whose other settings are those of the components.
     """
@@ -183,8 +173,7 @@ def component(
     seconds: float,
     start: Hyperparameters | None = None,
 ) -> Any:
-    """
-    Train a copy of an estimator with other settings, for so many seconds at most.
+    """Train a copy of an estimator with other settings, for so many seconds at most.
 
     :param start: Where an exact model starts, or the warp of another one.
     """

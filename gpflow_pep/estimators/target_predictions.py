@@ -36,8 +36,7 @@ _DRAWN_ROWS = 500
 
 
 class TargetPredictions(RegressorMixin, PEPEstimator):
-    """
-    The predictions of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
+    """The predictions of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
 
     In all methods X are inputs, [N, D], an array or a table, and y are targets, [N], or if there
     were several columns [N, P], with NaN where one was not observed. Columns of a table y are found
@@ -51,8 +50,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, *, known: Any = None
     ) -> AnyNDArray | tuple[AnyNDArray, AnyNDArray]:
-        """
-        Predict y.
+        """Predict y.
 
         :param return_std: Also the standard deviation of y, noise included, [N]. A recalibration
             multiplies that of the mixture by that of s times a Student-t, which is exact where the
@@ -92,8 +90,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     def predict_quantiles(
         self, X: Any, quantiles: Any = (0.05, 0.5, 0.95), *, known: Any = None
     ) -> AnyNDArray:
-        """
-        Predict quantiles of y, [N, Q], or [N, P, Q] if y had several columns.
+        """Predict quantiles of y, [N, Q], or [N, P, Q] if y had several columns.
 
         They are exact for a Gaussian likelihood and "log_normal", otherwise of 4000 draws at each
         row.
@@ -181,8 +178,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     def predict_interval(
         self, X: Any, coverage: float = 0.9, *, calibrate: str | None = None
     ) -> AnyNDArray:
-        """
-        Predict intervals that hold y with a given probability, [N, 2], or [N, P, 2] if y had
+        """Predict intervals that hold y with a given probability, [N, 2], or [N, P, 2] if y had
         several columns.
 
         They end at the quantiles (1 - coverage) / 2 and (1 + coverage) / 2, or at others chosen on
@@ -272,8 +268,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         return float(np.mean(densities if densities.ndim == 1 else densities[~np.isnan(densities)]))
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
-        """
-        Compute the log predictive density of each row, [N], or of each target, [N, P], NaN where
+        """Compute the log predictive density of each row, [N], or of each target, [N, P], NaN where
         it was not observed; see :meth:`log_score`.
         """
         inputs = self._inputs(X)

@@ -18,8 +18,7 @@ from .outputs import parts_of
 
 
 def fit_units(Y: AnyNDArray, *, scaled: AnyNDArray, logarithm: bool) -> Units:
-    """
-    Choose the units by targets [N, P], which may lack some; other columns are not looked at.
+    """Choose the units by targets [N, P], which may lack some; other columns are not looked at.
 
     :param scaled: Whether the model takes those of each output standardised, [P].
     :param logarithm: Whether it takes their logarithms.

@@ -84,11 +84,7 @@ class Trainer:
     """
 
     def __init__(
-        self,
-        estimator: Any,
-        num_trainings: int,
-        seconds: float | None,
-        limits_work: bool = False,
+        self, estimator: Any, num_trainings: int, seconds: float | None, limits_work: bool = False
     ) -> None:
         self._estimator, self._left = estimator, num_trainings
         self._limits_work, self._work = limits_work, WORK_OF_TRAINING
@@ -106,8 +102,7 @@ class Trainer:
     def __call__(
         self, model: GPModel, deadline: float | None = None, trained: MaximiseRecord | None = None
     ) -> MaximiseRecord:
-        """
-        Train a model until a deadline, or for its share of the seconds that are left.
+        """Train a model until a deadline, or for its share of the seconds that are left.
 
         :param trained: How its parameters were trained already; None: they are those of a start.
         """
@@ -181,8 +176,7 @@ class Trainer:
     def with_more_points(
         self, model: GPModel, lacks_points: Callable[[GPModel, AnyNDArray], bool], seed: int
     ) -> tuple[tuple[PointsScore, ...], MaximiseRecord, bool]:
-        """
-        Train with as many inducing points as pay, as long as one power may take.
+        """Train with as many inducing points as pay, as long as one power may take.
 
         :param lacks_points: Whether these are too few, by rows that training has not seen.
         :return: Also, whether there are twice as many then, which take the time of all powers.

@@ -40,8 +40,7 @@ def available() -> bool:
 
 
 def figure(width: float, height: float) -> "Figure":
-    """
-    Make a figure, of its own and not pyplot's: drawing here leaves the caller's figures alone.
+    """Make a figure, of its own and not pyplot's: drawing here leaves the caller's figures alone.
 
     :param width: In inches, as the height.
     :raises ImportError: If matplotlib is not installed.

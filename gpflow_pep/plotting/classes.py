@@ -27,8 +27,7 @@ MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 def reliability(
     labels: Any, probability: Any, *, num_bins: int = 10, level: float = 0.95, ax: Any = None
 ) -> None:
-    """
-    Draw how often predictions of classes are right, against their probability, with Wilson
+    """Draw how often predictions of classes are right, against their probability, with Wilson
     intervals and the number of rows of each.
 
     :param labels: The observed classes, [N]: whole numbers from 0; or, for the probability of one
@@ -110,8 +109,7 @@ def decision_boundary(
     inducing: Sequence[Inducing] | None = None,
     ax: Any = None,
 ) -> None:
-    """
-    Draw the probability of classes over two inputs, rows on it, and inducing inputs with their
+    """Draw the probability of classes over two inputs, rows on it, and inducing inputs with their
     blur (an ellipse of one standard deviation).
 
     Of two classes the shade is the probability, lines are at 0.1, 0.5 and 0.9; of more it is that
@@ -163,8 +161,7 @@ def decision_boundary(
 
 
 def predictor(classifier: Any) -> Callable[[AnyNDArray], Any]:
-    """
-    Find the function from inputs [G, D] to the probability of each class [G, C].
+    """Find the function from inputs [G, D] to the probability of each class [G, C].
 
     :param classifier: See :func:`decision_boundary`.
     :raises ValueError: If it predicts no classes.

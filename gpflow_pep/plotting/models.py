@@ -30,8 +30,7 @@ class Inducing(NamedTuple):
 
 
 def inducing_points_of(model: Any) -> list[Inducing]:
-    """
-    Find the inducing inputs of each set that a model has; of an estimator, in original units.
+    """Find the inducing inputs of each set that a model has; of an estimator, in original units.
 
     :param model: A model of GPflow's or of this package, a fitted ``PEPRegressor`` or
         ``PEPClassifier``, or an inducing variable.
@@ -129,8 +128,7 @@ def _inverse_lengthscales(part: Any, num_inputs: int) -> AnyNDArray:
 
 @canvas.picture()
 def objective_trace(runs: Any, *, ax: Any = None) -> None:
-    """
-    Draw the objective (minus the training loss) at each step.
+    """Draw the objective (minus the training loss) at each step.
 
     Of several starts the best is strong and the others are faint; of minibatches there is the mean
     of neighbouring steps, with the estimates themselves behind it, and a dotted line at the best
@@ -181,8 +179,7 @@ def alpha_sweep(
     label: str = "",
     ax: Any = None,
 ) -> None:
-    """
-    Draw a score against the power, with error bars, and other methods as horizontal lines.
+    """Draw a score against the power, with error bars, and other methods as horizontal lines.
 
     A line far from all powers would squeeze these: it is outside of the picture, and the legend has
     an arrow to where it is.

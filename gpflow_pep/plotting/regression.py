@@ -24,8 +24,7 @@ TAIL, LONGER = 0.001, 0.5
 def predicted_against_actual(
     y: Any, mean: Any, std: Any = None, *, level: float = 0.9, intervals: Any = None, ax: Any = None
 ) -> None:
-    """
-    Draw predictions against the observed targets: few rows as points with intervals, many as a
+    """Draw predictions against the observed targets: few rows as points with intervals, many as a
     density, below the diagonal on which perfect predictions lie.
 
     :param y: Targets, [N].
@@ -86,8 +85,7 @@ def view(values: AnyNDArray) -> tuple[float, float]:
 def pit_histogram(
     pit: Any, *, num_bins: int | None = None, level: float = 0.95, ax: Any = None
 ) -> None:
-    """
-    Draw the histogram of probability integral transforms, P(target ≤ the observed one).
+    """Draw the histogram of probability integral transforms, P(target ≤ the observed one).
 
     It is flat where predictions are right, high at both ends where their intervals are too narrow
     and high in the middle where these are too wide. The band holds a bar with probability `level`:
@@ -132,8 +130,7 @@ def regression_1d(
     legend: bool = True,
     ax: Any = None,
 ) -> None:
-    """
-    Draw predictions along one input: mean, bands, rows, and where inducing inputs are.
+    """Draw predictions along one input: mean, bands, rows, and where inducing inputs are.
 
     :param x: Inputs of the predictions, [G], in any order.
     :param mean: Predicted means there, [G].

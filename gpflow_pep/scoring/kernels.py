@@ -37,11 +37,7 @@ _OF_SQUARE: dict[str, Callable[[Array, Description], Array]] = {
 }
 #: Kernels of the distance of two rows, each column divided by its lengthscale.
 ISOTROPIC = (*_OF_DISTANCE, *_OF_SQUARE)
-KINDS = (
-    *ISOTROPIC,
-    *("Cosine", "Linear", "Constant", "White", "Periodic"),
-    *_REDUCTIONS,
-)
+KINDS = (*ISOTROPIC, *("Cosine", "Linear", "Constant", "White", "Periodic"), *_REDUCTIONS)
 REMEDY = (
     "Use the estimator itself, which save_estimator and load_estimator keep, or export_saved_model."
 )

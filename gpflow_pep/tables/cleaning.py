@@ -37,8 +37,7 @@ _ID_NAME = re.compile(
 
 
 class Cleaned(NamedTuple):
-    """
-    The inputs and the target of a table, and what was done to get them.
+    """The inputs and the target of a table, and what was done to get them.
 
     :param X: Inputs: numbers (float64), dates and text; values may be missing.
     :param y: The target, with no value missing: numbers, or the classes' names. Of several targets,
@@ -91,8 +90,7 @@ def clean(
     dates: str | None = None,
     missing: Sequence[str | float] = (),
 ) -> Cleaned:
-    """
-    Choose the columns and rows of a table that can be learnt from, and read their cells.
+    """Choose the columns and rows of a table that can be learnt from, and read their cells.
 
     How its numbers and dates are written is found once, from all cells, and is part of the formats.
 
@@ -235,8 +233,7 @@ def _columns_of(y: Any) -> "list[pd.Series[Any]]":
 
 
 def make_preparation(X: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> TableEncoder:
-    """
-    Make the first step of a pipeline for tables like this one::
+    """Make the first step of a pipeline for tables like this one::
 
         X, y, kind, notes, formats, *_ = clean(read_table("data.csv"), "y")
         model = make_pipeline(make_preparation(X, formats), PEPRegressor()).fit(X, y)

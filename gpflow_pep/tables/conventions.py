@@ -1,5 +1,4 @@
-"""
-Conventions of a table: marks of decimals and of missing values, the order of dates, spellings.
+"""Conventions of a table: marks of decimals and of missing values, the order of dates, spellings.
 
 They are found once, from all cells of a table; where its cells can be read in two ways, nothing is
 guessed.
@@ -46,8 +45,7 @@ _DAY_AND_MONTH = re.compile(r"(?m)^(\d{1,2})([./-])(\d{1,2})\2(?:\d{4}|(\d\d))(?
 
 
 class Conventions(NamedTuple):
-    """
-    How the cells of a table are written, as far as it is known.
+    """How the cells of a table are written, as far as it is known.
 
     :param decimal: The decimal mark, "." or ","; empty where both suit all cells.
     :param thousands: What separates thousands; empty: what is no decimal mark.
@@ -74,8 +72,7 @@ class Conventions(NamedTuple):
 
 
 def find_conventions(columns: list[list[str]], stated: Conventions, sep: str = "") -> Conventions:
-    """
-    Find the decimal mark and the order of dates: of each the one in which most cells are written
+    """Find the decimal mark and the order of dates: of each the one in which most cells are written
     that can be read in one way alone. None is found where as many are of one kind as of the other.
 
     :param columns: The cells of each column of text.
@@ -141,8 +138,7 @@ _SHORT_WORDS = ("da", "ja", "no", "ok", "on", "si", "sí")
 
 
 def find_sentinels(column: "pd.Series[Any]") -> tuple[float, ...]:
-    """
-    Find numbers that stand for "missing", such as -999: of nines alone, repeated, and outside.
+    """Find numbers that stand for "missing", such as -999: of nines alone, repeated, and outside.
 
     A negative one is outside where all other numbers are zero or positive. Any other has to be
     three times their range away, and the range must not come from few of them: 99999 may also be
@@ -177,8 +173,7 @@ def plain_spelling(word: str) -> str:
 
 
 def find_spellings(words: "pd.Series[Any]") -> tuple[str, ...]:
-    """
-    Find words that are spelled in several ways, such as Yes and YES; give the most frequent way.
+    """Find words that are spelled in several ways, such as Yes and YES; give the most frequent way.
 
     Capitals make no difference where each spelling is all small or capital letters, or has capitals
     at the beginning of words: AaB and aab may be two things. Nor do they in words of at least three

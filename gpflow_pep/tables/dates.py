@@ -24,8 +24,7 @@ _CLOCK = re.compile(
 
 
 def read_dates(words: Iterable[str], order: str, first_year: int | None) -> "pd.Series[Any]":
-    """
-    Read dates, each in its own way of writing; no date where a word is none.
+    """Read dates, each in its own way of writing; no date where a word is none.
 
     :param order: Of day, month and year, one of :data:`ORDERS`; a year of four digits that is first
         and names of months need none.

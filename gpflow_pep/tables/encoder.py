@@ -24,8 +24,7 @@ from .formats import Format, before_format_7
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
-    """
-    Turn columns of a table, found by name, into numbers: a scikit-learn transformer.
+    """Turn columns of a table, found by name, into numbers: a scikit-learn transformer.
 
     Numbers stay; dates become days since 1970-01-01, and the sine and cosine of the year and of the
     time of day where there are at least two years or days; text becomes a column of 0 and 1 for

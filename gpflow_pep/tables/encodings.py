@@ -22,8 +22,7 @@ _MAX_SIZE = 1e100
 
 
 class Encoding(NamedTuple):
-    """
-    What was learnt of a column.
+    """What was learnt of a column.
 
     :param missing: Whether a value was missing, so that a column marks missing ones.
     :param median: What takes the place of a missing number or date.
@@ -77,8 +76,7 @@ def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
 def learn(
     column: "pd.Series[Any]", kind: str, max_categories: int = MAX_CATEGORIES, min_count: int = 2
 ) -> Encoding:
-    """
-    Learn what a column is encoded by.
+    """Learn what a column is encoded by.
 
     :param column: Of :func:`read_columns`.
     :param kind: That of its :class:`~gpflow_pep.tables.Format`.
@@ -124,8 +122,7 @@ def encode(
 def encode_table(
     X: Any, formats: Mapping[str, Format], encodings: Mapping[str, Encoding]
 ) -> npt.NDArray[np.float64]:
-    """
-    Turn a table into numbers, [N, number of columns that :func:`encode` makes].
+    """Turn a table into numbers, [N, number of columns that :func:`encode` makes].
 
     Those of a row in which every cell is missing, of which nothing is known, are NaN.
     """
@@ -154,8 +151,7 @@ def encoded_names(formats: Mapping[str, Format], encodings: Mapping[str, Encodin
 def unusual_cells(
     X: Any, formats: Mapping[str, Format], encodings: Mapping[str, Encoding]
 ) -> list[str]:
-    """
-    Name for each row its cells with values unlike those of the training rows, [N]; empty if none
+    """Name for each row its cells with values unlike those of the training rows, [N]; empty if none
     is.
 
     Those are words that no training row has, numbers and dates outside the range of the training

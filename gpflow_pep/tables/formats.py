@@ -41,8 +41,7 @@ _HALF = r"(?i)(?<=\d)\s*([ap])\.?\s?m\.?$"
 
 
 class Format(NamedTuple):
-    """
-    How the cells of a column are read.
+    """How the cells of a column are read.
 
     :param kind: "number", "date", "text", or "other": what nothing is known of, such as lists.
     :param decimal: The decimal mark of numbers that are written as text.
@@ -80,8 +79,7 @@ def given_conventions(
     dates: str | None = None,
     missing: Iterable[Any] = (),
 ) -> Conventions:
-    """
-    Make conventions of a user's arguments; see :class:`Conventions`.
+    """Make conventions of a user's arguments; see :class:`Conventions`.
 
     :raises ValueError: If a mark is none, or two are the same.
     """
@@ -131,8 +129,7 @@ def before_format_7(formats: Mapping[str, Format]) -> dict[str, Format]:
 
 
 def typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
-    """
-    Turn text into numbers or truth values where all cells are plain ones, or marks of none.
+    """Turn text into numbers or truth values where all cells are plain ones, or marks of none.
 
     :param column: Text, empty where a cell is.
     :param decimal: The decimal mark; empty where it is not known.
@@ -169,13 +166,9 @@ def may_be_classes(marks: Iterable[Any], numbers: list[Any]) -> bool:
 
 
 def recognise(
-    column: "pd.Series[Any]",
-    *,
-    as_written: bool = False,
-    conventions: Conventions | None = None,
+    column: "pd.Series[Any]", *, as_written: bool = False, conventions: Conventions | None = None
 ) -> Format:
-    """
-    Find out how the cells of a column are read.
+    """Find out how the cells of a column are read.
 
     :param column: Values of any type, some may be missing.
     :param as_written: Whether all numbers and words are values as they are written: numbers with a
@@ -248,8 +241,7 @@ def is_code(word: str) -> bool:
 def _best(
     name: Any, words: "pd.Index[Any]", readings: list[_Reading], chosen: str, option: str
 ) -> _Reading | None:
-    """
-    Find the reading of most cells, if it is one of nearly all; of equal ones the first.
+    """Find the reading of most cells, if it is one of nearly all; of equal ones the first.
 
     :param chosen: The table's convention; where it is empty, equal readings have to be the same.
     """
@@ -328,8 +320,7 @@ def _are_dates(values: npt.NDArray[np.float64]) -> bool:
 
 
 def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
-    """
-    Read the cells: numbers as float64, dates without zone (UTC), words without spaces around.
+    """Read the cells: numbers as float64, dates without zone (UTC), words without spaces around.
 
     A number such as <0.5 is read as its limit.
 

@@ -17,8 +17,7 @@ _LEAST_ROWS = 5
 
 
 def count_title_rows(rows: Rows) -> int:
-    """
-    Count the rows above the column names, titles and blank rows; 0 where there are no titles.
+    """Count the rows above the column names, titles and blank rows; 0 where there are no titles.
 
     The names are in the first row that has as many cells as most rows, all of which but one are
     filled. Rows above it are titles if a blank row follows them, or they have a single cell and the
@@ -49,8 +48,7 @@ def _is_name_of_numbers(name: str, column: Sequence[str]) -> bool:
 
 
 def lacks_names(rows: Rows) -> bool:
-    """
-    Whether the first row has no names, but values like those of the rows below.
+    """Whether the first row has no names, but values like those of the rows below.
 
     Each of its numbers is in the range of those below, or near, and there is at least one; each of
     its words is below it again; and dates are written like those below. Where the row has no words,
@@ -103,8 +101,7 @@ def title_note(rows: Rows) -> str:
 
 
 def names_of_places(rows: Rows, count: int, header: bool | None) -> tuple[list[str], list[str]]:
-    """
-    Name columns without names x0, x1, ..., with a note; no names where the first row has them.
+    """Name columns without names x0, x1, ..., with a note; no names where the first row has them.
 
     :param header: Whether it has; None: by :func:`lacks_names`.
     """

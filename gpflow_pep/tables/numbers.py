@@ -33,8 +33,7 @@ GROUPS = " '"
 
 
 class Quantity(NamedTuple):
-    """
-    What a cell means.
+    """What a cell means.
 
     :param value: NaN where it is no number.
     :param unit: What is written beside the number: empty, a unit, ":" of hours as in 36:15.

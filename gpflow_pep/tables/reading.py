@@ -13,15 +13,7 @@ import pandas as pd
 
 from ..engine.files import path_of
 from ..engine.refusals import refusal
-from .contents import (
-    SAMPLE,
-    TableFault,
-    as_number,
-    check_names,
-    decode,
-    read_content,
-    unreadable,
-)
+from .contents import SAMPLE, TableFault, as_number, check_names, decode, read_content, unreadable
 from .conventions import find_conventions
 from .formats import given_conventions, stripped, typed
 from .headers import count_title_rows, names_of_places, title_note
@@ -44,8 +36,7 @@ def read_table(
     header: bool | None = None,
     sheet: str | None = None,
 ) -> pd.DataFrame:
-    """
-    Read a table: a line of column names, then a line for each row; or a Parquet or Excel file.
+    """Read a table: a line of column names, then a line for each row; or a Parquet or Excel file.
 
     The file may be compressed (gzip, bzip2, xz, zip), lines before the names may start with # or be
     titles, the names may be absent, and rows may begin with a name or number as R writes them.
@@ -122,8 +113,7 @@ def _read_parquet(content: bytes) -> pd.DataFrame:
 
 
 def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """
-    Cut into cells; lines count from 1. Blank lines are left out.
+    """Cut into cells; lines count from 1. Blank lines are left out.
 
     Rows are tuples, because Python's collector does not search tuples of text again and again.
     """

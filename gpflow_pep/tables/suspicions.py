@@ -82,8 +82,7 @@ def _rank_correlation(values: "pd.Series[Any]", target: "pd.Series[Any]") -> flo
 
 
 def _distances(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """
-    Measure distances from the median in robust standard deviations: where half of the values are
+    """Measure distances from the median in robust standard deviations: where half of the values are
     one number, in those of the others; if these are zero too, as of 0 and 1, in the least distance.
     """
     distance = np.abs(values - np.median(values))

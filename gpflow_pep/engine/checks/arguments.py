@@ -16,8 +16,7 @@ from .arrays import require_finite_rows
 def check_data(
     data: RegressionData, *, missing_targets: bool = False
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    Check training data and convert them to tensors; variables stay variables.
+    """Check training data and convert them to tensors; variables stay variables.
 
     :param data: A pair of X [N, D] and Y [N, P], finite, of GPflow's default float.
     :param missing_targets: Whether Y may have NaN where nothing was observed.
@@ -87,8 +86,7 @@ def _as_tensor(name: str, value: Any) -> tf.Tensor:
 
 
 def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.Tensor:
-    """
-    Check inputs of rows to predict, [..., N, D], and convert them to a tensor.
+    """Check inputs of rows to predict, [..., N, D], and convert them to a tensor.
 
     Inside a graph there is no value to check yet: a row with NaN has NaN for its prediction.
     """

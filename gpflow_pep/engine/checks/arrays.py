@@ -38,8 +38,7 @@ def as_matrix(
 
 
 def as_vector(name: str, values: Any, remedy: str = _ROWS_WITHOUT) -> npt.NDArray[Any]:
-    """
-    Convert to a vector of at least one finite number; a matrix of one column is one.
+    """Convert to a vector of at least one finite number; a matrix of one column is one.
 
     :param remedy: What to do about values that are not finite.
     """

@@ -1,5 +1,4 @@
-"""
-Checks that only a running graph can make: of values, and of the derivatives in use.
+"""Checks that only a running graph can make: of values, and of the derivatives in use.
 
 Sites at their fixed point are computed without a record for differentiation. The energy is
 stationary in them, so that its first derivative needs none. Every other derivative in a
@@ -32,8 +31,7 @@ def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
 
 
 def require(condition: tf.Tensor, message: str, *numbers: tf.Tensor) -> list[tf.Operation]:
-    """
-    Stop with a message where a condition does not hold.
+    """Stop with a message where a condition does not hold.
 
     :param message: What was got, what was expected, what to do.
     :param numbers: They are printed after the message, the first ten of each.
@@ -62,8 +60,7 @@ def read_powers(alpha: Parameter) -> tf.Tensor:
 
 
 def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
-    """
-    Check that there is one power, or one for each factor.
+    """Check that there is one power, or one for each factor.
 
     :param num_factors: How many factors there are; a tensor where a graph computes it.
     :param factor: What a factor is, "row" or "block".
@@ -88,8 +85,7 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
 
 
 def refuse_derivatives(values: Any, sources: Sequence[TensorType], quantity: str) -> Any:
-    """
-    Let constants pass that are functions of others, with a gradient that refuses.
+    """Let constants pass that are functions of others, with a gradient that refuses.
 
     A tape calls it where it watches a source, whatever its user wants. The gradient of a compiled
     function is made for all results: zero arrives for those without a share in what is wanted.
@@ -120,8 +116,7 @@ def differentiable(
     quantity: str,
     gradients: Callable[..., list[tf.Tensor]],
 ) -> Any:
-    """
-    Let constants pass that are functions of others, with their gradient; higher derivatives are
+    """Let constants pass that are functions of others, with their gradient; higher derivatives are
     refused, as :func:`refuse_derivatives` does.
 
     :param sources: Variables.

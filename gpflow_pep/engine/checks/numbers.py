@@ -31,8 +31,7 @@ def check_callable(name: str, value: Any, remedy: str) -> None:
 
 
 def check_noise_variance(noise_variance: Any) -> None:
-    """
-    Refuse what is no variance of Gaussian noise. A parameter has been checked by GPflow.
+    """Refuse what is no variance of Gaussian noise. A parameter has been checked by GPflow.
 
     :param noise_variance: One number above GPflow's smallest, or a parameter.
     """

@@ -105,8 +105,7 @@ class Conditional(NamedTuple):
 
 
 def _project_single_rows(parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool) -> ProjectedRows:
-    """
-    Project rows that are each a factor: X [N, D], Y [N, P] and the power of each [N]. NaN in Y
+    """Project rows that are each a factor: X [N, D], Y [N, P] and the power of each [N]. NaN in Y
     is one in r, and in all sums, or with gaps a target that is missing.
     """
     X, Y, alpha = rows
@@ -177,8 +176,7 @@ def _sums_by_precision(
     logdet: tf.Tensor,
     weight: tf.Tensor | None = None,
 ) -> RowSums:
-    """
-    Sum over rows that are each a factor of their own.
+    """Sum over rows that are each a factor of their own.
 
     :param weight: [N, P], 1 where a target was observed, else 0; None: all were.
     """
@@ -211,8 +209,7 @@ check_shapes_of_blocks = check_shapes(
 def block_sums(
     A: tf.Tensor, D: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor, r: tf.Tensor
 ) -> RowSums:
-    """
-    Sum over B blocks of S rows, each block a factor (PITC at power 1); N = B S.
+    """Sum over B blocks of S rows, each block a factor (PITC at power 1); N = B S.
 
     A row with noise 1 and zeros in A, D and r adds nothing.
     """
@@ -247,8 +244,7 @@ def relative_to_noise(D: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     "return.natural.b: [P, M, 1]",
 )
 def sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
-    r"""
-    Sum over blocks of rows that are whitened by their noise.
+    r"""Sum over blocks of rows that are whitened by their noise.
 
     :param A: :math:`\tilde Aᵀ`, see :class:`RowSums`.
     :param r: :math:`\tilde r`.
@@ -286,8 +282,7 @@ def _by_output(moments: tf.Tensor) -> tf.Tensor:
     "return: []",
 )
 def log_marginal_likelihood(sums: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
-    r"""
-    Compute :math:`\log Z_\mathrm{PEP}` of regression, see this module.
+    r"""Compute :math:`\log Z_\mathrm{PEP}` of regression, see this module.
 
     :param num_targets: How many targets were observed, N P if all were.
     """
@@ -309,8 +304,7 @@ def sums_with_slack(
     "sums.natural.G: [1, M, M]", "slack_sums.natural.G: [1, M, M]", "num_targets: []", "return: []"
 )
 def upper_bound(sums: RowSums, slack_sums: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
-    r"""
-    Compute Titsias' (2014) upper bound of the exact log marginal likelihood.
+    r"""Compute Titsias' (2014) upper bound of the exact log marginal likelihood.
 
     The log-determinant is that of :math:`Q + \Sigma`, at most the exact one; the quadratic form is
     that of :math:`Q + \Sigma + cI` with :math:`c = \mathrm{tr}(K_{ff} - Q)`, again at most the

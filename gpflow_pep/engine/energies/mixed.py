@@ -162,8 +162,7 @@ def leave_out(
 
 
 def at_rows(problem: SiteProblem, sites: Sites, h: LatentMarginals) -> Marginals:
-    """
-    Compute the moments of f at the rows of the data, without the mean function, [N, P].
+    """Compute the moments of f at the rows of the data, without the mean function, [N, P].
 
     They are given the other rows, and the whole sites of the row as functions of f, which are exact
     for Gaussian noise.
@@ -198,8 +197,7 @@ def sum_mixed_rows(
     mixing: tf.Tensor,
     noise: Callable[[tf.Tensor], tf.Tensor],
 ) -> RowSums:
-    r"""
-    Sum over rows whose outputs are one factor, for Gaussian noise: the energy in closed form.
+    r"""Sum over rows whose outputs are one factor, for Gaussian noise: the energy in closed form.
 
     The inner sites are :math:`\tau = 1 / \sigma^2, u = \tau r` at once.
 

@@ -61,8 +61,7 @@ KEPT_MATRICES = 4
 
 
 def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) -> tf.Tensor:
-    """
-    Compute the energy of some rows, see this module.
+    """Compute the energy of some rows, see this module.
 
     :param fixed_point: Their sites with what belongs to them, constant for differentiation. Where
         other rows have sites in q too, these stand for a part of all.
@@ -100,8 +99,7 @@ def energy_by(
     *,
     scale: float = 1.0,
 ) -> tf.Tensor:
-    """
-    Compute the energy of some rows, whose derivatives are those of a sum over them.
+    """Compute the energy of some rows, whose derivatives are those of a sum over them.
 
     :param chunk_terms: ``((X, rows), W, *shared, *projection)`` to what rows add to that sum.
     :param rows: What it needs of each row.
@@ -136,8 +134,7 @@ def twice_differentiable(
     sources: Sequence[tf.Variable],
     product: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]],
 ) -> tf.Tensor:
-    """
-    Compute the energy, with its own gradient, whose derivatives are known in eager mode.
+    """Compute the energy, with its own gradient, whose derivatives are known in eager mode.
 
     :param energy: Computes it, with the right first derivatives.
     :param sources: The variables that it depends on.
@@ -203,8 +200,7 @@ def _projection_gradient_only(
 
 
 def leave_one_out(converged: Converged) -> tf.Tensor:
-    r"""
-    Compute :math:`\log p(y_n | y_{-n})` of each row, [N], with the row's whole site removed.
+    r"""Compute :math:`\log p(y_n | y_{-n})` of each row, [N], with the row's whole site removed.
 
     :raises ValueError: If a cavity is improper then, or a derivative is asked for that is not
         known.
@@ -255,8 +251,7 @@ def _gradient_only(value: tf.Tensor) -> tf.Tensor:
 def _site_terms(
     s: tf.Tensor, slope: tf.Tensor, tau: tf.Tensor, e: tf.Tensor, alpha: tf.Tensor
 ) -> tf.Tensor:
-    r"""
-    Compute :math:`\tfrac12 \sum_{nl} [\alpha s (\nu - \tau m)^2 / e
+    r"""Compute :math:`\tfrac12 \sum_{nl} [\alpha s (\nu - \tau m)^2 / e
     - \log(1 - \alpha \tau s) / \alpha]`.
 
     :param slope: :math:`\nu - \tau m`, of the log site where q has its mean.
@@ -284,8 +279,7 @@ def energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
 
 
 def hessian_product(converged: Converged, vector: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """
-    Compute the product of the second derivative of the energy in the parameters with a vector,
+    """Compute the product of the second derivative of the energy in the parameters with a vector,
     which has a part for each variable of the problem's parts.
     """
     variables = converged.problem.variables

@@ -53,8 +53,7 @@ def row_logdet(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
 def block_sums(
     A: tf.Tensor, D: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor, r: tf.Tensor
 ) -> RowSums:
-    r"""
-    Sum over B blocks of S rows, each block a factor; N = B S.
+    r"""Sum over B blocks of S rows, each block a factor; N = B S.
 
     With :math:`I + \tilde D_b = L_b L_bᵀ`, where :math:`\tilde D_b = \Sigma_b^{-1/2} D_b
     \Sigma_b^{-1/2}`, the precision is

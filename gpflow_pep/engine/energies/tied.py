@@ -41,8 +41,7 @@ class _Tempered(NamedTuple):
 
 @check_shapes("root: [L, M, M]", "power: []", "return.root: [L, M, M]", "return.logdet: [L]")
 def _tempered(root: tf.Tensor, power: TensorType) -> _Tempered:
-    r"""
-    Compute :math:`N(0, S)^{1 - b} N(0, I)^b`, whose precision is
+    r"""Compute :math:`N(0, S)^{1 - b} N(0, I)^b`, whose precision is
     :math:`(1 - b) S^{-1} + b I`, from :math:`S = R Rᵀ`.
 
     With :math:`P = (1 - b) I + b Rᵀ R = U Uᵀ`, U upper triangular (it is a Cholesky factor with
@@ -102,8 +101,7 @@ class _Normaliser(NamedTuple):
     "root: [L, M, M]", "mean: [L, M, 1]", "power: []", "return.logdet: [L]", "return.quadratic: [L]"
 )
 def normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> _Normaliser:
-    r"""
-    Compute what :math:`\int N(v; m, S) N(v; 0, I)^b dv` depends on, from :math:`S = R Rᵀ`.
+    r"""Compute what :math:`\int N(v; m, S) N(v; 0, I)^b dv` depends on, from :math:`S = R Rᵀ`.
 
     It keeps its digits as :math:`b \to 0` as :func:`_tempered` does, for less work. With
     :math:`P = I + b Rᵀ R` and :math:`w = (I + b S)^{-1} m = m - b R P^{-1} Rᵀ m`, and bars for what
@@ -178,8 +176,7 @@ _check_shapes_of_energy = check_shapes(
 
 @_check_shapes_of_energy
 def apep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEnergy:
-    r"""
-    Compute the energy of approximate Power EP (equation 8 with the factors of section 3.2).
+    r"""Compute the energy of approximate Power EP (equation 8 with the factors of section 3.2).
 
     q is the prior times N equal Gaussian factors, and the cavity is q without the power
     :math:`\alpha` of one of them: see :doc:`/many_rows`. The energy follows from
@@ -201,8 +198,7 @@ def apep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEn
 
 @_check_shapes_of_energy
 def arpep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEnergy:
-    r"""
-    Compute the energy of approximate reparameterised Power EP (equation 9).
+    r"""Compute the energy of approximate reparameterised Power EP (equation 9).
 
     It is the limit of many rows, where the cavity is q itself:
     :math:`\log Z = \sum_n \ell_n(q) - \mathrm{KL}[q \| \text{prior}]`. For the parameters see
@@ -214,8 +210,7 @@ def arpep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedE
 
 @_check_shapes_of_energy
 def rpapep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEnergy:
-    r"""
-    Compute the energy of refined prior approximate Power EP (equation 10).
+    r"""Compute the energy of refined prior approximate Power EP (equation 10).
 
     The prior is one factor more, whose own tilted integral is Gaussian: q is the product of N + 1
     equal ones, see :doc:`/many_rows`. For the parameters see :func:`apep`.

@@ -53,8 +53,7 @@ _ROWS = 10_000
 def class_probabilities(
     likelihood: Likelihood, X: TensorType, Fmu: TensorType, Fvar: TensorType, num_classes: int
 ) -> Tensor:
-    """
-    Compute the probability of each class: its tilted integral at power 1.
+    """Compute the probability of each class: its tilted integral at power 1.
 
     All classes are computed at once, so many rows at a time that memory does not grow with C.
 
@@ -98,8 +97,7 @@ def moments_of_labels(
 
 
 def register_classes(kind: type[Likelihood], **others: Any) -> None:
-    """
-    Register likelihoods of a class for each latent function, which compare these.
+    """Register likelihoods of a class for each latent function, which compare these.
 
     :param others: Traits that they have beside those.
     """
@@ -166,8 +164,7 @@ def _bernoulli(
 
 
 def _with_one_bump(mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
-    r"""
-    Compute the same as :func:`squeezed_probit_log_power_expectation` for one power of all rows.
+    r"""Compute the same as :func:`squeezed_probit_log_power_expectation` for one power of all rows.
 
     With :math:`g = (p^\alpha - 1) / \alpha`, whose ends are a and a + b, it is
     :math:`E[g] = a + b \Phi(m / \sqrt{1 + v}) + \int N(f; m, v) R(f) df`, where
@@ -189,8 +186,7 @@ def _with_one_bump(mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
 
 @cache
 def _gaussians() -> tuple[AnyNDArray, float, AnyNDArray, AnyNDArray, AnyNDArray]:
-    """
-    Choose the Gaussians that the bump is a sum of.
+    """Choose the Gaussians that the bump is a sum of.
 
     :return: Their means, [Q, 1], and standard deviation; :math:`\\log p` at the lower end, at the
         means and at the upper end, [Q + 2, 1]; :math:`\\Phi` at the means, and what makes weights
@@ -251,8 +247,7 @@ def _mixed(
 
 
 def _slopes(moments: Iterable[Tensor], mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """
-    Differentiate a sum of Gaussian densities at some places in their mean and variance.
+    """Differentiate a sum of Gaussian densities at some places in their mean and variance.
 
     :param moments: The sum, and the same with the places, and with their squares, as factors.
     """
@@ -273,8 +268,7 @@ def _slopes(moments: Iterable[Tensor], mean: Tensor, variance: Tensor) -> tuple[
 def squeezed_probit_log_power_expectation(
     mean: Tensor, variance: Tensor, Y: Tensor, epsilon: Tensor, alpha: Tensor, num_nodes: int
 ) -> Tensor:
-    r"""
-    Compute the tilted integral of :math:`p = \epsilon + (1 - 2\epsilon) \Phi(\pm f)`.
+    r"""Compute the tilted integral of :math:`p = \epsilon + (1 - 2\epsilon) \Phi(\pm f)`.
 
     With :math:`r` the value of p at the mean, and :math:`g = [(p / r)^\alpha - 1] / \alpha`,
 
@@ -321,8 +315,7 @@ def squeezed_probit_log_power_expectation(
 def _integrate(
     values: Tensor, offset: Tensor, reach: Tensor, mean: Tensor, variance: Tensor
 ) -> Tensor:
-    r"""
-    Compute :math:`\int N(f; m, v) R(f) df` by the trapezoid rule.
+    r"""Compute :math:`\int N(f; m, v) R(f) df` by the trapezoid rule.
 
     Derivatives in m and v are those at nodes held constant, of any order: the integrals of
     :math:`R (f - m) / v` and of :math:`R [(f - m)^2 / v - 1] / (2 v)`.
@@ -351,8 +344,7 @@ def _integrate(
 def step_log_power_expectation(
     mean: Tensor, variance: Tensor, Y: Tensor, epsilon: Tensor, alpha: Tensor
 ) -> Tensor:
-    r"""
-    Compute the tilted integral of :math:`p = 1 - \epsilon` where f has the label's sign, else
+    r"""Compute the tilted integral of :math:`p = 1 - \epsilon` where f has the label's sign, else
     :math:`\epsilon`: it is
     :math:`\frac{1}{\alpha} \log[P (1 - \epsilon)^\alpha + (1 - P) \epsilon^\alpha]` with
     :math:`P = \Phi(\pm m / \sqrt{v})`.
@@ -364,8 +356,7 @@ def step_log_power_expectation(
 def two_valued(
     prob_high: Tensor, prob_low: Tensor, high: Tensor, low: Tensor, alpha: Tensor
 ) -> Tensor:
-    r"""
-    Compute :math:`\frac{1}{\alpha} \log[P h^\alpha + (1 - P) l^\alpha]`.
+    r"""Compute :math:`\frac{1}{\alpha} \log[P h^\alpha + (1 - P) l^\alpha]`.
 
     :param prob_low: 1 - P, to all its digits.
     """
@@ -396,8 +387,7 @@ def _bernoulli_link(likelihood: Bernoulli, X: Tensor, Y: Tensor, alpha: Tensor) 
 
 
 def register_two_classes(kind: type[Likelihood], **others: Any) -> None:
-    """
-    Register what likelihoods of the classes 0 and 1 have in common.
+    """Register what likelihoods of the classes 0 and 1 have in common.
 
     :param others: Traits that they have beside those.
     """

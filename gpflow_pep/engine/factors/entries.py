@@ -155,8 +155,7 @@ def target_rule(model: Any) -> _TargetRule:
 def draw_targets(
     likelihood: Likelihood, X: AnyNDArray, F: AnyNDArray, random: np.random.Generator
 ) -> AnyNDArray:
-    """
-    Draw targets [N, S, P] given latent functions [N, S, L].
+    """Draw targets [N, S, P] given latent functions [N, S, L].
 
     :param likelihood: One with a :attr:`~gpflow_pep.likelihoods.Traits.draw`; of one target, it is
         that of all outputs.
@@ -181,8 +180,7 @@ def require_entries_resolved(
 
 
 def check_entries(likelihood: Likelihood, Y: Tensor) -> None:
-    """
-    Refuse targets that were observed and have no probability; see
+    """Refuse targets that were observed and have no probability; see
     :func:`~gpflow_pep.engine.factors.moments.check_support`.
 
     :param likelihood: Of one target, for all outputs or for each.

@@ -21,8 +21,7 @@ from .moments import Traits, any_number, implementations, support, traits
 def gaussian_log_power_expectation(
     mean: Tensor, variance: Tensor, y: Tensor, noise: Tensor, alpha: Tensor
 ) -> Tensor:
-    r"""
-    Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) N(y; f, \sigma^2)^\alpha df`:
+    r"""Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) N(y; f, \sigma^2)^\alpha df`:
 
     .. math::
 
@@ -48,8 +47,7 @@ def gaussian_log_power_expectation(
 def joint_log_power_expectation(
     mean: Tensor, covariance: Tensor, Y: Tensor, noise: Tensor, alpha: Tensor
 ) -> Tensor:
-    r"""
-    Compute the tilted integral of latent functions that are correlated,
+    r"""Compute the tilted integral of latent functions that are correlated,
 
     .. math::
 

@@ -39,8 +39,7 @@ MeanAndVariance = Callable[[Tensor, Tensor], Tensor]
 
 
 class ScalarFactor(NamedTuple):
-    r"""
-    A factor :math:`p(y | f)` of each row and column, and what is known about it beforehand.
+    r"""A factor :math:`p(y | f)` of each row and column, and what is known about it beforehand.
 
     Register a function ``(likelihood, X, Y, alpha [N, 1]) -> ScalarFactor`` with
     ``gpflow_pep.likelihoods.scalar_factor`` for a likelihood of your own.
@@ -68,8 +67,7 @@ class _Rule(NamedTuple):
     """[N, P], what is added to the power mean over the nodes, because these are moved."""
 
     def mean(self, log_prob: Tensor, alpha: Tensor, stride: int = 1) -> Tensor:
-        r"""
-        Compute the integral, [N, P].
+        r"""Compute the integral, [N, P].
 
         :param stride: 2 for every second node, which is the rule of half as many.
         """
@@ -92,8 +90,7 @@ def place(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor) -
 
 
 class Narrow(NamedTuple):
-    r"""
-    Rows whose Gaussian is so narrow beside :math:`\log p` that rounding outweighs its variance.
+    r"""Rows whose Gaussian is so narrow beside :math:`\log p` that rounding outweighs its variance.
 
     There the integral is linear in the variance, from the density itself at 0 to where nodes
     resolve it:
@@ -111,8 +108,7 @@ class Narrow(NamedTuple):
 
 
 def find_narrow(variance: Tensor, scale: Tensor | float = 1.0) -> Narrow:
-    r"""
-    Find the rows of which a rule for the Gaussian would give rounding errors or, at 0, nothing.
+    r"""Find the rows of which a rule for the Gaussian would give rounding errors or, at 0, nothing.
 
     :param scale: Over which :math:`\log p` varies.
     """
@@ -176,8 +172,7 @@ def smallest(like: Tensor) -> float:
 
 
 def bounded(log_prob: Function) -> Function:
-    """
-    Make a log density finite: where it is no number, the density is 0.
+    """Make a log density finite: where it is no number, the density is 0.
 
     It is no number either where the density is above the largest float. Far from everything that
     matters the terms of a log density are huge and cancel, so that their rounding may look like a
@@ -214,8 +209,7 @@ def outermost(rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Te
 def integrate_density(
     likelihood: ScalarLikelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
 ) -> Tensor:
-    """
-    Integrate a likelihood with a latent function for each column by the values of its density.
+    """Integrate a likelihood with a latent function for each column by the values of its density.
 
     It warns where these do not resolve the integral. Where no node has a density, or at alpha 0 not
     all have one, it is NaN.

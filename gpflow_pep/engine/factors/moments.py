@@ -80,8 +80,7 @@ def check_noise(likelihood: Likelihood, num_columns: int) -> None:
 
 
 def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> int:
-    """
-    Check how many latent functions there are against what the likelihood and the targets need.
+    """Check how many latent functions there are against what the likelihood and the targets need.
 
     :param num_latent_gps: The number asked for; None for what is needed.
     :param likelihood: A likelihood.
@@ -178,8 +177,7 @@ traits.register(object)(lambda likelihood: Traits())
 
 
 def num_classes(likelihood: Likelihood) -> int:
-    """
-    Count the classes of a likelihood.
+    """Count the classes of a likelihood.
 
     :raises ValueError: If its targets are no classes.
     """
@@ -226,8 +224,7 @@ def log_power_expectation(
     Y: TensorType,
     alpha: TensorType,
 ) -> Tensor:
-    r"""
-    Compute the tilted integral of each row,
+    r"""Compute the tilted integral of each row,
 
     .. math::
 
@@ -285,8 +282,7 @@ def in_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
 def log_power_expectation_of_batches(
     likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, *, alpha: TensorType
 ) -> Tensor:
-    """
-    Compute :func:`log_power_expectation` of rows in any number of batches, [..., N].
+    """Compute :func:`log_power_expectation` of rows in any number of batches, [..., N].
 
     :raises ValueError: If the values of the likelihood's density do not give it.
     """
@@ -318,8 +314,7 @@ def tilted_derivatives(
     Y: TensorType,
     alpha: TensorType,
 ) -> TiltedDerivatives:
-    r"""
-    Compute the tilted integral and its derivatives, by automatic differentiation of it.
+    r"""Compute the tilted integral and its derivatives, by automatic differentiation of it.
 
     The tilted variance of a latent function is :math:`v (1 + \alpha \delta_2 v)`. For the
     parameters see :func:`log_power_expectation`.
@@ -337,8 +332,7 @@ def derivatives_in_moments_and_parameters(
     alpha: TensorType,
     parameters: Sequence[tf.Variable],
 ) -> tuple[TiltedDerivatives, list[Tensor]]:
-    r"""
-    Compute what :func:`tilted_derivatives` does, and from the same values of the density the
+    r"""Compute what :func:`tilted_derivatives` does, and from the same values of the density the
     derivatives of :math:`\sum_n \ell_n`, at fixed moments, in some variables of the likelihood.
     """
     Fmu, Fvar = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar)
@@ -356,8 +350,7 @@ def derivatives_in_moments_and_parameters(
 
 
 def implementation_for(likelihood: Likelihood) -> Implementation:
-    """
-    Find what computes the tilted integral of a likelihood.
+    """Find what computes the tilted integral of a likelihood.
 
     A class that derives from another, but has a density of its own, does not inherit what was
     registered for the other.
@@ -374,8 +367,7 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
 def require_resolved(
     likelihood: Likelihood, ell: Tensor, *moments: Tensor, rows: Tensor | None = None
 ) -> list[tf.Operation]:
-    """
-    Stop where the values of a density do not give its integral; the error names the rows.
+    """Stop where the values of a density do not give its integral; the error names the rows.
 
     :param likelihood: A likelihood; one that has a rule of its own is not asked.
     :param ell: Its tilted integrals [N]: NaN where they are not resolved.

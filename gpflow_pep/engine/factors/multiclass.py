@@ -58,8 +58,7 @@ _SMALLEST_VARIANCE = 1e-30
 
 @check_shapes("label: [N]", "mean: [N, L]", "variance: [N, L]", "return[0]: [N]", "return[1]: [N]")
 def prob_is_largest(label: Tensor, mean: Tensor, variance: Tensor) -> "tuple[Tensor, Tensor]":
-    r"""
-    Compute the probability that the label's latent function is the largest, and that it is not:
+    r"""Compute the probability that the label's latent function is the largest, and that it is not:
 
     .. math::
 
@@ -90,8 +89,7 @@ def prob_is_largest(label: Tensor, mean: Tensor, variance: Tensor) -> "tuple[Ten
 
 @check_shapes("margin: [K, N]", "rate: [K, N]", "return: [N]")
 def prob_above_all(margin: Tensor, rate: Tensor) -> Tensor:
-    r"""
-    Compute :math:`P = \int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt`.
+    r"""Compute :math:`P = \int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt`.
 
     Where all rates of all rows are moderate nodes are even, the same for all rows, and some more of
     them where rates are larger; otherwise each row has panels of its own, see :func:`_over_panels`.
@@ -137,8 +135,7 @@ def _by_rule(margin: Tensor, rate: Tensor) -> Tensor:
 
 
 def _unwatched(x: Tensor) -> Tensor:
-    """
-    Hide a tensor from tapes, which ``tf.stop_gradient`` does not.
+    """Hide a tensor from tapes, which ``tf.stop_gradient`` does not.
 
     Inside of two of them ``tf.cond`` would build the derivatives of both branches at once.
     """

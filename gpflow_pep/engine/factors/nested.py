@@ -1,5 +1,4 @@
-r"""
-Integrals over several latent functions of which only the values of the density are known.
+r"""Integrals over several latent functions of which only the values of the density are known.
 
 Each rule is a grid of nodes. Most rows are integrated by the first and simplest one, even nodes for
 the Gaussian itself: where there are many rows, a density varies little over what the other rows
@@ -94,8 +93,7 @@ class _Peak(NamedTuple):
 
 
 class _Axis(NamedTuple):
-    """
-    The nodes of one latent function in a grid [Q1, ..., QL, N]; constants of that rank.
+    """The nodes of one latent function in a grid [Q1, ..., QL, N]; constants of that rank.
 
     Those of the first latent function depend on all others, and those of the last on none.
     """
@@ -237,8 +235,7 @@ def _share_of_ends(joint: Tensor, values: Tensor, alpha: Tensor) -> Tensor:
 def _placed_axes(
     log_prob: Function, mean: Tensor, variance: Tensor, alpha: Tensor, placing: _Placing
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """
-    Place nodes where the factor is, one latent function after the other, the last one first.
+    """Place nodes where the factor is, one latent function after the other, the last one first.
 
     :return: What an :class:`_Axis` begins with.
     """
@@ -262,8 +259,7 @@ def _placed_axes(
 
 
 class _Search(NamedTuple):
-    """
-    A search for where the factor is in one latent function, given the outer ones [K, N, J].
+    """A search for where the factor is in one latent function, given the outer ones [K, N, J].
 
     The inner ones are integrated out by Laplace's method, each at its own peak.
     """
@@ -332,8 +328,7 @@ class _Search(NamedTuple):
 
 
 def _find_peak(exponent: Callable[[Tensor], Tensor], like: Tensor, placing: _Placing) -> _Peak:
-    """
-    Zoom in on a peak, to within its width, from the best of a few places.
+    """Zoom in on a peak, to within its width, from the best of a few places.
 
     :param exponent: The logarithm of what has the peak, of x [Q, ...] standard deviations.
     :param like: A tensor of the peak's shape, [K N, 1].

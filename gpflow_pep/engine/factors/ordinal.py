@@ -18,8 +18,7 @@ FLOOR = 1e-6
 
 
 def _edge_structure(edge: Tensor, width: Tensor, floor: Tensor) -> Structure:
-    r"""
-    Find the structure of :math:`\log(\epsilon + \Phi((f - a) / w))`.
+    r"""Find the structure of :math:`\log(\epsilon + \Phi((f - a) / w))`.
 
     It ends where :math:`\Phi` meets the floor :math:`\epsilon`; near there the logarithm has
     complex singularities whose distance shrinks slowly with the floor.

@@ -112,8 +112,7 @@ def _log_gamma_ratio(alpha: Tensor) -> Tensor:
 def _softmax_log_power_expectation(
     label: Tensor, mean: Tensor, variance: Tensor, alpha: Tensor
 ) -> Tensor:
-    r"""
-    Compute the tilted integral of the softmax, as the module describes.
+    r"""Compute the tilted integral of the softmax, as the module describes.
 
     Its derivatives in the moments are expectations over W of density proportional to
     :math:`e^{-\alpha w} \prod_k F_k(w)`: with the moved means :math:`\mu_k`
@@ -185,8 +184,7 @@ def _integral_and_derivatives(
 
 
 def softmax_probabilities(mean: Tensor, variance: Tensor) -> Tensor:
-    r"""
-    Compute the probability of each class, [N, C]: the one whose latent function plus a Gumbel
+    r"""Compute the probability of each class, [N, C]: the one whose latent function plus a Gumbel
     variable is the largest,
 
     .. math:: P_c = \int e^{m_c + v_c / 2 - w} F_c(w - v_c) \prod_{k \ne c} F_k(w) \, dw.

@@ -44,8 +44,7 @@ _RULES: dict[int, tuple[int, list[float], int]] = {
 def predict_mean_and_var(
     likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor
 ) -> MeanAndVariance:
-    """
-    Compute the mean and variance of y, [N, P], from those of the latent functions, [N, L].
+    """Compute the mean and variance of y, [N, P], from those of the latent functions, [N, L].
 
     They are the same at each call, and as accurate as tilted integrals for every variance of f.
     What a likelihood has in its traits comes first, then a rule of its own class, and then
@@ -66,8 +65,7 @@ def predict_mean_and_var(
 
 
 def moments_of_exponential(mean: Tensor, variance: Tensor) -> MeanAndVariance:
-    r"""
-    Compute mean and variance of :math:`e^x` for Gaussian x,
+    r"""Compute mean and variance of :math:`e^x` for Gaussian x,
 
     .. math:: e^{m + v / 2}, \qquad (e^v - 1) \, e^{2 m + v}.
     """
@@ -95,8 +93,7 @@ def moments_by_rate(
 def integrated_moments(
     likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor
 ) -> MeanAndVariance:
-    """
-    Integrate the conditional moments of a likelihood, see the module.
+    """Integrate the conditional moments of a likelihood, see the module.
 
     :raises ValueError: If a target has more than three latent functions.
     """
@@ -120,8 +117,7 @@ def expected_moments(
     means: Sequence[Tensor],
     variances: Sequence[Tensor],
 ) -> MeanAndVariance:
-    """
-    Compute the moments of y from those given f, [Q, N, P] of one latent function, or of several
+    """Compute the moments of y from those given f, [Q, N, P] of one latent function, or of several
     [Q, N, L].
 
     :param given_f: ``(X, F) -> mean, variance``, [Q, N, P].

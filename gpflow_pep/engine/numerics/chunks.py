@@ -1,5 +1,4 @@
-"""
-Sums over rows: in chunks, with a gradient that recomputes each chunk instead of keeping it, and
+"""Sums over rows: in chunks, with a gradient that recomputes each chunk instead of keeping it, and
 over processes that hold a shard of the rows each. And the order of rows in minibatches.
 """
 
@@ -15,8 +14,7 @@ from ..checks import is_for_xla, message, require
 
 @dataclass(frozen=True)
 class Stream:
-    """
-    Chunks of rows as :class:`~gpflow_pep.engine.numerics.chunks.Chunks` are, but in the order in
+    """Chunks of rows as :class:`~gpflow_pep.engine.numerics.chunks.Chunks` are, but in the order in
     which a data set gives them. Each pass over them begins to read it from its start.
     """
 
@@ -48,8 +46,7 @@ class Stream:
         return self.count == 1
 
     def one_pass(self) -> Callable[[Any], tuple[tf.Tensor, ...]]:
-        """
-        Begin to read the data set.
+        """Begin to read the data set.
 
         :return: A function of 0, 1, 2, ... to be called in this order, which gives the tensors of
             that chunk. It stops where the data set has other than N rows.
@@ -104,12 +101,10 @@ class Reduction:
     computation goes on has to be reduced before.
     """
 
-    count = 1
-    """How many processes hold a shard."""
+    count = 1  #: How many processes hold a shard.
 
     def total(self, tensors: Tensors) -> Tensors:
-        """
-        Sum tensors of one float, with the same shapes in all processes; all in one message. In a
+        """Sum tensors of one float, with the same shapes in all processes; all in one message. In a
         loop the shapes are the same in all iterations: TensorFlow may refuse others.
 
         The gradient is that of the sum over processes of what each computes from the totals: what
@@ -166,8 +161,7 @@ class Plan(NamedTuple):
 
 
 def plan(chunk_size: int | None, num_inducing: int | None, X: tf.Tensor, copies: int) -> Plan:
-    """
-    Choose how to sum over rows: chunks such that M x chunk numbers fit the processor's cache.
+    """Choose how to sum over rows: chunks such that M x chunk numbers fit the processor's cache.
 
     Where N is not known and no size asked for, nothing is kept of the ``copies`` M x N matrices.
     """
@@ -178,8 +172,7 @@ def plan(chunk_size: int | None, num_inducing: int | None, X: tf.Tensor, copies:
 
 
 def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunks:
-    """
-    Cut tensors into chunks of rows of nearly equal size.
+    """Cut tensors into chunks of rows of nearly equal size.
 
     :param rows: Tensors with the same number of rows N, cut along their first axis. A tensor
         with a static size of one row belongs to every chunk.
@@ -266,8 +259,7 @@ def sum_over_chunks(
     parts: Sequence[Any] = (),
     reduction: Reduction = LOCAL,
 ) -> Tensors:
-    r"""
-    Compute :math:`\sum_k f(\mathrm{rows}_k, \mathrm{shared})` with memory for one chunk.
+    r"""Compute :math:`\sum_k f(\mathrm{rows}_k, \mathrm{shared})` with memory for one chunk.
 
     Differentiable, to any order, in ``shared`` and in the variables that ``function`` reads. With
     ``keep=False`` the gradient is another sum over chunks, in which each chunk's value is computed
@@ -377,8 +369,7 @@ def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks | Str
 
 
 def without_gradient(function: Callable[[], Tensors]) -> Tensors:
-    """
-    Call a function whose results are constants for differentiation, without any record of how
+    """Call a function whose results are constants for differentiation, without any record of how
     they came about: what it computes on the way is freed at once, in eager mode too.
     """
     if not tf.executing_eagerly():
@@ -398,8 +389,7 @@ def without_gradient(function: Callable[[], Tensors]) -> Tensors:
 
 
 def shuffled_rows(num_rows: int, batch_size: int, seed: int) -> Epochs:
-    """
-    Put row numbers into batches, in another order each epoch.
+    """Put row numbers into batches, in another order each epoch.
 
     The order follows from the seed and the number of the epoch alone, so that any epoch can be had
     again, in another process too. Rows that are left over when batches are full wait for another

@@ -1,5 +1,4 @@
-"""
-Functions that are compiled.
+"""Functions that are compiled.
 
 TensorFlow and TensorFlow Probability keep each graph that is ever made, until the process ends:
 their tables of the gradients of ``tf.custom_gradient`` and of the values of transforms refer to it.
@@ -19,8 +18,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def without_collector(function: Function) -> Function:
-    """
-    Pause Python's search for garbage while a function is traced.
+    """Pause Python's search for garbage while a function is traced.
 
     The ten thousands of objects of a graph stay, but so many new ones start a search through all
     that is loaded, TensorFlow too, which takes about as long as tracing does. What came before is
@@ -43,8 +41,7 @@ def without_collector(function: Function) -> Function:
 
 
 def constant(function: Function) -> Function:
-    """
-    Decorate a function whose results are constants for differentiation.
+    """Decorate a function whose results are constants for differentiation.
 
     No tape sees what it computes, which ``tf.stop_gradient`` does not achieve: where two of them
     watch, TensorFlow prepares derivatives of all loops while it traces.

@@ -102,8 +102,7 @@ def _extended(
     pivot: tf.Tensor,
     tolerance: float,
 ) -> _State:
-    """
-    Take one more direction.
+    """Take one more direction.
 
     :param new: What of K times the last one is outside of the basis, and its norm, ``length``.
     :param column: What is inside, [k + 1], rotated as H is.

@@ -105,8 +105,7 @@ def sum_like(gradient: tf.Tensor, shared: tf.Tensor) -> tf.Tensor:
     "W: [broadcast L, M, M]  # lower triangular", "B: [broadcast L, M, N]", "return: [L, M, N]"
 )
 def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
-    """
-    Compute the product :math:`W B` of lower triangular matrices with any matrices.
+    """Compute the product :math:`W B` of lower triangular matrices with any matrices.
 
     What stands above the diagonal of ``W`` is taken for zero, and gets no gradient.
     """
@@ -186,8 +185,7 @@ def identity_like(K: tf.Tensor) -> tf.Tensor:
 
 @check_shapes("K: [batch..., M, M]", "return: [batch...]")
 def jitter_needed(K: tf.Tensor) -> tf.Tensor:
-    """
-    Find what must be added to the diagonal of ``K`` for its Cholesky factorisation to succeed.
+    """Find what must be added to the diagonal of ``K`` for its Cholesky factorisation to succeed.
 
     0 where ``K`` can be factorised as it is. Otherwise the first that suffices of 10, 100, ...
     times the rounding error of the matrix (M x machine epsilon x mean of the diagonal), up to the
@@ -233,8 +231,7 @@ def warn(
     numbers: Mapping[str, tf.Tensor],
     up: int = 0,
 ) -> None:
-    """
-    Warn where a condition holds, by Python's warnings, from compiled graphs too.
+    """Warn where a condition holds, by Python's warnings, from compiled graphs too.
 
     A graph leaves the numbers out: Python shows equal warnings once. XLA cannot call Python; there,
     and in graphs that are exported, it passes.
@@ -275,8 +272,7 @@ def _graph() -> tf.Graph | None:
 
 @contextmanager
 def trials_listed() -> Iterator[list[tf.Tensor]]:
-    """
-    List whether each factorisation succeeds in what is computed here. One that fails is that of
+    """List whether each factorisation succeeds in what is computed here. One that fails is that of
     the identity, and so a constant: derivatives are 0 then where they would be NaN.
     """
     trials: list[tf.Tensor] = []
@@ -319,8 +315,7 @@ def factorise_with_jitter(K: tf.Tensor) -> Factor:
 
 
 def _factor_of(K: tf.Tensor, L: tf.Tensor) -> Factor:
-    r"""
-    Make functions of ``K`` of its Cholesky factor and of the factor's inverse.
+    r"""Make functions of ``K`` of its Cholesky factor and of the factor's inverse.
 
     With :math:`\Phi(X)` the lower triangle of X, half of its diagonal left out (Murray 2016,
     arXiv:1602.07527), :math:`dL = L \Phi(W dK W^T)` and :math:`dW = -\Phi(W dK W^T) W`. So the way

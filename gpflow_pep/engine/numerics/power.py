@@ -71,8 +71,7 @@ def expm1_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
 
 @_elementwise
 def fast_log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
-    r"""
-    Compute what :func:`log1p_over_power` does with fewer operations, the inverse of
+    r"""Compute what :func:`log1p_over_power` does with fewer operations, the inverse of
     :func:`expm1_over_power`, and accurate where that is.
     """
     x = tf.convert_to_tensor(x)
@@ -84,8 +83,7 @@ def fast_log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     "values: [Q, any...]", "weights: [Q, any...]", "alpha: [broadcast any...]", "return: [any...]"
 )
 def log_power_mean(values: TensorType, weights: TensorType, alpha: TensorType) -> tf.Tensor:
-    r"""
-    Compute :math:`\frac{1}{\alpha} \log \sum_i w_i e^{\alpha \ell_i}`, which tends to
+    r"""Compute :math:`\frac{1}{\alpha} \log \sum_i w_i e^{\alpha \ell_i}`, which tends to
     :math:`\sum_i w_i \ell_i` as :math:`\alpha \to 0`.
 
     It is the logarithm of a power mean. Value and derivatives are accurate for every

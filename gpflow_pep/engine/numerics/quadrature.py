@@ -141,8 +141,7 @@ def stretched_nodes(
     num_nodes: TensorType = NUM_NODES,
     largest_step: TensorType | None = None,
 ) -> Nodes:
-    r"""
-    Place the nodes for :math:`\int N(f; m, v) p(f)^\alpha df`.
+    r"""Place the nodes for :math:`\int N(f; m, v) p(f)^\alpha df`.
 
     With g the mode's slope this is the expectation of :math:`(p(f) e^{-g (f - m)})^\alpha` under
     :math:`N(f; m + \alpha v g, v)`, times :math:`e^{\alpha^2 g^2 v / 2}`: an identity for every g,
@@ -197,8 +196,7 @@ def stretched_nodes(
 def reweigh(
     weights: tf.Tensor, f: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, drift: tf.Tensor
 ) -> tf.Tensor:
-    r"""
-    Give the weights the derivatives of :math:`N(f; m + g v, v)` at f held constant.
+    r"""Give the weights the derivatives of :math:`N(f; m + g v, v)` at f held constant.
 
     That is ``softmax(constant + log N)`` at far less cost, differentiable to any order.
     """
@@ -227,8 +225,7 @@ def search_mode(
     alpha: tf.Tensor,
     structures: Sequence[Structure],
 ) -> Mode:
-    r"""
-    Find the peak of :math:`N(f; m, v) p(f)^\alpha` by zooming in on a grid.
+    r"""Find the peak of :math:`N(f; m, v) p(f)^\alpha` by zooming in on a grid.
 
     :param log_factor: :math:`\log p` of f [Q, N, L], unimodal outside the structures: the peak is
         between them and the mean.
@@ -260,8 +257,7 @@ def search_mode(
 def zoom_in(
     exponent: Callable[[tf.Tensor], tf.Tensor], middle: tf.Tensor, reach: tf.Tensor, rounds: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    Find a peak, to within its width, by ever finer grids.
+    """Find a peak, to within its width, by ever finer grids.
 
     :param exponent: The logarithm of what has the peak, of [Q, N, L] standard deviations.
     :param reach: How far the first grid goes from its middle.

@@ -1,5 +1,4 @@
-r"""
-The probability of each class under the softmax.
+r"""The probability of each class under the softmax.
 
 It is what :func:`gpflow_pep.engine.factors.softmax.softmax_probabilities` computes, at the same
 nodes: both round alike.
@@ -46,8 +45,7 @@ REACH = 8.6
 
 
 def softmax_probabilities(mean: Array, variance: Array) -> Array:
-    r"""
-    Compute the probability of each class, [N, C], for independent Gaussian latent functions.
+    r"""Compute the probability of each class, [N, C], for independent Gaussian latent functions.
 
     :param mean: [N, C].
     :param variance: [N, C], not negative.

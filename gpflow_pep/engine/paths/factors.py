@@ -1,5 +1,4 @@
-r"""
-Kernels as expectations over random frequencies.
+r"""Kernels as expectations over random frequencies.
 
 Every kernel that is known here can be written as
 
@@ -110,8 +109,7 @@ def _of_cosine(kernel: Any) -> KernelFactor:
 
 
 def _of_periodic(kernel: Any) -> KernelFactor:
-    r"""
-    Stationary in the points of circles :math:`(\cos, \sin)(2 \pi x / p)`, whose distance is
+    r"""Stationary in the points of circles :math:`(\cos, \sin)(2 \pi x / p)`, whose distance is
     :math:`2 |\sin(\pi (x - x') / p)|`.
     """
     base = kernel.base_kernel
@@ -183,8 +181,7 @@ FACTORS: dict[type[Kernel], Callable[[Any], KernelFactor]] = {
 
 
 def kernel_factor(kernel: Kernel) -> KernelFactor:
-    """
-    Write a kernel of one output that is neither a sum nor a product as an expectation over
+    """Write a kernel of one output that is neither a sum nor a product as an expectation over
     frequencies; refuse it if no such form is known.
     """
     if type(kernel) not in FACTORS:

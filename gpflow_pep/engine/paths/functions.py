@@ -58,8 +58,7 @@ class _PartsOfPaths(tf.Module):
 
 
 class Paths(tf.Module):
-    """
-    Functions drawn from the posterior of a model, see :doc:`/paths`.
+    """Functions drawn from the posterior of a model, see :doc:`/paths`.
 
     Each is one function wherever and whenever it is evaluated. A call evaluates all of them at the
     same inputs, :meth:`each` every path at its own, in time linear in the number of inputs and in
@@ -139,8 +138,7 @@ class Paths(tf.Module):
         self._draw()
 
     def update(self) -> None:
-        """
-        Draw the paths from the model as it is now, in place, with the same seed.
+        """Draw the paths from the model as it is now, in place, with the same seed.
 
         Do so after a change of parameters or data. Random numbers stay as they are, so that each
         path is as near to what it was as the posteriors are.
@@ -191,8 +189,7 @@ class Paths(tf.Module):
 
 
 def draw_paths(model: Any, num_paths: int, num_features: int = 1024, seed: int = 0) -> Paths:
-    """
-    Draw functions from the posterior of f, to be evaluated anywhere: see :doc:`/paths`.
+    """Draw functions from the posterior of f, to be evaluated anywhere: see :doc:`/paths`.
 
     :param num_paths: S, how many.
     :param num_features: The random frequencies of each path, latent function and term of the

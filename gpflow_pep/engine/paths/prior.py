@@ -1,5 +1,4 @@
-r"""
-Functions drawn from the prior: weighted sums of features, which can be evaluated anywhere.
+r"""Functions drawn from the prior: weighted sums of features, which can be evaluated anywhere.
 
 A kernel is multiplied out into a sum of products. Of one product, with amplitudes :math:`\phi` and
 frequencies :math:`\omega` (:mod:`gpflow_pep.engine.paths.factors`), a draw is
@@ -86,8 +85,7 @@ class _ProductDraws(tf.Module):
 
     @check_shapes("X: [B, N, D]  # B is 1 or S", "covariance: [N, D, D]", "return: [S, C, N]")
     def __call__(self, X: tf.Tensor, covariance: tf.Tensor | None = None) -> tf.Tensor:
-        r"""
-        Evaluate the functions.
+        r"""Evaluate the functions.
 
         :param X: Inputs of all paths, or of each.
         :param covariance: Average over Gaussians around the inputs with these covariances C:
@@ -154,8 +152,7 @@ class PriorDraws(tf.Module):
 
 
 class OutputDraws(tf.Module):
-    """
-    Draws of all outputs of a kernel of several.
+    """Draws of all outputs of a kernel of several.
 
     :param kernel: ``SharedIndependent``, ``SeparateIndependent`` or ``LinearCoregionalization``.
     :raises ValueError: If a kernel of a latent function has ``active_dims``.

@@ -1,5 +1,4 @@
-r"""
-The update of functions from the prior to functions from the posterior (Wilson et al. 2020): see
+r"""The update of functions from the prior to functions from the posterior (Wilson et al. 2020): see
 :doc:`/paths`. With :math:`u_0` what the inducing variables see of a function of the prior, it is
 :math:`k(x, u)\, c` with :math:`c = L^{-T} (v - L^{-1} u_0)`, at all x at once. ``Kuu`` has jitter,
 and so :math:`u_0` has noise of that variance.
@@ -25,8 +24,7 @@ from .prior import Draws, OutputDraws, PriorDraws, assign, variable
 
 
 class PosteriorDraws(tf.Module):
-    """
-    Draws from the posterior of functions that share kernel and inducing variables.
+    """Draws from the posterior of functions that share kernel and inducing variables.
 
     :param kernel: Of one output; or of several, whose values the inducing variables are then.
     :param inducing_variable: Points, blurred points, or one of them with noise.
@@ -55,8 +53,7 @@ class PosteriorDraws(tf.Module):
         return np.asarray(self._prior_values(), np.float64) + noise
 
     def update(self, u: AnyNDArray, v: AnyNDArray) -> None:
-        """
-        Update the functions of the prior, in place.
+        """Update the functions of the prior, in place.
 
         :param u: What :meth:`resample` returned, [S, C, M].
         :param v: Draws of the whitened inducing variables, [S, C, M].

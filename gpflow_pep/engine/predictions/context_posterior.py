@@ -25,8 +25,7 @@ _DYNAMIC = Context(
 
 
 class ContextRowsPosterior(ComputedPosterior):
-    """
-    A GPflow posterior whose cache is q(v) and the training rows, N (D + P + 1) numbers.
+    """A GPflow posterior whose cache is q(v) and the training rows, N (D + P + 1) numbers.
 
     Its predictions take what :meth:`gpflow_pep.models.PEPRegression.predict_f` does. In eager mode
     near rows are found by a tree; in graphs and files, which have no Python, from all distances.
@@ -129,8 +128,7 @@ class ContextRowsPosterior(ComputedPosterior):
 
 
 def as_near(near: Any, num_data: int | None, has_blocks: bool) -> NearRows:
-    """
-    Check how a prediction of a model of N rows is to use near ones: how many, or ``NearRows``.
+    """Check how a prediction of a model of N rows is to use near ones: how many, or ``NearRows``.
 
     :raises ValueError: If it is not an integer from 0 to N, or not 0 with blocks, or if the noise
         variance is not above 0.

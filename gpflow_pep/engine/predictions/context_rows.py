@@ -1,5 +1,4 @@
-r"""
-Predictions that use rows of the training data as well as the inducing variables.
+r"""Predictions that use rows of the training data as well as the inducing variables.
 
 A new row is :math:`f_* = A_*ᵀ v + e_*`, where the residual :math:`e_*` is independent of v, and
 correlated with the residuals of rows nearby. Given the targets of some rows that are held, their
@@ -34,40 +33,30 @@ from ..sites.groups import TOLERANCE, GroupRows, gaussian_observations
 
 
 class Context(NamedTuple):
-    """
-    What predictions of new rows start from: q(v), whose covariance outputs share, and rows.
+    """What predictions of new rows start from: q(v), whose covariance outputs share, and rows.
 
     With M = 0 they start from the prior of f, and u does not enter.
     """
 
-    W: tf.Tensor
-    """[1, M, M], inverse Cholesky factor of ``Kuu``."""
-
-    mean: tf.Tensor
-    """[M, P], of q(v)."""
-
+    W: tf.Tensor  #: [1, M, M], inverse Cholesky factor of ``Kuu``.
+    mean: tf.Tensor  #: [M, P], of q(v).
     root: tf.Tensor
     """[M, M], a square root of the covariance of q(v): it is the root times its transpose."""
 
-    X: tf.Tensor
-    """[N, D], inputs of the training rows."""
-
+    X: tf.Tensor  #: [N, D], inputs of the training rows.
     r: tf.Tensor
     """[N, P], their targets less the mean function; the targets themselves where rows get sites."""
 
     noise: tf.Tensor
     """[N], their noise variances; where rows get sites the powers of these, [N], or [1] of all."""
 
-    scales: tf.Tensor
-    """[D], see :func:`~gpflow_pep.engine.prior.nearest.input_scales`."""
+    scales: tf.Tensor  #: [D], see :func:`~gpflow_pep.engine.prior.nearest.input_scales`.
 
 
 class NearRows(NamedTuple):
     """Near training rows that a prediction is conditioned on."""
 
-    number: int
-    """How many of the nearest rows each new row has."""
-
+    number: int  #: How many of the nearest rows each new row has.
     noise_variance: float | None = None
     """That of the near rows and of new targets, while sites keep theirs; None: that of the model,
     or sites where its likelihood is not Gaussian."""
@@ -76,17 +65,10 @@ class NearRows(NamedTuple):
 class Conditioned(NamedTuple):
     """New rows given v and held rows: :math:`f_* = E^T v + mean +` what D is the covariance of."""
 
-    E: tf.Tensor
-    """[G, T, M], :math:`(A_* - A g)ᵀ`."""
-
-    mean: tf.Tensor
-    """[G, T, P], :math:`gᵀ r`."""
-
-    D: tf.Tensor
-    """[G, T, T], :math:`D_{**} - gᵀ D_{h*}`."""
-
-    g: tf.Tensor
-    """[G, S, T], the weights of held rows."""
+    E: tf.Tensor  #: [G, T, M], :math:`(A_* - A g)ᵀ`.
+    mean: tf.Tensor  #: [G, T, P], :math:`gᵀ r`.
+    D: tf.Tensor  #: [G, T, T], :math:`D_{**} - gᵀ D_{h*}`.
+    g: tf.Tensor  #: [G, S, T], the weights of held rows.
 
     def under(self, context: Context) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Compute means [G, T, P], roots of what rows share by v [G, T, M], and own variances."""
@@ -101,14 +83,9 @@ class Conditioned(NamedTuple):
 class BlockRows(NamedTuple):
     """Which rows are in which block."""
 
-    names: tf.Tensor
-    """[B], the label of each block, ascending."""
-
-    rows: tf.Tensor
-    """[N], rows of the first block, of the second, and so on."""
-
-    start: tf.Tensor
-    """[B + 1], where each block starts there."""
+    names: tf.Tensor  #: [B], the label of each block, ascending.
+    rows: tf.Tensor  #: [N], rows of the first block, of the second, and so on.
+    start: tf.Tensor  #: [B + 1], where each block starts there.
 
 
 @check_shapes(
@@ -137,14 +114,9 @@ def condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor
 
 
 def condition_groups(
-    parts: Parts,
-    context: Context,
-    Xnew: tf.Tensor,
-    index: tf.Tensor,
-    tolerance: float = TOLERANCE,
+    parts: Parts, context: Context, Xnew: tf.Tensor, index: tf.Tensor, tolerance: float = TOLERANCE
 ) -> Conditioned:
-    """
-    Condition groups of new rows [G, T, D] on the held rows of each [G, S].
+    """Condition groups of new rows [G, T, D] on the held rows of each [G, S].
 
     Rows get sites where the parts have a likelihood; without one, their noise is Gaussian.
 
@@ -198,8 +170,7 @@ def predict_from_near_rows(
     full_cov: bool,
     chunk_size: int | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""
-    Predict each new row from u and from training rows of its own, in chunks of new rows.
+    r"""Predict each new row from u and from training rows of its own, in chunks of new rows.
 
     Given u, the errors of predictions are :math:`e_* - gᵀ (e_h + \epsilon_h)` with residuals e and
     noise :math:`\epsilon`. So two new rows, with held rows N and N' of weights g and g', have the
@@ -262,8 +233,7 @@ def predict_left_out(
     noise: tf.Tensor,
     chunk_size: int | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""
-    Predict training rows as :func:`predict_from_near_rows` does, each without its own site.
+    r"""Predict training rows as :func:`predict_from_near_rows` does, each without its own site.
 
     The site of row n has the precision :math:`\tau_n` and the mean :math:`r_n`. Without it q(v) has
     the covariance and mean, with :math:`s = a_n^T B^{-1} a_n`,
@@ -330,8 +300,7 @@ def predict_from_blocks(
     full_cov: bool,
     chunk_size: int | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""
-    Predict each new row from u and the training rows of its block (Snelson & Ghahramani 2007).
+    r"""Predict each new row from u and the training rows of its block (Snelson & Ghahramani 2007).
 
     New rows of one block have their residual covariance in full. Those of different blocks share
     what they do through u, :math:`E_iᵀ B^{-1} E_j`: a priori their residuals are independent. Where

@@ -51,8 +51,7 @@ def latent_at(parts: Parts, context: MixedContext, X: tf.Tensor) -> LatentMargin
 def _mixed_at(
     parts: Parts, context: MixedContext, X: tf.Tensor, full_cov: bool, full_output_cov: bool
 ) -> MeanAndVariance:
-    """
-    Compute the moments of f at new rows, without its mean function.
+    """Compute the moments of f at new rows, without its mean function.
 
     :param parts: Of the latent functions.
     :return: Means [N, P], and [N, P], [N, P, P], [P, N, N] or [N, P, N, P], as GPflow has them.
@@ -102,8 +101,7 @@ def condition_on_outputs(
     X: tf.Tensor,
     Y: tf.Tensor,
 ) -> tuple[LatentMarginals, FixedPoint]:
-    """
-    Compute the moments of g of new rows, given some of their outputs, by EP in each row.
+    """Compute the moments of g of new rows, given some of their outputs, by EP in each row.
 
     :param g: The moments without them.
     :param mean: The mean function of the outputs, [N, P].

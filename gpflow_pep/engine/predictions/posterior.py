@@ -33,8 +33,7 @@ def f_under(
     full_cov: bool = False,
     full_output_cov: bool = False,
 ) -> MeanAndVariance:
-    """
-    Compute the moments of f where v is distributed as q, by GPflow's conditionals.
+    """Compute the moments of f where v is distributed as q, by GPflow's conditionals.
 
     :param Xnew: Inputs of the model, see :func:`new_inputs`.
     """
@@ -60,8 +59,7 @@ def gpflow_posterior(
     parts: Parts,
     precompute_cache: PrecomputeCacheType | str | None,
 ) -> BasePosterior:
-    """
-    Create the GPflow posterior of a model whose q(v) is a function of its parameters and data.
+    """Create the GPflow posterior of a model whose q(v) is a function of its parameters and data.
 
     It is of the class that GPflow's dispatcher chooses for the kernel and inducing variables. Its
     ``update_cache`` and ``fused_predict_f`` take q for the parameters as they are then, as the
@@ -133,8 +131,7 @@ def gpflow_posterior(
 
 
 class ComputedPosterior(AbstractPosterior, abc.ABC):
-    """
-    A GPflow posterior whose moments are made of what a function computes, which is its cache.
+    """A GPflow posterior whose moments are made of what a function computes, which is its cache.
 
     :param compute: Computes tensors, for the parameters of a model as they are.
     """

@@ -35,8 +35,7 @@ Closed = SquaredExponential | Constant
 
 
 class BlurredInducingPoints(InducingPointsBase):
-    r"""
-    Inducing variables :math:`g_m = \int f(x) N(x; z_m, C_m) dx` (Qi, Abdel-Gawad & Minka 2010).
+    r"""Inducing variables :math:`g_m = \int f(x) N(x; z_m, C_m) dx` (Qi, Abdel-Gawad & Minka 2010).
 
     They serve wherever GPflow's inducing points do. Kernels: ``SquaredExponential`` and
     ``Constant``, and any ``Sum`` or ``Product`` of such; there is no closed form for others.
@@ -118,8 +117,7 @@ def _refuse_negative(variances: AnyNDArray) -> None:
 
 
 def multiplied_out(kernel: Kernel) -> list[list[Kernel]]:
-    """
-    Multiply a kernel out into a sum of products of kernels that are neither.
+    """Multiply a kernel out into a sum of products of kernels that are neither.
 
     :param kernel: A kernel of one output.
     """
@@ -134,8 +132,7 @@ def multiplied_out(kernel: Kernel) -> list[list[Kernel]]:
 
 
 def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
-    """
-    Multiply a kernel out into a sum of products of squared exponentials and constants.
+    """Multiply a kernel out into a sum of products of squared exponentials and constants.
 
     :param kernel: A kernel of one output.
     :raises ValueError: If it has another part: there is no closed form for blurred points then.

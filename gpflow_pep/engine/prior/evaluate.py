@@ -1,5 +1,4 @@
-"""
-Covariances at some rows, and the rows seen through whitened inducing variables.
+"""Covariances at some rows, and the rows seen through whitened inducing variables.
 
 Here is the one boundary to users' code: kernels, inducing variables and mean functions are called
 in this module and nowhere else, and likelihoods through :func:`convert_user_code`.
@@ -52,8 +51,7 @@ _SMOOTHNESS = {1: (0.0, 1.0 / 2.0), 2: (1.0 / 3.0, 1.0 / 6.0)}
 
 
 def _matern_profile(order: int, squared: tf.Tensor) -> tf.Tensor:
-    r"""
-    Compute the Matern correlation of smoothness order + 1/2 of :math:`t^2`: of order 0 to 2,
+    r"""Compute the Matern correlation of smoothness order + 1/2 of :math:`t^2`: of order 0 to 2,
     :math:`e^{-t}, (1 + t) e^{-t}, (1 + t + t^2 / 3) e^{-t}`. Its derivative is minus that of one
     order less, over 2 or 6. GPflow has a root clipped at 0, without second derivatives there.
 
@@ -108,8 +106,7 @@ def _near_origin(X: TensorType, X2: TensorType | None = None) -> tuple[tf.Tensor
 
 
 def centred(kernel: Kernel) -> Kernel:
-    """
-    Make the same kernel, with the same parameters, whose stationary parts get inputs near 0, and
+    """Make the same kernel, with the same parameters, whose stationary parts get inputs near 0, and
     have the derivatives of :func:`_matern_profile`.
 
     It has the kernel's own attributes. Its class is a subclass of the kernel's, so that GPflow's
@@ -156,8 +153,7 @@ def _centred_kind(kind: type[Kernel]) -> type[Kernel]:
 
 
 def is_plain(part: Any) -> bool:
-    """
-    Whether AutoGraph has nothing to translate in a part of a model, or in a whole one: it is
+    """Whether AutoGraph has nothing to translate in a part of a model, or in a whole one: it is
     GPflow's or of this package, with all submodules.
     """
     modules = (part, *part.submodules) if isinstance(part, tf.Module) else (part,)
@@ -175,8 +171,7 @@ def _has_code_of_others(part: Any) -> bool:
 
 
 def convert_user_code(function: Function) -> Function:
-    """
-    Decorate a function that calls code of users, which may have loops or conditions on tensors.
+    """Decorate a function that calls code of users, which may have loops or conditions on tensors.
 
     Everything else is traced without AutoGraph. A decorated function, which must be at the top of a
     module, is converted where an argument is no plain part (see :func:`is_plain`).
@@ -193,8 +188,7 @@ def convert_user_code(function: Function) -> Function:
 
 
 def skip_autograph(method: Function) -> Function:
-    """
-    Decorate a method of models that calls GPflow's code, and through it the code of users:
+    """Decorate a method of models that calls GPflow's code, and through it the code of users:
     AutoGraph leaves it alone where the whole model is plain.
     """
     unconverted = tf.autograph.experimental.do_not_convert(method)
@@ -272,8 +266,7 @@ def _of_distance(inducing_variable: InducingVariables, kernel: Kernel, X: Tensor
 
 @check_shapes("Z: [M, D]", "X: [N, D]", "lengthscales: [broadcast D]", "return: [M, N]")
 def _scaled_squared_distances(Z: tf.Tensor, X: tf.Tensor, lengthscales: TensorType) -> tf.Tensor:
-    r"""
-    Compute :math:`\sum_d (z_d - x_d)^2 / \ell_d^2` as GPflow does, from products.
+    r"""Compute :math:`\sum_d (z_d - x_d)^2 / \ell_d^2` as GPflow does, from products.
 
     Only Z is scaled: with constant X the way back has one product with X and one with its squares,
     where the quotients X / l would have it pass over X several times more.
@@ -328,8 +321,7 @@ class Projection(NamedTuple):
 
 @check_shapes("return.L: [K, M, M]", "return.W: [K, M, M]")
 def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Prior:
-    """
-    Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, more if it needs more.
+    """Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, more if it needs more.
 
     :param inducing_variable: Any inducing variables for which ``Kuu`` is registered.
     :param kernel: The kernel, of one output, or of several that are independent.
@@ -379,8 +371,7 @@ class Parts(NamedTuple):
     likelihood: Any  # None where it is not read
 
     def variables(self, X: tf.Tensor, Y: tf.Tensor) -> list[tf.Variable]:
-        """
-        List all variables of floats, also trained ones that GPflow does not list, of layers of
+        """List all variables of floats, also trained ones that GPflow does not list, of layers of
         Keras 3 or closures: where there is code of others, what the first row reads.
         """
         listed = float_variables(*self)
@@ -411,8 +402,7 @@ class Parts(NamedTuple):
 
     @check_shapes("W: [1, M, M]", "X: [B, S, D]", "return.A: [1, M, N]", "return.D: [B, S, S]")
     def project_blocks(self, W: tf.Tensor, X: tf.Tensor) -> Projection:
-        """
-        Project B blocks of S rows each, N = B S, for a kernel of one output: the residual
+        """Project B blocks of S rows each, N = B S, for a kernel of one output: the residual
         covariance is kept inside the blocks (PITC). With M = 0 it is the prior's.
         """
         num_blocks, size, *_ = tf.unstack(tf.shape(X))
@@ -470,8 +460,7 @@ def project_points(
     Z: TensorType,
     same_point: TensorType,
 ) -> Projection:
-    r"""
-    Project inducing points of another model on the whitened inducing variables of this one.
+    r"""Project inducing points of another model on the whitened inducing variables of this one.
 
     Inducing variables are :math:`u_i = f(z_i) + \epsilon_i`, where :math:`\epsilon` has GPflow's
     default jitter for its variance. A point that is kept takes its own :math:`\epsilon_i` along,

@@ -21,8 +21,7 @@ from .evaluate import Parts
 
 
 class CoregionalizationWithDiagonal(LinearCoregionalization):
-    r"""
-    Outputs mixed from common functions, and from a function that each output has for itself.
+    r"""Outputs mixed from common functions, and from a function that each output has for itself.
 
     .. math:: f_p = \sum_{q=1}^{R} w_{pq}\, g_q + \sqrt{\kappa_p}\, c_p
 
@@ -63,8 +62,7 @@ class CoregionalizationWithDiagonal(LinearCoregionalization):
 
 
 def latent_parts(parts: Parts) -> Parts:
-    """
-    Take the parts of mixed outputs as those of their latent functions; the mean stays that of f.
+    """Take the parts of mixed outputs as those of their latent functions; the mean stays that of f.
 
     What W is made of stays among their variables: a derivative that is refused in these is refused
     in them too.
@@ -82,8 +80,7 @@ def share_inducing_variable(inducing_variable: Any) -> InducingVariables:
 
 
 def check_mixed(kernel: Kernel, num_outputs: int, num_latent_gps: int | None) -> None:
-    """
-    Refuse a kernel that is not of as many outputs, or of as many latent functions, as it should.
+    """Refuse a kernel that is not of as many outputs, or of as many latent functions, as it should.
 
     :param num_latent_gps: As GPflow counts them, or None.
     """

@@ -1,5 +1,4 @@
-"""
-Which rows are near: distances in units of a kernel's lengthscales, and the nearest rows."""
+"""Which rows are near: distances in units of a kernel's lengthscales, and the nearest rows."""
 
 from collections.abc import Iterator
 
@@ -53,8 +52,7 @@ def _parts(kernel: Kernel) -> Iterator[Kernel]:
 
 @check_shapes("X: [N, D]", "rows: [S]", "return: [S, m]")
 def nearest_others(X: tf.Tensor, rows: TensorType, m: int) -> tf.Tensor:
-    """
-    Find for some of the scaled rows the m others that are nearest; for eager mode.
+    """Find for some of the scaled rows the m others that are nearest; for eager mode.
 
     :param rows: Their numbers.
     :param m: At most N - 1.
@@ -68,8 +66,7 @@ def nearest_others(X: tf.Tensor, rows: TensorType, m: int) -> tf.Tensor:
 
 @check_shapes("X: [N, D]", "Xnew: [S, D]", "return: [S, m]")
 def nearest_by_products(X: tf.Tensor, Xnew: tf.Tensor, m: int) -> tf.Tensor:
-    """
-    Find the m nearest rows of each new one from all distances, the nearest first.
+    """Find the m nearest rows of each new one from all distances, the nearest first.
 
     It is made of TensorFlow's operations alone, for graphs and files; it costs N D for each new
     row. Of rows as near as another, to rounding, either may be found.

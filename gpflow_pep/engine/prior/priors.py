@@ -36,8 +36,7 @@ _FAILURES = (tf.errors.OpError, CheckShapesError, ValueError, IndexError, TypeEr
 def check_inducing_variable(
     inducing_variable: Any, kernel: Kernel, X: tf.Tensor | None
 ) -> InducingVariables:
-    """
-    Check inducing variables against the kernel and the data; wrap an array of points.
+    """Check inducing variables against the kernel and the data; wrap an array of points.
 
     :param inducing_variable: GPflow inducing variables, or an array [M, D].
     :param X: The training inputs, or None where they come later.
@@ -133,8 +132,7 @@ def mixes_outputs(kernel: Kernel, inducing_variable: InducingVariables) -> bool:
 def check_independent(
     kernel: Kernel, inducing_variable: InducingVariables, num_latent: int, *, shared: bool = False
 ) -> None:
-    """
-    Refuse latent functions that are not independent a priori, or not as many as there should be.
+    """Refuse latent functions that are not independent a priori, or not as many as there should be.
 
     :param kernel: A kernel of one output, shared by all; ``SharedIndependent``; or
         ``SeparateIndependent``.
@@ -175,8 +173,7 @@ def check_independent(
 
 
 def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
-    """
-    Refuse a kernel that fails at the first rows of the data, or whose ``K_diag`` is not the
+    """Refuse a kernel that fails at the first rows of the data, or whose ``K_diag`` is not the
     diagonal of its ``K`` there; in a graph nothing is tried.
     """
     if not tf.executing_eagerly():
@@ -202,8 +199,7 @@ def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
 
 
 def check_mean_at_row(mean_function: MeanFunction, X: TensorType, num_latent: int | None) -> None:
-    """
-    Refuse a mean function that fails at the first row, or has other columns than one or one for
+    """Refuse a mean function that fails at the first row, or has other columns than one or one for
     each latent function; in a graph nothing is tried.
     """
     if not tf.executing_eagerly():

@@ -29,8 +29,7 @@ from .evaluate import centred, convert_user_code
 
 
 class InducingVariablesWrapper(InducingVariables):
-    """
-    A wrapper of inducing variables, with their ``Kuf``; a subclass registers its own ``Kuu``.
+    """A wrapper of inducing variables, with their ``Kuf``; a subclass registers its own ``Kuu``.
 
     :param inducing_variable: Any inducing variables with a registered ``Kuu`` and ``Kuf``.
     """
@@ -63,8 +62,7 @@ def _Kuf_of_others(
 
 
 class NoisyInducingVariables(InducingVariablesWrapper):
-    r"""
-    Other inducing variables u with noise, :math:`\lambda = u + \epsilon`,
+    r"""Other inducing variables u with noise, :math:`\lambda = u + \epsilon`,
     :math:`\epsilon \sim N(0, v I)`.
 
     At :math:`\alpha = 0` the objective is a lower bound of the exact log marginal likelihood for
@@ -125,8 +123,7 @@ def _Kuu_well_conditioned(
 
 
 def well_conditioned(inducing_variable: InducingVariables, kernel: Kernel) -> InducingVariables:
-    """
-    Make inducing variables well-conditioned inside GPflow's multi-output wrappers.
+    """Make inducing variables well-conditioned inside GPflow's multi-output wrappers.
 
     :param inducing_variable: Of one output, or of several that are independent. Those of one output
         under a kernel of several, which GPflow correlates, stay as they are.

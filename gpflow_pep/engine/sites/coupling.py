@@ -96,8 +96,7 @@ def mean_step(
     q: PosteriorFactor,
     factor: CurvatureFactor | tuple[()] = (),
 ) -> tf.Tensor:
-    r"""
-    Compute the step of the means, :math:`Aᵀ \Delta w`, [N, L].
+    r"""Compute the step of the means, :math:`Aᵀ \Delta w`, [N, L].
 
     :param factor: Of the curvature; without one: by conjugate gradients.
     """
@@ -156,8 +155,7 @@ def _matrix(problem: SiteProblem, t: tf.Tensor) -> tf.Tensor:
 def _iterated(
     problem: SiteProblem, curvature: Curvature, g: tf.Tensor, q: PosteriorFactor
 ) -> tf.Tensor:
-    r"""
-    Solve for the step of w by conjugate gradients.
+    r"""Solve for the step of w by conjugate gradients.
 
     They are preconditioned by the covariance of q(v), and where all latent functions share A by the
     inverse of the matrix for steps in which all are equal, which is the identity.

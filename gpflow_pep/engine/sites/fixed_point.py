@@ -103,8 +103,7 @@ def _parts(features: Features, solver: Solver) -> Iterator[Part]:
 
 
 def _smaller_powers(features: Features, solver: Solver) -> Part:
-    """
-    Follow the fixed point from power 0.
+    """Follow the fixed point from power 0.
 
     It is of no use where not even no sites are proper, nor where the run is close: then only
     Newton's method goes on, at the power that is meant.
@@ -159,8 +158,7 @@ def _narrower_priors(largest_variance: tf.Tensor, solver: Solver) -> Part:
 
 
 def _predicted_change(x: tf.Tensor, m: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
-    r"""
-    Predict how sites change, [2, N, L], where the prior's variance grows.
+    r"""Predict how sites change, [2, N, L], where the prior's variance grows.
 
     :param x: Those under the smaller one, [2, N, L]: :math:`\nu` and :math:`\tau`.
     :param m: The means of h there, [N, L].
@@ -267,8 +265,7 @@ def run_to_fixed_point(
     features: Features = _ORDINARY,
     extra: Any = (),
 ) -> FixedPoint:
-    """
-    Update all sites until they match the moments of the tilted distributions.
+    """Update all sites until they match the moments of the tilted distributions.
 
     It runs inside a compiled graph as well as outside, and always ends. The sites that come back
     are proper even where they did not converge, which the record shows.

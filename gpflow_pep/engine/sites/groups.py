@@ -83,8 +83,7 @@ def infer_groups(
     tolerance: float = TOLERANCE,
     max_sweeps: int = MAX_SWEEPS,
 ) -> _GroupSites:
-    """
-    Bring the sites of all groups to their fixed point.
+    """Bring the sites of all groups to their fixed point.
 
     Where the last sweep still moves a mean by more than :data:`TRAINING_TOLERANCE`, there is a
     :class:`~gpflow_pep.models.ConvergenceWarning`; not in training, for which that is enough.
@@ -132,8 +131,7 @@ def infer_groups(
 def gaussian_observations(
     likelihood: Likelihood, rows: GroupRows, tolerance: float = TOLERANCE
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""
-    Compute observations with Gaussian noise that equal the sites of :func:`infer_groups`.
+    r"""Compute observations with Gaussian noise that equal the sites of :func:`infer_groups`.
 
     :return: Targets :math:`\nu / \tau`, and variances :math:`1 / \tau`.
     """

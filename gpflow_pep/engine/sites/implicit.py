@@ -83,8 +83,7 @@ class Converged(NamedTuple):
     report: Callable[[AdjointInfo], None]  #: Takes the record of each derivative in eager mode.
 
     def natural(self, values: Natural) -> Natural:
-        """
-        Let the sums of all sites pass, with their derivatives in the parameters.
+        """Let the sums of all sites pass, with their derivatives in the parameters.
 
         :raises ValueError: While a derivative is computed, see :meth:`gradients`.
         """
@@ -148,8 +147,7 @@ class Converged(NamedTuple):
         by_natural: Natural | None = None,
         terms: tuple[tuple[RowFunction, tf.Tensor], ...] = (),
     ) -> list[tf.Tensor]:
-        r"""
-        Compute :math:`\phi_\theta + \lambda^T T_\theta`.
+        r"""Compute :math:`\phi_\theta + \lambda^T T_\theta`.
 
         :param by_sites: :math:`\phi_s`.
         :param by_natural: The derivative of :math:`\phi` in the sums of all sites, if it depends on
@@ -204,8 +202,7 @@ def _numbers(_: SiteProblem, projection: Projection, moments: Marginals, sites: 
 def _solve_adjoint(
     problem: SiteProblem, fixed_point: FixedPoint, by_sites: Sites, quantity: str
 ) -> tuple[Sites, AdjointInfo]:
-    r"""
-    Solve :math:`(I - T_s^T) \lambda = \phi_s`.
+    r"""Solve :math:`(I - T_s^T) \lambda = \phi_s`.
 
     :param by_sites: :math:`\phi_s`.
     :param quantity: What :math:`\phi` is of.
@@ -276,8 +273,7 @@ def _columns(values: tf.Tensor) -> tf.Tensor:
 def _through_rows(
     problem: SiteProblem, fixed_point: FixedPoint, J: tf.Tensor, weights: tf.Tensor
 ) -> Sites:
-    """
-    Differentiate the sum of a function of rows, with weights [N, K], in all sites.
+    """Differentiate the sum of a function of rows, with weights [N, K], in all sites.
 
     :param J: See :func:`_of_rows`.
     """
@@ -312,8 +308,7 @@ def _in_parameters(
     by_natural: Natural | None,
     terms: tuple[tuple[RowFunction, tf.Tensor], ...],
 ) -> list[tf.Tensor]:
-    """
-    Differentiate in the parameters, at fixed sites, a sum of functions of rows with weights, and
+    """Differentiate in the parameters, at fixed sites, a sum of functions of rows with weights, and
     what has these cotangents in the sums of all sites.
     """
     functions, weights = zip(*terms)

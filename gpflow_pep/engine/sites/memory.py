@@ -41,8 +41,7 @@ from .surrogate import informed_directions
 
 
 class Memory(NamedTuple):
-    r"""
-    A factor of f at inducing points, in the place of rows that are forgotten.
+    r"""A factor of f at inducing points, in the place of rows that are forgotten.
 
     Tensors or NumPy arrays: ``numpy.savez(path, **memory._asdict())`` keeps one where ``alpha`` is
     not None.
@@ -71,8 +70,7 @@ class Memory(NamedTuple):
 def memory_of(
     W: tf.Tensor, natural: Natural, log_z: tf.Tensor, Z: tf.Tensor, mean: tf.Tensor
 ) -> Memory:
-    """
-    Summarise all rows in a factor of f at the inducing points; a constant.
+    """Summarise all rows in a factor of f at the inducing points; a constant.
 
     :raises ValueError: If the rows leave some direction less certain than the prior, see
         :func:`~gpflow_pep.engine.sites.surrogate.informed_directions`.
@@ -103,8 +101,7 @@ def memory_of(
 def memory_terms(
     memory: Memory, projection: Projection, mean: tf.Tensor, alpha: tf.Tensor
 ) -> MemoryTerms:
-    """
-    Compute what a memory adds to the prior and to log Z, see this module.
+    """Compute what a memory adds to the prior and to log Z, see this module.
 
     :param projection: Of its inducing points, see
         :func:`~gpflow_pep.engine.prior.evaluate.project_points`.

@@ -1,5 +1,4 @@
-r"""
-Sites of outputs that are mixed from latent functions, and the dense q that they make.
+r"""Sites of outputs that are mixed from latent functions, and the dense q that they make.
 
 Outputs are :math:`f_p = \sum_q W_{pq} g_q + c_p` with independent :math:`g_q`, of which
 :math:`h_{nq} = A_{qn}ᵀ v_q` is the projection of row n on the inducing variables, and
@@ -134,8 +133,7 @@ class LatentMarginals(NamedTuple):
     "mixing: [P, Q]", "sites.nu: [N, P]", "sites.tau: [N, P]", "d: [N, Q]", "alpha: [broadcast N]"
 )
 def row_sites(mixing: tf.Tensor, sites: Sites, d: tf.Tensor | None, alpha: tf.Tensor) -> RowSites:
-    """
-    Write the sites of the outputs of each row as functions of h.
+    """Write the sites of the outputs of each row as functions of h.
 
     :param d: Residual variances that the outputs of a row share; None: none, where g is known.
     """
@@ -282,8 +280,7 @@ def mixed_marginals(mixing: tf.Tensor, g: LatentMarginals) -> Marginals:
 
 
 def _proper_rows(h: LatentMarginals, rows: RowSites, tau: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
-    r"""
-    Find the rows whose site can be removed to the power alpha, [N]: the eigenvalues of
+    r"""Find the rows whose site can be removed to the power alpha, [N]: the eigenvalues of
     :math:`I - \alpha T S` are positive.
 
     Where no precision :math:`\tau` is negative, what the others leave is at least the prior's

@@ -1,5 +1,4 @@
-r"""
-Sites, the problem whose sites are wanted, the posterior q(v) of the whitened inducing variables
+r"""Sites, the problem whose sites are wanted, the posterior q(v) of the whitened inducing variables
 that they make, and what a row sees of it: the one place that states the conventions.
 
 The site of row n and latent function l is
@@ -140,8 +139,7 @@ class Independent(NamedTuple):
     def joint_terms(
         self, proper: tf.Tensor, view: View, projection: Projection, sites: Sites, alpha: tf.Tensor
     ) -> tuple[tf.Tensor, Any]:
-        """
-        Compute what sites of a row have in common.
+        """Compute what sites of a row have in common.
 
         :param proper: Which rows have proper sites, [N], each site by itself.
         :return: Which have proper sites together, [N], and what rows have in the energy beside the
@@ -285,8 +283,7 @@ def log_root(q: PosteriorFactor) -> tf.Tensor:
 
 
 def terms_of_mean(w: tf.Tensor, known: Sequence[Natural]) -> tf.Tensor:
-    r"""
-    Compute :math:`\sum_l -\tfrac12 |w_l|^2`, what the mean of v has in the energy, [].
+    r"""Compute :math:`\sum_l -\tfrac12 |w_l|^2`, what the mean of v has in the energy, [].
 
     :param w: The mean, [L, M, 1].
     :param known: What is known of v beside the rows, each of which adds
@@ -370,8 +367,7 @@ def row_moments(q: WhitenedGaussian, A: tf.Tensor) -> Marginals:
     "return.e: [N, L]",
 )
 def cavity(q: Marginals, sites: Sites, alpha: tf.Tensor) -> Cavity:
-    """
-    Remove the power alpha of each row's site (Bui, Yan & Turner 2017, section 3.3).
+    """Remove the power alpha of each row's site (Bui, Yan & Turner 2017, section 3.3).
 
     :param alpha: The power, in [0, 1]; 1 removes the site, 0 removes nothing.
     """
@@ -380,8 +376,7 @@ def cavity(q: Marginals, sites: Sites, alpha: tf.Tensor) -> Cavity:
 
 
 def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tensor:
-    """
-    Scale changes of sites, [..., 2, N, L], by the standard deviations of q.
+    """Scale changes of sites, [..., 2, N, L], by the standard deviations of q.
 
     :param F: The changes of the two numbers of each, see
         :class:`~gpflow_pep.engine.sites.record.SweepEvaluation`.
@@ -394,8 +389,7 @@ def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tenso
 
 
 def scaled_error(sites: Sites, matched: Sites, marginals: Marginals) -> tf.Tensor:
-    """
-    Compute how far sites are from others, [2, N, L], in units of q's standard deviation; the
+    """Compute how far sites are from others, [2, N, L], in units of q's standard deviation; the
     largest is the residual of a record.
     """
     return in_deviations(tf.stack(matched) - tf.stack(sites), tf.stack(marginals), coupled=False)

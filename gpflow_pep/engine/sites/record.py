@@ -23,8 +23,7 @@ class ConvergenceWarning(UserWarning):
 
 
 class Stage(NamedTuple):
-    """
-    A problem that a run solves on its way: numbers, or tensors [] of the stage that it is in.
+    """A problem that a run solves on its way: numbers, or tensors [] of the stage that it is in.
 
     Three floats come first, then integers.
     """
@@ -47,8 +46,7 @@ TARGET = Stage(None, None)
 
 
 class SweepEvaluation(NamedTuple):
-    r"""
-    What the inner loop needs of some sites, which it keeps as two numbers each.
+    r"""What the inner loop needs of some sites, which it keeps as two numbers each.
 
     These are :math:`(\nu, \tau)`, and both move by one step; or, where it is coupled, :math:`\tau`
     and a first number whose target was found for all sites together, and does not depend on
@@ -87,7 +85,6 @@ class Solver:
     continuation from power 0."""
     damping: float = 1.0  #: The largest step.
     fall_back: bool = True  #: Whether fallbacks follow where the run has not converged.
-
     # What is tried, see the schedule.
     larger_powers: tuple[float, ...] = (1.0, 0.5)
     """Shifts of a run without sites, from 1 to 0, the problem that is meant."""
@@ -107,14 +104,12 @@ class Solver:
     """Of its variance, between one prior and the next: with longer steps one cell of 1440 fewer
     converges (examples/benchmarks/stress.py, near-duplicates at variance 1e4)."""
     num_priors: int = 160
-
     # What is close, or far.
     close: float = 0.05  #: A residual below which the run is close.
     far: float = 0.1
     """A run that begins with a mean square above this had no sites, or those of other data."""
     of_first: float = 0.1
     largest_factor: float = 100.0  #: See :class:`Goal`.
-
     # The step of each site.
     min_step: float = 0.01
     """Without steps of their own 5 cells of 1440 fewer converge (examples/benchmarks/stress.py;

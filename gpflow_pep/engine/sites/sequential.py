@@ -38,8 +38,7 @@ def sequential_pass(
     damping: float = 1.0,
     others: Natural | None = None,
 ) -> tuple[Sites, tf.Tensor]:
-    """
-    Update the site of each row in turn.
+    """Update the site of each row in turn.
 
     :param sites: Where to start; proper.
     :param others: What other rows add to q, whose sites stay as they are.
@@ -86,8 +85,7 @@ def sequential_pass(
 
 
 def infer_sequentially(problem: SiteProblem, initial: Sites, solver: Solver) -> FixedPoint:
-    """
-    Repeat a pass over the rows until the sites match the moments of the tilted distributions.
+    """Repeat a pass over the rows until the sites match the moments of the tilted distributions.
 
     The residual of the record is infinite where a cavity is improper in the end.
 

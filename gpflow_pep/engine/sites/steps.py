@@ -117,8 +117,7 @@ def is_stuck(state: State, solver: Solver) -> tf.Tensor:
 
 
 def chosen(condition: tf.Tensor, state: State, other: State) -> State:
-    """
-    Choose one of two states, of which both were computed.
+    """Choose one of two states, of which both were computed.
 
     To copy a tensor of few numbers takes one operation, where a branch has several for each tensor
     that it reads or returns. The others are passed on by one branch for all.
@@ -175,8 +174,7 @@ def start_at(x: tf.Tensor, solver: Solver, features: Features, extra: Any) -> St
 def propose(
     state: State, solver: Solver, features: Features, is_newton: tf.Tensor
 ) -> tuple[tf.Tensor, State]:
-    """
-    Make the next sites to evaluate, [2, N, L], and enter the newest difference.
+    """Make the next sites to evaluate, [2, N, L], and enter the newest difference.
 
     :param is_newton: Whether Newton's method takes the step.
     """
@@ -224,8 +222,7 @@ def propose(
 def _what_is_left(
     state: State, features: Features, r: tf.Tensor, dr: tf.Tensor, *parts: tf.Tensor
 ) -> list[tf.Tensor]:
-    r"""
-    Compute :math:`F - \sum_k \gamma_k p_k` with the :math:`\gamma`, [depth, 1], for which
+    r"""Compute :math:`F - \sum_k \gamma_k p_k` with the :math:`\gamma`, [depth, 1], for which
     :math:`|r - \sum_k \gamma_k dr_k|` is smallest.
 
     :param r: The scaled residual.
@@ -267,8 +264,7 @@ def accept(
     solver: Solver,
     features: Features,
 ) -> State:
-    """
-    Make the state after a proposal that was accepted.
+    """Make the state after a proposal that was accepted.
 
     :param fallback: That of the stage.
     """
@@ -387,8 +383,7 @@ def newton_choice(
     proper: tf.Tensor,
     solver: Solver,
 ) -> tuple[tf.Tensor, State, State]:
-    """
-    Decide whether a proposal is accepted, and what follows if it is, and if not.
+    """Decide whether a proposal is accepted, and what follows if it is, and if not.
 
     :param is_newton: Whether it is one of Newton's method.
     :param others: The same of other steps.

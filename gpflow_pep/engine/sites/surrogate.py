@@ -31,8 +31,7 @@ class SurrogateRegression(NamedTuple):
 
 @check_shapes("G: [L, M, M]", "return[0]: [L, M]", "return[1]: [L, M, M]")
 def informed_directions(G: tf.Tensor, quantity: str) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    Compute how precisely v is known in which directions, beyond the prior.
+    """Compute how precisely v is known in which directions, beyond the prior.
 
     :return: Eigenvalues, not below 0 but for rounding; eigenvectors.
     :raises ValueError: If G is no sum of observations: no observation with noise leaves a direction
@@ -54,8 +53,7 @@ def informed_directions(G: tf.Tensor, quantity: str) -> tuple[tf.Tensor, tf.Tens
     "W: [broadcast L, M, M]", "natural.G: [broadcast L, M, M]", "natural.b: [L, M, 1]", "log_z: []"
 )
 def surrogate_regression(W: tf.Tensor, natural: Natural, log_z: tf.Tensor) -> SurrogateRegression:
-    """
-    Take apart what the sites add to the prior into M observations of each latent function.
+    """Take apart what the sites add to the prior into M observations of each latent function.
 
     :param natural: What all sites add: G positive semi-definite, and b in its range.
     :raises ValueError: See :func:`informed_directions`.

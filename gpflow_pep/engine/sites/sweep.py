@@ -88,8 +88,7 @@ def match_moments(
     sites: Sites,
     variables: Sequence[tf.Variable] = (),
 ) -> _Matched:
-    r"""
-    Compute the sites that match the tilted moments,
+    r"""Compute the sites that match the tilted moments,
 
     .. math::
 
@@ -231,8 +230,7 @@ def _merit(
 def infer(
     problem: SiteProblem, initial: Sites, solver: Solver, others: Natural | None = None
 ) -> FixedPoint:
-    """
-    Bring the sites of all rows to their fixed point; see
+    """Bring the sites of all rows to their fixed point; see
     :mod:`gpflow_pep.engine.sites.fixed_point`.
 
     :param others: What other rows add to q, whose sites stay as they are.

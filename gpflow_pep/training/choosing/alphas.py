@@ -1,5 +1,4 @@
-r"""
-The power chosen from data, see :ref:`select-alpha`.
+r"""The power chosen from data, see :ref:`select-alpha`.
 
 The score of a power is the mean over rows of :math:`\log p(y_n | y_{-n})`, as proposed for
 hyperparameters by Sundararajan & Keerthi (2001).
@@ -29,33 +28,19 @@ class AlphaScore(NamedTuple):
     """How well a model predicts rows that were left out, at one power. NaN where it failed."""
 
     alpha: float
-    log_density: float
-    """The mean over rows, in nats."""
-
-    standard_error: float
-    """Of that mean."""
-
-    behind: float
-    """How much less the mean is than that of the power that was chosen."""
-
-    behind_error: float
-    """The standard error of that difference, from differences row by row."""
-
-    message: str
-    """Why there is no score; empty where there is one."""
+    log_density: float  #: The mean over rows, in nats.
+    standard_error: float  #: Of that mean.
+    behind: float  #: How much less the mean is than that of the power that was chosen.
+    behind_error: float  #: The standard error of that difference, from differences row by row.
+    message: str  #: Why there is no score; empty where there is one.
 
 
 class AlphaSelection(NamedTuple):
     """The power that :func:`select_alpha` chose, and the scores of all."""
 
-    alpha: float
-    """The power with the highest mean log density; the first of equal ones."""
-
-    scores: tuple[AlphaScore, ...]
-    """Of each power, in the order asked for."""
-
-    rows: str
-    """Which rows were left out: ``"leave-one-out"`` or ``"held-out"``."""
+    alpha: float  #: The power with the highest mean log density; the first of equal ones.
+    scores: tuple[AlphaScore, ...]  #: Of each power, in the order asked for.
+    rows: str  #: Which rows were left out: ``"leave-one-out"`` or ``"held-out"``.
 
 
 def select_alpha(
@@ -148,8 +133,7 @@ def train_at_each(
     objective: Objective,
     use: Callable[[float], None],
 ) -> dict[float, str]:
-    """
-    Train a model at each of some powers, each time from the parameters as they are.
+    """Train a model at each of some powers, each time from the parameters as they are.
 
     :param use: Called with each power when the model is trained at it.
     :return: Why training or the call failed, of the powers where it did.

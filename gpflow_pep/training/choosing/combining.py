@@ -1,5 +1,4 @@
-r"""
-Ensembles of predictive densities, in the place of one chosen model.
+r"""Ensembles of predictive densities, in the place of one chosen model.
 
 The rows that a model was trained on hardly show which power predicts best. The ensemble of
 the predictive densities of models that were trained at several powers,
@@ -48,8 +47,7 @@ _MAX_PASSES, _SETTLED = 10_000, 1e-12
 def ensemble_weights(
     log_densities: AnyNDArray, *, prior_weight: float = PRIOR_WEIGHT
 ) -> AnyNDArray:
-    r"""
-    Compute the weights of an ensemble from log densities of rows that were left out.
+    r"""Compute the weights of an ensemble from log densities of rows that were left out.
 
     Expectation maximisation of the objective of :mod:`gpflow_pep.training.choosing.combining`,
     which is concave: :math:`r_{kn} = w_k e^{\ell_{kn}} / \sum_j w_j e^{\ell_{jn}}`, then
@@ -126,8 +124,7 @@ def ensemble_of_models(
     validation: RegressionData | None = None,
     prior_weight: float = PRIOR_WEIGHT,
 ) -> Ensemble:
-    """
-    Mix models that are trained already: of several powers, kernels, starts or hyperparameters.
+    """Mix models that are trained already: of several powers, kernels, starts or hyperparameters.
 
     :param models: The components, of the same data and one kind of likelihood.
     :param weights: ``"loo"``: by :func:`ensemble_weights` from their leave-one-out densities; equal
@@ -167,8 +164,7 @@ def ensemble_of_powers(
     objective: Objective = "evidence",
     prior_weight: float = PRIOR_WEIGHT,
 ) -> Ensemble:
-    r"""
-    Train a model at several powers and mix the results.
+    r"""Train a model at several powers and mix the results.
 
     Each power starts from the parameters as they are, and the loss is compiled once for all. The
     model itself ends as it was.

@@ -31,13 +31,11 @@ class EnsembleRecord(NamedTuple):
     log_densities: AnyNDArray
     """[K], the mean log density of the rows that were left out, in nats; NaN where unknown."""
 
-    weights_from: str
-    """``"leave-one-out"``, ``"held-out"``, ``"uniform"`` or ``"given"``."""
+    weights_from: str  #: ``"leave-one-out"``, ``"held-out"``, ``"uniform"`` or ``"given"``.
 
 
 class Ensemble(EnsemblePredictions):
-    """
-    An ensemble of models of one kind of likelihood.
+    """An ensemble of models of one kind of likelihood.
 
     Its predictions are those of :class:`EnsemblePredictions` and follow the parameters of the
     models; :meth:`posterior` keeps what predictions need.
@@ -72,8 +70,7 @@ class Ensemble(EnsemblePredictions):
         return ensemble_posterior(self)
 
     def paths(self, num_paths: int, num_features: int = 1024, seed: int = 0) -> EnsemblePaths:
-        """
-        Draw functions, see :doc:`/paths`: each first its component, then a function of it. The
+        """Draw functions, see :doc:`/paths`: each first its component, then a function of it. The
         arguments are those of :meth:`gpflow_pep.models.PEPRegression.paths`.
 
         :raises ValueError: If a component is no model of gpflow_pep, or refuses.
@@ -82,8 +79,7 @@ class Ensemble(EnsemblePredictions):
 
     @check_shapes("return[0]: [N, P]", "return[1]: [N, P]")
     def impute_y(self) -> MeanAndVariance:
-        """
-        Compute mean and variance of the targets that are missing in the rows of the data, as
+        """Compute mean and variance of the targets that are missing in the rows of the data, as
         ``impute_y`` of the components does, the spread of their means included.
 
         :raises ValueError: If the components are not of mixed outputs.
@@ -104,8 +100,7 @@ class Ensemble(EnsemblePredictions):
 
 
 class EnsemblePosterior(EnsemblePredictions):
-    """
-    The posteriors of an :class:`Ensemble`, which do not follow its parameters.
+    """The posteriors of an :class:`Ensemble`, which do not follow its parameters.
 
     :param posteriors: GPflow posteriors. For the others see :class:`EnsemblePredictions`.
     """
@@ -119,8 +114,7 @@ class EnsemblePosterior(EnsemblePredictions):
 
     @skip_autograph
     def moments_anywhere(self) -> list[tuple[AnyNDArray, ...]]:
-        """
-        Compute mean and variance of f, [L] each, at a row of which nothing is known under each
+        """Compute mean and variance of f, [L] each, at a row of which nothing is known under each
         component: one that may be any of the training rows, or some 1000 of them.
         """
 
@@ -192,8 +186,7 @@ def _with_unknown(
 def ensemble_posterior(
     model: GPModel | Ensemble, posteriors: Sequence[AbstractPosterior] | None = None
 ) -> EnsemblePosterior:
-    """
-    Compute the posterior of an ensemble, or of one model as an ensemble of one.
+    """Compute the posterior of an ensemble, or of one model as an ensemble of one.
 
     :param posteriors: Those of the components, where they are known already.
     """
@@ -231,8 +224,7 @@ def near_rows(model: GPModel | Ensemble) -> Sequence[NearRows | None]:
 
 
 def heaviest(model: GPModel | Ensemble, *, from_points: bool = False) -> GPModel:
-    """
-    Give the component of the largest weight.
+    """Give the component of the largest weight.
 
     :param from_points: Leave out components trained to predict from near rows alone.
     """

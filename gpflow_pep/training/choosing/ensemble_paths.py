@@ -13,8 +13,7 @@ from ...models.base import PowerEPModel
 
 
 class EnsemblePaths(tf.Module):
-    """
-    Functions drawn from an ensemble of models: first the component, then a function of it.
+    """Functions drawn from an ensemble of models: first the component, then a function of it.
 
     They are used as :class:`~gpflow_pep.engine.paths.Paths` are. So that a compiled call goes on
     after :meth:`resample`, each component has functions for all paths: a call takes as long as

@@ -28,8 +28,7 @@ from ...scoring.predictive import Predictive
 
 
 class EnsemblePredictions(Module):
-    """
-    Predictions of an ensemble of Gaussian processes with one kind of likelihood.
+    """Predictions of an ensemble of Gaussian processes with one kind of likelihood.
 
     :param models: The components, of which only what their targets may be is kept.
     :param likelihoods: Of the components.
@@ -61,8 +60,7 @@ class EnsemblePredictions(Module):
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
-        """
-        Compute mean and covariance of f under the ensemble, which is no Gaussian.
+        """Compute mean and covariance of f under the ensemble, which is no Gaussian.
 
         :param full_cov: Whether to compute the covariances of rows.
         :param full_output_cov: Whether to compute those of outputs; not both.
@@ -89,8 +87,7 @@ class EnsemblePredictions(Module):
 
     @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: [N]")
     def predict_log_density(self, data: RegressionData) -> tf.Tensor:
-        r"""
-        Compute :math:`\log \sum_k w_k p_k(y | x)` of new rows, exactly.
+        r"""Compute :math:`\log \sum_k w_k p_k(y | x)` of new rows, exactly.
 
         :param data: X and Y of the rows; NaN in Y is left out if the components allow it.
         :raises ValueError: If a target is outside the likelihood's support.
@@ -101,8 +98,7 @@ class EnsemblePredictions(Module):
 
     @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: [N, P]")
     def predict_log_density_of_entries(self, data: RegressionData) -> tf.Tensor:
-        r"""
-        Compute :math:`\log \sum_k w_k p_k(y_p | x)` of each target of new rows; NaN of NaN.
+        r"""Compute :math:`\log \sum_k w_k p_k(y_p | x)` of each target of new rows; NaN of NaN.
 
         :param data: X and Y of the rows, where Y has NaN for what was not observed.
         :raises ValueError: If a target is outside its likelihood's support, or these are not of one
@@ -141,8 +137,7 @@ class EnsemblePredictions(Module):
 
     @check_shapes("Xnew: [N, D]", "quantiles: [Q]", "return: [N, P, Q]")
     def predict_quantiles(self, Xnew: InputData, quantiles: Any = (0.05, 0.5, 0.95)) -> tf.Tensor:
-        r"""
-        Compute quantiles of new targets with Gaussian noise, :math:`\sum_k w_k F_k(y) = q`.
+        r"""Compute quantiles of new targets with Gaussian noise, :math:`\sum_k w_k F_k(y) = q`.
 
         :param quantiles: Probabilities in (0, 1).
         :raises ValueError: If one is not, or if the noise is not Gaussian.
@@ -167,8 +162,7 @@ class EnsemblePredictions(Module):
         *,
         seed: int | None = None,
     ) -> tf.Tensor:
-        """
-        Draw f: first the component, then f at all rows under it.
+        """Draw f: first the component, then f at all rows under it.
 
         :param num_samples: S.
         :param full_cov: Whether rows are drawn jointly.
@@ -185,8 +179,7 @@ class EnsemblePredictions(Module):
         *,
         seed: int | None = None,
     ) -> tf.Tensor:
-        """
-        Draw targets given :meth:`predict_f_samples`, whose arguments these are.
+        """Draw targets given :meth:`predict_f_samples`, whose arguments these are.
 
         :raises ValueError: If nothing is known that draws from the likelihood.
         """

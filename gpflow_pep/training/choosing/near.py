@@ -1,5 +1,4 @@
-r"""
-Near training rows in the predictions of ensembles, where rows that were left out gain by them.
+r"""Near training rows in the predictions of ensembles, where rows that were left out gain by them.
 
 Components whose predictions are given the nearest training rows (:ref:`near-rows`) are added, with
 weights of :mod:`gpflow_pep.training.choosing.combining` by the densities of some training rows,
@@ -157,8 +156,7 @@ def ensemble_with_near_labels(
     seed: int = 0,
     progress: bool = False,
 ) -> Ensemble | None:
-    """
-    Mix a model of two classes with one whose predictions use near training rows alone::
+    """Mix a model of two classes with one whose predictions use near training rows alone::
 
         mixed = pep.training.ensemble_with_near_labels(model, (X, labels)) or model
 
@@ -321,8 +319,7 @@ def _with_components(
     scored: Sequence[tuple[NearRows, AnyNDArray]],
     prior_weight: float = PRIOR_WEIGHT,
 ) -> Ensemble | None:
-    """
-    Mix models of log densities [K, S] with others, if rows that were left out gain by it.
+    """Mix models of log densities [K, S] with others, if rows that were left out gain by it.
 
     :param scored: How each of the others uses near rows, and its log densities of the rows, [S].
     """

@@ -1,5 +1,4 @@
-r"""
-How often labels are wrong, by rows that are left out: the epsilon of RobustMax.
+r"""How often labels are wrong, by rows that are left out: the epsilon of RobustMax.
 
 RobustMax takes a part :math:`\epsilon` of the labels to be wrong, 0.001 by default. Where more of
 them are, functions bend around rows that contradict their neighbours, and predictions are far too
@@ -41,17 +40,14 @@ class ErrorRate(NamedTuple):
     """An estimate of how often labels are wrong."""
 
     rate: float
-
-    gain: float
-    """By how much it raises the sum of the log densities, in nats."""
+    gain: float  #: By how much it raises the sum of the log densities, in nats.
 
 
 @check_shapes("log_densities: [N]")
 def likeliest_error_rate(
     log_densities: AnyNDArray, error_rate: float, num_classes: int
 ) -> ErrorRate:
-    r"""
-    Estimate the rate at which labels are wrong, see
+    r"""Estimate the rate at which labels are wrong, see
     :mod:`gpflow_pep.training.choosing.wrong_labels`.
 
     :param log_densities: Of the label of each row, given the others, under a likelihood with an

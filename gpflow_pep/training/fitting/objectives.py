@@ -146,8 +146,7 @@ def hybrid_evidence(alpha: float) -> Callable[[PEP], tf.Tensor]:
 
 @cache
 def near_lengthscales(spread: float) -> Callable[[GPModel], tf.Tensor]:
-    r"""
-    Make an objective: log Z with a prior by which the lengthscales of a kernel are alike,
+    r"""Make an objective: log Z with a prior by which the lengthscales of a kernel are alike,
 
     .. math::
 
