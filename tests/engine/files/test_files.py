@@ -228,7 +228,8 @@ def written_until(
 def test_two_writers(tmp_path: Path) -> None:
     """Nobody sees a half, and no writer fails."""
     code = (
-        "import sys; from pathlib import Path; from gpflow_pep.engine.files import *\n"
+        "import sys; from pathlib import Path\n"
+        "from gpflow_pep.engine.files import _atomic_folder, atomic_write\n"
         "for number in range(200):\n"
         "    with atomic_write(Path(sys.argv[1], 'file')) as new:\n"
         "        new.write_text(sys.argv[2] * 9999)\n"

@@ -301,7 +301,7 @@ BAD_ARGUMENTS = {
     "NaN": (Z, np.full(M, np.nan), "got NaN or infinity"),
     "negative": (Z, np.array([1.0, 1.0, -0.5, 1.0, 1.0]), "negative variance .*-0.5, at point 2"),
     "indefinite": (Z, np.tile([[1.0, 2.0], [2.0, 1.0]], [M, 1, 1]), "negative variance"),
-    "not symmetric": (Z, np.tile([[1.0, 0.5], [0.0, 1.0]], [M, 1, 1]), "not symmetric"),
+    "not symmetric": (Z, np.tile([[1.0, 0.5], [0.0, 1.0]], [M, 1, 1]), "got an asymmetric one"),
 }
 
 
