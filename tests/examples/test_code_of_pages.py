@@ -214,10 +214,13 @@ y, labels = Y[:, 0], (Y > 0.0).astype(float)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*pep.MODELS, "PEPRegressor", "PEPClassifier"])
 def test_examples_of_docstrings_run(name: str) -> None:
-    """Each model and estimator begins with one, and names others."""
-    documented = getattr(pep if name in pep.MODELS else pep.estimators, name)
-    example = re.search(r"^.*::\n\n((?: {4}.*\n|\n)+)", inspect.cleandoc(documented.__doc__))
-    assert example is not None and ".. seealso::" in documented.__doc__
+    """Each model and estimator begins with one, or is used as ARPEP is, and names others."""
+    documented = getattr(pep if name in pep.MODELS else pep.estimators, name).__doc__
+    assert ".. seealso::" in documented
+    if "used as :class:`ARPEP` is" in documented.splitlines()[0]:
+        documented = pep.ARPEP.__doc__.replace("pep.ARPEP", f"pep.{name}")
+    example = re.search(r"^.*::\n\n((?: {4}.*\n|\n)+)", inspect.cleandoc(documented))
+    assert example is not None
     names: Namespace = {}
     exec(_BEFORE_EXAMPLES, names)
     if name == "PEPClassifier":
@@ -232,7 +235,7 @@ def test_moving_here() -> None:
     path = PAGES["docs/moving.rst"]
     text = path.read_text(encoding="utf-8").splitlines()
     beside = [each for each in BLOCKS["docs/moving.rst"] if text[each.line - 1].startswith(" ")]
-    start, after_sgpr = (each for each in BLOCKS["docs/moving.rst"] if each not in beside)
+    start, after_sgpr, _ = (each for each in BLOCKS["docs/moving.rst"] if each not in beside)
     assert len(beside) == 12
     names = [run(path, [start, side], {}) for side in beside]
     sgpr, fitc, _, tied, regressor, classifier = zip(names[::2], names[1::2])
