@@ -106,6 +106,8 @@ def _warnings_as_lines(console: Console) -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.showwarning = show
+        # Of joblib: a worker that waited for long begins anew.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs")
         yield
 
 

@@ -278,7 +278,7 @@ class PEPRegressor(TargetPredictions):
     def _warped(self, theta: Hyperparameters, Y: AnyNDArray) -> AnyNDArray:
         """Take over a warp of standardised targets, and warp them."""
         self._target = self._target._replace(skew=theta.skew, tails=theta.tails)
-        return theta.warp(Y)
+        return theta.units.transform(Y)
 
     def _scout(self, X: AnyNDArray, Y: AnyNDArray) -> Hyperparameters:
         """Train an exact model on some of the rows, for their warp."""

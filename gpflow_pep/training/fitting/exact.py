@@ -29,6 +29,7 @@ from scipy.linalg import lapack
 from ...likelihoods import LogLinear
 from ...models import PEPRegression
 from ...scoring.likelihoods import FARTHEST_INPUT, LARGEST_EXPONENT
+from ...scoring.units import Units
 from .full_batch import OVER, Ascent, MaximiseRecord, one_blas_thread
 
 #: Standard deviations of the priors of all weights of the noise together, so that each of D has
@@ -73,12 +74,10 @@ class Hyperparameters(NamedTuple):
         w = noise.weights.numpy()[:, 0] if isinstance(noise, LogLinear) else np.zeros(D)
         return cls(np.log(lengthscales), np.log(kernel.variance.numpy()), c, w, skew, tails)
 
-    def warp(self, y: AnyNDArray) -> AnyNDArray:
-        """Compute t."""
-        if not (self.skew or self.tails):
-            return y
-        warped: AnyNDArray = np.sinh(np.exp(self.tails) * np.arcsinh(y) - self.skew)
-        return warped
+    @property
+    def units(self) -> Units:
+        """The units of t, of standardised targets."""
+        return Units(skew=self.skew, tails=self.tails)
 
     def model(self, X: AnyNDArray, y: AnyNDArray, varying: bool) -> PEPRegression:
         """Make the model that predicts t, with inducing points at all rows that differ.
@@ -94,7 +93,7 @@ class Hyperparameters(NamedTuple):
         points = gpflow.inducing_variables.InducingPoints(X[np.sort(first)])
         gpflow.set_trainable(points, False)
         return PEPRegression(
-            (X, self.warp(y)[:, None]),
+            (X, self.units.transform(y)[:, None]),
             gpflow.kernels.Matern52(variance, lengthscales),
             points,
             likelihood=gpflow.likelihoods.Gaussian(variance=noise),
@@ -123,15 +122,12 @@ def evidence(theta: Hyperparameters, X: AnyNDArray, y: AnyNDArray) -> tuple[floa
     L, failed = lapack.dpotrf((K + np.diag(noise)).T, lower=1, overwrite_a=1)
     if failed or not np.isfinite(L[-1, -1]):
         return -np.inf, np.zeros(2 * X.shape[1] + 4)
-    t, stretched = theta.warp(y), np.exp(b) * np.arcsinh(y)
+    t, stretched = theta.units.transform(y), np.exp(b) * np.arcsinh(y)
     beta, _ = lapack.dpotrs(L, t, lower=1)
     value = -0.5 * (t @ beta + len(y) * np.log(2.0 * np.pi)) - np.sum(np.log(np.diag(L)))
     inverse = np.tril(lapack.dpotri(L, lower=1, overwrite_c=1)[0])
     W = 0.5 * (np.outer(beta, beta) - inverse - np.tril(inverse, -1).T)
-    if a or b:
-        inside = stretched - a
-        log_cosh = np.logaddexp(inside, -inside) - np.log(2.0)
-        value += np.sum(log_cosh + b - 0.5 * np.log1p(y * y))
+    value += np.sum(theta.units.log_slope(y))
     precision, warp_precision = len(w) / WEIGHTS_SD**2, 1.0 / WARP_SD**2
     value -= 0.5 * (precision * (w @ w) + warp_precision * (a**2 + b**2))
     by_noise = np.diag(W) * noise * (noise > LEAST_NOISE)
