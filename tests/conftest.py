@@ -9,6 +9,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if not stays and (marker.args or test in met):
                 item.add_marker(pytest.mark.slow)
             met.add(test)
+
+
+#: Of each test module: its generators of random numbers, and their states after the import.
+_GENERATORS: dict[str, list[tuple[np.random.Generator, Any]]] = {}
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    for item in session.items:
+        module = getattr(item, "module", None)
+        if module is not None and module.__name__ not in _GENERATORS:
+            _GENERATORS[module.__name__] = [
+                (generator, deepcopy(generator.bit_generator.state))
+                for generator in vars(module).values()
+                if isinstance(generator, np.random.Generator)
+            ]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """
+    Every test begins with its module's generator as it was after the import: what a test draws
+    depends neither on the tests before it nor on the process that it runs in.
+    """
+    module = getattr(item, "module", None)
+    for generator, state in _GENERATORS[module.__name__] if module is not None else ():
+        generator.bit_generator.state = state
 
 
 @pytest.hookimpl(optionalhook=True)

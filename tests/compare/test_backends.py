@@ -195,7 +195,8 @@ from gpflow_pep.compare import process
 process._load = process._load_on_cpu = lambda: None
 
 def sleep():
-    print(os.getpid(), os.environ["OMP_NUM_THREADS"], flush=True)
+    # In one write: two processes share the pipe, and print writes the end of a line by itself.
+    os.write(1, f"{os.getpid()} {os.environ['OMP_NUM_THREADS']}\\n".encode())
     time.sleep(60.0)
 
 with process.exit_on_signals(lambda: "So it is."), process.fits_in_processes(2):

@@ -124,8 +124,11 @@ def test_inputs_that_are_missing_or_far_away() -> None:
 @pytest.mark.parametrize("number", [1, 4])
 def test_weights_of_means_are_the_least_squares_of_the_simplex(number: int) -> None:
     targets = RNG.normal(size=30)
-    means = targets + RNG.normal(size=(number, 30)) * np.linspace(0.5, 3.0, number)[:, None]
-    w = RNG.dirichlet(np.ones(number))
+    means = targets + 0.5 * RNG.normal(size=(number, 30))
+    w = np.full(number, 1.0 / number)
+    if number > 1:  # one without a share in the optimum
+        w = np.array([0.4, 0.3, 0.28, 0.02])
+        means[-1] = -targets
     u = weights_of_means(means, targets, w)
     assert_allclose(u.sum(), 1.0, rtol=1e-12)
     assert np.all(u >= 0.0)
