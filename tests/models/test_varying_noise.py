@@ -126,9 +126,9 @@ def test_weights_of_means_are_the_least_squares_of_the_simplex(number: int) -> N
     targets = RNG.normal(size=30)
     means = targets + 0.5 * RNG.normal(size=(number, 30))
     w = np.full(number, 1.0 / number)
-    if number > 1:  # one without a share in the optimum
+    if number > 1:  # one whose share would be below 0
         w = np.array([0.4, 0.3, 0.28, 0.02])
-        means[-1] = -targets
+        means[-1] = 10.0 * (means[:3].mean(axis=0) - targets)
     u = weights_of_means(means, targets, w)
     assert_allclose(u.sum(), 1.0, rtol=1e-12)
     assert np.all(u >= 0.0)
