@@ -1,5 +1,4 @@
-"""
-Fixtures and options shared by all tests.
+"""Fixtures and options shared by all tests.
 
 TensorFlow is loaded by the fixtures that need it, so not by the process that only hands out tests.
 """
@@ -59,8 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection() -> None:
-    """
-    Collect no garbage while modules are loaded: nearly all objects that this makes stay.
+    """Collect no garbage while modules are loaded: nearly all objects that this makes stay.
 
     Before its first test hypothesis collects all garbage of the process, once. Late in a run, among
     the graphs of many models, that takes 20 seconds.
@@ -71,9 +69,7 @@ def pytest_collection() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """
-    Collect garbage less often: tracing makes many objects, and nearly all of them stay.
-    """
+    """Collect garbage less often: tracing makes many objects, and nearly all of them stay."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 10)
     gc.enable()
@@ -112,8 +108,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """
-    Every test begins with its module's generator as it was after the import: what a test draws
+    """Every test begins with its module's generator as it was after the import: what a test draws
     depends neither on the tests before it nor on the process that it runs in.
     """
     module = getattr(item, "module", None)

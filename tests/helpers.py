@@ -138,8 +138,7 @@ GOLDEN_LOG_EXACT = -8.0084448244
 
 
 def assert_close(actual: Any, expected: Any, rtol: float = 1e-8, scale: float = 0.0) -> None:
-    """
-    Same shape, and the largest difference at most `rtol` times the largest entry of `expected`.
+    """Same shape, and the largest difference at most `rtol` times the largest entry of `expected`.
 
     :param scale: compare with this size instead, where it is larger.
     """

@@ -136,8 +136,7 @@ def gaussian_model(name: str, problem: RegressionProblem, **options: Any) -> Any
 
 #: For the fast tests one of the tied models: the other two have the same code but for the energy.
 each_tied = pytest.mark.parametrize(
-    "name",
-    ["APEP", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ARPEP", "RPAPEP"))],
+    "name", ["APEP", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ARPEP", "RPAPEP"))]
 )
 
 
@@ -198,8 +197,7 @@ def but(*names: str) -> tuple[str, ...]:
 
 
 def loss_closure(model: gpflow.models.GPModel, data: Data, compile: bool) -> Callable[[], Any]:
-    """
-    By GPflow's own helper, which serves models with internal and with external data. It compares
+    """By GPflow's own helper, which serves models with internal and with external data. It compares
     the data with those of the model, and NaN equals nothing.
     """
     if np.isnan(data[1]).any():
@@ -208,8 +206,7 @@ def loss_closure(model: gpflow.models.GPModel, data: Data, compile: bool) -> Cal
 
 
 class Compiled:
-    """
-    A model, and what tests ask of it, compiled once for all of them.
+    """A model, and what tests ask of it, compiled once for all of them.
 
     Tracing takes a second, running milliseconds: a test that moves the model's variables borrows
     this one, and all variables are put back afterwards.

@@ -188,11 +188,7 @@ CASES = {
         lambda Y: scipy.stats.norm.cdf(0.7 * Y),
         _scalar(_beta_log_density),
     ),
-    "Ordinal": Case(
-        _ordinal,
-        _classes,
-        _scalar(_ordinal_log_density),
-    ),
+    "Ordinal": Case(_ordinal, _classes, _scalar(_ordinal_log_density)),
     "Student-t": Case(
         lambda: gpflow.likelihoods.StudentT(scale=0.4, df=4.0),
         np.copy,

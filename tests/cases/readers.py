@@ -167,8 +167,7 @@ def mutate(value: Any, rng: np.random.Generator) -> Any:
 
 
 def spoiled_folders(folder: Path, saved: Path, number: int, seed: int = 0) -> Iterator[bool]:
-    """
-    Make ``folder`` that of a saved estimator with one byte of a file, or one entry of its
+    """Make ``folder`` that of a saved estimator with one byte of a file, or one entry of its
     description, changed; and say whether that has to be noticed.
     """
     rng = np.random.default_rng(seed)

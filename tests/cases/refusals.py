@@ -459,27 +459,12 @@ BEYOND: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             "near | 3 latent functions | one latent function",
             lambda: point(data=(X, 1.0 * CLASSES), likelihood=MultiClass(C)).predict_f(X, near=2),
         ),
-        (
-            "near | 0 | at least 1",
-            lambda: point().posterior(near=2).predict_f(X, near=0),
-        ),
+        ("near | 0 | at least 1", lambda: point().posterior(near=2).predict_f(X, near=0)),
         ("blocks | without blocks", lambda: point().predict_f(X, blocks="nearest")),
-        (
-            "near | 0 | positive",
-            lambda: regression().near_row_training_loss_closure(0),
-        ),
-        (
-            "near | 7 | 0 to 6",
-            lambda: regression().near_row_training_loss_closure(7),
-        ),
-        (
-            "near | blocks",
-            lambda: regression(blocks=BLOCKS).near_row_training_loss_closure(2),
-        ),
-        (
-            "batch_size | 0",
-            lambda: point().near_row_training_loss_closure(2, batch_size=0),
-        ),
+        ("near | 0 | positive", lambda: regression().near_row_training_loss_closure(0)),
+        ("near | 7 | 0 to 6", lambda: regression().near_row_training_loss_closure(7)),
+        ("near | blocks", lambda: regression(blocks=BLOCKS).near_row_training_loss_closure(2)),
+        ("batch_size | 0", lambda: point().near_row_training_loss_closure(2, batch_size=0)),
         ("num_samples | -1 | positive", lambda: regression().predict_f_samples(X, -1)),
     ],
     "selection": [

@@ -15,11 +15,7 @@ from cases.pep import CASES, M, N
 LIKELIHOODS = ("Gaussian", "probit", "Poisson", "RobustMax")
 ALPHAS = (0.0, 1e-6, 0.3, 0.5, 1.0)
 NUM_DATA = 37
-MODELS = {
-    "APEP": pep.models.APEP,
-    "ARPEP": pep.models.ARPEP,
-    "RPAPEP": pep.models.RPAPEP,
-}
+MODELS = {"APEP": pep.models.APEP, "ARPEP": pep.models.ARPEP, "RPAPEP": pep.models.RPAPEP}
 
 
 class Start(NamedTuple):

@@ -1,5 +1,4 @@
-"""
-Likelihoods as users write them: two latent functions, and nothing but the log density.
+"""Likelihoods as users write them: two latent functions, and nothing but the log density.
 
 Each has its density in SciPy too, and targets.
 """

@@ -65,8 +65,7 @@ class FromCsv(NamedTuple):
 
 
 def write_messy(path: Path) -> Path:
-    """
-    The small table as people write them: semicolons, decimal commas, Latin letters, an index
+    """The small table as people write them: semicolons, decimal commas, Latin letters, an index
     without a name, gaps, and a column that is constant.
     """
     table = small_table().assign(site="Zürich", kind=["größer", "kleiner"] * 20)

@@ -17,13 +17,7 @@ from sklearn.pipeline import Pipeline
 
 import gpflow_pep
 from gpflow_pep.compare import Settings, clean, compare, details
-from gpflow_pep.compare.candidates import (
-    WithSpread,
-    is_skewed,
-    label_of,
-    make_candidates,
-    name_of,
-)
+from gpflow_pep.compare.candidates import WithSpread, is_skewed, label_of, make_candidates, name_of
 from gpflow_pep.compare.details import Details, importance_of
 from gpflow_pep.compare.figures import predictions_figure, scores_figure
 from gpflow_pep.compare.findings import (

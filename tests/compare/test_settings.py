@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 
 from gpflow_pep.compare import Settings, cli
-from gpflow_pep.compare.settings import (
-    INITS,
-    KERNELS,
-    LIKELIHOODS,
-    has_gaussian_noise,
-    is_counts,
-)
+from gpflow_pep.compare.settings import INITS, KERNELS, LIKELIHOODS, has_gaussian_noise, is_counts
 from gpflow_pep.estimators import parts
 
 

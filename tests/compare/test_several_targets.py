@@ -24,12 +24,7 @@ from gpflow_pep.compare import (
     summarise,
     write_report,
 )
-from gpflow_pep.compare.findings import (
-    explained,
-    given_others,
-    quality,
-    together_or_separate,
-)
+from gpflow_pep.compare.findings import explained, given_others, quality, together_or_separate
 from gpflow_pep.compare.report import by_row
 from gpflow_pep.compare.run import table_of
 from gpflow_pep.compare.scores import difference_over_parts, scores

@@ -1,5 +1,4 @@
-"""
-What every model of the package has in common with GPflow's models.
+"""What every model of the package has in common with GPflow's models.
 
 A new model joins by one line in ``cases.models.MODELS`` (and one in ``BY_CHUNKS``, where it sums
 over chunks of rows); a test checks that none is forgotten.
@@ -545,8 +544,7 @@ def _minimize_watched(compiled: Compiled, directory: str) -> list[float]:
     ids=lambda case: case.name,
 )
 def test_all_that_a_user_does(case: ModelCase, tmp_path: Path) -> None:
-    """
-    Other data, trained, copied, written, read and saved: for models whose tests of each of these
+    """Other data, trained, copied, written, read and saved: for models whose tests of each of these
     run with the slow ones.
     """
     with borrowed(case, data_in_variables=True) as compiled:

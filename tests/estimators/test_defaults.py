@@ -273,11 +273,7 @@ def test_steps_on_many_rows_of_several_classes(
     ],
 )
 def test_no_stage_begins_after_the_end(
-    seconds: float,
-    alpha: Any,
-    num_inducing: Any,
-    num_classes: int,
-    monkeypatch: pytest.MonkeyPatch,
+    seconds: float, alpha: Any, num_inducing: Any, num_classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a clock that evaluations alone move on, each by a second: the first is compilation."""
     clock, evaluated, densities = [0.0], WholeLoss.__call__, PEP.loo_log_density

@@ -12,12 +12,7 @@ from scipy.stats import norm
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 
-from gpflow_pep.estimators import (
-    PEPClassifier,
-    PEPRegressor,
-    export_numpy,
-    export_saved_model,
-)
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, export_numpy, export_saved_model
 from gpflow_pep.estimators.exporting_columns import encode_columns
 from gpflow_pep.scoring import load_scorer
 from gpflow_pep.tables import Format, TableEncoder, recognise

@@ -1,5 +1,4 @@
-"""
-The code blocks of all pages run as they stand, page by page, and do what the pages say.
+"""The code blocks of all pages run as they stand, page by page, and do what the pages say.
 
 A page is one namespace, in a temporary directory. Three comments of a page change this for the next
 block: ``.. slow: seconds`` keeps it from the fast tests, ``.. not run: reason`` from all tests, and
@@ -160,10 +159,7 @@ def _run_in(
     "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in LONG)) for page in BLOCKS]
 )
 def test_code_runs(
-    page: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All blocks that are not slow."""
     _run_in(tmp_path, monkeypatch, capsys, page, slow=False)
@@ -174,10 +170,7 @@ def test_code_runs(
     "page", [name for name, blocks in BLOCKS.items() if any(each.slow for each in blocks)]
 )
 def test_all_code_runs(
-    page: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The pages with slow blocks, from the first to the last."""
     _run_in(tmp_path, monkeypatch, capsys, page, slow=True)

@@ -48,11 +48,7 @@ def test_the_table(streaming: ModuleType, capsys: pytest.CaptureFixture[str]) ->
     assert [line.split()[0] for line in lines[1:-1]] == ["50", "100", "150", "200"]
     assert lines[-1].endswith(": 0")
     whole = pep.models.PEPClassification(
-        (X[:200], Y[:200]),
-        model.kernel,
-        model.likelihood,
-        model.inducing_variable,
-        alpha=1.0,
+        (X[:200], Y[:200]), model.kernel, model.likelihood, model.inducing_variable, alpha=1.0
     )
     expected = streaming.scores(whole.predict_y(test[0])[0], test[1])
     np.testing.assert_allclose(streaming.scores(model.predict_y(test[0])[0], test[1]), expected)

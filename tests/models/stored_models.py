@@ -20,8 +20,7 @@ XNEW = X[::4] + 0.1
 
 
 def create(changed: float) -> dict[str, GPModel]:
-    """
-    Create each public model, and what of it has state of its own.
+    """Create each public model, and what of it has state of its own.
 
     :param changed: Is added to parameters and numbers that a checkpoint holds; 0: as created.
     """

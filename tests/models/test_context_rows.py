@@ -434,10 +434,7 @@ class TestRefused:
         model = _of_blocks()
         predict = tf.function(
             lambda Xnew, blocks: model.predict_f(Xnew, blocks=blocks),
-            input_signature=[
-                tf.TensorSpec([None, 2], tf.float64),
-                tf.TensorSpec([None], tf.int64),
-            ],
+            input_signature=[tf.TensorSpec([None, 2], tf.float64), tf.TensorSpec([None], tf.int64)],
         )
         good = NEW_BLOCKS * 7 + 3
         assert_all_close(predict(XNEW, good), model.predict_f(XNEW, blocks=good))

@@ -10,14 +10,7 @@ import pytest
 import tensorflow as tf
 from cases.pep import probit_log_density
 from helpers import Array, assert_all_close, assert_close, finite_difference_gradient, gradients
-from reference.memory import (
-    Past,
-    Process,
-    Rows,
-    streamed,
-    streamed_by_sites,
-    variational_bound,
-)
+from reference.memory import Past, Process, Rows, streamed, streamed_by_sites, variational_bound
 from reference.regression import squared_exponential
 from reference.sites import Factor, largest_latent_factor, scalar_factor
 

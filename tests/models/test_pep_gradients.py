@@ -29,12 +29,7 @@ OF_LIKELIHOOD = {
     "Ordinal": {".likelihood.sigma"},
     "Student-t": {".likelihood.scale"},
 }
-OF_ALL = {
-    ".kernel.variance",
-    ".kernel.lengthscales",
-    ".inducing_variable.Z",
-    ".mean_function.c",
-}
+OF_ALL = {".kernel.variance", ".kernel.lengthscales", ".inducing_variable.Z", ".mean_function.c"}
 
 
 def _check(

@@ -157,19 +157,13 @@ REFUSED: dict[str, tuple[str, Call]] = {
     "no rows": ("data: .*without rows", lambda: streamed(dataset().take(0))),
     "NaN": ("X: .*NaN", lambda: streamed(_with_nan())),
     "left out": ("data: .*137 rows.*memory", lambda: streamed().loo_log_density()),
-    "near rows": (
-        "data: .*137 rows.*memory",
-        lambda: streamed().predict_f(PROBLEM.Xnew, near=2),
-    ),
+    "near rows": ("data: .*137 rows.*memory", lambda: streamed().predict_f(PROBLEM.Xnew, near=2)),
     "points": (
         "data: .*137 rows.*memory",
         lambda: pep.training.maximise(streamed(), num_inducing="auto", progress=False),
     ),
     "arrays": ("data: .*as before", lambda: setattr(streamed(), "data", PROBLEM.data)),
-    "columns": (
-        "X: .*as before",
-        lambda: setattr(streamed(), "data", dataset(PROBLEM.X[:, :1])),
-    ),
+    "columns": ("X: .*as before", lambda: setattr(streamed(), "data", dataset(PROBLEM.X[:, :1]))),
 }
 
 

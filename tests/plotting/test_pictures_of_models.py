@@ -185,10 +185,7 @@ def test_one_alpha_is_a_point_with_its_number(ax: Any) -> None:
 
 X2, Y2 = np.eye(2), [0, 1]
 REFUSED: list[tuple[str, Any]] = [
-    (
-        "got Sum, expected lengthscales",
-        lambda: plotting.relevance(Linear() + Constant()),
-    ),
+    ("got Sum, expected lengthscales", lambda: plotting.relevance(Linear() + Constant())),
     ("kernel: got int", lambda: plotting.relevance(3)),
     ("expected one", lambda: plotting.relevance(SE(lengthscales=[1.0, 1.0]), ["a"])),
     ("alphas: got", lambda: plotting.alpha_sweep([0.5, 0.5], [1, 2])),

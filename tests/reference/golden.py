@@ -28,8 +28,4 @@ def golden_targets(kind: str) -> Array:
 def golden_classes() -> list[tuple[Array, float, Sequence[float]]]:
     """Z, kernel variance and lengthscales of each class's latent function."""
     Z = golden_problem().problem.Z
-    return [
-        (Z, 1.3, [0.7, 1.1]),
-        (Z + 0.1, 0.8, [0.9, 0.9]),
-        (Z[:3] - 0.05, 1.1, [0.6, 1.3]),
-    ]
+    return [(Z, 1.3, [0.7, 1.1]), (Z + 0.1, 0.8, [0.9, 0.9]), (Z[:3] - 0.05, 1.1, [0.6, 1.3])]

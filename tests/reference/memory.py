@@ -1,5 +1,4 @@
-"""
-A naive dense NumPy computation of batches of rows that are forgotten one after another.
+"""A naive dense NumPy computation of batches of rows that are forgotten one after another.
 
 What a batch leaves is q(f(Z)) under the prior of its time. The ratio of the two is written as
 pseudo-observations of f(Z) with a full noise covariance, which join the next batch's rows as one
@@ -151,8 +150,7 @@ def streamed_by_sites(
     log_z: float,
     alpha: float,
 ) -> tuple[float, list[tuple[Array, Array]]]:
-    """
-    log Z of all rows so far where the new ones have any likelihood, and q(f(Z)) of each latent
+    """log Z of all rows so far where the new ones have any likelihood, and q(f(Z)) of each latent
     function: Power EP of the new rows, where the prior is what the past says of the new points.
 
     :param log_z: Of all rows before; those of the pasts do not count.

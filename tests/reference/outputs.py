@@ -166,8 +166,7 @@ def _divided_log(x: Array, alpha: float) -> Array:
 
 
 def log_determinant_shares(parts: Array) -> Array:
-    """
-    What each of the positive parts [K, S, S] of G has in log|I + G|, if all grow from 0 to their
+    """What each of the positive parts [K, S, S] of G has in log|I + G|, if all grow from 0 to their
     size together.
     """
     total, eye = parts.sum(axis=0), np.eye(parts.shape[1])

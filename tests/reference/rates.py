@@ -1,5 +1,4 @@
-r"""
-The variational bound of counts whose log rate is f, and its slopes, in NumPy.
+r"""The variational bound of counts whose log rate is f, and its slopes, in NumPy.
 
 With v ~ N(0, I) the whitened inducing variables, q(v) = N(w, V) and rows
 :math:`f_n = a_n^T v + e_n`, :math:`e_n \sim N(0, d_n)` (Hensman, Matthews & Ghahramani 2015,
@@ -35,8 +34,7 @@ class AtSites(NamedTuple):
 
 
 def bound_and_slopes(A: Array, prior: Array, y: Array, nu: Array, tau: Array) -> AtSites:
-    """
-    :param A: [M, N], columns :math:`a_n`.
+    """:param A: [M, N], columns :math:`a_n`.
     :param prior: [N], variances of f.
     :param nu: [N], with ``tau`` the natural parameters of the sites.
     """

@@ -1,5 +1,4 @@
-"""
-A naive dense NumPy computation of what the package computes cleverly.
+"""A naive dense NumPy computation of what the package computes cleverly.
 
 Everything here is written from the formulas of the papers with N x N matrices and explicit
 inverses, shares no code with the package, and is only meant for a few dozen rows.  BYT17 is Bui,
@@ -21,8 +20,7 @@ IntArray = npt.NDArray[np.int64]
 def squared_exponential(
     X1: Array, X2: Array, variance: float, lengthscales: float | Sequence[float]
 ) -> Array:
-    """
-    variance * exp(-0.5 sum_d (x_d - x'_d)^2 / lengthscale_d^2).
+    """variance * exp(-0.5 sum_d (x_d - x'_d)^2 / lengthscale_d^2).
 
     :param X1: [N, D].
     :param X2: [S, D].
@@ -41,11 +39,7 @@ class Prior(NamedTuple):
 
 
 def squared_exponential_prior(
-    X: Array,
-    Z: Array,
-    variance: float,
-    lengthscales: float | Sequence[float],
-    jitter: float = 0.0,
+    X: Array, Z: Array, variance: float, lengthscales: float | Sequence[float], jitter: float = 0.0
 ) -> Prior:
     """The :class:`Prior` of ordinary inducing points under :func:`squared_exponential`."""
     return Prior(
@@ -69,8 +63,7 @@ def make_factors(
     blocks: IntArray | None = None,
     bound: str = "standard",
 ) -> Factors:
-    """
-    :param alpha: one power for all, one per row (no blocks) or one per block (ascending labels).
+    """:param alpha: one power for all, one per row (no blocks) or one per block (ascending labels).
     :param blocks: [N], integer labels; `None` makes each row a block of its own.
     """
     labels = np.arange(num_data) if blocks is None else np.asarray(blocks)
@@ -92,8 +85,7 @@ def _log_det(matrix: Array) -> float:
 
 
 def approximate_covariance(prior: Prior, noise: Array, factors: Factors) -> Array:
-    """
-    K_bar = Qff + blkdiag(alpha_b D_b) + diag(noise), BYT17 section 3.7; where the conditional is
+    """K_bar = Qff + blkdiag(alpha_b D_b) + diag(noise), BYT17 section 3.7; where the conditional is
     scaled, Qff + inv((1 - alpha_b) S_b^-1 + alpha_b (S_b + D_b)^-1) with S = diag(noise).
 
     :param noise: [N], the noise variance of each row.
@@ -114,8 +106,7 @@ def _scaled_precision(D: Array, noise: Array, factors: Factors) -> Array:
 
 
 def gaussian_log_density(R: Array, K: Array) -> float:
-    """
-    sum_p log N(r_p; 0, K).
+    """sum_p log N(r_p; 0, K).
 
     :param R: [N, P], one column per output.
     :param K: [N, N].
@@ -126,8 +117,7 @@ def gaussian_log_density(R: Array, K: Array) -> float:
 
 
 def power_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
-    """
-    The term that one block adds to log Z beyond the Gaussian density,
+    """The term that one block adds to log Z beyond the Gaussian density,
     -(1 - alpha) / (2 alpha) log|I + alpha S^-1/2 D_b S^-1/2| with S = diag(noise), for alpha > 0
     (BYT17 section 3.7 with its sign and determinant put right); its limit at alpha = 0 is the trace
     term of T09's bound.
@@ -141,8 +131,7 @@ def power_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
 
 
 def scaled_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
-    """
-    The same with a scaled conditional: -1/2 log of the determinants of S + D_b and of the
+    """The same with a scaled conditional: -1/2 log of the determinants of S + D_b and of the
     precision, since the density has the inverse of the latter's already.
     """
     factors = make_factors(len(noise_b), alpha, np.zeros(len(noise_b), dtype=int), "tight")
@@ -151,8 +140,7 @@ def scaled_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
 
 
 def pep_log_z(prior: Prior, R: Array, noise: Array, factors: Factors) -> float:
-    """
-    log Z_PEP of Gaussian regression, BYT17 sections 3.6 and 3.7, or with a scaled conditional.
+    """log Z_PEP of Gaussian regression, BYT17 sections 3.6 and 3.7, or with a scaled conditional.
 
     :param R: [N, P], the targets minus the mean function.
     :param noise: [N].
@@ -168,8 +156,7 @@ def pep_log_z(prior: Prior, R: Array, noise: Array, factors: Factors) -> float:
 
 
 def pep_qu(prior: Prior, R: Array, noise: Array, factors: Factors) -> tuple[Array, Array]:
-    """
-    q(u) = N(Kuf K_bar^-1 R, Kuu - Kuf K_bar^-1 Kfu), BYT17 section 3.6.
+    """q(u) = N(Kuf K_bar^-1 R, Kuu - Kuf K_bar^-1 Kfu), BYT17 section 3.6.
 
     :return: mean [M, P] and covariance [M, M], both without the mean function.
     """
@@ -180,8 +167,7 @@ def pep_qu(prior: Prior, R: Array, noise: Array, factors: Factors) -> tuple[Arra
 def pep_predict(
     prior: Prior, R: Array, noise: Array, factors: Factors, Kus: Array, Kss: Array
 ) -> tuple[Array, Array]:
-    """
-    The predictive mean Qsf K_bar^-1 R and covariance Kss - Qsf K_bar^-1 Qfs of f at new rows.
+    """The predictive mean Qsf K_bar^-1 R and covariance Kss - Qsf K_bar^-1 Qfs of f at new rows.
 
     :param Kus: [M, S].
     :param Kss: [S, S].
@@ -193,8 +179,7 @@ def pep_predict(
 
 
 def loo_log_density(prior: Prior, R: Array, noise: Array, factors: Factors) -> Array:
-    """
-    log p(y_n | the others) with each row a factor, summed over outputs: f_n given the other rows
+    """log p(y_n | the others) with each row a factor, summed over outputs: f_n given the other rows
     under K_bar, plus the residual variance and the noise of the row itself.
 
     :return: [N].
@@ -309,8 +294,7 @@ def _cavity(state: PowerEP, b: int) -> Site:
 
 
 def _project(state: PowerEP, b: int) -> tuple[float, Site]:
-    """
-    Moment matching of the tilted distribution of u: log Z_tilted and the matched q(u).
+    """Moment matching of the tilted distribution of u: log Z_tilted and the matched q(u).
 
     With a Gaussian likelihood N(y; f, S)^alpha is |2 pi S|^((1 - alpha)/2) alpha^(-n/2) times
     N(y; f, S / alpha), so the tilted distribution is the conditional of a joint Gaussian.
@@ -333,8 +317,7 @@ def _project(state: PowerEP, b: int) -> tuple[float, Site]:
 
 
 def power_ep_sweep(state: PowerEP, step: float | None = None) -> PowerEP:
-    """
-    One pass of deletion, projection and update over the factors, in order.
+    """One pass of deletion, projection and update over the factors, in order.
 
     The new fraction of factor b is q / cavity; raised to 1/alpha it is the new factor, and the site
     moves towards it by `step`.

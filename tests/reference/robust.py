@@ -1,5 +1,4 @@
-"""
-Robust and conjugate regression as in Altamirano, Briol & Knoblauch (2024), densely, in NumPy: by
+"""Robust and conjugate regression as in Altamirano, Briol & Knoblauch (2024), densely, in NumPy: by
 the weights w and by the loss that defines it.
 """
 

@@ -1,5 +1,4 @@
-"""
-Dense NumPy references for predictions that use training rows, in terms of u and not of v.
+"""Dense NumPy references for predictions that use training rows, in terms of u and not of v.
 
 Letters as in :mod:`reference`; rows 0 .. N-1 are the training rows, the S new ones come after them.
 """
@@ -48,8 +47,7 @@ def weights(of: Dense, held: list[IntArray]) -> Array:
 
 
 def predict(of: Dense, held: list[IntArray], same: Array | None) -> tuple[Array, Array]:
-    """
-    Mean [S, P] and covariance [S, S] of new rows, each given rows of its own.
+    """Mean [S, P] and covariance [S, S] of new rows, each given rows of its own.
 
     :param same: [S, S], 1 where the residual covariance of two new rows is part of the model; None:
         their errors are those of predictions from residuals and noise, whatever rows they share.

@@ -1,5 +1,4 @@
-"""
-A naive dense NumPy computation of sequential Power EP for any likelihood.
+"""A naive dense NumPy computation of sequential Power EP for any likelihood.
 
 Written from Bui, Yan and Turner (2017), sections 3.3 to 3.5 (BYT17), with sites that are full
 Gaussians of the inducing variables, one row after another, and the estimate of the log marginal
@@ -61,8 +60,7 @@ def scalar_factor(log_density: LogDensity) -> Factor:
 
 
 def largest_latent_factor(label: int, high: float, low: float) -> Factor:
-    """
-    p = high where the label's latent function is the largest one, else low.
+    """p = high where the label's latent function is the largest one, else low.
 
     The average of the indicator needs one integral, over the label's function, in which each other
     one is below it (Villacampa-Calvo & Hernández-Lobato 2020, (A.34)); with f_k or its square
@@ -197,8 +195,7 @@ def _log_tilted_normaliser(problem: Problem, row: int, cavity: Sequence[Natural]
 
 
 def target_site(problem: Problem, q: Sequence[Natural], sites: Sites, row: int) -> list[Natural]:
-    """
-    The row's site after projection and an undamped update.
+    """The row's site after projection and an undamped update.
 
     For alpha > 0: the moments of the tilted distribution of u follow from those of f, because u
     given f is Gaussian; the site is what they add to the cavity, to the power 1 / alpha. For
@@ -229,8 +226,7 @@ def target_site(problem: Problem, q: Sequence[Natural], sites: Sites, row: int) 
 
 
 def sweep(problem: Problem, sites: Sites, step: float) -> tuple[Sites, float]:
-    """
-    One pass over the rows, each update into q at once.
+    """One pass over the rows, each update into q at once.
 
     :return: the new sites, and the largest change that an undamped step would have made, relative
         to the largest precision of q.
@@ -263,8 +259,7 @@ def fixed_point(
 
 
 def log_z(problem: Problem, sites: Sites) -> float:
-    """
-    BYT17 (8): G(q) - G(prior) + sum_n (log Z_tilted + G(cavity) - G(q)) / alpha.
+    """BYT17 (8): G(q) - G(prior) + sum_n (log Z_tilted + G(cavity) - G(q)) / alpha.
 
     A factor of power 0 adds the limit instead, which is E[log p] plus the derivative of G along
     the site: -E_q[log t].
@@ -315,8 +310,7 @@ def leave_one_out(problem: Problem, sites: Sites) -> Array:
 
 
 def predict(natural: Natural, prior: Prior, Kus: Array, Kss: Array) -> tuple[Array, Array]:
-    """
-    Mean [S] and covariance [S, S] of f at new rows, without the mean function.
+    """Mean [S] and covariance [S, S] of f at new rows, without the mean function.
 
     :param natural: q(u).
     :param Kus: [M, S].
@@ -341,8 +335,7 @@ class ClassificationEP(NamedTuple):
 
 
 def classification_ep(K: Array, signs: IntArray, *, max_sweeps: int = 200) -> ClassificationEP:
-    """
-    Algorithm 3.5 with the N x N posterior inverted anew after each update.
+    """Algorithm 3.5 with the N x N posterior inverted anew after each update.
 
     :param K: [N, N], the prior covariance of f at the rows.
     :param signs: [N], -1 or +1.

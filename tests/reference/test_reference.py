@@ -1,5 +1,4 @@
-"""
-The dense reference, checked against golden numbers, against a second derivation (iterative Power
+"""The dense reference, checked against golden numbers, against a second derivation (iterative Power
 EP on full-rank factors, the variational bound, SciPy's normal density) and in its limits.
 """
 
@@ -152,8 +151,7 @@ def test_alpha_1_is_one_normal_density(blocks: Any | None) -> None:
         mean=np.zeros(17), cov=reference.approximate_covariance(prior, noise, factors)
     )
     assert_close(
-        reference.pep_log_z(prior, problem.Y, noise, factors),
-        np.sum(density.logpdf(problem.Y.T)),
+        reference.pep_log_z(prior, problem.Y, noise, factors), np.sum(density.logpdf(problem.Y.T))
     )
 
 

@@ -1,5 +1,4 @@
-"""
-Power EP energies with tied sites from their definitions, in 100 decimal digits.
+"""Power EP energies with tied sites from their definitions, in 100 decimal digits.
 
 Written from Villacampa-Calvo & Hernández-Lobato (2020), sections 3.2 to 3.4, over the inducing
 variables u as they are: log-normalisers of Gaussians in natural parameters, differences of them
@@ -106,8 +105,7 @@ def _sum_of_tilted(
 def apep(
     problem: Problem, sites: Sequence[Natural], alpha: float, num_data: int, rows: Sequence[int]
 ) -> float:
-    """
-    Equation (8) where each of N factors is the site to the power 1 / N.
+    """Equation (8) where each of N factors is the site to the power 1 / N.
 
     :param sites: The product of all factors, of each latent function.
     """

@@ -83,8 +83,7 @@ def log_power_expectation(
     alpha: float,
     places: Sequence[float] = (0.0,),
 ) -> float:
-    """
-    (1 / alpha) log of the integral of N(f; mean, variance) exp(alpha log_density(f)).
+    """(1 / alpha) log of the integral of N(f; mean, variance) exp(alpha log_density(f)).
 
     :param places: Where the density has structure.
     """
@@ -119,8 +118,7 @@ def moments(
     variance: float,
     places: Sequence[float] = (0.0,),
 ) -> tuple[float, float]:
-    """
-    Mean and variance of y from its mean and variance given f ~ N(mean, variance).
+    """Mean and variance of y from its mean and variance given f ~ N(mean, variance).
 
     :param places: Where these have structure.
     """

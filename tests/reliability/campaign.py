@@ -1,5 +1,4 @@
-"""
-What the campaign tried and how often it passed: the rows of the table of docs/performance.rst.
+"""What the campaign tried and how often it passed: the rows of the table of docs/performance.rst.
 
 A section is a module of this folder, named by the first line of its docstring; a row is a test,
 named by that of its own. A test tells of each case that it tries::
@@ -68,8 +67,7 @@ def _one_line(error: Exception) -> str:
 
 
 def size_of(name: str) -> Size:
-    """
-    Choose numbers by the size of a campaign; ``long`` is ``full`` where nothing else is said.
+    """Choose numbers by the size of a campaign; ``long`` is ``full`` where nothing else is said.
 
     :param name: One of :data:`SIZES`.
     """

@@ -1,5 +1,4 @@
-"""
-Processes that the campaign kills or interrupts, which start at once.
+"""Processes that the campaign kills or interrupts, which start at once.
 
 As a script it imports what they need, which takes seconds, and then forks one for each line that it
 reads: a job and its arguments, as JSON. TensorFlow is imported but not begun: it cannot be forked

@@ -15,8 +15,7 @@ from forked_worker import BEGUN, ENDED, RUNNING
 
 
 class Forks:
-    """
-    A process that forks others.
+    """A process that forks others.
 
     :param errors: Where they write to stderr.
     """

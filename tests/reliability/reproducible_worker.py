@@ -118,12 +118,7 @@ FIXED: dict[str, Callable[[], Numbers]] = {
         ),
     ),
 }
-TRAINED = {
-    "fit": _fit,
-    "fit of PEP": _fit_point,
-    "maximise": _maximise,
-    "PEPRegressor": _estimator,
-}
+TRAINED = {"fit": _fit, "fit of PEP": _fit_point, "maximise": _maximise, "PEPRegressor": _estimator}
 
 
 if __name__ == "__main__":

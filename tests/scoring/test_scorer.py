@@ -117,7 +117,7 @@ def test_estimator_and_scorer_predict_what_tensorflow_does(name: str, tmp_path: 
 
 
 UNKNOWN: dict[str, Callable[[], Any]] = {
-    "ArcCosine": lambda: PEPRegressor(gpflow.kernels.ArcCosine(), alpha=0.5, **SMALL).fit(X, Y),
+    "ArcCosine": lambda: PEPRegressor(gpflow.kernels.ArcCosine(), alpha=0.5, **SMALL).fit(X, Y)
 }
 
 
@@ -373,10 +373,7 @@ def kernel_of(description: dict[str, Any]) -> dict[str, Any]:
         (objects, "damaged or was changed .*allow_pickle"),
         (edit(lambda d: d["components"][0].pop("target"), sign=True), "do not describe a scorer"),
         (
-            edit(
-                lambda d: kernel_of(d).update({"class": "exec"}),
-                sign=True,
-            ),
+            edit(lambda d: kernel_of(d).update({"class": "exec"}), sign=True),
             "do not describe a scorer .*got exec, expected one of",
         ),
     ],

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""
-Deliberate faults, one at a time, and whether the fast tests catch each.
+"""Deliberate faults, one at a time, and whether the fast tests catch each.
 
     python tests/tools/faults.py                 # all: make faults
     python tests/tools/faults.py cavity tilted   # only those whose name has one of these

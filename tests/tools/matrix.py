@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""
-The package, from its wheel, among the oldest and the newest versions of what it needs.
+"""The package, from its wheel, among the oldest and the newest versions of what it needs.
 
     python tests/tools/matrix.py                                       # all: make test-matrix
     python tests/tools/matrix.py --pythons python3.12 --ends newest --tests rooms

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""
-Build the archives of a release in dist, and try the wheel where nothing else is.
+"""Build the archives of a release in dist, and try the wheel where nothing else is.
 
     python tests/tools/release.py            # make dist
 

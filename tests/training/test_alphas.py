@@ -119,11 +119,7 @@ def test_an_error_leaves_the_model_as_it_was() -> None:
             {},
             "model: got GPR, expected one of gpflow_pep.models. Other models",
         ),
-        (
-            pep.estimators.PEPRegressor,
-            {},
-            "model: got PEPRegressor, .* alpha='auto'",
-        ),
+        (pep.estimators.PEPRegressor, {}, "model: got PEPRegressor, .* alpha='auto'"),
         (
             lambda: pep.ARPEP(
                 PROBLEM.kernel(), gpflow.likelihoods.Gaussian(), PROBLEM.Z, num_data=30

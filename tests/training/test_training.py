@@ -228,9 +228,7 @@ def _natural_options(model: Any) -> dict[str, Any]:
 )
 @pytest.mark.near_copies
 def test_resumes_to_the_same_numbers(
-    create: Callable[[], Any],
-    options: Callable[[Any], dict[str, Any]],
-    tmp_path: Path,
+    create: Callable[[], Any], options: Callable[[Any], dict[str, Any]], tmp_path: Path
 ) -> None:
     """Stopped within an epoch, and after an evaluation that moved what predictions may move."""
 
@@ -406,20 +404,14 @@ def test_bar_shows_loss_and_metrics(capsys: pytest.CaptureFixture[str]) -> None:
             ["model", "PEPRegression", "maximise"],
         ),
         (
-            {
-                "model": point_pep,
-                "batches": point_pep().minibatch_training_loss_closure(4, seed=0),
-            },
+            {"model": point_pep, "batches": point_pep().minibatch_training_loss_closure(4, seed=0)},
             ["batches", "another model", "this"],
         ),
         (
             {"batches": tf.data.Dataset.from_tensors((X, Y)).take(0)},
             ["batches", "none", "at least one"],
         ),
-        (
-            {"early_stopping": EarlyStopping("nlpd", 2)},
-            ["early_stopping", "no evaluate", "Pass"],
-        ),
+        ({"early_stopping": EarlyStopping("nlpd", 2)}, ["early_stopping", "no evaluate", "Pass"]),
         (
             {"early_stopping": EarlyStopping("nlpd", 2), "evaluate": log_density},
             ["early_stopping", "100", "at most"],

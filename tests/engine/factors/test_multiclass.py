@@ -156,8 +156,7 @@ def test_rows_without_numbers_hold_nothing_up(compiled: bool) -> None:
 @pytest.mark.parametrize("variance", [0.0, 1e-36, 1e-20, 1e-13])
 @pytest.mark.parametrize("of_label", [False, True])
 def test_one_class_without_variance(of_label: bool, variance: float) -> None:
-    """
-    Its latent function is known, as where training has made its kernel's variance 0. By the heat
+    """Its latent function is known, as where training has made its kernel's variance 0. By the heat
     equation the derivative in the variance is half of the second one in the mean, all closed forms.
     """
     known, mean, v = 0.4, np.array([0.9, -0.2]), np.array([1.3, 0.6])

@@ -40,10 +40,7 @@ def _comparison(likelihood: RegisteredComparison) -> Traits:
     "create, expected",
     [
         (likelihoods.Bernoulli, {"num_classes": 2, "follows_wider_priors": True}),
-        (
-            pep.likelihoods.NoisyLabelBernoulli,
-            {"num_classes": 2, "follows_wider_priors": True},
-        ),
+        (pep.likelihoods.NoisyLabelBernoulli, {"num_classes": 2, "follows_wider_priors": True}),
         (
             lambda: likelihoods.MultiClass(3),
             {"num_classes": 3, "ignores_level": True, "follows_by_newton": True},

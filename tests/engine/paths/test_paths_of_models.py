@@ -29,8 +29,7 @@ LABELS = np.where(PROBLEM.Y > 0.4, 1.0, 0.0)
 
 
 def assert_moments(model: Any, num_features: int = 32, limit: float = 4.0, seed: int = 0) -> None:
-    """
-    All means and covariances over rows, and over outputs, by z-scores.
+    """All means and covariances over rows, and over outputs, by z-scores.
 
     Few features: with them the moments are right already, and the paths quick.
     """

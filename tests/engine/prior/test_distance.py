@@ -19,10 +19,7 @@ from gpflow.kernels import (
 from helpers import assert_close
 
 from gpflow_pep.engine.numerics.nearest_in_numpy import nearest_rows
-from gpflow_pep.engine.prior import (
-    input_scales,
-    nearest_by_products,
-)
+from gpflow_pep.engine.prior import input_scales, nearest_by_products
 
 X = np.random.default_rng(0).standard_normal([50, 3]) * [1.0, 10.0, 0.1] + [0.0, 3.0, 1e3]
 STD = X.std(axis=0)

@@ -78,8 +78,7 @@ def test_losses_take_kernels_and_means_that_branch_on_tensors(likelihood: Any) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "likelihood, options",
-    [(None, {}), (None, {"near": 3}), (gpflow.likelihoods.Gaussian(), {})],
+    "likelihood, options", [(None, {}), (None, {"near": 3}), (gpflow.likelihoods.Gaussian(), {})]
 )
 def test_predictions_take_kernels_and_means_that_branch_on_tensors(
     likelihood: Any, options: dict[str, int]

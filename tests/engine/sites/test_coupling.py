@@ -7,10 +7,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from gpflow.inducing_variables import (
-    InducingPoints,
-    SeparateIndependentInducingVariables,
-)
+from gpflow.inducing_variables import InducingPoints, SeparateIndependentInducingVariables
 from gpflow.kernels import SeparateIndependent, SquaredExponential
 from helpers import assert_all_close, assert_close
 
@@ -96,8 +93,7 @@ def test_few_inducing_inputs_and_a_long_lengthscale_take_tens_of_sweeps_at_alpha
     ("alpha", "most"), [(0.5, 15), pytest.param(0.0, 45, marks=pytest.mark.slow)]
 )
 def test_many_rows_take_no_more_sweeps(alpha: float, most: int) -> None:
-    """
-    Many numbers that change by little, but together, move means far: that must be seen.
+    """Many numbers that change by little, but together, move means far: that must be seen.
 
     Nor may standard deviations of q, which become short, limit the steps: they took 20 and 59.
     """

@@ -1,5 +1,4 @@
-"""
-The inner loop on small maps whose fixed points are known: that it gets there, that it ends where
+"""The inner loop on small maps whose fixed points are known: that it gets there, that it ends where
 there is none, and that its record tells the truth.
 """
 
@@ -422,8 +421,7 @@ def test_numbers_that_move_apart(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_merit_never_falls() -> None:
-    """
-    The map alone overshoots further each time, in directions that mix all sites.
+    """The map alone overshoots further each time, in directions that mix all sites.
 
     Close to the fixed point a step may lower the merit a little, which depends on rounding.
     """

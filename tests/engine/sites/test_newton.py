@@ -31,8 +31,7 @@ NU, TAU = np.linspace(-1.0, 2.0, 10).reshape(SHAPE), np.linspace(0.3, 1.7, 10).r
 
 
 def _repelling(turning: float, sites: Sites, stage: Stage, _: Any) -> SweepEvaluation:
-    """
-    At the power that is meant each site is turned and driven away from its fixed point.
+    """At the power that is meant each site is turned and driven away from its fixed point.
 
     :param turning: By how much the variances of q change with the sites.
     """

@@ -12,8 +12,7 @@ import gpflow_pep as pep
 
 
 @pytest.mark.parametrize(
-    "name, power",
-    [("probit", "alpha per row"), ("Poisson", "alpha 0"), ("RobustMax", "alpha 1")],
+    "name, power", [("probit", "alpha per row"), ("Poisson", "alpha 0"), ("RobustMax", "alpha 1")]
 )
 @pytest.mark.near_copies
 def test_the_same_fixed_point(name: str, power: str) -> None:

@@ -24,14 +24,7 @@ from gpflow_pep.engine.sites.posterior import (
     scaled_error,
     whitened_posterior,
 )
-from gpflow_pep.engine.sites.record import (
-    FALLBACKS,
-    Features,
-    Goal,
-    Solver,
-    Stage,
-    SweepEvaluation,
-)
+from gpflow_pep.engine.sites.record import FALLBACKS, Features, Goal, Solver, Stage, SweepEvaluation
 from gpflow_pep.engine.sites.sweep import row_prior, sweep
 
 Draw = Callable[[np.random.Generator, Any], Any]

@@ -186,10 +186,7 @@ def _unseen() -> Any:
         ({"data": (X, _unseen())}, r"Y: got NaN alone in 1 column\(s\), the first at index 2"),
         ({"data": (X[:5], Y)}, "X and Y: got 5 and 60 rows"),
         ({"data": (X, np.where(Y > 3.0, np.inf, Y))}, "Y: got NaN or infinity"),
-        (
-            {"num_latent": 5},
-            "num_latent: got 5, expected an integer from 1 to 4, the num",
-        ),
+        ({"num_latent": 5}, "num_latent: got 5, expected an integer from 1 to 4, the num"),
         ({"num_latent": 0}, "num_latent: got 0"),
         ({"kernel": "rbf"}, "kernel: got str"),
         ({"kernel": gpflow.kernels.SharedIndependent(Matern32(), P)}, "kernel: got the multi-out"),

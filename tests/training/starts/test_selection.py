@@ -308,13 +308,7 @@ def test_hyperparameters_are_trained_between_rounds() -> None:
     bounds = []
     for training_steps in (0, 3):
         Z = _variational(
-            X,
-            6,
-            0,
-            kernel=kernel,
-            noise_variance=noise,
-            rounds=2,
-            training_steps=training_steps,
+            X, 6, 0, kernel=kernel, noise_variance=noise, rounds=2, training_steps=training_steps
         )
         bounds.append(gpflow.models.SGPR((X, Y), kernel, Z, noise_variance=noise).elbo())
     assert bounds[1] > bounds[0] + 1.0
