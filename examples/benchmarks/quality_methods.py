@@ -304,13 +304,14 @@ def mixed_moments(mixed: Ensemble, Xnew: AnyNDArray) -> tuple[AnyNDArray, ...]:
 def estimator(setting: Setting) -> None:
     """Our estimators, with defaults, or with mixed powers and so many points; growing runs."""
     (X, Y), cell, curve = setting.problem.train, setting.cell, setting.curve
-    options = {"alpha": "mix", "num_inducing": cell.M} if cell.method == "mix" else {}
+    mix = {"alpha": "mix", "num_inducing": cell.M, "standardize": False}
+    options = mix if cell.method == "mix" else {}
     kind = PEPClassifier if setting.classes else PEPRegressor
     # Minibatches have no limit of time: one run, with all of it for what has one.
     seconds = 1.0 if len(X) <= MOST_ROWS else 0.99 * curve.limit
     while seconds < curve.limit and curve.permits_longer():
         curve.begin()
-        model = kind(max_seconds=seconds, random_state=0, standardize=False, **options)
+        model = kind(max_seconds=seconds, random_state=0, **options)
         # What is compiled belongs to a thread: in a new one, nothing is.
         with warnings.catch_warnings(), ThreadPoolExecutor(1) as pool:
             warnings.simplefilter("ignore")  # that training was ended
