@@ -3,10 +3,13 @@
 TensorFlow is loaded by the fixtures that need it, so not by the process that only hands out tests.
 """
 
+import functools
 import gc
 import logging
 import os
 import re
+import sys
+import typing
 from collections.abc import Iterator
 from copy import deepcopy
 from fnmatch import fnmatch
@@ -22,6 +25,10 @@ import hypothesis
 import numpy as np
 import pytest
 
+if sys.version_info < (3, 12):
+    # TensorFlow checks each argument against a protocol, whose members Python lists anew each time
+    # before 3.12: a twelfth of what eager models take.
+    typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)  # type: ignore
 DATA_VARIABLE = "GPFLOW_PEP_DATA"
 #: Test files that share models compiled once, or a comparison, or processes.
 TOGETHER = {

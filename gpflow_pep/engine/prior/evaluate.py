@@ -189,13 +189,13 @@ def convert_user_code(function: Function) -> Function:
 
 def skip_autograph(method: Function) -> Function:
     """Decorate a method of models that calls GPflow's code, and through it the code of users:
-    AutoGraph leaves it alone where the whole model is plain.
+    AutoGraph leaves it alone where the whole model is plain, or runs eagerly (with tf.map_fn too).
     """
     unconverted = tf.autograph.experimental.do_not_convert(method)
 
     @functools.wraps(method)
     def chosen(self: Any, *arguments: Any, **options: Any) -> Any:
-        plain = not tf.executing_eagerly() and is_plain(self)
+        plain = tf.executing_eagerly() or is_plain(self)
         return (unconverted if plain else method)(self, *arguments, **options)
 
     return chosen  # type: ignore[return-value]

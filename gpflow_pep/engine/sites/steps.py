@@ -122,16 +122,16 @@ def chosen(condition: tf.Tensor, state: State, other: State) -> State:
     To copy a tensor of few numbers takes one operation, where a branch has several for each tensor
     that it reads or returns. The others are passed on by one branch for all.
     """
-    pairs = [*zip(tf.nest.flatten(state), tf.nest.flatten(other), strict=True)]
+    both = zip(tf.nest.flatten(state), tf.nest.flatten(other), strict=True)
+    pairs = [(a, b, a is b or _is_long(a)) for a, b in both]
     take = tf.raw_ops.Select  # tf.where broadcasts the condition: several times as long
-    parts = [a if a is b or _is_long(a) else take(condition=condition, x=a, y=b) for a, b in pairs]
-    passed_on = [k for k, (a, b) in enumerate(pairs) if a is not b and _is_long(a)]
+    parts = [a if same else take(condition=condition, x=a, y=b) for a, b, same in pairs]
+    passed_on = [k for k, (a, b, same) in enumerate(pairs) if same and a is not b]
     if passed_on:
-        first, second = zip(*(pairs[k] for k in passed_on))
+        first, second = zip(*(pairs[k][:2] for k in passed_on))
         for k, tensor in zip(passed_on, tf.cond(condition, lambda: first, lambda: second)):
             parts[k] = tensor
-    result: State = tf.nest.pack_sequence_as(state, parts)
-    return result
+    return tf.nest.pack_sequence_as(state, parts)  # type: ignore[no-any-return]
 
 
 def _is_long(tensor: tf.Tensor) -> bool:
