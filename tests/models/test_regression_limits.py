@@ -20,6 +20,8 @@ from reference import regression as reference
 import gpflow_pep as pep
 
 ALPHAS = [0.0, 1e-6, 0.3, 0.5, 1.0]
+BOUNDS = ["standard", "tight"]
+each_grouping = pytest.mark.parametrize("blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"])
 
 
 def _multiscale(Z: Array) -> gpflow.inducing_variables.Multiscale:
@@ -62,39 +64,27 @@ def _create(
 
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())
 @pytest.mark.parametrize("other_class, alpha", LIMITS.values(), ids=LIMITS.keys())
-class TestGPflowsModelsAreLimits:
-    def test_value_and_gradient(
-        self, script: Callable[[], Any], other_class: type[gpflow.models.GPModel], alpha: float
-    ) -> None:
-        ours = _create(pep.models.PEPRegression, script(), alpha=alpha)
-        other = _create(other_class, script())
-        assert_close(
-            ours.maximum_log_likelihood_objective(), other.maximum_log_likelihood_objective()
-        )
-        our_variables, other_variables = trainable_by_name(ours), trainable_by_name(other)
-        assert our_variables.keys() == other_variables.keys()
+def test_gpflows_models_are_limits(
+    script: Callable[[], Any], other_class: type[gpflow.models.GPModel], alpha: float
+) -> None:
+    """In value, gradient, q(u) and predictions."""
+    ours = _create(pep.models.PEPRegression, script(), alpha=alpha)
+    other = _create(other_class, script())
+    assert_close(ours.maximum_log_likelihood_objective(), other.maximum_log_likelihood_objective())
+    our_variables, other_variables = trainable_by_name(ours), trainable_by_name(other)
+    assert our_variables.keys() == other_variables.keys()
+    assert_all_close(
+        gradients(ours.training_loss, [our_variables[name] for name in other_variables]),
+        gradients(other.training_loss, list(other_variables.values())),
+    )
+    Xnew = regression_problem().Xnew
+    for full_cov in (False, True):
         assert_all_close(
-            gradients(ours.training_loss, [our_variables[name] for name in other_variables]),
-            gradients(other.training_loss, list(other_variables.values())),
+            ours.predict_f(Xnew, full_cov=full_cov), other.predict_f(Xnew, full_cov=full_cov)
         )
-
-    def test_predictions(
-        self, script: Callable[[], Any], other_class: type[gpflow.models.GPModel], alpha: float
-    ) -> None:
-        ours = _create(pep.models.PEPRegression, script(), alpha=alpha)
-        other = _create(other_class, script())
-        Xnew = regression_problem().Xnew
-        for full_cov in (False, True):
-            assert_all_close(
-                ours.predict_f(Xnew, full_cov=full_cov), other.predict_f(Xnew, full_cov=full_cov)
-            )
-        assert_all_close(ours.predict_y(Xnew), other.predict_y(Xnew))
-
-
-@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())
-def test_compute_qu_is_that_of_sgpr(script: Callable[[], Any]) -> None:
-    ours = _create(pep.models.PEPRegression, script(), alpha=0.0)
-    assert_all_close(ours.compute_qu(), _create(gpflow.models.SGPR, script()).compute_qu())
+    assert_all_close(ours.predict_y(Xnew), other.predict_y(Xnew))
+    if other_class is gpflow.models.SGPR:
+        assert_all_close(ours.compute_qu(), other.compute_qu())
 
 
 @pytest.mark.parametrize("name", [name for name in SCRIPTS if "outputs" not in SCRIPTS[name]()])
@@ -128,22 +118,21 @@ def test_upper_bound_of_several_outputs_is_the_sum_of_theirs() -> None:
     )
 
 
-@pytest.mark.parametrize("alpha", ALPHAS)
-@pytest.mark.parametrize("blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"])
-def test_inducing_points_at_all_the_rows_give_gpr(alpha: float, blocks: Any | None) -> None:
+@pytest.mark.parametrize("bound", BOUNDS)
+@each_grouping
+def test_inducing_points_at_all_the_rows_give_gpr(blocks: Any | None, bound: str) -> None:
     gpflow.config.set_default_jitter(1e-13)
     problem = regression_problem(num_data=N, num_outputs=2)
     mean = gpflow.functions.Constant(0.4)
-    ours = problem.model(
-        pep.models.PEPRegression, problem.X, alpha=alpha, blocks=blocks, mean_function=mean
-    )
+    options = {"blocks": blocks, "mean_function": mean, "bound": bound}
+    ours = problem.model(pep.models.PEPRegression, problem.X, **options)
     exact = problem.model(gpflow.models.GPR, mean_function=mean)
-    assert_close(ours.pep_log_marginal_likelihood(), exact.log_marginal_likelihood())
-    for full_cov in (False, True):
-        assert_all_close(
-            ours.predict_f(problem.Xnew, full_cov=full_cov),
-            exact.predict_f(problem.Xnew, full_cov=full_cov),
-        )
+    expected = [exact.predict_f(problem.Xnew, full_cov=full_cov) for full_cov in (False, True)]
+    for alpha in ALPHAS:
+        ours.alpha.assign(np.broadcast_to(alpha, ours.alpha.shape))
+        assert_close(ours.pep_log_marginal_likelihood(), exact.log_marginal_likelihood())
+        for full_cov, moments in zip((False, True), expected):
+            assert_all_close(ours.predict_f(problem.Xnew, full_cov=full_cov), moments)
 
 
 def test_alpha_1_with_blocks_is_pitc() -> None:
@@ -184,26 +173,19 @@ def test_bounds_of_the_exact_log_marginal_likelihood(seed: int) -> None:
     assert float(model.pep_log_marginal_likelihood()) < exact < float(model.upper_bound())
 
 
-@pytest.mark.parametrize("blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"])
-def test_continuous_in_alpha_at_0(blocks: Any | None) -> None:
+@pytest.mark.parametrize("bound", BOUNDS)
+@each_grouping
+def test_continuous_in_alpha_at_0(blocks: Any | None, bound: str) -> None:
     """At alpha = 1e-14 the difference is of the order of alpha itself, and so is its gradient's."""
-    at_0, near_0 = (Case(alpha=alpha, blocks=blocks).model() for alpha in (0.0, 1e-14))
-    assert_close(
-        near_0.pep_log_marginal_likelihood(), at_0.pep_log_marginal_likelihood(), rtol=1e-11
-    )
-    assert_all_close(
-        gradients(near_0.training_loss, list(trainable_by_name(near_0).values())),
-        gradients(at_0.training_loss, list(trainable_by_name(at_0).values())),
-        rtol=1e-10,
-    )
+    both = [Case(alpha=alpha, blocks=blocks, bound=bound).model() for alpha in (0.0, 1e-14)]
+    assert_close(*(model.pep_log_marginal_likelihood() for model in both[::-1]), rtol=1e-11)
+    of_each = [gradients(model.training_loss, model.trainable_variables) for model in both[::-1]]
+    assert_all_close(*of_each, rtol=1e-10)
 
 
-@pytest.mark.parametrize("blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"])
-@pytest.mark.parametrize("alpha", [1e-15, 1e-12, 1e-9, 1e-6, 1e-4, 1e-2])
-def test_small_alpha_keeps_its_digits(alpha: float, blocks: Any | None) -> None:
-    case = Case(alpha=alpha, blocks=blocks)
-    assert_close(
-        case.model().pep_log_marginal_likelihood(),
-        reference.pep_log_z(*case.reference_arguments()),
-        rtol=1e-11,
-    )
+@each_grouping
+def test_small_alpha_keeps_its_digits(blocks: Any | None) -> None:
+    for alpha in (1e-15, 1e-12, 1e-9, 1e-6, 1e-4, 1e-2):
+        case = Case(alpha=alpha, blocks=blocks)
+        expected = reference.pep_log_z(*case.reference_arguments())
+        assert_close(case.model().pep_log_marginal_likelihood(), expected, rtol=1e-11)
