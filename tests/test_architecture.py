@@ -15,6 +15,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from tools import faults
 
 import gpflow_pep
 
@@ -328,3 +329,11 @@ def definitions() -> dict[str, set[str]]:
 def test_public_names_have_one_meaning() -> None:
     twice = {name: where for name, where in definitions().items() if len(where) > 1}
     assert set(twice) <= TWO_MEANINGS, twice
+
+
+def test_each_fault_of_make_faults_can_be_put_in() -> None:
+    """The package moves on, and what is to be replaced has to be there once."""
+    tree = Path(__file__).parents[1]
+    if not (tree / "gpflow_pep").is_dir():
+        pytest.skip("needs the package beside the tests")
+    assert faults.check(tree, faults.FAULTS)

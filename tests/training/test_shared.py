@@ -110,6 +110,15 @@ def test_compiled_once(make: Make) -> None:
     assert Counting.uses == 0
 
 
+def test_parameters_that_are_fixed_stay() -> None:
+    """Although the model before, of the same shapes, had them trained."""
+    losses, model = shared_losses(regression), regression(FOLDS[1], 0.5)
+    losses.maximise(regression(FOLDS[0], 0.5), **OPTIONS)
+    gpflow.set_trainable(model.inducing_variable, False)
+    losses.maximise(model, **OPTIONS)
+    np.testing.assert_array_equal(model.inducing_variable.Z, X[FOLDS[1]][:5])
+
+
 @pytest.mark.slow
 def test_how_exact_training_is_is_that_of_each_model() -> None:
     losses, gaps = SharedLosses(), (1e-2, 0.0)
