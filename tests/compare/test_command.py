@@ -52,6 +52,13 @@ def written_by(out: Path, name: str) -> tuple[pd.DataFrame, list[str]]:
     return table, targets
 
 
+def test_examples_have_their_target() -> None:
+    for make in EXAMPLES.values():
+        table, target = make()
+        assert target in table and table.shape[0] > 100 and table.notna().all(axis=None)
+
+
+@pytest.mark.near_copies("chirp", "wine", "two classes", "counts", "two targets")
 @pytest.mark.parametrize("name", [*EXAMPLES, *TARGETS])
 def test_from_a_table_to_predictions(tmp_path: Path, name: str) -> None:
     out = tmp_path / "out"

@@ -113,7 +113,7 @@ LONG = {
     f"docs/{page}.rst"
     for page in (
         *("likelihoods", "many_rows", "compare", "streaming", "moving", "training"),
-        *("derivations", "powers", "quickstart"),
+        *("derivations", "paths", "powers", "quickstart"),
     )
 }
 

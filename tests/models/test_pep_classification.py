@@ -47,6 +47,7 @@ def test_it_is_pep() -> None:
     assert_close(model.pep_log_marginal_likelihood(), expected.pep_log_marginal_likelihood())
 
 
+@pytest.mark.near_copies("counts")
 @pytest.mark.parametrize(
     "likelihood",
     [gpflow.likelihoods.MultiClass(3), gpflow.likelihoods.Poisson()],

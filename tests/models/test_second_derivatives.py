@@ -65,6 +65,7 @@ def check(
     assert_close(actual, expected, rtol=rtol)
 
 
+@pytest.mark.near_copies("*-0.0", "*-0.3", "*-1.0")
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("make", [mixed, with_memory])
 def test_losses(make: Callable[[float], pep.PEPRegression], alpha: float) -> None:

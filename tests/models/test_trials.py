@@ -59,6 +59,7 @@ def value_and_gradient(loss, model):
     return value.numpy(), tape.gradient(value, model.trainable_variables)
 
 
+@pytest.mark.near_copies("regression-*", "classes-True", "tied-True")
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("make", [regression, classes, tied])
 def test_a_trial_without_a_factor_is_infinite_and_flat(make, compiled):

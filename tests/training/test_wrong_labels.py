@@ -47,6 +47,13 @@ def _train(model: Any) -> Any:
     )
 
 
+@pytest.fixture(scope="module")
+def trained() -> pep.PEPClassification:
+    model = _model(WRONG)
+    _train(model)
+    return model
+
+
 @pytest.mark.parametrize(("likelihood", "num_latent"), [(_robust_max, 3), (NoisyLabelBernoulli, 1)])
 @pytest.mark.parametrize("start", [0.001, 0.02])
 def test_likeliest_rate(likelihood: Any, num_latent: int, start: float) -> None:
@@ -88,9 +95,8 @@ def test_rates_outside_their_range(rate: float) -> None:
         likeliest_error_rate(np.log([0.5]), rate, 3)
 
 
-def test_training_goes_on_with_the_rate_of_wrong_labels() -> None:
-    model = _model(WRONG)
-    _train(model)
+def test_training_goes_on_with_the_rate_of_wrong_labels(trained: pep.PEPClassification) -> None:
+    model = gpflow.utilities.deepcopy(trained)
     before = model.predict_log_density((XNEW, YNEW))
     record = raise_error_rate(model, _train)
     assert record.iterations > 0
@@ -106,14 +112,12 @@ def test_right_labels_train_nothing() -> None:
     assert_close(model.likelihood.invlink.epsilon, 1e-3)
 
 
-def test_a_rate_whose_training_fails_is_left() -> None:
+def test_a_rate_whose_training_fails_is_left(trained: pep.PEPClassification) -> None:
     def fail(_: Any) -> None:
         raise ValueError("no density")
 
-    model = _model(WRONG)
-    _train(model)
-    assert raise_error_rate(model, fail) is None
-    assert_close(model.likelihood.invlink.epsilon, 1e-3)
+    assert raise_error_rate(trained, fail) is None
+    assert_close(trained.likelihood.invlink.epsilon, 1e-3)
 
 
 def test_other_likelihoods_are_refused() -> None:
