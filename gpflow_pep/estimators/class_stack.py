@@ -24,13 +24,15 @@ from ..scoring.predictive import Recalibration
 from ..training import ensemble_weights
 from ..training.choosing.near import LEAST_ROWS
 from ..training.fitting.objectives import FAILURES
-from .stack import FIRST_SHARE, PRIOR_WEIGHT, Stack, component
+from .stack import FIRST_SHARE, Stack, component
 
 if TYPE_CHECKING:
     from .classifier import PEPClassifier
 
 #: From here on predictions may use near rows.
 MANY_ROWS = LEAST_ROWS
+#: c of the weights' prior.
+PRIOR_WEIGHT = 0.1
 #: The rows that choose inputs there, and the seconds that must be left for it.
 SCOUT_ROWS, LEAST_SECONDS = 400, 5.0
 #: The held-out log loss with a spread of .7 and of 1 differed by .004 at most on five generated

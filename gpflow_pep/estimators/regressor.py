@@ -25,7 +25,7 @@ from ..scoring.predictive import Predictive, Recalibration
 from ..training import Ensemble, ensemble_with_near_rows
 from ..training.choosing.ensemble import ensemble_posterior, heaviest
 from ..training.choosing.near import LEAST_ROWS, near_rows_gain, takes_near_rows
-from ..training.fitting.exact import Hyperparameters, fit_exact
+from ..training.fitting.exact import KERNELS, Hyperparameters, fit_exact
 from ..training.fitting.objectives import FAILURES, Objective
 from .inputs import check_sizes
 from .numpy_parts import numpy_ensembles
@@ -94,9 +94,9 @@ class PEPRegressor(TargetPredictions):
         trained starts in those of the model. Of several columns that are mixtures each has one of
         this name, or its likelihood in ``PerOutput``.
     :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; "rows",
-        all rows, or ``num_inducing`` k-means centres of them, not trained: at all rows with
-        "matern52" and Gaussian noise the evidence of the exact model is maximised; or points [M, D]
-        or GPflow's inducing variables, for inputs as the model takes them.
+        all rows, or ``num_inducing`` k-means centres of them, not trained: at all rows with "rbf"
+        or "matern52" and Gaussian noise the evidence of the exact model is maximised; or points
+        [M, D] or GPflow's inducing variables, for inputs as the model takes them.
     :param num_latent: With several columns of y, of how many latent functions they are mixtures
         (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); None: as many as columns,
         but 4 at most; 0: of none, columns are independent, and share kernel and noise.
@@ -244,29 +244,27 @@ class PEPRegressor(TargetPredictions):
     @property
     def _is_exact(self) -> bool:
         """Whether the evidence of the exact model trains it."""
-        forms: dict[str, Any] = {"kernel": "matern52", "inducing": ROWS, "objective": "evidence"}
+        forms: dict[str, Any] = {"inducing": ROWS, "objective": "evidence"}
         forms |= {"batch_size": "auto", "ard": True, "standardize": True, "num_inducing": "auto"}
         kinds = [type(getattr(self, name)) is type(form) for name, form in forms.items()]
         same = all(kinds) and all(getattr(self, name) == form for name, form in forms.items())
+        same &= isinstance(self.kernel, str) and self.kernel in ("auto", *KERNELS)
         return same and self.likelihood in ("gaussian", "log_normal") and self.n_outputs_ == 1
 
     def _train_exactly(self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None) -> None:
-        """Train by the evidence of the exact model, the plain one first."""
+        """Train by the evidence of the exact model."""
         end = time.perf_counter() + (np.inf if self.max_seconds is None else self.max_seconds)
         options: dict[str, Any] = {"max_iterations": self.max_iterations, "deadline": end}
-        full = {"varying": self.noise == "varying", "warp": self.warp is True}
-        if start is None or not any(full.values()):
-            start, self.record_ = fit_exact(X, Y[:, 0], start, **options)
-        if any(full.values()):
-            start, self.record_ = fit_exact(X, Y[:, 0], start, **full, **options)
-        assert self.record_ is not None
+        varying, kernel = self.noise == "varying", str(self.kernel).replace("auto", "rbf")
+        options |= {"kernel": kernel, "varying": varying, "warp": self.warp is True}
+        theta, self.record_ = fit_exact(X, Y[:, 0], start, **options)
         self.n_iter_, self.alpha_scores_ = self.record_.iterations, None
         if not self.record_.converged:
             text = f"Training ended after {self.n_iter_} steps: {self.record_.message}"
             text = f"{text} Raise max_iterations or max_seconds."
             warnings.warn(text, ConvergenceWarning, stacklevel=5)
-        self._warped(start, Y)
-        self._set_model(start.model(X, Y[:, 0], full["varying"]))
+        self._warped(theta, Y)
+        self._set_model(theta.model(X, Y[:, 0], kernel, varying))
         self._posterior = ensemble_posterior(self.model_)
         self._numpy_ensembles = numpy_ensembles(self._posterior)
 
@@ -283,8 +281,7 @@ class PEPRegressor(TargetPredictions):
     def _scout(self, X: AnyNDArray, Y: AnyNDArray) -> Hyperparameters:
         """Train an exact model on some of the rows, for their warp."""
         rows = np.random.default_rng(self._seed()).permutation(len(X))[:SCOUT_ROWS]
-        plain, _ = fit_exact(X[rows], Y[rows, 0])
-        return fit_exact(X[rows], Y[rows, 0], plain, varying=True, warp=True)[0]
+        return fit_exact(X[rows], Y[rows, 0], varying=True, warp=True)[0]
 
     @property
     def mean_weights_(self) -> AnyNDArray:

@@ -4,12 +4,13 @@ import time
 
 import gpflow
 import numpy as np
+import pytest
 from gpflow.base import AnyNDArray
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal
 
-from gpflow_pep.training.fitting.exact import Hyperparameters, evidence, fit_exact
+from gpflow_pep.training.fitting.exact import KERNELS, Hyperparameters, evidence, fit_exact
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((30, 2)) * [1.0, 2.0]
@@ -18,10 +19,13 @@ Y = (Y - Y.mean()) / Y.std()
 THETA = Hyperparameters(np.array([0.2, 0.7]), 0.3, -1.4, np.array([0.3, -0.4]), 0.3, -0.2)
 
 
-def dense(theta: Hyperparameters) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+def dense(
+    theta: Hyperparameters, kernel: str = "matern52"
+) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
     """Warped targets, the logarithms of their slopes, and the covariance."""
     r = cdist(X / np.exp(theta.log_lengthscales), X / np.exp(theta.log_lengthscales))
-    correlation = (1.0 + np.sqrt(5.0) * r + 5.0 / 3.0 * r**2) * np.exp(-np.sqrt(5.0) * r)
+    matern52 = (1.0 + np.sqrt(5.0) * r + 5.0 / 3.0 * r**2) * np.exp(-np.sqrt(5.0) * r)
+    correlation = {"matern52": matern52, "rbf": np.exp(-0.5 * r**2)}[kernel]
     noise = np.exp(theta.log_noise + np.clip(X, -3.0, 3.0) @ theta.noise_weights)
     inside = np.exp(theta.tails) * np.arcsinh(Y) - theta.skew
     slopes = np.cosh(inside) * np.exp(theta.tails) / np.sqrt(1.0 + Y**2)
@@ -29,15 +33,16 @@ def dense(theta: Hyperparameters) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
     return np.sinh(inside), np.log(slopes), covariance
 
 
-def test_evidence_and_gradient() -> None:
-    t, log_slopes, covariance = dense(THETA)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_evidence_and_gradient(kernel: str) -> None:
+    t, log_slopes, covariance = dense(THETA, kernel)
     priors = -0.5 * np.sum(THETA.noise_weights**2) * 2 / 0.6**2 - 0.5 * (0.3**2 + 0.2**2) / 0.5**2
     expected = multivariate_normal.logpdf(t, cov=covariance) + log_slopes.sum() + priors
-    value, gradient = evidence(THETA, X, Y)
+    value, gradient = evidence(THETA, X, Y, kernel)
     assert_allclose(value, expected, rtol=1e-10)
 
     def of_vector(vector: AnyNDArray) -> float:
-        return evidence(Hyperparameters.of_vector(vector), X, Y)[0]
+        return evidence(Hyperparameters.of_vector(vector), X, Y, kernel)[0]
 
     vector, steps = np.hstack(THETA), 1e-5 * np.eye(8)
     differences = [(of_vector(vector + h) - of_vector(vector - h)) / 2e-5 for h in steps]
@@ -46,7 +51,7 @@ def test_evidence_and_gradient() -> None:
 
 def test_the_model_leaves_rows_out_as_refits_do() -> None:
     t, _, covariance = dense(THETA)
-    model = THETA.model(X, Y, varying=True)
+    model = THETA.model(X, Y, "matern52", varying=True)
     mean, variance = (np.asarray(part)[:, 0] for part in model.loo_moments())
     for n in range(0, 30, 7):
         others = np.arange(30) != n
@@ -59,12 +64,15 @@ def test_the_model_leaves_rows_out_as_refits_do() -> None:
     assert_allclose(np.hstack(back), np.hstack(THETA), rtol=1e-9)
 
 
-def test_a_plain_model_is_that_of_gpflow() -> None:
-    theta, best = fit_exact(X, Y)
-    kernel = gpflow.kernels.Matern52(np.exp(theta.log_variance), np.exp(theta.log_lengthscales))
+@pytest.mark.parametrize("name", ["Matern52", "RBF"])
+def test_a_plain_model_is_that_of_gpflow(name: str) -> None:
+    theta, best = fit_exact(X, Y, kernel=name.lower())
+    kernel = getattr(gpflow.kernels, name)(
+        np.exp(theta.log_variance), np.exp(theta.log_lengthscales)
+    )
     model = gpflow.models.GPR((X, Y[:, None]), kernel, noise_variance=np.exp(theta.log_noise))
     assert_allclose(best.objective, float(model.log_marginal_likelihood()), rtol=1e-9)
-    slopes = evidence(theta, X, Y)[1][:4]  # of w, a and b they are not 0
+    slopes = evidence(theta, X, Y, name.lower())[1][:4]  # of w, a and b they are not 0
     assert_allclose(slopes, 0.0, atol=0.05)
     assert best.converged and best.objective == max(a.objective for a in best.starts)
     assert theta.skew == theta.tails == 0.0 and not theta.noise_weights.any()
@@ -74,7 +82,7 @@ def test_the_full_model_gains_and_stops_in_time() -> None:
     y = np.exp(Y)
     y = (y - y.mean()) / y.std()
     plain, record = fit_exact(X, y)
-    full, best = fit_exact(X, y, plain, varying=True, warp=True)
+    full, best = fit_exact(X, y, varying=True, warp=True)
     assert best.objective > record.objective + 1.0 and full.skew > 0.1
     ended = time.perf_counter() - 1.0
     _, late = fit_exact(X, y, plain, varying=True, warp=True, deadline=ended)
@@ -85,5 +93,5 @@ def test_rows_that_no_factor_has_are_passed_over() -> None:
     same = np.zeros((12, 1))
     assert np.isfinite(fit_exact(same, np.zeros(12))[1].objective)
     broken = THETA._replace(log_variance=np.nan)
-    value, gradient = evidence(broken, X, Y)
+    value, gradient = evidence(broken, X, Y, "rbf")
     assert value == -np.inf and not gradient.any()
