@@ -1,15 +1,13 @@
-"""
-What :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` does where nothing is named: several
-models of known settings, each of which leaves rows out honestly, and a rule that mixes them.
+"""What :class:`~gpflow_pep.estimators.PEPRegressor` does where nothing is named: several models of
+known settings, each of which leaves rows out honestly, and a rule that mixes them.
 
 Up to :data:`EXACT_ROWS` rows the components are exact Gaussian processes (``inducing="rows"``): one
 with a Matérn 5/2 kernel on Yeo-Johnson inputs, whose noise varies with the inputs and whose targets
 are warped, and two plain ones on inputs that are only standardised, with a squared exponential and
-a Matérn 5/2 kernel. On 30 tables, generated and scikit-learn's, of 60 to 450 rows the first and the
-second are .023 ± .008 nats a row and 3 ± 1.4% of RMSE better than the first with its plain form. On
-38 other generated tables the third gains .018 ± .015 nats and .3 ± .1% of RMSE, and no other one as
-much (bent inputs, varying noise and a warp, or some of these). Leave-one-out densities are honest
-where inducing inputs are not trained: those of trained ones are .2 nats a row too good.
+a Matérn 5/2 kernel. On 30 tables, generated and scikit-learn's, of 60 to 450 rows the first two are
+.023 ± .008 nats a row and 3 ± 1.4% of RMSE better than the first with its plain form; on 38 others
+the third gains .018 ± .015 nats and .3 ± .1% of RMSE, others less. Leave-one-out densities are
+honest where inducing inputs are not trained: those of trained ones are .2 nats a row too good.
 
 With more rows the two with Matérn 5/2 are trained on :data:`SCOUT_ROWS` random ones. Up to
 :data:`EXACT_BY_SCOUT` rows the first goes on with all for :data:`FEW_STEPS` steps. Beyond, there is
@@ -17,7 +15,7 @@ the model whose inducing inputs are trained (powers mixed, as many points as pay
 one's transforms if it predicts rows that the scout has not seen better; it is not recalibrated.
 
 The rows that are left out give the weights of the densities
-(:func:`~gpflow_pep.training.ensemble_weights` with c = 0.03), the weights of the means
+(:func:`~gpflow_pep.training.ensemble_weights`) and of the means
 (:func:`~gpflow_pep.training.choosing.combining.weights_of_means`), and the mixture's
 :class:`~gpflow_pep.scoring.predictive.Recalibration`.
 """
@@ -45,13 +43,12 @@ if TYPE_CHECKING:
 #: The most rows of exact components: an evaluation takes 70 ms there, and grows with the cube.
 EXACT_ROWS = 1000
 #: The rows that a scout has, and the most that the exact model then has.
-SCOUT_ROWS, EXACT_BY_SCOUT, FEW_STEPS = 600, 2000, 14
+SCOUT_ROWS, EXACT_BY_SCOUT, FEW_STEPS = 600, 2500, 8
 #: A scout takes 2 to 4 s of a processor: with fewer seconds there is none.
 LEAST_SECONDS = 20.0
-#: c of the weights' prior: leave-one-out densities of exact components are honest. On the tables
-#: above .01 and .1 are .000 and .002 nats worse.
+#: c of the weights' prior. On the 30 tables above .01 and .1 are .000 and .002 nats worse.
 PRIOR_WEIGHT = 0.03
-#: The part of the seconds that are left which a component may take, if others follow, and a scout.
+#: The part of the seconds that are left which a component may take, and a scout.
 FIRST_SHARE, SCOUT_SHARE = 0.5, 0.1
 FULL = {
     **{"kernel": "matern52", "inducing": "rows", "alpha": 0.5, "inputs": "yeo-johnson"},
@@ -61,10 +58,7 @@ ROUGH = FULL | {"inputs": "standard", "noise": "constant", "warp": False}
 SMOOTH = ROUGH | {"kernel": "rbf"}
 #: The model whose inducing inputs are trained.
 TRAINED = {"kernel": "rbf", "noise": "constant", "inputs": "standard", "warp": False}
-NAMES = (
-    "Matern 5/2, Yeo-Johnson inputs, noise that varies, warped targets",
-    *("squared exponential", "Matern 5/2"),
-)
+COMPONENTS = {"transforms, varying noise": FULL, "squared exponential": SMOOTH, "Matern": ROUGH}
 
 
 class Stack(NamedTuple):
@@ -110,23 +104,20 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
             print(line, file=sys.stderr)
 
     def train(
-        settings: dict[str, Any],
-        share: float = 1.0,
-        rows: Any = slice(None),
-        start: "PEPRegressor | None" = None,
+        settings: dict[str, Any], share: float = 1.0, rows: Any = slice(None), start: Any = None
     ) -> "PEPRegressor":
         left = share * (seconds - (time.perf_counter() - began))
         theta = None if start is None else start._hyperparameters()
         return component(estimator, X[rows], Y[rows], settings, left, theta)
 
     size = f"{len(X)} rows, {X.shape[1]} inputs"
-    names: tuple[str, ...] = NAMES
+    names: Sequence[str] = list(COMPONENTS)
     if len(X) <= EXACT_ROWS:
         note(f"{size}: exact Gaussian processes, each row left out in turn (nats a row):")
         components = [train(FULL, FIRST_SHARE)]
-        for settings, share in ((SMOOTH, FIRST_SHARE), (ROUGH, 1.0)):
+        for settings in (SMOOTH, ROUGH):
             if time.perf_counter() - began < seconds:
-                components.append(train(settings, share))
+                components.append(train(settings, FIRST_SHARE))
     elif seconds < LEAST_SECONDS:
         note(f"{size}, {seconds:g} s: one model, without a scout.")
         return _alone(train(TRAINED), note, lines)
@@ -136,17 +127,17 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         full, plain = [train(part, SCOUT_SHARE, some) for part in (FULL, ROUGH)]
         scores = [part._part_of_y(X[others]).log_densities(y[others]) for part in (full, plain)]
         gain = float(np.mean(scores[0] - scores[1]))
-        note(
-            f"{size}: in exact models of {SCOUT_ROWS} rows transforms and varying noise gain"
-            f" {gain:.3f} nats on each of {len(others)} others."
+        scouts = (
+            f"in exact models of {SCOUT_ROWS} rows transforms and varying noise gain {gain:.3f}"
         )
+        note(f"{size}: {scouts} nats on each of {len(others)} others.")
         if len(X) > EXACT_BY_SCOUT:
             bent = TRAINED | ({"inputs": "yeo-johnson", "warp": True} if gain > 0.0 else {})
             return _alone(train(bent, start=full), note, lines)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             components = [train(FULL | {"max_iterations": FEW_STEPS}, start=full)]
-        names = ("such a model of all rows",)
+        names = ["such a model of all rows"]
     left_out = [part._left_out() for part in components]
     densities = np.stack([part.log_densities(y) for part in left_out])
     w = ensemble_weights(densities, prior_weight=PRIOR_WEIGHT)
@@ -155,14 +146,11 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         note("{}: {:.3f}, weight {:.2f}, of the mean {:.2f}.".format(name, *numbers))
     recalibration = Recalibration.fit(Predictive.mixed(left_out, w).normal_scores(y))
     nu, scale = recalibration
-    shape = "Gaussian" if nu is None else f"Student's t with {nu:g} degrees of freedom"
+    shape = "Gaussian" if nu is None else f"Student's t of {nu:g} degrees of freedom"
     mixed = Predictive.mixed(left_out, w, u, recalibration)
     error = np.sqrt(np.mean((mixed.moments()[0] - y) ** 2))
     density, past = np.mean(mixed.log_densities(y)), time.perf_counter() - began
-    note(
-        f"The mixture: {density:.3f}, RMSE {error:.3g}, after {past:.1f} s. Recalibrated: {shape},"
-        f" scale {scale:.2f}."
-    )
+    note(f"Mixed, {shape}, scale {scale:.2f}: {density:.3f}, RMSE {error:.3g}; {past:.1f} s.")
     return Stack(tuple(components), w, u, recalibration, tuple(lines))
 
 

@@ -17,7 +17,7 @@ take longer than training.
 """
 
 import time
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import gpflow
@@ -36,14 +36,12 @@ from .full_batch import OVER, Ascent, MaximiseRecord, one_blas_thread
 #: that over the root of D, and of a and b. On 18 generated tables of 120 and 300 rows, twice each,
 #: 0.3 for each weight costs .004 nats a row (.06 with 20 inputs), and 1.0 for a and b .008.
 WEIGHTS_SD, WARP_SD = 0.6, 0.5
-#: The smallest noise variance, that of GPflow's Gaussian likelihood.
-LEAST_NOISE = 1e-6
-#: The noise variance where training starts; lengthscales are the root of D, and the variance 1.
-NOISE = 0.1
+#: The smallest noise variance, that of GPflow's Gaussian likelihood, and where training starts.
+LEAST_NOISE, NOISE = 1e-6, 0.1
 #: Limits of the logarithms of lengthscales, variance and noise, and of w, a and b.
 LIMITS = (-5.0, 7.0), (-8.0, 7.0), (-13.0, 3.0), (-3.0, 3.0), (-2.5, 2.5)
 #: Training stops at so small a relative gain of a step, or where no derivative is larger. On 30
-#: generated tables 3e-7 takes a quarter more evaluations, and gains .001 ± .001 nats a row.
+#: tables 3e-7 takes a quarter more evaluations for .001 ± .001 nats a row.
 GAIN, FLAT = 3e-6, 1e-3
 
 
@@ -51,23 +49,13 @@ def _matern52(r2: AnyNDArray, log_variance: float) -> tuple[AnyNDArray, AnyNDArr
     r = np.sqrt(5.0 * r2)
     decay = np.exp(log_variance - r)
     linear = (1.0 + r) * decay
-    r *= r
-    r *= decay / 3.0
-    r += linear
-    linear *= -5.0 / 6.0
-    return r, linear
+    return linear + (5.0 / 3.0) * r2 * decay, (-5.0 / 6.0) * linear
 
 
-def _squared_exponential(r2: AnyNDArray, log_variance: float) -> tuple[AnyNDArray, AnyNDArray]:
-    K = np.exp(log_variance - 0.5 * r2)
-    return K, -0.5 * K
-
-
-#: By the names of kernels: GPflow's, and the covariance with its derivative by the square of the
-#: distance, of these squares and the logarithm of the variance.
-KERNELS: dict[str, tuple[Any, Callable[[AnyNDArray, float], tuple[AnyNDArray, AnyNDArray]]]] = {
+#: GPflow's kernels, and their values and derivatives by squared distances, by their names.
+KERNELS: dict[str, tuple[Any, Any]] = {
     "matern52": (gpflow.kernels.Matern52, _matern52),
-    "rbf": (gpflow.kernels.SquaredExponential, _squared_exponential),
+    "rbf": (gpflow.kernels.RBF, lambda r2, log_v: ((K := np.exp(log_v - 0.5 * r2)), -0.5 * K)),
 }
 
 
@@ -107,7 +95,6 @@ class Hyperparameters(NamedTuple):
     def model(self, X: AnyNDArray, y: AnyNDArray, kernel: str, varying: bool) -> PEPRegression:
         """Make the model that predicts t, with inducing points at all rows that differ.
 
-        :param kernel: One of :data:`KERNELS`.
         :param varying: Whether the noise is a function of the inputs.
         """
         variance, lengthscales = np.exp(self.log_variance), np.exp(self.log_lengthscales)
@@ -134,17 +121,13 @@ def evidence(
 
     :param X: Standardised inputs, [N, D].
     :param y: Standardised targets, [N].
-    :param kernel: One of :data:`KERNELS`.
     """
     log_lengthscales, log_variance, c, w, a, b = theta
     U = X * np.exp(-log_lengthscales)
     squares = np.sum(U * U, axis=1)
-    r2 = -2.0 * U @ U.T
-    r2 += squares
-    r2 += squares[:, None]
-    np.maximum(r2, 0.0, out=r2)
-    np.fill_diagonal(r2, 0.0)
-    K, by_r2 = KERNELS[kernel][1](r2, log_variance)
+    r2 = squares[:, None] + squares
+    r2 -= 2.0 * U @ U.T
+    K, by_r2 = KERNELS[kernel][1](np.maximum(r2, 0.0, out=r2), log_variance)
     features = np.clip(X, -FARTHEST_INPUT, FARTHEST_INPUT)
     exponent = np.clip(features @ w, -LARGEST_EXPONENT, LARGEST_EXPONENT)
     noise = np.maximum(np.exp(c + exponent), LEAST_NOISE)
@@ -157,8 +140,7 @@ def evidence(
     value = -0.5 * (t @ beta + len(y) * np.log(2.0 * np.pi)) - np.sum(np.log(np.diag(L)))
     # Above or below the diagonal there are zeros: sums of W times what is symmetric stay the same.
     inverse = lapack.dpotri(L, lower=1, overwrite_c=1)[0].T
-    W = np.outer(0.5 * beta, beta)
-    W -= inverse
+    W = np.outer(0.5 * beta, beta) - inverse
     np.fill_diagonal(W, 0.5 * (beta**2 - np.diag(inverse)))
     value += np.sum(theta.units.log_slope(y))
     precision, warp_precision = len(w) / WEIGHTS_SD**2, 1.0 / WARP_SD**2
@@ -186,10 +168,8 @@ def fit_exact(
     max_iterations: int = 150,
     deadline: float = np.inf,
 ) -> tuple[Hyperparameters, MaximiseRecord]:
-    """Train by L-BFGS on all rows.
+    """Train by L-BFGS on all rows, standardised inputs X [N, D] and targets y [N].
 
-    :param X: Standardised inputs, [N, D].
-    :param y: Standardised targets, [N].
     :param start: Where training starts, without what is not trained.
     :param kernel: One of :data:`KERNELS`.
     :param varying: Whether w is trained.
@@ -220,10 +200,9 @@ def fit_exact(
             raise StopIteration
 
     options = {"maxiter": max_iterations, "ftol": GAIN, "gtol": FLAT}
-    arguments: dict[str, Any] = {"bounds": limits, "callback": step, "options": options}
+    minimize = partial(scipy.optimize.minimize, jac=True, method="L-BFGS-B", options=options)
     with one_blas_thread():
-        x = np.clip(vector[free], *limits.T)
-        end = scipy.optimize.minimize(loss, x, jac=True, method="L-BFGS-B", **arguments)
+        end = minimize(loss, np.clip(vector[free], *limits.T), bounds=limits, callback=step)
     now = time.perf_counter()
     # A line search that finds no step ends where the evidence is all but flat.
     converged = end.nit < max_iterations and now <= deadline
