@@ -57,7 +57,7 @@ class Recalibration(NamedTuple):
            \log s = \log \hat s + \sqrt{(\nu + 3) / (2 \nu N)}
 
         by the Fisher information. Scores of rows that hyperparameters were trained on are a little
-        too small, and a distribution too narrow costs more than one that is as much too wide.
+        too small, and a distribution too narrow costs more than one as much too wide.
 
         :param scores: z, [N].
         :param errors: How many standard errors are added.
