@@ -412,6 +412,7 @@ def test_no_fit_begins_after_the_end(
     is_over = minutes < 1.0
     assert comparison.left_out[: len(left_out)] == tuple(left_out)
     assert ("how much each input matters" in comparison.left_out) == is_over
+    assert comparison.details is not None and (comparison.details.importance is None) == is_over
     kept = {(fit.model, fit.part) for fit in comparison.fits}
     assert kept == {(name, part) for name in comparison.candidates for _, part in kept}
     assert len(kept) == len(comparison.fits) and not any(fit.failed for fit in comparison.fits)

@@ -122,12 +122,11 @@ def test_second_derivatives_equal_finite_differences(name: str) -> None:
         tape.watch(moments)
         first = gradient(moments)
     actual = tape.gradient(first, moments)
-    step = 1e-4
-    for k in range(2 * L):
-        one = step * np.eye(2 * L)[k]
-        difference = (gradient(moments + one) - gradient(moments - one)) / (2.0 * step)
-        size = float(np.max(np.abs(first))) + 1.0
-        assert_close(actual[:, k], difference, rtol=1e-5, scale=size)
+    step, towards = 1e-4, np.cos(1.0 + np.arange(2.0 * L))  # all moments of a row at once
+    ends = [gradient(moments + sign * step * towards) for sign in (1.0, -1.0)]
+    size = float(np.max(np.abs(first))) + 1.0
+    difference = (ends[0] - ends[1]) / (2.0 * step)
+    assert_close(actual.numpy() @ towards, difference, rtol=1e-5, scale=size)
 
 
 @pytest.mark.parametrize("name", ["StudentT", "Gamma", "NegativeBinomial 3"])
