@@ -350,6 +350,14 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         check_is_fitted(self)
         return self._one_line() if self._stack is None else "\n".join(self._stack.lines)
 
+    @property
+    def num_inducing_(self) -> int:
+        """How many inducing variables the component of the largest weight has: of an exact one as
+        many as rows that differ; of several latent functions, as many for each.
+        """
+        check_is_fitted(self)
+        return int(self.inducing_variable_.num_inducing)
+
     def _one_line(self) -> str:
         """Describe one model."""
         parts = zip(*components(self.model_), near_rows(self.model_), strict=True)
@@ -357,9 +365,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             f"power {model.alpha.numpy():g}{' with near rows' if near else ''}, weight {weight:.2f}"
             for model, weight, near in parts
         ]
-        number = getattr(self.inducing_variable_, "num_inducing", None)
         kernel, name = type(self.kernel_).__name__, type(heaviest(self.model_)).__name__
-        return f"{name}, {kernel}, {number} inducing points: {'; '.join(powers)}."
+        return f"{name}, {kernel}, {self.num_inducing_} inducing points: {'; '.join(powers)}."
 
     def _set_stack(self, stack: Stack) -> None:
         """Take over a stack, and what describes its heaviest component."""

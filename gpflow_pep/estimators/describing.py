@@ -1,6 +1,7 @@
 """GPflow's objects as JSON and arrays, and back, without pickle."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
@@ -21,7 +22,8 @@ from ..inducing_variables import BlurredInducingPoints
 from ..models.arguments import VariationalParameter
 from ..scoring.stored import Reader, is_parameter
 
-#: Objects are made of public classes of these modules, and of no others.
+#: Objects are made of public classes of these modules, and of classes of other modules that derive
+#: from ``gpflow.base.Module`` and are imported already; loading imports none.
 MODULES: tuple[ModuleType, ...] = (
     gpflow.kernels,
     gpflow.likelihoods,
@@ -170,9 +172,9 @@ class Describer:
     def _object(self, value: Module, label: str) -> dict[str, Described]:
         kind = type(value)
         modules = (m for m in MODULES if getattr(m, kind.__name__, None) is kind)
-        module = next(modules, None)
-        if module is None:
-            raise cannot_save(label, f"a {_name(value)}", "a class of GPflow or this package")
+        path = f"{next(modules, sys.modules[kind.__module__]).__name__}.{kind.__qualname__}"
+        if "." in kind.__qualname__ or _class_of(path) is not kind:
+            raise cannot_save(label, f"a {_name(value)}", "a class that has a name in its module")
         parameters = {n: p for n, p in vars(value).items() if isinstance(p, Parameter)}
         described = {n: self(p, f"{label}.{n}") for n, p in parameters.items()}
         renamed = _ARGUMENTS[kind](value) if kind in _ARGUMENTS else {}
@@ -186,7 +188,6 @@ class Describer:
             elif argument.default is inspect.Parameter.empty:
                 expected = f"a class whose objects keep the argument {name}"
                 raise cannot_save(label, f"a {_name(value)}", expected)
-        path = f"{module.__name__}.{kind.__name__}"
         return {"class": path, "arguments": arguments, "parameters": described}
 
 
@@ -218,25 +219,48 @@ class Loader(Reader):
         return parameter
 
     def _object(self, described: dict[str, Described]) -> Module:
-        path, _, name = described["class"].rpartition(".")
-        modules = {module.__name__: module for module in MODULES}
-        # Its home when version 0.2.0 wrote.
-        module = {**modules, "gpflow_pep.covariances.mixing": mixing}.get(path)
-        kind = getattr(module, name, None)
-        if not (inspect.isclass(kind) and issubclass(kind, Module)):
+        kind = _class_of(described["class"])
+        if kind is None:
             raise ValueError(f"{described['class']} is no class that is known")
         parameters = {n: self(part) for n, part in described["parameters"].items()}
-        arguments = {
-            # A value is replaced below.
-            name: _inside_domain(parameters[part["value_of"]]) if is_parameter(part) else self(part)
-            for name, part in described["arguments"].items()
-        }
-        constructed: Module = kind(**arguments)
+
+        def construct(value: Callable[[Parameter], AnyNDArray]) -> Module:
+            arguments = {
+                # A value is replaced below.
+                name: value(parameters[part["value_of"]]) if is_parameter(part) else self(part)
+                for name, part in described["arguments"].items()
+            }
+            made: Module = kind(**arguments)
+            return made
+
+        try:
+            constructed = construct(lambda parameter: parameter.numpy()[()])
+        except Exception as error:
+            # Constructors refuse some values at the very edge of a domain, which training reaches.
+            try:
+                constructed = construct(_inside_domain)
+            except Exception:
+                raise ValueError(f"{described['class']}: {error}") from error
         for name, parameter in parameters.items():
             if not isinstance(getattr(constructed, name), Parameter):
                 raise ValueError(f"{described['class']} has no parameter {name}")
             setattr(constructed, name, parameter)
         return constructed
+
+
+def _class_of(path: str) -> type[Module] | None:
+    """Find a class by its name; None where none is imported that objects may be made of.
+
+    :raises ModuleNotFoundError: If its module is not imported.
+    """
+    home, _, name = path.rpartition(".")
+    # Its home when version 0.2.0 wrote.
+    home = home.replace("gpflow_pep.covariances.mixing", mixing.__name__)
+    if home not in sys.modules:
+        raise ModuleNotFoundError(f"{home} is not imported", name=home)
+    kind = vars(sys.modules[home]).get(name)
+    is_ours = sys.modules[home] in MODULES or getattr(kind, "__module__", None) == home
+    return kind if is_ours and inspect.isclass(kind) and issubclass(kind, Module) else None
 
 
 def cannot_save(label: str, got: Any, expected: str) -> ValueError:

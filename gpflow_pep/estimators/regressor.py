@@ -123,7 +123,7 @@ class PEPRegressor(TargetPredictions):
     rows predictions use; ``posterior_``, which predicts in the model's units; ``alpha_scores_``
     (nats a row, without near rows; None of one power), ``n_features_in_``, ``feature_names_in_``;
     and, of the component of the largest weight, ``kernel_``, ``likelihood_``,
-    ``inducing_variable_``, ``alpha_``, ``n_iter_`` and ``record_`` (of
+    ``inducing_variable_``, ``num_inducing_``, ``alpha_``, ``n_iter_`` and ``record_`` (of
     :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was loaded).
 
     .. seealso:: :class:`PEPClassifier`, :doc:`/estimators`, :doc:`/interpreting`, and

@@ -25,7 +25,7 @@ from ..tables import Format, TableEncoder
 from ..tables.conventions import Conventions
 from ..tables.encodings import Encoding
 from .base import DESCRIBE, RESTORE, PEPEstimator
-from .describing import Described, Describer, Loader
+from .describing import Described, Describer, Loader, cannot_save
 from .describing_estimators import (
     ESTIMATORS,
     check_estimator_same,
@@ -59,7 +59,9 @@ def save_estimator(folder: str | PathLike[str], estimator: Any, *, card: str = "
     :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>` and the versions that wrote it;
     ``arrays.npz`` with their parameters, training data, sites, units and names; and
     ``pipeline.skops`` with what is around them. Kernel, likelihood and inducing variables are any
-    of GPflow's and of this package. The folder appears when all is written; until then an earlier
+    of GPflow's and of this package; or of classes of your own, at the top level of a module that is
+    imported before loading, whose objects keep the constructor's arguments as attributes of the
+    same names. The folder appears when all is written; until then an earlier
     one stays as it is.
 
     :param folder: One that does not exist, is empty, or was written by an earlier call, which is
@@ -67,11 +69,15 @@ def save_estimator(folder: str | PathLike[str], estimator: Any, *, card: str = "
     :param estimator: The estimator.
     :param card: A text for people about the model, written as ``README.md`` if it is not empty.
     :raises ValueError: If it is not fitted or has no estimator of this package in it; if it has
-        parts of the user's own, such as functions, or other parts that loading could not give back;
+        functions of the user's own, or other parts that loading could not give back;
         or if the folder has other files.
     """
     saved, originals = _describe(estimator)
-    loaded = _construct_all(saved)
+    try:
+        loaded = _construct_all(saved)
+    except Exception as error:  # of a constructor of the user's
+        got, expected = f"a part that cannot be made anew ({error})", "constructors that take what"
+        raise cannot_save("estimator", got, f"{expected} their objects keep") from error
     for pair in zip(loaded, originals, strict=True):
         check_estimator_same(*pair)
     _construct(saved, loaded)
@@ -85,8 +91,9 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
         model = load_estimator("pep_results/model")
         mean, std = model.predict(table, return_std=True)
 
-    Nothing in the files is run: of the classes that they name only estimators of scikit-learn and
-    of this package, models, and parts of GPflow's models are constructed. Predictions are those of
+    Nothing in the files is run or imported: of the classes that they name only estimators of
+    scikit-learn and of this package, models, and parts of GPflow's models are constructed, those of
+    your own among them if you have imported their module. Predictions are those of
     the estimator that was saved.
 
     :param folder: The folder that was written.
@@ -105,6 +112,11 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
         )
     try:
         return _construct(saved, _construct_all(saved))
+    except ModuleNotFoundError as error:
+        got, expected = f"a class of the module {error.name}", "modules that are imported"
+        raise refusal(
+            str(folder), got, expected, "Import it before: loading imports none."
+        ) from error
     # Whatever the error is: files that save_estimator wrote raise none.
     except Exception as error:
         raise refusal(

@@ -150,6 +150,50 @@ class OwnKernel(gpflow.kernels.SquaredExponential):
     """A user's."""
 
 
+class Strict(lik.StudentT):
+    """A user's, whose constructor checks types and ranges: 0.69, where others start, is none."""
+
+    def __init__(self, scale: float, df: float = 4.0, *, limit: float = 1.0) -> None:
+        if not (isinstance(scale, float) and isinstance(df, float) and scale > limit):
+            raise ValueError(f"scale: {scale!r} of {type(scale)} is not above {limit}")
+        super().__init__(scale, df)
+        self.limit = limit
+
+
+class Forgetful(lik.Gaussian):
+    """A user's, whose constructor takes no value that its objects keep."""
+
+    def __init__(self, variance: str) -> None:
+        super().__init__(float(str.__add__(variance, "")))
+
+
+@pytest.mark.parametrize(
+    "make", [OwnKernel, lambda: Strict(2.5, limit=2.0), lambda: k.RBF() + OwnKernel()]
+)
+def test_classes_of_users(make: Any) -> None:
+    part = make()
+    found = there_and_back(part)
+    assert type(found) is type(part)
+    for name, parameter in parameter_dict(part).items():
+        assert_array_equal(parameter_dict(found)[name], parameter)
+
+
+def test_what_constructors_refuse_and_classes_that_are_not_imported() -> None:
+    describe = Describer()
+    described = describe(Forgetful("0.3"), "value")
+    with pytest.raises(ValueError, match="Forgetful: descriptor '__add__'"):
+        Loader(describe.arrays)(described)
+    with pytest.raises(ModuleNotFoundError, match="another is not imported"):
+        Loader({})(described | {"class": "another.Forgetful"})
+
+
+def local() -> gpflow.kernels.Kernel:
+    class Local(OwnKernel):
+        """Which no module has."""
+
+    return Local()
+
+
 def exotic() -> gpflow.kernels.Kernel:
     kernel = k.RBF()
     kernel.variance = gpflow.Parameter(0.5, transform=tfp.bijectors.Tanh())
@@ -165,8 +209,10 @@ def more_points() -> gpflow.likelihoods.Likelihood:
 @pytest.mark.parametrize(
     "make, message",
     [
-        (OwnKernel, r"value: got a .*OwnKernel, expected a class of GPflow or this package"),
-        (lambda: k.RBF() + OwnKernel(), r"kernels\[1\]: got a .*OwnKernel"),
+        (
+            lambda: k.RBF() + local(),
+            r"kernels\[1\]: got a .*Local, expected a class that has a name",
+        ),
         (lambda: lik.Poisson(invlink=lambda f: f), r"value.invlink: got .*<lambda>, expected what"),
         (exotic, r"variance.transform: got .*Tanh"),
         (more_points, r"num_gauss_hermite_points: got 50, expected 20, as loading would give it"),
@@ -186,7 +232,8 @@ def test_what_would_be_lost(make: Any, message: str) -> None:
     "described",
     [
         {"number": 0, "class": "os.system", "arguments": {"command": "true"}, "parameters": {}},
-        {"number": 0, "class": "gpflow.kernels.np.ndarray", "arguments": {}, "parameters": {}},
+        {"number": 0, "class": "gpflow.kernels.np", "arguments": {}, "parameters": {}},
+        {"number": 0, "class": "numpy.ndarray", "arguments": {}, "parameters": {}},
         {"number": 0, "class": "gpflow.likelihoods.base", "arguments": {}, "parameters": {}},
         {"number": 0, "class": "gpflow.kernels.Callable", "arguments": {}, "parameters": {}},
         {"bijector": "Inline", "arguments": {}},

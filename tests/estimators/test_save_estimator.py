@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -167,8 +168,29 @@ class OwnRegressor(PEPRegressor):
     """A user's."""
 
 
-class OwnKernel(gpflow.kernels.SquaredExponential):
-    """A user's."""
+class OwnLikelihood(gpflow.likelihoods.Gaussian):
+    """A user's, whose constructor checks its argument."""
+
+    def __init__(self, variance: Any) -> None:
+        if not (isinstance(variance, float | str) and float(variance) > 0.75):
+            raise ValueError(f"variance: {variance!r} is no number above 0.75")
+        super().__init__(float(variance))
+
+
+class Forgetful(OwnLikelihood):
+    """A user's, whose constructor refuses the number that its objects have."""
+
+    def __init__(self, variance: str) -> None:
+        super().__init__(str.strip(variance))
+
+
+def test_classes_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = regressor(likelihood=OwnLikelihood(0.8), standardize=False)
+    after = check_comes_back(tmp_path, fitted)
+    assert type(after.likelihood_) is OwnLikelihood and after.num_inducing_ == 5
+    monkeypatch.delitem(sys.modules, __name__)
+    with pytest.raises(ValueError, match=f"got a class of the module {__name__}, .* Import it"):
+        load_estimator(tmp_path)
 
 
 def changed(change: Any) -> PEPRegressor:
@@ -185,7 +207,7 @@ def changed(change: Any) -> PEPRegressor:
         (lambda: LinearRegression().fit(X, Y), r"estimator: got a LinearRegression, expected"),
         (lambda: make_pipeline(LinearRegression()).fit(X, Y), r"got a Pipeline, expected a PEPReg"),
         (lambda: OwnRegressor(**SMALL).fit(X, Y), r"estimator: got a OwnRegressor, expected"),
-        (lambda: regressor(kernel=OwnKernel()), r"got a .*OwnKernel, expected a class of GPflow"),
+        (lambda: regressor(likelihood=Forgetful("0.8")), r"estimator: got a part .*Forgetful: d"),
         (lambda: regressor(random_state=np.random.RandomState(0)), r"random_state: got .*Random"),
         (lambda: changed({"blocks": np.arange(18) // 4}), r"model_: got blocks of rows, expected"),
         (lambda: changed({"mean_function": gpflow.functions.Constant(1.0)}),
