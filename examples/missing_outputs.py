@@ -100,7 +100,6 @@ def kernels(data: Incomplete) -> dict[str, Callable[[], gpflow.kernels.Kernel]]:
 
     by_name: dict[str, Callable[[], gpflow.kernels.Kernel]] = {
         "one kernel": lambda: base,
-        "intrinsic, rank 1": lambda: starts.intrinsic_coregionalization(rows, 1, **start),
         "mixture, Q = 1": lambda: mixture(1),
         "mixture, Q = 2": lambda: mixture(2),
         "Q = 2, shared noise": lambda: shared_noise(mixture(2), 0.5 * mixture(most).W.numpy()),

@@ -20,6 +20,7 @@ GONE = {
     "training.GivenRows": "training.NearRows",
     "training.mix_near_labels": "training.ensemble_with_near_labels",
     "training.mixture_weights": "training.ensemble_weights",
+    "training.starts.intrinsic_coregionalization": "training.starts.coregionalization",
     "kernels": "examples/derivative_kernel.py",
     "selection": "gpflow_pep.training.starts",
     "columns": "gpflow_pep.tables",

@@ -17,7 +17,6 @@ from gpflow.likelihoods.utils import inv_probit
 
 from .. import inducing_variables, likelihoods
 from ..engine.checks import refusal
-from ..engine.prior import mixing
 from ..inducing_variables import BlurredInducingPoints
 from ..models.arguments import VariationalParameter
 from ..scoring.stored import Reader, is_parameter
@@ -31,7 +30,6 @@ MODULES: tuple[ModuleType, ...] = (
     gpflow.functions,
     likelihoods,
     inducing_variables,
-    mixing,
 )
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "inv_probit": inv_probit,
@@ -110,6 +108,8 @@ class Describer:
             return self._array(np.asarray(value), label)
         if isinstance(value, slice):
             return {"slice": [value.start, value.stop, value.step]}
+        if hasattr(value, "_asdict"):  # a named tuple
+            return {name: self(part, f"{label}.{name}") for name, part in value._asdict().items()}
         if isinstance(value, (list, tuple)):
             return [self(part, f"{label}[{i}]") for i, part in enumerate(value)]
         for kind, choices in _NAMED.items():
@@ -203,7 +203,7 @@ class Loader(Reader):
                 if described[kind] not in choices:
                     raise ValueError(f"{described[kind]} is no {kind} that is known")
                 return choices[described[kind]](**super()._dictionary(described["arguments"]))
-        raise ValueError(f"{list(described)} describe nothing that is known")
+        return super()._dictionary(described)
 
     def _parameter(self, described: dict[str, Described]) -> Parameter:
         unconstrained = self(described["unconstrained"])
@@ -254,8 +254,6 @@ def _class_of(path: str) -> type[Module] | None:
     :raises ModuleNotFoundError: If its module is not imported.
     """
     home, _, name = path.rpartition(".")
-    # Its home when version 0.2.0 wrote.
-    home = home.replace("gpflow_pep.covariances.mixing", mixing.__name__)
     if home not in sys.modules:
         raise ModuleNotFoundError(f"{home} is not imported", name=home)
     kind = vars(sys.modules[home]).get(name)

@@ -1,6 +1,5 @@
 """Estimators as JSON and arrays, and back."""
 
-from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -9,7 +8,6 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.mean_functions import Zero
 from gpflow.models import GPModel
-from gpflow.posteriors import BasePosterior
 from sklearn.preprocessing import StandardScaler
 
 from ..engine.checks import refusal
@@ -20,13 +18,7 @@ from ..models import ARPEP, PEP, PEPClassification, PEPRegression
 from ..scoring.inputs import YeoJohnson
 from ..scoring.predictive import Recalibration
 from ..scoring.units import Units
-from ..training.choosing.ensemble import (
-    Ensemble,
-    components,
-    ensemble_posterior,
-    near_rows,
-    posterior_of,
-)
+from ..training.choosing.ensemble import Ensemble, components
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same
@@ -83,7 +75,7 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
         described["components"] = [describe_estimator(p, describe) for p in stack.components]
         described["stack"] = describe_stack(stack, describe)
         return described
-    posteriors = estimator.posterior_.posteriors  # computed first, as it can move sites a little
+    _ = estimator.posterior_  # computed first, as it can move sites a little
     described["inputs"] = describe_scaler(estimator._scaler, describe)
     model = estimator.model_
     if isinstance(model, Ensemble):
@@ -92,14 +84,8 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
         described["model"] = _describe_model(model, describe)
     if estimator.alpha_scores_ is not None:
         described["alpha_scores"] = list(map(list, estimator.alpha_scores_.items()))
-    saves = _saves_posteriors(model)
-    if any(saves):
-        # Computing the posterior anew would move the sites a little, by less than their tolerance.
-        saved = compress(posteriors, saves)
-        parts = [part for component in saved for part in component.cache or ()]
-        described["posterior"] = [describe(part, "posterior") for part in parts]
     if isinstance(estimator, PEPRegressor):
-        described["target"] = describe_units(estimator._target, describe)
+        described["target"] = describe(estimator._target, "target")
     return described
 
 
@@ -116,13 +102,15 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
             setattr(estimator, name, load(described["fitted"][name]))
     if "components" in described:
         parts = [construct_estimator(part, load) for part in described["components"]]
-        estimator._set_stack(_construct_stack(parts, described["stack"], load))
+        stack = load(described["stack"]) | {"components": tuple(parts)}
+        recalibration = stack["recalibration"] and Recalibration(**stack["recalibration"])
+        estimator._set_stack(Stack(**stack | {"recalibration": recalibration}))
         return estimator
     scores = described.get("alpha_scores")
     estimator.alpha_scores_ = None if scores is None else dict(scores)
     estimator._scaler = _construct_scaler(described["inputs"], load)
     if isinstance(estimator, PEPRegressor):
-        target = {name: load(part) for name, part in described["target"].items()}
+        target = load(described["target"])
         # Version 0.2.0 wrote the attributes of a scaler.
         units = Units(**target) if "scale" in target else Units.of_scaler(target)
         estimator._target = units._replace(logarithm=target["logarithm"])
@@ -131,24 +119,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     models = [_construct_model(component, load) for component in every]
     weights = load(mixture["weights"]) if mixture else [1.0]
     estimator._set_model(_construct_ensemble(mixture, models, weights) if mixture else models[0])
-    if "posterior" in described:
-        parts = [tf.constant(load(part)) for part in described["posterior"]]
-        saves = _saves_posteriors(estimator.model_)
-        size = len(parts) // sum(saves)
-        caches = iter([tuple(parts[k : k + size]) for k in range(0, len(parts), size)])
-        every = zip(components(estimator.model_)[0], near_rows(estimator.model_), saves)
-        posteriors = [
-            _posterior_with(model, next(caches)) if saved else posterior_of(model, near)
-            for model, near, saved in every
-        ]
-        estimator._posterior = ensemble_posterior(estimator.model_, posteriors)
     return estimator
-
-
-def _saves_posteriors(model: GPModel | Ensemble) -> list[bool]:
-    """Find for each component whether its posterior is saved: of sites at a fixed point."""
-    pairs = zip(components(model)[0], near_rows(model), strict=True)
-    return [isinstance(component, PEP) and near is None for component, near in pairs]
 
 
 def _describe_ensemble(mixed: Ensemble, describe: Describer) -> dict[str, Described]:
@@ -182,31 +153,21 @@ def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:
         check_same(parameters[name], value, name)
 
 
-def describe_stack(stack: Stack, describe: Describer) -> dict[str, Described]:
+def describe_stack(stack: Stack, describe: Describer) -> Described:
     """Describe how components are mixed."""
-    return {name: describe(getattr(stack, name), name) for name in Stack._fields[1:]}
+    return describe(stack._replace(components=()), "stack")
 
 
-def _construct_stack(parts: Any, described: dict[str, Described], load: Loader) -> Stack:
-    weights, mean_weights, recalibration, lines = (load(described[n]) for n in Stack._fields[1:])
-    recalibration = recalibration and Recalibration(*recalibration)
-    return Stack(tuple(parts), weights, mean_weights, recalibration, tuple(lines))
-
-
-def describe_scaler(scaler: Any, describe: Describer) -> dict[str, Described]:
+def describe_scaler(scaler: Any, describe: Describer) -> Described:
     """Describe what changes inputs to a model's units."""
     if isinstance(scaler, YeoJohnson):
-        return {name: describe(value, name) for name, value in scaler._asdict().items()}
+        return describe(scaler, "scaler")
     return {name: describe(getattr(scaler, name), f"scaler.{name}") for name in _SCALER}
-
-
-def describe_units(units: Units, describe: Describer) -> dict[str, Described]:
-    return {name: describe(value, name) for name, value in units._asdict().items()}
 
 
 def _construct_scaler(described: dict[str, Described], load: Loader) -> Any:
     if "powers" in described:
-        return YeoJohnson(**{name: load(part) for name, part in described.items()})
+        return YeoJohnson(**load(described))
     scaler = StandardScaler()
     for name in _SCALER:
         setattr(scaler, name, load(described[name]))
@@ -290,17 +251,3 @@ def _variables_of(model: GPModel) -> dict[str, str]:
     if isinstance(model, PEP):
         return {"nu": "sites.nu", "tau": "sites.tau", "training_gap": "loss_tolerance"}
     return {}
-
-
-def _posterior_with(model: PEP, cache: tuple[tf.Tensor, ...]) -> BasePosterior:
-    """Make the posterior that predicts from this cache, and leave the sites as they are."""
-    sites = model.read_sites()
-    posterior = model.posterior()
-    model.write_sites(sites)
-    got, expected = (
-        [(part.dtype, part.shape) for part in parts] for parts in (cache, posterior.cache or ())
-    )
-    if got != expected:
-        raise ValueError(f"the posterior has arrays of {got}, expected {expected}")
-    posterior.cache = cache
-    return posterior

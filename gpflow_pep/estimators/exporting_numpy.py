@@ -16,7 +16,7 @@ from ..tables import TableEncoder
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer
-from .describing_estimators import describe_scaler, describe_stack, describe_units
+from .describing_estimators import describe_scaler, describe_stack
 from .numpy_parts import describe_posterior
 from .regressor import PEPRegressor
 
@@ -97,7 +97,7 @@ def _component(part: PEPEstimator, whole: PEPEstimator, describe: Describer) -> 
     return {
         "inputs": describe_scaler(part.input_scaler_, describe),
         "ensemble": describe_posterior(part.posterior_, describe),
-        "target": units and describe_units(units, describe),
+        "target": describe(units, "target"),
         "columns": part.columns_of(whole) if isinstance(part, PEPClassifier) else None,
     }
 

@@ -97,7 +97,12 @@ def observed_rows(X: AnyNDArray, Y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]
 
 
 def make_output_kernel(
-    kernel: Kernel, X: AnyNDArray, Y: AnyNDArray, num_latent: int | None, in_units: AnyNDArray
+    kernel: Kernel,
+    X: AnyNDArray,
+    Y: AnyNDArray,
+    num_latent: int | None,
+    in_units: AnyNDArray,
+    shares_noise: bool,
 ) -> Kernel:
     """Make the kernel of several outputs from that of one, or take one that mixes them already.
 
@@ -105,6 +110,8 @@ def make_output_kernel(
     :param num_latent: How many latent functions there are; None: one for each output, but
         :data:`MOST_LATENT` at most; 0: outputs are independent and share the kernel.
     :param in_units: Of which outputs f has the units of Y, [P].
+    :param shares_noise: Whether there is white noise beside the latent functions, if their number
+        is not given: one of them, which gives 2 or 3 outputs any covariance, or two.
     :raises ValueError: If the number is another than that of the kernel, or above that of outputs.
     """
     if is_mixed(kernel):
@@ -119,8 +126,10 @@ def make_output_kernel(
     if number == 0 or Y.shape[1] == 1:
         return kernel
     scale = np.nanstd(Y, axis=0)
-    scales = np.where(in_units & (scale > 0.0), scale, 1.0)
-    mixed: LinearCoregionalization = coregionalization((X, Y), number, kernel=kernel, scales=scales)
+    options: dict[str, Any] = {"scales": np.where(in_units & (scale > 0.0), scale, 1.0)}
+    if shares_noise and num_latent is None:
+        options["num_white"] = 1 if Y.shape[1] < 4 else 2
+    mixed: LinearCoregionalization = coregionalization((X, Y), number, kernel=kernel, **options)
     return mixed
 
 

@@ -99,7 +99,8 @@ class PEPRegressor(TargetPredictions):
         [M, D] or GPflow's inducing variables, for inputs as the model takes them.
     :param num_latent: With several columns of y, of how many latent functions they are mixtures
         (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); None: as many as columns,
-        but 4 at most; 0: of none, columns are independent, and share kernel and noise.
+        but 4 at most, and with Gaussian noise at alpha 1 white noise, which the columns of a row
+        share; 0: of none, columns are independent, and share kernel and noise.
     :param near_rows: Whether predictions use near training rows. "auto": 10 or 40 beside
         predictions from the inducing points alone
         (:func:`~gpflow_pep.training.ensemble_with_near_rows`), of ensembles of powers on 1000 rows
@@ -201,7 +202,7 @@ class PEPRegressor(TargetPredictions):
         in_units = have_units(self._named_likelihood(), P)
         check_readings(Y[:, :P], self.target_names_, in_units)
         X, Y = self._known_rows(X, Y)
-        if self._names_a_model or Y.shape[1] > 1 or X.dtype != np.float64:
+        if self._names_a_model or X.dtype != np.float64:
             self._fit_one(X, Y)
         else:
             self._set_stack(fit_stack(self, X, Y))
@@ -269,7 +270,8 @@ class PEPRegressor(TargetPredictions):
 
     def _left_out(self) -> Predictive:
         """Predict each training row given the others."""
-        mean, variance = (np.asarray(part).T for part in self.model_.loo_moments())
+        parts = (self._without_axis(np.asarray(part)) for part in self.model_.loo_moments())
+        mean, variance = (part[None] for part in parts)
         return Predictive(mean, variance, np.ones(1), self._target)
 
     def _warped(self, theta: Hyperparameters, Y: AnyNDArray) -> AnyNDArray:
@@ -297,7 +299,10 @@ class PEPRegressor(TargetPredictions):
     def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
         kernel, P = super()._make_kernel(X, Y), self.n_outputs_
         in_units = have_units(self._named_likelihood(), P)
-        return make_output_kernel(kernel, X, Y[:, :P], self.num_latent, in_units)
+        # At lower powers training removes what inducing variables have no information on.
+        at_one = np.ndim(self.alpha) == 0 and self.alpha == 1.0
+        shares_noise = at_one and has_gaussian_noise(self._named_likelihood())
+        return make_output_kernel(kernel, X, Y[:, :P], self.num_latent, in_units, shares_noise)
 
     def _make_likelihood(self) -> Likelihood:
         likelihood = self._named_likelihood()

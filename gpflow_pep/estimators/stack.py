@@ -56,6 +56,8 @@ FULL = {
 }
 ROUGH = FULL | {"inputs": "standard", "noise": "constant", "warp": False}
 SMOOTH = ROUGH | {"kernel": "rbf"}
+#: The model of several columns: at alpha 1 what the columns of a row share is exact.
+COLUMNS = ROUGH | {"inputs": "yeo-johnson", "alpha": 1.0, "num_inducing": 100}
 #: The model whose inducing inputs are trained.
 TRAINED = {"kernel": "rbf", "noise": "constant", "inputs": "standard", "warp": False}
 COMPONENTS = {"transforms, varying noise": FULL, "squared exponential": SMOOTH, "Matern": ROUGH}
@@ -108,9 +110,22 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     ) -> "PEPRegressor":
         left = share * (seconds - (time.perf_counter() - began))
         theta = None if start is None else start._hyperparameters()
-        return component(estimator, X[rows], Y[rows], settings, left, theta)
+        base = start if "warm_start" in settings else estimator
+        with warnings.catch_warnings():
+            if "max_iterations" in settings:  # few steps
+                warnings.simplefilter("ignore", ConvergenceWarning)
+            return component(base, X[rows], Y[rows], settings, left, theta)
 
     size = f"{len(X)} rows, {X.shape[1]} inputs"
+    if Y.shape[1] > 1:
+        some = np.random.default_rng(0).permutation(len(X))[:EXACT_BY_SCOUT]
+        is_long = len(X) > len(some) and not np.isnan(Y[some]).all(axis=0).any()
+        part = train(COLUMNS, rows=some if is_long else slice(None))
+        if is_long:
+            part = train(COLUMNS | {"warm_start": True, "max_iterations": FEW_STEPS}, start=part)
+        left_out = part._left_out().normal_scores(Y)
+        note(f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs are not trained.")
+        return _alone(part, note, lines, Recalibration.fit(left_out[~np.isnan(left_out)]))
     names: Sequence[str] = list(COMPONENTS)
     if len(X) <= EXACT_ROWS:
         note(f"{size}: exact Gaussian processes, each row left out in turn (nats a row):")
@@ -134,9 +149,7 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         if len(X) > EXACT_BY_SCOUT:
             bent = TRAINED | ({"inputs": "yeo-johnson", "warp": True} if gain > 0.0 else {})
             return _alone(train(bent, start=full), note, lines)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            components = [train(FULL | {"max_iterations": FEW_STEPS}, start=full)]
+        components = [train(FULL | {"max_iterations": FEW_STEPS}, start=full)]
         names = ["such a model of all rows"]
     left_out = [part._left_out() for part in components]
     densities = np.stack([part.log_densities(y) for part in left_out])
@@ -154,10 +167,15 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     return Stack(tuple(components), w, u, recalibration, tuple(lines))
 
 
-def _alone(part: "PEPRegressor", note: Callable[[str], None], lines: list[str]) -> Stack:
-    """Make a stack of one component, of which no row was left out honestly."""
+def _alone(
+    part: "PEPRegressor",
+    note: Callable[[str], None],
+    lines: list[str],
+    recalibration: Recalibration | None = None,
+) -> Stack:
+    """Make a stack of one component; not recalibrated where no row was left out honestly."""
     note(part.summary())
-    return Stack((part,), np.ones(1), np.ones(1), None, tuple(lines))
+    return Stack((part,), np.ones(1), np.ones(1), recalibration, tuple(lines))
 
 
 def component(

@@ -236,8 +236,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             counts = random.multinomial(n_samples, self._stack.weights)
             pairs = zip(self._stack.components, counts, strict=True)
             parts = [part.sample_y(rows, n, random) for part, n in pairs if n]
-            mixed = random.permutation(np.hstack(parts), axis=1)
-            return self._predictive(X).recalibrated(mixed.T).T
+            mixed = random.permutation(np.concatenate(parts, axis=-1), axis=-1)
+            drawn = self._predictive(X).recalibrated(np.moveaxis(mixed, -1, 0))
+            return np.moveaxis(drawn, 0, -1)
         X = self._in_units(rows)
         draws = self.posterior_.predict_y_samples(X, n_samples, seed=seed_of(random_state))
         values = self._without_axis(np.moveaxis(draws.numpy(), 0, -1))

@@ -102,6 +102,14 @@ def impute_y(model: Any) -> MeanAndVariance:
     return finite(predict_mean_and_var(model.likelihood, model.data[0], *impute_f(model)))
 
 
+def loo_moments(model: Any) -> MeanAndVariance:
+    """Compute mean and variance of all targets of each row, given the other rows."""
+    problem, sites, h = model._converged_rows()
+    m, s = mixed.at_rows(problem, sites, h, whole_rows=True)
+    X = problem.rows.X
+    return finite(predict_mean_and_var(model.likelihood, X, m + problem.parts.mean(X), s))
+
+
 @unconverted("return: [N, P]")
 def loo_log_density_of_entries(model: Any, *, whole_rows: bool = True) -> tf.Tensor:
     r"""

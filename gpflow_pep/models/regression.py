@@ -291,7 +291,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         :raises ValueError: If rows come in blocks: they are then no factors of their own that could
             be left out.
         """
-        refuse_mixed(self.kernel, "loo_moments", "Use loo_log_density_of_entries.")
+        if is_mixed(self.kernel):
+            return mixed.loo_moments(self)
         self._require_single_rows("loo_log_density, loo_moments", "Hold rows out instead.")
         _ = self.data[1]  # which refuses rows that are not in memory
         parts, W = self._parts_of_output(), self._parts.whiten().W

@@ -193,7 +193,7 @@ class Scorer:
         if self._stack is None:
             return parts[0]
         recalibration = self._stack["recalibration"]
-        recalibration = recalibration and Recalibration(*recalibration)
+        recalibration = recalibration and Recalibration(**recalibration)
         return Predictive.mixed(parts, self._weights, self._stack["mean_weights"], recalibration)
 
 

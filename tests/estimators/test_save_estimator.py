@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from gpflow_pep.estimators import (
 from gpflow_pep.models import ARPEP, PEP, PEPClassification, PEPRegression
 from gpflow_pep.scoring import load_scorer
 from gpflow_pep.tables import Format, TableEncoder
+from gpflow_pep.training.choosing.ensemble import components
 
 RNG = np.random.default_rng(0)
 X = pd.DataFrame({"a": 100.0 + 9.0 * RNG.normal(size=18), "b": RNG.normal(size=18)})
@@ -48,8 +50,12 @@ def predictions(model: Any, rows: Any) -> list[AnyNDArray]:
 def check_comes_back(folder: Path, before: Any, rows: Any = X) -> Any:
     save_estimator(folder, before)
     after = load_estimator(folder)
+    same: Any = assert_array_equal
+    model = getattr(before, "model_", None)
+    if model is not None and isinstance(components(model)[0][0], PEP):
+        same = partial(assert_allclose, rtol=1e-12)  # sweeps of sites that have converged
     for found, expected in zip(predictions(after, rows), predictions(before, rows), strict=True):
-        assert_array_equal(found, expected)
+        same(found, expected)
     return after
 
 

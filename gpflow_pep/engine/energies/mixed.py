@@ -161,12 +161,15 @@ def leave_out(
     return checks.refuse_derivatives(value, problem.variables, "loo_log_density")
 
 
-def at_rows(problem: SiteProblem, sites: Sites, h: LatentMarginals) -> Marginals:
+def at_rows(
+    problem: SiteProblem, sites: Sites, h: LatentMarginals, whole_rows: bool = False
+) -> Marginals:
     """Compute the moments of f at the rows of the data, without the mean function, [N, P].
 
     They are given the other rows, and the whole sites of the row as functions of f, which are exact
     for Gaussian noise.
 
+    :param whole_rows: Whether the sites of the row are left out.
     :raises ValueError: If a derivative in a hyperparameter is asked for.
     """
     mixing = problem.latents.weights
@@ -175,7 +178,8 @@ def at_rows(problem: SiteProblem, sites: Sites, h: LatentMarginals) -> Marginals
         (X, (alpha, sites, h)), projection = piece
         d = tf.transpose(problem.project(X, projection).D)
         rows = row_sites(mixing, sites, d, alpha)
-        return mixed_marginals(mixing, conditioned(_given_other_rows(h, rows, d), rows))
+        g = _given_other_rows(h, rows, d)
+        return mixed_marginals(mixing, g if whole_rows else conditioned(g, rows))
 
     rows = problem.rows.alpha, sites, h
     value = map(tf.stop_gradient, chunks.map_over_chunks(moments, problem.pieces(rows)))

@@ -183,16 +183,10 @@ def _with_unknown(
     return tf.where(unknown[:, None], anywhere[0], mean), tf.where(replaced, apart, covariance)
 
 
-def ensemble_posterior(
-    model: GPModel | Ensemble, posteriors: Sequence[AbstractPosterior] | None = None
-) -> EnsemblePosterior:
-    """Compute the posterior of an ensemble, or of one model as an ensemble of one.
-
-    :param posteriors: Those of the components, where they are known already.
-    """
+def ensemble_posterior(model: GPModel | Ensemble) -> EnsemblePosterior:
+    """Compute the posterior of an ensemble, or of one model as an ensemble of one."""
     (models, weights), near = components(model), near_rows(model)
-    if posteriors is None:
-        posteriors = [*map(posterior_of, models, near)]
+    posteriors = [*map(posterior_of, models, near)]
     likelihoods = getattr(model, "likelihoods", [component.likelihood for component in models])
     return EnsemblePosterior(posteriors, models, likelihoods, weights)
 

@@ -7,13 +7,13 @@ and the number of rows that differ: none is chosen twice. Rows come in the order
 the first m of M are the rows chosen for m (not for :func:`kmeans`). :func:`saspa` makes a whole
 model with clusters as its basis points. :func:`predictive_entropy` and :func:`information_gain`
 take a model and rows without targets, and compute how much their targets would be worth.
-:func:`coregionalization` and :func:`intrinsic_coregionalization` make kernels of outputs that are
-mixtures.
+:func:`coregionalization` makes kernels of outputs that are mixtures.
 """
 
+from ...engine.refusals import absent
 from .acquisition import information_gain, predictive_entropy
 from .greedy import greedy_variance, greedy_variational, ivm
-from .mixing import coregionalization, intrinsic_coregionalization
+from .mixing import coregionalization
 from .rows import kmeans, random_subset, saspa
 
 __all__ = [
@@ -21,10 +21,11 @@ __all__ = [
     "greedy_variance",
     "greedy_variational",
     "information_gain",
-    "intrinsic_coregionalization",
     "ivm",
     "kmeans",
     "predictive_entropy",
     "random_subset",
     "saspa",
 ]
+
+__getattr__ = absent(__name__)

@@ -1,4 +1,4 @@
-r"""Initial values of coregionalised outputs: weights, lengthscales, and each output's own function.
+r"""Initial values of coregionalised outputs: weights and lengthscales.
 
 Objectives of mixtures have saddles. Latent functions that are equal stay equal, a column of W that
 is 0 stays 0, and W times a number is the same as the kernel's variance times its square. So W
@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 from gpflow import set_trainable
 from gpflow.base import AnyNDArray, RegressionData, TensorData
-from gpflow.kernels import Kernel, LinearCoregionalization, Product, SquaredExponential, Sum
+from gpflow.kernels import Kernel, LinearCoregionalization, Product, SquaredExponential, Sum, White
 
 from ...engine import checks
-from ...engine.prior.mixing import CoregionalizationWithDiagonal
 from .rows import as_data
 
 #: The least eigenvalue that is used; the mean of all is 1. A column of W that is 0 would stay 0.
 LEAST_EIGENVALUE = 1e-2
+#: Weights of white noise, relative to those of functions.
+WHITE = 0.4
 
 
 def coregionalization(
@@ -32,7 +33,7 @@ def coregionalization(
     num_latent: int,
     *,
     kernel: Kernel | None = None,
-    own_functions: bool = False,
+    num_white: int = 0,
     scales: TensorData | None = None,
 ) -> LinearCoregionalization:
     r"""Create a kernel of mixed latent functions, with initial values that suit training.
@@ -43,59 +44,18 @@ def coregionalization(
         half of its own, the longest first, and with variance 1, not trained; of a sum of kernels,
         the first one's. None: a squared exponential, whose lengthscales are half of
         :math:`\sqrt{D}` times the standard deviations of the inputs.
-    :param own_functions: Whether each output has a latent function for itself too, with a copy of
-        the kernel: P more, see
-        :class:`~gpflow_pep.engine.prior.mixing.CoregionalizationWithDiagonal`.
+    :param num_white: How many latent functions of white noise there are beside them: what the
+        outputs of a row have in common that is no function of the inputs. Their weights start
+        parallel to the first columns of W.
     :param scales: Prior standard deviations of the outputs' functions, [P]. None: those of Y, which
         suit noise that is added to the function; for labels and counts 1 is better.
     :return: A kernel for :class:`~gpflow_pep.models.PEP` or
         :class:`~gpflow_pep.models.PEPRegression` with ``LinearCoregionalization``.
     :raises ValueError: If an output was never observed, or an argument is outside its range.
     """
-    base, weights, kappa = _start(data, num_latent, kernel, scales)
-    factors = np.geomspace(2.0, 0.5, num_latent) if num_latent > 1 else [1.0]
-    kernels = [_stretched(base, factor) for factor in factors]
-    if not own_functions:
-        return LinearCoregionalization(kernels, weights)
-    kernels += [deepcopy(base) for _ in kappa]
-    return CoregionalizationWithDiagonal(kernels, weights, kappa)
-
-
-def intrinsic_coregionalization(
-    data: RegressionData,
-    rank: int,
-    *,
-    kernel: Kernel | None = None,
-    scales: TensorData | None = None,
-) -> CoregionalizationWithDiagonal:
-    r"""Create the intrinsic model of coregionalisation, with initial values that suit training.
-
-    The covariance is one kernel times :math:`w wᵀ + \mathrm{diag}(\kappa)`: all latent functions
-    have the same kernel object.
-
-    :param data: X [N, D], and Y [N, P] with NaN where nothing was observed.
-    :param rank: The number R of columns of :math:`w`, at most P.
-    :param kernel: Its copy has variance 1, not trained; see :func:`coregionalization`.
-    :param scales: See :func:`coregionalization`.
-    :return: A kernel of R + P latent functions, see
-        :class:`~gpflow_pep.engine.prior.mixing.CoregionalizationWithDiagonal`.
-    :raises ValueError: As :func:`coregionalization`.
-    """
-    base, weights, kappa = _start(data, rank, kernel, scales, "rank")
-    return CoregionalizationWithDiagonal([base] * (rank + len(kappa)), weights, kappa)
-
-
-def _start(
-    data: RegressionData,
-    number: int,
-    kernel: Kernel | None,
-    scales: TensorData | None,
-    name: str = "num_latent",
-) -> tuple[Kernel, AnyNDArray, AnyNDArray]:
-    """Find a kernel of variance 1, the weights, and the outputs' own variances."""
     X, Y = as_data(data, missing_targets=True)
     num_outputs = Y.shape[1]
-    checks.check_number(number, num_outputs, name, counted="outputs, the columns of Y")
+    checks.check_number(num_latent, num_outputs, "num_latent", counted="outputs, the columns of Y")
     unseen = np.flatnonzero(np.isnan(Y).all(axis=0))
     if unseen.size:
         got = f"NaN alone in {unseen.size} column(s), the first at index {unseen[0]}"
@@ -106,11 +66,18 @@ def _start(
     checks.check_single_output(kernel)
     s = _nonzero(np.nanstd(Y, axis=0)) if scales is None else _check_scales(scales, num_outputs)
     values, vectors = np.linalg.eigh(correlations(Y))
-    leading = np.argsort(values)[::-1][:number]
+    leading = np.argsort(values)[::-1][:num_latent]
     unit = vectors[:, leading] * np.sqrt(np.maximum(values[leading], LEAST_EIGENVALUE))
     unit = unit * np.where(unit.sum(axis=0) < 0.0, -1.0, 1.0)  # the same signs on each machine
-    left = np.maximum(1.0 - np.sum(np.square(unit), axis=1), 1e-2)  # for each output itself
-    return _with_variance_1(kernel), s[:, None] * unit, np.square(s) * left
+    weights, base = s[:, None] * unit, _with_variance_1(kernel)
+    factors = np.geomspace(2.0, 0.5, num_latent) if num_latent > 1 else [1.0]
+    kernels = [
+        *(_stretched(base, factor) for factor in factors),
+        *(White() for _ in range(num_white)),
+    ]
+    for white in kernels[num_latent:]:
+        set_trainable(white, False)
+    return LinearCoregionalization(kernels, np.hstack([weights, WHITE * weights[:, :num_white]]))
 
 
 def correlations(Y: AnyNDArray) -> AnyNDArray:

@@ -1,18 +1,15 @@
 """Where mixtures of outputs start."""
 
-from copy import deepcopy
 from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 from gpflow.kernels import Matern32, Periodic, Product, SquaredExponential, Sum
-from helpers import assert_close, finite_difference_gradient, gradients
+from helpers import assert_close
 
 import gpflow_pep as pep
-from gpflow_pep.engine.prior.mixing import CoregionalizationWithDiagonal
-from gpflow_pep.training.starts import coregionalization, intrinsic_coregionalization
+from gpflow_pep.training.starts import coregionalization
 from gpflow_pep.training.starts.mixing import LEAST_EIGENVALUE, correlations
 
 N, P = 60, 4
@@ -96,69 +93,6 @@ class TestKernels:
         product = coregionalization((X, Y), 1, kernel=mine.kernels[1]).latent_kernels[0]
         assert [part.variance.trainable for part in product.kernels[1:]] == [False]
 
-    def test_functions_of_outputs_alone(self) -> None:
-        kernel = coregionalization((X, INCOMPLETE), 2, own_functions=True)
-        assert isinstance(kernel, CoregionalizationWithDiagonal)
-        assert kernel.num_latent_gps == len({id(part) for part in kernel.kernels}) == 2 + P
-        W = kernel.W.numpy()
-        assert_close(W[:, 2:] ** 2, np.diag(kernel.kappa.numpy()), rtol=1e-12)
-        sizes = np.sum(W**2, axis=1) / np.nanvar(INCOMPLETE, axis=0)
-        assert np.all(np.abs(sizes - 1.0) < 0.1)
-
-
-class TestIntrinsic:
-    kernel = intrinsic_coregionalization((X, INCOMPLETE), 2)
-
-    def test_covariance(self) -> None:
-        w, kappa = self.kernel.weights.numpy(), self.kernel.kappa.numpy()
-        between = self.kernel.latent_kernels[0](X[:5]).numpy()
-        expected = np.einsum("nm,pr->npmr", between, w @ w.T + np.diag(kappa))
-        assert_close(self.kernel(X[:5], full_cov=True, full_output_cov=True), expected, rtol=1e-12)
-
-    def test_parameters(self) -> None:
-        names = set(gpflow.utilities.parameter_dict(self.kernel))
-        assert {".weights", ".kappa", ".kernels[0].lengthscales"} <= names and ".W" not in names
-        assert len(self.kernel.trainable_variables) == 3
-        summary = gpflow.utilities.tabulate_module_summary(self.kernel)
-        assert "weights" in summary and "kappa" in summary
-        copy = deepcopy(self.kernel)
-        copy.kappa.assign(2.0 * copy.kappa)
-        copy.kernels[0].lengthscales.assign([1.0, 2.0])
-        assert_close(copy.kernels[-1].lengthscales, [1.0, 2.0], rtol=1e-12)
-        other = intrinsic_coregionalization((X, Y), 2)
-        gpflow.utilities.multiple_assign(other, gpflow.utilities.parameter_dict(copy))
-        assert_close(other.W, copy.W, rtol=1e-12)
-        assert np.max(np.abs(copy.W - self.kernel.W)) > 0.1
-
-    def test_is_gpflows_coregion_of_entries(self) -> None:
-        """With inducing points at all rows both are exact."""
-        kernel = intrinsic_coregionalization((X[:12], Y[:12]), 2)
-        entries = gpflow.kernels.Coregion(P, 2, active_dims=[2])
-        entries.W.assign(kernel.weights)
-        entries.kappa.assign(kernel.kappa)
-        base = kernel.latent_kernels[0]
-        base = SquaredExponential(lengthscales=base.lengthscales.numpy(), active_dims=[0, 1])
-        long = np.column_stack([np.repeat(X[:12], P, axis=0), np.tile(np.arange(float(P)), 12)])
-        exact = gpflow.models.GPR((long, Y[:12].reshape(-1, 1)), base * entries, noise_variance=0.1)
-        with gpflow.config.as_context():
-            gpflow.config.set_default_jitter(1e-10)
-            sparse = pep.PEPRegression((X[:12], Y[:12]), kernel, X[:12], noise_variance=0.1)
-            log_z = sparse.pep_log_marginal_likelihood()
-        assert_close(log_z, exact.log_marginal_likelihood(), rtol=1e-7)
-
-    @pytest.mark.near_copies("PEPRegression")
-    @pytest.mark.parametrize("model", [pep.PEPRegression, pep.PEP])
-    def test_gradients(self, model: Any) -> None:
-        kernel = intrinsic_coregionalization((X, INCOMPLETE), 1)
-        Z = X[:6].copy()
-        parts = [gpflow.likelihoods.Gaussian(0.2)] if model is pep.PEP else []
-        options = {"tolerance": 1e-10} if parts else {"noise_variance": 0.2}
-        trained = model((X[:20], INCOMPLETE[:20]), kernel, *parts, Z, **options)
-        loss = tf.function(trained.training_loss) if parts else trained.training_loss
-        variables = [kernel.weights.unconstrained_variable, kernel.kappa.unconstrained_variable]
-        for actual, variable in zip(gradients(loss, variables), variables):
-            assert_close(actual, finite_difference_gradient(loss, variable), rtol=1e-6)
-
 
 @pytest.mark.slow
 def test_training_from_here_beats_equal_latent_functions() -> None:
@@ -198,13 +132,3 @@ def test_refusals(changed: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {"data": (X, Y), "num_latent": 2, **changed}
     with pytest.raises(ValueError, match=message):
         coregionalization(**arguments)
-    arguments["rank"] = arguments.pop("num_latent")
-    with pytest.raises(ValueError, match=message.replace("num_latent", "rank")):
-        intrinsic_coregionalization(**arguments)
-
-
-def test_refusals_of_the_kernel() -> None:
-    with pytest.raises(ValueError, match="kernels: got 2, expected 3"):
-        CoregionalizationWithDiagonal([Matern32()] * 2, np.ones((2, 1)), np.ones(2))
-    with pytest.raises(ValueError, match=r"kappa: got .*, expected positive"):
-        CoregionalizationWithDiagonal([Matern32()] * 3, np.ones((2, 1)), np.array([1.0, 0.0]))

@@ -71,7 +71,6 @@ def _places(Z: Array, X: Array = X) -> list[int]:
 
 #: What the room has that chooses no inducing variables, or more than these.
 NO_RULES = {"information_gain", "predictive_entropy", "saspa", "coregionalization"}
-NO_RULES |= {"intrinsic_coregionalization"}
 
 
 def test_no_rule_is_forgotten() -> None:
