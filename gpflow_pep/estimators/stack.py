@@ -14,6 +14,10 @@ With more rows the two with Matérn 5/2 are trained on :data:`SCOUT_ROWS` random
 the model whose inducing inputs are trained (powers mixed, as many points as pay), with the first
 one's transforms if it predicts rows that the scout has not seen better; it is not recalibrated.
 
+Of several columns of y there is one model (:data:`COLUMNS`), with white noise that the columns of a
+row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained on so many, and then for
+:data:`FEW_STEPS` steps on all.
+
 The rows that are left out give the weights of the densities
 (:func:`~gpflow_pep.training.ensemble_weights`) and of the means
 (:func:`~gpflow_pep.training.choosing.combining.weights_of_means`), and the mixture's
@@ -124,7 +128,7 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         if is_long:
             part = train(COLUMNS | {"warm_start": True, "max_iterations": FEW_STEPS}, start=part)
         left_out = part._left_out().normal_scores(Y)
-        note(f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs are not trained.")
+        note(f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs stay fixed.")
         return _alone(part, note, lines, Recalibration.fit(left_out[~np.isnan(left_out)]))
     names: Sequence[str] = list(COMPONENTS)
     if len(X) <= EXACT_ROWS:

@@ -71,12 +71,8 @@ def coregionalization(
     unit = unit * np.where(unit.sum(axis=0) < 0.0, -1.0, 1.0)  # the same signs on each machine
     weights, base = s[:, None] * unit, _with_variance_1(kernel)
     factors = np.geomspace(2.0, 0.5, num_latent) if num_latent > 1 else [1.0]
-    kernels = [
-        *(_stretched(base, factor) for factor in factors),
-        *(White() for _ in range(num_white)),
-    ]
-    for white in kernels[num_latent:]:
-        set_trainable(white, False)
+    kernels: list[Kernel] = [_stretched(base, factor) for factor in factors]
+    kernels += [_with_variance_1(White()) for _ in range(num_white)]
     return LinearCoregionalization(kernels, np.hstack([weights, WHITE * weights[:, :num_white]]))
 
 
