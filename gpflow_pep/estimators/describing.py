@@ -172,8 +172,9 @@ class Describer:
     def _object(self, value: Module, label: str) -> dict[str, Described]:
         kind = type(value)
         modules = (m for m in MODULES if getattr(m, kind.__name__, None) is kind)
-        path = f"{next(modules, sys.modules[kind.__module__]).__name__}.{kind.__qualname__}"
-        if "." in kind.__qualname__ or _class_of(path) is not kind:
+        module, name = next(modules, sys.modules.get(kind.__module__)), kind.__qualname__
+        path = "" if module is None else f"{module.__name__}.{name}"
+        if "." in name or not path or _class_of(path) is not kind:
             raise cannot_save(label, f"a {_name(value)}", "a class that has a name in its module")
         parameters = {n: p for n, p in vars(value).items() if isinstance(p, Parameter)}
         described = {n: self(p, f"{label}.{n}") for n, p in parameters.items()}
