@@ -32,6 +32,7 @@ from gpflow.base import AnyNDArray
 import gpflow_pep as pep
 from examples.common import arguments, save_figure
 from examples.data_sets import DIRECTORY, Data, Problem, random_split, read, rows_of
+from examples.ivm import ivm
 from examples.saspa import BLURS, average, full_ep, quality, train_kernel
 from gpflow_pep.training.starts import saspa
 
@@ -54,7 +55,7 @@ def models(data: Data, kernel: gpflow.kernels.Kernel, likelihood: Any, M: int, s
     """One model after another, in the order of METHODS."""
     for blur in BLURS.values():
         yield saspa(data, kernel, likelihood, M, seed=seed, covariances=blur)
-    chosen = pep.training.starts.ivm(data, M, kernel=kernel, likelihood=likelihood, seed=seed)
+    chosen = ivm(data, M, kernel=kernel, likelihood=likelihood, seed=seed)
     yield pep.models.PEP(data, kernel, likelihood, chosen, alpha=1.0)
     yield full_ep(rows_of(data, chosen.Z.numpy()), kernel, likelihood)
 

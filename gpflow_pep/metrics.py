@@ -12,6 +12,9 @@ from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
 from .engine import checks
+from .engine.refusals import absent
+
+__getattr__ = absent(__name__)
 
 
 def _check_numbers(**arrays: AnyNDArray) -> None:
@@ -205,17 +208,17 @@ class Calibration(NamedTuple):
     error: float  #: The expected calibration error: their mean distance weighted by the counts.
 
 
-@check_shapes("labels: [N]", "probability: [N, C]")
+@check_shapes("labels: [N]", "probability: [N, classes...]")
 def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10) -> Calibration:
     """Compare the probability of predictions with how often they are right.
 
     Rows are sorted into bins of equal width by the probability of the class that is predicted for
-    them, the most probable one; in each bin that mean probability is compared with how often the
-    prediction is right (Naeini, Cooper and Hauskrecht, *Obtaining well calibrated probabilities
-    using Bayesian binning*, AAAI 2015).
+    them, the most probable one, or of the event; in each bin that mean probability is compared with
+    how often the prediction is right, or the event occurs (Naeini, Cooper and Hauskrecht,
+    *Obtaining well calibrated probabilities using Bayesian binning*, AAAI 2015).
 
-    :param labels: The held-out classes, whole numbers from 0.
-    :param probability: The probability of each class.
+    :param labels: The held-out classes, whole numbers from 0; or 1 where an event occurred, else 0.
+    :param probability: Of each class, [N, C]; or of an event, such as a class, [N].
     :param num_bins: Bins from 0 to 1, at least 1.
     :raises ValueError: If an array is empty or not finite, a probability is outside [0, 1], a label
         is none of the classes, or there is no bin.
@@ -223,31 +226,10 @@ def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10)
     checks.check_positive("num_bins", num_bins, "Pass 10, for example.")
     _check_numbers(labels=labels, probability=probability)
     _check_probabilities(probability)
-    check_labels("labels", labels, probability.shape[1])
-    right = np.argmax(probability, axis=1) == labels
-    return _calibration(right, np.max(probability, axis=1), num_bins)
-
-
-@check_shapes("happened: [N]", "probability: [N]")
-def event_calibration(
-    happened: AnyNDArray, probability: AnyNDArray, num_bins: int = 10
-) -> Calibration:
-    """Compare how often an event, such as a class, occurs with its predicted probability.
-
-    :param happened: True or 1 where it occurred.
-    :param probability: Of the event.
-    :param num_bins: Bins from 0 to 1, at least 1.
-    :raises ValueError: If an array is empty or not finite, a probability is outside [0, 1], an
-        event is neither 0 nor 1, or there is no bin.
-    """
-    checks.check_positive("num_bins", num_bins, "Pass 10, for example.")
-    _check_numbers(happened=happened, probability=probability)
-    _check_probabilities(probability)
-    check_labels("happened", happened, 2)
-    return _calibration(happened, probability, num_bins)
-
-
-def _calibration(right: AnyNDArray, confidence: AnyNDArray, num_bins: int) -> Calibration:
+    of_event = np.ndim(probability) == 1
+    check_labels("labels", labels, 2 if of_event else probability.shape[1])
+    confidence = probability if of_event else np.max(probability, axis=1)
+    right = labels if of_event else np.argmax(probability, axis=1) == labels
     bins = np.clip((confidence * num_bins).astype(int), 0, num_bins - 1)
     count = np.bincount(bins, minlength=num_bins)
     used = count > 0
@@ -258,37 +240,3 @@ def _calibration(right: AnyNDArray, confidence: AnyNDArray, num_bins: int) -> Ca
     distance = np.abs(accuracy - mean_confidence)
     error = float(np.average(distance, weights=count[used]))
     return Calibration(mean_confidence, accuracy, count[used], error)
-
-
-@check_shapes("successes: [shape...]", "trials: [shape...]", "return[0]: [shape...]")
-def wilson_interval(
-    successes: AnyNDArray, trials: AnyNDArray, level: float = 0.95
-) -> tuple[AnyNDArray, AnyNDArray]:
-    r"""Find an interval for a probability from the successes of independent trials.
-
-    With :math:`\hat p` the fraction of successes and z the normal quantile, its ends are
-
-    .. math::
-
-       \frac{\hat p + z^2 / 2n \pm z \sqrt{\hat p (1 - \hat p) / n + z^2 / 4n^2}}{1 + z^2 / n}
-
-    (Wilson, *Probable inference, the law of succession, and statistical inference*, JASA 1927). It
-    stays in [0, 1], and makes sense for few trials too.
-
-    :param successes: How many, from 0 to `trials`.
-    :param trials: How many, at least 1.
-    :param level: A number in (0, 1).
-    :raises ValueError: If a count is not finite or cannot be, or `level` is outside (0, 1).
-    """
-    _check_numbers(successes=successes, trials=trials)
-    checks.check_level(level)
-    if np.min(trials) < 1 or np.any((successes < 0) | (successes > trials)):
-        expected = "at least one trial and from none to all successes"
-        remedy = "Leave out what was never tried."
-        raise checks.refusal("successes and trials", "counts that cannot be", expected, remedy)
-    square = norm.ppf(0.5 + 0.5 * level) ** 2
-    fraction = successes / trials
-    middle = (fraction + square / (2.0 * trials)) / (1.0 + square / trials)
-    variance = fraction * (1.0 - fraction) / trials + square / (4.0 * trials**2)
-    half_width = np.sqrt(square * variance) / (1.0 + square / trials)
-    return np.maximum(middle - half_width, 0.0), np.minimum(middle + half_width, 1.0)

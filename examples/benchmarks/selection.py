@@ -20,6 +20,7 @@ import numpy as np
 
 from examples.benchmarks.regression import generate
 from examples.common import arguments, in_own_process, peak_gibibytes
+from examples.ivm import ivm
 from gpflow_pep.engine.prior import project, whiten
 from gpflow_pep.training import starts
 
@@ -33,7 +34,7 @@ def rules(data: Any, M: int, kernel: gpflow.kernels.Kernel) -> dict[str, Callabl
         "nothing": lambda: None,
         "random_subset": lambda: starts.random_subset(X, M, seed=0),
         "greedy_variance": lambda: starts.greedy_variance(X, M, kernel=kernel),
-        "ivm": lambda: starts.ivm(
+        "ivm": lambda: ivm(
             data, M, kernel=kernel, likelihood=gpflow.likelihoods.Gaussian(NOISE_VARIANCE), seed=0
         ),
         "greedy_variational": lambda: starts.greedy_variational(

@@ -20,6 +20,7 @@ import tensorflow_probability as tfp
 from gpflow.base import AnyNDArray
 
 from examples.common import squared_exponential
+from examples.ivm import ivm
 from examples.papers import gibbs
 from examples.papers.baseline_models import DTC, Laplace, OnAllRows, sgpmc
 from examples.papers.tasks import (
@@ -33,7 +34,7 @@ from examples.streaming import Filter
 from gpflow_pep.likelihoods import log_power_expectation
 from gpflow_pep.models import APEP, ARPEP, PEP, RPAPEP, PEPClassification, PEPRegression
 from gpflow_pep.training import maximise
-from gpflow_pep.training.starts import ivm, random_subset
+from gpflow_pep.training.starts import random_subset
 
 TIED = {"APEP": APEP, "ARPEP": ARPEP, "RPAPEP": RPAPEP}
 #: Rows that train what a single pass over all rows then keeps.

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
-from scipy.stats import t
+from scipy.stats import norm, t
 
-from gpflow_pep.metrics import wilson_interval
 from gpflow_pep.plotting import available
 
 #: What makes runs comparable: they differ in method and power alone.
@@ -84,8 +83,12 @@ def wins(wide: pd.DataFrame, better: str, worse: str) -> Wins:
     """
     ties = int(np.sum(wide[better] == wide[worse]))
     won = float(np.sum(wide[better] < wide[worse])) + 0.5 * ties
-    low, high = wilson_interval(np.array(won), np.array(len(wide)))
-    return Wins(won, len(wide), ties, Interval(won / len(wide), float(low), float(high)))
+    # Wilson's interval, of halves too.
+    share, n, square = won / len(wide), len(wide), float(norm.ppf(0.975) ** 2)
+    middle, scale = share + square / (2.0 * n), 1.0 + square / n
+    width = np.sqrt(square * (share * (1.0 - share) / n + square / (4.0 * n**2)))
+    low, high = max((middle - width) / scale, 0.0), min((middle + width) / scale, 1.0)
+    return Wins(won, n, ties, Interval(share, low, high))
 
 
 def mean_intervals(columns: pd.DataFrame) -> pd.DataFrame:

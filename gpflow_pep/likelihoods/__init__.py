@@ -24,11 +24,10 @@ from ..engine.factors import (
 )
 from ..engine.refusals import absent
 from .censored import Ordinal, Tobit
-from .labels import NoisyLabelBernoulli, UniformRobustMax
+from .labels import NoisyLabelBernoulli
 from .log_linear import LogLinear
 from .per_output import PerOutput
 from .positive import LogNormal, NegativeBinomial, ZeroInflatedPoisson
-from .residual_variance import ResidualVariance
 
 __all__ = [
     "AccuracyWarning",
@@ -39,14 +38,12 @@ __all__ = [
     "NoisyLabelBernoulli",
     "Ordinal",
     "PerOutput",
-    "ResidualVariance",
     "ScalarFactor",
     "Structure",
     "Support",
     "TiltedDerivatives",
     "Tobit",
     "Traits",
-    "UniformRobustMax",
     "ZeroInflatedPoisson",
     "check_support",
     "class_probabilities",

@@ -1,15 +1,13 @@
-"""Labels that are wrong at a rate of their own: of two classes, and of several."""
+"""Labels of two classes that are wrong at a rate of their own."""
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
-from check_shapes import check_shapes, inherit_check_shapes
+from check_shapes import inherit_check_shapes
 from gpflow.base import MeanAndVariance, TensorType
-from gpflow.likelihoods import RobustMax
 from tensorflow import Tensor
 
-from ..engine.checks import check_choice, check_real
+from ..engine.checks import check_choice
 from ..engine.factors import classes, implementations
 from .integrated import LikelihoodWithMoments, parameter_between
 
@@ -66,28 +64,3 @@ def _noisy_label_bernoulli(
 
 
 classes.register_two_classes(NoisyLabelBernoulli, error_rate=lambda likelihood: likelihood.epsilon)
-
-
-class UniformRobustMax(RobustMax):
-    r"""
-    The inverse link of Villacampa-Calvo & Hernández-Lobato (2020), equation 2: a wrong label comes
-    from all C classes alike.
-
-    .. math::
-
-       p(y | f) = (1 - \epsilon) \, [f_y \text{ is the largest}] + \epsilon / C
-
-    It is GPflow's :class:`gpflow.likelihoods.RobustMax`, in which a wrong label comes from the
-    other classes, at the error rate :math:`\epsilon (C - 1) / C`. Use it as
-    ``gpflow.likelihoods.MultiClass(C, invlink=UniformRobustMax(C))``.
-    """
-
-    @check_shapes("epsilon: []")
-    def __init__(self, num_classes: int, epsilon: float = 1e-3, **kwargs: Any) -> None:
-        r""":param num_classes: C, at least 2.
-        :param epsilon: The paper's :math:`\epsilon`, in (0, 1).
-        :raises ValueError: If one of them is outside its range.
-        """
-        check_real("num_classes", int(num_classes), "[2, inf)", "One class needs no model.")
-        check_real("epsilon", float(np.asarray(epsilon)), "(0, 1)", "It is a rate, often 1e-3.")
-        super().__init__(num_classes, epsilon * (num_classes - 1.0) / num_classes, **kwargs)

@@ -86,7 +86,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         {"_last_run", "last_adjoint", "loss_tolerance"}
     )
 
-    fresh_sites, training_gap = Renamed(), Renamed()
+    fresh_sites, training_gap, converged_sites = Renamed(), Renamed(), Renamed()
     last_adjoint: AdjointInfo | None = None
     """Of the newest derivative in eager mode that converged sites entered; None before it."""
 
@@ -261,12 +261,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         problem, fixed_point, *_ = converged = self._converge()
         natural = converged.natural(natural_sums(problem, fixed_point.sites))
         return add_memory(natural, problem.memory)
-
-    @unconverted()
-    def converged_sites(self) -> Sites:
-        """Bring the sites to their fixed point; unlike ``sites`` they have derivatives."""
-        refuse_mixed(self.kernel, "converged_sites", "Read model.sites, which are constants.")
-        return self._converge().sites()
 
     @unconverted()
     def converged_rows(self) -> ConvergedRows:

@@ -7,6 +7,7 @@ import gpflow
 import numpy as np
 import sklearn.metrics
 from gpflow.base import AnyNDArray
+from scipy.stats import binomtest
 
 from .. import metrics
 from ..engine.checks import as_labels, check_level, refusal, require_same_length
@@ -43,9 +44,11 @@ def reliability(
     labels = as_columns("labels", labels, 1)[:, 0]
     require_same_length("labels", labels, "probability", P)
     labels = metrics.check_labels("labels", labels, 2 if event else P.shape[1])
-    calibrate: Any = metrics.event_calibration if event else metrics.calibration
-    confidence, accuracy, counts, error = calibrate(labels, P[:, 0] if event else P, num_bins)
-    lower, upper = metrics.wilson_interval(accuracy * counts, counts, level)
+    of_rows = metrics.calibration(labels, P[:, 0] if event else P, num_bins)
+    confidence, accuracy, counts, error = of_rows
+    pairs = zip(np.rint(accuracy * counts).astype(int), map(int, counts))
+    ends = [binomtest(int(k), n).proportion_ci(level, "wilson") for k, n in pairs]
+    lower, upper = np.transpose(ends)
     ax.plot([0.0, 1.0], [0.0, 1.0], color=INK, linewidth=1, linestyle=(0, (4, 3)))
     ax.vlines(confidence, lower, upper, color=FIT, alpha=0.45, linewidth=2.0)
     ax.plot(confidence, accuracy, "o-", color=FIT, linewidth=1.0, markersize=5)

@@ -22,7 +22,7 @@ from .fitting.distributed import sharded, sharded_training_loss
 from .fitting.full_batch import Ascent, MaximiseRecord, Step, maximise
 from .fitting.history import EarlyStopping, Evaluation, FitRecord, best_evaluation
 from .fitting.loop import fit, shuffled_batches
-from .fitting.objectives import hybrid_evidence, training_loss
+from .fitting.objectives import training_loss
 from .fitting.points import PointsScore
 
 __all__ = [
@@ -46,7 +46,6 @@ __all__ = [
     "ensemble_with_near_labels",
     "ensemble_with_near_rows",
     "fit",
-    "hybrid_evidence",
     "maximise",
     "maximise_on_subset",
     "raise_error_rate",

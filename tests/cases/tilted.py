@@ -456,12 +456,6 @@ CASES: dict[str, Case] = {
     "MultiClass": Case(
         lambda: likelihoods.MultiClass(3), [1.0], _multi_class(1, 1 - 1e-3, 5e-4), num_latent=3
     ),
-    "MultiClass uniform": Case(
-        lambda: likelihoods.MultiClass(4, pep.likelihoods.UniformRobustMax(4, 0.02)),
-        [0.0],
-        _multi_class(0, 1 - 0.02 + 0.005, 0.005),
-        num_latent=4,
-    ),
     "Softmax": Case(lambda: likelihoods.Softmax(2), [1.0], _softmax_of_two(1), 5e-6, num_latent=2),
     "HeteroskedasticTFPConditional": Case(
         likelihoods.HeteroskedasticTFPConditional,

@@ -52,7 +52,6 @@ PARTS = [
     lik.Gaussian(scale=0.3, variance_lower_bound=1e-3),
     lik.Gaussian(scale=fun.Linear([[0.1], [0.2]], [0.5])),
     lik.Gaussian(variance=fun.Additive(fun.Constant([1.0]), fun.Identity(1))),
-    lik.Gaussian(variance=pep.likelihoods.ResidualVariance(k.RBF(), Z, variance=0.2)),
     lik.Gaussian(variance=pep.likelihoods.LogLinear(2, variance=0.2)),
     lik.StudentT(scale=0.5, df=5.0),
     lik.Poisson(binsize=2.0),
@@ -65,7 +64,6 @@ PARTS = [
     lik.Bernoulli(invlink=tf.sigmoid),
     lik.MultiClass(3),
     lik.MultiClass(3, invlink=lik.RobustMax(3, epsilon=0.05)),
-    lik.MultiClass(3, invlink=pep.likelihoods.UniformRobustMax(3, epsilon=0.05)),
     lik.Softmax(3),
     lik.SwitchedLikelihood([lik.Gaussian(0.1), lik.Gaussian(0.2)]),
     lik.HeteroskedasticTFPConditional(),
@@ -79,7 +77,6 @@ PARTS = [
     pep.inducing_variables.BlurredInducingPoints(Z, np.full(4, 0.3)),
     pep.inducing_variables.BlurredInducingPoints(Z, np.abs(Z)),
     pep.inducing_variables.BlurredInducingPoints(Z, Z[:, :, None] * Z[:, None, :]),
-    pep.inducing_variables.NoisyInducingVariables(Z, variance=0.2),
 ]
 
 

@@ -180,14 +180,14 @@ ZERO = np.zeros(4)
             "Remove",
         ),
         (
-            lambda: metrics.event_calibration(np.array([0, 1]), np.array([1.5, -3.0])),
+            lambda: metrics.calibration(np.array([0, 1]), np.array([1.5, -3.0])),
             "probability: got values from -3.0 to 1.5",
             "numbers from 0 to 1",
             "not their logarithms",
         ),
         (
-            lambda: metrics.event_calibration(np.array([7, 1]), np.array([0.5, 0.5])),
-            "happened: got 7.0",
+            lambda: metrics.calibration(np.array([7, 1]), np.array([0.5, 0.5])),
+            "labels: got 7.0",
             "whole numbers from 0 to 1",
             "Encode",
         ),

@@ -48,7 +48,7 @@ OTHERS: dict[str, Callable[[Any], tf.Tensor]] = {
     "posterior": lambda model: weighted(model.posterior().predict_f(model.data[0][:3])[1]),
     "q_sqrt": lambda model: weighted(model.q_sqrt),
     "compute_qu": lambda model: weighted(model.compute_qu()[1]),
-    "sites": lambda model: weighted(tf.stack(model.converged_sites())),
+    "sites": lambda model: weighted(tf.stack(model.converged_rows()[2:4])),
     "surrogate": lambda model: tf.reduce_sum(tf.square(model.surrogate().targets)),
 }
 
@@ -165,7 +165,7 @@ def test_evidence_needs_no_adjoint(name: str) -> None:
     assert max(np.max(np.abs(part)) for part in adjoint) < 1e-8
     expected = gradients(model.pep_log_marginal_likelihood, variables)
     by_function = gradients(
-        lambda: energy_of(model.site_problem(), model.converged_sites()), variables
+        lambda: energy_of(model.site_problem(), Sites(*model.converged_rows()[2:4])), variables
     )
     for part, other in zip(by_function, expected, strict=True):
         assert_close(part, other, rtol=1e-7, scale=0.1)

@@ -558,7 +558,7 @@ REFUSALS = {
     "Y: got 1 column": lambda: regression().predict_f(XNEW, given=np.zeros((5, 1))),
     "blocks and near rows: got": lambda: regression().predict_f(XNEW, blocks=np.arange(5)),
     "remember: got": lambda: converged("four", 0.5).remember(),
-    "converged_sites: got": lambda: converged("four", 0.5).converged_sites(),
+    "converged_rows: got": lambda: converged("four", 0.5).converged_rows(),
     "surrogate: got": lambda: regression().surrogate(),
     "minibatch_training_loss_closure: got": lambda: model("four").minibatch_training_loss_closure(
         4, seed=0

@@ -177,23 +177,6 @@ def test_refused(message: str, draw: Any) -> None:
         draw()
 
 
-def test_wilson_interval_solves_its_equation() -> None:
-    trials = np.array([1, 7, 50, 50])
-    successes = np.array([1, 2, 0, 31])
-    fraction = successes / trials
-    for end in metrics.wilson_interval(successes, trials, 0.95):
-        # Its ends are where the score test is on the edge.
-        z2 = 1.959963984540054**2
-        assert_allclose((fraction - end) ** 2, z2 * end * (1.0 - end) / trials, atol=1e-12)
-    lower, upper = metrics.wilson_interval(successes, trials)
-    assert np.all(lower <= fraction) and np.all(fraction <= upper) and np.all(lower < upper)
-    # Newcombe (1998), table I.
-    ends = metrics.wilson_interval(np.array([81]), np.array([263]))
-    assert_allclose(np.ravel(ends), [0.2553, 0.3662], atol=1e-4)
-    with pytest.raises(ValueError, match="counts that cannot be"):
-        metrics.wilson_interval(np.array([3]), np.array([2]))
-
-
 def test_pit_of_gaussians() -> None:
     found = metrics.pit(np.array([1.0, 3.0]), np.array([1.0, 1.0]), np.array([4.0, 4.0]))
     assert_allclose(found, [0.5, 0.8413447460685429])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
-from cases.pep import CASES, TIGHT, N
+from cases.pep import CASES, TIGHT
 from helpers import (
     assert_all_close,
     assert_close,
@@ -16,10 +16,9 @@ from helpers import (
     gradients,
     regression_problem,
 )
-from reference import sites as pep_reference
 
 from gpflow_pep.models import PEP, PEPRegression
-from gpflow_pep.training import ensemble_of_powers, hybrid_evidence, maximise, training_loss
+from gpflow_pep.training import ensemble_of_powers, maximise, training_loss
 from gpflow_pep.training.fitting.cheaper import SharedLosses
 from gpflow_pep.training.fitting.objectives import Objective, WholeLoss
 
@@ -145,7 +144,6 @@ OBJECTIVES: dict[str, Objective] = {
     "evidence": "evidence",
     "loo": "loo",
     "evidence+loo": "evidence+loo",
-    "hybrid": hybrid_evidence(0.7),
     "of rows": expected_density,
 }
 
@@ -188,26 +186,18 @@ def test_values_of_objectives_of_sites(alpha: float) -> None:
     losses = {"evidence": log_z, "loo": density, "evidence+loo": log_z + density}
     for objective, value in losses.items():
         assert_close(training_loss(model, objective)(), -value, rtol=1e-10)
-    assert_close(hybrid_evidence(alpha)(model), log_z, rtol=1e-10)
-    rows, sites = model.converged_rows(), model.converged_sites()
+    rows = model.converged_rows()
     X = model.data[0]
     mean, variance = model.predict_f(X)
     assert_close(rows.m + model.mean_function(X), mean, rtol=1e-9)
     assert_close(rows.s + rows.d, variance, rtol=1e-9)
-    assert_close(tf.stack([rows.nu, rows.tau]), tf.stack(sites), rtol=1e-9)
-
-
-def test_hybrid_evidence_is_that_of_the_reference() -> None:
-    case = CASES["Poisson"]
-    model = case.model(alpha=0.3)
-    problem = case.reference_problem(np.full(N, 0.3))
-    sites = pep_reference.fixed_point(problem)
-    expected = pep_reference.log_z(problem._replace(alpha=np.ones(N)), sites)
-    assert_close(hybrid_evidence(1.0)(model), expected, rtol=1e-8)
+    assert_close(
+        tf.stack([rows.nu, rows.tau]), tf.stack([model.sites.nu, model.sites.tau]), rtol=1e-9
+    )
 
 
 @pytest.mark.near_copies("evidence+loo")
-@pytest.mark.parametrize("objective", ["evidence+loo", "loo", "hybrid"])
+@pytest.mark.parametrize("objective", ["evidence+loo", "loo"])
 def test_maximise_raises_objectives_of_sites(objective: str) -> None:
     """Those of the optimum of log Z."""
     model = CASES["probit"].model(alpha=0.5)
@@ -250,13 +240,10 @@ def test_objectives_need_sites_that_converge() -> None:
     mixture = PEP(problem.data, kernel, gpflow.likelihoods.StudentT(), problem.Z)
     for objective, words in (
         ("loo", "evidence_and_left_out: got a model whose outputs are mixed"),
-        (hybrid_evidence(0.5), "hybrid_evidence: got PEP of mixed outputs, expected PEP of"),
         (lambda model: model.alpha * np.ones(2), "got a function with a result of shape"),
     ):
         with pytest.raises(ValueError, match=words):
             training_loss(mixture, objective)()
-    with pytest.raises(ValueError, match=r"alpha: got 1\.5, expected a number in"):
-        hybrid_evidence(1.5)
 
 
 def test_other_models_and_names_are_refused() -> None:

@@ -99,12 +99,11 @@ class Paths(tf.Module):
         kernels = latent_kernels(self._parts.kernel) if self._of_latents else [self._parts.kernel]
         number = max(len(kernels), len(variables))  # 1 where all share both, or L
         origin = np.mean(points_and_blur(variables[0])[0], axis=0)
-        size, num_latent = self._q[0].shape
-        if num_latent < number:  # q is one Gaussian over the inducing variables of all
-            size, num_latent = size // number, number
+        # Or q is one Gaussian over the inducing variables of all.
+        num_latent = max(self._q[0].shape[1], number)
         draws = Draws(self.num_paths, num_latent // number, num_features, origin)
         return [
-            PosteriorDraws(kernels[k % len(kernels)], variables[k % len(variables)], size, draws)
+            PosteriorDraws(kernels[k % len(kernels)], variables[k % len(variables)], draws)
             for k in range(number)
         ]
 

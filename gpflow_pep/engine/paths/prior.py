@@ -24,11 +24,9 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 from gpflow.config import default_float
-from gpflow.kernels import Kernel, LinearCoregionalization, MultioutputKernel
+from gpflow.kernels import Kernel, LinearCoregionalization
 
-from ..prior import latent_kernels
 from ..prior.blurred import multiplied_out
-from ..refusals import refusal
 from .factors import Generator, KernelFactor, Waves, kernel_factor
 
 
@@ -149,42 +147,6 @@ class PriorDraws(tf.Module):
     def __call__(self, X: tf.Tensor, covariance: tf.Tensor | None = None) -> tf.Tensor:
         """Evaluate the functions, [S, C, N]; see :class:`_ProductDraws`."""
         return tf.add_n([product(X, covariance) for product in self.products])
-
-
-class OutputDraws(tf.Module):
-    """Draws of all outputs of a kernel of several.
-
-    :param kernel: ``SharedIndependent``, ``SeparateIndependent`` or ``LinearCoregionalization``.
-    :raises ValueError: If a kernel of a latent function has ``active_dims``.
-    """
-
-    def __init__(self, kernel: MultioutputKernel, draws: Draws) -> None:
-        super().__init__()
-        self.kernel = kernel
-        parts = latent_kernels(kernel)
-        for part in parts:
-            if part.active_dims != slice(None):
-                raise refusal(
-                    "kernel",
-                    f"{type(part).__name__} with active_dims {part.active_dims} in"
-                    f" {type(kernel).__name__}",
-                    "none: where inducing variables are of one output, GPflow overlooks them",
-                    "Wrap the inducing variables in"
-                    " gpflow.inducing_variables.SharedIndependentInducingVariables.",
-                )
-        draws = draws._replace(num_functions=int(kernel.num_latent_gps) // len(parts))
-        self.latents = [PriorDraws(part, draws) for part in parts]
-        self.row_size = max(latent.row_size for latent in self.latents)
-
-    def resample(self, random: Generator) -> None:
-        """Draw other functions, in place."""
-        for latent in self.latents:
-            latent.resample(random)
-
-    def __call__(self, X: tf.Tensor, covariance: tf.Tensor | None = None) -> tf.Tensor:
-        """Evaluate the functions, [S, P, N]; see :class:`_ProductDraws`."""
-        values = [latent(X, covariance) for latent in self.latents]
-        return mix_latents(self.kernel, tf.concat(values, axis=1))
 
 
 @check_shapes("values: [S, L, N]", "return: [S, P, N]")

@@ -17,29 +17,27 @@ from ..numerics.chunks import CHUNK_ELEMENTS, map_over_chunks, row_chunks
 from ..numerics.linalg import jitter_needed
 from ..prior.blurred import BlurredInducingPoints
 from ..prior.evaluate import kuf, kuu
-from ..prior.wrapped import NoisyInducingVariables
 from ..refusals import refusal
 from .factors import Generator
-from .prior import Draws, OutputDraws, PriorDraws, assign, variable
+from .prior import Draws, PriorDraws, assign, variable
 
 
 class PosteriorDraws(tf.Module):
     """Draws from the posterior of functions that share kernel and inducing variables.
 
-    :param kernel: Of one output; or of several, whose values the inducing variables are then.
-    :param inducing_variable: Points, blurred points, or one of them with noise.
-    :param size: M, the number of elements of u: all outputs of all points, where there are several.
+    :param kernel: Of one output.
+    :param inducing_variable: Points or blurred points.
     :raises ValueError: If they are something else.
     """
 
-    def __init__(
-        self, kernel: Kernel, inducing_variable: InducingVariables, size: int, draws: Draws
-    ) -> None:
+    def __init__(self, kernel: Kernel, inducing_variable: InducingVariables, draws: Draws) -> None:
         super().__init__()
+        if isinstance(kernel, MultioutputKernel):
+            got = f"{type(kernel).__name__} with inducing variables of one output"
+            remedy = "Wrap these in gpflow.inducing_variables.SharedIndependentInducingVariables."
+            raise refusal("kernel", got, "inducing variables of its latent functions", remedy)
         self.kernel, self.inducing_variable = kernel, inducing_variable
-        several = isinstance(kernel, MultioutputKernel)
-        self.prior: PriorDraws | OutputDraws
-        self.prior = OutputDraws(kernel, draws) if several else PriorDraws(kernel, draws)
+        self.prior, size = PriorDraws(kernel, draws), int(inducing_variable.num_inducing)
         self.coefficients = variable(draws.num_paths, draws.num_functions, size)
         """[S, C, M], c."""
         self.chunk_size = max(CHUNK_ELEMENTS // max(self.prior.row_size, draws.num_paths * size), 1)
@@ -65,24 +63,15 @@ class PosteriorDraws(tf.Module):
     @check_shapes("X: [B, N, D]  # B is 1 or S", "return: [S, P, N]")
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
         """Evaluate the functions at inputs of all paths, or of each."""
-        num_batch, num_rows = tf.shape(X)[0], tf.shape(X)[1]
-        num_inducing = self.coefficients.shape[2]
-        # [M, N], or [M, P, N, P] where the inducing variables are values of several outputs.
         K = kuf(self.inducing_variable, self.kernel, tf.reshape(X, [-1, X.shape[-1]]))
-        K = tf.reshape(K, [num_inducing, num_batch, num_rows, -1])
-        K = tf.reshape(tf.transpose(K, [1, 0, 3, 2]), [num_batch, num_inducing, -1])
-        prior = self.prior(X)
-        return prior + tf.reshape(tf.matmul(self.coefficients, K), tf.shape(prior))
+        K = tf.reshape(K, [self.coefficients.shape[2], *tf.unstack(tf.shape(X)[:2])])
+        return self.prior(X) + tf.matmul(self.coefficients, tf.transpose(K, [1, 0, 2]))
 
     def _covariance(self) -> tuple[AnyNDArray, float]:
         """Compute the prior covariance of u, [M, M], and how much of its diagonal is noise."""
-        K = tf.reshape(kuu(self.inducing_variable, self.kernel), [self.coefficients.shape[2]] * 2)
+        K = kuu(self.inducing_variable, self.kernel)
         more = float(jitter_needed(K[None])[0])
-        noise, variables = default_jitter() + more, self.inducing_variable
-        while isinstance(variables, NoisyInducingVariables):
-            noise += float(variables.variance)
-            variables = variables.inducing_variable
-        return np.asarray(K, np.float64) + more * np.eye(len(K)), noise
+        return np.asarray(K, np.float64) + more * np.eye(len(K)), default_jitter() + more
 
     def _prior_values(self) -> tf.Tensor:
         """Compute what the inducing variables see of the functions of the prior, [S, C, M]."""
@@ -92,10 +81,7 @@ class PosteriorDraws(tf.Module):
             return tf.transpose(self.prior(Z[None], *blur), [2, 0, 1])
 
         pieces = row_chunks(points_and_blur(self.inducing_variable), self.chunk_size)
-        of_points = map_over_chunks(values, pieces)  # [M, S, C], or [M, S, P]
-        if isinstance(self.kernel, MultioutputKernel):  # one u: outputs of the first point first
-            return tf.reshape(tf.transpose(of_points, [1, 0, 2]), self.coefficients.shape)
-        return tf.transpose(of_points, [1, 2, 0])
+        return tf.transpose(map_over_chunks(values, pieces), [1, 2, 0])
 
 
 def _solved(L: AnyNDArray, v: AnyNDArray, u: AnyNDArray) -> AnyNDArray:
@@ -110,8 +96,6 @@ def points_and_blur(inducing_variable: InducingVariables) -> tuple[tf.Tensor, ..
     Give the inducing inputs, [M, D], and if they are blurred their covariances, [M, D, D]; refuse
     inducing variables of which it is not known what they see of a function.
     """
-    if isinstance(inducing_variable, NoisyInducingVariables):
-        return points_and_blur(inducing_variable.inducing_variable)
     if type(inducing_variable) is InducingPoints:
         return (tf.convert_to_tensor(inducing_variable.Z),)
     if type(inducing_variable) is BlurredInducingPoints:
@@ -119,7 +103,6 @@ def points_and_blur(inducing_variable: InducingVariables) -> tuple[tf.Tensor, ..
     raise refusal(
         "inducing_variable",
         type(inducing_variable).__name__,
-        "InducingPoints, BlurredInducingPoints, or NoisyInducingVariables of them: what others see"
-        " of a function is not known",
+        "InducingPoints or BlurredInducingPoints: what others see of a function is not known",
         "Draw f at all rows jointly by predict_f_samples, or use one of these.",
     )

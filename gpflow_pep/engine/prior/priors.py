@@ -25,7 +25,6 @@ from gpflow.models.util import inducingpoint_wrapper
 from .. import checks
 from .blurred import BlurredInducingPoints, sum_of_products
 from .evaluate import covariance, is_stationary, latent_kernels, mean, split_outputs, variance
-from .wrapped import InducingVariablesWrapper, NoisyInducingVariables
 
 #: At so many rows a kernel is evaluated.
 _ROWS_TRIED = 5
@@ -71,8 +70,6 @@ def check_inducing_variable(
         )
     pairs = itertools.product(split_outputs(inducing_variable), latent_kernels(kernel))
     for variables, part in pairs:
-        if isinstance(variables, NoisyInducingVariables):
-            check_inducing_variable(variables.inducing_variable, part, X)
         if isinstance(variables, BlurredInducingPoints):
             sum_of_products(part)  # refuses a kernel that has no closed form
     return inducing_variable
@@ -99,8 +96,6 @@ def _check_points(Z: Any) -> None:
 def count_columns(inducing_variable: InducingVariables) -> int | None:
     """Count the columns of X by inducing variables; None for patches, which have others."""
     part = split_outputs(inducing_variable)[0]
-    while isinstance(part, InducingVariablesWrapper):
-        part = part.inducing_variable
     return None if isinstance(part, InducingPatches) else (*(part.shape or ()), None, None)[1]
 
 

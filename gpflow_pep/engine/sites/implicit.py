@@ -94,14 +94,6 @@ class Converged(NamedTuple):
 
         return self._known(values, "q(v)", gradients)
 
-    def sites(self) -> Sites:
-        """Take the sites, with their derivatives in the parameters; see :meth:`natural`."""
-
-        def gradients(*by: tf.Tensor) -> list[tf.Tensor]:
-            return self.gradients("sites", Sites(*by))
-
-        return self._known(self.fixed_point.sites, "sites", gradients)
-
     def rows(self, values: tf.Tensor, function: RowFunction, quantity: str) -> tf.Tensor:
         """
         Let numbers of each row pass, [N] or [N, K], with their derivatives in the parameters; see

@@ -13,14 +13,12 @@ from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 
-from ...engine.checks import check_choice, check_not_sharded, check_real, refusal, require_finite
-from ...engine.energies.point import energy_of
+from ...engine.checks import check_choice, check_not_sharded, check_real, refusal
 from ...engine.factors import traits
 from ...engine.numerics.graphs import without_collector
 from ...engine.numerics.linalg import warnings_of_graphs_dropped
 from ...engine.prior import latent_kernels
 from ...engine.prior.evaluate import is_plain
-from ...engine.sites.posterior import Independent
 from ...engine.sites.record import ConvergenceWarning
 from ...models import PEP, PEPRegression
 from ...models.base import ADVICE, InternalDataModel
@@ -113,35 +111,6 @@ def training_loss(model: GPModel, objective: Objective = "evidence") -> Callable
         return left_out if objective == "loo" else log_z + left_out
 
     return _of_function(model, of_rows)
-
-
-def hybrid_evidence(alpha: float) -> Callable[[PEP], tf.Tensor]:
-    """Make an objective of ``PEP``: the energy at one power with the sites of another.
-
-    The sites are those of the model's own power, at their fixed point; the energy of all powers is
-    defined for any sites (:mod:`gpflow_pep.engine.energies.point`). At the model's own power it is
-    log Z, and at 1 the estimate of expectation propagation. It takes memory for several M x N
-    matrices.
-
-    :param alpha: The power of the energy, in [0, 1].
-    :raises ValueError: If that is outside; when it is computed, if the model is another, or a
-        cavity is improper at that power.
-    """
-    check_real("alpha", alpha, "[0, 1]", "1 is the energy of expectation propagation.")
-
-    @tf.autograph.experimental.do_not_convert
-    def objective(model: PEP) -> tf.Tensor:
-        problem = model.site_problem() if isinstance(model, PEP) else None
-        if problem is None or not isinstance(problem.latents, Independent):
-            got = type(model).__name__ if problem is None else "PEP of mixed outputs"
-            expected = "PEP of independent latent functions"
-            raise refusal("hybrid_evidence", got, expected, "Train by the evidence.")
-        power = tf.constant([alpha], problem.W.dtype)
-        problem = problem._replace(rows=problem.rows._replace(alpha=power))
-        value = energy_of(problem, model.converged_sites())
-        return require_finite(value, f"energy at power {alpha:g}", ADVICE)
-
-    return objective
 
 
 @cache

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import gpflow
 import numpy as np
 import pytest
 from helpers import assert_close
 from scipy.stats import norm
 
-from gpflow_pep.likelihoods import NoisyLabelBernoulli, UniformRobustMax
+from gpflow_pep.likelihoods import NoisyLabelBernoulli
 
 F = np.array([[-2.0], [-0.1], [0.4], [3.0]])
 X = np.zeros_like(F)
@@ -62,16 +61,3 @@ def test_rates_outside_the_range_are_refused(epsilon: float) -> None:
 def test_other_links_are_refused() -> None:
     with pytest.raises(ValueError, match="link: got 'logit', expected 'probit' or 'step'"):
         NoisyLabelBernoulli(0.1, "logit")
-
-
-def test_uniform_robust_max_has_the_two_probabilities_of_the_paper() -> None:
-    likelihood = gpflow.likelihoods.MultiClass(4, invlink=UniformRobustMax(4, 0.2))
-    f = np.array([[0.1, 2.0, -1.0, 0.3]] * 4)
-    density = np.exp(likelihood.log_prob(np.zeros((4, 1)), f, np.arange(4)[:, None]))
-    assert_close(density, [0.05, 0.85, 0.05, 0.05], rtol=1e-12)
-
-
-@pytest.mark.parametrize("classes, epsilon", [(1, 0.1), (3, 0.0), (3, 1.0)])
-def test_uniform_robust_max_refuses(classes: int, epsilon: float) -> None:
-    with pytest.raises(ValueError, match=r"got (1|0\.0|1\.0), expected"):
-        UniformRobustMax(classes, epsilon)

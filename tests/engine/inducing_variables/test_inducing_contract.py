@@ -12,7 +12,7 @@ import tensorflow as tf
 from helpers import assert_all_close, assert_close, regression_problem
 
 import gpflow_pep as pep
-from gpflow_pep.inducing_variables import BlurredInducingPoints, NoisyInducingVariables
+from gpflow_pep.inducing_variables import BlurredInducingPoints
 
 PROBLEM = regression_problem(num_data=15)
 LABELS = (PROBLEM.Y > 0.4).astype(float)
@@ -25,13 +25,9 @@ def _blurred(dtype: Any) -> Any:
     return BlurredInducingPoints(PROBLEM.Z.astype(dtype), covariance.astype(dtype))
 
 
-def _noisy(dtype: Any) -> Any:
-    return NoisyInducingVariables(PROBLEM.Z.astype(dtype), 0.3)
-
-
-def _noisy_blurred(dtype: Any) -> Any:
+def _diagonal(dtype: Any) -> Any:
     diagonal = np.linspace(0.05, 0.5, 2 * M).reshape(M, 2).astype(dtype)
-    return NoisyInducingVariables(BlurredInducingPoints(PROBLEM.Z.astype(dtype), diagonal), 0.1)
+    return BlurredInducingPoints(PROBLEM.Z.astype(dtype), diagonal)
 
 
 def _svgp(data: Any, variable: Any) -> Any:
@@ -55,14 +51,12 @@ def _sgpr(data: Any, variable: Any) -> Any:
     return gpflow.models.SGPR(data, PROBLEM.kernel(), variable)
 
 
-# In every model the variable that is of both classes; the others in one.
 CASES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any], Any]]] = {
-    "PEPRegression": (_regression, _noisy_blurred),
-    "PEP": (_pep, _noisy_blurred),
-    "SGPR": (_sgpr, _noisy_blurred),
-    "SVGP": (_svgp, _noisy_blurred),
+    "PEPRegression": (_regression, _diagonal),
+    "PEP": (_pep, _diagonal),
+    "SGPR": (_sgpr, _diagonal),
+    "SVGP": (_svgp, _diagonal),
     "blurred": (_regression, _blurred),
-    "noisy": (_regression, _noisy),
 }
 every_case = pytest.mark.parametrize("create, variable", CASES.values(), ids=CASES)
 
@@ -114,7 +108,7 @@ def test_float32(create: Any, variable: Any) -> None:
 @pytest.mark.parametrize("create", [_pep, _sgpr, pytest.param(_svgp, marks=pytest.mark.slow)])
 @pytest.mark.slow
 def test_trained(create: Any) -> None:
-    model = _create(create, _noisy_blurred)
+    model = _create(create, _diagonal)
     loss = model.training_loss
     if isinstance(model, gpflow.models.SVGP):
         loss = model.training_loss_closure(PROBLEM.data)

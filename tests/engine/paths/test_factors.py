@@ -10,7 +10,7 @@ from gpflow import kernels
 from helpers import Array, assert_close
 
 from gpflow_pep.engine.paths.factors import FACTORS, SPECTRA, kernel_factor
-from gpflow_pep.engine.paths.prior import Draws, OutputDraws, PriorDraws
+from gpflow_pep.engine.paths.prior import Draws, PriorDraws
 
 X = np.random.default_rng(0).uniform(-2.0, 2.0, (6, 3))
 ARD = {"variance": 1.3, "lengthscales": [0.7, 1.4], "active_dims": [2, 0]}
@@ -124,31 +124,6 @@ def test_draws_have_the_moments_of_the_prior(name: str) -> None:
     values = draws(tf.constant(rows[None])).numpy()
     assert values.shape == (4000, 1, len(rows))
     assert worst_z(values[:, 0], np.zeros(len(rows)), kernel(rows).numpy()) < 4.5
-
-
-@pytest.mark.parametrize("kind", ["shared", "separate", "mixed"])
-def test_draws_of_several_outputs(kind: str) -> None:
-    parts = [kernels.SquaredExponential(lengthscales=1.3), kernels.Linear(0.5)]
-    W = np.array([[1.0, 0.5], [-0.3, 0.8], [0.2, 0.1]])
-    kernel = {
-        "shared": lambda: kernels.SharedIndependent(parts[0], 2),
-        "separate": lambda: kernels.SeparateIndependent(parts),
-        "mixed": lambda: kernels.LinearCoregionalization(parts, W),
-    }[kind]()
-    draws = OutputDraws(kernel, Draws(4000, 1, 8, np.zeros(3)))
-    draws.resample(np.random.default_rng(1))
-    values = draws(tf.constant(X[None])).numpy()  # [S, P, N]
-    expected = kernel(X, full_cov=True, full_output_cov=True).numpy()  # [N, P, N, P]
-    size = values.shape[1] * values.shape[2]
-    expected = np.transpose(expected, [1, 0, 3, 2]).reshape(size, size)
-    assert worst_z(values.reshape(4000, size), np.zeros(size), expected) < 4.5
-
-
-def test_active_dims_that_gpflow_overlooks() -> None:
-    """GPflow evaluates the kernels of ``SharedIndependent`` at all inputs."""
-    kernel = kernels.SharedIndependent(kernels.Linear(active_dims=[1]), 2)
-    with pytest.raises(ValueError, match=r"^kernel: got Linear with active_dims \[1\]"):
-        OutputDraws(kernel, Draws(2, 1, 5, np.zeros(3)))
 
 
 def test_average_over_a_blur() -> None:

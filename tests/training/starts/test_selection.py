@@ -7,7 +7,6 @@ import gpflow
 import numpy as np
 import pytest
 from gpflow.inducing_variables import InducingPoints
-from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood, StudentT
 from helpers import Array, assert_close, regression_problem
 from sklearn.cluster import KMeans, MiniBatchKMeans
 
@@ -17,7 +16,7 @@ from gpflow_pep.training.starts import greedy
 N, NOISE = 24, 0.09
 PROBLEM = regression_problem(num_data=N)
 X, Y = PROBLEM.X, PROBLEM.Y
-LABELS = np.where(Y > 0.4, 1.0, 0.0)
+BOUND: dict[str, Any] = {"kernel": PROBLEM.kernel(), "noise_variance": NOISE, "seed": 0}
 
 
 def _kernel() -> gpflow.kernels.Kernel:
@@ -34,11 +33,6 @@ def _variational(X: Any, M: int, seed: int, **options: Any) -> Any:
     return pep.training.starts.greedy_variational((X, Y[: len(X)]), M, seed=seed, **options)
 
 
-def _ivm(X: Any, M: int, seed: int, likelihood: Likelihood | None = None, **options: Any) -> Any:
-    options = {"kernel": _kernel(), "likelihood": likelihood or Gaussian(NOISE), **options}
-    return pep.training.starts.ivm((X, Y[: len(X)]), M, seed=seed, **options)
-
-
 def _blurred(X: Any, M: int, seed: int) -> Any:
     return pep.training.starts.kmeans(X, M, seed=seed, covariances=True)
 
@@ -47,7 +41,6 @@ BY_ROWS: dict[str, Callable[..., Any]] = {
     "random_subset": lambda X, M, seed: pep.training.starts.random_subset(X, M, seed=seed),
     "greedy_variance": _variance,
     "greedy_variational": _variational,
-    "ivm": _ivm,
 }
 ALL = {
     **BY_ROWS,
@@ -70,7 +63,7 @@ def _places(Z: Array, X: Array = X) -> list[int]:
 
 
 #: What the room has that chooses no inducing variables, or more than these.
-NO_RULES = {"information_gain", "predictive_entropy", "saspa", "coregionalization"}
+NO_RULES = {"predictive_entropy", "saspa", "coregionalization"}
 
 
 def test_no_rule_is_forgotten() -> None:
@@ -160,24 +153,15 @@ BAD_OPTIONS: list[tuple[str, Any]] = [
     ),
     (
         "data: got ndarray, expected a pair",
-        lambda: pep.training.starts.ivm(X, 3, kernel=_kernel(), likelihood=Gaussian(), seed=0),
+        lambda: pep.training.starts.greedy_variational(X, 3, **BOUND),
     ),
     (
         "X and Y: got 24 and 23 rows",
-        lambda: pep.training.starts.ivm(
-            (X, Y[1:]), 3, kernel=_kernel(), likelihood=Gaussian(), seed=0
-        ),
+        lambda: pep.training.starts.greedy_variational((X, Y[1:]), 3, **BOUND),
     ),
     ("rounds: got 4, expected an integer", lambda: _variational(X, 3, 0, rounds=4)),
     ("num_candidates: got 30", lambda: _variational(X, 3, 0, num_candidates=30)),
     ("training_steps: got 0.5", lambda: _variational(X, 3, 0, training_steps=0.5)),
-    ("expected 0 or 1", lambda: _ivm(X, 3, 0, Bernoulli())),
-    (
-        "2 latent functions",
-        lambda: pep.training.starts.ivm(
-            (X, LABELS), 3, kernel=_kernel(), likelihood=gpflow.likelihoods.Softmax(2), seed=0
-        ),
-    ),
 ]
 
 
@@ -313,51 +297,6 @@ def test_hyperparameters_are_trained_between_rounds() -> None:
     assert bounds[1] > bounds[0] + 1.0
     assert abs(noise - 0.5) > 1e-3
     assert np.abs(kernel.lengthscales - 2.0).max() > 1e-3
-
-
-def test_most_informative_in_regression() -> None:
-    """There the targets do not matter: the largest variance given noisy observations."""
-    _assert_largest_first(_points(_ivm(X, 10, 0)), X, _kernel(), NOISE)
-
-
-def _log_evidence(likelihood: Likelihood, y: float, mean: float, variance: float) -> float:
-    f = mean + np.sqrt(variance) * np.linspace(-9.0, 9.0, 4001)[:, None]
-    log_p = likelihood.log_prob(np.zeros_like(f), f, np.full_like(f, y)).numpy()
-    density = np.exp(log_p - 0.5 * np.square(f[:, 0] - mean) / variance)
-    return float(np.log(np.sum(density) * (f[1, 0] - f[0, 0]) / np.sqrt(2.0 * np.pi * variance)))
-
-
-@pytest.mark.parametrize(
-    "likelihood, targets", [(Bernoulli(), LABELS), (StudentT(0.3, 4.0), Y)], ids=["labels", "heavy"]
-)
-def test_most_informative_for_other_likelihoods(likelihood: Likelihood, targets: Array) -> None:
-    """Assumed-density filtering with explicit sites, and derivatives by finite differences."""
-    kernel, few = _kernel(), slice(0, 8)
-    inputs, targets = X[few], targets[few]
-    K = kernel(inputs).numpy()
-    Z = _points(
-        pep.training.starts.ivm((inputs, targets), 4, kernel=kernel, likelihood=likelihood, seed=0)
-    )
-    nu, tau = np.zeros(8), np.zeros(8)
-    chosen: list[int] = []
-    for place in _places(Z, inputs):
-        covariance = K @ np.linalg.inv(np.eye(8) + tau[:, None] * K)
-        mean, variance = covariance @ nu, np.diagonal(covariance)
-        falls, sites = np.full(8, -np.inf), {}
-        for n in set(range(8)) - set(chosen):
-            step = 1e-3
-            values = [
-                _log_evidence(likelihood, targets[n, 0], mean[n] + k * step, variance[n])
-                for k in (-1, 0, 1)
-            ]
-            delta1 = (values[2] - values[0]) / (2.0 * step)
-            delta2 = (values[2] - 2.0 * values[1] + values[0]) / step**2
-            falls[n] = -0.5 * np.log1p(delta2 * variance[n])
-            precision = -delta2 / (1.0 + delta2 * variance[n])
-            sites[n] = precision, (delta1 - delta2 * mean[n]) / (1.0 + delta2 * variance[n])
-        assert falls[place] >= falls.max() - 1e-4
-        tau[place], nu[place] = sites[place]
-        chosen.append(place)
 
 
 def test_float32() -> None:
