@@ -49,6 +49,8 @@ GONE = {
     "PEP.training_gap": "loss_tolerance",
     "PEP.converged_sites": "converged_rows",
     "PEPRegression.conditional": "bound, whose values are 'standard' and 'tight'",
+    "monitor.SitesToTensorBoard": "gpflow.monitor.ScalarToTensorBoard: docs/training.rst",
+    "monitor.CalibrationToTensorBoard": "gpflow.monitor.ImageToTensorBoard: docs/training.rst",
     "monitor.InducingPointsToTensorBoard": "gpflow.monitor.ImageToTensorBoard: docs/training.rst",
 }
 #: Arguments that are gone, by the functions that had them. CHANGELOG.md prints them too.

@@ -37,13 +37,10 @@ def as_matrix(
     return array
 
 
-def as_vector(name: str, values: Any, remedy: str = _ROWS_WITHOUT) -> npt.NDArray[Any]:
-    """Convert to a vector of at least one finite number; a matrix of one column is one.
-
-    :param remedy: What to do about values that are not finite.
-    """
+def as_vector(name: str, values: Any) -> npt.NDArray[Any]:
+    """Convert to a vector of at least one finite number; a matrix of one column is one."""
     array = _single_column(name, as_numbers(name, values), "number")
-    require_finite_rows(name, array, remedy)
+    require_finite_rows(name, array, _ROWS_WITHOUT)
     return array
 
 

@@ -64,10 +64,10 @@ def check_positive(name: str, value: Any, remedy: str = "Pass one.") -> int:
     return int(value)
 
 
-def check_number(M: Any, most: int, name: str = "M", counted: str = "rows", least: int = 1) -> None:
+def check_number(M: Any, most: int, name: str = "M", counted: str = "rows") -> None:
     """Refuse what is no number of rows to choose, or of other things of which there are so many."""
-    if isinstance(M, bool) or not isinstance(M, (int, np.integer)) or not least <= M <= most:
-        expected = f"an integer from {least} to {most}, the number of {counted}"
+    if isinstance(M, bool) or not isinstance(M, (int, np.integer)) or not 1 <= M <= most:
+        expected = f"an integer from 1 to {most}, the number of {counted}"
         raise refusal(name, repr(M), expected, "Choose another number.")
 
 

@@ -231,7 +231,6 @@ def predict_left_out(
     precision: Precision,
     alpha: tf.Tensor,
     noise: tf.Tensor,
-    chunk_size: int | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Predict training rows as :func:`predict_from_near_rows` does, each without its own site.
 
@@ -248,7 +247,6 @@ def predict_left_out(
     :param precision: Gives :math:`\tau_n`, where rows are factors of their own.
     :param alpha: The powers of the rows.
     :param noise: K noise variances that near rows have by turns; sites keep theirs.
-    :param chunk_size: The most rows at a time, near ones included; None: chosen.
     :return: Mean and variance of f without the mean function, with each of the noise variances.
     """
 
@@ -274,11 +272,9 @@ def predict_left_out(
             variances.append(variance + spread)
         return tf.stack(means, axis=1), tf.stack(variances, axis=1)
 
-    alpha, size = (
-        tf.broadcast_to(alpha, tf.shape(rows)),
-        _groups_at_a_time(context, index, chunk_size),
-    )
-    mean, variance = map_over_chunks(chunk_terms, row_chunks((rows, index, alpha), size))
+    alpha = tf.broadcast_to(alpha, tf.shape(rows))
+    pieces = row_chunks((rows, index, alpha), _groups_at_a_time(context, index, None))
+    mean, variance = map_over_chunks(chunk_terms, pieces)
     return mean, variance
 
 

@@ -33,7 +33,6 @@ is kept.
 from collections.abc import Iterator
 from typing import Any
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
@@ -47,7 +46,6 @@ from sklearn.utils import gen_batches
 from ...engine import checks
 from ...engine.numerics.graphs import compiled
 from ...engine.prior import check_kernel_at_row, evaluate
-from ...models import PEPRegression
 from .rows import as_data, as_inputs, distinct_rows, key, too_few_distinct
 
 
@@ -192,54 +190,37 @@ def greedy_variational(
     noise_variance: float | Parameter,
     seed: int,
     num_candidates: int | None = None,
-    rounds: int = 1,
-    training_steps: int = 0,
 ) -> InducingPoints:
     """Choose the row next that raises the variational bound of regression most.
 
     The bound is that of :class:`gpflow.models.SGPR`, with GPflow's default jitter and mean 0. It
-    never falls, neither by a choice (Titsias 2009, proposition 1) nor by training.
+    never falls by a choice (Titsias 2009, proposition 1).
 
     :param data: X [N, D] and Y [N, P]; subtract a mean function from Y first.
-    :param kernel: The kernel, with hyperparameters that suit the data or are to be trained.
+    :param kernel: The kernel, with hyperparameters that suit the data.
     :param noise_variance: Variance of the Gaussian noise, or the parameter that holds it.
     :param seed: Of the candidates.
     :param num_candidates: How many rows are candidates, a random working set of rows that differ;
         at least as many as are chosen. None: 2000, or 2 M if that is more.
-    :param rounds: Choose in so many parts, as equal as possible, each from candidates drawn anew.
-    :param training_steps: At most so many steps of L-BFGS after each round, on the bound with the
-        rows chosen so far: they train the kernel's parameters, and ``noise_variance`` where that is
-        a parameter, such as ``model.likelihood.variance``, in place.
     :raises ValueError: If fewer than M rows differ.
     """
     X, Y = as_data(data)
     checks.check_number(M, len(X))
     checks.check_single_output(kernel)
-    checks.check_number(rounds, M, "rounds")
     if num_candidates is None:
         num_candidates = min(len(X), max(2000, 2 * M))
     checks.check_number(num_candidates, len(X), "num_candidates")
-    checks.check_seed(training_steps, "training_steps")
     checks.check_seed(seed)
     checks.check_noise_variance(noise_variance)
-    likelihood = gpflow.likelihoods.Gaussian(noise_variance)
-    if isinstance(noise_variance, Parameter):
-        likelihood.variance = noise_variance  # GPflow took a copy
-    rng = np.random.default_rng(seed)
+    order = np.random.default_rng(seed).permutation(len(X))
+    rows = distinct_rows(X, order, M, limit=num_candidates)
+    noise = float(np.squeeze(noise_variance))
+    candidates = _Candidates((X, Y), rows, M, _CompiledKernel(kernel, X), noise)
     chosen: list[int] = []
-    for k in range(1, rounds + 1):
-        order = np.concatenate([np.array(chosen, dtype=np.intp), rng.permutation(len(X))])
-        rows = distinct_rows(X, order, M, limit=len(chosen) + num_candidates)
-        noise = float(np.squeeze(likelihood.variance_at(X[:1])))
-        candidates = _Candidates((X, Y), rows, M, _CompiledKernel(kernel, X), noise)
-        for i in range(len(chosen)):
-            candidates.choose(i)
-        while len(chosen) < M * k // rounds:
-            best = int(np.argmax(candidates.gains()))
-            candidates.choose(best)
-            chosen.append(int(rows[best]))
-        if training_steps > 0:
-            _train((X, Y), kernel, likelihood, X[chosen], training_steps)
+    while len(chosen) < M:
+        best = int(np.argmax(candidates.gains()))
+        candidates.choose(best)
+        chosen.append(int(rows[best]))
     return InducingPoints(X[chosen])
 
 
@@ -318,18 +299,3 @@ class _Candidates:
         b = p - 0.5 * q * along
         self.products.subtract((along, b), (b, along))
         self.covariance.subtract((along, along))
-
-
-def _train(
-    data: tuple[AnyNDArray, AnyNDArray],
-    kernel: Kernel,
-    likelihood: gpflow.likelihoods.Gaussian,
-    Z: AnyNDArray,
-    steps: int,
-) -> None:
-    """Take steps on the bound with inducing points Z."""
-    model = PEPRegression(data, kernel, InducingPoints(Z), alpha=0.0, likelihood=likelihood)
-    gpflow.set_trainable(model.inducing_variable, False)
-    gpflow.optimizers.Scipy().minimize(
-        model.training_loss, model.trainable_variables, options={"maxiter": steps}
-    )

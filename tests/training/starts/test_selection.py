@@ -159,9 +159,7 @@ BAD_OPTIONS: list[tuple[str, Any]] = [
         "X and Y: got 24 and 23 rows",
         lambda: pep.training.starts.greedy_variational((X, Y[1:]), 3, **BOUND),
     ),
-    ("rounds: got 4, expected an integer", lambda: _variational(X, 3, 0, rounds=4)),
     ("num_candidates: got 30", lambda: _variational(X, 3, 0, num_candidates=30)),
-    ("training_steps: got 0.5", lambda: _variational(X, 3, 0, training_steps=0.5)),
 ]
 
 
@@ -259,15 +257,11 @@ def _bound(kernel: gpflow.kernels.Kernel, Y: Array, Z: Array) -> float:
     return -0.5 * float(Y.shape[1] * split_outputs + np.sum(Y * np.linalg.solve(S, Y)))
 
 
-@pytest.mark.parametrize(
-    "num_outputs, rounds", [pytest.param(1, 2, marks=pytest.mark.slow), (2, 1)]
-)
-def test_highest_bound_first(num_outputs: int, rounds: int) -> None:
-    kernel = _kernel()
-    targets = regression_problem(num_data=N, num_outputs=num_outputs).Y
+def test_highest_bound_first() -> None:
+    kernel, targets = _kernel(), regression_problem(num_data=N, num_outputs=2).Y
     Z = _points(
         pep.training.starts.greedy_variational(
-            (X, targets), 4, kernel=kernel, noise_variance=NOISE, seed=0, rounds=rounds
+            (X, targets), 4, kernel=kernel, noise_variance=NOISE, seed=0
         )
     )
     reached = -np.inf
@@ -282,21 +276,6 @@ def test_bound_never_falls_among_few_candidates() -> None:
     assert len(np.unique(Z, axis=0)) == 8
     bounds = [_bound(_kernel(), Y, Z[: m + 1]) for m in range(8)]
     assert np.all(np.diff(bounds) >= -1e-9)
-
-
-@pytest.mark.slow
-def test_hyperparameters_are_trained_between_rounds() -> None:
-    kernel = gpflow.kernels.SquaredExponential(lengthscales=[2.0, 2.0])
-    noise = gpflow.Parameter(0.5, transform=gpflow.utilities.positive())
-    bounds = []
-    for training_steps in (0, 3):
-        Z = _variational(
-            X, 6, 0, kernel=kernel, noise_variance=noise, rounds=2, training_steps=training_steps
-        )
-        bounds.append(gpflow.models.SGPR((X, Y), kernel, Z, noise_variance=noise).elbo())
-    assert bounds[1] > bounds[0] + 1.0
-    assert abs(noise - 0.5) > 1e-3
-    assert np.abs(kernel.lengthscales - 2.0).max() > 1e-3
 
 
 def test_float32() -> None:
