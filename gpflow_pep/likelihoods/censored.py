@@ -165,6 +165,68 @@ class Tobit(LikelihoodWithMoments):
         low = -np.inf if self.low is None else self.low
         return low, np.inf if self.high is None else self.high
 
+    def _factor(self, X: Tensor, Y: Tensor, alpha: Tensor) -> factors.ScalarFactor:
+        r"""Make the factor :math:`\Phi(x)` with :math:`x = \pm (f - b) / \sigma` at bounds."""
+        ends, noise = _ends(self, Y), tf.cast(self.variance, Y.dtype)
+        deviation = tf.sqrt(noise)
+
+        def log_prob(f: Tensor) -> Tensor:
+            at_bound = _normal_tail(ends.sign * (f - ends.place) / deviation).log_cdf
+            return tf.where(
+                ends.inside, gpflow.logdensities.gaussian(ends.place, f, noise), at_bound
+            )
+
+        def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+            x = ends.sign * (mean - ends.place) / tf.sqrt(noise + variance)
+            inside = gaussian_log_power_expectation(mean, variance, ends.place, noise, alpha)
+            values = tf.where(ends.inside, inside, _normal_tail(x).log_cdf)
+            return ends.inside | (alpha == 1.0), values
+
+        def slopes(x: Tensor) -> tuple[Tensor, Tensor]:
+            _, h, excess = _normal_tail(x)
+            return h, h * excess
+
+        def mode(mean: Tensor, variance: Tensor) -> Mode:
+            c, t = ends.sign * (mean - ends.place) / deviation, alpha * variance / noise
+            slope, curvature = _slopes_at_mode(c, t, slopes, np.inf)
+            return Mode(ends.sign * slope / deviation, tf.sqrt(variance / (1.0 + t * curvature)))
+
+        width = deviation * tf.ones_like(ends.place)
+        step = Structure(ends.place + ends.sign * width, width, 3.0 * width)
+        return factors.ScalarFactor(log_prob, [step], mode, exact=exact)
+
+    def _support(self, Y: AnyNDArray) -> factors.Support:
+        if self.has_limits_of_rows:
+            sides = np.isin(Y, [-1.0, 0.0, 1.0])
+            inside = np.isfinite(Y) & ((np.arange(Y.shape[1]) == 0) | sides)
+            return factors.Support(inside, "numbers, and -1, 0 or 1 in the second column,")
+        low, high = self.bounds
+        ends = zip(("from", "to"), self.bounds)
+        texts = [f"{name} {end:g}" for name, end in ends if np.isfinite(end)]
+        inside = np.isfinite(Y) & (low <= Y) & (high >= Y)
+        return factors.Support(inside, f"numbers {' '.join(texts)}")
+
+    def _layout(self, num_columns: int) -> factors.Layout:
+        columns, number = (2, 1) if self.has_limits_of_rows else (None, num_columns)
+        return factors.Layout(columns, number)
+
+    def _draw(self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        deviation = np.sqrt(np.asarray(self.variance))
+        return np.clip(f + deviation * random.standard_normal(f.shape), *self.bounds)
+
+    def _in_units(self, change: Callable[[float], float], scale: float) -> "Tobit":
+        changed = copy.copy(noise_in_units(self, "variance", scale**-2))
+        changed.low = None if self.low is None else change(self.low)
+        changed.high = None if self.high is None else change(self.high)
+        return changed
+
+    def _has_density(self, Y: AnyNDArray) -> AnyNDArray:
+        return np.asarray(_ends(self, tf.convert_to_tensor(Y)).inside)
+
+    def _traits(self) -> factors.Traits:
+        rules: dict[str, Any] = {"in_units": self._in_units, "has_density": self._has_density}
+        return factors.Traits(draw=self._draw, **rules)
+
 
 def _excess(
     start: Tensor, bound: float | None, mean: Tensor, deviation: Tensor, sign: float
@@ -202,74 +264,6 @@ def _ends(likelihood: Tobit, Y: Tensor) -> _Ends:
     place = tf.where(at_high, tf.cast(high, Y.dtype), tf.where(at_low, tf.cast(low, Y.dtype), Y))
     sign = tf.where(at_high, tf.ones_like(Y), -tf.ones_like(Y))
     return _Ends(~(at_low | at_high), place, sign)
-
-
-@factors.scalar_factor.register(Tobit)
-def _factor_of_tobit(
-    likelihood: Tobit, X: Tensor, Y: Tensor, alpha: Tensor
-) -> factors.ScalarFactor:
-    r"""Make the factor :math:`\Phi(x)` with :math:`x = \pm (f - b) / \sigma` at bounds."""
-    ends, noise = _ends(likelihood, Y), tf.cast(likelihood.variance, Y.dtype)
-    deviation = tf.sqrt(noise)
-
-    def log_prob(f: Tensor) -> Tensor:
-        at_bound = _normal_tail(ends.sign * (f - ends.place) / deviation).log_cdf
-        return tf.where(ends.inside, gpflow.logdensities.gaussian(ends.place, f, noise), at_bound)
-
-    def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        x = ends.sign * (mean - ends.place) / tf.sqrt(noise + variance)
-        inside = gaussian_log_power_expectation(mean, variance, ends.place, noise, alpha)
-        values = tf.where(ends.inside, inside, _normal_tail(x).log_cdf)
-        return ends.inside | (alpha == 1.0), values
-
-    def slopes(x: Tensor) -> tuple[Tensor, Tensor]:
-        _, h, excess = _normal_tail(x)
-        return h, h * excess
-
-    def mode(mean: Tensor, variance: Tensor) -> Mode:
-        c, t = ends.sign * (mean - ends.place) / deviation, alpha * variance / noise
-        slope, curvature = _slopes_at_mode(c, t, slopes, np.inf)
-        return Mode(ends.sign * slope / deviation, tf.sqrt(variance / (1.0 + t * curvature)))
-
-    width = deviation * tf.ones_like(ends.place)
-    step = Structure(ends.place + ends.sign * width, width, 3.0 * width)
-    return factors.ScalarFactor(log_prob, [step], mode, exact=exact)
-
-
-@factors.support.register(Tobit)
-def _between_bounds(likelihood: Tobit, Y: AnyNDArray) -> factors.Support:
-    if likelihood.has_limits_of_rows:
-        inside = np.isfinite(Y) & ((np.arange(Y.shape[1]) == 0) | np.isin(Y, [-1.0, 0.0, 1.0]))
-        return factors.Support(inside, "numbers, and -1, 0 or 1 in the second column,")
-    low, high = likelihood.bounds
-    ends = [f"{name} {end:g}" for name, end in (("from", low), ("to", high)) if np.isfinite(end)]
-    return factors.Support(np.isfinite(Y) & (low <= Y) & (high >= Y), f"numbers {' '.join(ends)}")
-
-
-@factors.layout.register(Tobit)
-def _layout(likelihood: Tobit, num_columns: int) -> factors.Layout:
-    return (
-        factors.Layout(2, 1) if likelihood.has_limits_of_rows else factors.Layout(None, num_columns)
-    )
-
-
-@factors.traits.register(Tobit)
-def _traits_of_tobit(likelihood: Tobit) -> factors.Traits:
-    def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
-        deviation = np.sqrt(np.asarray(likelihood.variance))
-        return np.clip(f + deviation * random.standard_normal(f.shape), *likelihood.bounds)
-
-    def in_units(change: Callable[[float], float], scale: float) -> Tobit:
-        changed = copy.copy(noise_in_units(likelihood, "variance", scale**-2))
-        low, high = likelihood.low, likelihood.high
-        changed.low = None if low is None else change(low)
-        changed.high = None if high is None else change(high)
-        return changed
-
-    def has_density(Y: AnyNDArray) -> AnyNDArray:
-        return np.asarray(_ends(likelihood, tf.convert_to_tensor(Y)).inside)
-
-    return factors.Traits(draw=draw, in_units=in_units, has_density=has_density)
 
 
 #: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
@@ -328,11 +322,48 @@ class Ordinal(LikelihoodWithMoments):
 
     def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
         """Compute the moments of the number of the class."""
-        labels = tf.range(self.edges.shape[0] + 1, dtype=mean.dtype)
+        labels = tf.range(self._count, dtype=mean.dtype)
         deviation = tf.sqrt(tf.square(self.sigma) + variance)
         p = tf.exp(_log_prob(_bin_of(self, labels), mean[..., None], deviation[..., None]))
         first = tf.linalg.matvec(p, labels)
         return first, tf.reduce_sum(p * tf.square(labels - first[..., None]), axis=-1)
+
+    def _factor(self, X: Tensor, Y: Tensor, alpha: Tensor) -> factors.ScalarFactor:
+        inside, sigma = _bin_of(self, Y), tf.cast(self.sigma, Y.dtype)
+        slopes = partial(_slopes, width=inside.width / sigma)
+
+        def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+            return alpha == 1.0, _log_prob(inside, mean, tf.sqrt(tf.square(sigma) + variance))
+
+        def mode(mean: Tensor, variance: Tensor) -> Mode:
+            start, t = inside.distance(mean, sigma), alpha * variance / tf.square(sigma)
+            slope, curvature = _slopes_at_mode(start, t, slopes, 0.5 * inside.width / sigma)
+            towards = tf.where(inside.is_above(mean), -slope, slope)
+            return Mode(towards / sigma, tf.sqrt(variance / (1.0 + t * curvature)))
+
+        # A bin at the end has one edge: its structure counts twice.
+        first, last = inside.low <= -_FAR_EDGE, inside.high >= _FAR_EDGE
+        rising = tf.where(first, inside.high - sigma, inside.low + sigma)
+        falling = tf.where(last, inside.low + sigma, inside.high - sigma)
+        width = sigma * tf.ones_like(rising)
+        structures = [Structure(place, width, 3.0 * width) for place in (rising, falling)]
+        return factors.ScalarFactor(
+            lambda f: _log_prob(inside, f, sigma), structures, mode, exact=exact, num_nodes=128
+        )
+
+    @property
+    def _count(self) -> int:
+        return int(self.edges.shape[0]) + 1
+
+    def _support(self, Y: AnyNDArray) -> factors.Support:
+        return whole_numbers(Y, self._count)
+
+    def _draw(self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        noisy = f + np.asarray(self.sigma) * random.standard_normal(f.shape)
+        return np.searchsorted(np.asarray(self.edges), noisy, side="right").astype(f.dtype)
+
+    def _traits(self) -> factors.Traits:
+        return factors.Traits(num_classes=self._count, draw=self._draw)
 
 
 class _Bin(NamedTuple):
@@ -407,46 +438,3 @@ def _slopes(x: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
     far_end = width * inner.slope * tf.exp(-loss) / mass
     curvature = tf.where(narrow, tf.ones_like(x), slope * (slope + x) + far_end)
     return slope, tf.clip_by_value(curvature, 0.0, 1.0)
-
-
-@factors.scalar_factor.register(Ordinal)
-def _factor_of_ordinal(
-    likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor
-) -> factors.ScalarFactor:
-    inside, sigma = _bin_of(likelihood, Y), tf.cast(likelihood.sigma, Y.dtype)
-    slopes = partial(_slopes, width=inside.width / sigma)
-
-    def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        return alpha == 1.0, _log_prob(inside, mean, tf.sqrt(tf.square(sigma) + variance))
-
-    def mode(mean: Tensor, variance: Tensor) -> Mode:
-        start, t = inside.distance(mean, sigma), alpha * variance / tf.square(sigma)
-        slope, curvature = _slopes_at_mode(start, t, slopes, 0.5 * inside.width / sigma)
-        towards = tf.where(inside.is_above(mean), -slope, slope)
-        return Mode(towards / sigma, tf.sqrt(variance / (1.0 + t * curvature)))
-
-    # A bin at the end has one edge: its structure counts twice.
-    first, last = inside.low <= -_FAR_EDGE, inside.high >= _FAR_EDGE
-    rising = tf.where(first, inside.high - sigma, inside.low + sigma)
-    falling = tf.where(last, inside.low + sigma, inside.high - sigma)
-    width = sigma * tf.ones_like(rising)
-    structures = [Structure(place, width, 3.0 * width) for place in (rising, falling)]
-    return factors.ScalarFactor(
-        lambda f: _log_prob(inside, f, sigma), structures, mode, exact=exact, num_nodes=128
-    )
-
-
-factors.support.register(Ordinal)(lambda likelihood, Y: whole_numbers(Y, _count(likelihood)))
-
-
-def _count(likelihood: Ordinal) -> int:
-    return int(likelihood.edges.shape[0]) + 1
-
-
-@factors.traits.register(Ordinal)
-def _traits_of_ordinal(likelihood: Ordinal) -> factors.Traits:
-    def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
-        noisy = f + np.asarray(likelihood.sigma) * random.standard_normal(f.shape)
-        return np.searchsorted(np.asarray(likelihood.edges), noisy, side="right").astype(f.dtype)
-
-    return factors.Traits(num_classes=_count(likelihood), draw=draw)

@@ -14,8 +14,17 @@ from gpflow.utilities import positive, to_default_float
 from tensorflow import Tensor
 
 from ..engine.checks import check_real
-from ..engine.factors import scalar_factor
+from ..engine.factors import implementations, layout, scalar_factor, support, traits
 from ..engine.factors.moments import log_power_expectation_of_batches
+
+#: The methods of a likelihood, and what they are registered with.
+_METHODS = {
+    "_factor": scalar_factor,
+    "_integral": implementations,
+    "_support": support,
+    "_layout": layout,
+    "_traits": traits,
+}
 
 
 def parameter_between(
@@ -31,7 +40,14 @@ def parameter_between(
 class IntegratedLikelihood(Likelihood, abc.ABC):
     """
     A likelihood whose expectations are tilted integrals, where GPflow takes 20 Gauss-Hermite nodes.
+    Methods of these names are what is registered for it: ``_factor`` or ``_integral``,
+    ``_support``, ``_layout`` and ``_traits``.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in _METHODS.keys() & vars(cls).keys():
+            _METHODS[name].register(cls)(vars(cls)[name])
 
     @inherit_check_shapes
     def _variational_expectations(
@@ -48,7 +64,7 @@ class IntegratedLikelihood(Likelihood, abc.ABC):
 
 class LikelihoodWithMoments(IntegratedLikelihood, ScalarLikelihood):
     """One of these whose mean and variance of y are given under any Gaussian f. Its log density is
-    that of the factor that is registered for it."""
+    that of its factor, if it has one."""
 
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:

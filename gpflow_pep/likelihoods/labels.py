@@ -8,7 +8,7 @@ from gpflow.base import MeanAndVariance, TensorType
 from tensorflow import Tensor
 
 from ..engine.checks import check_choice
-from ..engine.factors import classes, implementations
+from ..engine.factors import classes
 from .integrated import LikelihoodWithMoments, parameter_between
 
 
@@ -49,18 +49,14 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
     def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
         return classes.moments_of_labels(self, 2, X, mean, variance)
 
-
-@implementations.register(NoisyLabelBernoulli)
-def _noisy_label_bernoulli(
-    likelihood: NoisyLabelBernoulli, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
-) -> Tensor:
-    epsilon = tf.cast(likelihood.epsilon, Fmu.dtype)
-    power = alpha[:, None]
-    if likelihood.link == "step":
-        terms = classes.step_log_power_expectation(Fmu, Fvar, Y, epsilon, power)
-    else:  # 80 nodes are enough for rates of errors down to 1e-12
-        terms = classes.squeezed_probit_log_power_expectation(Fmu, Fvar, Y, epsilon, power, 80)
-    return tf.reduce_sum(terms, axis=-1)
+    def _integral(self, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor) -> Tensor:
+        epsilon, power = tf.cast(self.epsilon, Fmu.dtype), alpha[:, None]
+        if self.link == "step":
+            terms = classes.step_log_power_expectation(Fmu, Fvar, Y, epsilon, power)
+        else:  # 80 nodes are enough for rates of errors down to 1e-12
+            rule = classes.squeezed_probit_log_power_expectation
+            terms = rule(Fmu, Fvar, Y, epsilon, power, 80)
+        return tf.reduce_sum(terms, axis=-1)
 
 
 classes.register_two_classes(NoisyLabelBernoulli, error_rate=lambda likelihood: likelihood.epsilon)

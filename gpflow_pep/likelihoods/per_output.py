@@ -66,54 +66,45 @@ class PerOutput(IntegratedLikelihood):
         mean, variance = self._by_column(factors.predict_mean_and_var, X, Fmu, Fvar)
         return mean, variance
 
+    def _integral(self, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor) -> Tensor:
+        def of_column(part: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor) -> Tensor:
+            return factors.implementation_for(part)(part, X, Fmu, Fvar, Y, alpha)[..., None]
 
-@factors.implementations.register(PerOutput)
-def _independent(
-    likelihood: PerOutput, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
-) -> Tensor:
-    def of_column(part: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor) -> Tensor:
-        return factors.implementation_for(part)(part, X, Fmu, Fvar, Y, alpha)[..., None]
+        return tf.reduce_sum(self._by_column(of_column, X, Fmu, Fvar, Y), axis=-1)
 
-    return tf.reduce_sum(likelihood._by_column(of_column, X, Fmu, Fvar, Y), axis=-1)
+    def _support(self, Y: AnyNDArray) -> factors.Support:
+        parts = self.likelihoods
+        if Y.shape[1] != len(parts):
+            expected = f"{len(parts)}, one for each"
+            raise refusal("Y", f"{Y.shape[1]} columns", expected, "Give as many.")
+        rules = [
+            factors.support.dispatch_or_raise(type(part))(part, Y[:, p : p + 1])
+            for p, part in enumerate(parts)
+        ]
+        inside = np.concatenate([rule.inside for rule in rules], axis=1)
+        texts = [f"{rule.expected} in column {p}" for p, rule in enumerate(rules)]
+        return factors.Support(inside, ", ".join(texts))
 
+    def _layout(self, num_columns: int) -> factors.Layout:
+        return factors.Layout(len(self.likelihoods), len(self.likelihoods))
 
-@factors.support.register(PerOutput)
-def _support_of_columns(likelihood: PerOutput, Y: AnyNDArray) -> factors.Support:
-    parts = likelihood.likelihoods
-    if Y.shape[1] != len(parts):
-        raise refusal("Y", f"{Y.shape[1]} columns", f"{len(parts)}, one for each", "Give as many.")
-    rules = [
-        factors.support.dispatch_or_raise(type(part))(part, Y[:, p : p + 1])
-        for p, part in enumerate(parts)
-    ]
-    inside = np.concatenate([rule.inside for rule in rules], axis=1)
-    texts = [f"{rule.expected} in column {p}" for p, rule in enumerate(rules)]
-    return factors.Support(inside, ", ".join(texts))
+    def _traits(self) -> factors.Traits:
+        every = [factors.traits(part) for part in self.likelihoods]
 
+        def draw(X: AnyNDArray, F: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+            columns = np.moveaxis(np.atleast_3d(F), -1, 0)
+            drawn = [part.draw(X, f, random) for part, f in zip(every, columns, strict=True)]
+            return np.stack(drawn, axis=-1)
 
-@factors.layout.register(PerOutput)
-def _layout(likelihood: PerOutput, num_columns: int) -> factors.Layout:
-    return factors.Layout(len(likelihood.likelihoods), len(likelihood.likelihoods))
+        def has_density(Y: AnyNDArray) -> AnyNDArray:
+            columns = zip(every, Y.T, strict=True)
+            return np.hstack([part.has_density(y[:, None]) for part, y in columns])
 
-
-@factors.traits.register(PerOutput)
-def _traits(likelihood: PerOutput) -> factors.Traits:
-    every = [factors.traits(part) for part in likelihood.likelihoods]
-
-    def draw(X: AnyNDArray, F: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
-        columns = np.moveaxis(np.atleast_3d(F), -1, 0)
-        drawn = [part.draw(X, f, random) for part, f in zip(every, columns, strict=True)]
-        return np.stack(drawn, axis=-1)
-
-    def has_density(Y: AnyNDArray) -> AnyNDArray:
-        columns = zip(every, Y.T, strict=True)
-        return np.hstack([part.has_density(y[:, None]) for part, y in columns])
-
-    return factors.Traits(
-        of_outputs=likelihood.likelihoods,
-        starts_at_high_powers=any(part.starts_at_high_powers for part in every),
-        follows_wider_priors=any(part.follows_wider_priors for part in every),
-        follows_by_newton=any(part.follows_by_newton for part in every),
-        has_density=has_density,
-        draw=None if any(part.draw is None for part in every) else draw,
-    )
+        return factors.Traits(
+            of_outputs=self.likelihoods,
+            starts_at_high_powers=any(part.starts_at_high_powers for part in every),
+            follows_wider_priors=any(part.follows_wider_priors for part in every),
+            follows_by_newton=any(part.follows_by_newton for part in every),
+            has_density=has_density,
+            draw=None if any(part.draw is None for part in every) else draw,
+        )

@@ -11,15 +11,7 @@ from check_shapes import inherit_check_shapes
 from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from tensorflow import Tensor
 
-from ..engine.factors import (
-    ScalarFactor,
-    Support,
-    Traits,
-    implementations,
-    scalar_factor,
-    support,
-    traits,
-)
+from ..engine.factors import ScalarFactor, Support, Traits
 from ..engine.factors.gaussian import gaussian_log_power_expectation
 from ..engine.factors.generic import bounded_log
 from ..engine.factors.log_rate import bounded_exp, exponential_family_factor, log_of_link
@@ -68,29 +60,35 @@ class NegativeBinomial(LikelihoodWithMoments):
             return integrated_moments(self, X, mean, variance)
         return moments_by_rate(mean, variance, 1.0, 1.0, self.dispersion)
 
+    def _factor(self, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
+        dispersion = tf.cast(self.dispersion, Y.dtype)
+        origin, shape = -tf.math.log(dispersion), 1.0 / dispersion
+        constant = -tfp.math.log_gamma_difference(Y, shape) - tf.math.lgamma(Y + 1.0)
 
-@scalar_factor.register(NegativeBinomial)
-def _factor_of_negative_binomial(
-    likelihood: NegativeBinomial, X: Tensor, Y: Tensor, alpha: Tensor
-) -> ScalarFactor:
-    dispersion = tf.cast(likelihood.dispersion, Y.dtype)
-    origin, shape = -tf.math.log(dispersion), 1.0 / dispersion
-    constant = -tfp.math.log_gamma_difference(Y, shape) - tf.math.lgamma(Y + 1.0)
+        def log_prob(f: Tensor) -> Tensor:
+            log_mean = f if self.invlink is tf.exp else log_of_link(self.invlink, f)
+            u = log_mean - origin
+            return constant - Y * tf.math.softplus(-u) - shape * tf.math.softplus(u)
 
-    def log_prob(f: Tensor) -> Tensor:
-        log_mean = f if likelihood.invlink is tf.exp else log_of_link(likelihood.invlink, f)
-        u = log_mean - origin
-        return constant - Y * tf.math.softplus(-u) - shape * tf.math.softplus(u)
+        if self.invlink is not tf.exp:
+            ones = tf.ones_like(Y)
+            return ScalarFactor(log_prob, [Structure(tf.zeros_like(Y), ones, 3.0 * ones)])
+        rise, fall = alpha * Y, alpha * shape
+        return ScalarFactor(
+            log_prob,
+            [_wall(rise, fall, origin, 1.0), _wall(fall, rise, origin, -1.0)],
+            _mode_rule(Y, shape, origin, alpha),
+        )
 
-    if likelihood.invlink is not tf.exp:
-        ones = tf.ones_like(Y)
-        return ScalarFactor(log_prob, [Structure(tf.zeros_like(Y), ones, 3.0 * ones)])
-    rise, fall = alpha * Y, alpha * shape
-    return ScalarFactor(
-        log_prob,
-        [_wall(rise, fall, origin, 1.0), _wall(fall, rise, origin, -1.0)],
-        _mode_rule(Y, shape, origin, alpha),
-    )
+    def _support(self, Y: AnyNDArray) -> Support:
+        return whole_numbers(Y, np.inf)
+
+    def _draw(self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        dispersion, mean = np.asarray(self.dispersion), np.asarray(self.invlink(f))
+        return random.poisson(random.gamma(1.0 / dispersion, dispersion * mean)).astype(np.float64)
+
+    def _traits(self) -> Traits:
+        return Traits(starts_at_high_powers=True, draw=self._draw)
 
 
 def _wall(rise: Tensor, fall: Tensor, origin: Tensor, sign: float) -> Structure:
@@ -135,19 +133,6 @@ def _mode_rule(
     return mode
 
 
-support.register(NegativeBinomial)(lambda likelihood, Y: whole_numbers(Y, np.inf))
-
-
-@traits.register(NegativeBinomial)
-def _traits_of_negative_binomial(likelihood: NegativeBinomial) -> Traits:
-    def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
-        dispersion = np.asarray(likelihood.dispersion)
-        mean = np.asarray(likelihood.invlink(f))
-        return random.poisson(random.gamma(1.0 / dispersion, dispersion * mean)).astype(np.float64)
-
-    return Traits(starts_at_high_powers=True, draw=draw)
-
-
 class ZeroInflatedPoisson(LikelihoodWithMoments):
     r"""
     Counts of what often cannot occur at all: 0 with probability :math:`\pi`, otherwise Poisson's.
@@ -177,34 +162,44 @@ class ZeroInflatedPoisson(LikelihoodWithMoments):
         rest = 1.0 - self.zero_probability
         return moments_by_rate(mean, variance, rest, rest, rest * self.zero_probability)
 
+    def _factor(self, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
+        p = tf.cast(self.zero_probability, Y.dtype)
+        positive = Y > 0.0
+        constant = tf.math.log1p(-p) - tf.math.lgamma(Y + 1.0)
+        poisson = exponential_family_factor(tf.exp, Y, tf.ones_like(Y), constant, 1.0, alpha)
+        assert poisson.mode is not None and poisson.exact is not None
+        mode_of_poisson, limit_of_poisson = poisson.mode, poisson.exact
 
-@scalar_factor.register(ZeroInflatedPoisson)
-def _factor_of_zero_inflated(
-    likelihood: ZeroInflatedPoisson, X: Tensor, Y: Tensor, alpha: Tensor
-) -> ScalarFactor:
-    p = tf.cast(likelihood.zero_probability, Y.dtype)
-    positive = Y > 0.0
-    constant = tf.math.log1p(-p) - tf.math.lgamma(Y + 1.0)
-    poisson = exponential_family_factor(tf.exp, Y, tf.ones_like(Y), constant, 1.0, alpha)
-    assert poisson.mode is not None and poisson.exact is not None
-    mode_of_poisson, limit_of_poisson = poisson.mode, poisson.exact
+        def log_prob(f: Tensor) -> Tensor:
+            zero = tf.math.log(p + (1.0 - p) * tf.exp(-bounded_exp(f)))
+            return tf.where(positive, poisson.log_prob(f), zero)
 
-    def log_prob(f: Tensor) -> Tensor:
-        zero = tf.math.log(p + (1.0 - p) * tf.exp(-bounded_exp(f)))
-        return tf.where(positive, poisson.log_prob(f), zero)
+        def mode(mean: Tensor, variance: Tensor) -> Mode:
+            # The probability of 0 is bounded away from 0: there the Gaussian's own mode will do.
+            slope, width = mode_of_poisson(mean, variance)
+            return Mode(
+                tf.where(positive, slope, 0.0), tf.where(positive, width, tf.sqrt(variance))
+            )
 
-    def mode(mean: Tensor, variance: Tensor) -> Mode:
-        # The probability of 0 is bounded away from 0: there the Gaussian's own mode will do.
-        slope, width = mode_of_poisson(mean, variance)
-        return Mode(tf.where(positive, slope, 0.0), tf.where(positive, width, tf.sqrt(variance)))
+        def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+            rows, limit = limit_of_poisson(mean, variance)
+            return rows & positive, limit
 
-    def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        rows, limit = limit_of_poisson(mean, variance)
-        return rows & positive, limit
+        (wall,) = poisson.structures
+        parts = (
+            tf.where(positive, *pair) for pair in zip(wall, _structure_of_zero(p), strict=True)
+        )
+        return ScalarFactor(log_prob, [Structure(*parts)], mode, exact=exact)
 
-    (wall,) = poisson.structures
-    parts = (tf.where(positive, *pair) for pair in zip(wall, _structure_of_zero(p), strict=True))
-    return ScalarFactor(log_prob, [Structure(*parts)], mode, exact=exact)
+    def _support(self, Y: AnyNDArray) -> Support:
+        return whole_numbers(Y, np.inf)
+
+    def _draw(self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        present = random.random(f.shape) >= np.asarray(self.zero_probability)
+        return present * random.poisson(np.exp(f)).astype(np.float64)
+
+    def _traits(self) -> Traits:
+        return Traits(starts_at_high_powers=True, draw=self._draw)
 
 
 def _structure_of_zero(p: Tensor) -> Structure:
@@ -216,18 +211,6 @@ def _structure_of_zero(p: Tensor) -> Structure:
     centre = 0.5 * tf.math.log(tf.square(level) + np.pi**2)
     angle = tf.math.atan2(tf.constant(np.pi, p.dtype), level)
     return Structure(centre, angle, 1.5 * tf.ones_like(p))
-
-
-support.register(ZeroInflatedPoisson)(lambda likelihood, Y: whole_numbers(Y, np.inf))
-
-
-@traits.register(ZeroInflatedPoisson)
-def _traits_of_zero_inflated(likelihood: ZeroInflatedPoisson) -> Traits:
-    def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
-        present = random.random(f.shape) >= np.asarray(likelihood.zero_probability)
-        return present * random.poisson(np.exp(f)).astype(np.float64)
-
-    return Traits(starts_at_high_powers=True, draw=draw)
 
 
 class LogNormal(LikelihoodWithMoments):
@@ -260,26 +243,18 @@ class LogNormal(LikelihoodWithMoments):
     def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
         return moments_of_exponential(mean, variance + self.variance)
 
+    def _integral(self, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor) -> Tensor:
+        log_y, noise = bounded_log(Y), tf.cast(self.variance, Fmu.dtype)
+        terms = gaussian_log_power_expectation(Fmu, Fvar, log_y, noise, alpha[:, None])
+        # The Jacobian does not depend on f: its power comes out of the integral as it is.
+        return tf.reduce_sum(terms - log_y, axis=-1)
 
-@implementations.register(LogNormal)
-def _log_normal(
-    likelihood: LogNormal, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
-) -> Tensor:
-    log_y, noise = bounded_log(Y), tf.cast(likelihood.variance, Fmu.dtype)
-    terms = gaussian_log_power_expectation(Fmu, Fvar, log_y, noise, alpha[:, None])
-    # The Jacobian does not depend on f: its power comes out of the integral as it is.
-    return tf.reduce_sum(terms - log_y, axis=-1)
+    def _support(self, Y: AnyNDArray) -> Support:
+        return Support(np.isfinite(Y) & (Y > 0.0), "numbers above 0")
 
-
-support.register(LogNormal)(
-    lambda likelihood, Y: Support(np.isfinite(Y) & (Y > 0.0), "numbers above 0")
-)
-
-
-@traits.register(LogNormal)
-def _traits_of_log_normal(likelihood: LogNormal) -> Traits:
-    def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
-        deviation = np.sqrt(np.asarray(likelihood.variance))
+    def _draw(self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        deviation = np.sqrt(np.asarray(self.variance))
         return np.asarray(np.exp(f + deviation * random.standard_normal(f.shape)))
 
-    return Traits(draw=draw)
+    def _traits(self) -> Traits:
+        return Traits(draw=self._draw)
