@@ -161,14 +161,6 @@ def row_logdet(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     return tf.math.log(noise) + log1p_over_power(d / noise, alpha)
 
 
-@check_shapes(
-    "A: [1, M, N]",
-    "precision: [N]",
-    "r: [N, P]",
-    "logdet: [N]",
-    "return.natural.G: [broadcast P, M, M]",
-    "return.natural.b: [P, M, 1]",
-)
 def _sums_by_precision(
     A: tf.Tensor,
     precision: tf.Tensor,
@@ -178,6 +170,7 @@ def _sums_by_precision(
 ) -> RowSums:
     """Sum over rows that are each a factor of their own.
 
+    :param A: [1, M, N]; r is [N, P], precision and logdet are [N].
     :param weight: [N, P], 1 where a target was observed, else 0; None: all were.
     """
     tau = tf.expand_dims(precision, 1)
@@ -194,22 +187,10 @@ def _sums_by_precision(
     )
 
 
-check_shapes_of_blocks = check_shapes(
-    "A: [1, M, N]",
-    "D: [B, S, S]",
-    "noise: [B, S]",
-    "alpha: [broadcast B]",
-    "r: [B, S, P]",
-    "return.natural.G: [1, M, M]",
-    "return.natural.b: [P, M, 1]",
-)
-
-
-@check_shapes_of_blocks
 def block_sums(
     A: tf.Tensor, D: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor, r: tf.Tensor
 ) -> RowSums:
-    """Sum over B blocks of S rows, each block a factor (PITC at power 1); N = B S.
+    """Sum over :class:`ProjectedRows` that come in blocks, each a factor (PITC at power 1).
 
     A row with noise 1 and zeros in A, D and r adds nothing.
     """
@@ -236,18 +217,11 @@ def relative_to_noise(D: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     return scale[:, :, None] * D * scale[:, None, :]
 
 
-@check_shapes(
-    "A: [B, S, M]",
-    "r: [B, S, P]",
-    "logdet: [any...]",
-    "return.natural.G: [1, M, M]",
-    "return.natural.b: [P, M, 1]",
-)
 def sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
     r"""Sum over blocks of rows that are whitened by their noise.
 
-    :param A: :math:`\tilde Aᵀ`, see :class:`RowSums`.
-    :param r: :math:`\tilde r`.
+    :param A: :math:`\tilde Aᵀ`, [B, S, M], see :class:`RowSums`.
+    :param r: :math:`\tilde r`, [B, S, P].
     """
     rows = tf.shape(A)[0] * tf.shape(A)[1]
     A, r = (tf.reshape(part, [rows, part.shape[2] or -1]) for part in (A, r))
@@ -275,12 +249,6 @@ def _by_output(moments: tf.Tensor) -> tf.Tensor:
     return tf.transpose(moments, [2, 1, 0])
 
 
-@check_shapes(
-    "sums.natural.G: [broadcast L, M, M]",
-    "sums.natural.b: [L, M, 1]",
-    "num_targets: []",
-    "return: []",
-)
 def log_marginal_likelihood(sums: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
     r"""Compute :math:`\log Z_\mathrm{PEP}` of regression, see this module.
 
@@ -300,9 +268,6 @@ def sums_with_slack(
     return tf.reduce_sum(d), _sums_by_precision(A, 1.0 / noise, r, tf.math.log(noise))
 
 
-@check_shapes(
-    "sums.natural.G: [1, M, M]", "slack_sums.natural.G: [1, M, M]", "num_targets: []", "return: []"
-)
 def upper_bound(sums: RowSums, slack_sums: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
     r"""Compute Titsias' (2014) upper bound of the exact log marginal likelihood.
 

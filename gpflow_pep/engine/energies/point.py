@@ -31,7 +31,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from check_shapes import check_shapes
 
 from .. import checks
 from ..factors import log_power_expectation
@@ -240,21 +239,13 @@ def _gradient_only(value: tf.Tensor) -> tf.Tensor:
     return value - tf.stop_gradient(value)
 
 
-@check_shapes(
-    "s: [N, L]",
-    "slope: [N, L]",
-    "tau: [N, L]",
-    "e: [N, L]",
-    "alpha: [broadcast N, 1]",
-    "return: []",
-)
 def _site_terms(
     s: tf.Tensor, slope: tf.Tensor, tau: tf.Tensor, e: tf.Tensor, alpha: tf.Tensor
 ) -> tf.Tensor:
     r"""Compute :math:`\tfrac12 \sum_{nl} [\alpha s (\nu - \tau m)^2 / e
     - \log(1 - \alpha \tau s) / \alpha]`.
 
-    :param slope: :math:`\nu - \tau m`, of the log site where q has its mean.
+    :param slope: :math:`\nu - \tau m`, of the log site where q has its mean; all are [N, L].
     """
     return 0.5 * tf.reduce_sum(alpha * s * tf.square(slope) / e - log1p_over_power(-tau * s, alpha))
 

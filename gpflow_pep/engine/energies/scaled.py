@@ -33,7 +33,6 @@ from .collapsed import (
     Conditional,
     RowSums,
     as_blocks,
-    check_shapes_of_blocks,
     relative_to_noise,
     sums_of_whitened,
 )
@@ -49,11 +48,11 @@ def row_logdet(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     return tf.math.log(noise + d)
 
 
-@check_shapes_of_blocks
 def block_sums(
     A: tf.Tensor, D: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor, r: tf.Tensor
 ) -> RowSums:
-    r"""Sum over B blocks of S rows, each block a factor; N = B S.
+    r"""Sum over :class:`~gpflow_pep.engine.energies.collapsed.ProjectedRows` in blocks, each a
+    factor.
 
     With :math:`I + \tilde D_b = L_b L_bᵀ`, where :math:`\tilde D_b = \Sigma_b^{-1/2} D_b
     \Sigma_b^{-1/2}`, the precision is

@@ -257,14 +257,6 @@ def _slopes(moments: Iterable[Tensor], mean: Tensor, variance: Tensor) -> tuple[
     return by_mean, 0.5 * (square / variance - zeroth) / variance
 
 
-@check_shapes(
-    "mean: [N, L]",
-    "variance: [N, L]",
-    "Y: [N, L]",
-    "epsilon: []",
-    "alpha: [broadcast N, 1]",
-    "return: [N, L]",
-)
 def squeezed_probit_log_power_expectation(
     mean: Tensor, variance: Tensor, Y: Tensor, epsilon: Tensor, alpha: Tensor, num_nodes: int
 ) -> Tensor:
@@ -281,7 +273,7 @@ def squeezed_probit_log_power_expectation(
     where b is the difference of the two ends of g, and a its lower end, or, where the Gaussian is
     narrow, what makes the integrand 0 at the mean. At :math:`\alpha = 1` the integrand is 0.
 
-    :param Y: Labels; the upper sign is that of label 1.
+    :param Y: Labels, [N, L] as the moments; the upper sign is that of label 1.
     :param epsilon: :math:`\epsilon`, in (0, 1/2).
     :param num_nodes: Nodes of the rule; a smaller :math:`\epsilon` needs more.
     """

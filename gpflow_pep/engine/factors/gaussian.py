@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from check_shapes import check_shapes
 from gpflow import Parameter
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Gaussian, GaussianMC, Likelihood
@@ -36,14 +35,6 @@ def gaussian_log_power_expectation(
     )
 
 
-@check_shapes(
-    "mean: [N, P]",
-    "covariance: [N, P, P]",
-    "Y: [N, P]",
-    "noise: [N, broadcast P]",
-    "alpha: []",
-    "return: [N]",
-)
 def joint_log_power_expectation(
     mean: Tensor, covariance: Tensor, Y: Tensor, noise: Tensor, alpha: Tensor
 ) -> Tensor:
@@ -56,7 +47,8 @@ def joint_log_power_expectation(
        + \frac{1}{\alpha} \log|I + \alpha \Sigma^{-1/2} V \Sigma^{-1/2}|
        + (y - m)ᵀ (\Sigma + \alpha V)^{-1} (y - m) \Big]
 
-    with the diagonal matrix :math:`\Sigma` of the :math:`\sigma_p^2`.
+    with the diagonal matrix :math:`\Sigma` of the :math:`\sigma_p^2`, [N]; means and targets are
+    [N, P], covariances [N, P, P].
     """
     noise += tf.zeros_like(mean)
     root = tf.linalg.cholesky(alpha * covariance + tf.linalg.diag(noise))

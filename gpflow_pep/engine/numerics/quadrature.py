@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from check_shapes import check_shapes
 from gpflow.base import TensorType
 
 from .chunks import sizes_may_vary
@@ -124,14 +123,6 @@ def _compose(
     return stretches, points
 
 
-@check_shapes(
-    "mean: [N, L]",
-    "variance: [N, L]",
-    "alpha: [broadcast N, broadcast L]",
-    "return.f: [Q, N, L]",
-    "return.weights: [Q, N, L]",
-    "return.offset: [Q, N, L]",
-)
 def stretched_nodes(
     mean: tf.Tensor,
     variance: tf.Tensor,

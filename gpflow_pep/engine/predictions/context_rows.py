@@ -24,7 +24,6 @@ is as above.
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from check_shapes import check_shapes
 
 from ..energies.collapsed import Precision
 from ..numerics.chunks import CHUNK_ELEMENTS, MIN_CHUNK, map_over_chunks, row_chunks
@@ -88,18 +87,10 @@ class BlockRows(NamedTuple):
     start: tf.Tensor  #: [B + 1], where each block starts there.
 
 
-@check_shapes(
-    "A: [G, K, M]",
-    "D: [G, K, K]",
-    "r: [G, S, P]",
-    "noise: [G, S]",
-    "return.E: [G, T, M]",
-    "return.mean: [G, T, P]",
-    "return.D: [G, T, T]",
-)
 def condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor) -> Conditioned:
     """
-    Condition new rows on held ones, in G groups of T new rows and then S held ones; K = T + S.
+    Condition new rows on held ones, in G groups of T new rows and then S held ones, K = T + S: from
+    A [G, K, M], D [G, K, K], r [G, S, P] and noise [G, S].
     """
     new = tf.shape(A)[1] - tf.shape(noise)[1]
     L = tf.linalg.cholesky(D[:, new:, new:] + tf.linalg.diag(noise))
@@ -153,15 +144,6 @@ def _groups_at_a_time(context: Context, index: tf.Tensor, chunk_size: int | None
     return max((chunk_size or CHUNK_ELEMENTS // max(num_inducing, group)) // group, 1)
 
 
-@check_shapes(
-    "context.mean: [M, P]",
-    "context.root: [M, M]",
-    "Xnew: [N_new, D]",
-    "index: [N_new, m]",
-    "return[0]: [N_new, P]",
-    "return[1]: [N_new, N_new] if full_cov",
-    "return[1]: [N_new] if not full_cov",
-)
 def predict_from_near_rows(
     parts: Parts,
     context: Context,
@@ -183,8 +165,9 @@ def predict_from_near_rows(
     and at the same row it is the variance above. Where rows get sites these differ from one new row
     to the next, and there is no joint distribution.
 
-    :param index: The rows that each is given, numbers below N; m = 0: none.
+    :param index: The rows that each is given, [N_new, m], numbers below N; m = 0: none.
     :param chunk_size: The most rows at a time, near ones included; None: chosen.
+    :return: Means [N_new, P], and variances [N_new] or the covariance [N_new, N_new].
     """
 
     def chunk_terms(rows: Any) -> tuple[tf.Tensor, ...]:
@@ -213,16 +196,6 @@ def predict_from_near_rows(
     return mean, covariance
 
 
-@check_shapes(
-    "context.mean: [M, P]",
-    "context.root: [M, M]",
-    "rows: [S]",
-    "index: [S, m]",
-    "alpha: [broadcast S]",
-    "noise: [K]",
-    "return[0]: [S, K, P]",
-    "return[1]: [S, K]",
-)
 def predict_left_out(
     parts: Parts,
     context: Context,
@@ -242,12 +215,12 @@ def predict_left_out(
         B_{-n}^{-1} = B^{-1} + \frac{\tau_n B^{-1} a_n a_n^T B^{-1}}{1 - \tau_n s}, \qquad
         m_{-n} = m + B^{-1} a_n \frac{\tau_n (a_n^T m - r_n)}{1 - \tau_n s} .
 
-    :param rows: Which training rows, numbers below N.
-    :param index: The training rows that each is given, itself not among them.
+    :param rows: Which training rows, [S], numbers below N.
+    :param index: The training rows that each is given, [S, m], itself not among them.
     :param precision: Gives :math:`\tau_n`, where rows are factors of their own.
     :param alpha: The powers of the rows.
     :param noise: K noise variances that near rows have by turns; sites keep theirs.
-    :return: Mean and variance of f without the mean function, with each of the noise variances.
+    :return: Mean [S, K, P] and variance [S, K] of f without the mean function, with each of these.
     """
 
     def chunk_terms(pieces: Any) -> tuple[tf.Tensor, ...]:
@@ -278,15 +251,6 @@ def predict_left_out(
     return mean, variance
 
 
-@check_shapes(
-    "context.mean: [M, P]",
-    "context.root: [M, M]",
-    "Xnew: [N_new, D]",
-    "block: [N_new]",
-    "return[0]: [N_new, P]",
-    "return[1]: [N_new, N_new] if full_cov",
-    "return[1]: [N_new] if not full_cov",
-)
 def predict_from_blocks(
     parts: Parts,
     context: Context,
@@ -303,8 +267,9 @@ def predict_from_blocks(
     q(v) is that of all blocks at :math:`\alpha = 1`, this is the exact conditional of that model.
     The rows of one block are worked on at a time, and as many new ones.
 
-    :param block: The block of each, as a place in ``blocks.names``.
+    :param block: The block of each, [N_new], as a place in ``blocks.names``.
     :param chunk_size: The most new rows at a time; None: chosen.
+    :return: As of :func:`predict_from_near_rows`.
     """
     num_new = tf.shape(Xnew)[0]
     order = tf.argsort(block, stable=True)

@@ -446,13 +446,6 @@ def take_latent(values: tf.Tensor, latent: int) -> tf.Tensor:
     return values[latent if values.shape[0] > 1 else 0]
 
 
-@check_shapes(
-    "W: [broadcast K, M, M]",
-    "Z: [broadcast K, R, D]",
-    "same_point: [broadcast K, M, R]",
-    "return.A: [K, M, R]",
-    "return.D: [K, R, R]",
-)
 def project_points(
     W: tf.Tensor,
     inducing_variable: InducingVariables,
@@ -469,8 +462,9 @@ def project_points(
 
     See :func:`whiten` for the kernel and W.
 
+    :param Z: The points, [broadcast K, R, D].
     :param same_point: 1 where an inducing variable of this model continues a point of the other
-        one; no more than one 1 in a row or column.
+        one, [broadcast K, M, R]; no more than one 1 in a row or column.
     :return: D in full for each latent function, [K, R, R].
     """
     kernels = latent_kernels(kernel)

@@ -30,7 +30,6 @@ is. Where g and W are those of exact observations, :func:`block_sums
 from typing import NamedTuple
 
 import tensorflow as tf
-from check_shapes import check_shapes
 from gpflow.base import TensorType
 
 from ..numerics.linalg import gram
@@ -59,14 +58,6 @@ class Memory(NamedTuple):
     """The power of the memory as a factor, in [0, 1]; None: that of the model it is given to."""
 
 
-@check_shapes(
-    "W: [broadcast L, M, M]",
-    "natural.G: [broadcast L, M, M]",
-    "natural.b: [L, M, 1]",
-    "log_z: []",
-    "Z: [broadcast L, M, D]",
-    "mean: [broadcast L, M]",
-)
 def memory_of(
     W: tf.Tensor, natural: Natural, log_z: tf.Tensor, Z: tf.Tensor, mean: tf.Tensor
 ) -> Memory:
@@ -84,20 +75,6 @@ def memory_of(
     return Memory(*map(tf.stop_gradient, parts))
 
 
-@check_shapes(
-    "memory.Z: [broadcast K, R, D]",
-    "memory.weights: [broadcast K, S, R]",
-    "memory.first: [L, R]",
-    "memory.mean: [L, R]",
-    "memory.log_constant: []",
-    "projection.A: [broadcast K, M, R]",
-    "projection.D: [broadcast K, R, R]",
-    "mean: [broadcast L, R]",
-    "alpha: []",
-    "return.natural.G: [K, M, M]",
-    "return.natural.b: [L, M, 1]",
-    "return.log_scale: []",
-)
 def memory_terms(
     memory: Memory, projection: Projection, mean: tf.Tensor, alpha: tf.Tensor
 ) -> MemoryTerms:

@@ -181,15 +181,9 @@ def log_determinant(rows: RowSites, d: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
     return tf.reduce_sum(logs, axis=1)
 
 
-@check_shapes(
-    "A: [Q, M, N]",
-    "T: [N, Q, Q]  # symmetric",
-    "first: [N, Q]",
-    "return.G: [1, S, S]",
-    "return.b: [1, S, 1]",
-)
 def latent_sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> Natural:
-    """Sum what rows add to the natural parameters of the prior of all v, S = Q M."""
+    """Sum what rows add to the natural parameters of the prior of all v, [1, Q M, Q M] and
+    [1, Q M, 1], from A [Q, M, N] and :class:`RowSites`."""
     number, size = int(A.shape[0]), A.shape[1] or tf.shape(A)[1]
 
     @tf.custom_gradient
@@ -237,11 +231,8 @@ def whitened_columns(A: tf.Tensor, q: PosteriorFactor) -> list[tf.Tensor]:
     return [tf.matmul(block, part) for block, part in zip(blocks, tf.unstack(A), strict=True)]
 
 
-@check_shapes(
-    "A: [Q, M, N]", "q.W: [1, S, S]", "return.mean: [N, Q]", "return.covariance: [N, Q, Q]"
-)
 def latent_marginals(A: tf.Tensor, q: PosteriorFactor) -> LatentMarginals:
-    """Compute the moments of h of each row."""
+    """Compute the moments of h of each row, for A [Q, M, N]."""
     number, size = int(A.shape[0]), A.shape[1] or tf.shape(A)[1]
     columns = whitened_columns(A, q)
     S: list[list[Any]] = [[None] * number for _ in range(number)]
@@ -252,13 +243,6 @@ def latent_marginals(A: tf.Tensor, q: PosteriorFactor) -> LatentMarginals:
     return LatentMarginals(tf.transpose(on_columns(A, by_latent(q.w, A))), covariance)
 
 
-@check_shapes(
-    "h.mean: [N, Q]",
-    "h.covariance: [N, Q, Q]",
-    "alpha: [broadcast N]",
-    "return.mean: [N, Q]",
-    "return.covariance: [N, Q, Q]",
-)
 def with_residual(h: LatentMarginals, rows: RowSites, alpha: tf.Tensor) -> LatentMarginals:
     """Compute the moments of g from those of h, under row sites."""
     of_residual = tf.linalg.matvec(rows.Lambda, alpha[:, None] * rows.of_g)
@@ -266,13 +250,6 @@ def with_residual(h: LatentMarginals, rows: RowSites, alpha: tf.Tensor) -> Laten
     return LatentMarginals(tf.linalg.matvec(rows.F, h.mean) + of_residual, rows.Lambda + covariance)
 
 
-@check_shapes(
-    "mixing: [P, Q]",
-    "g.mean: [N, Q]",
-    "g.covariance: [N, Q, Q]",
-    "return.m: [N, P]",
-    "return.s: [N, P]",
-)
 def mixed_marginals(mixing: tf.Tensor, g: LatentMarginals) -> Marginals:
     """Compute the moments of each output, without its mean function."""
     s = tf.reduce_sum(tf.matmul(mixing, g.covariance) * mixing, axis=2)
@@ -302,14 +279,6 @@ def _removable_rows(h: LatentMarginals, rows: RowSites, alpha: tf.Tensor) -> tf.
     return tf.reduce_all(tf.math.is_finite(left), axis=[1, 2])
 
 
-@check_shapes(
-    "g.mean: [N, Q]",
-    "g.covariance: [N, Q, Q]",
-    "rows.C: [N, Q, Q]",
-    "rows.of_g: [N, Q]",
-    "return.mean: [N, Q]",
-    "return.covariance: [N, Q, Q]",
-)
 def conditioned(g: LatentMarginals, rows: RowSites) -> LatentMarginals:
     """Multiply Gaussians of g by whole sites of the outputs of the same row."""
     K = inverse_of_sum(tf.matmul(g.covariance, rows.C))

@@ -261,13 +261,6 @@ def add_memory(natural: Natural, terms: MemoryTerms | None) -> Natural:
     return natural if terms is None else Natural(*map(tf.add, natural, terms.natural))
 
 
-@check_shapes(
-    "natural.G: [broadcast L, M, M]",
-    "natural.b: [L, M, 1]",
-    "return.W: [broadcast L, M, M]",
-    "return.c: [L, M, 1]",
-    "return.half_logdet: [broadcast L]",
-)
 def posterior_factor(natural: Natural) -> PosteriorFactor:
     """Factorise the precision B = I + G of q(v)."""
     G, b = natural
@@ -295,26 +288,15 @@ def terms_of_mean(w: tf.Tensor, known: Sequence[Natural]) -> tf.Tensor:
     return total
 
 
-@check_shapes(
-    "A: [broadcast L, M, N]",
-    "q.W: [broadcast L, M, M]",
-    "q.c: [L, M, 1]",
-    "return.m: [N, L]",
-    "return.s: [N, broadcast L]  # one for all where they share A and W",
-)
 def marginals(A: tf.Tensor, q: PosteriorFactor) -> Marginals:
-    """Compute the moments of :math:`h_n = A_nᵀ v` under q."""
+    """Compute the moments of :math:`h_n = A_nᵀ v` under q, for A [broadcast L, M, N]. The variances
+    are [N, 1] where all latent functions share A and W.
+    """
     m = on_columns(A, q.w)
     s = tf.reduce_sum(tf.square(lower_matmul(q.W, A)), axis=-2)
     return Marginals(tf.transpose(m), tf.transpose(s))
 
 
-@check_shapes(
-    "natural.G: [broadcast L, M, M]",
-    "natural.b: [L, M, 1]",
-    "return.q_mu: [M, L]",
-    "return.q_sqrt: [L, M, M]",
-)
 def whitened_posterior(natural: Natural) -> WhitenedGaussian:
     """Compute :math:`q(v) = N(B^{-1} b, B^{-1})`, with :math:`B = I + G`."""
     # GPflow wants a lower triangular square root of B⁻¹. Wᵀ of B = R Rᵀ with W = R⁻¹ is an upper
@@ -327,49 +309,29 @@ def whitened_posterior(natural: Natural) -> WhitenedGaussian:
     return WhitenedGaussian(q_mu, q_sqrt + tf.zeros_like(natural.b))
 
 
-@check_shapes(
-    "L: [broadcast L, M, M]",
-    "q.q_mu: [S, K]  # K = L and S = M, or K = 1 and S = L M: one Gaussian over all v",
-    "q.q_sqrt: [K, S, S]",
-    "return[0]: [M, L]",
-    "return[1]: [L, M, M]",
-)
 def unwhitened(L: tf.Tensor, q: WhitenedGaussian) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compute mean and covariance of q(u) of each latent function, u = L v."""
+    """Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function, u = L v.
+
+    :param L: [broadcast L, M, M].
+    :param q: Of each; or one Gaussian over all v: [L M, 1] and [1, L M, L M].
+    """
     size, width = tf.shape(L)[1], tf.shape(q.q_sqrt)[2]
     root = tf.matmul(L, tf.reshape(q.q_sqrt, [-1, size, width]))
     mean = tf.matmul(L, tf.reshape(tf.transpose(q.q_mu), [-1, size, 1]))
     return tf.transpose(mean[..., 0]), tf.matmul(root, root, transpose_b=True)
 
 
-@check_shapes(
-    "q.q_mu: [M, L]",
-    "q.q_sqrt: [L, M, M]",
-    "A: [broadcast L, M, N]",
-    "return.m: [N, L]",
-    "return.s: [N, L]",
-)
 def row_moments(q: WhitenedGaussian, A: tf.Tensor) -> Marginals:
-    """Compute the moments under q of :math:`h_n = A_nᵀ v`, what rows see of v."""
+    """Compute the moments under q of :math:`h_n = A_nᵀ v`, for A [broadcast L, M, N]."""
     m = on_columns(A, tf.transpose(q.q_mu)[:, :, None])
     s = tf.reduce_sum(tf.square(tf.matmul(q.q_sqrt, A, transpose_a=True)), axis=-2)
     return Marginals(tf.transpose(m), tf.transpose(s))
 
 
-@check_shapes(
-    "q.m: [N, L]",
-    "q.s: [N, L]",
-    "sites.nu: [N, L]",
-    "sites.tau: [N, L]",
-    "alpha: [broadcast N, 1]",
-    "return.m: [N, L]",
-    "return.s: [N, L]",
-    "return.e: [N, L]",
-)
 def cavity(q: Marginals, sites: Sites, alpha: tf.Tensor) -> Cavity:
     """Remove the power alpha of each row's site (Bui, Yan & Turner 2017, section 3.3).
 
-    :param alpha: The power, in [0, 1]; 1 removes the site, 0 removes nothing.
+    :param alpha: The power, in [0, 1], [broadcast N, 1]; 1 removes the site, 0 removes nothing.
     """
     e = 1.0 - alpha * sites.tau * q.s
     return Cavity((q.m - alpha * sites.nu * q.s) / e, q.s / e, e)
