@@ -20,7 +20,6 @@ from gpflow.utilities.ops import leading_transpose
 from .engine.checks import check_positive, check_seed, refusal
 from .engine.factors import predict_mean_and_var, traits
 from .engine.paths import Paths
-from .engine.paths.functions import PathSource
 from .engine.predictions.posterior import f_under
 from .engine.prior import is_mixed, latent_kernels
 from .engine.prior.evaluate import covariance
@@ -155,11 +154,8 @@ class PEPModel:
 
     def draw_paths(self, num_paths: int) -> Paths:
         """Draw functions, in a graph too: they are drawn before it runs."""
-
-        def source() -> PathSource:
-            q = WhitenedGaussian(*map(tf.convert_to_tensor, self._q))
-            return PathSource(self.model._parts, q)
-
+        q = lambda: WhitenedGaussian(*map(tf.convert_to_tensor, self._q))  # noqa: E731
+        source = lambda: (self.model._parts, q())  # noqa: E731
         with tf.init_scope():
             return Paths(source, num_paths, self._num_features, self.next_seed())
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.base import TensorData
 from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.kernels import Kernel
 
 from ..engine import checks
 from ..engine.numerics.linalg import warn
@@ -54,15 +54,6 @@ def refuse_mixed(kernel: Kernel, name: str, remedy: str) -> None:
     if is_mixed(kernel):
         got = "a model whose outputs are mixed from latent functions"
         raise checks.refusal(name, got, "independent latent functions", remedy)
-
-
-def check_near_rows(model: Any) -> None:
-    """Refuse near rows in predictions of a model whose rows see several latent functions."""
-    number = int(model.num_latent_gps)
-    if number != 1 or isinstance(model.kernel, MultioutputKernel):
-        got = f"near rows with {number} latent functions under {type(model.kernel).__name__}"
-        expected = "one latent function and a kernel of one output"
-        raise checks.refusal("near", got, expected, "Leave them out, or use PEPRegression.")
 
 
 def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import InputData, MeanAndVariance, TensorData
-from gpflow.kernels import Kernel
+from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
 from ..engine import checks
@@ -18,7 +18,7 @@ from ..engine.prior import Parts, input_scales, is_mixed
 from ..engine.prior.evaluate import skip_autograph
 from ..engine.refusals import refuse_arguments
 from ..engine.sites.groups import TRAINING_TOLERANCE
-from . import arguments, mixed
+from . import mixed
 from .arguments import refuse_mixed
 from .base import finite
 from .minibatch import NearRowLoss
@@ -33,6 +33,7 @@ class ContextPredictions:
     """
 
     kernel: Kernel
+    num_latent_gps: int
     data: Any
     reduction: Any
     chunk_size: int | None
@@ -51,7 +52,11 @@ class ContextPredictions:
 
     def context_parts(self) -> Parts:
         """Take the parts of one output; without the likelihood where that is Gaussian."""
-        arguments.check_near_rows(self)
+        number, name = int(self.num_latent_gps), type(self.kernel).__name__
+        if number != 1 or isinstance(self.kernel, MultioutputKernel):
+            got = f"near rows with {number} latent functions under {name}"
+            expected = "one latent function and a kernel of one output"
+            raise checks.refusal("near", got, expected, "Leave them out, or use PEPRegression.")
         return self._parts
 
     def row_context(self, *, with_u: bool = True) -> Context:

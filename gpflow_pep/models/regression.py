@@ -23,7 +23,7 @@ from ..engine.prior import Parts, is_mixed, split_outputs
 from ..engine.prior.evaluate import unconverted
 from ..engine.refusals import Renamed
 from ..engine.sites.memory import Memory
-from ..engine.sites.posterior import Natural, PosteriorFactor, posterior_factor
+from ..engine.sites.posterior import Natural, PosteriorFactor, add_memory, posterior_factor
 from ..likelihoods import PerOutput
 from . import mixed
 from .arguments import mixed_arguments, refuse_mixed, set_unchecked
@@ -190,7 +190,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         return checks.require_finite(self._log_z(self._sums()), "log marginal likelihood", ADVICE)
 
     def _log_z(self, sums: RowSums) -> tf.Tensor:
-        return collapsed.log_marginal_likelihood(sums, self.rows.num_targets())
+        return collapsed.log_density(sums, sums, self.rows.num_targets())
 
     @unconverted("return: []")
     def upper_bound(self) -> tf.Tensor:
@@ -214,7 +214,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         no_slack = tf.zeros([], W.dtype)
         trace, sums = chunks.sum_over_chunks(terms, pieces, (W, no_slack), **options)
         _, with_slack = chunks.sum_over_chunks(terms, pieces, (W, trace), **options)
-        bound = collapsed.upper_bound(sums, with_slack, self.rows.num_targets())
+        bound = collapsed.log_density(sums, with_slack, self.rows.num_targets())
         return checks.require_finite(bound, "upper bound", ADVICE)
 
     @unconverted("return: []")
@@ -314,7 +314,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
         def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
             q = PosteriorFactor(root, c, factor.half_logdet)
-            return collapsed.left_out_density(parts, rows, W, q, precision)
+            moments = collapsed.left_out_moments(parts, rows, W, q, precision)
+            return tf.reduce_sum(collapsed.observed_log_density(rows[1], *moments))
 
         total = self.rows.sum(terms, (W, factor.W, factor.c), parts)
         log_z = self._log_z(sums)
@@ -349,7 +350,11 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         W = self._parts.whiten().W if W is None else W
         bound = self._cut.bound(CONDITIONALS[self._bound])
         sums = self.rows.sum(partial(bound, parts), (W,), parts)
-        return collapsed.sums_and_memory(sums, self._memory_terms(W))
+        memory = self._memory_terms(W)
+        if memory is None:
+            return sums
+        squares = sums.squares - 2.0 * memory.log_scale  # half of them is taken off log Z
+        return sums._replace(natural=add_memory(sums.natural, memory), squares=squares)
 
 
 def _gaussian_likelihood(

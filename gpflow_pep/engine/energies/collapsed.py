@@ -32,11 +32,9 @@ from ..prior import Parts
 from ..refusals import refusal
 from ..sites.posterior import (
     Marginals,
-    MemoryTerms,
     Natural,
     PosteriorFactor,
     Sites,
-    add_memory,
     cavity,
     log_root,
     marginals,
@@ -119,19 +117,6 @@ def _project_single_rows(parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: boo
     return ProjectedRows(A, tf.squeeze(d, axis=0), noise, alpha, r)
 
 
-def project_groups(parts: Parts, X: tf.Tensor, Y: tf.Tensor, W: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Compute A, D, noise and r of :class:`ProjectedRows` that come in groups."""
-    num_groups, size = tf.shape(X)[0], tf.shape(X)[1]
-    flat_X, flat_Y = (tf.reshape(part, [num_groups * size, part.shape[-1]]) for part in (X, Y))
-    r, noise = parts.observe(flat_X, flat_Y)
-    shape = [num_groups, size]
-    return (
-        *parts.project_blocks(W, X),
-        tf.reshape(noise, shape),
-        tf.reshape(r, [*shape, Y.shape[-1]]),
-    )
-
-
 def _project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
     """
     Project blocks of rows. Blocks are padded with rows that have noise 1 and zeros in A, D and r.
@@ -140,8 +125,12 @@ def _project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedR
         power of each block [B].
     """
     member, X, Y, alpha = rows
-    A, D, noise, r = project_groups(parts, X, Y, W)
-    weight = tf.cast(member, X.dtype)
+    num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
+    flat_X, flat_Y = (tf.reshape(part, [num_blocks * size, part.shape[-1]]) for part in (X, Y))
+    r, noise = parts.observe(flat_X, flat_Y)
+    r = tf.reshape(r, [num_blocks, size, Y.shape[-1]])
+    noise = tf.reshape(noise, [num_blocks, size])
+    (A, D), weight = parts.project_blocks(W, X), tf.cast(member, X.dtype)
     return ProjectedRows(
         A * tf.reshape(weight, [-1]),
         D * weight[:, :, None] * weight[:, None, :],
@@ -235,59 +224,38 @@ def sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
     )
 
 
-def sums_and_memory(sums: RowSums, terms: MemoryTerms | None) -> RowSums:
-    """Add what a memory adds, if there is one: half of the squares is taken off log Z."""
-    if terms is None:
-        return sums
-    return sums._replace(
-        natural=add_memory(sums.natural, terms), squares=sums.squares - 2.0 * terms.log_scale
-    )
-
-
 def _by_output(moments: tf.Tensor) -> tf.Tensor:
     """Make [P, M, 1] of [1, M, P]."""
     return tf.transpose(moments, [2, 1, 0])
 
 
-def log_marginal_likelihood(sums: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
-    r"""Compute :math:`\log Z_\mathrm{PEP}` of regression, see this module.
+def log_density(of_logdet: RowSums, of_quadratic: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
+    r"""Compute the logarithm of a Gaussian density from the sums that its two terms take; of the
+    same sums it is :math:`\log Z_\mathrm{PEP}` of regression.
 
     :param num_targets: How many targets were observed, N P if all were.
     """
-    return _log_density(sums, sums, num_targets)
-
-
-def sums_with_slack(
-    parts: Parts, rows: Any, W: tf.Tensor, slack: tf.Tensor
-) -> tuple[tf.Tensor, RowSums]:
-    """Sum the residual variances, and the rows with D = 0 and slack added to the noise."""
-    X, Y = rows
-    A, d = parts.project(W, X)
-    r, noise = parts.observe(X, Y)
-    noise += slack
-    return tf.reduce_sum(d), _sums_by_precision(A, 1.0 / noise, r, tf.math.log(noise))
-
-
-def upper_bound(sums: RowSums, slack_sums: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
-    r"""Compute Titsias' (2014) upper bound of the exact log marginal likelihood.
-
-    The log-determinant is that of :math:`Q + \Sigma`, at most the exact one; the quadratic form is
-    that of :math:`Q + \Sigma + cI` with :math:`c = \mathrm{tr}(K_{ff} - Q)`, again at most the
-    exact one.
-
-    :param sums: Sums over all rows with the noise variances, D = 0.
-    :param slack_sums: Sums over all rows with noise variances + c, D = 0.
-    """
-    return _log_density(sums, slack_sums, num_targets)
-
-
-def _log_density(of_logdet: RowSums, of_quadratic: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
-    """Compute the logarithm of a Gaussian density from the sums that its two terms take."""
     q = posterior_factor(of_logdet.natural)
     c = q.c if of_quadratic is of_logdet else posterior_factor(of_quadratic.natural).c
     logdet = tf.cast(num_targets, c.dtype) * np.log(2.0 * np.pi) + of_logdet.logdet
     quadratic = of_quadratic.squares - tf.reduce_sum(tf.square(c))
     return -0.5 * (logdet + quadratic) - log_root(q)
+
+
+def sums_with_slack(
+    parts: Parts, rows: Any, W: tf.Tensor, slack: tf.Tensor
+) -> tuple[tf.Tensor, RowSums]:
+    r"""Sum the residual variances, and the rows with D = 0 and slack added to the noise.
+
+    Titsias' (2014) upper bound takes the log-determinant of the sums without slack, that of
+    :math:`Q + \Sigma`, at most the exact one; and the quadratic form of the sums with the slack
+    :math:`c = \mathrm{tr}(K_{ff} - Q)`, that of :math:`Q + \Sigma + cI`, too.
+    """
+    X, Y = rows
+    A, d = parts.project(W, X)
+    r, noise = parts.observe(X, Y)
+    noise += slack
+    return tf.reduce_sum(d), _sums_by_precision(A, 1.0 / noise, r, tf.math.log(noise))
 
 
 #: By the name that models take; another one is registered by an entry of its own.
@@ -305,15 +273,6 @@ def left_out_moments(
     m, s = marginals(A, q)
     without = cavity(Marginals(m, s + tf.zeros_like(m)), Sites(tau * r, tau), tf.ones_like(d))
     return without.m + parts.mean(X), without.s + d + parts.noise(X)[:, None]
-
-
-def left_out_density(
-    parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor, precision: Precision
-) -> tf.Tensor:
-    """Sum the leave-one-out log densities of some rows, []."""
-    return tf.reduce_sum(
-        observed_log_density(rows[1], *left_out_moments(parts, rows, W, q, precision))
-    )
 
 
 @check_shapes("Y: [N, P]", "mean: [N, P]", "variance: [N, P]", "return: [N]")

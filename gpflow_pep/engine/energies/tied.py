@@ -100,7 +100,7 @@ class _Normaliser(NamedTuple):
 @check_shapes(
     "root: [L, M, M]", "mean: [L, M, 1]", "power: []", "return.logdet: [L]", "return.quadratic: [L]"
 )
-def normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> _Normaliser:
+def _normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> _Normaliser:
     r"""Compute what :math:`\int N(v; m, S) N(v; 0, I)^b dv` depends on, from :math:`S = R Rᵀ`.
 
     It keeps its digits as :math:`b \to 0` as :func:`_tempered` does, for less work. With
@@ -218,7 +218,7 @@ def rpapep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> Tied
     alpha = tf.convert_to_tensor(alpha, q.q_mu.dtype)
     fraction = alpha / (tf.convert_to_tensor(num_data, q.q_mu.dtype) + 1.0)
     c = 1.0 - fraction
-    logdet, quadratic = normaliser(q.q_sqrt, tf.transpose(q.q_mu)[:, :, None], alpha / c)
+    logdet, quadratic = _normaliser(q.q_sqrt, tf.transpose(q.q_mu)[:, :, None], alpha / c)
     size = tf.cast(tf.size(q.q_mu), q.q_mu.dtype)
     minus_one = -tf.ones_like(fraction)
     rest = _half_logdet(q) - 0.5 * (

@@ -199,7 +199,7 @@ def _is_zero(log_prob: Tensor) -> Tensor:
     return log_prob <= -0.5 / smallest(log_prob)
 
 
-def outermost(rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
+def _outermost(rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
     """Compute what the outermost nodes add to an integral: nothing, unless much is further out."""
     ends = tf.stack([rule.nodes.weights[0], rule.nodes.weights[-1]])
     excess = tf.stack([log_prob[0], log_prob[-1]]) - value
@@ -239,7 +239,7 @@ def integrate_density(
         values = log_prob(rule.nodes.f)
         value = rule.mean(values, power)
         by_half = tf.stop_gradient(rule.mean(values, power, stride=2))
-        return rule, values, value, by_half + outermost(rule, values, value, power)
+        return rule, values, value, by_half + _outermost(rule, values, value, power)
 
     rule, values, *both = by_rule(factor)
 

@@ -1,7 +1,7 @@
 """Functions drawn from the posterior of a model, to be evaluated anywhere and differentiated."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,13 +17,6 @@ from ..prior.evaluate import mean, unconverted
 from ..sites.posterior import WhitenedGaussian
 from .prior import Draws, mix_latents
 from .update import PosteriorDraws, points_and_blur
-
-
-class PathSource(NamedTuple):
-    """What the functions drawn from a model depend on."""
-
-    parts: Parts
-    q: WhitenedGaussian
 
 
 class _PartsOfPaths(tf.Module):
@@ -75,7 +68,7 @@ class Paths(tf.Module):
 
     def __init__(
         self,
-        state: Callable[[], PathSource],
+        state: Callable[[], tuple[Parts, WhitenedGaussian]],
         num_paths: int,
         num_features: int = 1024,
         seed: int = 0,
@@ -197,10 +190,7 @@ def draw_paths(model: Any, num_paths: int, num_features: int = 1024, seed: int =
     :param seed: The same seed gives the same paths.
     :raises ValueError: If functions of the kernel or the inducing variables are not known.
     """
-
-    def state() -> PathSource:
-        return PathSource(model._parts, model._posterior_of_v())
-
+    state = lambda: (model._parts, model._posterior_of_v())  # noqa: E731
     return Paths(state, num_paths, num_features, seed)
 
 

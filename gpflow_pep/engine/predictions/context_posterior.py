@@ -95,7 +95,7 @@ class ContextRowsPosterior(ComputedPosterior):
             remedy = "Predict each row by itself, or for the covariance without near rows."
             raise checks.refusal("full_cov", f"{got} for each new row", "False", remedy)
         if blocks is not None and self._blocks is not None:
-            place = places_of(self._blocks, blocks, X, scaled)
+            place = _places_of(self._blocks, blocks, X, scaled)
             mean, covariance = predict_from_blocks(
                 parts, context, self._blocks, Xnew, place, *options
             )
@@ -150,7 +150,7 @@ def as_near(near: Any, num_data: int | None, has_blocks: bool) -> NearRows:
 
 
 @check_shapes("X: [N, D]", "Xnew: [N_new, D]", "return: [N_new]")
-def places_of(blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor) -> tf.Tensor:
+def _places_of(blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor) -> tf.Tensor:
     """Find the block of each new row, by a label for each or by "nearest"."""
     num_blocks = blocks.names.shape[0]
     if isinstance(labels, str):

@@ -61,7 +61,7 @@ class NearRows(NamedTuple):
     or sites where its likelihood is not Gaussian."""
 
 
-class Conditioned(NamedTuple):
+class _Conditioned(NamedTuple):
     """New rows given v and held rows: :math:`f_* = E^T v + mean +` what D is the covariance of."""
 
     E: tf.Tensor  #: [G, T, M], :math:`(A_* - A g)ᵀ`.
@@ -87,7 +87,7 @@ class BlockRows(NamedTuple):
     start: tf.Tensor  #: [B + 1], where each block starts there.
 
 
-def condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor) -> Conditioned:
+def _condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor) -> _Conditioned:
     """
     Condition new rows on held ones, in G groups of T new rows and then S held ones, K = T + S: from
     A [G, K, M], D [G, K, K], r [G, S, P] and noise [G, S].
@@ -96,7 +96,7 @@ def condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor
     L = tf.linalg.cholesky(D[:, new:, new:] + tf.linalg.diag(noise))
     V = tf.linalg.triangular_solve(L, D[:, new:, :new])  # g = L⁻ᵀ V
     g = tf.linalg.triangular_solve(L, V, adjoint=True)
-    return Conditioned(
+    return _Conditioned(
         A[:, :new] - tf.matmul(g, A[:, new:], transpose_a=True),
         tf.matmul(g, r, transpose_a=True),
         D[:, :new, :new] - tf.matmul(V, V, transpose_a=True),
@@ -106,7 +106,7 @@ def condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor
 
 def condition_groups(
     parts: Parts, context: Context, Xnew: tf.Tensor, index: tf.Tensor, tolerance: float = TOLERANCE
-) -> Conditioned:
+) -> _Conditioned:
     """Condition groups of new rows [G, T, D] on the held rows of each [G, S].
 
     Rows get sites where the parts have a likelihood; without one, their noise is Gaussian.
@@ -116,7 +116,7 @@ def condition_groups(
     X, r = tf.gather(context.X, index), tf.gather(context.r, index)
     shared = parts.likelihood is not None and context.noise.shape[0] == 1
     noise = context.noise[None] if shared else tf.gather(context.noise, index)
-    A, D = project_groups(parts, context.W, tf.concat([Xnew, X], axis=1))
+    A, D = _project_groups(parts, context.W, tf.concat([Xnew, X], axis=1))
     if parts.likelihood is not None:
         new = tf.shape(Xnew)[1]
         root = tf.matmul(A[:, new:], context.root)
@@ -127,10 +127,10 @@ def condition_groups(
         rows = GroupRows(X, r, noise, prior_mean, covariance)
         targets, noise = gaussian_observations(parts.likelihood, rows, tolerance)
         r = targets - mean
-    return condition_on_rows(A, D, r, noise)
+    return _condition_on_rows(A, D, r, noise)
 
 
-def project_groups(parts: Parts, W: tf.Tensor, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _project_groups(parts: Parts, W: tf.Tensor, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Project groups of rows [G, K, D]: A [G, K, M], and residual covariances D [G, K, K]."""
     A, D = parts.project_blocks(W, X)
     num_groups, size = tf.shape(D)[0], tf.shape(D)[1]
@@ -188,7 +188,7 @@ def predict_from_near_rows(
     entries = tf.stack([tf.repeat(tf.range(num_new), number), place], axis=1)
     G = tf.scatter_nd(entries, tf.reshape(g, [-1]), [num_new, tf.size(rows)])
     X = tf.concat([Xnew, tf.gather(context.X, rows)], axis=0)
-    D = project_groups(parts, context.W, X[None])[1][0]
+    D = _project_groups(parts, context.W, X[None])[1][0]
     error = tf.concat([tf.eye(num_new, dtype=G.dtype), -G], axis=1)
     covariance = tf.matmul(root, root, transpose_b=True)
     covariance += tf.matmul(error, tf.matmul(D, error, transpose_b=True))
@@ -227,7 +227,7 @@ def predict_left_out(
         rows, index, alpha = pieces
         r, site_noise = tf.gather(context.r, rows), tf.gather(context.noise, rows)
         place = tf.concat([rows[:, None], index], axis=1)
-        A, D = project_groups(parts, context.W, tf.gather(context.X, place))
+        A, D = _project_groups(parts, context.W, tf.gather(context.X, place))
         a = A[:, 0]
         tau = precision(tf.maximum(D[:, 0, 0], 0.0), site_noise, alpha)[:, None]
         projected = tf.matmul(a, context.root)
@@ -237,7 +237,7 @@ def predict_left_out(
         means, variances = [], []
         for level in tf.unstack(noise):
             near_noise = level + tf.zeros_like(targets[..., 0])
-            conditioned = condition_on_rows(A, D, targets, near_noise)
+            conditioned = _condition_on_rows(A, D, targets, near_noise)
             mean, root, variance = (part[:, 0] for part in conditioned.under(context))
             shared = tf.reduce_sum(root * projected, axis=1, keepdims=True)
             means.append(mean + shared * error)

@@ -10,7 +10,6 @@ from .evaluate import (
     project,
     project_points,
     split_outputs,
-    take_latent,
     whiten,
 )
 from .nearest import input_scales, nearest_by_products, nearest_others

@@ -441,7 +441,7 @@ class Parts(NamedTuple):
         return tf.squeeze(noise_variance(self.likelihood, X), axis=-1)
 
 
-def take_latent(values: tf.Tensor, latent: int) -> tf.Tensor:
+def _take_latent(values: tf.Tensor, latent: int) -> tf.Tensor:
     """Take what belongs to one latent function, of values [1 or L, ...] for all or for each."""
     return values[latent if values.shape[0] > 1 else 0]
 
@@ -471,10 +471,10 @@ def project_points(
     jitter = tf.constant(default_jitter(), W.dtype)
     A, D = [], []
     for latent in range(max(len(kernels), *(part.shape[0] for part in (W, Z, same_point)))):
-        Z_latent = take_latent(Z, latent)
-        Kuf = take_latent(_with_latent_axis(kuf(inducing_variable, kernel, Z_latent), 3), latent)
-        Kuf += jitter * take_latent(same_point, latent)
-        A.append(lower_matmul(take_latent(W, latent)[None], Kuf[None])[0])
+        Z_latent = _take_latent(Z, latent)
+        Kuf = _take_latent(_with_latent_axis(kuf(inducing_variable, kernel, Z_latent), 3), latent)
+        Kuf += jitter * _take_latent(same_point, latent)
+        A.append(lower_matmul(_take_latent(W, latent)[None], Kuf[None])[0])
         K = covariance(kernels[min(latent, len(kernels) - 1)], Z_latent)
         K += jitter * tf.eye(tf.shape(Z_latent)[0], dtype=K.dtype)
         D.append(K - tf.matmul(A[-1], A[-1], transpose_a=True))

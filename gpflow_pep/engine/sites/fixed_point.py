@@ -67,7 +67,6 @@ from .steps import (
     accept,
     chosen,
     is_close,
-    is_stuck,
     meets,
     newton_choice,
     propose,
@@ -233,8 +232,8 @@ class _Schedule:
         """Whether the stage may not go on, or has tried all there is."""
         most = tf.where(state.nothing_accepted, len(self._solver.tries), stage.sweeps)
         spent = state.stage_sweep >= most
-        if self.by_newton:
-            spent |= (stage.is_newton > 0) & is_stuck(state, self._solver)
+        if self.by_newton:  # not even the shortest of Newton's steps made F smaller
+            spent |= (stage.is_newton > 0) & (state.retry >= len(self._solver.tries))
         return spent
 
 

@@ -19,6 +19,7 @@ from gpflow.likelihoods import Likelihood
 from ..factors import tilted_derivatives
 from ..numerics.chunks import without_gradient
 from ..numerics.linalg import warn
+from .posterior import Sites
 from .record import ConvergenceWarning
 
 #: Sweeps end when no mean moves further than this many standard deviations, and at the latest
@@ -42,15 +43,8 @@ class GroupRows(NamedTuple):
     covariance: tf.Tensor  #: [G, S, S].
 
 
-class _GroupSites(NamedTuple):
-    """Natural parameters of sites."""
-
-    nu: tf.Tensor  #: [G, S].
-    tau: tf.Tensor  #: [G, S], at least 0.
-
-
 @check_shapes("sites.nu: [G, S]", "sites.tau: [G, S]", "return[0]: [G, S]", "return[1]: [G, S]")
-def _group_marginals(rows: GroupRows, sites: _GroupSites) -> tuple[tf.Tensor, tf.Tensor]:
+def _group_marginals(rows: GroupRows, sites: Sites) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute mean and variance of f at each row, under the prior of its group and all sites."""
     C, s = rows.covariance, tf.sqrt(sites.tau)
     B = tf.linalg.diag(tf.ones_like(s)) + s[..., None] * C * s[:, None]
@@ -61,7 +55,7 @@ def _group_marginals(rows: GroupRows, sites: _GroupSites) -> tuple[tf.Tensor, tf
     return rows.mean + gain, tf.linalg.diag_part(C) - tf.reduce_sum(tf.square(V), axis=1)
 
 
-def _group_targets(likelihood: Likelihood, rows: GroupRows, sites: _GroupSites) -> _GroupSites:
+def _group_targets(likelihood: Likelihood, rows: GroupRows, sites: Sites) -> Sites:
     """Compute the sites that match the tilted moments at the cavities of the present ones."""
     m, v = _group_marginals(rows, sites)
     alpha, tiny = rows.alpha, tf.constant(np.finfo(m.dtype.as_numpy_dtype).tiny, m.dtype)
@@ -74,7 +68,7 @@ def _group_targets(likelihood: Likelihood, rows: GroupRows, sites: _GroupSites) 
     delta1, delta2 = (tf.reshape(part, tf.shape(m)) for part in tilted[1:])
     shrinks = tf.minimum(delta2, tf.zeros_like(delta2))  # a precision below 0 is left at 0
     scale = 1.0 / (1.0 + alpha * shrinks * v_c)
-    return _GroupSites(scale * (delta1 - shrinks * m_c), -scale * shrinks)
+    return Sites(scale * (delta1 - shrinks * m_c), -scale * shrinks)
 
 
 def infer_groups(
@@ -82,8 +76,8 @@ def infer_groups(
     rows: GroupRows,
     tolerance: float = TOLERANCE,
     max_sweeps: int = MAX_SWEEPS,
-) -> _GroupSites:
-    """Bring the sites of all groups to their fixed point.
+) -> Sites:
+    """Bring the sites of all groups, [G, S] of precisions at least 0, to their fixed point.
 
     Where the last sweep still moves a mean by more than :data:`TRAINING_TOLERANCE`, there is a
     :class:`~gpflow_pep.models.ConvergenceWarning`; not in training, for which that is enough.
@@ -98,7 +92,7 @@ def infer_groups(
     """
 
     def sweep(count: tf.Tensor, last: tf.Tensor, *sites: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        target = _group_targets(likelihood, rows, _GroupSites(*sites))
+        target = _group_targets(likelihood, rows, Sites(*sites))
         # A group that has settled stays as it is: its predictions do not depend on other groups.
         # From the third sweep on sites go a part of the way to their targets.
         step = tf.where(last > tolerance, tf.where(count < 2, 1.0, 0.8), 0.0)[:, None]
@@ -109,7 +103,7 @@ def infer_groups(
         largest = tf.reduce_max(largest / (1.0 + deviation**2 * moved[1]), axis=1)
         return count + 1, tf.where(last > tolerance, largest, last), *moved
 
-    def run() -> _GroupSites:
+    def run() -> Sites:
         none = tf.zeros_like(rows.mean)
         start = tf.constant(0), tf.fill(tf.shape(none)[:1], tf.constant(np.inf, none.dtype)), none
         _, last, *sites = tf.while_loop(
@@ -122,7 +116,7 @@ def infer_groups(
             largest = tf.reduce_max(last)
             numbers = {"In standard deviations, the last sweep moved one by": largest}
             warn(ConvergenceWarning, largest > TRAINING_TOLERANCE, _NOT_SETTLED, numbers)
-        return _GroupSites(*sites)
+        return Sites(*sites)
 
     return _group_targets(likelihood, rows, without_gradient(run))
 

@@ -111,11 +111,6 @@ def is_close(state: State, solver: Solver) -> tf.Tensor:
     return ~state.nothing_accepted & (state.largest < solver.close)
 
 
-def is_stuck(state: State, solver: Solver) -> tf.Tensor:
-    """Whether not even the shortest of Newton's steps made F smaller."""
-    return state.retry >= len(solver.tries)
-
-
 def chosen(condition: tf.Tensor, state: State, other: State) -> State:
     """Choose one of two states, of which both were computed.
 

@@ -11,10 +11,10 @@ from gpflow_pep.engine.sites.groups import (
     TRAINING_TOLERANCE,
     GroupRows,
     _group_marginals,
-    _GroupSites,
     gaussian_observations,
     infer_groups,
 )
+from gpflow_pep.engine.sites.posterior import Sites
 from gpflow_pep.models import ConvergenceWarning
 from tests.reference import groups as reference
 
@@ -55,7 +55,7 @@ def test_fixed_point(likelihood: Likelihood, alpha: float, each: bool) -> None:
 def test_marginals() -> None:
     rows = _rows(Bernoulli(), 1.0, False)
     nu, tau = np.random.default_rng(1).uniform(0.0, 2.0, (2, 2, S))
-    m, v = _group_marginals(rows, _GroupSites(tf.constant(nu), tf.constant(tau)))
+    m, v = _group_marginals(rows, Sites(tf.constant(nu), tf.constant(tau)))
     for group in range(2):
         inverse = np.linalg.inv(rows.covariance[group])
         covariance = np.linalg.inv(inverse + np.diag(tau[group]))
@@ -99,9 +99,9 @@ def test_sites_that_do_not_settle(in_graph: bool, recwarn: pytest.WarningsRecord
     rows = GroupRows(*map(tf.constant, (X, Y, np.ones((1, 1)), np.zeros((20, 8)), C)))
     student = StudentT(scale=0.1, df=3.0)
 
-    def infer(**options: float) -> _GroupSites:
+    def infer(**options: float) -> Sites:
         function = lambda: infer_groups(student, rows, **options)  # noqa: E731
-        return _GroupSites(*(tf.function(function, autograph=False) if in_graph else function)())
+        return Sites(*(tf.function(function, autograph=False) if in_graph else function)())
 
     with pytest.warns(ConvergenceWarning, match="near rows did not settle.*fewer near rows"):
         assert np.isfinite(infer().nu).all()
