@@ -12,9 +12,8 @@ from gpflow.kernels import Kernel
 
 from ..engine import checks
 from ..engine.numerics.linalg import warn
-from ..engine.numerics.power import is_power
 from ..engine.prior import is_mixed
-from ..engine.prior.mixing import check_mixed, share_inducing_variable
+from ..engine.prior.mixing import share_inducing_variable
 from ..engine.refusals import Renamed
 from ..engine.sites.record import ConvergenceWarning, SiteUpdateInfo
 
@@ -45,7 +44,18 @@ def mixed_arguments(
     for name, value in options.items():
         if value is not None:
             refuse_mixed(kernel, name, "Leave it out.")
-    check_mixed(kernel, int(Y.shape[1]), num_latent_gps)
+    rows, columns = (int(size) for size in kernel.W.shape)
+    number, num_outputs = len(kernel.latent_kernels), int(Y.shape[1])
+    for size, wanted, what in (
+        (rows, num_outputs, "rows, one for each column of Y"),
+        (columns, number, "columns, one for each latent kernel"),
+    ):
+        if size != wanted:
+            remedy = "Pass gpflow.kernels.LinearCoregionalization(kernels, W) with such a W."
+            raise checks.refusal("W", f"shape {rows, columns}", f"{wanted} {what}", remedy)
+    if num_latent_gps not in (None, number):
+        expected = f"{number}, one for each latent kernel"
+        raise checks.refusal("num_latent_gps", num_latent_gps, expected, "Leave it out.")
     return share_inducing_variable(inducing_variable)
 
 
@@ -110,8 +120,8 @@ def _check_power(value: TensorData) -> None:
         raise checks.refusal(
             "alpha", repr(value), "a number in [0, 1] or an array of them", "Pass 0.5, for example."
         ) from None
-    if not is_power(array):
-        wrong = array[~((array >= 0.0) & (array <= 1.0))]
+    wrong = array[~((array >= 0.0) & (array <= 1.0))]
+    if wrong.size:
         remedy = "Choose 0 for variational inference, 1 for EP / FITC, or in between, often 0.5."
         raise checks.refusal("alpha", wrong.flat[0], "values in [0, 1]", remedy)
 

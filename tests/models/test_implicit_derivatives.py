@@ -15,7 +15,7 @@ from gpflow.kernels import SeparateIndependent, SquaredExponential
 from helpers import Array, assert_close, gradients, trainable_by_name
 
 import gpflow_pep as pep
-from gpflow_pep.engine.energies.point import energy_of
+from gpflow_pep.engine.energies.point import _energy_of
 from gpflow_pep.engine.sites.implicit import _solve_adjoint
 from gpflow_pep.engine.sites.posterior import Sites
 from gpflow_pep.engine.sites.sweep import row_prior, sweep
@@ -159,17 +159,17 @@ def test_evidence_needs_no_adjoint(name: str) -> None:
     model = CASES[name].model(alpha=0.3)
     variables, converged = parts_of(model), model._converge()
     sites = Sites(*map(tf.identity, converged.fixed_point.sites))
-    by_sites = gradients(lambda: energy_of(converged.problem, sites), [*sites])
+    by_sites = gradients(lambda: _energy_of(converged.problem, sites), [*sites])
     assert max(np.max(np.abs(part)) for part in by_sites) < 1e-9
     adjoint, _ = _solve_adjoint(converged.problem, converged.fixed_point, Sites(*by_sites), "log Z")
     assert max(np.max(np.abs(part)) for part in adjoint) < 1e-8
     expected = gradients(model.pep_log_marginal_likelihood, variables)
     by_function = gradients(
-        lambda: energy_of(model.site_problem(), Sites(*model.converged_rows()[2:4])), variables
+        lambda: _energy_of(model.site_problem(), Sites(*model.converged_rows()[2:4])), variables
     )
     for part, other in zip(by_function, expected, strict=True):
         assert_close(part, other, rtol=1e-7, scale=0.1)
-    assert_close(energy_of(converged.problem, sites), model.pep_log_marginal_likelihood())
+    assert_close(_energy_of(converged.problem, sites), model.pep_log_marginal_likelihood())
 
 
 @pytest.mark.parametrize("name", ["probit", pytest.param("RobustMax", marks=pytest.mark.slow)])

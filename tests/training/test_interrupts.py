@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from gpflow_pep.training.fitting.full_batch import one_blas_thread
 from gpflow_pep.training.fitting.history import History, resumed
-from gpflow_pep.training.fitting.loop import delay_interrupts
+from gpflow_pep.training.fitting.loop import _delay_interrupts
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def interrupt() -> None:
 
 def test_interrupt_waits_for_the_end() -> None:
     done = []
-    with pytest.raises(KeyboardInterrupt), delay_interrupts():
+    with pytest.raises(KeyboardInterrupt), _delay_interrupts():
         interrupt()
         done.append("all of it")
     assert done
@@ -40,7 +40,7 @@ def test_interrupt_waits_for_the_end() -> None:
 
 def test_second_interrupt_does_not_wait() -> None:
     done = []
-    with pytest.raises(KeyboardInterrupt), delay_interrupts():
+    with pytest.raises(KeyboardInterrupt), _delay_interrupts():
         interrupt()
         interrupt()
         done.append("the rest")

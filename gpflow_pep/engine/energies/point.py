@@ -250,7 +250,7 @@ def _site_terms(
     return 0.5 * tf.reduce_sum(alpha * s * tf.square(slope) / e - log1p_over_power(-tau * s, alpha))
 
 
-def energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
+def _energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
     """
     Compute the energy as a function of any proper sites and the parameters, differentiable to any
     order in both, in memory for several M x N matrices.
@@ -279,7 +279,7 @@ def hessian_product(converged: Converged, vector: Sequence[tf.Tensor]) -> list[t
         outer.watch([*sites, *variables])
         with tf.GradientTape(watch_accessed_variables=False) as inner:
             inner.watch(variables)
-            value = energy_of(converged.rebuild(), sites)
+            value = _energy_of(converged.rebuild(), sites)
         first = _gradients_or_zeros(inner, value, variables)
         along = tf.add_n([tf.reduce_sum(a * b) for a, b in zip(vector, first, strict=True)])
     by_nu, by_tau, *direct = _gradients_or_zeros(outer, along, [*sites, *variables])

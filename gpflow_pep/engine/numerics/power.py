@@ -132,8 +132,3 @@ def divide_by_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     :param alpha: The power, in :math:`[0, 1]`.
     """
     return tf.math.divide_no_nan(x, tf.convert_to_tensor(alpha, tf.convert_to_tensor(x).dtype))
-
-
-def is_power(value: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> bool:
-    """Whether all values are in the range of a power, :math:`[0, 1]`; NaN is not."""
-    return bool(np.all((value >= 0.0) & (value <= 1.0)))

@@ -2,7 +2,6 @@
 
 from .evaluate import (
     Parts,
-    Prior,
     Projection,
     centred,
     is_mixed,
@@ -25,4 +24,4 @@ from .priors import (
     inducing_inputs,
     mixes_outputs,
 )
-from .wrapped import WellConditioned, covariance_of_u, well_conditioned
+from .wrapped import covariance_of_u, well_conditioned

@@ -44,7 +44,7 @@ from gpflow.mean_functions import MeanFunction
 
 from ..numerics.chunks import float_variables
 from ..numerics.graphs import without_collector
-from ..numerics.linalg import factorise_with_jitter, lower_matmul, row_products
+from ..numerics.linalg import Factor, factorise_with_jitter, lower_matmul, row_products
 
 #: What is added to exp(-t) (1 + t), by order, and minus the derivative in t².
 _SMOOTHNESS = {1: (0.0, 1.0 / 2.0), 2: (1.0 / 3.0, 1.0 / 6.0)}
@@ -298,18 +298,6 @@ def mean(mean_function: MeanFunction, X: TensorType) -> tf.Tensor:
     return mean_function(X)
 
 
-class Prior(NamedTuple):
-    r"""
-    Prior covariances of u = L v, v ~ N(0, I), of latent functions that are independent a priori.
-
-    K is 1 where all latent functions share kernel and inducing variables, otherwise L: the axis
-    broadcasts against that of latent functions.
-    """
-
-    L: tf.Tensor  #: [K, M, M], lower Cholesky factors of ``Kuu``.
-    W: tf.Tensor  #: [K, M, M], their inverses.
-
-
 class Projection(NamedTuple):
     """Prior of f at some rows given the whitened inducing variables."""
 
@@ -320,13 +308,17 @@ class Projection(NamedTuple):
 
 
 @check_shapes("return.L: [K, M, M]", "return.W: [K, M, M]")
-def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Prior:
-    """Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, more if it needs more.
+def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Factor:
+    """Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, more if it needs more:
+    u = L v, v ~ N(0, I).
+
+    K is 1 where all latent functions share kernel and inducing variables, otherwise L: the axis
+    broadcasts against that of latent functions.
 
     :param inducing_variable: Any inducing variables for which ``Kuu`` is registered.
     :param kernel: The kernel, of one output, or of several that are independent.
     """
-    return Prior(*factorise_with_jitter(_with_latent_axis(kuu(inducing_variable, kernel), 3)))
+    return factorise_with_jitter(_with_latent_axis(kuu(inducing_variable, kernel), 3))
 
 
 def _with_latent_axis(covariances: tf.Tensor, rank: int) -> tf.Tensor:
@@ -392,7 +384,7 @@ class Parts(NamedTuple):
         read = [v for v in tape.watched_variables() if v.dtype.is_floating]
         return list({id(v): v for v in [*listed, *read]}.values())
 
-    def whiten(self) -> Prior:
+    def whiten(self) -> Factor:
         """See :func:`whiten`."""
         return whiten(self.inducing_variable, self.kernel)
 

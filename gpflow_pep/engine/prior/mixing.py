@@ -30,22 +30,3 @@ def share_inducing_variable(inducing_variable: Any) -> InducingVariables:
     if isinstance(inducing_variable, MultioutputInducingVariables):
         return inducing_variable
     return SharedIndependentInducingVariables(inducingpoint_wrapper(inducing_variable))
-
-
-def check_mixed(kernel: Kernel, num_outputs: int, num_latent_gps: int | None) -> None:
-    """Refuse a kernel that is not of as many outputs, or of as many latent functions, as it should.
-
-    :param num_latent_gps: As GPflow counts them, or None.
-    """
-    rows, columns = (int(size) for size in kernel.W.shape)
-    remedy = "Pass gpflow.kernels.LinearCoregionalization(kernels, W) with such a W."
-    if rows != num_outputs:
-        expected = f"{num_outputs} rows, one for each column of Y"
-        raise checks.refusal("W", f"shape {rows, columns}", expected, remedy)
-    number = len(kernel.latent_kernels)
-    if columns != number:
-        expected = f"{number} columns, one for each latent kernel"
-        raise checks.refusal("W", f"shape {rows, columns}", expected, remedy)
-    if num_latent_gps not in (None, number):
-        expected = f"{number}, one for each latent kernel"
-        raise checks.refusal("num_latent_gps", num_latent_gps, expected, "Leave it out.")

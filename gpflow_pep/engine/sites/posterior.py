@@ -182,7 +182,7 @@ class SiteProblem(NamedTuple):
     rows: SiteRows
     W: tf.Tensor
     """[K, M, M], inverse Cholesky factors of ``Kuu``, see
-    :class:`~gpflow_pep.engine.prior.evaluate.Prior`."""
+    :func:`~gpflow_pep.engine.prior.evaluate.whiten`."""
     chunk_size: int | None  #: The most rows that are worked on at a time; None: chosen.
     reduction: Reduction  #: Over processes that hold a shard of the rows each.
     memory: MemoryTerms | None = None  #: What is known of v beside the rows of this model.

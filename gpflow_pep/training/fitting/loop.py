@@ -230,7 +230,7 @@ class _Run:
         """Take the next step; the seconds it took."""
         started, history = time.perf_counter(), self.history
         batch, *place = next(stream)
-        with delay_interrupts():  # the variables and the history belong together
+        with _delay_interrupts():  # the variables and the history belong together
             history.losses.append(_checked_loss(take_step, batch, self.step + 1))
             history.epoch, history.batches = place
             step_seconds = time.perf_counter() - started
@@ -245,11 +245,11 @@ class _Run:
         try:
             returned = evaluate(self.model)
         finally:
-            with delay_interrupts():
+            with _delay_interrupts():
                 assign(self.state, before)
         metrics = _as_metrics(returned, self.step, self.early_stopping)
         metrics = dict(zip(metrics, self.replicas.from_chief([*metrics.values()])))
-        with delay_interrupts():
+        with _delay_interrupts():
             history.evaluations.append(Evaluation(self.step, metrics))
             if self.early_stopping and history.best_step(self.early_stopping) == self.step:
                 assign(self.best, self.state)
@@ -326,7 +326,7 @@ def _checked_loss(take_step: Callable[[Any], tf.Tensor], batch: Any, step: int) 
 
 
 @contextmanager
-def delay_interrupts() -> Iterator[None]:
+def _delay_interrupts() -> Iterator[None]:
     """Let an interrupt (Ctrl-C) wait until the block is left; a second one does not wait.
 
     Other threads than the main one get no interrupts, and a handler of the user's own stays.

@@ -65,7 +65,7 @@ def coregionalization(
         kernel = SquaredExponential(lengthscales=0.5 * np.sqrt(X.shape[1]) * spread)
     checks.check_single_output(kernel)
     s = _nonzero(np.nanstd(Y, axis=0)) if scales is None else _check_scales(scales, num_outputs)
-    values, vectors = np.linalg.eigh(correlations(Y))
+    values, vectors = np.linalg.eigh(_correlations(Y))
     leading = np.argsort(values)[::-1][:num_latent]
     unit = vectors[:, leading] * np.sqrt(np.maximum(values[leading], LEAST_EIGENVALUE))
     unit = unit * np.where(unit.sum(axis=0) < 0.0, -1.0, 1.0)  # the same signs on each machine
@@ -76,7 +76,7 @@ def coregionalization(
     return LinearCoregionalization(kernels, np.hstack([weights, WHITE * weights[:, :num_white]]))
 
 
-def correlations(Y: AnyNDArray) -> AnyNDArray:
+def _correlations(Y: AnyNDArray) -> AnyNDArray:
     """Compute the correlations of outputs, [P, P], each from the rows that have both; 0 where these
     are fewer than 3, and the nearest matrix without negative eigenvalues.
     """

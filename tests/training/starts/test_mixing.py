@@ -10,7 +10,7 @@ from helpers import assert_close
 
 import gpflow_pep as pep
 from gpflow_pep.training.starts import coregionalization
-from gpflow_pep.training.starts.mixing import LEAST_EIGENVALUE, correlations
+from gpflow_pep.training.starts.mixing import LEAST_EIGENVALUE, _correlations
 
 N, P = 60, 4
 rng = np.random.default_rng(5)
@@ -35,7 +35,7 @@ class TestWeights:
         assert_close(W.T @ W, np.diag(np.maximum(singular[:rank] ** 2, LEAST_EIGENVALUE)), 1e-8)
 
     def test_correlations_of_pairs(self) -> None:
-        actual = correlations(INCOMPLETE)
+        actual = _correlations(INCOMPLETE)
         for p in range(P):
             for r in range(p):
                 both = np.isfinite(INCOMPLETE[:, p]) & np.isfinite(INCOMPLETE[:, r])
@@ -49,14 +49,14 @@ class TestWeights:
         pairs = np.full((24, 3), np.nan)
         for k, (p, r, sign) in enumerate([(0, 1, 1.0), (1, 2, 1.0), (0, 2, -1.0)]):
             pairs[8 * k : 8 * k + 8, [p, r]] = np.stack([block, sign * block], axis=1)
-        R = correlations(pairs)
+        R = _correlations(pairs)
         assert np.linalg.eigvalsh(R).min() > -1e-12
         assert R[0, 1] > 0.3 and R[0, 2] < -0.3
 
     def test_too_few_rows_in_common(self) -> None:
         apart = Y.copy()
         apart[2:, 0], apart[:2, 1] = np.nan, np.nan
-        assert abs(correlations(apart)[0, 1]) < 1e-12
+        assert abs(_correlations(apart)[0, 1]) < 1e-12
 
     def test_no_column_is_zero(self) -> None:
         """Equal outputs, constant ones and those seen once."""
