@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import InputData
 from gpflow.inducing_variables import MultioutputInducingVariables
+from gpflow.kernels import LinearCoregionalization
 from gpflow.utilities import deepcopy, set_trainable
 
 from .. import checks
@@ -15,7 +16,7 @@ from ..predictions.posterior import new_inputs
 from ..prior import Parts, latent_kernels, split_outputs
 from ..prior.evaluate import mean, unconverted
 from ..sites.posterior import WhitenedGaussian
-from .prior import Draws, mix_latents
+from .prior import Draws
 from .update import PosteriorDraws, points_and_blur
 
 
@@ -173,8 +174,9 @@ class Paths(tf.Module):
         """[N, S, P] from [N, 1 or S, D]."""
         batches = tf.transpose(X, [1, 0, 2])
         values = tf.concat([draws(batches) for draws in self._draws], axis=1)
-        if self._of_latents:
-            values = mix_latents(self._parts.kernel, values)
+        kernel = self._parts.kernel
+        if self._of_latents and isinstance(kernel, LinearCoregionalization):
+            values = tf.einsum("pl,sln->spn", kernel.W, values)
         values = tf.transpose(values, [2, 0, 1])
         means = mean(self._parts.mean_function, tf.reshape(X, [-1, X.shape[2]]))
         return values + tf.reshape(means, [tf.shape(X)[0], tf.shape(X)[1], means.shape[1]])

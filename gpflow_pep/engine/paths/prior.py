@@ -24,7 +24,7 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 from gpflow.config import default_float
-from gpflow.kernels import Kernel, LinearCoregionalization
+from gpflow.kernels import Kernel
 
 from ..prior.blurred import multiplied_out
 from .factors import Generator, KernelFactor, Waves, kernel_factor
@@ -147,11 +147,3 @@ class PriorDraws(tf.Module):
     def __call__(self, X: tf.Tensor, covariance: tf.Tensor | None = None) -> tf.Tensor:
         """Evaluate the functions, [S, C, N]; see :class:`_ProductDraws`."""
         return tf.add_n([product(X, covariance) for product in self.products])
-
-
-@check_shapes("values: [S, L, N]", "return: [S, P, N]")
-def mix_latents(kernel: Kernel, values: tf.Tensor) -> tf.Tensor:
-    """Compute the outputs from the latent functions."""
-    if isinstance(kernel, LinearCoregionalization):
-        return tf.einsum("pl,sln->spn", kernel.W, values)
-    return values

@@ -212,11 +212,3 @@ def within_trust(problem: SiteProblem, change: tf.Tensor, v: tf.Tensor) -> tf.Te
     # 000 rows of three classes, alpha .5), and 59 for 41 (4000, alpha 0); 1 took 23 and 67, 10 took
     # 14 and 40.
     return tf.minimum(tf.ones_like(largest), 3.0 / largest)
-
-
-def gradually(target: tf.Tensor, tau: tf.Tensor, s: tf.Tensor) -> tf.Tensor:
-    """Bring precisions that want to be negative nearer to the present ones."""
-    # Nor does a precision that is to be negative fall by more of B's in that direction: whether it
-    # is may change from sweep to sweep, and a full step overshoots by orders of magnitude.
-    nearest = tau - tf.math.divide_no_nan(tf.constant(0.3, s.dtype), s)
-    return tf.where(target < 0.0, tf.maximum(target, nearest), target)

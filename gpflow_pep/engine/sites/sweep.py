@@ -13,7 +13,7 @@ from ..factors import TiltedDerivatives, traits
 from ..numerics import chunks
 from ..prior import Parts, Projection
 from . import coupling
-from .coupling import Curvature, CurvatureFactor, gradually, mean_step, on_rows, within_trust
+from .coupling import Curvature, CurvatureFactor, mean_step, on_rows, within_trust
 from .fixed_point import run_to_fixed_point
 from .posterior import (
     Cavity,
@@ -192,7 +192,11 @@ def sweep(
         change = mean_step(problem, curvature, g, q, factor)
         share = within_trust(problem, change, matched.v)
         first = sites.nu + share * (g - curvature.times(change))
-        target = Sites(first, gradually(target.tau, sites.tau, moments.s))
+        # A precision that is to be negative falls by no more of B's than this in one step: whether
+        # it is may change from sweep to sweep, and a full step overshoots by orders of magnitude.
+        step = tf.math.divide_no_nan(tf.constant(0.3, moments.s.dtype), moments.s)
+        gradual = tf.where(target.tau < 0.0, tf.maximum(target.tau, sites.tau - step), target.tau)
+        target = Sites(first, gradual)
         limited = Sites(first, limited.tau)
     error = scaled_error(present, matched.sites, moments)
     if traits(problem.parts.likelihood).starts_at_high_powers:
