@@ -46,13 +46,13 @@ def mixed_arguments(
             refuse_mixed(kernel, name, "Leave it out.")
     rows, columns = (int(size) for size in kernel.W.shape)
     number, num_outputs = len(kernel.latent_kernels), int(Y.shape[1])
-    for size, wanted, what in (
+    for size, wanted, unit in (
         (rows, num_outputs, "rows, one for each column of Y"),
         (columns, number, "columns, one for each latent kernel"),
     ):
         if size != wanted:
             remedy = "Pass gpflow.kernels.LinearCoregionalization(kernels, W) with such a W."
-            raise checks.refusal("W", f"shape {rows, columns}", f"{wanted} {what}", remedy)
+            raise checks.refusal("W", f"shape {rows, columns}", f"{wanted} {unit}", remedy)
     if num_latent_gps not in (None, number):
         expected = f"{number}, one for each latent kernel"
         raise checks.refusal("num_latent_gps", num_latent_gps, expected, "Leave it out.")
