@@ -7,10 +7,9 @@ from gpflow.inducing_variables import (
     MultioutputInducingVariables,
     SharedIndependentInducingVariables,
 )
-from gpflow.kernels import Kernel, SeparateIndependent
+from gpflow.kernels import SeparateIndependent
 from gpflow.models.util import inducingpoint_wrapper
 
-from .. import checks
 from .evaluate import Parts
 
 
