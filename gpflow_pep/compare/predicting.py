@@ -11,6 +11,7 @@ import pandas as pd
 from ..engine.refusals import refusal
 from ..tables import read_cells, recognise
 from ..tables.conventions import Conventions
+from ..tables.encodings import read_columns
 
 #: The remark on a row that is far from all training rows.
 FAR_AWAY = "far from all training rows"
@@ -68,7 +69,7 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
     """
     steps = [step for _, step in getattr(model, "steps", ())]
     encoder = steps[0] if steps else model
-    if not hasattr(encoder, "unusual") or not hasattr(model, "feature_names_in_"):
+    if getattr(encoder, "formats", None) is None or not hasattr(model, "feature_names_in_"):
         expected = "a pipeline or a scorer for tables, as compare writes it"
         raise refusal("model", f"a {type(model).__name__}", expected, "Call its own predict.")
     names = list(model.feature_names_in_)
@@ -77,11 +78,11 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
         got = f"no column {', '.join(map(repr, missing))}"
         expected = f"all that the model was trained on: {', '.join(names)}"
         raise refusal("table", got, expected, "Add what is missing, empty if it is unknown.")
-    whole, table = table, table[names]
-    inputs, predictor = (model[:-1].transform(table), steps[-1]) if steps else (table, model)
+    cells = read_columns(table[names], encoder.formats)
+    inputs, predictor = (model[:-1].transform(cells), steps[-1]) if steps else (cells, model)
     targets = getattr(predictor, "target_names_", None)
-    if targets and getattr(predictor, "mixes_outputs_", False) and set(targets) & {*whole.columns}:
-        known = _known_targets(whole, targets, encoder.conventions)
+    if targets and getattr(predictor, "mixes_outputs_", False) and set(targets) & {*table.columns}:
+        known = _known_targets(table, targets, encoder.conventions)
         columns = predictions_given_others(predictor, inputs, known)
     else:
         columns = predictions(predictor, inputs, hasattr(model, "classes_"))
@@ -92,8 +93,8 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
             for column, values in columns.items()
         }
     remarks = [
-        "; ".join(filter(None, [cells, FAR_AWAY if far else ""]))
-        for cells, far in zip(encoder.unusual(table), predictor.far_rows(inputs), strict=True)
+        "; ".join(filter(None, [unusual, FAR_AWAY if far else ""]))
+        for unusual, far in zip(encoder.unusual(cells), predictor.far_rows(inputs), strict=True)
     ]
     index = pd.RangeIndex(len(table))
     return pd.DataFrame({**columns, "unusual": remarks}, index=index)

@@ -54,7 +54,8 @@ class Scorer:
     one that it was trained on.
 
     ``classes_`` are the labels, of a classifier; ``feature_names_in_`` the names of the columns,
-    where they are known; ``n_features_in_`` is their number; ``noise`` is the likelihood's name.
+    where they are known; ``n_features_in_`` is their number; ``noise`` is the likelihood's name;
+    ``formats`` are how the columns of a table are read, or None.
 
     :param saved: What :func:`~gpflow_pep.estimators.export_numpy` writes.
     :raises ValueError: If a kernel or likelihood has no form in NumPy.
@@ -73,7 +74,7 @@ class Scorer:
         self._columns = [part["columns"] for part in components]
         self.noise = self._ensembles[0].noise
         self._scalers = [Units.of_scaler(scaler) for scaler in parts["scalers"]]
-        self._encodings = _encodings_of(parts["columns"])
+        self.formats, self._encodings = _encodings_of(parts["columns"])
         self.conventions = SimpleNamespace(**parts["conventions"] or {})
         self.n_features_in_ = int(parts["num_columns"])
         self._names: list[str] | None = parts["names"]
@@ -163,19 +164,19 @@ class Scorer:
         :raises ValueError: If the columns are others, a cell cannot be read, or the estimator was
             trained on numbers without a :class:`~gpflow_pep.tables.TableEncoder`.
         """
-        if self._encodings is None:
+        if self.formats is None:
             got, expected = "a scorer of numbers", "one of a pipeline with a TableEncoder"
             raise refusal("unusual", got, expected, "Compare X with the range of your data.")
         from ..tables.encodings import unusual_cells
 
-        return unusual_cells(table, *self._encodings)
+        return unusual_cells(table, self.formats, self._encodings)
 
     def _inputs(self, X: Any) -> Array:
         """Check inputs, and transform them to the model's."""
-        if self._encodings is not None:
+        if self.formats is not None:
             from ..tables.encodings import encode_table
 
-            X = encode_table(X, *self._encodings)
+            X = encode_table(X, self.formats, self._encodings)
             X = as_rows(X, X.shape[1], None, unknown=True)
         else:
             X = as_rows(X, self.n_features_in_, self._names, unknown=True)
@@ -204,10 +205,10 @@ def _transform_of(inputs: Mapping[str, Any]) -> Callable[[Array], Array]:
     return Units.of_scaler(inputs).transform
 
 
-def _encodings_of(columns: Any) -> "tuple[dict[str, Format], dict[str, Encoding]] | None":
+def _encodings_of(columns: Any) -> "tuple[dict[str, Format] | None, dict[str, Encoding]]":
     """Make what :func:`~gpflow_pep.tables.encodings.encode_table` takes beside a table."""
     if columns is None:
-        return None
+        return None, {}
     from ..tables.encodings import Encoding
     from ..tables.formats import Format
 

@@ -1,7 +1,7 @@
 """Clean a table: choose its inputs and its target, and read their cells."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,17 +11,20 @@ from ..engine.refusals import refusal
 from . import Format, TableEncoder, read_cells, recognise
 from .conventions import MARKS, MARKS_IN_WORDS, PLAIN, WORDS_OF_NOTHING, Conventions, plain_spelling
 from .dates import has_order, read_dates
-from .encodings import MAX_CATEGORIES, as_table, check_cells, listed
+from .encodings import MAX_CATEGORIES, as_table, check_cells, listed, option
 from .formats import (
     conventions_of,
     given_conventions,
+    halves,
+    holds_pairs,
     is_code,
     may_be_classes,
+    pair_in,
     several_units,
     stripped,
 )
 from .numbers import SURE_UNIT, is_limit
-from .suspicions import MIN_ROWS, suspicions
+from .suspicions import MIN_ROWS, stuck, suspicions
 
 #: The column of the limits of rows, beside that of the target.
 LIMIT = "limit (-1: at most, 1: at least)"
@@ -30,9 +33,21 @@ _SIDES = {"<": -1.0, "\u2264": -1.0, ">": 1.0, "\u2265": 1.0}
 #: Cells that show how a column is read: with thousands, or zeros before the number.
 _TELLING = re.compile(r"\d[., ']\d{3}(?!\d)|^0\d|\d[eE]\d|^\(|\d-$")
 _DROPPED = "Dropped column"
+#: What the name of a column of the first or the second of two numbers ends with.
+_HALF = re.compile(r" \([12] of 2\)$")
+#: What has a number by which it is found, which is no input where every row has another one.
+_THINGS = (
+    "row|record|obs|observation|case|serial|order|invoice|ticket|booking|transaction|account|client"
+    "|customer|patient|subject|participant|person|user|member|employee|student|sample|specimen"
+)
 _ID_NAME = re.compile(
-    r"(?i:(.*[ _.-])?(id|ids|uuid|guid|no|nr|key)|(row|record|obs|case|serial)[ _.-]?(no|nr|num"
-    r"|number|index)?|id[ _.-].*|idx|index|number|rownames|rownum|observation|#)|.*[a-z]I[dD]"
+    rf"(?i:(.*[ _.-])?(id|ids|uuid|guid|no|nr|key|({_THINGS})([ _.-]?(no|nr|num|number|index))?)"
+    r"|id[ _.-].*|idx|index|number|rownames|rownum|.*nummer|#)|.*[a-z](I[dD]|N[or]|Number)"
+)
+#: What counts time is none: what changes with time can be learnt from it.
+_TIME_NAME = re.compile(
+    "(?i:time|second|minute|hour|day|week|month|quarter|year|step|cycle|stunde|tages|woche|monat"
+    "|jahr|schritt|zykl)"
 )
 
 
@@ -127,12 +142,12 @@ def clean(
         raise refusal("frame", got, "different names", "Rename or remove the copies.")
     targets = _places(table, target)
     inputs = [name for name in table.columns if name not in targets]
-    _check_names("drop", drop, inputs, "input columns")
+    _check_names("drop", [_HALF.sub("", str(name)) for name in drop], inputs, "input columns")
     _check_names("as_written", as_written, list(table.columns), "columns")
     about = table.attrs
     marks = decimal or about.get("decimal"), thousands or about.get("thousands")
     known = conventions_of(table, given_conventions(*marks, dates, missing), about.get("sep", ""))
-    table = table.drop(columns=list(map(str, drop)))
+    table = table.drop(columns=[str(name) for name in drop if str(name) in inputs])
     notes: list[str] = list(about.get("notes", ()))
     if known.decimal == ",":
         notes.append("Numbers have decimal commas.")
@@ -142,7 +157,7 @@ def clean(
         if name not in literal:
             table, sides = _read_limits(table, name, limits, known, notes)
     y, kind, table = _read_targets(table, targets, task, literal, known, notes)
-    X, formats = _read_inputs(table, literal, known, notes)
+    X, formats = _read_inputs(table, {*map(str, drop)}, literal, known, notes)
     empty = X.isna().any(axis=1)
     if drop_missing and empty.any():
         notes.append(f"Dropped {empty.sum()} of {len(X)} rows in which an input is missing.")
@@ -163,6 +178,8 @@ def clean(
         there = column.notna()
         suspicious = suspicions(X[there], column[there], kind == "classes")
         warnings += [text for text in suspicious if text not in warnings]
+    numbers = [*(X[name] for name in X), *_columns_of(y)]
+    warnings += [text for column in numbers for text in stuck(column)]
     X.attrs = {"conventions": known._replace(encoding=about.get("encoding", ""))}
     return Cleaned(X, y, kind, notes, formats, warnings, sides)
 
@@ -191,8 +208,8 @@ def _read_limits(
             f"target '{target}'",
             f"{example} among its numbers, in {marked.sum()} of {len(table)} rows",
             "numbers alone, or limits and the likelihood 'tobit', which has a probability for them",
-            "Pass --likelihood tobit (likelihood='tobit'). To leave such rows out, or to put a"
-            " number there, would shift what is predicted.",
+            "Pass --likelihood tobit (likelihood='tobit'), with one target. To leave such rows out,"
+            " or to put a number there, would shift what is predicted.",
         )
     notes.append(
         f"'{target}' has limits such as {example} in {marked.sum()} of {len(table)} rows: the"
@@ -211,21 +228,44 @@ def _check_names(argument: str, names: Sequence[str], known: Sequence[str], kind
 
 
 def _read_inputs(
-    table: pd.DataFrame, literal: set[str], known: Conventions, notes: list[str]
+    table: pd.DataFrame, drop: set[str], literal: set[str], known: Conventions, notes: list[str]
 ) -> tuple[pd.DataFrame, dict[str, Format]]:
     """Read the useful columns, and note how each was read, or why it was dropped."""
     formats, columns = {}, {}
-    for name, column in table.items():
-        form = recognise(column, as_written=name in literal, conventions=known)
-        reason = _why_drop(str(name), column, form, known)
+    for name, column, form in _recognised(table, literal, known, notes):
+        if name in drop:
+            continue
+        reason = _why_drop(name, column, form, known, name in literal)
         if reason:
             notes.append(f"{_DROPPED} '{name}': {reason}.")
             continue
-        formats[str(name)] = form
-        columns[str(name)] = check_cells(str(name), read_cells(column, form))
-        notes.extend(_how_read(str(name), column, form, known))
-        notes.extend(_how_joined(str(name), column, form, known))
+        formats[name] = form
+        columns[name] = check_cells(name, read_cells(column, form))
+        notes.extend(_how_read(name, column, form, known))
+        notes.extend(_how_joined(name, column, form, known))
     return pd.DataFrame(columns, index=table.index), formats
+
+
+def _recognised(
+    table: pd.DataFrame, literal: set[str], known: Conventions, notes: list[str]
+) -> "Iterator[tuple[str, pd.Series[Any], Format]]":
+    """Give each column and its format; of cells such as 120/80 those of each of the two numbers."""
+    for label, column in table.items():
+        name = str(label)
+        form = recognise(column, as_written=name in literal, conventions=known)
+        named = name in literal or _ID_NAME.fullmatch(name)
+        if form.kind != "text" or named or not holds_pairs(column):
+            yield name, column, form
+            continue
+        names = [f"{name} ({number} of 2)" for number in (1, 2)]
+        notes.append(
+            f"Column '{name}' has two numbers in a cell, such as {pair_in(column)!r}, which become"
+            f" the columns {listed(names)} ({option('as-written', name)} keeps the cells as words)."
+        )
+        for part, half in enumerate(halves(column)):
+            half = half.rename(names[part])
+            form = recognise(half, conventions=known)
+            yield names[part], half, form._replace(source=name, part=part)
 
 
 def _columns_of(y: Any) -> "list[pd.Series[Any]]":
@@ -341,6 +381,10 @@ def _read_target(
         raise refusal(name, got, "one unit", remedy)
     values = read_cells(column, form)
     there, number = values.dropna(), values.nunique()
+    many = number > MAX_CATEGORIES and task != "classification" and not as_written
+    if form.kind == "text" and many and holds_pairs(column):
+        got, expected = f"two numbers in a cell, such as {pair_in(column)!r}", "one"
+        raise refusal(name, got, expected, "Make two columns of it, and name both as targets.")
     notes.extend(_how_joined(target, column, form, known))
     if form.kind == "text" and task == "regression":
         got = f"text such as {str(there.iloc[0])!r}"
@@ -367,12 +411,14 @@ def _read_target(
         )
     if form.kind != "text":
         words = read_cells(column, Format("text")).where(values.notna())
-        as_they_are = truth or any(map(is_code, words.dropna()))
+        as_they_are = truth or any(is_code(word) or is_limit(word) for word in words.dropna())
         values = words if as_they_are else read_cells(values, Format("text"))
     return values.rename(target), "classes"
 
 
-def _why_drop(name: str, column: "pd.Series[Any]", form: Format, known: Conventions) -> str:
+def _why_drop(
+    name: str, column: "pd.Series[Any]", form: Format, known: Conventions, keep: bool
+) -> str:
     """Give the reason why a column is dropped; empty if it is not."""
     values = column.dropna()
     if form.kind == "other":
@@ -388,11 +434,16 @@ def _why_drop(name: str, column: "pd.Series[Any]", form: Format, known: Conventi
             also = also or _two_orders(words.unique()) or f"such as {words.iloc[0]!r}"
             return f"{words.nunique()} of its {len(words)} texts differ, {also}"
         return ""
-    named = nameless or _ID_NAME.fullmatch(name)
-    several = form.kind == "number" and values.is_unique and len(values) > 2
-    if named and several and not np.any(read_cells(values, form) % 1.0):
-        return "it numbers the rows, in whole numbers that all differ (rename it to keep it)"
-    return ""
+    named = nameless or (_ID_NAME.fullmatch(name) and not _TIME_NAME.match(name))
+    if keep or form.kind != "number" or not named:
+        return ""
+    numbers = read_cells(values, form).dropna()
+    if len(numbers) < 3 or not numbers.is_unique or np.any(numbers % 1.0):
+        return ""
+    rises = " and rise from row to row, as time does" * numbers.is_monotonic_increasing
+    codes = any(map(is_code, stripped(values)))
+    way = "rename it to keep it" if codes else f"{option('as-written', name)} keeps it"
+    return f"it numbers the rows, in whole numbers that all differ{rises} ({way})"
 
 
 def _two_orders(words: Iterable[Any]) -> str:
@@ -413,6 +464,8 @@ def _how_read(
     if not len(values):
         return
     words = values[~values.isin([*MARKS, *form.missing])] if form.kind != "text" else values
+    limits = [word for word in words.unique() if isinstance(word, str) and is_limit(word)]
+    words = words[~words.isin(limits)] if form.kind == "number" else words
     # The first cell that shows most: thousands, zeros before the number, (120) and 120-.
     telling = (word for word in words if isinstance(word, str) and _TELLING.search(word))
     cell = next(telling, next(iter(words), ""))
@@ -425,7 +478,8 @@ def _how_read(
         value = read_cells(pd.Series([cell]), form._replace(sentinels=()))[0]
         unit = f" of the unit '{form.unit}'" if form.unit else ""
         unit = " of hours" if form.unit == ":" else unit
-        kept_so = f"; --as-written {name} keeps such cells as words" if is_code(cell) else ""
+        words = option("as-written", form.source or name)
+        kept_so = f"; {words} keeps such cells as words" if is_code(cell) else ""
         how = f"numbers{unit} ('{cell}' is {value:.15g}{kept_so})"
         if not PLAIN["."].fullmatch(cell) or float(cell) != value:
             yield f"Column '{name}' was text, and is read as {how}."
@@ -439,10 +493,12 @@ def _how_read(
                 " most frequent have a column each, and all others share one."
             )
         return
-    limits = [word for word in form.missing if is_limit(word)]
-    others = [word for word in form.missing if word not in {*limits, *known.missing}]
-    if limits:
-        yield f"Column '{name}': {_are(limits)} read as the limit."
+    others = [word for word in form.missing if word not in known.missing]
+    if limits and form.kind == "number":
+        count = values.isin(limits).sum()
+        value = read_cells(pd.Series(limits[:1]), form)[0]
+        example = f"'{limits[0]}' is {value:.15g}"
+        yield f"Column '{name}' has limits in {count} rows, read as their number ({example})."
     if others:
         yield f"Column '{name}': {_are(others)} taken as no value."
 
@@ -455,10 +511,11 @@ def _how_joined(
     name: str, column: "pd.Series[Any]", form: Format, known: Conventions
 ) -> Iterable[str]:
     """Name which cells are taken as no value, or are not, and which words as others."""
+    as_written = option("as-written", form.source or name)
     for sentinel in form.sentinels:
         count = int((read_cells(column, form._replace(sentinels=())) == sentinel).sum())
-        why = f"is far from all other numbers, and is taken as no value (--as-written {name} reads"
-        why += " it as a number)"
+        why = "is far from all other numbers, and is taken as no value"
+        why += f" ({as_written} reads it as a number)"
         if sentinel in known.sentinels:
             why = "is taken as no value"
         if count:
@@ -472,7 +529,7 @@ def _how_joined(
     empty &= {*written}
     if empty:
         yield (
-            f"Column '{name}': {_are(sorted(empty))} taken as no value (--as-written {name}:"
+            f"Column '{name}': {_are(sorted(empty))} taken as no value ({as_written}:"
             f" as text), in {sum(cell in empty for cell in written)} cells."
         )
     if form.kind != "text":
@@ -487,7 +544,7 @@ def _how_joined(
         others = sorted(set(same) - {spelling})
         yield (
             f"Column '{name}': {_are(others)} taken as '{spelling}'"
-            f" (--as-written {name} keeps them apart)."
+            f" ({as_written} keeps them apart)."
         )
 
 

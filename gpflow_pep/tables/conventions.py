@@ -200,12 +200,3 @@ def _is_one_word(variants: list[str]) -> bool:
     if sum(map(str.isalpha, plain)) < 3 and plain not in _SHORT_WORDS:
         return False
     return all(w in (w.lower(), w.upper(), w.title(), w.capitalize()) for w in singles)
-
-
-def join_spellings(words: "pd.Series[Any]", spellings: tuple[str, ...]) -> "pd.Series[Any]":
-    """Write words in the spelling that :func:`find_spellings` gave; leave the others."""
-    if not spellings:
-        return words
-    chosen = {plain_spelling(word): word for word in spellings}
-    joined = words.map(lambda word: chosen.get(plain_spelling(word), word), na_action="ignore")
-    return joined.astype(object)

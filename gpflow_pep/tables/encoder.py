@@ -13,6 +13,7 @@ from .conventions import Conventions
 from .encodings import (
     MAX_CATEGORIES,
     Encoding,
+    columns_of,
     encode_table,
     encoded_names,
     learn,
@@ -77,7 +78,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if list(encodings) != list(self.formats):
             got, remedy = f"those of {listed(encodings)}", "Pass those of the same formats."
             raise refusal("encodings", got, listed(self.formats), remedy)
-        names = np.array(list(self.formats), dtype=object)
+        names = np.array(columns_of(self.formats), dtype=object)
         learnt = {"encodings_": encodings, "feature_names_in_": names, "n_features_in_": len(names)}
         self.__dict__.update(learnt)  # all at once
         return self

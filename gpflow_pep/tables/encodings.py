@@ -1,6 +1,8 @@
 """What an encoder learns of each column of a table, and how it makes numbers of it. Pandas only."""
 
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..engine.refusals import refusal
-from .formats import EPOCH, Format, in_marks_of, read_cells
+from .formats import Format, days, halves, in_marks_of, read_cells
 
 #: In days. A cycle is one where the dates cover it twice, and their places in it differ.
 CYCLES = {"year": 365.2425, "day": 1.0}
@@ -41,35 +43,48 @@ class Encoding(NamedTuple):
     rare: tuple[str, ...] = ()
 
 
-#: The columns of a table as they were read, by name: words, or numbers (of dates: days).
-Columns = dict[str, "pd.Series[Any]"]
+class Columns(dict[str, "pd.Series[Any]"]):
+    """The columns of a table as they were read, by name: words, or numbers (of dates: days)."""
+
+
+def columns_of(formats: Mapping[str, Format]) -> list[str]:
+    """Name the columns of a table; one of cells such as 120/80 has two formats."""
+    return list(dict.fromkeys(form.source or name for name, form in formats.items()))
 
 
 def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
     """
     Read the cells of a table that has the columns of `formats`, in any order, and no others. Marks
-    of decimals and thousands in its ``attrs`` go before those of the formats.
+    of decimals and thousands in its ``attrs`` go before those of the formats. What was read before
+    is returned as it is: cells are read once for all that is computed from them.
 
     :raises ValueError: If the columns are others, or a cell cannot be read.
     """
+    if isinstance(X, Columns):
+        return X
     X = as_table(X, "X")
     columns = list(X.columns)
-    absent = [name for name in formats if columns.count(name) != 1]
+    homes = {
+        name: name if name in columns else form.source or name for name, form in formats.items()
+    }
+    names = list(dict.fromkeys(homes.values()))
+    absent = [name for name in names if columns.count(name) != 1]
     if absent:
         got = f"no column (or more than one) {listed(absent)} among {listed(columns)}"
-        expected = f"the columns {listed(formats)} once each"
+        expected = f"the columns {listed(names)} once each"
         raise refusal("X", got, expected, "Add or rename them.")
-    foreign = [name for name in columns if name not in formats]
+    foreign = [name for name in columns if name not in names]
     if foreign:
-        expected = f"{listed(formats)} and no others"
+        expected = f"{listed(names)} and no others"
         remedy = "Choose them: X[list(model.feature_names_in_)]."
         raise refusal("X", f"the columns {listed(foreign)}", expected, remedy)
-    table = {}
+    table = Columns()
     for name, form in formats.items():
-        column = read_cells(X[name], in_marks_of(form, X.attrs))
-        if pd.api.types.is_datetime64_any_dtype(column):
-            column = (column - EPOCH) / pd.Timedelta(days=1)
-        table[name] = check_cells(name, column)
+        cells = X[homes[name]]
+        cells = cells if homes[name] == name else halves(cells)[form.part].rename(name)
+        column = read_cells(cells, in_marks_of(form, X.attrs))
+        dates = pd.api.types.is_datetime64_any_dtype(column)
+        table[name] = check_cells(name, days(column) if dates else column)
     return table
 
 
@@ -102,21 +117,24 @@ def encode(
     name: str, column: "pd.Series[Any]", kind: str, learnt: Encoding
 ) -> list[tuple[str, npt.NDArray[Any]]]:
     """Turn a column into others, each with its name."""
-    missing = column.isna().to_numpy()
+    missing, values = column.isna().to_numpy(), column.to_numpy()
     if kind == "text":
-        words = column.to_numpy()
-        parts = [(f"{name}={category}", words == category) for category in learnt.categories]
+        parts = [(f"{name}={category}", values == category) for category in learnt.categories]
         if learnt.others:
-            others = ~missing & ~column.isin(learnt.categories).to_numpy()
+            others = ~missing & _are_not_in(learnt.categories, values)
             parts.append((f"{name}=(other)", others))
     else:
-        values = column.fillna(learnt.median).to_numpy()
+        values = np.where(missing, learnt.median, values)
         parts = [(name, values)]
         for cycle in learnt.cycles:
             angle = 2.0 * np.pi * values / CYCLES[cycle]
             parts.append((f"{name}: sine of {cycle}", np.sin(angle)))
             parts.append((f"{name}: cosine of {cycle}", np.cos(angle)))
     return [*parts, *[(f"{name} missing", missing)] * learnt.missing]
+
+
+def _are_not_in(words: Collection[str], values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    return np.array([value not in words for value in values], dtype=bool)
 
 
 def encode_table(
@@ -160,20 +178,18 @@ def unusual_cells(
     table = read_columns(X, formats)
     remarks: list[list[str]] = [[] for _ in range(len(next(iter(table.values()), ())))]
     for name, column in table.items():
-        learnt, missing = encodings[name], column.isna().to_numpy()
+        learnt, missing, values = encodings[name], column.isna().to_numpy(), column.to_numpy()
         if not learnt.missing:
             for row in np.flatnonzero(missing):
                 remarks[row].append(f"{name} is missing")
         if formats[name].kind == "text":
             known = {*learnt.categories, *learnt.rare}
-            complete = len(learnt.rare) < _MAX_RARE and bool(learnt.rare) == learnt.others
-            unseen = ~missing & ~column.isin(known).to_numpy() & complete
-            for row in np.flatnonzero(unseen):
-                remarks[row].append(f"{name} {column.iloc[row]!r} is new")
+            if len(learnt.rare) < _MAX_RARE and bool(learnt.rare) == learnt.others:
+                for row in np.flatnonzero(~missing & _are_not_in(known, values)):
+                    remarks[row].append(f"{name} {values[row]!r} is new")
         elif learnt.limits:
             low, high = learnt.limits
             margin = MARGIN * (high - low)
-            values = column.to_numpy(dtype=np.float64)
             for row in np.flatnonzero((values < low - margin) | (values > high + margin)):
                 remarks[row].append(f"{name} is {'below' if values[row] < low else 'above'} all")
     return ["; ".join(parts) for parts in remarks]
@@ -203,7 +219,7 @@ def as_table(frame: Any, name: str) -> pd.DataFrame:
 def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
     """Refuse numbers that are infinite or so large that their squares are."""
     if column.dtype == np.float64:
-        large = (column.abs() > _MAX_SIZE).to_numpy()
+        large = np.abs(column.to_numpy()) > _MAX_SIZE
         if large.any():
             row = int(np.argmax(large))
             place = f"row {row} (rows count from 0), and {int(large.sum())} such value(s) in all"
@@ -221,6 +237,12 @@ def _cycles(days: npt.NDArray[np.float64]) -> tuple[str, ...]:
         for name, period in CYCLES.items()
         if np.ptp(days) >= 2.0 * period and np.ptp(days % period) > 1e-6
     )
+
+
+def option(name: str, column: str) -> str:
+    """Write an option of the command with the name of a column, to be pasted into a shell."""
+    cell = '"{}"'.format(column.replace('"', '""')) if re.search('[,"]', column) else column
+    return f"--{name} {shlex.quote(cell)}"
 
 
 def listed(names: Any) -> str:

@@ -113,10 +113,10 @@ def _sum_of_sixtieths(whole: float, minutes: str | None, seconds: str | None) ->
 
 def is_limit(cell: str) -> bool:
     """Whether a cell has a limit of a number, such as <0.5."""
-    return bool(re.match(rf"{_LIMIT.pattern}\d", cell))
+    return bool(re.match(rf"{_LIMIT.pattern}[-+.,]*\d", cell))
 
 
-def read_limit(cell: str, decimal: str, thousands: str) -> Quantity:
-    """Read the limit in a cell such as <0.5."""
+def read_quantity_or_limit(cell: str, decimal: str, thousands: str) -> Quantity:
+    """Read a number, as :func:`read_quantity` does, or the limit in a cell such as <0.5."""
     match = _LIMIT.match(cell)
-    return read_quantity(cell[match.end() :], decimal, thousands) if match else NO_NUMBER
+    return read_quantity(cell[match.end() :] if match else cell, decimal, thousands)

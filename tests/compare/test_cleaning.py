@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
-from gpflow_pep.compare import Cleaned, clean, read_table
+from gpflow_pep.compare import Cleaned, clean, make_preparation, read_table
 from gpflow_pep.tables import read_cells
 
 N = 40
@@ -34,6 +34,13 @@ def notes_of(cleaned: Cleaned) -> str:
         ("customer_id", np.random.default_rng(1).permutation(N), "numbers the rows"),
         ("customerId", [*map(float, range(N - 1)), np.nan], "numbers the rows"),
         ("Row", range(N), "numbers the rows"),
+        ("order number", np.arange(N) * 7, "all differ and rise from row to row, as time does"),
+        ("Patient", np.random.default_rng(1).permutation(N), "(--as-written Patient keeps it)"),
+        ("order no", range(N, 0, -1), "(--as-written 'order no' keeps it)"),
+        ("OrderNumber", range(N), "numbers the rows"),
+        ("Kundennummer", [f"{i:05}" for i in range(N)], "(rename it to keep it)"),
+        ("uuid", [f"{i:08x}-{i**3:04x}" for i in range(N)], "40 of its 40 texts differ"),
+        ("invoice_no", [f"2021/{i}" for i in range(N)], "40 of its 40 texts differ"),
         (
             "address",
             [f"Street {i}" for i in range(N)],
@@ -61,12 +68,65 @@ def test_columns_that_tell_nothing(name: str, values: Any, reason: str) -> None:
         ("id", np.linspace(0.0, 1.0, N)),
         ("id", np.arange(N) % 7),
         ("index", np.linspace(90.0, 110.0, N)),
+        ("day no", range(N)),
+        ("weekNr", range(N)),
+        ("patient", np.arange(N) % 9),
         ("colour", ["red", "blue"] * (N // 2)),
         ("ticked", ["x", None] * (N // 2)),
     ],
 )
 def test_columns_that_may_tell_something(name: str, values: Any) -> None:
     assert list(clean(table(**{name: list(values)}), "y").X) == ["x", name]
+
+
+def test_numbers_of_rows_are_kept_where_they_are_named() -> None:
+    assert list(clean(table(id=range(N)), "y", as_written=["id"]).X) == ["x", "id"]
+
+
+PRESSURES = [f"{100 + i}/{60 + i // 2}" for i in range(N - 2)]
+
+
+@pytest.mark.parametrize(
+    "cells, first, second",
+    [
+        (["?", "n/a", *PRESSURES], [np.nan] * 2 + [100, 137], [np.nan] * 2 + [60, 78]),
+        (["120", None, *PRESSURES], [120, np.nan, 100, 137], [np.nan] * 2 + [60, 78]),
+        (
+            [f"{i},5 / {i + 1},25 mm" for i in range(N)],
+            [0.5, 1.5, 2.5, 39.5],
+            [1.25, 2.25, 3.25, 40.25],
+        ),
+    ],
+)
+def test_two_numbers_in_a_cell(cells: list[Any], first: list[float], second: list[float]) -> None:
+    frame = table(pair=cells)
+    cleaned = clean(frame, "y")
+    names = ["pair (1 of 2)", "pair (2 of 2)"]
+    assert list(cleaned.X) == ["x", *names]
+    assert "which become the columns 'pair (1 of 2)', 'pair (2 of 2)'" in notes_of(cleaned)
+    for name, values in zip(names, (first, second)):
+        assert_array_equal(cleaned.X[name].iloc[[0, 1, 2, -1]], values)
+    assert list(clean(frame, "y", drop=["pair"]).X) == ["x"]
+    assert list(clean(frame, "y", drop=[names[0]]).X) == ["x", names[1]]
+    assert "pair (1 of 2)" not in clean(frame, "y", as_written=["pair"]).X
+    # New rows have the cells as they were, of one row too; or what was made of them.
+    encoder = make_preparation(cleaned.X, cleaned.formats).fit(cleaned.X)
+    assert list(encoder.feature_names_in_) == ["x", "pair"]
+    assert_array_equal(encoder.transform(frame[["pair", "x"]]), encoder.transform(cleaned.X))
+    new = pd.DataFrame({"x": [0.0], "pair": cells[-1:]})
+    assert_array_equal(encoder.transform(new)[0, :2], [0.0, first[-1]])
+    unusual = [f"{names[0]} is above all; {names[1]} is below all"]
+    assert (
+        encoder.unusual(new.assign(pair="1000/-99" + cells[-1][-3:] * ("mm" in cells[-1])))
+        == unusual
+    )
+    with pytest.raises(ValueError, match=r"no column .*'pair' among 'x'"):
+        encoder.transform(new[["x"]])
+
+
+@pytest.mark.parametrize("words", [["16/9", "4/3"], ["a/b", "c/d"], ["1/2/2021", "2/13/2021"]])
+def test_other_cells_with_a_slash_are_one_value(words: list[str]) -> None:
+    assert list(clean(table(ratio=words * (N // 2)), "y").X) == ["x", "ratio"]
 
 
 def test_cells_are_read() -> None:
@@ -248,6 +308,11 @@ def test_polars_and_lists() -> None:
             {"task": "regression"},
             r"got text such as 'a', expected numbers",
         ),
+        (
+            {"y": [f"{i}/7" for i in range(N)]},
+            {},
+            r"two numbers in a cell, such as '0/7', .* two c",
+        ),
         ({"y": [*map(str, range(N - 1)), "bad"]}, {}, r"target 'y': got 'bad' among its numbers"),
         (
             {"y": [*range(5), *[None] * (N - 5)]},
@@ -387,7 +452,8 @@ def test_inputs_of_several_units_limits_and_codes() -> None:
         "y",
     )
     assert "differ, numbers of several units, such as '€100', '$101'" in notes_of(cleaned)
-    assert "Column 'lead': '<0.5' is read as the limit." in cleaned.notes
+    note = "Column 'lead' has limits in 10 rows, read as their number ('<0.5' is 0.5)."
+    assert note in cleaned.notes
     assert (cleaned.X["lead"][::4] == 0.5).all()
     assert "('01000' is 1000; --as-written zip keeps such cells as words)" in notes_of(cleaned)
 

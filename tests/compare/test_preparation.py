@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
-from gpflow_pep.compare import clean, make_preparation, read_table
+from gpflow_pep.compare import clean, make_preparation, predict_table, read_table
 from gpflow_pep.estimators import (
     PEPClassifier,
     PEPRegressor,
@@ -18,6 +18,8 @@ from gpflow_pep.estimators import (
     load_estimator,
     save_estimator,
 )
+from gpflow_pep.scoring import load_scorer
+from gpflow_pep.tables import Format, encodings, read_cells
 
 pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
 
@@ -65,8 +67,12 @@ def test_from_a_file_to_predictions(tmp_path: Path) -> None:
     assert_array_equal(loaded.predict(raw), model.predict(X))
 
 
-def test_new_tables_are_read_as_the_table_was(tmp_path: Path) -> None:
-    """Numbers, dates, years, units, marks and the encoding; also of two rows, by each model."""
+def test_new_tables_are_read_as_the_table_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers, dates, years, units, marks and the encoding; also of two rows, by each model; and
+    each cell once.
+    """
     rng = np.random.default_rng(0)
     size, town = rng.integers(700, 4000, 40), rng.choice(["Łódź", "Köln"], 40)
     born = pd.Timestamp("1940-01-01") + pd.to_timedelta(rng.integers(0, 20000, 40), "D")
@@ -76,6 +82,7 @@ def test_new_tables_are_read_as_the_table_was(tmp_path: Path) -> None:
             "rate": [f"{i % 7}.5 %" if i % 9 else "k.A." for i in range(40)],
             "born": born.strftime("%m/%d/%y"),
             "town": np.where(np.arange(40) % 8, town, "-"),
+            "pair": [f"{100 + i}/{60 + i % 7}" for i in range(40)],
             "y": size / 100.0 + 3.0 * (town == "Köln"),
         }
     )
@@ -88,12 +95,14 @@ def test_new_tables_are_read_as_the_table_was(tmp_path: Path) -> None:
     assert model[0].conventions.encoding == "cp1250"
     save_estimator(tmp_path / "model", model)
     export_numpy(tmp_path / "scorer", model)
-    new = "size;rate;born;town\n1,555;k.A.;01/02/45;Łódź\n1,999;2.5 %;03/04/70;-\n"
+    new = "size;rate;born;town;pair\n1,555;k.A.;01/02/45;Łódź;115/65\n"
+    new += "1,999;2.5 %;03/04/70;-;120/62\n"
     (tmp_path / "new.csv").write_text(new, encoding="cp1250")
     known = pd.DataFrame(
         {
             "size": [1555.0, 1999.0], "rate": [np.nan, 2.5], "town": ["Łódź", None],
             "born": pd.to_datetime(["1945-01-02", "1970-03-04"]),
+            "pair (1 of 2)": [115.0, 120.0], "pair (2 of 2)": [65.0, 62.0],
         }
     )  # fmt: skip
     expected = model.predict(known[list(X)])
@@ -104,6 +113,17 @@ def test_new_tables_are_read_as_the_table_was(tmp_path: Path) -> None:
         written = pd.read_csv(out)
         np.testing.assert_allclose(written["mean"], expected, rtol=1e-9)
         assert "new" not in "".join(written["unusual"].fillna(""))
+    read: list[str] = []
+
+    def counted(column: "pd.Series[float]", form: Format) -> "pd.Series[float]":
+        read.append(str(column.name))
+        return read_cells(column, form)
+
+    monkeypatch.setattr(encodings, "read_cells", counted)
+    for fitted in (model, load_scorer(tmp_path / "scorer")):
+        predict_table(fitted, frame[["size", "rate", "born", "town", "pair"]])
+        assert sorted(read) == sorted(X)
+        read.clear()
 
 
 @pytest.mark.slow

@@ -127,6 +127,44 @@ def test_targets_that_are_only_skewed(y: Any) -> None:
     assert warnings_of(y) == []
 
 
+STEPS = np.round(Y + np.arange(N) / 50.0, 1)  # of a sensor with two digits
+
+
+@pytest.mark.parametrize(
+    "values, rows, length",
+    [
+        (Y, slice(100, 131), 31),
+        (Y, slice(0, 11), 11),
+        (STEPS, slice(150, 200), 50),
+        (np.round(Y), slice(60, 160), 100),
+    ],
+)
+def test_stuck_sensors(values: Any, rows: slice, length: int) -> None:
+    cells = values.copy()
+    cells[rows] = cells[rows.start]
+    cells[rows.start + 2] = np.nan
+    words = f" is {cells[rows.start]:g} in {length - 1} rows one after another, {rows.start} to"
+    words += f" {rows.stop - 1} (rows count from 0)"
+    for target, columns in ((Y + X, {"flow": cells}), (cells, {})):
+        found = [text for text in warnings_of(target, **columns) if "one after" in text]
+        name = "flow" if columns else "y"
+        assert len(found) == 1 and found[0].startswith(f"Column '{name}'{words}")
+
+
+RAIN = np.where(np.cumsum(rng.uniform(size=N) < 0.2) % 2, 0.0, rng.gamma(2.0, 2.0, N))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        Y, STEPS, RAIN, np.sort(np.round(Y)), -np.sort(np.round(Y)), np.repeat(Y[:10], 20),
+        np.repeat(np.round(Y[:100]), 2), np.where(np.arange(N) < 9, 1.0, Y), np.arange(N) // 50,
+    ],
+)  # fmt: skip
+def test_sensors_that_are_not_stuck(values: Any) -> None:
+    assert not [text for text in warnings_of(X, flow=values) if "one after" in text]
+
+
 def test_rare_classes() -> None:
     (warning,) = warnings_of(np.where(np.arange(N) < 8, "fraud", "regular"))
     assert warning.startswith("Class 'fraud' of 'y' has 8 of 200 rows (4.0%). Never predicting it")
