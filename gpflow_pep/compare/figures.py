@@ -1,17 +1,17 @@
 """Figures of a comparison. They need matplotlib, see :mod:`gpflow_pep.plotting`.
 
-Scores and held-out predictions are those of the saved model, and raise an error where all models
-failed. Fit, relevance and training show the model of all rows, and raise one where there is none.
+Scores and held-out predictions are those of the saved model. Fit, relevance and training show the
+model of all rows.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from .. import plotting
-from ..engine.refusals import refusal
+from ..tables.encodings import encoded_names
 from .candidates import label_of
 from .findings import summarise
 from .predicting import predictions
@@ -23,27 +23,14 @@ if TYPE_CHECKING:
 
 
 def _best(comparison: Comparison) -> pd.DataFrame:
-    _check(comparison.best is not None, "every model failed", "Its fits' messages give the reason.")
     return without_limits(comparison.held_out[str(comparison.best)])
 
 
-def _model(comparison: Comparison) -> Any:
-    remedy = "Its fit failed; the message gives the reason."
-    _check(comparison.model is not None, "no model of all rows", remedy)
-    return comparison.model
-
-
-def _check(can_be_drawn: bool, got: str, remedy: str) -> None:
-    if not can_be_drawn:
-        raise refusal("comparison", got, "one that has what is drawn", remedy)
-
-
-def scores_figure(comparison: Comparison) -> "Figure":
+def _draw_scores(comparison: Comparison) -> "Figure":
     """Draw each metric against alpha, with standard errors, beside the default and the baselines.
 
     Of several kernels or numbers of points, those of the best single model are drawn.
     """
-    _best(comparison)
     table, best = summarise(comparison), comparison.candidates[str(comparison.best)]
     table = table[table["failed"] == 0]
     powers, others = table[table["alpha"].notna()], table[table["alpha"].isna()]
@@ -72,45 +59,32 @@ def scores_figure(comparison: Comparison) -> "Figure":
     return figure
 
 
-def predictions_figure(comparison: Comparison) -> "Figure":
-    """Draw held-out predictions of the saved model against the targets, and their PIT histogram."""
-    if len(comparison.data.targets) > 1:
-        return _predictions_by_target(comparison)
-    table, target = _best(comparison), comparison.data.y.name
-    has_pit = "pit" in table
-    figure = plotting.figure(10.5 if has_pit else 5.0, 4.6)
-    axes = figure.subplots(1, 2 if has_pit else 1, squeeze=False)[0]
-    _draw_predictions(table, axes[0])
-    axes[0].set(
-        xlabel=f"{target}, held-out rows", ylabel=f"{target}, predicted ({comparison.best})"
-    )
-    if has_pit:
-        plotting.pit_histogram(table["pit"], ax=axes[1])
-    return figure
-
-
-def _draw_predictions(table: pd.DataFrame, axes: Any) -> None:
-    intervals = table[["lower_90", "upper_90"]]
-    plotting.predicted_against_actual(table["true"], table["mean"], intervals=intervals, ax=axes)
-
-
-def _predictions_by_target(comparison: Comparison) -> "Figure":
-    """Draw held-out predictions of each of several targets, of the first nine if they are many."""
-    parts = list(_best(comparison).groupby("target", sort=False))[:9]
-    num_rows = -(-len(parts) // 3)
-    figure = plotting.figure(10.5, 3.6 * num_rows)
-    for axes, (name, part) in zip(figure.subplots(num_rows, 3, squeeze=False).flat, parts):
-        _draw_predictions(part, axes)
-        axes.set(xlabel=f"{name}, held-out rows", ylabel=f"{name}, predicted")
-    for axes in figure.axes[len(parts) :]:
+def _draw_predictions(comparison: Comparison) -> "Figure":
+    """Draw held-out predictions of the saved model against the targets, and the PIT histogram; of
+    several targets the first nine, and no histogram.
+    """
+    table, name = _best(comparison), str(comparison.data.targets[0].name)
+    several = len(comparison.data.targets) > 1
+    parts = list(table.groupby("target", sort=False))[:9] if several else [(name, table)]
+    num_panels = len(parts) + (not several and "pit" in table)
+    num_rows, width = -(-num_panels // 3), min(num_panels, 3)
+    figure = plotting.figure(4.8 * width, 4.6 * num_rows)
+    panels = figure.subplots(num_rows, width, squeeze=False).flat
+    for axes, (name, part) in zip(panels, parts):
+        intervals = part[["lower_90", "upper_90"]]
+        plotting.predicted_against_actual(part["true"], part["mean"], intervals=intervals, ax=axes)
+        axes.set(xlabel=f"{name}, held-out rows", ylabel=f"{name}, predicted ({comparison.best})")
+    for axes in figure.axes[len(parts) : num_panels]:
+        plotting.pit_histogram(table["pit"], ax=axes)
+    for axes in figure.axes[num_panels:]:
         axes.remove()
     return figure
 
 
-def classes_figure(comparison: Comparison) -> "Figure":
+def _draw_classes(comparison: Comparison) -> "Figure":
     """Draw the reliability diagram and the confusion matrix of held-out predictions."""
     table = _best(comparison)
-    figure = plotting.figure(10.0, 4.8)
+    figure = plotting.figure(9.6, 4.8)
     left, right = figure.subplots(1, 2)
     plotting.reliability(*class_indices(table), ax=left)
     labels, predicted = (table[name].astype(str).to_numpy() for name in ("true", "predicted"))
@@ -118,17 +92,16 @@ def classes_figure(comparison: Comparison) -> "Figure":
     return figure
 
 
-def fit_figure(comparison: Comparison) -> "Figure":
+def _draw_fit(comparison: Comparison) -> "Figure":
     """Draw the model of all rows along its one input."""
-    X, y, pipeline = comparison.data.X, comparison.data.y, _model(comparison)
-    names = f"the inputs {', '.join(map(str, X))}, and not a number"
-    _check(_has_one_input(X), names, "Call predictions_figure.")
+    X, y, pipeline = comparison.data.X, comparison.data.y, comparison.model
+    assert pipeline is not None
     (name,) = X
     low, high = X[name].min(), X[name].max()
     margin = 0.1 * (high - low)
     grid = pd.DataFrame({name: np.linspace(low - margin, high + margin, 200)})
     curve = predictions(pipeline[-1], pipeline[:-1].transform(grid), False)
-    figure = plotting.figure(8.0, 4.2)
+    figure = plotting.figure(5.6, 4.2)
     axes = figure.subplots()
     (inducing,) = plotting.inducing_points_of(pipeline[-1])
     plotting.regression_1d(
@@ -139,20 +112,18 @@ def fit_figure(comparison: Comparison) -> "Figure":
     return figure
 
 
-def relevance_figure(comparison: Comparison) -> "Figure":
+def _draw_relevance(comparison: Comparison) -> "Figure":
     """Draw the relevance of each input to the model of all rows: one over its lengthscale."""
-    pipeline = _model(comparison)
-    names = pipeline[:-1].get_feature_names_out()
-    figure = plotting.figure(6.5, 1.3 + 0.26 * min(max(len(names), 4), 30))
-    plotting.relevance(pipeline[-1].kernel_, names, ax=figure.subplots())
+    encoder, *_, last = comparison.model  # type: ignore[misc]
+    names = [column for column, _ in encoded_names(encoder.formats, encoder.encodings_)]
+    figure = plotting.figure(5.0, 1.3 + 0.26 * min(max(len({*names}), 4), 30))
+    plotting.relevance(last.kernel_, names, ax=figure.subplots())
     return figure
 
 
-def details_figure(comparison: Comparison) -> "Figure":
+def _draw_details(comparison: Comparison) -> "Figure":
     """Draw how much each input matters to held-out predictions, and the learning curve."""
     details, metric = comparison.details, comparison.metrics[0]
-    remedy = "Compare with details=True; warnings name the fits that failed."
-    _check(_has_details(comparison), "no details", remedy)
     assert details is not None and details.importance is not None
     rows = details.importance.head(20)[::-1]
     figure = plotting.figure(9.6, max(3.2, 1.2 + 0.26 * len(rows)))
@@ -168,10 +139,10 @@ def details_figure(comparison: Comparison) -> "Figure":
     return figure
 
 
-def training_figure(comparison: Comparison) -> "Figure":
+def _draw_training(comparison: Comparison) -> "Figure":
     """Draw how the objective of the model of all rows rose."""
-    figure = plotting.figure(6.5, 3.6)
-    plotting.objective_trace(_model(comparison)[-1].record_, ax=figure.subplots())
+    figure = plotting.figure(5.0, 3.6)
+    plotting.objective_trace(comparison.model[-1].record_, ax=figure.subplots())  # type: ignore[index]
     return figure
 
 
@@ -195,15 +166,16 @@ def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"
     model, numbers = comparison.model, comparison.data.kind == "numbers"
     single = len(comparison.data.targets) == 1
     suits: dict[Callable[[Comparison], Figure], bool] = {
-        scores_figure: any(
+        _draw_scores: comparison.best is not None
+        and any(
             alpha == alpha and not comparison.num_failed(name)
             for name, alpha in comparison.candidates.items()
         ),
-        predictions_figure: numbers and model is not None,
-        classes_figure: not numbers,
-        fit_figure: numbers and single and model is not None and _has_one_input(comparison.data.X),
-        details_figure: _has_details(comparison),
-        relevance_figure: single and model is not None and model[-1].n_features_in_ > 1,
-        training_figure: single and model is not None and model[-1].record_ is not None,
+        _draw_predictions: numbers and model is not None,
+        _draw_classes: not numbers and comparison.best is not None,
+        _draw_fit: numbers and single and model is not None and _has_one_input(comparison.data.X),
+        _draw_details: _has_details(comparison),
+        _draw_relevance: single and model is not None and model[-1].n_features_in_ > 1,
+        _draw_training: single and model is not None and model[-1].record_ is not None,
     }
-    return {draw.__name__.removesuffix("_figure"): draw for draw in suits if suits[draw]}
+    return {draw.__name__.removeprefix("_draw_"): draw for draw in suits if suits[draw]}

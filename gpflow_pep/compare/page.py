@@ -8,7 +8,7 @@ import datetime
 import platform
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +17,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from .. import __version__
+from ..plotting.regression import FEW
 from .findings import class_report, findings
 from .run import Comparison
 from .terminal import title, word_tables
@@ -24,21 +25,6 @@ from .terminal import title, word_tables
 LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
 #: Inputs that the page lists; rows that were predicted worst, and their inputs.
 MAX_INPUTS, MOST_WORST, WORST_INPUTS = 100, 8, 4
-CAPTIONS = {
-    "scores": "Scores of held-out rows at each power, with standard errors. Lines: the default and"
-    " the baselines. The power that is saved, if one is, is ringed.",
-    "predictions": "Held-out rows: predictions with 90% intervals against the targets.",
-    "classes": "Held-out rows: how often predictions are right, against their probability; and"
-    " which classes are taken for which.",
-    "fit": "The model of all rows along its input.",
-    "details": "Held-out rows of the first {part}: by how much their loss grows where an input is"
-    " permuted over the rows; and the score after training on fewer rows.",
-    "relevance": "How much each input matters to the model of all rows: one over its lengthscale,"
-    " in the units in which the model takes it.",
-    "training": "How the objective of the model of all rows rose in training.",
-}
-#: Figures with several parts.
-WIDE = ("scores", "predictions", "classes", "details")
 _ENVIRONMENT = Environment(
     loader=PackageLoader("gpflow_pep.compare", ""),
     autoescape=select_autoescape(["html.j2"]),
@@ -56,14 +42,20 @@ _ENVIRONMENT.filters |= {"repr": repr, "quoted": shlex.quote, "plain": _in_markd
 
 
 def page(
-    comparison: Comparison, figures: Mapping[str, bytes], *, command: str, folder: Path
+    comparison: Comparison, figures: Mapping[str, Sequence[bytes]], *, command: str, folder: Path
 ) -> str:
-    """Write a comparison as an HTML page, with PNG files and code that loads its model."""
+    """Write a comparison as an HTML page, with PNG files and code that loads its model.
+
+    :param figures: The PNG file of each picture, and after it those of its parts, which are shown.
+    """
     data = comparison.data
     return _ENVIRONMENT.get_template("page.html.j2").render(
         comparison=comparison,
         tables=word_tables(comparison),
-        figures={name: base64.b64encode(content).decode() for name, content in figures.items()},
+        figures={
+            name: [base64.b64encode(part).decode() for part in parts]
+            for name, (_, *parts) in figures.items()
+        },
         classes=list(_classes(comparison)),
         worst=list(_worst(comparison)),
         columns=[
@@ -88,16 +80,6 @@ def model_card(comparison: Comparison, command: str = "") -> str:
     return _ENVIRONMENT.get_template("card.md.j2").render(
         comparison=comparison, columns=columns, command=command, today=datetime.date.today()
     )
-
-
-def captions(comparison: Comparison) -> dict[str, str]:
-    """Describe the pictures; those of one target with Gaussian noise have a histogram."""
-    text = CAPTIONS["predictions"]
-    if "pit" in comparison.held_out.get(str(comparison.best), ()):
-        text += " Right: where each target fell in its predicted distribution. Flat is right."
-    part, *_ = comparison.settings.parts()
-    details = CAPTIONS["details"].format(part=part)
-    return CAPTIONS | {"predictions": text, "details": details}
 
 
 def versions() -> list[str]:
@@ -146,6 +128,6 @@ def described_column(column: "pd.Series[object]") -> list[str]:
 
 
 _ENVIRONMENT.globals |= {
-    **{"MAX_INPUTS": MAX_INPUTS, "captions": captions, "WIDE": WIDE},
+    **{"MAX_INPUTS": MAX_INPUTS, "FEW": FEW},
     **{"title": title, "findings": findings, "versions": versions},
 }

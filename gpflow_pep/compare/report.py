@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from .. import plotting
@@ -77,14 +78,14 @@ def write_report(
     written.append(directory / "folds.csv")
     write_scores(written[-1], comparison.fits)
     write("metrics.csv", summarise(comparison).to_csv())
-    drawn: dict[str, bytes] = {}
+    drawn: dict[str, list[bytes]] = {}
     if best is not None:
         predictions = by_row(comparison.held_out[best])
         write("predictions.csv", as_cells(predictions).to_csv(index_label="row"))
         if figures if figures is not None else plotting.available():
             drawn = _draw(comparison)
-            for name, content in drawn.items():
-                write(f"{name}.png", content)
+            for name, (whole, *_) in drawn.items():
+                write(f"{name}.png", whole)
     write("report.html", page(comparison, drawn, command=command, folder=directory))
     (directory / UNFINISHED).unlink(missing_ok=True)
     list_files(directory, (path.name for path in written if path.name not in FOLDERS))
@@ -109,12 +110,22 @@ def _write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def _draw(comparison: Comparison) -> dict[str, bytes]:
+def _draw(comparison: Comparison) -> dict[str, list[bytes]]:
+    """Draw figures: PNG files of the whole, and of each part, which fits a narrow screen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.image import imsave
 
     pictures = {}
     for name, draw in figures_of(comparison).items():
-        buffer = io.BytesIO()
-        FigureCanvasAgg(draw(comparison)).print_png(buffer)  # savefig would lay it out twice
-        pictures[name] = buffer.getvalue()
+        figure = draw(comparison)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        pixels = np.asarray(canvas.buffer_rgba())[::-1]  # from below, as places on the figure
+        boxes = [axes.get_tightbbox().padded(8).extents.astype(int) for axes in figure.axes]
+        parts = [pixels[max(y, 0) : top, max(x, 0) : right] for x, y, right, top in boxes]
+        pictures[name] = []
+        for part in (pixels, *parts):
+            buffer = io.BytesIO()
+            imsave(buffer, part[::-1], format="png")
+            pictures[name].append(buffer.getvalue())
     return pictures

@@ -7,27 +7,10 @@ from .models import Inducing, alpha_sweep, inducing_points_of, objective_trace, 
 from .regression import pit_histogram, predicted_against_actual, regression_1d
 
 __all__ = [
-    "BEST",
-    "FIT",
-    "HELD_OUT",
-    "INSTALL",
-    "PALETTE",
-    "TRAIN",
-    "Inducing",
-    "alpha_sweep",
-    "available",
-    "confusion_matrix",
-    "decision_boundary",
-    "figure",
-    "inducing_points_of",
-    "objective_trace",
-    "pit_histogram",
-    "predicted_against_actual",
-    "predictor",
-    "regression_1d",
-    "relevance",
-    "reliability",
-    "tidy",
-]
+    "BEST", "FIT", "HELD_OUT", "INSTALL", "PALETTE", "TRAIN", "Inducing", "alpha_sweep",
+    "available", "confusion_matrix", "decision_boundary", "figure", "inducing_points_of",
+    "objective_trace", "pit_histogram", "predicted_against_actual", "predictor", "regression_1d",
+    "relevance", "reliability", "tidy",
+]  # fmt: skip
 
 __getattr__ = absent(__name__)

@@ -65,6 +65,8 @@ def relevance(
 
     Inputs are comparable if they have the same spread: standardise them, as estimators do, or
     pass `spread`. In a sum or a product of kernels each part with lengthscales has bars of its own.
+    Inputs of one name, as of the columns of 0 and 1 that text becomes, share a bar: the root of the
+    sum of their squares.
 
     :param kernel: A kernel with lengthscales in one part at least, a model with such a kernel, or a
         fitted estimator, which has the names of its inputs.
@@ -90,6 +92,9 @@ def relevance(
         spread = canvas.check_spread("spread", as_vector("spread", spread))
         require_same_length("spread", spread, "inputs", inputs)
         values = values * spread
+    different = list(dict.fromkeys(inputs))
+    values = np.sqrt(np.square(values) @ np.equal.outer(inputs, different))
+    inputs = different
     order = np.argsort(-values.max(axis=0), kind="stable")[:MOST_INPUTS]
     places, thickness = np.arange(len(order)), 0.8 / len(parts)
     for number, (part, lengths) in enumerate(zip(parts, values[:, order])):

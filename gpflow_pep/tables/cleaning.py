@@ -13,13 +13,13 @@ from .conventions import MARKS, MARKS_IN_WORDS, PLAIN, WORDS_OF_NOTHING, Convent
 from .dates import has_order, read_dates
 from .encodings import MAX_CATEGORIES, as_table, check_cells, listed, option
 from .formats import (
+    LEAST_SHARE,
+    PAIR,
     conventions_of,
     given_conventions,
     halves,
-    holds_pairs,
     is_code,
     may_be_classes,
-    pair_in,
     several_units,
     stripped,
 )
@@ -28,8 +28,6 @@ from .suspicions import MIN_ROWS, stuck, suspicions
 
 #: The column of the limits of rows, beside that of the target.
 LIMIT = "limit (-1: at most, 1: at least)"
-_MARK = re.compile(r"\s*([<>\u2264\u2265])\s*=?\s*([-+.,\d].*)")
-_SIDES = {"<": -1.0, "\u2264": -1.0, ">": 1.0, "\u2265": 1.0}
 #: Cells that show how a column is read: with thousands, or zeros before the number.
 _TELLING = re.compile(r"\d[., ']\d{3}(?!\d)|^0\d|\d[eE]\d|^\(|\d-$")
 _DROPPED = "Dropped column"
@@ -155,7 +153,7 @@ def clean(
     sides = None
     for name in targets if task != "classification" else ():
         if name not in literal:
-            table, sides = _read_limits(table, name, limits, known, notes)
+            sides = _sides_of_limits(table[name], limits, known, notes)
     y, kind, table = _read_targets(table, targets, task, literal, known, notes)
     X, formats = _read_inputs(table, {*map(str, drop)}, literal, known, notes)
     empty = X.isna().any(axis=1)
@@ -184,39 +182,33 @@ def clean(
     return Cleaned(X, y, kind, notes, formats, warnings, sides)
 
 
-def _read_limits(
-    table: pd.DataFrame, target: str, limits: bool, known: Conventions, notes: list[str]
-) -> tuple[pd.DataFrame, "pd.Series[Any] | None"]:
-    """Take the marks off targets such as <5.8, and give the side of the number that each is on."""
-    cells = table[target].tolist()
-    marks = [_MARK.fullmatch(cell) if isinstance(cell, str) else None for cell in cells]
-    pairs = zip(marks, cells, strict=True)
-    plain = pd.Series([mark[2] if mark else cell for mark, cell in pairs], table.index, name=target)
-    sides = pd.Series([_SIDES[mark[1]] if mark else 0.0 for mark in marks], table.index, name=LIMIT)
-    marked = sides != 0.0
-    some = marked.any() and not marked.all()  # <5 and >5 alone are classes
-    forms = [recognise(part, conventions=known) for part in (plain, plain[~marked]) if some]
-    numbers = bool(forms) and all(form.kind == "number" for form in forms)
-    if not numbers:
+def _sides_of_limits(
+    column: "pd.Series[Any]", limits: bool, known: Conventions, notes: list[str]
+) -> "pd.Series[Any] | None":
+    """Give the side of its number on which each target is, by marks as in <5.8; None without."""
+    cells = [cell.strip() if isinstance(cell, str) else "" for cell in column]
+    sides = [(-1.0 if cell[0] in "<≤" else 1.0) if is_limit(cell) else 0.0 for cell in cells]
+    count, name = np.count_nonzero(sides), f"'{column.name}'"
+    if not count or recognise(column, conventions=known).kind != "number":
         if limits:
-            got = f"'tobit' for '{target}', which has no limits such as <5.8 beside numbers"
+            got = f"'tobit' for {name}, which has no limits such as <5.8 beside numbers"
             raise refusal("likelihood", got, "another one", "Leave it out.")
-        return table, None
-    example = repr(str(table[target][marked].iloc[0]))
+        return None
+    example = f"{next(filter(is_limit, cells))!r}"
     if not limits:
         raise refusal(
-            f"target '{target}'",
-            f"{example} among its numbers, in {marked.sum()} of {len(table)} rows",
+            f"target {name}",
+            f"{example} among its numbers, in {count} of {len(cells)} rows",
             "numbers alone, or limits and the likelihood 'tobit', which has a probability for them",
             "Pass --likelihood tobit (likelihood='tobit'), with one target. To leave such rows out,"
             " or to put a number there, would shift what is predicted.",
         )
     notes.append(
-        f"'{target}' has limits such as {example} in {marked.sum()} of {len(table)} rows: the"
-        " likelihood is that the value is beyond. Baselines take the number for the value; RMSE,"
-        " MAE and coverage are of the other rows."
+        f"{name} has limits such as {example} in {count} of {len(cells)} rows: the likelihood is"
+        " that the value is beyond. Baselines take the number for the value; RMSE, MAE and coverage"
+        " are of the other rows."
     )
-    return table.assign(**{target: plain}), sides
+    return pd.Series(sides, column.index, name=LIMIT)
 
 
 def _check_names(argument: str, names: Sequence[str], known: Sequence[str], kind: str) -> None:
@@ -242,6 +234,11 @@ def _read_inputs(
         formats[name] = form
         columns[name] = check_cells(name, read_cells(column, form))
         notes.extend(_how_read(name, column, form, known))
+        limits = [*filter(is_limit, stripped(column))] if form.kind == "number" else []
+        if limits:
+            value = read_cells(pd.Series(limits[:1]), form)[0]
+            note = f"{len(limits)} rows, read as their number ('{limits[0]}' is {value:.15g})"
+            notes.append(f"Column '{name}' has limits in {note}.")
         notes.extend(_how_joined(name, column, form, known))
     return pd.DataFrame(columns, index=table.index), formats
 
@@ -254,18 +251,26 @@ def _recognised(
         name = str(label)
         form = recognise(column, as_written=name in literal, conventions=known)
         named = name in literal or _ID_NAME.fullmatch(name)
-        if form.kind != "text" or named or not holds_pairs(column):
+        if form.kind != "text" or named or not _first_pair(column):
             yield name, column, form
             continue
-        names = [f"{name} ({number} of 2)" for number in (1, 2)]
+        parts, names = halves(column), [f"{name} ({number} of 2)" for number in (1, 2)]
         notes.append(
-            f"Column '{name}' has two numbers in a cell, such as {pair_in(column)!r}, which become"
+            f"Column '{name}' has two numbers in a cell, such as {_first_pair(column)!r}, which are"
             f" the columns {listed(names)} ({option('as-written', name)} keeps the cells as words)."
         )
-        for part, half in enumerate(halves(column)):
-            half = half.rename(names[part])
-            form = recognise(half, conventions=known)
-            yield names[part], half, form._replace(source=name, part=part)
+        for part, cells in enumerate(parts):
+            cells = cells.rename(names[part])
+            form = recognise(cells, conventions=known)
+            yield names[part], cells, form._replace(source=name, part=part)
+
+
+def _first_pair(column: "pd.Series[Any]") -> str:
+    """Give the first cell such as 120/80; empty where cells are others, or few differ, as 16/9."""
+    words = [word for word in stripped(column) if word not in MARKS]
+    pairs = [word for word in words if PAIR.fullmatch(word)]
+    enough = len({*pairs}) >= MIN_ROWS and len(pairs) >= LEAST_SHARE * len(words)
+    return pairs[0] if enough else ""
 
 
 def _columns_of(y: Any) -> "list[pd.Series[Any]]":
@@ -374,17 +379,17 @@ def _read_target(
         got, expected = f"{listed(words)} among its {form.kind}s", f"{form.kind}s alone"
         remedy = "Correct them, leave these cells empty, or name marks of no value (--missing)."
         raise refusal(name, got, expected, remedy)
-    units = several_units(column, known) if form.kind == "text" and not as_written else {}
+    plain = form.kind == "text" and not as_written
+    units = several_units(column, known) if plain else {}
     if units and all(map(SURE_UNIT.fullmatch, filter(None, units))):
         got = f"numbers of several units, such as {listed(units.values())}"
         remedy = "Write all in the same unit, or take the cells as classes (--as-written)."
         raise refusal(name, got, "one unit", remedy)
     values = read_cells(column, form)
     there, number = values.dropna(), values.nunique()
-    many = number > MAX_CATEGORIES and task != "classification" and not as_written
-    if form.kind == "text" and many and holds_pairs(column):
-        got, expected = f"two numbers in a cell, such as {pair_in(column)!r}", "one"
-        raise refusal(name, got, expected, "Make two columns of it, and name both as targets.")
+    if pair := _first_pair(column) if plain and task != "classification" else "":
+        got, remedy = f"two numbers in a cell, such as {pair!r}", "Make two columns, and name both."
+        raise refusal(name, got, "one", remedy)
     notes.extend(_how_joined(target, column, form, known))
     if form.kind == "text" and task == "regression":
         got = f"text such as {str(there.iloc[0])!r}"
@@ -417,7 +422,7 @@ def _read_target(
 
 
 def _why_drop(
-    name: str, column: "pd.Series[Any]", form: Format, known: Conventions, keep: bool
+    name: str, column: "pd.Series[Any]", form: Format, known: Conventions, as_written: bool
 ) -> str:
     """Give the reason why a column is dropped; empty if it is not."""
     values = column.dropna()
@@ -435,7 +440,7 @@ def _why_drop(
             return f"{words.nunique()} of its {len(words)} texts differ, {also}"
         return ""
     named = nameless or (_ID_NAME.fullmatch(name) and not _TIME_NAME.match(name))
-    if keep or form.kind != "number" or not named:
+    if as_written or form.kind != "number" or not named:
         return ""
     numbers = read_cells(values, form).dropna()
     if len(numbers) < 3 or not numbers.is_unique or np.any(numbers % 1.0):
@@ -464,8 +469,8 @@ def _how_read(
     if not len(values):
         return
     words = values[~values.isin([*MARKS, *form.missing])] if form.kind != "text" else values
-    limits = [word for word in words.unique() if isinstance(word, str) and is_limit(word)]
-    words = words[~words.isin(limits)] if form.kind == "number" else words
+    if form.kind == "number":
+        words = words[[not is_limit(str(word)) for word in words]]
     # The first cell that shows most: thousands, zeros before the number, (120) and 120-.
     telling = (word for word in words if isinstance(word, str) and _TELLING.search(word))
     cell = next(telling, next(iter(words), ""))
@@ -494,11 +499,6 @@ def _how_read(
             )
         return
     others = [word for word in form.missing if word not in known.missing]
-    if limits and form.kind == "number":
-        count = values.isin(limits).sum()
-        value = read_cells(pd.Series(limits[:1]), form)[0]
-        example = f"'{limits[0]}' is {value:.15g}"
-        yield f"Column '{name}' has limits in {count} rows, read as their number ({example})."
     if others:
         yield f"Column '{name}': {_are(others)} taken as no value."
 

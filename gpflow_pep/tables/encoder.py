@@ -13,7 +13,6 @@ from .conventions import Conventions
 from .encodings import (
     MAX_CATEGORIES,
     Encoding,
-    columns_of,
     encode_table,
     encoded_names,
     learn,
@@ -78,7 +77,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if list(encodings) != list(self.formats):
             got, remedy = f"those of {listed(encodings)}", "Pass those of the same formats."
             raise refusal("encodings", got, listed(self.formats), remedy)
-        names = np.array(columns_of(self.formats), dtype=object)
+        names = [form.source or name for name, form in self.formats.items()]
+        names = np.array(list(dict.fromkeys(names)), dtype=object)  # that of 120/80 is there twice
         learnt = {"encodings_": encodings, "feature_names_in_": names, "n_features_in_": len(names)}
         self.__dict__.update(learnt)  # all at once
         return self
@@ -98,7 +98,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
         """Give the names of the numbers."""
         check_is_fitted(self)
-        return np.array(encoded_names(self.formats, self.encodings_), dtype=object)
+        names = [name for _, name in encoded_names(self.formats, self.encodings_)]
+        return np.array(names, dtype=object)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "encodings_")

@@ -47,11 +47,6 @@ class Columns(dict[str, "pd.Series[Any]"]):
     """The columns of a table as they were read, by name: words, or numbers (of dates: days)."""
 
 
-def columns_of(formats: Mapping[str, Format]) -> list[str]:
-    """Name the columns of a table; one of cells such as 120/80 has two formats."""
-    return list(dict.fromkeys(form.source or name for name, form in formats.items()))
-
-
 def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
     """
     Read the cells of a table that has the columns of `formats`, in any order, and no others. Marks
@@ -156,13 +151,15 @@ def encode_table(
     return np.where(np.all(unknown, axis=0)[:, None], np.nan, numbers) if table else numbers
 
 
-def encoded_names(formats: Mapping[str, Format], encodings: Mapping[str, Encoding]) -> list[str]:
-    """Name the numbers of :func:`encode_table`."""
+def encoded_names(
+    formats: Mapping[str, Format], encodings: Mapping[str, Encoding]
+) -> list[tuple[str, str]]:
+    """Name the column and the number itself for each number of :func:`encode_table`."""
     empty = pd.Series([], dtype=np.float64)
     return [
-        column
-        for name, form in formats.items()
-        for column, _ in encode(name, empty, form.kind, encodings[name])
+        (column, name)
+        for column, form in formats.items()
+        for name, _ in encode(column, empty, form.kind, encodings[column])
     ]
 
 

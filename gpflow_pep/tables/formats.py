@@ -37,12 +37,11 @@ from .numbers import (
 
 #: A column is of numbers, or dates, where at least this share of its cells is, or of cells that
 #: differ...
-_LEAST_SHARE = 0.9
+LEAST_SHARE = 0.9
 #: ... and the others are no more different words than this, such as "n.d.".
 _MAX_WORDS = 5
-#: Two numbers in a cell, and their unit; in a column with fewer different ones they are words.
-_PAIR = re.compile(r"([+-]?\d[\d.,]*)\s*/\s*([+-]?\d[\d.,]*(?:\s*[^\W\d_]\D*)?)")
-_FEWEST_PAIRS = 10
+#: Two numbers in a cell, and their unit.
+PAIR = re.compile(r"([+-]?\d[\d.,]*)\s*/\s*([+-]?\d[\d.,]*(?:\s*[^\W\d_]\D*)?)")
 #: Whole numbers of eight digits are dates where all are, between these.
 _DAYS = (19000101, 21001231)
 EPOCH = pd.Timestamp(0)
@@ -217,8 +216,10 @@ def _recognise(column: "pd.Series[Any]", known: Conventions, as_written: bool) -
         dates = kind == "number" and not as_written and _are_dates(_numbers(column).to_numpy())
         return Format("date", pattern="ymd") if dates else form
     words = [word for word in _words(column) if word is not None]
-    nothing = {*MARKS, *known.missing}
-    counts = pd.Series(dict(Counter(word for word in words if word not in nothing).most_common()))
+    marks_of_none = {*MARKS, *known.missing}
+    counts = pd.Series(
+        dict(Counter(word for word in words if word not in marks_of_none).most_common())
+    )
     if counts.empty:
         return Format("text" if words else "number")
     decimals = sorted(OTHER, key=lambda mark: mark != known.decimal)
@@ -226,7 +227,7 @@ def _recognise(column: "pd.Series[Any]", known: Conventions, as_written: bool) -
     best = _best(column.name, counts.index, readings, known.decimal, "decimal . or ,")
     if best and as_written:
         others = [word for word in words if word in MARKS and word not in known.missing]
-        classes = may_be_classes(others, [word for word in words if word not in nothing])
+        classes = may_be_classes(others, [word for word in words if word not in marks_of_none])
         codes = bool(best.form.unit) or any(is_code(w) or is_limit(w) for w in counts.index)
         return Format("text") if classes or codes else best.form
     if best:
@@ -246,29 +247,17 @@ def several_units(column: "pd.Series[Any]", known: Conventions) -> dict[str, str
     numbers = [pair for pair in zip(quantities, words) if not np.isnan(pair[0].value)]
     units = {quantity.unit: word for quantity, word in numbers[::-1]}
     units = {unit: units[unit] for unit in dict.fromkeys(quantity.unit for quantity, _ in numbers)}
-    enough = len(numbers) >= _LEAST_SHARE * len(words) and len(numbers) >= FEWEST
+    enough = len(numbers) >= LEAST_SHARE * len(words) and len(numbers) >= FEWEST
     return units if enough and len(units) > 1 else {}
 
 
 def halves(column: "pd.Series[Any]") -> "tuple[pd.Series[Any], pd.Series[Any]]":
     """Cut cells such as 120/80; of others the first part is the cell, and the second is missing."""
     cells = column.astype(object).tolist()
-    found = [_PAIR.fullmatch(cell.strip()) if isinstance(cell, str) else None for cell in cells]
-    parts = [match.groups() if match else (cell, None) for match, cell in zip(found, cells)]
+    matches = [PAIR.fullmatch(cell.strip()) if isinstance(cell, str) else None for cell in cells]
+    parts = [match.groups() if match else (cell, None) for match, cell in zip(matches, cells)]
     first, second = (pd.Series(part, column.index, object) for part in zip(*parts))
     return first, second
-
-
-def holds_pairs(column: "pd.Series[Any]") -> bool:
-    """Whether nearly all cells are such as 120/80, and enough differ to be no words, as 16/9 is."""
-    words = [word for word in stripped(column) if word not in MARKS]
-    pairs = [word for word in words if _PAIR.fullmatch(word)]
-    return len({*pairs}) >= _FEWEST_PAIRS and len(pairs) >= _LEAST_SHARE * len(words)
-
-
-def pair_in(column: "pd.Series[Any]") -> str:
-    """Give the first cell such as 120/80."""
-    return next(filter(_PAIR.fullmatch, stripped(column)))
 
 
 def is_code(word: str) -> bool:
@@ -309,10 +298,13 @@ def _shown(value: float, kind: str) -> str:
 def _as_numbers(counts: "pd.Series[Any]", mark: str, marks: str) -> _Reading:
     """Read numbers of the most frequent unit."""
     form = Format("number", mark, marks)
-    few = [read_quantity(word, mark, marks).value for word in counts.index[:50]]
-    if 2 * np.isnan(few).sum() > len(few):
-        return _Reading(0.0, form, np.full(len(counts), np.nan))
-    quantities = [read_quantity_or_limit(word, mark, marks) for word in counts.index]
+    words = counts.index
+    quantities = [read_quantity_or_limit(word, mark, marks) for word in words[:50]]
+    limits = np.array([is_limit(word) for word in words])
+    few = 2 * sum(np.isnan(quantity.value) for quantity in quantities) > len(quantities)
+    if few or (limits.any() and np.sum(~limits) < FEWEST):  # "<5" and ">5" alone are words
+        return _Reading(0.0, form, np.full(len(words), np.nan))
+    quantities += [read_quantity_or_limit(word, mark, marks) for word in words[50:]]
     values, units = (np.array(part) for part in zip(*quantities, strict=True))
     there = ~np.isnan(values)
     unit = str(counts[there].groupby(units[there]).sum().idxmax())
@@ -345,7 +337,7 @@ def _reading(counts: "pd.Series[Any]", form: Format, values: npt.NDArray[np.floa
 
 def _is_enough(reading: _Reading) -> bool:
     """Whether nearly all cells can be read so, and the others are few words."""
-    return reading.share >= _LEAST_SHARE and len(reading.form.missing) <= _MAX_WORDS
+    return reading.share >= LEAST_SHARE and len(reading.form.missing) <= _MAX_WORDS
 
 
 def _are_dates(values: npt.NDArray[np.float64]) -> bool:
@@ -464,7 +456,7 @@ def _dates(column: "pd.Series[Any]") -> "pd.Series[Any]":
 def _words(column: "pd.Series[Any]") -> list[str | None]:
     """Cells as text without spaces around; whole numbers without point; None for none."""
     # In lists: a row of a table is read in a third of the time that pandas takes.
-    cells, gaps = column.tolist(), column.isna().tolist()
+    cells, missing = column.tolist(), column.isna().tolist()
     if pd.api.types.is_float_dtype(column):
-        cells = [int(v) if not gap and v.is_integer() else v for v, gap in zip(cells, gaps)]
-    return [None if gap else str(cell).strip() or None for cell, gap in zip(cells, gaps)]
+        cells = [int(v) if not none and v.is_integer() else v for v, none in zip(cells, missing)]
+    return [None if none else str(cell).strip() or None for cell, none in zip(cells, missing)]

@@ -9,7 +9,7 @@ import pandas as pd
 from scipy import stats
 
 from .conventions import FEWEST
-from .encodings import listed, option
+from .encodings import option
 
 #: Fewer rows, or different values of a column, show nothing.
 MIN_ROWS = 10
@@ -172,14 +172,12 @@ def _rare_classes(y: "pd.Series[Any]") -> Iterator[str]:
     rare = counts[counts < _RARE * len(y)]
     if not len(rare):
         return
-    share = f"{rare.iloc[-1] / len(y):.1%}"
-    rarest = f"{rare.iloc[-1]} of {len(y)}"
-    begins = f"Class {listed(rare.index)} of '{y.name}' has {rarest} rows ({share})"
-    if len(rare) > 1:
-        begins = f"Classes {listed(rare.index)} of '{y.name}' have fewer than {_RARE:.0%} of the"
-        begins += f" rows each, the rarest {rarest} ({share})"
+    size = len(y)
+    shown = [
+        f"'{name}' ({count} of {size} rows, {count / size:.1%})" for name, count in rare.items()
+    ]
     yield (
-        f"{begins}. Never predicting it adds only {share} to the error, which therefore means"
-        " little. Look at the recall of each class (classes.png), and at the probabilities"
-        " (predictions.csv)."
+        f"Rare classes of '{y.name}': {', '.join(shown[:8])}. Never predicting them adds little to"
+        " the error, which therefore means little. Look at the recall of each class (classes.png),"
+        " and at the probabilities (predictions.csv)."
     )

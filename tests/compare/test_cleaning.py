@@ -103,7 +103,7 @@ def test_two_numbers_in_a_cell(cells: list[Any], first: list[float], second: lis
     cleaned = clean(frame, "y")
     names = ["pair (1 of 2)", "pair (2 of 2)"]
     assert list(cleaned.X) == ["x", *names]
-    assert "which become the columns 'pair (1 of 2)', 'pair (2 of 2)'" in notes_of(cleaned)
+    assert "which are the columns 'pair (1 of 2)', 'pair (2 of 2)'" in notes_of(cleaned)
     for name, values in zip(names, (first, second)):
         assert_array_equal(cleaned.X[name].iloc[[0, 1, 2, -1]], values)
     assert list(clean(frame, "y", drop=["pair"]).X) == ["x"]

@@ -19,7 +19,7 @@ import gpflow_pep
 from gpflow_pep.compare import Settings, clean, compare, details
 from gpflow_pep.compare.candidates import WithSpread, is_skewed, label_of, make_candidates, name_of
 from gpflow_pep.compare.details import Details, importance_of
-from gpflow_pep.compare.figures import predictions_figure, scores_figure
+from gpflow_pep.compare.figures import figures
 from gpflow_pep.compare.findings import (
     class_report,
     findings,
@@ -77,7 +77,7 @@ def test_of_two_kernels_the_better_one_is_drawn() -> None:
         fits=[fit._replace(model=names.get(fit.model, fit.model)) for fit in comparison.fits],
         held_out={names.get(n, n): table for n, table in comparison.held_out.items()},
     )
-    axes, *_ = scores_figure(changed).axes
+    axes, *_ = figures(changed)["scores"](changed).axes
     nlpd = [changed.losses[name] for name in names.values()]
     assert_allclose(axes.containers[0][0].get_ydata(), [min(nlpd)])
 
@@ -236,7 +236,7 @@ def test_logarithms_are_taken_where_they_predict_clearly_better() -> None:
     text = quality(comparison)
     assert f"its medians are off by a factor of {np.exp(error):.3g} on average" in text
     assert "of the variance of the logarithm of 'price'" in text and "Use its medians and" in text
-    assert len(predictions_figure(comparison).axes) == 2
+    assert len(figures(comparison)["predictions"](comparison).axes) == 2
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -8,6 +8,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from compare.small_comparison import FromCsv, small_classification, small_comparison
 
@@ -21,7 +22,8 @@ PNG = b"\x89PNG and so on"
 
 def test_the_page_says_what_was_found() -> None:
     comparison = small_comparison()
-    text = page(comparison, {"scores": PNG}, command="gpflow-pep compare <a>", folder=Path("out"))
+    command = "gpflow-pep compare <a>"
+    text = page(comparison, {"scores": [PNG, PNG]}, command=command, folder=Path("out"))
     for _, sentence in findings(comparison):
         assert sentence in html.unescape(text)
     for row in word_tables(comparison)[0].rows.values():
@@ -52,19 +54,19 @@ def test_captions_promise_what_the_pictures_have() -> None:
     captions = []
     name = str(comparison.best)
     table = comparison.held_out[name].drop(columns="pit")  # as of counts
-    without = {**comparison.held_out, name: table}
-    for tables in (comparison.held_out, without):
-        text = page(
-            replace(comparison, held_out=tables), {"predictions": PNG}, command="",
-            folder=Path("out"),
-        )  # fmt: skip
+    many = pd.concat([table] * 9)
+    for tables in (comparison.held_out, *({name: part} for part in (table, many))):
+        changed = replace(comparison, held_out=comparison.held_out | tables)
+        text = page(changed, {"predictions": [PNG, PNG]}, command="", folder=Path("out"))
         captions += re.findall("<figcaption>(.*?)</figcaption>", text)
-    assert "90% intervals" in captions[0] and "Flat is right." in captions[0]
-    assert captions[1] == "Held-out rows: predictions with 90% intervals against the targets."
+    text = "Held-out rows: predictions against the targets,"
+    assert captions[0].startswith(f"{text} with 90% intervals.") and "Flat is" in captions[0]
+    assert captions[1] == f"{text} with 90% intervals."
+    assert captions[2].startswith(f"{text} darker where there are more; and how many are in")
 
 
 def test_nothing_is_fetched_from_elsewhere() -> None:
-    text = page(small_classification(), {"classes": PNG}, command="", folder=Path("out"))
+    text = page(small_classification(), {"classes": [PNG, PNG]}, command="", folder=Path("out"))
     assert "predict_proba" in text
     assert not re.findall(r"(?:https?:)?//[a-z]|<link|<script|@import", text)
     assert all(source.startswith("data:") for source in re.findall(r'src="([^"]*)"', text))
@@ -117,7 +119,7 @@ def test_a_browser_shows_it(from_csv: FromCsv, tmp_path: Path) -> None:
         [browser, *options, "--dump-dom", address], capture_output=True, text=True, timeout=120,
         check=True,
     ).stdout  # fmt: skip
-    assert "Target 'load', 2 inputs, 40 rows" in shown and shown.count("<img") == 4
+    assert "Target 'load', 2 inputs, 40 rows" in shown and shown.count("<img") > 4
     picture = tmp_path / "page.png"
     subprocess.run(
         [browser, *options, "--window-size=1200,2600", f"--screenshot={picture}", address],
