@@ -177,7 +177,7 @@ def _rare_classes(y: "pd.Series[Any]") -> Iterator[str]:
         f"'{name}' ({count} of {size} rows, {count / size:.1%})" for name, count in rare.items()
     ]
     yield (
-        f"Rare classes of '{y.name}': {', '.join(shown[:8])}. Never predicting them adds little to"
+        f"Rare classes of '{y.name}': {', '.join(parts[:8])}. Never predicting them adds little to"
         " the error, which therefore means little. Look at the recall of each class (classes.png),"
         " and at the probabilities (predictions.csv)."
     )
