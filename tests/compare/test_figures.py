@@ -79,9 +79,9 @@ def test_relevance_has_a_bar_for_each_column_of_the_table() -> None:
     last = SimpleNamespace(kernel_=kernel, n_features_in_=5, record_=None)
     model = Pipeline([("encoder", encoder), ("last", last)])
     axes = drawn("relevance", replace(comparison, model=model)).axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["length", "colour", "width"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["length", "width", "colour"]
     widths = [bar.get_width() for bar in axes.patches]
-    assert_allclose(widths, [2.0, np.sqrt(1 / 9 + 1 / 16 + 1 / 144), 0.5])
+    assert_allclose(widths, [2.0, 0.5, np.sqrt(1 / 9 + 1 / 16 + 1 / 144)])
 
 
 def test_powers_that_failed_are_left_out() -> None:
