@@ -137,5 +137,5 @@ ax.legend()
 ax.set(xlabel="x", ylabel="y", ylim=(-3.0, 3.0))
 
 # %%
-# ``K_diag`` must be the diagonal of ``K``: it decides the variance that inducing points leave over,
-# and a wrong one is refused where that becomes negative.
+# ``K_diag`` must be the diagonal of ``K``: it decides the variance that inducing points leave over.
+# A model compares the two at its first rows, and refuses a kernel where they differ.
