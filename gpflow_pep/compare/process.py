@@ -17,6 +17,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from typing import Any
 
 from rich.console import Console
@@ -66,28 +67,18 @@ def fits_in_processes(jobs: int) -> Iterator[None]:
         yield
 
 
-def _load() -> None:
+def _load(module: str = "report") -> None:
+    """Load what needs TensorFlow, and let it look for GPUs, while what it writes is kept back."""
     with loading_tensorflow():
-        from . import report  # noqa: F401
-
-        _find_devices()
+        import_module(f".{module}", __package__)
+        import_module("tensorflow").config.list_logical_devices()
 
 
 def _load_on_cpu() -> None:
     """Load what fits need; on the CPU, so that processes do not contend for a GPU."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it too, and ends this process
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    with loading_tensorflow():
-        from . import trials  # noqa: F401
-
-        _find_devices()
-
-
-def _find_devices() -> None:
-    """Let TensorFlow look for GPUs, which it writes about, while stderr is kept back."""
-    import tensorflow as tf
-
-    tf.config.list_logical_devices()
+    _load("trials")
 
 
 def unpickled(kind_and_state: bytes) -> Any:

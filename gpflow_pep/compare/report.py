@@ -117,11 +117,10 @@ def _draw(comparison: Comparison) -> dict[str, list[bytes]]:
 
     pictures = {}
     for name, draw in figures_of(comparison).items():
-        figure = draw(comparison)
-        canvas = FigureCanvasAgg(figure)
+        canvas = FigureCanvasAgg(draw(comparison))
         canvas.draw()
         pixels = np.asarray(canvas.buffer_rgba())[::-1]  # from below, as places on the figure
-        boxes = [axes.get_tightbbox().padded(8).extents.astype(int) for axes in figure.axes]
+        boxes = [axes.get_tightbbox().padded(8).extents.astype(int) for axes in canvas.figure.axes]
         parts = [pixels[max(y, 0) : top, max(x, 0) : right] for x, y, right, top in boxes]
         pictures[name] = []
         for part in (pixels, *parts):

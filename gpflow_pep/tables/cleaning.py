@@ -49,6 +49,9 @@ _TIME_NAME = re.compile(
 )
 
 
+Kind = Literal["numbers", "classes"]
+
+
 class Cleaned(NamedTuple):
     """The inputs and the target of a table, and what was done to get them.
 
@@ -65,7 +68,7 @@ class Cleaned(NamedTuple):
 
     X: pd.DataFrame
     y: Any
-    kind: Literal["numbers", "classes"]
+    kind: Kind
     notes: list[str]
     formats: dict[str, Format]
     warnings: list[str]
@@ -172,7 +175,7 @@ def clean(
         notes.append(f"Column '{name}' has no value in {X[name].isna().sum()} of {len(X)} rows.")
     warnings = list(about.get("warnings", ()))
     for column in _columns_of(y):
-        _check_enough(X, column.dropna(), str(column.name), kind, notes)
+        _check_enough(X, column.dropna(), kind, notes)
         there = column.notna()
         suspicious = suspicions(X[there], column[there], kind == "classes")
         warnings += [text for text in suspicious if text not in warnings]
@@ -331,10 +334,10 @@ def _read_targets(
     as_written: set[str],
     known: Conventions,
     notes: list[str],
-) -> tuple[Any, Literal["numbers", "classes"], pd.DataFrame]:
+) -> tuple[Any, Kind, pd.DataFrame]:
     """Read the target, or several, which are numbers; and leave out rows that have none of them."""
     several, columns = len(targets) > 1, {}
-    kind: Literal["numbers", "classes"] = "numbers"
+    kind: Kind = "numbers"
     for name in targets:
         columns[name], kind = _read_target(table[name], task, name in as_written, known, notes)
         if several and kind == "classes":
@@ -357,15 +360,11 @@ def _read_targets(
 
 
 def _read_target(
-    column: "pd.Series[Any]",
-    task: str | None,
-    as_written: bool,
-    known: Conventions,
-    notes: list[str],
-) -> tuple["pd.Series[Any]", Literal["numbers", "classes"]]:
+    column: "pd.Series[Any]", task: str | None, literal: bool, known: Conventions, notes: list[str]
+) -> tuple["pd.Series[Any]", Kind]:
     """Read a target, some of which may be missing, and note its kind."""
     target = str(column.name)
-    form = recognise(column, as_written=as_written, conventions=known)
+    form = recognise(column, as_written=literal, conventions=known)
     stars = form.unit and not SURE_UNIT.fullmatch(form.unit) and column.nunique() <= MAX_CATEGORIES
     if stars and task != "regression":
         form = recognise(column, as_written=True, conventions=known)  # classes, such as 3 stars
@@ -379,7 +378,7 @@ def _read_target(
         got, expected = f"{listed(words)} among its {form.kind}s", f"{form.kind}s alone"
         remedy = "Correct them, leave these cells empty, or name marks of no value (--missing)."
         raise refusal(name, got, expected, remedy)
-    plain = form.kind == "text" and not as_written
+    plain = form.kind == "text" and not literal
     units = several_units(column, known) if plain else {}
     if units and all(map(SURE_UNIT.fullmatch, filter(None, units))):
         got = f"numbers of several units, such as {listed(units.values())}"
@@ -514,10 +513,9 @@ def _how_joined(
     as_written = option("as-written", form.source or name)
     for sentinel in form.sentinels:
         count = int((read_cells(column, form._replace(sentinels=())) == sentinel).sum())
-        why = "is far from all other numbers, and is taken as no value"
-        why += f" ({as_written} reads it as a number)"
-        if sentinel in known.sentinels:
-            why = "is taken as no value"
+        why = "is taken as no value"
+        if sentinel not in known.sentinels:
+            why = f"is far from all other numbers, and {why} ({as_written} reads it as a number)"
         if count:
             yield f"Column '{name}': {sentinel:g} in {count} rows {why}."
     written = stripped(column)
@@ -548,14 +546,8 @@ def _how_joined(
         )
 
 
-def _check_enough(
-    X: pd.DataFrame,
-    y: "pd.Series[Any]",
-    target: str,
-    kind: Literal["numbers", "classes"],
-    notes: Sequence[str],
-) -> None:
-    name, counts = f"target '{target}'", y.value_counts()
+def _check_enough(X: pd.DataFrame, y: "pd.Series[Any]", kind: Kind, notes: list[str]) -> None:
+    name, counts = f"target '{y.name}'", y.value_counts()
     if len(y) < MIN_ROWS:
         expected, remedy = f"at least {MIN_ROWS}", "Add rows; some are held out for testing."
         raise refusal("frame", f"{len(y)} rows with a {name}", expected, remedy)

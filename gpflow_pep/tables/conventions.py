@@ -23,7 +23,7 @@ WORDS_OF_NOTHING = ("NA", "N/A", "n/a", "n.a.", "None", "NULL", "null", "-", "--
 MARKS_IN_WORDS = (
     *("", "?", "nan", "-nan", "NaN", "-NaN", "<NA>", "#NA", "#N/A", "#N/A N/A"),
     *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
-    *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!"),
+    *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!"),
 )
 MARKS = (*MARKS_IN_WORDS, *WORDS_OF_NOTHING)
 #: Whole numbers; numbers with each decimal mark; of these, those in which it may be of thousands.

@@ -1,8 +1,7 @@
 """What an encoder learns of each column of a table, and how it makes numbers of it. Pandas only."""
 
-import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,7 +115,7 @@ def encode(
     if kind == "text":
         parts = [(f"{name}={category}", values == category) for category in learnt.categories]
         if learnt.others:
-            others = ~missing & _are_not_in(learnt.categories, values)
+            others = ~missing & ~column.isin(learnt.categories).to_numpy()
             parts.append((f"{name}=(other)", others))
     else:
         values = np.where(missing, learnt.median, values)
@@ -126,10 +125,6 @@ def encode(
             parts.append((f"{name}: sine of {cycle}", np.sin(angle)))
             parts.append((f"{name}: cosine of {cycle}", np.cos(angle)))
     return [*parts, *[(f"{name} missing", missing)] * learnt.missing]
-
-
-def _are_not_in(words: Collection[str], values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    return np.array([value not in words for value in values], dtype=bool)
 
 
 def encode_table(
@@ -182,7 +177,7 @@ def unusual_cells(
         if formats[name].kind == "text":
             known = {*learnt.categories, *learnt.rare}
             if len(learnt.rare) < _MAX_RARE and bool(learnt.rare) == learnt.others:
-                for row in np.flatnonzero(~missing & _are_not_in(known, values)):
+                for row in np.flatnonzero(~missing & ~column.isin(known).to_numpy()):
                     remarks[row].append(f"{name} {values[row]!r} is new")
         elif learnt.limits:
             low, high = learnt.limits
@@ -238,7 +233,7 @@ def _cycles(days: npt.NDArray[np.float64]) -> tuple[str, ...]:
 
 def option(name: str, column: str) -> str:
     """Write an option of the command with the name of a column, to be pasted into a shell."""
-    cell = '"{}"'.format(column.replace('"', '""')) if re.search('[,"]', column) else column
+    cell = f'"{column}"' if "," in column else column
     return f"--{name} {shlex.quote(cell)}"
 
 

@@ -83,10 +83,9 @@ def read_table(
         raise ValueError(f"{path}{fault}") from fault.__cause__
     known = find_conventions([stripped(column) for _, column in cells.items()], stated, sep)
     table = pd.DataFrame({name: typed(cells[name], known.decimal) for name in cells})
-    about = {"notes": notes, "warnings": [warning] * bool(warning)}
-    how = {**known._asdict(), "sep": sep, "encoding": encoding, **about}
-    order = ("sep", "decimal", "thousands", "encoding", "notes", "warnings")
-    table.attrs = {key: how[key] for key in order if how[key]}
+    about = {"sep": sep, "decimal": known.decimal, "thousands": known.thousands}
+    about |= {"encoding": encoding, "notes": notes, "warnings": [warning] * bool(warning)}
+    table.attrs = {key: value for key, value in about.items() if value}
     return table
 
 
@@ -161,17 +160,13 @@ def _suits(text: str, sep: str) -> tuple[float, float, int]:
     length = len(records[0])
     if len(records) > 1 and len(records[1]) == length + 1:
         length += 1
-    numbers = [[_is_number(cell.strip()) for cell in record] for record in records]
+    numbers = [[as_number(cell.strip()) is not None for cell in record] for record in records]
     if sep == _SPACES and not all(map(any, numbers[1:])):
         return 0.0, 0.0, 0  # words of a sentence
     share = sum(len(record) == length for record in records) / len(records)
     if sep == _SPACES:
         share /= 2.0  # cells have spaces too
     return share, sum(map(sum, numbers)) / sum(map(len, numbers)), length
-
-
-def _is_number(cell: str) -> bool:
-    return as_number(cell) is not None
 
 
 def _cut(text: str, sep: str, skipped: int) -> tuple[pd.DataFrame, str]:
@@ -192,7 +187,8 @@ def _cut(text: str, sep: str, skipped: int) -> tuple[pd.DataFrame, str]:
         if not any(row[-1].strip() for _, row in rows):
             header = (*header, "")  # a separator at the end of each row
         elif firsts == [str(i) for i in range(1, len(rows) + 1)] or (
-            len(set(firsts)) == len(rows) and not any(map(_is_number, firsts))
+            len(set(firsts)) == len(rows)
+            and not any(as_number(first) is not None for first in firsts)
         ):
             header = ("", *header)  # as R writes the names of rows
     width = len(header)

@@ -10,13 +10,10 @@ import pandas as pd
 
 from ..engine.refusals import refusal
 from .contents import SAMPLE, TableFault, check_names, unreadable
-from .conventions import MARKS
+from .conventions import MARKS, MARKS_IN_WORDS
 from .encodings import listed
 from .formats import may_be_classes
 from .headers import count_title_rows, names_of_places, title_note
-
-#: What cells of formulas that failed have.
-_ERRORS = ("#DIV/0!", "#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!")
 
 
 def is_spreadsheet(content: bytes) -> bool:
@@ -110,7 +107,8 @@ def _plain_cell(cell: Any) -> Any:
         return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
     if isinstance(cell, datetime.time):
         return cell.isoformat()
-    return None if isinstance(cell, str) and (not cell.strip() or cell in _ERRORS) else cell
+    word = cell.strip() if isinstance(cell, str) else "full"
+    return None if not word or (word[0] == "#" and word in MARKS_IN_WORDS) else cell
 
 
 def _without_marks(column: "pd.Series[Any]") -> "pd.Series[Any]":

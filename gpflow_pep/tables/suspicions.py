@@ -172,10 +172,7 @@ def _rare_classes(y: "pd.Series[Any]") -> Iterator[str]:
     rare = counts[counts < _RARE * len(y)]
     if not len(rare):
         return
-    size = len(y)
-    shown = [
-        f"'{name}' ({count} of {size} rows, {count / size:.1%})" for name, count in rare.items()
-    ]
+    parts = [f"'{name}' ({n} of {len(y)} rows, {n / len(y):.1%})" for name, n in rare.items()]
     yield (
         f"Rare classes of '{y.name}': {', '.join(parts[:8])}. Never predicting them adds little to"
         " the error, which therefore means little. Look at the recall of each class (classes.png),"
