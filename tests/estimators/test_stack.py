@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from gpflow.kernels import Matern52, SquaredExponential
+from gpflow.models import GPR
 from numpy.testing import assert_allclose
 from scipy.stats import kstest
 from sklearn.base import clone
@@ -176,6 +178,21 @@ def test_settings_are_usable_by_themselves() -> None:
         assert_allclose(fitted.predict_f(ROWS), clone(fitted).fit(X, Y).predict_f(ROWS), rtol=1e-6)
     assert fitted.input_scaler_.transform(X).std() == pytest.approx(1.0)
     assert min(scores["warp"], scores["noise"]) > scores["plain"]
+
+
+@pytest.mark.parametrize("kernel", ["auto", "rbf", "matern52"])
+def test_rows_as_points_are_exact_regression(kernel: str) -> None:
+    fitted = PEPRegressor(kernel, inducing="rows").fit(X, Y)
+    model, record = fitted.model_, fitted.record_
+    assert isinstance(model.kernel, Matern52 if kernel == "matern52" else SquaredExponential)
+    noise = model.likelihood.variance.numpy()
+    exact = GPR(model.data, model.kernel, noise_variance=noise)
+    assert record is not None and record.converged
+    assert_allclose(record.objective, float(exact.log_marginal_likelihood()), rtol=1e-6)
+    rows = (ROWS - X.mean(axis=0)) / X.std(axis=0)
+    mean, variance = (np.asarray(part)[:, 0] for part in exact.predict_y(rows))
+    expected = Y.mean() + Y.std() * mean, Y.std() * np.sqrt(variance)
+    assert_allclose(fitted.predict(ROWS, return_std=True), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
