@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from compare.small_comparison import run
 from helpers import load_example
 
 from gpflow_pep.compare import Cleaned, Settings, clean, partition, read_table
@@ -63,6 +64,22 @@ def test_what_is_recognised(folder: Path, file: str) -> None:
     assert len(data.warnings) == len(warnings)
     for text, warning in zip(warnings, data.warnings):
         assert text in warning
+
+
+@pytest.mark.near_copies("wind.csv")
+@pytest.mark.parametrize("file", TABLES)
+def test_compared_and_predicted(folder: Path, tmp_path: Path, file: str) -> None:
+    """Nothing is replaced: from the file to predictions of the same rows."""
+    few = "--alphas 1 --no-baselines --splits 1 --inducing 4 --max-iterations 2 --jobs 1".split()
+    target = ("--target", TABLES[file].target)
+    result = run("compare", folder / file, *target, *few, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    for model in ("model", "scorer"):
+        source = tmp_path / "out" / model, folder / file
+        result = run("predict", *source, "--out", tmp_path / "predicted.csv")
+        assert result.exit_code == 0, result.output
+        predicted = pd.read_csv(tmp_path / "predicted.csv").drop(columns="unusual")
+        assert len(predicted) >= 150 and predicted.notna().all(axis=None)
 
 
 def test_values_are_those_that_were_meant(folder: Path) -> None:

@@ -101,7 +101,9 @@ def test_derivatives_do_not_depend_on_chunks(
 ) -> None:
     terms = Terms(rng, num_rows)
     expected = terms.derivatives(num_rows, True)
-    function = terms.derivatives if mode == "eager" else tf.function(terms.derivatives)
+    function = (
+        terms.derivatives if mode == "eager" else tf.function(terms.derivatives, autograph=False)
+    )
     assert_all_close(function(chunk_size, keep), expected, rtol=1e-12)
 
 
@@ -113,7 +115,7 @@ def test_variables_that_are_not_trainable(late: bool, rng: np.random.Generator) 
     part = gpflow.Parameter(terms.weight, trainable=False)
     terms.weight = part.unconstrained_variable
 
-    @tf.function
+    @tf.function(autograph=False)
     def second() -> Any:
         with tf.GradientTape() as outer:
             outer.watch(terms.weight)
@@ -210,7 +212,7 @@ def test_chunks_that_know_less_of_their_shape() -> None:
     """As blocks do, whose number and size are tensors."""
     X = tf.reshape(tf.range(12.0), [6, 2])
 
-    @tf.function
+    @tf.function(autograph=False)
     def total() -> tf.Tensor:
         start = tf.constant([0, 2, 5, 6])
         pieces = chunks.Chunks(3, lambda k: (X[start[k] : start[k + 1]],))

@@ -162,7 +162,7 @@ def test_derivatives_of_a_factor_of_first_and_second_order(
         second = outer.gradient(along, K)
         return first, 0.5 * (second + tf.linalg.matrix_transpose(second))  # K stays symmetric
 
-    ours = (tf.function(derivatives) if compiled else derivatives)(own, K)
+    ours = (tf.function(derivatives, autograph=False) if compiled else derivatives)(own, K)
     assert_all_close(ours, derivatives(_plain_factor, K), rtol=1e-9)
 
 
@@ -227,7 +227,7 @@ def test_jitter_gives_up_on_nan_and_ends() -> None:
 
 
 def test_a_compiled_graph_warns_by_pythons_rules() -> None:
-    compiled, singular = tf.function(jitter_needed), tf.ones([4, 4], tf.float64)
+    compiled, singular = tf.function(jitter_needed, autograph=False), tf.ones([4, 4], tf.float64)
     for action, number in {"default": 1, "always": 3, "ignore": 0}.items():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter(action)  # type: ignore[arg-type]
@@ -246,7 +246,7 @@ def test_a_compiled_graph_warns_by_pythons_rules() -> None:
 def test_an_exported_graph_calls_no_python() -> None:
     def operations() -> set[str]:
         matrix = tf.TensorSpec([4, 4], tf.float64)
-        graph = tf.function(jitter_needed).get_concrete_function(matrix).graph
+        graph = tf.function(jitter_needed, autograph=False).get_concrete_function(matrix).graph
         names = {op.type for op in graph.get_operations()}
         for function in graph.as_graph_def().library.function:
             names |= {node.op for node in function.node_def}
@@ -261,4 +261,4 @@ def test_jitter_compiles_with_xla() -> None:
     K = tf.ones([4, 4], tf.float64)
     with pytest.warns(JitterWarning):
         expected = jitter_needed(K)
-    assert_close(tf.function(jitter_needed, jit_compile=True)(K), expected)
+    assert_close(tf.function(jitter_needed, autograph=False, jit_compile=True)(K), expected)

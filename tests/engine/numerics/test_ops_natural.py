@@ -119,7 +119,7 @@ def test_compiled_in_single_precision() -> None:
     by_mean, C = 0.1 * np.ones([M, L]), symmetric(2)
     expected = taken(mean, root, by_mean, C, 0.2)
     parts = [tf.constant(p, tf.float32) for p in (mean, root, by_mean, 2.0 * C @ root)]
-    for function in (tf.function(natural_step), tf.function(natural_step, jit_compile=True)):
-        found = function(*parts, 0.2)
+    for xla in (False, True):
+        found = tf.function(natural_step, autograph=False, jit_compile=xla)(*parts, 0.2)
         assert found.mean.dtype == tf.float32
         assert_close(found.mean, expected.mean, rtol=1e-4)

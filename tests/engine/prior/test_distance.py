@@ -69,7 +69,7 @@ def test_nearest(m: int, num_new: int) -> None:
     for actual in (
         nearest_rows(scaled)(new, m),
         nearest_by_products(rows, Xnew, m),
-        tf.function(nearest_by_products)(rows, Xnew, m),
+        tf.function(nearest_by_products, autograph=False)(rows, Xnew, m),
     ):
         np.testing.assert_array_equal(actual, expected)
 

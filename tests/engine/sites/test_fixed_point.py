@@ -3,6 +3,7 @@ there is none, and that its record tells the truth.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,7 +106,7 @@ def _run(
     )
     sites = Sites(*(part.numpy() for part in sites))
     marginals = Marginals(*(part.numpy() for part in marginals))
-    return Run(sites, marginals, SiteUpdateInfo(*(x.numpy() for x in info)), function.asked)
+    return Run(sites, marginals, SiteUpdateInfo(*(x.numpy() for x in info)), [*function.asked])
 
 
 def _linear(slope: float) -> Target:
@@ -151,9 +152,15 @@ REACHED: dict[str, Map] = {
 }
 
 
-@pytest.mark.parametrize("function", REACHED.values(), ids=REACHED.keys())
-def test_reaches_the_fixed_point(function: Map) -> None:
-    (nu, tau), marginals, info, asked = _run(function)
+@cache
+def reached(name: str) -> Run:
+    """The run from no sites, once for all tests."""
+    return _run(REACHED[name])
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_reaches_the_fixed_point(name: str) -> None:
+    (nu, tau), marginals, info, asked = reached(name)
     assert len(asked) == info.num_sweeps
     np.testing.assert_array_equal(np.stack([nu, tau]), asked[-1])
     np.testing.assert_array_equal(marginals.m, MEAN)
@@ -167,26 +174,24 @@ def test_reaches_the_fixed_point(function: Map) -> None:
 @pytest.mark.parametrize("name", ["contraction", "improper beyond a wall"])
 @pytest.mark.near_copies("improper*")
 def test_a_compiled_run_is_an_eager_one(name: str) -> None:
-    sites, _, _, info = tf.function(
-        lambda nu, tau: run_to_fixed_point(
-            REACHED[name], Sites(nu, tau), Solver(Goal(TOLERANCE), 200)
-        )
-    )(*ZEROS)
-    eager = _run(REACHED[name])
+    compiled = tf.function(
+        lambda *zeros: run_to_fixed_point(REACHED[name], Sites(*zeros), SOLVER), autograph=False
+    )
+    sites, _, _, info = compiled(*ZEROS)
+    eager = reached(name)
     assert (info.num_sweeps, info.num_rejected) == (eager.info[0], eager.info[3])
     assert bool(info.converged)
     assert_all_close(sites, eager.sites, rtol=1e-9)
 
 
 def test_a_constant_target_takes_two_evaluations() -> None:
-    info = _run(REACHED["constant"]).info
+    info = reached("constant").info
     assert (info.num_sweeps, info.num_rejected) == (2, 0)
 
 
 def test_refusals_are_counted() -> None:
-    function = Map(_linear(-3.0), lambda nu, tau: tf.reduce_all(tau < 2.5))
-    run = _run(function)
-    refused = sum(not bool(function.proper(*x)) for x in run.asked)
+    run = reached("improper beyond a wall")
+    refused = sum(not bool(REACHED["improper beyond a wall"].proper(*x)) for x in run.asked)
     assert run.info.num_rejected == refused > 0
     assert run.info.num_sweeps == len(run.asked)
 
@@ -226,12 +231,11 @@ def test_ends_and_says_so_where_there_is_no_fixed_point(function: Map) -> None:
 
 
 def test_ends_where_nothing_at_all_is_proper() -> None:
-    function = Map(_contraction, lambda nu, tau: False)
-    run = _run(function, Sites(NU, TAU), max_sweeps=20)
+    """Soon: as with hyperparameters that ran off, more sweeps would find the same."""
+    run = _run(Map(_contraction, lambda nu, tau: False), Sites(NU, TAU))
     assert not run.info.converged
     assert run.info.residual == np.inf
-    assert run.info.num_rejected == run.info.num_sweeps == len(run.asked)
-    assert run.info.num_sweeps < 40
+    assert run.info.num_rejected == run.info.num_sweeps == len(run.asked) <= 7 * len(FALLBACKS)
     np.testing.assert_array_equal(run.sites.nu, 0.0)
 
 
@@ -264,7 +268,7 @@ def test_a_damped_run_gets_there_too() -> None:
 
 @pytest.mark.parametrize("name", REACHED)
 def test_a_warm_start_costs_one_sweep_and_moves_nothing(name: str) -> None:
-    first = _run(REACHED[name])
+    first = reached(name)
     again = _run(REACHED[name], first.sites)
     assert again.info.converged
     assert (again.info.num_sweeps, again.info.num_rejected) == (1, 0)
@@ -278,14 +282,6 @@ def test_an_improper_start_is_left_for_what_is_proper() -> None:
     assert run.info.converged
     assert run.info.num_rejected > 0
     assert_close(run.sites.nu, NU, rtol=1e-6)
-
-
-def test_a_run_gives_up_soon_where_nothing_is_proper() -> None:
-    """Not even no sites, as with hyperparameters that ran off: more sweeps would find the same."""
-    run = _run(Map(_contraction, lambda nu, tau: False))
-    assert not run.info.converged
-    assert np.isinf(run.info.residual)
-    assert run.info.num_sweeps == run.info.num_rejected <= 7 * len(FALLBACKS)
 
 
 def test_negative_precisions_are_given_up_where_they_are_improper() -> None:
@@ -352,7 +348,6 @@ def test_smaller_powers_lead_to_a_fixed_point_that_attracts_few() -> None:
     run = _run(function, start, **options, largest_power=NO_POWER)
     assert set(function.shifts) == {0.0}
     assert not run.info.converged
-    assert not run.info.converged
 
 
 def test_numbers_that_are_not_finite_never_come_back() -> None:
@@ -374,7 +369,7 @@ def test_numbers_that_are_not_finite_never_come_back() -> None:
 
 def test_acceleration_pays() -> None:
     """A slope of 0.97 alone would take log(1e-9) / log(0.97) = 680 sweeps."""
-    assert _run(Map(_linear(0.97))).info.num_sweeps < 20
+    assert reached("slow contraction").info.num_sweeps < 20
 
 
 def test_a_goal_of_the_mean_is_met_sooner() -> None:
@@ -388,7 +383,7 @@ def test_a_goal_of_the_mean_is_met_sooner() -> None:
     assert run.info.converged
     assert run.info.residual == pytest.approx(np.max(np.abs(error)), rel=1e-9)
     assert run.info.residual > TOLERANCE
-    assert run.info.num_sweeps < _run(REACHED["contraction"]).info.num_sweeps
+    assert run.info.num_sweeps < reached("contraction").info.num_sweeps
 
 
 def _gap(sites: Sites) -> float:
