@@ -70,8 +70,8 @@ def test_what_is_recognised(folder: Path, file: str) -> None:
 @pytest.mark.parametrize("file", TABLES)
 def test_compared_and_predicted(folder: Path, tmp_path: Path, file: str) -> None:
     """Nothing is replaced: from the file to predictions of the same rows."""
-    few = "--alphas 1 --no-baselines --splits 1 --inducing 4 --max-iterations 2 --jobs 1".split()
-    target = ("--target", TABLES[file].target)
+    few = "--alphas=1", "--splits=1", "--inducing=4", "--max-iterations=2", "--jobs=1"
+    target = "--target", TABLES[file].target, "--no-baselines"
     result = run("compare", folder / file, *target, *few, "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     for model in ("model", "scorer"):
