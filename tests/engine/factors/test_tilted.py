@@ -107,26 +107,24 @@ def test_second_derivatives_equal_finite_differences(name: str) -> None:
     case = CASES[name]
     likelihood, L = case.create(), case.num_latent
     rows = grid(case, means=(-1.2, 0.3, 2.0), variances=(0.4, 1.5), alphas=(0.0, 0.4, 1.0))
-    X, mean, variance, Y, alpha = rows.arguments()
-    weights = np.cos(np.arange(2.0 * L * len(rows.X))).reshape(-1, 2 * L)
-
-    def gradient(moments: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(moments)
-            m, v = moments[:, :L], moments[:, L:]
-            ell = pep.likelihoods.log_power_expectation(likelihood, X, m, v, Y, alpha)
-        return tf.reduce_sum(weights * tape.gradient(ell, moments), axis=1)
-
-    moments = tf.concat([mean, variance], axis=1)
-    with tf.GradientTape() as tape:
-        tape.watch(moments)
-        first = gradient(moments)
-    actual = tape.gradient(first, moments)
+    X, mean, variance, Y, alpha = map(np.asarray, rows.arguments())
+    weights = np.cos(np.arange(2.0 * L * len(X))).reshape(-1, 2 * L)
     step, towards = 1e-4, np.cos(1.0 + np.arange(2.0 * L))  # all moments of a row at once
-    ends = [gradient(moments + sign * step * towards) for sign in (1.0, -1.0)]
-    size = float(np.max(np.abs(first))) + 1.0
-    difference = (ends[0] - ends[1]) / (2.0 * step)
-    assert_close(actual.numpy() @ towards, difference, rtol=1e-5, scale=size)
+    moments = np.hstack([mean, variance])
+    # The rows, and the same with other moments, in one call.
+    x = tf.concat([moments, moments + step * towards, moments - step * towards], axis=0)
+    X, Y, weights, alpha = (np.concatenate([part] * 3) for part in (X, Y, weights, alpha))
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            arguments = likelihood, X, x[:, :L], x[:, L:], Y, alpha
+            ell = pep.likelihoods.log_power_expectation(*arguments)
+        first = tf.reduce_sum(weights * tape.gradient(ell, x), axis=1)
+    actual = outer.gradient(first, x).numpy()[: len(moments)] @ towards
+    here, high, low = np.split(first.numpy(), 3)
+    size = float(np.max(np.abs(here))) + 1.0
+    assert_close(actual, (high - low) / (2.0 * step), rtol=1e-5, scale=size)
 
 
 @pytest.mark.parametrize("name", ["StudentT", "Gamma", "NegativeBinomial 3"])
@@ -162,27 +160,30 @@ def test_derivatives_equal_finite_differences(name: str) -> None:
     case = CASES[name]
     likelihood = case.create()
     rows = grid(case, means=(-1.2, 0.3, 5.0), variances=(0.2, 3.0), alphas=(0.0, 1e-6, 0.4, 1.0))
-    X, mean, variance, Y, alpha = rows.arguments()
-    derivatives = pep.likelihoods.tilted_derivatives(likelihood, X, mean, variance, Y, alpha)
-
-    def moved(by: Any, scaled: Any) -> Any:
-        return pep.likelihoods.tilted_derivatives(
-            likelihood, X, mean + by, variance * (1.0 + scaled), Y, alpha
-        )
-
-    step = 1e-4
-    for k in range(case.num_latent):
-        one = np.eye(case.num_latent)[k] * step
-        plus, minus = moved(one, 0.0), moved(-one, 0.0)
-        size = float(np.max(np.abs(derivatives.delta1[:, k]))) + 1.0
-        difference = (plus.ell - minus.ell) / (2.0 * step)
-        assert_close(derivatives.delta1[:, k], difference, rtol=1e-5, scale=size)
-        second = (plus.delta1 - minus.delta1)[:, k] / (2.0 * step)
+    X, mean, variance, Y, alpha = map(np.asarray, rows.arguments())
+    step, L = 1e-4, case.num_latent
+    steps = [sign * step * one for one in np.eye(L) for sign in (1.0, -1.0)]
+    moves = [(0.0, 0.0), *((by, 0.0) for by in steps), *((0.0, by) for by in steps)]
+    # All in one call: what it takes hardly depends on the number of rows.
+    K = len(moves)
+    moments = (
+        np.concatenate(parts)
+        for parts in zip(*((mean + by, variance * (1.0 + scaled)) for by, scaled in moves))
+    )
+    arguments = np.tile(X, [K, 1]), *moments, np.tile(Y, [K, 1]), np.tile(alpha, K)
+    found = pep.likelihoods.tilted_derivatives(likelihood, *arguments)
+    ell, delta1, delta2 = (np.split(part.numpy(), K) for part in found)
+    for k in range(L):
+        plus, minus = 1 + 2 * k, 2 + 2 * k
+        size = float(np.max(np.abs(delta1[0][:, k]))) + 1.0
+        difference = (ell[plus] - ell[minus]) / (2.0 * step)
+        assert_close(delta1[0][:, k], difference, rtol=1e-5, scale=size)
+        second = (delta1[plus] - delta1[minus])[:, k] / (2.0 * step)
         size = float(np.max(np.abs(second))) + 1.0
-        assert_close(derivatives.delta2[:, k], second, rtol=1e-5, scale=size)
-        plus, minus = moved(0.0, one), moved(0.0, -one)
-        by_variance = 0.5 * (derivatives.delta2 + alpha[:, None] * derivatives.delta1**2)[:, k]
-        difference = (plus.ell - minus.ell) / (2.0 * step) / variance[:, k]
+        assert_close(delta2[0][:, k], second, rtol=1e-5, scale=size)
+        by_variance = 0.5 * (delta2[0] + alpha[:, None] * delta1[0] ** 2)[:, k]
+        plus, minus = plus + 2 * L, minus + 2 * L
+        difference = (ell[plus] - ell[minus]) / (2.0 * step) / variance[:, k]
         size = float(np.max(np.abs(difference))) + 1.0
         assert_close(by_variance, difference, rtol=1e-5, scale=size)
 
