@@ -145,7 +145,7 @@ def _read(
     """Read and clean the table, and print what was done."""
     from ..tables.cleaning import clean
     from ..tables.reading import read_table
-    from .partition import note_equal_inputs
+    from .partition import clean_for
 
     reading, cleaning = (
         {name: options[name] for name in signature(function).parameters if name in options}
@@ -161,8 +161,7 @@ def _read(
         )
         size = f"{len(frame)} rows of {frame.shape[1]} columns"
         click.echo(f"Read {size} ({dialect})." if dialect else f"Read {size}", err=True)
-    limits = settings.likelihood == "tobit"
-    cleaned = note_equal_inputs(clean(frame, target, **cleaning, limits=limits), settings)
+    cleaned = clean_for(frame, target, settings, _command(), **cleaning)
     for note in cleaned.notes:
         click.echo(f"Note: {note}", err=True)
     for warning in cleaned.warnings:
@@ -375,7 +374,7 @@ def compare(
 
         checked = Settings(**settings)
         cleaned = _read(data, targets, example, options, checked)
-        checked.check_data(cleaned.kind, len(cleaned.X), cleaned.num_classes, len(cleaned.targets))
+        checked.check_data(cleaned.kind, len(cleaned.targets))
         check_folder(out)
         if data is not None and data.resolve() in {(out / name).resolve() for name in NAMES}:
             got = f"{out}, in which DATA would be replaced"

@@ -13,6 +13,7 @@ from scipy.stats import binomtest
 from sklearn.metrics import precision_recall_fscore_support, r2_score
 
 from ..estimators.exporting_numpy import why_no_scorer
+from ..tables.suspicions import formula
 from ..training.fitting.full_batch import OVER
 from . import scores as of_rows
 from .candidates import DEFAULT, LOGARITHMS, TRIVIAL, is_separate
@@ -38,6 +39,10 @@ MOST_COUNTED = 50.0
 #: Intervals are called wrong where so many rows more or fewer than 90% are inside, two standard
 #: errors of 400 rows, and the chance of that would be below LEAST_CHANCE if they were right.
 COVERAGE_OFF, LEAST_CHANCE = 0.03, 0.01
+#: Predictions are too good that explain this share of the variance, or avoid this share of errors;
+#: less is enough where one of three inputs or more has this share of what inputs matter. Of fewer
+#: rows it may be chance.
+TOO_GOOD, GOOD_ALONE, ALONE, MOST_SUSPECTS, FEWEST_GOOD = 0.99, 0.9, 0.9, 3, 50
 #: Over fewer parts Student's t makes differences clear only above 4 standard errors.
 FEWEST_PARTS = 4
 #: A class is called missed where it has at least so many held-out rows, and most of them get
@@ -193,7 +198,8 @@ def quality(comparison: Comparison) -> str:
     if without_limits(_held_out(comparison)).empty:
         return ""
     words = (_of_classes if comparison.data.kind == "classes" else _of_numbers)(comparison)
-    return f"On held-out rows, {comparison.best} {words} {usable_for(comparison)}"
+    rows, _ = comparison.settings.how_split()
+    return f"On {rows}, {comparison.best} {words} {usable_for(comparison)}"
 
 
 def _of_numbers(comparison: Comparison) -> str:
@@ -243,31 +249,41 @@ def usable_for(comparison: Comparison) -> str:
     if final is not None and final.message.startswith(OVER):
         steps = f"after {final.iterations} steps of its training on all rows"
         return f"Do not use it yet: the time was over {steps}. Raise --minutes."
+    if [*too_good(comparison)]:
+        return "Use it only after a look at the warning: that is very good."
     gain, smaller, use, _ = gain_over_trivial(comparison, str(comparison.best))
     densities, wrong = DENSITIES[comparison.data.kind], ""
     if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
         return "Do not use it: it predicts no better than a constant."
+    errors = "classes" if comparison.data.kind == "classes" else "means"
+    better = better_at_errors(comparison)
+    instead = better and f" For {errors}, take {better}."
     if gain < LEAST_GAIN:
-        return f"Use its {use} but not its {densities}: a constant has a better NLPD."
-    if comparison.data.kind == "classes":
-        use, report = "classes", class_report(comparison)
+        only = f"Use its {use} but not its {densities}: a constant has a better NLPD."
+        return f"{only}{instead}"
+    if errors == "classes":
+        report = class_report(comparison)
         rows, right = report["rows"], report["rows"] * report["recall"]
         missed = report.index[(rows >= FEWEST_OF_CLASS) & (report["recall"] < 0.5)]
         if len(missed):
             names = [f"'{name}' ({right[name]:.0f} of {rows[name]:.0f} rows)" for name in missed]
-            return f"Use its probabilities to rank rows; do not rely on it to name {_list(names)}."
+            only = "Use its probabilities to rank rows; do not rely on it to name"
+            return f"{only} {_list(names)}.{instead}"
     else:
-        use = "medians" if comparison.likelihood == LOGARITHMS else "means"
         unknown = [f"'{name}'" for name, share in explained(comparison).items() if share <= 0.0]
         if unknown:
             worst = "look at the rows that it predicts worst"
-            return f"Its {use} of {_list(unknown)} are no better than a constant: {worst}."
+            what = "medians" if comparison.likelihood == LOGARITHMS else errors
+            only = f"Its {what} of {_list(unknown)} are no better than a constant: {worst}."
+            return f"{only}{instead}"
         wrong = width_of_intervals(comparison)
-    better = better_at_errors(comparison)
-    start = f"For {use}, take {better}" if better else f"Use its {use}"
+    medians = comparison.likelihood == LOGARITHMS
+    start = f"Use its {'medians' if medians else errors}"
+    if better and not medians:
+        start, instead = f"For {errors}, take {better}", ""
     if wrong:
-        return f"{start}; its {densities} are {wrong}."
-    return f"{start}." if better else f"{start} and its {densities}."
+        return f"{start}; its {densities} are {wrong}.{instead}"
+    return f"{start}{' and' if start.startswith('Use') else '; use'} its {densities}.{instead}"
 
 
 def better_at_errors(comparison: Comparison) -> str:
@@ -276,7 +292,7 @@ def better_at_errors(comparison: Comparison) -> str:
     names = (best, *baselines(comparison))
     means = {name: float(comparison.scores_of(name)[metric.name].mean()) for name in names}
     name = min(means, key=means.__getitem__)
-    if comparison.likelihood == LOGARITHMS or means[name] > (1.0 - LEAST_SMALLER) * means[best]:
+    if means[name] > (1.0 - LEAST_SMALLER) * means[best]:
         return ""
     if not comparison.difference(name, best, metric).clear:
         return ""
@@ -292,7 +308,7 @@ def width_of_intervals(comparison: Comparison) -> str:
     chance = binomtest(int(hits.sum()), len(hits), 0.9).pvalue
     if abs(hits.mean() - 0.9) <= COVERAGE_OFF or chance >= LEAST_CHANCE:
         return ""
-    exact = has_gaussian_noise(comparison.likelihood)
+    exact = has_gaussian_noise(comparison.likelihood) and comparison.data.blocks is None
     remedy = ", which predict_interval(calibrate='folds') corrects" if exact else ""
     return f"{'too narrow' if hits.mean() < 0.9 else 'too wide'}{remedy}"
 
@@ -390,7 +406,37 @@ def left_out(comparison: Comparison) -> Iterator[str]:
         yield f"The time was over before these began: {_list(names)}. Raise --minutes."
 
 
-WARNINGS = (left_out, fits_that_ended_badly, unstable, learnt_nothing)
+def too_good(comparison: Comparison) -> Iterator[str]:
+    """Word that predictions are better than most of new rows are, and which inputs they are from:
+    of a target that is computed from inputs, or where one input does nearly all.
+    """
+    if comparison.best is None or without_limits(rows := _held_out(comparison)).empty:
+        return
+    table = comparison.details.importance if comparison.details else None
+    means = pd.Series(dtype=np.float64) if table is None else table["mean"].clip(lower=0.0)
+    alone = len(means) > 2 and means.max() > ALONE * means.sum()
+    most = [str(name) for name in means.index[means > 0.1 * means.max()][:MOST_SUSPECTS]]
+    if comparison.data.kind == "classes":
+        constant = 1.0 - rows["true"].value_counts(normalize=True).iloc[0]
+        wrong = (rows["predicted"] != rows["true"]).mean()
+        cases = [(1.0 - wrong / constant, "of the errors of a constant are avoided", [])]
+    else:
+        cases = [
+            (explained(comparison)[y.name], f"of the variance of '{y.name}' is explained",
+             formula(comparison.data.X, y)) for y in comparison.data.targets
+        ]  # fmt: skip
+    for share, words, computed in cases:
+        least = GOOD_ALONE if alone else TOO_GOOD
+        if computed or (share > least and len(rows) >= FEWEST_GOOD):
+            names = computed or most[: 1 if share <= TOO_GOOD else None]
+            by = f", nearly all by {_list([f'{name!r}' for name in names])}" if names else ""
+            yield (
+                f"Too good to be true? {share:.1%} {words}{by}. Leave out (--drop) what is computed"
+                " from the target, or is not known when a row is predicted; else trust the scores."
+            )
+
+
+WARNINGS = (left_out, too_good, fits_that_ended_badly, unstable, learnt_nothing)
 
 
 def together_or_separate(comparison: Comparison) -> str:

@@ -1,23 +1,142 @@
 """Which rows are trained on and which are held out; rows with the same inputs stay together."""
 
+import re
+import shlex
 import warnings
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
+from sklearn import model_selection
 
-from ..tables.cleaning import Cleaned
+from ..engine.refusals import refusal
+from ..tables import read_cells, recognise
+from ..tables.cleaning import Cleaned, clean
+from ..tables.encodings import as_table, listed
 from ..tables.suspicions import MIN_ROWS
 from .settings import Settings
+
+#: Names of columns that identify what has several rows.
+_WHOSE = re.compile(
+    r"(?i:(.*[ _.-])?(patient|subject|participant|person|customer|client|user|member|household|site"
+    r"|cent(er|re)|clinic|hospital|doctor|store|shop|branch|school|student|animal|plot|batch|machine"
+    r"|device|sensor|station|account|vehicle|donor|supplier|company|group|cluster)"
+    r"([ _.-]?(id|nr|no|num|number|code|key|name))?|(.*[ _.-])?(id|uuid|guid|key))|.*[a-z]I[dD]"
+)
+#: Other columns do whose values, so many at least, explain this fraction of the variance of the
+#: target; neighbours among numbers correlate less than so.
+_FEWEST_GROUPS, _EXPLAINED, _ALIKE = 10, 0.5, 0.3
 
 
 def equal_inputs(X: pd.DataFrame) -> npt.NDArray[np.int64]:
     """Give each row the number of the first different row like it, counted in order, [N]."""
     return pd.factorize(pd.util.hash_pandas_object(X, index=False).to_numpy())[0]
+
+
+def clean_for(
+    frame: Any, target: Any, settings: Settings, command: str = "", **cleaning: Any
+) -> Cleaned:
+    """Clean a table, take the times or groups of its rows, and note how rows are held out.
+
+    :param command: What was called, for warnings.
+    :param cleaning: Options of :func:`~gpflow_pep.tables.cleaning.clean`.
+    :raises ValueError: If the column of the settings is none, or has too few times or groups.
+    """
+    table = as_table(frame, "frame").reset_index(drop=True)
+    name, setting = settings.time_column or settings.group_column, "time_column"
+    if settings.group_column is not None:
+        setting, cleaning["drop"] = "group_column", [*cleaning.get("drop", ()), name]
+    if name is not None and (name not in table.columns or name in np.atleast_1d(target)):
+        expected = f"a column other than the target among {listed(table.columns)}"
+        raise refusal(setting, repr(name), expected, "Check the name.")
+    data = clean(frame, target, **cleaning, limits=settings.likelihood == "tobit")
+    if name is None:
+        texts = _unused_columns(table, data, settings, command or "gpflow-pep compare ...")
+        data = note_equal_inputs(data._replace(warnings=[*data.warnings, *texts]), settings)
+    else:
+        form = recognise(table[name], conventions=data.X.attrs["conventions"])
+        if settings.time_column and form.kind not in ("date", "number"):
+            got = f"{name!r}, which is of the kind {form.kind}"
+            raise refusal(setting, got, "dates or numbers to order rows by", "Name another.")
+        blocks = read_cells(table[name], form).loc[data.X.index]
+        if not (there := blocks.notna()).all():
+            data.notes.append(f"Dropped {(~there).sum()} of {len(there)} rows without '{name}'.")
+        data = data._replace(X=data.X[there], y=data.y[there], blocks=blocks[there])
+    _check_parts(data, settings)
+    return data
+
+
+def _check_parts(data: Cleaned, settings: Settings) -> None:
+    """Check that each part has rows enough to train on and to score, of each class too."""
+    (_, value, _), setting, least = settings.parts(), "folds", max(2, data.num_classes)
+    if settings.test_fraction is not None:
+        value, setting = settings.test_fraction, "test_fraction"
+    rows = f"{len(data.X)} rows"
+    if data.blocks is not None:
+        rows = f"{data.blocks.nunique()} different values of '{data.blocks.name}'"
+    try:
+        parts = list(parts_of(data, settings))
+    except ValueError:  # of scikit-learn, where rows, groups or members of classes are too few
+        parts = [(np.arange(0), np.arange(0))]
+    for train, test in parts:
+        missing = {*data.y} - {*data.y.iloc[train]} if data.kind == "classes" else ()
+        if missing or min(len(train), len(test)) < least:
+            got = f"{value} for {rows}, which trains on {len(train)} rows"
+            got += f", none of class {listed(sorted(missing))}," if missing and len(train) else ""
+            expected = f"at least {least} of both, and each class to train on"
+            remedy = "Choose a smaller one, or --splits 1."
+            raise refusal(setting, f"{got} and holds out {len(test)}", expected, remedy)
+
+
+def _unused_columns(
+    table: pd.DataFrame, data: Cleaned, settings: Settings, command: str
+) -> Iterator[str]:
+    """Word which column of dates, and which of an identifier, rows may have to be held out by."""
+    known, targets = data.X.attrs["conventions"], data.targets
+    columns, dates, groups, explained = {}, [], [], []
+    for name in map(str, table.columns.difference([y.name for y in targets], sort=False)):
+        form = data.formats.get(name) or recognise(table[name], conventions=known)
+        values = columns[name] = read_cells(table[name], form).loc[data.X.index].dropna()
+        if form.kind == "date" and values.nunique() >= MIN_ROWS:
+            dates.insert(0 if values.is_monotonic_increasing else len(dates), name)
+        elif form.kind in ("number", "text") and _repeats(values):
+            groups += [name] * bool(_WHOSE.fullmatch(name))
+            explained += [name] * any(_explains(values, y) for y in targets)
+    for setting, names, holds, new in (
+        ("time_column", dates, "dates, and rows are held out at random", "later rows"),
+        ("group_column", groups or explained,
+         "groups, of which some rows are trained on and others held out", "rows of new groups"),
+    ):  # fmt: skip
+        for name in names[:1]:
+            number, flag = columns[name].nunique(), setting.replace("_", "-")
+            few = f" --folds {number}" * (number < settings.parts()[1] and not settings.splits)
+            yield (
+                f"Column '{name}' has {holds}. If the model is to predict {new}, the scores promise"
+                f" too much. Run instead: {command} --{flag} {shlex.quote(name)}{few} (in Python"
+                f" {setting}={name!r})."
+            )
+
+
+def _repeats(values: "pd.Series[Any]") -> bool:
+    """Whether words or whole numbers are of several rows each, as identifiers of whose rows are."""
+    if values.dtype == np.float64 and (values % 1.0).any():
+        return False
+    counts = values.value_counts()
+    return len(counts) > 2 and counts[counts > 1].sum() > 0.5 * len(values)
+
+
+def _explains(values: "pd.Series[Any]", y: "pd.Series[Any]") -> bool:
+    """Whether many values explain the target, and neighbours among numbers do so apart."""
+    values, number = values[y[values.index].notna()], values.nunique()
+    if not _FEWEST_GROUPS <= number <= len(values) / 2:
+        return False
+    target = (pd.get_dummies(y) if y.dtype == object else y.to_frame()).loc[values.index] * 1.0
+    means = target.groupby(values).mean()
+    left = ((target - means.loc[values].to_numpy()) ** 2).sum() / (len(values) - number)
+    alike = means.corrwith(means.shift()).abs() * (values.dtype == np.float64)
+    return bool(((left < (1.0 - _EXPLAINED) * target.var()) & (alike < _ALIKE)).any())
 
 
 def note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:
@@ -29,19 +148,17 @@ def note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:
     same_target = pd.concat([data.X, data.y], axis=1).duplicated(keep=False).sum()
     note = (
         f"{repeated.sum()} of {len(groups)} rows have the same inputs as another row,"
-        f" {same_target} of them the same target too"
+        f" {same_target} of them the same target too. "
     )
     kind, count, _ = settings.parts()
     if not settings.together:
-        note += ". With --no-together some are trained on and others held out."
+        note += "With --no-together some are trained on and others held out."
     elif _are_enough(data, groups, settings):
-        note += (
-            ". Rows with the same inputs are held out together, so that none is predicted from its"
-            " copy (--no-together puts them anywhere)."
-        )
+        note += "Rows with the same inputs are held out together, so that none is predicted from"
+        note += " its copy (--no-together puts them anywhere)."
     else:
         note += (
-            f". There are {groups.max() + 1} different inputs, too few to hold each out in one of"
+            f"There are {groups.max() + 1} different inputs, too few to hold each out in one of"
             f" {count} {kind}{'s' * (count > 1)}: rows with the same inputs are both trained on"
             " and held out, and scores are those of rows whose inputs were seen before."
         )
@@ -57,22 +174,31 @@ def parts_of(
     parts are those of scikit-learn's splitters.
     """
     kind, count, fraction = settings.parts()
-    classes = data.kind == "classes"
-    groups = equal_inputs(data.X) if settings.together else np.arange(len(data.X))
-    if not _are_enough(data, groups, settings):
-        groups = np.arange(len(data.X))
+    classes, every = data.kind == "classes", np.arange(len(data.X))
+    if kind == "window":
+        _, place = np.unique(data.blocks, return_inverse=True)
+        size = int((place.max() + 1) * fraction + 1e-9)  # a sixth of twelve are two
+        for end in place.max() + 1 - size * np.arange(count):
+            yield every[place < end - size], every[(place >= end - size) & (place < end)]
+        return
+    groups = equal_inputs(data.X) if settings.together else every
+    if data.blocks is not None:
+        groups = pd.factorize(data.blocks)[0]
+    elif not _are_enough(data, groups, settings):
+        groups = every
     _, firsts = np.unique(groups, return_index=True)
-    if kind == "fold":
-        splitter: Any = partial(StratifiedKFold if classes else KFold, shuffle=True)
-    else:
-        splitter = StratifiedShuffleSplit if classes else ShuffleSplit
-        splitter = partial(splitter, test_size=fraction)
-    splits = splitter(count, random_state=settings.seed)
+    by, group = ((groups,), "Group") if data.blocks is not None else ((), "")
+    rows, stratified = every if by else firsts, "Stratified" * classes
+    name = f"{stratified}{group}KFold" if kind == "fold" else f"{group or stratified}ShuffleSplit"
+    options = {"shuffle": True} if kind == "fold" else {"test_size": fraction}
+    options = {} if name == "GroupKFold" else {**options, "random_state": settings.seed}
+    splitter = getattr(model_selection, name)(count, **options)
     with warnings.catch_warnings():
         # scikit-learn warns where a class has fewer members than there are folds: some hold out
         # none.
         warnings.filterwarnings("ignore", message="The least populated class")
-        for train, test in splits.split(firsts[:, None], data.y.iloc[firsts]):
+        for train, test in splitter.split(rows[:, None], data.y.iloc[rows], *by):
+            train, test = groups[rows[train]], groups[rows[test]]
             yield np.flatnonzero(np.isin(groups, train)), np.flatnonzero(np.isin(groups, test))
 
 

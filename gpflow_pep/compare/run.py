@@ -19,7 +19,7 @@ from ..tables.suspicions import MIN_ROWS
 from ..training.fitting.full_batch import one_blas_thread
 from .candidates import DEFAULT, LOGARITHMS, check_targets, is_choice, is_separate, label_of
 from .details import FRACTIONS, Details, errors_given_others, importance_of
-from .partition import note_equal_inputs
+from .partition import clean_for
 from .schedule import LEAST_SECONDS, Progress, Reports, TimeBudget, run_trials
 from .scores import Difference, Metric, difference_over_parts, difference_over_rows, metrics_of
 from .settings import Settings
@@ -100,12 +100,12 @@ class Comparison:
         """Compare a score of two models on the same held-out rows; None: the decisive one."""
         metric = metric or self.metrics[0]
         table, *_ = pair = [self.held_out[model] for model in (name, other)]
-        if len(self.fits_of(name)) == 1:
+        if len(fits := self.fits_of(name)) == 1:
             return difference_over_rows(metric, *pair)
         losses, others = (self.losses_of(model, metric).to_numpy() for model in (name, other))
         rows = pd.MultiIndex.from_arrays([table["part"], table.index])  # of several targets again
-        held_out = rows.nunique() / len(losses)
-        return difference_over_parts(losses, others, held_out / (len(self.data.X) - held_out))
+        ratio = rows.nunique() / sum(fit.num_rows for fit in fits)
+        return difference_over_parts(losses, others, ratio)
 
 
 def compare(
@@ -143,8 +143,7 @@ def compare(
     cleaning = {name: options.pop(name) for name in of_table}
     checked = Settings(**options)
     frame, target = table_of(X, y)
-    data = clean(frame, target, **cleaning, limits=checked.likelihood == "tobit")
-    return compare_table(note_equal_inputs(data, checked), checked, callback)
+    return compare_table(clean_for(frame, target, checked, **cleaning), checked, callback)
 
 
 def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | list[str]]:
@@ -187,7 +186,7 @@ def compare_table(
     :param callback: Called before and after each fit, by one thread at a time.
     :raises ValueError: If the settings do not fit the table.
     """
-    settings.check_data(data.kind, len(data.X), data.num_classes, len(data.targets))
+    settings.check_data(data.kind, len(data.targets))
     check_targets(data, settings)
     with one_blas_thread():
         return _compare(data, settings, callback or (lambda progress: None))

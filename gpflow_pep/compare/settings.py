@@ -156,6 +156,16 @@ class Settings:
         None, Range(_FRACTION, "a number in (0, 1)", "Choose 0.2 to hold out a fifth."),
         "Fraction of the rows in that part; without splits there is one.  [default: 0.2]",
     )  # fmt: skip
+    time_column: str | None = _setting(
+        None, Range(click.STRING, "the name of a column"),
+        "Column of dates or numbers, in whose order rows come: folds or splits become growing"
+        " windows, each tested on the rows that follow, as a forecast is.",
+    )  # fmt: skip
+    group_column: str | None = _setting(
+        None, Range(click.STRING, "the name of a column"),
+        "Column that names whose row it is, such as a patient or a site: all rows of one are held"
+        " out together, as those of a new one are. It is no input.",
+    )  # fmt: skip
     together: bool = _switch(
         "Whether rows with the same inputs are held out together, so that none is predicted from"
         " its copy."
@@ -229,6 +239,10 @@ class Settings:
                 "Leave one out.",
             )  # fmt: skip
 
+        if None not in (self.time_column, self.group_column):
+            got, expected = f"{self.time_column!r} and a group_column", "one of them"
+            raise refusal("time_column", got, expected, "Leave one out.")
+
     @property
     def configurations(self) -> list[Configuration]:
         """The pairs of a kernel and a number of inducing points that are to be compared."""
@@ -244,31 +258,13 @@ class Settings:
             parts.append(f"M {configuration.num_inducing}")
         return ", ".join(parts)
 
-    def check_data(
-        self,
-        kind: Literal["numbers", "classes"],
-        num_rows: int,
-        num_classes: int,
-        num_targets: int = 1,
-    ) -> None:
+    def check_data(self, kind: Literal["numbers", "classes"], num_targets: int = 1) -> None:
         """Check the settings against the data.
 
         :param kind: What the target is.
-        :param num_rows: N.
-        :param num_classes: C; 1 for numbers.
         :param num_targets: P.
-        :raises ValueError: If too few rows would be held out or left, or the likelihood does
-            not suit the target.
+        :raises ValueError: If the likelihood or the metric does not suit the target.
         """
-        parts, count, fraction = self.parts()
-        held_out = num_rows // count if parts == "fold" else int(num_rows * fraction)
-        fewest = max(2, num_classes)
-        if min(held_out, num_rows - held_out) < fewest:
-            name, value = ("folds", count) if parts == "fold" else ("test_fraction", fraction)
-            raise refusal(
-                name, f"{value} for {num_rows} rows, which holds out {held_out} at a time",
-                f"at least {fewest} to train on and to score", "Choose another, or add rows.",
-            )  # fmt: skip
         for name, usual, names in (
             ("likelihood", "auto", LIKELIHOODS[kind]),
             ("metric", None, DECISIVE[kind]),
@@ -283,10 +279,23 @@ class Settings:
 
     def parts(self) -> tuple[str, int, float]:
         """Name what rows are held out by, how often, and what fraction of the rows each time."""
+        if self.time_column is not None:
+            count = self.folds or self.splits or (5 if self.test_fraction is None else 1)
+            return "window", count, self.test_fraction or (1.0 / (count + 1) if count > 1 else 0.2)
         if self.splits is None and self.test_fraction is None:
             folds = self.folds or 5
             return "fold", folds, 1.0 / folds
         return "split", self.splits or 1, self.test_fraction or 0.2
+
+    def how_split(self) -> tuple[str, str]:
+        """Name the rows that are held out, and describe in a sentence how they are chosen."""
+        if self.time_column is not None:
+            rows = f"rows later by '{self.time_column}' than all training rows"
+            return rows, f"Each window is tested on {rows}; window 1 is the latest."
+        if self.group_column is not None:
+            rows = f"rows of new values of '{self.group_column}'"
+            return rows, f"Each is tested on {rows}."
+        return "held-out rows", "Rows are held out at random."
 
 
 def _documented(settings: type) -> str:

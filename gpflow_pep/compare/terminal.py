@@ -94,6 +94,7 @@ def legend(comparison: Comparison) -> str:
     parts, *_ = comparison.settings.parts()
     count = len({fit.part for fit in comparison.fits})
     text = f"{LEGEND} mean ± standard error over {count} {parts}{'s' * (count > 1)}."
+    text += f" {comparison.settings.how_split()[1]}"
     if len(comparison.data.targets) > 1:
         text += " Scores are means over targets; errors are in units of their standard deviations."
     return text

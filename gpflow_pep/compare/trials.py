@@ -123,6 +123,9 @@ class Trials:
             return self.train(trial, slice(None), seconds)
         train, test = self.parts[trial.part - 1]
         train = np.random.default_rng(self.settings.seed).permutation(train)
+        if self.data.blocks is not None:  # the latest rows, or all of some groups, are first
+            ranks = self.data.blocks.iloc[train].rank(method="dense", ascending=False)
+            train = train[np.argsort(ranks.to_numpy(), kind="stable")]
         if self.data.kind == "classes":  # of each class the same fraction, and a row at least
             labels = self.data.y.iloc[train].groupby(self.data.y.iloc[train])
             place = labels.cumcount() / labels.transform("size")

@@ -64,6 +64,7 @@ class Cleaned(NamedTuple):
     :param warnings: What makes scores look better or worse than they are, a sentence or more each.
     :param limits: -1 where a target is at most the number, as of "<5.8", 1 where it is at least
         that, else 0; None where all are the numbers themselves.
+    :param blocks: The time of each row, or its group, by which rows are held out; None: at random.
     """
 
     X: pd.DataFrame
@@ -73,6 +74,7 @@ class Cleaned(NamedTuple):
     formats: dict[str, Format]
     warnings: list[str]
     limits: Any = None
+    blocks: Any = None
 
     @property
     def outcomes(self) -> Any:

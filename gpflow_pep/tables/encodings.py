@@ -11,8 +11,9 @@ import pandas as pd
 from ..engine.refusals import refusal
 from .formats import Format, days, halves, in_marks_of, read_cells
 
-#: In days. A cycle is one where the dates cover it twice, and their places in it differ.
-CYCLES = {"year": 365.2425, "day": 1.0}
+#: In days. A cycle is one where the dates cover it twice, and their places in it differ; the week
+#: where half of all dates follow another by half a week or less, as is not so of births.
+CYCLES = {"year": 365.2425, "week": 7.0, "day": 1.0}
 #: Values of a text column that have a column of their own, at most.
 MAX_CATEGORIES = 20
 #: Other values that are kept, to distinguish them from values that no training row has.
@@ -224,10 +225,12 @@ def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
 def _cycles(days: npt.NDArray[np.float64]) -> tuple[str, ...]:
     if not len(days):
         return ()
+    apart = np.diff(np.unique(days))
     return tuple(
         name
         for name, period in CYCLES.items()
         if np.ptp(days) >= 2.0 * period and np.ptp(days % period) > 1e-6
+        if name != "week" or np.median(apart) <= 0.5 * period
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy import stats
+from sklearn.linear_model import orthogonal_mp
 
 from .conventions import FEWEST
 from .encodings import option
@@ -15,6 +16,9 @@ from .encodings import option
 MIN_ROWS = 10
 #: A column of so high a rank correlation is a function of the target.
 _CORRELATION = 0.999
+#: The target is a formula of columns that leaves this fraction of its variance; each has a value,
+#: that is positive for a product, in more than this fraction of the rows.
+_LEFT, _THERE = 0.001, 0.9
 #: Robust standard deviations from the median: of a target, and of its logarithm. More wild targets
 #: than this share are how the target is distributed.
 _WILD, _WILD_LOG, _WILD_SHARE = 20.0, 6.0, 0.01
@@ -50,6 +54,25 @@ def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str]
     for column in columns:
         texts += [*_marks(column), *_wild(column, column is y)]
     return [*texts, *(_rare_classes(y) if classes else ())]
+
+
+def formula(X: pd.DataFrame, y: "pd.Series[Any]") -> list[str]:
+    """Find two or three columns of which the target, a number, is a weighted sum, as revenue less
+    cost, or a product of powers, as units times price; if there are any.
+    """
+    numbers = pd.concat([X.select_dtypes(np.float64), y], axis=1)
+    for table in (numbers, np.log(numbers.where(numbers > 0.0))):
+        rows = table.loc[:, table.notna().mean() > _THERE].dropna()
+        rows = rows - rows.mean()
+        rows = rows.loc[:, rows.std() > 0.0] / np.sqrt((rows**2).sum())
+        inputs = rows.drop(columns=y.name, errors="ignore")
+        enough = y.name in rows and len(rows) >= 2 * MIN_ROWS
+        for number in range(2, min(inputs.shape[1], 3) + 1) if enough else ():
+            pair = inputs.to_numpy(), rows[y.name].to_numpy()
+            weights = orthogonal_mp(*pair, n_nonzero_coefs=number)
+            if np.sum((pair[1] - pair[0] @ weights) ** 2) < _LEFT:
+                return [str(name) for name in inputs.columns[np.abs(weights) > 0.01]]
+    return []
 
 
 def _disguise(column: "pd.Series[Any]", y: "pd.Series[Any]", classes: bool) -> str:

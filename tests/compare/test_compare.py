@@ -26,6 +26,7 @@ from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline
+from threadpoolctl import threadpool_limits
 
 from gpflow_pep.compare import (
     Comparison,
@@ -455,6 +456,31 @@ def test_targets_of_another_likelihood_are_refused_first(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("excess", [0.0, 0.5])
+@threadpool_limits.wrap(limits=1, user_api="openmp")
+def test_baselines_of_counts_predict_probabilities(excess: float) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (400, 1))
+    mean = np.exp(1.0 + X[:, 0])
+    noise = rng.gamma(1.0 / excess, excess, 400) if excess else 1.0
+    y = rng.poisson(mean * noise).astype(float)
+    data = clean(pd.DataFrame(X, columns=["x"]).assign(y=y), "y")
+    made = made_candidates(data, Settings(likelihood="poisson"))
+    *_, mean_alone, line, trees = (estimator for _, estimator in made.values())
+    assert list(made)[-3:] == ["mean", "log-linear", "boosted trees"]
+    for model in (mean_alone, line, trees):
+        model.fit(X, y)
+        counts = np.arange(2000.0)
+        ones = np.ones_like(counts)[:, None]
+        assert_allclose(np.exp(model.log_densities(X[0] * ones, counts)).sum(), 1.0, atol=1e-6)
+        centre, spread = model.predict(X[:1], return_std=True)
+        assert_allclose(spread**2, centre + model.excess_ * centre**2, rtol=1e-6)
+        assert np.all(model.predict_quantiles(X, [0.05, 0.95]) % 1.0 == 0.0)
+    assert_allclose(line.predict(X), mean, rtol=0.3)
+    assert_allclose(line.excess_, excess, atol=0.25)
+    assert np.mean(line.log_densities(X, y) - mean_alone.log_densities(X, y)) > 0.05
+
+
 def test_densities_of_logarithms_are_those_of_the_target() -> None:
     """So that they can be compared with those of baselines, which predict the target."""
     table = small_table()

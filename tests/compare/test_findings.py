@@ -12,6 +12,7 @@ from rich.console import Console
 from scipy import stats
 
 from gpflow_pep.compare import Comparison, Fit, Settings, clean, summarise
+from gpflow_pep.compare.details import Details
 from gpflow_pep.compare.findings import (
     better_at_errors,
     findings,
@@ -40,7 +41,7 @@ def made(nlpd: dict[str, Any], **changes: Any) -> Comparison:
         comparison.held_out[name] = table.assign(lower_90=-1.0, upper_90=1.0)
         for number, score in enumerate(scores, start=1):
             values = {"nlpd": score, "rmse": 2.0 * score, "mae": score, "coverage": 0.9}
-            fit = Fit(name, number, values, 1.0, 0.5, 7, True, "")
+            fit = Fit(name, number, values, 1.0, 0.5, 7, True, "", 30)
             comparison.fits.append(fit._replace(**changes.get(name, {})))
     return replace(comparison, best=best_of(comparison))
 
@@ -207,6 +208,22 @@ def test_a_baseline_with_smaller_errors_is_named() -> None:
     assert better_at_errors(replace(comparison, fits=close)) == ""
 
 
+def test_medians_are_ours_where_means_are_of_trees() -> None:
+    errors = {"scores": {"nlpd": 2.1, "rmse": 1.0, "mae": 2.0, "coverage": 0.5}}
+    scores = {"mean": WORSE, "boosted trees": WORSE, "default": NOISY, "alpha 0": NOISY}
+    comparison = made(scores, **{"boosted trees": errors})
+    comparison.held_out["default"]["mean"] = 0.5 * comparison.held_out["default"]["true"]
+    trees = "or means, take boosted trees (RMSE 1 instead of 2.2)"
+    assert usable_for(comparison) == f"F{trees}; use its intervals."
+    settings = replace(comparison.settings, likelihood="log_normal")
+    table = comparison.held_out["default"]
+    comparison.held_out["default"] = table.assign(
+        true=np.exp(table["true"]), median=np.exp(table["mean"])
+    )
+    text = usable_for(replace(comparison, settings=settings))
+    assert text.startswith("Use its medians") and text.endswith(f" F{trees}.")
+
+
 def test_one_part_that_is_far_worse_is_named() -> None:
     scores = {"mean": WORSE, "alpha 0": [1.0, 1.1, 9.0, 1.05], "alpha 1": NOISY}
     comparison = made(scores)
@@ -250,9 +267,35 @@ def test_the_headline_is_in_plain_words() -> None:
     assert "explains 0%" in text and "Its means of 'load' are no better than a constant" in text
 
 
+def test_what_is_too_good_is_not_recommended() -> None:
+    """Of products of inputs, of R^2 above .99, and of one input that does nearly all."""
+    rng = np.random.default_rng(0)
+    mean = 3.0 * rng.standard_normal(400)
+    importance = pd.DataFrame({"mean": [2.0, 0.05, 0.01], "error": 0.01}, index=["a", "b", "c"])
+    for noise, details, names in (
+        (0.1, Details(importance, {}), ["nearly all by 'a'."]),
+        (0.1, None, ["of the variance of 'load' is explained. Leave out"]),
+        (0.6, Details(importance, {}), ["nearly all by 'a'."]),
+        (0.6, None, []),
+        (1.5, Details(importance, {}), []),
+        (0.6, Details(importance.assign(mean=1.0), {}), []),
+        (0.1, Details(importance.assign(mean=1.0), {}), ["nearly all by 'a', 'b' and 'c'."]),
+    ):
+        comparison = numbers(true=mean + noise * rng.standard_normal(400), mean=mean)
+        comparison = replace(comparison, details=details)
+        warnings = [text for text in texts(comparison, "warning") if text.startswith("Too good")]
+        assert len(warnings) == len(names) and all(map(str.__contains__, warnings, names))
+        assert ("Use it only after a look at the warning" in quality(comparison)) == bool(names)
+    table = pd.DataFrame({"units": rng.poisson(9.0, 40) + 1.0, "price": rng.uniform(1.0, 3.0, 40)})
+    data = clean(table.assign(load=table["units"] * table["price"]), "load")
+    comparison = replace(numbers(true=mean, mean=mean + rng.standard_normal(400)), data=data)
+    (warning,) = (text for text in texts(comparison, "warning") if text.startswith("Too good"))
+    assert "% of the variance of 'load' is explained, nearly all by 'units' and 'price'." in warning
+
+
 @pytest.mark.parametrize("factor, kind", [(3.0, "narrow"), (0.1, "wide")])
 def test_intervals_that_are_wrong_are_loud(factor: float, kind: str) -> None:
-    mean, noise = np.random.default_rng(0).standard_normal((2, 100)) * [[20.0], [factor]]
+    mean, noise = np.random.default_rng(0).standard_normal((2, 100)) * [[6.0 * factor], [factor]]
     text = quality(numbers(true=mean + noise, mean=mean))
     assert f"Use its means; its intervals are too {kind}, which predict_interval(" in text
 

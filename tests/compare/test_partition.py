@@ -6,10 +6,22 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
-from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
+from sklearn.model_selection import (
+    GroupKFold,
+    GroupShuffleSplit,
+    KFold,
+    ShuffleSplit,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    StratifiedShuffleSplit,
+    TimeSeriesSplit,
+)
 
-from gpflow_pep.compare import Cleaned, Settings, clean
-from gpflow_pep.compare.partition import equal_inputs, note_equal_inputs, parts_of
+from gpflow_pep.compare import Cleaned, Settings, clean, compare
+from gpflow_pep.compare.findings import quality
+from gpflow_pep.compare.partition import clean_for, equal_inputs, note_equal_inputs, parts_of
+from gpflow_pep.compare.terminal import legend
+from gpflow_pep.compare.trials import Trial, Trials
 
 N = 60
 
@@ -104,3 +116,179 @@ def test_one_row_at_a_time() -> None:
     cleaned = data("numbers", copies=1)
     assert [len(test) for _, test in parts_of(cleaned, Settings(folds=N + 1))] == [1] * (N + 1)
     assert "one of 61 folds" in note_equal_inputs(cleaned, Settings(folds=N + 1)).notes[-1]
+
+
+def visits(**columns: Any) -> pd.DataFrame:
+    """Twenty patients at three visits each, on sixty days that are not in order."""
+    rng = np.random.default_rng(3)
+    patient = np.repeat([f"P{number:02}" for number in range(20)], 3)
+    day = pd.Timestamp("2024-03-01") + pd.to_timedelta(rng.permutation(60), "D")
+    table = pd.DataFrame({"day": day.strftime("%d.%m.%Y"), "patient": patient})
+    table["size"] = np.repeat(rng.normal(size=20), 3) + rng.normal(size=60)
+    table["grade"] = np.where(np.arange(60) % 3, "a", "b")
+    return table.assign(**columns)
+
+
+@pytest.mark.parametrize(
+    "options, number",
+    [({}, 5), ({"folds": 3}, 3), ({"splits": 4}, 4), ({"splits": 2, "test_fraction": 0.25}, 2)],
+)
+@pytest.mark.parametrize("times", [60, 30])
+def test_windows_are_those_of_scikit_learn(options: Any, number: int, times: int) -> None:
+    """The latest is the first; rows of one time are on one side."""
+    table = visits()
+    table["day"] = pd.to_datetime(table["day"], dayfirst=True).rank().sub(1) // (60 // times)
+    settings = Settings(**options, time_column="day")
+    data = clean_for(table, "size", settings)
+    size = int(times * 0.25) if "test_fraction" in options else None
+    splitter = TimeSeriesSplit(number, test_size=size)
+    parts = list(parts_of(data, settings))
+    assert "day" in data.X and len(parts) == number
+    for (train, test), expected in zip(parts[::-1], splitter.split(np.arange(times))):
+        for rows, place in zip((train, test), expected):
+            assert_array_equal(rows, np.flatnonzero(table["day"].isin(place)))
+
+
+def test_one_window() -> None:
+    settings = Settings(time_column="day", test_fraction=0.6)
+    data = clean_for(visits(), "size", settings)
+    ((train, test),) = parts_of(data, settings)
+    assert len(test) == 36 and data.blocks.iloc[train].max() < data.blocks.iloc[test].min()
+
+
+@pytest.mark.parametrize(
+    "options, target, splitter",
+    [
+        ({"folds": 4}, "size", GroupKFold(4)),
+        ({"folds": 4}, "grade", StratifiedGroupKFold(4, shuffle=True, random_state=0)),
+        ({"splits": 2}, "grade", GroupShuffleSplit(2, test_size=0.2, random_state=0)),
+    ],
+)
+def test_groups_are_held_out_as_scikit_learn_does(options: Any, target: str, splitter: Any) -> None:
+    table = visits()
+    settings = Settings(**options, group_column="patient")
+    data = clean_for(table, target, settings, drop=["day"])
+    assert "patient" not in data.X and not data.warnings
+    expected = splitter.split(table, table[target], table["patient"])
+    for part, other in zip(parts_of(data, settings), expected):
+        assert not {*table["patient"][part[0]]} & {*table["patient"][part[1]]}
+        for rows, those in zip(part, other):
+            assert_array_equal(rows, np.sort(those))
+
+
+def test_rows_without_a_time_are_dropped_with_a_note() -> None:
+    table = visits()
+    table.loc[:4, "day"] = None
+    data = clean_for(table, "size", Settings(time_column="day"))
+    assert len(data.X) == len(data.y) == len(data.blocks) == 55 and "conventions" in data.X.attrs
+    assert "Dropped 5 of 60 rows without 'day'." in data.notes
+
+
+@pytest.mark.parametrize(
+    "options, columns, message",
+    [
+        ({"time_column": "date"}, {}, "time_column: got 'date', expected a column other than the"),
+        ({"group_column": "size"}, {}, "group_column: got 'size', expected a column other than"),
+        ({"time_column": "patient"}, {}, "'patient', which is of the kind text, expected dates or"),
+        ({"group_column": "patient", "folds": 21}, {}, "21 for 20 different values of 'patient'"),
+        ({"group_column": "grade"}, {}, "folds: got 5 for 2 different values of 'grade', which"),
+        ({"time_column": "day", "folds": 60}, {}, "60 for 60 different values of 'day', which"),
+        ({"time_column": "day"}, {"day": np.arange(60) // 20}, "5 for 3 different values of"),
+        ({"time_column": "day", "test_fraction": 0.999}, {}, "test_fraction: got 0.999 for 60"),
+        ({"time_column": "day", "splits": 5, "test_fraction": 0.3}, {}, "fraction: got 0.3 for 60"),
+        ({"folds": 31}, {}, "folds: got 31 for 60 rows, which trains on 59 rows and holds out"),
+        ({"folds": 70}, {}, "folds: got 70 for 60 rows, which trains on 0 rows and holds out 0"),
+        ({"test_fraction": 0.99}, {}, "test_fraction: got 0.99 for 60 rows, which trains on 0"),
+        ({"test_fraction": 0.01}, {}, "test_fraction: got 0.01 for 60 rows, which trains on 59"),
+    ],
+)  # fmt: skip
+def test_refused_before_anything_is_trained(options: Any, columns: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        compare(visits(**columns), "size", **options)
+
+
+def test_each_class_is_needed_before_each_window() -> None:
+    late = visits(day=np.arange(60), grade=np.where(np.arange(60) < 20, "a", ["b", "c", "a"] * 20))
+    with pytest.raises(
+        ValueError, match="trains on 20 rows, none of class 'b', 'c', and holds out"
+    ):
+        compare(late, "grade", time_column="day")
+    clean_for(late, "grade", Settings(time_column="day", test_fraction=0.5))
+
+
+@pytest.mark.parametrize("setting, name", [("time_column", "day"), ("group_column", "patient")])
+def test_a_smaller_table_has_the_latest_rows_or_all_of_some_groups(
+    setting: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(**{setting: name}, alphas=(0.5,), num_inducing=3)
+    trials, seen = Trials(clean_for(visits(), "size", settings), settings), []
+
+    def train(trial: Trial, rows: Any, seconds: float) -> Any:
+        seen.append(rows)
+        return trials.not_begun(trial)
+
+    monkeypatch.setattr(trials, "train", train)
+    trials.run(Trial("mean", 1, 0.5), 1.0)
+    blocks, (rows,) = trials.data.blocks, seen
+    rest = np.setdiff1d(trials.parts[0][0], rows)
+    assert len(rest) == len(rows)
+    if name == "day":
+        assert blocks.iloc[rows].min() > blocks.iloc[rest].max()
+    else:
+        assert len({*blocks.iloc[rows]} & {*blocks.iloc[rest]}) <= 1
+
+
+@pytest.mark.parametrize(
+    "changes, options, flags",
+    [
+        ({}, {}, ["--time-column day", "--group-column patient"]),
+        ({"day": "x"}, {}, ["--group-column patient"]),
+        ({"patient": np.arange(60) // 20}, {}, ["--time-column day", "patient --folds 3"]),
+        ({"patient": np.arange(60)}, {}, ["--time-column day"]),
+        ({}, {"time_column": "day"}, []),
+        ({}, {"group_column": "patient"}, []),
+    ],
+)
+def test_unused_columns_are_named_with_the_command(
+    changes: Any, options: Any, flags: list[str]
+) -> None:
+    table = visits(**changes)
+    data = clean_for(table, "size", Settings(**options), "gpflow-pep compare a.csv")
+    assert len(data.warnings) == len(flags)
+    for warning, flag in zip(data.warnings, flags):
+        assert "Run instead: gpflow-pep compare a.csv --" in warning and flag in warning
+
+
+def test_columns_of_other_names_whose_values_explain_the_target() -> None:
+    rng = np.random.default_rng(0)
+    number = np.repeat(rng.permutation(20), 3)
+    effect = rng.normal(size=20)[number] + 0.1 * rng.normal(size=60)
+    for name, values, warned in (
+        ("code", number, True),
+        ("town", np.array([f"t{n}" for n in number]), True),
+        ("age", number, False),  # explains it as an input does: neighbours are alike
+        ("noise", np.repeat(rng.permutation(20), 3), False),
+        ("kind", number % 4, False),
+    ):
+        y = np.sort(effect)[np.argsort(np.argsort(number))] if name == "age" else effect
+        table = pd.DataFrame({name: values, "x": rng.normal(size=60), "y": y})
+        warnings = clean_for(table, "y", Settings()).warnings
+        assert any(f"--group-column {name}" in text for text in warnings) == warned, name
+
+
+def test_a_comparison_over_windows_and_over_groups() -> None:
+    """Scores, details and words follow the split, and the final model has all rows."""
+    small: dict[str, Any] = {"alphas": (0.5,), "num_inducing": 4, "max_iterations": 3}
+    table, least = visits(), {"baselines": False, "folds": 2, **small}
+    windows = compare(table, "size", time_column="day", **least)
+    assert windows.final is not None and windows.final.num_rows == 60
+    assert [fit.num_rows for fit in windows.fits_of("mean")] == [40, 20]
+    latest = windows.held_out["mean"].query("part == 1")
+    days = pd.to_datetime(table["day"], dayfirst=True)
+    assert {*latest.index} == {*days.nlargest(20).index}
+    assert windows.details is not None and {*windows.details.learning} == {10, 20, 40}
+    assert quality(windows).startswith("On rows later by 'day' than all training rows, default")
+    assert "2 windows. Each window is tested on rows later by 'day'" in legend(windows)
+    groups = compare(table, "size", group_column="patient", **least)
+    assert groups.model is not None and "patient" not in groups.model.feature_names_in_
+    assert quality(groups).startswith("On rows of new values of 'patient', ")

@@ -33,6 +33,13 @@ from gpflow_pep.estimators import parts
         ({"splits": 0}, "splits: got 0", "at least 1", "Choose another"),
         ({"folds": 5, "splits": 2}, "folds: got 5 and splits", "one of them", "Leave one out"),
         ({"folds": 5, "test_fraction": 0.2}, "or a test fraction", "one of", "Leave one out"),
+        (
+            {"time_column": "a", "group_column": "b"},
+            "'a' and a group_column",
+            "one of",
+            "Leave one",
+        ),
+        ({"group_column": 3}, "group_column: got 3", "the name of a column", "Choose another"),
         ({"minutes": 0.0}, "minutes: got 0.0", "a positive number", "Raise it"),
         ({"minutes": float("inf")}, "minutes: got inf", "a positive number", "Raise it"),
     ],
@@ -47,12 +54,8 @@ def test_refused(options: dict[str, Any], got: str, expected: str, remedy: str) 
 @pytest.mark.parametrize(
     "options, data, message",
     [
-        ({"folds": 5}, ("numbers", 9, 1), r"folds: got 5 for 9 rows, which holds out 1 .* least 2"),
-        ({"folds": 10}, ("classes", 40, 6), r"holds out 4 at a time, expected at least 6"),
-        ({"test_fraction": 0.99}, ("numbers", 20, 1), r"test_fraction: got 0.99 for 20 rows"),
-        ({"test_fraction": 0.01}, ("numbers", 20, 1), r"which holds out 0 at a time"),
-        ({"likelihood": "softmax"}, ("numbers", 40, 1), r"likelihood of numbers: got 'softmax'"),
-        ({"likelihood": "poisson"}, ("classes", 40, 2), r"likelihood of classes: got 'poisson'"),
+        ({"likelihood": "softmax"}, ("numbers", 1), r"likelihood of numbers: got 'softmax'"),
+        ({"likelihood": "poisson"}, ("classes", 1), r"likelihood of classes: got 'poisson'"),
     ],
 )
 def test_refused_for_the_data(options: dict[str, Any], data: Any, message: str) -> None:
@@ -73,6 +76,10 @@ def test_what_is_held_out() -> None:
     assert Settings(folds=10).parts() == ("fold", 10, 0.1)
     assert Settings(splits=3).parts() == ("split", 3, 0.2)
     assert Settings(test_fraction=0.4).parts() == ("split", 1, 0.4)
+    assert Settings(time_column="day").parts() == ("window", 5, 1.0 / 6.0)
+    assert Settings(time_column="day", splits=1).parts() == ("window", 1, 0.2)
+    assert Settings(time_column="day", test_fraction=0.4).parts() == ("window", 1, 0.4)
+    assert Settings(group_column="patient").parts() == ("fold", 5, 0.2)
 
 
 def test_names_are_those_of_the_estimators() -> None:

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from gpflow_pep.compare import clean
+from gpflow_pep.tables.suspicions import formula
 
 N = 200
 rng = np.random.default_rng(0)
@@ -185,3 +186,28 @@ def test_a_wild_number_among_two() -> None:
     counts = np.resize([0.0] * 6 + [1.0] * 3 + [2.0], N)  # skewed, as counts are
     counts[7] = 12.0
     assert warnings_of(Y, counts=counts) == []
+
+
+UNITS, PRICE, COST = rng.poisson(20, N) + 1.0, rng.uniform(1.0, 9.0, N), rng.uniform(20, 80, N)
+
+
+@pytest.mark.parametrize(
+    "y, names",
+    [
+        (np.round(UNITS * PRICE, 2), ["units", "price"]),
+        (1.19 * UNITS * PRICE, ["units", "price"]),
+        (COST / UNITS, ["units", "cost"]),
+        (UNITS * PRICE / COST, ["units", "price", "cost"]),
+        (COST - 3.0 * UNITS, ["units", "cost"]),
+        (UNITS + PRICE + COST, ["units", "price", "cost"]),
+        (UNITS * PRICE * np.exp(0.1 * rng.normal(size=N)), []),
+        (np.sin(UNITS) + PRICE, []),
+        (Y, []),
+    ],
+)
+def test_targets_that_are_formulas_of_columns(y: Any, names: list[str]) -> None:
+    """Products and ratios of powers, and weighted sums, whatever else the table has."""
+    columns = {"x": X, "units": UNITS, "price": PRICE, "cost": COST, "gaps": X}
+    table = pd.DataFrame(columns)
+    table.loc[: N // 2, "gaps"] = np.nan
+    assert formula(table, pd.Series(y, name="y")) == names

@@ -57,14 +57,21 @@ def test_dates() -> None:
     angle = 2.0 * np.pi * days
     assert list(encoder.get_feature_names_out()) == [
         "day",
-        "day: sine of day",
-        "day: cosine of day",
+        *("day: sine of week", "day: cosine of week", "day: sine of day", "day: cosine of day"),
     ]
-    expected = np.stack([days, np.sin(angle), np.cos(angle)], axis=1)
+    waves = [wave(each) for each in (angle / 7.0, angle) for wave in (np.sin, np.cos)]
+    expected = np.stack([days, *waves], axis=1)
     assert_allclose(encoder.transform(X), expected, rtol=1e-12)
     of_years = pd.DataFrame({"day": pd.date_range("2000-01-01", periods=9, freq="180D")})
     names = encoder.fit(of_years).get_feature_names_out()
     assert list(names) == ["day", "day: sine of year", "day: cosine of year"]
+    for periods, freq, cycles in (
+        (30, "1D", ["week"]), (13, "1D", []), (30, "7D", []), (60, "3D", ["week"]), (40, "5D", []),
+        (500, "1h", ["week", "day"]), (900, "1D", ["year", "week"]),
+    ):  # fmt: skip
+        dates = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=periods, freq=freq)})
+        names = [f"day: {wave} of {cycle}" for cycle in cycles for wave in ("sine", "cosine")]
+        assert list(encoder.fit(dates).get_feature_names_out()) == ["day", *names]
     X.loc[3, "day"] = pd.NaT
     assert encoder.fit(X).encodings_["day"].median == np.median(np.delete(days, 3))
     # Of a row in which all is missing nothing is known.
