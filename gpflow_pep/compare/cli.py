@@ -351,23 +351,19 @@ def compare(
 
     Exit code: 0; 1 if a fit failed; 2 for bad options or data; 130 after Ctrl-C.
     """
-    if (data is None) != (not targets):
-        named = ", ".join(targets) or None
-        raise click.UsageError(
-            f"got DATA {data} and --target {named}, expected both or neither: name the column of"
-            " the table to predict."
-        )
-    if data is None and options["task"] is not None:
-        raise click.UsageError(
-            f"got --task {options['task']} without DATA, expected none: an --example has its task."
-        )
-    if saved_model and len(targets) > 1:
-        raise click.UsageError(
-            "got --saved-model with several targets, expected one target: export a model of all"
-            " together with gpflow_pep.estimators.export_saved_model."
-        )
-    if data is not None and example is not None:
-        raise click.UsageError(f"got DATA {data} and --example {example}, expected one of them.")
+    named = ", ".join(targets) or None
+    for is_wrong, text in (
+        ((data is None) != (not targets), f"got DATA {data} and --target {named}, expected both or"
+         " neither: name the column of the table to predict."),
+        (data is None and options["task"] is not None, f"got --task {options['task']} without DATA,"
+         " expected none: an --example has its task."),
+        (saved_model and len(targets) > 1, "got --saved-model with several targets, expected one"
+         " target: export a model of all together with gpflow_pep.estimators.export_saved_model."),
+        (data is not None and example is not None, f"got DATA {data} and --example {example},"
+         " expected one of them."),
+    ):  # fmt: skip
+        if is_wrong:
+            raise click.UsageError(text)
     settings = {setting.name: options.pop(setting.name) for setting in fields(Settings)}
     with _bad_input():
         from .folder import NAMES, UNFINISHED, check_folder

@@ -250,7 +250,7 @@ def usable_for(comparison: Comparison) -> str:
         steps = f"after {final.iterations} steps of its training on all rows"
         return f"Do not use it yet: the time was over {steps}. Raise --minutes."
     if [*too_good(comparison)]:
-        return "Use it only after a look at the warning: that is very good."
+        return "Read the warning of such scores before you use it."
     gain, smaller, use, _ = gain_over_trivial(comparison, str(comparison.best))
     densities, wrong = DENSITIES[comparison.data.kind], ""
     if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
@@ -374,10 +374,10 @@ def fits_that_ended_badly(comparison: Comparison) -> Iterator[str]:
 def unstable(comparison: Comparison) -> Iterator[str]:
     """Word which models are far worse in one part than in the others."""
     part, *_ = comparison.settings.parts()
-    for name in comparison.candidates:
+    for name in comparison.choices:
         fits = comparison.fits_of(name)
         worst = None if comparison.num_failed(name) else unstable_part(fits)
-        if worst is not None and name != TRIVIAL[comparison.data.kind]:
+        if worst is not None:
             median = np.median([fit.scores["nlpd"] for fit in fits])
             yield (
                 f"{_they_are([name])} unstable: the NLPD is {worst.scores['nlpd']:.2f} in {part}"
@@ -505,6 +505,8 @@ def more_rows(comparison: Comparison) -> str:
     text += f" is {_change(metric, change)}:"
     if not change.clear:
         return f"{text} no sign that more rows like these would help."
+    if change.mean < 0.0 and comparison.settings.time_column is not None:
+        return f"{text} the latest rows are worth more than older ones, which may not hold now."
     if change.mean < 0.0:
         return f"{text} look for wrong entries among the rows that are predicted worst."
     return f"{text} more rows would probably help."

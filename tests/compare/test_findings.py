@@ -285,7 +285,7 @@ def test_what_is_too_good_is_not_recommended() -> None:
         comparison = replace(comparison, details=details)
         warnings = [text for text in texts(comparison, "warning") if text.startswith("Too good")]
         assert len(warnings) == len(names) and all(map(str.__contains__, warnings, names))
-        assert ("Use it only after a look at the warning" in quality(comparison)) == bool(names)
+        assert ("Read the warning of such scores" in quality(comparison)) == bool(names)
     table = pd.DataFrame({"units": rng.poisson(9.0, 40) + 1.0, "price": rng.uniform(1.0, 3.0, 40)})
     data = clean(table.assign(load=table["units"] * table["price"]), "load")
     comparison = replace(numbers(true=mean, mean=mean + rng.standard_normal(400)), data=data)
