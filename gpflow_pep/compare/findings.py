@@ -419,7 +419,7 @@ def too_good(comparison: Comparison) -> Iterator[str]:
     if comparison.data.kind == "classes":
         constant = 1.0 - rows["true"].value_counts(normalize=True).iloc[0]
         wrong = (rows["predicted"] != rows["true"]).mean()
-        cases = [(1.0 - wrong / constant, "of the errors of a constant are avoided", [])]
+        cases = [(1.0 - wrong / max(constant, 1e-9), "of the errors of a constant are avoided", [])]
     else:
         cases = [
             (explained(comparison)[y.name], f"of the variance of '{y.name}' is explained",

@@ -294,7 +294,7 @@ class Settings:
             return rows, f"Each window is tested on {rows}; window 1 is the latest."
         if self.group_column is not None:
             rows = f"rows of new values of '{self.group_column}'"
-            return rows, f"Each is tested on {rows}."
+            return rows, f"Each {self.parts()[0]} is tested on {rows}."
         return "held-out rows", "Rows are held out at random."
 
 

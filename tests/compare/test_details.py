@@ -88,7 +88,7 @@ def test_the_metric_decides() -> None:
     assert best.metrics[0].name == "auc"
     for options, message in (({"metric": "auc"}, "metric of numbers: got 'auc'"),):
         with pytest.raises(ValueError, match=message):
-            Settings(**options).check_data("numbers", 40, 1)
+            Settings(**options).check_data("numbers", 1)
 
 
 def test_an_input_that_does_not_matter_has_no_importance() -> None:
