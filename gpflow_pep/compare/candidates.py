@@ -105,13 +105,15 @@ def _without_limits(y: Any) -> tuple[AnyNDArray, AnyNDArray]:
     return values[:, 0], values[:, 1] if values.shape[1] > 1 else np.zeros(len(values))
 
 
-class _AllRows(gpflow.models.SVGP):
+class _AllRows(gpflow.base.Module):
     """GPflow's SVGP with all rows as its one batch: trained as models that hold their data are."""
 
-    rows: Any = None
+    def __init__(self, model: gpflow.models.SVGP, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        super().__init__()
+        self.model, self.data = model, data
 
-    def training_loss(self, data: Any = None) -> tf.Tensor:
-        return super().training_loss(self.rows)
+    def training_loss(self) -> tf.Tensor:
+        return self.model.training_loss(self.data)
 
 
 class WholeSVGP(PEPClassifier):
@@ -130,9 +132,11 @@ class WholeSVGP(PEPClassifier):
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
     ) -> GPModel:
         num_latent = check_num_latent(None, parts[1], tf.constant(data[1]))
-        model = _AllRows(*parts, num_latent_gps=num_latent)
-        model.rows = tuple(map(tf.constant, data))
-        return model
+        self._data = tuple(map(tf.constant, data))
+        return gpflow.models.SVGP(*parts, num_latent_gps=num_latent)
+
+    def _training_model(self, model: GPModel) -> Any:
+        return _AllRows(model, self._data)
 
 
 def _baselines(numbers: bool, counts: bool, seed: int) -> dict[str, Any]:
