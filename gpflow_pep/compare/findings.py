@@ -416,6 +416,7 @@ def too_good(comparison: Comparison) -> Iterator[str]:
     means = pd.Series(dtype=np.float64) if table is None else table["mean"].clip(lower=0.0)
     alone = len(means) > 2 and means.max() > ALONE * means.sum()
     most = [str(name) for name in means.index[means > 0.1 * means.max()][:MOST_SUSPECTS]]
+    cases: list[tuple[float, str, list[str]]]
     if comparison.data.kind == "classes":
         constant = 1.0 - rows["true"].value_counts(normalize=True).iloc[0]
         wrong = (rows["predicted"] != rows["true"]).mean()

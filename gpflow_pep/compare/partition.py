@@ -70,7 +70,8 @@ def clean_for(
 
 def _check_parts(data: Cleaned, settings: Settings) -> None:
     """Check that each part has rows enough to train on and to score, of each class too."""
-    (_, value, _), setting, least = settings.parts(), "folds", max(2, data.num_classes)
+    setting, least = "folds", max(2, data.num_classes)
+    value: Any = settings.parts()[1]
     if settings.test_fraction is not None:
         value, setting = settings.test_fraction, "test_fraction"
     rows = f"{len(data.X)} rows"
@@ -95,36 +96,39 @@ def _unused_columns(
 ) -> Iterator[str]:
     """Word which column of dates, and which of an identifier, rows may have to be held out by."""
     known, targets = data.X.attrs["conventions"], data.targets
-    columns, dates, groups, explained = {}, [], [], []
+    # Of dates those in whose order rows are go first, of groups those with such a name.
+    names: dict[str, list[tuple[bool, str]]] = {"time_column": [], "group_column": []}
     for name in map(str, table.columns.difference([y.name for y in targets], sort=False)):
         form = data.formats.get(name) or recognise(table[name], conventions=known)
-        values = columns[name] = read_cells(table[name], form).loc[data.X.index].dropna()
+        values = read_cells(table[name], form).loc[data.X.index].dropna()
+        is_named, can_repeat = bool(_WHOSE.fullmatch(name)), form.kind in ("number", "text")
         if form.kind == "date" and values.nunique() >= MIN_ROWS:
-            dates.insert(0 if values.is_monotonic_increasing else len(dates), name)
-        elif form.kind in ("number", "text") and _repeats(values):
-            groups += [name] * bool(_WHOSE.fullmatch(name))
-            explained += [name] * any(_explains(values, y) for y in targets)
-    for setting, names, holds, new in (
-        ("time_column", dates, "dates, and rows are held out at random", "later rows"),
-        ("group_column", groups or explained,
-         "groups, of which some rows are trained on and others held out", "rows of new groups"),
-    ):  # fmt: skip
-        for name in names[:1]:
-            number, flag = columns[name].nunique(), setting.replace("_", "-")
-            few = f" --folds {number}" * (number < settings.parts()[1] and not settings.splits)
+            names["time_column"].append((not values.is_monotonic_increasing, name))
+        elif can_repeat and _repeats(values, targets, is_named):
+            names["group_column"].append((not is_named, name))
+    for setting, holds, new in (
+        ("time_column", "dates, and rows are held out at random", "later rows"),
+        ("group_column", "groups, and rows of each are both trained on and held out", "new groups"),
+    ):
+        for _, name in sorted(names[setting], key=lambda pair: pair[0])[:1]:
+            number, flag = table[name].nunique(), setting.replace("_", "-")
+            few = number < settings.parts()[1] and settings.splits is None and flag[0] == "g"
             yield (
                 f"Column '{name}' has {holds}. If the model is to predict {new}, the scores promise"
-                f" too much. Run instead: {command} --{flag} {shlex.quote(name)}{few} (in Python"
-                f" {setting}={name!r})."
+                f" too much. Run instead: {command} --{flag} {shlex.quote(name)}"
+                f"{f' --folds {number}' * few} (in Python {setting}={name!r})."
             )
 
 
-def _repeats(values: "pd.Series[Any]") -> bool:
-    """Whether words or whole numbers are of several rows each, as identifiers of whose rows are."""
+def _repeats(values: "pd.Series[Any]", targets: Any, is_named: bool) -> bool:
+    """Whether words or whole numbers are of several rows each, as identifiers of whose rows are, by
+    their name or because they explain a target.
+    """
     if values.dtype == np.float64 and (values % 1.0).any():
         return False
     counts = values.value_counts()
-    return len(counts) > 2 and counts[counts > 1].sum() > 0.5 * len(values)
+    several = len(counts) > 2 and counts[counts > 1].sum() > 0.5 * len(values)
+    return several and (is_named or any(_explains(values, y) for y in targets))
 
 
 def _explains(values: "pd.Series[Any]", y: "pd.Series[Any]") -> bool:
