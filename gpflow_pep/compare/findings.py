@@ -273,8 +273,8 @@ def usable_for(comparison: Comparison) -> str:
         unknown = [f"'{name}'" for name, share in explained(comparison).items() if share <= 0.0]
         if unknown:
             worst = "look at the rows that it predicts worst"
-            what = "medians" if comparison.likelihood == LOGARITHMS else errors
-            only = f"Its {what} of {_list(unknown)} are no better than a constant: {worst}."
+            centre = "medians" if comparison.likelihood == LOGARITHMS else errors
+            only = f"Its {centre} of {_list(unknown)} are no better than a constant: {worst}."
             return f"{only}{instead}"
         wrong = width_of_intervals(comparison)
     medians = comparison.likelihood == LOGARITHMS
