@@ -18,7 +18,7 @@ from ..numerics.linalg import jitter_needed
 from .evaluate import centred, convert_user_code
 
 
-class _WellConditioned(InducingVariables):
+class WellConditioned(InducingVariables):
     """Inducing variables with as much jitter added to ``Kuu`` as its Cholesky factor needs."""
 
     def __init__(self, inducing_variable: InducingVariables) -> None:
@@ -36,22 +36,22 @@ class _WellConditioned(InducingVariables):
         return self.inducing_variable.shape
 
 
-@Kuf.register(_WellConditioned, Kernel, TensorLike)
+@Kuf.register(WellConditioned, Kernel, TensorLike)
 @check_shapes(
     "inducing_variable: [M, E, broadcast P]  # E is not D of patches",
     "Xnew: [batch..., N, D]",
     "return: [M, batch..., N]",
 )
 def _Kuf_of_others(
-    inducing_variable: _WellConditioned, kernel: Kernel, Xnew: TensorType
+    inducing_variable: WellConditioned, kernel: Kernel, Xnew: TensorType
 ) -> tf.Tensor:
     return Kuf(inducing_variable.inducing_variable, kernel, Xnew)
 
 
-@Kuu.register(_WellConditioned, Kernel)
+@Kuu.register(WellConditioned, Kernel)
 @check_shapes("inducing_variable: [M, D, broadcast P]", "return: [M, M]")
 def _Kuu_well_conditioned(
-    inducing_variable: _WellConditioned, kernel: Kernel, *, jitter: float = 0.0
+    inducing_variable: WellConditioned, kernel: Kernel, *, jitter: float = 0.0
 ) -> tf.Tensor:
     K = Kuu(inducing_variable.inducing_variable, kernel, jitter=jitter)
     eye = tf.eye(tf.shape(K)[-1], dtype=K.dtype)
@@ -68,15 +68,15 @@ def well_conditioned(inducing_variable: InducingVariables, kernel: Kernel) -> In
     """
     if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
         return SeparateIndependentInducingVariables(
-            [_WellConditioned(iv) for iv in inducing_variable.inducing_variable_list]
+            [WellConditioned(iv) for iv in inducing_variable.inducing_variable_list]
         )
     if isinstance(inducing_variable, FallbackSharedIndependentInducingVariables):
         return SharedIndependentInducingVariables(
-            _WellConditioned(inducing_variable.inducing_variable)
+            WellConditioned(inducing_variable.inducing_variable)
         )
     if isinstance(kernel, MultioutputKernel):
         return inducing_variable
-    return _WellConditioned(inducing_variable)
+    return WellConditioned(inducing_variable)
 
 
 @convert_user_code
