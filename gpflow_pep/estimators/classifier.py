@@ -40,10 +40,11 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     (:mod:`gpflow_pep.estimators.class_stack`).
 
     :param likelihood: "auto": "bernoulli" (probit) for two classes, "softmax" for more.
-        "multiclass" (RobustMax: the class of the largest function); "ordinal", for classes
-        whose order is that of ``classes_``: numbers, also in text, by value, grades such as
-        "low", "medium", "high", others sorted (:class:`~gpflow_pep.likelihoods.Ordinal`); or a
-        GPflow likelihood of the classes 0 to C - 1 in the order of ``classes_``, which is copied.
+        "multiclass" (RobustMax: the class of the largest function, but for one label in 1000), or
+        "noisy_multiclass" (but for one in 100); "ordinal", for classes whose order is that of
+        ``classes_``: numbers, also in text, by value, grades such as "low", "medium", "high",
+        others sorted (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the
+        classes 0 to C - 1 in the order of ``classes_``, which is copied.
     :param near_rows: Whether predictions of two classes with one latent function use near
         training rows. "auto": 20 or none. On 1000 rows or more whose errors are alike among near
         ones, a second model is trained to predict from near rows alone, with a kernel of its own
@@ -115,10 +116,9 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         X, stack = self._rows(X), self._stack
         if stack is None:
             return self._probabilities(X)
-        mixed = zip(stack.weights, stack.components, strict=True)
-        return np.asarray(
-            sum(w * part._probabilities(X)[:, part.columns_of(self)] for w, part in mixed)
-        )
+        pairs = zip(stack.weights, stack.components, strict=True)
+        mixed = sum(w * part._probabilities(X)[:, part.columns_of(self)] for w, part in pairs)
+        return np.asarray(stack.recalibration.probabilities(mixed))
 
     def columns_of(self, whole: "PEPClassifier") -> list[int]:
         """Find the columns of another's classes, of which these are components' in order maybe."""
@@ -170,7 +170,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
                 f"{name if isinstance(name, str) else type(name).__name__!r} for"
                 f" {num_classes} classes",
                 f"one of as many classes as y has, and not {factors.num_classes(likelihood)}",
-                "Use 'auto', 'multiclass', 'softmax' or 'ordinal', or make it of that number of"
+                "Use 'auto', 'softmax', 'multiclass' or 'ordinal', or make it of that number of"
                 " classes.",
             )
         return likelihood

@@ -85,7 +85,10 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
                 )
             every = zip(posteriors, changed, columns, strict=True)
             mixed = [tf.gather(p.predict_probabilities(x), c, axis=1) for p, x, c in every]
-            return ClassProbabilities(tf.tensordot(tf.constant(weights, dtype), tf.stack(mixed), 1))
+            p = tf.tensordot(tf.constant(weights, dtype), tf.stack(mixed), 1)
+            scale = 1.0 if last._stack is None else last._stack.recalibration.scale
+            p = (p / tf.reduce_max(p, axis=1, keepdims=True)) ** scale**-2.0
+            return ClassProbabilities(p / tf.reduce_sum(p, axis=1, keepdims=True))
 
         @tf.function(input_signature=[rows])
         def predict_y(X: tf.Tensor) -> Any:

@@ -36,6 +36,9 @@ NUMBERS: dict[str, type[Likelihood]] = {
 CLASSES: dict[str, Callable[..., Likelihood]] = {
     "bernoulli": gpflow.likelihoods.Bernoulli,
     "multiclass": gpflow.likelihoods.MultiClass,
+    "noisy_multiclass": lambda number: gpflow.likelihoods.MultiClass(
+        number, invlink=gpflow.likelihoods.RobustMax(number, epsilon=0.01)
+    ),
     "softmax": gpflow.likelihoods.Softmax,
     "ordinal": Ordinal.of_classes,
 }

@@ -108,6 +108,14 @@ class Recalibration(NamedTuple):
             logs = logs - half * np.log1p(square / self.nu)
         return logs - np.log(self.scale) + 0.5 * z**2 + _LOG_ROOT
 
+    def probabilities(self, p: Array) -> Array:
+        r"""Compute :math:`p_c^{1/s^2} / \sum_k p_k^{1/s^2}` of classes, [N, C].
+
+        Of a Gaussian density in the place of p, that multiplies the standard deviation by s.
+        """
+        powers = (p / np.max(p, axis=1, keepdims=True)) ** (self.scale**-2.0)
+        return np.asarray(powers / np.sum(powers, axis=1, keepdims=True))
+
 
 class Predictive(NamedTuple):
     r"""The distributions of targets, [N], or [N, P] of several outputs:

@@ -70,7 +70,10 @@ class Scorer:
         components = parts["components"]
         self._ensembles = [ensemble.ensemble_of(part["ensemble"]) for part in components]
         self._transforms = [_transform_of(part["inputs"]) for part in components]
-        self._weights = np.ones(1) if parts["stack"] is None else parts["stack"]["weights"]
+        self._stack = parts["stack"]
+        self._weights = np.ones(1) if self._stack is None else self._stack["weights"]
+        values = self._stack and self._stack["recalibration"]
+        self._recalibration = values and Recalibration(**values)
         self._columns = [part["columns"] for part in components]
         self.noise = self._ensembles[0].noise
         self._scalers = [Units.of_scaler(scaler) for scaler in parts["scalers"]]
@@ -84,7 +87,6 @@ class Scorer:
             self.classes_ = parts["labels"]
         else:
             self._units = [Units(**part["target"]) for part in components]
-            self._stack = parts["stack"]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict y: of a number the mean, [N]; of a class the most probable one, [N].
@@ -126,12 +128,12 @@ class Scorer:
             raise refusal("predict_proba", got, "a model of classes", remedy)
         X = self._inputs(X)
         parts = zip(self._weights, self._ensembles, self._transforms, self._columns, strict=True)
-        return np.asarray(
-            sum(
-                weight * ensemble.predict_probabilities(part, transform(X))[:, columns]
-                for weight, part, transform, columns in parts
-            )
+        mixed = sum(
+            weight * ensemble.predict_probabilities(part, transform(X))[:, columns]
+            for weight, part, transform, columns in parts
         )
+        recalibration = self._recalibration
+        return np.asarray(mixed if recalibration is None else recalibration.probabilities(mixed))
 
     def log_densities(self, X: Any, y: Any) -> Array:
         """Compute the log predictive density of each row, [N], of a model with Gaussian noise.
@@ -193,9 +195,8 @@ class Scorer:
         parts = [ensemble.predictive(part, change(X), units) for part, change, units in every]
         if self._stack is None:
             return parts[0]
-        recalibration = self._stack["recalibration"]
-        recalibration = recalibration and Recalibration(**recalibration)
-        return Predictive.mixed(parts, self._weights, self._stack["mean_weights"], recalibration)
+        mean_weights = self._stack["mean_weights"]
+        return Predictive.mixed(parts, self._weights, mean_weights, self._recalibration)
 
 
 def _transform_of(inputs: Mapping[str, Any]) -> Callable[[Array], Array]:

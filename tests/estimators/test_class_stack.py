@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from scipy.special import logsumexp
+from scipy.stats import norm
 
 from gpflow_pep.estimators import (
     PEPClassifier,
@@ -22,6 +23,7 @@ from gpflow_pep.estimators import (
 from gpflow_pep.estimators.class_stack import is_nearest, order_of_labels
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.scoring import load_scorer
+from gpflow_pep.scoring.predictive import Recalibration
 from gpflow_pep.training.fitting.objectives import near_lengthscales
 
 random = np.random.default_rng(0)
@@ -37,8 +39,9 @@ def fitted() -> PEPClassifier:
 
 
 def test_components_are_mixed_by_rows_that_are_left_out(fitted: PEPClassifier) -> None:
-    assert [part.inputs for part in fitted.components_[:2]] == ["standard", "yeo-johnson"]
+    assert [part.inputs for part in fitted.components_[:2]] == ["yeo-johnson", "standard"]
     assert [part.likelihood for part in fitted.components_] == ["softmax", "softmax", "ordinal"]
+    assert fitted.components_[1].n_iter_ <= class_stack.STEPS[1]
     assert not any(part.inducing_variable_.trainable_variables for part in fitted.components_)
     densities = np.stack([part.model_.loo_log_density() for part in fitted.components_])
 
@@ -61,6 +64,8 @@ def test_probabilities_are_those_of_the_classes_in_any_order(fitted: PEPClassifi
         probability = part.posterior_.predict_probabilities(part._in_units(XNEW)).numpy()
         for column, label in enumerate(part.classes_):
             mixed[:, list(fitted.classes_).index(label)] += weight * probability[:, column]
+    mixed **= fitted._stack.recalibration.scale**-2.0
+    mixed /= mixed.sum(axis=1, keepdims=True)
     probability = fitted.predict_proba(XNEW)
     np.testing.assert_allclose(probability, mixed, atol=2e-7)
     np.testing.assert_allclose(probability.sum(axis=1), 1.0, rtol=1e-12)
@@ -68,6 +73,52 @@ def test_probabilities_are_those_of_the_classes_in_any_order(fitted: PEPClassifi
     assert right.mean() > 0.8
     label = probability[np.arange(12), np.argmax(probability, axis=1)]
     np.testing.assert_allclose(fitted.log_densities(XNEW, fitted.predict(XNEW)), np.log(label))
+
+
+def test_rows_are_left_out_of_all_classes(fitted: PEPClassifier) -> None:
+    for part in fitted.components_:
+        probability = class_stack._left_out(part)
+        labels = [list(part.classes_).index(word) for word in WORDS]
+        density = np.exp(part.model_.loo_log_density())
+        np.testing.assert_allclose(probability[np.arange(45), labels], density, atol=1e-6)
+        np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+
+
+def test_recalibrated_by_rows_that_were_left_out(fitted: PEPClassifier) -> None:
+    """The maximum on a grid, and labels whose probabilities are squares that do not sum to 1."""
+    every = [class_stack._left_out(part)[:, part.columns_of(fitted)] for part in fitted.components_]
+    mixed = np.tensordot(fitted.weights_, every, 1)
+    label = np.searchsorted(fitted.classes_, WORDS)
+    grid = np.linspace(-1.0, 1.0, 4001)
+    powers = mixed ** np.exp(-2.0 * grid)[:, None, None]
+    values = np.log(powers[:, np.arange(45), label] / powers.sum(axis=2)).sum(axis=1)
+    best = grid[np.argmax(values - 0.5 * (grid / 0.2) ** 2)]
+    np.testing.assert_allclose(np.log(fitted._stack.recalibration.scale), best, atol=5e-4)
+    right = random.dirichlet([1.0, 1.0, 1.0], size=20_000)
+    labels = np.argmax(right.cumsum(axis=1) > random.uniform(size=[20_000, 1]), axis=1)
+    sure = right**2 / np.sum(right**2, axis=1, keepdims=True)
+    recalibration = class_stack._recalibrated(sure, labels)
+    np.testing.assert_allclose(recalibration.scale, np.sqrt(2.0), rtol=0.02)
+    np.testing.assert_allclose(recalibration.probabilities(sure), right, atol=0.02)
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 3.0])
+def test_probabilities_are_recalibrated_as_gaussian_densities_are(scale: float) -> None:
+    places = np.linspace(-60.0, 60.0, 20_001)
+    p, expected = (norm.pdf(places, 0.7, sd) for sd in (1.3, 1.3 * scale))
+    p, expected = p / p.sum(), expected / expected.sum()
+    found = Recalibration(None, scale).probabilities(p[None])[0]
+    known = np.minimum(p, expected) > 1e-290  # others are too small for a number
+    np.testing.assert_allclose(found[known], expected[known], rtol=1e-10)
+
+
+def test_classes_without_order_have_a_component_with_wrong_labels() -> None:
+    names = np.array(["b", "c", "a"])[GRADE]
+    fitted = PEPClassifier(random_state=0).fit(X, names)
+    (other,) = fitted.components_[2:]
+    assert other.likelihood == "noisy_multiclass" and list(other.classes_) == ["a", "b", "c"]
+    assert other.likelihood_.invlink.epsilon.numpy() == 0.01
+    assert fitted.predict_proba(XNEW).shape == (12, 3)
 
 
 def test_equal_when_loaded_exported_and_pickled(fitted: PEPClassifier, tmp_path: Path) -> None:
