@@ -16,6 +16,7 @@ from gpflow.posteriors import AbstractPosterior, IndependentPosteriorSingleOutpu
 from ..engine.checks import refusal
 from ..engine.predictions.context_posterior import ContextRowsPosterior
 from ..engine.predictions.context_rows import Context
+from ..engine.prior.wrapped import WellConditioned
 from ..scoring import likelihoods
 from ..scoring.ensemble import NumpyEnsemble, ensemble_of
 from ..scoring.kernels import REMEDY
@@ -97,6 +98,8 @@ def _component_of_rows(posterior: ContextRowsPosterior, likelihood: Likelihood) 
 
 
 def _points(inducing_variable: Any, kernel: Kernel) -> AnyNDArray:
+    if isinstance(inducing_variable, WellConditioned):  # it changes Kuu, and not Kuf
+        inducing_variable = inducing_variable.inducing_variable
     rule = Kuf.dispatch(InducingPoints, type(kernel), tf.Tensor)
     if type(inducing_variable) is not InducingPoints or rule is not Kuf_kernel_inducingpoints:
         got = type(inducing_variable).__name__
