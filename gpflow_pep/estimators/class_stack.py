@@ -146,8 +146,8 @@ def _left_out(part: "PEPClassifier") -> AnyNDArray:
     """Compute the probabilities of a model's classes in each row, given all others, [N, C]."""
     model: Any = part.model_
     rows, X = model.converged_rows(), model.data[0]
-    one = tf.ones([1, 1], rows.m.dtype)
-    without = cavity(Marginals(rows.m, rows.s), Sites(rows.nu, rows.tau), one)
+    power = tf.ones([1, 1], rows.m.dtype)
+    without = cavity(Marginals(rows.m, rows.s), Sites(rows.nu, rows.tau), power)
     moments = without.m + model.mean_function(X), without.s + rows.d
     p = np.asarray(class_probabilities(model.likelihood, X, *moments, len(part.classes_)))
     # Where a site is too precise to be removed nothing is known of the row.
