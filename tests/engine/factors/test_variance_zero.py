@@ -37,10 +37,6 @@ def test_the_integral_is_the_density(name: str, variance: float) -> None:
     X, Y = np.zeros((len(mean), 1)), np.tile(case.target, (len(mean), 1))
     none = np.full_like(mean, variance)
 
-    def ell(mean: AnyNDArray) -> AnyNDArray:
-        value: AnyNDArray = log_power_expectation(likelihood, X, mean, none, Y, ALPHAS).numpy()
-        return value
-
     value, delta1, delta2 = (
         part.numpy() for part in tilted_derivatives(likelihood, X, mean, none, Y, ALPHAS)
     )
@@ -49,7 +45,10 @@ def test_the_integral_is_the_density(name: str, variance: float) -> None:
     assert_allclose(value, expected(name), case.tolerance, 10 * case.tolerance + 1e-10 * slope**2)
     for k in range(case.num_latent):
         step = h * np.eye(case.num_latent)[k]
-        above, below = ell(mean + step), ell(mean - step)
+        moved = np.vstack([mean + step, mean - step])
+        rest = np.vstack([none] * 2), np.vstack([Y] * 2), np.tile(ALPHAS, 2)
+        ell = log_power_expectation(likelihood, np.vstack([X] * 2), moved, *rest)
+        above, below = np.split(ell.numpy(), 2)
         curvature = (above - 2.0 * value + below) / h**2
         atol = 1e-3 * (1.0 + slope + np.abs(curvature).max()) + 1e-5 * slope**2
         assert_allclose(delta1[:, k], (above - below) / (2.0 * h), 1e-5, 0.1 * atol)
