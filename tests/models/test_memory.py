@@ -494,6 +494,7 @@ def test_refused_beside_other_conditionals() -> None:
         _regression(BATCHES[1], FIRST, Z, memory, alpha=0.0, bound="tight")
 
 
+@pytest.mark.near_copies("missing0-0.5", "missing1-0.0", "missing1-1.0")
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("missing", [[(0, 0), (0, 1)], [(0, 0), (3, 1), (4, 0)]])
 def test_targets_that_are_missing_are_not_remembered(alpha: float, missing: Any) -> None:

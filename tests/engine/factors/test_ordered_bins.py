@@ -111,6 +111,7 @@ def test_a_model_learns_the_edges() -> None:
     assert np.isfinite(far)
 
 
+@pytest.mark.slow
 def test_classifier_by_name() -> None:
     X, labels = _problem()
     names = np.array(["1 never", "2 rarely", "3 often", "4 always"])[labels]
