@@ -22,7 +22,6 @@ from gpflow_pep.likelihoods import class_probabilities
         ("Bernoulli 0", 1e-8),
         ("Bernoulli logit", 1e-8),
         ("MultiClass", 1e-8),
-        ("MultiClass uniform", 1e-8),
         ("Softmax", 1e-6),  # less accurate everywhere, docs/derivations.rst
     ],
 )
