@@ -19,7 +19,7 @@ import gpflow_pep as pep
 from gpflow_pep.likelihoods import AccuracyWarning, predict_mean_and_var
 
 likelihoods = gpflow.likelihoods
-OF_CLASSES = ("MultiClass", "MultiClass uniform", "Softmax")
+OF_CLASSES = ("MultiClass", "Softmax")
 GRID: dict[str, Any] = {
     "means": (-50.0, 0.7, 8.0),
     "variances": (1e-6, 0.3, 100.0, 1e6),
