@@ -58,7 +58,7 @@ def test_from_a_file_to_predictions(tmp_path: Path) -> None:
     assert model.score(X, y) > 0.8
     assert list(model[:-1].get_feature_names_out()) == [
         "Größe", "Größe missing", "Farbe=blau", "Farbe=grün", "Farbe=weiß", "Farbe missing", "Tag",
-        "Zimmer",
+        "Tag: sine of week", "Tag: cosine of week", "Zimmer",
     ]  # fmt: skip
     save_estimator(tmp_path / "model", model)
     loaded = load_estimator(tmp_path / "model")
