@@ -356,7 +356,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         many as rows that differ; of several latent functions, as many for each.
         """
         check_is_fitted(self)
-        return int(self.inducing_variable_.num_inducing)
+        points: Any = self.inducing_variable_
+        return int(points.num_inducing)
 
     def _one_line(self) -> str:
         """Describe one model."""

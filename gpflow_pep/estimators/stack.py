@@ -127,9 +127,9 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         part = train(COLUMNS, rows=some if is_long else slice(None))
         if is_long:
             part = train(COLUMNS | {"warm_start": True, "max_iterations": FEW_STEPS}, start=part)
-        left_out = part._left_out().normal_scores(Y)
+        z = part._left_out().normal_scores(Y)
         note(f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs stay fixed.")
-        return _alone(part, note, lines, Recalibration.fit(left_out[~np.isnan(left_out)]))
+        return _alone(part, note, lines, Recalibration.fit(z[~np.isnan(z)]))
     names: Sequence[str] = list(COMPONENTS)
     if len(X) <= EXACT_ROWS:
         note(f"{size}: exact Gaussian processes, each row left out in turn (nats a row):")
