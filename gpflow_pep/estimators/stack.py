@@ -15,8 +15,7 @@ the model whose inducing inputs are trained (powers mixed, as many points as pay
 one's transforms if it predicts rows that the scout has not seen better; it is not recalibrated.
 
 Of several columns of y there is one model (:data:`COLUMNS`), with white noise that the columns of a
-row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained on so many, and then for
-:data:`FEW_STEPS` steps on all.
+row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for :data:`COLUMN_STEPS` steps.
 
 The rows that are left out give the weights of the densities
 (:func:`~gpflow_pep.training.ensemble_weights`) and of the means
@@ -60,8 +59,11 @@ FULL = {
 }
 ROUGH = FULL | {"inputs": "standard", "noise": "constant", "warp": False}
 SMOOTH = ROUGH | {"kernel": "rbf"}
-#: The model of several columns: at alpha 1 what the columns of a row share is exact.
+#: The model of several columns: at alpha 1 what the columns of a row share is exact. On two tables
+#: of 400 rows 50 points are .03 and .01 nats worse than 100, and 200 no better.
 COLUMNS = ROUGH | {"inputs": "yeo-johnson", "alpha": 1.0, "num_inducing": 100}
+#: With 3000 rows 60 steps are .04 nats worse, and 140 converge.
+COLUMN_STEPS = 150
 #: The model whose inducing inputs are trained.
 TRAINED = {"kernel": "rbf", "noise": "constant", "inputs": "standard", "warp": False}
 COMPONENTS = {"transforms, varying noise": FULL, "squared exponential": SMOOTH, "Matern": ROUGH}
@@ -114,19 +116,15 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     ) -> "PEPRegressor":
         left = share * (seconds - (time.perf_counter() - began))
         theta = None if start is None else start._hyperparameters()
-        base = start if "warm_start" in settings else estimator
         with warnings.catch_warnings():
             if "max_iterations" in settings:  # few steps
                 warnings.simplefilter("ignore", ConvergenceWarning)
-            return component(base, X[rows], Y[rows], settings, left, theta)
+            return component(estimator, X[rows], Y[rows], settings, left, theta)
 
     size = f"{len(X)} rows, {X.shape[1]} inputs"
     if Y.shape[1] > 1:
-        some = np.random.default_rng(0).permutation(len(X))[:EXACT_BY_SCOUT]
-        is_long = len(X) > len(some) and not np.isnan(Y[some]).all(axis=0).any()
-        part = train(COLUMNS, rows=some if is_long else slice(None))
-        if is_long:
-            part = train(COLUMNS | {"warm_start": True, "max_iterations": FEW_STEPS}, start=part)
+        few = {"max_iterations": min(estimator.max_iterations, COLUMN_STEPS)}
+        part = train(COLUMNS | (few if len(X) > EXACT_BY_SCOUT else {}))
         z = part._left_out().normal_scores(Y)
         note(f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs stay fixed.")
         return _alone(part, note, lines, Recalibration.fit(z[~np.isnan(z)]))

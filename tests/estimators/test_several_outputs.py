@@ -102,7 +102,7 @@ def table(shared: bool) -> tuple[AnyNDArray, AnyNDArray]:
 def test_targets_that_are_known_help_where_noise_is_shared(
     shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if shared:  # trained on 60 rows, and then on all
+    if shared:  # the steps are limited
         monkeypatch.setattr("gpflow_pep.estimators.stack.EXACT_BY_SCOUT", 60)
     rows, targets = table(shared)
     some = targets[:80].copy()
