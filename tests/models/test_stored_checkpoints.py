@@ -32,7 +32,9 @@ def test_models_continue_from_a_checkpoint(version: str) -> None:
             np.testing.assert_allclose(actual[part], value, rtol=1e-6, atol=1e-8, err_msg=name)
 
 
-@pytest.mark.parametrize(("index", "name"), enumerate(("", "continuation", "clipped", "clipped")))
+@pytest.mark.parametrize(
+    ("index", "name"), [*enumerate(("", "continuation", "clipped", "clipped"))]
+)
 def test_records_of_earlier_versions_are_read(index: int, name: str) -> None:
     """The net was the third fallback, and of another name."""
     assert _record_of_run(np.array([80.0, 3.0, 0.0, 11.0, index])).fallback == name
