@@ -126,7 +126,7 @@ def chosen(condition: tf.Tensor, state: State, other: State) -> State:
         first, second = zip(*(pairs[k][:2] for k in passed_on))
         for k, tensor in zip(passed_on, tf.cond(condition, lambda: first, lambda: second)):
             parts[k] = tensor
-    return tf.nest.pack_sequence_as(state, parts)  # type: ignore[no-any-return]
+    return tf.nest.pack_sequence_as(state, parts)
 
 
 def _is_long(tensor: tf.Tensor) -> bool:
