@@ -1,5 +1,6 @@
 """Folds and splits: those of scikit-learn, and rows with the same inputs in one part."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from sklearn.model_selection import (
 
 from gpflow_pep.compare import Cleaned, Settings, clean, compare
 from gpflow_pep.compare.findings import quality
+from gpflow_pep.compare.page import page
 from gpflow_pep.compare.partition import clean_for, equal_inputs, note_equal_inputs, parts_of
 from gpflow_pep.compare.terminal import legend
 from gpflow_pep.compare.trials import Trial, Trials
@@ -177,11 +179,13 @@ def test_groups_are_held_out_as_scikit_learn_does(options: Any, target: str, spl
 
 
 def test_rows_without_a_time_are_dropped_with_a_note() -> None:
-    table = visits()
+    table = visits(other=np.sin(np.arange(60.0)))
     table.loc[:4, "day"] = None
     data = clean_for(table, "size", Settings(time_column="day"))
     assert len(data.X) == len(data.y) == len(data.blocks) == 55 and "conventions" in data.X.attrs
-    assert "Dropped 5 of 60 rows without 'day'." in data.notes
+    assert "Dropped 5 of 60 rows without 'day'." in data.notes and "day" in data.X
+    data = clean_for(table, ["size", "other"], Settings(time_column="day"), drop=["day"])
+    assert len(data.blocks) == len(data.y) == 55 and list(data.X) == ["patient", "grade"]
 
 
 @pytest.mark.parametrize(
@@ -292,3 +296,4 @@ def test_a_comparison_over_windows_and_over_groups() -> None:
     groups = compare(table, "size", group_column="patient", **least)
     assert groups.model is not None and "patient" not in groups.model.feature_names_in_
     assert quality(groups).startswith("On rows of new values of 'patient', ")
+    assert "left out, whatever their patient;" in page(groups, {}, command="", folder=Path())
