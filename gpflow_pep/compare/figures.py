@@ -157,12 +157,7 @@ def _has_details(comparison: Comparison) -> bool:
 
 
 def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"]]:
-    """Find the figures that suit a comparison, by name.
-
-    They are ``scores``, if a power was trained; ``predictions`` of a number, or ``classes``; and of
-    the model of all rows ``fit``, if there is one input, ``details``, ``relevance`` of the inputs,
-    and ``training``; of several targets ``scores``, ``predictions`` and ``details`` alone.
-    """
+    """Find the figures that suit a comparison, by name."""
     model, numbers = comparison.model, comparison.data.kind == "numbers"
     single = len(comparison.data.targets) == 1
     suits: dict[Callable[[Comparison], Figure], bool] = {

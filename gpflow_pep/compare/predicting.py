@@ -72,13 +72,8 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
     if getattr(encoder, "formats", None) is None or not hasattr(model, "feature_names_in_"):
         expected = "a pipeline or a scorer for tables, as compare writes it"
         raise refusal("model", f"a {type(model).__name__}", expected, "Call its own predict.")
-    names = list(model.feature_names_in_)
-    missing = [name for name in names if name not in table]
-    if missing:
-        got = f"no column {', '.join(map(repr, missing))}"
-        expected = f"all that the model was trained on: {', '.join(names)}"
-        raise refusal("table", got, expected, "Add what is missing, empty if it is unknown.")
-    cells = read_columns(table[names], encoder.formats)
+    names = [name for name in model.feature_names_in_ if name in table]
+    cells = read_columns(table[names], encoder.formats)  # which refuses others
     inputs, predictor = (model[:-1].transform(cells), steps[-1]) if steps else (cells, model)
     targets = getattr(predictor, "target_names_", None)
     if targets and getattr(predictor, "mixes_outputs_", False) and set(targets) & {*table.columns}:

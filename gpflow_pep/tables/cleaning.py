@@ -317,13 +317,11 @@ def _places(table: pd.DataFrame, target: Any) -> list[str]:
 
 
 def _place(table: pd.DataFrame, target: str | int) -> str:
-    if target not in table.columns and re.fullmatch(r"-?\d+", str(target)):
-        target = int(target)  # as the command line gives it
-    if isinstance(target, (int, np.integer)) and not isinstance(target, bool):
-        if -table.shape[1] <= target < table.shape[1]:
-            return str(table.columns[target])
-    elif target in table.columns:
+    if target in table.columns:
         return str(target)
+    number, count = re.fullmatch(r"-?\d+", str(target)), table.shape[1]
+    if number and -count <= int(target) < count:  # as text, where the command line gives it
+        return str(table.columns[int(target)])
     expected = f"one of the columns {listed(table.columns)}"
     remedy = "Name it, or its place from 0; is the separator right, and are there names?"
     raise refusal("target", repr(target), expected, remedy)

@@ -65,9 +65,12 @@ def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
     names = list(dict.fromkeys(homes.values()))
     absent = [name for name in names if columns.count(name) != 1]
     if absent:
-        got = f"no column (or more than one) {listed(absent)} among {listed(columns)}"
+        twice = [name for name in absent if name in columns]
+        got = f"{'more than one' if twice else 'no'} column {listed(twice or absent)}"
+        got += f" among {listed(columns)}"
         expected = f"the columns {listed(names)} once each"
-        raise refusal("X", got, expected, "Add or rename them.")
+        remedy = "Add or rename them; what is not known may be empty."
+        raise refusal("columns", got, expected, remedy)
     foreign = [name for name in columns if name not in names]
     if foreign:
         expected = f"{listed(names)} and no others"

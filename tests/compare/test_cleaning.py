@@ -277,7 +277,7 @@ def test_polars_and_lists() -> None:
     [
         ({}, {"target": "z"}, r"target: got 'z', expected one of the columns 'x', 'y'"),
         ({}, {"target": 2}, r"target: got 2"),
-        ({}, {"target": "2"}, r"target: got 2, expected .* Name it, or its place from 0"),
+        ({}, {"target": "2"}, r"target: got '2', expected .* Name it, or its place from 0"),
         ({}, {"drop": ["z"]}, r"drop: got 'z', expected input columns among 'x'"),
         ({}, {"drop": ["y"]}, r"drop: got 'y', expected input columns"),
         ({}, {"drop": ["x"]}, r"got no input column beside the target 'y', expected at least one"),

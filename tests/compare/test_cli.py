@@ -162,7 +162,7 @@ def test_predictions_of_classes() -> None:
         (lambda a: [*a[:3], "{folder}/none/p.csv"], "expected a file that can be written"),
         (
             lambda a: [a[0], "{folder}/other.csv", *a[2:]],
-            "table: got no column 'kind', expected all",
+            "columns: got no column 'kind' among",
         ),
         (lambda a: ["{folder}", *a[1:]], "model.json"),
     ],

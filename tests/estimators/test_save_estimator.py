@@ -137,7 +137,7 @@ def test_pipelines(tmp_path: Path) -> None:
     assert [name for name, _ in after.steps] == ["tableencoder", "pepregressor"]
     text = messy().assign(day=messy()["day"].dt.strftime("%d.%m.%Y"))
     assert_array_equal(after.predict(text[["day", "c", "b", "a"]]), after.predict(messy()))
-    with pytest.raises(ValueError, match=r"got no column .* 'c' among 'a', 'b', 'day'"):
+    with pytest.raises(ValueError, match=r"got no column 'c' among 'a', 'b', 'day'"):
         after.predict(messy().drop(columns="c"))
     with pytest.raises(ValueError, match=r"got the columns 'z', expected"):
         after.predict(messy().assign(z=1))

@@ -99,10 +99,13 @@ def test_columns_are_found_by_name() -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda X: X.drop(columns="size"), r"no column .* 'size' among 'colour', 'day'"),
+        (lambda X: X.drop(columns="size"), r"no column 'size' among 'colour', 'day'"),
         (lambda X: X.rename(columns={"size": "Size"}), r"'size' among 'Size', .* Add or rename"),
         (lambda X: X.assign(more=1), r"got the columns 'more', expected .* no others. Choose them"),
-        (lambda X: X.set_axis(["size", "size", "day"], axis=1), r"no column \(or more than one\)"),
+        (
+            lambda X: X.set_axis(["size", "size", "day"], axis=1),
+            r"more than one column 'size' among",
+        ),
         (lambda X: X.to_numpy(), r"got ndarray, expected a table"),
         (lambda X: X.assign(size=np.inf), r"column 'size': got inf in row 0"),
         (lambda X: X.assign(size=1e200), r"got 1e\+200 in row 0 .* below 1e\+100"),
