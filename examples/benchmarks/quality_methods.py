@@ -35,6 +35,7 @@ from gpflow_pep.training import (
     maximise_on_subset,
     shuffled_batches,
 )
+from gpflow_pep.training.fitting.points import leave_rows_out
 from gpflow_pep.training.starts import kmeans
 
 NOISE_VARIANCE = 0.1
@@ -278,12 +279,15 @@ def pep(setting: Setting) -> None:
     }
     with contextlib.suppress(Over):
         if cell.method == "PEP subset":
-            maximise_on_subset(model, callback=lambda step: curve.look(), progress=False)
+            some, rows = leave_rows_out(model, seed=0)  # of the same parameters
+            maximise_on_subset(some, callback=lambda step: curve.look(), progress=False)
             model.posterior()  # what a user waits for before predictions
             for kind, predict in kinds.items():
                 curve.add(predict, kind)
-            mixed = ensemble_with_near_rows(Ensemble([model]))
+            held = tuple(part[rows] for part in setting.problem.train)
+            mixed = ensemble_with_near_rows(Ensemble([some]), held)
             if mixed is not None:
+                some.data = setting.problem.train
                 kinds["chosen"] = partial(mixed_moments, mixed, setting.Xnew)
                 curve.add(kinds["chosen"], "chosen")
         maximise(model, callback=lambda step: curve.look(**kinds), progress=False)

@@ -3,7 +3,6 @@
 import abc
 import copy
 import inspect
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -18,7 +17,6 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning as NotConverged
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -30,13 +28,7 @@ from ..engine.prior import is_mixed
 from ..engine.refusals import refuse_arguments, refusing
 from ..scoring.ensemble import FAR, NumpyEnsemble, is_far
 from ..scoring.inputs import YeoJohnson
-from ..training import (
-    Ensemble,
-    MaximiseRecord,
-    ensemble_of_models,
-    ensemble_of_powers,
-    select_alpha,
-)
+from ..training import Ensemble, MaximiseRecord
 from ..training.choosing.alphas import ALPHAS, check_alphas
 from ..training.choosing.ensemble import (
     EnsemblePosterior,
@@ -45,9 +37,8 @@ from ..training.choosing.ensemble import (
     heaviest,
     near_rows,
 )
-from ..training.fitting.full_batch import OVER
+from ..training.choosing.near import LEAST_ROWS
 from ..training.fitting.objectives import Objective, assign_same, near_lengthscales
-from ..training.fitting.points import MANY, PointsScore
 from .inputs import (
     YEO_JOHNSON,
     check_sizes,
@@ -62,7 +53,8 @@ from .inputs import (
 from .numpy_parts import numpy_ensembles
 from .parts import ROWS, make_inducing_variable, make_kernel, wants_near_rows
 from .stack import Stack
-from .trainer import Trainer, tied_model, train_by_batches
+from .target_units import log_slopes
+from .trainer import Attempts, Trained, tied_model, train_by_batches, train_model
 
 #: ``num_inducing="auto"`` starts with so many inducing points and adds others as long as a score
 #: rises; with thousands of rows it starts with the second number, and where it cannot add any, with
@@ -120,6 +112,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     _known_scores: AnyNDArray | None
     #: Several models that are mixed; None: one.
     _stack: Stack | None = None
+    #: How the model was trained, and judged by rows left out; None: otherwise, or loaded.
+    _judged: Trained | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Refuse arguments that are gone, by the names of the new ones."""
@@ -211,10 +205,6 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
     ) -> GPModel: ...
 
-    def _mean_log_slope(self, likelihood: Likelihood, Y: AnyNDArray) -> float:
-        """Average what log densities of original targets exceed those of the model's targets by."""
-        return 0.0
-
     def _known_rows(self, X: AnyNDArray, Y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Leave out rows that are NaN throughout, and warn of them and of wild inputs."""
         known = ~np.isnan(X).all(axis=1)
@@ -240,81 +230,69 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         seed = self._seed()
         before = self.model_ if self.warm_start and hasattr(self, "model_") else None
         batch_size = self._batch_size(len(X))
-        alphas, mixed = self._powers(batch_size)
-        grows = self.num_inducing == "auto" and self._can_grow(batch_size) and len(X) > 1
-        kernel, likelihood, points = self._parts(X, Y, seed, grows)
+        likelihood = self._make_likelihood()
+        attempts = self._attempts(len(X), likelihood, batch_size)
+        kernel = self._make_kernel(X, Y)
+        first, *_ = getattr(kernel, "latent_kernels", [kernel])
+        several = check_num_latent(None, likelihood, tf.constant(Y)) > 1
+        many = len(X) >= LEAST_ROWS and (has_gaussian_noise(likelihood) or several)
+        number = FIRST_POINTS if attempts.grows and (is_mixed(kernel) or not many) else MANY_POINTS
+        if not isinstance(self.num_inducing, str):
+            number = int(self.num_inducing)
+        elif isinstance(self.inducing, str) and self.inducing == ROWS:
+            number = len(X)
+        points = make_inducing_variable(self.inducing, X, number, first, seed)
+        self.alpha_scores_: dict[float, float] | None = None
         if batch_size is not None:
-            model = tied_model(Y, kernel, likelihood, points, alpha=alphas[0])
+            model: Any = tied_model(Y, kernel, likelihood, points, alpha=attempts.alphas[0])
         else:
             # The power in the middle: from there it is not far to the others.
-            alpha = alphas[len(alphas) // 2]
+            alpha = attempts.alphas[len(attempts.alphas) // 2]
             model = self._make_model((X, Y), kernel, likelihood, points, alpha=alpha)
         if before is not None:
             assign_same(model, heaviest(before, from_points=True))
-        self.alpha_scores_: dict[float, float] | None = None
         if batch_size is not None:
             self.record_ = None
             self.n_iter_ = train_by_batches(self, model, (X, Y), batch_size, seed)
         else:
-            self.record_, model = self._train_on_all_rows(model, alphas, mixed, grows, seed)
-            self.n_iter_ = self.record_.iterations
+            grows = attempts.grows and bool(points.num_inducing < len(np.unique(X, axis=0)))
+            trained = train_model(self, model, (X, Y), attempts._replace(grows=grows), seed)
+            model, self.record_, self._judged = trained.model, trained.record, trained
+            self.n_iter_ = trained.record.iterations
+            if trained.scores is not None:
+                units, slope = getattr(self, "_target", None), 0.0
+                if units is not None:
+                    slope = float(np.mean(np.nansum(log_slopes(units, likelihood, Y), axis=1)))
+                self.alpha_scores_ = {a: float(b) + slope for a, b in trained.scores.items()}
         model = self._with_near_labels(model, (X, Y), seed)
         self._set_model(model)
         self._posterior = ensemble_posterior(model)
         self._numpy_ensembles = numpy_ensembles(self._posterior)
 
-    def _train_on_all_rows(
-        self, model: GPModel, alphas: Sequence[float], mixed: bool, grows: bool, seed: int
-    ) -> tuple[MaximiseRecord, GPModel]:
-        """Train, at several powers maybe, with as many inducing points as pay."""
-        train = Trainer(self, len(alphas), self._seconds_of_points(), limits_work=grows)
-        points: tuple[PointsScore, ...] = ()
-        record = None
-        if grows:
-            points, record, doubled = train.with_more_points(model, self._lacks_points, seed)
-            alphas = (float(model.alpha.numpy()),) if doubled else alphas
-        if len(alphas) == 1 and not mixed:
-            record = record or train(model)
-            return (record._replace(points=points) if points else record), model
-        # The power at which points were added is trained; the others start where it ended.
-        records = {} if record is None else {float(model.alpha.numpy()): record}
-
-        def refit(model: GPModel) -> None:
-            alpha = float(model.alpha.numpy())
-            if alpha not in records:
-                if records and time.perf_counter() > train.end:
-                    raise ValueError(OVER)
-                records[alpha] = train(model, trained=record)
-
-        if mixed:
-            ensemble = ensemble_of_powers(model, alphas, weights="uniform", refit=refit)
-            if time.perf_counter() < train.end:
-                ensemble = self._finished_ensemble(ensemble_of_models(ensemble.models))
-            elif len(ensemble.models) > 1:
-                message = f"{OVER} The powers have equal weights, and near rows were not tried."
-                warnings.warn(message, NotConverged, stacklevel=5)
-            model = ensemble
+    def _attempts(self, num_rows: int, likelihood: Likelihood, batch_size: int | None) -> Attempts:
+        """Decide what training tries."""
+        is_word = isinstance(self.alpha, str)
+        mixes = is_word and self.alpha == "mix"
+        if not is_word and np.asarray(self.alpha).dtype != bool:
+            alpha: Any = self.alpha
+            alphas = check_alphas(alpha) if np.ndim(alpha) else (alpha,)
+        elif is_word and self.alpha in ("auto", "mix"):
+            mixes |= batch_size is None and has_gaussian_noise(likelihood)
+            alphas = ALPHAS if mixes else (0.5,)
         else:
-            scores = {s.alpha: s.log_density for s in select_alpha(model, alphas, refit=refit)[1]}
-            self._set_scores(scores, model)
-        record = records[float(heaviest(model).alpha.numpy())]
-        return (record._replace(points=points) if points else record), model
-
-    def _lacks_points(self, model: GPModel, unseen: AnyNDArray) -> bool:
-        """Whether one power with more inducing points is to take the time of several powers."""
-        return False
-
-    def _finished_ensemble(self, mixed: Ensemble) -> Ensemble:
-        """Score the powers, and give the ensemble as it predicts."""
-        record: Any = mixed.record
-        if len(mixed.models) > 1:
-            self._set_scores(dict(zip(record.alphas, record.log_densities, strict=True)), mixed)
-        return mixed
-
-    def _set_scores(self, scores: dict[float, float], model: GPModel | Ensemble) -> None:
-        main = heaviest(model)
-        log_slope = self._mean_log_slope(main.likelihood, np.asarray(main.data[1]))
-        self.alpha_scores_ = {a: float(score) + log_slope for a, score in scores.items()}
+            expected = "a number in [0, 1], several, 'mix' or 'auto'"
+            raise checks.refusal("alpha", repr(self.alpha), expected, "Leave it out if in doubt.")
+        if batch_size is not None and len(alphas) > 1:
+            raise checks.refusal(
+                "alpha",
+                f"{self.alpha!r} with minibatches",
+                "a number: leaving rows out needs a site for each",
+                "Pass a number, or batch_size=None.",
+            )
+        grows = self.num_inducing == "auto" and batch_size is None
+        grows &= isinstance(self.inducing, str) and self.inducing != ROWS
+        near = wants_near_rows(self.near_rows)
+        return Attempts(alphas, mixes, grows, near, self._seconds_of_points())
 
     def _set_model(self, model: GPModel | Ensemble) -> None:
         self.model_, self._posterior, self._known_scores = model, None, None
@@ -416,35 +394,6 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """What changes inputs from original units to those of ``model_``."""
         return self._scaler
 
-    def _powers(self, batch_size: int | None) -> tuple[tuple[float, ...], bool]:
-        """Give the power; or the powers to choose from, or to mix (and True)."""
-        if not isinstance(self.alpha, str) and np.asarray(self.alpha).dtype != bool:
-            alpha: Any = self.alpha
-            alphas = check_alphas(alpha) if np.ndim(alpha) else (alpha,)
-            mixed = False
-        elif isinstance(self.alpha, str) and self.alpha in ("auto", "mix"):
-            mixed = self.alpha == "mix" or (batch_size is None and self._mixes())
-            alphas = ALPHAS if mixed else (0.5,)
-        else:
-            expected = "a number in [0, 1], several, 'mix' or 'auto'"
-            raise checks.refusal("alpha", repr(self.alpha), expected, "Leave it out if in doubt.")
-        if batch_size is not None and len(alphas) > 1:
-            raise checks.refusal(
-                "alpha",
-                f"{self.alpha!r} with minibatches",
-                "a number: leaving rows out needs a site for each",
-                "Pass a number, or batch_size=None.",
-            )
-        return alphas, mixed
-
-    def _mixes(self) -> bool:
-        """Whether ``alpha="auto"`` stands for an ensemble."""
-        return False
-
-    def _can_grow(self, batch_size: int | None) -> bool:
-        """Whether more inducing points can be added to those of the start."""
-        return batch_size is None and isinstance(self.inducing, str) and self.inducing != ROWS
-
     def _seed(self) -> int:
         return seed_of(self.random_state)
 
@@ -466,8 +415,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _objective(self) -> Objective:
         """Give what training maximises: see :func:`~gpflow_pep.training.maximise`."""
-        if isinstance(self.ard, bool | np.bool_):
-            return "evidence"
+        objective: Objective = getattr(self, "objective", "evidence")
+        if objective != "evidence" or isinstance(self.ard, bool | np.bool_):
+            return objective
         return near_lengthscales(float(self.ard))
 
     def _training_model(self, model: GPModel) -> Any:
@@ -476,33 +426,16 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _batch_size(self, num_rows: int) -> int | None:
         """Give the rows in a batch; None: all."""
+        several = getattr(self, "n_outputs_", 1) > 1
         if self.batch_size == "auto":
-            return BATCH_SIZE if num_rows > MOST_ROWS else None
+            return BATCH_SIZE if num_rows > MOST_ROWS and not several else None
         if self.batch_size is None:
             return None
-        if isinstance(self.batch_size, str):
-            expected = "a number of rows, 'auto' or None"
-            remedy = "Leave it out if in doubt."
-            raise checks.refusal("batch_size", repr(self.batch_size), expected, remedy)
+        if isinstance(self.batch_size, str) or several:
+            got = f"{self.batch_size!r}{' with several columns of y' if several else ''}"
+            expected = f"{'' if several else 'a number of rows, '}'auto' or None, all rows at once"
+            raise checks.refusal("batch_size", got, expected, "Leave it out if in doubt.")
         return min(checks.check_positive("batch_size", self.batch_size), num_rows)
-
-    def _parts(
-        self, X: AnyNDArray, Y: AnyNDArray, seed: int, grows: bool
-    ) -> tuple[Kernel, Likelihood, InducingVariables]:
-        """Make the parts of a model, with the values that training starts from."""
-        kernel = self._make_kernel(X, Y)
-        number = self.num_inducing if isinstance(self.num_inducing, str) else int(self.num_inducing)
-        likelihood = self._make_likelihood()
-        if isinstance(number, str):
-            several = check_num_latent(None, likelihood, tf.constant(Y)) > 1
-            begins_with_some = has_gaussian_noise(likelihood) or several
-            many = begins_with_some and len(X) >= MANY and not is_mixed(kernel)
-            starts_with_few = grows and not many
-            number = FIRST_POINTS if starts_with_few else MANY_POINTS
-            number = len(X) if isinstance(self.inducing, str) and self.inducing == ROWS else number
-        first, *_ = getattr(kernel, "latent_kernels", [kernel])
-        points = make_inducing_variable(self.inducing, X, number, first, seed)
-        return kernel, likelihood, points
 
     def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
         return make_kernel(self.kernel, X.shape[1], self.ard)
@@ -583,7 +516,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if describe is not None:
             return describe(self)
         state = dict(super().__getstate__())
-        for name in ("_posterior", "_numpy_ensembles"):
+        for name in ("_posterior", "_numpy_ensembles", "_judged"):
             if name in state:
                 state[name] = None
         return state

@@ -22,11 +22,8 @@ from ..engine.prior import is_mixed
 from ..likelihoods import LogLinear, PerOutput
 from ..models import PEP, PEPRegression
 from ..scoring.predictive import Predictive, Recalibration
-from ..training import Ensemble, ensemble_with_near_rows
-from ..training.choosing.ensemble import ensemble_posterior, heaviest
-from ..training.choosing.near import LEAST_ROWS, near_rows_gain, takes_near_rows
+from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
 from ..training.fitting.exact import KERNELS, Hyperparameters, fit_exact
-from ..training.fitting.objectives import FAILURES, Objective
 from .inputs import check_sizes
 from .numpy_parts import numpy_ensembles
 from .outputs import (
@@ -38,7 +35,7 @@ from .outputs import (
     make_output_kernel,
     observed_rows,
 )
-from .parts import NUMBERS, ROWS, make_likelihood, wants_near_rows
+from .parts import NUMBERS, ROWS, make_likelihood
 from .stack import SCOUT_ROWS, fit_stack
 from .target_predictions import TargetPredictions
 from .target_units import fit_units, likelihood_in, to_model
@@ -75,13 +72,13 @@ class PEPRegressor(TargetPredictions):
     :param ard: Whether a kernel by name has a lengthscale for each input, or one for all; or how
         far log lengthscales are from their mean a priori, for example 0.7.
     :param num_inducing: How many inducing points, at most as many as there are rows that differ.
-        "auto": 25, to which others are added as long as a score rises
+        "auto": 25 or 100, to which others are added as long as rows left out of training gain
         (:mod:`gpflow_pep.training.fitting.points`); 100 with minibatches or inducing variables of
         your own.
     :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). "mix": an ensemble
         of 0, 0.5 and 1 (:func:`~gpflow_pep.training.ensemble_of_powers`). "auto": that with
         Gaussian noise, without minibatches; otherwise 0.5. Several: of them the one whose trained
-        model has the highest leave-one-out log density
+        model has the highest log density of rows left out
         (:func:`~gpflow_pep.training.select_alpha`).
     :param objective: "evidence" or "evidence+loo", see
         :func:`~gpflow_pep.training.maximise`. The second one predicts better on many
@@ -103,9 +100,8 @@ class PEPRegressor(TargetPredictions):
         share; 0: of none, columns are independent, and share kernel and noise.
     :param near_rows: Whether predictions use near training rows. "auto": 10 or 40 beside
         predictions from the inducing points alone
-        (:func:`~gpflow_pep.training.ensemble_with_near_rows`), of ensembles of powers on 1000 rows
-        or more, where rows left out are predicted better so; the training does not change. 0 or
-        None: none.
+        (:func:`~gpflow_pep.training.ensemble_with_near_rows`), on 1000 rows or more, where rows
+        left out of training are predicted better so. 0 or None: none.
     :param standardize: Whether the model takes inputs standardised, and targets where noise is
         added to f (Gaussian, Student's t, Tobit). Everything that goes in and comes out is in
         original units.
@@ -231,7 +227,7 @@ class PEPRegressor(TargetPredictions):
         """
         if start is None and self.warm_start and hasattr(self, "model_"):
             start = self._hyperparameters()
-        self._stack = None
+        self._stack = self._judged = None
         in_units = have_units(self._named_likelihood(), self.n_outputs_)
         scaled, logarithm = self.standardize & in_units, self.likelihood == "log_normal"
         self._target = fit_units(Y, scaled=scaled, logarithm=logarithm)
@@ -268,11 +264,19 @@ class PEPRegressor(TargetPredictions):
         self._posterior = ensemble_posterior(self.model_)
         self._numpy_ensembles = numpy_ensembles(self._posterior)
 
-    def _left_out(self) -> Predictive:
-        """Predict each training row given the others."""
-        parts = (self._without_axis(np.asarray(part)) for part in self.model_.loo_moments())
-        mean, variance = (part[None] for part in parts)
-        return Predictive(mean, variance, np.ones(1), self._target)
+    def _left_out(self) -> tuple[Any, Predictive] | None:
+        """Predict rows that were left out, whose numbers come first: each training row given the
+        others where points are not trained; None where there are none, or the time was over.
+        """
+        if str(self.inducing) == ROWS:
+            parts = (self._without_axis(np.asarray(part)) for part in self.model_.loo_moments())
+            mean, variance = (part[None] for part in parts)
+            return slice(None), Predictive(mean, variance, np.ones(1), self._target)
+        if self._judged is None or not self._judged.moments:
+            return None
+        rows, moments = self._judged.left_out, self._judged.moments
+        mean, variance = (np.asarray(part)[..., 0] for part in zip(*moments, strict=True))
+        return rows, Predictive(mean, variance, components(self.model_)[1], self._target)
 
     def _warped(self, theta: Hyperparameters, Y: AnyNDArray) -> AnyNDArray:
         """Take over a warp of standardised targets, and warp them."""
@@ -329,42 +333,6 @@ class PEPRegressor(TargetPredictions):
         if has_gaussian_noise(likelihood):
             return PEPRegression(data, kernel, points, likelihood=likelihood, alpha=alpha)
         return PEP(data, kernel, likelihood, points, alpha=alpha)
-
-    def _finished_ensemble(self, mixed: Ensemble) -> Ensemble:
-        """Condition it on near training rows where these improve its predictions."""
-        mixed = super()._finished_ensemble(mixed)
-        enough = len(mixed.models[0].data[0]) >= LEAST_ROWS
-        wanted = wants_near_rows(self.near_rows) and enough
-        if not wanted or not all(map(takes_near_rows, mixed.models)):
-            return mixed
-        try:
-            return ensemble_with_near_rows(mixed, seed=self._seed()) or mixed
-        except FAILURES:  # nearly the same rows, with hardly any noise
-            return mixed
-
-    def _lacks_points(self, model: GPModel, unseen: AnyNDArray) -> bool:
-        """Where near rows improve predictions of rows that training has not seen."""
-        by_default = self.alpha == "auto" and self.near_rows == "auto"
-        if not by_default or not takes_near_rows(model):
-            return False
-        try:
-            return near_rows_gain(model, unseen)
-        except FAILURES:
-            return False
-
-    def _mixes(self) -> bool:
-        return has_gaussian_noise(self._named_likelihood())
-
-    def _objective(self) -> Objective:
-        return super()._objective() if self.objective == "evidence" else self.objective
-
-    def _batch_size(self, num_rows: int) -> int | None:
-        if self.n_outputs_ == 1:
-            return super()._batch_size(num_rows)
-        if self.batch_size not in ("auto", None):
-            got = f"{self.batch_size!r} with several columns of y"
-            raise refusal("batch_size", got, "'auto' or None, all rows at once", "Leave it out.")
-        return None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,8 +11,9 @@ honest where inducing inputs are not trained: those of trained ones are .2 nats 
 
 With more rows the two with Matérn 5/2 are trained on :data:`SCOUT_ROWS` random ones. Up to
 :data:`EXACT_BY_SCOUT` rows the first goes on with all for :data:`FEW_STEPS` steps. Beyond, there is
-the model whose inducing inputs are trained (powers mixed, as many points as pay), with the first
-one's transforms if it predicts rows that the scout has not seen better; it is not recalibrated.
+the model whose inducing inputs are trained, with as many points, powers and near rows as pay, and
+with the first one's transforms if it predicts rows that the scout has not seen better. A fifth of
+the rows, at most 1000, is left out of its training, judges all that, and is given to it afterwards.
 
 Of several columns of y there is one model (:data:`COLUMNS`), with white noise that the columns of a
 row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for :data:`COLUMN_STEPS` steps.
@@ -35,7 +36,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ..scoring.predictive import Predictive, Recalibration
+from ..scoring.predictive import STANDARD_ERRORS, Predictive, Recalibration
 from ..training import ensemble_weights
 from ..training.choosing.combining import weights_of_means
 from ..training.fitting.exact import Hyperparameters
@@ -113,7 +114,7 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
 
     def train(
         settings: dict[str, Any], share: float = 1.0, rows: Any = slice(None), start: Any = None
-    ) -> "PEPRegressor":
+    ) -> Any:
         left = share * (seconds - (time.perf_counter() - began))
         theta = None if start is None else start._hyperparameters()
         with warnings.catch_warnings():
@@ -125,7 +126,7 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     if Y.shape[1] > 1:
         few = {"max_iterations": min(estimator.max_iterations, COLUMN_STEPS)}
         part = train(COLUMNS | (few if len(X) > EXACT_BY_SCOUT else {}))
-        z = part._left_out().normal_scores(Y)
+        z = part._left_out()[1].normal_scores(Y)
         note(f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs stay fixed.")
         return _alone(part, note, lines, Recalibration.fit(z[~np.isnan(z)]))
     names: Sequence[str] = list(COMPONENTS)
@@ -137,7 +138,7 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
                 components.append(train(settings, FIRST_SHARE))
     elif seconds < LEAST_SECONDS:
         note(f"{size}, {seconds:g} s: one model, without a scout.")
-        return _alone(train(TRAINED), note, lines)
+        components = [train(TRAINED)]
     else:
         order = np.random.default_rng(0).permutation(len(X))
         some, others = order[:SCOUT_ROWS], order[SCOUT_ROWS : 3 * SCOUT_ROWS]
@@ -150,16 +151,24 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         note(f"{size}: {scouts} nats on each of {len(others)} others.")
         if len(X) > EXACT_BY_SCOUT:
             bent = TRAINED | ({"inputs": "yeo-johnson", "warp": True} if gain > 0.0 else {})
-            return _alone(train(bent, start=full), note, lines)
-        components = [train(FULL | {"max_iterations": FEW_STEPS}, start=full)]
-        names = ["such a model of all rows"]
-    left_out = [part._left_out() for part in components]
+            components = [train(bent, start=full)]
+        else:
+            components = [train(FULL | {"max_iterations": FEW_STEPS}, start=full)]
+            names = ["such a model of all rows"]
+    if components[0]._judged is not None:
+        names = [components[0].summary()[:-1]]
+    judged = [part._left_out() for part in components]
+    if not all(judged):
+        return _alone(components[0], note, lines)
+    y, left_out = y[judged[0][0]], [predictive for _, predictive in judged]
     densities = np.stack([part.log_densities(y) for part in left_out])
     w = ensemble_weights(densities, prior_weight=PRIOR_WEIGHT)
     u = weights_of_means(np.stack([part.moments()[0] for part in left_out]), y, w)
     for name, *numbers in zip(names, np.mean(densities, axis=1), w, u, strict=False):
         note("{}: {:.3f}, weight {:.2f}, of the mean {:.2f}.".format(name, *numbers))
-    recalibration = Recalibration.fit(Predictive.mixed(left_out, w).normal_scores(y))
+    # Of rows that no training has seen a scale needs no margin.
+    errors = STANDARD_ERRORS if len(y) == len(X) else 0.0
+    recalibration = Recalibration.fit(Predictive.mixed(left_out, w).normal_scores(y), errors)
     nu, scale = recalibration
     shape = "Gaussian" if nu is None else f"Student's t of {nu:g} degrees of freedom"
     mixed = Predictive.mixed(left_out, w, u, recalibration)

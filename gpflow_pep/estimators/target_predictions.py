@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from gpflow.likelihoods import Likelihood
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
@@ -21,13 +20,12 @@ from ..scoring.arguments import as_coverage, as_probabilities
 from ..scoring.ensemble import predictive
 from ..scoring.predictive import Predictive, require_finite
 from ..scoring.units import Units
-from ..training.choosing.ensemble import Ensemble, components, heaviest
-from ..training.choosing.ensemble_predictions import EnsemblePredictions
+from ..training.choosing.ensemble import Ensemble, EnsemblePredictions, components, heaviest
 from .base import PREDICTION_CHUNK, PEPEstimator
 from .inputs import check_sizes, check_table, seed_of
 from .intervals import conformal_score, fold_scores
 from .outputs import as_outputs, mean_r2
-from .target_units import to_model
+from .target_units import log_slopes, to_model
 
 #: Draws of y at each row, for quantiles that have no closed form.
 _DRAWS = 4000
@@ -284,16 +282,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             return self.posterior_.predict_log_density((rows[:, :D], rows[:, D:]))
 
         (densities,) = self._predicted(rows, density, PREDICTION_CHUNK)
-        return densities + self._without_axis(self._log_slopes(self.likelihood_, rows[:, D:]))
-
-    def _mean_log_slope(self, likelihood: Likelihood, Y: AnyNDArray) -> float:
-        return float(np.mean(np.nansum(self._log_slopes(likelihood, Y), axis=1)))
-
-    def _log_slopes(self, likelihood: Likelihood, Y: AnyNDArray) -> AnyNDArray:
-        """Give what log densities in original units exceed those of targets as the model takes them
-        by, [N, P]; 0 where a target has a probability, which has no units."""
-        slopes = self._target.log_slope(self._target.inverse_transform(Y[:, : self.n_outputs_]))
-        return np.where(traits(likelihood).has_density(Y), slopes, 0.0)
+        slopes = log_slopes(self._target, self.likelihood_, rows[:, D:])
+        return densities + self._without_axis(slopes)
 
     @property
     def _num_columns(self) -> int:

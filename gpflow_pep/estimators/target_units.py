@@ -13,7 +13,7 @@ from ..engine.factors.targets import moments_of_exponential
 from ..likelihoods import LogNormal, PerOutput
 from ..models.base import finite
 from ..scoring.units import NODE_WEIGHTS, NODES, Units
-from ..training.choosing.ensemble_predictions import EnsemblePredictions
+from ..training.choosing.ensemble import EnsemblePredictions
 from .outputs import parts_of
 
 
@@ -62,6 +62,13 @@ def likelihood_in(units: Units, likelihood: Likelihood) -> Likelihood:
     if all(new is old for new, old in zip(changed, parts, strict=True)):
         return likelihood
     return changed[0] if P == 1 else PerOutput(changed)
+
+
+def log_slopes(units: Units, likelihood: Likelihood, Y: AnyNDArray) -> AnyNDArray:
+    """Give what log densities in original units exceed those of targets as the model takes them by,
+    [N, P]; 0 where a target has a probability, which has no units."""
+    slopes = units.log_slope(units.inverse_transform(Y[:, : np.size(units.scale)]))
+    return np.where(traits(likelihood).has_density(Y), slopes, 0.0)
 
 
 def predict_in(units: Units, posterior: EnsemblePredictions, X: TensorType) -> MeanAndVariance:

@@ -2,9 +2,8 @@
 
 import time
 import warnings
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,38 +13,159 @@ from gpflow.models import GPModel
 from sklearn.exceptions import ConvergenceWarning
 
 from ..engine.factors import check_num_latent
+from ..engine.factors.entries import has_gaussian_noise
+from ..engine.prior import latent_kernels
 from ..models import ARPEP, PEPRegression
-from ..training import MaximiseRecord, fit, maximise, shuffled_batches
+from ..training import (
+    Ensemble,
+    MaximiseRecord,
+    ensemble_of_models,
+    ensemble_of_powers,
+    ensemble_with_near_rows,
+    fit,
+    maximise,
+    select_alpha,
+    shuffled_batches,
+)
+from ..training.choosing.alphas import ALPHAS
+from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
+from ..training.choosing.near import LEAST_ROWS, PRIOR_WEIGHT, takes_near_rows
 from ..training.fitting import cheaper
 from ..training.fitting.full_batch import NO_STEP, OVER
-from ..training.fitting.objectives import WholeLoss
-from ..training.fitting.points import (
-    MANY,
-    MOST_WORK,
-    PointsScore,
-    add_points,
-    can_double,
-    double_points,
-    work_with,
-)
+from ..training.fitting.objectives import FAILURES, WholeLoss
+from ..training.fitting.points import PointsScore, add_points, leave_rows_out
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
 #: the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing
 #: points fit the training rows ever more closely, and held-out rows no better: docs/training.rst.
 TOLERANCE, WINDOW = 1e-4, 10
-#: What an evaluation costs is in proportion to N M². Where this is above :data:`WORK_OF_SUBSETS`,
-#: as by 100 inducing points on more than 10 000 rows, training begins with some of the rows. Where
-#: the number of points is chosen too, it has so many steps that all together are
-#: :data:`WORK_OF_TRAINING`, and at least :data:`LEAST_STEPS`: the last ones gain least.
-WORK_OF_SUBSETS, WORK_OF_TRAINING, LEAST_STEPS = 1e8, 6e10, 30
-#: With several latent functions it has so many steps that their rows are together as many as this.
-#: 20 000 rows of three classes: 77 s and a log loss of .658 with all steps, 26 s, .659 with none.
-ROWS_OF_STEPS = 16_000
-#: Rows on which the number of points is chosen where densities of all take long: twice what
-#: train with 50 points.
-SOME_ROWS = 2000
+#: What an evaluation costs is in proportion to N M². Where this is above it, as by 100 inducing
+#: points on more than 10 000 rows, training begins with some of the rows.
+WORK_OF_SUBSETS = 1e8
+#: Up to here powers are mixed where the number of points is chosen; above, more points take the
+#: time of more powers.
+WORK_OF_POWERS = 5e8
+#: Rows for each point on which the number of points is chosen, and at least so many. With several
+#: latent functions, whose integrals take most of the time whatever M is, half as many: 20 000 rows
+#: of three classes had a log loss of .659 in 26 s with 1000 of them, .658 in 77 s with all.
+ROWS_PER_POINT, SOME_ROWS = 8, 2000
 #: Minibatch training has so many steps at least, and passes over the data; the rate of Adam.
 MINIBATCH_STEPS, MINIBATCH_EPOCHS, RATE = 3000, 5, 0.01
+
+
+class Attempts(NamedTuple):
+    """What the training of one model is to try."""
+
+    alphas: tuple[float, ...]  #: The power; or those to choose from, or to mix.
+    mixes: bool  #: Whether the powers are mixed.
+    grows: bool  #: Whether inducing points are added as long as that pays.
+    near_rows: bool  #: Whether predictions may use near training rows.
+    seconds: float | None  #: The most seconds of it.
+
+
+class Trained(NamedTuple):
+    """A model, or an ensemble of its powers, as it was trained."""
+
+    model: GPModel | Ensemble
+    record: MaximiseRecord  #: Of the heaviest component.
+    scores: dict[float, float] | None  #: Mean log densities of rows left out at each power.
+    left_out: AnyNDArray | None
+    """The numbers of the rows by which all was chosen; None: each row in turn, which is optimistic
+    where inducing inputs were trained."""
+
+    moments: Any = ()  #: Mean and variance of y of these rows, [S, P] each, under each component.
+
+
+def train_model(
+    estimator: Any, model: Any, data: tuple[AnyNDArray, AnyNDArray], attempts: Attempts, seed: int
+) -> Trained:
+    """Train as is to be tried: as many inducing points as pay, one power or several, near rows.
+
+    From :data:`LEAST_ROWS <gpflow_pep.training.choosing.near.LEAST_ROWS>` rows on, rows that are
+    left out of training judge all of it, and are given to the models afterwards, with the
+    parameters as they are. With fewer they judge the number of points only.
+    """
+    many = len(data[0]) >= LEAST_ROWS and (attempts.grows or attempts.mixes)
+    train = Trainer(
+        estimator, len(attempts.alphas) + (attempts.grows and not many), attempts.seconds
+    )
+    points: tuple[PointsScore, ...] = ()
+    records: dict[float, MaximiseRecord] = {}
+    left_out, whole = None, model
+    validation: Any = None
+    moments: Any = ()
+    fast = train.on_some if many and attempts.grows and begins_with_some(model) else train
+    if many or attempts.grows:
+        model, left_out = leave_rows_out(whole, seed)
+        validation = data[0][left_out], data[1][left_out]
+    if attempts.grows:
+        deadline = train.share_ends()
+        grow = partial(fast, deadline=deadline)
+        points, record = add_points(model, grow, validation, seed=seed, deadline=deadline)
+        # Its power is trained then, unless all rows are to follow; the others start where it ended.
+        records = {_power(model): record} if many or time.perf_counter() > train.end else {}
+        if many and isinstance(model, PEPRegression):
+            fast = partial(train, begin_with_some=False)
+            if _work(model) > WORK_OF_POWERS and attempts.alphas == ALPHAS:
+                attempts = attempts._replace(alphas=(_power(model),), mixes=False)
+            if _work(model) <= WORK_OF_POWERS or train.end < np.inf:
+                records = {}  # there is time for more steps, on all of these rows
+        elif not many:
+            whole.inducing_variable = model.inducing_variable
+    if not many:
+        model, left_out, validation = whole, None, None
+
+    def refit(model: GPModel) -> None:
+        alpha = _power(model)
+        if alpha not in records:
+            if records and time.perf_counter() > train.end:
+                raise ValueError(OVER)
+            records[alpha] = fast(model)
+
+    scores: Any = None
+    if attempts.mixes:
+        mixed = ensemble_of_powers(model, attempts.alphas, weights="uniform", refit=refit)
+        if time.perf_counter() < train.end:
+            options: dict[str, Any] = {"prior_weight": PRIOR_WEIGHT} if many else {}
+            mixed = ensemble_of_models(mixed.models, validation=validation, **options)
+            if len(mixed.models) > 1 and mixed.record is not None:
+                by_power = mixed.record.alphas, mixed.record.log_densities
+                scores = dict(zip(*by_power, strict=True))
+        elif len(mixed.models) > 1:
+            message = f"{OVER} The powers have equal weights, and near rows were not tried."
+            warnings.warn(message, ConvergenceWarning, stacklevel=6)
+        model = mixed
+    elif len(attempts.alphas) > 1:
+        chosen = select_alpha(model, attempts.alphas, validation=validation, refit=refit)
+        scores = {score.alpha: score.log_density for score in chosen.scores}
+    else:
+        refit(model)
+    if validation is not None and time.perf_counter() < train.end:
+        if attempts.near_rows:
+            model = _with_near_rows(model, validation)
+        if has_gaussian_noise(heaviest(model).likelihood):
+            moments = ensemble_posterior(model).components_of_y(tf.constant(validation[0]))
+    for part in components(model)[0] if many else []:
+        part.data = data
+    record = records[_power(heaviest(model))]
+    record = record._replace(points=points) if points else record
+    return Trained(model, record, scores, left_out, moments)
+
+
+def _power(model: Any) -> float:
+    """Give the power of a model, or of one that has none a number."""
+    return float(model.alpha.numpy()) if hasattr(model, "alpha") else np.nan
+
+
+def _with_near_rows(model: Any, validation: RegressionData) -> Any:
+    """Let predictions use near rows where rows left out gain by it."""
+    ensemble = model if isinstance(model, Ensemble) else Ensemble([model])
+    if not all(map(takes_near_rows, ensemble.models)):
+        return model
+    try:
+        return ensemble_with_near_rows(ensemble, validation) or model
+    except FAILURES:  # nearly the same rows, with hardly any noise
+        return model
 
 
 def tied_model(Y: AnyNDArray, *parts: Any, alpha: float) -> ARPEP:
@@ -67,7 +187,13 @@ def train_by_batches(
     return num_steps
 
 
-def _begins_with_some(model: GPModel) -> bool:
+def _work(model: Any) -> float:
+    """Describe what an evaluation costs, in proportion: N M²."""
+    M = model.num_inducing * len(latent_kernels(model.kernel))
+    return float(len(model.data[0]) * M**2)
+
+
+def begins_with_some(model: GPModel) -> bool:
     """Whether some of many rows are trained on first: where a step on all of them takes long."""
     is_slow = isinstance(model, PEPRegression) or getattr(model, "num_latent_gps", 1) > 1
     return is_slow and cheaper.has_subsets(model)
@@ -80,14 +206,10 @@ class Trainer:
     :param estimator: Whose settings these are.
     :param num_trainings: Among how many the seconds are shared, if there is a limit.
     :param seconds: The limit; None: there is none.
-    :param limits_work: Whether there are fewer steps where they are much work.
     """
 
-    def __init__(
-        self, estimator: Any, num_trainings: int, seconds: float | None, limits_work: bool = False
-    ) -> None:
+    def __init__(self, estimator: Any, num_trainings: int, seconds: float | None) -> None:
         self._estimator, self._left = estimator, num_trainings
-        self._limits_work, self._work = limits_work, WORK_OF_TRAINING
         self.end = np.inf if seconds is None else time.perf_counter() + seconds
         self._key = estimator._cache_key()
         self._loss: WholeLoss | None = None
@@ -100,47 +222,25 @@ class Trainer:
         return now + share * (self.end - now)
 
     def __call__(
-        self, model: GPModel, deadline: float | None = None, trained: MaximiseRecord | None = None
+        self, model: GPModel, deadline: float | None = None, begin_with_some: bool = True
     ) -> MaximiseRecord:
         """Train a model until a deadline, or for its share of the seconds that are left.
 
-        :param trained: How its parameters were trained already; None: they are those of a start.
+        :param begin_with_some: Whether some of many rows may be trained on first.
         """
-        estimator = self._estimator
         deadline = self.share_ends() if deadline is None else deadline
-        options: dict[str, Any] = {
-            "tolerance": TOLERANCE,
-            "window": WINDOW,
-            "max_iterations": estimator.max_iterations,
-            "progress": estimator.verbose,
-        }
-        most, can_take_some = estimator.max_iterations, _begins_with_some(model)
-        # Comparisons train models of others too.
-        work_matters = self._limits_work or can_take_some
-        work = work_with(model, model.num_inducing) if work_matters else 0.0
-        # Integrals over several latent functions take most of the time, whatever M is.
-        has_integrals = can_take_some and not isinstance(model, PEPRegression)
-        is_long = work > WORK_OF_SUBSETS or (has_integrals and len(model.data[0]) >= MANY)
-        if is_long and trained is None and can_take_some and time.perf_counter() < deadline:
-            trained = self.train_on_some(model, deadline)
-        if is_long and has_integrals and self._limits_work:
-            most = ROWS_OF_STEPS // len(model.data[0])
-        elif work > WORK_OF_SUBSETS and self._limits_work:
-            most = max(int(self._work / work), LEAST_STEPS)
-        options["max_iterations"] = max(min(most, estimator.max_iterations), 1)
-        is_over = trained is not None and time.perf_counter() > deadline
-        if trained is not None and is_over:
-            record = trained._replace(objective=np.nan, converged=False, message=OVER)
-        elif trained is not None and most == 0:
-            loss = WholeLoss(estimator._training_model(model), objective=estimator._objective())
-            settled = loss.settle()
-            record = trained._replace(objective=np.nan if settled is None else settled)
-        else:
-            record = self._maximise(model, options | self._seconds(deadline))
+        if begin_with_some and begins_with_some(model) and time.perf_counter() < deadline:
+            has_integrals = not isinstance(model, PEPRegression)
+            has_many = has_integrals and len(model.data[0]) > SOME_ROWS
+            if _work(model) > WORK_OF_SUBSETS or has_many:
+                record = self.on_some(model, deadline)
+                if time.perf_counter() > deadline:
+                    return record._replace(objective=np.nan)
+        record = self._maximise(model, deadline, TOLERANCE, WINDOW)
         if record.message.startswith(NO_STEP) and time.perf_counter() < deadline:
             # Once more from there, without the steps that L-BFGS remembers.
-            again = self._maximise(model, options | self._seconds(deadline))
-            num_rows = len(estimator._training_model(model).data[0])
+            again = self._maximise(model, deadline, TOLERANCE, WINDOW)
+            num_rows = len(self._estimator._training_model(model).data[0])
             gain = (again.objective - record.objective) / num_rows
             if again.message == NO_STEP and gain < TOLERANCE:
                 message = f"Another run from there gained {gain:.2g} nats a row."
@@ -149,20 +249,29 @@ class Trainer:
                 iterations=record.iterations + again.iterations,
                 seconds=record.seconds + again.seconds,
             )
-        enough = most <= record.iterations < estimator.max_iterations and not is_over
-        if not (record.converged or enough):
-            warnings.warn(
-                f"Training ended after {record.iterations} steps: {record.message} Raise"
-                " max_iterations or max_seconds, or start from another kernel.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        return record
+        return _warned(record)
 
-    def _maximise(self, model: GPModel, options: dict[str, Any]) -> MaximiseRecord:
-        """Maximise the objective on all rows, by a loss that was compiled before if it can."""
+    def on_some(self, model: GPModel, deadline: float | None = None) -> MaximiseRecord:
+        """Train on some rows, see :func:`~gpflow_pep.training.maximise_on_subset`."""
+        deadline = self.share_ends() if deadline is None else deadline
+        number = max(ROWS_PER_POINT * model.num_inducing, SOME_ROWS)
+        limits = cheaper.TOLERANCE, cheaper.WINDOW
+        if not isinstance(model, PEPRegression):
+            number, limits = number // 2, (TOLERANCE, WINDOW)
+        some = cheaper.on_some_rows(model, number, 0)
+        return _warned(self._maximise(some, deadline, *limits))
+
+    def _maximise(
+        self, model: GPModel, deadline: float, tolerance: float, window: int
+    ) -> MaximiseRecord:
+        """Maximise the objective by a loss that was compiled before if it can."""
         estimator = self._estimator
         objective, trained = estimator._objective(), estimator._training_model(model)
+        options: dict[str, Any] = {"tolerance": tolerance, "window": window}
+        options["max_iterations"] = estimator.max_iterations
+        options["progress"] = estimator.verbose
+        if self.end != np.inf:
+            options["seconds"] = max(deadline - time.perf_counter(), 1e-3)
         if self._key is not None and cheaper.fits_one_chunk(model):
             cache = cheaper.thread_cache()
             return cache.maximise(trained, cache_key=self._key, objective=objective, **options)
@@ -173,44 +282,14 @@ class Trainer:
             self._compiled_for = model, points
         return maximise(self._loss, **options)
 
-    def with_more_points(
-        self, model: GPModel, lacks_points: Callable[[GPModel, AnyNDArray], bool], seed: int
-    ) -> tuple[tuple[PointsScore, ...], MaximiseRecord, bool]:
-        """Train with as many inducing points as pay, as long as one power may take.
 
-        :param lacks_points: Whether these are too few, by rows that training has not seen.
-        :return: Also, whether there are twice as many then, which take the time of all powers.
-        """
-        deadline = self.share_ends()
-        if not _begins_with_some(model) or len(model.data[0]) < MANY:
-            train = partial(self, deadline=deadline)
-            return *add_points(model, train, seed=seed, deadline=deadline), False
-        # Densities of all rows that training has not seen would take as long as training on all.
-        some = model if isinstance(model, PEPRegression) else cheaper.with_rows(model, SOME_ROWS, 0)
-        train_on_some = partial(self.train_on_some, deadline=deadline)
-        unseen = cheaper.halves(some, 0)[1]
-        most = None if some is model else MOST_WORK * SOME_ROWS / len(model.data[0])
-        points, record = add_points(
-            some, train_on_some, seed=seed, deadline=deadline, unseen=unseen, most_work=most
+def _warned(record: MaximiseRecord) -> MaximiseRecord:
+    """Warn of training that did not come to its end."""
+    if not record.converged:
+        warnings.warn(
+            f"Training ended after {record.iterations} steps: {record.message} Raise"
+            " max_iterations or max_seconds, or start from another kernel.",
+            ConvergenceWarning,
+            stacklevel=5,
         )
-        if some is not model:
-            model.inducing_variable = some.inducing_variable
-        doubled = can_double(model, points, self.end) and lacks_points(model, unseen)
-        if doubled:
-            double_points(model, seed)
-            self._work *= 1 + self._left  # it may do the work of the other powers too
-        return points, self(model, self.end if doubled else deadline, record), doubled
-
-    def train_on_some(self, model: GPModel, deadline: float) -> MaximiseRecord:
-        """Train on some rows, see :func:`~gpflow_pep.training.maximise_on_subset`."""
-        estimator = self._estimator
-        options = {"tolerance": TOLERANCE, "window": WINDOW}  # few steps follow, or none
-        if isinstance(model, PEPRegression):
-            options = {"tolerance": cheaper.TOLERANCE, "window": cheaper.WINDOW}
-        options |= {"max_iterations": estimator.max_iterations, "progress": estimator.verbose}
-        some = cheaper.with_rows(model, cheaper.default_number(model, 0), 0)
-        return self._maximise(some, options | self._seconds(deadline))
-
-    def _seconds(self, deadline: float) -> dict[str, float]:
-        """Give the seconds that are left until a deadline, if there is a limit."""
-        return {} if self.end == np.inf else {"seconds": max(deadline - time.perf_counter(), 1e-3)}
+    return record

@@ -26,12 +26,13 @@ from gpflow_pep.estimators import (
     save_estimator,
     trainer,
 )
-from gpflow_pep.models import PEP
-from gpflow_pep.training import Ensemble, maximise, maximise_on_subset
+from gpflow_pep.models import PEP, PEPRegression
+from gpflow_pep.training import Ensemble, ensemble_weights, maximise
+from gpflow_pep.training.choosing import ensemble
+from gpflow_pep.training.choosing.near import PRIOR_WEIGHT
 from gpflow_pep.training.fitting import cheaper, points
 from gpflow_pep.training.fitting.full_batch import NO_STEP
 from gpflow_pep.training.fitting.objectives import WholeLoss
-from gpflow_pep.training.fitting.points import MOST_WORK
 
 ALL: tuple[float, ...] = (0.0, 0.5, 1.0)
 RNG = np.random.default_rng(3)
@@ -103,11 +104,14 @@ def test_a_mixture_is_saved(mixed: PEPRegressor, tmp_path: Path) -> None:
 
 
 def test_where_powers_are_mixed() -> None:
-    assert PEPRegressor()._powers(None) == (ALL, True)
-    assert PEPRegressor()._powers(1000) == ((0.5,), False)
-    assert PEPRegressor(likelihood="poisson")._powers(None) == ((0.5,), False)
-    assert PEPClassifier()._powers(None) == ((0.5,), False)
-    assert PEPClassifier(alpha="mix")._powers(None) == (ALL, True)
+    def plan(estimator: Any, likelihood: Any, batch_size: int | None = None) -> Any:
+        return estimator._attempts(45, likelihood, batch_size)[:2]
+
+    gaussian, poisson = gpflow.likelihoods.Gaussian(), gpflow.likelihoods.Poisson()
+    assert plan(PEPRegressor(), gaussian) == (ALL, True)
+    assert plan(PEPRegressor(), gaussian, 1000) == ((0.5,), False)
+    assert plan(PEPRegressor(), poisson) == ((0.5,), False)
+    assert plan(PEPClassifier(alpha="mix"), gpflow.likelihoods.Bernoulli()) == (ALL, True)
     assert PEPRegressor()._objective() == PEPClassifier()._objective() == "evidence"
     with pytest.raises(ValueError, match=r"alpha: got 'mixed', .*'mix' or 'auto'"):
         PEPRegressor("rbf", alpha="mixed").fit(X, Y)
@@ -134,57 +138,64 @@ def test_classes_are_mixed() -> None:
 
 def test_points_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "FIRST_POINTS", 3)
-    fitted = PEPRegressor(alpha=0.5, objective="evidence", random_state=0).fit(X, Y)
-    assert fitted.record_ is not None
-    numbers = [score.num_inducing for score in fitted.record_.points]
-    assert numbers[:3] == [3, 6, 12]
-    assert fitted.inducing_variable_.num_inducing in numbers
-    fixed = clone(fitted).set_params(inducing=X[:4], max_iterations=2).fit(X, Y)
-    assert fixed.inducing_variable_.num_inducing == 4 and fixed.record_.points == ()
-    assert 1000 * 200**2 < MOST_WORK < 1000 * 400**2
-
-
-def test_many_rows_begin_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Points are chosen by rows that training on others has not seen; then all are trained on."""
-    monkeypatch.setattr(base, "MANY", 45)
-    monkeypatch.setattr(trainer, "MANY", 45)
-    monkeypatch.setattr(base, "MANY_POINTS", 4)
-    monkeypatch.setattr(points, "_CHEAP", 2)
-    monkeypatch.setattr(points, "MOST_WORK_UNSEEN", 45.0 * 8**2)
     fitted = PEPRegressor(alpha=0.5, random_state=0).fit(X, Y)
     assert fitted.record_ is not None
-    scores = fitted.record_.points
-    assert scores[0].num_inducing == 4 and len(scores) > 1
-    assert all(score.score == score.log_density for score in scores)
-    objective = -float(fitted.model_.training_loss())
+    numbers = [score.num_inducing for score in fitted.record_.points]
+    assert numbers[:2] == [3, 6]
+    assert fitted.inducing_variable_.num_inducing in numbers
+    assert len(fitted.model_.data[0]) == 45
+    objective = -float(fitted.model_.training_loss())  # of all rows
     np.testing.assert_allclose(fitted.record_.objective, objective, rtol=1e-8)
-    more = maximise(fitted.model_, tolerance=1e-4, window=10, progress=False)
-    assert more.objective < objective + 0.1  # of 45 rows: training had ended
-    other = PEPRegressor(likelihood="student_t")
-    other.n_outputs_ = 1
-    assert other._parts(X, Y[:, None], 0, True)[2].num_inducing == 25  # not in closed form
+    fixed = clone(fitted).set_params(inducing=X[:4], max_iterations=2).fit(X, Y)
+    assert fixed.inducing_variable_.num_inducing == 4 and fixed.record_.points == ()
 
 
-def test_much_work_has_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a warning where nobody asked for another number of steps."""
+@pytest.mark.parametrize("is_much_work", [False, True])
+def test_rows_left_out_judge_many(is_much_work: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of points, the weights, densities; the models then have all rows."""
+    monkeypatch.setattr(base, "LEAST_ROWS", 45)
+    monkeypatch.setattr(trainer, "LEAST_ROWS", 45)
+    monkeypatch.setattr(base, "MANY_POINTS", 4)
+    monkeypatch.setattr(points, "MOST_POINTS", 8)
+    if is_much_work:
+        monkeypatch.setattr(trainer, "WORK_OF_POWERS", 1.0)
+    fitted = PEPRegressor("rbf", near_rows=0, random_state=0).fit(X, Y)
+    assert fitted.record_ is not None and fitted.record_.points[0].num_inducing == 4
+    judged = fitted._judged
+    assert judged is not None and len(judged.left_out) == 9
+    models, weights = ensemble.components(fitted.model_)
+    alphas = [float(model.alpha.numpy()) for model in models]
+    assert alphas == [0.5] if is_much_work else alphas[:3] == list(ALL)
+    rest = np.setdiff1d(np.arange(45), judged.left_out)
+    densities = []
+    for model, (mean, variance) in zip(models, judged.moments, strict=True):
+        x, y = map(np.asarray, model.data)
+        assert len(x) == 45
+        parts = model.kernel, model.inducing_variable
+        options: dict[str, Any] = {"alpha": model.alpha.numpy(), "likelihood": model.likelihood}
+        some = PEPRegression((x[rest], y[rest]), *parts, **options)
+        expected = some.predict_y(x[judged.left_out])
+        np.testing.assert_allclose(mean, expected[0], rtol=1e-6)
+        np.testing.assert_allclose(variance, expected[1], rtol=1e-6)
+        densities.append(norm.logpdf(y[judged.left_out], mean, np.sqrt(variance))[:, 0])
+    if not is_much_work:
+        expected = ensemble_weights(np.stack(densities), prior_weight=PRIOR_WEIGHT)
+        np.testing.assert_allclose(weights, expected, rtol=1e-6)
+        scores = [score - np.log(Y.std()) for score in np.mean(densities, axis=1)]
+        np.testing.assert_allclose([*(fitted.alpha_scores_ or {}).values()], scores, rtol=1e-6)
+
+
+def test_much_work_begins_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(trainer, "WORK_OF_SUBSETS", 45.0)
-    monkeypatch.setattr(trainer, "WORK_OF_TRAINING", 45.0 * 4**2)
-    monkeypatch.setattr(trainer, "LEAST_STEPS", 3)
-
-    train = trainer.Trainer.train_on_some
+    train = trainer.Trainer.on_some
     monkeypatch.setattr(
-        trainer.Trainer, "train_on_some", lambda *args: calls.append(args) or train(*args)
+        trainer.Trainer, "on_some", lambda *args: calls.append(args) or train(*args)
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         fitted = PEPRegressor(alpha=0.5, num_inducing=4, random_state=0).fit(X, Y)
         assert fitted.n_iter_ > 3 and len(calls) == 1
-        monkeypatch.setattr(base, "FIRST_POINTS", 4)
-        monkeypatch.setattr(points, "_CHEAP", 2)
-        monkeypatch.setattr(points, "MOST_WORK", 45.0)  # no others
-        fitted = PEPRegressor(alpha=0.5, random_state=0).fit(X, Y)
-        assert fitted.n_iter_ == 3
     with pytest.warns(ConvergenceWarning):
         PEPRegressor(alpha=0.5, num_inducing=4, max_iterations=2, random_state=0).fit(X, Y)
 
@@ -194,10 +205,8 @@ def test_many_rows_of_several_classes_begin_with_some(
     num_classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some: list[Any] = []
-    monkeypatch.setattr(trainer, "MANY", 45)
-    monkeypatch.setattr(
-        trainer.Trainer, "train_on_some", lambda _, model, deadline: some.append(model)
-    )
+    monkeypatch.setattr(trainer, "SOME_ROWS", 44)
+    monkeypatch.setattr(trainer.Trainer, "on_some", lambda _, model, deadline: some.append(model))
     labels = np.digitize(Y, np.quantile(Y, [[0.5], [0.3, 0.7]][num_classes - 2]))
     options: dict[str, Any] = {"alpha": 0.5, "num_inducing": 3, "max_iterations": 1}
     with pytest.warns(ConvergenceWarning):
@@ -219,7 +228,7 @@ def test_some_rows_and_all_share_what_is_compiled(
         made.append(1)
         make(self, model, *args, **options)
 
-    monkeypatch.setattr(trainer, "MANY", 45)
+    monkeypatch.setattr(trainer, "SOME_ROWS", 44)
     monkeypatch.setattr(WholeLoss, "__init__", count)
     monkeypatch.setattr(cheaper, "_of_thread", threading.local())
     labels = np.digitize(Y, np.quantile(Y, [0.3, 0.7]))
@@ -227,38 +236,6 @@ def test_some_rows_and_all_share_what_is_compiled(
     with pytest.warns(ConvergenceWarning):
         fitted = PEPClassifier(kernel, random_state=0, **options).fit(X, labels)
     assert len(made) == (1 if kernel == "rbf" else 2)
-    log_z = float(fitted.model_.pep_log_marginal_likelihood())
-    np.testing.assert_allclose(fitted.record_.objective, log_z, rtol=1e-5)
-
-
-@pytest.mark.parametrize("rows_of_steps, steps", [(44, 0), (90, 2)])
-def test_steps_on_many_rows_of_several_classes(
-    rows_of_steps: int, steps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After training on some rows; the objective is that of all of them."""
-    some: list[Any] = []
-
-    def on_some(_: trainer.Trainer, model: Any, deadline: float) -> Any:
-        some.append(maximise_on_subset(model, max_iterations=1, progress=False))
-        return some[-1]
-
-    for place, name, value in (
-        (base, "MANY", 45),
-        (base, "MANY_POINTS", 3),
-        (trainer, "MANY", 45),
-        (trainer, "MOST_WORK", 1e-9),
-        (points, "_CHEAP", 2),
-        (trainer, "ROWS_OF_STEPS", rows_of_steps),
-        (trainer.Trainer, "train_on_some", on_some),
-    ):
-        monkeypatch.setattr(place, name, value)
-    labels = np.digitize(Y, np.quantile(Y, [0.3, 0.7]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ConvergenceWarning)
-        fitted = PEPClassifier(alpha=0.5, random_state=0).fit(X, labels)
-    assert fitted.record_ is not None and len(some) == 1
-    assert [score.num_inducing for score in fitted.record_.points] == [3]
-    assert fitted.n_iter_ == (steps or some[0].iterations)
     log_z = float(fitted.model_.pep_log_marginal_likelihood())
     np.testing.assert_allclose(fitted.record_.objective, log_z, rtol=1e-5)
 
@@ -288,7 +265,7 @@ def test_no_stage_begins_after_the_end(
 
     monkeypatch.setattr(WholeLoss, "__call__", call)
     monkeypatch.setattr(PEP, "loo_log_density", left_out)
-    monkeypatch.setattr(trainer, "MANY", 45)
+    monkeypatch.setattr(trainer, "SOME_ROWS", 44)
     monkeypatch.setattr(base, "FIRST_POINTS", 2)
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     labels = np.digitize(Y, np.quantile(Y, [0.5] if num_classes == 2 else [0.3, 0.7]))

@@ -13,11 +13,9 @@ from sklearn.base import clone
 
 from gpflow_pep.estimators import (
     PEPRegressor,
-    base,
     export_numpy,
     export_saved_model,
     load_estimator,
-    regressor,
     save_estimator,
     trainer,
 )
@@ -25,8 +23,6 @@ from gpflow_pep.scoring import load_scorer
 from gpflow_pep.scoring.ensemble import predictive
 from gpflow_pep.scoring.units import Units
 from gpflow_pep.training import NearRows
-from gpflow_pep.training.choosing import near
-from gpflow_pep.training.fitting import points
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(0.0, 10.0, (80, 1))
@@ -43,7 +39,7 @@ def too_few_points() -> PEPRegressor:
 @pytest.fixture(scope="module")
 def fitted() -> PEPRegressor:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(regressor, "LEAST_ROWS", 80)
+        patched.setattr(trainer, "LEAST_ROWS", 80)
         return too_few_points().fit(X, Y)
 
 
@@ -57,32 +53,6 @@ def test_near_rows_are_known_where_that_pays(fitted: PEPRegressor) -> None:
     few = too_few_points().fit(X, Y)  # rows, below LEAST_ROWS
     assert few.near_rows_ == 0
     np.testing.assert_allclose(few.predict(XNEW), alone.predict(XNEW), rtol=1e-12)
-
-
-def test_more_points_at_one_power_where_near_rows_gain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Points were added to half of the rows until they were too much work, and still gained."""
-    monkeypatch.setattr(base, "MANY", 80)
-    monkeypatch.setattr(trainer, "MANY", 80)
-    monkeypatch.setattr(base, "MANY_POINTS", 5)
-    monkeypatch.setattr(points, "_CHEAP", 2)
-    monkeypatch.setattr(points, "MOST_WORK_UNSEEN", 80.0 * 10**2)
-    monkeypatch.setattr(regressor, "LEAST_ROWS", 80)
-    monkeypatch.setattr(trainer, "WORK_OF_SUBSETS", 80.0)
-    monkeypatch.setattr(trainer, "WORK_OF_TRAINING", 3.0 * 80.0 * 20**2)
-    monkeypatch.setattr(trainer, "LEAST_STEPS", 2)
-    one = too_few_points().set_params(num_inducing="auto", max_iterations=20).fit(X, Y)
-    assert one.record_ is not None
-    assert [score.num_inducing for score in one.record_.points] == [5, 10]
-    assert one.inducing_variable_.num_inducing == 20 and one.alpha_ == 0.5
-    assert one.record_.iterations == 3 * 3  # those of three powers
-    assert len(one.model_.models) == 2 and one.near_rows_ > 0 and one.alpha_scores_ is None
-    for asked in ({"near_rows": 0}, {"alpha": "mix"}):
-        several = clone(one).set_params(**asked).fit(X, Y)
-        assert several.inducing_variable_.num_inducing == 10
-        assert list(several.alpha_scores_ or ()) == [0.0, 0.5, 1.0]
-    monkeypatch.setattr(near, "gains", lambda *_: False)
-    unhelped = clone(one).fit(X, Y)
-    assert unhelped.inducing_variable_.num_inducing == 10 and unhelped.near_rows_ == 0
 
 
 def test_all_predictions_know_them(fitted: PEPRegressor) -> None:
@@ -146,7 +116,7 @@ def test_numpy_predicts_as_tensorflow_does(fitted: PEPRegressor, tmp_path: Path)
 
 @pytest.mark.slow
 def test_several_outputs_without_mixing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regressor, "LEAST_ROWS", 80)
+    monkeypatch.setattr(trainer, "LEAST_ROWS", 80)
     two = np.column_stack([Y, -Y])
     both = too_few_points().set_params(num_latent=0).fit(X, two)
     mean, sd = both.predict(XNEW, return_std=True)

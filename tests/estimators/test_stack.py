@@ -13,7 +13,7 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Matern52, SquaredExponential
 from gpflow.models import GPR
 from numpy.testing import assert_allclose
-from scipy.stats import kstest
+from scipy.stats import kstest, norm
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import PowerTransformer, StandardScaler
@@ -21,17 +21,21 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gpflow_pep.estimators import (
     PEPRegressor,
+    base,
     export_numpy,
     export_saved_model,
     load_estimator,
     save_estimator,
     stack,
+    trainer,
 )
 from gpflow_pep.estimators.inputs import fit_yeo_johnson
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.scoring import load_scorer
+from gpflow_pep.scoring.predictive import Recalibration
 from gpflow_pep.training import ensemble_weights
 from gpflow_pep.training.choosing.combining import weights_of_means
+from gpflow_pep.training.fitting import points
 
 RNG = np.random.default_rng(0)
 X = np.exp(RNG.standard_normal((60, 2)))
@@ -259,6 +263,10 @@ def test_scikit_learn(estimator: Any, check: Any) -> None:
 def test_scouts_of_more_rows(most: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in (("EXACT_ROWS", 30), ("SCOUT_ROWS", 25), ("EXACT_BY_SCOUT", most)):
         monkeypatch.setattr(stack, name, value)
+    for room in (base, trainer):
+        monkeypatch.setattr(room, "LEAST_ROWS", 40)
+    monkeypatch.setattr(base, "MANY_POINTS", 5)
+    monkeypatch.setattr(points, "MOST_POINTS", 5)
     fitted = PEPRegressor(random_state=0, max_seconds=1000.0).fit(X, Y)
     (part,), recalibration = fitted.components_, fitted.recalibration_
     assert_allclose([fitted.weights_, fitted.mean_weights_], 1.0, rtol=1e-12)
@@ -267,9 +275,14 @@ def test_scouts_of_more_rows(most: int, monkeypatch: pytest.MonkeyPatch, tmp_pat
         assert part._is_exact and part.warp and part.n_iter_ <= stack.FEW_STEPS
         assert fitted.inducing_variable_.num_inducing == 60 and recalibration.scale != 1.0
     else:
-        assert part.kernel == "rbf" and recalibration == (None, 1.0)
+        rows, left_out = part._left_out()
+        assert part.kernel == "rbf" and len(rows) == 12 and len(part.model_.models[0].data[0]) == 60
+        scores = left_out.normal_scores(Y[rows])
+        assert recalibration == Recalibration.fit(scores, 0.0)  # honest: without a margin
         assert_allclose(fitted.predict(ROWS), part.predict(ROWS), rtol=1e-12)
-        assert_allclose(fitted.predict_interval(ROWS), part.predict_interval(ROWS), rtol=1e-9)
+        z = np.array([-1.0, 1.0]) * recalibration.original(np.array(norm.ppf(0.95)))
+        expected = part.predict_quantiles(ROWS, norm.cdf(z))
+        assert_allclose(fitted.predict_interval(ROWS), expected, rtol=1e-7)
     save_estimator(tmp_path / "model", fitted)
     expected = fitted.predict_interval(ROWS)
     assert_allclose(load_estimator(tmp_path / "model").predict_interval(ROWS), expected, rtol=1e-9)

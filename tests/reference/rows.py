@@ -90,26 +90,3 @@ def vecchia_qu(of: Dense, Kuu: Array) -> tuple[Array, Array]:
         first = first + np.outer(c, r) / s
     cov = np.linalg.inv(precision)
     return cov @ first, cov
-
-
-def predict_left_out(case: Case, n: int, held: IntArray, variance: float) -> tuple[Array, float]:
-    """
-    Mean [P] and variance of f of training row n by the model of all other rows, given some of them.
-
-    :param held: The rows it is given, as numbers of all rows.
-    :param variance: The noise variance of these.
-    """
-    problem, (prior, R, noise, _) = case.problem, case.reference_arguments()
-    others = np.delete(np.arange(len(R)), n)
-    alpha = case.alpha if np.ndim(case.alpha) == 0 else case.alpha[others]
-    factors = reference.make_factors(len(others), alpha, None, case.bound)
-    Kff = prior.Kff[np.ix_(others, others)]
-    smaller = prior._replace(Kuf=prior.Kuf[:, others], Kff=Kff)
-    qu = reference.pep_qu(smaller, R[others], noise[others], factors)
-    order = np.append(others, n)
-    C = np.linalg.solve(prior.Kuu, prior.Kuf[:, order]).T
-    D = prior.Kff[np.ix_(order, order)] - C @ prior.Kuf[:, order]
-    near = np.full(len(others), variance)
-    of = Dense(C, C @ prior.Kuf[:, order], D, R[others], near, *qu)
-    mean, covariance = predict(of, [np.searchsorted(others, held)], np.eye(1))
-    return mean[0] + case.mean_at(problem.X)[n], float(covariance[0, 0])

@@ -13,15 +13,12 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 import gpflow_pep as pep
-from gpflow_pep.engine.energies.collapsed import CONDITIONALS
-from gpflow_pep.engine.predictions.context_rows import predict_left_out
-from gpflow_pep.engine.prior import nearest_others
 from gpflow_pep.training import Ensemble, NearRows, ensemble_weights, ensemble_with_near_rows
 from gpflow_pep.training.choosing.near import (
     NOISE_LEVELS,
     PRIOR_WEIGHT,
     choose_noise,
-    left_out_moments,
+    moments_given_near,
     takes_near_rows,
 )
 
@@ -32,42 +29,25 @@ CASES = {
 m = 4
 
 
-def moments_of(model: Any, near: NearRows | None, rows: Any) -> tuple[Any, Any]:
+def moments_of(model: Any, near: NearRows | None, X: Any) -> tuple[Any, Any]:
+    """Of y."""
     if near is None:
-        return tuple(np.asarray(part)[rows] for part in model.loo_moments())
-    mean, var = left_out_moments(model, near.number, rows, [near.noise_variance])
-    return mean[:, 0], var[:, 0] + np.zeros_like(mean[:, 0])
+        return tuple(part.numpy() for part in model.predict_y(X))
+    mean, variance = moments_given_near(model, near.number, X, [near.noise_variance])
+    return mean[:, 0], variance[:, 0] + np.zeros_like(mean[:, 0])
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_rows_left_out_are_predicted_by_all_others(case: Case) -> None:
-    problem, variance = case.problem, 0.7
-    actual = moments_of(case.model(), NearRows(m, variance), np.arange(N)[::-1])
-    scaled = problem.X / problem.lengthscales
-    for n, mean, var in zip(range(N)[::-1], *actual, strict=True):
-        held = np.sort(context_reference.nearest(scaled, scaled[n : n + 1], m + 1)[0][1:])
-        expected = context_reference.predict_left_out(case, n, held, variance)
-        assert_close(mean, expected[0], scale=1.0)  # a difference of such numbers
-        assert_close(var, expected[1] + variance + np.zeros_like(var))
-
-
-def test_a_power_for_each_row() -> None:
-    case = Case(alpha=ALPHA_PER_ROW, noise="scale")
-    model, rows = case.model(), np.array([3, 8])
-    context, precision = model.row_context(), CONDITIONALS["standard"].row_precision
-    index = nearest_others(context.X / context.scales, rows, m)
-    powers, levels = tf.constant(ALPHA_PER_ROW[rows]), tf.constant([0.2, 0.4], tf.float64)
-    rows_and_near = tf.constant(rows, tf.int32), index
-    mean, var = predict_left_out(
-        model.context_parts(), context, *rows_and_near, precision, powers, levels
-    )
-    assert mean.shape == (2, 2, 1) and var.shape == (2, 2)
-    scaled = case.problem.X / case.problem.lengthscales
-    for place, n in enumerate(rows):
-        held = np.sort(context_reference.nearest(scaled, scaled[n : n + 1], m + 1)[0][1:])
-        expected = context_reference.predict_left_out(case, int(n), held, 0.4)
-        assert_close(mean[place, 1], expected[0])
-        assert_close(var[place, 1], expected[1])
+def test_moments_at_each_level_of_noise(case: Case) -> None:
+    problem, variances = case.problem, [0.2, 0.7]
+    moments = moments_given_near(case.model(), m, problem.Xnew, variances)
+    scaled = (part / problem.lengthscales for part in (problem.X, problem.Xnew))
+    held = context_reference.nearest(*scaled, m)
+    for mean, variance, noise in zip(*(np.swapaxes(p, 0, 1) for p in moments), variances):
+        dense = context_reference.dense(case, problem.Xnew)._replace(noise=np.full(N, noise))
+        expected = context_reference.predict(dense, held, None)
+        assert_close(mean, expected[0] + case.mean_at(problem.Xnew))
+        assert_close(variance[:, 0], np.diag(expected[1]) + noise)
 
 
 def test_near_rows_may_have_another_noise() -> None:
@@ -90,27 +70,6 @@ def levels(error: float, noise: float = 1e-4) -> list[float]:
     return [noise, *(level * error for level in NOISE_LEVELS)]
 
 
-def repeated() -> "pep.models.PEPRegression":
-    """Each row twice, with another target."""
-    X = np.repeat(np.linspace(0.0, 3.0, 10)[:, None], 2, axis=0)
-    Y = np.sin(X) + 0.3 * np.tile([[1.0], [-1.0]], [10, 1])
-    return pep.models.PEPRegression((X, Y), gpflow.kernels.Matern32(), X[:4] + 0.1, alpha=0.5)
-
-
-def test_of_equal_rows_the_row_itself_is_left_out() -> None:
-    model = repeated()
-    mean, _ = moments_of(model, NearRows(1, 0.1), np.arange(4))
-    X, Y = (np.asarray(part) for part in model.data)
-    for n in range(4):
-        others = np.delete(np.arange(20), n)
-        options = {"alpha": 0.5, "likelihood": gpflow.likelihoods.Gaussian(1.0)}
-        smaller = pep.models.PEPRegression(
-            (X[others], Y[others]), model.kernel, model.inducing_variable, **options
-        )
-        expected, _ = smaller.predict_f(X[n : n + 1], near=NearRows(1, 0.1))
-        assert_close(mean[n], expected[0], scale=1.0)
-
-
 def wavy(alpha: float, seed: int = 0, num_rows: int = 150) -> "pep.models.PEPRegression":
     """Too few inducing points for the function."""
     rng = np.random.default_rng(seed)
@@ -121,19 +80,24 @@ def wavy(alpha: float, seed: int = 0, num_rows: int = 150) -> "pep.models.PEPReg
     return pep.models.PEPRegression((X, Y), kernel, Z, noise_variance=1e-4, alpha=alpha)
 
 
+def held_out() -> tuple[Any, Any]:
+    """Other rows of the same function."""
+    X, Y = map(np.asarray, wavy(0.5, seed=7).data)
+    return X, Y
+
+
 def test_the_noise_is_that_of_the_highest_density() -> None:
-    model, rows = wavy(1.0), np.arange(0, 150, 2)
-    near, densities = choose_noise(model, m, rows, levels(0.5))
+    model, (X, Y) = wavy(1.0), held_out()
+    near, densities = choose_noise(model, m, (X, Y), levels(0.5))
     assert near.number == m and 1e-4 < near.noise_variance < 0.5
 
     def mean_density(variance: float) -> float:
-        moments = moments_of(model, NearRows(m, variance), rows)
-        Y = np.asarray(model.data[1])[rows]
+        moments = moments_of(model, NearRows(m, variance), X)
         return float(np.mean(norm.logpdf(Y, moments[0], np.sqrt(moments[1]))))
 
     np.testing.assert_allclose(np.mean(densities), mean_density(near.noise_variance), rtol=1e-9)
     assert mean_density(near.noise_variance) > max(map(mean_density, (1e-4, 0.5)))
-    same = choose_noise(model, m, rows, levels(1e-9))[0]
+    same = choose_noise(model, m, (X, Y), levels(1e-9))[0]
     np.testing.assert_allclose(same.noise_variance, 1e-4)  # the model's is among those tried
 
 
@@ -142,7 +106,7 @@ def test_noise_that_inducing_points_leave_is_not_that_of_near_rows(alpha: float)
     """Too few inducing points: the model takes what they leave of the function for noise."""
     model = wavy(alpha)
     model.likelihood.variance.assign(0.4)
-    near, _ = choose_noise(model, m, np.arange(150), levels(0.5))
+    near, _ = choose_noise(model, m, held_out(), levels(0.5))
     assert near.noise_variance < 0.1
 
 
@@ -158,9 +122,9 @@ def test_more_near_rows_where_rows_that_are_left_out_gain(kernel: str, expected:
         else gpflow.kernels.Matern12(lengthscales=0.1)
     )
     f = np.linalg.cholesky(covariance(X).numpy() + 1e-6 * np.eye(900)) @ rng.standard_normal(900)
-    data = X, f[:, None] + 0.01 * rng.standard_normal((900, 1))
-    model = pep.models.PEPRegression(data, covariance, X[:10], noise_variance=1e-4)
-    mixed = ensemble_with_near_rows(Ensemble([model]))
+    Y = f[:, None] + 0.01 * rng.standard_normal((900, 1))
+    model = pep.models.PEPRegression((X[:700], Y[:700]), covariance, X[:10], noise_variance=1e-4)
+    mixed = ensemble_with_near_rows(Ensemble([model]), (X[700:], Y[700:]))
     assert mixed is not None and mixed.near[1] is not None
     assert mixed.near[1].number == expected
 
@@ -168,14 +132,13 @@ def test_more_near_rows_where_rows_that_are_left_out_gain(kernel: str, expected:
 def test_near_rows_are_mixed_where_they_help() -> None:
     models = [wavy(alpha) for alpha in (0.0, 1.0)]
     before = Ensemble(models)
-    mixed = ensemble_with_near_rows(before, m, seed=1)
+    X, Y = held_out()
+    mixed = ensemble_with_near_rows(before, (X, Y), m)
     assert mixed is not None and mixed.record is not None
     assert mixed.models == 2 * models and mixed.near[:2] == (None, None)
     assert all(near and near.number == m for near in mixed.near[2:])
     assert mixed.record.alphas == (0.0, 1.0, 0.0, 1.0)
-    rows = np.arange(150)  # fewer than MOST_LEFT_OUT: all are left out
-    Y = np.asarray(models[0].data[1])
-    moments = [moments_of(*pair, rows) for pair in zip(mixed.models, mixed.near, strict=True)]
+    moments = [moments_of(*pair, X) for pair in zip(mixed.models, mixed.near, strict=True)]
     densities = np.stack([norm.logpdf(Y, a, np.sqrt(b))[:, 0] for a, b in moments])
     expected = ensemble_weights(densities, prior_weight=PRIOR_WEIGHT)
     np.testing.assert_allclose(mixed.weights.numpy(), expected, rtol=1e-6)
@@ -206,11 +169,13 @@ def test_near_rows_are_left_out_where_they_do_not_help() -> None:
     data = X, X + rng.standard_normal(X.shape)
     kernel, Z = gpflow.kernels.SquaredExponential(), X[:15]
     model = pep.models.PEPRegression(data, kernel, Z, noise_variance=1.0)
-    assert ensemble_with_near_rows(Ensemble([model]), m) is None
+    others = X + 0.01, X + rng.standard_normal(X.shape)
+    assert ensemble_with_near_rows(Ensemble([model]), others, m) is None
 
 
 def test_what_is_refused() -> None:
     case, near = Case(), NearRows(m, 0.1)
+    rows = case.problem.data
     others = [
         Case(alpha=ALPHA_PER_ROW).model(),
         Case(blocks=np.arange(N) // 4).model(),
@@ -219,11 +184,11 @@ def test_what_is_refused() -> None:
     ]
     assert takes_near_rows(case.model()) and not any(map(takes_near_rows, others))
     with pytest.raises(ValueError, match="ensemble: got PEPRegression, expected PEPRegression w"):
-        ensemble_with_near_rows(Ensemble([others[1]]))
+        ensemble_with_near_rows(Ensemble([others[1]]), rows)
     with pytest.raises(ValueError, match="ensemble: got components that use near rows"):
-        ensemble_with_near_rows(Ensemble([case.model()], near=[near]))
-    with pytest.raises(ValueError, match="near: got 17, expected an integer from 1 to 16"):
-        ensemble_with_near_rows(Ensemble([case.model()]), N)
+        ensemble_with_near_rows(Ensemble([case.model()], near=[near]), rows)
+    with pytest.raises(ValueError, match="near: got 18, expected an integer from 1 to 17"):
+        ensemble_with_near_rows(Ensemble([case.model()]), rows, N + 1)
     with pytest.raises(ValueError, match=r"near: noise_variance: got -1\.0, expected a positive"):
         case.model().predict_f(case.problem.Xnew, near=NearRows(m, -1.0))
     with pytest.raises(ValueError, match=r"near: noise_variance: got 0\.1, expected None"):

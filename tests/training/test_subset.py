@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from gpflow_pep.models import PEP, PEPClassification, PEPRegression
 from gpflow_pep.training import maximise, maximise_on_subset
-from gpflow_pep.training.fitting import cheaper
 from gpflow_pep.training.fitting.cheaper import ROWS_PER_POINT
 
 RNG = np.random.default_rng(0)
@@ -99,14 +98,3 @@ def with_missing_targets() -> PEPRegression:
 def test_refused(model, options, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         maximise_on_subset(model(), **options)
-
-
-def test_the_other_half_is_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    monkeypatch.setattr(cheaper, "maximise", lambda model, **_: seen.append(model.data[0].numpy()))
-    model = regression()
-    monkeypatch.setattr(cheaper, "ROWS_PER_POINT", 90)
-    maximise_on_subset(model, seed=3)
-    first, unseen = cheaper.halves(model, 3)
-    assert sorted([*first, *unseen]) == list(range(90)) and len(unseen) == 45
-    np.testing.assert_array_equal(seen[0], X[first])

@@ -13,7 +13,6 @@ inputs, residual targets r and noise variances :math:`\Sigma`, and q(v) of mean 
 In :func:`predict_from_blocks` the rows that are held are those of the new row's block: the
 partially independent conditional (PIC) of Snelson & Ghahramani (2007). In
 :func:`predict_from_near_rows` they are a few near ones, others for each new row.
-:func:`predict_left_out` predicts training rows as the latter does, each without its own site.
 
 Where the likelihood is not Gaussian, near rows get sites first: Power EP in the group of rows that
 a new row is given, under :math:`N(A_hᵀ m, D_{hh} + A_hᵀ B^{-1} A_h)`
@@ -25,7 +24,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ..energies.collapsed import Precision
 from ..numerics.chunks import CHUNK_ELEMENTS, MIN_CHUNK, map_over_chunks, row_chunks
 from ..prior import Parts
 from ..sites.groups import TOLERANCE, GroupRows, gaussian_observations
@@ -196,57 +194,32 @@ def predict_from_near_rows(
     return mean, covariance
 
 
-def predict_left_out(
-    parts: Parts,
-    context: Context,
-    rows: tf.Tensor,
-    index: tf.Tensor,
-    precision: Precision,
-    alpha: tf.Tensor,
-    noise: tf.Tensor,
+def predict_by_levels(
+    parts: Parts, context: Context, Xnew: tf.Tensor, index: tf.Tensor, noise: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""Predict training rows as :func:`predict_from_near_rows` does, each without its own site.
+    """Predict as :func:`predict_from_near_rows` does with each of some noise variances by turns.
 
-    The site of row n has the precision :math:`\tau_n` and the mean :math:`r_n`. Without it q(v) has
-    the covariance and mean, with :math:`s = a_n^T B^{-1} a_n`,
-
-    .. math::
-
-        B_{-n}^{-1} = B^{-1} + \frac{\tau_n B^{-1} a_n a_n^T B^{-1}}{1 - \tau_n s}, \qquad
-        m_{-n} = m + B^{-1} a_n \frac{\tau_n (a_n^T m - r_n)}{1 - \tau_n s} .
-
-    :param rows: Which training rows, [S], numbers below N.
-    :param index: The training rows that each is given, [S, m], itself not among them.
-    :param precision: Gives :math:`\tau_n`, where rows are factors of their own.
-    :param alpha: The powers of the rows.
+    :param index: The rows that each new one is given, [S, m], numbers below N.
     :param noise: K noise variances that near rows have by turns; sites keep theirs.
     :return: Mean [S, K, P] and variance [S, K] of f without the mean function, with each of these.
     """
 
     def chunk_terms(pieces: Any) -> tuple[tf.Tensor, ...]:
-        rows, index, alpha = pieces
-        r, site_noise = tf.gather(context.r, rows), tf.gather(context.noise, rows)
-        place = tf.concat([rows[:, None], index], axis=1)
-        A, D = _project_groups(parts, context.W, tf.gather(context.X, place))
-        a = A[:, 0]
-        tau = precision(tf.maximum(D[:, 0, 0], 0.0), site_noise, alpha)[:, None]
-        projected = tf.matmul(a, context.root)
-        left = 1.0 - tau * tf.reduce_sum(tf.square(projected), axis=1, keepdims=True)
-        error = tau * (tf.matmul(a, context.mean) - r) / left
+        X, index = pieces
+        A, D = _project_groups(
+            parts, context.W, tf.concat([X[:, None], tf.gather(context.X, index)], axis=1)
+        )
         targets = tf.gather(context.r, index)
         means, variances = [], []
         for level in tf.unstack(noise):
             near_noise = level + tf.zeros_like(targets[..., 0])
             conditioned = _condition_on_rows(A, D, targets, near_noise)
             mean, root, variance = (part[:, 0] for part in conditioned.under(context))
-            shared = tf.reduce_sum(root * projected, axis=1, keepdims=True)
-            means.append(mean + shared * error)
-            spread = tf.reduce_sum(tf.square(root), axis=1) + (shared**2 * tau / left)[:, 0]
-            variances.append(variance + spread)
+            means.append(mean)
+            variances.append(variance + tf.reduce_sum(tf.square(root), axis=1))
         return tf.stack(means, axis=1), tf.stack(variances, axis=1)
 
-    alpha = tf.broadcast_to(alpha, tf.shape(rows))
-    pieces = row_chunks((rows, index, alpha), _groups_at_a_time(context, index, None))
+    pieces = row_chunks((Xnew, index), _groups_at_a_time(context, index, None))
     mean, variance = map_over_chunks(chunk_terms, pieces)
     return mean, variance
 

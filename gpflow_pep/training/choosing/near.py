@@ -1,10 +1,9 @@
 r"""Near training rows in the predictions of ensembles, where rows that were left out gain by them.
 
 Components whose predictions are given the nearest training rows (:ref:`near-rows`) are added, with
-weights of :mod:`gpflow_pep.training.choosing.combining` by the densities of some training rows,
-each without its own site and given its near rows as a new row would be. Without near rows such
-densities are optimistic where inducing inputs were trained, and given near rows hardly: on tables
-of some hundreds of rows this keeps ensembles as they are, even where near rows would gain.
+weights of :mod:`gpflow_pep.training.choosing.combining` by the densities of rows that no component
+has. Densities of training rows, each left out in turn, do not serve where inducing inputs were
+trained: without near rows they are far too good, and given near rows hardly.
 
 **Numbers.** Each component is there a second time, with another noise variance of near rows and of
 the target: the one with the highest mean density of the rows that were left out. At power 1 that of
@@ -36,7 +35,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tf_keras
-from gpflow.base import AnyNDArray, Parameter
+from gpflow.base import AnyNDArray, Parameter, RegressionData
 from gpflow.kernels import MultioutputKernel
 from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.models import GPModel
@@ -45,15 +44,15 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from ...engine import checks
-from ...engine.energies.collapsed import CONDITIONALS
 from ...engine.factors import check_num_latent, num_classes
-from ...engine.predictions.context_rows import NearRows, predict_left_out
+from ...engine.numerics.nearest_in_numpy import nearest_rows
+from ...engine.predictions.context_rows import NearRows, predict_by_levels
 from ...engine.prior import input_scales, nearest_others
 from ...models import PEP, PEPRegression
 from ...models.base import InternalDataModel
 from ..fitting.loop import fit
 from ..fitting.objectives import FAILURES, copy_of
-from ..fitting.points import held_out_densities
+from ..fitting.points import MOST_LEFT_OUT, gains, held_out_densities
 from .combining import ensemble_weights, power_of
 from .ensemble import Ensemble, EnsembleRecord, components, heaviest
 
@@ -62,11 +61,9 @@ LEAST_ROWS = 1000
 #: How many near rows predictions use, unless a number is given: the first of these, or the next
 #: where rows that are left out gain by it; of labels the last one.
 NUMBERS, NEAR_LABELS = (10, 40), 20
-#: Noise variances of near rows that are tried, relative to the mean squared leave-one-out error;
+#: Noise variances of near rows that are tried, relative to the mean squared error of rows left out;
 #: and the model's.
 NOISE_LEVELS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0)
-#: The most rows that are left out.
-MOST_LEFT_OUT = 1000
 #: Near rows must raise the mean log density by so many standard errors of the difference.
 LEAST_GAIN = 2.0
 #: c of the prior on weights; of a model of labels, which is trained to predict rows left out, it is
@@ -99,24 +96,25 @@ def takes_near_labels(kernel: Any, likelihood: Likelihood) -> bool:
 
 
 def ensemble_with_near_rows(
-    ensemble: Ensemble, near: int | None = None, *, seed: int = 0
+    ensemble: Ensemble, validation: RegressionData, near: int | None = None
 ) -> Ensemble | None:
     r"""
     Add each component of an ensemble a second time, with predictions that use near training rows::
 
         ensemble = pep.training.ensemble_of_powers(model)
-        ensemble = pep.training.ensemble_with_near_rows(ensemble) or ensemble
+        ensemble = pep.training.ensemble_with_near_rows(ensemble, (X_held, Y_held)) or ensemble
 
-    Noise and weights are chosen by rows that are left out, at most 1000, see
-    :mod:`gpflow_pep.training.choosing.near`; c of the prior on the weights is 0.1.
+    Noise and weights are chosen by rows that were left out of training, see
+    :mod:`gpflow_pep.training.choosing.near`; c of the prior on the weights is 0.1. Afterwards the
+    models may be given these rows too: assign all to ``data`` of each.
 
     :param ensemble: Of ``PEPRegression`` without blocks, memory or missing targets, with a
         Gaussian likelihood of constant noise variance.
+    :param validation: Rows that the models do not have, X [S, D] and Y [S, P].
     :param near: How many near rows predictions use; None: 10, or for each component 40 where
-        its log densities of the rows that are left out rise by at least two standard errors.
-    :param seed: Which rows are left out.
-    :return: The ensemble of both kinds; None where the mean log density of the rows that are left
-        out is not higher than without near rows by at least two standard errors.
+        its log densities of the rows left out rise by at least two standard errors.
+    :return: The ensemble of both kinds; None where the mean log density of the rows left out is not
+        higher than without near rows by at least two standard errors.
     :raises ValueError: If the components are others, or an argument is outside its range.
     """
     models, (first, *more) = ensemble.models, NUMBERS if near is None else (near,)
@@ -126,24 +124,22 @@ def ensemble_with_near_rows(
         expected = "PEPRegression without blocks or memory, and constant noise"
         raise checks.refusal("ensemble", got, expected, "Keep it as it is.")
     num_rows = len(models[0].data[0])
-    rows = _rows_left_out(num_rows, near, seed)
-    both = [_densities_alone_and_near(model, first, rows) for model in models]
-    alone, scored = np.stack([part for part, _ in both]), [part for _, part in both]
-    result = _with_components(models, alone, models, scored)
-    if result is None or not more:
-        return result
-    for number in more:
-        for k, (model, (chosen, densities)) in enumerate(zip(models, scored, strict=True)):
+    if near is not None:
+        checks.check_number(near, num_rows, "near", counted="rows")
+    alone = np.stack([held_out_densities(model, validation)() for model in models])
+    X, Y = map(np.asarray, validation)
+    scored: list[tuple[NearRows, AnyNDArray]] = []
+    for model in models:
+        error = np.mean((Y - np.asarray(model.predict_f(X)[0])) ** 2)
+        levels = [float(model.likelihood.variance.numpy()), *(error * np.array(NOISE_LEVELS))]
+        chosen, densities = choose_noise(model, min(first, num_rows), (X, Y), levels)
+        for number in more:
             levels = [(chosen.noise_variance or 0.0) * factor for factor in (0.6, 1.0, 1.6)]
-            with_more = choose_noise(model, min(number, num_rows - 1), rows, levels)
-            scored[k] = with_more if gains(with_more[1], densities) else (chosen, densities)
+            with_more = choose_noise(model, min(number, num_rows), (X, Y), levels)
+            if gains(with_more[1], densities, LEAST_GAIN):
+                chosen, densities = with_more
+        scored.append((chosen, densities))
     return _with_components(models, alone, models, scored)
-
-
-def near_rows_gain(model: PEPRegression, rows: AnyNDArray) -> bool:
-    """Whether predictions of training rows, of which 1000 are left out, gain by near rows."""
-    alone, (_, near) = _densities_alone_and_near(model, NUMBERS[0], rows[:MOST_LEFT_OUT])
-    return gains(near, alone)
 
 
 def ensemble_with_near_labels(
@@ -180,7 +176,8 @@ def ensemble_with_near_labels(
         expected = "a likelihood of two classes with one latent function"
         raise checks.refusal("model", got, expected, "Keep it as it is.")
     X, Y = map(np.asarray, data)
-    rows = _rows_left_out(len(X), near, seed)
+    checks.check_number(near, len(X) - 1, "near", counted="other rows")
+    rows = np.random.default_rng(checks.check_seed(seed)).permutation(len(X))[:MOST_LEFT_OUT]
     models, weights = components(model)
     alone = np.stack(
         [
@@ -193,7 +190,7 @@ def ensemble_with_near_labels(
     mixed = logsumexp(alone, axis=0, b=weights[:, None])
     scaled = tf.constant(X) / input_scales(main.kernel, tf.constant(X))
     products = near_residuals(mixed, Y[:, 0], scaled, rows)
-    if not gains(products, np.zeros_like(products)):
+    if not gains(products, np.zeros_like(products), LEAST_GAIN):
         return None
     parts = map(copy_of, (main.kernel, main.likelihood, main.inducing_variable))
     second = PEP((X, Y), *parts, alpha=1.0)
@@ -206,56 +203,34 @@ def ensemble_with_near_labels(
         return None
 
 
-def _rows_left_out(num_rows: int, near: int | None, seed: int) -> AnyNDArray:
-    """Choose the rows that are left out, and check how many each may be given."""
-    if near is not None:
-        checks.check_number(near, num_rows - 1, "near", counted="other rows")
-    return np.random.default_rng(checks.check_seed(seed)).permutation(num_rows)[:MOST_LEFT_OUT]
-
-
-def _densities_alone_and_near(
-    model: PEPRegression, number: int, rows: AnyNDArray
-) -> tuple[AnyNDArray, tuple[NearRows, AnyNDArray]]:
-    """Log densities of rows that are left out, [S], without near rows; and see `choose_noise`."""
-    Y = np.asarray(model.data[1])[rows]
-    mean, variance = (np.asarray(part)[rows] for part in model.loo_moments())
-    alone: AnyNDArray = norm.logpdf(Y, mean, np.sqrt(variance)).sum(axis=-1)
-    error, noise = np.mean((Y - mean) ** 2), float(model.likelihood.variance.numpy())
-    levels = [noise, *(float(level * error) for level in NOISE_LEVELS)]
-    return alone, choose_noise(model, min(number, len(model.data[0]) - 1), rows, levels)
-
-
 def choose_noise(
-    model: PEPRegression, number: int, rows: AnyNDArray, levels: Sequence[float]
+    model: PEPRegression, number: int, validation: RegressionData, levels: Sequence[float]
 ) -> tuple[NearRows, AnyNDArray]:
     """
-    Choose of some levels the noise variance with the highest mean density of rows [S] left out, and
-    give their log densities.
+    Choose of some levels the noise variance with the highest mean density of rows that the model
+    does not have, X [S, D] and Y [S, P], and give their log densities, [S].
     """
-    Y = np.asarray(model.data[1])[rows]
-    mean, variance = left_out_moments(model, number, rows, levels)
+    mean, variance = moments_given_near(model, number, validation[0], levels)
     with np.errstate(invalid="ignore"):  # rounding can leave a row that does not depend on others
-        densities = norm.logpdf(Y[:, None], mean, np.sqrt(variance)).sum(axis=-1)
+        densities = norm.logpdf(validation[1][:, None], mean, np.sqrt(variance)).sum(axis=-1)
     densities = np.where(np.isnan(densities), -np.inf, densities)
     best = int(np.argmax(densities.mean(axis=0)))
-    return NearRows(number, levels[best]), densities[:, best]
+    return NearRows(number, float(levels[best])), densities[:, best]
 
 
-def left_out_moments(
-    model: PEPRegression, number: int, rows: AnyNDArray, levels: Sequence[float]
+def moments_given_near(
+    model: PEPRegression, number: int, X: AnyNDArray, levels: Sequence[float]
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """
-    Compute moments of y of training rows given the others, the near ones with each level of noise:
-    mean [S, K, P] and variance [S, K, 1].
+    Compute moments of y of new rows [S, D] given near ones with each level of noise: mean [S, K, P]
+    and variance [S, K, 1].
     """
     parts, context = model.context_parts(), model.row_context()
-    index = nearest_others(context.X / context.scales, rows, number)
-    precision = CONDITIONALS[model.bound].row_precision
-    alpha, levels = tf.convert_to_tensor(model.alpha)[None], tf.constant(levels, context.X.dtype)
-    rows = tf.constant(rows, tf.int32)
-    mean, variance = predict_left_out(parts, context, rows, index, precision, alpha, levels)
-    mean += parts.mean(tf.gather(context.X, rows))[:, None]
-    return mean.numpy(), (variance + levels).numpy()[..., None]
+    index = nearest_rows(np.asarray(context.X / context.scales))(X / context.scales, number)
+    Xnew, noise = tf.constant(X), tf.constant(levels, X.dtype)
+    mean, variance = predict_by_levels(parts, context, Xnew, tf.constant(index), noise)
+    mean += parts.mean(Xnew)[:, None]
+    return mean.numpy(), (variance + noise).numpy()[..., None]
 
 
 def near_residuals(
@@ -304,14 +279,6 @@ def _near_label_densities(model: PEP, near: int, rows: AnyNDArray) -> AnyNDArray
     return np.where(np.isnan(densities), -np.inf, densities)
 
 
-def gains(log_densities: AnyNDArray, others: AnyNDArray) -> bool:
-    """Whether log densities [S] exceed others by :data:`LEAST_GAIN` standard errors or more."""
-    with np.errstate(invalid="ignore"):  # a density that is 0
-        difference = log_densities - others
-        least = LEAST_GAIN * np.std(difference, ddof=1) / np.sqrt(len(difference))
-    return bool(np.mean(difference) > least)
-
-
 def _with_components(
     models: Sequence[GPModel],
     log_densities: AnyNDArray,
@@ -328,7 +295,8 @@ def _with_components(
     weights = ensemble_weights(both, prior_weight=prior_weight)
     before = ensemble_weights(log_densities, prior_weight=prior_weight)
     mixed = logsumexp(both, axis=0, b=weights[:, None])
-    if not gains(mixed, logsumexp(log_densities, axis=0, b=before[:, None])):
+    alone = logsumexp(log_densities, axis=0, b=before[:, None])
+    if not gains(mixed, alone, LEAST_GAIN):
         return None
     every = [*models, *others]
     record = EnsembleRecord(tuple(map(power_of, every)), np.mean(both, axis=1), "leave-one-out")

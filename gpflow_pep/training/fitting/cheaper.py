@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 
 from ...engine.checks import check_positive, check_seed, refusal
@@ -22,6 +21,7 @@ from ...models.arguments import set_unchecked
 from ...models.base import InternalDataModel
 from .full_batch import MaximiseRecord, maximise
 from .objectives import Objective, WholeLoss, assign, copy_of, state_of
+from .points import with_data
 
 #: Rows that train first, for each inducing variable.
 ROWS_PER_POINT = 20
@@ -55,14 +55,17 @@ def maximise_on_subset(
     for name in {"num_inducing", "optimizer"} & options.keys():
         raise refusal(name, repr(options[name]), "none of it", "Leave it out.")
     _check_model(model)
-    number = default_number(model, seed) if num_rows is None else num_rows
-    subset = with_rows(model, check_positive("num_rows", number), seed)
+    if num_rows is None:
+        num_rows = min(ROWS_PER_POINT * model.num_inducing, -(-len(model.data[0]) // 2))
+    subset = on_some_rows(model, check_positive("num_rows", num_rows), seed)
     return maximise(subset, **{"tolerance": TOLERANCE, "window": WINDOW, **options})
 
 
-def default_number(model: PEPRegression | PEP, seed: int) -> int:
-    """Give the number of rows that :func:`maximise_on_subset` takes by default."""
-    return min(ROWS_PER_POINT * model.num_inducing, len(halves(model, seed)[0]))
+def on_some_rows(model: PEPRegression | PEP, num_rows: int, seed: int) -> PEPRegression | PEP:
+    """Make a model of random rows, whose parts and so parameters are those of the other one."""
+    X, Y = map(np.asarray, model.data)
+    rows = np.random.default_rng(seed).permutation(len(X))[:num_rows]
+    return with_data(model, (X[rows], Y[rows]))
 
 
 def has_subsets(model: Any) -> bool:
@@ -79,28 +82,6 @@ def _check_model(model: Any) -> None:
             got = "one with blocks, a memory or a power for each row"
         expected = "a PEPRegression, PEP or PEPClassification without these, all targets observed"
         raise refusal("model", got, expected, "Call maximise alone.")
-
-
-def halves(model: PEPRegression | PEP, seed: int) -> tuple[AnyNDArray, AnyNDArray]:
-    """Give the rows that :func:`maximise_on_subset` may take by default, and the others."""
-    num_rows = len(np.asarray(model.data[0]))
-    rows = np.random.default_rng(seed).permutation(num_rows)
-    return rows[: -(-num_rows // 2)], rows[-(-num_rows // 2) :]
-
-
-def with_rows(model: PEPRegression | PEP, num_rows: int, seed: int) -> PEPRegression | PEP:
-    """Make a model of random rows, whose parts and so parameters are those of the other one."""
-    X, Y = map(np.asarray, model.data)
-    rows = np.concatenate(halves(model, seed))[:num_rows]
-    data, kernel, Z = (X[rows], Y[rows]), model.kernel, model.inducing_variable
-    options = {"alpha": model.alpha.numpy(), "mean_function": model.mean_function}
-    if isinstance(model, PEPRegression):
-        options |= {"likelihood": model.likelihood, "bound": model.bound}
-        return PEPRegression(data, kernel, Z, **options)
-    options |= {key: getattr(model, key) for key in ("max_sweeps", "tolerance", "reset_sites")}
-    some = type(model)(data, kernel, model.likelihood, Z, **options)
-    some.loss_tolerance.assign(model.loss_tolerance)  # a tolerance that is passed has set it to 0
-    return some
 
 
 #: How many losses are kept: the ones used last.

@@ -28,7 +28,7 @@ from ...engine.checks import check_callable, check_positive, check_real, check_s
 from ...engine.numerics.linalg import warnings_of_graphs_dropped
 from ...models.base import NO_FACTOR, TrialWarning
 from .objectives import FAILURES, Objective, WholeLoss, assign, assigned_at_exit
-from .points import PointsScore, add_points
+from .points import PointsScore, add_points, check_grows, leave_rows_out
 
 _lock = threading.Lock()
 _limits: list[threadpool_limits] = []
@@ -284,8 +284,8 @@ def maximise(
         See :func:`~gpflow_pep.training.training_loss`, and
         :ref:`derivatives-of-sites`. Not for a ``WholeLoss``, which has one.
     :param num_inducing: ``"auto"``: the inducing points of the model are doubled, and the model is
-        trained again, as long as that raises the score of
-        :mod:`gpflow_pep.training.fitting.points`; its ``inducing_variable`` is another one then.
+        trained again, as long as rows that are left out of this training gain
+        (:mod:`gpflow_pep.training.fitting.points`); its ``inducing_variable`` is another one then.
         Start with few, 25 for example. Not for a ``WholeLoss`` or with an optimizer. None: those
         that it has.
     :param tolerance: Stop when a step improves the objective by less than this for each row, in
@@ -348,8 +348,12 @@ def maximise(
                 progress=progress,
             )
 
-        points, record = add_points(model, train, seed=seed, deadline=deadline)
-        return record._replace(points=points)
+        check_grows(model)
+        some, rows = leave_rows_out(model, seed)
+        left_out: Any = tuple(np.asarray(part)[rows] for part in model.data)
+        points, _ = add_points(some, train, left_out, seed=seed, deadline=deadline)
+        model.inducing_variable = some.inducing_variable
+        return train(model)._replace(points=points)
     loss: WholeLoss = (
         model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer, objective)
     )

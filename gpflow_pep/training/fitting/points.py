@@ -1,29 +1,15 @@
-r"""The number of inducing points, chosen from data.
+r"""The number of inducing points, chosen by rows that are left out of training.
 
-A model is trained, gets as many inducing points more as it has, and is trained again, as long as
-that raises
-
-.. math::
-
-    \frac{1}{N} \Big( \sum_n \log p(y_n | y_{-n}) - c M D \Big), \qquad c = 0.15,
-
-the mean leave-one-out log density less a charge for each number of the inducing inputs. Without the
-charge it would go on rising where inducing inputs fit single rows: leave-one-out densities are
-optimistic where inducing inputs were trained, with 100 of them by 0.13 to 0.4 nats for each of
-these numbers on four of twelve tables, and by less than 0.06 on the others (:doc:`/study`).
-Inducing inputs that are not trained are not charged.
-
-With thousands of rows, training can begin with some of them, and the densities of others, which
-training has not seen, need no charge: estimators do so from :data:`MANY` rows on. More points are
-then allowed too.
-
-The inducing points go on from where they were, and the hyperparameters start anew: with few points
-training can end where a kernel ignores an input, which it does not leave when there are more.
+A model is trained without a fifth of its rows, at most 1000 (:func:`leave_rows_out`). It gets as
+many inducing points more as it has, and is trained on from there, as long as that raises the mean
+log density of those rows by more than its standard error, and by 0.01. Densities of rows that a
+model was trained on cannot show it: those of rows left out one at a time are .2 nats too good where
+inducing inputs were trained, and rise with every number of them.
 """
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gpflow
@@ -107,128 +93,150 @@ def check_one_power(model: Any) -> None:
 
 
 _LOGGER = logging.getLogger(__name__)
-#: c, in nats for each number of the inducing inputs.
-CHARGE = 0.15
-#: More points must raise the score by so many nats a row.
+#: More points must raise the mean log density by so many nats a row, too.
 GAIN = 0.01
-#: More than 100 points are allowed up to this :math:`N M^2`, to which the time of an evaluation is
-#: proportional: 400 for 625 rows, 200 for 2 500, if they are doubled from 25. Where outputs are
-#: mixtures, M counts the points of all latent functions.
-MOST_WORK = 1e8
-#: So many rows are enough to choose by rows that training has not seen, and for this much work: 400
-#: points up to 12 500 rows, 200 up to 50 000.
-MANY, MOST_WORK_UNSEEN = 4000, 2e9
-_CHEAP = 100
+#: The part of the rows that is left out, and the most of them.
+PART_LEFT_OUT, MOST_LEFT_OUT = 0.2, 1000
+#: The most points of a model in closed form. Others have more than 100 only up to this
+#: :math:`N M^2`, to which the time of an evaluation is proportional; where outputs are mixtures, M
+#: counts the points of all latent functions.
+MOST_POINTS, CHEAP_POINTS, MOST_WORK = 800, 100, 1e8
 
 
 class PointsScore(NamedTuple):
-    """How a model with so many inducing points was trained and predicts left-out rows."""
+    """How a model with so many inducing points was trained and predicts rows left out."""
 
     num_inducing: int
-    score: float
-    """The mean leave-one-out log density less the charge, in nats a row; NaN where it failed or the
-    time was over."""
+    log_density: float
+    """The mean of those rows, in nats; NaN where it failed or the time was over."""
 
-    log_density: float  #: That mean, of all rows or of rows that training did not see.
     objective: float  #: What training maximised, at its end.
-    bound_gap: float
-    """With Gaussian noise, the exact log evidence for these hyperparameters is known to so many
-    nats a row: the upper bound less the lower one of scaled conditionals. NaN otherwise, and
-    where the time was over."""
-
     seconds: float  #: Of training, with its compilation.
+
+
+def leave_rows_out(model: Any, seed: int) -> tuple[Any, AnyNDArray]:
+    """
+    Make a model without some rows, whose parts and so parameters are those of the other one, and
+    give the numbers of these rows, [S].
+    """
+    X, Y = map(np.asarray, model.data)
+    number = min(max(int(PART_LEFT_OUT * len(X)), 2), MOST_LEFT_OUT)
+    order = np.random.default_rng(seed).permutation(len(X))
+    out, rest = np.split(order, [number])
+    return with_data(model, (X[rest], Y[rest])), out
+
+
+def with_data(model: Any, data: tuple[AnyNDArray, AnyNDArray]) -> Any:
+    """Make a model of other rows, whose parts and so parameters are those of the other one."""
+    options = {"alpha": model.alpha.numpy(), "mean_function": model.mean_function}
+    kernel, Z, likelihood = model.kernel, model.inducing_variable, model.likelihood
+    if isinstance(model, PEPRegression):
+        options |= {"likelihood": likelihood, "bound": model.bound}
+        return PEPRegression(data, kernel, Z, **options)
+    options |= {key: getattr(model, key) for key in ("max_sweeps", "tolerance", "reset_sites")}
+    other = type(model)(data, kernel, likelihood, Z, **options)
+    other.loss_tolerance.assign(model.loss_tolerance)  # a tolerance that is passed has set it to 0
+    return other
 
 
 def add_points(
     model: GPModel,
     train: Callable[[GPModel], Any],
+    left_out: RegressionData,
     *,
     seed: int,
     deadline: float = np.inf,
-    unseen: AnyNDArray | None = None,
-    most_work: float | None = None,
 ) -> tuple[tuple[PointsScore, ...], Any]:
-    """Train a model with more and more inducing points, as long as the score rises.
+    """Train a model with more and more inducing points, as long as rows left out gain by it.
 
     :param model: A ``PEPRegression`` or ``PEP`` with inducing points [M, D], of which M is tried
         first, with rows that are factors of their own. Latent functions share the points where
         outputs are mixed from them. It ends as it was trained with the best number;
         ``inducing_variable`` is another object then.
     :param train: Trains a model and returns a record with an ``objective``.
+    :param left_out: Rows that the model does not have, X [S, D] and Y [S, P].
     :param seed: For the rows at which points are added.
     :param deadline: No further number is tried that would, by what the last one took, go on when
         ``time.perf_counter`` is past it.
-    :param unseen: Rows that ``train`` does not see: only their densities count, without a charge,
-        and up to :data:`MOST_WORK_UNSEEN` is allowed. None: all rows count.
-    :param most_work: What is allowed instead.
     :return: The numbers of points that were tried, of which the last can have gained nothing, and
         what training returned for the best.
     :raises ValueError: If the model is another, or the first training fails.
     """
-    _check_model(model)
-    candidates = _candidates(model, seed)
-    densities = left_out_densities(model)
-    unconstrained_Z = _points_of(model).Z.unconstrained_variable
-    others = [part for part in model.trainable_variables if part is not unconstrained_Z]
-    start = [variable.numpy() for variable in others]
+    rows: AnyNDArray = np.unique(np.asarray(model.data[0]), axis=0)
+    candidates = np.random.default_rng(seed).permutation(rows)
+    densities = held_out_densities(model, left_out)
+    most = min(most_points(model), len(candidates))
     scores: list[PointsScore] = []
     best: _Trained | None = None
     while True:
-        began = time.perf_counter()
-        record = None
+        began, points = time.perf_counter(), _points_of(model)
+        M, record, density = points.Z.shape[0], None, np.full(len(left_out[0]), np.nan)
         try:
             record = train(model)
-            scores.append(_score(model, record, densities, unseen, began, deadline))
-            _LOGGER.info("%d inducing points: score %.5g nats a row", *scores[-1][:2])
+            seconds = time.perf_counter() - began
+            if time.perf_counter() <= deadline:
+                density = densities()
         except FAILURES:
             if best is None:
                 raise
-            unknown = np.nan, np.nan, np.nan, np.nan
-            scores.append(PointsScore(model.num_inducing, *unknown, time.perf_counter() - began))
-        if best is not None and not scores[-1].score > scores[-2].score + GAIN:
+            seconds = time.perf_counter() - began
+        objective = np.nan if record is None else float(record.objective)
+        scores.append(PointsScore(M, float(np.mean(density)), objective, seconds))
+        _LOGGER.info("%d inducing points: %.5g nats a row", *scores[-1][:2])
+        pays = best is None or gains(density, best.densities, errors=1.0, least=GAIN)
+        if best is not None and not pays:
             _set_points(model, best.points)
             assign(state_of(model), best.values)
             return tuple(scores), best.record
-        values = [variable.numpy() for variable in state_of(model)]
-        best = _Trained(_points_of(model), values, record)
-        M = scores[-1].num_inducing
-        num_points = min(2 * M, len(candidates))
-        late = time.perf_counter() + 3.0 * scores[-1].seconds > deadline
-        most = most_work or (MOST_WORK if unseen is None else MOST_WORK_UNSEEN)
-        dear = num_points > _CHEAP and work_with(model, num_points) > most
-        if num_points <= M or dear or late or np.isnan(scores[-1].score):
+        best = _Trained(points, [value.numpy() for value in state_of(model)], record, density)
+        late = time.perf_counter() + 3.0 * seconds > deadline
+        if late or min(2 * M, most) <= M or np.isnan(scores[-1].log_density):
             return tuple(scores), record
-        _set_points(model, _with_more(best.points.Z, candidates, num_points))
-        assign(others, start)
+        _set_points(model, _with_more(points.Z, candidates, min(2 * M, most)))
 
 
-def can_double(model: GPModel, scores: Sequence[PointsScore], deadline: float) -> bool:
-    """Whether the last number gained, and only work or time ended :func:`add_points`."""
-    last = scores[-1]
-    gained = last.num_inducing == model.num_inducing and np.isfinite(last.score)
-    enough = len(np.unique(np.asarray(model.data[0]), axis=0)) >= 2 * last.num_inducing
-    return bool(gained and enough) and time.perf_counter() + 3.0 * last.seconds < deadline
+def gains(log_densities: AnyNDArray, others: AnyNDArray, errors: float, least: float = 0.0) -> bool:
+    """Whether log densities [S] exceed others on average by more than so many standard errors, and
+    by more than so many nats.
+    """
+    with np.errstate(invalid="ignore"):  # a density that is 0
+        difference = log_densities - others
+        error = np.std(difference, ddof=1) / np.sqrt(len(difference))
+    return bool(np.mean(difference) > max(errors * error, least))
 
 
-def double_points(model: GPModel, seed: int) -> None:
-    """Give a model that :func:`add_points` left twice as many points, and no other parameters."""
-    Z = _points_of(model).Z
-    _set_points(model, _with_more(Z, _candidates(model, seed), 2 * Z.shape[0]))
+def most_points(model: GPModel) -> int:
+    """Give the most points that a model is to have."""
+    if isinstance(model, PEPRegression) and not is_mixed(model.kernel):
+        return MOST_POINTS
+    by_work = np.sqrt(MOST_WORK / len(np.asarray(model.data[0]))) / len(
+        latent_kernels(model.kernel)
+    )
+    return max(CHEAP_POINTS, int(by_work))
 
 
-def _candidates(model: GPModel, seed: int) -> AnyNDArray:
-    """Give the rows at which points are added, distinct ones, in random order."""
-    rows: AnyNDArray = np.unique(np.asarray(model.data[0]), axis=0)
-    return np.random.default_rng(seed).permutation(rows)
+def check_grows(model: Any) -> None:
+    """Refuse a model whose inducing points cannot be added to, or whose rows left out."""
+    kind = isinstance(model, (PEPRegression, PEP))
+    if not kind or type(_points_of(model)) is not InducingPoints:
+        part = type(_points_of(model) if kind else model).__name__
+        raise checks.refusal(
+            "num_inducing",
+            f"'auto' with {part}",
+            "PEPRegression, PEP or PEPClassification with inducing points [M, D]",
+            "Leave it out: the model keeps the inducing variables that it has.",
+        )
+    has_parts = model.memory is not None or model.alpha.shape.rank != 0
+    if model.rows.cut.block_rows is not None or has_parts:
+        raise checks.refusal(
+            "num_inducing",
+            "'auto' with blocks, a memory or a power for each row",
+            "rows that can be left out one at a time",
+            "Leave it out, and choose the number by rows that you hold out.",
+        )
 
 
-def work_with(model: GPModel, num_points: int) -> float:
-    """Describe what an evaluation with so many inducing points costs, in proportion: N M²."""
-    size = num_points * len(latent_kernels(model.kernel))
-    return float(len(np.asarray(model.data[0])) * size**2)
-
-
-def _points_of(model: GPModel) -> Any:
+def _points_of(model: Any) -> Any:
     """Give the inducing variables, of mixed latent functions the shared ones."""
     variables = model.inducing_variable
     if isinstance(variables, SharedIndependentInducingVariables) and is_mixed(model.kernel):
@@ -236,7 +244,7 @@ def _points_of(model: GPModel) -> Any:
     return variables
 
 
-def _set_points(model: GPModel, points: InducingPoints) -> None:
+def _set_points(model: Any, points: InducingPoints) -> None:
     mixed = is_mixed(model.kernel)
     model.inducing_variable = share_inducing_variable(points) if mixed else points
 
@@ -245,46 +253,7 @@ class _Trained(NamedTuple):
     points: InducingPoints
     values: list[AnyNDArray]
     record: Any
-
-
-def _score(
-    model: GPModel,
-    record: Any,
-    densities: Callable[[], AnyNDArray],
-    unseen: AnyNDArray | None,
-    began: float,
-    deadline: float,
-) -> PointsScore:
-    seconds = time.perf_counter() - began
-    rows = slice(None) if unseen is None else unseen
-    is_late = time.perf_counter() > deadline
-    log_density = _known(lambda: float(np.mean(densities()[rows])), is_late)
-    Z = _points_of(model).Z
-    is_charged = Z.trainable and unseen is None
-    charge = CHARGE * np.prod(Z.shape) / len(model.data[0]) if is_charged else 0.0
-    score = log_density - float(charge)
-    objective = float(record.objective)
-    bound_gap = _known(lambda: _bound_gap(model), is_late)
-    return PointsScore(Z.shape[0], score, log_density, objective, bound_gap, seconds)
-
-
-def _known(compute: Callable[[], float], is_late: bool) -> float:
-    """Compute what only describes a model that is trained already; NaN if late or if it fails."""
-    try:
-        return np.nan if is_late else compute()
-    except FAILURES:
-        return np.nan
-
-
-def _bound_gap(model: GPModel) -> float:
-    plain = type(model) is PEPRegression and model.memory is None
-    plain = plain and not model.takes_missing_targets
-    if not plain:
-        return np.nan
-    parts = model.data, model.kernel, model.inducing_variable
-    options: dict[str, Any] = {"likelihood": model.likelihood, "mean_function": model.mean_function}
-    bounds = PEPRegression(*parts, alpha=0.0, bound="tight", **options)
-    return float(bounds.bound_gap()) / len(model.data[0])
+    densities: AnyNDArray
 
 
 def _with_more(Z: gpflow.Parameter, candidates: AnyNDArray, number: int) -> InducingPoints:
@@ -299,22 +268,3 @@ def _with_more(Z: gpflow.Parameter, candidates: AnyNDArray, number: int) -> Indu
     return InducingPoints(
         gpflow.Parameter(points, transform=Z.transform, prior=Z.prior, trainable=Z.trainable)
     )
-
-
-def _check_model(model: Any) -> None:
-    kind = isinstance(model, (PEPRegression, PEP))
-    if not kind or type(_points_of(model)) is not InducingPoints:
-        part = type(_points_of(model) if kind else model).__name__
-        raise checks.refusal(
-            "num_inducing",
-            f"'auto' with {part}",
-            "PEPRegression, PEP or PEPClassification with inducing points [M, D]",
-            "Leave it out: the model keeps the inducing variables that it has.",
-        )
-    if model.rows.cut.block_rows is not None:
-        raise checks.refusal(
-            "num_inducing",
-            "'auto' with blocks",
-            "rows that can be left out one at a time",
-            "Leave it out, and choose the number by rows that you hold out.",
-        )
