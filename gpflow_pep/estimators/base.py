@@ -28,6 +28,7 @@ from ..engine.prior import is_mixed
 from ..engine.refusals import refuse_arguments, refusing
 from ..scoring.ensemble import FAR, NumpyEnsemble, is_far
 from ..scoring.inputs import YeoJohnson
+from ..scoring.predictive import Recalibration
 from ..training import Ensemble, MaximiseRecord
 from ..training.choosing.alphas import ALPHAS, check_alphas
 from ..training.choosing.ensemble import (
@@ -322,6 +323,12 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """The weights of the components' densities, [K], of sum 1."""
         check_is_fitted(self)
         return np.ones(1) if self._stack is None else self._stack.weights
+
+    @property
+    def recalibration_(self) -> Recalibration:
+        """What makes the mixture right on average over rows that were left out."""
+        check_is_fitted(self)
+        return getattr(self._stack, "recalibration", None) or Recalibration()
 
     def summary(self) -> str:
         """Describe in a few lines what was tried and kept, and why, with weights."""

@@ -118,7 +118,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             return self._probabilities(X)
         pairs = zip(stack.weights, stack.components, strict=True)
         mixed = sum(w * part._probabilities(X)[:, part.columns_of(self)] for w, part in pairs)
-        return np.asarray(stack.recalibration.probabilities(mixed))
+        return np.asarray(self.recalibration_.probabilities(mixed))
 
     def columns_of(self, whole: "PEPClassifier") -> list[int]:
         """Find the columns of another's classes, of which these are components' in order maybe."""

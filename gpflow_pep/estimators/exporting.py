@@ -86,8 +86,8 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
             every = zip(posteriors, changed, columns, strict=True)
             mixed = [tf.gather(p.predict_probabilities(x), c, axis=1) for p, x, c in every]
             p = tf.tensordot(tf.constant(weights, dtype), tf.stack(mixed), 1)
-            scale = 1.0 if last._stack is None else last._stack.recalibration.scale
-            p = (p / tf.reduce_max(p, axis=1, keepdims=True)) ** scale**-2.0
+            power = last.recalibration_.scale**-2.0
+            p = (p / tf.reduce_max(p, axis=1, keepdims=True)) ** power
             return ClassProbabilities(p / tf.reduce_sum(p, axis=1, keepdims=True))
 
         @tf.function(input_signature=[rows])

@@ -21,7 +21,7 @@ from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..likelihoods import LogLinear, PerOutput
 from ..models import PEP, PEPRegression
-from ..scoring.predictive import Predictive, Recalibration
+from ..scoring.predictive import Predictive
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
 from ..training.fitting.exact import KERNELS, Hyperparameters, fit_exact
 from .inputs import check_sizes
@@ -293,12 +293,6 @@ class PEPRegressor(TargetPredictions):
         """The weights of the components' means, [K], of sum 1."""
         check_is_fitted(self)
         return np.ones(1) if self._stack is None else self._stack.mean_weights
-
-    @property
-    def recalibration_(self) -> Recalibration:
-        """What makes the mixture right on average over rows that were left out."""
-        check_is_fitted(self)
-        return getattr(self._stack, "recalibration", None) or Recalibration()
 
     def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
         kernel, P = super()._make_kernel(X, Y), self.n_outputs_

@@ -41,7 +41,7 @@ def fitted() -> PEPClassifier:
 def test_components_are_mixed_by_rows_that_are_left_out(fitted: PEPClassifier) -> None:
     assert [part.inputs for part in fitted.components_[:2]] == ["yeo-johnson", "standard"]
     assert [part.likelihood for part in fitted.components_] == ["softmax", "softmax", "ordinal"]
-    assert fitted.components_[1].n_iter_ <= class_stack.STEPS[1]
+    assert fitted.components_[1].n_iter_ <= class_stack.STEPS[2]
     assert not any(part.inducing_variable_.trainable_variables for part in fitted.components_)
     densities = np.stack([part.model_.loo_log_density() for part in fitted.components_])
 
@@ -64,7 +64,7 @@ def test_probabilities_are_those_of_the_classes_in_any_order(fitted: PEPClassifi
         probability = part.posterior_.predict_probabilities(part._in_units(XNEW)).numpy()
         for column, label in enumerate(part.classes_):
             mixed[:, list(fitted.classes_).index(label)] += weight * probability[:, column]
-    mixed **= fitted._stack.recalibration.scale**-2.0
+    mixed **= fitted.recalibration_.scale**-2.0
     mixed /= mixed.sum(axis=1, keepdims=True)
     probability = fitted.predict_proba(XNEW)
     np.testing.assert_allclose(probability, mixed, atol=2e-7)
@@ -93,7 +93,7 @@ def test_recalibrated_by_rows_that_were_left_out(fitted: PEPClassifier) -> None:
     powers = mixed ** np.exp(-2.0 * grid)[:, None, None]
     values = np.log(powers[:, np.arange(45), label] / powers.sum(axis=2)).sum(axis=1)
     best = grid[np.argmax(values - 0.5 * (grid / 0.2) ** 2)]
-    np.testing.assert_allclose(np.log(fitted._stack.recalibration.scale), best, atol=5e-4)
+    np.testing.assert_allclose(np.log(fitted.recalibration_.scale), best, atol=5e-4)
     right = random.dirichlet([1.0, 1.0, 1.0], size=20_000)
     labels = np.argmax(right.cumsum(axis=1) > random.uniform(size=[20_000, 1]), axis=1)
     sure = right**2 / np.sum(right**2, axis=1, keepdims=True)
