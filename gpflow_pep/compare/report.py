@@ -4,6 +4,7 @@ import io
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -115,12 +116,13 @@ def _draw(comparison: Comparison) -> dict[str, list[bytes]]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.image import imsave
 
-    pictures = {}
+    pictures: dict[str, list[bytes]] = {}
     for name, draw in figures_of(comparison).items():
         canvas = FigureCanvasAgg(draw(comparison))
         canvas.draw()
         pixels = np.asarray(canvas.buffer_rgba())[::-1]  # from below, as places on the figure
-        boxes = [axes.get_tightbbox().padded(8).extents.astype(int) for axes in canvas.figure.axes]
+        boxes: Any = [axes.get_tightbbox() for axes in canvas.figure.axes]
+        boxes = [box.padded(8).extents.astype(int) for box in boxes]
         parts = [pixels[max(y, 0) : top, max(x, 0) : right] for x, y, right, top in boxes]
         pictures[name] = []
         for part in (pixels, *parts):

@@ -77,8 +77,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if list(encodings) != list(self.formats):
             got, remedy = f"those of {listed(encodings)}", "Pass those of the same formats."
             raise refusal("encodings", got, listed(self.formats), remedy)
-        names = [form.source or name for name, form in self.formats.items()]
-        names = np.array(list(dict.fromkeys(names)), dtype=object)  # that of 120/80 is there twice
+        sources = [form.source or name for name, form in self.formats.items()]
+        names = np.array(list(dict.fromkeys(sources)), dtype=object)  # 120/80 has one, twice
         learnt = {"encodings_": encodings, "feature_names_in_": names, "n_features_in_": len(names)}
         self.__dict__.update(learnt)  # all at once
         return self

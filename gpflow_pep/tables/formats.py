@@ -366,6 +366,7 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
     words = _words(column)
     if form.kind == "text":
         chosen = {plain_spelling(word): word for word in form.spellings}
+        values: dict[Any, Any]
         values = {word: chosen.get(plain_spelling(word), word) for word in filter(None, words)}
         values |= dict.fromkeys((None, *(form.missing or MARKS_IN_WORDS)), np.nan)
         return pd.Series([values[word] for word in words], column.index, object, column.name)

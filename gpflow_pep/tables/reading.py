@@ -83,7 +83,7 @@ def read_table(
         raise ValueError(f"{path}{fault}") from fault.__cause__
     known = find_conventions([stripped(column) for _, column in cells.items()], stated, sep)
     table = pd.DataFrame({name: typed(cells[name], known.decimal) for name in cells})
-    about = {"sep": sep, "decimal": known.decimal, "thousands": known.thousands}
+    about: dict[str, Any] = {"sep": sep, "decimal": known.decimal, "thousands": known.thousands}
     about |= {"encoding": encoding, "notes": notes, "warnings": [warning] * bool(warning)}
     table.attrs = {key: value for key, value in about.items() if value}
     return table
