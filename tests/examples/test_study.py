@@ -99,7 +99,8 @@ def test_the_estimator_of_another_version_has_the_same_row(
 def test_predictions_of_another_version_are_of_its_estimator() -> None:
     random = np.random.default_rng(0)
     X, X_new = random.standard_normal((30, 1)), random.standard_normal((5, 1))
-    problem = {"X": X, "y": np.sin(X[:, 0]), "X_new": X_new, "y_new": np.sin(X_new[:, 0])}
+    y = np.sin(X[:, 0]) + 0.1 * random.standard_normal(30)
+    problem = {"X": X, "y": y, "X_new": X_new, "y_new": np.sin(X_new[:, 0])}
     answer = earlier.predict({**problem, "classes": False})
     assert np.all((answer["ends"][:, 0] < answer["mean"]) & (answer["mean"] < answer["ends"][:, 1]))
     assert answer["density"].shape == (5,)
