@@ -36,13 +36,6 @@ def _check_variance(variance: AnyNDArray) -> None:
         raise checks.refusal("variance", np.min(variance), "positive numbers", remedy)
 
 
-def _check_probabilities(values: AnyNDArray) -> None:
-    if np.min(values) < 0.0 or np.max(values) > 1.0 + 1e-6:
-        got = f"values from {np.min(values)} to {np.max(values)}"
-        remedy = "Pass probabilities, and not their logarithms or counts."
-        raise checks.refusal("probability", got, "numbers from 0 to 1", remedy)
-
-
 def check_labels(name: str, labels: AnyNDArray, num_classes: int) -> AnyNDArray:
     """Refuse labels that are not whole numbers from 0 to C - 1; return them as integers.
 
@@ -225,7 +218,10 @@ def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10)
     """
     checks.check_positive("num_bins", num_bins, "Pass 10, for example.")
     _check_numbers(labels=labels, probability=probability)
-    _check_probabilities(probability)
+    if np.min(probability) < 0.0 or np.max(probability) > 1.0 + 1e-6:
+        got = f"values from {np.min(probability)} to {np.max(probability)}"
+        remedy = "Pass probabilities, and not their logarithms or counts."
+        raise checks.refusal("probability", got, "numbers from 0 to 1", remedy)
     of_event = np.ndim(probability) == 1
     check_labels("labels", labels, 2 if of_event else probability.shape[1])
     confidence = probability if of_event else np.max(probability, axis=1)

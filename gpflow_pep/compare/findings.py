@@ -77,7 +77,7 @@ def _row(comparison: Comparison, name: str) -> dict[str, object]:
     verdict = ""
     if comparison.best is not None and not failed:
         change = comparison.difference(name, comparison.best)
-        verdict = UNSTABLE if unstable_part(fits) is not None else "" if change.clear else WITHIN
+        verdict = UNSTABLE if _unstable_part(fits) is not None else "" if change.clear else WITHIN
     return row | {
         "difference": change.mean,
         "difference_se": change.error,
@@ -105,7 +105,7 @@ def _by_target(comparison: Comparison, name: str) -> dict[str, float]:
     return {f"{m.name}({t})": float(means.loc[t, m.name]) for t in targets for m in metrics}
 
 
-def unstable_part(fits: Sequence[Fit]) -> Fit | None:
+def _unstable_part(fits: Sequence[Fit]) -> Fit | None:
     """Find the fit of the one part that is far worse than the others, if there is one."""
     *others, worst = sorted(fits, key=lambda fit: fit.scores["nlpd"])
     if len(others) < 2:
@@ -124,7 +124,7 @@ def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, 
     """
     pair = name, TRIVIAL[comparison.data.kind]
     # Where one part is far off, the mean depends on that part alone.
-    unstable = any(unstable_part(comparison.fits_of(model)) for model in pair)
+    unstable = any(_unstable_part(comparison.fits_of(model)) for model in pair)
     ours, constant = (
         comparison.scores_of(model).agg("median" if unstable else "mean") for model in pair
     )
@@ -144,7 +144,7 @@ def baselines(comparison: Comparison) -> list[str]:
     return [name for name in names if not comparison.num_failed(name)]
 
 
-def better_baselines(comparison: Comparison) -> list[str]:
+def _better_baselines(comparison: Comparison) -> list[str]:
     """Name the baselines whose decisive score is clearly better than that of the saved model."""
     changes = {n: comparison.difference(n, str(comparison.best)) for n in baselines(comparison)}
     return [name for name, change in changes.items() if change.mean < 0.0 and change.clear]
@@ -249,7 +249,7 @@ def usable_for(comparison: Comparison) -> str:
     if final is not None and final.message.startswith(OVER):
         steps = f"after {final.iterations} steps of its training on all rows"
         return f"Do not use it yet: the time was over {steps}. Raise --minutes."
-    if [*too_good(comparison)]:
+    if [*_too_good(comparison)]:
         return "Read the warning of such scores before you use it."
     gain, smaller, use, _ = gain_over_trivial(comparison, str(comparison.best))
     densities, wrong = DENSITIES[comparison.data.kind], ""
@@ -343,7 +343,7 @@ def ranking(comparison: Comparison) -> str:
     within = table.index[(table["verdict"] == WITHIN) & (table.index != lowest)]
     if len(within):
         text += f"; {_they_are(within)} within noise of {'it' if lowest == best else best}"
-    better = [name for name in better_baselines(comparison) if name != lowest]
+    better = [name for name in _better_baselines(comparison) if name != lowest]
     text += f". {_they_are(better)} clearly better on these rows." if better else "."
     (kind, *_), count = comparison.settings.parts(), len({fit.part for fit in comparison.fits})
     few = f" {count} {kind}s show large differences alone; more {kind}s show smaller ones."
@@ -353,7 +353,7 @@ def ranking(comparison: Comparison) -> str:
 RESULTS = (quality, ranking)
 
 
-def fits_that_ended_badly(comparison: Comparison) -> Iterator[str]:
+def _fits_that_ended_badly(comparison: Comparison) -> Iterator[str]:
     """Word which fits failed or did not converge, of each model and of the fit to all rows."""
     for name in comparison.candidates:
         fits = comparison.fits_of(name)
@@ -376,7 +376,7 @@ def unstable(comparison: Comparison) -> Iterator[str]:
     part, *_ = comparison.settings.parts()
     for name in comparison.choices:
         fits = comparison.fits_of(name)
-        worst = None if comparison.num_failed(name) else unstable_part(fits)
+        worst = None if comparison.num_failed(name) else _unstable_part(fits)
         if worst is not None:
             median = np.median([fit.scores["nlpd"] for fit in fits])
             yield (
@@ -385,7 +385,7 @@ def unstable(comparison: Comparison) -> Iterator[str]:
             )
 
 
-def learnt_nothing(comparison: Comparison) -> Iterator[str]:
+def _learnt_nothing(comparison: Comparison) -> Iterator[str]:
     """Word which models are no better than a constant."""
     trivial, densities = (names[comparison.data.kind] for names in (TRIVIAL, DENSITIES))
     for name in comparison.choices:
@@ -406,7 +406,7 @@ def left_out(comparison: Comparison) -> Iterator[str]:
         yield f"The time was over before these began: {_list(names)}. Raise --minutes."
 
 
-def too_good(comparison: Comparison) -> Iterator[str]:
+def _too_good(comparison: Comparison) -> Iterator[str]:
     """Word that predictions are better than most of new rows are, and which inputs they are from:
     of a target that is computed from inputs, or where one input does nearly all.
     """
@@ -437,7 +437,7 @@ def too_good(comparison: Comparison) -> Iterator[str]:
             )
 
 
-WARNINGS = (left_out, too_good, fits_that_ended_badly, unstable, learnt_nothing)
+WARNINGS = (left_out, _too_good, _fits_that_ended_badly, unstable, _learnt_nothing)
 
 
 def together_or_separate(comparison: Comparison) -> str:
@@ -484,9 +484,9 @@ def counts(comparison: Comparison) -> str:
     )
 
 
-def what_to_try(comparison: Comparison) -> str:
+def _what_to_try(comparison: Comparison) -> str:
     """Word what may help where a baseline is better."""
-    better = better_baselines(comparison)
+    better = _better_baselines(comparison)
     if not better or isinstance(comparison.settings.kernel, tuple):
         return ""
     others = ",".join(name for name in KERNELS if name != "matern12")
@@ -513,10 +513,10 @@ def more_rows(comparison: Comparison) -> str:
     return f"{text} more rows would probably help."
 
 
-def no_scorer(comparison: Comparison) -> str:
+def _no_scorer(comparison: Comparison) -> str:
     """Word why there is no folder with the predictions of NumPy."""
     reason = why_no_scorer(comparison.model) if comparison.model is not None else ""
     return reason and f"No folder scorer, for predictions without TensorFlow: {reason}"
 
 
-ADVICE = (*(together_or_separate, given_others, counts, what_to_try, more_rows, no_scorer),)
+ADVICE = (*(together_or_separate, given_others, counts, _what_to_try, more_rows, _no_scorer),)

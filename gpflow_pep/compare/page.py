@@ -59,8 +59,8 @@ def page(
         classes=list(_classes(comparison)),
         worst=list(_worst(comparison)),
         columns=[
-            *(["target", *described_column(column)] for column in data.targets),
-            *(["", *described_column(data.X[name])] for name in data.X.columns[:MAX_INPUTS]),
+            *(["target", *_described_column(column)] for column in data.targets),
+            *(["", *_described_column(data.X[name])] for name in data.X.columns[:MAX_INPUTS]),
         ],
         settings=asdict(comparison.settings),
         model=str(folder / "model"),
@@ -76,7 +76,7 @@ def model_card(comparison: Comparison, command: str = "") -> str:
     :param command: What was called.
     """
     data = comparison.data
-    columns = map(described_column, (*data.targets, *(data.X[name] for name in data.X)))
+    columns = map(_described_column, (*data.targets, *(data.X[name] for name in data.X)))
     return _ENVIRONMENT.get_template("card.md.j2").render(
         comparison=comparison, columns=columns, command=command, today=datetime.date.today()
     )
@@ -106,14 +106,12 @@ def _worst(comparison: Comparison) -> Iterator[list[str]]:
         yield ["", "row", *map(str, (*rows.columns, *inputs.columns))]
         tuples = (table.itertuples(index=False) for table in (rows, inputs))
         for number, *values in zip(rows.index, *tuples):
-            yield ["", str(number), *(_cell(value) for part in values for value in part)]
+            cells = (c for part in values for c in part)
+            words = (f"{c:.4g}" if isinstance(c, float) else str(c) for c in cells)
+            yield ["", str(number), *words]
 
 
-def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def described_column(column: "pd.Series[object]") -> list[str]:
+def _described_column(column: "pd.Series[object]") -> list[str]:
     """Describe a column: its name, its values, and how many are missing."""
     if pd.api.types.is_numeric_dtype(column):
         numbers = column.dropna()

@@ -112,7 +112,7 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
     by the standard deviation of the target.
     """
     if "target" in table:
-        scaled = in_units_of_spread(table).groupby("target", sort=False)
+        scaled = _in_units_of_spread(table).groupby("target", sort=False)
         each = [scores(part.drop(columns="target")) for _, part in scaled]
         return {name: float(np.mean([part[name] for part in each])) for name in each[0]}
     values = {"nlpd": -float(table["log_density"].mean())}
@@ -136,7 +136,7 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
+def _in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
     """Divide predictions of several targets by the standard deviation of each; no densities."""
     spread = table.groupby("target")["true"].transform("std", ddof=0).replace(0.0, 1.0)
     columns = [name for name in ("true", "mean", "lower_90", "upper_90") if name in table]
@@ -238,7 +238,7 @@ def _row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
         return -table["log_density"].to_numpy()
     if metric.name in ("rmse", "mae"):
         table = without_limits(table)
-        table = in_units_of_spread(table) if "target" in table else table
+        table = _in_units_of_spread(table) if "target" in table else table
         size: AnyNDArray = np.abs(table["true"].to_numpy() - table["mean"].to_numpy())
         return size**2 if metric.name == "rmse" else size
     if metric.name == "error":

@@ -41,7 +41,7 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
         another kernel or likelihood than GPflow's usual ones, inducing variables that are not
         points, near rows of labels at a power below 1, float32; or if the folder has other files.
     """
-    saved = scorer_files(estimator)
+    saved = _scorer_files(estimator)
     Scorer(saved)
     write_files(folder, saved, SCORER)
 
@@ -52,14 +52,14 @@ def why_no_scorer(estimator: Any) -> str:
     have all its predictions; empty where it has them.
     """
     try:
-        noise = Scorer(scorer_files(estimator)).noise
+        noise = Scorer(_scorer_files(estimator)).noise
     except ValueError as error:
         return str(error)
     lacks = f"a scorer has no quantiles under the likelihood {noise}. Load the folder model."
     return "" if noise in ("Gaussian", *CLASSES) else lacks
 
 
-def scorer_files(estimator: Any) -> SavedFiles:
+def _scorer_files(estimator: Any) -> SavedFiles:
     """Describe a fitted estimator, for :class:`~gpflow_pep.scoring.Scorer`; refuse others."""
     steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else None
     steps = [step for step in steps or [estimator] if step not in (None, "passthrough")]

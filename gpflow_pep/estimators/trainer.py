@@ -94,7 +94,7 @@ def train_model(
     left_out, whole = None, model
     validation: Any = None
     moments: Any = ()
-    fast = train.on_some if many and attempts.grows and begins_with_some(model) else train
+    fast = train.on_some if many and attempts.grows and _begins_with_some(model) else train
     if many or attempts.grows:
         model, left_out = leave_rows_out(whole, seed)
         validation = data[0][left_out], data[1][left_out]
@@ -193,7 +193,7 @@ def _work(model: Any) -> float:
     return float(len(model.data[0]) * M**2)
 
 
-def begins_with_some(model: GPModel) -> bool:
+def _begins_with_some(model: GPModel) -> bool:
     """Whether some of many rows are trained on first: where a step on all of them takes long."""
     is_slow = isinstance(model, PEPRegression) or getattr(model, "num_latent_gps", 1) > 1
     return is_slow and cheaper.has_subsets(model)
@@ -229,7 +229,7 @@ class Trainer:
         :param begin_with_some: Whether some of many rows may be trained on first.
         """
         deadline = self.share_ends() if deadline is None else deadline
-        if begin_with_some and begins_with_some(model) and time.perf_counter() < deadline:
+        if begin_with_some and _begins_with_some(model) and time.perf_counter() < deadline:
             has_integrals = not isinstance(model, PEPRegression)
             has_many = has_integrals and len(model.data[0]) > SOME_ROWS
             if _work(model) > WORK_OF_SUBSETS or has_many:

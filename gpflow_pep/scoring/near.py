@@ -51,7 +51,7 @@ def moments_from_near_rows(part: Mapping[str, Any]) -> Callable[[Array], tuple[A
         D -= A @ A.swapaxes(1, 2)
         targets = r[index]
         if noise is None:
-            targets, variances = observe_by_sites(2.0 * targets[..., 0] - 1.0, D[:, 1:, 1:])
+            targets, variances = _observe_by_sites(2.0 * targets[..., 0] - 1.0, D[:, 1:, 1:])
         else:
             variances = noise[index]
         shared = D[:, 1:, 1:] + variances[..., None] * np.eye(near)
@@ -71,7 +71,7 @@ def moments_from_near_rows(part: Mapping[str, Any]) -> Callable[[Array], tuple[A
     return moments
 
 
-def observe_by_sites(signs: Array, C: Array) -> tuple[Array, Array]:
+def _observe_by_sites(signs: Array, C: Array) -> tuple[Array, Array]:
     """Compute the Gaussian observations, targets [N, m, 1] and variances [N, m], of labels.
 
     They are in groups under the prior N(0, C). A group whose sites have settled stays as it is.

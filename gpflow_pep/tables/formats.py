@@ -272,7 +272,12 @@ def _best(
 
     :param chosen: The table's convention; where it is empty, equal readings have to be the same.
     """
-    enough = [reading for reading in readings if _is_enough(reading)]
+    # Nearly all cells can be read so, and the others are few words.
+    enough = [
+        reading
+        for reading in readings
+        if reading.share >= LEAST_SHARE and len(reading.form.missing) <= _MAX_WORDS
+    ]
     best = max(enough, key=lambda reading: reading.share, default=None)
     if best is None or chosen:
         return best
@@ -333,11 +338,6 @@ def _reading(counts: "pd.Series[Any]", form: Format, values: npt.NDArray[np.floa
     share = max(counts.to_numpy()[~wrong].sum() / counts.sum(), 1.0 - wrong.mean())
     others = tuple(counts.index[wrong][: _MAX_WORDS + 1])
     return _Reading(float(share), form._replace(missing=others), values)
-
-
-def _is_enough(reading: _Reading) -> bool:
-    """Whether nearly all cells can be read so, and the others are few words."""
-    return reading.share >= LEAST_SHARE and len(reading.form.missing) <= _MAX_WORDS
 
 
 def _are_dates(values: npt.NDArray[np.float64]) -> bool:

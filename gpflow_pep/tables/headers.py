@@ -47,7 +47,7 @@ def _is_name_of_numbers(name: str, column: Sequence[str]) -> bool:
     return bool(name and values) and not starts.match(name) and all(map(starts.match, values))
 
 
-def lacks_names(rows: Rows) -> bool:
+def _lacks_names(rows: Rows) -> bool:
     """Whether the first row has no names, but values like those of the rows below.
 
     Each of its numbers is in the range of those below, or near, and there is at least one; each of
@@ -103,9 +103,9 @@ def title_note(rows: Rows) -> str:
 def names_of_places(rows: Rows, count: int, header: bool | None) -> tuple[list[str], list[str]]:
     """Name columns without names x0, x1, ..., with a note; no names where the first row has them.
 
-    :param header: Whether it has; None: by :func:`lacks_names`.
+    :param header: Whether it has; None: by :func:`_lacks_names`.
     """
-    if header or not rows or (header is None and not lacks_names(rows)):
+    if header or not rows or (header is None and not _lacks_names(rows)):
         return [], []
     named = f"are named x0 to x{count - 1}, and --target may be such a name"
     note = f"The columns {named}."

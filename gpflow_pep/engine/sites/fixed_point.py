@@ -62,17 +62,7 @@ from .record import (
     Stage,
     SweepEvaluation,
 )
-from .steps import (
-    State,
-    accept,
-    chosen,
-    is_close,
-    meets,
-    newton_choice,
-    propose,
-    refuse,
-    start_at,
-)
+from .steps import State, accept, chosen, is_close, meets, newton_choice, propose, refuse, start_at
 
 #: ``(sites, stage, extra) -> evaluation``: what belongs to some sites, one sweep over the rows, of
 #: the problem of a stage. The last argument is ``extra`` of the last evaluation that was accepted.

@@ -375,7 +375,8 @@ class EnsemblePosterior(EnsemblePredictions):
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> Sequence[MeanAndVariance]:
         """Predict f; of rows of NaN, of which nothing is known, by :meth:`moments_anywhere`."""
-        unknown, options = is_unknown(Xnew), (full_cov, full_output_cov)
+        unknown = tf.reduce_all(tf.math.is_nan(Xnew), axis=1)  # [N]
+        options = full_cov, full_output_cov
         least, some = -np.inf if any(options) else 0.0, None
         if not tf.executing_eagerly() or tf.reduce_any(unknown):
             Xnew = tf.where(unknown[:, None], tf.zeros([], Xnew.dtype), Xnew)
@@ -385,11 +386,6 @@ class EnsemblePosterior(EnsemblePredictions):
         if some is None:
             return moments
         return [_with_unknown(unknown, next(some), *pair, *options) for pair in moments]
-
-
-def is_unknown(X: InputData) -> tf.Tensor:
-    """Find for each row, [N], whether nothing is known of it: it is NaN throughout."""
-    return tf.reduce_all(tf.math.is_nan(X), axis=1)
 
 
 def _some_rows(model: Any, posterior: Any) -> AnyNDArray:

@@ -206,8 +206,7 @@ def ensemble_with_near_labels(
 def choose_noise(
     model: PEPRegression, number: int, validation: RegressionData, levels: Sequence[float]
 ) -> tuple[NearRows, AnyNDArray]:
-    """
-    Choose of some levels the noise variance with the highest mean density of rows that the model
+    """Choose of some levels the noise variance with the highest mean density of rows that the model
     does not have, X [S, D] and Y [S, P], and give their log densities, [S].
     """
     mean, variance = moments_given_near(model, number, validation[0], levels)

@@ -54,7 +54,12 @@ def maximise_on_subset(
     check_seed(seed)
     for name in {"num_inducing", "optimizer"} & options.keys():
         raise refusal(name, repr(options[name]), "none of it", "Leave it out.")
-    _check_model(model)
+    if not has_subsets(model):
+        got = type(model).__name__
+        if type(model) in (PEPRegression, PEP, PEPClassification):
+            got = "one with blocks, a memory or a power for each row"
+        expected = "a PEPRegression, PEP or PEPClassification without these, all targets observed"
+        raise refusal("model", got, expected, "Call maximise alone.")
     if num_rows is None:
         num_rows = min(ROWS_PER_POINT * model.num_inducing, -(-len(model.data[0]) // 2))
     subset = on_some_rows(model, check_positive("num_rows", num_rows), seed)
@@ -73,15 +78,6 @@ def has_subsets(model: Any) -> bool:
     kinds = PEPRegression, PEP, PEPClassification
     plain = type(model) in kinds and model.memory is None and not model.has_blocks
     return plain and not takes_missing_targets(model) and bool(model.alpha.shape.rank == 0)
-
-
-def _check_model(model: Any) -> None:
-    if not has_subsets(model):
-        got = type(model).__name__
-        if type(model) in (PEPRegression, PEP, PEPClassification):
-            got = "one with blocks, a memory or a power for each row"
-        expected = "a PEPRegression, PEP or PEPClassification without these, all targets observed"
-        raise refusal("model", got, expected, "Call maximise alone.")
 
 
 #: How many losses are kept: the ones used last.

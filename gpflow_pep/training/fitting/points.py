@@ -115,8 +115,7 @@ class PointsScore(NamedTuple):
 
 
 def leave_rows_out(model: Any, seed: int) -> tuple[Any, AnyNDArray]:
-    """
-    Make a model without some rows, whose parts and so parameters are those of the other one, and
+    """Make a model without some rows, whose parts and so parameters are those of the other one, and
     give the numbers of these rows, [S].
     """
     X, Y = map(np.asarray, model.data)
