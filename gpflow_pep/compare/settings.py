@@ -19,7 +19,7 @@ KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")
 COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")
 LIKELIHOODS = {
     "numbers": ("gaussian", "student_t", "log_normal", "tobit", *COUNTS),
-    "classes": ("bernoulli", "multiclass", "softmax", "ordinal"),
+    "classes": ("bernoulli", "multiclass", "noisy_multiclass", "softmax", "ordinal"),
 }
 #: As many inducing points, or near rows, as improve the score.
 AUTO = "auto"

@@ -35,7 +35,7 @@ EXPECTED: dict[str, tuple[str, list[str], list[str]]] = {
     "pressure.csv": ("depth salt", [], ["is 386900 in row 77 (rows count from 0)"]),
     "auctions.csv": ("age size artist", [], []),
     "calls.csv": ("hour staff temperature", ["which are taken as numbers, such as counts"], []),
-    "fraud.csv": ("amount hour", [], ["Class 'fraud' of 'kind' has 12 of 300 rows (4.0%)"]),
+    "fraud.csv": ("amount hour", [], ["Rare classes of 'kind': 'fraud' (12 of 300 rows, 4.0%)"]),
 }
 
 
