@@ -29,9 +29,9 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
         scorer = load_scorer("pep_results/scorer")
         mean, sd = scorer.predict(X, return_std=True)
 
-    It has the inducing points and q(u); it has training rows only where predictions use near rows
-    (``near_rows_`` is not 0). Predictions are those of the estimator; see
-    :class:`~gpflow_pep.scoring.Scorer`.
+    It has the inducing points, which are the inputs of all rows where inference is exact, and q(u);
+    it has training rows where predictions use near rows (``near_rows_`` is not 0). Predictions are
+    those of the estimator; see :class:`~gpflow_pep.scoring.Scorer`.
 
     :param folder: As of :func:`~gpflow_pep.estimators.saving.save_estimator`.
     :param estimator: A fitted estimator; or a pipeline that ends with one, whose other steps are a
