@@ -41,7 +41,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
 
     :param likelihood: "auto": "bernoulli" (probit) for two classes, "softmax" for more.
         "multiclass" (RobustMax: the class of the largest function, but for one label in 1000), or
-        "noisy_multiclass" (but for one in 100); "ordinal", for classes whose order is that of
+        "noisy_multiclass" (but for three in 100); "ordinal", for classes whose order is that of
         ``classes_``: numbers, also in text, by value, grades such as "low", "medium", "high",
         others sorted (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the
         classes 0 to C - 1 in the order of ``classes_``, which is copied.

@@ -36,8 +36,9 @@ NUMBERS: dict[str, type[Likelihood]] = {
 CLASSES: dict[str, Callable[..., Likelihood]] = {
     "bernoulli": gpflow.likelihoods.Bernoulli,
     "multiclass": gpflow.likelihoods.MultiClass,
+    # On five generated tables the log loss of the default was .459 with .01 and .455 with .03.
     "noisy_multiclass": lambda number: gpflow.likelihoods.MultiClass(
-        number, invlink=gpflow.likelihoods.RobustMax(number, epsilon=0.01)
+        number, invlink=gpflow.likelihoods.RobustMax(number, epsilon=0.03)
     ),
     "softmax": gpflow.likelihoods.Softmax,
     "ordinal": Ordinal.of_classes,

@@ -117,8 +117,16 @@ def test_classes_without_order_have_a_component_with_wrong_labels() -> None:
     fitted = PEPClassifier(random_state=0).fit(X, names)
     (other,) = fitted.components_[2:]
     assert other.likelihood == "noisy_multiclass" and list(other.classes_) == ["a", "b", "c"]
-    assert other.likelihood_.invlink.epsilon.numpy() == 0.01
+    np.testing.assert_allclose(other.likelihood_.invlink.epsilon, 0.03)
     assert fitted.predict_proba(XNEW).shape == (12, 3)
+
+
+def test_an_order_that_predicts_worse_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of classes whose order means nothing, though wrong ones happen to be neighbours."""
+    monkeypatch.setattr(class_stack, "is_nearest", lambda *_: True)
+    fitted = PEPClassifier(random_state=0).fit(X, np.array([1, 0, 2])[GRADE])
+    assert [part.likelihood for part in fitted.components_][2:] == ["noisy_multiclass"]
+    assert "Classes in order" in fitted.summary() and "not kept" in fitted.summary()
 
 
 def test_equal_when_loaded_exported_and_pickled(fitted: PEPClassifier, tmp_path: Path) -> None:
