@@ -1,6 +1,6 @@
 """Likelihoods that GPflow lacks, with their tilted integrals.
 
-Also what a likelihood of one's own registers, and the integrals that all models take of it.
+Also the parts that your own likelihood registers, and the integrals that all models use.
 """
 
 from ..engine.factors import (

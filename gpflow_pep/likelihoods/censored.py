@@ -95,23 +95,18 @@ def _normal_tail(x: Tensor) -> _NormalTail:
 
 
 class Tobit(LikelihoodWithMoments):
-    r"""
-    Gaussian noise, and targets that cannot be outside of bounds: what would be beyond one is there.
+    r"""    Gaussian noise, and targets that are cut off: values beyond a bound are recorded as the bound.
 
     .. math::
 
-       y = \min(\max(f + \epsilon, a), b), \qquad \epsilon \sim N(0, \sigma^2)
-
-    for instance measurements below what an instrument detects, sales of what was sold out, or
+       y = \min(\max(f + \epsilon, a), b), \qquad \epsilon \sim N(0, \sigma^2)    for instance measurements below a limit of detection, sales that ended when stock was out, or
     marks between 0 and 100. A target at a bound has the probability
     :math:`\Phi((a - f) / \sigma)` or :math:`\Phi((f - b) / \sigma)`, another one the density
     :math:`N(y; f, \sigma^2)` (Tobin, *Estimation of relationships for limited dependent variables*,
     Econometrica 26, 1958). The latent function is that of the targets as they would be without
-    bounds.
-
-    ``Tobit()`` has a limit for each row, such as "<5.8", and no bounds of its own: the targets
-    [N, 2] are numbers, and beside each -1 where the true one is at most the number, 1 where it is
-    at least that, and 0 where it is the number itself. Predictions are of numbers without limits.
+    bounds.    ``Tobit()`` is for a limit in each row, such as "<5.8". Targets are [N, 2]: a number, and -1
+    where the true value is at most this number, 1 where it is at least this number, and 0 where
+    it is the number. Predictions are of values without limits.
     """
 
     def __init__(
@@ -277,12 +272,9 @@ class Ordinal(LikelihoodWithMoments):
 
        p(y = k | f) = \Phi\left(\frac{b_{k + 1} - f}{\sigma}\right)
                       - \Phi\left(\frac{b_k - f}{\sigma}\right), \qquad
-       b_0 = -\infty, \quad b_C = \infty
-
-    so that y names the two of C - 1 edges between which :math:`f + \epsilon` is, with noise
-    :math:`\epsilon \sim N(0, \sigma^2)` (Chu & Ghahramani, *Gaussian processes for ordinal
-    regression*, JMLR 6, 2005). Under a Gaussian f it is the same with :math:`\sigma^2` and the
-    variance of f added. The edges are trained with the model and stay in order.
+       b_0 = -\infty, \quad b_C = \infty    so that y is the number of the bin in which :math:`f + \epsilon` is, between edges, with noise
+    :math:`\epsilon \sim N(0, \sigma^2)` (Chu & Ghahramani, *Gaussian processes for ordinal    regression*, JMLR 6, 2005). Under a Gaussian f the variance of f is added to
+    :math:`\sigma^2`. The edges are trained with the model and stay in order.
 
     :class:`gpflow.likelihoods.Ordinal` adds 1e-6 to each probability and does not train the edges.
     Here the probabilities are those of the formula: they sum to 1, and their logarithms have all

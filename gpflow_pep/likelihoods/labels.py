@@ -1,4 +1,4 @@
-"""Labels of two classes that are wrong at a rate of their own."""
+"""Labels of two classes, some of which are wrong."""
 
 from typing import Any
 

@@ -134,8 +134,7 @@ def _mode_rule(
 
 
 class ZeroInflatedPoisson(LikelihoodWithMoments):
-    r"""
-    Counts of what often cannot occur at all: 0 with probability :math:`\pi`, otherwise Poisson's.
+    r"""    Counts with excess zeros: 0 with probability :math:`\pi`, otherwise a Poisson count.
 
     .. math::
 
@@ -214,7 +213,7 @@ def _structure_of_zero(p: Tensor) -> Structure:
 
 
 class LogNormal(LikelihoodWithMoments):
-    r"""Positive targets of which a change by a factor counts the same everywhere, such as prices.
+    r"""Positive targets that change by factors, such as prices.
 
     .. math::
 
@@ -223,8 +222,7 @@ class LogNormal(LikelihoodWithMoments):
 
     The median of y is :math:`e^f` and its mean :math:`e^{f + \sigma^2 / 2}`. Every integral is that
     of Gaussian noise at :math:`\log y`, less :math:`\log y`. A model of :math:`\log y` with
-    Gaussian noise has the same posterior, without an inner loop:
-    ``PEPRegressor(likelihood="log_normal")`` takes that.
+    Gaussian noise has the same posterior, without an inner loop:    ``PEPRegressor(likelihood="log_normal")`` uses this model.
     """
 
     def __init__(self, variance: float = 1.0, **kwargs: Any) -> None:

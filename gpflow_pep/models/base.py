@@ -332,14 +332,13 @@ class PowerEPModel(GPModel, abc.ABC):
         return super().predict_f_samples(Xnew, num_samples, full_cov, full_output_cov)
 
 
-class InternalDataModel(InternalDataTrainingLossMixin):
-    """What a :class:`PowerEPModel` has besides if it holds its data and computes q(v) from them.
+class InternalDataModel(InternalDataTrainingLossMixin):    """A :class:`PowerEPModel` that holds its data and computes q(v) from them.
 
     ``model.alpha = 0.3`` and ``model.data = (X, Y)`` are checked as the constructor checks them.
-    A compiled function goes on with a new power, and with new rows where the data are
-    ``tf.Variable``. Where they are not, or where there are now as many powers as rows or no longer,
-    it stops with a message to compile it anew: it never goes on with what was replaced.
-    (XLA cannot stop.)
+    A compiled function uses a new power, and new rows where the data are ``tf.Variable``. If the
+    data are arrays, or if one power is replaced by powers of rows or the reverse, the function
+    raises an error: compile it anew. It never uses values that were replaced. (XLA raises no
+    error.)
     """
 
     kernel: Kernel
