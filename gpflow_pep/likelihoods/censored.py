@@ -95,16 +95,21 @@ def _normal_tail(x: Tensor) -> _NormalTail:
 
 
 class Tobit(LikelihoodWithMoments):
-    r"""    Gaussian noise, and targets that are cut off: values beyond a bound are recorded as the bound.
+    r"""
+    Gaussian noise, and targets that are cut off: values beyond a bound are recorded as the bound.
 
     .. math::
 
-       y = \min(\max(f + \epsilon, a), b), \qquad \epsilon \sim N(0, \sigma^2)    for instance measurements below a limit of detection, sales that ended when stock was out, or
+       y = \min(\max(f + \epsilon, a), b), \qquad \epsilon \sim N(0, \sigma^2)
+
+    for instance measurements below a limit of detection, sales that ended when stock was out, or
     marks between 0 and 100. A target at a bound has the probability
     :math:`\Phi((a - f) / \sigma)` or :math:`\Phi((f - b) / \sigma)`, another one the density
     :math:`N(y; f, \sigma^2)` (Tobin, *Estimation of relationships for limited dependent variables*,
     Econometrica 26, 1958). The latent function is that of the targets as they would be without
-    bounds.    ``Tobit()`` is for a limit in each row, such as "<5.8". Targets are [N, 2]: a number, and -1
+    bounds.
+
+    ``Tobit()`` is for a limit in each row, such as "<5.8". Targets are [N, 2]: a number, and -1
     where the true value is at most this number, 1 where it is at least this number, and 0 where
     it is the number. Predictions are of values without limits.
     """
@@ -272,8 +277,11 @@ class Ordinal(LikelihoodWithMoments):
 
        p(y = k | f) = \Phi\left(\frac{b_{k + 1} - f}{\sigma}\right)
                       - \Phi\left(\frac{b_k - f}{\sigma}\right), \qquad
-       b_0 = -\infty, \quad b_C = \infty    so that y is the number of the bin in which :math:`f + \epsilon` is, between edges, with noise
-    :math:`\epsilon \sim N(0, \sigma^2)` (Chu & Ghahramani, *Gaussian processes for ordinal    regression*, JMLR 6, 2005). Under a Gaussian f the variance of f is added to
+       b_0 = -\infty, \quad b_C = \infty
+
+    so that y is the number of the bin in which :math:`f + \epsilon` is, between edges, with noise
+    :math:`\epsilon \sim N(0, \sigma^2)` (Chu & Ghahramani, *Gaussian processes for ordinal
+    regression*, JMLR 6, 2005). Under a Gaussian f the variance of f is added to
     :math:`\sigma^2`. The edges are trained with the model and stay in order.
 
     :class:`gpflow.likelihoods.Ordinal` adds 1e-6 to each probability and does not train the edges.

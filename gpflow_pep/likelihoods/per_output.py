@@ -19,7 +19,9 @@ from .integrated import IntegratedLikelihood
 class PerOutput(IntegratedLikelihood):
     """A likelihood for each output: the p-th one is for column p of Y and of f::
 
-        gpflow_pep.likelihoods.PerOutput([gpflow.likelihoods.Gaussian(), Bernoulli(), Poisson()])    If one likelihood occurs several times, its outputs share its parameters.
+        gpflow_pep.likelihoods.PerOutput([gpflow.likelihoods.Gaussian(), Bernoulli(), Poisson()])
+
+    If one likelihood occurs several times, its outputs share its parameters.
 
     :param likelihoods: Likelihoods of one latent function and one target.
     :raises ValueError: If there are none, or one is not of that kind.

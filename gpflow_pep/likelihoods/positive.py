@@ -134,7 +134,8 @@ def _mode_rule(
 
 
 class ZeroInflatedPoisson(LikelihoodWithMoments):
-    r"""    Counts with excess zeros: 0 with probability :math:`\pi`, otherwise a Poisson count.
+    r"""
+    Counts with excess zeros: 0 with probability :math:`\pi`, otherwise a Poisson count.
 
     .. math::
 
@@ -222,7 +223,8 @@ class LogNormal(LikelihoodWithMoments):
 
     The median of y is :math:`e^f` and its mean :math:`e^{f + \sigma^2 / 2}`. Every integral is that
     of Gaussian noise at :math:`\log y`, less :math:`\log y`. A model of :math:`\log y` with
-    Gaussian noise has the same posterior, without an inner loop:    ``PEPRegressor(likelihood="log_normal")`` uses this model.
+    Gaussian noise has the same posterior, without an inner loop:
+    ``PEPRegressor(likelihood="log_normal")`` uses this model.
     """
 
     def __init__(self, variance: float = 1.0, **kwargs: Any) -> None:

@@ -332,7 +332,8 @@ class PowerEPModel(GPModel, abc.ABC):
         return super().predict_f_samples(Xnew, num_samples, full_cov, full_output_cov)
 
 
-class InternalDataModel(InternalDataTrainingLossMixin):    """A :class:`PowerEPModel` that holds its data and computes q(v) from them.
+class InternalDataModel(InternalDataTrainingLossMixin):
+    """A :class:`PowerEPModel` that holds its data and computes q(v) from them.
 
     ``model.alpha = 0.3`` and ``model.data = (X, Y)`` are checked as the constructor checks them.
     A compiled function uses a new power, and new rows where the data are ``tf.Variable``. If the

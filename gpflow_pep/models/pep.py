@@ -43,8 +43,10 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         likelihood = gpflow.likelihoods.StudentT()
         model = pep.PEP((X, Y), gpflow.kernels.RBF(), likelihood, X[:20], alpha=0.5)
         pep.training.maximise(model)
-        mean, variance = model.predict_y(X_new)    Each row n has a site, a Gaussian in the one direction of the inducing variables on which f at
-    the row depends. At the fixed point each site matches the moments of its tilted distribution, and the
+        mean, variance = model.predict_y(X_new)
+
+    Each row n has a site, a Gaussian in the direction of the inducing variables on which the row
+    depends. At the fixed point each site matches the moments of its tilted distribution, and the
     model's objective is the Power EP energy, :mod:`gpflow_pep.engine.energies.point`: at
     :math:`\alpha = 0` the bound of :class:`gpflow.models.SVGP` at its best q, at
     :math:`\alpha = 1` expectation propagation. Source: Bui, Yan & Turner (2017), sections 3.3-3.5;
@@ -55,17 +57,21 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s.
     :param kernel: A kernel of one output, shared by all latent functions, or
-        ``gpflow.kernels.SharedIndependent`` or ``SeparateIndependent``, or        ``LinearCoregionalization``, with which NaN in Y stands for missing targets.
+        ``gpflow.kernels.SharedIndependent`` or ``SeparateIndependent``, or
+        ``LinearCoregionalization``, with which NaN in Y stands for missing targets.
     :param likelihood: Any likelihood that :mod:`gpflow_pep.engine.factors` integrates.
     :param inducing_variable: As those of :class:`PEPRegression`, or separate independent ones.
     :param alpha: The power, in [0, 1]: a number, or one for each row [N]. This, ``mean_function``,
-        ``memory`` and ``chunk_size`` are as in :class:`PEPRegression`.    :param num_latent_gps: L; by default as many as the likelihood needs.
+        ``memory`` and ``chunk_size`` are as in :class:`PEPRegression`.
+    :param num_latent_gps: L; by default as many as the likelihood needs.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
     :param tolerance: The run has converged when no site is further from its target, in standard
-        deviations of q. Raised to what the float can reach: 6e-5 in single precision. By default        1e-6. For ``training_loss`` half the sum of squares of such distances must by default be
+        deviations of q. Raised to what the float can reach: 6e-5 in single precision. By default
+        1e-6. For ``training_loss`` half the sum of squares of such distances must by default be
         below 1e-7 for each row on average, or below up to a hundred times that where the
         parameters moved far since the last run. A tolerance that is passed is for everything. The
-        1e-7 are ``loss_tolerance``, a variable: assign 0 for this tolerance.    :param reset_sites: Whether each run starts without sites instead of those of the last run. It
+        1e-7 are ``loss_tolerance``, a variable: assign 0 for this tolerance.
+    :param reset_sites: Whether each run starts without sites instead of those of the last run. It
         takes more sweeps, and makes log Z a function of the parameters alone where there are
         several fixed points, as at small alpha for likelihoods that are not log-concave. Can be
         changed later.
@@ -162,7 +168,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         fresh: bool = False,
         sequential: bool = False,
     ) -> SiteUpdateInfo:
-        """Bring the sites towards their fixed point for the parameters as they are.        Predictions and losses do this themselves; call it to try other settings.
+        """Bring the sites towards their fixed point for the parameters as they are.
+
+        Predictions and losses do this themselves; call it to try other settings.
 
         :param max_sweeps: The most updates of all sites, after a first sweep that measures the
             residual, without fallbacks; by default the model's limit, with fallbacks.
@@ -170,7 +178,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         :param damping: The largest step, in (0, 1]; 1 by default.
         :param fresh: Start from no sites instead of the present ones. Where there are several
             fixed points, the reached one then depends on the parameters alone.
-        :param sequential: Update one row after another, as the papers do            (:mod:`gpflow_pep.engine.sites.sequential`); one pass that starts without sites is
+        :param sequential: Update one row after another, as the papers do
+            (:mod:`gpflow_pep.engine.sites.sequential`); one pass that starts without sites is
             assumed-density filtering. Slow, and needs memory for M x N numbers.
         :raises ValueError: If an argument is outside its range.
         """
@@ -225,7 +234,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         return MinibatchLoss(self, batch_size, seed, refresh_every, compile)
 
     def update_data(self, new_data: RegressionData, *, alpha: TensorData | None = None) -> None:
-        """Train on other rows. Rows that were there before, the same in X and Y, keep their sites.
+        """Train on other rows. Rows of the old data, the same in X and Y, keep their sites.
 
         Data that are ``tf.Variable`` are assigned, and compiled functions go on with the new rows.
         Otherwise functions that were compiled before stop with a message.
