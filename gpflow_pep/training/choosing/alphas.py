@@ -53,8 +53,8 @@ def select_alpha(
     r"""
     Choose :math:`\alpha` by the log density of rows that were left out, one at a time or held out.
 
-    The model is left at the power that was chosen, with what was trained there. Each power starts
-    from the parameters as they are, so that the order of the powers does not matter.
+    The model ends at the chosen power, with the parameters trained there. Each power starts
+    from the same parameters, so that the order of the powers does not matter.
 
     :param model: One of :mod:`gpflow_pep.models`, with one power for all rows.
     :param alphas: The powers to try, in [0, 1].
@@ -63,8 +63,8 @@ def select_alpha(
         without blocks.
     :param refit: Whether to train at each power, by
         :func:`~gpflow_pep.training.maximise` with its defaults; or a function of the
-        model that does. False: parameters stay as they are. That is quick, and leaves out what a
-        power does through the parameters that it prefers.
+        model that does. False: parameters stay as they are. This is quick, but
+        ignores that each power has other best parameters.
     :return: The power, and the scores of all. A power at which training or the score fails has none
         and a warning.
     :raises ValueError: If a power is outside [0, 1], the model has no power or several, rows cannot

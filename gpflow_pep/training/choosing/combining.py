@@ -130,8 +130,8 @@ def ensemble_of_models(
     :param weights: ``"loo"``: by :func:`ensemble_weights` from their leave-one-out densities; equal
         weights where these are unknown, as with blocks and models that hold no data.
         ``"uniform"``: equal weights. Or K numbers, at least 0, which are divided by their sum.
-    :param validation: Rows that no component was trained on, whose densities take the place of
-        leave-one-out's.
+    :param validation: Rows that no component was trained on, whose densities are used instead
+        of leave-one-out densities.
     :param prior_weight: See :func:`ensemble_weights`.
     :raises ValueError: If the models or the weights do not fit together.
     """

@@ -285,9 +285,8 @@ class Ensemble(EnsemblePredictions):
     :param weights: [K], at least 0, with sum 1; None: all equal.
     :param record: How they came about.
     :param near: How the predictions of each component use near training rows
-        (:mod:`gpflow_pep.training.choosing.near`), None where they do not; None: none does.
-    :param known: Outputs of the rows that are predicted which are known, [N, P], NaN where they are
-        not, of mixed outputs: each component is conditioned on them
+        (:mod:`gpflow_pep.training.choosing.near`), None where they do not. None: no component does.
+    :param known: For mixed outputs: known outputs of the predicted rows, [N, P], NaN where unknown; each component is conditioned on them
         (:meth:`~gpflow_pep.models.PEP.predict_f`), and the weights stay as they are.
     :raises ValueError: If the models or the weights do not fit together.
     """
