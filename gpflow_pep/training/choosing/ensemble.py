@@ -286,7 +286,8 @@ class Ensemble(EnsemblePredictions):
     :param record: How they came about.
     :param near: How the predictions of each component use near training rows
         (:mod:`gpflow_pep.training.choosing.near`), None where they do not. None: no component does.
-    :param known: For mixed outputs: known outputs of the predicted rows, [N, P], NaN where unknown; each component is conditioned on them
+    :param known: For mixed outputs: known outputs of the predicted rows, [N, P], NaN where
+        unknown; each component is conditioned on them
         (:meth:`~gpflow_pep.models.PEP.predict_f`), and the weights stay as they are.
     :raises ValueError: If the models or the weights do not fit together.
     """
