@@ -20,7 +20,7 @@ ROOMS = {
     "inducing_variables": "inducing variables that GPflow lacks",
     "likelihoods": "likelihoods that GPflow lacks, and what a likelihood of one's own registers",
     "models": "parameters and GPflow's interface; models only wire the rooms of the engine",
-    "training": "where to start, loops, their record and outputs, choices by rows left out",
+    "training": "starts, loops, their records, choices by held-out or left-out rows",
     "estimators": "scikit-learn's conventions on the models",
     "metrics": "how good predictions of held-out rows are",
     "plotting": "pictures: numbers and an `ax` in, the `ax` out",

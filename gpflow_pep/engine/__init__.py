@@ -8,15 +8,13 @@ from typing import Any
 
 ROOMS = {
     "refusals": "the one form of all refusals: got, expected, what to do",
-    "files": "files and folders that are whole or not there; no TensorFlow",
+    "files": "files and folders that are written whole or not at all; no TensorFlow",
     "checks": "checks of what users pass: got, expected, what to do",
     "numerics": "tensors only; `linalg` is the one place that adds jitter, `power` the one place"
     " where a small alpha is special",
-    "prior": "kernel and inducing variable turned into matrices; the boundary to users' code",
-    "factors": "likelihood, Gaussian and alpha turned into the tilted integral, a file for each"
-    " likelihood; their supports",
-    "sites": "sites, the posterior q(v) that they make, and the inner loop that brings them to"
-    " their fixed point",
+    "prior": "matrices of kernels and inducing variables; the only place that calls users' kernels",
+    "factors": "the tilted integral of a likelihood, a file for each likelihood; supports",
+    "sites": "sites, their posterior q(v), and the inner loop that brings them to their fixed point",
     "energies": "approximate log marginal likelihoods: scalars to maximise",
     "predictions": "moments of f at new rows, from q(v) and from training rows beside it",
     "paths": "functions drawn from the posterior, to be evaluated anywhere",
