@@ -14,7 +14,7 @@ ROOMS = {
     " where a small alpha is special",
     "prior": "matrices of kernels and inducing variables; the only place that calls users' kernels",
     "factors": "the tilted integral of a likelihood, a file for each likelihood; supports",
-    "sites": "sites, their posterior q(v), and the inner loop that brings them to their fixed point",
+    "sites": "sites, their posterior q(v), and the inner loop that computes their fixed point",
     "energies": "approximate log marginal likelihoods: scalars to maximise",
     "predictions": "moments of f at new rows, from q(v) and from training rows beside it",
     "paths": "functions drawn from the posterior, to be evaluated anywhere",
