@@ -32,6 +32,7 @@ from .base import ADVICE, PowerEPModel, labels_to_floats
 #: For kernels of users, whose code is not traced without AutoGraph.
 _f_under = convert_user_code(f_under)
 
+_SHARED = "gpflow.inducing_variables.SharedIndependentInducingVariables"
 _LARGE_BATCH = checks.message(
     "data",
     "a batch of more rows than num_data",
@@ -54,7 +55,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     :param inducing_variable: This, ``mean_function`` and ``alpha``, a number, are as in
         :class:`PEPRegression`.
     :param num_data: N, the number of rows of the whole data set, not of a batch; assignable.
-    :param num_latent_gps: L; that of ``q_mu`` or ``q_sqrt`` where they are given.
+    :param num_latent_gps: L, that of the kernel, or of ``q_mu`` or ``q_sqrt`` where they are given.
     :param q_diag: Whether the covariances of q are diagonal, as in ``gpflow.models.SVGP``: fewer
         parameters and a worse approximation, on which no natural gradient can step.
     :param q_mu: Mean of q to start from, [M, L]; zero by default.
@@ -94,8 +95,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         whiten: bool = True,
     ) -> None:
         inducing_variable = check_inducing_variable(inducing_variable, kernel, None)
-        size = _size_of_u(inducing_variable, kernel)
-        mean, root = _check_q(q_mu, q_sqrt, size, num_latent_gps, q_diag)
+        shape = _shape_of_q(inducing_variable, kernel)
+        mean, root = _check_q(q_mu, q_sqrt, shape, num_latent_gps, q_diag)
         super().__init__(
             kernel, likelihood, inducing_variable, mean_function, mean.shape[1], alpha, None
         )
@@ -110,8 +111,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             got = f"an assignment to {type(self).__name__}, which holds none"
             remedy = "Pass them to training_loss or elbo."
             raise checks.refusal("data", got, "them where they are used", remedy)
-        else:
-            super().__setattr__(name, value)
+        super().__setattr__(name, value)
 
     @property
     def num_data(self) -> int:
@@ -178,9 +178,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         got = f"a power above 0 with {type(self.kernel).__name__}, under which q correlates the"
         got += f" latent functions of a row, and {type(self.likelihood).__name__}"
         expected = "a likelihood whose integral over all of them is known"
-        remedy = "Use alpha=0, a Gaussian likelihood, or independent latent functions (gpflow."
-        remedy += "kernels.SharedIndependent or SeparateIndependent with gpflow.inducing_variables."
-        remedy += "SharedIndependentInducingVariables)."
+        remedy = f"Use alpha=0, a Gaussian likelihood, or independent latent functions, {_SHARED}."
         text = checks.message("alpha", got, expected, remedy)
         with tf.control_dependencies(checks.require(tf.equal(alpha, 0.0), text)):
             return self._resolved(X, mean, covariance, Y, alpha)
@@ -221,8 +219,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         if self.whiten:
             return WhitenedGaussian(mean, root)
         L = self._prior_root()
-        mean = tf.linalg.triangular_solve(L, tf.transpose(mean)[:, :, None])[:, :, 0]
-        return WhitenedGaussian(tf.transpose(mean), tf.linalg.triangular_solve(L, root))
+        mean = tf.linalg.triangular_solve(L, tf.transpose(mean)[:, :, None])
+        return WhitenedGaussian(tf.transpose(mean[..., 0]), tf.linalg.triangular_solve(L, root))
 
 
 class ARPEP(TiedModel):
@@ -279,28 +277,29 @@ class APEP(TiedModel):
     energy = staticmethod(tied.apep)
 
 
-def _size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
-    """Count the inducing variables of each latent function."""
+def _shape_of_q(inducing_variable: InducingVariables, kernel: Kernel) -> tuple[int, int | None]:
+    """Count the rows and the columns of ``q_mu``, None for a kernel that suits any number."""
     num_inducing = int(inducing_variable.num_inducing)
-    several = isinstance(kernel, MultioutputKernel)
-    if several and not isinstance(inducing_variable, MultioutputInducingVariables):
-        return num_inducing * int(kernel.num_latent_gps)  # all outputs in one Gaussian
-    return num_inducing
+    if not isinstance(kernel, MultioutputKernel):
+        return num_inducing, None
+    number = int(kernel.num_latent_gps)
+    several = isinstance(inducing_variable, MultioutputInducingVariables)
+    return (num_inducing, number) if several else (num_inducing * number, 1)  # in one Gaussian
 
 
 def _check_q(
-    q_mu: Any, q_sqrt: Any, size: int, num_latent_gps: int, q_diag: bool
+    q_mu: Any, q_sqrt: Any, shape: tuple[int, int | None], num_latent_gps: int, q_diag: bool
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """Check the Gaussian to start from, and fill in the prior's where it is not given.
-
-    :param q_sqrt: Lower triangular square roots [L, M, M], or if ``q_diag`` standard deviations
-        [M, L], or None.
-    """
-    dtype = default_float()
+    """Check the Gaussian to start from, and fill in the prior's where it is not given."""
+    dtype, (size, needed) = default_float(), shape
     q_mu, q_sqrt = (None if part is None else np.asarray(part, dtype) for part in (q_mu, q_sqrt))
     axes = (q_mu, -1), (q_sqrt, -1 if q_diag else 0)
     sizes = [part.shape[axis] for part, axis in axes if np.ndim(part)]
     num_latent = checks.check_positive("num_latent_gps", sizes[0] if sizes else num_latent_gps)
+    if needed not in (None, num_latent):
+        expected = f"{needed} for this kernel and these inducing variables"
+        remedy = f"Pass num_latent_gps={needed}, or wrap points in {_SHARED}."
+        raise checks.refusal("num_latent_gps", num_latent, expected, remedy)
     mean: AnyNDArray = np.zeros([size, num_latent], dtype)
     root = np.ones_like(mean) if q_diag else np.tile(np.eye(size, dtype=dtype), [num_latent, 1, 1])
     for name, part, like in (("q_mu", q_mu, mean), ("q_sqrt", q_sqrt, root)):

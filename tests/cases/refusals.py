@@ -173,6 +173,14 @@ REGRESSION = [
     ("X | float32 | float64", {"data": (X.astype(np.float32), Y.astype(np.float32))}),
     ("X | float32 | float64", {"data": (X.astype(np.float32), Y)}),
     ("Y | int64 | float64", {"data": (X, Y.astype(int))}),
+    (
+        "kernel | fails at a row of X with 1 column | shapes",  # two lengthscales
+        {
+            "data": (X[:, :1], Y),
+            "kernel": SquaredExponential(lengthscales=[1.0, 1.0]),
+            "inducing_variable": Z[:, :1],
+        },
+    ),
     ("inducing_variable | 3 | column | 2", {"inducing_variable": np.hstack([Z, Z[:, :1]])}),
     ("inducing_variable | 1 | column | 2", {"inducing_variable": Z[:, :1]}),
     ("inducing_variable | (3,) | M, D", {"inducing_variable": Z[:, 0]}),
@@ -271,6 +279,18 @@ TIED = [
     ("inducing_variable | (7,) | [M, D]", {"inducing_variable": X[:, 0]}),
     ("num_latent_gps | 0 | at least 1", {"num_latent_gps": 0}),
     ("num_latent_gps | 0.5 | whole", {"num_latent_gps": 0.5}),
+    (
+        "num_latent_gps | 3 | 1 | wrap",
+        {"kernel": SeparateIndependent(_kernels(3)), "num_latent_gps": 3},
+    ),
+    (
+        "num_latent_gps | 1 | 3 | Pass",
+        {
+            "kernel": SeparateIndependent(_kernels(3)),
+            "inducing_variable": SHARED_POINTS,
+            "num_latent_gps": 1,
+        },
+    ),
     ("q_mu | (2, 1) | (3, 1)", {"q_mu": np.zeros([2, 1])}),
     ("q_mu | (3,) | (3, 3)", {"q_mu": np.zeros(3)}),
     ("q_mu | NaN | finite", {"q_mu": np.full([3, 1], np.nan)}),
@@ -292,6 +312,10 @@ BATCH = [
     ("X and Y | 7 | 4", {"data": (X, LABELS[:4])}),
     ("data | (0, 2) | one row", {"data": (X[:0], LABELS[:0])}),
     ("num_latent_gps | 1 | 3", {"likelihood": MultiClass(3), "data": (X, LABELS)}),
+    (
+        "Y | 3 columns | one-hot",
+        {"likelihood": MultiClass(3), "data": (X, np.eye(3)[CLASSES[:, 0]])},
+    ),
     ("Y | -1 | whole numbers", {"likelihood": Poisson(), "data": (X, -LABELS)}),
 ]
 

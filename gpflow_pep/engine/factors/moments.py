@@ -92,8 +92,8 @@ def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> 
     observed, needed = layout_of(likelihood, columns)
     check_noise(likelihood, columns)
     if observed not in (None, columns):
-        got = f"{columns} columns"
-        raise refusal("Y", got, f"{observed} for the likelihood {name}", "Remove or add columns.")
+        got, remedy = f"{columns} columns", "Remove or add columns; of one-hot ones pass numbers."
+        raise refusal("Y", got, f"{observed} for the likelihood {name}", remedy)
     if num_latent_gps not in (None, needed):
         expected = f"{needed} for the likelihood {name}"
         raise refusal("num_latent_gps", num_latent_gps, expected, f"Pass num_latent_gps={needed}.")

@@ -24,7 +24,7 @@ from gpflow.models.util import inducingpoint_wrapper
 
 from .. import checks
 from .blurred import BlurredInducingPoints, sum_of_products
-from .evaluate import covariance, is_stationary, latent_kernels, mean, split_outputs, variance
+from .evaluate import covariance, is_stationary, kuf, latent_kernels, mean, split_outputs, variance
 
 #: At so many rows a kernel is evaluated.
 _ROWS_TRIED = 5
@@ -180,6 +180,7 @@ def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
     rounding = np.sqrt(eps) * (1.0 + np.abs(rows).max(initial=0.0)) if [*_others(kernel)] else 0.0
     least = max(1e-6, 100.0 * eps, rounding)
     for part in latent_kernels(kernel):
+        _evaluate("kernel", part, partial(kuf, InducingPoints(rows), part, rows), rows)
         single = [rows[n : n + 1] for n in range(len(rows))]
         K = [_evaluate("kernel", part, partial(covariance, part, row), row) for row in single]
         of_K = np.ravel(K)
