@@ -45,9 +45,10 @@ def clean_for(
     :raises ValueError: If the column of the settings is none, or has too few times or groups.
     """
     table = as_table(frame, "frame").reset_index(drop=True)
-    name, setting = settings.time_column or settings.group_column, "time_column"
+    name, setting, kinds = settings.time_column, "time_column", "dates or numbers"
     if settings.group_column is not None:
-        setting, cleaning["drop"] = "group_column", [*cleaning.get("drop", ()), name]
+        name, setting, kinds = settings.group_column, "group_column", "text, dates or numbers"
+        cleaning["drop"] = [*cleaning.get("drop", ()), name]
     if name is not None and (name not in table.columns or name in np.atleast_1d(target)):
         expected = f"a column other than the target among {listed(table.columns)}"
         raise refusal(setting, repr(name), expected, "Check the name.")
@@ -57,9 +58,9 @@ def clean_for(
         data = note_equal_inputs(data._replace(warnings=[*data.warnings, *texts]), settings)
     else:
         form = recognise(table[name], conventions=data.X.attrs["conventions"])
-        if settings.time_column and form.kind not in ("date", "number"):
+        if form.kind not in kinds:
             got = f"{name!r}, which is of the kind {form.kind}"
-            raise refusal(setting, got, "dates or numbers to order rows by", "Name another.")
+            raise refusal(setting, got, kinds, "Name another, or change its cells.")
         blocks = read_cells(table[name], form).loc[data.X.index]
         if not (there := blocks.notna()).all():
             data.notes.append(f"Dropped {(~there).sum()} of {len(there)} rows without '{name}'.")
@@ -70,7 +71,7 @@ def clean_for(
 
 def _check_parts(data: Cleaned, settings: Settings) -> None:
     """Check that each part has rows enough to train on and to score, of each class too."""
-    setting, least = "folds", max(2, data.num_classes)
+    setting, least = "folds" if settings.splits is None else "splits", max(2, data.num_classes)
     value: Any = settings.parts()[1]
     if settings.test_fraction is not None:
         value, setting = settings.test_fraction, "test_fraction"
@@ -100,6 +101,8 @@ def _unused_columns(
     names: dict[str, list[tuple[bool, str]]] = {"time_column": [], "group_column": []}
     for name in map(str, table.columns.difference([y.name for y in targets], sort=False)):
         form = data.formats.get(name) or recognise(table[name], conventions=known)
+        if form.kind == "other":
+            continue
         values = read_cells(table[name], form).loc[data.X.index].dropna()
         is_named, can_repeat = bool(_WHOSE.fullmatch(name)), form.kind in ("number", "text")
         if form.kind == "date" and values.nunique() >= MIN_ROWS:

@@ -61,7 +61,8 @@ def check_table(name: str, values: Any) -> None:
         got = f"more than one column named {', '.join(map(repr, copies))}"
         raise refusal(name, got, "different names", "Rename or remove the copies.")
     dtypes = np.ravel(np.array(getattr(values, "dtypes", getattr(values, "dtype", "")), object))
-    if all(str(dtype).lower().startswith(("date", "timedelta", "duration")) for dtype in dtypes):
+    are_dates = [str(kind).lower().startswith(("date", "timedelta", "duration")) for kind in dtypes]
+    if all(are_dates) or (name == "y" and any(are_dates)):  # of X others are named later
         remedy = "Make days of them: (dates - dates.min()) / pandas.Timedelta(days=1)."
         raise refusal(name, "dates or durations", "numbers", remedy)
 

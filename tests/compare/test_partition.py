@@ -193,7 +193,11 @@ def test_rows_without_a_time_are_dropped_with_a_note() -> None:
     [
         ({"time_column": "date"}, {}, "time_column: got 'date', expected a column other than the"),
         ({"group_column": "size"}, {}, "group_column: got 'size', expected a column other than"),
-        ({"time_column": "patient"}, {}, "'patient', which is of the kind text, expected dates or"),
+        ({"time_column": "patient"}, {}, "patient', which is of the kind text, expected dates or"),
+        ({"time_column": ""}, {}, "time_column: got '', expected a column other than the target"),
+        ({"group_column": ""}, {}, "group_column: got '', expected a column other than the target"),
+        ({"group_column": "day"}, {"day": [{}] * 60}, "kind other, expected text, dates or"),
+        ({"group_column": "patient", "splits": 99}, {}, "splits: got 99 for"),
         ({"group_column": "patient", "folds": 21}, {}, "21 for 20 different values of 'patient'"),
         ({"group_column": "grade"}, {}, "folds: got 5 for 2 different values of 'grade', which"),
         ({"time_column": "day", "folds": 60}, {}, "60 for 60 different values of 'day', which"),
@@ -247,6 +251,7 @@ def test_a_smaller_table_has_the_latest_rows_or_all_of_some_groups(
     [
         ({}, {}, ["--time-column day", "--group-column patient"]),
         ({"day": "x"}, {}, ["--group-column patient"]),
+        ({"day": [{}] * 60}, {}, ["--group-column patient"]),
         ({"patient": np.arange(60) // 20}, {}, ["--time-column day", "patient --folds 3"]),
         ({"patient": np.arange(60)}, {}, ["--time-column day"]),
         ({}, {"time_column": "day"}, []),

@@ -181,7 +181,7 @@ def test_dates_and_copies_of_columns_are_refused() -> None:
         for fit in (PEPRegressor(**SMALL).fit, lambda X, y: PEPClassifier(**SMALL).fit(X, y > 0)):
             with pytest.raises(ValueError, match="X: got dates or durations, expected numbers"):
                 fit(frame, Y)
-    for y in (days["t"], pd.DatetimeIndex(days["t"]), days.assign(u=days["t"])):
+    for y in (days["t"], pd.DatetimeIndex(days["t"]), days.assign(u=days["t"]), days.assign(u=1.0)):
         with pytest.raises(ValueError, match="y: got dates or durations, expected numbers"):
             PEPRegressor(**SMALL).fit(X, y)
     table = pd.DataFrame(np.column_stack([X, X, Y]), columns=["a", "a", "b"])
