@@ -232,6 +232,14 @@ def test_training_goes_on_from_before(stacked: PEPRegressor) -> None:
     assert_allclose(fresh.predict(ROWS), stacked.predict(ROWS), rtol=1e-6)
 
 
+def test_training_of_other_columns_begins_anew() -> None:
+    settings: dict[str, Any] = {"inducing": "rows", "max_iterations": 30}
+    again, first = (PEPRegressor(**settings, warm_start=warm) for warm in (True, False))
+    again.fit(X, Y).fit(X[:, :1], Y)
+    expected = first.fit(X[:, :1], Y).predict(X[:, :1])
+    assert_allclose(again.predict(X[:, :1]), expected, rtol=1e-10)
+
+
 def test_folds_and_tables(stacked: PEPRegressor) -> None:
     low, high = stacked.predict_interval(X, calibrate="folds").T
     assert 0.8 <= np.mean((low <= Y) & (high >= Y)) <= 1.0

@@ -170,7 +170,7 @@ def fit_exact(
 ) -> tuple[Hyperparameters, MaximiseRecord]:
     """Train by L-BFGS on all rows, standardised inputs X [N, D] and targets y [N].
 
-    :param start: Where training starts, without what is not trained.
+    :param start: Where training starts, without what is not trained; ignored for another D.
     :param kernel: One of :data:`KERNELS`.
     :param varying: Whether w is trained.
     :param warp: Whether a and b are trained.
@@ -180,7 +180,7 @@ def fit_exact(
     free = np.repeat([True, varying, warp], [D + 2, D, 2])
     limits = np.repeat(LIMITS, [D, 1, 1, D, 2], axis=0)[free]
     best, vector = -np.inf, np.repeat([0.5 * np.log(D), 0.0, np.log(NOISE), 0.0], [D, 1, 1, D + 2])
-    if start is not None:
+    if start is not None and len(start.log_lengthscales) == D:
         vector[free] = np.hstack(start)[free]
     fixed, began = vector, time.perf_counter()
     losses: list[float] = []
