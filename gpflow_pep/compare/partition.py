@@ -71,10 +71,9 @@ def clean_for(
 
 def _check_parts(data: Cleaned, settings: Settings) -> None:
     """Check that each part has rows enough to train on and to score, of each class too."""
-    setting, least = "folds" if settings.splits is None else "splits", max(2, data.num_classes)
-    value: Any = settings.parts()[1]
-    if settings.test_fraction is not None:
-        value, setting = settings.test_fraction, "test_fraction"
+    names, least = ("test_fraction", "splits"), max(2, data.num_classes)
+    setting = next((name for name in names if getattr(settings, name) is not None), "folds")
+    value = getattr(settings, setting) or settings.parts()[1]
     rows = f"{len(data.X)} rows"
     if data.blocks is not None:
         rows = f"{data.blocks.nunique()} different values of '{data.blocks.name}'"

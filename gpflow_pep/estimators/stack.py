@@ -145,10 +145,8 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         full, plain = [train(part, SCOUT_SHARE, some) for part in (FULL, ROUGH)]
         scores = [part._part_of_y(X[others]).log_densities(y[others]) for part in (full, plain)]
         gain = float(np.mean(scores[0] - scores[1]))
-        scouts = (
-            f"in exact models of {SCOUT_ROWS} rows transforms and varying noise gain {gain:.3f}"
-        )
-        note(f"{size}: {scouts} nats on each of {len(others)} others.")
+        won = f"in exact models of {SCOUT_ROWS} rows transforms and varying noise gain {gain:.3f}"
+        note(f"{size}: {won} nats on each of {len(others)} others.")
         if len(X) > EXACT_BY_SCOUT:
             bent = TRAINED | ({"inputs": "yeo-johnson", "warp": True} if gain > 0.0 else {})
             components = [train(bent, start=full)]
