@@ -197,7 +197,7 @@ def test_rows_without_a_time_are_dropped_with_a_note() -> None:
         ({"time_column": ""}, {}, "time_column: got '', expected a column other than the target"),
         ({"group_column": ""}, {}, "group_column: got '', expected a column other than the target"),
         ({"group_column": "day"}, {"day": [{}] * 60}, "kind other, expected text, dates or"),
-        ({"group_column": "patient", "splits": 99}, {}, "splits: got 99 for"),
+        ({"time_column": "day", "splits": 99}, {}, "splits: got 99 for"),
         ({"group_column": "patient", "folds": 21}, {}, "21 for 20 different values of 'patient'"),
         ({"group_column": "grade"}, {}, "folds: got 5 for 2 different values of 'grade', which"),
         ({"time_column": "day", "folds": 60}, {}, "60 for 60 different values of 'day', which"),
