@@ -54,7 +54,6 @@ def importance_of(
             return float(pipeline[-1].log_score(pipeline[:-1].transform(X), y.to_numpy()))
         return -metric.loss(scores(held_out(pipeline, X, y, classes))[metric.name])
 
-    most: Any = min(1.0, MOST_ROWS / len(X))
     began = time.perf_counter()
     score(pipeline, X[:MOST_ROWS], y[:MOST_ROWS])
     now = time.perf_counter()
@@ -62,9 +61,10 @@ def importance_of(
     repeats = int(min(fitting, REPEATS))
     if repeats < 2:
         return None
-    permuted = permutation_importance(
-        pipeline, X, y, scoring=score, n_repeats=repeats, random_state=0, max_samples=most
-    )
+    # In this process: joblib's others would begin anew, and load TensorFlow for what takes seconds.
+    options: Any = {"n_repeats": repeats, "random_state": 0, "n_jobs": 1}
+    options["max_samples"] = min(1.0, MOST_ROWS / len(X))
+    permuted = permutation_importance(pipeline, X, y, scoring=score, **options)
     errors = permuted.importances_std / np.sqrt(repeats)
     table = pd.DataFrame(
         {"mean": permuted.importances_mean, "error": errors}, index=list(X.columns)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -127,6 +128,16 @@ def test_inputs_are_permuted_as_often_as_there_is_time(
     table = importance_of(model, X, X["a"], False, NLPD, deadline)
     assert Timed.seconds == scores <= deadline + 1.0  # the first, without a change, is twice there
     assert (table is None) == (scores == 1)
+
+
+def test_importance_is_computed_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that joblib begins for it would load TensorFlow, and show what it writes."""
+    monkeypatch.setattr(Timed, "seconds", 0.0)
+    X = pd.DataFrame({"a": np.arange(8.0), "b": 0.0})
+    model = Pipeline([("prepare", make_preparation(X)), ("model", Timed())]).fit(X, X["a"])
+    with joblib.parallel_config("loky", n_jobs=2):
+        importance_of(model, X, X["a"], False, NLPD)
+    assert Timed.seconds == 12
 
 
 def points(gain: float, noise: float) -> dict[int, pd.DataFrame]:
