@@ -1,17 +1,9 @@
-"""The command from a table to a trained model, run once for all tests that look at the result."""
-
-from pathlib import Path
+"""The command from a messy table to a trained model, run once for all tests of the result."""
 
 import pytest
-from compare.small_comparison import FromCsv, run_from_csv
+from compare.small_comparison import Run, real
 
 
-@pytest.fixture(scope="session")
-def folder_from_csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("from_csv")
-
-
-# Of a single test, so that what surrounds every test surrounds the one that comes first.
 @pytest.fixture
-def from_csv(folder_from_csv: Path) -> FromCsv:
-    return run_from_csv(folder_from_csv)
+def from_csv() -> Run:
+    return real("messy")

@@ -1,4 +1,4 @@
-"""Fits that run where joblib's backend says: in this process, in others, or on a cluster."""
+"""Fits that run where joblib's backend says, and the end of the command by Ctrl-C or a signal."""
 
 import os
 import pickle
@@ -18,37 +18,17 @@ from typing import Any
 import joblib
 import psutil
 import pytest
-from compare.small_comparison import ALPHAS, OPTIONS, small_comparison, small_table
+from compare.small_comparison import OPTIONS, small_comparison, small_table
 from numpy.testing import assert_allclose
 from pandas.testing import assert_frame_equal
 
 import gpflow_pep
-from gpflow_pep.compare import (
-    Comparison,
-    Fit,
-    Progress,
-    Settings,
-    clean,
-    compare,
-    process,
-    schedule,
-)
+from gpflow_pep.compare import Fit, Progress, Settings, clean, compare, process, schedule
 from gpflow_pep.compare.trials import Outcome, Trial, Trials
 
-
-def assert_same(found: Comparison, expected: Comparison) -> None:
-    """But for times."""
-    assert [(fit.model, fit.part) for fit in found.fits] == [
-        (fit.model, fit.part) for fit in expected.fits
-    ]
-    for fit, other in zip(found.fits, expected.fits):
-        assert fit.iterations == other.iterations
-        assert_allclose([*fit.scores.values()], [*other.scores.values()], rtol=1e-6)
-    assert list(found.held_out) == list(expected.held_out)
-    for name, table in found.held_out.items():
-        assert_frame_equal(table, expected.held_out[name], rtol=1e-6)
-    assert found.best == expected.best
-    assert found.candidates == expected.candidates
+ROOT = Path(gpflow_pep.__file__).parents[1]
+TRIALS = [Trial("alpha 0", part) for part in range(1, 7)]
+of_posix = pytest.mark.skipif(os.name != "posix", reason="signals and terminals of POSIX")
 
 
 @pytest.mark.slow
@@ -64,11 +44,15 @@ def test_processes_of_a_backend_run_the_fits(backend: str) -> None:
         jobs = {"n_jobs": 2} if backend == "loky" else {}
         stack.enter_context(joblib.parallel_config(backend=backend, **jobs))
         assert joblib.effective_n_jobs(None) == 2
-        result = compare(small_table(), "load", alphas=ALPHAS, folds=2, **OPTIONS)
-    assert_same(result, small_comparison())
-
-
-TRIALS = [Trial("alpha 0", part) for part in range(1, 7)]
+        found = compare(small_table(), "load", alphas=(1.0, 0.0), folds=2, **OPTIONS)
+    expected = small_comparison()  # the same, but for times
+    for fit, other in zip(found.fits, expected.fits, strict=True):
+        assert (fit.model, fit.part, fit.iterations) == (other.model, other.part, other.iterations)
+        assert_allclose([*fit.scores.values()], [*other.scores.values()], rtol=1e-6)
+    assert list(found.held_out) == list(expected.held_out)
+    for name, table in found.held_out.items():
+        assert_frame_equal(table, expected.held_out[name], rtol=1e-6)
+    assert (found.best, found.candidates) == (expected.best, expected.candidates)
 
 
 def run(
@@ -83,11 +67,9 @@ def run(
         return Outcome(fit, None, 0.5)
 
     trials: Any = SimpleNamespace(
-        data=SimpleNamespace(kind="numbers"),
-        candidates={"alpha 0": (0.0, None)},
-        run=run_one,
+        data=SimpleNamespace(kind="numbers"), candidates={"alpha 0": (0.0, None)}, run=run_one,
         label=lambda trial: str(trial.part),
-    )
+    )  # fmt: skip
     budget = schedule.TimeBudget(60.0, len(TRIALS), joblib.effective_n_jobs(None))
     reports = schedule.Reports(callback or (lambda progress: None), len(TRIALS))
     return list(schedule.run_trials(trials, TRIALS, budget, reports)), budget
@@ -157,10 +139,10 @@ def test_fits_of_a_process_that_was_lost_are_run_here(monkeypatch: pytest.Monkey
 
 
 def test_warnings_of_another_process_are_given_here() -> None:
-    def do(trial: Trial) -> None:
+    def do(trial: Trial, seconds: float) -> None:
         warnings.warn(f"part {trial.part}", RuntimeWarning, stacklevel=1)
 
-    trials: Any = SimpleNamespace(run=lambda trial, seconds: do(trial))
+    trials: Any = SimpleNamespace(run=do)
     *_, caught = process.run_trial(trials, os.getpid() + 1, TRIALS[0], 3.0)
     assert caught == [("part 1", RuntimeWarning)]
     with pytest.warns(RuntimeWarning, match="part 1"):
@@ -168,12 +150,22 @@ def test_warnings_of_another_process_are_given_here() -> None:
 
 
 def test_how_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joblib, "cpu_count", lambda: 3)
-    assert process.default_jobs(process.MOST_ROWS, 15) == 3
-    assert process.default_jobs(process.MOST_ROWS + 1, 15) == 1
-    assert process.default_jobs(100, 2) == 2
-    monkeypatch.setattr(joblib, "cpu_count", lambda: 64)
-    assert process.default_jobs(100, 15) == process.MAX_JOBS
+    for cores, rows, fits, expected in (
+        (3, process.MOST_ROWS, 15, 3), (3, process.MOST_ROWS + 1, 15, 1), (3, 100, 2, 2),
+        (64, 100, 15, process.MAX_JOBS),
+    ):  # fmt: skip
+        monkeypatch.setattr(joblib, "cpu_count", lambda cores=cores: cores)
+        assert process.default_jobs(rows, fits) == expected
+
+
+def python(code: str, **options: Any) -> "subprocess.CompletedProcess[bytes]":
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120.0, **options)
+
+
+def started(code: str, *arguments: Any) -> "subprocess.Popen[bytes]":
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, **pipes)
 
 
 def test_a_process_that_starts_late_loads_tensorflow_in_silence() -> None:
@@ -181,15 +173,11 @@ def test_a_process_that_starts_late_loads_tensorflow_in_silence() -> None:
     trials = Trials(clean(small_table(), "load"), Settings(splits=1))
     code = "import pickle, sys; print(type(pickle.load(sys.stdin.buffer)[1]).__name__)"
     payload = pickle.dumps((process.run_trial, trials))
-    environment = {**os.environ, process.LOG_LEVEL: "1"}
-    late = subprocess.run(
-        [sys.executable, "-c", code], input=payload, capture_output=True, env=environment,
-        cwd=Path(gpflow_pep.__file__).parents[1], timeout=120.0,
-    )  # fmt: skip
+    late = python(code, input=payload, env={**os.environ, process.LOG_LEVEL: "1"})
     assert (late.stdout, late.stderr) == (b"Trials\n", b"")
 
 
-COMMAND = """
+PROCESSES = """
 import joblib, os, sys, time
 from gpflow_pep.compare import process
 process._load = process._load_on_cpu = lambda: None
@@ -204,20 +192,111 @@ with process.exit_on_signals(lambda: "So it is."), process.fits_in_processes(2):
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@of_posix
 def test_ctrl_c_ends_the_other_processes() -> None:
     """In silence, though Python's resource tracker finds what they have left."""
-    command = subprocess.Popen(
-        [sys.executable, "-c", COMMAND], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        cwd=Path(gpflow_pep.__file__).parents[1],
-    )  # fmt: skip
-    assert command.stdout is not None
-    lines = [command.stdout.readline() for _ in range(2)]
-    others = [psutil.Process(int(line.split()[0])) for line in lines]
-    assert [line.split()[1] for line in lines] == ["1", "1"]
+    command = started(PROCESSES)
+    lines = [command.stdout.readline().split() for _ in range(2)]  # type: ignore[union-attr]
+    others = [psutil.Process(int(line[0])) for line in lines]
+    assert [line[1] for line in lines] == [b"1", b"1"]
     command.send_signal(signal.SIGINT)
     _, errors = command.communicate(timeout=60.0)
-    assert command.returncode == 130
-    assert re.fullmatch(r"\nInterrupted\. So it is\.\n", errors)
+    assert command.returncode == 130 and errors == b"\nInterrupted. So it is.\n"
     psutil.wait_procs(others, timeout=30.0)
     assert not any(other.is_running() for other in others)
+
+
+# In the place of a shell: a process that begins a session takes the first terminal that it opens
+# for its own. What is still to be read from a terminal is lost when that process ends: it waits.
+SHELL = """
+import os, signal, subprocess, sys, time
+os.open(os.ttyname(0), os.O_RDWR)
+signal.signal(signal.SIGINT, lambda *_: None)
+code = subprocess.Popen([sys.executable, "-c", sys.argv[1]]).wait()
+time.sleep(0.3)
+sys.exit(code)
+"""
+COMMAND = """
+import os, sys, time
+from rich.console import Console
+from gpflow_pep.compare import cli, process
+with process.exit_on_signals(lambda: "So it is."), cli._progress(Console(stderr=True)):
+    print(f"under way: {os.getpid()}.", file=sys.stderr, flush=True)
+    time.sleep(60)
+"""
+HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
+#: As a user does: the terminal sends the signal to all processes of the command.
+CTRL_C = "Ctrl-C"
+
+
+@pytest.mark.parametrize("way", [CTRL_C, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_command_ends_at_once_and_leaves_the_terminal_as_it_was(way: Any) -> None:
+    pty = pytest.importorskip("pty", reason="terminals of POSIX")
+    terminal, its_end = pty.openpty()
+    shell = subprocess.Popen(
+        [sys.executable, "-c", SHELL, COMMAND],
+        stdin=its_end, stdout=its_end, stderr=its_end, start_new_session=True,
+        cwd=ROOT, env={**os.environ, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(its_end)
+    written, began = b"", 0.0
+    while text := read(terminal):
+        written += text
+        if not began and (begun := re.search(rb"under way: (\d+)\.", written)):
+            began = time.perf_counter()
+            if way == CTRL_C:
+                os.write(terminal, b"\x03")
+            else:
+                os.kill(int(begun[1]), way)
+    os.close(terminal)
+    assert shell.wait(timeout=60.0) == (130 if way == CTRL_C else 128 + way), written
+    assert time.perf_counter() - began < 2.0
+    assert HIDE_CURSOR in written  # by the bar
+    assert written.rindex(SHOW_CURSOR) > written.rindex(HIDE_CURSOR)
+    assert written.endswith(b"\r\nInterrupted. So it is.\r\n")
+
+
+def read(terminal: int) -> bytes:
+    """What has been written; nothing when the process has ended, which Linux says by an error."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""
+
+
+@of_posix
+@pytest.mark.parametrize("command", ["compare", "predict"])
+def test_ctrl_c_before_tensorflow_is_loaded(command: str, tmp_path: Path) -> None:
+    """While the table is read, which is a pipe that nobody writes to."""
+    (tmp_path / "scorer.json").touch()
+    arguments = {"compare": ["-", "--target", "y"], "predict": [tmp_path, "-", "--out", "-"]}
+    code = "from gpflow_pep.compare import cli; print('begun', flush=True); cli.main()"
+    waiting = started(code, command, *arguments[command])
+    assert waiting.stdout is not None and waiting.stdout.readline() == b"begun\n"
+    time.sleep(0.5)
+    waiting.send_signal(signal.SIGINT)
+    _, errors = waiting.communicate(timeout=60.0)
+    assert waiting.returncode == 130 and errors.startswith(b"\nInterrupted.")
+
+
+@of_posix
+def test_ctrl_c_while_tensorflow_is_loaded() -> None:
+    """Whose messages are kept off the terminal."""
+    ended = python(
+        "import os, signal, time; from gpflow_pep.compare import process\n"
+        "with process.exit_on_signals(lambda: 'So it is.'), process._silent_stderr():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(30)\n"
+    )
+    assert ended.returncode == 130 and ended.stderr == b"\nInterrupted. So it is.\n"
+
+
+@of_posix
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    """As nohup has made SIGHUP."""
+    python(
+        "import os, signal; from gpflow_pep.compare import process\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "with process.exit_on_signals(): os.kill(os.getpid(), signal.SIGHUP)\n"
+        "assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL\n"
+    ).check_returncode()

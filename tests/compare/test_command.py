@@ -5,51 +5,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from compare.small_comparison import run
-from numpy.testing import assert_allclose
+import scipy.stats
+from compare.small_comparison import KINDS, real, run
+from numpy.testing import assert_allclose, assert_array_equal
 
 from gpflow_pep.compare.cli import EXAMPLES
 from gpflow_pep.estimators import load_estimator
 
-RNG = np.random.default_rng(3)
-WIDTH, LENGTH = np.round(RNG.uniform(-2.0, 2.0, (2, 48)), 3)
-WAVE = np.sin(WIDTH) + 0.3 * RNG.standard_normal(48)
-TARGETS = {
-    "number": {"size": 100.0 + 10.0 * WAVE},
-    "two classes": {"kind": np.where(WAVE > 0.0, "ham", "spam")},
-    "three classes": {"kind": np.array(["low", "mid", "top"])[np.digitize(WAVE, [-0.5, 0.5])]},
-    "counts": {"visits": RNG.poisson(np.exp(1.0 + WAVE))},
-    "two targets": {"size": WAVE, "weight": 50.0 - 5.0 * WAVE},
-}
-OPTIONS = ("--folds", 2, "--inducing", 5, "--max-iterations", 3, "--jobs", 1)
-#: Beside the default and the powers.
-BASELINES = {
-    "numbers": ["mean", "linear", "boosted trees", "exact GP"],
-    "classes": ["class frequencies", "linear", "boosted trees", "SVGP"],
-    "counts": ["mean"],
-}
-#: The densities of counts need quantiles that NumPy has not.
-WITHOUT_SCORER = ("counts", "two targets")
-
-
-def written_by(out: Path, name: str) -> tuple[pd.DataFrame, list[str]]:
-    """Run the command on a table, and give the table and the names of its targets."""
-    if name in EXAMPLES:
-        table, target = EXAMPLES[name]()
-        result, targets = run("compare", "--example", name, *OPTIONS, "--out", out), [target]
-    else:
-        columns = TARGETS[name]
-        table = pd.DataFrame({"width": WIDTH, "length": LENGTH} | columns)
-        table.to_csv(out.parent / "table.csv", index=False)
-        named = [part for target in columns for part in ("--target", target)]
-        likelihood = ["--likelihood", "poisson"] * (name == "counts")
-        arguments = [out.parent / "table.csv", *named, *likelihood, *OPTIONS, "--out", out]
-        result, targets = run("compare", *arguments), list(columns)
-    assert result.exit_code == 0, result.output
-    reason = "No folder scorer, for predictions without TensorFlow: "
-    for words in (result.output, (out / "report.html").read_text()):
-        assert (reason in words) == (name in WITHOUT_SCORER)
-    return table, targets
+#: Whose densities need quantiles that NumPy has not; and that have tests of their scores elsewhere.
+WITHOUT_SCORER = ("counts", "two targets", "limits")
+TRAINED = ("default", "alpha", "SVGP", "exact GP")
+Z95 = 1.6448536269514722
 
 
 def test_examples_have_their_target() -> None:
@@ -58,28 +24,86 @@ def test_examples_have_their_target() -> None:
         assert target in table and table.shape[0] > 100 and table.notna().all(axis=None)
 
 
-@pytest.mark.near_copies("chirp", "wine", "two classes", "counts", "two targets")
-@pytest.mark.parametrize("name", [*EXAMPLES, *TARGETS])
-def test_from_a_table_to_predictions(tmp_path: Path, name: str) -> None:
-    out = tmp_path / "out"
-    table, targets = written_by(out, name)
-    has_classes = "predicted" in pd.read_csv(out / "predictions.csv")
+@pytest.fixture(params=[pytest.param(k, marks=[pytest.mark.slow] * (k in EXAMPLES)) for k in KINDS])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def test_every_model_is_fitted_in_every_part(kind: str) -> None:
+    comparison, models = real(kind).comparison, real(kind).models
+    names, parts = list(comparison.candidates), 1 + ("--folds 2" in KINDS[kind].options)
+    steps = comparison.settings.max_iterations * len(real(kind).targets)
+    assert names == models or (kind in EXAMPLES and {*models} < {*names})
+    assert [(fit.part, fit.model) for fit in comparison.fits] == [
+        (part, model) for part in range(1, parts + 1) for model in names
+    ]
+    for fit in comparison.fits:
+        assert np.all(np.isfinite([*fit.scores.values()])) and not fit.failed
+        assert fit.seconds > 0.0
+        assert (1 <= fit.iterations <= steps) == fit.model.startswith(TRAINED)
+        is_one = fit.model.startswith("alpha") and "separate" not in fit.model
+        assert np.isfinite(fit.log_z) == is_one
+    assert comparison.left_out == ()
+    for held_out in comparison.held_out.values():
+        if parts == 2 and kind != "two targets":  # each row once
+            assert sorted(held_out.index) == list(range(len(real(kind).table)))
+            assert_array_equal(held_out["part"].value_counts(), [len(held_out) // 2] * 2)
+    final = comparison.final
+    assert final is not None and final.part == 0 and final.model == comparison.best
+
+
+def test_scores_are_those_of_the_predictions(kind: str) -> None:
+    """Of classes by their probabilities; of numbers all but the default are one Gaussian."""
+    table, targets, _, _, _, _, comparison, _ = real(kind)
+    if kind in WITHOUT_SCORER:
+        return
+    y = table[targets[0]]
+    for fit in comparison.fits:
+        held_out = comparison.held_out[fit.model].query("part == @fit.part")
+        true, density = held_out["true"], held_out["log_density"]
+        assert_array_equal(true, y.loc[held_out.index])
+        assert_allclose(fit.scores["nlpd"], -np.mean(density), rtol=1e-8)
+        if "predicted" in held_out:
+            labels = [name[2:-1] for name in held_out if name.startswith("p(")]
+            p = held_out[[f"p({label})" for label in labels]].to_numpy()
+            assert_allclose(p.sum(axis=1), 1.0, rtol=1e-9)
+            assert_allclose(density, np.log(p[range(len(p)), [*map(labels.index, true)]]))
+            assert list(held_out["predicted"]) == [labels[c] for c in np.argmax(p, axis=1)]
+            assert_allclose(fit.scores["error"], np.mean(held_out["predicted"] != true))
+            continue
+        mean, sd, low, high = (held_out[n] for n in ("mean", "sd", "lower_90", "upper_90"))
+        assert_allclose(fit.scores["rmse"], np.sqrt(np.mean((true - mean) ** 2)))
+        assert_allclose(fit.scores["coverage"], np.mean((low <= true) & (true <= high)))
+        if not fit.model.startswith("default"):
+            assert_allclose(density, scipy.stats.norm(mean, sd).logpdf(true), rtol=1e-8)
+            assert_allclose([high - mean, mean - low], [Z95 * sd] * 2)
+
+
+def test_what_is_written_predicts(kind: str, tmp_path: Path) -> None:
+    table, targets, _, _, out, result, comparison, _ = real(kind)
     scores = pd.read_csv(out / "folds.csv").set_index("model")
-    kind = "classes" if has_classes else "counts" if name == "counts" else "numbers"
-    assert {*BASELINES[kind], "default", "alpha 0", "alpha 0.5", "alpha 1"} <= {*scores.index}
+    assert {*scores.index} == {*comparison.candidates}
     assert np.isfinite(scores[["nlpd", "seconds"]]).all(axis=None)
     assert pd.read_csv(out / "metrics.csv")["nlpd"].notna().all()
-    assert (out / "report.html").stat().st_size > 10_000
+    page = (out / "report.html").read_text()
+    assert len(page) > 10_000
+    for words in (result.output, page):
+        no_scorer = "No folder scorer, for predictions without TensorFlow: " in words
+        assert no_scorer == (kind in WITHOUT_SCORER) != (out / "scorer").exists()
 
     rows = table.drop(columns=targets).iloc[:2]
     rows.to_csv(tmp_path / "new.csv", index=False)
-    predicted = load_estimator(out / "model").predict(rows)
-    assert (out / "scorer").exists() == (name not in WITHOUT_SCORER)
-    for model in ("model", "scorer") if (out / "scorer").exists() else ("model",):
-        result = run("predict", out / model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+    model = load_estimator(out / "model")
+    known = rows[list(model.feature_names_in_)]
+    expected = model.predict(known)
+    for folder in ("model", "scorer")[: 1 + (out / "scorer").exists()]:
+        result = run("predict", out / folder, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
         assert result.exit_code == 0, result.output
-        found = pd.read_csv(tmp_path / "p.csv").filter(regex="^(predicted|mean)")
-        if has_classes:
-            assert list(found["predicted"]) == list(predicted)
+        found = pd.read_csv(tmp_path / "p.csv")
+        if "predicted" in found:
+            assert list(found["predicted"]) == list(expected)
+            assert_allclose(found.filter(regex=r"^p\("), model.predict_proba(known), rtol=1e-8)
+            assert [*found][:2] == ["row", "predicted"] and [*found][-1] == "unusual"
         else:
-            assert_allclose(found.to_numpy().reshape(predicted.shape), predicted, rtol=1e-8)
+            means = found.filter(regex="^mean").to_numpy().reshape(expected.shape)
+            assert_allclose(means, expected, rtol=1e-8)

@@ -1,4 +1,4 @@
-"""What the scores of fits come to."""
+"""Scores of held-out rows, by hand and by scikit-learn; and what those of all fits come to."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,6 +10,7 @@ from compare.small_comparison import small_classification, small_table
 from numpy.testing import assert_allclose
 from rich.console import Console
 from scipy import stats
+from sklearn.metrics import roc_auc_score
 
 from gpflow_pep.compare import Comparison, Fit, Settings, clean, summarise
 from gpflow_pep.compare.details import Details
@@ -23,9 +24,91 @@ from gpflow_pep.compare.findings import (
     width_of_intervals,
 )
 from gpflow_pep.compare.run import best_of
+from gpflow_pep.compare.scores import (
+    METRICS,
+    area_under_curve,
+    difference_over_rows,
+    metrics_of,
+    scores,
+)
 from gpflow_pep.compare.terminal import drawn, word_tables
 
+METRIC = {metric.name: metric for metric in (*METRICS["numbers"], *METRICS["classes"])}
+NLPD, RMSE = METRICS["numbers"][:2]
+
+
+def of_numbers(seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    true = np.random.default_rng(0).normal(size=50)
+    table = pd.DataFrame({"true": true, "mean": true + rng.normal(size=50)})
+    ends = {"lower_90": table["mean"] - 1.0, "upper_90": table["mean"] + 1.0}
+    return table.assign(log_density=rng.normal(size=50), **ends)
+
+
+def of_classes(seed: int, num_classes: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    names = [f"c{c}" for c in range(num_classes)]
+    probability = rng.dirichlet(np.ones(num_classes), size=60)
+    true = np.array(names)[np.random.default_rng(0).integers(num_classes, size=60)]
+    table = pd.DataFrame(probability, columns=[f"p({name})" for name in names])
+    predicted = np.array(names)[np.argmax(probability, axis=1)]
+    return table.assign(true=true, predicted=predicted, log_density=-rng.uniform(size=60))
+
+
+def test_scores_of_numbers() -> None:
+    table = of_numbers(1)
+    error, found = table["mean"] - table["true"], scores(table)
+    rmse, mae = np.sqrt(np.mean(error**2)), np.mean(np.abs(error))
+    expected = [-table["log_density"].mean(), rmse, mae, np.mean(np.abs(error) <= 1.0)]
+    assert_allclose([found[name] for name in ("nlpd", "rmse", "mae", "coverage")], expected)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_the_area_is_scikit_learns(num_classes: int) -> None:
+    table = of_classes(1, num_classes)
+    probability = table[[f"p(c{c})" for c in range(num_classes)]].to_numpy()
+    if num_classes == 2:
+        expected = roc_auc_score(table["true"] == "c1", probability[:, 1])
+    else:
+        expected = roc_auc_score(table["true"], probability, multi_class="ovr")
+    assert_allclose(scores(table)["auc"], expected)
+
+
+def test_the_area_without_some_class() -> None:
+    probability = of_classes(2, 3).iloc[:, :3].to_numpy()
+    labels = np.arange(60) % 2  # none of the third
+    areas = [roc_auc_score(labels == c, probability[:, c]) for c in (0, 1)]
+    assert_allclose(area_under_curve(labels, probability), np.mean(areas))
+    assert np.isnan(area_under_curve(np.zeros(60, dtype=int), probability))
+
+
+@pytest.mark.parametrize("name", ["nlpd", "rmse", "mae", "auc", "error"])
+def test_a_difference_over_rows_is_that_of_the_scores(name: str) -> None:
+    of_labels = name in ("auc", "error")
+    pair = [of_classes(seed, 2) if of_labels else of_numbers(seed) for seed in (1, 2)]
+    gap, (ours, theirs) = difference_over_rows(METRIC[name], *pair), map(scores, pair)
+    sign = -1.0 if name == "auc" else 1.0  # a loss: turned round
+    assert_allclose(gap.mean, sign * (ours[name] - theirs[name]))
+    if name == "auc":
+        assert np.isnan(gap.error) and not gap.clear
+    if not of_labels:
+        # Rows of the same table three times have the same mean, and an error that is √3 smaller.
+        again = difference_over_rows(METRIC[name], *(pd.concat([table] * 3) for table in pair))
+        assert_allclose(again.mean, gap.mean)
+        assert_allclose(again.error * np.sqrt(150 * 149 / 50 / 49 / 3), gap.error)
+
+
+def test_the_metric_that_decides_comes_first() -> None:
+    names = [metric.name for metric in metrics_of("classes", "auc")]
+    assert names == ["auc", "nlpd", "error", "ece"]
+    assert metrics_of("numbers") == METRICS["numbers"]
+
+
 PARTS = np.repeat([1, 2, 3, 4], 10)
+FAILED = dict.fromkeys(("nlpd", "rmse", "mae", "coverage"), np.nan)
+NOISY, STEADY = [1.0, 1.4, 0.9, 1.1], [1.02, 1.38, 0.95, 1.09]
+LOWER, WORSE = [0.9, 1.4, 0.9, 1.08], [2.0, 2.41, 1.92, 2.1]
+WORST = [9.0, 8.0, 9.0, 8.0]
 
 
 def made(nlpd: dict[str, Any], **changes: Any) -> Comparison:
@@ -33,26 +116,25 @@ def made(nlpd: dict[str, Any], **changes: Any) -> Comparison:
     rng = np.random.default_rng(0)
     powers = {name: float(name.split()[-1]) if "alpha" in name else np.nan for name in nlpd}
     comparison = Comparison(clean(small_table(), "load"), Settings(folds=4), powers)
-    for name, scores in nlpd.items():
-        rows = np.concatenate([score + centred(rng) for score in scores])
-        part = PARTS[: len(rows)]
+    for name, losses in nlpd.items():
+        values = rng.standard_normal((len(losses), 10))
+        rows = (np.array(losses)[:, None] + values - values.mean(axis=1, keepdims=True)).ravel()
         true = 2.0 * (np.arange(len(rows)) % 10 == 0)  # a tenth is outside of the intervals
-        table = pd.DataFrame({"part": part, "log_density": -rows, "true": true, "mean": 0.0})
-        comparison.held_out[name] = table.assign(lower_90=-1.0, upper_90=1.0)
-        for number, score in enumerate(scores, start=1):
+        table = pd.DataFrame({"part": PARTS[: len(rows)], "log_density": -rows, "true": true})
+        comparison.held_out[name] = table.assign(mean=0.0, lower_90=-1.0, upper_90=1.0)
+        for number, score in enumerate(losses, start=1):
             values = {"nlpd": score, "rmse": 2.0 * score, "mae": score, "coverage": 0.9}
             fit = Fit(name, number, values, 1.0, 0.5, 7, True, "", 30)
             comparison.fits.append(fit._replace(**changes.get(name, {})))
     return replace(comparison, best=best_of(comparison))
 
 
+def errors(nlpd: float, rmse: float, mae: float) -> dict[str, Any]:
+    return {"scores": {"nlpd": nlpd, "rmse": rmse, "mae": mae, "coverage": 0.5}}
+
+
 def texts(comparison: Comparison, kind: str) -> list[str]:
     return [finding.text for finding in findings(comparison) if finding.kind == kind]
-
-
-def centred(rng: np.random.Generator) -> np.ndarray:
-    values = rng.standard_normal(10)
-    return values - values.mean()
 
 
 def test_differences_of_folds_that_share_rows() -> None:
@@ -69,48 +151,47 @@ def test_a_single_part_is_compared_by_rows() -> None:
     comparison = made({"alpha 1": [1.0], "alpha 0": [0.5]})
     found = comparison.difference("alpha 1", "alpha 0")
     densities = [comparison.held_out[name]["log_density"] for name in ("alpha 0", "alpha 1")]
-    rows = densities[0] - densities[1]
     assert_allclose(found.mean, 0.5)
-    assert_allclose(found.error, rows.std(ddof=1) / np.sqrt(10))
+    assert_allclose(found.error, (densities[0] - densities[1]).std(ddof=1) / np.sqrt(10))
     assert_allclose(found.limit, 1.96, atol=1e-3)
     assert np.isnan(summarise(comparison)["nlpd_se"]).all()
-
-
-FAILED = dict.fromkeys(("nlpd", "rmse", "mae", "coverage"), np.nan)
-NOISY, STEADY = [1.0, 1.4, 0.9, 1.1], [1.02, 1.38, 0.95, 1.09]
-WORSE = [2.0, 2.41, 1.92, 2.1]
 
 
 def test_the_best_and_what_is_within_noise() -> None:
     comparison = made({"mean": WORSE, "alpha 0": STEADY, "alpha 0.5": NOISY, "alpha 1": WORSE})
     table = summarise(comparison)
-    assert dict(table["verdict"]) == {
-        "mean": "", "alpha 0": "within noise", "alpha 0.5": "saved", "alpha 1": "",
-    }  # fmt: skip
+    assert list(table["verdict"]) == ["", "within noise", "saved", ""]
     assert_allclose(table.loc["alpha 1", "nlpd"], np.mean(WORSE))
     assert_allclose(table.loc["alpha 1", "nlpd_se"], np.std(WORSE, ddof=1) / 2)
     assert_allclose(table.loc["alpha 1", "rmse"], 2 * np.mean(WORSE))
-    text = "alpha 0.5 has the lowest NLPD; alpha 0 is within noise of it."
-    assert ranking(comparison) == text
-    assert {name: row[0] for name, row in word_tables(comparison)[0].rows.items()} == {
-        "mean": "", "alpha 0": "~", "alpha 0.5": "*", "alpha 1": "",
-    }  # fmt: skip
+    assert [row[0] for row in word_tables(comparison)[0].rows.values()] == ["", "~", "*", ""]
 
 
-def test_which_row_is_saved_is_worded() -> None:
-    comparison = made({"mean": WORSE, "default": STEADY, "alpha 0.5": NOISY})
-    assert comparison.best == "default"
-    text = "alpha 0.5 has the lowest NLPD, within noise of default, which is saved."
-    assert ranking(comparison) == text
-    comparison = made({"mean": [9, 8, 9, 8], "default": WORSE, "alpha 0.5": NOISY})
-    assert comparison.best == "alpha 0.5"
-    text = "alpha 0.5 has the lowest NLPD, clearly below default, and is saved."
-    assert ranking(comparison) == text
-
-
-def test_boosted_trees_are_many() -> None:
-    comparison = made({"mean": WORSE, "boosted trees": NOISY, "alpha 0": WORSE})
-    assert ranking(comparison).startswith("boosted trees have the lowest NLPD, clearly below")
+@pytest.mark.parametrize(
+    "nlpd, best, text",
+    [
+        ({"alpha 0": STEADY, "alpha 0.5": NOISY, "alpha 1": WORSE}, "alpha 0.5",
+         "alpha 0.5 has the lowest NLPD; alpha 0 is within noise of it."),
+        ({"default": STEADY, "alpha 0.5": NOISY}, "default",
+         "alpha 0.5 has the lowest NLPD, within noise of default, which is saved."),
+        ({"mean": WORST, "default": WORSE, "alpha 0.5": NOISY}, "alpha 0.5",
+         "alpha 0.5 has the lowest NLPD, clearly below default, and is saved."),
+        ({"boosted trees": NOISY, "alpha 0": WORSE}, "alpha 0",
+         "boosted trees have the lowest NLPD, clearly below"),
+        ({"exact GP": NOISY, "alpha 0": WORSE, "alpha 1": WORST}, "alpha 0",
+         "exact GP has the lowest NLPD, clearly below alpha 0, which is saved; mean is within noise"
+         " of alpha 0."),
+        ({"linear": LOWER, "alpha 0": WORSE, "alpha 1": NOISY}, "alpha 1",  # as in the table
+         "linear has the lowest NLPD, within noise of alpha 1, which is saved."),
+    ],
+)  # fmt: skip
+def test_the_lowest_loss_and_the_model_that_is_saved_are_named(
+    nlpd: dict[str, Any], best: str, text: str
+) -> None:
+    comparison = made({"mean": WORSE, **nlpd})
+    assert comparison.best == best and ranking(comparison).startswith(text)
+    assert ranking(comparison) == text or not text.endswith(".")
+    assert text.startswith(str(summarise(comparison)["nlpd"].idxmin()))
 
 
 def test_two_folds_show_little() -> None:
@@ -122,57 +203,56 @@ def test_two_folds_show_little() -> None:
 
 def test_large_scores_are_written_in_full() -> None:
     large = [7000.0, 9000.0, 8000.0, 10000.0]
-    comparison = made({"mean": large, "alpha 0": large, "alpha 1": NOISY})
-    row = word_tables(comparison)[0].rows["alpha 0"]
+    row = word_tables(made({"mean": large, "alpha 0": large, "alpha 1": NOISY}))[0].rows["alpha 0"]
     # RMSE: the mean of twice these, and the standard deviation 2582 over the root of 4.
     assert row[3] == "17000 ± 1300" and row[4] == "8500 ± 650"
 
 
-def test_a_baseline_that_is_better_is_named() -> None:
-    comparison = made({"mean": WORSE, "exact GP": NOISY, "alpha 0": WORSE, "alpha 1": [9, 8, 9, 8]})
-    assert ranking(comparison) == (
-        "exact GP has the lowest NLPD, clearly below alpha 0, which is saved; mean is within noise"
-        " of alpha 0."
-    )
-
-
-def test_a_baseline_whose_score_is_lower_is_not_passed_over() -> None:
-    """Within noise too: the words agree with the table."""
-    comparison = made({"mean": WORSE, "linear": [s - d for s, d in zip(NOISY, (0.1, 0, 0, 0.02))],
-                       "alpha 0": WORSE, "alpha 1": NOISY})  # fmt: skip
-    table = summarise(comparison)
-    assert table["nlpd"].idxmin() == "linear" and table.loc["linear", "verdict"] == "within noise"
-    assert ranking(comparison) == (
-        "linear has the lowest NLPD, within noise of alpha 1, which is saved."
-    )
-
-
 def test_a_constant_that_is_better_is_not_passed_over() -> None:
     """Its errors are smaller, so that it is of some use: as its warning says too."""
-    errors = {"scores": {"nlpd": 3.0, "rmse": 1.0, "mae": 1.0, "coverage": 0.5}}
-    scores = {"mean": NOISY, "alpha 0": WORSE, "alpha 1": [9, 8, 9, 8]}
-    comparison = made(scores, **{"alpha 0": errors})
+    scores = {"mean": NOISY, "alpha 0": WORSE, "alpha 1": WORST}
+    comparison = made(scores, **{"alpha 0": errors(3.0, 1.0, 1.0)})
     assert ranking(comparison).startswith("mean has the lowest NLPD, clearly below alpha 0, which")
-    assert usable_for(comparison) == (
-        "Use its means but not its intervals: a constant has a better NLPD."
-    )
+    text = "Use its means but not its intervals: a constant has a better NLPD."
+    assert usable_for(comparison) == text
 
 
-def test_a_model_that_fell_back_to_the_mean_says_so() -> None:
-    comparison = made({"mean": WORSE, "alpha 0": [2.0, 2.4, 1.92, 2.1], "alpha 1": NOISY})
-    assert texts(comparison, "warning") == [
-        "alpha 0 has no better NLPD than the baseline 'mean' (+0.002 nats): it learnt nothing from"
-        " these inputs that holds for other rows."
-    ]
+LATE = {"converged": False, "message": "The time was over."}
+REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
 
 
-def test_a_model_whose_errors_are_smaller_has_learnt_something() -> None:
-    errors = {"scores": {"nlpd": 2.1, "rmse": 1.0, "mae": 2.0, "coverage": 0.5}}
-    comparison = made({"mean": WORSE, "alpha 0": WORSE, "alpha 1": NOISY}, **{"alpha 0": errors})
-    (warning,) = texts(comparison, "warning")
-    constant = 2.0 * np.mean(WORSE)
-    assert f"(+0.007 nats), but its RMSE is 1 instead of {constant:.4g}: it is too sure" in warning
-    assert warning.endswith("Use its means, not its intervals.")
+@pytest.mark.parametrize(
+    "alpha_0, alpha_1, changes, warnings",
+    [
+        ([2.0, 2.4, 1.92, 2.1], NOISY, {},
+         ["alpha 0 has no better NLPD than the baseline 'mean' (+0.002 nats): it learnt nothing"
+          " from these inputs that holds for other rows."]),
+        (WORSE, NOISY, {"alpha 0": errors(2.1, 1.0, 2.0)},
+         ["(+0.007 nats), but its RMSE is 1 instead of 4.215: it is too sure"
+          "...Use its means, not its intervals."]),
+        ([1.0, 1.1, 9.0, 1.05], NOISY, {},
+         ["alpha 0 is unstable: the NLPD is 9.00 in fold 3 and 1.08 in the median fold."]),
+        ([1.0, 1.1, 90.0, 1.05], NOISY, {}, ["alpha 0 is unstable"]),  # and not useless
+        (NOISY, STEADY, {"alpha 0": LATE, "alpha 1": REFUSED},
+         ["alpha 0: 4 of 4 fits did not converge: The time was over. More minutes may help.",
+          "alpha 1: 4 of 4 fits failed: it was too hard"]),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_model_is_a_warning(
+    alpha_0: Any, alpha_1: Any, changes: Any, warnings: list[str]
+) -> None:
+    comparison = made({"mean": WORSE, "alpha 0": alpha_0, "alpha 1": alpha_1}, **changes)
+    for found, words in zip(texts(comparison, "warning"), warnings, strict=True):
+        begin, several, end = words.partition("...")
+        assert begin in found and found.endswith(end)
+        assert found == words or several or not words.endswith(".")
+    row = word_tables(comparison)[0].rows
+    if "unstable" in warnings[0]:
+        assert dict(summarise(comparison)["verdict"])["alpha 0"] == "unstable"
+        assert row["alpha 0"][0] == "!" and "within noise" not in ranking(comparison)
+    if "alpha 1" in changes:
+        assert comparison.best == "alpha 0"
+        assert (row["alpha 0"][-1], row["alpha 1"][-1]) == ("0 of 4", "4 failed")
 
 
 def test_a_ranking_of_rows_is_something_learnt() -> None:
@@ -190,9 +270,8 @@ def test_a_ranking_of_rows_is_something_learnt() -> None:
 
 def test_a_baseline_with_smaller_errors_is_named() -> None:
     """Where the densities of the best model are better nevertheless."""
-    values = {"nlpd": 2.0, "rmse": 2.6, "mae": 2.0, "coverage": 0.9}
-    scores = {"mean": [9, 9.4, 9, 9], "boosted trees": WORSE, "alpha 0": NOISY}
-    comparison = made(scores, **{"boosted trees": {"scores": values}})
+    nlpd = {"mean": [9, 9.4, 9, 9], "boosted trees": WORSE, "alpha 0": NOISY}
+    comparison = made(nlpd, **{"boosted trees": errors(2.0, 2.6, 2.0)})
     fits = [
         fit._replace(scores={**fit.scores, "rmse": 4.93 + 0.01 * fit.part})
         if fit.model == "alpha 0" else fit for fit in comparison.fits
@@ -209,37 +288,17 @@ def test_a_baseline_with_smaller_errors_is_named() -> None:
 
 
 def test_medians_are_ours_where_means_are_of_trees() -> None:
-    errors = {"scores": {"nlpd": 2.1, "rmse": 1.0, "mae": 2.0, "coverage": 0.5}}
-    scores = {"mean": WORSE, "boosted trees": WORSE, "default": NOISY, "alpha 0": NOISY}
-    comparison = made(scores, **{"boosted trees": errors})
-    comparison.held_out["default"]["mean"] = 0.5 * comparison.held_out["default"]["true"]
+    nlpd = {"mean": WORSE, "boosted trees": WORSE, "default": NOISY, "alpha 0": NOISY}
+    comparison = made(nlpd, **{"boosted trees": errors(2.1, 1.0, 2.0)})
+    table = comparison.held_out["default"]
+    table["mean"] = 0.5 * table["true"]
     trees = "or means, take boosted trees (RMSE 1 instead of 2.2)"
     assert usable_for(comparison) == f"F{trees}; use its intervals."
     settings = replace(comparison.settings, likelihood="log_normal")
-    table = comparison.held_out["default"]
-    comparison.held_out["default"] = table.assign(
-        true=np.exp(table["true"]), median=np.exp(table["mean"])
-    )
+    table = table.assign(true=np.exp(table["true"]), median=np.exp(table["mean"]))
+    comparison.held_out["default"] = table
     text = usable_for(replace(comparison, settings=settings))
     assert text.startswith("Use its medians") and text.endswith(f" F{trees}.")
-
-
-def test_one_part_that_is_far_worse_is_named() -> None:
-    scores = {"mean": WORSE, "alpha 0": [1.0, 1.1, 9.0, 1.05], "alpha 1": NOISY}
-    comparison = made(scores)
-    assert dict(summarise(comparison)["verdict"])["alpha 0"] == "unstable"
-    assert word_tables(comparison)[0].rows["alpha 0"][0] == "!"
-    (unstable,) = texts(comparison, "warning")
-    assert (
-        unstable == "alpha 0 is unstable: the NLPD is 9.00 in fold 3 and 1.08 in the median fold."
-    )
-    assert "within noise" not in ranking(comparison)
-
-
-def test_one_bad_part_does_not_make_a_model_useless() -> None:
-    scores = {"mean": WORSE, "alpha 0": [1.0, 1.1, 90.0, 1.05], "alpha 1": NOISY}
-    (unstable,) = texts(made(scores), "warning")
-    assert unstable.startswith("alpha 0 is unstable")
 
 
 def numbers(**columns: Any) -> Comparison:
@@ -255,9 +314,8 @@ def test_the_headline_is_in_plain_words() -> None:
     rng = np.random.default_rng(0)
     mean = 3.0 * rng.standard_normal(400)
     true = mean + rng.standard_normal(400)
-    comparison = numbers(true=true, mean=mean)
     share = 1.0 - np.sum((true - mean) ** 2) / np.sum((true - true.mean()) ** 2)
-    assert quality(comparison) == (
+    assert quality(numbers(true=true, mean=mean)) == (
         f"On held-out rows, alpha 0 explains {share:.0%} of the variance of 'load';"
         f" its mean absolute error is {np.mean(np.abs(true - mean)):.3g}, and its 90% intervals"
         f" hold {np.mean(np.abs(true - mean) <= 1.64):.0%} of the targets."
@@ -308,51 +366,29 @@ def test_intervals_of_counts_may_hold_more() -> None:
 
 
 def test_a_class_that_is_missed_is_loud() -> None:
-    comparison = small_classification()
     labels = np.array(["ham"] * 30 + ["spam"] * 9)
     spam = np.r_[np.full(37, 0.2), 0.9, 0.9]
     table = pd.DataFrame({"true": labels, "p(ham)": 1.0 - spam, "p(spam)": spam})
     table["predicted"] = np.where(spam > 0.5, "spam", "ham")
-    comparison = replace(comparison, best="alpha 0.5", held_out={"alpha 0.5": table})
-    text = quality(comparison)
+    held_out = {"alpha 0.5": table}
+    text = quality(replace(small_classification(), best="alpha 0.5", held_out=held_out))
     assert "names the right class for 82% of the rows" in text and "is right for 77%" in text
     assert f"ROC curve is {30 * (2 + 7 * 0.5) / 270:.2f}" in text
     assert text.endswith("do not rely on it to name 'spam' (2 of 9 rows).")
 
 
-def test_fits_that_did_not_converge_or_failed_are_named() -> None:
-    late = {"converged": False, "message": "The time was over."}
-    failed = {"scores": FAILED, "converged": False, "message": "it was too hard"}
-    scores = {"mean": WORSE, "alpha 0": NOISY, "alpha 1": STEADY}
-    comparison = made(scores, **{"alpha 0": late, "alpha 1": failed})
-    assert comparison.best == "alpha 0"
-    assert texts(comparison, "warning") == [
-        "alpha 0: 4 of 4 fits did not converge: The time was over. More minutes may help.",
-        "alpha 1: 4 of 4 fits failed: it was too hard",
-    ]
-    assert word_tables(comparison)[0].rows["alpha 0"][-1] == "0 of 4"
-    assert word_tables(comparison)[0].rows["alpha 1"][-1] == "4 failed"
-
-
 def test_nothing_is_best_if_all_failed() -> None:
-    failed = {"scores": FAILED, "converged": False, "message": "no"}
-    comparison = made({"mean": WORSE, "alpha 0": NOISY}, **{"alpha 0": failed})
+    comparison = made({"mean": WORSE, "alpha 0": NOISY}, **{"alpha 0": REFUSED})
     assert comparison.best is None
     (result,) = texts(comparison, "result")
     assert result.startswith("No model could be trained in every part")
     assert list(summarise(comparison)["verdict"]) == ["", ""]
 
 
-@pytest.mark.parametrize("width", [110])
-def test_the_table_fits_a_terminal(width: int) -> None:
-    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+def test_the_table_fits_a_terminal() -> None:
+    console = Console(width=110, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     comparison = made({"mean": WORSE, "alpha 0.5": NOISY})
     console.print(drawn(comparison, word_tables(comparison)[0]))
     text = console.export_text()
-    for part in (
-        "Target 'load', 1 input, 40 rows",
-        "1.100 ± 0.108",
-        "90% coverage",
-        "over 4 folds",
-    ):
+    for part in ("Target 'load', 1 input, 40 rows", "1.100 ± 0.108", "90% coverage", "over 4 fold"):
         assert part in text

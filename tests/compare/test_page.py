@@ -1,29 +1,49 @@
-"""The report as one page."""
+"""The report as one page, and its figures, which show the numbers of the comparison."""
 
 import html
+import io
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import gpflow
+import numpy as np
 import pandas as pd
 import pytest
-from compare.small_comparison import FromCsv, small_classification, small_comparison
+from compare.small_comparison import Run, small_classification, small_comparison
+from numpy.testing import assert_allclose
+from scipy.stats import norm
+from sklearn.pipeline import Pipeline
 
 import gpflow_pep
+from gpflow_pep.compare import Comparison, figures, make_preparation, report, summarise
 from gpflow_pep.compare.findings import findings
 from gpflow_pep.compare.page import model_card, page
+from gpflow_pep.compare.scores import held_out
 from gpflow_pep.compare.terminal import word_tables
+from gpflow_pep.plotting import canvas
 
+patches = pytest.importorskip("matplotlib.patches")
 PNG = b"\x89PNG and so on"
+
+
+def shown(comparison: Comparison, pictures: Any = None, folder: str = "out") -> str:
+    return page(comparison, pictures or {}, command="gpflow-pep compare <a>", folder=Path(folder))
+
+
+def drawn(name: str, comparison: Comparison) -> Any:
+    return figures.figures(comparison)[name](comparison)
 
 
 def test_the_page_says_what_was_found() -> None:
     comparison = small_comparison()
-    command = "gpflow-pep compare <a>"
-    text = page(comparison, {"scores": [PNG, PNG]}, command=command, folder=Path("out"))
+    text = shown(comparison, {"scores": [PNG, PNG]})
     for _, sentence in findings(comparison):
         assert sentence in html.unescape(text)
     for row in word_tables(comparison)[0].rows.values():
@@ -39,25 +59,26 @@ def test_the_page_says_what_was_found() -> None:
     assert summary.splitlines()[-1] in model_card(comparison)
     (row,) = re.findall(r'<tr class="best">.*?</tr>', text.partition("<h2>The data")[0])
     assert f"<td>{comparison.best}</td>" in row
+    worst = comparison.held_out[str(comparison.best)]["log_density"].sort_values().index[:3]
+    section = text.partition("predicts worst")[2].partition("<h2>")[0]
+    assert re.findall(r"<td></td><td>(\d+)</td>", section)[:3] == list(map(str, worst))
 
 
 def test_a_class_that_is_never_named_has_no_precision() -> None:
     comparison = small_classification()
     table = comparison.held_out[str(comparison.best)].assign(predicted="spam")
     comparison = replace(comparison, held_out={**comparison.held_out, str(comparison.best): table})
-    text = page(comparison, {}, command="", folder=Path("out"))
+    text = shown(comparison)
     assert "<td>0%</td><td>never named</td>" in text and "nan%" not in text
 
 
 def test_captions_promise_what_the_pictures_have() -> None:
-    comparison = small_comparison()
-    captions = []
+    comparison, captions = small_comparison(), []
     name = str(comparison.best)
     table = comparison.held_out[name].drop(columns="pit")  # as of counts
-    many = pd.concat([table] * 9)
-    for tables in (comparison.held_out, *({name: part} for part in (table, many))):
+    for tables in ({}, {name: table}, {name: pd.concat([table] * 9)}):
         changed = replace(comparison, held_out=comparison.held_out | tables)
-        text = page(changed, {"predictions": [PNG, PNG]}, command="", folder=Path("out"))
+        text = shown(changed, {"predictions": [PNG, PNG]})
         captions += re.findall("<figcaption>(.*?)</figcaption>", text)
     text = "Held-out rows: predictions against the targets,"
     assert captions[0].startswith(f"{text} with 90% intervals.") and "Flat is" in captions[0]
@@ -66,27 +87,22 @@ def test_captions_promise_what_the_pictures_have() -> None:
 
 
 def test_nothing_is_fetched_from_elsewhere() -> None:
-    text = page(small_classification(), {"classes": [PNG, PNG]}, command="", folder=Path("out"))
+    text = shown(small_classification(), {"classes": [PNG, PNG]})
     assert "predict_proba" in text
     assert not re.findall(r"(?:https?:)?//[a-z]|<link|<script|@import", text)
     assert all(source.startswith("data:") for source in re.findall(r'src="([^"]*)"', text))
 
 
-def test_words_of_the_table_are_escaped() -> None:
+def test_words_of_the_table_and_the_folder_are_escaped() -> None:
     comparison = small_classification()
-    data = comparison.data._replace(
-        y=comparison.data.y.rename("<b>mail</b>"), notes=["Dropped column '<i>'."]
-    )
-    text = page(replace(comparison, data=data), {}, command="", folder=Path("out"))
+    y = comparison.data.y.rename("<b>mail</b>")
+    data = comparison.data._replace(y=y, notes=["Dropped column '<i>'."])
+    folder = "res $(touch x) 'y'"
+    text = shown(replace(comparison, data=data), folder=folder)
     assert "&lt;b&gt;mail" in text and "<b>" not in text
     assert "&lt;i&gt;" in text and "<i>" not in text
-
-
-def test_commands_can_be_pasted_into_a_shell() -> None:
-    folder = Path("res $(touch x) 'y'")
-    text = html.unescape(page(small_comparison(), {}, command="", folder=folder))
-    (command,) = re.findall("<pre>(gpflow-pep predict .*)</pre>", text)
-    assert shlex.split(command)[2] == str(folder / "model")
+    (command,) = re.findall("<pre>(gpflow-pep predict .*)</pre>", html.unescape(text))
+    assert shlex.split(command)[2] == f"{folder}/model"
 
 
 def test_the_card_shows_words_of_the_table_as_they_are() -> None:
@@ -102,27 +118,134 @@ def test_the_card_shows_words_of_the_table_as_they_are() -> None:
     assert "    # b'" in lines and "# b'" not in lines  # still in the block of code
 
 
-def test_without_a_model_nothing_is_said_of_one() -> None:
-    comparison = replace(small_comparison(), best=None, model=None, final=None)
-    text = page(comparison, {}, command="", folder=Path("out"))
+def test_without_a_model_nothing_is_said_or_drawn_of_one() -> None:
+    comparison = replace(small_comparison(), best=None, model=None, final=None, details=None)
+    text = shown(comparison)
     assert "No model could be trained" in text and "load_estimator" not in text
+    assert figures.figures(comparison) == {}
 
 
 @pytest.mark.slow
-def test_a_browser_shows_it(from_csv: FromCsv, tmp_path: Path) -> None:
+def test_a_browser_shows_it(from_csv: Run, tmp_path: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("needs the command chromium or google-chrome: install one to run this test")
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
     address = (from_csv.out / "report.html").resolve().as_uri()
-    shown = subprocess.run(
-        [browser, *options, "--dump-dom", address], capture_output=True, text=True, timeout=120,
-        check=True,
-    ).stdout  # fmt: skip
-    assert "Target 'load', 2 inputs, 40 rows" in shown and shown.count("<img") > 4
-    picture = tmp_path / "page.png"
-    subprocess.run(
-        [browser, *options, "--window-size=1200,2600", f"--screenshot={picture}", address],
-        capture_output=True, timeout=120, check=True,
-    )  # fmt: skip
+    picture, texts = tmp_path / "page.png", []
+    for more in (["--dump-dom"], ["--window-size=1200,2600", f"--screenshot={picture}"]):
+        command = [browser, *options, *more, address]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        texts.append(ended.stdout)
+    assert "Target 'load', 2 inputs, 40 rows" in texts[0] and texts[0].count("<img") > 4
     assert picture.stat().st_size > 100_000  # the figures are in it
+
+
+@pytest.mark.parametrize(
+    "comparison, names",
+    [
+        (small_comparison, ["scores", "predictions", "fit", "details", "training"]),
+        (small_classification, ["scores", "classes", "details", "relevance", "training"]),
+    ],
+)
+def test_figures_that_suit_the_target_leave_pyplot_alone(comparison: Any, names: Any) -> None:
+    def numbers() -> list[int]:
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        return [] if pyplot is None else pyplot.get_fignums()
+
+    before = numbers()  # other tests of this process may have left some
+    drawings = figures.figures(comparison())
+    assert list(drawings) == names
+    for draw in drawings.values():
+        assert draw(comparison()).axes
+    assert numbers() == before
+
+
+def test_scores_figure_shows_every_score_with_its_error() -> None:
+    comparison = small_comparison()
+    table = summarise(comparison).loc[["alpha 0", "alpha 1"]]
+    for panel, metric in zip(drawn("scores", comparison).axes, comparison.metrics, strict=True):
+        line, _, (bars,) = panel.containers[0]
+        assert_allclose(line.get_xydata(), table[["alpha", metric.name]])
+        ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+        assert_allclose(ends[:, 1] - ends[:, 0], 2 * table[f"{metric.name}_se"])
+        texts = " ".join(text.get_text() for text in panel.get_legend().get_texts())
+        assert "mean" in texts and "exact GP" in texts
+
+
+def test_powers_that_failed_are_left_out_and_of_two_kernels_the_better_one_is_drawn() -> None:
+    comparison = small_comparison()
+    fits = [
+        fit._replace(scores=dict.fromkeys(fit.scores, np.nan)) if fit.model == "alpha 1" else fit
+        for fit in comparison.fits
+    ]
+    axes = drawn("scores", replace(comparison, fits=fits, best="alpha 0")).axes
+    assert list(axes[0].containers[0][0].get_xdata()) == [0.0]
+    names = {"alpha 0": "alpha 0 (rbf)", "alpha 1": "alpha 0 (matern12)"}
+    changed = replace(
+        comparison,
+        candidates={names.get(n, n): 0.0 * a for n, a in comparison.candidates.items()},
+        fits=[fit._replace(model=names.get(fit.model, fit.model)) for fit in comparison.fits],
+        held_out={names.get(n, n): table for n, table in comparison.held_out.items()},
+    )
+    nlpd = [changed.losses[name] for name in names.values()]
+    axes = drawn("scores", changed).axes
+    assert_allclose(axes[0].containers[0][0].get_ydata(), [min(nlpd)])
+
+
+def test_the_page_has_each_part_of_a_picture_by_itself() -> None:
+    """So that it can be read at 390 pixels: PNG files of half the width have all that is drawn."""
+    image = pytest.importorskip("matplotlib.image")
+    pictures = report._draw(small_comparison())["scores"]
+    whole, *parts = (image.imread(io.BytesIO(png)) for png in pictures)
+    assert len(parts) == len(small_comparison().metrics) == 4
+    dark = [np.sum(pixels[:, :, :3].min(axis=2) < 0.9) for pixels in (whole, *parts)]
+    assert sum(dark[1:]) == dark[0] > 10_000
+    assert all(part.shape[1] <= 0.52 * whole.shape[1] for part in parts)
+
+
+def test_relevance_has_a_bar_for_each_column_of_the_table() -> None:
+    comparison = small_classification()
+    X = comparison.data.X.assign(colour=np.resize(["red", "blue", "green"], len(comparison.data.X)))
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=[0.5, 2.0, 3.0, 4.0, 12.0])
+    last = SimpleNamespace(kernel_=kernel, n_features_in_=5, record_=None)
+    model = Pipeline([("encoder", make_preparation(X).fit(X)), ("last", last)])
+    axes = drawn("relevance", replace(comparison, model=model)).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["length", "width", "colour"]
+    widths = [bar.get_width() for bar in axes.patches]
+    assert_allclose(widths, [2.0, 0.5, np.sqrt(1 / 9 + 1 / 16 + 1 / 144)])
+
+
+def test_figures_of_the_fit_and_of_more_rows_have_the_users_units() -> None:
+    axes = drawn("fit", small_comparison()).axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time", "load")
+    low, high = axes.get_xlim()
+    assert 98.0 < low < 101.0 and 105.0 < high < 108.0
+    *_, axes = drawn("details", small_comparison()).axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["10", "20"]
+    assert len(axes.get_xticks(minor=True)) == 0
+
+
+@pytest.mark.parametrize("name", ["scores", "predictions", "fit"])
+def test_without_matplotlib(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canvas, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'gpflow_pep\[plots\]'"):
+        drawn(name, small_comparison())
+
+
+@pytest.mark.parametrize("name", ["default", "alpha 0"])
+def test_the_histogram_is_of_the_predicted_distributions(name: str) -> None:
+    """Which are no Gaussians where models are mixed: quantiles invert their functions."""
+    comparison = replace(small_comparison(), best=name)
+    table = comparison.held_out[name]
+    if name != "default":
+        gaussian = norm.cdf(table["true"], table["mean"], table["sd"])
+        assert_allclose(table["pit"], gaussian, rtol=1e-8)
+    model, data = comparison.model, comparison.data
+    predicted = held_out(model, data.X, data.y, False)
+    quantiles = model[-1].predict_quantiles(model[:-1].transform(data.X), predicted["pit"])
+    assert_allclose(np.diag(quantiles), predicted["true"], rtol=1e-8)
+    *_, axes = drawn("predictions", comparison).axes
+    heights = [bar.get_height() for bar in axes.patches if isinstance(bar, patches.Rectangle)]
+    counts, _ = np.histogram(table["pit"], 5, (0.0, 1.0))
+    assert_allclose(heights[:5], counts * 5 / len(table))

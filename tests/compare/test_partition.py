@@ -38,16 +38,20 @@ def data(kind: str, copies: int = 0, num_inputs: int = N) -> Cleaned:
     return clean(table.reset_index(drop=True), "y")
 
 
+SHUFFLED = {"shuffle": True, "random_state": 0}
 SPLITTERS: list[tuple[str, dict[str, Any], Any]] = [
     ("numbers", {"folds": 4, "seed": 3}, KFold(4, shuffle=True, random_state=3)),
     ("numbers", {"splits": 2}, ShuffleSplit(2, test_size=0.2, random_state=0)),
-    ("classes", {"folds": 4}, StratifiedKFold(4, shuffle=True, random_state=0)),
-    (
-        "classes",
-        {"splits": 2, "test_fraction": 0.3},
-        StratifiedShuffleSplit(2, test_size=0.3, random_state=0),
-    ),
-]
+    ("classes", {"folds": 4}, StratifiedKFold(4, **SHUFFLED)),
+    ("classes", {"splits": 2, "test_fraction": 0.3},
+     StratifiedShuffleSplit(2, test_size=0.3, random_state=0)),
+]  # fmt: skip
+
+
+def assert_parts(parts: Any, expected: Any) -> None:
+    for part, other in zip(parts, expected, strict=True):
+        for rows, those in zip(part, other, strict=True):
+            assert_array_equal(rows, np.sort(those))
 
 
 @pytest.mark.parametrize("kind, options, splitter", SPLITTERS)
@@ -56,12 +60,8 @@ def test_without_copies_parts_are_those_of_scikit_learn(
     kind: str, options: dict[str, Any], splitter: Any, copies: int, together: bool
 ) -> None:
     cleaned = data(kind, copies)
-    parts = list(parts_of(cleaned, Settings(**options, together=together)))
-    expected = list(splitter.split(cleaned.X, cleaned.y))
-    assert len(parts) == len(expected)
-    for part, (train, test) in zip(parts, expected):
-        assert_array_equal(part[0], np.sort(train))
-        assert_array_equal(part[1], np.sort(test))
+    parts = parts_of(cleaned, Settings(**options, together=together))
+    assert_parts(parts, splitter.split(cleaned.X, cleaned.y))
     if not copies:
         assert note_equal_inputs(cleaned, Settings(**options)) is cleaned
 
@@ -79,7 +79,7 @@ def test_copies_are_held_out_together(kind: str, options: dict[str, Any], splitt
         counts[test] += 1.0
     if "folds" in options:
         assert_array_equal(counts, 1.0)
-    plain = list(splitter.split(cleaned.X, cleaned.y))
+    plain = splitter.split(cleaned.X, cleaned.y)
     assert any(set(groups[train]) & set(groups[test]) for train, test in plain)
     *_, note = note_equal_inputs(cleaned, settings).notes
     assert note.startswith("24 of 72 rows have the same inputs as another row, 24 of them the same")
@@ -95,29 +95,25 @@ def test_missing_values_are_equal() -> None:
 def test_few_different_inputs_are_in_training_and_held_out_rows(kind: str) -> None:
     cleaned, settings = data(kind, num_inputs=6), Settings()
     splitter = StratifiedKFold if kind == "classes" else KFold
-    expected = splitter(5, shuffle=True, random_state=0).split(cleaned.X, cleaned.y)
-    for (_, test), (_, other) in zip(parts_of(cleaned, settings), expected):
-        assert_array_equal(test, np.sort(other))
+    expected = splitter(5, **SHUFFLED).split(cleaned.X, cleaned.y)
+    assert_parts(parts_of(cleaned, settings), expected)
     *_, note = note_equal_inputs(cleaned, settings).notes
     assert "different inputs, too few to hold each out in one of 5 folds" in note
     *_, note = note_equal_inputs(cleaned, Settings(together=False)).notes
     assert note.endswith("With --no-together some are trained on and others held out.")
 
 
-def test_a_class_with_one_set_of_inputs() -> None:
-    """Its rows cannot be in both, so rows are put anywhere."""
+def test_a_class_with_one_set_of_inputs_and_one_row_at_a_time() -> None:
+    """The rows of such a class cannot be in both, so rows are put anywhere."""
     cleaned = data("classes")
     y = cleaned.y.mask(cleaned.y.index < 2, "c")
     X = cleaned.X.copy()
     X.iloc[1] = X.iloc[0]
     for _, test in parts_of(cleaned._replace(X=X, y=y), Settings(splits=3)):
         assert len(test) == 12
-
-
-def test_one_row_at_a_time() -> None:
-    cleaned = data("numbers", copies=1)
-    assert [len(test) for _, test in parts_of(cleaned, Settings(folds=N + 1))] == [1] * (N + 1)
-    assert "one of 61 folds" in note_equal_inputs(cleaned, Settings(folds=N + 1)).notes[-1]
+    cleaned, settings = data("numbers", copies=1), Settings(folds=N + 1)
+    assert [len(test) for _, test in parts_of(cleaned, settings)] == [1] * (N + 1)
+    assert "one of 61 folds" in note_equal_inputs(cleaned, settings).notes[-1]
 
 
 def visits(**columns: Any) -> pd.DataFrame:
@@ -143,12 +139,10 @@ def test_windows_are_those_of_scikit_learn(options: Any, number: int, times: int
     settings = Settings(**options, time_column="day")
     data = clean_for(table, "size", settings)
     size = int(times * 0.25) if "test_fraction" in options else None
-    splitter = TimeSeriesSplit(number, test_size=size)
-    parts = list(parts_of(data, settings))
-    assert "day" in data.X and len(parts) == number
-    for (train, test), expected in zip(parts[::-1], splitter.split(np.arange(times))):
-        for rows, place in zip((train, test), expected):
-            assert_array_equal(rows, np.flatnonzero(table["day"].isin(place)))
+    windows = TimeSeriesSplit(number, test_size=size).split(np.arange(times))
+    rows = [[np.flatnonzero(table["day"].isin(place)) for place in window] for window in windows]
+    assert "day" in data.X
+    assert_parts(parts_of(data, settings), rows[::-1])
 
 
 def test_one_window() -> None:
@@ -162,7 +156,7 @@ def test_one_window() -> None:
     "options, target, splitter",
     [
         ({"folds": 4}, "size", GroupKFold(4)),
-        ({"folds": 4}, "grade", StratifiedGroupKFold(4, shuffle=True, random_state=0)),
+        ({"folds": 4}, "grade", StratifiedGroupKFold(4, **SHUFFLED)),
         ({"splits": 2}, "grade", GroupShuffleSplit(2, test_size=0.2, random_state=0)),
     ],
 )
@@ -171,11 +165,10 @@ def test_groups_are_held_out_as_scikit_learn_does(options: Any, target: str, spl
     settings = Settings(**options, group_column="patient")
     data = clean_for(table, target, settings, drop=["day"])
     assert "patient" not in data.X and not data.warnings
-    expected = splitter.split(table, table[target], table["patient"])
-    for part, other in zip(parts_of(data, settings), expected):
-        assert not {*table["patient"][part[0]]} & {*table["patient"][part[1]]}
-        for rows, those in zip(part, other):
-            assert_array_equal(rows, np.sort(those))
+    parts = list(parts_of(data, settings))
+    assert_parts(parts, splitter.split(table, table[target], table["patient"]))
+    for train, test in parts:
+        assert not {*table["patient"][train]} & {*table["patient"][test]}
 
 
 def test_rows_without_a_time_are_dropped_with_a_note() -> None:
@@ -186,6 +179,9 @@ def test_rows_without_a_time_are_dropped_with_a_note() -> None:
     assert "Dropped 5 of 60 rows without 'day'." in data.notes and "day" in data.X
     data = clean_for(table, ["size", "other"], Settings(time_column="day"), drop=["day"])
     assert len(data.blocks) == len(data.y) == 55 and list(data.X) == ["patient", "grade"]
+
+
+LATE = {"day": np.arange(60), "grade": np.where(np.arange(60) < 20, "a", ["b", "c", "a"] * 20)}
 
 
 @pytest.mark.parametrize(
@@ -208,20 +204,17 @@ def test_rows_without_a_time_are_dropped_with_a_note() -> None:
         ({"folds": 70}, {}, "folds: got 70 for 60 rows, which trains on 0 rows and holds out 0"),
         ({"test_fraction": 0.99}, {}, "test_fraction: got 0.99 for 60 rows, which trains on 0"),
         ({"test_fraction": 0.01}, {}, "test_fraction: got 0.01 for 60 rows, which trains on 59"),
+        ({"time_column": "day", "y": "grade"}, LATE,
+         "trains on 20 rows, none of class 'b', 'c', and holds out"),
     ],
 )  # fmt: skip
 def test_refused_before_anything_is_trained(options: Any, columns: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        compare(visits(**columns), "size", **options)
+        compare(visits(**columns), **{"y": "size", **options})
 
 
 def test_each_class_is_needed_before_each_window() -> None:
-    late = visits(day=np.arange(60), grade=np.where(np.arange(60) < 20, "a", ["b", "c", "a"] * 20))
-    with pytest.raises(
-        ValueError, match="trains on 20 rows, none of class 'b', 'c', and holds out"
-    ):
-        compare(late, "grade", time_column="day")
-    clean_for(late, "grade", Settings(time_column="day", test_fraction=0.5))
+    clean_for(visits(**LATE), "grade", Settings(time_column="day", test_fraction=0.5))
 
 
 @pytest.mark.parametrize("setting, name", [("time_column", "day"), ("group_column", "patient")])
@@ -261,10 +254,8 @@ def test_a_smaller_table_has_the_latest_rows_or_all_of_some_groups(
 def test_unused_columns_are_named_with_the_command(
     changes: Any, options: Any, flags: list[str]
 ) -> None:
-    table = visits(**changes)
-    data = clean_for(table, "size", Settings(**options), "gpflow-pep compare a.csv")
-    assert len(data.warnings) == len(flags)
-    for warning, flag in zip(data.warnings, flags):
+    data = clean_for(visits(**changes), "size", Settings(**options), "gpflow-pep compare a.csv")
+    for warning, flag in zip(data.warnings, flags, strict=True):
         assert "Run instead: gpflow-pep compare a.csv --" in warning and flag in warning
 
 
@@ -287,18 +278,18 @@ def test_columns_of_other_names_whose_values_explain_the_target() -> None:
 
 def test_a_comparison_over_windows_and_over_groups() -> None:
     """Scores, details and words follow the split, and the final model has all rows."""
-    small: dict[str, Any] = {"alphas": (0.5,), "num_inducing": 4, "max_iterations": 3}
-    table, least = visits(), {"baselines": False, "folds": 2, **small}
-    windows = compare(table, "size", time_column="day", **least)
+    least: dict[str, Any] = {"alphas": (0.5,), "num_inducing": 4, "max_iterations": 3}
+    least |= {"baselines": False, "folds": 2}
+    windows = compare(visits(), "size", time_column="day", **least)
     assert windows.final is not None and windows.final.num_rows == 60
     assert [fit.num_rows for fit in windows.fits_of("mean")] == [40, 20]
     latest = windows.held_out["mean"].query("part == 1")
-    days = pd.to_datetime(table["day"], dayfirst=True)
+    days = pd.to_datetime(visits()["day"], dayfirst=True)
     assert {*latest.index} == {*days.nlargest(20).index}
     assert windows.details is not None and {*windows.details.learning} == {10, 20, 40}
     assert quality(windows).startswith("On rows later by 'day' than all training rows, default")
     assert "2 windows. Each window is tested on rows later by 'day'" in legend(windows)
-    groups = compare(table, "size", group_column="patient", **least)
+    groups = compare(visits(), "size", group_column="patient", details=False, **least)
     assert groups.model is not None and "patient" not in groups.model.feature_names_in_
     assert quality(groups).startswith("On rows of new values of 'patient', ")
     assert "left out, whatever their patient;" in page(groups, {}, command="", folder=Path())

@@ -33,12 +33,7 @@ from gpflow_pep.estimators import parts
         ({"splits": 0}, "splits: got 0", "at least 1", "Choose another"),
         ({"folds": 5, "splits": 2}, "folds: got 5 and splits", "one of them", "Leave one out"),
         ({"folds": 5, "test_fraction": 0.2}, "or a test fraction", "one of", "Leave one out"),
-        (
-            {"time_column": "a", "group_column": "b"},
-            "'a' and a group_column",
-            "one of",
-            "Leave one",
-        ),
+        ({"time_column": "a", "group_column": "b"}, "'a' and a group_c", "one of", "Leave one"),
         ({"group_column": 3}, "group_column: got 3", "the name of a column", "Choose another"),
         ({"minutes": 0.0}, "minutes: got 0.0", "a positive number", "Raise it"),
         ({"minutes": float("inf")}, "minutes: got inf", "a positive number", "Raise it"),
@@ -47,39 +42,37 @@ from gpflow_pep.estimators import parts
 def test_refused(options: dict[str, Any], got: str, expected: str, remedy: str) -> None:
     with pytest.raises(ValueError) as error:
         Settings(**options)
-    for part in (got, expected, remedy):
-        assert part in str(error.value)
+    assert all(part in str(error.value) for part in (got, expected, remedy))
 
 
-@pytest.mark.parametrize(
-    "options, data, message",
-    [
-        ({"likelihood": "softmax"}, ("numbers", 1), r"likelihood of numbers: got 'softmax'"),
-        ({"likelihood": "poisson"}, ("classes", 1), r"likelihood of classes: got 'poisson'"),
-    ],
-)
-def test_refused_for_the_data(options: dict[str, Any], data: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Settings(**options).check_data(*data)
+@pytest.mark.parametrize("likelihood, kind", [("softmax", "numbers"), ("poisson", "classes")])
+def test_refused_for_the_data(likelihood: str, kind: str) -> None:
+    with pytest.raises(ValueError, match=f"likelihood of {kind}: got '{likelihood}'"):
+        Settings(likelihood=likelihood).check_data(kind, 1)
 
 
 def test_what_likelihoods_are() -> None:
-    assert [name for name in LIKELIHOODS["numbers"] if is_counts(name)] == [
-        *("poisson", "negative_binomial", "zero_inflated_poisson")
-    ]
+    counts = [name for name in LIKELIHOODS["numbers"] if is_counts(name)]
+    assert counts == ["poisson", "negative_binomial", "zero_inflated_poisson"]
     exact = [name for name in ("auto", *LIKELIHOODS["numbers"]) if has_gaussian_noise(name)]
     assert exact == ["auto", "gaussian", "log_normal"]
 
 
-def test_what_is_held_out() -> None:
-    assert Settings().parts() == ("fold", 5, 0.2)
-    assert Settings(folds=10).parts() == ("fold", 10, 0.1)
-    assert Settings(splits=3).parts() == ("split", 3, 0.2)
-    assert Settings(test_fraction=0.4).parts() == ("split", 1, 0.4)
-    assert Settings(time_column="day").parts() == ("window", 5, 1.0 / 6.0)
-    assert Settings(time_column="day", splits=1).parts() == ("window", 1, 0.2)
-    assert Settings(time_column="day", test_fraction=0.4).parts() == ("window", 1, 0.4)
-    assert Settings(group_column="patient").parts() == ("fold", 5, 0.2)
+@pytest.mark.parametrize(
+    "options, parts",
+    [
+        ({}, ("fold", 5, 0.2)),
+        ({"folds": 10}, ("fold", 10, 0.1)),
+        ({"splits": 3}, ("split", 3, 0.2)),
+        ({"test_fraction": 0.4}, ("split", 1, 0.4)),
+        ({"time_column": "day"}, ("window", 5, 1.0 / 6.0)),
+        ({"time_column": "day", "splits": 1}, ("window", 1, 0.2)),
+        ({"time_column": "day", "test_fraction": 0.4}, ("window", 1, 0.4)),
+        ({"group_column": "patient"}, ("fold", 5, 0.2)),
+    ],
+)
+def test_what_is_held_out(options: dict[str, Any], parts: tuple[str, int, float]) -> None:
+    assert Settings(**options).parts() == parts
 
 
 def test_names_are_those_of_the_estimators() -> None:
@@ -89,16 +82,11 @@ def test_names_are_those_of_the_estimators() -> None:
     assert set(LIKELIHOODS["classes"]) == set(parts.CLASSES)
 
 
-def test_defaults_on_the_command_line() -> None:
+def test_the_command_line_has_the_defaults_and_the_words_of_the_reference() -> None:
     parent = cli.main.make_context("gpflow-pep", ["compare"])
-    options = cli.compare.make_context("compare", [], parent=parent).params
-    for name, parameter in inspect.signature(Settings).parameters.items():
-        assert options[name] == parameter.default, name
-    assert Settings().kernel in KERNELS
-
-
-def test_the_reference_describes_every_setting_in_the_words_of_the_help() -> None:
-    documented = str(Settings.__doc__)
+    values = cli.compare.make_context("compare", [], parent=parent).params
     options = {option.name: option for option in cli.compare.params}
-    for name in inspect.signature(Settings).parameters:
-        assert f"    :param {name}: {options[name].help}\n" in documented
+    for name, parameter in inspect.signature(Settings).parameters.items():
+        assert values[name] == parameter.default, name
+        assert f"    :param {name}: {options[name].help}\n" in str(Settings.__doc__)
+    assert Settings().kernel in KERNELS
