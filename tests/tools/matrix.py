@@ -7,7 +7,6 @@
 A cell is a Python and an end of the versions that setup.cfg allows and that have wheels for it:
 uv makes an environment with nothing else in it, and tests run from a copy of this tree that has no
 package. What a cell showed is kept in a file of its own; the table is made of all these files.
-`--ends beyond` takes versions that GPflow does not allow, to see what would break.
 """
 
 import argparse
@@ -28,60 +27,30 @@ from typing import Any
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
+ROOT = Path(__file__).parents[2]
 #: Of uv: direct requirements at their lowest or highest version.
-RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest", "beyond": "highest"}
-#: Instead of the bounds of others, for what is beyond them: to see what would break.
-OVERRIDES = "numpy >= 2\n"
+RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
 EXTRAS = ("dev", "parquet", "plots")
 SHOWN = (
-    "gpflow",
-    "tensorflow",
-    "tf-keras",
-    "tensorflow-probability",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "pandas",
-    "pyarrow",
-    "matplotlib",
-    "check-shapes",
-    "click",
-    "rich",
-    "threadpoolctl",
-    "pytest",
+    "gpflow tensorflow tf-keras tensorflow-probability numpy scipy scikit-learn pandas pyarrow"
+    " matplotlib check-shapes click rich threadpoolctl pytest"
 )
 FAST = ["-m", "not slow and not reliability"]
-#: Files that are quick and touch much: of tables and models on disk, pictures, every kind of model.
-FEW = (
-    "columns/test_encoder",
-    "compare/test_tables",
-    "covariances/test_nearest",
-    "estimators/test_save_estimator",
-    "examples/test_code_of_pages",
-    "contracts/test_contract_of_predictions",
-    "inducing_variables/test_blurred",
-    "models/test_pep_rows",
-    "models/test_regression_limits",
-    "ops/test_ops_natural",
-    "plotting/test_pictures_of_numbers",
-    "test_architecture",
-    "metrics/test_metrics",
-)
-#: With these, a file or more of each room.
+#: A file or more of each room: of tables and models on disk, pictures, every kind of model.
 ROOMS = (
-    "compare/test_compare",
-    "sites/test_fixed_point",
-    "models/test_tied_values",
-    "selection/test_selection",
-    "tilted/test_multiclass",
-    "training/test_maximise",
-    "training/test_training",
+    "test_architecture compare/test_compare compare/test_tables"
+    " contracts/test_contract_of_predictions engine/factors/test_multiclass"
+    " engine/inducing_variables/test_blurred engine/numerics/test_ops_natural"
+    " engine/prior/test_nearest engine/sites/test_fixed_point estimators/test_save_estimator"
+    " examples/test_code_of_pages metrics/test_metrics models/test_pep_rows"
+    " models/test_regression_limits models/test_tied_values plotting/test_pictures_of_numbers"
+    " tables/test_encoder training/starts/test_selection training/test_maximise"
+    " training/test_training"
 )
 #: Arguments of pytest, by name.
 TESTS: dict[str, list[str]] = {
     "fast": FAST,
-    "rooms": [*FAST, *(f"tests/{name}.py" for name in (*FEW, *ROOMS))],
-    "few": [*FAST, *(f"tests/{name}.py" for name in FEW)],
+    "rooms": [*FAST, *(f"tests/{name}.py" for name in ROOMS.split())],
     "none": [],
 }
 #: Seconds of the processor that each took after the one before: those of the clock depend on what
@@ -129,13 +98,8 @@ def run(*command: object, may_fail: bool = False, **options: Any) -> str:
     environ.update(TF_CPP_MIN_LOG_LEVEL="3", OPENBLAS_NUM_THREADS="1")
     environ.update(TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1")
     environ.update(options.pop("environ", {}))
-    done = subprocess.run(
-        [str(part) for part in command],
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environ,
-        **{"stdout": subprocess.PIPE, **options},
-    )
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, **options}
+    done = subprocess.run([str(part) for part in command], env=environ, **options)
     if done.returncode and not may_fail:
         raise Failed(f"{command[0]} ...: " + " ".join(done.stdout.split())[-600:])
     return done.stdout or ""
@@ -147,13 +111,12 @@ def uv(*arguments: object, **options: Any) -> str:
 
 def copy_tree(folder: Path) -> Path:
     """Copy what git has, or would have, of this tree."""
-    root = Path(__file__).parents[2]
-    names = run("git", "ls-files", "-co", "--exclude-standard", cwd=root).splitlines()
+    names = run("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT).splitlines()
     shutil.rmtree(folder, ignore_errors=True)
     for name in names:
-        if (root / name).is_file():
+        if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(root / name, folder / name)
+            shutil.copy(ROOT / name, folder / name)
     return folder
 
 
@@ -167,33 +130,23 @@ def build(source: Path, dist: Path) -> tuple[Path, Path]:
 
 def check_contents(source: Path, sdist: Path, wheel: Path) -> Metadata:
     """Refuse archives with more or less than the package in them, and metadata that indexes do."""
-    package = {
-        str(path.relative_to(source))
-        for path in (source / "gpflow_pep").rglob("*")
-        if path.is_file()
-    }
+    files = filter(Path.is_file, (source / "gpflow_pep").rglob("*"))
+    package = {str(path.relative_to(source)) for path in files}
     with zipfile.ZipFile(wheel) as archive:
-        names = {name for name in archive.namelist() if ".dist-info/" not in name}
-        (described,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
-        metadata = Metadata.from_email(archive.read(described), validate=True)
-        licensed = any("dist-info" in name and "LICENSE" in name for name in archive.namelist())
+        described = [name for name in archive.namelist() if ".dist-info/" in name]
+        names = {*archive.namelist()} - {*described}
+        (text,) = (archive.read(name) for name in described if name.endswith("/METADATA"))
+        metadata = Metadata.from_email(text, validate=True)
     with tarfile.open(sdist) as archive:
-        members = [member.name for member in archive.getmembers() if member.isfile()]
-        inside = {name.partition("/")[2] for name in members}
+        members = [member.name.partition("/")[2] for member in archive if member.isfile()]
+    inside = {name for name in members if ".egg-info/" not in name}
     meta = {"PKG-INFO", "pyproject.toml", "setup.cfg", "MANIFEST.in", "README.md", "LICENSE"}
-    inside = {name for name in inside if ".egg-info/" not in name}
-    for what, found, expected in (
-        (wheel.name, names, package),
-        (sdist.name, inside, package | meta),
-    ):
+    for path, found, expected in ((wheel, names, package), (sdist, inside, package | meta)):
         if found != expected:
-            raise Failed(f"{what}: these are on one side only: {sorted(found ^ expected)[:20]}")
-    if not licensed or "gpflow_pep/py.typed" not in names:
+            raise Failed(f"{path.name}: on one side only: {sorted(found ^ expected)[:20]}")
+        print(f"{path.name}: {len(found)} files", flush=True)
+    if not any("LICENSE" in name for name in described) or "gpflow_pep/py.typed" not in names:
         raise Failed(f"{wheel.name}: no licence or no py.typed in it")
-    print(
-        f"{sdist.name}: {len(inside)} files, {wheel.name}: {len(names)} files and metadata",
-        flush=True,
-    )
     return metadata
 
 
@@ -218,10 +171,7 @@ def make_environment(folder: Path, python: str, end: str, wheel: Path, needed: s
     inside = environment / "bin" / "python"
     wanted, pinned = folder / "wanted.txt", folder / "pinned.txt"
     wanted.write_text(needed)
-    options: list[object] = ["--resolution", RESOLUTIONS[end], "--only-binary", ":all:", "--quiet"]
-    if end == "beyond":
-        (folder / "overrides.txt").write_text(OVERRIDES)
-        options += ["--override", folder / "overrides.txt"]
+    options = ["--resolution", RESOLUTIONS[end], "--only-binary", ":all:", "--quiet"]
     uv("pip", "compile", wanted, "--python", inside, *options, "--output-file", pinned)
     uv("pip", "install", "--quiet", "--python", inside, "--no-deps", "--requirement", pinned, wheel)
     return inside
@@ -240,15 +190,12 @@ def run_tests(cell: Cell, inside: Path, folder: Path, tree: Path, jobs: int) -> 
     shutil.rmtree(outside, ignore_errors=True)
     shutil.copytree(tree, outside, ignore=shutil.ignore_patterns("gpflow_pep"))
     report.unlink(missing_ok=True)
-    arguments = [*TESTS[cell.tests], f"--junitxml={report}", "-q", "-p", "no:cacheprovider"]
-    parallel = ("-n", jobs) if jobs > 1 else ()
+    command = [inside, "-m", "pytest", *TESTS[cell.tests], f"--junitxml={report}", "-q"]
+    command += ["-p", "no:cacheprovider", *(("-n", jobs) if jobs > 1 else ())]
     # The environment's commands are found by name in tests of the command line.
-    path = os.pathsep.join([str(inside.parent), os.environ["PATH"]])
+    environ = {"PATH": os.pathsep.join([str(inside.parent), os.environ["PATH"]])}
     with (folder / "log.txt").open("w") as log:
-        run(
-            inside, "-m", "pytest", *arguments, *parallel, cwd=outside, may_fail=True,
-            environ={"PATH": path}, stdout=log,
-        )  # fmt: skip
+        run(*command, cwd=outside, may_fail=True, environ=environ, stdout=log)
     if not report.is_file():
         raise Failed("pytest: " + " ".join((folder / "log.txt").read_text().split())[-600:])
     suite = xml.etree.ElementTree.parse(report).getroot().find("testsuite")
@@ -287,7 +234,7 @@ def table(cells: list[Cell], version: str) -> str:
     rows: list[tuple[str, list[str]]] = [
         ("", [cell.end for cell in cells]),
         ("python", [cell.versions.get("python", cell.python) for cell in cells]),
-        *((name, [cell.versions.get(name, "-") for cell in cells]) for name in SHOWN),
+        *((name, [cell.versions.get(name, "-") for cell in cells]) for name in SHOWN.split()),
         ("", []),
         ("pip check", ["ok" if cell.pip_check == "ok" else "no" for cell in cells]),
         ("tests", [cell.tests for cell in cells]),
@@ -303,11 +250,10 @@ def table(cells: list[Cell], version: str) -> str:
         rows.append((f"  {name}", seconds))
     lines = [f"{name:24}" + "".join(f"{one:>11}" for one in row) for name, row in rows]
     for cell in cells:
-        said = [cell.problem] if cell.problem else []
-        said += [cell.pip_check] if cell.pip_check not in ("", "ok") else []
+        said = [cell.problem, "" if cell.pip_check == "ok" else cell.pip_check]
         said += [f"FAILED {one}" for one in cell.failures[:FAILURES_SHOWN]]
         more = len(cell.failures) - FAILURES_SHOWN
-        said += [f"and {more} more"] if more > 0 else []
+        said = [*filter(None, said), *([f"and {more} more"] if more > 0 else [])]
         if said:
             lines += ["", f"{cell.end} versions, {cell.python}:", *(f"  {one}" for one in said)]
     today = datetime.date.today().isoformat()
@@ -335,14 +281,14 @@ def main() -> None:
     tree = copy_tree(folder / "source")
     sdist, wheel = build(tree, folder / "dist")
     metadata = check_contents(tree, sdist, wheel)
-    for python in options.pythons:
-        for end in options.ends:
-            cell = Cell(Path(python).name, end, options.tests)
-            place = folder / f"{cell.python}-{end}"
-            try_cell(cell, place, tree, wheel, requirements(metadata), options.jobs)
-            (place / "cell.json").write_text(json.dumps(dataclasses.asdict(cell)))
-            print(f"{cell.python}, {end}: {cell.passed} passed, {len(cell.failures)} failed "
-                  f"{cell.problem}", flush=True)  # fmt: skip
+    needed = requirements(metadata)
+    for python, end in ((python, end) for python in options.pythons for end in options.ends):
+        cell = Cell(Path(python).name, end, options.tests)
+        place = folder / f"{cell.python}-{end}"
+        try_cell(cell, place, tree, wheel, needed, options.jobs)
+        (place / "cell.json").write_text(json.dumps(dataclasses.asdict(cell)))
+        ended = f"{cell.passed} passed, {len(cell.failures)} failed {cell.problem}"
+        print(f"{cell.python}, {end}: {ended}", flush=True)
     cells = kept(folder)
     text = table(cells, str(metadata.version))
     print(text)
