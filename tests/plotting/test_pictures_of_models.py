@@ -1,5 +1,6 @@
 """Pictures of classes, inducing points, kernels and training show the numbers."""
 
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -12,6 +13,7 @@ from numpy.testing import assert_allclose
 
 import gpflow_pep as pep
 from gpflow_pep import plotting
+from gpflow_pep.plotting import predicted_against_actual as against_actual
 from gpflow_pep.training import Ascent, FitRecord, MaximiseRecord
 
 
@@ -184,36 +186,43 @@ def test_one_alpha_is_a_point_with_its_number(ax: Any) -> None:
     assert ax.get_xlim()[0] < 0.0 < 1.0 < ax.get_xlim()[1]
 
 
-X2, Y2 = np.eye(2), [0, 1]
+X2, Y2, NAN, OK = np.eye(2), [0, 1], [1.0, np.nan], [1.0, 2.0]
+GAUSSIAN = gpflow.models.SVGP(SE(), gpflow.likelihoods.Gaussian(), InducingPoints(X2))
 REFUSED: list[tuple[str, Any]] = [
-    ("got Sum, expected lengthscales", lambda: plotting.relevance(Linear() + Constant())),
-    ("kernel: got int", lambda: plotting.relevance(3)),
-    ("expected one", lambda: plotting.relevance(SE(lengthscales=[1.0, 1.0]), ["a"])),
-    ("alphas: got", lambda: plotting.alpha_sweep([0.5, 0.5], [1, 2])),
-    ("best: got 0.3", lambda: plotting.alpha_sweep([0.5], [1], best=0.3)),
-    ("values: got NaN", lambda: plotting.alpha_sweep([0.5], [np.nan])),
-    ("errors: got -1", lambda: plotting.alpha_sweep([0.5], [1], [-1])),
-    ("losses: got NaN or infinity", lambda: plotting.objective_trace([1.0, np.inf])),
-    ("rows that sum to 1.4", lambda: plotting.reliability(Y2, [[0.5, 0.9]] * 2)),
-    ("labels: got 2", lambda: plotting.reliability([0, 2], [[0.5, 0.5]] * 2)),
-    ("1 missing label", lambda: plotting.confusion_matrix(["a", None], Y2)),
-    ("predicted: got 2 values, expected 1", lambda: plotting.confusion_matrix([0], Y2)),
-    ("names: got 1 names, expected 2", lambda: plotting.confusion_matrix(Y2, Y2, ["a"])),
-    ("X: got 3 inputs, expected 2", lambda: plotting.decision_boundary(np.eye(3), [0, 1, 2], len)),
-    ("classifier: got int", lambda: plotting.decision_boundary(X2, Y2, 3)),
-    (
-        "likelihood: got Gaussian, expected one of classes",
-        lambda: plotting.decision_boundary(
-            X2, Y2, gpflow.models.SVGP(SE(), gpflow.likelihoods.Gaussian(), InducingPoints(X2))
-        ),
-    ),
-    ("expected one with inputs Z", lambda: plotting.inducing_points_of(3)),
+    ("got Sum, expected lengthscales", partial(plotting.relevance, Linear() + Constant())),
+    ("kernel: got int", partial(plotting.relevance, 3)),
+    ("expected one", partial(plotting.relevance, SE(lengthscales=[1.0, 1.0]), ["a"])),
+    ("alphas: got", partial(plotting.alpha_sweep, [0.5, 0.5], [1, 2])),
+    ("best: got 0.3", partial(plotting.alpha_sweep, [0.5], [1], best=0.3)),
+    ("values: got NaN", partial(plotting.alpha_sweep, [0.5], [np.nan])),
+    ("errors: got -1", partial(plotting.alpha_sweep, [0.5], [1], [-1])),
+    ("losses: got NaN or infinity", partial(plotting.objective_trace, [1.0, np.inf])),
+    ("rows that sum to 1.4", partial(plotting.reliability, Y2, [[0.5, 0.9]] * 2)),
+    ("labels: got 2", partial(plotting.reliability, [0, 2], [[0.5, 0.5]] * 2)),
+    ("1 missing label", partial(plotting.confusion_matrix, ["a", None], Y2)),
+    ("predicted: got 2 values, expected 1", partial(plotting.confusion_matrix, [0], Y2)),
+    ("names: got 1 names, expected 2", partial(plotting.confusion_matrix, Y2, Y2, ["a"])),
+    ("X: got 3 inputs", partial(plotting.decision_boundary, np.eye(3), [0, 1, 2], len)),
+    ("classifier: got int", partial(plotting.decision_boundary, X2, Y2, 3)),
+    ("likelihood: got Gaussian", partial(plotting.decision_boundary, X2, Y2, GAUSSIAN)),
+    ("expected one with inputs Z", partial(plotting.inducing_points_of, 3)),
+    ("y: got NaN or infinity in 1 row.* index 1", partial(against_actual, NAN, OK)),
+    ("mean: got 1 values, expected 2", partial(against_actual, OK, [1.0])),
+    ("std: got 0, expected positive", partial(against_actual, OK, OK, [1.0, 0.0])),
+    ("intervals: got 1 values", partial(against_actual, OK, OK, intervals=[[0.0, 1.0]])),
+    ("y: got list that is no array", partial(against_actual, ["a", "b"], OK)),
+    (r"y: got shape \(2, 2\)", partial(against_actual, np.ones([2, 2]), OK)),
+    (r"y: got shape \(0,\)", partial(against_actual, [], [])),
+    ("pit: got numbers from 0.5 to 1.5", partial(plotting.pit_histogram, [0.5, 1.5])),
+    ("num_bins: got 0", partial(plotting.pit_histogram, [0.5], num_bins=0)),
+    ("level: got 95", partial(plotting.pit_histogram, [0.5], level=95)),
+    ("data: got float", partial(plotting.regression_1d, OK, OK, OK, data=OK[0])),
 ]
 
 
 @pytest.mark.parametrize("message, draw", REFUSED)
 def test_refused(message: str, draw: Any) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
     with pytest.raises(ValueError, match=message):
         draw()
-    pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.close("all")
