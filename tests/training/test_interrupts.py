@@ -12,6 +12,7 @@ import tensorflow as tf
 from test_training import arpep, assert_same, point_pep, run
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from gpflow_pep.training.fitting import loop
 from gpflow_pep.training.fitting.full_batch import one_blas_thread
 from gpflow_pep.training.fitting.history import History, resumed
 from gpflow_pep.training.fitting.loop import _delay_interrupts
@@ -29,22 +30,14 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_interrupt_waits_for_the_end() -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_first_interrupt_waits_for_the_end_and_the_second_does_not(number: int) -> None:
     done = []
     with pytest.raises(KeyboardInterrupt), _delay_interrupts():
-        interrupt()
+        for _ in range(number):
+            interrupt()
         done.append("all of it")
-    assert done
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_second_interrupt_does_not_wait() -> None:
-    done = []
-    with pytest.raises(KeyboardInterrupt), _delay_interrupts():
-        interrupt()
-        interrupt()
-        done.append("the rest")
-    assert not done
+    assert done == ["all of it"] * (number == 1)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -64,19 +57,16 @@ def test_interrupted_fit_keeps_its_steps(create: Any, tmp_path: Path) -> None:
         return {"nlpd": 0.0}
 
     resumed: list[bool] = []
+    looking = {"checkpoint_dir": tmp_path, "evaluate": evaluate, "evaluate_every": 4}
     model, whole, restored = create(), create(), create()
     with pytest.raises(KeyboardInterrupt):
-        run(
-            model, 9, checkpoint_dir=tmp_path, evaluate=evaluate, evaluate_every=4, **options(model)
-        )
+        run(model, 9, **looking, **options(model))
     run(restored, 4, checkpoint_dir=tmp_path, **options(restored))  # there is no step to take
     assert_same(model, restored)
     assert str(tf.train.latest_checkpoint(tmp_path)).endswith("-4")
     resumed.append(True)
     model = create()
-    record = run(
-        model, 9, checkpoint_dir=tmp_path, evaluate=evaluate, evaluate_every=4, **options(model)
-    )
+    record = run(model, 9, **looking, **options(model))
     expected = run(whole, 9, **options(whole))
     np.testing.assert_allclose(record.losses, expected.losses, rtol=1e-12)
     assert [evaluation.step for evaluation in record.evaluations] == [4, 8]
@@ -85,8 +75,6 @@ def test_interrupted_fit_keeps_its_steps(create: Any, tmp_path: Path) -> None:
 
 def test_interrupt_within_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step is taken, noted, and in the checkpoint."""
-    from gpflow_pep.training.fitting import loop
-
     value = loop._checked_loss
 
     def interrupted(*arguments: Any) -> float:

@@ -170,14 +170,11 @@ def test_priors_count() -> None:
     assert abs(record.objective - float(model.log_marginal_likelihood())) > 0.1
 
 
-def test_window_stops_where_the_mean_gain_is_small() -> None:
-    record = quiet(exact(), tolerance=1e-3, window=4)
+def test_where_training_stops() -> None:
+    record = quiet(exact(), tolerance=1e-3, window=4)  # the mean gain is small
     means = (record.losses[:-4] - record.losses[4:]) / (4 * N)
     assert record.converged
     assert means[-1] < 1e-3 and np.all(means[:-1] >= 1e-3)
-
-
-def test_stops_after_the_most_steps() -> None:
     record = quiet(exact(), max_iterations=3)
     assert record.iterations == 3 and len(record.losses) == 4
     assert not record.converged and "ITERATIONS" in record.message
@@ -207,8 +204,7 @@ def test_the_time_is_over() -> None:
     record = quiet(model, seconds=1e-9, starts=3)
     assert record.message == "The time was over." and not record.converged
     assert record.evaluations == 1 and record.iterations == 0 and len(record.starts) == 1
-    assert_close(objective(model), before)
-    assert_close(record.objective, before)
+    assert_all_close([objective(model), record.objective], [before] * 2)
 
 
 def test_nothing_is_evaluated_after_the_end_but_what_is_under_way(
@@ -264,38 +260,29 @@ def test_training_that_takes_no_step_says_so() -> None:
     assert record.message.startswith("No step was taken, as the objective is all but flat")
 
 
-def test_interrupt_keeps_the_best() -> None:
-    model = classifier()
-    model.loss_tolerance.assign(0.0)  # so that losses can be compared
+@pytest.mark.parametrize("build, starts", [(classifier, 1), (exact, 2)])
+def test_interrupt_keeps_the_best_of_all_starts(build: Any, starts: int) -> None:
+    model = build()
+    if build is classifier:
+        model.loss_tolerance.assign(0.0)  # so that losses can be compared
     seen: list[float] = []
 
     def interrupt(step: Step) -> None:
         seen.append(step.objective)
-        if step.iteration == 4:
+        if step.start == starts - 1 and step.iteration == 2:
             for variable in model.trainable_variables:  # what else happened does not matter
                 variable.assign_add(tf.ones_like(variable))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        quiet(model, callback=interrupt)
+        quiet(model, callback=interrupt, starts=starts)
     assert_close(objective(model), max(seen), rtol=1e-7)
 
 
-def test_interrupt_keeps_the_best_of_all_starts() -> None:
-    model = exact()
-    seen: list[float] = []
-
-    def interrupt(step: Step) -> None:
-        seen.append(step.objective)
-        if step.start == 1 and step.iteration == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        quiet(model, callback=interrupt, starts=2)
-    assert_close(objective(model), max(seen))
+walls = pytest.mark.parametrize("silent", [False, True], ids=["raises", "NaN"])
 
 
-@pytest.mark.parametrize("silent", [False, True], ids=["raises", "NaN"])
+@walls
 @pytest.mark.near_copies
 def test_steps_go_back_from_where_the_model_fails(silent: bool) -> None:
     free = quiet(exact())
@@ -306,18 +293,16 @@ def test_steps_go_back_from_where_the_model_fails(silent: bool) -> None:
     assert_close(objective(model), record.objective)
 
 
-@pytest.mark.parametrize("silent", [False, True], ids=["raises", "NaN"])
+@walls
 @pytest.mark.near_copies("NaN")
 def test_the_best_is_kept_where_the_optimum_fails(silent: bool) -> None:
     model = walled(0.2, silent)
     before = objective(model)
     record = quiet(model, max_iterations=50)
-    assert record.failures > 0
-    assert model.likelihood.variance > 0.2
+    assert record.failures > 0 and model.likelihood.variance > 0.2
     assert record.objective > before + 1.0
     assert_close(objective(model), record.objective)
-    said = "not finite" if silent else "beyond the wall"
-    assert record.converged or said in record.message
+    assert record.converged or ("not finite" if silent else "beyond the wall") in record.message
 
 
 def test_a_start_that_fails_leaves_the_others() -> None:
@@ -418,54 +403,49 @@ def test_one_thread_of_scipys_linear_algebra() -> None:
     assert seen and all(number == 1 for number in seen[0])
 
 
-def test_bar_shows_the_objective(capsys: pytest.CaptureFixture[str]) -> None:
-    maximise(exact(), max_iterations=2)
-    shown = capsys.readouterr().err
-    assert "2/2" in shown and "objective" in shown
+def _fixed() -> gpflow.models.SGPR:
+    model = sgpr()
+    gpflow.set_trainable(model, False)
+    return model
+
+
+def _of_two_processes() -> "pep.models.PEPRegression":
+    model = regression()
+    model.reduction = type("Two", (), {"count": 2})()
+    return model
+
+
+def _svgp() -> gpflow.models.SVGP:
+    return gpflow.models.SVGP(kernel(), gpflow.likelihoods.Gaussian(), Z)
 
 
 @pytest.mark.parametrize(
-    "build, options, parts",
+    "build, options, message",
     [
-        (
-            lambda: gpflow.models.SVGP(kernel(), gpflow.likelihoods.Gaussian(), Z),
-            {},
-            ["model: got SVGP", "holds its data", "gpflow_pep.training.fit"],
-        ),
-        (kernel, {}, ["model: got SquaredExponential", "PEPRegression"]),
-        (sgpr, {"tolerance": -1.0}, ["tolerance", "-1.0", "at least 0"]),
-        (sgpr, {"tolerance": np.nan}, ["tolerance", "nan", "at least 0"]),
-        (sgpr, {"window": 0}, ["window", "0", "at least 1"]),
-        (sgpr, {"max_iterations": 0}, ["max_iterations", "0", "at least 1"]),
-        (sgpr, {"seconds": 0.0}, ["seconds", "0.0", "positive"]),
-        (sgpr, {"starts": 0}, ["starts", "0", "at least 1"]),
-        (sgpr, {"starts": [3.0]}, ["starts", "3.0", "functions of the model"]),
+        (_svgp, {}, r"model: got SVGP.*holds its data.*gpflow_pep\.training\.fit"),
+        (kernel, {}, "model: got SquaredExponential.*PEPRegression"),
+        (sgpr, {"tolerance": -1.0}, r"tolerance.*-1\.0.*at least 0"),
+        (sgpr, {"tolerance": np.nan}, "tolerance.*nan.*at least 0"),
+        (sgpr, {"window": 0}, "window.*0.*at least 1"),
+        (sgpr, {"max_iterations": 0}, "max_iterations.*0.*at least 1"),
+        (sgpr, {"seconds": 0.0}, r"seconds.*0\.0.*positive"),
+        (sgpr, {"starts": 0}, "starts.*0.*at least 1"),
+        (sgpr, {"starts": [3.0]}, r"starts.*3\.0.*functions of the model"),
+        (_fixed, {}, "set_trainable"),
+        (_of_two_processes, {}, r"2 processes.*sharded_training_loss"),
     ],
 )
-def test_refused(build: Any, options: dict[str, Any], parts: list[str]) -> None:
-    with pytest.raises(ValueError) as error:
+def test_refused(build: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         quiet(build(), **options)
-    for part in parts:
-        assert part in str(error.value)
 
 
-def test_nothing_to_train_is_refused() -> None:
-    model = sgpr()
-    gpflow.set_trainable(model, False)
-    with pytest.raises(ValueError, match="set_trainable"):
-        quiet(model)
-
-
-def test_rows_of_several_processes_are_refused() -> None:
-    model = regression()
-    model.reduction = type("Two", (), {"count": 2})()
-    with pytest.raises(ValueError, match=r"2 processes.*sharded_training_loss"):
-        quiet(model)
-
-
-def test_what_was_done_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    model = regression()
+def test_what_was_done_is_shown_and_logged(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
     with caplog.at_level("INFO", logger="gpflow_pep"):
-        record = maximise(model, max_iterations=3, progress=False)
+        record = maximise(exact(), max_iterations=2)
     (line,) = [r.getMessage() for r in caplog.records if r.name.startswith("gpflow_pep")]
-    assert f"PEPRegression: objective {record.objective:.6g} after 3 steps" in line
+    assert f"GPR: objective {record.objective:.6g} after 2 steps in" in line
+    shown = capsys.readouterr().err
+    assert "2/2" in shown and "objective" in shown
