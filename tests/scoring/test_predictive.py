@@ -41,6 +41,23 @@ def test_units_and_their_slopes(name: str) -> None:
     assert_allclose(units.log_slope(y), np.log(difference), atol=1e-7)
 
 
+@pytest.mark.parametrize("weights", [[1.0], [0.5, 0.5], [1.0, 0.0], [0.1, 0.1, 0.8]])
+def test_quantiles_invert_the_distribution_function(weights: list[float]) -> None:
+    """Of components that are narrow or wide, near each other or far apart."""
+    w, shape = np.array(weights), (len(weights), 300)
+    m = RNG.normal(size=shape) * 10.0 ** RNG.uniform(-3.0, 4.0, 300)
+    s = 10.0 ** RNG.uniform(-6.0, 1.0, shape)
+    q = np.array([1e-9, 0.05, 0.2500001, 0.5, 0.9, 1.0 - 1e-6])
+    y = Predictive(m, s**2, w).quantiles(q)
+    # The function may be steep where y is rounded, and flat between components.
+    error = 1e-13 * np.max(np.abs(m), axis=0)[:, None]
+    low, high = (
+        np.einsum("k,knq->nq", w, norm.cdf(y + d, m[..., None], s[..., None]))
+        for d in (-error, error)
+    )
+    assert np.all(low <= q * (1.0 + 1e-7) + 1e-13) and np.all(q * (1.0 - 1e-7) - 1e-13 <= high)
+
+
 def test_without_a_warp_units_are_linear_bit_for_bit() -> None:
     y, v = RNG.uniform(0.1, 9.0, 50), RNG.uniform(0.1, 2.0, 50)
     for logarithm in (False, True):
@@ -88,6 +105,7 @@ PREDICTIVES: dict[str, tuple[Any, tuple[int, ...], Recalibration | None]] = {
     "narrower": (UNITS["linear"], (), Recalibration(None, 0.7)),
     "heavy tails": (UNITS["linear"], (), Recalibration(3.0, 0.6)),
     "all": ((UNITS["warped"], Units(2.0), UNITS["light tails"]), (), Recalibration(7.0, 1.1)),
+    "logarithm": (UNITS["logarithm"], (2,), None),
     "logarithms": (
         (UNITS["logarithm"], UNITS["logarithm, warped"], Units(1.0, 0.0, True)),
         (),

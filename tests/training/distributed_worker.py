@@ -20,6 +20,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 import tf_keras
+from gpflow.kernels import RBF, LinearCoregionalization, Matern12, Matern32
+from gpflow.likelihoods import Bernoulli, Gaussian, MultiClass, StudentT
 
 import gpflow_pep as pep
 
@@ -34,6 +36,8 @@ BLOCKS = np.arange(N) // 3
 SHARDS = slice(0, 15), slice(15, N)
 
 Arrays = dict[str, Any]
+Models = Iterator[tuple[str, Any]]
+several = tf.distribute.MultiWorkerMirroredStrategy
 
 
 def index_of_worker() -> int:
@@ -46,28 +50,20 @@ def log_density(model: Any) -> dict[str, float]:
 
 def fitted(strategy: Any, checkpoint_dir: Path | None, evaluate: Any = log_density) -> Arrays:
     """ARPEP by minibatches; with a directory, stopped and resumed on the way."""
+    options: dict[str, Any] = {"evaluate": evaluate, "evaluate_every": 2, "strategy": strategy}
+    options |= {"checkpoint_dir": checkpoint_dir, "checkpoint_every": STEPS, "progress": False}
+    options["early_stopping"] = pep.training.EarlyStopping("nlpd", patience=STEPS)
+    options["log_dir"] = checkpoint_dir and checkpoint_dir / "log"
     for num_steps in (STEPS - 3, STEPS) if checkpoint_dir else (STEPS,):
         with strategy.scope() if strategy else nullcontext():
-            kernel = gpflow.kernels.SquaredExponential()
+            kernel = RBF()
             kernel.variance = gpflow.Parameter(kernel.variance, trainable=False)
-            model = pep.models.ARPEP(
-                kernel, gpflow.likelihoods.Gaussian(0.3), Z.copy(), num_data=N, alpha=0.5
-            )
+            model = pep.models.ARPEP(kernel, Gaussian(0.3), Z.copy(), num_data=N, alpha=0.5)
             schedule = tf_keras.optimizers.schedules.CosineDecay(0.05, STEPS)
             optimizer = tf_keras.optimizers.Adam(schedule, clipnorm=5.0)
+        batches = pep.training.shuffled_batches((X, Y), BATCH, seed=1)
         record = pep.training.fit(
-            model,
-            pep.training.shuffled_batches((X, Y), BATCH, seed=1),
-            num_steps=num_steps,
-            optimizer=optimizer,
-            evaluate=evaluate,
-            evaluate_every=2,
-            early_stopping=pep.training.EarlyStopping("nlpd", patience=STEPS),
-            checkpoint_dir=checkpoint_dir,
-            checkpoint_every=STEPS,
-            log_dir=checkpoint_dir and checkpoint_dir / "log",
-            progress=False,
-            strategy=strategy,
+            model, batches, num_steps=num_steps, optimizer=optimizer, **options
         )
     return {
         "losses": record.losses,
@@ -77,58 +73,40 @@ def fitted(strategy: Any, checkpoint_dir: Path | None, evaluate: Any = log_densi
     }
 
 
-def full_batch_models(rows: slice) -> Iterator[tuple[str, Any]]:
+def full_batch_models(rows: slice) -> Models:
     """Models of some rows, with parameters that do not depend on which."""
 
     def kernel() -> Any:
-        kernel = gpflow.kernels.SquaredExponential()
+        kernel = RBF()
         # A term of the loss that is no sum over rows.
         kernel.lengthscales.prior = tfp.distributions.LogNormal(np.float64(0.0), np.float64(1.0))
         return kernel
 
-    data = X[rows], Y[rows]
+    data, labels = (X[rows], Y[rows]), (X[rows], LABELS[rows])
     alpha = np.linspace(0.0, 1.0, N)[rows]
     chunked: dict[str, Any] = {"noise_variance": 0.2, "chunk_size": 7}
-    yield "regression", pep.models.PEPRegression(data, kernel(), Z.copy(), alpha=alpha, **chunked)
+    yield "regression", pep.PEPRegression(data, kernel(), Z.copy(), alpha=alpha, **chunked)
     batches = tf.data.Dataset.from_tensor_slices(data).batch(4)
-    yield "streamed", pep.models.PEPRegression(batches, kernel(), Z.copy(), **chunked)
-    yield (
-        "classification",
-        pep.models.PEPClassification(
-            (X[rows], LABELS[rows]),
-            kernel(),
-            gpflow.likelihoods.Bernoulli(),
-            Z.copy(),
-            tolerance=1e-9,
-        ),
-    )
+    yield "streamed", pep.PEPRegression(batches, kernel(), Z.copy(), **chunked)
+    model = pep.PEPClassification(labels, kernel(), Bernoulli(), Z.copy(), tolerance=1e-9)
+    yield "classification", model
 
 
-def model_of_classes(rows: slice) -> Iterator[tuple[str, Any]]:
-    """A model whose latent functions an inner loop moves together."""
+def models_of_classes_and_of_missing_targets(rows: slice) -> Models:
+    """One whose latent functions an inner loop moves together; mixtures, and outputs that share
+    nothing: the first process has seen nothing of the third.
+    """
     bins = np.digitize(Y, [-0.3, 0.5]).astype(float)[rows]
-    likelihood = gpflow.likelihoods.MultiClass(3)
-    kernel = gpflow.kernels.SquaredExponential()
-    model = pep.models.PEP((X[rows], bins), kernel, likelihood, Z.copy(), tolerance=1e-9)
-    yield "classes", model
-
-
-def models_of_missing_targets(rows: slice) -> Iterator[tuple[str, Any]]:
-    """Mixtures, and outputs that share nothing; the first process has seen nothing of the third."""
+    yield "classes", pep.PEP((X[rows], bins), RBF(), MultiClass(3), Z.copy(), tolerance=1e-9)
     targets = np.hstack([Y, LABELS, Y**2])
     targets[::3, 0] = targets[SHARDS[0], 2] = np.nan
-    data = X[rows], targets[rows]
-
-    def mixing() -> Any:
-        parts = [gpflow.kernels.SquaredExponential(), gpflow.kernels.Matern32(lengthscales=2.0)]
-        return gpflow.kernels.LinearCoregionalization(parts, [[1.0, 0.3], [0.5, -0.8], [0.2, 0.6]])
-
+    data, W = (X[rows], targets[rows]), [[1.0, 0.3], [0.5, -0.8], [0.2, 0.6]]
+    mixing = [LinearCoregionalization([RBF(), Matern32(lengthscales=2.0)], W) for _ in range(2)]
     options: dict[str, Any] = {"noise_variance": 0.2, "chunk_size": 7}
-    yield "incomplete", pep.PEPRegression(data, gpflow.kernels.RBF(), Z.copy(), **options)
-    yield "mixture", pep.PEPRegression(data, mixing(), Z.copy(), **options)
-    parts = [gpflow.likelihoods.Gaussian(0.2), gpflow.likelihoods.Bernoulli()]
-    likelihood = pep.likelihoods.PerOutput([*parts, gpflow.likelihoods.StudentT()])
-    yield "rows", pep.PEP(data, mixing(), likelihood, Z.copy(), tolerance=1e-10)
+    yield "incomplete", pep.PEPRegression(data, RBF(), Z.copy(), **options)
+    yield "mixture", pep.PEPRegression(data, mixing[0], Z.copy(), **options)
+    likelihood = pep.likelihoods.PerOutput([Gaussian(0.2), Bernoulli(), StudentT()])
+    yield "rows", pep.PEP(data, mixing[1], likelihood, Z.copy(), tolerance=1e-10)
 
 
 def together(model: Any, strategy: Any) -> Any:
@@ -158,9 +136,7 @@ def full_batch(strategy: Any, models: Any = full_batch_models) -> Arrays:
             f"{name} parameters": result.x,
             f"{name} predictions": np.stack(posterior.predict_f(X[:4])),
         }
-    blocks = pep.models.PEPRegression(
-        (X[rows], Y[rows]), gpflow.kernels.Matern32(), Z.copy(), blocks=BLOCKS[rows]
-    )
+    blocks = pep.PEPRegression((X[rows], Y[rows]), Matern32(), Z.copy(), blocks=BLOCKS[rows])
     with together(blocks, strategy):
         found |= {"blocks": blocks.pep_log_marginal_likelihood(), "bound": blocks.upper_bound()}
     return found
@@ -169,19 +145,18 @@ def full_batch(strategy: Any, models: Any = full_batch_models) -> Arrays:
 def refusals(strategy: Any) -> Arrays:
     """What ValueErrors say to users whose processes do not suit each other, or the model."""
     row, index = (X[:1], LABELS[:1]), index_of_worker()
-    kernel = gpflow.kernels.SquaredExponential(lengthscales=1.0 + index)
-    other = pep.models.PEPRegression(row, kernel, Z.copy())
-    longer = pep.models.PEPRegression(row, gpflow.kernels.Matern12(), Z[: 2 + index].copy())
-    model = pep.models.PEP(row, gpflow.kernels.Matern12(), gpflow.likelihoods.Bernoulli(), Z.copy())
     missing = np.array([[1.0, np.nan if index else 1.0]])
-    kinds = pep.models.PEPRegression((X[:1], missing), gpflow.kernels.Matern12(), Z.copy())
-    minibatches = model.minibatch_training_loss_closure(1, seed=0, compile=False)
+    model = pep.PEP(row, Matern12(), Bernoulli(), Z.copy())
+    unlike = {
+        "parameters": pep.PEPRegression(row, RBF(lengthscales=1.0 + index), Z.copy()),
+        "shapes": pep.PEPRegression(row, Matern12(), Z[: 2 + index].copy()),
+        "kinds": pep.PEPRegression((X[:1], missing), Matern12(), Z.copy()),
+    }
+    loss = pep.training.sharded_training_loss
     calls = {
-        "parameters": lambda: pep.training.sharded_training_loss(other, strategy),
-        "shapes": lambda: pep.training.sharded_training_loss(longer, strategy),
-        "kinds": lambda: pep.training.sharded_training_loss(kinds, strategy),
+        **{name: lambda m=m: loss(m, strategy) for name, m in unlike.items()},
         "sequential": lambda: model.update_sites(sequential=True),
-        "minibatches": minibatches,
+        "minibatches": model.minibatch_training_loss_closure(1, seed=0, compile=False),
     }
     said = {}
     for name, call in calls.items():
@@ -205,37 +180,31 @@ def leave_at(evaluation: int) -> Any:
     return evaluate
 
 
+def mirrored() -> Arrays:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    two = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(cpu, two)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    found = fitted(strategy, None)
+    try:
+        pep.training.sharded(None, strategy).__enter__()
+    except ValueError as error:
+        found["refused replicas"] = str(error)
+    return found
+
+
 def main(kind: str, output: str) -> None:
     checkpoints = Path(output).with_suffix(".checkpoints")
     if kind == "leaving":  # after the checkpoint, see fitted
-        fitted(tf.distribute.MultiWorkerMirroredStrategy(), checkpoints, evaluate=leave_at(3))
-        return
-    if kind == "resumed":
-        found = fitted(tf.distribute.MultiWorkerMirroredStrategy(), checkpoints)
-        np.savez(output, **found)
-        return
-    if kind == "classes":
-        found = full_batch(tf.distribute.MultiWorkerMirroredStrategy(), model_of_classes)
-    elif kind == "missing":
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        found = full_batch(strategy, models_of_missing_targets)
+        fitted(several(), checkpoints, evaluate=leave_at(3))
     elif kind == "mirrored":
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        two = [tf.config.LogicalDeviceConfiguration()] * 2
-        tf.config.set_logical_device_configuration(cpu, two)
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-        found = fitted(strategy, None)
-        try:
-            with pep.training.sharded(None, strategy):
-                pass
-        except ValueError as error:
-            found["refused replicas"] = str(error)
+        np.savez(output, **mirrored())
+    elif kind == "others":
+        np.savez(output, **full_batch(several(), models_of_classes_and_of_missing_targets))
     else:
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        found = fitted(strategy, checkpoints)
-        found |= full_batch(strategy)
-        found |= refusals(strategy)
-    np.savez(output, **found)
+        strategy = several()
+        found = fitted(strategy, checkpoints) | full_batch(strategy) | refusals(strategy)
+        np.savez(output, **found)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,20 +28,14 @@ SAME = 1e-10
 
 def run(kind: str, configurations: list[Any], outputs: list[Path]) -> list[tuple[int, str]]:
     """Exit code and messages of processes of the worker's script, one for each TF_CONFIG."""
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     processes: list[Any] = []
     try:
         for output, configuration in zip(outputs, configurations, strict=True):
-            set_variable = {"TF_CONFIG": json.dumps(configuration)} if configuration else {}
-            processes.append(
-                subprocess.Popen(
-                    [sys.executable, worker.__file__, kind, str(output)],
-                    cwd=Path(__file__).parent,
-                    env={**os.environ, **set_variable},
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                )
-            )
+            command = [sys.executable, worker.__file__, kind, str(output)]
+            variable = {"TF_CONFIG": json.dumps(configuration)} if configuration else {}
+            options = {"cwd": Path(__file__).parent, "env": {**os.environ, **variable}}
+            processes.append(subprocess.Popen(command, **options, **pipes))
         said = [process.communicate(timeout=LIMIT)[0] for process in processes]
         return [(process.returncode, text) for process, text in zip(processes, said)]
     finally:
@@ -100,54 +95,41 @@ def test_chief_alone_writes(workers: list[Any], directory: Path) -> None:
 
 
 @pytest.mark.slow
-def test_shards_of_classes_add_up_to_all_rows(directory: Path) -> None:
-    found = results("classes", two_workers(), directory)
-    _assert_shards_add_up(found, worker.full_batch(None, worker.model_of_classes))
-
-
-@pytest.mark.slow
-def test_shards_of_mixtures_and_of_missing_targets_add_up(directory: Path) -> None:
-    found = results("missing", two_workers(), directory)
-    _assert_shards_add_up(found, worker.full_batch(None, worker.models_of_missing_targets))
-
-
-@pytest.mark.slow
-def test_shards_add_up_to_all_rows(workers: list[Any]) -> None:
-    _assert_shards_add_up(workers, worker.full_batch(None))
-
-
-def _assert_shards_add_up(workers: list[Any], expected: Any) -> None:
-    for found in workers:
-        for name, wanted in expected.items():
-            after_training = name.split()[-1] in ("best", "parameters", "predictions")
+@pytest.mark.parametrize(
+    "models", [worker.full_batch_models, worker.models_of_classes_and_of_missing_targets]
+)
+def test_shards_add_up_to_all_rows(models: Any, workers: list[Any], directory: Path) -> None:
+    if models is not worker.full_batch_models:
+        workers = results("others", two_workers(), directory)
+    expected = worker.full_batch(None, models)
+    for name, wanted in expected.items():
+        after_training = name.split()[-1] in ("best", "parameters", "predictions")
+        for found in workers:
             assert_close(found[name], wanted, rtol=1e-7 if after_training else SAME)
-    for name in expected:
         np.testing.assert_array_equal(workers[0][name], workers[1][name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name, parts",
+    "name, message",
     [
-        ("parameters", ["model", "another process", "same"]),
-        ("shapes", ["model", "another process", "same"]),
-        ("kinds", ["Regression, of another kind than", "without targets"]),
-        ("sequential", ["sequential", "2 processes", "Leave"]),
-        ("minibatches", ["minibatch", "2 processes", "ARPEP"]),
+        ("parameters", "model.*another process.*same"),
+        ("shapes", "model.*another process.*same"),
+        ("kinds", "Regression, of another kind than.*without targets"),
+        ("sequential", "sequential.*2 processes.*Leave"),
+        ("minibatches", "minibatch.*2 processes.*ARPEP"),
     ],
 )
-def test_refused_in_all_processes(workers: list[Any], name: str, parts: list[str]) -> None:
-    for found in workers:
-        for part in parts:
-            assert part in str(found[f"refused {name}"])
+def test_refused_in_all_processes(workers: list[Any], name: str, message: str) -> None:
+    assert all(re.search(message, str(found[f"refused {name}"]), re.S) for found in workers)
 
 
 @pytest.mark.slow
 def test_two_devices_of_one_process(directory: Path, fitted_alone: Any) -> None:
     (found,) = results("mirrored", [None], directory)
     assert_fitted(found, fitted_alone)
-    for part in ("strategy", "MirroredStrategy with 2 replicas", "MultiWorkerMirroredStrategy"):
-        assert part in str(found["refused replicas"])
+    message = "strategy.*MirroredStrategy with 2 replicas.*MultiWorkerMirroredStrategy"
+    assert re.search(message, str(found["refused replicas"]), re.S)
 
 
 @pytest.mark.slow
@@ -169,12 +151,9 @@ def test_loss_of_one_shard_is_the_models() -> None:
     assert_close(loss(), model.training_loss(), rtol=SAME)
 
 
-def test_model_of_batches_has_no_shards() -> None:
-    model = pep.models.ARPEP(
-        gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), Z.copy(), num_data=N
-    )
-    with pytest.raises(ValueError, match=r"model: got ARPEP, expected .*fit.strategy=\.\.\."):
-        pep.training.sharded_training_loss(model, one_device())
+def arpep() -> "pep.models.ARPEP":
+    likelihood = gpflow.likelihoods.Gaussian()
+    return pep.models.ARPEP(gpflow.kernels.RBF(), likelihood, Z.copy(), num_data=N)
 
 
 def svgp(num_data: int | None = N) -> gpflow.models.SVGP:
@@ -193,36 +172,31 @@ def point_pep() -> "pep.models.PEP":
 
 
 @pytest.mark.parametrize(
-    "create, options, parts",
+    "create, options, message",
     [
-        (svgp, {"strategy": tf.distribute.OneDeviceStrategy("CPU:0")}, ["OneDevice", "Mirrored"]),
-        (svgp, {"natural_gradient": gpflow.optimizers.NaturalGradient(0.1)}, ["q_mu", "Leave"]),
-        (svgp, {"optimizer": tf_keras.optimizers.Adam()}, ["optimizer", "scope"]),
-        (lambda: svgp(None), {}, ["SVGP", "num_data=None", "Pass"]),
-        (half_fixed, {}, ["set_trainable", "no effect", "gpflow.Parameter"]),
-        (point_pep, {"minibatches": True}, ["minibatches of PEP", "sharded_training_loss"]),
+        (svgp, {"strategy": tf.distribute.OneDeviceStrategy("CPU:0")}, "OneDevice.*Mirrored"),
+        (svgp, {"natural_gradient": gpflow.optimizers.NaturalGradient(0.1)}, "q_mu.*Leave"),
+        (svgp, {"optimizer": tf_keras.optimizers.Adam()}, "optimizer.*scope"),
+        (lambda: svgp(None), {}, "SVGP.*num_data=None.*Pass"),
+        (half_fixed, {}, r"(?=.*set_trainable)(?=.*no effect).*gpflow\.Parameter"),
+        (point_pep, {"minibatches": True}, "minibatches of PEP.*sharded_training_loss"),
+        (svgp, {"outside": True}, r"model: got one made outside .* strategy\.scope"),
     ],
 )
-def test_fit_refuses(create: Any, options: dict[str, Any], parts: list[str]) -> None:
+def test_fit_refuses(create: Any, options: dict[str, Any], message: str) -> None:
     strategy = one_device()
     with strategy.scope():
         model, optimizer = create(), tf_keras.optimizers.Adam()
     batches: Any = pep.training.shuffled_batches((X, Y), 5, seed=0)
+    if options.pop("outside", False):
+        model = create()
     if options.pop("minibatches", False):
         batches = model.minibatch_training_loss_closure(5, seed=0)
     arguments = {"optimizer": optimizer, "strategy": strategy, "progress": False, **options}
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=f"(?s){message}"):
         pep.training.fit(model, batches, num_steps=1, **arguments)
-    for part in parts:
-        assert part in str(error.value)
 
 
-def test_fit_refuses_a_model_made_outside() -> None:
-    with pytest.raises(ValueError, match=r"model: got one made outside .* strategy\.scope"):
-        pep.training.fit(
-            svgp(),
-            pep.training.shuffled_batches((X, Y), 5, seed=0),
-            num_steps=1,
-            optimizer=tf_keras.optimizers.Adam(),
-            strategy=one_device(),
-        )
+def test_a_model_of_batches_has_no_shards() -> None:
+    with pytest.raises(ValueError, match=r"model: got ARPEP, expected .*fit.strategy=\.\.\."):
+        pep.training.sharded_training_loss(arpep(), one_device())
