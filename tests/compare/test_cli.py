@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import numpy as np
 import pandas as pd
@@ -39,7 +40,9 @@ ROOT = Path(gpflow_pep.__file__).parents[1]
 
 def replace_compare(monkeypatch: pytest.MonkeyPatch, compare: Callable[..., Comparison]) -> None:
     small_comparison()  # which is trained by what is replaced
-    monkeypatch.setattr(gpflow_pep.compare.run, "compare_table", compare)
+    room = gpflow_pep.compare.run  # what it would refuse is refused
+    spec = create_autospec(room.compare_table, side_effect=compare)
+    monkeypatch.setattr(room, "compare_table", spec)
     monkeypatch.setattr(cli, "default_jobs", lambda *_: 1)
 
 

@@ -204,9 +204,14 @@ def test_much_work_begins_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_rows_of_several_classes_begin_with_some(
     num_classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    some: list[Any] = []
+    some, on_some = [], trainer.Trainer.on_some
+
+    def noted(self: trainer.Trainer, model: Any, deadline: float) -> Any:
+        some.append(model)
+        return on_some(self, model, deadline)
+
     monkeypatch.setattr(trainer, "SOME_ROWS", 44)
-    monkeypatch.setattr(trainer.Trainer, "on_some", lambda _, model, deadline: some.append(model))
+    monkeypatch.setattr(trainer.Trainer, "on_some", noted)
     labels = np.digitize(Y, np.quantile(Y, [[0.5], [0.3, 0.7]][num_classes - 2]))
     options: dict[str, Any] = {"alpha": 0.5, "num_inducing": 3, "max_iterations": 1}
     with pytest.warns(ConvergenceWarning):

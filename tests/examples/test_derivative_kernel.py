@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.kernels import Matern32, Matern52, RationalQuadratic, SquaredExponential
-from helpers import assert_close
+from helpers import assert_close, finite_difference_gradient, value_and_gradients
 
 import gpflow_pep as pep
 from examples.derivative_kernel import ValueOrDerivative, rows_of
@@ -44,22 +44,16 @@ def _by_differences(base: Any, x: Any, i: int, x2: Any, j: int) -> Any:
 def test_covariances_equal_finite_differences(name: str) -> None:
     base = BASES[name]
     kernel = ValueOrDerivative(base)
-    for i in range(4):
-        for j in range(4):
-            actual = kernel(rows_of(X, i), rows_of(X2, j))
-            assert_close(actual, _by_differences(base, X, i, X2, j), rtol=1e-6, scale=1.0)
-
-
-@pytest.mark.parametrize("name", BASES)
-def test_one_matrix_of_all_kinds(name: str) -> None:
-    """It is a covariance, its diagonal is ``K_diag``, and values are those of the base kernel."""
-    kernel = ValueOrDerivative(BASES[name])
+    for i, j in np.ndindex(4, 4):
+        actual = kernel(rows_of(X, i), rows_of(X2, j))
+        assert_close(actual, _by_differences(base, X, i, X2, j), rtol=1e-6, scale=1.0)
+    # One matrix of all kinds.
     rows = np.vstack([rows_of(X, kind) for kind in range(4)])
     K = kernel(rows).numpy()
     assert_close(K, K.T, rtol=1e-13, scale=1.0)
     assert np.linalg.eigvalsh(K).min() > -1e-10
     assert_close(kernel(rows, full_cov=False), np.diag(K), rtol=1e-10)
-    assert_close(K[:4, :4], BASES[name](X), rtol=1e-12)
+    assert_close(K[:4, :4], base(X), rtol=1e-12)
     assert_close(kernel(rows, rows), K, rtol=1e-12, scale=1.0)
     assert_close(kernel(rows.reshape(4, 4, 4))[1], K[4:8, 4:8], rtol=1e-12, scale=1.0)
 
@@ -72,28 +66,19 @@ def test_gradients_equal_finite_differences(name: str) -> None:
     weights = rng.standard_normal((12, 12))
 
     def value(rows: Any) -> tf.Tensor:
-        return tf.reduce_sum(
-            weights * kernel(tf.convert_to_tensor(rows), rows_of(X2[:4], 2)[[0] * 12])
-        )
+        others = rows_of(X2[:4], 2)[[0] * 12]
+        return tf.reduce_sum(weights * kernel(tf.convert_to_tensor(rows), others))
 
-    inputs = tf.constant(rows)
-    with tf.GradientTape() as tape:
-        tape.watch(inputs)
-        result = value(inputs)
-    variables = kernel.trainable_variables
-    by_rows, *by_variables = tape.gradient(result, [inputs, *variables])
+    inputs, variables = tf.Variable(rows), kernel.trainable_variables
+    _, gradients = value_and_gradients(lambda: value(inputs), [inputs, *variables])
+    by_rows, *by_variables = gradients
     assert np.all(by_rows.numpy()[:, -1] == 0.0)
     along = rng.standard_normal(rows.shape) * [1.0, 1.0, 1.0, 0.0]
     difference = (value(rows + STEP * along) - value(rows - STEP * along)) / (2.0 * STEP)
     assert_close(tf.reduce_sum(by_rows * along), difference, rtol=1e-6)
     for variable, gradient in zip(variables, by_variables):
-        start = variable.numpy()
-        variable.assign(start + STEP)
-        high = value(rows)
-        variable.assign(start - STEP)
-        difference = (high - value(rows)) / (2.0 * STEP)
-        variable.assign(start)
-        assert_close(tf.reduce_sum(gradient), difference, rtol=1e-6)
+        expected = finite_difference_gradient(lambda: value(rows), variable)
+        assert_close(gradient, expected, rtol=1e-6)
 
 
 def _data() -> Any:

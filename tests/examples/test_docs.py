@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,45 +40,43 @@ def test_tutorials_are_scripts(
     assert said and not re.search(r"\b(nan|inf)\b", said)
 
 
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
 def test_all_tutorials_are_in_a_group() -> None:
-    header = (EXAMPLES / "tutorials" / "GALLERY_HEADER.rst").read_text(encoding="utf-8")
+    header = read(EXAMPLES / "tutorials" / "GALLERY_HEADER.rst")
     listed = re.findall(r"^\* :doc:`(plot_\w+)`", header, re.MULTILINE)
     assert sorted(listed) == [path.stem for path in TUTORIALS]
 
 
 def test_numbers_are_those_of_the_files() -> None:
     """Each number with three decimals or more on the page was printed by a command."""
-    page = (DOCS / "choosing.rst").read_text(encoding="utf-8")
     tables = *DOCS.glob("figures/*.txt"), *DOCS.glob("results/*/*.txt")
-    printed = " ".join(path.read_text(encoding="utf-8") for path in tables)
-    numbers = re.findall(r"-?\d+\.\d{3,}", page)
+    printed = " ".join(map(read, tables))
+    numbers = re.findall(r"-?\d+\.\d{3,}", read(DOCS / "choosing.rst"))
     assert len(numbers) > 40
     assert not set(numbers) - set(re.findall(r"-?\d+\.\d+", printed))
 
 
 def test_commands_of_the_pages_exist() -> None:
     """Each ``python -m examples NAME`` on a page, and each option of it."""
-    pages = [
-        *DOCS.glob("*.rst"),
-        *DOCS.glob("figures/*.txt"),
-        ROOT / "README.md",
-        ROOT / "Makefile",
-    ]
-    text = " ".join(path.read_text(encoding="utf-8") for path in pages)
+    pages = *DOCS.glob("*.rst"), *DOCS.glob("figures/*.txt"), ROOT / "README.md", ROOT / "Makefile"
+    text = " ".join(map(read, pages))
     commands = re.findall(r"python\s+-m examples (\w+)((?:\s+[-\w:./\"\\]+)*)", text)
     known = example_commands()
     assert len(commands) > 30 and not {name for name, _ in commands} - set(known)
     for name, words in commands:
-        source = Path(f"{ROOT / known[name][0].replace('.', '/')}.py").read_text(encoding="utf-8")
+        source = read(Path(f"{ROOT / known[name][0].replace('.', '/')}.py"))
         if ".papers." in known[name][0]:
-            source += (EXAMPLES / "papers" / "runner.py").read_text(encoding="utf-8")
+            source += read(EXAMPLES / "papers" / "runner.py")
         for option in re.findall(r"--([a-z][\w-]+)", words):
             assert re.search(rf"\b{option.replace('-', '_')}\b", source), f"{name} --{option}"
 
 
 def test_figures_are_shown_and_name_their_command() -> None:
     """Each table is on a page, which names a command before it, or it begins with one."""
-    pages = [path.read_text(encoding="utf-8") for path in [*DOCS.glob("*.rst"), *TUTORIALS]]
+    pages = [*map(read, [*DOCS.glob("*.rst"), *TUTORIALS])]
     command = re.compile(r"-m\s+examples|gpflow-pep|``make |trieste_loop|tutorials/plot_07")
     for path in DOCS.glob("figures/*.txt"):
         shown = [page.partition(f"figures/{path.name}") for page in pages]
@@ -86,51 +85,26 @@ def test_figures_are_shown_and_name_their_command() -> None:
         assert any(command.search(before) for before in places), path.name
 
 
-def test_installed_version_is_the_version_of_the_code() -> None:
+def test_versions_and_citation() -> None:
     assert version("gpflow-pep") == pep.__version__
-
-
-def test_citation() -> None:
-    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    citation, readme = read(ROOT / "CITATION.cff"), read(ROOT / "README.md")
     assert f"\nversion: {pep.__version__}\n" in citation
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for title in re.findall(r"^    title: (.*)$", citation, re.MULTILINE)[:4]:
         assert title.lower() in re.sub(r"\s+", " ", readme).lower()
     assert set(re.findall(r"gpflow_pep-(\d[\d.]*\d)", readme)) == {pep.__version__}
 
 
-def _hard() -> None:
-    model = pep.PEPClassification(
-        (X, LABELS), SquaredExponential(100.0, 0.3), None, X[:10].copy(), max_sweeps=2, alpha=1.0
-    )
-    model.predict_f(X[:2])
+def regression(X: Any = X, kernel: Any = None, Z: Any = None) -> pep.PEPRegression:
+    return pep.PEPRegression((X, Y), kernel or SquaredExponential(), X[:5] if Z is None else Z)
 
 
-def _coinciding() -> None:
-    kernel = SquaredExponential(1e12)
-    pep.PEPRegression((X, Y), kernel, np.repeat(X[:10], 3, axis=0)).predict_f(X[:2])
-
-
-def _far() -> None:
-    pep.PEPRegression((np.linspace(0.0, 1.0, 60)[:, None] + 2.46e6, Y), Linear(), X[:5] + 2.46e6)
-
-
-def _float32() -> None:
-    pep.PEPRegression((X.astype(np.float32), Y), SquaredExponential(), X[:5])
-
-
-def _missing() -> None:
-    gap = X.copy()
-    gap[3] = np.nan
-    pep.PEPRegression((gap, Y), SquaredExponential(), X[:5])
-
-
-def _labels() -> None:
-    pep.PEPClassification((X, 2.0 * LABELS - 1.0), SquaredExponential(), None, X[:5])
+def classification(labels: Any = LABELS, kernel: Any = None, **options: Any) -> Any:
+    kernel = kernel or SquaredExponential()
+    return pep.PEPClassification((X, labels), kernel, None, X[:10].copy(), **options)
 
 
 def _derivative() -> None:
-    model = pep.PEPClassification((X, LABELS), SquaredExponential(), None, X[:5])
+    model = classification()
     variable = model.kernel.lengthscales.unconstrained_variable
     with tf.GradientTape() as outer:
         with tf.GradientTape() as inner:
@@ -139,23 +113,35 @@ def _derivative() -> None:
     outer.gradient(slope, variable)
 
 
+HARD = {"kernel": SquaredExponential(100.0, 0.3), "max_sweeps": 2, "alpha": 1.0}
+THREE_TIMES = {"kernel": SquaredExponential(1e12), "Z": np.repeat(X[:10], 3, axis=0)}
+FAR = np.linspace(0.0, 1.0, 60)[:, None] + 2.46e6
+GAP = np.where(np.arange(60)[:, None] == 3, np.nan, X)
+
+
 @pytest.mark.parametrize(
     "number, trouble, kind",
     [
-        pytest.param(0, _hard, pep.models.ConvergenceWarning, marks=pytest.mark.slow),
-        pytest.param(1, _coinciding, JitterWarning, marks=pytest.mark.slow),
-        (3, _far, ValueError),
-        (4, _float32, ValueError),
-        (5, _missing, ValueError),
-        (6, _labels, ValueError),
+        pytest.param(
+            0, lambda: classification(**HARD).predict_f(X[:2]), pep.models.ConvergenceWarning,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            1, lambda: regression(**THREE_TIMES).predict_f(X[:2]), JitterWarning,
+            marks=pytest.mark.slow,
+        ),
+        (3, lambda: regression(FAR, Linear()), ValueError),
+        (4, lambda: regression(X.astype(np.float32)), ValueError),
+        (5, lambda: regression(GAP), ValueError),
+        (6, lambda: classification(2.0 * LABELS - 1.0), ValueError),
         (7, _derivative, ValueError),
     ],
     ids=["sites", "jitter", "far", "float32", "missing", "labels", "derivative"],
-)
+)  # fmt: skip
 def test_messages_are_printed_so(
     number: int, trouble: Callable[[], None], kind: type[Exception]
 ) -> None:
-    page = (DOCS / "troubleshooting.rst").read_text(encoding="utf-8")
+    page = read(DOCS / "troubleshooting.rst")
     boxes = re.findall(r"\.\. code-block:: text\n\n((?:   .*\n)+)", page)
     box = " ".join(boxes[number].split())
     with warnings.catch_warnings():

@@ -1,6 +1,7 @@
 """Of each of the ten messy tables that is recognised which its statement names."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -47,6 +48,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture
+def argv(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return lambda *words: monkeypatch.setattr("sys.argv", [*map(str, words)])
+
+
 def cleaned(folder: Path, file: str) -> Cleaned:
     data = clean(read_table(folder / file), TABLES[file].target)
     return partition.note_equal_inputs(data, Settings())
@@ -86,22 +92,36 @@ def test_values_are_those_that_were_meant(folder: Path) -> None:
     assert cleaned(folder, "weather.csv").X.isna().sum().tolist() == [14, 14, 14]
     assert set(cleaned(folder, "survey.csv").y) == {"Yes", "No"}
     times = cleaned(folder, "wind.csv").X["time"]
-    assert times.iloc[:3].tolist() == [
-        pd.Timestamp(f"2023-{moment}") for moment in ("01-31 13:30", "01-31 19:00", "02-01 00:30")
-    ]
+    moments = "01-31 13:30", "01-31 19:00", "02-01 00:30"
+    assert times.iloc[:3].tolist() == [pd.Timestamp(f"2023-{moment}") for moment in moments]
     price = cleaned(folder, "auctions.csv").y
     assert price.max() > 1e4 * price.min() > 0.0
 
 
-def test_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_messy_table_of_the_documentation(tmp_path: Path, argv: Any) -> None:
+    old, new = tmp_path / "flats.csv", tmp_path / "new.csv"
+    example = load_example("messy_table.py")
+    argv("messy_table.py", old, new)
+    example.main()
+    table = read_table(old)
+    assert table.attrs == {"sep": ";", "decimal": ",", "encoding": "cp1252"}
+    X, y, kind, *_ = clean(table, "price")
+    assert list(X) == ["region", "area", "rooms", "heating", "sold", "visits"]
+    assert set(X["region"]) == set(example.REGIONS)
+    assert kind == "numbers" and len(y) == 237 and X["area"].isna().sum() > 10
+    assert set(X) <= set(read_table(new)) and len(read_table(new)) == 20
+    argv("messy_table.py")
+    with pytest.raises(SystemExit, match="expected two"):
+        example.main()
+
+
+def test_the_command(tmp_path: Path, argv: Any, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("openpyxl")
-    monkeypatch.setattr("sys.argv", ["messy_tables.py", str(tmp_path)])
+    argv("messy_tables.py", tmp_path)
     EXAMPLE.main()
     assert {path.name for path in tmp_path.iterdir()} == set(TABLES) == set(EXPECTED)
     printed = capsys.readouterr().out
     assert all(table.statement in printed for table in TABLES.values())
-    monkeypatch.setattr("sys.argv", ["messy_tables.py"])
+    argv("messy_tables.py")
     with pytest.raises(SystemExit, match="expected one"):
         EXAMPLE.main()

@@ -2,21 +2,17 @@
 
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pandas as pd
 import pytest
 from helpers import load_example
 
-
-@pytest.fixture(scope="module")
-def example() -> ModuleType:
-    return load_example("missing_outputs.py")
+example = load_example("missing_outputs.py")
 
 
 @pytest.mark.parametrize("name", ["diabetes", "counted"])
-def test_what_is_removed(example: ModuleType, name: str) -> None:
+def test_what_is_removed(name: str) -> None:
     at_random = example.incomplete(name, "random", 0, 60, Path("."))
     table, removed = at_random.table, at_random.removed
     assert len(table.X) == 48 and len(at_random.new.X) == 12
@@ -30,7 +26,7 @@ def test_what_is_removed(example: ModuleType, name: str) -> None:
     assert place[gone].min() > place[~gone].max()
 
 
-def test_the_truth_is_the_best(example: ModuleType) -> None:
+def test_the_truth_is_the_best() -> None:
     data = example.incomplete("generated", "random", 0, 80, Path("."))
     by_method = {
         "truth": {"mixed": {"imputed": example.truth(data)}},
@@ -41,7 +37,7 @@ def test_the_truth_is_the_best(example: ModuleType) -> None:
     assert lines["truth"]["rmse"] < lines["linear"]["rmse"]
 
 
-def test_mixture_of_powers(example: ModuleType) -> None:
+def test_mixture_of_powers() -> None:
     """Most of the weight is where entries that were left out are likely."""
     Y, zero, one = np.array([[0.0, np.nan]]), np.zeros((1, 2)), np.ones((1, 2))
     by_power = [{"imputed": (zero, zero)}, {"imputed": (-5.0 * one, one)}]
@@ -52,9 +48,7 @@ def test_mixture_of_powers(example: ModuleType) -> None:
     assert np.allclose(log_density, np.log(1.0 - w + w * np.exp(-5.0)))
 
 
-def test_gains_are_differences_in_pairs(
-    example: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_gains_are_differences_in_pairs(capsys: pytest.CaptureFixture[str]) -> None:
     nlpd = {("separate", 0): 1.0, ("separate", 1): 3.0, ("other", 0): 0.5, ("other", 1): 2.3}
     key = {"table": "t", "pattern": "random", "power": "0.5", "way": "imputed", "rmse": 1.0}
     lines = [{**key, "method": m, "split": s, "nlpd": value} for (m, s), value in nlpd.items()]
@@ -66,7 +60,6 @@ def test_gains_are_differences_in_pairs(
 
 @pytest.mark.slow
 def test_the_table(
-    example: ModuleType,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

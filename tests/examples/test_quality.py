@@ -4,6 +4,7 @@ import itertools
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,11 +23,7 @@ def spend(seconds: float) -> None:
 
 def test_scores_take_no_time_of_the_run() -> None:
     curve = Curve(1.0, lambda value: {"value": value})
-
-    def predict() -> tuple[float]:
-        spend(0.1)
-        return (2.0,)
-
+    predict = lambda: (2.0, spend(0.1))[:1]  # noqa: E731
     curve.look(u=predict)
     curve.look(u=predict)  # it is due when the time has grown
     spend(0.08)
@@ -91,10 +88,9 @@ def test_a_run_is_judged_by_the_last_that_it_had(found: pd.DataFrame) -> None:
 
 
 def test_a_time_before_all_points_has_no_score(found: pd.DataFrame) -> None:
-    late = found.assign(processor=found["processor"] + 2.0)
-    first, *_ = quality.front(late).itertuples()
-    line = list(quality.lines(quality.front(late)))[2]
-    assert line.split() == ["1", "-", "-"]
+    fronts = quality.front(found.assign(processor=found["processor"] + 2.0))
+    first, *_ = fronts.itertuples()
+    assert list(quality.lines(fronts))[2].split() == ["1", "-", "-"]
     assert first.seconds == 1.0 and first.ours_run == "" and np.isnan(first.others)
 
 
@@ -121,15 +117,13 @@ def test_sets_and_methods() -> None:
         assert len(set(cells)) == len(cells) > len(quality.grid([name], [], [5.0], most=14)) > 12
 
 
-def evaluate(method: str, M: int, alpha: float | None = None, limit: float = 0.3) -> pd.DataFrame:
+def evaluate(method: str, M: int, alpha: float | None, limit: float) -> pd.DataFrame:
     cell = Cell(f"{limit:g} s", "friedman/300", 0, M, method, alpha)
     return pd.DataFrame(quality.evaluate(Path(), "python", cell))
 
 
 @pytest.mark.parametrize("run", [("HistGB 0.1", 0, None, 1.0), ("PEP", 20, 0.5, 20.0)])
-def test_methods_learn(
-    run: tuple[str, int, float | None, float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_methods_learn(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that goes on when it is read: a busy machine has as many points as any other."""
     clock = itertools.count()
     monkeypatch.setattr(quality_curve.time, "process_time", lambda: 0.1 * next(clock))
@@ -148,8 +142,7 @@ def test_methods_learn(
     ],
 )
 def test_other_methods_learn(method: str, M: int, alpha: float | None) -> None:
-    points = evaluate(method, M, alpha, 4.0)
-    assert points["loss"].iloc[-1] < 0.5
+    assert evaluate(method, M, alpha, 4.0)["loss"].iloc[-1] < 0.5
 
 
 def test_what_is_not_installed_is_said(tmp_path: Path) -> None:

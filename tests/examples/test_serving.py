@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import EXAMPLES, load_example, skip_training
+from helpers import EXAMPLES, load_example
 from numpy.testing import assert_allclose
 from sklearn.pipeline import make_pipeline
 
@@ -23,13 +23,15 @@ FLATS = pd.DataFrame({"area": AREA, "region": ["Nord", "Ost"] * 10})
 ROWS = [{"area": 71.5, "region": "Ost"}, {"region": "Mars", "area": 1000.0}, {"area": 50.0}]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    skip_training(monkeypatch)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a trained model."""
+    path = tmp_path_factory.mktemp("serving") / "scorer"
     encoder = TableEncoder({"area": Format("number"), "region": Format("text")})
-    model = make_pipeline(encoder, PEPRegressor(num_inducing=5, alpha=0.5, random_state=0))
-    export_numpy(tmp_path / "scorer", model.fit(FLATS, 2.0 * AREA))
-    return tmp_path / "scorer"
+    options = {"num_inducing": 5, "alpha": 0.5, "max_iterations": 3, "random_state": 0}
+    model = make_pipeline(encoder, PEPRegressor(**options))
+    export_numpy(path, model.fit(FLATS, 2.0 * AREA))
+    return path
 
 
 def check_answer(found: Any, folder: Path) -> None:

@@ -7,7 +7,14 @@ import gpflow
 import numpy as np
 import pytest
 from gpflow.inducing_variables import InducingPoints
-from gpflow.kernels import Constant, Linear, Matern32, Periodic, SharedIndependent
+from gpflow.kernels import (
+    Constant,
+    Linear,
+    Matern32,
+    Periodic,
+    SeparateIndependent,
+    SharedIndependent,
+)
 from gpflow.kernels import SquaredExponential as SE
 from numpy.testing import assert_allclose
 
@@ -107,10 +114,22 @@ def test_inducing_points_of_estimators_are_in_original_units() -> None:
     assert found.covariance is None
 
 
-def test_inducing_points_with_blur() -> None:
+def test_inducing_points_with_blur_and_of_each_set() -> None:
     points = pep.inducing_variables.BlurredInducingPoints(np.eye(2), np.array([0.25, 1.0]))
     found = plotting.inducing_points_of(points)
     assert_allclose(found[0].covariance, [0.25 * np.eye(2), np.eye(2)])
+    Z, sets = np.eye(3, 2), gpflow.inducing_variables
+    shared = sets.SharedIndependentInducingVariables(InducingPoints(Z))
+    separate = sets.SeparateIndependentInducingVariables(list(map(InducingPoints, (Z, Z + 1))))
+    for kernel, variables, expected in (
+        (SE(), Z, [Z]),
+        (SharedIndependent(SE(), 2), shared, [Z]),
+        (SeparateIndependent([SE(), SE()]), separate, [Z, Z + 1]),
+    ):
+        noise = gpflow.likelihoods.Gaussian()
+        model = gpflow.models.SVGP(kernel, noise, variables, num_latent_gps=2)
+        found = plotting.inducing_points_of(model)
+        assert_allclose([inducing.Z for inducing in found], expected)
 
 
 KERNELS: dict[str, tuple[Any, Any]] = {

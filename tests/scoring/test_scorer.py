@@ -14,7 +14,6 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import skip_training
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
@@ -191,12 +190,24 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        skip_training(monkeypatch)
-        path: Path = tmp_path_factory.mktemp("scorer") / "scorer"
-        export_numpy(path, regressor())
-        return path
+def trained() -> PEPRegressor:
+    return PEPRegressor(**SMALL, max_iterations=3).fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, trained: PEPRegressor) -> Path:
+    path: Path = tmp_path_factory.mktemp("scorer") / "scorer"
+    export_numpy(path, trained)
+    return path
+
+
+def test_a_trained_estimator_and_its_scorer(trained: PEPRegressor, folder: Path) -> None:
+    assert trained.n_iter_ > 0
+    expected = of_tensorflow(trained, XNEW)
+    scorer = load_scorer(folder)
+    scorer.likelihood_ = trained.likelihood_  # type: ignore[attr-defined]
+    for model in (trained, scorer):
+        assert_same(predictions(model, XNEW), expected)
 
 
 NO_NUMBERS = "no array of numbers"

@@ -177,7 +177,7 @@ training/fitting/full_batch.py: training/test_interrupts.py
 +                _limits.pop()
 
 # copies: another thread copies at the same time
-training/fitting/objectives.py: training/test_model_state.py
+training/fitting/objectives.py: training/test_interrupts.py
 -for _ in range(100):
 +for _ in range(0):
 """

@@ -2,20 +2,24 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_training import arpep, assert_same, point_pep, run
+from test_training import arpep, assert_same, point_pep, run, svgp
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from gpflow_pep.training.fitting import loop
 from gpflow_pep.training.fitting.full_batch import one_blas_thread
 from gpflow_pep.training.fitting.history import History, resumed
 from gpflow_pep.training.fitting.loop import _delay_interrupts
+from gpflow_pep.training.fitting.objectives import copy_of
 
 
 @pytest.fixture(autouse=True)
@@ -41,17 +45,30 @@ def test_the_first_interrupt_waits_for_the_end_and_the_second_does_not(number: i
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-@pytest.mark.parametrize("create", [arpep, pytest.param(point_pep, marks=pytest.mark.slow)])
-def test_interrupted_fit_keeps_its_steps(create: Any, tmp_path: Path) -> None:
-    """They are in the model and in a checkpoint, from which it goes on to the same numbers."""
+def _by_minibatches(model: Any) -> dict[str, Any]:
+    return {"batches": model.minibatch_training_loss_closure(5, seed=1)}
 
-    def options(model: Any) -> dict[str, Any]:
-        if create is arpep:
-            return {}
-        return {"batches": model.minibatch_training_loss_closure(5, seed=1)}
+
+def _natural(model: Any) -> dict[str, Any]:
+    """Ours, and GPflow's."""
+    length = gpflow.optimizers.NaturalGradient(0.1)
+    return {"natural_gradient": length if isinstance(model, gpflow.models.SVGP) else 0.1}
+
+
+@pytest.mark.parametrize(
+    "create, options",
+    [
+        *((arpep, _natural), (svgp, _natural), (arpep, lambda model: {})),
+        (point_pep, _by_minibatches),
+    ],
+)
+@pytest.mark.near_copies
+def test_interrupted_fit_keeps_its_steps(create: Any, options: Any, tmp_path: Path) -> None:
+    """From the model or a checkpoint it goes on to the same numbers, whatever evaluations move."""
 
     def evaluate(model: Any) -> dict[str, float]:
-        model.kernel.variance.assign(7.0)
+        for part in model.parameters:
+            part.unconstrained_variable.assign_add(tf.ones_like(part.unconstrained_variable))
         if not resumed:
             interrupt()
         return {"nlpd": 0.0}
@@ -121,11 +138,41 @@ def test_threads_of_linear_algebra_are_put_back_by_the_last() -> None:
         return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
     with threadpool_limits(2, user_api="blas"):
-        before = threads()
-        first, second = one_blas_thread(), one_blas_thread()
+        before, (first, second) = threads(), (one_blas_thread(), one_blas_thread())
         first.__enter__()
         second.__enter__()
         first.__exit__(None, None, None)
         assert threads() == {1}
         second.__exit__(None, None, None)
         assert threads() == before
+
+
+@pytest.fixture
+def hurried() -> Iterator[None]:
+    """Threads that take turns all the time."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_threads_copy_at_the_same_time() -> None:
+    """GPflow's own function fails here with a KeyError, in most threads."""
+
+    def work(number: int) -> bool:
+        kernel = gpflow.kernels.SquaredExponential(variance=1.0 + number)
+        values = [kernel.variance + 0.0 for _ in range(3)]  # enter the table
+        return float(copy_of(kernel).variance.numpy()) == float(values[0])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(120)))
+
+
+def test_a_copy_that_cannot_be_made_says_why() -> None:
+    class Stubborn(gpflow.kernels.White):
+        def __deepcopy__(self, memo: object) -> None:
+            raise RuntimeError("not this one")
+
+    with pytest.raises(RuntimeError, match="not this one"):
+        copy_of(Stubborn())

@@ -291,8 +291,8 @@ def test_what_takes_near_rows_and_labels() -> None:
     assert not takes_near_labels(three.kernel, three.likelihood)
 
 
-def of_near(number: int = m, noise: float = 0.1) -> Ensemble:
-    return Ensemble([CASE.model()], near=[NearRows(number, noise)])
+def of_near(noise: float = 0.1) -> Ensemble:
+    return Ensemble([CASE.model()], near=[NearRows(m, noise)])
 
 
 def with_rows(mixed: Ensemble, number: int = m) -> Any:
@@ -309,10 +309,8 @@ def with_labels(labels: AnyNDArray, number: int = m) -> Any:
         (lambda: with_rows(Ensemble([in_blocks()])), "got PEPRegression, expected PEPRegression w"),
         (lambda: with_rows(of_near()), "ensemble: got components that use near rows"),
         (lambda: with_rows(Ensemble([CASE.model()]), N + 1), "near: got 18, .* from 1 to 17"),
-        (
-            lambda: of_near(noise=-1.0).predict_f(NEW),
-            r"near: noise_variance: got -1\.0, .* positive",
-        ),
+        (lambda: CASE.model().predict_f(NEW, near=NearRows(m, -1.0)), r"noise_variance: got -1\.0"),
+        (lambda: of_near(-1.0), r"near: noise_variance: got -1\.0, expected a positive number"),
         (lambda: point().posterior(near=NearRows(m, 0.1)), r"noise_variance: got 0\.1, .* None"),
         (lambda: of_near().paths(2), "models: got components that use near rows"),
         (lambda: with_labels(THREE), "model: got PEPClassification with MultiClass, expected"),

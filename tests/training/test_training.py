@@ -73,23 +73,6 @@ def assert_same(model: tf.Module, expected: tf.Module) -> None:
     assert_all_close(variables(model), variables(expected), rtol=SAME)
 
 
-@pytest.mark.slow
-def test_a_step_is_the_optimisers() -> None:
-    """The same as GPflow's users write by hand, on the same batches."""
-    model, by_hand = svgp(), svgp()
-    record = run(model, 6, optimizer=adam(0.02))
-    optimizer, losses = adam(0.02), []
-    for epoch in range(2):
-        for batch in batches()(epoch):
-            loss = by_hand.training_loss_closure(batch, compile=False)
-            losses.append(float(loss()))
-            optimizer.minimize(loss, by_hand.trainable_variables)
-            if len(losses) == 6:
-                break
-    assert_close(record.losses, losses, rtol=1e-9)
-    assert_all_close(variables(model), variables(by_hand), rtol=1e-9)
-
-
 _NATURAL = gpflow.optimizers.NaturalGradient(1.0)
 ALL_ROWS = tf.data.Dataset.from_tensors((X, Y))
 
@@ -116,13 +99,15 @@ def test_natural_gradients_and_optimiser(name: str, way: Any) -> None:
 def test_natural_step_and_the_optimisers_have_one_gradient() -> None:
     model, by_hand = arpep(), arpep()
     schedule = tf_keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.3, 0.05])
-    run(model, 2, optimizer=adam(), natural_gradient=schedule)
+    record = run(model, 2, optimizer=adam(), natural_gradient=schedule)
+    losses: list[float] = []
     optimizer, q = adam(), (by_hand.q_mu, by_hand.q_sqrt)
     taken = {id(part.unconstrained_variable) for part in q}
     others = [v for v in by_hand.trainable_variables if id(v) not in taken]
     for gamma, batch in zip((0.3, 0.05), batches()(0)):
         with tf.GradientTape() as tape:
             loss = by_hand.training_loss(batch)
+        losses.append(float(loss))
         *gradients, by_mean, by_root = tape.gradient(
             loss, [*others, *(part.unconstrained_variable for part in q)]
         )
@@ -132,33 +117,36 @@ def test_natural_step_and_the_optimisers_have_one_gradient() -> None:
         by_hand.q_mu.assign(step.mean)
         by_hand.q_sqrt.assign(step.root)
     # Schedules are in single precision.
+    assert_close(record.losses, losses, rtol=1e-6)
     assert_all_close(variables(model), variables(by_hand), rtol=1e-6)
+
+
+def q_alone() -> "pep.models.ARPEP":
+    """All hyperparameters are fixed, so that there is nothing left for the optimiser to train."""
+    model = tied("ARPEP")
+    gpflow.set_trainable(model, False)
+    gpflow.set_trainable([model.q_mu, model.q_sqrt], True)
+    return model
 
 
 @pytest.mark.near_copies("1.0")
 @pytest.mark.parametrize("way", [1.0, _NATURAL])
 @uncompiled()
 def test_q_alone_by_natural_gradients(way: Any) -> None:
-    """All hyperparameters are fixed, so that there is nothing left for the optimiser to train."""
-    model = tied("ARPEP")
-    gpflow.set_trainable(model, False)
-    gpflow.set_trainable(model.q_mu, True)
-    gpflow.set_trainable(model.q_sqrt, True)
+    model = q_alone()
     fixed = {id(part): part.numpy() for part in model.parameters}
     run(model, 1, batches=ALL_ROWS, natural_gradient=way)
     assert_close(model.training_loss((X, Y)), -exact(model.kernel).elbo(), rtol=1e-6)
-    for part in model.parameters:
-        if part is not model.q_mu and part is not model.q_sqrt:
-            assert np.all(part.numpy() == fixed[id(part)])
+    moved = {id(model.q_mu), id(model.q_sqrt)}
+    others = [part for part in model.parameters if id(part) not in moved]
+    assert all(np.all(part.numpy() == fixed[id(part)]) for part in others)
 
 
 @uncompiled()
 def test_steps_of_q_alone_are_counted(tmp_path: Path) -> None:
     """A schedule of the step length goes on, also after the run was resumed."""
     schedule = tf_keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.9, 0.0])
-    model, resumed = tied("ARPEP"), tied("ARPEP")
-    for each in (model, resumed):
-        gpflow.set_trainable(each, False)
+    model, resumed = q_alone(), q_alone()
     for each, num_steps in ((model, 1), (resumed, 1), (resumed, 3)):
         directory = tmp_path if each is resumed else None
         run(each, num_steps, natural_gradient=schedule, checkpoint_dir=directory)
@@ -196,34 +184,6 @@ def test_every_row_once_an_epoch_in_an_order_of_the_seed() -> None:
     assert sorted(rows(0, 0)) == list(range(6))
     assert rows(0, 0) == rows(0, 0) != rows(0, 1)
     assert rows(0, 0) != rows(1, 0)
-
-
-@pytest.mark.parametrize("create", [arpep, svgp, point_pep])
-@pytest.mark.near_copies
-def test_resumes_to_the_same_numbers(create: Callable[[], Any], tmp_path: Path) -> None:
-    """Stopped within an epoch, and after an evaluation that moved what predictions may move."""
-
-    def options(model: Any) -> dict[str, Any]:
-        if create is point_pep:
-            return {"batches": model.minibatch_training_loss_closure(BATCH, seed=1)}
-        length = 0.1 if create is arpep else gpflow.optimizers.NaturalGradient(0.1)
-        return {"natural_gradient": length}
-
-    def evaluate(model: Any) -> dict[str, float]:
-        for part in model.parameters:
-            part.unconstrained_variable.assign_add(tf.ones_like(part.unconstrained_variable))
-        return {"nlpd": 0.0}
-
-    whole = create()
-    expected = run(whole, 9, **options(whole))
-    looking = {"checkpoint_dir": tmp_path, "evaluate": evaluate, "evaluate_every": 6}
-    for num_steps in (7, 9):
-        model = create()
-        record = run(model, num_steps, **looking, **options(model))
-    assert_same(model, whole)
-    assert_close(record.losses, expected.losses, rtol=SAME)
-    assert [evaluation.step for evaluation in record.evaluations] == [6]
-    assert record.losses[-1] < record.losses[0]
 
 
 KILLED = """
@@ -336,6 +296,17 @@ def test_schedule_and_tensorboard(tmp_path: Path) -> None:
     assert_close([loss for _, loss in scalars["loss"]], record.losses[1::2], rtol=1e-6)
     assert all(seconds > 0.0 for _, seconds in scalars["step_seconds"])
     assert scalars["held_out/nlpd"] == [(k, float(k)) for k in range(1, 7)]
+
+
+def test_the_bar_for_gpflows_monitor(capsys: pytest.CaptureFixture[str]) -> None:
+    with pep.monitor.ProgressBar(3, lambda: {"sweeps": 2.0}) as bar:
+        monitor = gpflow.monitor.Monitor(gpflow.monitor.MonitorTaskGroup(bar))
+        for step in range(3):
+            monitor(step)
+    shown = capsys.readouterr().err
+    assert "3/3" in shown and "sweeps 2" in shown
+    with pytest.raises(ValueError, match="expected to be in use as"):
+        pep.monitor.ProgressBar(3)(0)
 
 
 @uncompiled()

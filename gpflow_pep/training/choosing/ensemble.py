@@ -24,6 +24,7 @@ from ...engine.factors.entries import (
     takes_missing_targets,
     target_rule,
 )
+from ...engine.predictions.context_posterior import as_near
 from ...engine.predictions.context_rows import NearRows
 from ...engine.prior import is_mixed
 from ...engine.prior.evaluate import skip_autograph
@@ -436,7 +437,7 @@ def posterior_of(model: Any, near: NearRows | None) -> AbstractPosterior:
 def _likelihood_of_targets(model: GPModel, near: NearRows | None) -> Likelihood:
     if near is None or near.noise_variance is None:
         return model.likelihood
-    variance = near.noise_variance
+    variance = as_near(near, None, has_blocks=False).noise_variance
     likelihood = gpflow.likelihoods.Gaussian(variance, variance_lower_bound=0.5 * variance)
     gpflow.set_trainable(likelihood, False)
     return likelihood

@@ -7,12 +7,14 @@ import gpflow
 import numpy as np
 import pytest
 from gpflow.inducing_variables import InducingPoints
+from gpflow.kernels import SharedIndependent
 from helpers import Array, assert_close, regression_problem
 from sklearn.cluster import KMeans, MiniBatchKMeans
 
 import gpflow_pep as pep
 from gpflow_pep.training.starts import greedy
 
+starts = pep.training.starts
 N, NOISE = 24, 0.09
 PROBLEM = regression_problem(num_data=N)
 X, Y = PROBLEM.X, PROBLEM.Y
@@ -25,26 +27,26 @@ def _kernel() -> gpflow.kernels.Kernel:
 
 
 def _variance(X: Any, M: int, seed: int, kernel: Any = None) -> Any:
-    return pep.training.starts.greedy_variance(X, M, kernel=kernel or _kernel(), seed=seed)
+    return starts.greedy_variance(X, M, kernel=kernel or _kernel(), seed=seed)
 
 
 def _variational(X: Any, M: int, seed: int, **options: Any) -> Any:
     options = {"kernel": _kernel(), "noise_variance": NOISE, **options}
-    return pep.training.starts.greedy_variational((X, Y[: len(X)]), M, seed=seed, **options)
+    return starts.greedy_variational((X, Y[: len(X)]), M, seed=seed, **options)
 
 
 def _blurred(X: Any, M: int, seed: int) -> Any:
-    return pep.training.starts.kmeans(X, M, seed=seed, covariances=True)
+    return starts.kmeans(X, M, seed=seed, covariances=True)
 
 
 BY_ROWS: dict[str, Callable[..., Any]] = {
-    "random_subset": lambda X, M, seed: pep.training.starts.random_subset(X, M, seed=seed),
+    "random_subset": lambda X, M, seed: starts.random_subset(X, M, seed=seed),
     "greedy_variance": _variance,
     "greedy_variational": _variational,
 }
 ALL = {
     **BY_ROWS,
-    "kmeans": lambda X, M, seed: pep.training.starts.kmeans(X, M, seed=seed),
+    "kmeans": lambda X, M, seed: starts.kmeans(X, M, seed=seed),
     "kmeans with covariances": _blurred,
 }
 every_rule = pytest.mark.parametrize("select", ALL.values(), ids=ALL)
@@ -67,14 +69,13 @@ NO_RULES = {"predictive_entropy", "saspa", "coregionalization"}
 
 
 def test_no_rule_is_forgotten() -> None:
-    assert set(pep.training.starts.__all__) - NO_RULES <= set(ALL)
+    assert set(starts.__all__) - NO_RULES <= set(ALL)
 
 
 @every_rule
 def test_same_seed_same_choice(select: Callable[..., Any]) -> None:
-    first, again = select(X, 5, 0), select(X, 5, 0)
-    assert np.array_equal(_points(first), _points(again))
-    assert _points(first).shape == (5, 2)
+    first, again = _points(select(X, 5, 0)), _points(select(X, 5, 0))
+    assert np.array_equal(first, again) and first.shape == (5, 2)
 
 
 @every_rule
@@ -82,14 +83,15 @@ def test_same_seed_same_choice(select: Callable[..., Any]) -> None:
 def test_from_one_to_all(select: Callable[..., Any], M: int) -> None:
     inducing_variable = select(X, M, 0)
     assert len(np.unique(_points(inducing_variable), axis=0)) == M
-    kernel = PROBLEM.kernel()
-    model = pep.models.PEPRegression((X, Y), kernel, inducing_variable, noise_variance=NOISE)
+    options = {"inducing_variable": inducing_variable, "noise_variance": NOISE}
+    model = pep.models.PEPRegression((X, Y), PROBLEM.kernel(), **options)
     assert np.isfinite(model.pep_log_marginal_likelihood())
 
 
 @every_rule_by_rows
-def test_all_rows_once(select: Callable[..., Any]) -> None:
+def test_all_rows_once_and_fewer_come_first(select: Callable[..., Any]) -> None:
     assert sorted(_places(_points(select(X, N, 0)))) == list(range(N))
+    assert np.array_equal(_points(select(X, 4, 1)), _points(select(X, 9, 1))[:4])
 
 
 @every_rule
@@ -97,15 +99,8 @@ def test_duplicated_rows(select: Callable[..., Any]) -> None:
     repeated = np.concatenate([X[:3], X[:3], -0.0 * X[:1], X[:3], 0.0 * X[:1]])
     Z = _points(select(repeated, 4, 0))
     assert_close(np.sort(Z, axis=0), np.sort(np.concatenate([X[:3], 0.0 * X[:1]]), axis=0))
-    with pytest.raises(
-        ValueError, match="M: got 5, expected at most 4, the number of rows of X that differ"
-    ):
+    with pytest.raises(ValueError, match=r"M: got 5, .* at most 4, the number of rows of X that d"):
         select(repeated, 5, 0)
-
-
-@every_rule_by_rows
-def test_fewer_come_first(select: Callable[..., Any]) -> None:
-    assert np.array_equal(_points(select(X, 4, 1)), _points(select(X, 9, 1))[:4])
 
 
 BAD_INPUT: dict[str, tuple[Any, Any, str]] = {
@@ -135,30 +130,15 @@ def _without_variance() -> gpflow.kernels.Kernel:
 BAD_OPTIONS: list[tuple[str, Any]] = [
     ("kernel: got str, expected a gpflow", lambda: _variance(X, 3, 0, "RBF")),
     ("got a variance of NaN", lambda: _variance(X, 3, 0, _without_variance())),
-    (
-        "expected a kernel of one output",
-        lambda: _variance(X, 3, 0, gpflow.kernels.SharedIndependent(_kernel(), 2)),
-    ),
+    ("a kernel of one output", lambda: _variance(X, 3, 0, SharedIndependent(_kernel(), 2))),
     (
         "tolerance: got -1.0",
-        lambda: pep.training.starts.greedy_variance(X, 3, kernel=_kernel(), tolerance=-1.0),
+        lambda: starts.greedy_variance(X, 3, kernel=_kernel(), tolerance=-1.0),
     ),
-    (
-        "covariances: got 'round'",
-        lambda: pep.training.starts.kmeans(X, 3, seed=0, covariances="round"),
-    ),
-    (
-        "minibatches: got 'auto'",
-        lambda: pep.training.starts.kmeans(X, 3, seed=0, minibatches="auto"),
-    ),
-    (
-        "data: got ndarray, expected a pair",
-        lambda: pep.training.starts.greedy_variational(X, 3, **BOUND),
-    ),
-    (
-        "X and Y: got 24 and 23 rows",
-        lambda: pep.training.starts.greedy_variational((X, Y[1:]), 3, **BOUND),
-    ),
+    ("covariances: got 'round'", lambda: starts.kmeans(X, 3, seed=0, covariances="round")),
+    ("minibatches: got 'auto'", lambda: starts.kmeans(X, 3, seed=0, minibatches="auto")),
+    ("data: got ndarray, expected a pair", lambda: starts.greedy_variational(X, 3, **BOUND)),
+    ("got 24 and 23 rows", lambda: starts.greedy_variational((X, Y[1:]), 3, **BOUND)),
     ("num_candidates: got 30", lambda: _variational(X, 3, 0, num_candidates=30)),
 ]
 
@@ -171,31 +151,27 @@ def test_bad_options_are_refused(message: str, attempt: Callable[[], Any]) -> No
 
 def test_kmeans_is_that_of_scikit_learn() -> None:
     clusters = KMeans(5, n_init=1, random_state=3).fit(X)
-    blurred = _blurred(X, 5, 3)
-    for inducing_variable in (pep.training.starts.kmeans(X, 5, seed=3), blurred):
-        assert np.array_equal(_points(inducing_variable), clusters.cluster_centers_)
-    expected = np.stack([np.cov(X[clusters.labels_ == m].T, bias=True) for m in range(5)])
-    assert_close(blurred.covariance, expected)
-    diagonal = pep.training.starts.kmeans(X, 5, seed=3, covariances="diagonal").covariance
-    assert_close(diagonal, expected * np.eye(2))
-    spherical = pep.training.starts.kmeans(X, 5, seed=3, covariances="spherical").covariance
-    assert_close(spherical, np.trace(expected, axis1=1, axis2=2)[:, None, None] / 2 * np.eye(2))
+    full = np.stack([np.cov(X[clusters.labels_ == m].T, bias=True) for m in range(5)])
+    round = np.trace(full, axis1=1, axis2=2)[:, None, None] / 2 * np.eye(2)
+    expected = {False: None, True: full, "diagonal": full * np.eye(2), "spherical": round}
+    for covariances, of_clusters in expected.items():
+        found = starts.kmeans(X, 5, seed=3, covariances=covariances)
+        assert np.array_equal(_points(found), clusters.cluster_centers_)
+        if of_clusters is not None:
+            assert_close(found.covariance, of_clusters)
 
 
 def test_kmeans_in_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
     clusters = MiniBatchKMeans(5, n_init=1, random_state=3).fit(X - X.mean(axis=0))
-    clusters.cluster_centers_ += X.mean(axis=0)
-    blurred = pep.training.starts.kmeans(X, 5, seed=3, covariances=True, minibatches=True)
-    assert np.array_equal(_points(blurred), clusters.cluster_centers_)
-    centre = clusters.cluster_centers_[0]
-    deviation = X[clusters.labels_ == 0] - centre
+    centres = clusters.cluster_centers_ + X.mean(axis=0)
+    blurred = starts.kmeans(X, 5, seed=3, covariances=True, minibatches=True)
+    assert np.array_equal(_points(blurred), centres)
+    deviation = X[clusters.labels_ == 0] - centres[0]
     assert_close(blurred.covariance[0], deviation.T @ deviation / len(deviation))
-    monkeypatch.setattr(pep.training.starts.rows, "MOST_DISTANCES", 5 * len(X) - 1)
-    assert np.array_equal(
-        _points(pep.training.starts.kmeans(X, 5, seed=3)), clusters.cluster_centers_
-    )
-    monkeypatch.setattr(pep.training.starts.rows, "MOST_DISTANCES", 5 * len(X))
-    assert not np.array_equal(_points(pep.training.starts.kmeans(X, 5, seed=3)), _points(blurred))
+    for most, in_minibatches in ((5 * len(X) - 1, True), (5 * len(X), False)):
+        monkeypatch.setattr(starts.rows, "MOST_DISTANCES", most)
+        found = _points(starts.kmeans(X, 5, seed=3))
+        assert np.array_equal(found, centres) == in_minibatches
 
 
 def _residual_variances(kernel: gpflow.kernels.Kernel, X: Array, Z: Array, added: float) -> Array:
@@ -217,7 +193,7 @@ def _assert_largest_first(Z: Array, X: Array, kernel: Any, added: float) -> None
 def test_largest_residual_variance_first(pool: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(greedy, "POOL_ELEMENTS", pool)
     for kernel in (_kernel(), PROBLEM.kernel()):
-        Z = _points(pep.training.starts.greedy_variance(X, 10, kernel=kernel))
+        Z = _points(starts.greedy_variance(X, 10, kernel=kernel))
         _assert_largest_first(Z, X, kernel, gpflow.config.default_jitter())
 
 
@@ -233,11 +209,11 @@ def test_pools_make_no_difference(
 
 def test_tolerance_chooses_the_number() -> None:
     kernel, jitter = PROBLEM.kernel(), gpflow.config.default_jitter()
-    Z = _points(pep.training.starts.greedy_variance(X, N, kernel=kernel, tolerance=0.2))
+    Z = _points(starts.greedy_variance(X, N, kernel=kernel, tolerance=0.2))
     assert 1 < len(Z) < N
     assert _residual_variances(kernel, X, Z, jitter).max() <= 0.2
     assert _residual_variances(kernel, X, Z[:-1], jitter).max() > 0.2
-    one = pep.training.starts.greedy_variance(X, N, kernel=kernel, tolerance=10.0)
+    one = starts.greedy_variance(X, N, kernel=kernel, tolerance=10.0)
     assert len(_points(one)) == 1
 
 
@@ -259,11 +235,8 @@ def _bound(kernel: gpflow.kernels.Kernel, Y: Array, Z: Array) -> float:
 
 def test_highest_bound_first() -> None:
     kernel, targets = _kernel(), regression_problem(num_data=N, num_outputs=2).Y
-    Z = _points(
-        pep.training.starts.greedy_variational(
-            (X, targets), 4, kernel=kernel, noise_variance=NOISE, seed=0
-        )
-    )
+    options = {**BOUND, "kernel": kernel}
+    Z = _points(starts.greedy_variational((X, targets), 4, **options))
     reached = -np.inf
     for m in range(len(Z)):
         bounds = [_bound(kernel, targets, np.concatenate([Z[:m], x[None]])) for x in X]
@@ -278,12 +251,10 @@ def test_bound_never_falls_among_few_candidates() -> None:
     assert np.all(np.diff(bounds) >= -1e-9)
 
 
-def test_float32() -> None:
+@every_rule
+def test_float32(select: Callable[..., Any]) -> None:
     gpflow.config.set_default_float(np.float32)
     gpflow.config.set_default_jitter(1e-4)
-    for select in ALL.values():
-        inducing_variable = select(X, 6, 0)
-        assert isinstance(
-            inducing_variable, (InducingPoints, pep.inducing_variables.BlurredInducingPoints)
-        )
-        assert inducing_variable.Z.dtype == np.float32
+    inducing_variable = select(X, 6, 0)
+    kinds = InducingPoints, pep.inducing_variables.BlurredInducingPoints
+    assert isinstance(inducing_variable, kinds) and inducing_variable.Z.dtype == np.float32
