@@ -38,11 +38,13 @@ from gpflow_pep.estimators import load_estimator
 ROOT = Path(gpflow_pep.__file__).parents[1]
 
 
+COMPARE = gpflow_pep.compare.run.compare_table
+
+
 def replace_compare(monkeypatch: pytest.MonkeyPatch, compare: Callable[..., Comparison]) -> None:
     small_comparison()  # which is trained by what is replaced
-    room = gpflow_pep.compare.run  # what it would refuse is refused
-    spec = create_autospec(room.compare_table, side_effect=compare)
-    monkeypatch.setattr(room, "compare_table", spec)
+    spec = create_autospec(COMPARE, side_effect=compare)  # it takes what the function takes
+    monkeypatch.setattr(gpflow_pep.compare.run, "compare_table", spec)
     monkeypatch.setattr(cli, "default_jobs", lambda *_: 1)
 
 
