@@ -37,7 +37,6 @@ from gpflow_pep.estimators import load_estimator
 
 ROOT = Path(gpflow_pep.__file__).parents[1]
 
-
 COMPARE = gpflow_pep.compare.run.compare_table
 
 
