@@ -224,9 +224,7 @@ STARS = ["3 stars", "4 stars", "5 stars", "3 stars"]
          "('2,5' is 2.5)"),
     ],
 )  # fmt: skip
-def test_kinds_of_targets(
-    values: list[Any], task: str | None, kind: str, labels: Any, note: str
-) -> None:
+def test_kinds_of_targets(values: Any, task: str | None, kind: str, labels: Any, note: str) -> None:
     cleaned = clean(table(y=values * (N // len(values))), "y", task=task)
     assert cleaned.kind == kind and set(cleaned.y) == labels
     assert cleaned.y.dtype == (np.float64 if kind == "numbers" else object)
@@ -378,16 +376,11 @@ def test_marks_among_numbers_that_are_no_classes(tmp_path: Path) -> None:
     assert cleaned.formats["x"].kind == "number" and cleaned.X["x"].min() == -999.0
 
 
-def test_missing_marks_that_a_user_names(tmp_path: Path) -> None:
-    rows = [
-        f"{i % 7}.5,{'k.A.' if i % 5 == 0 else 'uv'[i % 2]},{-200 if i % 4 == 0 else i}"
-        for i in range(N)
-    ]
-    frame = read(tmp_path / "t.csv", ["a,b,y", *rows])
+def test_missing_marks_that_a_user_names() -> None:
+    frame = table(y=[-200 if i % 4 == 0 else i for i in range(N)], b=["k.A.", "u", "v", "u"] * 10)
     assert any("'y' is -200 in 10 of 40 rows" in text for text in clean(frame, "y").warnings)
     cleaned = clean(frame, "y", missing=["-200", "k.A."])
-    assert len(cleaned.y) == 30 and cleaned.y.min() == 1.0 and cleaned.warnings == []
-    assert set(cleaned.X["b"].dropna()) == {"u", "v"} and cleaned.X["b"].isna().sum() == 6
+    assert cleaned.y.min() == 1.0 and set(cleaned.X["b"]) == {"u", "v"} and cleaned.warnings == []
     assert "Column 'y': -200 in 10 rows is taken as no value." in cleaned.notes
 
 

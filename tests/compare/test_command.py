@@ -91,9 +91,9 @@ def test_what_is_written_predicts(kind: str, tmp_path: Path) -> None:
         no_scorer = "No folder scorer, for predictions without TensorFlow: " in words
         assert no_scorer == (kind in WITHOUT_SCORER) != (out / "scorer").exists()
 
-    rows = table.drop(columns=targets).iloc[:2]
-    rows.to_csv(tmp_path / "new.csv", index=False)
     model = load_estimator(out / "model")
+    rows = table.drop(columns=targets).iloc[1::-1, ::-1]  # in another order
+    rows.to_csv(tmp_path / "new.csv", index=False)
     known = rows[list(model.feature_names_in_)]
     expected = model.predict(known)
     for folder in ("model", "scorer")[: 1 + (out / "scorer").exists()]:
@@ -107,3 +107,5 @@ def test_what_is_written_predicts(kind: str, tmp_path: Path) -> None:
         else:
             means = found.filter(regex="^mean").to_numpy().reshape(expected.shape)
             assert_allclose(means, expected, rtol=1e-8)
+            sd = found.filter(regex="^sd").to_numpy().reshape(expected.shape)
+            assert_allclose(sd, model.predict(known, return_std=True)[1], rtol=1e-7)

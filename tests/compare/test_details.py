@@ -2,14 +2,13 @@
 
 import datetime
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from compare.small_comparison import small_classification, small_comparison, small_table
+from compare.small_comparison import real, small_classification, small_comparison, small_table
 from numpy.testing import assert_allclose
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LinearRegression
@@ -28,7 +27,6 @@ from gpflow_pep.compare.findings import (
     ranking,
     usable_for,
 )
-from gpflow_pep.compare.report import write_report
 from gpflow_pep.compare.scores import METRICS
 from gpflow_pep.compare.settings import Configuration
 from gpflow_pep.compare.trials import Fit, Outcome, Trial, Trials
@@ -144,17 +142,15 @@ def test_details_of_a_comparison() -> None:
     assert findings(comparison)[-1].text.startswith("With 10 instead of 20 training rows, the NLPD")
 
 
-def test_the_card_of_a_model_is_in_its_folder(tmp_path: Path) -> None:
-    comparison = small_comparison()
-    write_report(tmp_path, comparison, command="gpflow-pep compare", figures=False)
-    card = (tmp_path / "model" / "README.md").read_text()
+def test_the_card_of_a_model_is_in_its_folder() -> None:
+    comparison, out = small_comparison(), real("numbers").out
+    card = (out / "model" / "README.md").read_text()
     for part in (
         "# Target 'load', 1 input, 40 rows", str(datetime.date.today()), quality(comparison),
-        "| time | 100.", "    gpflow-pep compare", f"gpflow_pep {gpflow_pep.__version__}",
+        "| time | 100.", "    gpflow-pep ", f"gpflow_pep {gpflow_pep.__version__}",
     ):  # fmt: skip
         assert part in card
-    assert load_estimator(tmp_path / "model")[-1].alpha_ == comparison.model[-1].alpha_
-    write_report(tmp_path, comparison, figures=False)  # over it
+    assert load_estimator(out / "model")[-1].alpha_ == comparison.model[-1].alpha_
 
 
 def test_classes_are_counted_one_by_one() -> None:

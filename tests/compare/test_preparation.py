@@ -6,62 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from compare.small_comparison import run
-from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.model_selection import cross_val_score
+from numpy.testing import assert_allclose
 from sklearn.pipeline import make_pipeline
 
 from gpflow_pep.compare import clean, make_preparation, predict_table, read_table
-from gpflow_pep.estimators import (
-    PEPClassifier,
-    PEPRegressor,
-    export_numpy,
-    load_estimator,
-    save_estimator,
-)
+from gpflow_pep.estimators import PEPRegressor, export_numpy, save_estimator
 from gpflow_pep.scoring import load_scorer
 from gpflow_pep.tables import Format, encodings, read_cells
-
-pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
-
-
-def write(path: Path, num_rows: int = 48) -> Path:
-    """A table with every fault: semicolons, decimal commas, an index, gaps, text, dates, counts."""
-    rng = np.random.default_rng(0)
-    size = rng.normal(10.0, 3.0, num_rows)
-    colour = rng.choice(["weiß", "grün", "blau"], num_rows)
-    price = 1000.0 + 400.0 * size + 900.0 * (colour == "blau")
-    columns = {
-        "": range(num_rows),
-        "Größe": [f"{v:.3f}".replace(".", ",") for v in size],
-        "Farbe": colour,
-        "Tag": pd.date_range("2020-01-25", periods=num_rows).strftime("%d.%m.%Y"),
-        "Zimmer": rng.poisson(3, num_rows),
-        "Preis": [f"{v:,.2f} €".translate(str.maketrans(",.", ".,")) for v in price],
-        "Anschrift": [f"Weg {i}" for i in range(num_rows)],
-        "leer": "",
-    }
-    table = pd.DataFrame(columns)
-    table.loc[[3, 9], "Größe"], table.loc[5, "Farbe"], table.loc[7, "Preis"] = "k.A.", "", ""
-    table.to_csv(path, sep=";", index=False, encoding="cp1252")
-    return path
-
-
-def test_from_a_file_to_predictions(tmp_path: Path) -> None:
-    frame = read_table(write(tmp_path / "häuser.csv"))
-    X, y, kind, _, formats, *_ = clean(frame, "Preis")
-    assert kind == "numbers" and list(X) == ["Größe", "Farbe", "Tag", "Zimmer"]
-    estimator = PEPRegressor(num_inducing=10, max_iterations=40, random_state=0)
-    model = make_pipeline(make_preparation(X, formats), estimator).fit(X, y)
-    assert model.score(X, y) > 0.8
-    assert list(model[:-1].get_feature_names_out()) == [
-        "Größe", "Größe missing", "Farbe=blau", "Farbe=grün", "Farbe=weiß", "Farbe missing", "Tag",
-        "Tag: sine of week", "Tag: cosine of week", "Zimmer",
-    ]  # fmt: skip
-    save_estimator(tmp_path / "model", model)
-    loaded = load_estimator(tmp_path / "model")
-    # As it was read from a file, in another order of columns.
-    raw = frame.loc[X.index, ["Zimmer", "Tag", "Größe", "Farbe"]]
-    assert_array_equal(loaded.predict(raw), model.predict(X))
 
 
 def test_new_tables_are_read_as_the_table_was(
@@ -115,15 +66,6 @@ def test_new_tables_are_read_as_the_table_was(
         predict_table(fitted, frame[list(columns)])
         assert sorted(read) == sorted(X)
         read.clear()
-
-
-@pytest.mark.slow
-def test_cross_validation_and_classes(tmp_path: Path) -> None:
-    X, y, kind, _, formats, *_ = clean(read_table(write(tmp_path / "t.csv")), "Farbe")
-    assert kind == "classes"
-    estimator = PEPClassifier(num_inducing=6, max_iterations=5, random_state=0)
-    model = make_pipeline(make_preparation(X, formats), estimator)
-    assert len(cross_val_score(model, X, y, cv=2, error_score="raise")) == 2
 
 
 def test_formats_are_found_out() -> None:

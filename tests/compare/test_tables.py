@@ -306,9 +306,7 @@ def test_parquet(tmp_path: Path) -> None:
         ('a,b\n1,"2\n', {}, r"cannot be read .* how it was written"),
     ],
 )
-def test_what_is_no_table(
-    read: Any, content: str | bytes, options: dict[str, Any], message: str
-) -> None:
+def test_what_is_no_table(read: Any, content: str | bytes, options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read(content, **options)
 

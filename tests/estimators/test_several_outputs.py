@@ -8,12 +8,14 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+from cases.forms import saved
 from gpflow.base import AnyNDArray
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.metrics import r2_score
 
-from gpflow_pep.estimators import PEPRegressor, export_numpy, load_estimator, save_estimator
+from gpflow_pep.estimators import PEPRegressor, export_numpy
 from gpflow_pep.estimators.separate import SeparateRegressors
 from gpflow_pep.likelihoods import PerOutput
 from gpflow_pep.training.choosing.ensemble import Ensemble, EnsemblePosterior
@@ -81,12 +83,12 @@ def test_predictions_are_exact_with_inducing_points_at_all_rows(no_training: Non
         for given in (None, known):
             mean, sd = model.predict(NEW, return_std=True, known=given)
             expected_mean, expected_variance = dense_prediction(model, given)
-            np.testing.assert_allclose(mean, expected_mean, rtol=1e-5)
-            np.testing.assert_allclose(sd**2, expected_variance, rtol=1e-5)
+            assert_allclose(mean, expected_mean, rtol=1e-5)
+            assert_allclose(sd**2, expected_variance, rtol=1e-5)
         there = ~np.isnan(Y).all(axis=1)
         expected = dense_prediction(model, None, X[there], left_out=True)
         for found, value in zip(model.model_.loo_moments(), expected, strict=True):
-            np.testing.assert_allclose(found, value, rtol=1e-5)
+            assert_allclose(found, value, rtol=1e-5)
 
 
 def table(shared: bool) -> tuple[AnyNDArray, AnyNDArray]:
@@ -121,11 +123,10 @@ def test_targets_that_are_known_help_where_noise_is_shared(
     assert draws.shape == (2, 2, 4000)
     correlation = [np.corrcoef(row)[0, 1] for row in draws]
     assert np.min(correlation) > 0.8 if shared else np.max(np.abs(correlation)) < 0.4
-    save_estimator(tmp_path / "model", model)
-    after = load_estimator(tmp_path / "model")
+    after = saved(model, tmp_path)
     for known_targets in (None, known):
         expected = model.predict(new, known=known_targets)
-        np.testing.assert_allclose(after.predict(new, known=known_targets), expected, rtol=1e-9)
+        assert_allclose(after.predict(new, known=known_targets), expected, rtol=1e-9)
 
 
 def test_everything_is_in_original_units(fitted: PEPRegressor) -> None:
@@ -134,25 +135,19 @@ def test_everything_is_in_original_units(fitted: PEPRegressor) -> None:
     rows = (NEW - X[there].mean(0)) / X[there].std(0)
     mean, variance = (part.numpy() for part in fitted.model_.predict_y(rows))
     got_mean, got_sd = fitted.predict(NEW, return_std=True)
-    np.testing.assert_allclose(got_mean, size * mean + center, rtol=1e-9)
-    np.testing.assert_allclose(got_sd, size * np.sqrt(variance), rtol=1e-9)
+    assert_allclose(got_mean, size * mean + center, rtol=1e-9)
+    assert_allclose(got_sd, size * np.sqrt(variance), rtol=1e-9)
     ends = fitted.predict_interval(NEW, 0.8)
     assert ends.shape == (6, 2, 2)
-    np.testing.assert_allclose(ends[..., 1], norm.ppf(0.9, got_mean, got_sd), rtol=1e-9)
-    densities = fitted.log_densities(X, Y)
-    np.testing.assert_allclose(
-        densities, norm.logpdf(Y, *fitted.predict(X, return_std=True)), rtol=1e-8
-    )
+    assert_allclose(ends[..., 1], norm.ppf(0.9, got_mean, got_sd), rtol=1e-9)
+    densities, expected = fitted.log_densities(X, Y), fitted.predict(X, return_std=True)
+    assert_allclose(densities, norm.logpdf(Y, *expected), rtol=1e-8)
     assert fitted.log_score(X, Y) == pytest.approx(np.nanmean(densities))
     known = np.where([False, True], COMPLETE[: len(NEW)], np.nan)
-    given = (known - center) / size
-    np.testing.assert_allclose(
-        fitted.predict(NEW, known=known),
-        size * fitted.model_.predict_f(rows, given=given)[0] + center,
-        rtol=1e-9,
-    )
+    mean = fitted.model_.predict_f(rows, given=(known - center) / size)[0]
+    assert_allclose(fitted.predict(NEW, known=known), size * mean + center, rtol=1e-9)
     quantiles = fitted.predict_quantiles(NEW, [0.5], known=known)
-    np.testing.assert_allclose(quantiles[..., 0], fitted.predict(NEW, known=known), rtol=1e-6)
+    assert_allclose(quantiles[..., 0], fitted.predict(NEW, known=known), rtol=1e-6)
 
 
 def test_score_is_the_mean_over_columns(fitted: PEPRegressor) -> None:
@@ -160,9 +155,9 @@ def test_score_is_the_mean_over_columns(fitted: PEPRegressor) -> None:
     parts = [r2_score(Y[~np.isnan(y), p], mean[~np.isnan(y), p]) for p, y in enumerate(Y.T)]
     assert fitted.score(X, Y) == pytest.approx(np.mean(parts))
     assert fitted.score(X, COMPLETE) == pytest.approx(r2_score(COMPLETE, mean))
-    assert fitted.score(X, COMPLETE, np.arange(28.0)) == pytest.approx(
-        r2_score(COMPLETE, mean, sample_weight=np.arange(28.0))
-    )
+    weights = np.arange(28.0)
+    expected = r2_score(COMPLETE, mean, sample_weight=weights)
+    assert fitted.score(X, COMPLETE, weights) == pytest.approx(expected)
 
 
 def test_draws_have_the_covariances_of_rows_and_outputs(fitted: PEPRegressor) -> None:
@@ -175,7 +170,7 @@ def test_draws_have_the_covariances_of_rows_and_outputs(fitted: PEPRegressor) ->
     noise = np.tile([float(part.variance.numpy()) for part in fitted.likelihood_.likelihoods], 2)
     expected = np.asarray(of_f).reshape(4, 4) + np.diag(noise)
     got = np.cov(draws.reshape(4, -1)) / np.outer(size, size)
-    np.testing.assert_allclose(got, expected, atol=0.06 * np.diag(expected).max())
+    assert_allclose(got, expected, atol=0.06 * np.diag(expected).max())
     apart = fitted.model_.predict_f(scaled)[1]
     assert np.max(np.abs(expected - np.diag(np.ravel(apart) + noise))) > 0.1  # they are correlated
 
@@ -186,15 +181,11 @@ def test_densities_of_mixtures_are_mixed_by_entry(fitted: PEPRegressor, no_train
     assert isinstance(mixture, EnsemblePosterior)
     scaled = fitted.input_scaler_.transform(X)
     targets = (Y - np.nanmean(Y, axis=0)) / np.nanstd(Y, axis=0)
-    each = [
-        norm.pdf(targets, mean, np.sqrt(variance))
-        for mean, variance in mixture.components_of_y(scaled)
-    ]
-    np.testing.assert_allclose(
-        mixture.predict_log_density_of_entries((scaled, targets)),
-        np.log(0.3 * each[0] + 0.7 * each[1]),
-        rtol=1e-8,
-    )
+    parts = mixture.components_of_y(scaled)
+    densities = [norm.pdf(targets, mean, np.sqrt(variance)) for mean, variance in parts]
+    expected = np.log(0.3 * densities[0] + 0.7 * densities[1])
+    found = mixture.predict_log_density_of_entries((scaled, targets))
+    assert_allclose(found, expected, rtol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -205,35 +196,31 @@ def test_densities_of_mixtures_are_mixed_by_entry(fitted: PEPRegressor, no_train
         pytest.param({"likelihood": "student_t"}, "PEP", marks=pytest.mark.slow),
     ],
 )
-def test_saved_and_pickled(
-    options: dict[str, Any], model: str, tmp_path: Path, no_training: None
-) -> None:
+def test_forms(options: dict[str, Any], model: str, tmp_path: Path, no_training: None) -> None:
     before = PEPRegressor(**SMALL, **options).fit(X, Y)
-    save_estimator(tmp_path / "model", before)
-    for after in (load_estimator(tmp_path / "model"), pickle.loads(pickle.dumps(before))):
+    for after in (saved(before, tmp_path), pickle.loads(pickle.dumps(before))):
         assert type(after.model_).__name__ == model and after.n_outputs_ == 2
         assert after.posterior_.takes_missing_targets
-        np.testing.assert_array_equal(after.model_.data[1], before.model_.data[1])
-        for got, expected in zip(*(e.predict(NEW, return_std=True) for e in (after, before))):
-            np.testing.assert_allclose(got, expected, rtol=1e-9)
+        assert_array_equal(after.model_.data[1], before.model_.data[1])
+        expected = before.predict(NEW, return_std=True)
+        assert_allclose(after.predict(NEW, return_std=True), expected, rtol=1e-9)
     with pytest.raises(ValueError, match="several"):
         export_numpy(tmp_path / "scorer", before)
 
 
 def test_number_of_latent_functions(no_training: None) -> None:
-    options = SMALL
     five = np.hstack([COMPLETE, COMPLETE**2, X])
-    model = PEPRegressor(**options).fit(X, five)
+    model = PEPRegressor(**SMALL).fit(X, five)
     assert model.kernel_.W.shape == (5, 4) and model.predict(X).shape == five.shape
-    model = PEPRegressor(**options, num_latent=1).fit(X, Y)
+    model = PEPRegressor(**SMALL, num_latent=1).fit(X, Y)
     assert model.kernel_.W.shape == (2, 1)
-    independent = PEPRegressor(**options, num_latent=0).fit(X, COMPLETE)
+    independent = PEPRegressor(**SMALL, num_latent=0).fit(X, COMPLETE)
     assert independent.kernel_.variance.shape == () and independent.predict(X).shape == Y.shape
     assert not independent.far_rows(X).any() and independent.far_rows(X + 50.0).all()
     assert not model.far_rows(X).any() and model.far_rows(X + 50.0).all()
     with pytest.raises(ValueError, match="known: got them with outputs that are independent"):
         independent.predict(X, known=Y)
-    one = PEPRegressor(**options).fit(X, COMPLETE[:, 0])
+    one = PEPRegressor(**SMALL).fit(X, COMPLETE[:, 0])
     assert one.predict(X).shape == (28,) and one.predict_interval(X).shape == (28, 2)
 
 
@@ -243,10 +230,7 @@ def test_own_mixtures_and_likelihoods_are_copied(no_training: None) -> None:
     kernel = gpflow.kernels.LinearCoregionalization(kernels, W=np.array([[1.0, 0.2], [0.5, 1.0]]))
     likelihood = PerOutput([gpflow.likelihoods.Gaussian(0.1), gpflow.likelihoods.Gaussian(0.2)])
     model = PEPRegressor(kernel, likelihood=likelihood, **SMALL).fit(X, Y)
-    assert [type(part).__name__ for part in model.kernel_.kernels] == [
-        "SquaredExponential",
-        "Matern32",
-    ]
+    assert [*map(type, model.kernel_.kernels)] == [*map(type, kernels)]
     assert model.likelihood_ is not likelihood and isinstance(model.likelihood_, PerOutput)
     assert model.kernel_ is not kernel
     with pytest.raises(ValueError, match="num_latent: got 1, expected 2, which the kernel has"):
@@ -259,8 +243,8 @@ def test_units_of_each_column(no_training: None) -> None:
     likelihood = PerOutput([gpflow.likelihoods.Poisson(), gpflow.likelihoods.Gaussian(0.1)])
     model = PEPRegressor(likelihood=likelihood, **SMALL).fit(X, counts)
     targets = np.asarray(model.model_.data[1])
-    np.testing.assert_array_equal(targets[:, 0], counts[:, 0])
-    np.testing.assert_allclose([targets[:, 1].mean(), targets[:, 1].std()], [0.0, 1.0], atol=1e-9)
+    assert_array_equal(targets[:, 0], counts[:, 0])
+    assert_allclose([targets[:, 1].mean(), targets[:, 1].std()], [0.0, 1.0], atol=1e-9)
     assert model.predict_quantiles(X[:2]).shape == (2, 2, 3)  # of draws
 
 
@@ -269,7 +253,7 @@ def test_intervals_of_folds() -> None:
     model = PEPRegressor(**SMALL).fit(X, Y)
     ends = model.predict_interval(X, 0.7, calibrate="folds")
     scores, there = model._known_scores, ~np.isnan(Y[:, 0])
-    np.testing.assert_array_equal(~np.isnan(scores), ~np.isnan(Y[~np.isnan(Y).all(axis=1)]))
+    assert_array_equal(~np.isnan(scores), ~np.isnan(Y[~np.isnan(Y).all(axis=1)]))
     assert np.mean((ends[there, 0, 0] < Y[there, 0]) & (Y[there, 0] < ends[there, 0, 1])) > 0.5
 
 
@@ -280,11 +264,7 @@ def test_intervals_of_folds() -> None:
         ({"num_latent": 2}, Y[:, 0] * 0.0 + 1.0, "NaN"),
         ({"num_latent": 2}, COMPLETE[:, 0], "num_latent: got 2, expected an integer from 1 to 1"),
         ({}, np.where([True, False], Y, np.nan), r"y: got 0 sample\(s\) with a target in column 1"),
-        (
-            {},
-            np.where([True, False] | (X[0] == X), COMPLETE, np.nan),
-            r"y: got 1 sample\(s\) .* 1,",
-        ),
+        ({}, np.where([True, False] | (X[0] == X), COMPLETE, np.nan), r"got 1 sample\(s\) .* 1,"),
         ({}, np.where(np.isnan(Y), np.inf, Y), "infinity"),
         ({}, np.where(np.isnan(Y), 1e200, Y), r"y: got 1e\+200 in row"),
         ({"batch_size": 10}, Y, "batch_size: got 10 with several columns"),
@@ -298,30 +278,30 @@ def test_refused(options: dict[str, Any], targets: AnyNDArray, message: str) -> 
 
 
 def test_refused_by_predictions(fitted: PEPRegressor) -> None:
-    with pytest.raises(ValueError, match="return_cov: got it with several columns"):
-        fitted.predict(X, return_cov=True)
-    with pytest.raises(ValueError, match="known: got 1 columns, expected 2"):
-        fitted.predict(X, known=Y[:, :1])
-    with pytest.raises(ValueError, match="y: got 1 columns, expected 2"):
-        fitted.score(X, Y[:, :1])
+    for call, message in (
+        (lambda: fitted.predict(X, return_cov=True), "return_cov: got it with several columns"),
+        (lambda: fitted.predict(X, known=Y[:, :1]), "known: got 1 columns, expected 2"),
+        (lambda: fitted.score(X, Y[:, :1]), "y: got 1 columns, expected 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 @pytest.mark.parametrize("separate", [False, True])
 def test_columns_of_y_are_matched_by_name(separate: bool, no_training: None) -> None:
     model: Any = PEPRegressor(**SMALL)
-    model = SeparateRegressors(model) if separate else model
     table = pd.DataFrame(COMPLETE, columns=["p", "q"])
-    turned = table[["q", "p"]]
-    model.fit(X, table)
+    turned, other = table[["q", "p"]], table.rename(columns={"q": "r"})
+    model = (SeparateRegressors(model) if separate else model).fit(X, table)
     for method in (model.score, model.log_score, model.log_densities):
-        np.testing.assert_array_equal(method(X, turned), method(X, COMPLETE))
+        assert_array_equal(method(X, turned), method(X, COMPLETE))
         with pytest.raises(
             ValueError, match=r"y: got the columns \['p', 'r'\], expected \['p', 'q'"
         ):
-            method(X, table.rename(columns={"q": "r"}))
+            method(X, other)
     if not separate:
         for predict in (model.predict, model.predict_quantiles):
             expected = predict(X, known=COMPLETE)
-            np.testing.assert_array_equal(predict(X, known=turned), expected)
+            assert_array_equal(predict(X, known=turned), expected)
         with pytest.raises(ValueError, match="known: got the columns"):
-            model.predict(X, known=table.rename(columns={"q": "r"}))
+            model.predict(X, known=other)

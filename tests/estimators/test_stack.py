@@ -1,6 +1,5 @@
 """What is done where nothing is named: several models, mixed and recalibrated by rows left out."""
 
-import pickle
 import time
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import tensorflow as tf
+from cases.forms import forms, saved, served
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Matern52, SquaredExponential
 from gpflow.models import GPR
@@ -19,19 +18,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gpflow_pep.estimators import (
-    PEPRegressor,
-    base,
-    export_numpy,
-    export_saved_model,
-    load_estimator,
-    save_estimator,
-    stack,
-    trainer,
-)
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base, stack, trainer
 from gpflow_pep.estimators.inputs import fit_yeo_johnson
 from gpflow_pep.models import PEPRegression
-from gpflow_pep.scoring import load_scorer
 from gpflow_pep.scoring.predictive import Recalibration
 from gpflow_pep.training import ensemble_weights
 from gpflow_pep.training.choosing.combining import weights_of_means
@@ -112,32 +101,23 @@ def test_all_forms_predict_the_same(stacked: PEPRegressor, tmp_path: Path) -> No
     rows = np.vstack([ROWS, np.full((1, 2), np.nan)])
     expected = stacked.predict(rows, return_std=True)
     y = np.linspace(0.5, 2.0, 10)
-    save_estimator(tmp_path / "model", stacked)
-    export_numpy(tmp_path / "scorer", stacked)
-    loaded, scorer = load_estimator(tmp_path / "model"), load_scorer(tmp_path / "scorer")
-    for other in (loaded, pickle.loads(pickle.dumps(stacked)), scorer):
+    loaded, pickled, scorer = forms(stacked, tmp_path)
+    for other in (loaded, pickled, scorer):
         assert_allclose(other.predict(rows, return_std=True), expected, rtol=1e-9)
         assert_allclose(other.log_densities(rows, y), stacked.log_densities(rows, y), rtol=1e-9)
         assert_allclose(other.predict_interval(rows), stacked.predict_interval(rows), rtol=1e-9)
         np.testing.assert_array_equal(other.far_rows(rows), stacked.far_rows(rows))
     assert loaded.summary() == stacked.summary()
     assert_allclose(loaded.sample_y(ROWS, 3), stacked.sample_y(ROWS, 3), rtol=1e-6)
-    export_saved_model(tmp_path / "saved", stacked)
-    predictor = tf.saved_model.load(str(tmp_path / "saved"))
-    mean, variance = predictor.predict_y(tf.constant(rows))
+    mean, variance = served(stacked, tmp_path, rows)
     assert_allclose((mean[:, 0], np.sqrt(variance[:, 0])), expected, rtol=1e-6)
-    stacked_by_tensors = [part._posterior for part in stacked.components_]
-    for part in stacked.components_:
-        part._numpy_ensembles = ()
-    by_tensors = stacked.predict(rows, return_std=True)
-    assert_allclose(by_tensors, expected, rtol=1e-7)
-    assert stacked_by_tensors == [part._posterior for part in stacked.components_]
-    for part in stacked.components_:
-        part._numpy_ensembles = None
+    for part in pickled.components_:
+        part._numpy_ensembles = ()  # so that TensorFlow predicts
+    assert_allclose(pickled.predict(rows, return_std=True), expected, rtol=1e-7)
 
 
 def test_five_lines_describe_it(capsys: pytest.CaptureFixture[str]) -> None:
-    fitted = PEPRegressor(verbose=True).fit(X, Y)
+    fitted = PEPRegressor(verbose=True).fit(pd.DataFrame(X, columns=["a", "b"]), Y)
     lines = fitted.summary().splitlines()
     assert len(lines) == 5
     assert capsys.readouterr().err.splitlines() == lines
@@ -149,26 +129,17 @@ def test_five_lines_describe_it(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "named",
     [
-        {"kernel": "rbf"},
-        {"alpha": 0.5},
-        {"num_inducing": 4},
-        {"inducing": X[:4]},
-        {"likelihood": "student_t"},
-        {"objective": "evidence+loo"},
-        {"batch_size": None},
-        {"noise": "varying"},
-        {"warp": True},
-        {"inputs": "yeo-johnson"},
-        {"standardize": False},
+        {"kernel": "rbf"}, {"alpha": 0.5}, {"num_inducing": 4}, {"inducing": X[:4]},
+        {"likelihood": "student_t"}, {"objective": "evidence+loo"}, {"batch_size": None},
+        {"noise": "varying"}, {"warp": True}, {"inputs": "yeo-johnson"}, {"standardize": False},
     ],
     ids=lambda named: str(*named),
-)
-def test_what_is_named_is_one_model(named: dict[str, Any]) -> None:
-    options = {"num_inducing": 4, "alpha": 0.5, "max_iterations": 2}
-    with pytest.warns(ConvergenceWarning):
-        fitted = PEPRegressor(**{**options, **named}, random_state=0).fit(X, Y)
-    assert fitted.components_ == (fitted,) and fitted.weights_.tolist() == [1.0]
+)  # fmt: skip
+def test_what_is_named_is_one_model(named: dict[str, Any], no_training: None) -> None:
     assert PEPRegressor(**named)._names_a_model
+    options = {"num_inducing": 4, "alpha": 0.5, "random_state": 0}
+    fitted = PEPRegressor(**{**options, **named}).fit(X, Y)
+    assert fitted.components_ == (fitted,) and fitted.weights_.tolist() == [1.0]
     assert "4 inducing points: power 0.5, weight 1.00." in fitted.summary()
 
 
@@ -200,7 +171,7 @@ def test_rows_as_points_are_exact_regression(kernel: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    "settings, message",
     [
         ({"noise": "odd"}, "noise: got 'odd', expected 'auto' or 'constant' or 'varying'"),
         ({"warp": "yes"}, "warp: got 'yes', expected True, False or 'auto'"),
@@ -224,12 +195,13 @@ def test_time_ends_training() -> None:
     assert np.isfinite(fitted.log_score(X, Y)) and time.perf_counter() - began < 5.0
 
 
-def test_training_goes_on_from_before(stacked: PEPRegressor) -> None:
-    again = pickle.loads(pickle.dumps(stacked)).set_params(warm_start=True).fit(X, Y)
+def test_training_goes_on_from_before(stacked: PEPRegressor, tmp_path: Path) -> None:
+    again = saved(stacked, tmp_path).set_params(warm_start=True).fit(X, Y)
     assert again.components_[0].n_iter_ < stacked.components_[0].n_iter_
     assert_allclose(again.predict(ROWS), stacked.predict(ROWS), rtol=0.02)
-    fresh = clone(again).fit(X, Y)
-    assert_allclose(fresh.predict(ROWS), stacked.predict(ROWS), rtol=1e-6)
+    table = pd.DataFrame(X, columns=["a", "b"])
+    fresh = clone(again).fit(table, Y)
+    assert_allclose(fresh.predict(table[["b", "a"]]), stacked.predict(X), rtol=1e-6)
 
 
 def test_training_of_other_columns_begins_anew() -> None:
@@ -240,12 +212,9 @@ def test_training_of_other_columns_begins_anew() -> None:
     assert_allclose(again.predict(X[:, :1]), expected, rtol=1e-10)
 
 
-def test_folds_and_tables(stacked: PEPRegressor) -> None:
+def test_intervals_of_folds(stacked: PEPRegressor) -> None:
     low, high = stacked.predict_interval(X, calibrate="folds").T
     assert 0.8 <= np.mean((low <= Y) & (high >= Y)) <= 1.0
-    table = pd.DataFrame(X, columns=["a", "b"])
-    fitted = PEPRegressor().fit(table, Y)
-    assert_allclose(fitted.predict(table[["b", "a"]]), stacked.predict(X), rtol=1e-6)
 
 
 def test_inputs_are_bent_as_scikit_learn_bends_them() -> None:
@@ -260,9 +229,14 @@ def test_inputs_are_bent_as_scikit_learn_bends_them() -> None:
     assert np.abs(bent.transform(np.full((1, 4), 1e9))).max() == 8.0
 
 
+SINGLE: dict[str, Any] = {"num_inducing": 5, "alpha": 0.5, "max_iterations": 20}
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([PEPRegressor()])
+@parametrize_with_checks(
+    [kind(**named) for kind in (PEPRegressor, PEPClassifier) for named in (SINGLE, {})]
+)
 def test_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -291,8 +265,7 @@ def test_scouts_of_more_rows(most: int, monkeypatch: pytest.MonkeyPatch, tmp_pat
         z = np.array([-1.0, 1.0]) * recalibration.original(np.array(norm.ppf(0.95)))
         expected = part.predict_quantiles(ROWS, norm.cdf(z))
         assert_allclose(fitted.predict_interval(ROWS), expected, rtol=1e-7)
-    save_estimator(tmp_path / "model", fitted)
     expected = fitted.predict_interval(ROWS)
-    assert_allclose(load_estimator(tmp_path / "model").predict_interval(ROWS), expected, rtol=1e-9)
+    assert_allclose(saved(fitted, tmp_path).predict_interval(ROWS), expected, rtol=1e-9)
     early = PEPRegressor(random_state=0, max_seconds=1.0).fit(X, Y)
     assert early.components_[0].inputs == "standard" and "without a scout" in early.summary()

@@ -1,7 +1,6 @@
 """Targets that a model takes in other units: logarithms, counts, and what is cut off."""
 
 import copy
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +8,12 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases.forms import forms, saved, served
 from gpflow.base import AnyNDArray, TensorType
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
-from gpflow_pep.estimators import (
-    PEPRegressor,
-    export_numpy,
-    export_saved_model,
-    load_estimator,
-    save_estimator,
-)
+from gpflow_pep.estimators import PEPRegressor
 from gpflow_pep.estimators.target_units import likelihood_in, predict_in
 from gpflow_pep.likelihoods import (
     LogLinear,
@@ -30,7 +24,6 @@ from gpflow_pep.likelihoods import (
     ZeroInflatedPoisson,
 )
 from gpflow_pep.models import PEP
-from gpflow_pep.scoring import load_scorer
 from gpflow_pep.scoring.units import Units
 
 RNG = np.random.default_rng(0)
@@ -43,11 +36,14 @@ MIXED = {**SMALL, "alpha": "mix"}
 pytestmark = pytest.mark.usefixtures("no_training")
 
 
+def fit(likelihood: Any, y: AnyNDArray, **options: Any) -> PEPRegressor:
+    return PEPRegressor(likelihood=likelihood, **{**SMALL, **options}).fit(X, y)
+
+
 @pytest.fixture
 def pair() -> tuple[PEPRegressor, PEPRegressor]:
     """A mixture for y by its name, and one for log y by hand, with components that differ."""
-    by_name = PEPRegressor(likelihood="log_normal", **MIXED).fit(X, Y)
-    by_hand = PEPRegressor(**MIXED).fit(X, LOG_Y)
+    by_name, by_hand = fit("log_normal", Y, alpha="mix"), fit("gaussian", LOG_Y, alpha="mix")
     for model in (by_name, by_hand):
         for scale, component in zip((0.5, 1.0, 2.0), model.model_.models):
             component.kernel.lengthscales.assign([scale])
@@ -67,12 +63,6 @@ def test_log_normal_is_gaussian_of_the_logarithm(pair: tuple[PEPRegressor, PEPRe
     assert by_name.alpha_scores_ is not None and by_hand.alpha_scores_ is not None
     for alpha, score in by_hand.alpha_scores_.items():
         assert_allclose(by_name.alpha_scores_[alpha], score - LOG_Y.mean(), rtol=1e-6)
-
-
-def test_moments_of_log_normal_are_those_of_the_mixture(
-    pair: tuple[PEPRegressor, PEPRegressor],
-) -> None:
-    by_name, by_hand = pair
     u = np.linspace(-8.0, 20.0, 2001)
     mean, std = by_name.predict(ROWS, return_std=True)
     for row, m, s in zip(ROWS, mean, std):
@@ -80,63 +70,37 @@ def test_moments_of_log_normal_are_those_of_the_mixture(
         assert_allclose(m, np.sum(density * np.exp(u)) * (u[1] - u[0]), rtol=1e-8)
         square = np.sum(density * np.exp(2.0 * u)) * (u[1] - u[0])
         assert_allclose(s, np.sqrt(square - m**2), rtol=1e-7)
-    assert_array_equal(by_name.predict(ROWS), mean)
 
 
-@pytest.mark.parametrize("calibrate", ["folds", None])
-def test_intervals_of_log_normal(calibrate: str | None) -> None:
-    intervals = [
-        PEPRegressor(likelihood=name, **SMALL).fit(X, y).predict_interval(ROWS, calibrate=calibrate)
-        for name, y in (("log_normal", Y), ("gaussian", LOG_Y))
-    ]
-    assert_allclose(intervals[0], np.exp(intervals[1]))
-
-
-def test_log_normal_without_standardising() -> None:
-    options = {**SMALL, "standardize": False}
-    by_name = PEPRegressor(likelihood="log_normal", **options).fit(X, Y)
-    by_hand = PEPRegressor(**options).fit(X, LOG_Y)
+def test_log_normal_of_one_model() -> None:
+    """Its intervals, without standardising, and by an object."""
+    models = fit("log_normal", Y), fit("gaussian", LOG_Y)
+    for calibrate in ("folds", None):
+        of_y, of_log = (each.predict_interval(ROWS, calibrate=calibrate) for each in models)
+        assert_allclose(of_y, np.exp(of_log))
+    by_name = fit("log_normal", Y, standardize=False)
+    by_hand = fit("gaussian", LOG_Y, standardize=False)
     assert_allclose(by_name.log_densities(X, Y), by_hand.log_densities(X, LOG_Y) - LOG_Y)
     assert_allclose(by_name.model_.data[1][:, 0], LOG_Y)
-
-
-def test_log_normal_by_an_object_has_the_same_model() -> None:
-    """Its inner loop finds what is exact by name, where targets are not standardised."""
-    fitted = PEPRegressor(likelihood=LogNormal(0.1), **SMALL).fit(X, Y)
+    # The inner loop of an object finds what is exact by name.
+    fitted = fit(LogNormal(0.1), Y)
     assert isinstance(fitted.model_, PEP)
-    exact = PEPRegressor(likelihood="log_normal", **SMALL)
-    exact.set_params(standardize=False, inducing=fitted.inducing_variable_)
-    scaled = fitted.input_scaler_.transform(X)
-    exact.fit(scaled, Y)
-    mean, std = fitted.predict(ROWS, return_std=True)
-    rows = fitted.input_scaler_.transform(ROWS)
-    assert_allclose((mean, std), exact.predict(rows, return_std=True), rtol=1e-5)
+    scaled, rows = (fitted.input_scaler_.transform(each) for each in (X, ROWS))
+    options = {**SMALL, "standardize": False, "inducing": fitted.inducing_variable_}
+    exact = PEPRegressor(likelihood="log_normal", **options).fit(scaled, Y)
+    expected = exact.predict(rows, return_std=True)
+    assert_allclose(fitted.predict(ROWS, return_std=True), expected, rtol=1e-5)
     assert_allclose(fitted.log_densities(X, Y), exact.log_densities(scaled, Y), rtol=1e-5)
 
 
 def test_what_log_normal_cannot_do_is_refused() -> None:
-    model = PEPRegressor(likelihood="log_normal", **SMALL)
     with pytest.raises(ValueError, match="got 0 at row 39, expected numbers above 0"):
-        model.fit(X, np.r_[Y[:-1], 0.0])
-    model.fit(X, Y)
+        fit("log_normal", np.r_[Y[:-1], 0.0])
+    model = fit("log_normal", Y)
     with pytest.raises(ValueError, match="got -1 at row 0, expected numbers above 0"):
         model.log_densities(X[:1], [-1.0])
     with pytest.raises(ValueError, match="return_cov: got it with log_normal, expected a Gaussian"):
         model.predict(ROWS, return_cov=True)
-
-
-def test_log_normal_is_saved_and_exported(tmp_path: Path) -> None:
-    model = PEPRegressor(likelihood="log_normal", **MIXED).fit(X, Y)
-    expected = model.predict(ROWS, return_std=True)
-    save_estimator(tmp_path / "model", model)
-    for again in (load_estimator(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
-        assert_allclose(again.predict(ROWS, return_std=True), expected, rtol=1e-12)
-        assert_allclose(again.log_densities(X, Y), model.log_densities(X, Y), rtol=1e-12)
-        assert again.get_params()["likelihood"] == "log_normal"
-    export_saved_model(tmp_path / "exported", model)
-    predictor = tf.saved_model.load(str(tmp_path / "exported"))
-    mean, variance = predictor.predict_y(tf.constant(ROWS))
-    assert_allclose((mean[:, 0], np.sqrt(variance[:, 0])), expected, rtol=1e-9)
 
 
 COUNTS = np.round(Y / 50.0) * (RNG.random(40) < 0.7)
@@ -152,9 +116,9 @@ OTHERS: dict[str, tuple[Any, type, Any]] = {
 @pytest.mark.near_copies("one end", "zero*")
 def test_counts_and_cut_off_targets(name: str, tmp_path: Path) -> None:
     likelihood, kind, y = OTHERS[name]
-    model = PEPRegressor(likelihood=likelihood, **SMALL).fit(X, y)
+    model = fit(likelihood, y)
     assert type(model.likelihood_) is kind and isinstance(model.model_, PEP)
-    targets, units = model.model_.data[1][:, 0], model._target
+    targets = model.model_.data[1][:, 0]
     if kind is Tobit:
         ends = [(end - y.mean()) / y.std() for end in likelihood.bounds]
         assert_allclose(targets, (y - y.mean()) / y.std())
@@ -168,13 +132,10 @@ def test_counts_and_cut_off_targets(name: str, tmp_path: Path) -> None:
     assert_allclose(draws.mean(axis=1), mean, atol=5.0 * std.max() / np.sqrt(4000))
     assert_allclose(draws.std(axis=1), std, rtol=0.3)
     ends = model.predict_quantiles(ROWS, [0.05, 0.95])
-    low, high = units.inverse_transform(
-        np.array(getattr(model.likelihood_, "bounds", (0.0, np.inf)))
-    )
+    bounds = np.array(getattr(model.likelihood_, "bounds", (0.0, np.inf)))
+    low, high = model._target.inverse_transform(bounds)
     assert np.all((low <= ends) & (ends <= high))
-    save_estimator(tmp_path, model)
-    again = load_estimator(tmp_path)
-    assert_array_equal(again.predict(ROWS), mean)
+    assert_array_equal(saved(model, tmp_path).predict(ROWS), mean)
 
 
 SHIFTED = LOG_Y - 5.0
@@ -192,34 +153,30 @@ FAMILIES: dict[str, tuple[Any, AnyNDArray]] = {
 def test_a_shift_and_a_scale_of_y_change_predictions_likewise(name: str) -> None:
     """Where y has a density this is divided by the scale; a probability at a bound is not."""
     create, y = FAMILIES[name]
-    plain = PEPRegressor(likelihood=create(1.0, 0.0), **SMALL).fit(X, y)
     scale, shift = 40.0, 300.0
     moved_y = np.column_stack([y]) * [scale, 1.0][: np.ndim(y)] + [shift, 0.0][: np.ndim(y)]
     moved_y = moved_y.reshape(y.shape)
-    moved = PEPRegressor(likelihood=create(scale, shift), **SMALL).fit(X, moved_y)
+    plain, moved = fit(create(1.0, 0.0), y), fit(create(scale, shift), moved_y)
     for predict in ("predict", "predict_f"):
         mean, std = getattr(plain, predict)(ROWS, return_std=True)
         expected = scale * mean + shift, scale * std
         assert_allclose(getattr(moved, predict)(ROWS, return_std=True), expected, rtol=1e-7)
     inside = (y if y.ndim == 1 else y[:, 0]) == SHIFTED
     assert name in ("Gaussian", "StudentT") or 0 < inside.sum() < 40
-    slope = np.where(inside, np.log(scale), 0.0)
-    densities = plain.log_densities(X, y) - slope
+    densities = plain.log_densities(X, y) - np.where(inside, np.log(scale), 0.0)
     assert_allclose(moved.log_densities(X, moved_y), densities, rtol=1e-6, atol=1e-6)
     assert_allclose(moved.score(X, moved_y), plain.score(X, y))
 
 
 def test_equal_limits_of_rows_are_a_bound() -> None:
     y = np.maximum(SHIFTED, -0.3)
-    bound = PEPRegressor(likelihood=Tobit(low=-0.3, variance=0.1), **SMALL).fit(X, y)
-    rows = PEPRegressor(likelihood="tobit", **SMALL).fit(
-        X, np.column_stack([y, np.where(y == -0.3, -1.0, 0.0)])
-    )
-    for got, expected in zip(*(m.predict_f(ROWS, return_std=True) for m in (rows, bound))):
-        assert_allclose(got, expected, rtol=1e-7)
+    bound = fit(Tobit(low=-0.3, variance=0.1), y)
+    rows = fit("tobit", np.column_stack([y, np.where(y == -0.3, -1.0, 0.0)]))
+    expected = bound.predict_f(ROWS, return_std=True)
+    assert_allclose(rows.predict_f(ROWS, return_std=True), expected, rtol=1e-7)
     assert_allclose(rows.predict(ROWS), bound.predict_f(ROWS))  # no limits are predicted
     with pytest.raises(ValueError, match="Y: got 1 columns, expected 2 for the likelihood Tobit"):
-        PEPRegressor(likelihood="tobit", **SMALL).fit(X, y)
+        fit("tobit", y)
     for score in (rows.score, rows.log_score, rows.log_densities):
         for targets in (y, y[:, None]):
             with pytest.raises(ValueError, match=r"y: got 1 columns, expected 2, .*\(Tobit\)"):
@@ -227,9 +184,8 @@ def test_equal_limits_of_rows_are_a_bound() -> None:
 
 
 def test_bounds_of_columns_are_in_their_units() -> None:
-    y = np.column_stack([CUT, 100.0 * CUT + 7.0])
     likelihood = PerOutput([Tobit(-0.8, variance=0.1), Tobit(-73.0, variance=0.1)])
-    model = PEPRegressor(likelihood=likelihood, num_latent=2, **SMALL).fit(X, y)
+    model = fit(likelihood, np.column_stack([CUT, 100.0 * CUT + 7.0]), num_latent=2)
     lows = [part.low for part in model.likelihood_.likelihoods]
     assert_array_equal(lows, np.min(model.model_.data[1], axis=0))
 
@@ -248,28 +204,24 @@ class OfTheExponential(gpflow.likelihoods.ScalarLikelihood):  # type: ignore[mis
 
 
 def test_of_other_likelihoods_no_level_is_taken_away() -> None:
-    model = PEPRegressor(likelihood=OfTheExponential(), **SMALL).fit(X, SHIFTED)
-    assert_array_equal(model.model_.data[1][:, 0], SHIFTED)
+    assert_array_equal(fit(OfTheExponential(), SHIFTED).model_.data[1][:, 0], SHIFTED)
 
 
 def test_noise_that_is_not_trained_is_in_units_of_y() -> None:
+    lik = gpflow.likelihoods
     for likelihood, expected in (
-        (gpflow.likelihoods.Gaussian(variance=25.0), 25.0),
-        (gpflow.likelihoods.Gaussian(scale=5.0), 25.0),
-        (gpflow.likelihoods.StudentT(scale=5.0, df=4.0), 50.0),
-    ):
+        (lik.Gaussian(variance=25.0), 25.0), (lik.Gaussian(scale=5.0), 25.0),
+        (lik.StudentT(scale=5.0, df=4.0), 50.0), (lik.Gaussian(variance=2e-6), None),
+        (lik.Gaussian(variance=gpflow.functions.Constant(1.0)), None),
+    ):  # fmt: skip
         gpflow.set_trainable(likelihood, False)
-        model = PEPRegressor(likelihood=likelihood, **SMALL).fit(X, 40.0 * LOG_Y)
-        (_, std), (_, of_f) = (
-            predict(ROWS, return_std=True) for predict in (model.predict, model.predict_f)
-        )
+        if expected is None:
+            with pytest.raises(ValueError, match="likelihood: got a variance that is not trained"):
+                fit(likelihood, 40.0 * LOG_Y)
+            continue
+        model = fit(likelihood, 40.0 * LOG_Y)
+        std, of_f = (each(ROWS, return_std=True)[1] for each in (model.predict, model.predict_f))
         assert_allclose(std**2 - of_f**2, expected, rtol=1e-6)
-    tiny = gpflow.likelihoods.Gaussian(variance=2e-6)
-    varying = gpflow.likelihoods.Gaussian(variance=gpflow.functions.Constant(1.0))
-    for likelihood in (tiny, varying):
-        gpflow.set_trainable(likelihood, False)
-        with pytest.raises(ValueError, match="likelihood: got a variance that is not trained"):
-            PEPRegressor(likelihood=likelihood, **SMALL).fit(X, 40.0 * LOG_Y)
 
 
 WARP = Units(2.0, 1.0, False, 0.4, -0.3)
@@ -278,16 +230,15 @@ WARP = Units(2.0, 1.0, False, 0.4, -0.3)
 @pytest.fixture
 def warped() -> tuple[PEPRegressor, PEPRegressor, AnyNDArray]:
     """A mixture for t with noise that varies, the same with y = T^-1(t) as its targets, and y."""
-    t = LOG_Y - 5.0
     likelihood = gpflow.likelihoods.Gaussian(variance=LogLinear(1))
-    by_hand = PEPRegressor(standardize=False, likelihood=likelihood, **MIXED).fit(X, t)
+    by_hand = fit(likelihood, SHIFTED, alpha="mix", standardize=False)
     for scale, component in zip((0.5, 1.0, 2.0), by_hand.model_.models):
         component.kernel.lengthscales.assign([scale])
         component.likelihood.variance.weights.assign([[0.2 * scale]])
     by_hand._set_model(by_hand.model_)
     by_name = copy.copy(by_hand)
     by_name._target = WARP
-    return by_name, by_hand, WARP.inverse_transform(t)
+    return by_name, by_hand, WARP.inverse_transform(SHIFTED)
 
 
 def test_warped_targets_are_those_of_a_model_of_t(warped: Any) -> None:
@@ -300,37 +251,32 @@ def test_warped_targets_are_those_of_a_model_of_t(warped: Any) -> None:
     assert_allclose(by_name.log_densities(X, y), densities, rtol=1e-9)
     t = np.linspace(-9.0, 9.0, 4001)
     values = WARP.inverse_transform(t)
-    mean, std = by_name.predict(ROWS, return_std=True)
-    f = by_name.predict_f(ROWS, return_std=True)
+    of_y, of_f = (each(ROWS, return_std=True) for each in (by_name.predict, by_name.predict_f))
     for n, row in enumerate(ROWS):
-        p = np.exp(by_hand.log_densities(np.repeat(row[None], len(t), axis=0), t))
-        p *= t[1] - t[0]
-        assert_allclose(mean[n], p @ values, rtol=1e-5)
-        assert_allclose(std[n] ** 2, p @ (values - mean[n]) ** 2, rtol=1e-4)
+        density = np.exp(by_hand.log_densities(np.repeat(row[None], len(t), axis=0), t))
         parts = by_hand.posterior_.components_of_f(row[None])
-        p = sum(
-            w * norm.pdf(t, m[0, 0], np.sqrt(v[0, 0]))
-            for w, (m, v) in zip(by_hand.model_.weights.numpy(), parts)
-        ) * (t[1] - t[0])
-        assert_allclose(f[0][n], p @ values, rtol=1e-5)
-        assert_allclose(f[1][n] ** 2, p @ (values - f[0][n]) ** 2, rtol=1e-4)
+        mixture = zip(by_hand.model_.weights.numpy(), parts)
+        of_mixture = sum(w * norm.pdf(t, m[0, 0], np.sqrt(v[0, 0])) for w, (m, v) in mixture)
+        for (mean, std), p in ((of_y, density), (of_f, of_mixture)):
+            p = p * (t[1] - t[0])
+            assert_allclose(mean[n], p @ values, rtol=1e-5)
+            assert_allclose(std[n] ** 2, p @ (values - mean[n]) ** 2, rtol=1e-4)
     with pytest.raises(ValueError, match="return_cov: got it with a warped target"):
         by_name.predict(ROWS, return_cov=True)
 
 
-def test_warped_targets_are_saved_and_exported(warped: Any, tmp_path: Path) -> None:
-    model, _, y = warped
+@pytest.mark.parametrize("name", ["log_normal", "warped"])
+def test_all_forms_have_the_units(name: str, request: Any, tmp_path: Path) -> None:
+    if name == "warped":
+        model, _, y = request.getfixturevalue("warped")
+    else:
+        model, y = fit("log_normal", Y, alpha="mix"), Y
     expected = model.predict(ROWS, return_std=True)
-    save_estimator(tmp_path / "model", model)
-    export_numpy(tmp_path / "scorer", model)
-    scorer = load_scorer(tmp_path / "scorer")
-    for again in (load_estimator(tmp_path / "model"), pickle.loads(pickle.dumps(model)), scorer):
+    for again in forms(model, tmp_path):
         assert_allclose(again.predict(ROWS, return_std=True), expected, rtol=1e-9)
         assert_allclose(again.log_densities(X, y), model.log_densities(X, y), rtol=1e-9)
         assert_allclose(again.predict_interval(ROWS), model.predict_interval(ROWS), rtol=1e-9)
-    export_saved_model(tmp_path / "exported", model)
-    predictor = tf.saved_model.load(str(tmp_path / "exported"))
-    mean, variance = predictor.predict_y(tf.constant(ROWS))
+    mean, variance = served(model, tmp_path, ROWS)
     assert_allclose((mean[:, 0], np.sqrt(variance[:, 0])), expected, rtol=1e-9)
 
 
@@ -342,8 +288,8 @@ def test_bounds_are_warped_with_targets() -> None:
 
 
 def test_each_output_has_its_warp(tmp_path: Path) -> None:
-    t = np.column_stack([LOG_Y - 5.0, np.sin(X[:, 0])])
-    by_hand = PEPRegressor(standardize=False, **SMALL).fit(X, t)
+    t = np.column_stack([SHIFTED, np.sin(X[:, 0])])
+    by_hand = fit("gaussian", t, standardize=False)
     model = copy.copy(by_hand)
     units = Units.of_columns(np.array([2.0, 0.5]), np.array([1.0, -3.0]))
     model._target = units = units._replace(skew=np.array([0.4, 0.0]), tails=np.array([-0.3, 0.2]))
@@ -360,8 +306,6 @@ def test_each_output_has_its_warp(tmp_path: Path) -> None:
         assert_allclose(draws[:, p], one.inverse_transform(of_draws[:, p]), rtol=1e-12)
         mean, variance = one.moments(means[:, p], stds[:, p] ** 2)
         assert_allclose((expected[0][:, p], expected[1][:, p] ** 2), (mean, variance), rtol=1e-9)
-    save_estimator(tmp_path / "model", model)
-    loaded = load_estimator(tmp_path / "model")
-    assert_allclose(loaded.predict(ROWS, return_std=True), expected, rtol=1e-12)
+    assert_allclose(saved(model, tmp_path).predict(ROWS, return_std=True), expected, rtol=1e-12)
     mean, variance = predict_in(units, model.posterior_, model.input_scaler_.transform(ROWS))
     assert_allclose((mean, np.sqrt(variance)), expected, rtol=1e-9)

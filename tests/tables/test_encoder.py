@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
@@ -32,19 +32,15 @@ def test_against_scikit_learn() -> None:
     new = X.sample(frac=1.0, random_state=1).reset_index(drop=True)
     new.loc[0, "colour"] = "unheard of"
     encoder = TableEncoder({name: FORMATS[name] for name in X}).fit(X)
-    theirs = ColumnTransformer(
-        [
-            ("number", SimpleImputer(strategy="median", add_indicator=True), ["size"]),
-            ("text", OneHotEncoder(min_frequency=2, handle_unknown="infrequent_if_exist",
-                                   sparse_output=False), ["colour"]),
-        ]
-    ).fit(X.fillna({"colour": "~missing"}))  # fmt: skip
+    numbers = SimpleImputer(strategy="median", add_indicator=True)
+    rare = {"min_frequency": 2, "handle_unknown": "infrequent_if_exist"}
+    words = OneHotEncoder(**rare, sparse_output=False)
+    theirs = make_column_transformer((numbers, ["size"]), (words, ["colour"]))
+    theirs.fit(X.fillna({"colour": "~missing"}))
     # Theirs has a column for the missing value only if it is frequent.
     ours = pd.DataFrame(encoder.transform(new), columns=encoder.get_feature_names_out())
-    assert list(ours) == [
-        "size", "size missing", "colour=blue", "colour=green", "colour=red", "colour=(other)",
-        "colour missing",
-    ]  # fmt: skip
+    colours = [f"colour={name}" for name in ("blue", "green", "red", "(other)")]
+    assert list(ours) == ["size", "size missing", *colours, "colour missing"]
     expected = theirs.transform(new.fillna({"colour": "~missing"}))
     ours["colour=(other)"] += ours.pop("colour missing")
     assert_array_equal(ours, expected)
@@ -55,17 +51,11 @@ def test_dates() -> None:
     encoder = TableEncoder({"day": Format("date")}).fit(X)
     days = (X["day"] - pd.Timestamp(0)).dt.total_seconds().to_numpy() / 86400.0
     angle = 2.0 * np.pi * days
-    assert list(encoder.get_feature_names_out()) == [
-        "day",
-        *("day: sine of week", "day: cosine of week", "day: sine of day", "day: cosine of day"),
-    ]
     waves = [wave(each) for each in (angle / 7.0, angle) for wave in (np.sin, np.cos)]
     expected = np.stack([days, *waves], axis=1)
     assert_allclose(encoder.transform(X), expected, rtol=1e-12)
-    of_years = pd.DataFrame({"day": pd.date_range("2000-01-01", periods=9, freq="180D")})
-    names = encoder.fit(of_years).get_feature_names_out()
-    assert list(names) == ["day", "day: sine of year", "day: cosine of year"]
     for periods, freq, cycles in (
+        (40, "9h", ["week", "day"]), (9, "180D", ["year"]),
         (30, "1D", ["week"]), (13, "1D", []), (30, "7D", []), (60, "3D", ["week"]), (40, "5D", []),
         (500, "1h", ["week", "day"]), (900, "1D", ["year", "week"]),
     ):  # fmt: skip
@@ -79,9 +69,8 @@ def test_dates() -> None:
 
 
 def test_cells_are_read_as_they_were() -> None:
-    encoder = TableEncoder(
-        {"a": Format("number", ",", "."), "b": Format("date", pattern="%d.%m.%Y")}
-    )
+    formats = {"a": Format("number", ",", "."), "b": Format("date", pattern="%d.%m.%Y")}
+    encoder = TableEncoder(formats)
     text = pd.DataFrame({"a": ["1.234,5", "2,5"], "b": ["31.01.1970", "02.01.1970"]})
     assert_array_equal(encoder.fit_transform(text), [[1234.5, 30.0], [2.5, 1.0]])
     read = pd.DataFrame({"a": [1234.5, 2.5], "b": pd.to_datetime(["1970-01-31", "1970-01-02"])})
@@ -102,10 +91,7 @@ def test_columns_are_found_by_name() -> None:
         (lambda X: X.drop(columns="size"), r"no column 'size' among 'colour', 'day'"),
         (lambda X: X.rename(columns={"size": "Size"}), r"'size' among 'Size', .* Add or rename"),
         (lambda X: X.assign(more=1), r"got the columns 'more', expected .* no others. Choose them"),
-        (
-            lambda X: X.set_axis(["size", "size", "day"], axis=1),
-            r"more than one column 'size' among",
-        ),
+        (lambda X: X.set_axis(["size", "size", "day"], axis=1), r"one column 'size' among"),
         (lambda X: X.to_numpy(), r"got ndarray, expected a table"),
         (lambda X: X.assign(size=np.inf), r"column 'size': got inf in row 0"),
         (lambda X: X.assign(size=1e200), r"got 1e\+200 in row 0 .* below 1e\+100"),
@@ -127,17 +113,12 @@ def test_rare_values_share_a_column() -> None:
     assert_array_equal(encoder.transform(words).sum(axis=1), 1.0)
 
 
-def test_no_rows_and_no_values() -> None:
+def test_no_rows_and_no_values_and_polars() -> None:
     X = table().assign(size=np.nan)
     encoder = TableEncoder(FORMATS).fit(X)
     assert np.all(encoder.transform(X)[:, 0] == 0.0)
     assert encoder.transform(X.head(0)).shape == (0, len(encoder.get_feature_names_out()))
-
-
-def test_of_polars() -> None:
     polars = pytest.importorskip("polars")
-    X = table()
-    encoder = TableEncoder(FORMATS).fit(X)
     assert_array_equal(encoder.transform(polars.from_pandas(X)), encoder.transform(X))
 
 
@@ -151,17 +132,8 @@ def test_what_is_unusual_is_listed() -> None:
     new.loc[2, "size"] = X["size"].max() + 0.11 * np.ptp(X["size"].dropna())
     new.loc[3, "size"] = X["size"].max() + 0.09 * np.ptp(X["size"].dropna())
     new.loc[4, ["size", "day"]] = [-100.0, pd.NaT]
-    remarks = encoder.unusual(new)
-    assert remarks == [
-        "", "colour 'unheard of' is new", "size is above all", "",
-        "size is below all; day is missing", "",
-    ]  # fmt: skip
-
-
-def test_values_that_an_earlier_version_did_not_remember_are_not_called_new() -> None:
-    X = table()
-    encoder = TableEncoder(FORMATS).fit(X)
-    for name, learnt in encoder.encodings_.items():
+    middle = "colour 'unheard of' is new", "size is above all", ""
+    assert encoder.unusual(new) == ["", *middle, "size is below all; day is missing", ""]
+    for name, learnt in encoder.encodings_.items():  # as an earlier version remembered them
         encoder.encodings_[name] = learnt._replace(limits=(), rare=())
-    new = X.iloc[:1].assign(size=1e9, colour="unheard of")
-    assert encoder.unusual(new) == [""]
+    assert encoder.unusual(new) == [""] * 4 + ["day is missing", ""]
