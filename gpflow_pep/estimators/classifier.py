@@ -101,9 +101,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.
         """
-        probability = self.predict_proba(X)
-        labels: AnyNDArray = self.classes_[np.argmax(probability, axis=1)]
-        return labels
+        return np.asarray(self.classes_[np.argmax(self.predict_proba(X), axis=1)])
 
     def predict_proba(self, X: Any) -> AnyNDArray:
         """Predict the probability of each class, [N, C], in the order of ``classes_``.
@@ -132,14 +130,12 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             return predict_probabilities(ensemble, X)
         (probability,) = self._predicted(X, self.posterior_.predict_probabilities, PREDICTION_CHUNK)
         # Rounding of the integrals leaves sums that differ from 1 by some 1e-9.
-        normal: AnyNDArray = probability / probability.sum(axis=1, keepdims=True)
-        return normal
+        return np.asarray(probability / probability.sum(axis=1, keepdims=True))
 
     def predict_log_proba(self, X: Any) -> AnyNDArray:
         """Predict the logarithms of :meth:`predict_proba`, [N, C]."""
         with np.errstate(divide="ignore"):
-            logarithms: AnyNDArray = np.log(self.predict_proba(X))
-        return logarithms
+            return np.asarray(np.log(self.predict_proba(X)))
 
     def log_score(self, X: Any, y: Any) -> float:
         """Compute the mean log probability of the labels, in nats.
@@ -164,15 +160,12 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             name = "bernoulli" if num_classes == 2 else "softmax"
         arguments = () if isinstance(name, str) and name == "bernoulli" else (num_classes,)
         likelihood = make_likelihood(name, CLASSES, *arguments)
-        if factors.num_classes(likelihood) != num_classes:
-            raise refusal(
-                "likelihood",
-                f"{name if isinstance(name, str) else type(name).__name__!r} for"
-                f" {num_classes} classes",
-                f"one of as many classes as y has, and not {factors.num_classes(likelihood)}",
-                "Use 'auto', 'softmax', 'multiclass' or 'ordinal', or make it of that number of"
-                " classes.",
-            )
+        number = factors.num_classes(likelihood)
+        if number != num_classes:
+            kind = name if isinstance(name, str) else type(name).__name__
+            expected = f"one of as many classes as y has, and not {number}"
+            remedy = "Use 'auto', 'softmax', 'multiclass', 'ordinal', or one of as many classes."
+            raise refusal("likelihood", f"{kind!r} for {num_classes} classes", expected, remedy)
         return likelihood
 
     def _make_model(
@@ -199,15 +192,10 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         if not self._tries_near_labels:
             return model
         share = 1.0 if self.record_ is None else SHARE_OF_NEAR_ROWS
-        mixed = ensemble_with_near_labels(
-            model,
-            data,
-            num_steps=min(STEPS, self.max_iterations),
-            seconds=None if self.max_seconds is None else share * self.max_seconds,
-            seed=seed,
-            progress=self.verbose,
-        )
-        return mixed or model
+        options: dict[str, Any] = {"seed": seed, "progress": self.verbose}
+        options["seconds"] = None if self.max_seconds is None else share * self.max_seconds
+        number = min(STEPS, self.max_iterations)
+        return ensemble_with_near_labels(model, data, num_steps=number, **options) or model
 
 
 def _are_in_order(named: Any) -> bool:
@@ -227,5 +215,4 @@ def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyND
     if not np.array_equal(classes[place], y):
         got = f"labels that are none of {list(classes)}"
         raise refusal("y", got, "these", "Leave out rows of other classes.")
-    densities: AnyNDArray = np.log(probability[np.arange(len(y)), place])
-    return densities
+    return np.asarray(np.log(probability[np.arange(len(y)), place]))

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor, class_stack
-from gpflow_pep.estimators.class_stack import is_nearest, order_of_labels
+from gpflow_pep.estimators.class_stack import is_ordinal, order_of_labels
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.scoring.predictive import Recalibration
 from gpflow_pep.training.fitting.objectives import near_lengthscales
@@ -104,20 +104,32 @@ def test_probabilities_are_recalibrated_as_gaussian_densities_are(scale: float) 
 
 
 @pytest.mark.parametrize(
-    "names, nearest, line", [(["b", "c", "a"], False, ""), ([1, 0, 2], True, "not kept")]
+    "names, ordinal, line", [(["b", "c", "a"], False, ""), ([1, 0, 2], True, "not kept")]
 )
 def test_classes_without_order_have_a_component_with_wrong_labels(
-    names: list[Any], nearest: bool, line: str, monkeypatch: pytest.MonkeyPatch
+    names: list[Any], ordinal: bool, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Words, or numbers whose order means nothing, though wrong ones happen to be neighbours."""
-    if nearest:
-        monkeypatch.setattr(class_stack, "is_nearest", lambda *_: True)
+    """Words, or numbers whose order means nothing, though it is taken for one."""
+    if ordinal:
+        monkeypatch.setattr(class_stack, "is_ordinal", lambda *_: True)
     fitted = PEPClassifier(random_state=0).fit(X, np.array(names)[GRADE])
     (other,) = fitted.components_[2:]
     assert other.likelihood == "noisy_multiclass" and list(other.classes_) == sorted(names)
     assert_allclose(other.likelihood_.invlink.epsilon, 0.03)
     assert fitted.predict_proba(XNEW).shape == (12, 3)
-    assert line in fitted.summary() and ("Classes in order" in fitted.summary()) == nearest
+    assert line in fitted.summary() and ("Classes in order" in fitted.summary()) == ordinal
+
+
+def test_components_stay_where_the_ordinal_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*arguments: Any) -> Any:
+        if arguments[3]["likelihood"] != "softmax":
+            raise ValueError("no factor")
+        return component(*arguments)
+
+    component = class_stack.component
+    monkeypatch.setattr(class_stack, "component", failing)
+    fitted = PEPClassifier(random_state=0, max_iterations=3).fit(X, WORDS)
+    assert [part.inputs for part in fitted.components_] == ["yeo-johnson", "standard"]
 
 
 def test_all_forms_predict_the_same(fitted: PEPClassifier, tmp_path: Path) -> None:
@@ -215,7 +227,16 @@ def test_orders_that_are_known(labels: list[Any], expected: list[int] | None) ->
     assert expected == (None if order is None else list(order))
 
 
-def test_whether_wrong_classes_are_next_to_right_ones() -> None:
-    near = np.array([[0.8, 0.2, 0.0], [0.1, 0.8, 0.1], [0.0, 0.2, 0.8]])
-    assert is_nearest(near, np.arange(3))
-    assert not is_nearest(near[:, [1, 0, 2]][[1, 0, 2]], np.arange(3))
+@pytest.mark.parametrize("spread", [0.5, 0.0])
+@pytest.mark.parametrize("order, expected", [([0, 1, 2], True), ([1, 0, 2], False)])
+def test_whether_one_function_and_thresholds_predict_labels(
+    order: list[int], spread: float, expected: bool
+) -> None:
+    """By probabilities of a cumulative logit, with errors or none, whose classes are renamed."""
+    f = 3.0 * random.normal(size=[400, 1]) + np.array([2.0, -2.0])
+    p = -np.diff(1.0 / (1.0 + np.exp(-f)), axis=1, prepend=1.0, append=0.0)
+    labels = np.argmax(p.cumsum(axis=1) > random.uniform(size=[400, 1]), axis=1)
+    p *= np.exp(spread * random.normal(size=p.shape))
+    p /= p.sum(axis=1, keepdims=True)
+    assert is_ordinal(p, labels, np.array(order)) == expected
+    assert is_ordinal(p[:, order], np.argsort(order)[labels], np.arange(3)) == expected
