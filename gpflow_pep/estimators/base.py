@@ -39,6 +39,7 @@ from ..training.choosing.ensemble import (
     near_rows,
 )
 from ..training.choosing.near import LEAST_ROWS
+from ..training.fitting.full_batch import OVER
 from ..training.fitting.objectives import Objective, assign_same, near_lengthscales
 from .inputs import (
     YEO_JOHNSON,
@@ -213,6 +214,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             message = f"X: nothing is known of {np.sum(~known)} row(s), which are left out."
             warnings.warn(message, stacklevel=4)
             X, Y = X[known], Y[known]
+        if len(X) > 1 and (X[0] == X).all():
+            message = "X: all rows are the same, and no prediction elsewhere rests on anything."
+            warnings.warn(message, stacklevel=4)
         warn_of_wild_inputs(X, getattr(self, "feature_names_in_", ()))
         return X, Y
 
@@ -273,12 +277,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _attempts(self, num_rows: int, likelihood: Likelihood, batch_size: int | None) -> Attempts:
         """Decide what training tries."""
         is_word = isinstance(self.alpha, str)
-        mixes = is_word and self.alpha == "mix"
+        mixes, judged = is_word and self.alpha == "mix", False
         if not is_word and np.asarray(self.alpha).dtype != bool:
             alpha: Any = self.alpha
             alphas = check_alphas(alpha) if np.ndim(alpha) else (alpha,)
         elif is_word and self.alpha in ("auto", "mix"):
-            mixes |= batch_size is None and has_gaussian_noise(likelihood)
+            judged = batch_size is None and has_gaussian_noise(likelihood)
+            mixes |= judged and num_rows < LEAST_ROWS
             alphas = ALPHAS if mixes else (0.5,)
         else:
             expected = "a number in [0, 1], several, 'mix' or 'auto'"
@@ -292,7 +297,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             )
         grows = self.num_inducing == "auto" and batch_size is None
         grows &= isinstance(self.inducing, str) and self.inducing != ROWS
-        near = wants_near_rows(self.near_rows)
+        near = wants_near_rows(self.near_rows) and (grows or mixes or judged)
         return Attempts(alphas, mixes, grows, near, self._seconds_of_points())
 
     def _set_model(self, model: GPModel | Ensemble) -> None:
@@ -352,7 +357,12 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             for model, weight, near in parts
         ]
         kernel, name = type(self.kernel_).__name__, type(heaviest(self.model_)).__name__
-        return f"{name}, {kernel}, {self.num_inducing_} inducing points: {'; '.join(powers)}."
+        text = f"{name}, {kernel}, {self.num_inducing_} inducing points"
+        if self.record_ is not None and self.record_.points:
+            over = ", until the time was over" if self.record_.message.startswith(OVER) else ""
+            tried = ", ".join(str(score.num_inducing) for score in self.record_.points)
+            text += f" ({tried} tried{over})"
+        return f"{text}: {'; '.join(powers)}."
 
     def _set_stack(self, stack: Stack) -> None:
         """Take over a stack, and what describes its heaviest component."""

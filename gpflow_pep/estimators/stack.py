@@ -40,6 +40,7 @@ from ..scoring.predictive import STANDARD_ERRORS, Predictive, Recalibration
 from ..training import ensemble_weights
 from ..training.choosing.combining import weights_of_means
 from ..training.fitting.exact import Hyperparameters
+from ..training.fitting.points import copies_of
 
 if TYPE_CHECKING:
     from .regressor import PEPRegressor
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 EXACT_ROWS = 1000
 #: The rows that a scout has, and the most that the exact model then has.
 SCOUT_ROWS, EXACT_BY_SCOUT, FEW_STEPS = 600, 2500, 8
+#: No warp of the scout's is used that has targets as far apart, in their standard deviations: of
+#: 3003 zeros but one a scout of zeros warps that one to 1e4, or 1e40.
+WIDEST = 1e3
 #: A scout takes 2 to 4 s of a processor: with fewer seconds there is none.
 LEAST_SECONDS = 20.0
 #: c of the weights' prior. On the 30 tables above .01 and .1 are .000 and .002 nats worse.
@@ -103,7 +107,13 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
 
     :param estimator: Whose other settings are those of the components.
     """
-    began, y = time.perf_counter(), Y[:, 0]
+    began = time.perf_counter()
+    _, distinct = np.unique(copies_of(X, Y), return_index=True)
+    if len(distinct) < len(X):
+        copies = f"{len(X) - len(distinct)} of {len(X)} rows are copies of others, inputs and y."
+        warnings.warn(f"{copies} They are left out: no row is to predict its copy.", stacklevel=5)
+        X, Y = X[np.sort(distinct)], Y[np.sort(distinct)]
+    y = Y[:, 0]
     seconds = np.inf if estimator.max_seconds is None else estimator.max_seconds
     lines: list[str] = []
 
@@ -145,14 +155,16 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         full, plain = [train(part, SCOUT_SHARE, some) for part in (FULL, ROUGH)]
         scores = [part._part_of_y(X[others]).log_densities(y[others]) for part in (full, plain)]
         gain = float(np.mean(scores[0] - scores[1]))
+        is_bent = gain > 0.0 and bool(np.ptp(full._target.transform(y)) < WIDEST)
         won = f"in exact models of {SCOUT_ROWS} rows transforms and varying noise gain {gain:.3f}"
         note(f"{size}: {won} nats on each of {len(others)} others.")
         if len(X) > EXACT_BY_SCOUT:
-            bent = TRAINED | ({"inputs": "yeo-johnson", "warp": True} if gain > 0.0 else {})
-            components = [train(bent, start=full)]
+            bent = {"inputs": "yeo-johnson", "warp": True} if is_bent else {}
+            components = [train(TRAINED | bent, start=full)]
         else:
-            components = [train(FULL | {"max_iterations": FEW_STEPS}, start=full)]
-            names = ["such a model of all rows"]
+            settings, start = (FULL, full) if is_bent else (ROUGH, plain)
+            components = [train(settings | {"max_iterations": FEW_STEPS}, start=start)]
+            names = [f"such a model {'with' if is_bent else 'without'} them, on all rows"]
     if components[0]._judged is not None:
         names = [components[0].summary()[:-1]]
     judged = [part._left_out() for part in components]

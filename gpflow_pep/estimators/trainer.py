@@ -27,7 +27,6 @@ from ..training import (
     select_alpha,
     shuffled_batches,
 )
-from ..training.choosing.alphas import ALPHAS
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
 from ..training.choosing.near import LEAST_ROWS, PRIOR_WEIGHT, takes_near_rows
 from ..training.fitting import cheaper
@@ -42,9 +41,11 @@ TOLERANCE, WINDOW = 1e-4, 10
 #: What an evaluation costs is in proportion to N M². Where this is above it, as by 100 inducing
 #: points on more than 10 000 rows, training begins with some of the rows.
 WORK_OF_SUBSETS = 1e8
-#: Up to here powers are mixed where the number of points is chosen; above, more points take the
-#: time of more powers.
-WORK_OF_POWERS = 5e8
+#: Above this an evaluation takes more than a second, and without a limit of time training on all
+#: rows ends as early as that on some of them.
+WORK_OF_STEPS = 5e9
+#: The part of the seconds that is left for near rows: they take 1 to 3 s with 50 to 800 points.
+NEAR_SHARE = 0.125
 #: Rows for each point on which the number of points is chosen, and at least so many. With several
 #: latent functions, whose integrals take most of the time whatever M is, half as many: 20 000 rows
 #: of three classes had a log loss of .659 in 26 s with 1000 of them, .658 in 77 s with all.
@@ -85,30 +86,31 @@ def train_model(
     left out of training judge all of it, and are given to the models afterwards, with the
     parameters as they are. With fewer they judge the number of points only.
     """
-    many = len(data[0]) >= LEAST_ROWS and (attempts.grows or attempts.mixes)
-    train = Trainer(
-        estimator, len(attempts.alphas) + (attempts.grows and not many), attempts.seconds
-    )
+    tries = attempts.grows or attempts.mixes or attempts.near_rows
+    many = len(data[0]) >= LEAST_ROWS and tries
+    trainings = len(attempts.alphas) + (attempts.grows and not many)
+    end = np.inf if attempts.seconds is None else time.perf_counter() + attempts.seconds
+    train = Trainer(estimator, trainings, attempts.seconds)
     points: tuple[PointsScore, ...] = ()
     records: dict[float, MaximiseRecord] = {}
-    left_out, whole = None, model
+    left_out, whole, cut = None, model, ""
     validation: Any = None
     moments: Any = ()
     fast = train.on_some if many and attempts.grows and _begins_with_some(model) else train
     if many or attempts.grows:
+        train.end -= many * NEAR_SHARE * (attempts.seconds or 0.0)
         model, left_out = leave_rows_out(whole, seed)
         validation = data[0][left_out], data[1][left_out]
     if attempts.grows:
         deadline = train.share_ends()
         grow = partial(fast, deadline=deadline)
         points, record = add_points(model, grow, validation, seed=seed, deadline=deadline)
+        cut = record.message if record.message.startswith(OVER) else ""
         # Its power is trained then, unless all rows are to follow; the others start where it ended.
         records = {_power(model): record} if many or time.perf_counter() > train.end else {}
         if many and isinstance(model, PEPRegression):
             fast = partial(train, begin_with_some=False)
-            if _work(model) > WORK_OF_POWERS and attempts.alphas == ALPHAS:
-                attempts = attempts._replace(alphas=(_power(model),), mixes=False)
-            if _work(model) <= WORK_OF_POWERS or train.end < np.inf:
+            if time.perf_counter() + points[-1].seconds < train.end:
                 records = {}  # there is time for more steps, on all of these rows
         elif not many:
             whole.inducing_variable = model.inducing_variable
@@ -125,7 +127,7 @@ def train_model(
     scores: Any = None
     if attempts.mixes:
         mixed = ensemble_of_powers(model, attempts.alphas, weights="uniform", refit=refit)
-        if time.perf_counter() < train.end:
+        if time.perf_counter() < end:
             options: dict[str, Any] = {"prior_weight": PRIOR_WEIGHT} if many else {}
             mixed = ensemble_of_models(mixed.models, validation=validation, **options)
             if len(mixed.models) > 1 and mixed.record is not None:
@@ -140,15 +142,16 @@ def train_model(
         scores = {score.alpha: score.log_density for score in chosen.scores}
     else:
         refit(model)
-    if validation is not None and time.perf_counter() < train.end:
+    if validation is not None and time.perf_counter() < end + train.compiled:
         if attempts.near_rows:
             model = _with_near_rows(model, validation)
         if has_gaussian_noise(heaviest(model).likelihood):
             moments = ensemble_posterior(model).components_of_y(tf.constant(validation[0]))
     for part in components(model)[0] if many else []:
         part.data = data
-    record = records[_power(heaviest(model))]
-    record = record._replace(points=points) if points else record
+    record = records[_power(heaviest(model))]._replace(points=points)
+    if cut:
+        record = _warned(record._replace(converged=False, message=cut))
     return Trained(model, record, scores, left_out, moments)
 
 
@@ -214,6 +217,7 @@ class Trainer:
         self._key = estimator._cache_key()
         self._loss: WholeLoss | None = None
         self._compiled_for: tuple[Any, Any] = None, None
+        self.compiled = 0.0  # seconds of compilation, which are no part of the limit
 
     def share_ends(self) -> float:
         """Find when the share of the seconds that the next training takes will be over."""
@@ -228,6 +232,9 @@ class Trainer:
 
         :param begin_with_some: Whether some of many rows may be trained on first.
         """
+        limits = TOLERANCE, WINDOW
+        if self.end == np.inf and _work(model) > WORK_OF_STEPS and _begins_with_some(model):
+            limits = cheaper.TOLERANCE, cheaper.WINDOW
         deadline = self.share_ends() if deadline is None else deadline
         if begin_with_some and _begins_with_some(model) and time.perf_counter() < deadline:
             has_integrals = not isinstance(model, PEPRegression)
@@ -236,10 +243,10 @@ class Trainer:
                 record = self.on_some(model, deadline)
                 if time.perf_counter() > deadline:
                     return record._replace(objective=np.nan)
-        record = self._maximise(model, deadline, TOLERANCE, WINDOW)
+        record = self._maximise(model, deadline, *limits)
         if record.message.startswith(NO_STEP) and time.perf_counter() < deadline:
             # Once more from there, without the steps that L-BFGS remembers.
-            again = self._maximise(model, deadline, TOLERANCE, WINDOW)
+            again = self._maximise(model, deadline, *limits)
             num_rows = len(self._estimator._training_model(model).data[0])
             gain = (again.objective - record.objective) / num_rows
             if again.message == NO_STEP and gain < TOLERANCE:
@@ -273,14 +280,17 @@ class Trainer:
         if self.end != np.inf:
             options["seconds"] = max(deadline - time.perf_counter(), 1e-3)
         if self._key is not None and cheaper.fits_one_chunk(model):
-            cache = cheaper.thread_cache()
-            return cache.maximise(trained, cache_key=self._key, objective=objective, **options)
-        points = getattr(model, "inducing_variable", None)
-        before, points_before = self._compiled_for
-        if self._loss is None or before is not model or points_before is not points:
-            self._loss = WholeLoss(trained, objective=objective)
-            self._compiled_for = model, points
-        return maximise(self._loss, **options)
+            cached: dict[str, Any] = {"cache_key": self._key, "objective": objective}
+            record = cheaper.thread_cache().maximise(trained, **cached, **options)
+        else:
+            points = getattr(model, "inducing_variable", None)
+            before, points_before = self._compiled_for
+            if self._loss is None or before is not model or points_before is not points:
+                self._loss = WholeLoss(trained, objective=objective)
+                self._compiled_for = model, points
+            record = maximise(self._loss, **options)
+        self.compiled += record.compile_seconds
+        return record
 
 
 def _warned(record: MaximiseRecord) -> MaximiseRecord:

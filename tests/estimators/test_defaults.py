@@ -100,13 +100,16 @@ def test_a_mixture_is_served(mixed: PEPRegressor, tmp_path: Path) -> None:
 
 
 def test_where_powers_are_mixed() -> None:
-    def plan(estimator: Any, likelihood: Any, batch_size: int | None = None) -> Any:
-        return estimator._attempts(45, likelihood, batch_size)[:2]
+    def plan(
+        estimator: Any, likelihood: Any, batch_size: int | None = None, num_rows: int = 45
+    ) -> Any:
+        return estimator._attempts(num_rows, likelihood, batch_size)[:2]
 
     gaussian, poisson = gpflow.likelihoods.Gaussian(), gpflow.likelihoods.Poisson()
     assert plan(PEPRegressor(), gaussian) == (ALL, True)
     assert plan(PEPRegressor(), gaussian, 1000) == ((0.5,), False)
     assert plan(PEPRegressor(), poisson) == ((0.5,), False)
+    assert plan(PEPRegressor(), gaussian, num_rows=base.LEAST_ROWS) == ((0.5,), False)
     assert plan(PEPClassifier(alpha="mix"), gpflow.likelihoods.Bernoulli()) == (ALL, True)
     assert PEPRegressor()._objective() == PEPClassifier()._objective() == "evidence"
 
@@ -149,8 +152,9 @@ def test_rows_left_out_judge_many(is_much_work: bool, monkeypatch: pytest.Monkey
     monkeypatch.setattr(base, "MANY_POINTS", 4)
     monkeypatch.setattr(points, "MOST_POINTS", 8)
     if is_much_work:
-        monkeypatch.setattr(trainer, "WORK_OF_POWERS", 1.0)
-    fitted = PEPRegressor("rbf", near_rows=0, random_state=0).fit(X, Y)
+        monkeypatch.setattr(trainer, "WORK_OF_STEPS", 1.0)
+    alpha = "auto" if is_much_work else "mix"
+    fitted = PEPRegressor("rbf", alpha=alpha, near_rows=0, random_state=0).fit(X, Y)
     assert fitted.record_ is not None and fitted.record_.points[0].num_inducing == 4
     judged = fitted._judged
     assert judged is not None and len(judged.left_out) == 9
@@ -243,7 +247,7 @@ def test_no_stage_begins_after_the_end(
         assert len(fitted.model_.models) == 3 and fitted.model_.record.weights_from == "uniform"
         assert any("The powers have equal weights" in str(each.message) for each in caught)
     assert clock[0] <= seconds + 2.0 and fitted.record_ is not None
-    assert fitted.record_.message == "The time was over."
+    assert fitted.record_.message.startswith(points.OVER) and not fitted.record_.converged
     assert np.isfinite(fitted.predict_proba(X)).all()
 
 

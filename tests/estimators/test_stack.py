@@ -195,6 +195,14 @@ def test_time_ends_training() -> None:
     assert np.isfinite(fitted.log_score(X, Y)) and time.perf_counter() - began < 5.0
 
 
+def test_copies_count_once(stacked: PEPRegressor) -> None:
+    with pytest.warns(UserWarning, match="X: all rows are the same"):
+        PEPRegressor().fit(np.ones([5, 2]), Y[:5])
+    with pytest.warns(UserWarning, match=r"60 of 120 rows are copies"):
+        fitted = PEPRegressor(random_state=0).fit(np.tile(X, (2, 1)), np.tile(Y, 2))
+    assert_allclose(fitted.predict_interval(ROWS), stacked.predict_interval(ROWS), rtol=1e-9)
+
+
 def test_training_goes_on_from_before(stacked: PEPRegressor, tmp_path: Path) -> None:
     again = saved(stacked, tmp_path).set_params(warm_start=True).fit(X, Y)
     assert again.components_[0].n_iter_ < stacked.components_[0].n_iter_
@@ -254,17 +262,23 @@ def test_scouts_of_more_rows(most: int, monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert_allclose([fitted.weights_, fitted.mean_weights_], 1.0, rtol=1e-12)
     assert "exact models of 25 rows transforms" in fitted.summary().splitlines()[0]
     if most == 100:
-        assert part._is_exact and part.warp and part.n_iter_ <= stack.FEW_STEPS
+        gains = "gain -" not in fitted.summary()
+        assert part._is_exact and part.warp == gains and part.n_iter_ <= stack.FEW_STEPS
         assert fitted.inducing_variable_.num_inducing == 60 and recalibration.scale != 1.0
     else:
         rows, left_out = part._left_out()
-        assert part.kernel == "rbf" and len(rows) == 12 and len(part.model_.models[0].data[0]) == 60
+        assert part.kernel == "rbf" and len(rows) == 12 and len(part.model_.data[0]) == 60
         scores = left_out.normal_scores(Y[rows])
         assert recalibration == Recalibration.fit(scores, 0.0)  # honest: without a margin
         assert_allclose(fitted.predict(ROWS), part.predict(ROWS), rtol=1e-12)
         z = np.array([-1.0, 1.0]) * recalibration.original(np.array(norm.ppf(0.95)))
         expected = part.predict_quantiles(ROWS, norm.cdf(z))
         assert_allclose(fitted.predict_interval(ROWS), expected, rtol=1e-7)
+    spike = np.zeros(60)
+    spike[np.random.default_rng(0).permutation(60)[-1]] = 1e3
+    (bare,) = (unseen := PEPRegressor(random_state=0, max_seconds=1000.0).fit(X, spike)).components_
+    assert not bare.warp and bare.inputs == "standard"  # the scout has seen zeros only
+    assert np.isfinite(unseen.predict(ROWS, return_std=True)).all()
     expected = fitted.predict_interval(ROWS)
     assert_allclose(saved(fitted, tmp_path).predict_interval(ROWS), expected, rtol=1e-9)
     early = PEPRegressor(random_state=0, max_seconds=1.0).fit(X, Y)

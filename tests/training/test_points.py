@@ -1,8 +1,7 @@
 """The number of inducing points chosen from data: what is tried, what stays, what is refused."""
 
 import time
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -36,8 +35,14 @@ def classification() -> PEP:
     return PEP(data, kernel, gpflow.likelihoods.Bernoulli(), X[:2], tolerance=1e-6)
 
 
-def no_training(model: GPModel) -> SimpleNamespace:
-    return SimpleNamespace(objective=-float(model.training_loss()))
+class Record(NamedTuple):
+    objective: float
+    converged: bool = True
+    message: str = ""
+
+
+def no_training(model: GPModel) -> Record:
+    return Record(-float(model.training_loss()))
 
 
 def numbers_of(scores: tuple[PointsScore, ...]) -> list[int]:
@@ -56,7 +61,7 @@ def test_points_are_doubled_as_long_as_rows_left_out_gain(model: Any) -> None:
     X_out, y = XOUT, LEFT_OUT[1] if is_gaussian else (LEFT_OUT[1] > 0.0).astype(float)
     densities: list[Any] = []
 
-    def train(model: GPModel) -> SimpleNamespace:
+    def train(model: GPModel) -> Record:
         mean, variance = (part.numpy() for part in model.predict_f(X_out))
         if is_gaussian:
             each = norm.logpdf(y, mean, np.sqrt(variance + 0.01))
@@ -100,11 +105,12 @@ def test_rows_are_left_out() -> None:
 
 
 def test_the_number_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a number in closed form, otherwise by work, and by rows that differ."""
+    """By a number in closed form, otherwise by work, and by rows that differ; by the time."""
     monkeypatch.setattr(points, "gains", lambda *_, **__: True)
     assert tried(regression())[-1] == 30
     monkeypatch.setattr(points, "MOST_POINTS", 7)
     assert tried(regression()) == [2, 4, 7]
+    assert tried(regression(), deadline=time.perf_counter() + 1e6) == [2, 4, 8, 15]
     monkeypatch.setattr(points, "CHEAP_POINTS", 2)
     monkeypatch.setattr(points, "MOST_WORK", 30.0 * 5.5**2)
     assert points.most_points(classification()) == 5
@@ -112,14 +118,27 @@ def test_the_number_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_end_is_a_deadline() -> None:
     late = time.perf_counter()
-    (score,), _ = add_points(regression(), no_training, LEFT_OUT, seed=0, deadline=late)
+    (score,), record = add_points(regression(), no_training, LEFT_OUT, seed=0, deadline=late)
     assert score.num_inducing == 2 and np.isnan(score.log_density)
+    assert not record.converged and record.message.startswith(points.OVER)
+
+
+def test_copies_are_left_out_together() -> None:
+    """Those of the same inputs and targets; not measurements at the same inputs, or settings."""
+    rows, Y = np.array([[0.0], [1.0], [0.0], [2.0], [1.0]]), np.array([[3.0], [4.0], [3.0]])
+    assert len(set(points.copies_of(rows, np.concatenate([Y, [[5.0], [6.0]]])))) == 4
+    missing = np.array([[np.nan, 1.0]] * 2)
+    assert len(set(points.copies_of(rows[[0, 2]], missing))) == 1
+    assert len(set(points.copies_of(np.zeros([9, 1]), np.zeros([9, 1])))) == 9
+    data, parts = (np.tile(X, (2, 1)), np.tile(F, (2, 1))), (gpflow.kernels.RBF(), X[:3])
+    some, out = leave_rows_out(PEPRegression(data, *parts), 0)
+    assert len(out) == 12 and not np.isin(data[0][out], some.data[0]).any()
 
 
 def test_training_that_fails_goes_back() -> None:
     model = regression()
 
-    def train(model: GPModel) -> SimpleNamespace:
+    def train(model: GPModel) -> Record:
         if model.inducing_variable.Z.shape[0] > 4:
             model.kernel.lengthscales.assign(9.0)
             raise ValueError("no")

@@ -28,7 +28,7 @@ from ...engine.checks import check_callable, check_positive, check_real, check_s
 from ...engine.numerics.linalg import warnings_of_graphs_dropped
 from ...models.base import NO_FACTOR, TrialWarning
 from .objectives import FAILURES, Objective, WholeLoss, assign, assigned_at_exit
-from .points import PointsScore, add_points, check_grows, leave_rows_out
+from .points import OVER, PointsScore, add_points, check_grows, leave_rows_out
 
 _lock = threading.Lock()
 _limits: list[threadpool_limits] = []
@@ -58,7 +58,6 @@ def one_blas_thread() -> Iterator[None]:
 
 #: How many steps L-BFGS remembers. SciPy's 10 takes more steps for inducing points.
 MEMORY = 50
-OVER = "The time was over."
 NO_STEP = "The line search found no step that raises the objective."
 
 

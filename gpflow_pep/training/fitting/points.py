@@ -97,10 +97,15 @@ _LOGGER = logging.getLogger(__name__)
 GAIN = 0.01
 #: The part of the rows that is left out, and the most of them.
 PART_LEFT_OUT, MOST_LEFT_OUT = 0.2, 1000
-#: The most points of a model in closed form. Others have more than 100 only up to this
-#: :math:`N M^2`, to which the time of an evaluation is proportional; where outputs are mixtures, M
-#: counts the points of all latent functions.
+#: The most points of a model in closed form without a deadline. Others have more than 100 only up
+#: to this :math:`N M^2`, to which the time of an evaluation is proportional; where outputs are
+#: mixtures, M counts the points of all latent functions.
 MOST_POINTS, CHEAP_POINTS, MOST_WORK = 800, 100, 1e8
+#: With a deadline another number is tried if so many times the seconds of the last one are left: it
+#: has up to eight times the work, but not all steps are needed to gain.
+LONGER = 2.0
+#: How training ends, beside other ways.
+OVER = "The time was over."
 
 
 class PointsScore(NamedTuple):
@@ -115,14 +120,28 @@ class PointsScore(NamedTuple):
 
 
 def leave_rows_out(model: Any, seed: int) -> tuple[Any, AnyNDArray]:
-    """Make a model without some rows, whose parts and so parameters are those of the other one, and
-    give the numbers of these rows, [S].
+    """Make a model without some rows and their copies, whose parts and so parameters are those of
+    the other one, and give the numbers of these rows, [S].
     """
     X, Y = map(np.asarray, model.data)
     number = min(max(int(PART_LEFT_OUT * len(X)), 2), MOST_LEFT_OUT)
     order = np.random.default_rng(seed).permutation(len(X))
     out, rest = np.split(order, [number])
+    copies = copies_of(X, Y)
+    rest = rest[~np.isin(copies[rest], copies[out])]
     return with_data(model, (X[rest], Y[rest])), out
+
+
+def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
+    """Give rows numbers, [N], the same to copies: rows of the same inputs X [N, D], all of which
+    have the same targets Y [N, P]. Where not even a quarter of the rows differ, the inputs are
+    settings that were chosen, and no row is a copy.
+    """
+    _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
+    group, places = group.ravel(), np.arange(len(X))
+    differs = np.any((Y[first][group] != Y) & ~np.isnan(Y), axis=1)
+    copies = np.where(np.bincount(group, differs)[group] > 0.0, len(X) + places, group)
+    return copies if 4 * len(np.unique(copies)) >= len(X) else places
 
 
 def with_data(model: Any, data: tuple[AnyNDArray, AnyNDArray]) -> Any:
@@ -155,16 +174,16 @@ def add_points(
     :param train: Trains a model and returns a record with an ``objective``.
     :param left_out: Rows that the model does not have, X [S, D] and Y [S, P].
     :param seed: For the rows at which points are added.
-    :param deadline: No further number is tried that would, by what the last one took, go on when
-        ``time.perf_counter`` is past it.
-    :return: The numbers of points that were tried, of which the last can have gained nothing, and
-        what training returned for the best.
+    :param deadline: Up to when, by ``time.perf_counter``, numbers are tried: another one if twice
+        as long as the last took is left.
+    :return: The numbers of points that were tried, of which the last can have gained nothing; and
+        what training returned for the best, not converged where the time was over for more.
     :raises ValueError: If the model is another, or the first training fails.
     """
     rows: AnyNDArray = np.unique(np.asarray(model.data[0]), axis=0)
     candidates = np.random.default_rng(seed).permutation(rows)
     densities = held_out_densities(model, left_out)
-    most = min(most_points(model), len(candidates))
+    most = min(most_points(model, deadline), len(candidates))
     scores: list[PointsScore] = []
     best: _Trained | None = None
     while True:
@@ -173,7 +192,7 @@ def add_points(
         try:
             record = train(model)
             seconds = time.perf_counter() - began
-            if time.perf_counter() <= deadline:
+            if best is not None or time.perf_counter() <= deadline:
                 density = densities()
         except FAILURES:
             if best is None:
@@ -183,14 +202,18 @@ def add_points(
         scores.append(PointsScore(M, float(np.mean(density)), objective, seconds))
         _LOGGER.info("%d inducing points: %.5g nats a row", *scores[-1][:2])
         pays = best is None or gains(density, best.densities, errors=1.0, least=GAIN)
-        if best is not None and not pays:
+        if best is None or pays:
+            best = _Trained(points, [value.numpy() for value in state_of(model)], record, density)
+        else:
             _set_points(model, best.points)
             assign(state_of(model), best.values)
+        more = pays and min(2 * M, most) > M
+        late = time.perf_counter() + LONGER * seconds > deadline
+        if late and (more or np.isnan(scores[-1].log_density)):
+            message = f"{OVER} More inducing points were not tried."
+            return tuple(scores), best.record._replace(converged=False, message=message)
+        if not more:
             return tuple(scores), best.record
-        best = _Trained(points, [value.numpy() for value in state_of(model)], record, density)
-        late = time.perf_counter() + 3.0 * seconds > deadline
-        if late or min(2 * M, most) <= M or np.isnan(scores[-1].log_density):
-            return tuple(scores), record
         _set_points(model, _with_more(points.Z, candidates, min(2 * M, most)))
 
 
@@ -204,10 +227,12 @@ def gains(log_densities: AnyNDArray, others: AnyNDArray, errors: float, least: f
     return bool(np.mean(difference) > max(errors * error, least))
 
 
-def most_points(model: GPModel) -> int:
-    """Give the most points that a model is to have."""
+def most_points(model: GPModel, deadline: float = np.inf) -> int:
+    """Give the most points that a model is to have: with a deadline, which ends it, half as many as
+    rows if it is in closed form.
+    """
     if isinstance(model, PEPRegression) and not is_mixed(model.kernel):
-        return MOST_POINTS
+        return MOST_POINTS if deadline == np.inf else len(model.data[0]) // 2
     by_work = np.sqrt(MOST_WORK / len(np.asarray(model.data[0]))) / len(
         latent_kernels(model.kernel)
     )
