@@ -357,11 +357,11 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             for model, weight, near in parts
         ]
         kernel, name = type(self.kernel_).__name__, type(heaviest(self.model_)).__name__
+        tried = [str(score.num_inducing) for score in getattr(self.record_, "points", ())]
+        if tried and self.record_.message.startswith(OVER):
+            tried.append("and no more, as the time was over")
         text = f"{name}, {kernel}, {self.num_inducing_} inducing points"
-        if self.record_ is not None and self.record_.points:
-            over = ", until the time was over" if self.record_.message.startswith(OVER) else ""
-            tried = ", ".join(str(score.num_inducing) for score in self.record_.points)
-            text += f" ({tried} tried{over})"
+        text += f" (tried: {', '.join(tried)})" if tried else ""
         return f"{text}: {'; '.join(powers)}."
 
     def _set_stack(self, stack: Stack) -> None:

@@ -236,7 +236,9 @@ class PEPRegressor(TargetPredictions):
         if self._is_exact:
             return self._train_exactly(X, Y, start)
         if self.warp is True:
-            Y = self._warped(start or self._scout(X, Y), Y)
+            rows = np.random.default_rng(self._seed()).permutation(len(X))[:SCOUT_ROWS]
+            theta = start or fit_exact(X[rows], Y[rows, 0], varying=True, warp=True)[0]
+            Y = self._warped(theta, Y)
         self._train(X, Y)
 
     @property
@@ -283,11 +285,6 @@ class PEPRegressor(TargetPredictions):
         """Take over a warp of standardised targets, and warp them."""
         self._target = self._target._replace(skew=theta.skew, tails=theta.tails)
         return theta.units.transform(Y)
-
-    def _scout(self, X: AnyNDArray, Y: AnyNDArray) -> Hyperparameters:
-        """Train an exact model on some of the rows, for their warp."""
-        rows = np.random.default_rng(self._seed()).permutation(len(X))[:SCOUT_ROWS]
-        return fit_exact(X[rows], Y[rows, 0], varying=True, warp=True)[0]
 
     @property
     def mean_weights_(self) -> AnyNDArray:

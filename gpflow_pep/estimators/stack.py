@@ -3,17 +3,17 @@ known settings, each of which leaves rows out honestly, and a rule that mixes th
 
 Up to :data:`EXACT_ROWS` rows the components are exact Gaussian processes (``inducing="rows"``): one
 with a Matérn 5/2 kernel on Yeo-Johnson inputs, whose noise varies with the inputs and whose targets
-are warped, and two plain ones on inputs that are only standardised, with a squared exponential and
-a Matérn 5/2 kernel. On 30 tables, generated and scikit-learn's, of 60 to 450 rows the first two are
+are warped, and two plain ones on standardised inputs, with a squared exponential and a Matérn 5/2
+kernel. On 30 tables, generated and scikit-learn's, of 60 to 450 rows the first two are
 .023 ± .008 nats a row and 3 ± 1.4% of RMSE better than the first with its plain form; on 38 others
 the third gains .018 ± .015 nats and .3 ± .1% of RMSE, others less. Leave-one-out densities are
 honest where inducing inputs are not trained: those of trained ones are .2 nats a row too good.
 
 With more rows the two with Matérn 5/2 are trained on :data:`SCOUT_ROWS` random ones. Up to
-:data:`EXACT_BY_SCOUT` rows the first goes on with all for :data:`FEW_STEPS` steps. Beyond, there is
-the model whose inducing inputs are trained, with as many points, powers and near rows as pay, and
-with the first one's transforms if it predicts rows that the scout has not seen better. A fifth of
-the rows, at most 1000, is left out of its training, judges all that, and is given to it afterwards.
+:data:`EXACT_BY_SCOUT` rows the one that predicts others better goes on with all for
+:data:`FEW_STEPS` steps. Beyond, there is the model whose inducing inputs are trained, with as many
+points and near rows as pay, and the first one's transforms if they gain. A fifth of the rows, at
+most 1000, is left out of its training, judges all that, and is given to it afterwards.
 
 Of several columns of y there is one model (:data:`COLUMNS`), with white noise that the columns of a
 row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for :data:`COLUMN_STEPS` steps.
@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 EXACT_ROWS = 1000
 #: The rows that a scout has, and the most that the exact model then has.
 SCOUT_ROWS, EXACT_BY_SCOUT, FEW_STEPS = 600, 2500, 8
-#: No warp of the scout's is used that has targets as far apart, in their standard deviations: of
-#: 3003 zeros but one a scout of zeros warps that one to 1e4, or 1e40.
+#: The most standard deviations between warped targets: a scout of zeros warps others up to 1e40.
 WIDEST = 1e3
 #: A scout takes 2 to 4 s of a processor: with fewer seconds there is none.
 LEAST_SECONDS = 20.0
@@ -164,7 +163,7 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         else:
             settings, start = (FULL, full) if is_bent else (ROUGH, plain)
             components = [train(settings | {"max_iterations": FEW_STEPS}, start=start)]
-            names = [f"such a model {'with' if is_bent else 'without'} them, on all rows"]
+            names = [f"all rows {'with' if is_bent else 'without'} them"]
     if components[0]._judged is not None:
         names = [components[0].summary()[:-1]]
     judged = [part._left_out() for part in components]

@@ -1,5 +1,6 @@
 """Training of the models of an estimator, within its limits."""
 
+import contextlib
 import time
 import warnings
 from functools import partial
@@ -143,8 +144,10 @@ def train_model(
     else:
         refit(model)
     if validation is not None and time.perf_counter() < end + train.compiled:
-        if attempts.near_rows:
-            model = _with_near_rows(model, validation)
+        parts, weights = components(model)
+        if attempts.near_rows and all(map(takes_near_rows, parts)):
+            with contextlib.suppress(*FAILURES):  # nearly the same rows, with hardly any noise
+                model = ensemble_with_near_rows(Ensemble(parts, weights), validation) or model
         if has_gaussian_noise(heaviest(model).likelihood):
             moments = ensemble_posterior(model).components_of_y(tf.constant(validation[0]))
     for part in components(model)[0] if many else []:
@@ -158,17 +161,6 @@ def train_model(
 def _power(model: Any) -> float:
     """Give the power of a model, or of one that has none a number."""
     return float(model.alpha.numpy()) if hasattr(model, "alpha") else np.nan
-
-
-def _with_near_rows(model: Any, validation: RegressionData) -> Any:
-    """Let predictions use near rows where rows left out gain by it."""
-    ensemble = model if isinstance(model, Ensemble) else Ensemble([model])
-    if not all(map(takes_near_rows, ensemble.models)):
-        return model
-    try:
-        return ensemble_with_near_rows(ensemble, validation) or model
-    except FAILURES:  # nearly the same rows, with hardly any noise
-        return model
 
 
 def tied_model(Y: AnyNDArray, *parts: Any, alpha: float) -> ARPEP:

@@ -113,7 +113,7 @@ def test_the_number_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tried(regression(), deadline=time.perf_counter() + 1e6) == [2, 4, 8, 15]
     monkeypatch.setattr(points, "CHEAP_POINTS", 2)
     monkeypatch.setattr(points, "MOST_WORK", 30.0 * 5.5**2)
-    assert points.most_points(classification()) == 5
+    assert points._most_points(classification()) == 5
 
 
 def test_the_end_is_a_deadline() -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import GPModel
+from scipy.stats import sem
 
 from ...engine import checks
 from ...models.tied import TiedModel
@@ -89,29 +90,14 @@ def select_alpha(
         failures = train_at_each(alphas, model, refit, "evidence", score)
     for alpha, message in failures.items():
         warnings.warn(f"alpha = {alpha:g} has no score: {message}", stacklevel=2)
-    scores = tuple(
-        _score(alpha, densities[alpha], densities[best])
-        if alpha in densities
-        else AlphaScore(alpha, np.nan, np.nan, np.nan, np.nan, failures[alpha])
-        for alpha in alphas
-    )
-    return AlphaSelection(best, scores, "leave-one-out" if validation is None else "held-out")
-
-
-def _score(alpha: float, density: AnyNDArray, best: AnyNDArray) -> AlphaScore:
-    behind = best - density
-    return AlphaScore(
-        alpha,
-        float(np.mean(density)),
-        _standard_error(density),
-        float(np.mean(behind)),
-        _standard_error(behind),
-        "",
-    )
-
-
-def _standard_error(values: AnyNDArray) -> float:
-    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+    scores = []
+    for alpha in alphas:
+        log_density = densities.get(alpha, np.nan * densities[best])
+        parts = log_density, densities[best] - log_density
+        numbers = [float(rule(part)) for part in parts for rule in (np.mean, sem)]
+        scores.append(AlphaScore(alpha, *numbers, failures.get(alpha, "")))
+    kind = "leave-one-out" if validation is None else "held-out"
+    return AlphaSelection(best, tuple(scores), kind)
 
 
 def check_alphas(alphas: Any) -> tuple[float, ...]:

@@ -188,12 +188,10 @@ def ensemble_of_powers(
     state = state_of(model)
     start = [variable.numpy() for variable in state]
     trained: dict[float, GPModel] = {}
-
-    def keep_copy(alpha: float) -> None:
-        trained[alpha] = copy_of(model)
-
     with assigned_at_exit(state, lambda: start):
-        failures = train_at_each(alphas, model, refit, objective, keep_copy)
+        failures = train_at_each(
+            alphas, model, refit, objective, lambda at: trained.update({at: copy_of(model)})
+        )
     for alpha, message in failures.items():
         warnings.warn(f"alpha = {alpha:g} is left out of the ensemble: {message}", stacklevel=2)
     if not isinstance(weights, str):

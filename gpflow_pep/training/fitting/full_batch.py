@@ -396,7 +396,13 @@ def maximise(
     best = max(ascents, key=lambda ascent: ascent.objective)
     final = best.objective
     if time.perf_counter() < deadline:
-        final = _settled_objective(loss, final)
+        # The sites, where there are any, become as exact as predictions need them.
+        values = [variable.numpy() for variable in loss.state]
+        try:
+            settled = loss.settle()
+            final = final if settled is None else settled
+        except FAILURES:
+            assign(loss.state, values)
     loss.warn_after(1)
     text = "%s: objective %.6g after %d steps in %.3g s from %d start(s): %s"
     numbers = final, best.iterations, best.seconds, len(ascents)
@@ -422,17 +428,6 @@ def _moves(
         remedy = "Pass [lambda model: model.kernel.variance.assign(2.0)], for example."
         raise refusal("starts", repr(starts), expected, remedy)
     return [lambda model: None, *starts]
-
-
-def _settled_objective(loss: WholeLoss, objective: float) -> float:
-    """Make the sites, where there are any, as exact as predictions need them."""
-    values = [variable.numpy() for variable in loss.state]
-    try:
-        settled = loss.settle()
-    except FAILURES:
-        assign(loss.state, values)
-        return objective
-    return objective if settled is None else settled
 
 
 @contextmanager

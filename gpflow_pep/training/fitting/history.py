@@ -107,7 +107,11 @@ def resumed(
     if directory is None:
         return lambda: None
     _check_writable("checkpoint_dir", directory)
-    _remove_unfinished(directory)
+    for name in tf.io.gfile.listdir(str(directory)):
+        # TensorFlow was still writing it when a run was killed; with a slash on some file systems.
+        unfinished = os.path.join(str(directory), name)
+        if re.fullmatch(r"ckpt-\d+_temp/?", name) and tf.io.gfile.isdir(unfinished):
+            tf.io.gfile.rmtree(unfinished)
     manager = tf.train.CheckpointManager(checkpoint, str(directory), max_to_keep=2)
     if manager.latest_checkpoint:
         try:
@@ -126,15 +130,6 @@ def resumed(
             manager.save(checkpoint_number=step)
 
     return save
-
-
-def _remove_unfinished(directory: str | PathLike[str]) -> None:
-    """Remove checkpoints that TensorFlow was still writing when a run was killed."""
-    for name in tf.io.gfile.listdir(str(directory)):
-        if re.fullmatch(r"ckpt-\d+_temp/?", name):  # with a slash on some file systems
-            path = os.path.join(str(directory), name)
-            if tf.io.gfile.isdir(path):
-                tf.io.gfile.rmtree(path)
 
 
 def _check_writable(name: str, directory: str | PathLike[str]) -> None:

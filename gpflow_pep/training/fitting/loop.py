@@ -146,7 +146,10 @@ def fit(
     check_positive("log_every", log_every)
     check_callable("evaluate", evaluate, "Pass a function of the model that returns metrics.")
     _check_stopping(early_stopping, evaluate, num_steps, evaluate_every)
-    _check_optimizer(optimizer)
+    if not isinstance(optimizer, tf_keras.optimizers.Optimizer):
+        expected = "one of tf_keras.optimizers (neither legacy nor of Keras 3)"
+        remedy = "Pass tf_keras.optimizers.Adam(0.01), for example."
+        raise refusal("optimizer", repr(optimizer), expected, remedy)
     loss, epochs = _loss_and_epochs(model, batches)
     natural = natural_training(model, natural_gradient)
     variables = variables_of_optimizer(model, natural.variables_of_q)
@@ -388,14 +391,6 @@ def _as_metrics(returned: Any, step: int, rule: EarlyStopping | None) -> dict[st
         expected = f"one that evaluate returns: {', '.join(metrics) or 'none'}"
         raise refusal("early_stopping", got, expected, "Name one of them.")
     return metrics
-
-
-def _check_optimizer(optimizer: Any) -> None:
-    """Refuse one that cannot be built, restored and used in a graph."""
-    if not isinstance(optimizer, tf_keras.optimizers.Optimizer):
-        expected = "one of tf_keras.optimizers (neither legacy nor of Keras 3)"
-        remedy = "Pass tf_keras.optimizers.Adam(0.01), for example."
-        raise refusal("optimizer", repr(optimizer), expected, remedy)
 
 
 def _loss_and_epochs(

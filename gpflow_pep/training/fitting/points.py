@@ -104,7 +104,6 @@ MOST_POINTS, CHEAP_POINTS, MOST_WORK = 800, 100, 1e8
 #: With a deadline another number is tried if so many times the seconds of the last one are left: it
 #: has up to eight times the work, but not all steps are needed to gain.
 LONGER = 2.0
-#: How training ends, beside other ways.
 OVER = "The time was over."
 
 
@@ -183,7 +182,7 @@ def add_points(
     rows: AnyNDArray = np.unique(np.asarray(model.data[0]), axis=0)
     candidates = np.random.default_rng(seed).permutation(rows)
     densities = held_out_densities(model, left_out)
-    most = min(most_points(model, deadline), len(candidates))
+    most = min(_most_points(model, deadline), len(candidates))
     scores: list[PointsScore] = []
     best: _Trained | None = None
     while True:
@@ -227,7 +226,7 @@ def gains(log_densities: AnyNDArray, others: AnyNDArray, errors: float, least: f
     return bool(np.mean(difference) > max(errors * error, least))
 
 
-def most_points(model: GPModel, deadline: float = np.inf) -> int:
+def _most_points(model: GPModel, deadline: float = np.inf) -> int:
     """Give the most points that a model is to have: with a deadline, which ends it, half as many as
     rows if it is in closed form.
     """

@@ -64,7 +64,10 @@ def coregionalization(
         spread = _nonzero(X.std(axis=0))
         kernel = SquaredExponential(lengthscales=0.5 * np.sqrt(X.shape[1]) * spread)
     checks.check_single_output(kernel)
-    s = _nonzero(np.nanstd(Y, axis=0)) if scales is None else _check_scales(scales, num_outputs)
+    s = _nonzero(np.nanstd(Y, axis=0)) if scales is None else checks.as_vector("scales", scales)
+    if len(s) != num_outputs or not np.all(s > 0.0):
+        expected = f"{num_outputs} positive numbers, one for each column of Y"
+        raise checks.refusal("scales", repr(scales), expected, "Leave it out, or pass those.")
     values, vectors = np.linalg.eigh(_correlations(Y))
     leading = np.argsort(values)[::-1][:num_latent]
     unit = vectors[:, leading] * np.sqrt(np.maximum(values[leading], LEAST_EIGENVALUE))
@@ -97,14 +100,6 @@ def _correlations(Y: AnyNDArray) -> AnyNDArray:
 def _nonzero(sizes: AnyNDArray) -> AnyNDArray:
     """Replace 0 by 1."""
     return np.where(sizes > 0.0, sizes, 1.0)
-
-
-def _check_scales(scales: Any, num_outputs: int) -> AnyNDArray:
-    values = checks.as_vector("scales", scales)
-    if len(values) != num_outputs or not np.all(values > 0.0):
-        expected = f"{num_outputs} positive numbers, one for each column of Y"
-        raise checks.refusal("scales", repr(scales), expected, "Leave it out, or pass those.")
-    return values
 
 
 def _with_variance_1(kernel: Kernel) -> Kernel:

@@ -123,7 +123,8 @@ def kmeans(
     centres = clusters.cluster_centers_ + mean
     if not covariances:
         return InducingPoints(centres)
-    full = _covariances(X, centres, clusters.labels_)
+    deviations = (X[clusters.labels_ == m] - centre for m, centre in enumerate(centres))
+    full = np.stack([R.T @ R / max(1, len(R)) for R in deviations])  # 0 for a single row
     diagonal = np.diagonal(full, axis1=1, axis2=2)
     if covariances == "spherical":
         return BlurredInducingPoints(centres, diagonal.mean(axis=1))
@@ -169,12 +170,3 @@ def saspa(
     elif traits(likelihood).is_gaussian:
         return PEPRegression(data, kernel, points, alpha=alpha, likelihood=likelihood, **options)
     return PEP(data, kernel, likelihood, points, alpha=alpha, **options)
-
-
-def _covariances(X: AnyNDArray, centres: AnyNDArray, labels: AnyNDArray) -> AnyNDArray:
-    """[M, D, D], the covariance of each cluster's rows; 0 for a single row."""
-    order = np.argsort(labels, kind="stable")
-    ends = np.cumsum(np.bincount(labels, minlength=len(centres)))
-    members = np.split(order, ends[:-1])
-    deviations = (X[rows] - centre for rows, centre in zip(members, centres))
-    return np.stack([R.T @ R / max(1, len(R)) for R in deviations])
