@@ -34,7 +34,6 @@ DATA_VARIABLE = "GPFLOW_PEP_DATA"
 #: Test files that share models compiled once, or a comparison, or processes.
 TOGETHER = {
     "test_pep_values.py": "compiled models",
-    "test_pep_gradients.py": "compiled models",
     "test_pep_limits.py": "compiled models",
     "test_pep_minibatch.py": "compiled models",
     "test_cli.py": "comparisons",
@@ -49,7 +48,7 @@ TOGETHER = {
     "test_near_rows.py": "near rows",
     "test_stack.py": "stacks",
     "test_objectives.py": "compiled sums",
-    "test_refused_derivatives.py": "converged models",
+    "test_derivatives.py": "converged models",
     "test_shared.py": "shared losses",
     "test_distributed.py": "processes",
 }

@@ -129,14 +129,6 @@ def golden_problem() -> GoldenProblem:
     )
 
 
-# Correct to the digits shown; jitter 0.
-GOLDEN_LOG_Z = {0.0: -39.7297455185, 0.5: -14.4752081809, 1.0: -9.3547292403}
-GOLDEN_MEAN = 0.1109158901  # alpha = 0.5, at the first new row
-GOLDEN_VARIANCE = 0.2387483927  # alpha = 0.5, at the second new row
-GOLDEN_LOG_Z_BLOCKS = -33.9082299257
-GOLDEN_LOG_EXACT = -8.0084448244
-
-
 def assert_close(actual: Any, expected: Any, rtol: float = 1e-8, scale: float = 0.0) -> None:
     """Same shape, and the largest difference at most `rtol` times the largest entry of `expected`.
 
@@ -159,20 +151,57 @@ def assert_all_close(actual: Iterable[Any], expected: Iterable[Any], **tolerance
         assert_close(one, other, **tolerance)
 
 
+def directional_slope(
+    function: Callable[[], Any],
+    variables: Sequence[tf.Variable],
+    direction: Sequence[Any],
+    step: float = 1e-3,
+) -> Array:
+    """
+    The derivative along a direction, of which each variable has a part: the central difference on
+    five points, whose error is of the order of step ** 4.
+    """
+    start = [np.array(variable.numpy()) for variable in variables]  # also where that is a scalar
+    slope: Any = 0.0
+    for offset, weight in ((-2, 1.0), (-1, -8.0), (1, 8.0), (2, -1.0)):
+        for variable, value, part in zip(variables, start, direction, strict=True):
+            variable.assign(value + offset * step * part)
+        slope = slope + weight * np.asarray(function()) / (12.0 * step)
+    for variable, value in zip(variables, start):
+        variable.assign(value)
+    return np.asarray(slope)
+
+
 def finite_difference_gradient(
     function: Callable[[], tf.Tensor], variable: tf.Variable, step: float = 1e-3
 ) -> Array:
-    """The central difference on five points, whose error is of the order of step ** 4."""
-    value = np.array(variable.numpy())  # also where that is a scalar
-    gradient = np.zeros_like(value)
-    for index in np.ndindex(value.shape):
-        for offset, weight in ((-2, 1.0), (-1, -8.0), (1, 8.0), (2, -1.0)):
-            moved = value.copy()
-            moved[index] += offset * step
-            variable.assign(moved)
-            gradient[index] += weight * float(function()) / (12.0 * step)
-    variable.assign(value)
-    return gradient
+    """All its entries, one after another."""
+    shape = tuple(variable.shape)
+    units = np.eye(int(np.prod(shape))).reshape(-1, *shape)
+    slopes = [float(directional_slope(function, [variable], [unit], step)) for unit in units]
+    return np.reshape(slopes, shape)
+
+
+def assert_gradients(
+    function: Callable[[], tf.Tensor],
+    variables: Sequence[tf.Variable],
+    *actual: Sequence[Any],
+    step: float = 1e-3,
+    **tolerance: float,
+) -> None:
+    """
+    The gradient in each variable, along a random direction, is the central difference.
+
+    :param actual: The gradients that are tested; those of GradientTape where there are none.
+    :param tolerance: Of `assert_close`.
+    """
+    of_each, random = actual or [gradients(function, variables)], np.random.default_rng(0)
+    for index, variable in enumerate(variables):
+        direction = random.standard_normal(variable.shape)
+        expected = directional_slope(function, [variable], [direction], step)
+        for parts in of_each:
+            slope = np.sum(np.asarray(tf.convert_to_tensor(parts[index])) * direction)
+            assert_close(slope, expected, **tolerance)
 
 
 def trainable_by_name(model: tf.Module) -> dict[str, tf.Variable]:

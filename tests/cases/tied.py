@@ -19,10 +19,9 @@ MODELS = {"APEP": pep.models.APEP, "ARPEP": pep.models.ARPEP, "RPAPEP": pep.mode
 
 
 class Start(NamedTuple):
-    """A q(u) of each latent function, the product of the prior with Gaussian factors, ``sites``."""
+    """A q(u) of each latent function."""
 
     problem: pep_reference.Problem
-    sites: list[Natural]
     q: list[Natural]
 
     @property
@@ -45,26 +44,20 @@ class Start(NamedTuple):
         self, model: str, alpha: float, num_data: int = NUM_DATA, rows: Any = range(N)
     ) -> float:
         """The reference's value."""
-        of_model = {
-            "APEP": tied_reference.apep,
-            "ARPEP": tied_reference.arpep,
-            "RPAPEP": tied_reference.rpapep,
-        }[model]
-        factors = self.sites if model == "APEP" else self.q
-        return of_model(self.problem, factors, alpha, num_data, list(rows))
+        return tied_reference.log_z(model, self.problem, self.q, alpha, num_data, list(rows))
 
 
 def random_start(name: str, seed: int = 0) -> Start:
     """Sites of the precision of a few observations, on a problem of ``pep_cases``."""
     rng = np.random.default_rng(seed)
     problem = CASES[name].reference_problem(np.zeros(N))
-    sites, q = [], []
+    q = []
     for latent in range(CASES[name].num_latent):
         root = rng.standard_normal([M, M])
         T2 = root @ root.T + 0.2 * np.eye(M)
-        sites.append(Natural(*map(tied_reference.to_decimals, (rng.standard_normal(M), T2))))
-        q.append(tied_reference.prior_of_u(problem, latent).plus(sites[-1]))
-    return Start(problem, sites, q)
+        site = Natural(*map(tied_reference.to_decimals, (rng.standard_normal(M), T2)))
+        q.append(tied_reference.prior_of_u(problem, latent).plus(site))
+    return Start(problem, q)
 
 
 def create(model: str, name: str, start: Start, *, whiten: bool = True, **options: Any) -> Any:

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from gpflow.base import AnyNDArray
+from helpers import assert_all_close, assert_gradients
 from scipy.special import ndtr
 from scipy.stats import multivariate_normal
 
@@ -27,13 +28,11 @@ def _model(alpha: Any = 0.5, rows: int = 60, **options: Any) -> pep.PEP:
     return pep.PEP(data, kernel, bernoulli, Z, alpha=alpha, mean_function=mean, **options)
 
 
-def _expected(model: pep.PEP, m: int, powers: AnyNDArray) -> tuple[list[float], list[float]]:
+def _expected(model: pep.PEP, m: int, alpha: float) -> AnyNDArray:
     """Each new row given its m nearest rows, densely."""
-    means, variances = [], []
-    scaled = X[: len(powers)] / [0.5, 1.3]
+    moments, scales = [], [0.5, 1.3]
     for new in XNEW:
-        near = np.argsort(np.sum((scaled - new / [0.5, 1.3]) ** 2, axis=1))[:m]
-        alpha = float(powers[near[0]])
+        near = np.argsort(np.sum(((X - new) / scales) ** 2, axis=1))[:m]
         K = model.kernel(np.concatenate([new[None], X[near]])).numpy()
         factors = [
             lambda f, s=2.0 * y - 1.0: np.log(1e-3 + (1.0 - 2e-3) * ndtr(s * f))
@@ -41,49 +40,37 @@ def _expected(model: pep.PEP, m: int, powers: AnyNDArray) -> tuple[list[float], 
         ]
         nu, tau = reference.fixed_point(factors, np.full(m, 0.2), K[1:, 1:], alpha, 80)
         gain = np.linalg.solve(K[1:, 1:] + np.diag(1.0 / tau), K[1:, 0])
-        means.append(0.2 + gain @ (nu / tau - 0.2))
-        variances.append(K[0, 0] - gain @ K[1:, 0])
-    return means, variances
+        moments.append([0.2 + gain @ (nu / tau - 0.2), K[0, 0] - gain @ K[1:, 0]])
+    return np.array(moments)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1e-6, 0.3, 0.5, 1.0])
 def test_equation(alpha: float) -> None:
     model = _model(alpha)
-    mean, variance = model.predict_f(XNEW, near=5)
-    expected = _expected(model, 5, np.full(60, alpha))
+    actual = np.hstack(model.predict_f(XNEW, near=5))
     # Sites stop when means move by less than 1e-4 standard deviations, see sites.groups.
-    np.testing.assert_allclose(mean[:, 0], expected[0], atol=1e-3)
-    np.testing.assert_allclose(variance[:, 0], expected[1], atol=1e-3)
+    np.testing.assert_allclose(actual, _expected(model, 5, alpha), atol=1e-3)
 
 
-def test_posterior_and_graph_are_the_same() -> None:
+def test_posterior_and_graph_and_powers_of_rows_are_the_same() -> None:
     model = _model(1.0)
     expected = model.predict_f(XNEW, near=5)
-    posterior = model.posterior(near=5)
     graph = tf.function(lambda x: model.predict_f(x, near=5), autograph=False)
-    for actual in (posterior.predict_f(XNEW), graph(tf.constant(XNEW))):
-        for one, other in zip(actual, expected, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-8)
+    assert_all_close(model.posterior(near=5).predict_f(XNEW), expected, rtol=1e-8)
+    assert_all_close(graph(tf.constant(XNEW)), expected, rtol=1e-8)
+    assert_all_close(_model(np.ones(60)).predict_f(XNEW, near=5), expected, rtol=1e-6)
     with pytest.raises(ValueError, match="full_cov: got True with near rows of a likelihood"):
         model.predict_f(XNEW, full_cov=True, near=5)
-
-
-def test_a_power_for_each_row() -> None:
-    same, each = _model(0.3), _model(np.full(60, 0.3))
-    for one, other in zip(same.predict_f(XNEW, near=5), each.predict_f(XNEW, near=5), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
 @pytest.mark.slow
 def test_all_rows_at_power_0_are_the_variational_gaussian() -> None:
     """With every row near, at the optimum of GPflow's VGP."""
     model = _model(0.0, rows=12)
-    vgp = gpflow.models.VGP(
-        model.data, model.kernel, gpflow.likelihoods.Bernoulli(), model.mean_function
-    )
-    gpflow.optimizers.Scipy().minimize(
-        vgp.training_loss, [*vgp.q_mu.variables, *vgp.q_sqrt.variables]
-    )
+    likelihood = gpflow.likelihoods.Bernoulli()
+    vgp = gpflow.models.VGP(model.data, model.kernel, likelihood, model.mean_function)
+    q = [*vgp.q_mu.variables, *vgp.q_sqrt.variables]
+    gpflow.optimizers.Scipy().minimize(vgp.training_loss, q)
     for one, other in zip(model.predict_f(XNEW, near=12), vgp.predict_f(XNEW), strict=True):
         np.testing.assert_allclose(one, other, atol=3e-3)
 
@@ -111,21 +98,8 @@ def test_gradient(labels: bool) -> None:
     batch = next(iter(loss.epoch(0)))
     parts = model.kernel, model.mean_function, model.likelihood
     variables = [v for part in parts for v in part.trainable_variables]
-    with tf.GradientTape() as tape:
-        value = loss.of_batch(batch)
-    for variable, gradient in zip(variables, tape.gradient(value, variables), strict=True):
-        flat, start = np.ravel(gradient), variable.numpy()
-        for i, slope in enumerate(flat):
-            ends = []
-            for sign in (1.0, -1.0):
-                step = np.zeros(flat.size)
-                step[i] = sign * 1e-4
-                variable.assign(start + step.reshape(start.shape))
-                ends.append(float(loss.of_batch(batch)))
-            variable.assign(start)
-            np.testing.assert_allclose(
-                slope, (ends[0] - ends[1]) / 2e-4, rtol=0.1 if labels else 1e-5, atol=0.1
-            )
+    rtol = 0.1 if labels else 1e-5
+    assert_gradients(lambda: loss.of_batch(batch), variables, step=1e-4, rtol=rtol, scale=1.0)
 
 
 def test_neighbours_are_others_and_nearest() -> None:

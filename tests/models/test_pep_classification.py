@@ -6,6 +6,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from gpflow.likelihoods import Bernoulli, MultiClass, Poisson, Softmax
 from helpers import assert_close
 
 import gpflow_pep as pep
@@ -16,43 +17,32 @@ BINARY = np.arange(12)[:, None] % 2
 CLASSES = np.arange(12)[:, None] % 3
 
 
-def _model(Y: Any, likelihood: Any = None, **options: Any) -> pep.models.PEPClassification:
+def _model(Y: Any, likelihood: Any = None) -> pep.models.PEPClassification:
     kernel = gpflow.kernels.SquaredExponential()
-    return pep.models.PEPClassification((X, Y), kernel, likelihood, X[:3], **options)
+    return pep.models.PEPClassification((X, Y), kernel, likelihood, X[:3])
 
 
-@pytest.mark.parametrize("dtype", [int, bool, np.uint8, float])
-def test_two_classes(dtype: type) -> None:
-    model = _model(BINARY.astype(dtype), alpha=0.5)
-    assert type(model.likelihood) is gpflow.likelihoods.Bernoulli
-    assert model.num_latent_gps == 1
+@pytest.mark.parametrize(
+    "labels, chosen, num_latent",
+    [
+        *((BINARY.astype(dtype), Bernoulli, 1) for dtype in (int, bool, np.uint8, float)),
+        *((convert(CLASSES), MultiClass, 3) for convert in (np.asarray, tf.constant)),
+    ],
+)
+def test_likelihood_of_labels(labels: Any, chosen: type, num_latent: int) -> None:
+    model = _model(labels)
+    assert type(model.likelihood) is chosen and model.num_latent_gps == num_latent
     assert model.data[1].dtype == tf.float64
 
 
-def test_several_classes() -> None:
-    model = _model(CLASSES)
-    assert type(model.likelihood) is gpflow.likelihoods.MultiClass
-    assert model.num_latent_gps == model.likelihood.num_classes == 3
-
-
-def test_labels_in_tensors() -> None:
-    model = _model(tf.constant(CLASSES))
-    assert model.num_latent_gps == 3
-
-
 def test_it_is_pep() -> None:
-    likelihood = gpflow.likelihoods.Bernoulli()
-    model = _model(BINARY, alpha=0.5)
-    expected = pep.models.PEP((X, BINARY.astype(float)), model.kernel, likelihood, X[:3], alpha=0.5)
+    model = _model(BINARY)
+    expected = pep.models.PEP((X, BINARY.astype(float)), model.kernel, Bernoulli(), X[:3])
     assert_close(model.pep_log_marginal_likelihood(), expected.pep_log_marginal_likelihood())
 
 
 @pytest.mark.near_copies("counts")
-@pytest.mark.parametrize(
-    "likelihood",
-    [gpflow.likelihoods.MultiClass(3), gpflow.likelihoods.Poisson()],
-    ids=["classes", "counts"],
-)
+@pytest.mark.parametrize("likelihood", [MultiClass(3), Poisson()], ids=["classes", "counts"])
 def test_pep_takes_integers_as_svgp_does(likelihood: Any) -> None:
     kernel = gpflow.kernels.SquaredExponential()
     whole, real = (
@@ -68,19 +58,14 @@ def test_pep_takes_integers_as_svgp_does(likelihood: Any) -> None:
 
 @pytest.mark.parametrize(
     "likelihood",
-    [
-        gpflow.likelihoods.Bernoulli(),
-        pep.likelihoods.NoisyLabelBernoulli(0.05),
-        gpflow.likelihoods.MultiClass(2),
-        gpflow.likelihoods.Softmax(2),
-    ],
+    [Bernoulli(), pep.likelihoods.NoisyLabelBernoulli(0.05), MultiClass(2), Softmax(2)],
 )
 def test_a_likelihood_of_classes_is_kept(likelihood: Any) -> None:
     assert _model(BINARY, likelihood).likelihood is likelihood
 
 
 def test_a_class_may_be_empty_where_the_likelihood_is_given() -> None:
-    assert _model(2 * BINARY, gpflow.likelihoods.MultiClass(3)).num_latent_gps == 3
+    assert _model(2 * BINARY, MultiClass(3)).num_latent_gps == 3
 
 
 @pytest.mark.parametrize("convert", [np.asarray, tf.constant, np.ndarray.tolist])

@@ -1,11 +1,8 @@
 """A naive dense NumPy computation of batches of rows that are forgotten one after another.
 
-What a batch leaves is q(f(Z)) under the prior of its time. The ratio of the two is written as
-pseudo-observations of f(Z) with a full noise covariance, which join the next batch's rows as one
-more block (Bui, Nguyen & Turner 2017, section 3, for the ratio; Bui, Yan & Turner 2017, section
-3.7, for blocks). It shares no code with the package.
-
-Letters: N rows, M inducing points now, R before, D inputs.
+What a batch leaves is q(f(Z)) over the prior of its time: pseudo-observations of f(Z) with a full
+noise covariance, one more block of the next batch's rows (Bui, Nguyen & Turner 2017, section 3;
+Bui, Yan & Turner 2017, section 3.7). Letters: N rows, M inducing points now, R before, D inputs.
 """
 
 from collections.abc import Callable
@@ -106,40 +103,6 @@ def streamed(now: Process, rows: Rows, past: Past | None, alpha: float) -> Past:
         Kuu - Kuf @ solved,
         log_z + gaussian_log_density(r[:, None], K_bar),
     )
-
-
-def variational_bound(now: Process, rows: Rows, past: Past) -> float:
-    """
-    The collapsed bound of Bui, Nguyen & Turner (2017), one noise for all rows and zero mean: their
-    estimate of log p(new rows | old rows), with b for the new points and a for the old ones.
-    """
-    noise = rows.noise[0]
-    S, K_old = past.covariance, past.prior_covariance
-    D = np.linalg.inv(np.linalg.inv(S) - np.linalg.inv(K_old))
-    S_inverse_m = np.linalg.solve(S, past.mean)
-    target = np.concatenate([rows.y, D @ S_inverse_m])
-    Kbb = now.of_points()
-    Kba = now.covariance(now.Z, past.Z)
-    Kbf = now.covariance(now.Z, rows.X)
-    both = np.hstack([Kbf, Kba])
-    sigma = np.zeros([len(target)] * 2)
-    sigma[: len(rows.y), : len(rows.y)] = noise * np.eye(len(rows.y))
-    sigma[len(rows.y) :, len(rows.y) :] = D
-    density = gaussian_log_density(target[:, None], both.T @ np.linalg.solve(Kbb, both) + sigma)
-    missed_f = now.covariance(rows.X, rows.X) - Kbf.T @ np.linalg.solve(Kbb, Kbf)
-    Kaa = now.covariance(past.Z, past.Z) + now.jitter * np.eye(len(past.Z))
-    missed_a = Kaa - Kba.T @ np.linalg.solve(Kbb, Kba)
-    logdets = [np.linalg.slogdet(matrix)[1] for matrix in (S, K_old, D)]
-    delta_a = 0.5 * (
-        -logdets[0]
-        + logdets[1]
-        + logdets[2]
-        + S_inverse_m @ D @ S_inverse_m
-        - past.mean @ S_inverse_m
-        - np.trace(np.linalg.solve(D, missed_a))
-        + len(past.Z) * np.log(2 * np.pi)
-    )
-    return float(density + delta_a - 0.5 * np.trace(missed_f) / noise)
 
 
 def streamed_by_sites(

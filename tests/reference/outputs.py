@@ -11,32 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.integrate
-import scipy.special
-import scipy.stats
 
-Array = npt.NDArray[np.float64]
+from reference.regression import Array, gaussian_log_density, power_correction
+
 #: ``log p(y | f)`` of one output.
 LogProb = Callable[[Array, Array], Array]
 Kernel = Callable[[Array, Array], Array]
-LOG_2PI = float(np.log(2.0 * np.pi))
-
-
-def gaussian(variance: float) -> LogProb:
-    return lambda f, y: scipy.stats.norm.logpdf(y, f, np.sqrt(variance))
-
-
-def bernoulli(f: Array, y: Array) -> Array:
-    """GPflow's probit, which is squeezed."""
-    p = 1e-3 + (1.0 - 2e-3) * scipy.special.ndtr(f)
-    return np.where(y == 1.0, np.log(p), np.log1p(-p))
-
-
-def poisson(f: Array, y: Array) -> Array:
-    return y * f - np.exp(f) - scipy.special.gammaln(y + 1.0)
-
-
-def student_t(scale: float, df: float = 3.0) -> LogProb:
-    return lambda f, y: scipy.stats.t.logpdf(y, df, f, scale)
 
 
 class Problem(NamedTuple):
@@ -94,13 +74,17 @@ def closed_form(problem: Problem, noise: Array, alpha: float) -> float:
     """Gaussian noise [P], the outputs of a row one block: BYT17's energy of the dense matrices."""
     n, p = problem.entries
     a = problem.directions(problem.X)[n, p]
-    same_row = n[:, None] == n[None, :]
-    D = problem.residual(problem.X)[n[:, None], p[:, None], p[None, :]] * same_row
+    D = _within_rows(problem)
     K = a @ a.T + alpha * D + np.diag(noise[p])
     r = problem.Y[n, p] - problem.means[p]
-    scaled = np.linalg.eigvalsh(D / np.sqrt(np.outer(noise[p], noise[p])))
-    logs = scaled if alpha == 0.0 else np.log1p(alpha * scaled) / alpha
-    return float(_log_normal(r, K) - 0.5 * (1.0 - alpha) * np.sum(logs))
+    return gaussian_log_density(r[:, None], K) + power_correction(D, noise[p], alpha)
+
+
+def _within_rows(problem: Problem) -> Array:
+    """The covariance of what is left of each observed entry with the others of its row."""
+    n, p = problem.entries
+    same_row = n[:, None] == n
+    return problem.residual(problem.X)[n[:, None], p[:, None], p] * same_row
 
 
 def imputed(problem: Problem, noise: Array, alpha: float) -> tuple[Array, Array]:
@@ -110,8 +94,7 @@ def imputed(problem: Problem, noise: Array, alpha: float) -> tuple[Array, Array]
     """
     n, p = problem.entries
     a, D = problem.directions(problem.X), problem.residual(problem.X)
-    same_row = n[:, None] == n[None, :]
-    residual = D[n[:, None], p[:, None], p[None, :]] * same_row
+    residual = _within_rows(problem)
     y = problem.Y[n, p] - problem.means[p]
     mean, variance = np.empty_like(problem.Y), np.empty_like(problem.Y)
     for row in range(len(problem.X)):
@@ -131,12 +114,7 @@ def exact(problem: Problem, noise: Array) -> float:
     for q, kernel in enumerate(problem.kernels):
         w = problem.mixing[p, q]
         K = K + np.outer(w, w) * kernel(problem.X, problem.X)[np.ix_(n, n)]
-    return float(_log_normal(problem.Y[n, p] - problem.means[p], K))
-
-
-def _log_normal(r: Array, K: Array) -> float:
-    quadratic = r @ np.linalg.solve(K, r)
-    return float(-0.5 * (len(r) * LOG_2PI + np.linalg.slogdet(K)[1] + quadratic))
+    return gaussian_log_density((problem.Y[n, p] - problem.means[p])[:, None], K)
 
 
 def tilted(log_prob: LogProb, y: Array, mean: Array, variance: Array, alpha: float) -> Array:

@@ -1,12 +1,10 @@
 """A naive dense NumPy computation of sequential Power EP for any likelihood.
 
 Written from Bui, Yan and Turner (2017), sections 3.3 to 3.5 (BYT17), with sites that are full
-Gaussians of the inducing variables, one row after another, and the estimate of the log marginal
-likelihood taken from the definition, their equation (8). Tilted moments come from sums over very
-fine grids. It shares no code with the package, and is only meant for a dozen rows.
-
-At alpha = 0 the limit has formulas of its own: conjugate-computation variational inference, whose
-site is the natural-gradient direction of E[log p(y | f)], and the variational bound.
+Gaussians of the inducing variables, log Z from the definition, their equation (8), and tilted
+moments from sums over very fine grids. It shares no code with the package. At alpha = 0 the limit
+has formulas of its own: conjugate-computation variational inference, whose site is the
+natural-gradient direction of E[log p(y | f)], and the variational bound.
 
 Letters: N rows, M inducing variables, L latent functions, S new rows, G points of a grid.
 """
@@ -17,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.stats
 
-from reference.regression import Array, IntArray, Prior
+from reference.regression import Array, Prior
 
 LogDensity = Callable[[Array], Array]
 """log p(y | f) of one row, elementwise in f."""
@@ -62,9 +60,8 @@ def scalar_factor(log_density: LogDensity) -> Factor:
 def largest_latent_factor(label: int, high: float, low: float) -> Factor:
     """p = high where the label's latent function is the largest one, else low.
 
-    The average of the indicator needs one integral, over the label's function, in which each other
-    one is below it (Villacampa-Calvo & Hernández-Lobato 2020, (A.34)); with f_k or its square
-    before it, the integrand has the first moments of a Gaussian cut off above, instead.
+    One integral over the label's function, in which each other one is below it (VH20 (A.34)); with
+    f_k or its square before it, of the first moments of a Gaussian cut off above, instead.
     """
 
     def average(mean: Array, variance: Array, alpha: float) -> TiltedMoments:
@@ -197,9 +194,8 @@ def _log_tilted_normaliser(problem: Problem, row: int, cavity: Sequence[Natural]
 def target_site(problem: Problem, q: Sequence[Natural], sites: Sites, row: int) -> list[Natural]:
     """The row's site after projection and an undamped update.
 
-    For alpha > 0: the moments of the tilted distribution of u follow from those of f, because u
-    given f is Gaussian; the site is what they add to the cavity, to the power 1 / alpha. For
-    alpha = 0: the natural parameters' direction of steepest ascent of E_q[log p].
+    For alpha > 0 what the moments of the tilted distribution add to the cavity, to the power
+    1 / alpha (u given f is Gaussian); for alpha = 0 the steepest ascent of E_q[log p].
     """
     alpha = float(problem.alpha[row])
     cavity = _cavity(problem, q, sites, row)
@@ -226,10 +222,8 @@ def target_site(problem: Problem, q: Sequence[Natural], sites: Sites, row: int) 
 
 
 def sweep(problem: Problem, sites: Sites, step: float) -> tuple[Sites, float]:
-    """One pass over the rows, each update into q at once.
-
-    :return: the new sites, and the largest change that an undamped step would have made, relative
-        to the largest precision of q.
+    """One pass over the rows, each update into q at once: the new sites, and the largest change of
+    an undamped step, relative to the largest precision of q.
     """
     sites = list(sites)
     changes = []
@@ -310,71 +304,7 @@ def leave_one_out(problem: Problem, sites: Sites) -> Array:
 
 
 def predict(natural: Natural, prior: Prior, Kus: Array, Kss: Array) -> tuple[Array, Array]:
-    """Mean [S] and covariance [S, S] of f at new rows, without the mean function.
-
-    :param natural: q(u).
-    :param Kus: [M, S].
-    :param Kss: [S, S].
-    """
+    """Mean [S] and covariance [S, S] of f at new rows, without the mean function, by q(u)."""
     mean, covariance = natural.moments()
     W = np.linalg.solve(prior.Kuu, Kus).T
     return W @ mean, Kss - W @ Kus + W @ covariance @ W.T
-
-
-# Textbook EP for binary classification with a probit, Rasmussen & Williams (2006), section 3.6.
-
-
-class ClassificationEP(NamedTuple):
-    """What Algorithm 3.5 gives at its fixed point."""
-
-    nu: Array  # [N]
-    tau: Array  # [N]
-    mean: Array  # [N], of f at the rows
-    covariance: Array  # [N, N]
-    log_z: float
-
-
-def classification_ep(K: Array, signs: IntArray, *, max_sweeps: int = 200) -> ClassificationEP:
-    """Algorithm 3.5 with the N x N posterior inverted anew after each update.
-
-    :param K: [N, N], the prior covariance of f at the rows.
-    :param signs: [N], -1 or +1.
-    """
-    N = len(K)
-    nu, tau = np.zeros(N), np.zeros(N)
-
-    def approximation() -> tuple[Array, Array]:
-        covariance = np.linalg.inv(np.linalg.inv(K) + np.diag(tau))
-        return covariance @ nu, covariance
-
-    def cavities() -> tuple[Array, Array]:
-        mean, covariance = approximation()
-        s = np.diag(covariance)
-        variance = 1.0 / (1.0 / s - tau)  # (3.56)
-        return variance * (mean / s - nu), variance
-
-    for _ in range(max_sweeps):
-        before = np.concatenate([nu, tau])
-        for n in range(N):
-            mean, variance = (part[n] for part in cavities())
-            z = signs[n] * mean / np.sqrt(1.0 + variance)
-            ratio = float(np.exp(scipy.stats.norm.logpdf(z) - scipy.stats.norm.logcdf(z)))
-            new_mean = mean + signs[n] * variance * ratio / np.sqrt(1.0 + variance)  # (3.58)
-            new_variance = variance - variance**2 * ratio / (1.0 + variance) * (z + ratio)
-            tau[n] = 1.0 / new_variance - 1.0 / variance  # (3.59)
-            nu[n] = new_mean / new_variance - mean / variance
-        if np.max(np.abs(np.concatenate([nu, tau]) - before)) < 1e-13:
-            break
-    else:
-        raise ArithmeticError(f"no fixed point after {max_sweeps} sweeps")
-    site_mean, site_variance = nu / tau, 1.0 / tau
-    mean, variance = cavities()
-    total = K + np.diag(site_variance)
-    log_z = (  # (3.65)
-        -0.5 * np.linalg.slogdet(total)[1]
-        - 0.5 * site_mean @ np.linalg.solve(total, site_mean)
-        + np.sum(scipy.stats.norm.logcdf(signs * mean / np.sqrt(1.0 + variance)))
-        + 0.5 * np.sum(np.log(variance + site_variance))
-        + np.sum((mean - site_mean) ** 2 / (2.0 * (variance + site_variance)))
-    )
-    return ClassificationEP(nu, tau, *approximation(), float(log_z))

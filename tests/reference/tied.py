@@ -1,11 +1,9 @@
 """Power EP energies with tied sites from their definitions, in 100 decimal digits.
 
 Written from Villacampa-Calvo & Hernández-Lobato (2020), sections 3.2 to 3.4, over the inducing
-variables u as they are: log-normalisers of Gaussians in natural parameters, differences of them
-divided by alpha. At so many digits nothing cancels, for any alpha and N, and alpha = 1e-40 is the
-limit for alpha -> 0. It shares no code with the package.
-
-Arrays of decimals are NumPy arrays of objects. Letters: M inducing variables, L latent functions.
+variables u as they are. At so many digits nothing cancels, for any alpha and N, and alpha = 1e-40
+is the limit for alpha -> 0. It shares no code with the package. Arrays of decimals are NumPy arrays
+of objects. Letters: M inducing variables, L latent functions.
 """
 
 import decimal
@@ -102,52 +100,42 @@ def _sum_of_tilted(
     return Decimal(num_data) / len(rows) * Decimal(total)
 
 
-def apep(
-    problem: Problem, sites: Sequence[Natural], alpha: float, num_data: int, rows: Sequence[int]
-) -> float:
-    """Equation (8) where each of N factors is the site to the power 1 / N.
-
-    :param sites: The product of all factors, of each latent function.
+def cavity(model: str, prior: Natural, q: Natural, alpha: float, num_data: int) -> Natural:
+    """Each of N factors of APEP is the site, q over the prior, to the power 1 / N; ARPEP has none;
+    of RPAPEP's N + 1 equal ones the last stands for the prior.
     """
     power = _decimal_power(alpha)
-    priors = [prior_of_u(problem, latent) for latent in range(len(sites))]
-    q = [prior.plus(site) for prior, site in zip(priors, sites)]
-    cavity = [one.plus(site, -power / num_data) for one, site in zip(q, sites)]
-    value = _sum_of_tilted(problem, cavity, alpha, num_data, rows)
-    for of_q, of_prior, of_cavity in zip(q, priors, cavity):
-        G, G_cavity = of_q.log_normaliser(), of_cavity.log_normaliser()
-        value += G - of_prior.log_normaliser() + num_data / power * (G_cavity - G)
-    return float(value)
+    if model == "APEP":
+        return q.plus(q.plus(prior, -1), -power / num_data)
+    return q if model == "ARPEP" else q.to_the(1 - power / (num_data + 1))
 
 
-def arpep(
-    problem: Problem, q: Sequence[Natural], alpha: float, num_data: int, rows: Sequence[int]
-) -> float:
-    """Equation (9)."""
-    value = _sum_of_tilted(problem, q, alpha, num_data, rows)
-    for latent, one in enumerate(q):
-        prior = prior_of_u(problem, latent)
-        mean, covariance = one.moments()
+def rest(model: str, prior: Natural, q: Natural, alpha: float, num_data: int) -> Decimal:
+    """What the energy of one latent function has beside the tilted integrals of the rows."""
+    if model == "ARPEP":
+        mean, covariance = q.moments()
         trace = np.sum(prior.T2 * (covariance + np.outer(mean, mean)))
-        logdets = _eliminate(one.T2)[1].ln() - _eliminate(prior.T2)[1].ln()
-        value -= (trace - len(mean) + logdets) / 2  # KL
-    return float(value)
+        logdets = _eliminate(q.T2)[1].ln() - _eliminate(prior.T2)[1].ln()
+        return -(trace - len(mean) + logdets) / 2  # KL
+    power, of_cavity = _decimal_power(alpha), cavity(model, prior, q, alpha, num_data)
+    G, G_cavity, G_prior = (one.log_normaliser() for one in (q, of_cavity, prior))
+    if model == "APEP":
+        return G - G_prior + num_data / power * (G_cavity - G)
+    # log E[p(u)^alpha] under the cavity, p normalised
+    tilted = of_cavity.plus(prior, power).log_normaliser() - G_cavity - power * G_prior
+    return G + (tilted + (num_data + 1) * (G_cavity - G)) / power
 
 
-def rpapep(
-    problem: Problem, q: Sequence[Natural], alpha: float, num_data: int, rows: Sequence[int]
+def log_z(
+    model: str,
+    problem: Problem,
+    q: Sequence[Natural],
+    alpha: float,
+    num_data: int,
+    rows: Sequence[int],
 ) -> float:
-    """Equation (10) with N + 1 equal factors; the last one stands for the prior."""
-    power = _decimal_power(alpha)
-    cavity = [one.to_the(1 - power / (num_data + 1)) for one in q]
-    value = _sum_of_tilted(problem, cavity, alpha, num_data, rows)
-    for latent, (of_q, of_cavity) in enumerate(zip(q, cavity)):
-        prior = prior_of_u(problem, latent)
-        G, G_cavity = of_q.log_normaliser(), of_cavity.log_normaliser()
-        tilted = (  # log E[p(u)^alpha] under the cavity, p normalised
-            of_cavity.plus(prior, power).log_normaliser()
-            - G_cavity
-            - power * prior.log_normaliser()
-        )
-        value += G + (tilted + (num_data + 1) * (G_cavity - G)) / power
-    return float(value)
+    """Equation (8) of APEP, (9) of ARPEP, (10) of RPAPEP, at q(u) of each latent function."""
+    pairs = [(prior_of_u(problem, latent), one) for latent, one in enumerate(q)]
+    cavities = [cavity(model, *pair, alpha, num_data) for pair in pairs]
+    value = _sum_of_tilted(problem, cavities, alpha, num_data, rows)
+    return float(value + sum(rest(model, *pair, alpha, num_data) for pair in pairs))

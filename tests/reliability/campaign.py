@@ -36,6 +36,10 @@ class Trial:
     skipped: list[str] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
 
+    @property
+    def passed(self) -> int:
+        return self.tried - len(self.failures)
+
     @contextmanager
     def case(self, name: object) -> Iterator[None]:
         """Try one; where it raises, it failed, and the campaign goes on."""
@@ -43,7 +47,8 @@ class Trial:
         try:
             yield
         except Exception as error:
-            self.failures.append(f"{name}: {type(error).__name__}: {_one_line(error)}")
+            said = " ".join(str(error).split())[:200]
+            self.failures.append(f"{name}: {type(error).__name__}: {said}")
 
     def note(self, text: str) -> None:
         """Print a line below the row."""
@@ -62,15 +67,8 @@ class Trial:
         self.seconds += other.seconds
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
-
-
 def size_of(name: str) -> Size:
-    """Choose numbers by the size of a campaign; ``long`` is ``full`` where nothing else is said.
-
-    :param name: One of :data:`SIZES`.
-    """
+    """Choose numbers by one of :data:`SIZES`; ``long`` is ``full`` where nothing else is said."""
 
     def size(*, quick: int, full: int, long: int | None = None) -> int:
         return {"quick": quick, "full": full, "long": full if long is None else long}[name]
@@ -83,26 +81,19 @@ def table(trials: list[Trial]) -> str:
     rows: dict[tuple[str, str], Trial] = {}
     for trial in trials:
         key = trial.section, trial.what
-        if key in rows:
-            rows[key].join(trial)
-        else:
-            rows[key] = dataclasses.replace(
-                trial, failures=[*trial.failures], notes=[*trial.notes], skipped=[*trial.skipped]
-            )
+        rows.setdefault(key, Trial(*key)).join(trial)
     lines = [f"{'what was tried':74}{'tried':>7}{'passed':>8}{'seconds':>9}"]
     section = ""
     for row in sorted(rows.values(), key=lambda row: row.section):
         if row.section != section:
             section = row.section
             lines += ["", section]
-        passed = row.tried - len(row.failures)
-        lines.append(f"  {row.what:72}{row.tried:7d}{passed:8d}{row.seconds:9.0f}")
+        lines.append(f"  {row.what:72}{row.tried:7d}{row.passed:8d}{row.seconds:9.0f}")
         lines += [f"      {note}" for note in row.notes]
         lines += [f"      not tried: {reason}" for reason in row.skipped]
         lines += [f"      FAILED {failure}" for failure in row.failures[:SHOWN]]
         more = len(row.failures) - SHOWN
         lines += [f"      and {more} more"] if more > 0 else []
-    tried = sum(row.tried for row in rows.values())
-    passed = tried - sum(len(row.failures) for row in rows.values())
+    total = [sum(getattr(row, name) for row in rows.values()) for name in ("tried", "passed")]
     seconds = sum(row.seconds for row in rows.values())
-    return "\n".join([*lines, "", f"{'all':74}{tried:7d}{passed:8d}{seconds:9.0f}", ""])
+    return "\n".join([*lines, "", f"{'all':74}{total[0]:7d}{total[1]:8d}{seconds:9.0f}", ""])

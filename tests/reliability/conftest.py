@@ -36,11 +36,8 @@ def size(request: pytest.FixtureRequest) -> Size:
 @pytest.fixture
 def trial(request: pytest.FixtureRequest) -> Trial:
     """The row of a test."""
-    return Trial(_first_line(request.module), _first_line(request.function))
-
-
-def _first_line(documented: Any) -> str:
-    return str(documented.__doc__).strip().splitlines()[0].rstrip(".")
+    documented = (request.module.__doc__, request.function.__doc__)
+    return Trial(*(text.strip().splitlines()[0].rstrip(".") for text in documented))
 
 
 @pytest.hookimpl(wrapper=True)

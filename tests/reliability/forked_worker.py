@@ -5,10 +5,12 @@ reads: a job and its arguments, as JSON. TensorFlow is imported but not begun: i
 after it has computed anything.
 """
 
+import contextlib
 import importlib
 import itertools
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -17,61 +19,95 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import interrupted_worker
-from interrupted_worker import RUNNING
+import numpy as np
+import tf_keras
+from reproducible_worker import XNEW, X, Y, arpep, probit, regression
 
+import gpflow_pep as pep
 from gpflow_pep.compare import cli
 from gpflow_pep.engine.files import MODEL
 from gpflow_pep.estimators import export_saved_model, load_estimator
 from gpflow_pep.scoring.stored import read_files, write_files
 
-PAPERS = Path(__file__).parents[2] / "examples" / "papers"
-#: What is said before the process number, and before the exit code.
-BEGUN, ENDED = "begun", "ended"
+#: What is said before the process number, when all is compiled and under way, and before the exit
+#: code.
+BEGUN, RUNNING, ENDED = "begun", "running", "ended"
 #: What a run of compare is given beside its table and its folder.
-COMPARE = [
-    "--target",
-    "y",
-    "--alphas",
-    "0.5",
-    "--splits",
-    "1",
-    "--inducing",
-    "4",
-    "--max-iterations",
-    "3",
-    "--seed",
-    "1",
-    "--no-baselines",
-    "--jobs",
-    "1",
-]
-CELLS = 12
+COMPARE = (
+    "--target y --alphas 0.5 --splits 1 --inducing 4 --max-iterations 3 --seed 1 --no-baselines "
+    "--jobs 1"
+)
+STEPS = 120
+
+
+def fit(directory: str, kind: str = "ARPEP", *, pause: float = 0.0, steps: int = STEPS) -> Any:
+    """Minibatch training with checkpoints: losses and predictions."""
+    model = arpep() if kind == "ARPEP" else probit()
+    batches: Any = pep.training.shuffled_batches((X, Y), 30, seed=3)
+    if kind == "PEP":
+        batches = model.minibatch_training_loss_closure(30, seed=3)
+
+    def evaluate(model: Any) -> dict[str, float]:
+        print(RUNNING, flush=True)
+        time.sleep(pause)
+        return {"mean": float(np.mean(model.predict_f(XNEW)[0]))}
+
+    record = pep.training.fit(
+        model,
+        batches,
+        num_steps=steps,
+        optimizer=tf_keras.optimizers.Adam(0.02),
+        evaluate=evaluate,
+        evaluate_every=5,
+        early_stopping=pep.training.EarlyStopping("mean", patience=STEPS),
+        checkpoint_dir=directory,
+        checkpoint_every=4,
+        progress=False,
+    )
+    metrics = [evaluation.metrics["mean"] for evaluation in record.evaluations]
+    return {"losses": record.losses, "metrics": metrics, "mean": model.predict_f(XNEW)[0]}
+
+
+def train(kind: str, directory: str, output: str) -> None:
+    """To the end, unless it is killed."""
+    np.savez(output, **fit(directory, kind, pause=0.01))
+
+
+def interrupted_maximise(output: str) -> None:
+    """Training on all rows, which keeps what it has when it is interrupted."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
+    model = regression()
+    before, seen = -float(model.training_loss()), []
+
+    def tell(step: Any) -> None:
+        if step.start == 0 and step.iteration == 1:
+            print(RUNNING, flush=True)
+        seen.append(step.objective)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        pep.training.maximise(model, starts=10_000, tolerance=0.0, callback=tell, progress=False)
+    ended, kept = time.time(), -float(model.training_loss())
+    np.savez(output, before=before, best=max(seen), kept=kept, ended=ended)
+
+
+def interrupted_fit(output: str) -> None:
+    """Minibatch training that is interrupted: the steps that the checkpoint has."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt):
+        fit(str(Path(output).with_suffix("")), pause=0.02, steps=100_000)
+    np.savez(output, ended=time.time())
 
 
 def compare(table: str, out: str) -> None:
     """The command line."""
-    cli.main(["compare", table, "--out", out, *COMPARE])
-
-
-def evaluate(cell: Any) -> list[dict[str, float]]:
-    """A cell of a grid, of two rows."""
-    time.sleep(0.02)
-    return [{"value": cell.seed * part / 3.0} for part in (1.0, 2.0)]
-
-
-def grid(out: str) -> None:
-    """The runner of the examples' grids."""
-    sys.path.insert(0, str(PAPERS))
-    runner = importlib.import_module("runner")
-    cells = [runner.Cell("sums", "none", split, 3, "PEP", 0.5) for split in range(CELLS)]
-    runner.run(cells, evaluate, Path(out))
+    print(RUNNING, flush=True)
+    cli.main(["compare", table, "--out", out, *COMPARE.split()])
 
 
 def save(folder: str, *templates: str) -> None:
     """Estimators in turn, over and over, into one folder; each read from another before."""
-    contents = [read_files(template, MODEL) for template in templates]
-    for content in itertools.cycle(contents):
+    print(RUNNING, flush=True)
+    for content in itertools.cycle([read_files(template, MODEL) for template in templates]):
         write_files(folder, content, MODEL)
 
 
@@ -82,16 +118,15 @@ def export(folder: str, *templates: str) -> None:
         print(RUNNING, flush=True)
 
 
-JOBS = {"train": interrupted_worker.main, **{f.__name__: f for f in (compare, grid, save, export)}}
-#: They say themselves when they are under way.
-TALKATIVE = ("train", "export")
+JOBS = {
+    job.__name__: job
+    for job in (train, interrupted_maximise, interrupted_fit, compare, save, export)
+}
 
 
 def run(job: str, *arguments: str) -> int:
     """In the new process; its exit code."""
     print(BEGUN, os.getpid(), flush=True)
-    if job not in TALKATIVE:
-        print(RUNNING, flush=True)
     try:
         JOBS[job](*arguments)
     except SystemExit as end:

@@ -59,7 +59,7 @@ class Forks:
             os.kill(self._number, number)
 
     def end(self, timeout: float = 300.0) -> int:
-        """Wait for the exit code; where it takes longer than so many seconds, it is killed."""
+        """Wait for the exit code; kill it after so many seconds."""
         timer = threading.Timer(timeout, self.send, [signal.SIGKILL])
         timer.start()
         for _ in self._said():
@@ -85,19 +85,15 @@ class Forks:
         """The last of what was written to stderr."""
         return self._errors.read_text(errors="replace")[-500:]
 
-    def close(self) -> None:
-        """End all."""
-        if self._code is None and hasattr(self, "_number"):
-            self.send(signal.SIGKILL)
-        self._server.kill()
-        self._server.communicate()
-
 
 @contextmanager
 def forking(errors: Path) -> Iterator[Forks]:
-    """Start the server, and end it."""
+    """Start the server, and end it and all."""
     forks = Forks(errors)
     try:
         yield forks
     finally:
-        forks.close()
+        if forks._code is None and hasattr(forks, "_number"):
+            forks.send(signal.SIGKILL)
+        forks._server.kill()
+        forks._server.communicate()

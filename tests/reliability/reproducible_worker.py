@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -14,6 +15,7 @@ import tf_keras
 from gpflow.kernels import Matern32, SquaredExponential
 
 import gpflow_pep as pep
+from gpflow_pep.training import starts
 
 RANDOM = np.random.default_rng(7)
 X = RANDOM.uniform(-2.0, 2.0, (150, 2))
@@ -26,35 +28,25 @@ XNEW = RANDOM.uniform(-2.0, 2.0, (20, 2))
 Numbers = list[Any]
 
 
-def regression(**options: Any) -> Any:
-    return pep.models.PEPRegression((X, Y), Matern32(), Z, noise_variance=0.1, **options)
+def regression() -> Any:
+    return pep.models.PEPRegression((X, Y), Matern32(), Z, noise_variance=0.1)
 
 
-def probit(**options: Any) -> Any:
-    likelihood = gpflow.likelihoods.Bernoulli()
-    return pep.models.PEP(
-        (X, LABELS), SquaredExponential(), likelihood, Z, tolerance=1e-12, **options
-    )
+def _by_sites(Y: Any, likelihood: Any) -> Any:
+    return pep.models.PEP((X, Y), SquaredExponential(), likelihood, Z, tolerance=1e-12)
 
 
-def robust_max(**options: Any) -> Any:
-    likelihood = gpflow.likelihoods.MultiClass(3)
-    return pep.models.PEP(
-        (X, CLASSES), SquaredExponential(), likelihood, Z, tolerance=1e-12, **options
-    )
+def probit() -> Any:
+    return _by_sites(LABELS, gpflow.likelihoods.Bernoulli())
+
+
+def robust_max() -> Any:
+    return _by_sites(CLASSES, gpflow.likelihoods.MultiClass(3))
 
 
 def arpep() -> Any:
     likelihood = gpflow.likelihoods.Gaussian(0.1)
     return pep.models.ARPEP(Matern32(), likelihood, Z, num_data=len(X))
-
-
-CHUNKED: dict[str, Callable[..., Any]] = {
-    "PEPRegression": regression,
-    "PEPRegression, scaled": lambda **options: regression(bound="tight", **options),
-    "PEPRegression, blocks": lambda **options: regression(blocks=np.arange(150) // 5, **options),
-    "PEP": probit,
-}
 
 
 def numbers(model: Any) -> Numbers:
@@ -68,27 +60,20 @@ def numbers(model: Any) -> Numbers:
     return [np.asarray(part) for part in (value, flat, *model.predict_f(XNEW))]
 
 
-def _chosen(**rules: Callable[[], Any]) -> dict[str, Callable[[], Numbers]]:
-    return {
-        f"selection.{name}": lambda choose=choose: [np.asarray(choose().Z)]
-        for name, choose in rules.items()
-    }
+def _trained(model: Any, batches: Any, **options: Any) -> Numbers:
+    options = {"optimizer": tf_keras.optimizers.Adam(0.02), "progress": False, **options}
+    record = pep.training.fit(model, batches, **options)
+    return [record.losses, *model.predict_f(XNEW)]
 
 
 def _fit() -> Numbers:
-    model, optimizer = arpep(), tf_keras.optimizers.Adam(0.02)
     batches = pep.training.shuffled_batches((X, Y), 30, seed=3)
-    record = pep.training.fit(
-        model, batches, num_steps=30, optimizer=optimizer, natural_gradient=0.1, progress=False
-    )
-    return [record.losses, *model.predict_f(XNEW)]
+    return _trained(arpep(), batches, num_steps=30, natural_gradient=0.1)
 
 
 def _fit_point() -> Numbers:
-    model, optimizer = probit(), tf_keras.optimizers.Adam(0.02)
-    batches = model.minibatch_training_loss_closure(30, seed=3)
-    record = pep.training.fit(model, batches, num_steps=20, optimizer=optimizer, progress=False)
-    return [record.losses, *model.predict_f(XNEW)]
+    model = probit()
+    return _trained(model, model.minibatch_training_loss_closure(30, seed=3), num_steps=20)
 
 
 def _maximise() -> Numbers:
@@ -102,21 +87,23 @@ def _estimator() -> Numbers:
     return [model.fit(X, Y[:, 0]).predict(XNEW), model.sample_y(XNEW, 3, random_state=1)]
 
 
+CHOSEN: dict[str, Callable[..., Any]] = {
+    "random_subset": partial(starts.random_subset, X),
+    "kmeans": partial(starts.kmeans, X),
+    "greedy_variance": lambda *to, **s: starts.greedy_variance(X, *to, kernel=Matern32(), **s),
+    "greedy_variational": lambda *to, **seed: starts.greedy_variational(
+        (X, Y), *to, kernel=Matern32(), noise_variance=0.1, **seed
+    ),
+}
 FIXED: dict[str, Callable[[], Numbers]] = {
     "regression": lambda: numbers(regression()),
     "probit": lambda: numbers(probit()),
     "RobustMax": lambda: numbers(robust_max()),
     "ARPEP": lambda: numbers(arpep()),
-    **_chosen(
-        random_subset=lambda: pep.training.starts.random_subset(X, 10, seed=3),
-        kmeans=lambda: pep.training.starts.kmeans(X, 10, seed=3),
-        greedy_variance=lambda: pep.training.starts.greedy_variance(
-            X, 10, kernel=Matern32(), seed=3
-        ),
-        greedy_variational=lambda: pep.training.starts.greedy_variational(
-            (X, Y), 10, kernel=Matern32(), noise_variance=0.1, seed=3
-        ),
-    ),
+    **{
+        f"selection.{name}": lambda rule=rule: [np.asarray(rule(10, seed=3).Z)]
+        for name, rule in CHOSEN.items()
+    },
 }
 TRAINED = {"fit": _fit, "fit of PEP": _fit_point, "maximise": _maximise, "PEPRegressor": _estimator}
 

@@ -4,6 +4,7 @@ import gc
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -38,16 +39,12 @@ def test_predictions(trial: Trial, size: Size) -> None:
     for name, create in MODELS.items():
         model = create()
         expected = model.predict_f(XNEW)
-        posterior = model.posterior()
         spec = tf.TensorSpec([None, 2], tf.float64)
         compiled = tf.function(lambda x, model=model: model.predict_f(x), input_signature=[spec])
         ways: dict[str, Callable[[Any], Any]] = {
             "predict_f": model.predict_f,
-            "predict_y": lambda x, model=model: (
-                model.predict_y(x)[0],
-                expected[1],  # noqa: B023
-            ),
-            "posterior": posterior.predict_f,
+            "predict_y": lambda x, m=model, v=expected[1]: (m.predict_y(x)[0], v),
+            "posterior": model.posterior().predict_f,
             "compiled": compiled,
         }
         for way, predict in ways.items():
@@ -81,10 +78,9 @@ def test_several_models(trial: Trial, size: Size) -> None:
 
 def test_fit_in_threads(trial: Trial, size: Size) -> None:
     """Minibatch training in 8 threads: the numbers of one thread"""
-    alone = worker.TRAINED["fit"]()
-    for number, result in enumerate(
-        _in_threads(lambda k: worker.TRAINED["fit"](), size(quick=2, full=16))
-    ):
+    fit = worker.TRAINED["fit"]
+    alone, found = fit(), _in_threads(lambda k: fit(), size(quick=2, full=16))
+    for number, result in enumerate(found):
         with trial.case(f"run {number}"):
             assert_all_close(result, alone, rtol=CLOSE, scale=1.0)
 
@@ -127,51 +123,11 @@ def test_memory(trial: Trial, size: Size) -> None:
         _steady(trial, f"{name}, losses", eager, few)
         _steady(trial, f"{name}, predictions", lambda m=model: m.predict_f(XNEW), few)
         _steady(trial, f"{name}, models", create, builds)
-    model, kernel = regression(), gpflow.kernels.Matern32()
-
-    def choose() -> Any:
-        return pep.training.starts.greedy_variance(X, 5, kernel=kernel)
-
-    def train() -> Any:
-        return pep.training.maximise(regression(), max_iterations=1, progress=False)
-
-    _steady(trial, "posteriors", model.posterior, builds)
+    choose = partial(pep.training.starts.greedy_variance, X, 5, kernel=gpflow.kernels.Matern32())
+    options = {"max_iterations": 1, "progress": False}
+    train = lambda: pep.training.maximise(regression(), **options)  # noqa: E731
+    _steady(trial, "posteriors", regression().posterior, builds)
     _steady(trial, "selections", choose, builds, per_graph=1.5)
     _steady(trial, "models trained by maximise", train, builds // 4, per_graph=10.0)
     fit = worker.TRAINED["fit"]
     _steady(trial, "models trained by fit", fit, max(builds // 10, 1), per_graph=10.0)
-
-
-def test_traces(trial: Trial) -> None:
-    """Data replaced in variables, other batches, parameters and rows: traced once"""
-    for name, shape in (("equal shape", [150]), ("any length", [None])):
-        variables = tuple(
-            tf.Variable(part, shape=[*shape, part.shape[1]], trainable=False) for part in (X, Y)
-        )
-        model = pep.models.PEPRegression(variables, gpflow.kernels.Matern32(), worker.Z)
-        loss = tf.function(model.training_loss, autograph=False)
-        predict = tf.function(
-            model.predict_f, input_signature=[tf.TensorSpec([None, 2], tf.float64)]
-        )
-        sizes = (150, 150) if shape[0] else (150, 90, 1)
-        for rows in sizes:
-            for variable, part in zip(variables, (X + 0.1, Y - 0.1)):
-                variable.assign(part[:rows])
-            model.kernel.lengthscales.assign(1.0 + 0.01 * rows)
-            model.alpha.assign(0.001 * rows)
-            loss(), predict(XNEW), predict(XNEW[:3])
-        for what, function in (("loss", loss), ("predict_f", predict)):
-            with trial.case(f"{name}, {what}"):
-                count = function.experimental_get_tracing_count()
-                assert count == 1, f"traced {count} times"
-    traces = []
-
-    class Counted(pep.models.PEPRegression):
-        def maximum_log_likelihood_objective(self) -> tf.Tensor:
-            traces.append(1)
-            return super().maximum_log_likelihood_objective()
-
-    with trial.case("maximise, three starts"):
-        model = Counted((X, Y), gpflow.kernels.Matern32(), worker.Z)
-        pep.training.maximise(model, starts=3, max_iterations=3, progress=False)
-        assert len(traces) == 1, f"traced {len(traces)} times"

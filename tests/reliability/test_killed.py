@@ -1,13 +1,18 @@
 """6 Faults: killed, interrupted, out of disk, without a worker."""
 
+import importlib
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import forked_worker
-import interrupted_worker as worker
+import forked_worker as worker
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,6 +26,15 @@ from gpflow_pep.estimators import PEPRegressor, export_saved_model, load_estimat
 #: What differs between two runs that are the same.
 CLOCKS = ("seconds", "cell_seconds")
 ROWS = np.linspace(-1.0, 1.0, 7)[:, None]
+TRAINING = Path(__file__).parents[1] / "training"
+#: Seconds after an interrupt in which a run has to end; the evaluation under way is waited for.
+PROMPT = 2.0
+#: Of compare, which ends at once.
+INTERRUPTED = 130
+#: Seconds in which a process has to notice that another is gone.
+BOUND = 120.0
+#: Of minibatch training that nothing interrupts: as many as interrupted ones may take, and more.
+STEPS = 400
 
 
 @pytest.fixture(scope="module")
@@ -123,55 +137,11 @@ def test_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None
     with trial.case("to the end"):
         forks.run("compare", data, out)
         assert_whole(out, whole, done=True)
-    trial.note(
-        f"{killed} kills in the {seconds:.1f} s of a run, {done} ended before, all in one folder"
-    )
-
-
-def test_grid(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
-    """SIGKILL in the examples' runner, lines cut: resumed to the same table"""
-    forks.run("grid", tmp_path / "whole")
-    whole = table(tmp_path / "whole" / "results.csv")
-    random, kills, killed, runs, cut = (
-        np.random.default_rng(2),
-        size(quick=4, full=24, long=200),
-        0,
-        0,
-        0,
-    )
-    while killed < kills:
-        out = tmp_path / f"killed{runs}"
-        runs += 1
-        journal = out / "cells.jsonl"
-        while killed < kills and forks.start("grid", out):
-            time.sleep(random.uniform(0.0, 0.2))
-            if not forks.kill():
-                break
-            killed += 1
-            with trial.case(f"kill {killed}"):
-                content = journal.read_bytes() if journal.exists() else b""
-                lines = content.splitlines(keepends=True)
-                splits = [
-                    json.loads(line)["cell"]["split"] for line in lines if line.endswith(b"\n")
-                ]
-                assert splits == list(range(len(splits)))
-                if lines and random.random() < 0.5:  # as if it had been killed while it wrote
-                    journal.write_bytes(content[: -random.integers(1, len(lines[-1]))])
-                    cut += 1
-        with trial.case(f"run {runs} to the end"):
-            forks.run("grid", out)
-            pd.testing.assert_frame_equal(table(out / "results.csv"), whole)
-            assert len(journal.read_text().splitlines()) == forked_worker.CELLS
-    trial.note(f"{killed} kills, {cut} lines cut, {runs} runs resumed until they were done")
-
-
-def saved(folder: Path) -> Any:
-    return load_estimator(folder).predict(ROWS)
+    trial.note(f"{killed} kills in the {seconds:.1f} s of a run, {done} ended before, one folder")
 
 
 def exported(folder: Path) -> Any:
-    predictor = tf.saved_model.load(str(folder))
-    mean, _ = predictor.predict_y(tf.constant(ROWS))
+    mean, _ = tf.saved_model.load(str(folder)).predict_y(tf.constant(ROWS))
     return mean[:, 0].numpy()
 
 
@@ -186,8 +156,11 @@ def test_saving(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Pat
         save_estimator(templates[-1], estimator)
         expected.append(estimator.predict(ROWS))
     folder = tmp_path / "model"
-    read = {"save": saved, "export": exported}[kind]
-    {"save": save_estimator, "export": export_saved_model}[kind](folder, estimator)
+    if kind == "save":
+        write, read = save_estimator, lambda folder: load_estimator(folder).predict(ROWS)
+    else:
+        write, read = export_saved_model, exported
+    write(folder, estimator)
     full, longest = {"save": (32, 0.1), "export": (8, 1.5)}[kind]
     random, seen = np.random.default_rng(3), [0, 0]
     for number in range(size(quick=2, full=full, long=10 * full)):
@@ -204,3 +177,192 @@ def test_saving(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Pat
             assert min(differences) < 1e-10, "it is neither"
             seen[int(np.argmin(differences))] += 1
     trial.note(f"{kind}: {seen[0]} times the one, {seen[1]} times the other")
+
+
+class Interrupts:
+    """Processes that are interrupted after some seconds, and how long they take to end."""
+
+    def __init__(self, forks: Forks, longest: float) -> None:
+        self.forks, self._longest, self._random = forks, longest, np.random.default_rng(1)
+        self.took: list[float] = []
+
+    def interrupt(self) -> tuple[float, int]:
+        """When, and the exit code."""
+        time.sleep(self._random.uniform(0.0, self._longest))
+        self.forks.send(signal.SIGINT)
+        sent = time.time()
+        return sent, self.forks.end(timeout=60.0)
+
+    def train(self, job: str, output: Path) -> Any:
+        """Start and interrupt it; what it wrote, once it has ended."""
+        assert self.forks.start(job, output), self.forks.errors()
+        sent, code = self.interrupt()
+        assert code == 0, self.forks.errors()
+        found = np.load(output)
+        self.check(float(found["ended"]) - sent)
+        return found
+
+    def check(self, took: float) -> None:
+        self.took.append(took)
+        assert took <= PROMPT, f"it took {took:.1f} seconds"
+
+
+def test_interrupted_fit(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
+    """SIGINT in fit: ends within 2 seconds, with what was finished kept"""
+    alone, interrupts = worker.fit(str(tmp_path / "alone"), steps=STEPS), Interrupts(forks, 1.0)
+    for number in range(size(quick=2, full=6, long=50)):
+        directory = tmp_path / f"fit{number}"
+        with trial.case(f"fit {number}"):
+            interrupts.train("interrupted_fit", directory.with_suffix(".npz"))
+            steps = readable(directory)
+            assert 0 < steps < STEPS
+            record = worker.fit(str(directory), steps=steps + 1)
+            for name in ("losses", "metrics"):
+                found = record[name]
+                np.testing.assert_array_equal(found, alone[name][: len(found)])
+    trial.note(f"at most {max(interrupts.took):.1f} seconds")
+
+
+def test_interrupted_maximise(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
+    """SIGINT in maximise: ends within 2 seconds, with the best that was found kept"""
+    interrupts = Interrupts(forks, 1.0)
+    for number in range(size(quick=2, full=8, long=50)):
+        with trial.case(f"maximise {number}"):
+            found = interrupts.train("interrupted_maximise", tmp_path / f"{number}.npz")
+            assert found["kept"] >= found["best"] - 1e-6 * abs(found["best"])
+            assert found["best"] > found["before"]
+    trial.note(f"at most {max(interrupts.took):.1f} seconds")
+
+
+def test_interrupted_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
+    """SIGINT in gpflow-pep compare: ends within 2 seconds, with the scores of fits that ended"""
+    data, interrupts = write_table(tmp_path / "t.csv"), Interrupts(forks, 2.0)
+    for number in range(size(quick=2, full=8, long=50)):
+        out = tmp_path / f"out{number}"
+        with trial.case(f"compare {number}"):
+            forks.start("compare", data, out)
+            deadline = time.time() + 60.0
+            while not (out / "unfinished.csv").exists() and time.time() < deadline:
+                time.sleep(0.01)
+            sent, code = interrupts.interrupt()
+            took = time.time() - sent
+            assert code in (0, INTERRUPTED), forks.errors()  # 0: it had ended
+            scores = [out / name for name in ("unfinished.csv", "folds.csv")]
+            fits = pd.read_csv(next(path for path in scores if path.exists()))["model"]
+            assert list(fits) == ["mean", "alpha 0.5"][: len(fits)]
+            if code == INTERRUPTED:
+                last = forks.errors().splitlines()[-1]
+                assert last.endswith(f"Scores of the fits that ended are in {out}."), last
+            interrupts.check(took)
+    trial.note(f"at most {max(interrupts.took):.1f} seconds, with the end of the process")
+
+
+@contextmanager
+def _small_disk(directory: Path, kilobytes: int) -> Iterator[Path]:
+    """A file system of its own; skips the rest where it may not be made."""
+    directory.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(directory)]
+    made = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise PermissionError(made.stderr.strip())
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+def _fill(path: Path, leave: int) -> None:
+    """Take all space but some bytes."""
+    with path.open("wb", buffering=0) as file, ExitStack() as stack:
+        stack.callback(lambda: os.truncate(path, max(path.stat().st_size - leave, 0)))
+        try:
+            while True:
+                file.write(b"x" * 1024)
+        except OSError:
+            pass
+
+
+def test_full_disk(trial: Trial, tmp_path: Path) -> None:
+    """A full disk, a read-only one: a clear error, checkpoints stay, fit resumes"""
+    try:
+        with _small_disk(tmp_path / "disk", 400) as disk:
+            _with_full_disk(trial, disk, tmp_path)
+    except PermissionError as error:
+        trial.skip(f"a small file system cannot be mounted here ({error})")
+
+
+def _with_full_disk(trial: Trial, disk: Path, tmp_path: Path) -> None:
+    expected = worker.fit(str(tmp_path / "whole"), steps=12)
+    directory, filler = disk / "checkpoints", disk / "filler"
+    worker.fit(str(directory), steps=6)
+    for leave in (0, 4096, 8192):
+        with trial.case(f"full but for {leave} bytes"):
+            _fill(filler, leave)
+            with pytest.raises((OSError, ValueError), match=r"checkpoint_dir: got.*room"):
+                worker.fit(str(directory), steps=12)
+            filler.unlink()
+            assert readable(directory) >= 6
+    with trial.case("resumes when there is space"):
+        found = worker.fit(str(directory), steps=12)
+        np.testing.assert_array_equal(found["losses"], expected["losses"])
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    with trial.case("read-only"):
+        with pytest.raises(ValueError, match=r"checkpoint_dir: got .*cannot be written to"):
+            worker.fit(str(directory), steps=13)
+        assert readable(directory) == 12
+
+
+def _pair(kind: str, output: Path) -> "list[subprocess.Popen[str]]":
+    """Two processes of a distributed job."""
+    from test_distributed import free_addresses
+
+    cluster = {"worker": free_addresses(2)}
+    tasks = [{"type": "worker", "index": index} for index in range(2)]
+    return [
+        subprocess.Popen(
+            [sys.executable, "distributed_worker.py", kind, str(output.with_suffix(f".{k}.npz"))],
+            cwd=TRAINING,
+            env={**os.environ, "TF_CONFIG": json.dumps({"cluster": cluster, "task": task})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for k, task in enumerate(tasks)
+    ]
+
+
+@contextmanager
+def _ending(jobs: "list[subprocess.Popen[str]]") -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for job in jobs:
+            job.kill()
+
+
+def test_worker_that_dies(
+    trial: Trial, size: Size, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two distributed processes dies: the other stops, their job resumes"""
+    monkeypatch.syspath_prepend(str(TRAINING))
+    alone = importlib.import_module("distributed_worker").fitted(None, None)
+    for number in range(size(quick=1, full=2, long=10)):
+        output = tmp_path / f"job{number}"
+        jobs = _pair("leaving", output)
+        with trial.case(f"job {number} stops"):
+            with _ending(jobs):
+                jobs[1].wait(timeout=600.0)
+                gone = time.time()
+                said, _ = jobs[0].communicate(timeout=BOUND)
+                took = time.time() - gone
+            assert jobs[1].returncode == 3 and jobs[0].returncode == 1, said[-500:]
+            assert "strategy: got no answer from another process" in said, said[-500:]
+            trial.note(f"job {number}: the other stopped after {took:.0f} seconds")
+        jobs = _pair("resumed", output)
+        with trial.case(f"job {number} resumes"):
+            with _ending(jobs):
+                said = "".join(job.communicate(timeout=600.0)[0] for job in jobs)
+            assert [job.returncode for job in jobs] == [0, 0], said[-500:]
+            found = np.load(output.with_suffix(".0.npz"))
+            for name in ("losses", "metrics"):
+                np.testing.assert_allclose(found[name], alone[name], rtol=1e-9)

@@ -3,11 +3,9 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gpflow
 import numpy as np
 import reproducible_worker as worker
 from campaign import Size, Trial
@@ -35,11 +33,6 @@ def _difference(found: Any, expected: Any) -> float:
     return float(np.max(np.abs(found - expected)) / (np.max(np.abs(expected)) or 1.0))
 
 
-def _differences(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, float]:
-    assert found.keys() == expected.keys()
-    return {name: _difference(found[name], wanted) for name, wanted in expected.items()}
-
-
 def test_seeds(trial: Trial) -> None:
     """Selection, minibatches, fit, maximise and estimators, twice: equal to the last bit"""
     for name, compute in {**worker.FIXED, **worker.TRAINED}.items():
@@ -55,7 +48,9 @@ def test_threads(trial: Trial, size: Size, tmp_path: Path) -> None:
     trained = 0.0
     for threads in (1, 2, 4)[: size(quick=2, full=3)]:
         found = _in_process(threads, tmp_path / f"again{threads}.npz")
-        for name, difference in _differences(found, expected).items():
+        assert found.keys() == expected.keys()
+        for name, wanted in expected.items():
+            difference = _difference(found[name], wanted)
             if name.split("/")[0] in worker.TRAINED and threads > 1:
                 trained = max(trained, difference)
                 continue  # steps of an optimiser make much of the last bit
@@ -63,44 +58,3 @@ def test_threads(trial: Trial, size: Size, tmp_path: Path) -> None:
                 limit = 0.0 if threads == 1 else SAME
                 assert difference <= limit, f"they differ by {difference:.1e}"
     trial.note(f"after training, by 2 or 4 threads instead of 1: within {trained:.1e}")
-
-
-def test_chunks(trial: Trial) -> None:
-    """Chunks of 1, 7, 64 rows and all rows: values, gradients and predictions within 1e-10"""
-    for name, create in worker.CHUNKED.items():
-        expected = worker.numbers(create(chunk_size=None))
-        for chunk_size in (1, 7, 64):
-            with trial.case(f"{name}, chunks of {chunk_size}"):
-                for one, other in zip(worker.numbers(create(chunk_size=chunk_size)), expected):
-                    difference = _difference(one, other)
-                    assert difference <= SAME, f"they differ by {difference:.1e}"
-
-
-def test_copies(trial: Trial, tmp_path: Path) -> None:
-    """Copies, and models whose parameters went through a file: equal to the last bit"""
-    import tensorflow as tf
-
-    copies: dict[str, Callable[[Any], Any]] = {
-        "deepcopy": gpflow.utilities.deepcopy,
-        "parameter_dict": lambda model: _assigned(worker.CHUNKED["PEPRegression"](), model),
-        "checkpoint": lambda model: _restored(
-            worker.CHUNKED["PEPRegression"](), model, str(tmp_path / "file"), tf
-        ),
-    }
-    model = worker.CHUNKED["PEPRegression"]()
-    model.kernel.lengthscales.assign(0.7)
-    for name, copy in copies.items():
-        with trial.case(name):
-            for one, other in zip(worker.numbers(copy(model)), worker.numbers(model)):
-                np.testing.assert_array_equal(one, other)
-
-
-def _assigned(target: Any, source: Any) -> Any:
-    gpflow.utilities.multiple_assign(target, gpflow.utilities.parameter_dict(source))
-    return target
-
-
-def _restored(target: Any, source: Any, path: str, tf: Any) -> Any:
-    written = tf.train.Checkpoint(model=source).write(path)
-    tf.train.Checkpoint(model=target).read(written).assert_existing_objects_matched()
-    return target

@@ -1,6 +1,5 @@
 """3 Random starts: L-BFGS ends without an exception or NaN, and how often at the best optimum."""
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -36,18 +35,6 @@ class Problem(NamedTuple):
         return np.asarray(pep.training.starts.kmeans(self.X, M, seed=0).Z)
 
 
-def _sine() -> Problem:
-    random = np.random.default_rng(0)
-    X = np.sort(random.uniform(-3.0, 3.0, (N, 1)), axis=0)
-    return Problem(X, scale(np.sin(3.0 * X) + 0.3 * random.standard_normal(X.shape)), Gaussian)
-
-
-def _step() -> Problem:
-    random = np.random.default_rng(1)
-    X = random.uniform(-2.0, 2.0, (N, 1))
-    return Problem(X, scale(np.sign(X) + 0.1 * random.standard_normal(X.shape)), Gaussian)
-
-
 def _of_sklearn(load: Any, likelihood: Callable[[], Any]) -> Problem:
     X, y = load(return_X_y=True)
     rows = np.random.default_rng(0).permutation(len(X))[:N]
@@ -55,24 +42,31 @@ def _of_sklearn(load: Any, likelihood: Callable[[], Any]) -> Problem:
     return Problem(scale(X[rows]), scale(Y) if likelihood is Gaussian else Y, likelihood)
 
 
+def _drawn(seed: int, half: float, likelihood: Any, draw: Callable[[Any, Any], Any]) -> Problem:
+    random = np.random.default_rng(seed)
+    X = np.sort(random.uniform(-half, half, (N, 1)), axis=0)
+    Y = draw(X, random)
+    return Problem(X, scale(Y) if likelihood is Gaussian else Y, likelihood)
+
+
+def _noise(X: Any, random: np.random.Generator) -> Any:
+    return random.standard_normal(X.shape)
+
+
 def _moons() -> Problem:
     X, y = sklearn.datasets.make_moons(N, noise=0.25, random_state=0)
     return Problem(scale(X), y[:, None].astype(float), Bernoulli)
 
 
-def _counts() -> Problem:
-    random = np.random.default_rng(2)
-    X = random.uniform(-2.0, 2.0, (N, 1))
-    return Problem(X, random.poisson(np.exp(1.0 + np.sin(2.0 * X))).astype(float), Poisson)
-
-
 PROBLEMS: dict[str, Callable[[], Problem]] = {
-    "sine": _sine,
-    "step": _step,
+    "sine": lambda: _drawn(0, 3.0, Gaussian, lambda X, r: np.sin(3.0 * X) + 0.3 * _noise(X, r)),
+    "step": lambda: _drawn(1, 2.0, Gaussian, lambda X, r: np.sign(X) + 0.1 * _noise(X, r)),
     "diabetes": lambda: _of_sklearn(sklearn.datasets.load_diabetes, Gaussian),
     "moons": _moons,
     "breast cancer": lambda: _of_sklearn(sklearn.datasets.load_breast_cancer, Bernoulli),
-    "counts": _counts,
+    "counts": lambda: _drawn(
+        2, 2.0, Poisson, lambda X, r: r.poisson(np.exp(1.0 + np.sin(2.0 * X))).astype(float)
+    ),
 }
 
 
@@ -97,14 +91,12 @@ def start(problem: Problem, seed: int) -> Callable[[Any], None]:
 
 def ours(problem: Problem, alpha: float, moves: list[Any]) -> list[float]:
     """Objectives where ``maximise`` ended, of each start."""
-    rows, kernel = (problem.X, problem.Y), SquaredExponential()
-    likelihood = problem.likelihood()
+    parts, likelihood = ((problem.X, problem.Y), SquaredExponential()), problem.likelihood()
     if isinstance(likelihood, Gaussian):
-        model = pep.models.PEPRegression(
-            rows, kernel, problem.Z, likelihood=likelihood, alpha=alpha
-        )
+        options = {"likelihood": likelihood, "alpha": alpha}
+        model = pep.models.PEPRegression(*parts, problem.Z, **options)
     else:
-        model = pep.models.PEP(rows, kernel, likelihood, problem.Z, alpha=alpha)
+        model = pep.models.PEP(*parts, likelihood, problem.Z, alpha=alpha)
     # About SciPy's own for theirs: some starts are on plateaus, where steps gain next to nothing.
     record = pep.training.maximise(_fixed(model), starts=moves, progress=False, tolerance=1e-9)
     return [ascent.objective for ascent in record.starts[1:]]
@@ -131,12 +123,10 @@ def theirs(problem: Problem, moves: list[Any]) -> tuple[list[float], int]:
             variable.assign(value)
         move(model)
         try:
+            begin = optimizer.initial_parameters(variables)
+            options = {"maxiter": 1000, "maxcor": 50}
             found = scipy.optimize.minimize(
-                evaluate,
-                optimizer.initial_parameters(variables),
-                jac=True,
-                method="L-BFGS-B",
-                options={"maxiter": 1000, "maxcor": 50},
+                evaluate, begin, jac=True, method="L-BFGS-B", options=options
             )
             ends.append(-float(found.fun))
         except Exception:
@@ -177,16 +167,11 @@ def _tell(trial: Trial, label: str, ends: list[float]) -> None:
             assert np.isfinite(end), f"it ended at {end}"
 
 
-@functools.cache
-def _estimators() -> dict[str, Any]:
-    return {
-        "sine": pep.estimators.PEPRegressor,
-        "step": pep.estimators.PEPRegressor,
-        "diabetes": pep.estimators.PEPRegressor,
-        "moons": pep.estimators.PEPClassifier,
-        "breast cancer": pep.estimators.PEPClassifier,
-        "counts": functools.partial(pep.estimators.PEPRegressor, likelihood="poisson"),
-    }
+def _estimator(likelihood: Any, *arguments: Any, **options: Any) -> Any:
+    if likelihood is Poisson:
+        options["likelihood"] = "poisson"
+    kind = pep.estimators.PEPClassifier if likelihood is Bernoulli else pep.estimators.PEPRegressor
+    return kind(*arguments, **options)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -198,7 +183,8 @@ def test_estimators(trial: Trial, size: Size, name: str) -> None:
         variance, lengthscale = np.exp(SPREAD * random.standard_normal(2))
         kernel = SquaredExponential(variance=variance, lengthscales=lengthscale)
         with trial.case(f"{name}, start {seed}"):
-            model = _estimators()[name](kernel, num_inducing=M, random_state=seed)
+            options = {"num_inducing": M, "random_state": seed}
+            model = _estimator(problem.likelihood, kernel, **options)
             model.fit(problem.X, problem.Y[:, 0])
             scores.append(model.log_score(problem.X, problem.Y[:, 0]))
             assert np.isfinite(scores[-1]), f"log score {scores[-1]}"

@@ -1,0 +1,560 @@
+"""Derivatives against finite differences: of variables that GPflow does not list, second ones, and
+of what depends on converged sites; and those that are refused.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from cases.pep import ALPHAS, CASES, N
+from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
+from gpflow.kernels import (
+    LinearCoregionalization,
+    Matern32,
+    Matern52,
+    SeparateIndependent,
+    SquaredExponential,
+)
+from gpflow.likelihoods import Bernoulli
+from helpers import (
+    Array,
+    assert_all_close,
+    assert_close,
+    assert_gradients,
+    directional_slope,
+    finite_difference_gradient,
+    gradients,
+    regression_problem,
+    trainable_by_name,
+    value_and_gradients,
+)
+
+import gpflow_pep as pep
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2.0, 2.0, (12, 1))
+Y = np.hstack([np.sin(2.0 * X), np.cos(2.0 * X)]) + 0.1 * RNG.standard_normal((12, 2))
+LABELS = (np.sin(2.0 * X) > 0.0) * 1.0
+WEIGHTS = RNG.standard_normal(100)
+RTOL = 1e-7
+Function = Callable[[], tf.Tensor]
+in_graph = functools.partial(tf.function, autograph=False)
+
+
+def gradient(function: Function, source: Any) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(source)
+        value = function()
+    return tape.gradient(value, source)
+
+
+def flat(parts: Any) -> Array:
+    return np.concatenate([np.ravel(tf.convert_to_tensor(part)) for part in parts])
+
+
+def weighted(values: Any) -> tf.Tensor:
+    """A sum with weights, which notices each part."""
+    flat = tf.reshape(values, [-1])
+    return tf.reduce_sum(flat * WEIGHTS[: flat.shape[0]])
+
+
+def parts_of(model: Any) -> list[tf.Variable]:
+    return list(trainable_by_name(model).values())
+
+
+def lengthscale(model: Any) -> tf.Variable:
+    return model.kernel.lengthscales.unconstrained_variable
+
+
+# Of variables that GPflow does not list.
+
+Read = Callable[[], tf.Tensor]
+
+
+class Reads:
+    """A function reads a number, of a variable that is nobody's."""
+
+    def __init__(self, read: Read) -> None:
+        super().__init__()
+        self._read = read
+
+
+class Stretched(Reads, SquaredExponential):
+    def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+        factor = self._read()
+        return super().K(factor * X, None if X2 is None else factor * X2)
+
+
+class Slope(Reads, gpflow.mean_functions.MeanFunction):
+    def __call__(self, X: tf.Tensor) -> tf.Tensor:
+        return self._read() * X
+
+
+def by_keras() -> tuple[tf.Variable, Read]:
+    """A layer of Keras 3, which is no ``tf.Module``."""
+    layer = tf.keras.layers.Dense(1, use_bias=False, dtype="float64")
+    layer.build((None, 1))
+    variable = layer.trainable_variables[0].value
+    variable.assign([[0.8]])
+    return variable, lambda: layer(tf.ones([1, 1], tf.float64))[0, 0]
+
+
+def by_closure() -> tuple[tf.Variable, Read]:
+    variable = tf.Variable(0.8, dtype=tf.float64)
+    return variable, lambda: tf.convert_to_tensor(variable)
+
+
+def softplus_of(read: Read) -> gpflow.likelihoods.Likelihood:
+    return gpflow.likelihoods.Poisson(invlink=lambda f: tf.nn.softplus(read() * f))
+
+
+#: What a function of a hidden variable is in.
+PLACES: dict[str, Callable[[Read], dict[str, Any]]] = {
+    "kernel": lambda read: {"kernel": Stretched(read)},
+    "mean function": lambda read: {"mean_function": Slope(read)},
+    "likelihood": lambda read: {"likelihood": softplus_of(read)},
+}
+
+
+def of_labels(**options: Any) -> pep.PEP:
+    parts = {"kernel": SquaredExponential(), "likelihood": Bernoulli(), **options}
+    Z = np.linspace(-1.5, 1.5, 4)[:, None]
+    return pep.PEP((X, LABELS), inducing_variable=Z, tolerance=1e-11, **parts)
+
+
+@pytest.mark.near_copies("kernel-by_keras-None")
+@pytest.mark.parametrize("chunk_size", [None, 5])
+@pytest.mark.parametrize(
+    ("place", "make"), [("kernel", by_keras), *((p, by_closure) for p in PLACES)]
+)
+def test_hidden_variables(place: str, make: Any, chunk_size: int | None) -> None:
+    variable, read = make()
+    model = of_labels(chunk_size=chunk_size, **PLACES[place](read))
+    assert not any(variable is listed for listed in model.variables)
+
+    def all_together() -> tf.Tensor:
+        mean, _ = model.predict_f(np.array([[-0.3], [0.8]]))
+        left_out = model.loo_log_density()
+        sums = tf.reduce_sum(mean), tf.reduce_sum(left_out)
+        return model.pep_log_marginal_likelihood() + 2.0 * sums[0] + 3.0 * sums[1]
+
+    function = all_together if chunk_size is None else in_graph(all_together)
+    assert_gradients(function, [variable], rtol=1e-5)
+
+
+@pytest.mark.near_copies("kernel")
+@pytest.mark.parametrize("place", PLACES)
+def test_second_derivatives_in_hidden_variables(place: str) -> None:
+    variable, read = by_closure()
+    loss = of_labels(**PLACES[place](read)).training_loss
+    assert_gradients(lambda: gradient(loss, variable), [variable], rtol=1e-5)
+
+
+def test_a_likelihood_that_is_not_trained() -> None:
+    likelihood = gpflow.likelihoods.Gaussian(0.2)
+    gpflow.set_trainable(likelihood, False)
+    model = of_labels(likelihood=likelihood)
+    variable = likelihood.variance.unconstrained_variable
+    assert_gradients(model.pep_log_marginal_likelihood, [variable], rtol=1e-5)
+
+
+# Second ones of losses in closed form.
+
+
+def mixed(alpha: float) -> pep.PEPRegression:
+    """With rows at inducing inputs, where nothing is left of f given u."""
+    kernels = [SquaredExponential(1.0, length) for length in (0.6, 1.2)]
+    kernel = LinearCoregionalization(kernels, W=np.array([[1.0, 0.3], [-0.5, 0.8]]))
+    return pep.PEPRegression((X, Y), kernel, X[::3].copy(), noise_variance=[0.1, 0.2], alpha=alpha)
+
+
+def with_memory(alpha: float) -> pep.PEPRegression:
+    """Of points that are kept, and have not moved yet."""
+
+    def model(rows: slice, **options: Any) -> pep.PEPRegression:
+        options = {"noise_variance": 0.1, "alpha": alpha, **options}
+        data, Z = (X[rows], Y[rows, :1]), X[:4] + 0.1
+        return pep.PEPRegression(data, SquaredExponential(), Z, **options)
+
+    return model(slice(6, 12), memory=model(slice(0, 6)).remember())
+
+
+def check_second(of: Function, variables: Any, step: float = 1e-3, rtol: float = 1e-6) -> None:
+    """In all variables at once, each in a direction of its own."""
+    random = np.random.default_rng(1)
+    direction = [random.standard_normal(variable.shape) for variable in variables]
+
+    def slope() -> tf.Tensor:
+        parts = zip(value_and_gradients(of, variables)[1], direction, strict=True)
+        return tf.add_n([tf.reduce_sum(part * along) for part, along in parts])
+
+    actual = sum(np.sum(a * b) for a, b in zip(gradients(slope, variables), direction))
+    assert_close(actual, directional_slope(slope, variables, direction, step), rtol=rtol)
+
+
+@pytest.mark.near_copies("*-0.0", "*-0.3", "*-1.0")
+@pytest.mark.parametrize("alpha", [0.0, 1e-6, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("make", [mixed, with_memory])
+def test_second_derivatives(make: Callable[[float], pep.PEPRegression], alpha: float) -> None:
+    model = make(alpha)
+    check_second(model.training_loss, model.trainable_variables)
+
+
+#: Kernels with Matern parts, whose distances are 0 where rows are inducing inputs.
+MATERN: dict[str, Callable[[], gpflow.kernels.Kernel]] = {
+    "3/2": Matern32,
+    "5/2": Matern52,
+    "sum and product": lambda: Matern32() + Matern52() * SquaredExponential(),
+}
+
+
+@pytest.mark.parametrize("name", MATERN)
+def test_second_derivatives_at_inducing_inputs(name: str) -> None:
+    data, Z = (X, Y[:, :1]), X[::3].copy()
+    model = pep.PEPRegression(data, MATERN[name](), Z, noise_variance=0.1)
+    # Third derivatives jump there.
+    check_second(model.training_loss, model.trainable_variables, step=1e-5, rtol=1e-4)
+    data = np.array([[0.0], [1.0], [2.5]]), np.array([[0.5], [-1.0], [0.7]])
+    model = pep.PEPRegression(data, MATERN[name](), data[0].copy(), noise_variance=0.01)
+    x, posterior = tf.Variable([[1.0]], dtype=tf.float64), model.posterior()
+    for predict in (model.predict_f, posterior.predict_f):
+        check_second(lambda: predict(x)[0], [x], step=1e-5, rtol=1e-3)  # noqa: B023
+
+
+def test_second_derivatives_with_all_tapes_outside_of_a_graph() -> None:
+    model = mixed(0.5)
+    check_second(in_graph(model.training_loss), model.trainable_variables)
+
+
+# Of what depends on converged sites.
+
+
+def near_rows(model: Any) -> tf.Tensor:
+    return model.data[0][:3] + 0.1
+
+
+#: Functions of converged sites, with rows of the model's own data that moved a little.
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "predict_f": lambda model: model.predict_f(near_rows(model))[0],
+    "loo_log_density": lambda model: model.loo_log_density(),
+    "predict_log_density": lambda model: model.predict_log_density(
+        (near_rows(model), model.data[1][:3])
+    ),
+    "q_mu": lambda model: model.q_mu,
+}
+OTHERS: dict[str, Callable[[Any], Any]] = {
+    "variance of predict_f": lambda model: model.predict_f(model.data[0][:3], full_cov=True)[1],
+    "posterior": lambda model: model.posterior().predict_f(model.data[0][:3])[1],
+    "q_sqrt": lambda model: model.q_sqrt,
+    "compute_qu": lambda model: model.compute_qu()[1],
+    "sites": lambda model: tf.stack(model.converged_rows()[2:4]),
+    "surrogate": lambda model: tf.square(model.surrogate().targets),
+}
+OF_ROWS, OF_Q = ({name: FUNCTIONS[name]} for name in ("loo_log_density", "q_mu"))
+
+
+def check(model: Any, functions: Any, rtol: float = RTOL) -> None:
+    """All trainable variables move at once, each in a direction of its own."""
+    variables, random = parts_of(model), np.random.default_rng(0)
+    direction = [random.standard_normal(variable.shape) for variable in variables]
+
+    def values() -> Array:
+        return np.array([weighted(function(model)) for function in functions.values()])
+
+    expected = directional_slope(values, variables, direction)
+    for function, slope in zip(functions.values(), expected, strict=True):
+        gradient = gradients(lambda: weighted(function(model)), variables)  # noqa: B023
+        along = np.sum([np.sum(part * other) for part, other in zip(gradient, direction)])
+        assert_close(along, slope, rtol=rtol, scale=0.1)
+        assert_record(model)
+
+
+def assert_record(model: Any) -> None:
+    info = model.last_adjoint
+    assert 1 <= info.num_products <= 2 * N * model.num_latent_gps and info.residual < 1e-8
+
+
+each_name = pytest.mark.parametrize("name", ["probit", "Student-t", "RobustMax"])
+each_alpha = pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+
+
+@pytest.mark.near_copies("probit-0.5")
+@each_alpha
+@pytest.mark.parametrize("name", ["probit", "Gaussian", "Poisson", "Student-t", "RobustMax"])
+def test_gradient_table(name: str, alpha: float) -> None:
+    check(CASES[name].model(alpha=alpha), FUNCTIONS)
+
+
+def _of_powers(name: str) -> Any:
+    return CASES[name].model(alpha=ALPHAS["alpha per row"])
+
+
+def _with_memory() -> Any:
+    case = CASES["probit"]
+    memory = case.model().remember()
+    model = case.model(data=case.rows(slice(0, 6)), memory=memory)
+    model.kernel.variance.assign(0.8)
+    return model
+
+
+def _of_separate_kernels() -> Any:
+    kernel = SeparateIndependent([SquaredExponential(lengthscales=0.5 + k / 2) for k in range(3)])
+    points = SharedIndependentInducingVariables(InducingPoints(CASES["RobustMax"].problem.Z))
+    return CASES["RobustMax"].model(kernel=kernel, inducing_variable=points)
+
+
+def _with_a_flat_direction() -> Any:
+    """A level of all classes that nothing but the prior knows, which is nearly flat."""
+    rows = np.linspace(-1.0, 1.0, 8)[:, None]
+    labels = np.array([0, 1, 2, 0, 1, 2, 0, 1])[:, None]
+    parts = SquaredExponential(1e4, 0.7), gpflow.likelihoods.MultiClass(3), rows[::3].copy()
+    model = pep.PEPClassification((rows, labels), *parts, tolerance=1e-11)
+    gpflow.set_trainable(model.inducing_variable, False)
+    return model
+
+
+MODELS: dict[str, tuple[Callable[[], Any], dict[str, Any], float]] = {
+    "powers of rows": (lambda: _of_powers("Student-t"), OF_ROWS, RTOL),
+    "powers, three classes": (lambda: _of_powers("RobustMax"), OF_ROWS, RTOL),
+    "all that depends on sites": (CASES["probit"].model, OTHERS, 1e-6),
+    "chunks": (lambda: CASES["Poisson"].model(chunk_size=3), {**OF_ROWS, **OF_Q}, RTOL),
+    "memory": (_with_memory, OF_Q, RTOL),
+    "kernels of their own": (_of_separate_kernels, OF_Q, RTOL),
+    "flat direction": (
+        _with_a_flat_direction,
+        {"probability": lambda model: model.predict_y(model.data[0][:4] + 0.05)[0]},
+        1e-6,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("create, functions, rtol", MODELS.values(), ids=MODELS)
+def test_other_models(create: Callable[[], Any], functions: Any, rtol: float) -> None:
+    check(create(), functions, rtol)
+
+
+@pytest.mark.near_copies("0.5-probit")
+@each_name
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_products_with_the_hessian_of_the_loss(name: str, alpha: float) -> None:
+    model = CASES[name].model(alpha=alpha)
+    variables, loss = parts_of(model), model.training_loss
+    vector = [RNG.standard_normal(variable.shape) for variable in variables]
+    with tf.GradientTape() as tape:
+        first = value_and_gradients(loss, variables)[1]
+        slope = tf.add_n([tf.reduce_sum(a * b) for a, b in zip(first, vector, strict=True)])
+    product = tape.gradient(slope, variables)
+    assert_record(model)
+    expected = directional_slope(lambda: flat(gradients(loss, variables)), variables, vector)
+    assert_close(flat(product), expected, rtol=RTOL)
+
+
+@pytest.mark.near_copies("probit-0.5")
+@each_alpha
+@each_name
+def test_graphs_compute_the_same(name: str, alpha: float) -> None:
+    model = CASES[name].model(alpha=alpha)
+    variables, function = parts_of(model), lambda: weighted(model.q_mu)
+    expected = gradients(function, variables)
+    inside = in_graph(lambda: value_and_gradients(function, variables)[1])
+    for actual in (inside(), gradients(in_graph(function), variables)):
+        assert_all_close(actual, expected, rtol=1e-7, scale=0.1)
+
+
+@pytest.mark.slow
+def test_optimisers_outside_of_the_graph() -> None:
+    """GPflow's, which compiles and has its tape inside, and Keras's, which has it outside."""
+    ends = []
+    for compile in (False, True):
+        model = CASES["probit"].model()
+        loss = lambda: -tf.reduce_sum(model.loo_log_density())  # noqa: B023, E731
+        loss = in_graph(loss) if compile else loss
+        optimizer, variables = tf_keras.optimizers.SGD(0.05), parts_of(model)
+        for _ in range(3):
+            optimizer.minimize(loss, variables)
+        ends.append(flat(variables))
+    assert_close(ends[1], ends[0], rtol=1e-7)
+    options = {"maxiter": 200}
+    gpflow.optimizers.Scipy().minimize(loss, variables, compile=True, options=options)
+    assert np.max(np.abs(flat(gradients(loss, variables)))) < 1e-3
+
+
+@pytest.mark.slow
+def test_jacobian_by_one_gradient_after_another() -> None:
+    model = CASES["probit"].model()
+    variable = lengthscale(model)
+    with tf.GradientTape(persistent=True) as tape:
+        mean = model.q_mu[:, 0]
+    jacobian = tape.jacobian(mean, variable, experimental_use_pfor=False)
+    assert_close(jacobian[2], gradients(lambda: model.q_mu[2, 0], [variable])[0])
+    with pytest.raises(ValueError, match="experimental_use_pfor to False"):
+        tape.jacobian(mean, variable)
+
+
+# Refused, and beside these those that are right.
+
+REFUSED = r"derivative of .*: got one in a hyperparameter, expected none: .* finite differences"
+XNEW = regression_problem().Xnew[:2]
+
+
+@functools.cache
+def converged(name: str) -> "pep.models.PEP":
+    """One model serves all tests, which leave it as it is: its sites are found once."""
+    model = CASES[name].model()
+    model.update_sites()
+    return model
+
+
+def mean_at(Xnew: Any, model: Any) -> tf.Tensor:
+    return model.predict_f(Xnew)[0]
+
+
+def twice(function: Callable[[Any], tf.Tensor], model: Any) -> Any:
+    variable = lengthscale(model)
+    return gradient(lambda: gradient(lambda: function(model), variable), variable)
+
+
+def forwards(model: Any) -> Any:
+    with tf.autodiff.ForwardAccumulator(lengthscale(model), tf.ones([2], tf.float64)):
+        return model.predict_f(XNEW)
+
+
+def in_a_branch(model: Any) -> Any:
+    """TensorFlow's gradients of branches and loops cannot read variables."""
+    branches = lambda: tf.reduce_sum(mean_at(XNEW, model)), lambda: tf.zeros([], tf.float64)
+    chosen = in_graph(lambda condition: tf.cond(condition, *branches))
+    return gradient(lambda: chosen(tf.constant(True)), lengthscale(model))
+
+
+def of_several_processes(model: Any) -> Any:
+    class Two(pep.engine.numerics.chunks.Reduction):
+        count = 2
+
+    model = CASES["probit"].model()
+    model.reduction = Two()
+    return gradient(lambda: model.q_mu, lengthscale(model))
+
+
+TWICE = "derivative of the gradient of"
+CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "predict_f": (functools.partial(twice, functools.partial(mean_at, XNEW)), f"{TWICE} .*: got"),
+    "left out": (functools.partial(twice, FUNCTIONS["loo_log_density"]), f"{TWICE} .*: got one in"),
+    "forwards": (forwards, rf"{TWICE} q\(v\): got one in"),
+    "branch": (in_a_branch, r"a tape inside of the tf\.cond or loop"),
+    "graph": (
+        lambda model: in_graph(lambda: twice(lambda one: one.training_loss(), model))(),
+        "got one in a hyperparameter",
+    ),
+    "processes": (of_several_processes, r"a derivative of q\(v\)"),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "graph" else n for n in CALLS]
+)
+def test_refused(name: str) -> None:
+    call, message = CALLS[name]
+    with pytest.raises(ValueError, match=message):
+        call(converged("probit"))
+
+
+def test_sites_away_from_their_fixed_point_are_refused() -> None:
+    """Unless no derivative needs them."""
+    model = CASES["Student-t"].model(max_sweeps=1)
+    message = r"derivative of q\(v\): got sites that did not converge, .* residual: .*clipped"
+    with pytest.warns(pep.models.ConvergenceWarning):
+        with pytest.raises(ValueError, match=message):
+            gradients(lambda: model.q_mu, parts_of(model))
+        both = tf.function(lambda: (model.training_loss(), mean_at(XNEW, model)))
+        assert np.all(np.isfinite(gradient(lambda: both()[0], lengthscale(model))))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="sites that did not converge"):
+            gradient(lambda: both()[1], lengthscale(model))
+
+
+def test_a_compiled_function_refuses_where_what_is_refused_has_a_share() -> None:
+    """Its gradient is made for all of its results, whichever of them is differentiated."""
+    problem = regression_problem(3)
+    kernels = [SquaredExponential(lengthscales=size) for size in (0.5, 1.0)]
+    kernel = LinearCoregionalization(kernels, W=np.array([[1.0, 0.3], [-0.5, 0.8]]))
+    likelihood = pep.likelihoods.PerOutput([Bernoulli(), Bernoulli()])
+    data = problem.X, 1.0 * np.hstack([problem.Y > 0.4, problem.Y < 0.6])
+    model = pep.PEP(data, kernel, likelihood, problem.Z, tolerance=1e-11)
+    compiled = in_graph(lambda: (model.training_loss(), tf.reduce_sum(mean_at(XNEW, model))))
+    variable = kernel.W.unconstrained_variable
+    expected = gradient(model.training_loss, variable)
+    assert_close(gradient(lambda: compiled()[0], variable), expected, rtol=1e-6)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=REFUSED):
+        gradient(lambda: compiled()[1], variable)
+    with pytest.raises(ValueError, match=REFUSED):
+        gradient(lambda: mean_at(XNEW, model), variable)
+
+
+@each_name
+@pytest.mark.near_copies
+def test_derivatives_in_new_inputs_stay(name: str) -> None:
+    """Whatever the tape watches besides, and wherever it is."""
+    model, Xnew = converged(name), tf.Variable(XNEW)
+    eager = functools.partial(mean_at, Xnew, model)
+    graph = in_graph(eager)
+    posterior = lambda: model.posterior().predict_f(Xnew)[0]  # noqa: E731
+
+    def by_own_tape() -> Any:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(Xnew)
+            mean = eager()
+        return tape.gradient(mean, Xnew)
+
+    results = [gradient(function, Xnew) for function in (eager, graph, posterior)]
+    results += [by_own_tape(), in_graph(by_own_tape)()]
+    expected = finite_difference_gradient(lambda: tf.reduce_sum(graph()), Xnew)
+    for result in results:
+        assert_close(result, expected, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiled", [False, True])
+def test_hessians_in_new_inputs_stay(compiled: bool) -> None:
+    """With all tapes outside of a compiled function, too."""
+    Xnew, direction = tf.Variable(XNEW[:1]), np.array([[0.8, -0.6]])
+    function = functools.partial(mean_at, Xnew, converged("probit"))
+    function = in_graph(function) if compiled else function
+    with tf.GradientTape() as tape:
+        first = gradient(function, Xnew)
+    hessian = tape.jacobian(first, Xnew)[0, :, 0].numpy()
+    expected = directional_slope(lambda: gradient(function, Xnew)[0], [Xnew], [direction])
+    assert_close(hessian @ direction[0], expected, rtol=1e-5)
+
+
+def test_the_loss_is_differentiable_once_in_any_way() -> None:
+    model = converged("probit")
+    variable, factor = lengthscale(model), tf.Variable(3.0, dtype=tf.float64)
+    expected = tf.reduce_sum(gradient(model.training_loss, variable))
+    with tf.autodiff.ForwardAccumulator(variable, tf.ones([2], tf.float64)) as forwards:
+        loss = model.training_loss()
+    assert_close(forwards.jvp(loss), expected, rtol=1e-9)
+    with tf.GradientTape() as outer:
+        first = gradient(lambda: factor * model.training_loss(), variable)
+    assert_close(outer.gradient(first, factor), expected, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_regression_has_all_derivatives() -> None:
+    problem = regression_problem()
+    model = pep.models.PEPRegression(problem.data, problem.kernel(), problem.Z)
+    check_second(model.training_loss, [lengthscale(model)])
+    for quantity in (functools.partial(mean_at, XNEW), FUNCTIONS["loo_log_density"]):
+        total = lambda: tf.reduce_sum(quantity(model))  # noqa: B023, E731
+        assert_gradients(total, [lengthscale(model)], rtol=1e-6)
+
+
+def test_tied_models_have_all_derivatives_with_the_conditional_of_the_prior() -> None:
+    problem = regression_problem(3)
+    data = problem.X, 1.0 * (problem.Y > 0.4)
+    model = pep.ARPEP(problem.kernel(), Bernoulli(), problem.Z, alpha=0.5, num_data=17)
+    check_second(lambda: model.training_loss(data), [model.kernel.variance.unconstrained_variable])
