@@ -3,7 +3,6 @@
 import time
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import gpflow
@@ -35,17 +34,14 @@ from gpflow_pep.compare import (
     clean,
     compare,
     findings,
-    predict_table,
     run,
     schedule,
     trials,
-    write_report,
 )
 from gpflow_pep.compare.candidates import make_candidates
 from gpflow_pep.compare.terminal import legend
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, load_estimator, stack
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, stack
 from gpflow_pep.models import PEPRegression
-from gpflow_pep.scoring import load_scorer
 from gpflow_pep.training.fitting.objectives import WholeLoss
 
 X40, Y40 = small_table()[["time"]], small_table()["load"]
@@ -419,30 +415,3 @@ def test_a_wild_input_is_named_by_the_row_of_the_table_alone() -> None:
         comparison = compare(wild, "load", splits=1, max_iterations=2, **SMALL)
     assert not [w for w in caught if "X: got" in str(w.message)]
     assert "Column 'time' is 1e+09 in row 7" in comparison.data.warnings[0]
-
-
-def many_waves(num_rows: int) -> pd.DataFrame:
-    """More than few inducing points can follow."""
-    rng = np.random.default_rng(0)
-    time = rng.uniform(0.0, 10.0, num_rows)
-    load = np.sin(4.0 * time) + 0.1 * rng.standard_normal(num_rows)
-    return pd.DataFrame({"time": time, "load": load})
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Training ended after")
-def test_the_default_uses_near_rows_as_the_estimator_does(tmp_path: Path) -> None:
-    table, new = many_waves(1150), many_waves(50)
-    comparison = compare(table, "load", test_fraction=0.1, **{**SMALL, "max_iterations": 5})
-    assert comparison.best == "default" and comparison.model is not None
-    predicted = comparison.held_out["default"]
-    test = np.sort(predicted.index)
-    train = table.drop(index=test)
-    alone = PEPRegressor(max_iterations=5, random_state=0).fit(train[["time"]], train["load"])
-    assert alone.near_rows_ == comparison.model[-1].near_rows_
-    densities = alone.log_densities(table.loc[test, ["time"]], table.loc[test, "load"])
-    assert_allclose(predicted["log_density"].loc[test], densities, rtol=1e-6)
-    assert tmp_path / "scorer" in write_report(tmp_path, comparison, figures=False)
-    expected = comparison.model.predict(new[["time"]])
-    for loaded in (load_estimator(tmp_path / "model"), load_scorer(tmp_path / "scorer")):
-        assert_allclose(predict_table(loaded, new)["mean"], expected, rtol=1e-8)

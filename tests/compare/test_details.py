@@ -140,6 +140,7 @@ def test_details_of_a_comparison() -> None:
     best = comparison.held_out[str(comparison.best)].query("part == 1")
     assert_allclose(details.learning[20]["log_density"], best["log_density"], rtol=1e-6)
     assert findings(comparison)[-1].text.startswith("With 10 instead of 20 training rows, the NLPD")
+    assert not any("time was over" in text for _, text in findings(comparison))
 
 
 def test_the_card_of_a_model_is_in_its_folder() -> None:

@@ -12,16 +12,8 @@ from compare.small_comparison import TARGETS, real, run, two_targets
 from numpy.testing import assert_allclose, assert_array_equal
 from rich.console import Console
 from scipy.stats import norm
-from sklearn.pipeline import make_pipeline
 
-from gpflow_pep.compare import (
-    Comparison,
-    clean,
-    compare,
-    make_preparation,
-    predict_table,
-    summarise,
-)
+from gpflow_pep.compare import Comparison, clean, compare, predict_table, summarise
 from gpflow_pep.compare.findings import explained, given_others, quality, together_or_separate
 from gpflow_pep.compare.report import by_row
 from gpflow_pep.compare.run import table_of
@@ -148,15 +140,10 @@ def test_predictions_of_a_row_stand_beside_each_other() -> None:
     assert by_row(held_out[held_out["target"] == "height"].drop(columns="target")).shape[1] == 8
 
 
-@pytest.mark.slow
-def test_each_target_is_predicted_from_the_others_of_its_row(
-    tmp_path: Path, no_training: None
-) -> None:
-    data, new = clean(TABLE, TARGETS), TABLE.head(6)
-    model = make_pipeline(make_preparation(data.X), PEPRegressor(**SMALL)).fit(data.X, data.y)
-    save_estimator(tmp_path / "model", model)
+def test_each_target_is_predicted_from_the_others_of_its_row(tmp_path: Path) -> None:
+    model, new, saved = small().model, TABLE.head(6), real("two targets").out / "model"
     new.to_csv(tmp_path / "new.csv", index=False)
-    result = run("predict", tmp_path / "model", tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+    result = run("predict", saved, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert result.exit_code == 0, result.output
     written = pd.read_csv(tmp_path / "p.csv", index_col="row")
     before = predict_table(model, new)

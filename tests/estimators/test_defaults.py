@@ -122,14 +122,6 @@ def test_other_objectives_with_other_likelihoods() -> None:
     assert_allclose(fitted.record_.objective, both, rtol=1e-6)
 
 
-def test_classes_are_mixed() -> None:
-    fitted = PEPClassifier(**{**SHORT, "alpha": "mix"}).fit(X, np.where(Y > 50.0, "high", "low"))
-    model = fitted.model_
-    scaled = (XNEW - X.mean()) / X.std()
-    low = sum(w * one.predict_y(scaled)[0] for w, one in zip(model.weights.numpy(), model.models))
-    assert_allclose(fitted.predict_proba(XNEW)[:, 1], low[:, 0], rtol=1e-7)
-
-
 def test_points_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "FIRST_POINTS", 3)
     fitted = PEPRegressor(alpha=0.5, random_state=0).fit(X, Y)

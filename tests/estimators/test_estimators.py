@@ -15,12 +15,6 @@ from helpers import skip_training
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 from sklearn.base import clone
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import make_column_transformer
-from sklearn.impute import SimpleImputer
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
 
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.estimators.parts import KERNELS
@@ -334,18 +328,3 @@ def test_refused_by_fit_and_predict(regressor: PEPRegressor) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             call()
-
-
-@pytest.mark.slow
-def test_in_scikit_learns_hands() -> None:
-    rows, y = X[:40], Y[:40]
-    assert len(cross_val_score(PEPRegressor(**SMALL), rows, y, cv=2, n_jobs=2)) == 2
-    search = GridSearchCV(PEPRegressor(**SMALL), {"alpha": [0.0, 1.0]}, cv=2).fit(rows, y)
-    assert search.best_params_["alpha"] in (0.0, 1.0)
-    calibrated = CalibratedClassifierCV(PEPClassifier(**SMALL), cv=2).fit(rows, y > 200.0)
-    assert calibrated.predict_proba(rows).shape == (40, 2)
-    table = rows.assign(colour=np.resize(["red", "green"], 40))
-    table.loc[3, "near"] = np.nan
-    words = (OneHotEncoder(), ["colour"]), (SimpleImputer(), ["near", "far"])
-    fitted = make_pipeline(make_column_transformer(*words), PEPRegressor(**SMALL)).fit(table, y)
-    assert_allclose(fitted.predict(table), fitted.predict(table[table.columns[::-1]]))

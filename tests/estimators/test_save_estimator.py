@@ -21,6 +21,7 @@ from gpflow.base import AnyNDArray
 from helpers import skip_training
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import (
     TransformedTargetRegressor,
     make_column_selector,
@@ -251,6 +252,7 @@ AROUND = {
     "several": lambda: VotingRegressor([("x", plain()), ("y", plain())]),
     "search": lambda: GridSearchCV(plain(), {"alpha": [0.0, 1.0]}, cv=2),
     "classes": lambda: make_pipeline(StandardScaler(), PEPClassifier(**SMALL)),
+    "calibrated classes": lambda: CalibratedClassifierCV(PEPClassifier(**SMALL), cv=2),
 }
 
 
@@ -258,13 +260,13 @@ AROUND = {
 @pytest.mark.near_copies("several", "classes", "columns")
 def test_what_is_around_comes_back(name: str, tmp_path: Path) -> None:
     rows = {"encoder": MESSY, "columns": WORDS, "ordinal columns": WORDS}.get(name, ONE)
-    targets = np.where(POSITIVE > 1.0, "high", "low") if name == "classes" else POSITIVE
+    targets = np.where(POSITIVE > 1.0, "high", "low") if "classes" in name else POSITIVE
     estimator = AROUND[name]().fit(rows, targets)
     save_estimator(tmp_path, estimator)
     loaded = load_estimator(tmp_path)
     assert type(loaded) is type(estimator)
     assert_array_equal(loaded.predict(rows), estimator.predict(rows))
-    if name == "classes":
+    if "classes" in name:
         assert_array_equal(loaded.predict_proba(rows), estimator.predict_proba(rows))
     loaded.fit(rows, targets)  # with the same parameters
     assert_array_equal(loaded.predict(rows), estimator.predict(rows))
@@ -461,34 +463,8 @@ def test_a_folder_of_an_earlier_version_is_replaced(tmp_path: Path, saved: Path)
     assert not (tmp_path / "README.md").exists()
 
 
-def remove(name: str) -> Any:
-    return lambda folder: (folder / name).unlink()
-
-
 def write(name: str, text: str) -> Any:
     return lambda folder: (folder / name).write_text(text)
-
-
-def cut(name: str) -> Any:
-    def damage(folder: Path) -> None:
-        content = (folder / name).read_bytes()
-        (folder / name).write_bytes(content[: len(content) // 2])
-
-    return damage
-
-
-def flip_a_digit(folder: Path) -> None:
-    text = (folder / "model.json").read_text()
-    (folder / "model.json").write_text(text.replace('"alpha": 0.5', '"alpha": 0.6'))
-
-
-def an_array(value: Any) -> Any:
-    def change(description: Any, arrays: dict[str, Any]) -> None:
-        for name, array in arrays.items():
-            if array.ndim == 2:
-                arrays[name] = np.full(array.shape, value)
-
-    return lambda folder: rewrite(folder, change)
 
 
 def in_model(key: str, value: Any) -> Any:
@@ -498,30 +474,26 @@ def in_model(key: str, value: Any) -> Any:
     return lambda folder: rewrite(folder, change)
 
 
+def without_numbers(description: Any, arrays: dict[str, Any]) -> None:
+    arrays.update({n: np.full(a.shape, np.nan) for n, a in arrays.items() if a.ndim == 2})
+
+
 @pytest.mark.parametrize(
     "damage, got",
-    [
-        (remove("model.json"), "got no file model.json"),
-        (remove("arrays.npz"), "got no file arrays.npz"),
-        (remove("pipeline.skops"), "got no file pipeline.skops"),
-        (write("model.json", "{"), "is damaged"),
+    [  # Mutated files, below, have what else can happen.
+        *(
+            (lambda folder, name=name: (folder / name).unlink(), f"got no file {name}")
+            for name in ("model.json", "arrays.npz", "pipeline.skops")
+        ),
         (write("model.json", "[" * 100_000), "is damaged"),
         (write("model.json", "[]"), "got format None, expected format 6 or 7"),
         (write("model.json", '{"format": 3}'), "got format 3, expected format 6 or 7"),
         (write("model.json", '{"format": 6}'), "digest of the files is another"),
         (write("arrays.npz", ""), "is damaged"),
-        (cut("model.json"), "is damaged"),
-        (cut("arrays.npz"), "is damaged"),
-        (cut("pipeline.skops"), "is damaged"),
-        (flip_a_digit, "digest of the files is another"),
-        (lambda folder: rewrite(folder, lambda _, arrays: arrays.clear()), "do not describe an"),
-        (an_array(np.nan), "no finite numbers"),
-        (an_array("text"), "do not describe an estimator"),
-        (an_array(np.float32(1.0)), "do not describe an estimator"),
+        (lambda folder: rewrite(folder, without_numbers), "no finite numbers"),
         (in_model("class", "SVGP"), "do not describe an estimator"),
         (in_model("kernel", {"function": "exp"}), "do not describe an estimator"),
         (in_model("alpha", 7.0), "do not describe an estimator"),
-        (in_model("options", {}), "do not describe an estimator"),
     ],
 )
 def test_damaged_folder(tmp_path: Path, saved: Path, damage: Any, got: str) -> None:

@@ -150,7 +150,7 @@ def test_settings_are_usable_by_themselves() -> None:
     for named in ({"noise": "varying"}, {"warp": True}, {"inputs": "yeo-johnson"}):
         fitted = PEPRegressor(**options, **named).fit(X, Y)
         scores[str(*named)] = fitted.log_score(X, Y)
-        assert_allclose(fitted.predict_f(ROWS), clone(fitted).fit(X, Y).predict_f(ROWS), rtol=1e-6)
+    assert_allclose(fitted.predict_f(ROWS), clone(fitted).fit(X, Y).predict_f(ROWS), rtol=1e-6)
     assert fitted.input_scaler_.transform(X).std() == pytest.approx(1.0)
     assert min(scores["warp"], scores["noise"]) > scores["plain"]
 
