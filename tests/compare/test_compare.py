@@ -143,22 +143,6 @@ def test_which_baselines_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "exact GP" not in names()
 
 
-def test_the_exact_gp_is_gpflows() -> None:
-    X, y = X40.to_numpy(), Y40.to_numpy()
-    exact = make_candidates(NUMBERS, Settings(max_iterations=3))["exact GP"][1]
-    with pytest.warns(match="Training ended after 3 steps"):
-        exact.fit(X, y)
-    standard, scale = (X - X.mean()) / X.std(), y.std()
-    kernel, noise = exact.kernel_, exact.likelihood_.variance
-    data = standard, (y[:, None] - y.mean()) / scale
-    model = gpflow.models.GPR(data, kernel, likelihood=gpflow.likelihoods.Gaussian(noise))
-    mean, variance = model.predict_y(standard[:5])
-    found, sd = exact.predict(X[:5], return_std=True)
-    # Up to the jitter of the covariance at the rows, some 1e-6 of the kernel's variance.
-    assert_allclose(found, mean[:, 0] * scale + y.mean(), atol=1e-5 * scale)
-    assert_allclose(sd, np.sqrt(variance[:, 0]) * scale, atol=1e-5 * scale)
-
-
 def test_the_spread_is_of_rows_held_out_or_of_all() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(50, 2)), rng.normal(size=50)
