@@ -326,6 +326,12 @@ def changed(change: Any) -> PEPRegressor:
     return estimator
 
 
+def more_points() -> gpflow.likelihoods.Likelihood:
+    likelihood = gpflow.likelihoods.StudentT()
+    likelihood.num_gauss_hermite_points = 50
+    return likelihood
+
+
 def piped(step: Any) -> Pipeline:
     return make_pipeline(step, plain()).fit(ONE, Y)
 
@@ -345,6 +351,7 @@ def piped(step: Any) -> Pipeline:
          r"estimator: got .*test_save_estimator\.double in it, expected only types .* pickle"),
         (lambda: piped(FunctionTransformer(lambda X: X)), r"estimator: got .*<lambda> in it"),
         (lambda: piped(OwnScaler()), r"estimator: got .*OwnScaler in it"),
+        (lambda: regressor(likelihood=more_points()), "hermite_points: got 50, expected 20"),
         (PEPRegressor, r"not fitted yet"),
     ],
 )  # fmt: skip
