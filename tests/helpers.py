@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import gpflow
@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 from reference import regression as reference
+
+from gpflow_pep.training import MaximiseRecord
 
 Array = npt.NDArray[np.float64]
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -25,7 +27,7 @@ def load_example(path: str) -> ModuleType:
 
 def skip_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let estimators keep their first parameters."""
-    record = SimpleNamespace(converged=True, iterations=0, message="")
+    record = MaximiseRecord(0.0, 0, 0, 0, 0.0, True, "", np.zeros(1), 0.0, ())
     for module in ("estimators.trainer", "training.fitting.cheaper"):
         monkeypatch.setattr(f"gpflow_pep.{module}.maximise", lambda *_, **__: record)
 
