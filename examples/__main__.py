@@ -28,8 +28,9 @@ def run(arguments: list[str]) -> None:
     known = commands()
     if not arguments or arguments[0] in ("-h", "--help"):
         print("python -m examples NAME [--quick] [--help] [OPTIONS]\n")
+        width = max(map(len, known))
         for name, (module, about) in known.items():
-            print(f"{name:15} {about}" + (" (papers)" if ".papers." in module else ""))
+            print(f"{name:{width}} {about}" + (" (papers)" if ".papers." in module else ""))
         return
     name, *rest = arguments
     if name not in known:

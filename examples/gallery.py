@@ -158,16 +158,6 @@ def relevance_of_sum(ax: Any) -> None:
     plotting.relevance(kernel, ["age", "weight", "income", "month"], ax=ax)
 
 
-def objective(ax: Any) -> None:
-    X, Y = snake()
-    records = {}
-    for alpha in (0.0, 0.5, 1.0):
-        kernel = gpflow.kernels.SquaredExponential()
-        model = pep.PEPRegression((X, Y), kernel, X[::20], alpha=alpha)
-        records[f"alpha {alpha:g}"] = pep.training.maximise(model, starts=3, progress=False)
-    plotting.objective_trace(records, ax=ax)
-
-
 def alphas(ax: Any) -> None:
     powers = (0.0, 0.5, 1.0)
     X, y = load_diabetes(return_X_y=True)
@@ -201,7 +191,6 @@ PICTURES = {
     confusion: (5.0, 4.6),
     relevance: (5.5, 3.8),
     relevance_of_sum: (5.5, 2.6),
-    objective: (6.0, 4.0),
     alphas: (6.0, 4.0),
 }
 

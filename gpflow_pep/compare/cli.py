@@ -219,11 +219,12 @@ def _print_words(comparison: "Comparison") -> None:
     from .findings import findings
     from .terminal import drawn, word_tables
 
+    console = Console(width=None if sys.stdout.isatty() else 1000)  # a file has room for all of it
     for words in word_tables(comparison):
-        table = drawn(comparison, words)
-        whole = Console(width=1000).measure(table).maximum  # a file has room for all of it
-        Console(width=None if sys.stdout.isatty() else whole).print(table)
+        console.print(drawn(comparison, words, console.width))
     for kind, text in findings(comparison):
+        if text in comparison.data.warnings:
+            continue  # printed before anything was trained
         click.echo(f"Warning: {text}" if kind == "warning" else text, err=kind == "warning")
 
 

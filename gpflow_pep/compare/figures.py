@@ -1,7 +1,6 @@
 """Figures of a comparison. They need matplotlib, see :mod:`gpflow_pep.plotting`.
 
-Scores and held-out predictions are those of the saved model. Fit, relevance and training show the
-model of all rows.
+Scores and held-out predictions are those of the saved model. Fit shows the model of all rows.
 """
 
 from collections.abc import Callable
@@ -11,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from .. import plotting
-from ..tables.encodings import encoded_names
 from .candidates import label_of
 from .findings import summarise
 from .predicting import predictions
@@ -20,6 +18,9 @@ from .scores import class_indices, scores, without_limits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+#: Of a panel, in inches. A phone shows it in this size, so that its letters are as large as others.
+WIDTH = 3.8
 
 
 def _best(comparison: Comparison) -> pd.DataFrame:
@@ -39,7 +40,7 @@ def _draw_scores(comparison: Comparison) -> "Figure":
         lowest = powers[comparison.metrics[0].name].map(comparison.metrics[0].loss).argmin()
         powers = powers[labels == labels[lowest]]
     metrics = comparison.metrics
-    figure = plotting.figure(9.6, 3.4 * ((len(metrics) + 1) // 2))
+    figure = plotting.figure(2 * WIDTH, 3.0 * ((len(metrics) + 1) // 2))
     for axes, metric in zip(figure.subplots((len(metrics) + 1) // 2, 2).flat, metrics):
         error = f"{metric.name}_se"
         plotting.alpha_sweep(
@@ -68,7 +69,7 @@ def _draw_predictions(comparison: Comparison) -> "Figure":
     parts = list(table.groupby("target", sort=False))[:9] if several else [(name, table)]
     num_panels = len(parts) + (not several and "pit" in table)
     num_rows, width = -(-num_panels // 3), min(num_panels, 3)
-    figure = plotting.figure(4.8 * width, 4.6 * num_rows)
+    figure = plotting.figure(WIDTH * width, 3.6 * num_rows)
     panels = figure.subplots(num_rows, width, squeeze=False).flat
     for axes, (name, part) in zip(panels, parts):
         intervals = part[["lower_90", "upper_90"]]
@@ -84,7 +85,7 @@ def _draw_predictions(comparison: Comparison) -> "Figure":
 def _draw_classes(comparison: Comparison) -> "Figure":
     """Draw the reliability diagram and the confusion matrix of held-out predictions."""
     table = _best(comparison)
-    figure = plotting.figure(9.6, 4.8)
+    figure = plotting.figure(2 * WIDTH, 3.8)
     left, right = figure.subplots(1, 2)
     plotting.reliability(*class_indices(table), ax=left)
     labels, predicted = (table[name].astype(str).to_numpy() for name in ("true", "predicted"))
@@ -101,7 +102,7 @@ def _draw_fit(comparison: Comparison) -> "Figure":
     margin = 0.1 * (high - low)
     grid = pd.DataFrame({name: np.linspace(low - margin, high + margin, 200)})
     curve = predictions(pipeline[-1], pipeline[:-1].transform(grid), False)
-    figure = plotting.figure(5.6, 4.2)
+    figure = plotting.figure(WIDTH, 3.0)
     axes = figure.subplots()
     (inducing,) = plotting.inducing_points_of(pipeline[-1])
     plotting.regression_1d(
@@ -112,37 +113,21 @@ def _draw_fit(comparison: Comparison) -> "Figure":
     return figure
 
 
-def _draw_relevance(comparison: Comparison) -> "Figure":
-    """Draw the relevance of each input to the model of all rows: one over its lengthscale."""
-    encoder, *_, last = comparison.model  # type: ignore[misc]
-    names = [column for column, _ in encoded_names(encoder.formats, encoder.encodings_)]
-    figure = plotting.figure(5.0, 1.3 + 0.26 * min(max(len({*names}), 4), 30))
-    plotting.relevance(last.kernel_, names, ax=figure.subplots())
-    return figure
-
-
 def _draw_details(comparison: Comparison) -> "Figure":
     """Draw how much each input matters to held-out predictions, and the learning curve."""
     details, metric = comparison.details, comparison.metrics[0]
     assert details is not None and details.importance is not None
     rows = details.importance.head(20)[::-1]
-    figure = plotting.figure(9.6, max(3.2, 1.2 + 0.26 * len(rows)))
+    figure = plotting.figure(2 * WIDTH, max(2.8, 1.2 + 0.26 * len(rows)))
     left, right = figure.subplots(1, 2)
     left.barh(list(map(str, rows.index)), rows["mean"], xerr=rows["error"], color="C0", alpha=0.8)
-    left.set(xlabel=f"loss of {metric.heading} where the input is permuted")
+    left.set(xlabel=f"how much worse the {metric.heading} is if the column is permuted")
     numbers = list(details.learning)
     curve = [scores(table)[metric.name] for table in details.learning.values()]
     right.plot(numbers, curve, marker="o")
     right.set(xscale="log", xlabel="training rows", ylabel=metric.label)
     right.set_xticks(numbers, list(map(str, numbers)))
     right.minorticks_off()
-    return figure
-
-
-def _draw_training(comparison: Comparison) -> "Figure":
-    """Draw how the objective of the model of all rows rose."""
-    figure = plotting.figure(5.0, 3.6)
-    plotting.objective_trace(comparison.model[-1].record_, ax=figure.subplots())  # type: ignore[index]
     return figure
 
 
@@ -170,7 +155,5 @@ def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"
         _draw_classes: not numbers and comparison.best is not None,
         _draw_fit: numbers and single and model is not None and _has_one_input(comparison.data.X),
         _draw_details: _has_details(comparison),
-        _draw_relevance: single and model is not None and model[-1].n_features_in_ > 1,
-        _draw_training: single and model is not None and model[-1].record_ is not None,
     }
     return {draw.__name__.removeprefix("_draw_"): draw for draw in suits if suits[draw]}

@@ -1,7 +1,7 @@
 """What a comparison comes to: a table of scores, and findings in words.
 
-The terminal, the report and the card of the model show the same findings. Each is a small function
-of a comparison, or of one of its models, and returns a sentence or two, or nothing.
+The terminal, the report and the card of the model show the same findings. Most are rows of tables:
+a condition, and the sentence to show where it holds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,15 +17,15 @@ from ..tables.suspicions import formula
 from ..training.fitting.full_batch import OVER
 from . import scores as of_rows
 from .candidates import DEFAULT, LOGARITHMS, TRIVIAL, is_separate
+from .partition import equal_inputs
 from .run import Comparison
 from .scores import METRICS, Difference, Metric, in_full, without_limits
-from .settings import COUNTS, KERNELS, has_gaussian_noise, is_counts
+from .settings import COUNTS, has_gaussian_noise, is_counts
 from .trials import Fit
 
 SAVED, WITHIN, UNSTABLE = "saved", "within noise", "unstable"
 #: A model is unstable where one part's score is so many nats worse than the median of the others,
-#: and so many times as far from it as they are from each other: of five Gaussian scores one is in
-#: 0.5% of cases, and a nat is no noise.
+#: and so many times as far from it as they are from each other: of five Gaussian scores 0.5% are.
 FAR, TIMES = 1.0, 5.0
 #: A model learnt nothing whose NLPD is not lower than that of a constant by so many nats, 2% more
 #: probability for each row, unless an error is smaller by this fraction.
@@ -33,8 +33,7 @@ LEAST_GAIN, LEAST_SMALLER = 0.02, 0.1
 #: What predictions are good for whose errors are small, and whose densities are high.
 USES = {"rmse": "means", "mae": "means", "error": "classes", "auc": "order of rows"}
 DENSITIES = {"numbers": "intervals", "classes": "probabilities"}
-#: Whole numbers of a larger mean are nearly as well described by Gaussians as by counts: the
-#: distribution functions of a Poisson and its Gaussian differ by 0.009.
+#: Of a larger mean a Poisson and its Gaussian differ by 0.009 at most, as distribution functions.
 MOST_COUNTED = 50.0
 #: Intervals are called wrong where so many rows more or fewer than 90% are inside, two standard
 #: errors of 400 rows, and the chance of that would be below LEAST_CHANCE if they were right.
@@ -45,6 +44,8 @@ COVERAGE_OFF, LEAST_CHANCE = 0.03, 0.01
 TOO_GOOD, GOOD_ALONE, ALONE, MOST_SUSPECTS, FEWEST_GOOD = 0.99, 0.9, 0.9, 3, 50
 #: Over fewer parts Student's t makes differences clear only above 4 standard errors.
 FEWEST_PARTS = 4
+#: The scores are not those of a model that had, on all rows, at most this share of their steps.
+LEAST_STEPS = 0.5
 #: A class is called missed where it has at least so many held-out rows, and most of them get
 #: another one: by chance in 6% of cases where 80% of all rows of it would be right.
 FEWEST_OF_CLASS = 5
@@ -73,8 +74,7 @@ def _row(comparison: Comparison, name: str) -> dict[str, object]:
     for metric in comparison.metrics:
         values = scores[metric.name]
         row |= {metric.name: np.nan if failed else values.mean(), f"{metric.name}_se": values.sem()}
-    change = Difference(np.nan, np.nan, 0.0)
-    verdict = ""
+    change, verdict = Difference(np.nan, np.nan, 0.0), ""
     if comparison.best is not None and not failed:
         change = comparison.difference(name, comparison.best)
         verdict = UNSTABLE if _unstable_part(fits) is not None else "" if change.clear else WITHIN
@@ -125,28 +125,23 @@ def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, 
     pair = name, TRIVIAL[comparison.data.kind]
     # Where one part is far off, the mean depends on that part alone.
     unstable = any(_unstable_part(comparison.fits_of(model)) for model in pair)
-    ours, constant = (
-        comparison.scores_of(model).agg("median" if unstable else "mean") for model in pair
-    )
+    way = "median" if unstable else "mean"
+    ours, constant = (comparison.scores_of(model).agg(way) for model in pair)
     smaller = {}
     for metric in METRICS[comparison.data.kind][1:3]:
-        errors = [abs(metric.higher_is_better - scores[metric.name]) for scores in (ours, constant)]
-        smaller[metric] = 1.0 - errors[0] / errors[1] if errors[1] else 0.0
-    most = max(smaller, key=lambda metric: np.nan_to_num(smaller[metric]))
+        error, least = (abs(metric.higher_is_better - s[metric.name]) for s in (ours, constant))
+        smaller[metric] = float(np.nan_to_num(1.0 - error / least)) if least else 0.0
+    most = max(smaller, key=smaller.__getitem__)
     shown = " instead of ".join(in_full(s[most.name], most.form) for s in (ours, constant))
     gain = float(constant["nlpd"] - ours["nlpd"])
     return gain, smaller[most], USES[most.name], f"{most.heading} is {shown}"
 
 
-def baselines(comparison: Comparison) -> list[str]:
-    """Name the baselines that failed in no part."""
-    names = (name for name in comparison.candidates if name not in comparison.choices)
-    return [name for name in names if not comparison.num_failed(name)]
-
-
-def _better_baselines(comparison: Comparison) -> list[str]:
-    """Name the baselines whose decisive score is clearly better than that of the saved model."""
-    changes = {n: comparison.difference(n, str(comparison.best)) for n in baselines(comparison)}
+def _better_baselines(comparison: Comparison, metric: Metric | None = None) -> list[str]:
+    """Name the baselines, failed in no part, with a clearly better score than the saved model."""
+    best, failed = str(comparison.best), comparison.num_failed
+    names = [n for n in comparison.candidates if n not in comparison.choices and not failed(n)]
+    changes = {name: comparison.difference(name, best, metric) for name in names}
     return [name for name, change in changes.items() if change.mean < 0.0 and change.clear]
 
 
@@ -158,12 +153,12 @@ class Finding(NamedTuple):
 
 
 def findings(comparison: Comparison) -> list[Finding]:
-    """List the sentences about a comparison: results, warnings, and what to try next."""
-    has_best = comparison.best is not None
+    """List the sentences about a comparison: results, warnings, of the table too, and advice."""
+    trained = comparison.best is not None
     texts = {
-        "result": [find(comparison) for find in RESULTS if has_best] or [NONE_TRAINED],
-        "warning": [text for find in WARNINGS for text in find(comparison)],
-        "advice": [find(comparison) for find in ADVICE if has_best],
+        "result": [quality(comparison), ranking(comparison)] if trained else [NONE_TRAINED],
+        "warning": [*comparison.data.warnings, *(w for find in WARNINGS for w in find(comparison))],
+        "advice": [find(comparison) for find in ADVICE if trained],
     }
     return [Finding(kind, text) for kind, each in texts.items() for text in each if text]
 
@@ -173,8 +168,7 @@ NONE_TRAINED = "No model could be trained in every part: see the messages."
 
 def _list(names: Sequence[str]) -> str:
     """Join names as a sentence does: "a", "a and b", "a, b and c"."""
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def _they_are(names: Sequence[str], verbs: tuple[str, str] = ("is", "are")) -> str:
@@ -185,7 +179,7 @@ def _they_are(names: Sequence[str], verbs: tuple[str, str] = ("is", "are")) -> s
 def _change(metric: Metric, change: Difference) -> str:
     """Word by how much a score is better or worse, and whether that is within noise."""
     size, noise = (in_full(abs(x), metric.form) for x in (change.mean, change.limit * change.error))
-    within = "" if change.clear else f" (within noise, {noise})"
+    within = "" if change.clear else f", within noise (up to {noise})"
     return f"{size} {'better' if change.mean < 0.0 else 'worse'}{within}"
 
 
@@ -203,30 +197,28 @@ def quality(comparison: Comparison) -> str:
 
 
 def _of_numbers(comparison: Comparison) -> str:
-    shares = [f"{max(s, 0.0):.0%} of that of '{n}'" for n, s in explained(comparison).items()]
-    shares[0] = shares[0].replace("that", "the variance", 1)
-    table, error = without_limits(_held_out(comparison)), ""
-    if comparison.likelihood == LOGARITHMS:
-        shares[0] = shares[0].replace("of '", "of the logarithm of '")
+    table, logarithms = without_limits(_held_out(comparison)), comparison.likelihood == LOGARITHMS
+    share, error = f"its 90% intervals hold {of_rows.inside(table).mean():.0%} of the targets.", ""
+    (name, first), *others = explained(comparison).items()
+    log = "the logarithm of " * logarithms
+    shares = [f"{max(first, 0.0):.0%} of the variance of {log}'{name}'"]
+    shares += [f"{max(s, 0.0):.0%} of that of '{n}'" for n, s in others]
+    if logarithms:
         factor = np.exp(np.abs(np.log(table["true"] / table["median"])).mean())
         error = f"its medians are off by a factor of {factor:.3g} on average, and "
-    elif len(comparison.data.targets) == 1:
+    elif not others:
         size = (table["true"] - table["mean"]).abs().mean()
         error = f"its mean absolute error is {in_full(size, '.3g')}, and "
-    share = of_rows.inside(table).mean()
-    return f"explains {_list(shares)}; {error}its 90% intervals hold {share:.0%} of the targets."
+    return f"explains {_list(shares)}; {error}{share}"
 
 
 def explained(comparison: Comparison) -> dict[str, float]:
     """Compute the fraction of the variance of each target that the saved model explains."""
     table = without_limits(_held_out(comparison))
-    if "target" not in table:
-        table = table.assign(target=str(comparison.data.y.name))
-    pairs = {
-        name: (part["true"], part["mean"]) for name, part in table.groupby("target", sort=False)
-    }
     if comparison.likelihood == LOGARITHMS:
-        pairs = {name: (np.log(table["true"]), np.log(table["median"])) for name in pairs}
+        table = table.assign(true=np.log(table["true"]), mean=np.log(table["median"]))
+    names = table.get("target", pd.Series(str(comparison.data.targets[0].name), table.index))
+    pairs = {name: (part["true"], part["mean"]) for name, part in table.groupby(names, sort=False)}
     return {n: float(r2_score(*pair)) if len(pair[0]) > 1 else np.nan for n, pair in pairs.items()}
 
 
@@ -235,69 +227,57 @@ def _of_classes(comparison: Comparison) -> str:
     labels, probability = of_rows.class_indices(table)
     right = (table["predicted"] == table["true"]).mean()
     frequent = table["true"].value_counts(normalize=True).iloc[0]
+    area = of_rows.area_under_curve(labels, probability)
     text = f"names the right class for {right:.0%} of the rows; always naming the most frequent"
     text += f" one is right for {frequent:.0%}."
-    area = of_rows.area_under_curve(labels, probability)
-    if probability.shape[1] == 2 and np.isfinite(area):
-        text += f" The area under its ROC curve is {area:.2f}."
-    return text
+    roc = f" The area under its ROC curve is {area:.2f}."
+    return text + roc * bool(probability.shape[1] == 2 and np.isfinite(area))
 
 
 def usable_for(comparison: Comparison) -> str:
-    """Word what the saved model's predictions can be used for, and what not."""
-    final = comparison.final
-    if final is not None and final.message.startswith(OVER):
-        steps = f"after {final.iterations} steps of its training on all rows"
-        return f"Do not use it yet: the time was over {steps}. Raise --minutes."
-    if [*_too_good(comparison)]:
-        return "Read the warning of such scores before you use it."
+    """Word what the saved model's predictions are good for: the first sentence that holds."""
+    numbers, logarithms = comparison.data.kind == "numbers", comparison.likelihood == LOGARITHMS
     gain, smaller, use, _ = gain_over_trivial(comparison, str(comparison.best))
-    densities, wrong = DENSITIES[comparison.data.kind], ""
-    if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
-        return "Do not use it: it predicts no better than a constant."
-    errors = "classes" if comparison.data.kind == "classes" else "means"
-    better = better_at_errors(comparison)
-    instead = better and f" For {errors}, take {better}."
-    if gain < LEAST_GAIN:
-        only = f"Use its {use} but not its {densities}: a constant has a better NLPD."
-        return f"{only}{instead}"
-    if errors == "classes":
-        report = class_report(comparison)
-        rows, right = report["rows"], report["rows"] * report["recall"]
-        missed = report.index[(rows >= FEWEST_OF_CLASS) & (report["recall"] < 0.5)]
-        if len(missed):
-            names = [f"'{name}' ({right[name]:.0f} of {rows[name]:.0f} rows)" for name in missed]
-            only = "Use its probabilities to rank rows; do not rely on it to name"
-            return f"{only} {_list(names)}.{instead}"
-    else:
-        unknown = [f"'{name}'" for name, share in explained(comparison).items() if share <= 0.0]
-        if unknown:
-            worst = "look at the rows that it predicts worst"
-            centre = "medians" if comparison.likelihood == LOGARITHMS else errors
-            only = f"Its {centre} of {_list(unknown)} are no better than a constant: {worst}."
-            return f"{only}{instead}"
-        wrong = width_of_intervals(comparison)
-    medians = comparison.likelihood == LOGARITHMS
-    start = f"Use its {'medians' if medians else errors}"
-    if better and not medians:
-        start, instead = f"For {errors}, take {better}", ""
-    if wrong:
-        return f"{start}; its {densities} are {wrong}.{instead}"
-    return f"{start}{' and' if start.startswith('Use') else '; use'} its {densities}.{instead}"
+    errors, densities = "means" if numbers else "classes", DENSITIES[comparison.data.kind]
+    centre, better = "medians" if logarithms else errors, better_at_errors(comparison)
+    shares = explained(comparison) if numbers else {}
+    unknown = _list([f"'{name}'" for name, share in shares.items() if share <= 0.0])
+    missed = "" if numbers else _missed(comparison)
+    wrong = width_of_intervals(comparison) if numbers else ""
+    final, scored = comparison.final, comparison.fits_of(str(comparison.best))
+    steps = [fit.iterations for fit in (final, *scored) if fit]
+    late = final is not None and final.message.startswith(OVER)
+    over = late and steps[0] <= LEAST_STEPS * np.mean(steps[1:])
+    instead = f" For {errors}, take {better}." * bool(better)
+    cases = (
+        (over, f"Do not use it yet: the time was over after {steps[0]} of some"
+         f" {np.mean(steps[1:]):.0f} steps of its training on all rows. Raise --minutes."),
+        (any(_too_good(comparison)), "Read the warning of such scores before you use it."),
+        (gain < LEAST_GAIN and smaller < LEAST_SMALLER, "Do not use it: it predicts no better than"
+         " a constant."),
+        (gain < LEAST_GAIN, f"Use its {use} but not its {densities}: a constant has a better NLPD."
+         f"{instead}"),
+        (missed, f"Use its probabilities to rank rows; do not rely on it to name {missed}."
+         f"{instead}"),
+        (unknown, f"Its {centre} of {unknown} are no better than a constant: look at the rows that"
+         f" it predicts worst.{instead}"),
+        (better and wrong and not logarithms, f"{instead[1:-1]}; its {densities} are {wrong}."),
+        (better and not logarithms, f"{instead[1:-1]}; use its {densities}."),
+        (wrong, f"Use its {centre}; its {densities} are {wrong}.{instead}"),
+        (True, f"Use its {centre} and its {densities}.{instead}"),
+    )  # fmt: skip
+    return next(text for holds, text in cases if holds)
 
 
 def better_at_errors(comparison: Comparison) -> str:
     """Name the baseline with the smallest error, where that is clearly smaller than the best's."""
     best, metric = str(comparison.best), METRICS[comparison.data.kind][1]
-    names = (best, *baselines(comparison))
-    means = {name: float(comparison.scores_of(name)[metric.name].mean()) for name in names}
-    name = min(means, key=means.__getitem__)
-    if means[name] > (1.0 - LEAST_SMALLER) * means[best]:
-        return ""
-    if not comparison.difference(name, best, metric).clear:
-        return ""
-    shown = " instead of ".join(in_full(means[model], metric.form) for model in (name, best))
-    return f"{name} ({metric.heading} {shown})"
+    names = best, *_better_baselines(comparison, metric)
+    error = {name: float(comparison.scores_of(name)[metric.name].mean()) for name in names}
+    least = min(error, key=error.__getitem__)
+    shown = " instead of ".join(in_full(error[model], metric.form) for model in (least, best))
+    far = least != best and error[least] <= (1.0 - LEAST_SMALLER) * error[best]
+    return f"{least} ({metric.heading} {shown})" if far else ""
 
 
 def width_of_intervals(comparison: Comparison) -> str:
@@ -311,6 +291,14 @@ def width_of_intervals(comparison: Comparison) -> str:
     exact = has_gaussian_noise(comparison.likelihood) and comparison.data.blocks is None
     remedy = ", which predict_interval(calibrate='folds') corrects" if exact else ""
     return f"{'too narrow' if hits.mean() < 0.9 else 'too wide'}{remedy}"
+
+
+def _missed(comparison: Comparison) -> str:
+    """Name the classes of which the saved model predicts most rows wrongly, with counts."""
+    table = class_report(comparison)
+    table = table[(table["rows"] >= FEWEST_OF_CLASS) & (table["recall"] < 0.5)]
+    shares = zip(table.index, table["recall"] * table["rows"], table["rows"])
+    return _list([f"'{name}' ({right:.0f} of {rows:.0f} rows)" for name, right, rows in shares])
 
 
 def class_report(comparison: Comparison) -> pd.DataFrame:
@@ -333,15 +321,15 @@ def ranking(comparison: Comparison) -> str:
     table = summarise(comparison).query("failed == 0")
     losses = table[metric.name].map(metric.loss).fillna(np.inf)
     lowest = best if losses[best] <= losses.min() else str(losses.idxmin())
-    text = f"{_they_are([lowest], ('has', 'have'))} the {metric.best} {metric.heading}"
     way = f"clearly {'above' if metric.higher_is_better else 'below'}"
+    text = f"{_they_are([lowest], ('has', 'have'))} the {metric.best} {metric.heading}"
     if lowest != best:
         near = way if comparison.difference(lowest, best).clear else "within noise of"
         text += f", {near} {best}, which is saved"
     elif best != DEFAULT and DEFAULT in comparison.losses:
         text += f", {way} {DEFAULT}, and is saved"
-    within = table.index[(table["verdict"] == WITHIN) & (table.index != lowest)]
-    if len(within):
+    within = [str(n) for n in table.index[table["verdict"] == WITHIN] if n != lowest]
+    if within:
         text += f"; {_they_are(within)} within noise of {'it' if lowest == best else best}"
     better = [name for name in _better_baselines(comparison) if name != lowest]
     text += f". {_they_are(better)} clearly better on these rows." if better else "."
@@ -350,60 +338,40 @@ def ranking(comparison: Comparison) -> str:
     return text + few * (1 < count < FEWEST_PARTS)
 
 
-RESULTS = (quality, ranking)
-
-
-def _fits_that_ended_badly(comparison: Comparison) -> Iterator[str]:
-    """Word which fits failed or did not converge, of each model and of the fit to all rows."""
-    for name in comparison.candidates:
-        fits = comparison.fits_of(name)
-        bad = [fit for fit in fits if fit.failed]
-        late = [fit for fit in fits if not fit.converged and not fit.failed]
-        if bad:
-            yield f"{name}: {len(bad)} of {len(fits)} fits failed: {bad[0].message}"
-        if late:
-            more = " More minutes may help." * any("time" in fit.message for fit in late)
-            count = f"{len(late)} of {len(fits)} fits"
-            yield f"{name}: {count} did not converge: {late[0].message}{more}"
+def _of_fits(comparison: Comparison) -> Iterator[str]:
+    """Word what the time was too short for, and which fits failed or did not converge, and why."""
+    if names := comparison.left_out:
+        yield f"The time was over before these began: {_list(names)}. Raise --minutes."
+    bad = [fit for fit in comparison.fits if fit.failed or not fit.converged]
+    for failed, why in dict.fromkeys((fit.failed, fit.message) for fit in bad):
+        models = [fit.model for fit in bad if (fit.failed, fit.message) == (failed, why)]
+        names = tuple(dict.fromkeys(models))
+        count = f"{len(models)} of {sum(fit.model in names for fit in comparison.fits)} fits"
+        more = " More minutes may help." * ("time" in why)
+        how = f"failed: {why}" if failed else f"did not converge: {why}{more}"
+        yield f"{_list(names)}: {count} {how}"
     final = comparison.final
     if final is not None and not (final.converged and comparison.model is not None):
         how = "failed" if comparison.model is None else "did not converge"
         yield f"{final.model}, all rows: the fit {how}: {final.message}"
 
 
-def unstable(comparison: Comparison) -> Iterator[str]:
-    """Word which models are far worse in one part than in the others."""
-    part, *_ = comparison.settings.parts()
-    for name in comparison.choices:
+def _of_models(comparison: Comparison) -> Iterator[str]:
+    """Word which models are far worse in one part than in others, or no better than a constant."""
+    (part, *_), kind = comparison.settings.parts(), comparison.data.kind
+    for name in (name for name in comparison.choices if not comparison.num_failed(name)):
         fits = comparison.fits_of(name)
-        worst = None if comparison.num_failed(name) else _unstable_part(fits)
-        if worst is not None:
-            median = np.median([fit.scores["nlpd"] for fit in fits])
-            yield (
-                f"{_they_are([name])} unstable: the NLPD is {worst.scores['nlpd']:.2f} in {part}"
-                f" {worst.part} and {median:.2f} in the median {part}."
-            )
-
-
-def _learnt_nothing(comparison: Comparison) -> Iterator[str]:
-    """Word which models are no better than a constant."""
-    trivial, densities = (names[comparison.data.kind] for names in (TRIVIAL, DENSITIES))
-    for name in comparison.choices:
-        if comparison.num_failed(name):
-            continue
+        if worst := _unstable_part(fits):
+            nlpd, median = worst.scores["nlpd"], np.median([fit.scores["nlpd"] for fit in fits])
+            where = f"{part} {worst.part} and {median:.2f} in the median {part}"
+            yield f"{name} is unstable: the NLPD is {nlpd:.2f} in {where}."
         gain, smaller, use, values = gain_over_trivial(comparison, name)
-        text = f"{name} has no better NLPD than the baseline '{trivial}' ({gain:+.3f} nats)"
+        text = f"{name} has no better NLPD than the baseline '{TRIVIAL[kind]}' ({gain:+.3f} nats)"
         if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
             yield f"{text}: it learnt nothing from these inputs that holds for other rows."
         elif gain < LEAST_GAIN:
             sure = "it is too sure of itself where it is wrong"
-            yield f"{text}, but its {values}: {sure}. Use its {use}, not its {densities}."
-
-
-def left_out(comparison: Comparison) -> Iterator[str]:
-    """Word what did not begin before the time was over."""
-    if names := comparison.left_out:
-        yield f"The time was over before these began: {_list(names)}. Raise --minutes."
+            yield f"{text}, but its {values}: {sure}. Use its {use}, not its {DENSITIES[kind]}."
 
 
 def _too_good(comparison: Comparison) -> Iterator[str]:
@@ -415,19 +383,18 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
     table = comparison.details.importance if comparison.details else None
     means = pd.Series(dtype=np.float64) if table is None else table["mean"].clip(lower=0.0)
     alone = len(means) > 2 and means.max() > ALONE * means.sum()
+    least = GOOD_ALONE if alone else TOO_GOOD
     most = [str(name) for name in means.index[means > 0.1 * means.max()][:MOST_SUSPECTS]]
-    cases: list[tuple[float, str, list[str]]]
+    shares = {}
     if comparison.data.kind == "classes":
         constant = 1.0 - rows["true"].value_counts(normalize=True).iloc[0]
         wrong = (rows["predicted"] != rows["true"]).mean()
-        cases = [(1.0 - wrong / max(constant, 1e-9), "of the errors of a constant are avoided", [])]
+        shares["of the errors of a constant are avoided"] = 1.0 - wrong / max(constant, 1e-9), []
     else:
-        cases = [
-            (explained(comparison)[y.name], f"of the variance of '{y.name}' is explained",
-             formula(comparison.data.X, y)) for y in comparison.data.targets
-        ]  # fmt: skip
-    for share, words, computed in cases:
-        least = GOOD_ALONE if alone else TOO_GOOD
+        for y, share in zip(comparison.data.targets, explained(comparison).values()):
+            computed = formula(comparison.data.X, y)
+            shares[f"of the variance of '{y.name}' is explained"] = share, computed
+    for words, (share, computed) in shares.items():
         if computed or (share > least and len(rows) >= FEWEST_GOOD):
             names = computed or most[: 1 if share <= TOO_GOOD else None]
             by = f", nearly all by {_list([f'{name!r}' for name in names])}" if names else ""
@@ -437,60 +404,43 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
             )
 
 
-WARNINGS = (left_out, _too_good, _fits_that_ended_badly, unstable, _learnt_nothing)
+WARNINGS = (_of_fits, _too_good, _of_models)
 
 
 def together_or_separate(comparison: Comparison) -> str:
     """Word whether it pays to model several targets together."""
     names = sorted(comparison.losses, key=comparison.losses.__getitem__)
-    together = next((name for name in names if not is_separate(name)), None)
-    separate = next(filter(is_separate, names), None)
-    if together is None or separate is None:
+    best = {is_separate(name): name for name in names[::-1]}
+    if len(best) < 2:
         return ""
-    metric, change = comparison.metrics[0], comparison.difference(together, separate)
-    pays = "pays" if change.mean < 0.0 else "does not pay"
-    values = (
-        f"the {metric.heading} of {together} is {_change(metric, change)} than that of {separate}"
-    )
-    return f"Modelling the targets together {pays if change.clear else 'changes little'}: {values}."
+    metric, change = comparison.metrics[0], comparison.difference(best[False], best[True])
+    pays = ("pays" if change.mean < 0.0 else "does not pay") if change.clear else "changes little"
+    values = f"the {metric.heading} of {best[False]} is {_change(metric, change)}"
+    return f"Modelling the targets together {pays}: {values} than that of {best[True]}."
 
 
 def given_others(comparison: Comparison) -> str:
     """Word by how much errors are smaller where the other targets of a row are known."""
-    errors = comparison.details and comparison.details.given_others
-    if not errors:
-        return ""
-    shown = {n: [in_full(error, ".4g") for error in both] for n, both in errors.items()}
-    parts = [f"{known} instead of {alone} for '{name}'" for name, (alone, known) in shown.items()]
+    errors = (comparison.details and comparison.details.given_others) or {}
+    parts = [f"{b:.4g} instead of {a:.4g} for '{name}'" for name, (a, b) in errors.items()]
     return (
         "Where the other targets of a row are known, the saved model of all targets has an RMSE of"
         f" {_list(parts)} (held-out rows of the first {comparison.settings.parts()[0]})."
-    )
+    ) * bool(parts)
 
 
 def counts(comparison: Comparison) -> str:
     """Word which likelihoods suit small whole numbers that a Gaussian one was compared on."""
-    data = comparison.data
-    if len(data.targets) > 1 or not has_gaussian_noise(comparison.likelihood):
+    y, *others = comparison.data.targets
+    gaussian = has_gaussian_noise(comparison.likelihood) and comparison.data.kind == "numbers"
+    if others or not gaussian or y.mean() >= MOST_COUNTED or (y < 0.0).any() or (y % 1.0).any():
         return ""
-    if data.kind == "classes" or data.y.mean() >= MOST_COUNTED:
-        return ""
-    if (data.y < 0.0).any() or (data.y % 1.0 != 0.0).any():
-        return ""
-    options = _list([f"--likelihood {name}" for name in COUNTS])
+    names = [name for name in COUNTS if "zero" not in name or (y == 0.0).any()]
+    options = " or ".join(f"--likelihood {name}" for name in names)
     return (
-        f"The targets are counts, {data.y.min():g} to {data.y.max():g}: try {options}. Compare"
-        " their errors with these, not their NLPD: they predict probabilities, not densities."
+        f"The targets are counts, {y.min():g} to {y.max():g}: try {options}. Compare their errors"
+        " with these, not their NLPD: they predict probabilities, not densities."
     )
-
-
-def _what_to_try(comparison: Comparison) -> str:
-    """Word what may help where a baseline is better."""
-    better = _better_baselines(comparison)
-    if not better or isinstance(comparison.settings.kernel, tuple):
-        return ""
-    others = ",".join(name for name in KERNELS if name != "matern12")
-    return f"{_they_are(better)} better: try --kernels {others}, for functions less smooth."
 
 
 def more_rows(comparison: Comparison) -> str:
@@ -500,23 +450,30 @@ def more_rows(comparison: Comparison) -> str:
         return ""
     metric, (half, whole) = comparison.metrics[0], list(learning)[-2:]
     change = of_rows.difference_over_rows(metric, learning[half], learning[whole])
-    if np.isnan(change.error):
+    advice = (
+        "no sign that more rows like these would help" if not change.clear
+        else "more rows would probably help" if change.mean > 0.0
+        else "look for wrong entries among the rows that are predicted worst"
+        if comparison.settings.time_column is None
+        else "the latest rows are worth more than older ones, which may not hold now"
+    )  # fmt: skip
+    text = f"With {half} instead of {whole} training rows, the {metric.heading} is"
+    return "" if np.isnan(change.error) else f"{text} {_change(metric, change)}: {advice}."
+
+
+def _of_scorer(comparison: Comparison) -> str:
+    """Word why there is no folder with the predictions of NumPy, or that it holds all rows."""
+    if comparison.model is None:
         return ""
-    text = f"With {half} instead of {whole} training rows, the {metric.heading}"
-    text += f" is {_change(metric, change)}:"
-    if not change.clear:
-        return f"{text} no sign that more rows like these would help."
-    if change.mean < 0.0 and comparison.settings.time_column is not None:
-        return f"{text} the latest rows are worth more than older ones, which may not hold now."
-    if change.mean < 0.0:
-        return f"{text} look for wrong entries among the rows that are predicted worst."
-    return f"{text} more rows would probably help."
+    if reason := why_no_scorer(comparison.model):
+        return f"No folder scorer, for predictions without TensorFlow: {reason}"
+    last, different = comparison.model[-1], equal_inputs(comparison.data.X).max() + 1
+    exact = max(part.num_inducing_ for part in last.components_) > 0.9 * different
+    why = "its predictions use near ones" if last.near_rows_ else "it predicts from all of them"
+    private = (
+        f"The folder scorer holds training rows, because {why}: keep it as private as they are."
+    )
+    return private if exact or last.near_rows_ else ""
 
 
-def _no_scorer(comparison: Comparison) -> str:
-    """Word why there is no folder with the predictions of NumPy."""
-    reason = why_no_scorer(comparison.model) if comparison.model is not None else ""
-    return reason and f"No folder scorer, for predictions without TensorFlow: {reason}"
-
-
-ADVICE = (*(together_or_separate, given_others, counts, _what_to_try, more_rows, _no_scorer),)
+ADVICE = (*(together_or_separate, given_others, counts, _of_scorer, more_rows),)

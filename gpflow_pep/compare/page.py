@@ -108,6 +108,7 @@ def _worst(comparison: Comparison) -> Iterator[list[str]]:
         for number, *values in zip(rows.index, *tuples):
             cells = (c for part in values for c in part)
             words = (f"{c:.4g}" if isinstance(c, float) else str(c) for c in cells)
+            words = (word.removesuffix(" 00:00:00") for word in words)  # of dates
             yield ["", str(number), *words]
 
 

@@ -25,6 +25,10 @@ _WHOSE = re.compile(
     r"|device|sensor|station|account|vehicle|donor|supplier|company|group|cluster)"
     r"([ _.-]?(id|nr|no|num|number|code|key|name))?|(.*[ _.-])?(id|uuid|guid|key))|.*[a-z]I[dD]"
 )
+#: Names of columns of years, which order rows as dates do; no year of a birth, a house or a model.
+_YEAR = re.compile(
+    r"(?i:((fiscal|financial|calendar|school|survey|harvest)[ _.-]?)?(year|yr|jahr))"
+)
 #: Other columns do whose values, so many at least, explain this fraction of the variance of the
 #: target; neighbours among numbers correlate less than so.
 _FEWEST_GROUPS, _EXPLAINED, _ALIKE = 10, 0.5, 0.3
@@ -64,9 +68,23 @@ def clean_for(
         blocks = read_cells(table[name], form).loc[data.X.index]
         if not (there := blocks.notna()).all():
             data.notes.append(f"Dropped {(~there).sum()} of {len(there)} rows without '{name}'.")
-        data = data._replace(X=data.X[there], y=data.y[there], blocks=blocks[there])
+        X = data.X[there]
+        for other in _namesakes(data, blocks) if setting == "group_column" else ():
+            data.notes.append(f"Dropped column '{other}': it names the same rows as '{name}'.")
+            X, _ = X.drop(columns=other), data.formats.pop(other)
+        data = data._replace(X=X, y=data.y[there], blocks=blocks[there])
     _check_parts(data, settings)
     return data
+
+
+def _namesakes(data: Cleaned, groups: "pd.Series[Any]") -> list[str]:
+    """Find inputs that name the groups too, as a second identifier of each patient does."""
+    found = []
+    for name in data.X:
+        pairs = pd.DataFrame({"group": groups, "other": data.X[name]}).dropna().drop_duplicates()
+        if data.formats[name].kind == "text" or _WHOSE.fullmatch(name):
+            found += [name] * bool(pairs["group"].is_unique and pairs["other"].is_unique)
+    return found if len(found) < data.X.shape[1] else []
 
 
 def _check_parts(data: Cleaned, settings: Settings) -> None:
@@ -94,32 +112,44 @@ def _check_parts(data: Cleaned, settings: Settings) -> None:
 def _unused_columns(
     table: pd.DataFrame, data: Cleaned, settings: Settings, command: str
 ) -> Iterator[str]:
-    """Word which column of dates, and which of an identifier, rows may have to be held out by."""
+    """Word which columns of times, and which of identifiers, rows may have to be held out by."""
     known, targets = data.X.attrs["conventions"], data.targets
-    # Of dates those in whose order rows are go first, of groups those with such a name.
-    names: dict[str, list[tuple[bool, str]]] = {"time_column": [], "group_column": []}
+    table = table.loc[data.X.index]
+    # Dates go before years, and those in whose order rows are last; of groups those with such a
+    # name go first, and the smallest.
+    times: list[tuple[bool, bool, str, int]] = []
+    groups: list[tuple[bool, int, str]] = []
     for name in map(str, table.columns.difference([y.name for y in targets], sort=False)):
         form = data.formats.get(name) or recognise(table[name], conventions=known)
         if form.kind == "other":
             continue
-        values = read_cells(table[name], form).loc[data.X.index].dropna()
-        is_named, can_repeat = bool(_WHOSE.fullmatch(name)), form.kind in ("number", "text")
-        if form.kind == "date" and values.nunique() >= MIN_ROWS:
-            names["time_column"].append((not values.is_monotonic_increasing, name))
-        elif can_repeat and _repeats(values, targets, is_named):
-            names["group_column"].append((not is_named, name))
-    for setting, holds, new in (
-        ("time_column", "dates, and rows are held out at random", "later rows"),
-        ("group_column", "groups, and rows of each are both trained on and held out", "new groups"),
-    ):
-        for _, name in sorted(names[setting], key=lambda pair: pair[0])[:1]:
-            number, flag = table[name].nunique(), setting.replace("_", "-")
-            few = number < settings.parts()[1] and settings.splits is None and flag[0] == "g"
-            yield (
-                f"Column '{name}' has {holds}. If the model is to predict {new}, the scores promise"
-                f" too much. Run instead: {command} --{flag} {shlex.quote(name)}"
-                f"{f' --folds {number}' * few} (in Python {setting}={name!r})."
-            )
+        values = read_cells(table[name], form).dropna()
+        named, number = bool(_WHOSE.fullmatch(name)), values.nunique()
+        year = form.kind == "number" and bool(_YEAR.fullmatch(name))
+        if (form.kind == "date" and number >= MIN_ROWS) or (year and number > 2):
+            times.append((year, values.is_monotonic_increasing, name, number))
+        elif form.kind in ("number", "text") and not year and _repeats(values, targets, named):
+            groups.append((not named, -number, name))
+    run = f"the scores promise too much. Run instead: {command}"
+    for year, _, name, number in sorted(times)[:1]:
+        times_of = "years" if year else "dates"
+        yield (
+            f"Column '{name}' has {times_of}, and rows are held out at random. If the model is to"
+            f" predict later rows, {run} {_flag('time_column', name, number - 1, settings)}."
+        )
+    for _, number, first in sorted(groups)[:1]:
+        names = " or ".join(f"'{name}'" for *_, name in sorted(groups))
+        also = ", or another of these columns" * (len(groups) > 1)
+        yield (
+            f"Rows with the same {names} are both trained on and held out. If new rows have new"
+            f" ones, {run} {_flag('group_column', first, -number, settings)}{also}."
+        )
+
+
+def _flag(setting: str, name: str, most: int, settings: Settings) -> str:
+    """Write the option that names a column, and fewer folds where it has few values."""
+    few = f" --folds {most}" if most < settings.parts()[1] and settings.splits is None else ""
+    return f"--{setting.replace('_', '-')} {shlex.quote(name)}{few} (in Python {setting}={name!r})"
 
 
 def _repeats(values: "pd.Series[Any]", targets: Any, is_named: bool) -> bool:

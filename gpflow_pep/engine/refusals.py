@@ -43,6 +43,7 @@ GONE = {
     "plotting.residuals": "scikit-learn's PredictionErrorDisplay",
     "plotting.leave_one_out": "matplotlib on loo_log_density()",
     "plotting.site_trace": "matplotlib on last_inference.trace",
+    "plotting.objective_trace": "matplotlib on -record.losses",
     "plotting.inducing_points": "matplotlib on plotting.inducing_points_of(model)",
     "plotting.draw_calibration": "plotting.reliability",
     "PEP.fresh_sites": "reset_sites",

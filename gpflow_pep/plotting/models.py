@@ -1,25 +1,19 @@
-"""Pictures of models: the inputs that matter to a kernel, training, scores at several powers."""
+"""Pictures of models: the inputs that matter to a kernel, scores at several powers."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
 from ..engine.checks import as_vector, as_vectors, refusal, require_same_length
-from ..training import FitRecord, MaximiseRecord
 from . import canvas
 from .canvas import BEST, FIT, INK, SMALL, as_names, color_of
 
 #: Inputs whose relevance is drawn: the most relevant ones.
 MOST_INPUTS = 25
-#: Losses of minibatches are averaged over this part of the steps.
-SMOOTH = 0.05
-#: The picture shows at least the last part of what the objective gained in all.
-GAIN = 0.1
 
 
 class Inducing(NamedTuple):
@@ -129,48 +123,6 @@ def _inverse_lengthscales(part: Any, num_inputs: int) -> AnyNDArray:
         got += f" {num_inputs} input(s)"
         raise refusal("kernel", got, "one for all or one for each", remedy)
     return values
-
-
-@canvas.picture()
-def objective_trace(runs: Any, *, ax: Any = None) -> None:
-    """Draw the objective (minus the training loss) at each step.
-
-    Of several starts the best is strong and the others are faint; of minibatches there is the mean
-    of neighbouring steps, with the estimates themselves behind it, and a dotted line at the best
-    step of early stopping. The y axis is cut where the first steps would squeeze the others.
-
-    :param runs: What :func:`~gpflow_pep.training.maximise` or
-        :func:`~gpflow_pep.training.fit` returned; or an array of training losses, such as
-        one's own loop has; or several of these by name.
-    :raises ValueError: If there is no loss, or one is not finite.
-    """
-    named = runs if isinstance(runs, Mapping) else {"": runs}
-    if not named:
-        raise refusal("runs", "none", "at least one", "Pass a record of training.")
-    lines, lowest = [], np.inf
-    for number, (name, run) in enumerate(named.items()):
-        line, color = -as_vector("losses", getattr(run, "losses", run)), color_of(number)
-        lowest = min(lowest, float(line.min()))
-        if isinstance(run, MaximiseRecord):
-            for start in run.starts:
-                ax.plot(-start.losses, color=color, alpha=0.35, linewidth=0.9)
-        if isinstance(run, FitRecord):
-            ax.plot(line, color=color, alpha=0.2, linewidth=0.6, rasterized=True)
-            window = 2 * int(SMOOTH * len(line) / 2) + 1
-            steps = pandas.Series(line).rolling(window, center=True, min_periods=1)
-            line = steps.mean().to_numpy()
-            if run.best_step is not None:
-                ax.axvline(run.best_step, color=color, linestyle="dotted", linewidth=1.2)
-        text = f"{name}: {line[-1]:.6g}".removeprefix(": ")
-        ax.plot(line, color=color, linewidth=1.8, label=text)
-        lines.append(line)
-    high = max(float(line.max()) for line in lines)
-    low = min(min(x.max() - GAIN * (x.max() - x[0]), x[-1]) for x in lines)
-    margin = 0.06 * max(high - low, 1e-9 * abs(high), 1e-12)
-    ax.set(ylim=(low - margin, high + margin), xlabel="step", ylabel="objective (nats)")
-    if lowest < low - margin:
-        canvas.note(ax, f"↓ from {lowest:.4g}", bottom=True)
-    ax.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor="linecolor")
 
 
 @canvas.picture()

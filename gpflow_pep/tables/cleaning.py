@@ -438,7 +438,7 @@ def _why_drop(
             also = also or _two_orders(words.unique()) or f"such as {words.iloc[0]!r}"
             return f"{words.nunique()} of its {len(words)} texts differ, {also}"
         return ""
-    named = nameless or (_ID_NAME.fullmatch(name) and not _TIME_NAME.match(name))
+    named = nameless or (_ID_NAME.fullmatch(name.rstrip(". ")) and not _TIME_NAME.match(name))
     if as_written or form.kind != "number" or not named:
         return ""
     numbers = read_cells(values, form).dropna()

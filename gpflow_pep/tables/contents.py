@@ -9,7 +9,7 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -141,15 +141,6 @@ def _encodings(content: bytes) -> list[str]:
             " compressed, Parquet or Excel (.xlsx). Save it as one of these, or name its encoding."
         )
     return ["utf-8", *GUESSED]
-
-
-def check_names(names: Sequence[str]) -> None:
-    duplicates = sorted({name for name in names if names.count(name) > 1})
-    if duplicates:
-        raise TableFault(
-            f" has more than one column named {', '.join(duplicates)}, expected different names."
-            " Rename or remove the copies; or is the first line no line of names (--no-header)?"
-        )
 
 
 def as_number(cell: str) -> float | None:

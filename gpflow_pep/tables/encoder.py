@@ -98,7 +98,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
         """Give the names of the numbers."""
         check_is_fitted(self)
-        names = [name for _, name in encoded_names(self.formats, self.encodings_)]
+        names = encoded_names(self.formats, self.encodings_)
         return np.array(names, dtype=object)
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -150,13 +150,11 @@ def encode_table(
     return np.where(np.all(unknown, axis=0)[:, None], np.nan, numbers) if table else numbers
 
 
-def encoded_names(
-    formats: Mapping[str, Format], encodings: Mapping[str, Encoding]
-) -> list[tuple[str, str]]:
-    """Name the column and the number itself for each number of :func:`encode_table`."""
+def encoded_names(formats: Mapping[str, Format], encodings: Mapping[str, Encoding]) -> list[str]:
+    """Name each number of :func:`encode_table`."""
     empty = pd.Series([], dtype=np.float64)
     return [
-        (column, name)
+        name
         for column, form in formats.items()
         for name, _ in encode(column, empty, form.kind, encodings[column])
     ]

@@ -381,8 +381,9 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
         like = f"as {form.pattern}" if form.pattern else f"with '{form.decimal}' as decimal point"
         like += f" and the unit '{form.unit}'" if form.unit else ""
         got = f"{words[place]!r} in row {place} (rows count from 0)"
-        expected, remedy = f"a {form.kind} written {like}", "Correct it, or leave the cell empty."
-        raise refusal(f"column '{column.name}'", got, expected, remedy)
+        expected = "two numbers, such as 120/80" if form.source else f"a {form.kind} written {like}"
+        remedy = "Correct it, or leave the cell empty."
+        raise refusal(f"column '{form.source or column.name}'", got, expected, remedy)
     values = pd.api.extensions.take(read, places, allow_fill=True)
     return _without(pd.Series(values, column.index, name=column.name), form.sentinels)
 

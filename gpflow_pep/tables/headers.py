@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def count_title_rows(rows: Rows) -> int:
     if not above or not (sizes[start - 1] == 0 or (set(above) == {1} and width >= 3)):
         return 0
     names, below = cells[start], [row for row in cells[start + 1 :] if len(row) == width]
-    if len(set(names)) < width or not below:
+    if 2 * len(set(names)) <= width or not below:
         return 0
     return start if any(map(_is_name_of_numbers, names, zip(*below))) else 0
 
@@ -115,3 +115,17 @@ def names_of_places(rows: Rows, count: int, header: bool | None) -> tuple[list[s
             " (--header takes the first line as names)."
         )
     return [f"x{place}" for place in range(count)], [note]
+
+
+def distinct(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Give columns that share a name a number each, from left to right, and notes of that."""
+    counts, taken, result, notes = Counter(names), {*names}, [], []
+    for name in names:
+        new = (f"{name} ({i})" for i in count(1))
+        result.append(name if counts[name] == 1 else next(n for n in new if n not in taken))
+        taken.add(result[-1])
+    for name in (name for name in counts if counts[name] > 1):
+        new_names = ", ".join(repr(new) for old, new in zip(names, result) if old == name)
+        how = "from left to right (--no-header: the first line is a row)"
+        notes.append(f"Columns that share the name {name!r} are {new_names}, {how}.")
+    return result, notes

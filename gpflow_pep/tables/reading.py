@@ -13,10 +13,10 @@ import pandas as pd
 
 from ..engine.files import path_of
 from ..engine.refusals import refusal
-from .contents import SAMPLE, TableFault, as_number, check_names, decode, read_content, unreadable
+from .contents import SAMPLE, TableFault, as_number, decode, read_content, unreadable
 from .conventions import find_conventions
 from .formats import given_conventions, stripped, typed
-from .headers import count_title_rows, names_of_places, title_note
+from .headers import count_title_rows, distinct, names_of_places, title_note
 from .spreadsheets import is_spreadsheet, read_spreadsheet
 
 _SEPARATORS = (",", ";", "\t", "|")
@@ -57,7 +57,7 @@ def read_table(
     :param header: Whether the first line has the names of columns; without they are x0, x1, ...
     :param sheet: The name of a sheet of an Excel file; None: the first that is not empty.
     :raises ValueError: If there is no such file, or it is empty, is no text, has no rows but the
-        names, two columns of one name, or rows that are longer than the line of names.
+        names, or rows that are longer than the line of names.
     """
     stated = given_conventions(decimal, thousands)
     try:
@@ -78,13 +78,13 @@ def read_table(
             sep, text = sep or hint[1], text.split("\n", 1)[1] if "\n" in text else ""
         text, notes = _begin_with_names(_without_comments(text, sep), sep, header)
         sep = _find_sep(text, sep)
-        cells, warning = _cut(text, sep, num_lines - text.count("\n"))
+        cells = _cut(text, sep, num_lines - text.count("\n"))
     except TableFault as fault:
         raise ValueError(f"{path}{fault}") from fault.__cause__
     known = find_conventions([stripped(column) for _, column in cells.items()], stated, sep)
     table = pd.DataFrame({name: typed(cells[name], known.decimal) for name in cells})
     about: dict[str, Any] = {"sep": sep, "decimal": known.decimal, "thousands": known.thousands}
-    about |= {"encoding": encoding, "notes": notes, "warnings": [warning] * bool(warning)}
+    about |= {"encoding": encoding, **cells.attrs, "notes": [*notes, *cells.attrs["notes"]]}
     table.attrs = {key: value for key, value in about.items() if value}
     return table
 
@@ -104,8 +104,8 @@ def _read_parquet(content: bytes) -> pd.DataFrame:
             raise ValueError(str(error)) from error
     if not isinstance(table.index, pd.RangeIndex):
         table = table.reset_index()
-    table.columns = pd.Index([str(name) for name in table.columns])
-    check_names(list(table.columns))
+    table.columns, notes = distinct([str(name) for name in table.columns])
+    table.attrs = {"notes": notes} if notes else {}
     if table.empty:
         raise TableFault(" has no rows, expected some. Check how it was written.")
     return table
@@ -169,8 +169,9 @@ def _suits(text: str, sep: str) -> tuple[float, float, int]:
     return share, sum(map(sum, numbers)) / sum(map(len, numbers)), length
 
 
-def _cut(text: str, sep: str, skipped: int) -> tuple[pd.DataFrame, str]:
-    """Cut into cells, all of them text; refuse rows that are longer than the first. Give a warning.
+def _cut(text: str, sep: str, skipped: int) -> pd.DataFrame:
+    """Cut into cells, all of them text; refuse rows that are longer than the first. The ``attrs``
+    have notes and warnings.
 
     :param skipped: How many lines were above.
     """
@@ -204,7 +205,7 @@ def _cut(text: str, sep: str, skipped: int) -> tuple[pd.DataFrame, str]:
                 " quotes around cells that hold separators, or name the separator."
             )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(header)]
-    check_names(names)
+    names, notes = distinct(names)
     if not rows:
         raise TableFault(
             f" has only a line of column names ({', '.join(names)}), expected rows under it. Check"
@@ -214,12 +215,13 @@ def _cut(text: str, sep: str, skipped: int) -> tuple[pd.DataFrame, str]:
     if odd:
         cells = [(*row[:width], *[""] * (width - len(row))) for row in cells]
     table = pd.DataFrame(cells, columns=names, dtype=object)
-    if not short:
-        return table, ""
-    return table, (
-        f"{len(short)} of {len(rows)} lines have fewer cells than there are columns (the first is"
-        f" line {short[0]}): the last cells of such a line are taken as empty."
-    )
+    table.attrs = {"notes": notes, "warnings": []}
+    if short:
+        table.attrs["warnings"].append(
+            f"{len(short)} of {len(rows)} lines have fewer cells than there are columns (the first"
+            f" is line {short[0]}): the last cells of such a line are taken as empty."
+        )
+    return table
 
 
 def _without_comments(text: str, sep: str | None) -> str:

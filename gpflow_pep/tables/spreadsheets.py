@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 
 from ..engine.refusals import refusal
-from .contents import SAMPLE, TableFault, check_names, unreadable
+from .contents import SAMPLE, TableFault, unreadable
 from .conventions import MARKS, MARKS_IN_WORDS
 from .encodings import listed
 from .formats import may_be_classes
-from .headers import count_title_rows, names_of_places, title_note
+from .headers import count_title_rows, distinct, names_of_places, title_note
 
 
 def is_spreadsheet(content: bytes) -> bool:
@@ -54,7 +54,8 @@ def read_spreadsheet(content: bytes, sheet: str | None, header: bool | None) -> 
     if not names:
         names = [text or f"Unnamed: {i}" for i, text in enumerate(map(_as_text, cells.iloc[0]))]
         cells = cells.iloc[1:]
-    check_names(names)
+    names, why = distinct(names)
+    notes += why
     if cells.empty:
         raise TableFault(
             f" has no rows in the sheet {name!r}, expected some under the names. Name another sheet"
