@@ -107,6 +107,8 @@ def test_two_numbers_in_a_cell(cells: list[Any], first: list[float], second: lis
     assert_array_equal(encoder.transform(new)[0, :2], [0.0, first[-1]])
     wild = new.assign(pair="1000/-99" + cells[-1][-3:] * ("mm" in cells[-1]))
     assert encoder.unusual(wild) == [f"{names[0]} is above all; {names[1]} is below all"]
+    with pytest.raises(ValueError, match=r"column 'pair': got '12O/80' in row 0 .*such as 120/80"):
+        encoder.transform(new.assign(pair="12O/80"))
     with pytest.raises(ValueError, match=r"no column .*'pair' among 'x'"):
         encoder.transform(new[["x"]])
 

@@ -89,7 +89,7 @@ def test_from_a_messy_table_to_a_model(from_csv: Run) -> None:
     assert {*files} <= {*NAMES}  # else a later run would refuse those of one that was killed
     assert {*files} == {
         "report.html", "metrics.csv", "folds.csv", "predictions.csv", "scores.png",
-        "predictions.png", "details.png", "relevance.png", "training.png", MANIFEST,
+        "predictions.png", "details.png", MANIFEST,
     }  # fmt: skip
     assert {path.name for path in out.iterdir()} == {*files, *FOLDERS}
     for name, description in FOLDERS.items():

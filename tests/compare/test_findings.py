@@ -32,6 +32,7 @@ from gpflow_pep.compare.scores import (
     scores,
 )
 from gpflow_pep.compare.terminal import drawn, word_tables
+from gpflow_pep.training.fitting.full_batch import OVER
 
 METRIC = {metric.name: metric for metric in (*METRICS["numbers"], *METRICS["classes"])}
 NLPD, RMSE = METRICS["numbers"][:2]
@@ -236,6 +237,9 @@ REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
         (NOISY, STEADY, {"alpha 0": LATE, "alpha 1": REFUSED},
          ["alpha 0: 4 of 4 fits did not converge: The time was over. More minutes may help.",
           "alpha 1: 4 of 4 fits failed: it was too hard"]),
+        (NOISY, STEADY, {"alpha 0": LATE, "alpha 1": LATE},
+         ["alpha 0 and alpha 1: 8 of 8 fits did not converge: The time was over. More minutes may"
+          " help."]),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_model_is_a_warning(
@@ -250,7 +254,7 @@ def test_what_is_wrong_with_a_model_is_a_warning(
     if "unstable" in warnings[0]:
         assert dict(summarise(comparison)["verdict"])["alpha 0"] == "unstable"
         assert row["alpha 0"][0] == "!" and "within noise" not in ranking(comparison)
-    if "alpha 1" in changes:
+    if changes.get("alpha 1") is REFUSED:
         assert comparison.best == "alpha 0"
         assert (row["alpha 0"][-1], row["alpha 1"][-1]) == ("0 of 4", "4 failed")
 
@@ -370,8 +374,9 @@ def test_a_class_that_is_missed_is_loud() -> None:
     spam = np.r_[np.full(37, 0.2), 0.9, 0.9]
     table = pd.DataFrame({"true": labels, "p(ham)": 1.0 - spam, "p(spam)": spam})
     table["predicted"] = np.where(spam > 0.5, "spam", "ham")
-    held_out = {"alpha 0.5": table}
-    text = quality(replace(small_classification(), best="alpha 0.5", held_out=held_out))
+    comparison = small_classification()
+    held_out = dict.fromkeys(comparison.candidates, table)
+    text = quality(replace(comparison, best="alpha 0.5", held_out=held_out))
     assert "names the right class for 82% of the rows" in text and "is right for 77%" in text
     assert f"ROC curve is {30 * (2 + 7 * 0.5) / 270:.2f}" in text
     assert text.endswith("do not rely on it to name 'spam' (2 of 9 rows).")
@@ -385,10 +390,23 @@ def test_nothing_is_best_if_all_failed() -> None:
     assert list(summarise(comparison)["verdict"]) == ["", ""]
 
 
-def test_the_table_fits_a_terminal() -> None:
-    console = Console(width=110, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    comparison = made({"mean": WORSE, "alpha 0.5": NOISY})
-    console.print(drawn(comparison, word_tables(comparison)[0]))
-    text = console.export_text()
-    for part in ("Target 'load', 1 input, 40 rows", "1.100 ± 0.108", "90% coverage", "over 4 fold"):
-        assert part in text
+@pytest.mark.parametrize(
+    "width, shown",
+    [(110, "90% coverage seconds"), (80, "report.html has converged"), (40, "has MAE, 90% cover")],
+)
+def test_the_table_fits_a_terminal(width: int, shown: str) -> None:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    comparison = made({"class frequencies": WORSE, "mean": WORSE, "alpha 0.5": NOISY})
+    console.print(drawn(comparison, word_tables(comparison)[0], width))
+    text = " ".join(console.export_text().replace("┃", "").split())
+    for part in ("Target 'load', 1 input, 40 rows", "class frequencies", "1.100 ± 0.108", shown):
+        assert part in text and "…" not in text
+
+
+def test_a_model_of_few_steps_is_not_that_of_the_scores() -> None:
+    """Seven steps of each fit that was scored."""
+    comparison = made({"mean": WORSE, "alpha 0": NOISY})
+    for steps, said in ((3, True), (4, False)):
+        final = comparison.fits[-1]._replace(part=0, iterations=steps, message=OVER)
+        text = usable_for(replace(comparison, final=final))
+        assert ("the time was over after 3 of some 7 steps of its training" in text) == said

@@ -9,20 +9,17 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import gpflow
 import numpy as np
 import pandas as pd
 import pytest
 from compare.small_comparison import Run, small_classification, small_comparison
 from numpy.testing import assert_allclose
 from scipy.stats import norm
-from sklearn.pipeline import Pipeline
 
 import gpflow_pep
-from gpflow_pep.compare import Comparison, figures, make_preparation, report, summarise
+from gpflow_pep.compare import Comparison, figures, report, summarise
 from gpflow_pep.compare.findings import findings
 from gpflow_pep.compare.page import model_card, page
 from gpflow_pep.compare.scores import held_out
@@ -144,8 +141,8 @@ def test_a_browser_shows_it(from_csv: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "comparison, names",
     [
-        (small_comparison, ["scores", "predictions", "fit", "details", "training"]),
-        (small_classification, ["scores", "classes", "details", "relevance", "training"]),
+        (small_comparison, ["scores", "predictions", "fit", "details"]),
+        (small_classification, ["scores", "classes", "details"]),
     ],
 )
 def test_figures_that_suit_the_target_leave_pyplot_alone(comparison: Any, names: Any) -> None:
@@ -202,18 +199,6 @@ def test_the_page_has_each_part_of_a_picture_by_itself() -> None:
     dark = [np.sum(pixels[:, :, :3].min(axis=2) < 0.9) for pixels in (whole, *parts)]
     assert sum(dark[1:]) == dark[0] > 10_000
     assert all(part.shape[1] <= 0.52 * whole.shape[1] for part in parts)
-
-
-def test_relevance_has_a_bar_for_each_column_of_the_table() -> None:
-    comparison = small_classification()
-    X = comparison.data.X.assign(colour=np.resize(["red", "blue", "green"], len(comparison.data.X)))
-    kernel = gpflow.kernels.SquaredExponential(lengthscales=[0.5, 2.0, 3.0, 4.0, 12.0])
-    last = SimpleNamespace(kernel_=kernel, n_features_in_=5, record_=None)
-    model = Pipeline([("encoder", make_preparation(X).fit(X)), ("last", last)])
-    axes = drawn("relevance", replace(comparison, model=model)).axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["length", "width", "colour"]
-    widths = [bar.get_width() for bar in axes.patches]
-    assert_allclose(widths, [2.0, 0.5, np.sqrt(1 / 9 + 1 / 16 + 1 / 144)])
 
 
 def test_figures_of_the_fit_and_of_more_rows_have_the_users_units() -> None:

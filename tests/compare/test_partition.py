@@ -247,6 +247,15 @@ def test_a_smaller_table_has_the_latest_rows_or_all_of_some_groups(
         ({"day": [{}] * 60}, {}, ["--group-column patient"]),
         ({"patient": np.arange(60) // 20}, {}, ["--time-column day", "patient --folds 3"]),
         ({"patient": np.arange(60)}, {}, ["--time-column day"]),
+        ({"patient": ["Nord", "NORD ", "West", "Ost"] * 15}, {}, ["column day", "--folds 3"]),
+        ({"day": "x", "year": 2015 + np.arange(60) // 5}, {}, ["column year", "column patient"]),
+        ({"day": "x", "year": 2015 + np.arange(60) // 20}, {}, ["column year --folds 2", ""]),
+        ({"day": "x", "year built": 1950 + np.arange(60) // 5}, {}, ["--group-column patient"]),
+        (
+            {"nhs id": [f"N{n}" for n in np.arange(60) % 15]},
+            {},
+            ["--time-column day", "same 'patient' or 'nhs id' are"],
+        ),
         ({}, {"time_column": "day"}, []),
         ({}, {"group_column": "patient"}, []),
     ],
@@ -257,6 +266,16 @@ def test_unused_columns_are_named_with_the_command(
     data = clean_for(visits(**changes), "size", Settings(**options), "gpflow-pep compare a.csv")
     for warning, flag in zip(data.warnings, flags, strict=True):
         assert "Run instead: gpflow-pep compare a.csv --" in warning and flag in warning
+
+
+def test_names_of_the_groups_are_no_inputs_and_footers_no_rows() -> None:
+    table = visits(number=[f"N{name}" for name in visits()["patient"]], row=[*range(60)])
+    footer = {"day": "", "row": "mean", "patient": "", "number": "", "size": None}
+    table = pd.concat([table, pd.DataFrame([footer])], ignore_index=True)
+    data = clean_for(table, "size", Settings(group_column="patient"))
+    assert "number" not in data.X and "number" not in data.formats and len(data.X) == 60
+    assert "Dropped column 'number': it names the same rows as 'patient'." in data.notes
+    assert "number" in clean_for(table, "size", Settings()).X
 
 
 def test_columns_of_other_names_whose_values_explain_the_target() -> None:

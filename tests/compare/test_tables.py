@@ -241,6 +241,22 @@ def test_excel_without_names(tmp_path: Path) -> None:
     assert list(found) == ["x0", "x1", "x2"] and len(found) == 20
     assert "so it is a row" in found.attrs["notes"][0]
     assert list(read_table(tmp_path / "t.xlsx", header=True)) == ["0", "9", "w0"]
+    twice = read_table(book(tmp_path / "t.xlsx", A=[["a", "b", "a"], [1, 2, 3]]))
+    assert list(twice) == ["a (1)", "b", "a (2)"] and len(twice.attrs["notes"]) == 1
+
+
+@pytest.mark.parametrize(
+    "text, names",
+    [
+        ("a, a,b\n1,2,3\n", ["a (1)", "a (2)", "b"]),
+        ("a (1),a,a\n1,2,3\n", ["a (1)", "a (2)", "a (3)"]),
+        ("Report;;\n\nT;y;T\n1;2;3\n", ["T (1)", "y", "T (2)"]),
+    ],
+)
+def test_columns_that_share_a_name(read: Any, text: str, names: list[str]) -> None:
+    found = read(text)
+    assert list(found) == names and found.iloc[0].tolist() == [1, 2, 3]
+    assert any("Columns that share the name" in note for note in found.attrs["notes"])
 
 
 @pytest.mark.parametrize(
@@ -248,7 +264,6 @@ def test_excel_without_names(tmp_path: Path) -> None:
     [
         ([], "has no sheet with rows"),
         ([["a", "b"]], "has no rows in the sheet 'A', expected some under the names"),
-        ([["a", "a"], [1, 2]], "has more than one column named a"),
     ],
 )
 def test_excel_without_a_table(tmp_path: Path, rows: Any, message: str) -> None:
@@ -290,7 +305,6 @@ def test_parquet(tmp_path: Path) -> None:
         ("1,2,3\n4,5,6\n7,8,9,1\n", {"header": False}, r"line 3: got 4 value\(s\), expected 3"),
         ("a b c\n1 2 3\n1 2\n1 2 3\n", {}, "line 3: got 2"),  # it may lack any
         ("a,b\n1.5,2,3\n2.5,3,4\n", {}, r"line 2: got 3 value\(s\), expected 2"),
-        ("a, a,b\n1,2,3\n", {}, r"more than one column named a, .* Rename"),
         (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9, {}, r"is no text .* control characters"),
         (gzip.compress(TEXT.encode(), mtime=0)[:40], {}, r"cannot be read .* how it was written"),
         (zipped(b"x", "a.csv", "b.csv"), {}, r"has 2 files in it, expected one"),

@@ -21,7 +21,6 @@ from numpy.testing import assert_allclose
 import gpflow_pep as pep
 from gpflow_pep import plotting
 from gpflow_pep.plotting import predicted_against_actual as against_actual
-from gpflow_pep.training import Ascent, FitRecord, MaximiseRecord
 
 
 def texts(ax: Any) -> list[str]:
@@ -160,24 +159,12 @@ def test_relevance_in_spreads(ax: Any) -> None:
     assert [label.get_text() for label in ax.get_yticklabels()] == ["input 1", "input 0"]
 
 
-def ascent(losses: Any) -> Ascent:
-    return Ascent(-float(np.min(losses)), len(losses) - 1, 9, 0, 1.0, True, "", np.array(losses))
-
-
-def test_objective_trace_of_starts_and_batches(ax: Any) -> None:
-    starts = ascent([900.0, 20.0, 10.0]), ascent([900.0, 30.0, 25.0])
-    best = MaximiseRecord(*starts[0], 0.0, starts)
-    noisy = 10.0 + np.tile([1.0, -1.0], 50)
-    batches = FitRecord(100, 1.0, noisy, [], 40, True)
-    plotting.objective_trace({"full": best, "batches": batches}, ax=ax)
-    drawn = [np.asarray(line.get_ydata()) for line in ax.lines]
-    assert_allclose(drawn[0], [-900.0, -20.0, -10.0])
-    assert_allclose(drawn[1], [-900.0, -30.0, -25.0])
-    smooth = next(one for one in drawn if len(one) == 100 and np.ptp(one) < 2.0)
-    assert_allclose(smooth[10:90], [-np.mean(noisy[i - 2 : i + 3]) for i in range(10, 90)])
-    assert [line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == ":"] == [40]
-    assert named(ax)[0] == "full: -10" and "↓ from -900" in texts(ax)
-    assert -900.0 < ax.get_ylim()[0] < -25.0
+def test_inputs_of_one_name_share_a_bar(ax: Any) -> None:
+    kernel = SE(lengthscales=[0.5, 3.0, 4.0, 12.0])
+    plotting.relevance(kernel, ["length", "colour", "colour", "colour"], ax=ax)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["length", "colour"]
+    widths = [bar.get_width() for bar in ax.patches]
+    assert_allclose(widths, [2.0, np.sqrt(1 / 9 + 1 / 16 + 1 / 144)])
 
 
 def test_alpha_sweep_and_baselines(ax: Any) -> None:
@@ -215,7 +202,6 @@ REFUSED: list[tuple[str, Any]] = [
     ("best: got 0.3", partial(plotting.alpha_sweep, [0.5], [1], best=0.3)),
     ("values: got NaN", partial(plotting.alpha_sweep, [0.5], [np.nan])),
     ("errors: got -1", partial(plotting.alpha_sweep, [0.5], [1], [-1])),
-    ("losses: got NaN or infinity", partial(plotting.objective_trace, [1.0, np.inf])),
     ("rows that sum to 1.4", partial(plotting.reliability, Y2, [[0.5, 0.9]] * 2)),
     ("labels: got 2", partial(plotting.reliability, [0, 2], [[0.5, 0.5]] * 2)),
     ("1 missing label", partial(plotting.confusion_matrix, ["a", None], Y2)),
