@@ -70,25 +70,20 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
 
 def _row(comparison: Comparison, name: str) -> dict[str, object]:
     fits, failed = comparison.fits_of(name), comparison.num_failed(name)
-    scores, row = comparison.scores_of(name), {"alpha": comparison.candidates[name]}
+    row: dict[str, object] = {"alpha": comparison.candidates[name]}
+    scores = comparison.scores_of(name)
     for metric in comparison.metrics:
         values = scores[metric.name]
         row |= {metric.name: np.nan if failed else values.mean(), f"{metric.name}_se": values.sem()}
     change, verdict = Difference(np.nan, np.nan, 0.0), ""
     if comparison.best is not None and not failed:
         change = comparison.difference(name, comparison.best)
-        verdict = UNSTABLE if _unstable_part(fits) is not None else "" if change.clear else WITHIN
-    return row | {
-        "difference": change.mean,
-        "difference_se": change.error,
-        "verdict": SAVED if name == comparison.best else verdict,
-        "seconds": np.mean([fit.seconds for fit in fits]),
-        "iterations": np.mean([fit.iterations for fit in fits]),
-        "fits": len(fits),
-        "converged": sum(fit.converged for fit in fits),
-        "failed": failed,
-        **_by_target(comparison, name),
-    }
+        verdict = UNSTABLE if _unstable_part(fits) else WITHIN * (not change.clear)
+        verdict = SAVED if name == comparison.best else verdict
+    row |= {"difference": change.mean, "difference_se": change.error, "verdict": verdict}
+    row |= {key: np.mean([getattr(fit, key) for fit in fits]) for key in ("seconds", "iterations")}
+    row |= {"fits": len(fits), "converged": sum(fit.converged for fit in fits), "failed": failed}
+    return row | _by_target(comparison, name)
 
 
 def _by_target(comparison: Comparison, name: str) -> dict[str, float]:

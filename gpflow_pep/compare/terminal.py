@@ -55,34 +55,25 @@ def word_tables(comparison: Comparison) -> list[WordTable]:
     return tables
 
 
-def drawn(comparison: Comparison, words: WordTable, room: int | None = None) -> Table:
+def drawn(comparison: Comparison, words: WordTable, room: int = 1000) -> Table:
     """Draw a table for a terminal. Where it is wider than there is room for, it has no lines, and
     no columns that do not fit then; the caption names these.
     """
-    table, count = _drawn(comparison, words, len(words.headings)), len(words.headings)
-    if room is None or _width(table) <= room:
-        return table
-    narrow = {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
-    while _width(table := _drawn(comparison, words, count, **narrow)) > room and count > 3:
-        count -= 1
-    if hidden := words.headings[count:]:
-        table.caption = f"{words.caption} report.html has {', '.join(hidden)} too.".strip()
-    return table
-
-
-def _width(table: Table) -> int:
-    return Console(width=1000).measure(table).maximum
-
-
-def _drawn(comparison: Comparison, words: WordTable, count: int, **look: Any) -> Table:
-    table = Table(title=Text(words.title), caption=words.caption or None, **look)  # without markup
-    for heading in words.headings[:count]:
-        table.add_column(
-            Text(heading), justify="left" if heading == "model" else "right", no_wrap=True
-        )
-    for name, row in words.rows.items():
-        other = "red" if comparison.num_failed(name) else None
-        table.add_row(*row[:count], style="bold green" if name == comparison.best else other)
+    narrow: dict[str, Any] = {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
+    count = len(words.headings)
+    for shown, look in ((count, {}), *((number, narrow) for number in range(count, 2, -1))):
+        table = Table(title=Text(words.title), **look)  # Text has no markup
+        for heading in words.headings[:shown]:
+            side: Any = "left" if heading == "model" else "right"
+            table.add_column(Text(heading), justify=side, no_wrap=True)
+        for name, row in words.rows.items():
+            other = "red" if comparison.num_failed(name) else None
+            style = "bold green" if name == comparison.best else other
+            table.add_row(*row[:shown], style=style)
+        if Console(width=1000).measure(table).maximum <= room:
+            break
+    hidden = ", ".join(words.headings[shown:])
+    table.caption = f"{words.caption}{f' report.html has {hidden} too.' * bool(hidden)}" or None
     return table
 
 
