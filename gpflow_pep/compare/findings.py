@@ -380,7 +380,7 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
     alone = len(means) > 2 and means.max() > ALONE * means.sum()
     least = GOOD_ALONE if alone else TOO_GOOD
     most = [str(name) for name in means.index[means > 0.1 * means.max()][:MOST_SUSPECTS]]
-    shares = {}
+    shares: dict[str, tuple[float, list[str]]] = {}
     if comparison.data.kind == "classes":
         constant = 1.0 - rows["true"].value_counts(normalize=True).iloc[0]
         wrong = (rows["predicted"] != rows["true"]).mean()
