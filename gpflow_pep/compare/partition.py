@@ -79,12 +79,12 @@ def clean_for(
 
 def _namesakes(data: Cleaned, groups: "pd.Series[Any]") -> list[str]:
     """Find inputs that name the groups too, as a second identifier of each patient does."""
-    found = []
+    names = []
     for name in data.X:
         pairs = pd.DataFrame({"group": groups, "other": data.X[name]}).dropna().drop_duplicates()
         if data.formats[name].kind == "text" or _WHOSE.fullmatch(name):
-            found += [name] * bool(pairs["group"].is_unique and pairs["other"].is_unique)
-    return found if len(found) < data.X.shape[1] else []
+            names += [name] * bool(pairs["group"].is_unique and pairs["other"].is_unique)
+    return names if len(names) < data.X.shape[1] else []
 
 
 def _check_parts(data: Cleaned, settings: Settings) -> None:

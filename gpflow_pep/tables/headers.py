@@ -119,11 +119,11 @@ def names_of_places(rows: Rows, count: int, header: bool | None) -> tuple[list[s
 
 def distinct(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Give columns that share a name a number each, from left to right, and notes of that."""
-    counts, taken, result, notes = Counter(names), {*names}, [], []
+    counts, used, result, notes = Counter(names), {*names}, [], []
     for name in names:
         new = (f"{name} ({i})" for i in count(1))
-        result.append(name if counts[name] == 1 else next(n for n in new if n not in taken))
-        taken.add(result[-1])
+        result.append(name if counts[name] == 1 else next(n for n in new if n not in used))
+        used.add(result[-1])
     for name in (name for name in counts if counts[name] > 1):
         new_names = ", ".join(repr(new) for old, new in zip(names, result) if old == name)
         how = "from left to right (--no-header: the first line is a row)"

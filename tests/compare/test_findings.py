@@ -392,7 +392,11 @@ def test_nothing_is_best_if_all_failed() -> None:
 
 @pytest.mark.parametrize(
     "width, shown",
-    [(110, "90% coverage seconds"), (80, "report.html has converged"), (40, "has MAE, 90% cover")],
+    [
+        (110, "90% coverage seconds"),
+        (80, "report.html has converged"),
+        (40, "html has RMSE, MAE, 90"),
+    ],
 )
 def test_the_table_fits_a_terminal(width: int, shown: str) -> None:
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
