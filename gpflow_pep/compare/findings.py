@@ -174,7 +174,7 @@ def _they_are(names: Sequence[str], verbs: tuple[str, str] = ("is", "are")) -> s
 def _change(metric: Metric, change: Difference) -> str:
     """Word by how much a score is better or worse, and whether that is within noise."""
     size, noise = (in_full(abs(x), metric.form) for x in (change.mean, change.limit * change.error))
-    within = "" if change.clear else f", within noise (up to {noise})"
+    within = "" if change.clear else f" (noise alone gives up to {noise})"
     return f"{size} {'better' if change.mean < 0.0 else 'worse'}{within}"
 
 
