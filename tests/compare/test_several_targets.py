@@ -118,7 +118,8 @@ def test_what_is_said() -> None:
     gap = comparison.difference("alpha 0.5", "alpha 0.5 (separate)")
     assert "Modelling the targets together" in text and "alpha 0.5 (separate)" in text
     assert f" is {abs(gap.mean):.3f} {'worse' if gap.mean > 0.0 else 'better'} " in text
-    assert (f" (noise alone gives up to {gap.limit * gap.error:.3f}) than that of" in text) != gap.clear
+    noise = f" (noise alone gives up to {gap.limit * gap.error:.3f}) than that of"
+    assert (noise in text) != gap.clear
     shares = explained(comparison)
     height = f"explains {shares['height']:.0%} of the variance of 'height' and"
     assert height in quality(comparison)
