@@ -147,6 +147,14 @@ def test_cells_of_two_readings_are_refused(cells: list[str], message: str) -> No
     assert cells[0] == "21-01-05" or values[1] == expected
 
 
+def test_cells_that_contradict_their_table_decide() -> None:
+    """Nearly all could be read as the table is: the way in which all can be read is taken."""
+    cells = pd.Series([*(f"{month}/01/2021" for month in range(1, 13)), "1/31/2021"])
+    assert recognise(cells, conventions=given_conventions(dates="dmy")).pattern == "mdy"
+    cells = pd.Series(["0,123", "0,456"])  # no thousands begin with 0
+    assert recognise(cells, conventions=given_conventions(decimal=".")).decimal == ","
+
+
 def test_years_of_two_digits_stay_in_their_hundred_years() -> None:
     """Those of the table that was trained on, also in later years."""
     form = Format("date", pattern="dmy 1927")

@@ -21,77 +21,70 @@ Y = COMMON @ MIXING.T + 0.05 * rng.standard_normal((N, P)) + np.array([3.0, 0.0,
 INCOMPLETE = np.where(rng.uniform(size=Y.shape) < 0.3, np.nan, Y)
 
 
-class TestWeights:
-    @pytest.mark.parametrize("rank", [1, 2, 4])
-    def test_of_complete_targets_are_the_best_of_their_rank(self, rank: int) -> None:
-        """In units of the outputs' standard deviations, by another decomposition."""
-        W = coregionalization((X, Y), rank).W.numpy() / Y.std(axis=0)[:, None]
-        U, singular, _ = np.linalg.svd((Y - Y.mean(axis=0)) / Y.std(axis=0) / np.sqrt(N), False)
-        standard = (Y - Y.mean(axis=0)) / Y.std(axis=0) / np.sqrt(N)
-        kept = (U[:, :rank] * singular[:rank]).T @ standard  # R v = singular^2 v
-        expected = kept.T @ np.diag(1.0 / singular[:rank] ** 2) @ kept
-        if singular[rank - 1] ** 2 > LEAST_EIGENVALUE:
-            assert_close(W @ W.T, expected, rtol=1e-8)
-        assert_close(W.T @ W, np.diag(np.maximum(singular[:rank] ** 2, LEAST_EIGENVALUE)), 1e-8)
-
-    def test_correlations_of_pairs(self) -> None:
-        actual = _correlations(INCOMPLETE)
-        for p in range(P):
-            for r in range(p):
-                both = np.isfinite(INCOMPLETE[:, p]) & np.isfinite(INCOMPLETE[:, r])
-                pair = np.corrcoef(INCOMPLETE[both, p], INCOMPLETE[both, r])[0, 1]
-                assert abs(actual[p, r] - pair) < 0.1  # means and deviations are of all rows
-        assert_close(np.diagonal(actual), np.ones(P), rtol=1e-12)
-
-    def test_pairs_that_contradict_each_other(self) -> None:
-        """No three outputs are correlated so: each pair is seen in rows of its own."""
-        block = np.linspace(-1.0, 1.0, 8)
-        pairs = np.full((24, 3), np.nan)
-        for k, (p, r, sign) in enumerate([(0, 1, 1.0), (1, 2, 1.0), (0, 2, -1.0)]):
-            pairs[8 * k : 8 * k + 8, [p, r]] = np.stack([block, sign * block], axis=1)
-        R = _correlations(pairs)
-        assert np.linalg.eigvalsh(R).min() > -1e-12
-        assert R[0, 1] > 0.3 and R[0, 2] < -0.3
-
-    def test_too_few_rows_in_common(self) -> None:
-        apart = Y.copy()
-        apart[2:, 0], apart[:2, 1] = np.nan, np.nan
-        assert abs(_correlations(apart)[0, 1]) < 1e-12
-
-    def test_no_column_is_zero(self) -> None:
-        """Equal outputs, constant ones and those seen once."""
-        same = np.stack([Y[:, 0], 2.0 * Y[:, 0], np.ones(N), np.full(N, np.nan)], axis=1)
-        same[3, 3] = 4.0
-        W = coregionalization((X, same), P).W.numpy()
-        assert np.all(np.isfinite(W)) and np.all(np.abs(W).max(axis=0) > 0.05)
-
-    def test_scales(self) -> None:
-        one, other = (coregionalization((X, Y), 2, scales=scales) for scales in (None, [1.0] * P))
-        assert_close(one.W, other.W * Y.std(axis=0)[:, None], rtol=1e-12)
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_weights_of_complete_targets_are_the_best_of_their_rank(rank: int) -> None:
+    """In units of the outputs' standard deviations, by another decomposition."""
+    W = coregionalization((X, Y), rank).W.numpy() / Y.std(axis=0)[:, None]
+    standard = (Y - Y.mean(axis=0)) / Y.std(axis=0) / np.sqrt(N)
+    U, singular, _ = np.linalg.svd(standard, False)
+    kept = (U[:, :rank] * singular[:rank]).T @ standard  # R v = singular^2 v
+    expected = kept.T @ np.diag(1.0 / singular[:rank] ** 2) @ kept
+    if singular[rank - 1] ** 2 > LEAST_EIGENVALUE:
+        assert_close(W @ W.T, expected, rtol=1e-8)
+    assert_close(W.T @ W, np.diag(np.maximum(singular[:rank] ** 2, LEAST_EIGENVALUE)), 1e-8)
 
 
-class TestKernels:
-    def test_lengthscales_differ(self) -> None:
-        kernels = coregionalization((X, INCOMPLETE), 3).latent_kernels
-        middle = X.std(axis=0) / np.sqrt(2.0)
-        for kernel, factor in zip(kernels, (2.0, 1.0, 0.5)):
-            assert_close(kernel.lengthscales, factor * middle, rtol=1e-12)
-            assert kernel.variance.numpy() == 1.0 and not kernel.variance.trainable
+def test_correlations_of_pairs() -> None:
+    actual = _correlations(INCOMPLETE)
+    for p, r in zip(*np.tril_indices(P, -1)):
+        both = np.isfinite(INCOMPLETE[:, p]) & np.isfinite(INCOMPLETE[:, r])
+        pair = np.corrcoef(INCOMPLETE[both, p], INCOMPLETE[both, r])[0, 1]
+        assert abs(actual[p, r] - pair) < 0.1  # means and deviations are of all rows
+    assert_close(np.diagonal(actual), np.ones(P), rtol=1e-12)
+    # No three outputs are correlated so: each pair is seen in rows of its own.
+    block, pairs = np.linspace(-1.0, 1.0, 8), np.full((24, 3), np.nan)
+    for k, (p, r, sign) in enumerate([(0, 1, 1.0), (1, 2, 1.0), (0, 2, -1.0)]):
+        pairs[8 * k : 8 * k + 8, [p, r]] = np.stack([block, sign * block], axis=1)
+    R = _correlations(pairs)
+    assert np.linalg.eigvalsh(R).min() > -1e-12
+    assert R[0, 1] > 0.3 and R[0, 2] < -0.3
+    # Two that have no row in common.
+    apart = Y.copy()
+    apart[2:, 0], apart[:2, 1] = np.nan, np.nan
+    assert abs(_correlations(apart)[0, 1]) < 1e-12
 
-    def test_of_another_kernel(self) -> None:
-        mine = Sum(
-            [Matern32(3.0, [0.2, 0.4]), Product([Periodic(SquaredExponential()), Matern32()])]
-        )
-        kernels = coregionalization((X, Y), 2, kernel=mine).latent_kernels
-        for kernel, factor in zip(kernels, (2.0, 0.5)):
-            first, product = kernel.kernels
-            assert_close(first.lengthscales, factor * np.array([0.2, 0.4]), rtol=1e-12)
-            assert_close(product.kernels[0].base_kernel.lengthscales, factor, rtol=1e-12)
-            assert first.variance.numpy() == 1.0 and not first.variance.trainable
-            assert product.kernels[1].variance.trainable
-        assert mine.kernels[0].variance.numpy() == 3.0 and mine.kernels[0].variance.trainable
-        product = coregionalization((X, Y), 1, kernel=mine.kernels[1]).latent_kernels[0]
-        assert [part.variance.trainable for part in product.kernels[1:]] == [False]
+
+def test_no_column_is_zero_and_scales() -> None:
+    """Equal outputs, constant ones and those seen once."""
+    same = np.stack([Y[:, 0], 2.0 * Y[:, 0], np.ones(N), np.full(N, np.nan)], axis=1)
+    same[3, 3] = 4.0
+    W = coregionalization((X, same), P).W.numpy()
+    assert np.all(np.isfinite(W)) and np.all(np.abs(W).max(axis=0) > 0.05)
+    one, other = (coregionalization((X, Y), 2, scales=scales) for scales in (None, [1.0] * P))
+    assert_close(one.W, other.W * Y.std(axis=0)[:, None], rtol=1e-12)
+
+
+def test_lengthscales_differ() -> None:
+    kernels = coregionalization((X, INCOMPLETE), 3).latent_kernels
+    middle = X.std(axis=0) / np.sqrt(2.0)
+    for kernel, factor in zip(kernels, (2.0, 1.0, 0.5)):
+        assert_close(kernel.lengthscales, factor * middle, rtol=1e-12)
+        assert kernel.variance.numpy() == 1.0 and not kernel.variance.trainable
+
+
+def test_copies_of_another_kernel() -> None:
+    product = Product([Periodic(SquaredExponential()), Matern32()])
+    mine = Sum([Matern32(3.0, [0.2, 0.4]), product])
+    kernels = coregionalization((X, Y), 2, kernel=mine).latent_kernels
+    for kernel, factor in zip(kernels, (2.0, 0.5)):
+        first, second = kernel.kernels
+        assert_close(first.lengthscales, factor * np.array([0.2, 0.4]), rtol=1e-12)
+        assert_close(second.kernels[0].base_kernel.lengthscales, factor, rtol=1e-12)
+        assert first.variance.numpy() == 1.0 and not first.variance.trainable
+        assert second.kernels[1].variance.trainable
+    assert mine.kernels[0].variance.numpy() == 3.0 and mine.kernels[0].variance.trainable
+    alone = coregionalization((X, Y), 1, kernel=mine.kernels[1]).latent_kernels[0]
+    assert [part.variance.trainable for part in alone.kernels[1:]] == [False]
 
 
 @pytest.mark.slow
@@ -108,16 +101,13 @@ def test_training_from_here_beats_equal_latent_functions() -> None:
     assert values[0] > values[1] + 10.0
 
 
-def _unseen() -> Any:
-    targets = Y.copy()
-    targets[:, 2] = np.nan
-    return targets
+UNSEEN = np.where(np.arange(P) == 2, np.nan, Y)
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"data": (X, _unseen())}, r"Y: got NaN alone in 1 column\(s\), the first at index 2"),
+        ({"data": (X, UNSEEN)}, r"Y: got NaN alone in 1 column\(s\), the first at index 2"),
         ({"data": (X[:5], Y)}, "X and Y: got 5 and 60 rows"),
         ({"data": (X, np.where(Y > 3.0, np.inf, Y))}, "Y: got NaN or infinity"),
         ({"num_latent": 5}, "num_latent: got 5, expected an integer from 1 to 4, the num"),
@@ -129,6 +119,5 @@ def _unseen() -> Any:
     ],
 )
 def test_refusals(changed: dict[str, Any], message: str) -> None:
-    arguments: dict[str, Any] = {"data": (X, Y), "num_latent": 2, **changed}
     with pytest.raises(ValueError, match=message):
-        coregionalization(**arguments)
+        coregionalization(**{"data": (X, Y), "num_latent": 2, **changed})
