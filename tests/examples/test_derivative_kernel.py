@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.kernels import Matern32, Matern52, RationalQuadratic, SquaredExponential
-from helpers import assert_close, finite_difference_gradient, value_and_gradients
+from helpers import (
+    assert_close,
+    finite_difference_gradient,
+    uncompiled,
+    value_and_gradients,
+)
 
 import gpflow_pep as pep
 from examples.derivative_kernel import ValueOrDerivative, rows_of
@@ -107,6 +112,7 @@ def test_models_equal_exact_regression(alpha: float) -> None:
                 assert_close(actual, other, rtol=1e-5, scale=1.0)
 
 
+@uncompiled()
 def test_training_moves_points_and_not_their_kinds() -> None:
     data = _data()
     Z = np.vstack([rows_of(np.array([[1.0], [3.1], [5.0]])), rows_of(np.array([[1.5], [4.0]]), 1)])

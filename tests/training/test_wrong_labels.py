@@ -14,7 +14,7 @@ from gpflow_pep.training.choosing.wrong_labels import likeliest_error_rate
 from tests.helpers import assert_close
 
 RNG = np.random.default_rng(4)
-X = RNG.uniform(-3.0, 3.0, (300, 2))
+X = RNG.uniform(-3.0, 3.0, (200, 2))
 
 
 def _bands(inputs: AnyNDArray) -> AnyNDArray:
@@ -42,7 +42,7 @@ def _model(labels: AnyNDArray) -> pep.PEPClassification:
 
 
 def _train(model: Any) -> Any:
-    options = {"tolerance": 1e-4, "window": 10, "max_iterations": 60, "progress": False}
+    options = {"tolerance": 1e-4, "window": 10, "max_iterations": 30, "progress": False}
     return pep.training.maximise(model, **options)
 
 
@@ -64,13 +64,13 @@ def test_likeliest_rate(likelihood: Any, num_latent: int, start: float) -> None:
     labels = np.where(np.arange(300) % 10 == 0, (largest + 1) % num_classes, largest)
 
     def densities(rate: float) -> AnyNDArray:
-        arguments = X, mean, variance, 1.0 * labels[:, None], 1.0
+        arguments = np.zeros((300, 2)), mean, variance, 1.0 * labels[:, None], 1.0
         return pep.likelihoods.log_power_expectation(likelihood(rate), *arguments).numpy()
 
     rate, gain = likeliest_error_rate(densities(start), start, num_classes)
     assert 0.05 < rate < 0.15
     assert_close(gain, np.sum(densities(rate) - densities(start)), rtol=1e-6)
-    totals = [np.sum(densities(other)) for other in np.linspace(start, 0.4, 100)]
+    totals = [np.sum(densities(other)) for other in np.linspace(start, 0.4, 40)]
     assert np.sum(densities(rate)) >= np.max(totals) - 1e-6
 
 
