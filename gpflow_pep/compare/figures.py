@@ -121,7 +121,7 @@ def _draw_details(comparison: Comparison) -> "Figure":
     figure = plotting.figure(2 * WIDTH, max(2.8, 1.2 + 0.26 * len(rows)))
     left, right = figure.subplots(1, 2)
     left.barh(list(map(str, rows.index)), rows["mean"], xerr=rows["error"], color="C0", alpha=0.8)
-    left.set(xlabel=f"how much worse the {metric.heading} is if the column is permuted")
+    left.set(xlabel=f"{metric.heading}: how much worse if permuted")
     numbers = list(details.learning)
     curve = [scores(table)[metric.name] for table in details.learning.values()]
     right.plot(numbers, curve, marker="o")
