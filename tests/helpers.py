@@ -174,6 +174,20 @@ def directional_slope(
     return np.asarray(slope)
 
 
+def worst_z(draws: Any, mean: Any, covariance: Any) -> float:
+    """The largest z-score of means and second moments, where draws [S, ..., N] should have a mean
+    [..., N] and a covariance [..., N, N].
+    """
+    apart, covariance = np.asarray(draws) - np.asarray(mean), np.asarray(covariance)
+    spread = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
+    products = apart[..., :, None] * apart[..., None, :]
+    z = (
+        apart.mean(0) / (spread + 1e-12),
+        (products.mean(0) - covariance) / (products.std(0) + 1e-12),
+    )
+    return float(np.sqrt(len(apart)) * max(np.abs(part).max() for part in z))
+
+
 def finite_difference_gradient(
     function: Callable[[], tf.Tensor], variable: tf.Variable, step: float = 1e-3
 ) -> Array:

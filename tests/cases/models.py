@@ -81,8 +81,7 @@ def _tolerance() -> float:
 
 
 def _pep_regression(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
-    options = _with_mean(options)
-    return pep.models.PEPRegression(data, kernel(), Z, noise_variance=0.1, **options)
+    return pep.models.PEPRegression(data, kernel(), Z, noise_variance=0.1, **_with_mean(options))
 
 
 def _mixed_regression(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
@@ -97,14 +96,12 @@ def _mixed_pep(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
     return pep.models.PEP(data, mixing_kernel(), likelihood, Z, **options)
 
 
-def _pep_gaussian(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
-    options = {"tolerance": _tolerance(), **_with_mean(options)}
-    return pep.models.PEP(data, kernel(), gpflow.likelihoods.Gaussian(0.1), Z, **options)
+def _pep(likelihood: Callable[[], Any]) -> Callable[..., gpflow.models.GPModel]:
+    def create(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+        options = {"tolerance": _tolerance(), **_with_mean(options)}
+        return pep.models.PEP(data, kernel(), likelihood(), Z, **options)
 
-
-def _pep_probit(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
-    options = {"tolerance": _tolerance(), **_with_mean(options)}
-    return pep.models.PEP(data, kernel(), gpflow.likelihoods.Bernoulli(), Z, **options)
+    return create
 
 
 def _pep_classification(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
@@ -140,47 +137,40 @@ each_tied = pytest.mark.parametrize(
 )
 
 
-def _by_chunks(create: Callable[..., gpflow.models.GPModel]) -> Callable[..., Any]:
-    return functools.partial(create, chunk_size=4)
+def _case(kind: Any, create: Any, data: Any, name: str | None = None) -> ModelCase:
+    return ModelCase(name or kind.__name__, kind, create, data)
 
 
+_gaussian = _pep(lambda: gpflow.likelihoods.Gaussian(0.1))
+_probit = _pep(gpflow.likelihoods.Bernoulli)
 #: Targets of which some are missing, and outputs mixed from latent functions.
 OUTPUTS = [
-    ModelCase("missing targets", pep.models.PEPRegression, _pep_regression, _incomplete_data),
-    ModelCase("mixed regression", pep.models.PEPRegression, _mixed_regression, _incomplete_data),
-    ModelCase("mixed rows", pep.models.PEP, _mixed_pep, _incomplete_label_data),
+    _case(pep.PEPRegression, _pep_regression, _incomplete_data, "missing targets"),
+    _case(pep.PEPRegression, _mixed_regression, _incomplete_data, "mixed regression"),
+    _case(pep.PEP, _mixed_pep, _incomplete_label_data, "mixed rows"),
 ]
 #: One of each public model. Their plumbing does not depend on the likelihood, and the sweeps of PEP
-#: take least time with the Gaussian one; `PROBIT` has those that are not here with another.
+#: take least time with the Gaussian one.
 MODELS = [
-    ModelCase("PEPRegression", pep.models.PEPRegression, _pep_regression, _regression_data),
-    ModelCase("PEP", pep.models.PEP, _pep_gaussian, _regression_data),
-    ModelCase("PEPClassification", pep.models.PEPClassification, _pep_classification, _label_data),
-    *(
-        ModelCase(model_class.__name__, model_class, _tied(model_class), _label_data)
-        for model_class in (pep.models.APEP, pep.models.ARPEP, pep.models.RPAPEP)
-    ),
-    ModelCase("PEP of labels", pep.models.PEP, _pep_probit, _label_data),
+    _case(pep.PEPRegression, _pep_regression, _regression_data),
+    _case(pep.PEP, _gaussian, _regression_data),
+    _case(pep.PEPClassification, _pep_classification, _label_data),
+    *(_case(kind, _tied(kind), _label_data) for kind in (pep.APEP, pep.ARPEP, pep.RPAPEP)),
+    _case(pep.PEP, _probit, _label_data, "PEP of labels"),
     *OUTPUTS,
 ]
 BY_CHUNKS = [
-    ModelCase(
-        "PEPRegression by chunks",
-        pep.models.PEPRegression,
-        _by_chunks(_pep_regression),
-        _regression_data,
-    ),
-    ModelCase("PEP by chunks", pep.models.PEP, _by_chunks(_pep_probit), _label_data),
+    _case(kind, functools.partial(create, chunk_size=4), data, f"{kind.__name__} by chunks")
+    for kind, create, data in (
+        (pep.PEPRegression, _pep_regression, _regression_data),
+        (pep.PEP, _probit, _label_data),
+    )
 ]
-#: All their code but some lines is that of another model: their tests are slow ones, but for those
-#: of `WHOLE_CHAIN`.
+#: All their code but some lines is that of another model: their tests are slow ones.
 NEARLY_ANOTHER = (
     *("PEPClassification", "APEP", "RPAPEP", "PEP of labels"),
     *(case.name for case in (*OUTPUTS, *BY_CHUNKS)),
 )
-#: One test goes through all that these do: PEPClassification has the code of PEP, and the tied ones
-#: that of ARPEP but for their energies.
-WHOLE_CHAIN = [case for case in MODELS if case.name in ("PEPClassification", "APEP", "RPAPEP")]
 #: Enough for what is GPflow's code around any model's objective or prediction of f.
 ENOUGH = ("PEPRegression", "ARPEP")
 
@@ -192,37 +182,26 @@ def params(cases: list[ModelCase], slow: tuple[str, ...] = NEARLY_ANOTHER) -> li
 
 
 def but(*names: str) -> tuple[str, ...]:
-    """The names of all cases but these."""
     return tuple(case.name for case in (*MODELS, *BY_CHUNKS) if case.name not in names)
 
 
 def loss_closure(model: gpflow.models.GPModel, data: Data, compile: bool) -> Callable[[], Any]:
-    """By GPflow's own helper, which serves models with internal and with external data. It compares
-    the data with those of the model, and NaN equals nothing.
-    """
+    """By GPflow's own helper; it compares the data with the model's, and NaN equals nothing."""
     if np.isnan(data[1]).any():
         return model.training_loss_closure(compile=compile)
     return gpflow.models.training_loss_closure(model, data, compile=compile)
 
 
 class Compiled:
-    """A model, and what tests ask of it, compiled once for all of them.
+    """A model compiled once for all tests, which borrow it; its variables are put back."""
 
-    Tracing takes a second, running milliseconds: a test that moves the model's variables borrows
-    this one, and all variables are put back afterwards.
-    """
-
-    def __init__(self, case: ModelCase, *, data_in_variables: bool = False) -> None:
-        self.data = case.data(0)
-        if data_in_variables:  # of any number of rows
-            self.data = tuple(
-                tf.Variable(part, shape=[None, part.shape[1]], trainable=False)
-                for part in self.data
-            )
+    def __init__(self, case: ModelCase) -> None:
+        self.data = tuple(  # of any number of rows
+            tf.Variable(part, shape=[None, part.shape[1]], trainable=False) for part in case.data(0)
+        )
         self.model = case.create(self.data, Z)
         self.variables = self.model.trainable_variables
-        tensors = self.data if data_in_variables else tuple(map(tf.constant, self.data))
-        self.loss = loss_closure(self.model, tensors, compile=True)
+        self.loss = loss_closure(self.model, self.data, compile=True)
         self.loss()  # Traced while all is trainable: of what is not, a graph may hold no gradient.
         self.predict_f = _of_rows(lambda Xnew: self.model.predict_f(Xnew))
         self.predict_f_full_cov = _of_rows(lambda Xnew: self.model.predict_f(Xnew, full_cov=True))
@@ -230,14 +209,12 @@ class Compiled:
         self._trainable = [(part, part.trainable) for part in self.model.parameters]
 
     def _all_variables(self) -> list[tf.Variable]:
-        data = [part for part in self.data if isinstance(part, tf.Variable)]
-        return list({id(one): one for one in (*self.model.variables, *data)}.values())
+        return list({id(one): one for one in (*self.model.variables, *self.data)}.values())
 
     def loss_and_gradients(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
         return value_and_gradients(self.loss, self.variables)
 
     def minimize(self, max_steps: int, **options: Any) -> Any:
-        """By SciPy, of the variables that are to be trained now."""
         return gpflow.optimizers.Scipy().minimize(
             self.loss,
             self.model.trainable_variables,
@@ -274,9 +251,9 @@ _of_case = functools.cache(Compiled)
 
 
 @contextlib.contextmanager
-def borrowed(case: ModelCase, **options: bool) -> Iterator[Compiled]:
+def borrowed(case: ModelCase) -> Iterator[Compiled]:
     """The compiled model of a case; put back afterwards."""
-    compiled = _of_case(case, **options)
+    compiled = _of_case(case)
     try:
         yield compiled
     finally:

@@ -2,25 +2,22 @@
 
 import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import gpflow
+import helpers
 import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
 import tensorflow as tf
-from helpers import (
-    Array,
-    RegressionProblem,
-    regression_problem,
-    trainable_by_name,
-    value_and_gradients,
-)
+from helpers import Array, RegressionProblem, regression_problem
 from reference import sites as pep_reference
-from reference.sites import Factor, LogDensity, largest_latent_factor, scalar_factor
+from reference.sites import Factor, largest_latent_factor, scalar_factor
 
 import gpflow_pep as pep
+from cases import tilted
 
 N, M = 10, 4
 ALPHAS: dict[str, Array] = {
@@ -35,9 +32,7 @@ TIGHT = 1e-11
 SQUEEZE = 1e-3  # of GPflow's probit
 EPSILON = 0.01  # of RobustMax
 NUM_CLASSES = 3
-BIN_EDGES, ORDINAL_SIGMA = np.array([-0.1, 0.6]), 0.5
-ORDINAL_FLOOR = 1e-6  # that GPflow adds to each bin's probability
-BETA_SCALE = 3.0
+BIN_EDGES = np.array([-0.1, 0.6])
 #: Of each latent function. RobustMax would not notice the scale of functions of one mean.
 MEANS = np.array([0.3, 0.0, -0.2])
 
@@ -57,33 +52,6 @@ def probit_log_density(f: Array, y: float, squeeze: float = SQUEEZE) -> Array:
 
 def poisson_log_density(f: Array, y: float) -> Array:
     return y * f - np.exp(f) - scipy.special.gammaln(y + 1.0)
-
-
-def _logit_log_density(f: Array, y: float) -> Array:
-    return -np.logaddexp(0.0, -(2.0 * y - 1.0) * f)
-
-
-def _gamma_log_density(f: Array, y: float) -> Array:
-    return scipy.stats.gamma.logpdf(y, 1.7, scale=np.exp(f))
-
-
-def _beta_log_density(f: Array, y: float) -> Array:
-    mean = probit_link(f)
-    return scipy.stats.beta.logpdf(y, BETA_SCALE * mean, BETA_SCALE * (1.0 - mean))
-
-
-def _ordinal_log_density(f: Array, y: float) -> Array:
-    edges = np.array([-np.inf, *BIN_EDGES, np.inf])
-    low, high = (edges[int(y) + side] - f for side in (0, 1))
-    cdf = scipy.stats.norm.cdf
-    # From the side on which both of them are small, so that the difference keeps its digits.
-    upper = low > 0.0
-    probability = np.where(
-        upper,
-        cdf(-low / ORDINAL_SIGMA) - cdf(-high / ORDINAL_SIGMA),
-        cdf(high / ORDINAL_SIGMA) - cdf(low / ORDINAL_SIGMA),
-    )
-    return np.log((1.0 - 2.0 * SQUEEZE) * probability + ORDINAL_FLOOR)
 
 
 class Case(NamedTuple):
@@ -133,12 +101,13 @@ class Case(NamedTuple):
         )
 
 
-def _scalar(log_density: Callable[[Array, float], Array]) -> Callable[[float], Factor]:
-    def factor(y: float) -> Factor:
-        bound: LogDensity = lambda f: log_density(f, y)  # noqa: E731
-        return scalar_factor(bound)
+def _of_tilted(reference: Callable[..., Any], *arguments: Any) -> Callable[[float], Factor]:
+    """A factor by one of the densities in `cases.tilted`."""
+    return lambda y: scalar_factor(reference(y, *arguments).log_density)
 
-    return factor
+
+def _scalar(log_density: Callable[[Array, float], Array]) -> Callable[[float], Factor]:
+    return lambda y: scalar_factor(lambda f: log_density(f, y))
 
 
 def _labels(Y: Array) -> Array:
@@ -153,12 +122,6 @@ def _classes(Y: Array) -> Array:
     return np.digitize(Y, BIN_EDGES).astype(float)
 
 
-def _ordinal() -> gpflow.likelihoods.Ordinal:
-    likelihood = gpflow.likelihoods.Ordinal(BIN_EDGES)
-    likelihood.sigma.assign(ORDINAL_SIGMA)
-    return likelihood
-
-
 def _multi_class() -> gpflow.likelihoods.MultiClass:
     return gpflow.likelihoods.MultiClass(
         NUM_CLASSES, invlink=gpflow.likelihoods.RobustMax(NUM_CLASSES, epsilon=EPSILON)
@@ -167,32 +130,34 @@ def _multi_class() -> gpflow.likelihoods.MultiClass:
 
 CASES = {
     "Gaussian": Case(
-        lambda: gpflow.likelihoods.Gaussian(0.2),
-        np.copy,
-        _scalar(lambda f, y: scipy.stats.norm.logpdf(y, f, np.sqrt(0.2))),
+        partial(gpflow.likelihoods.Gaussian, 0.2), np.copy, _of_tilted(tilted.gaussian, 0.2)
     ),
     "probit": Case(gpflow.likelihoods.Bernoulli, _labels, _scalar(probit_log_density)),
     "logit": Case(
-        lambda: gpflow.likelihoods.Bernoulli(invlink=tf.sigmoid),
+        partial(gpflow.likelihoods.Bernoulli, invlink=tf.sigmoid),
         _labels,
-        _scalar(_logit_log_density),
+        lambda y: scalar_factor(lambda f: tilted.LOGIT.log_density((2.0 * y - 1.0) * f)),
     ),
     "Poisson": Case(gpflow.likelihoods.Poisson, _counts, _scalar(poisson_log_density)),
     "Gamma": Case(
-        lambda: gpflow.likelihoods.Gamma(shape=1.7),
+        partial(gpflow.likelihoods.Gamma, shape=1.7),
         lambda Y: np.exp(Y - 0.3),
-        _scalar(_gamma_log_density),
+        _of_tilted(tilted.gamma, 1.7),
     ),
     "Beta": Case(
-        lambda: gpflow.likelihoods.Beta(scale=BETA_SCALE),
+        partial(gpflow.likelihoods.Beta, scale=3.0),
         lambda Y: scipy.stats.norm.cdf(0.7 * Y),
-        _scalar(_beta_log_density),
+        _of_tilted(tilted.beta, 3.0),
     ),
-    "Ordinal": Case(_ordinal, _classes, _scalar(_ordinal_log_density)),
+    "Ordinal": Case(
+        tilted.ordinal(0, 0.5, BIN_EDGES).create,
+        _classes,
+        _of_tilted(lambda y: tilted.ordinal(int(y), 0.5, BIN_EDGES).reference),
+    ),
     "Student-t": Case(
-        lambda: gpflow.likelihoods.StudentT(scale=0.4, df=4.0),
+        partial(gpflow.likelihoods.StudentT, scale=0.4, df=4.0),
         np.copy,
-        _scalar(lambda f, y: scipy.stats.t.logpdf(y, 4.0, f, 0.4)),
+        _of_tilted(tilted.student_t, 0.4, 4.0),
     ),
     "RobustMax": Case(
         _multi_class,
@@ -217,7 +182,6 @@ each_case = pytest.mark.parametrize(
 
 @functools.cache
 def reference_sites(name: str, power: str) -> tuple[pep_reference.Problem, pep_reference.Sites]:
-    """The reference's problem and its fixed point, worked out once for all tests."""
     problem = CASES[name].reference_problem(ALPHAS[power])
     return problem, pep_reference.fixed_point(problem)
 
@@ -235,10 +199,10 @@ class Compiled(NamedTuple):
 def compiled(name: str) -> Compiled:
     """The model of a case with a power for each row: assign ``ALPHAS`` to its alpha."""
     model = CASES[name].model(alpha=ALPHAS["alpha 0.5"])
-    variables = trainable_by_name(model)
+    variables = helpers.trainable_by_name(model)
 
     # Tracing takes seconds, the gradient milliseconds: one function serves both.
     loss_and_gradients = tf.function(
-        lambda: value_and_gradients(model.training_loss, list(variables.values()))
+        lambda: helpers.value_and_gradients(model.training_loss, list(variables.values()))
     )
     return Compiled(model, lambda: loss_and_gradients()[0], loss_and_gradients, variables)

@@ -9,6 +9,7 @@ import lzma
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,18 +92,16 @@ def check_that_it_reads_back(path: Path, frame: pd.DataFrame, way: tuple[Any, ..
 
 
 def good_tables() -> list[bytes]:
-    """Of each format that is read."""
     text = 'a;b;c\n1,5;x y;2020-01-01\n2,5;"q;""";31.12.2020\n;z;\n'
-    parquet = io.BytesIO()
-    try:
-        FRAME.to_parquet(parquet)
-    except ImportError:
-        parquet.write(b"PAR1")
-    excel = io.BytesIO()
-    try:
-        FRAME.to_excel(excel, index=False)
-    except ImportError:
-        excel.write(b"PK")
+    parquet, excel = io.BytesIO(), io.BytesIO()
+    for write, file, start in (
+        (FRAME.to_parquet, parquet, b"PAR1"),
+        (partial(FRAME.to_excel, index=False), excel, b"PK"),
+    ):
+        try:
+            write(file)
+        except ImportError:
+            file.write(start)
     packed = text.encode()
     return [
         *(text.encode(encoding) for encoding in ("utf-8", "utf-16", "cp1252", "utf-8-sig")),
@@ -152,7 +151,6 @@ def rewrite(folder: Path, change: Any) -> None:
 
 
 def mutate(value: Any, rng: np.random.Generator) -> Any:
-    """Change one place of a description."""
     odd = [None, -1, 0, 1e308, "", "gpflow.kernels.RBF", [], {}, True, {"array": "0"}, {"ref": 0}]
     while isinstance(value, (dict, list)) and value:
         keys = list(value) if isinstance(value, dict) else list(range(len(value)))

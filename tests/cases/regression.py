@@ -36,7 +36,6 @@ class Case(NamedTuple):
         return regression_problem(num_data=N, num_outputs=self.num_outputs)
 
     def noise_at(self, X: Array) -> Array:
-        """The noise variance at each row, [N]."""
         linear = (X @ NOISE_SLOPE + NOISE_OFFSET)[:, 0]
         return {
             "constant": np.full(len(X), self.problem.noise_variance),
@@ -45,7 +44,6 @@ class Case(NamedTuple):
         }[self.noise]
 
     def mean_at(self, X: Array) -> Array:
-        """The mean function at each row, [N, 1]."""
         return {
             "zero": np.zeros([len(X), 1]),
             "constant": np.full([len(X), 1], CONSTANT),
@@ -97,7 +95,7 @@ class Case(NamedTuple):
         return mean + self.mean_at(problem.Xnew), cov
 
 
-CASES = {
+STANDARD = {
     "alpha 0": Case(alpha=0.0),
     "alpha 1e-6": Case(alpha=1e-6),
     "alpha 0.3": Case(alpha=0.3),
@@ -126,24 +124,24 @@ CASES = {
     "everything": Case(
         alpha=ALPHA_PER_BLOCK, blocks=UNEVEN_BLOCKS, num_outputs=2, noise="scale", mean="linear"
     ),
-    "scaled, alpha 0": Case(bound="tight", alpha=0.0),
-    "scaled, alpha 1e-6": Case(bound="tight", alpha=1e-6),
-    "scaled, alpha 0.3": Case(bound="tight", alpha=0.3),
-    "scaled, alpha 1": Case(bound="tight", alpha=1.0),
-    "scaled, alpha per row": Case(bound="tight", alpha=ALPHA_PER_ROW),
-    "scaled, blocks, alpha 0": Case(bound="tight", alpha=0.0, blocks=UNEVEN_BLOCKS),
-    "scaled, blocks, alpha 0.5": Case(bound="tight", alpha=0.5, blocks=UNEVEN_BLOCKS),
-    "scaled, blocks, alpha 1": Case(bound="tight", alpha=1.0, blocks=UNEVEN_BLOCKS),
-    "scaled, one block": Case(bound="tight", alpha=0.3, blocks=ONE_BLOCK),
+}
+TIGHT = (
+    "alpha 0",
+    "alpha 1e-6",
+    "alpha 0.3",
+    "alpha 1",
+    "alpha per row",
+    "one block",
+    "everything",
+)
+CASES = {
+    **STANDARD,
+    **{f"scaled, {name}": STANDARD[name]._replace(bound="tight") for name in TIGHT},
+    **{
+        f"scaled, blocks, alpha {alpha:g}": Case(alpha=alpha, blocks=UNEVEN_BLOCKS, bound="tight")
+        for alpha in (0.0, 0.5, 1.0)
+    },
     "scaled, noise variance": Case(
         bound="tight", alpha=ALPHA_PER_ROW, noise="variance", num_outputs=3
-    ),
-    "scaled, everything": Case(
-        bound="tight",
-        alpha=ALPHA_PER_BLOCK,
-        blocks=UNEVEN_BLOCKS,
-        num_outputs=2,
-        noise="scale",
-        mean="linear",
     ),
 }

@@ -26,17 +26,14 @@ class Start(NamedTuple):
 
     @property
     def q_mu(self) -> Array:
-        """[M, L]."""
         return np.stack([tied_reference.to_floats(one.moments()[0]) for one in self.q], axis=-1)
 
     @property
     def q_sqrt(self) -> Array:
-        """[L, M, M]."""
         covariances = [tied_reference.to_floats(one.moments()[1]) for one in self.q]
         return np.linalg.cholesky(np.stack(covariances))
 
     def whitened(self) -> tuple[Array, Array]:
-        """q_mu and q_sqrt of v."""
         L = np.linalg.cholesky(self.problem.priors[0].Kuu)
         return np.linalg.solve(L, self.q_mu), np.linalg.solve(L, self.q_sqrt)
 
@@ -61,7 +58,6 @@ def random_start(name: str, seed: int = 0) -> Start:
 
 
 def create(model: str, name: str, start: Start, *, whiten: bool = True, **options: Any) -> Any:
-    """A model at this start."""
     case = CASES[name]
     q_mu, q_sqrt = start.whitened() if whiten else (start.q_mu, start.q_sqrt)
     options = {"num_data": NUM_DATA, "q_mu": q_mu, "q_sqrt": q_sqrt, **options}
@@ -76,7 +72,6 @@ def create(model: str, name: str, start: Start, *, whiten: bool = True, **option
 
 
 def svgp(name: str, start: Start, **options: Any) -> gpflow.models.SVGP:
-    """GPflow's at the same start."""
     case = CASES[name]
     q_mu, q_sqrt = start.whitened()
     return gpflow.models.SVGP(

@@ -17,8 +17,7 @@ _regression = partial(
 
 
 def _gpflows(model_class: Any) -> Any:
-    noise = PROBLEM.noise_variance
-    return model_class(PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, noise_variance=noise)
+    return PROBLEM.model(model_class)
 
 
 def test_elbo_is_that_of_sgpr() -> None:

@@ -2,27 +2,23 @@
 
 from typing import Any
 
+import gpflow
 import numpy as np
 import pytest
-from gpflow.inducing_variables import (
-    InducingPoints,
-    SeparateIndependentInducingVariables,
-    SharedIndependentInducingVariables,
-)
 from gpflow.kernels import SeparateIndependent, SharedIndependent
 from helpers import assert_all_close, assert_close, gradients, regression_problem
 
 import gpflow_pep as pep
 
+iv = gpflow.inducing_variables
 PROBLEM = regression_problem(4, num_data=14, num_inducing=4, num_outputs=2)
 
 
-def _shared(Z: Any = PROBLEM.Z) -> SharedIndependentInducingVariables:
-    return SharedIndependentInducingVariables(InducingPoints(Z.copy()))
+def _shared(Z: Any = PROBLEM.Z) -> iv.SharedIndependentInducingVariables:
+    return iv.SharedIndependentInducingVariables(iv.InducingPoints(Z.copy()))
 
 
 def _pair(**options: Any) -> tuple[pep.PEPRegression, pep.PEPRegression]:
-    """The same model with the kernel in ``SharedIndependent``, and without."""
     wrapped = SharedIndependent(PROBLEM.kernel(), 2)
     options = {"noise_variance": 0.1, "alpha": 0.4, **options}
     return (
@@ -74,7 +70,7 @@ def test_all_else_that_regression_has() -> None:
         (SharedIndependent(PROBLEM.kernel(), 3), _shared(), "kernel: got 3.*expected 2"),
         (
             SharedIndependent(PROBLEM.kernel(), 2),
-            SeparateIndependentInducingVariables([InducingPoints(PROBLEM.Z)] * 2),
+            iv.SeparateIndependentInducingVariables([iv.InducingPoints(PROBLEM.Z)] * 2),
             "expected one set for all latent functions",
         ),
         (

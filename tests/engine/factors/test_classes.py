@@ -1,17 +1,12 @@
 """Probabilities of classes: each beside the integral of its own density."""
 
-import itertools
-
 import numpy as np
 import pytest
-import scipy.integrate
-import scipy.special
-import scipy.stats
 import tensorflow as tf
 from cases.tilted import CASES
 from helpers import assert_close
 
-from gpflow_pep.engine.factors import classes, multiclass, num_classes
+from gpflow_pep.engine.factors import classes, num_classes
 from gpflow_pep.likelihoods import class_probabilities
 
 
@@ -56,53 +51,3 @@ def test_no_rows_have_no_probabilities() -> None:
     case = CASES["MultiClass"]
     nothing = np.zeros([0, 3])
     assert class_probabilities(case.create(), nothing, nothing, nothing, 3).shape == (0, 3)
-
-
-#: Margins [K, N] and rates of rows that need one to four panels of nodes, and none at all.
-STEEP = (
-    np.array(
-        [[0.3, -0.4, 0.2, 0.5, np.nan], [1.0, 0.2, -0.8, -20.0, 0.0], [0.5, 2.0, 9.0, -0.1, 1]]
-    ),
-    np.array(
-        [[1e-9, 1.5, 0.8, 1.0, 1.0], [1e-8, 1e8, 6.0, 2.0, 1.0], [1e-9, 0.3, 60.0, 1e-7, 1.0]]
-    ),
-)
-
-
-def test_rows_that_need_few_panels_are_as_others() -> None:
-    margin, rate = map(tf.constant, STEEP)
-    with tf.GradientTape() as tape:
-        tape.watch((margin, rate))
-        actual = multiclass.prob_above_all(margin, rate)
-    by_margin, by_rate = tape.gradient(actual, (margin, rate))
-    expected = [_above_all(a, b) for a, b in zip(STEEP[0].T[:4], STEEP[1].T[:4])]
-    assert_close(actual[:4], np.array(expected), rtol=1e-10)
-    for by in (actual[None], by_margin, by_rate):
-        assert np.isfinite(by[:, :4]).all() and np.isnan(by[:, 4]).all()
-    for k, step in ((0, 1e-4), (2, 1e-4)):
-        for argument, by in enumerate((by_margin, by_rate)):
-            ends = []
-            for sign in (-1.0, 1.0):
-                shifted = [part[:, 2].copy() for part in STEEP]
-                shifted[argument][k] += sign * step
-                ends.append(_above_all(*shifted))
-            assert_close(by[k, 2], (ends[1] - ends[0]) / (2.0 * step), rtol=1e-5)
-
-
-def test_xla_has_panels_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It knows no sizes that depend on data; panels of rows that need no more are empty."""
-    margin, rate = map(tf.constant, STEEP)
-    expected = multiclass.prob_above_all(margin, rate)
-    monkeypatch.setattr(multiclass, "positions", lambda condition: tf.range(len(condition)))
-    assert_close(multiclass.prob_above_all(margin, rate)[:4], expected[:4], rtol=1e-14)
-
-
-def _above_all(margin: np.ndarray, rate: np.ndarray) -> float:
-    def integrand(t: float) -> float:
-        return float(scipy.stats.norm.pdf(t) * np.prod(scipy.special.ndtr(margin + rate * t)))
-
-    rises = np.concatenate([(end - margin) / rate for end in (-8.0, 0.0, 8.0)])
-    ends = np.unique(np.clip([-9.0, *rises, 9.0], -9.0, 9.0))
-    options = {"epsabs": 1e-13, "epsrel": 1e-12, "limit": 400}
-    parts = itertools.pairwise(ends)
-    return sum(scipy.integrate.quad(integrand, low, high, **options)[0] for low, high in parts)

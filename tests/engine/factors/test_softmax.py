@@ -1,6 +1,7 @@
 """The softmax's one integral: against sums over a grid, and against what holds for every moment."""
 
 import itertools
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -10,22 +11,19 @@ from helpers import assert_close
 from scipy.special import gammaln, logsumexp
 
 from gpflow_pep.engine.factors import softmax
-from gpflow_pep.engine.factors.softmax import (
-    _gumbel_plus_gaussian,
-    _log_gamma_ratio,
-    softmax_probabilities,
-)
 from gpflow_pep.engine.numerics.softmax_in_numpy import softmax_probabilities as in_numpy
 from gpflow_pep.likelihoods import log_power_expectation
 
-POWERS = (0.0, 1e-6, 0.1, 0.5, 1.0)
+each_power = pytest.mark.parametrize("alpha", (0.0, 1e-6, 0.1, 0.5, 1.0))
+some_powers = pytest.mark.parametrize("alpha", (0.0, 0.5, 1.0))
+few_and_many = pytest.mark.parametrize("L", [3, 10])
 
 
-def _ell(label: int, mean: np.ndarray, variance: np.ndarray, alpha: float) -> np.ndarray:
+def _ell(label: Any, mean: Any, variance: Any, alpha: Any) -> Any:
     N, L = mean.shape
+    Y = np.broadcast_to(np.asarray(label, float).reshape(-1, 1), (N, 1))
     likelihood = gpflow.likelihoods.Softmax(L)
-    Y = np.full((N, 1), float(label))
-    return log_power_expectation(likelihood, np.zeros((N, 1)), mean, variance, Y, alpha).numpy()
+    return log_power_expectation(likelihood, np.zeros((N, 1)), mean, variance, Y, alpha)
 
 
 def _over_a_grid(label: int, mean: np.ndarray, variance: np.ndarray, alpha: float) -> float:
@@ -40,15 +38,21 @@ def _over_a_grid(label: int, mean: np.ndarray, variance: np.ndarray, alpha: floa
     return float(logsumexp(log_weights + alpha * log_p)) / alpha
 
 
-@pytest.mark.parametrize("alpha", POWERS)
-def test_equals_a_sum_over_a_grid(alpha: float, rng: np.random.Generator) -> None:
+def _wide_moments(rng: np.random.Generator, L: int) -> "tuple[np.ndarray, np.ndarray]":
+    return rng.uniform(-50.0, 50.0, (200, L)), 10.0 ** rng.uniform(-6.0, 6.0, (200, L))
+
+
+@each_power
+def test_values(alpha: float, rng: np.random.Generator) -> None:
     mean, variance = rng.normal(0.0, 2.0, (6, 3)), 10.0 ** rng.uniform(-3.0, 0.7, (6, 3))
     expected = [_over_a_grid(2, m, v, alpha) for m, v in zip(mean, variance)]
     assert_close(_ell(2, mean, variance, alpha), expected, rtol=1e-5, scale=1.0)
-
-
-def _wide_moments(rng: np.random.Generator, L: int) -> "tuple[np.ndarray, np.ndarray]":
-    return rng.uniform(-50.0, 50.0, (200, L)), 10.0 ** rng.uniform(-6.0, 6.0, (200, L))
+    mean = rng.normal(0.0, 20.0, (50, 5))
+    expected = mean[:, 3] - logsumexp(mean, axis=1)
+    assert_close(_ell(3, mean, np.full((50, 5), 1e-12), alpha), expected, rtol=1e-5, scale=1.0)
+    mean, variance = _wide_moments(rng, 3)
+    more = np.hstack([mean, np.full((200, 1), -5e4)]), np.hstack([variance, np.ones((200, 1))])
+    assert_close(_ell(1, *more, alpha), _ell(1, mean, variance, alpha), rtol=1e-4, scale=1.0)
 
 
 @pytest.mark.parametrize("L", [2, 3, 10])
@@ -58,55 +62,28 @@ def test_probabilities_sum_to_one_at_every_width(L: int, rng: np.random.Generato
     assert_close(total, np.ones(200), rtol=1e-4)
 
 
-@pytest.mark.parametrize("alpha", POWERS)
-def test_a_hopeless_class_does_not_matter(alpha: float, rng: np.random.Generator) -> None:
-    mean, variance = _wide_moments(rng, 3)
-    more = np.hstack([mean, np.full((200, 1), -5e4)]), np.hstack([variance, np.ones((200, 1))])
-    assert_close(_ell(1, *more, alpha), _ell(1, mean, variance, alpha), rtol=1e-4, scale=1.0)
-
-
-@pytest.mark.parametrize("alpha", POWERS)
-def test_latent_functions_known_for_certain(alpha: float, rng: np.random.Generator) -> None:
-    mean = rng.normal(0.0, 20.0, (50, 5))
-    expected = mean[:, 3] - logsumexp(mean, axis=1)
-    assert_close(_ell(3, mean, np.full((50, 5), 1e-12), alpha), expected, rtol=1e-5, scale=1.0)
-
-
 def test_the_sum_of_bumps_is_the_gumbel_distribution() -> None:
     x = np.linspace(-4.0, 40.0, 4001)
-    rise = _gumbel_plus_gaussian(tf.constant(x[None, :, None]), tf.zeros((1, 1, 1), tf.float64))
+    rise = softmax._gumbel_plus_gaussian(
+        tf.constant(x[None, :, None]), tf.zeros((1, 1, 1), tf.float64)
+    )
     error = np.abs(np.exp(rise.log_cdf.numpy().ravel()) - np.exp(-np.exp(-x)))
     assert np.max(error / np.minimum(1.0, np.exp(x))) <= 6e-7
 
 
-def test_the_rise_has_its_derivative(rng: np.random.Generator) -> None:
-    x = tf.constant(rng.uniform(-3.0, 20.0, (2, 30, 4)))
-    variance = tf.constant(10.0 ** rng.uniform(-3.0, 3.0, (2, 1, 4)))
-
-    def cdf(x: tf.Tensor) -> tf.Tensor:
-        return tf.exp(_gumbel_plus_gaussian(x, variance).log_cdf)
-
-    step = 1e-5
-    by_x = (cdf(x + step) - cdf(x - step)) / (2.0 * step)
-    assert_close(_gumbel_plus_gaussian(x, variance).rate * cdf(x), by_x, rtol=1e-7, scale=0.1)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("L", [3, 10])
+@some_powers
+@few_and_many
 def test_the_variance_acts_as_the_heat_equation_says(
     alpha: float, L: int, rng: np.random.Generator
 ) -> None:
-    """Over seven decades of variance; the second derivatives in the means are automatic."""
     decades = np.repeat(np.arange(-3.0, 4.0), 6)[:, None]
     mean = tf.constant(rng.normal(0.0, 2.0, (42, L)) * np.sqrt(1.0 + 10.0**decades))
     variance = tf.constant(10.0 ** (decades + rng.uniform(-0.5, 0.5, (42, L))))
-    zeros, likelihood = np.zeros((42, 1)), gpflow.likelihoods.Softmax(L)
-    arguments = np.arange(42.0)[:, None] % L, tf.constant(alpha, tf.float64)
     with tf.GradientTape(persistent=True) as outer:
         outer.watch(mean)
         with tf.GradientTape() as tape:
             tape.watch((mean, variance))
-            ell = log_power_expectation(likelihood, zeros, mean, variance, *arguments)
+            ell = _ell(np.arange(42) % L, mean, variance, tf.constant(alpha, tf.float64))
         by_mean, by_variance = tape.gradient(ell, (mean, variance))
         columns = tf.unstack(by_mean, axis=1)
     second = tf.stack([outer.gradient(c, mean)[:, k] for k, c in enumerate(columns)], axis=1)
@@ -114,54 +91,45 @@ def test_the_variance_acts_as_the_heat_equation_says(
     assert_close(variance * by_variance, variance * expected, rtol=1e-6, scale=1.0)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("L", [3, 10])
+@some_powers
+@few_and_many
 def test_derivatives_equal_finite_differences(
     alpha: float, L: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """First and second ones, in the moments and, where it is not 0, in the power."""
     monkeypatch.setattr(softmax, "_STEP", 0.2)  # differences magnify the errors of values
-    inputs = [
-        tf.constant(rng.normal(0.0, 2.0, (5, L))),
-        tf.constant(10.0 ** rng.uniform(-2.0, 1.0, (5, L))),
-        tf.constant([alpha], tf.float64),
-    ]
-    likelihood, zeros = gpflow.likelihoods.Softmax(L), np.zeros((5, 1))
-    Y = np.arange(5.0)[:, None] % L
+    mean, variance = rng.normal(0.0, 2.0, (5, L)), 10.0 ** rng.uniform(-2.0, 1.0, (5, L))
+    inputs = [tf.constant(part) for part in (mean, variance, np.array([alpha]))]
     directions = [tf.constant(rng.standard_normal(part.shape)) * part for part in inputs]
 
-    def ell(*moments: tf.Tensor) -> tf.Tensor:
-        m, v, power = moments
-        return tf.reduce_sum(log_power_expectation(likelihood, zeros, m, v, Y, power))
+    def ell(parts: list[tf.Tensor]) -> tf.Tensor:
+        return tf.reduce_sum(_ell(np.arange(5) % L, *parts))
 
-    def slope(*moments: tf.Tensor) -> tf.Tensor:
+    def along(function: Any, parts: list[tf.Tensor]) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            tape.watch(moments)
-            value = ell(*moments)
-        by = tape.gradient(value, moments)
+            tape.watch(parts)
+            value = function(parts)
+        by = tape.gradient(value, parts)
         return tf.add_n([tf.reduce_sum(g * d) for g, d in zip(by, directions)])
 
-    with tf.GradientTape() as tape:
-        tape.watch(inputs)
-        first = slope(*inputs)
-    by = tape.gradient(first, inputs)
-    second = tf.add_n([tf.reduce_sum(g * d) for g, d in zip(by, directions)])
+    def slope(parts: list[tf.Tensor]) -> tf.Tensor:
+        return along(ell, parts)
+
     step = 1e-3
     up, down = (
         [part + sign * step * d for part, d in zip(inputs, directions)] for sign in (1.0, -1.0)
     )
-    assert_close(first, (ell(*up) - ell(*down)) / (2.0 * step), rtol=1e-5, scale=1.0)
-    assert_close(second, (slope(*up) - slope(*down)) / (2.0 * step), rtol=1e-4, scale=1.0)
+    for function, rtol in ((ell, 1e-5), (slope, 1e-4)):
+        difference = (function(up) - function(down)) / (2.0 * step)
+        assert_close(along(function, inputs), difference, rtol=rtol, scale=1.0)
 
 
 def test_probabilities_of_all_classes_at_once(rng: np.random.Generator) -> None:
     """Those of SciPy's integral, and of NumPy alone, down to the smallest."""
     mean, variance = rng.normal(0.0, 3.0, (6, 4)), 10.0 ** rng.uniform(-3.0, 1.5, (6, 4))
-    found = softmax_probabilities(tf.constant(mean), tf.constant(variance)).numpy()
-    assert_close(in_numpy(mean, variance), found, rtol=1e-8)
-    for p, m, v in zip(found, mean, variance):
-        expected = [np.exp(_ell(c, m[None], v[None], 1.0)[0]) for c in range(4)]
-        assert_close(p, expected, rtol=1e-5, scale=0.1)
+    probabilities = softmax.softmax_probabilities(tf.constant(mean), tf.constant(variance)).numpy()
+    assert_close(in_numpy(mean, variance), probabilities, rtol=1e-8)
+    expected = np.stack([np.exp(_ell(c, mean, variance, 1.0)) for c in range(4)], axis=1)
+    assert_close(probabilities, expected, rtol=1e-6)
     sure = np.array([[0.0, -20.0, -300.0]])
     expected = np.exp(sure - logsumexp(sure))
     assert_close(in_numpy(sure, np.full((1, 3), 1e-9)), expected, rtol=1e-5)
@@ -169,5 +137,7 @@ def test_probabilities_of_all_classes_at_once(rng: np.random.Generator) -> None:
 
 def test_log_gamma_ratio() -> None:
     alpha = np.array([1e-3, 0.2, 0.5, 1.0])
-    assert_close(_log_gamma_ratio(tf.constant(alpha)), gammaln(1.0 + alpha) / alpha, rtol=1e-12)
-    assert_close(_log_gamma_ratio(tf.zeros((), tf.float64)), -np.euler_gamma, rtol=1e-12)
+    assert_close(
+        softmax._log_gamma_ratio(tf.constant(alpha)), gammaln(1.0 + alpha) / alpha, rtol=1e-12
+    )
+    assert_close(softmax._log_gamma_ratio(tf.zeros((), tf.float64)), -np.euler_gamma, rtol=1e-12)

@@ -13,16 +13,8 @@ from typing import Any
 
 import pytest
 
-from gpflow_pep.engine.files import (
-    _atomic_folder,
-    atomic_write,
-    check_present,
-    check_replaceable,
-    check_writable,
-    only_writer,
-    remove_written,
-    unfinished_folders,
-)
+from gpflow_pep.engine import files
+from gpflow_pep.engine.files import _atomic_folder, atomic_write, check_replaceable, check_writable
 
 DESCRIPTION = "model.json"
 FILES = ("a", DESCRIPTION, "sub/b")
@@ -40,7 +32,7 @@ def write(folder: Path, text: str) -> None:
 
 def read(folder: Path) -> str:
     """The text, as a loader reads it: ValueError where a file lacks, or is of another folder."""
-    check_present(folder, FILES, "Write it again.")
+    files.check_present(folder, FILES, "Write it again.")
     version = json.loads((folder / DESCRIPTION).read_text())["versions"]["gpflow_pep"]
     texts = {version, (folder / "a").read_text(), (folder / "sub" / "b").read_text()}
     if len(texts) > 1:
@@ -50,22 +42,26 @@ def read(folder: Path) -> str:
 
 def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
     path = tmp_path / "folds.csv"
-    with pytest.raises(OSError, match="no space"), atomic_write(path) as new:
-        new.write_text("half")
-        raise OSError("no space")
+
+    def break_off() -> None:
+        with pytest.raises(OSError, match="no space"), atomic_write(path) as new:
+            new.write_text("half")
+            raise OSError("no space")
+
+    break_off()
     assert list(tmp_path.iterdir()) == []
     for text in ("first", "second"):
         with atomic_write(path) as new:
             new.write_text(text)
-            assert new.parent in unfinished_folders(tmp_path)
+            assert new.parent in files.unfinished_folders(tmp_path)
         assert path.read_text() == text and list(tmp_path.iterdir()) == [path]
-    with pytest.raises(OSError, match="no space"), atomic_write(path) as new:
-        new.write_text("half")
-        raise OSError("no space")
+    break_off()
     assert path.read_text() == "second" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_keeps_its_rights_and_its_link(tmp_path: Path) -> None:
+def test_a_file_keeps_its_rights_and_its_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, link = tmp_path / "private", tmp_path / "link"
     path.write_text("old")
     path.chmod(0o600)
@@ -74,6 +70,10 @@ def test_a_file_keeps_its_rights_and_its_link(tmp_path: Path) -> None:
         new.write_text("new")
     assert path.read_text() == "new" and path.stat().st_mode & 0o777 == 0o600
     assert link.is_symlink()
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write all files
+    with pytest.raises(PermissionError, match="private"), atomic_write(path) as new:
+        new.write_text("other")
+    assert path.read_text() == "new"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device of Linux")
@@ -81,15 +81,6 @@ def test_a_device_is_written_as_it_is() -> None:
     with pytest.raises(OSError) as error, atomic_write(Path("/dev/full")) as new:
         new.write_text("text")
     assert error.value.errno == errno.ENOSPC and Path("/dev/full").is_char_device()
-
-
-def test_a_file_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "old"
-    path.write_text("old")
-    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write all files
-    with pytest.raises(PermissionError, match="old"), atomic_write(path) as new:
-        new.write_text("new")
-    assert path.read_text() == "old"
 
 
 def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
@@ -100,7 +91,7 @@ def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
         assert read(folder) == text and list(folder.parent.iterdir()) == [folder]
     with pytest.raises(OSError, match="no space"), _atomic_folder(folder, DESCRIPTION):
         raise OSError("no space")
-    assert read(folder) == "second" and unfinished_folders(folder.parent) == []
+    assert read(folder) == "second" and files.unfinished_folders(folder.parent) == []
 
 
 @contextmanager
@@ -127,9 +118,7 @@ def test_a_mounted_volume(tmp_path: Path) -> None:
         for text in ("first", "second"):
             write(folder, text)
             assert read(folder) == text
-            assert {path.name for path in folder.iterdir()} == {
-                "a", "sub", DESCRIPTION, "lost+found",
-            }  # fmt: skip
+            assert {*os.listdir(folder)} == {"a", "sub", DESCRIPTION, "lost+found"}
         with pytest.raises(OSError, match=r"^\[Errno 28\] No space left on device"):
             write(folder, "x" * 100_000)
         assert read(folder) == "second"
@@ -248,9 +237,9 @@ def test_two_writers(tmp_path: Path) -> None:
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
-    with only_writer(tmp_path) as first, only_writer(tmp_path) as second:
+    with files.only_writer(tmp_path) as first, files.only_writer(tmp_path) as second:
         assert first and second is False
-    with only_writer(tmp_path) as again:
+    with files.only_writer(tmp_path) as again:
         assert again
 
 
@@ -271,29 +260,26 @@ def test_files_of_others(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=rf"got {name} in it, expected .* Choose another\."):
         check_replaceable(tmp_path, DESCRIPTION, "Choose another.")
-    remove_written(tmp_path, DESCRIPTION)
+    files.remove_written(tmp_path, DESCRIPTION)
     assert (tmp_path / name).read_text() == content
 
 
-def test_a_file_of_others_beside_ours(tmp_path: Path) -> None:
-    folder = tmp_path / "model"
+def test_files_of_others_beside_ours(tmp_path: Path) -> None:
+    """Nor does a description of files elsewhere remove one of them."""
+    (tmp_path / "mine").write_text("mine")
+    folder, other = tmp_path / "model", tmp_path / "other"
     write(folder, "ours")
     check_replaceable(folder, DESCRIPTION, "Choose another.")
     (folder / "sub" / "mine").symlink_to(tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"got sub/mine in it"):
         check_replaceable(folder, DESCRIPTION, "Choose another.")
-    remove_written(folder, DESCRIPTION)
+    files.remove_written(folder, DESCRIPTION)
     assert [path.name for path in folder.rglob("*")] == ["sub", "mine"]
-
-
-def test_a_description_of_files_elsewhere_removes_none(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("mine")
-    folder = tmp_path / "model"
-    write(folder, "ours")
+    write(other, "ours")
     content = {"versions": {"gpflow_pep": "1"}, "files": ["../mine", str(tmp_path / "mine"), "a"]}
-    (folder / DESCRIPTION).write_text(json.dumps(content))
-    remove_written(folder, DESCRIPTION)
-    assert (tmp_path / "mine").exists() and not (folder / "a").exists()
+    (other / DESCRIPTION).write_text(json.dumps(content))
+    files.remove_written(other, DESCRIPTION)
+    assert (tmp_path / "mine").exists() and not (other / "a").exists()
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
@@ -307,9 +293,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["s3://bucket/x", "gs://x", "hdfs://host:80/x", "https://x.org/a"])
 def test_a_url_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        ValueError, match=r"got a URL, expected a file or folder of this machine\. Choose"
-    ):
+    with pytest.raises(ValueError, match=r"got a URL, expected a file or folder of this machine\."):
         check_writable(Path(url), "Choose another.")
     assert list(tmp_path.iterdir()) == []
 

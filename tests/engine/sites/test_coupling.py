@@ -42,16 +42,12 @@ def classes(
 
 
 def run(model: pep.models.PEP) -> tuple[float, int]:
-    """log Z and the sweeps that it took, compiled."""
     value = tf.function(model.pep_log_marginal_likelihood, autograph=False)()
     assert model.last_inference.converged
     return float(value), model.last_inference.num_sweeps
 
 
-@pytest.mark.parametrize(
-    "likelihood",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name == "Softmax")) for name in LIKELIHOODS],
-)
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.slow
 def test_the_same_sites_in_fewer_sweeps(likelihood: str, monkeypatch: pytest.MonkeyPatch) -> None:
     coupled = classes(likelihood, alpha=0.5, tolerance=1e-9)
@@ -62,21 +58,10 @@ def test_the_same_sites_in_fewer_sweeps(likelihood: str, monkeypatch: pytest.Mon
     assert_close(value, expected, rtol=1e-9)
     assert_all_close(coupled.read_sites(), site_by_site.read_sites(), rtol=1e-5)
     assert sweeps < more
+    assert likelihood == "Softmax" or (sweeps <= 60 and more > 100)
     # The record means the same: the other loop has nothing left to do.
     site_by_site.write_sites(coupled.read_sites())
     assert site_by_site.update_sites(tolerance=2e-9).num_sweeps == 1
-
-
-@pytest.mark.slow
-def test_long_lengthscales_take_tens_of_sweeps_not_hundreds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    _, sweeps = run(classes(alpha=0.5))
-    assert sweeps <= 40
-    monkeypatch.setattr(sweep, "traits", lambda likelihood: Traits())
-    with pytest.warns(ConvergenceWarning):
-        record = classes(alpha=0.5).update_sites(max_sweeps=100)
-    assert not record.converged
 
 
 def test_few_inducing_inputs_and_a_long_lengthscale_take_tens_of_sweeps_at_alpha_1() -> None:
@@ -93,10 +78,7 @@ def test_few_inducing_inputs_and_a_long_lengthscale_take_tens_of_sweeps_at_alpha
     ("alpha", "most"), [(0.5, 15), pytest.param(0.0, 45, marks=pytest.mark.slow)]
 )
 def test_many_rows_take_no_more_sweeps(alpha: float, most: int) -> None:
-    """Many numbers that change by little, but together, move means far: that must be seen.
-
-    Nor may standard deviations of q, which become short, limit the steps: they took 20 and 59.
-    """
+    """Many small changes that move means far, and a q that becomes narrow: they took 20 and 59."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (25_000, 8))
     f = np.sin(4.0 * X[:, 0]) * X[:, 1] + X[:, 2] ** 2
@@ -126,21 +108,13 @@ def test_the_energy_never_falls_at_alpha_0() -> None:
 
 
 def _bound(problem: Any, q: Any) -> float:
-    """GPflow's variational bound of q(v)."""
-    covariance = tf.matmul(q.W, q.W, transpose_a=True)
     kernel, inducing_variable, _, likelihood = problem.parts
     X, Y, _ = problem.rows
-    model = gpflow.models.SVGP(
-        kernel,
-        likelihood,
-        inducing_variable,
-        num_latent_gps=C,
-        q_mu=tf.transpose(q.w[..., 0]),
-        q_sqrt=tf.linalg.cholesky(covariance),
-    )
+    root = tf.linalg.cholesky(tf.matmul(q.W, q.W, transpose_a=True))
+    options = {"num_latent_gps": C, "q_mu": tf.transpose(q.w[..., 0]), "q_sqrt": root}
+    model = gpflow.models.SVGP(kernel, likelihood, inducing_variable, **options)
     mean, variance = model.predict_f(X)
-    one = tf.zeros_like(mean[:, 0])
-    ell = pep.likelihoods.log_power_expectation(likelihood, X, mean, variance, Y, one)
+    ell = pep.likelihoods.log_power_expectation(likelihood, X, mean, variance, Y, 0.0)
     return float(tf.reduce_sum(ell) - model.prior_kl())
 
 
@@ -207,5 +181,4 @@ def test_xla_compiles_it() -> None:
 @pytest.mark.slow
 def test_rows_far_from_all_inducing_inputs() -> None:
     """Their h is 0 for sure, and no step of its mean is too long."""
-    model = classes(alpha=0.5, lengthscale=0.01)
-    assert np.isfinite(run(model)[0])
+    assert np.isfinite(run(classes(alpha=0.5, lengthscale=0.01))[0])

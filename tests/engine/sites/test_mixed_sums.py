@@ -3,15 +3,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import assert_close
+from helpers import assert_all_close, assert_close
 
-from gpflow_pep.engine.sites.mixed import (
-    LatentMarginals,
-    _proper_rows,
-    latent_sums,
-    log_determinant,
-    row_sites,
-)
+from gpflow_pep.engine.sites import mixed
+from gpflow_pep.engine.sites.mixed import log_determinant, row_sites
 from gpflow_pep.engine.sites.posterior import Sites
 
 N, P, Q, M = 7, 4, 3, 5
@@ -23,36 +18,24 @@ NU, D = rng.standard_normal((N, P)), rng.uniform(0.0, 1.0, (N, Q))
 ALPHA = np.linspace(0.0, 1.0, N)
 
 
-def test_latent_sums() -> None:
-    half = rng.standard_normal((N, Q, Q))
-    T, first = half + np.swapaxes(half, 1, 2), rng.standard_normal((N, Q))
-    sums = latent_sums(*map(tf.constant, (A, T, first)))
-    blocks = np.einsum("qmn,nqr,rkn->qmrk", A, T, A).reshape(Q * M, Q * M)
-    assert_close(sums.G[0], blocks, rtol=1e-12)
-    assert np.array_equal(sums.G[0], np.transpose(sums.G[0]))
-    assert_close(sums.b[0, :, 0], np.einsum("qmn,nq->qm", A, first).ravel(), rtol=1e-12)
-
-
-def test_gradients_of_latent_sums() -> None:
-    """Beside automatic differentiation of the sums written out; T is symmetric."""
+def test_latent_sums_and_their_gradients() -> None:
     variables = [tf.Variable(part) for part in (A, rng.standard_normal((N, Q, Q)), NU[:, :Q])]
     by_G, by_b = rng.standard_normal((Q * M, Q * M)), rng.standard_normal((Q * M, 1))
 
-    def gradients(written_out: bool) -> list[tf.Tensor]:
+    def sums_and_gradients(written_out: bool) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             A, half, first = map(tf.convert_to_tensor, variables)
             T = half + tf.linalg.matrix_transpose(half)
             if written_out:
-                blocks = tf.einsum("qmn,nqr,rkn->qmrk", A, T, A)
-                G = tf.reshape(blocks, by_G.shape)
+                G = tf.reshape(tf.einsum("qmn,nqr,rkn->qmrk", A, T, A), by_G.shape)
                 b = tf.reshape(tf.einsum("qmn,nq->qm", A, first), by_b.shape)
             else:
-                (G,), (b,) = map(tf.unstack, latent_sums(A, T, first))
+                (G,), (b,) = map(tf.unstack, mixed.latent_sums(A, T, first))
+                assert np.array_equal(G, np.transpose(G))
             value = tf.reduce_sum(by_G * tf.square(G)) + tf.reduce_sum(by_b * tf.square(b))
-        return tape.gradient(value, variables)  # type: ignore[no-any-return]
+        return [G, b, *tape.gradient(value, variables)]
 
-    for actual, expected in zip(gradients(False), gradients(True)):
-        assert_close(actual, expected, rtol=1e-12)
+    assert_all_close(sums_and_gradients(False), sums_and_gradients(True), rtol=1e-12)
 
 
 @pytest.mark.parametrize("smallest", [0.0, 1e-12, 1e-6, 0.5])
@@ -60,10 +43,9 @@ def test_log_determinants(smallest: float) -> None:
     """Of positive and negative precisions, with digits at any power."""
     alpha = np.maximum(ALPHA, smallest)
     tau = np.where(rng.uniform(size=TAU.shape) < 0.3, -0.05 * TAU, TAU)
-    rows = row_sites(
-        *map(tf.constant, (MIXING,)), Sites(NU, tau), tf.constant(D), tf.constant(alpha)
-    )
-    actual = log_determinant(rows, tf.constant(D), tf.constant(alpha)).numpy()
+    d, powers = tf.constant(D), tf.constant(alpha)
+    rows = row_sites(tf.constant(MIXING), Sites(NU, tau), d, powers)
+    actual = log_determinant(rows, d, powers).numpy()
     for n in range(N):
         root = np.sqrt(D[n])
         C = MIXING.T @ np.diag(tau[n]) @ MIXING
@@ -90,8 +72,8 @@ def test_proper_rows() -> None:
         T = rows.T.numpy()
         others = half @ np.swapaxes(half, 1, 2) + 0.5 * np.eye(Q)
         S = np.linalg.inv(0.02 * others + (T if np.all(tau > 0.0) else 0.0))
-        h = LatentMarginals(tf.constant(none), tf.constant(S))
-        actual = _proper_rows(h, rows, tf.constant(tau), tf.constant(ALPHA)).numpy()
+        h = mixed.LatentMarginals(tf.constant(none), tf.constant(S))
+        actual = mixed._proper_rows(h, rows, tf.constant(tau), tf.constant(ALPHA)).numpy()
         eigenvalues = np.linalg.eigvals(np.eye(Q) - ALPHA[:, None, None] * (T @ S)).real
         assert np.array_equal(actual, np.all(eigenvalues > 0.0, axis=1))
         assert actual.all() == bool(np.all(tau > 0.0)) and actual.any()

@@ -5,43 +5,37 @@ from functools import cache
 from typing import Any
 
 import gpflow
+import helpers
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import assert_close
+from gpflow.likelihoods import Exponential, Gamma, Poisson
+from helpers import assert_all_close, assert_close, value_and_gradients
 from reference.rates import bound_and_slopes
 
 import gpflow_pep as pep
-from gpflow_pep.engine.sites.fixed_point import (
-    _first_prior,
-    _predicted_change,
-    _prior_scales,
-    run_to_fixed_point,
-)
-from gpflow_pep.engine.sites.posterior import (
-    Marginals,
-    Sites,
-    natural_sums,
-    scaled_error,
-    whitened_posterior,
-)
-from gpflow_pep.engine.sites.record import FALLBACKS, Features, Goal, Solver, Stage, SweepEvaluation
+from gpflow_pep.engine.sites.fixed_point import _first_prior, _predicted_change, _prior_scales
+from gpflow_pep.engine.sites.posterior import Sites, natural_sums, whitened_posterior
+from gpflow_pep.engine.sites.record import Goal, Solver, Stage
 from gpflow_pep.engine.sites.sweep import row_prior, sweep
 
 Draw = Callable[[np.random.Generator, Any], Any]
+DRAWS: dict[type, Draw] = {
+    Poisson: lambda rng, rate: rng.poisson(rate),
+    Exponential: lambda rng, scale: rng.exponential(scale),
+    Gamma: lambda rng, scale: rng.gamma(2.0, scale),
+}
+each_rate = pytest.mark.parametrize("kind", DRAWS)
 
 
-def rates(likelihood: Any, draw: Draw, **kernel: float) -> pep.models.PEP:
-    """Few inducing inputs, far from most of the rows."""
+def rates(kind: Any = Poisson, num_columns: int = 2, rows: int = 40, **kernel: float) -> Any:
+    """Few inducing inputs, far from most of the rows; or all rows of one column."""
     rng = np.random.default_rng(1)
-    X = rng.standard_normal((40, 2))
-    Y = draw(rng, np.exp(1.0 + np.sin(2.0 * X[:, :1]))).astype(float)
+    X = rng.standard_normal((rows, num_columns))
+    Y = DRAWS[kind](rng, np.exp(1.0 + np.sin(2.0 * X[:, :1]))).astype(float)
+    Z = X[:6].copy() if num_columns == 2 else X
     kernel = gpflow.kernels.SquaredExponential(**kernel)
-    return pep.models.PEP((X, Y), kernel, likelihood, X[:6].copy(), alpha=0.0)
-
-
-def counts(**kernel: float) -> pep.models.PEP:
-    return rates(gpflow.likelihoods.Poisson(), lambda rng, rate: rng.poisson(rate), **kernel)
+    return pep.models.PEP((X, Y), kernel, kind(), Z, alpha=0.0)
 
 
 def evaluated(model: pep.models.PEP) -> float:
@@ -52,7 +46,7 @@ def evaluated(model: pep.models.PEP) -> float:
 @cache
 def vague() -> tuple[pep.models.PEP, float]:
     """A model whose loop alone gets nowhere: rows begin with an expectation beyond any float."""
-    model = counts(variance=1e4, lengthscales=1.0)
+    model = rates(variance=1e4, lengthscales=1.0)
     return model, evaluated(model)
 
 
@@ -77,27 +71,28 @@ def test_the_bound_is_at_its_only_optimum() -> None:
 
 def test_a_mixture_of_one_is_the_same_problem() -> None:
     alone, expected = vague()
-    X, Y = alone.data
     kernel = gpflow.kernels.LinearCoregionalization([alone.kernel], W=[[1.0]])
-    mixed = pep.models.PEP((X, Y), kernel, alone.likelihood, X.numpy()[:6], alpha=0.0)
-    value = evaluated(mixed)
+    Z = alone.data[0].numpy()[:6]
+    mixed = pep.models.PEP(alone.data, kernel, alone.likelihood, Z, alpha=0.0)
+    assert_close(evaluated(mixed), expected, rtol=1e-8)
     record = mixed.last_inference
     assert record.converged and record.fallback == "continuation"
-    assert_close(value, expected, rtol=1e-8)
 
 
-@pytest.mark.near_copies
-@pytest.mark.parametrize(
-    "likelihood, draw",
-    [
-        (gpflow.likelihoods.Exponential, lambda rng, scale: rng.exponential(scale)),
-        (gpflow.likelihoods.Gamma, lambda rng, scale: rng.gamma(2.0, scale)),
-    ],
-)
-def test_scales(likelihood: Any, draw: Draw) -> None:
-    model = rates(likelihood(), draw, variance=1e4, lengthscales=1.0)
+@each_rate
+@pytest.mark.near_copies("Exponential")
+def test_all_rates_converge(kind: type) -> None:
+    model = rates(kind, variance=1e4, lengthscales=1.0)
     evaluated(model)
     assert model.last_inference.converged
+
+
+@each_rate
+@pytest.mark.near_copies
+def test_rates_that_the_first_step_believes(kind: type) -> None:
+    """The prior expects rates of e^50; larger powers are enough."""
+    record = rates(kind, 1, 30, variance=100.0, lengthscales=2.0).update_sites()
+    assert record.converged and record.num_sweeps < 30 and record.fallback == ""
 
 
 @pytest.mark.slow
@@ -115,23 +110,40 @@ def test_a_natural_gradient_step_of_gpflow_stays_there() -> None:
     assert_close(svgp.q_mu, q.q_mu, rtol=1e-5)
 
 
-def test_log_z_that_no_float_can_state() -> None:
-    """Rows that no inducing input can tell anything are expected to have e^5000 counts."""
-    model = counts(variance=1e4, lengthscales=0.05)
+@pytest.mark.slow
+def test_gradients_equal_finite_differences() -> None:
+    model = rates(variance=1e4, lengthscales=1.0)
+    gpflow.set_trainable(model.inducing_variable, False)
+    variables = helpers.trainable_by_name(model)
+    assert set(variables) == {".kernel.variance", ".kernel.lengthscales"}
+    evaluated(model)
+    assert model.last_inference.residual < 1e-6
+
+    @tf.function(autograph=False)
+    def loss_and_gradients() -> Any:
+        return value_and_gradients(model.training_loss, list(variables.values()))
+
+    _, actual = loss_and_gradients()
+    assert model.last_inference.num_sweeps == 1
+    for variable, gradient in zip(variables.values(), actual, strict=True):
+        expected = helpers.finite_difference_gradient(lambda: loss_and_gradients()[0], variable)
+        assert_close(gradient, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
+def test_log_z_that_no_float_can_state(alpha: float) -> None:
+    """Rows far from inducing inputs expect e^5000 counts; a larger power is advised."""
+    model = rates(variance=1e4, lengthscales=0.05)
+    model.alpha.assign(alpha)
+    if alpha:
+        evaluated(model)
+        assert model.last_inference.converged
+        return
     model.max_sweeps = 20
     with pytest.warns(pep.models.ConvergenceWarning, match="raise alpha, add inducing inputs"):
         assert np.isfinite(evaluated(model))
     record = model.last_inference
-    assert record.no_fixed_point_found
-    assert record.residual == np.inf
-
-
-@pytest.mark.slow
-def test_a_larger_power_is_what_the_warning_advises() -> None:
-    model = counts(variance=1e4, lengthscales=0.05)
-    model.alpha.assign(0.5)
-    evaluated(model)
-    assert model.last_inference.converged
+    assert record.no_fixed_point_found and record.residual == np.inf
 
 
 def some_sites() -> Sites:
@@ -143,18 +155,17 @@ def some_sites() -> Sites:
 def test_a_sweep_under_a_part_of_the_prior_is_that_of_a_smaller_variance() -> None:
     part, sites = tf.constant(0.3, tf.float64), some_sites()
     with gpflow.config.as_context(gpflow.config.Config(jitter=1e-13)):
-        problem, smaller = (counts(variance=v).site_problem() for v in (20.0, 6.0))
+        problem, smaller = (rates(variance=v).site_problem() for v in (20.0, 6.0))
         got = sweep(problem, row_prior(problem, sites), sites, stage=Stage(None, part))
         expected = sweep(smaller, row_prior(smaller, sites), sites)
     assert bool(got.proper)
     for name in ("marginals", "target", "limited", "error", "merit"):
-        for one, other in zip(*map(tf.nest.flatten, (getattr(got, name), getattr(expected, name)))):
-            assert_close(one, other, rtol=1e-8)
+        both = (tf.nest.flatten(getattr(end, name)) for end in (got, expected))
+        assert_all_close(*both, rtol=1e-8)
 
 
 def test_predicted_means_grow_with_the_prior() -> None:
-    model, ratio = counts(variance=20.0), 1.5
-    sites = some_sites()
+    model, ratio, sites = rates(variance=20.0), 1.5, some_sites()
     problem = model.site_problem()
     prior = row_prior(problem, sites)
 
@@ -162,8 +173,7 @@ def test_predicted_means_grow_with_the_prior() -> None:
         end = sweep(problem, prior, sites, stage=Stage(None, tf.constant(part, tf.float64)))
         return end.marginals.m
 
-    m = means(sites, 0.5)
-    x = tf.stack(sites)
+    m, x = means(sites, 0.5), tf.stack(sites)
     x += _predicted_change(x, m, tf.constant(ratio, tf.float64))
     assert_close(means(Sites(*tf.unstack(x)), 0.5 * ratio), ratio * m, rtol=1e-9)
 
@@ -171,44 +181,7 @@ def test_predicted_means_grow_with_the_prior() -> None:
 @pytest.mark.parametrize("variance, largest", [(1e4, 10.0), (5.0, 10.0), (1e30, np.inf)])
 def test_the_first_prior_is_narrow(variance: float, largest: float) -> None:
     solver = Solver(Goal(1e-9), 50)
-    place, parts = (
-        int(_first_prior(tf.constant(variance, tf.float64), solver)),
-        _prior_scales(solver),
-    )
+    place = int(_first_prior(tf.constant(variance, tf.float64), solver))
+    parts = _prior_scales(solver)
     assert variance * parts[place] <= largest * (1.0 + 1e-12)
     assert place == 0 or variance * parts[place] > 4.0
-
-
-@pytest.mark.parametrize("converges", [True, False])
-def test_a_run_that_only_narrower_priors_begin(converges: bool) -> None:
-    """Sites are proper only near their fixed point, which is at 0 without any prior variance."""
-    end = np.linspace(-2.0, 2.0, 5)[:, None]
-    parts = []
-
-    def evaluate(sites: Sites, stage: Stage, _: Any) -> SweepEvaluation:
-        part = stage.prior_scale
-        parts.append(float(part))
-        target = Sites(part * end + 0.1 * (sites.nu - part * end), tf.ones_like(sites.tau))
-        near = tf.reduce_all(tf.abs(sites.nu - part * end) < 0.5)
-        if not converges and part > 0.5:
-            near = tf.constant(False)
-        marginals = Marginals(part * end, tf.ones_like(sites.nu))
-        error = scaled_error(sites, target, marginals)
-        return SweepEvaluation(
-            marginals, target, target, error, near, tf.constant(0.0, tf.float64), ()
-        )
-
-    zeros = tf.zeros([5, 1], tf.float64)
-    point = run_to_fixed_point(
-        evaluate,
-        Sites(zeros, zeros),
-        Solver(Goal(1e-9), 50),
-        Features(largest_variance=tf.constant(100.0, tf.float64)),
-    )
-    assert bool(point.info.converged) == converges
-    assert min(parts) == pytest.approx(0.1, rel=0.1)
-    if converges:
-        assert FALLBACKS[int(point.info.fallback)] == "continuation"
-        assert_close(point.sites.nu, end)
-    else:
-        assert FALLBACKS[int(point.info.fallback)] == "clipped"

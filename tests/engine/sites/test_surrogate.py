@@ -1,90 +1,71 @@
 """The surrogate regression: exact inference in it, done densely, against the model's."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
-import scipy.stats
 import tensorflow as tf
 from cases.pep import ALPHAS, CASES
-from helpers import Array, assert_close, regression_problem
+from helpers import assert_close, regression_problem
+from scipy.stats import multivariate_normal
 
 import gpflow_pep as pep
 
 
-def _exact_regression(Kuu: Array, W: Array, y: Array) -> tuple[Array, Array, float]:
-    """Posterior mean and covariance of u, and log evidence, of y = W u + N(0, I)."""
-    covariance = W @ Kuu @ W.T + np.eye(len(y))
-    gain = np.linalg.solve(covariance, W @ Kuu).T
-    evidence = scipy.stats.multivariate_normal(cov=covariance).logpdf(y)
-    return gain @ y, Kuu - gain @ W @ Kuu, float(evidence)
-
-
-def _check(model: Any, mean: Array, covariances: Array) -> None:
-    surrogate = model.surrogate()
-    Kuu = gpflow.covariances.Kuu(
-        model.inducing_variable, model.kernel, jitter=gpflow.default_jitter()
-    ).numpy()
-    evidence = 0.0
-    for k, (W, y) in enumerate(zip(surrogate.weights.numpy(), surrogate.targets.numpy())):
-        actual_mean, actual_covariance, log_density = _exact_regression(Kuu, W, y)
-        assert_close(actual_mean, mean[:, k])
-        assert_close(actual_covariance, covariances[k])
-        evidence += log_density
-    log_z = model.pep_log_marginal_likelihood()
-    assert_close(evidence + surrogate.log_constant, log_z)
-    # Scaled as documented there is no constant left.
-    L, M = surrogate.targets.shape
-    scale = np.exp(-float(surrogate.log_constant) / (L * M))
-    scaled = sum(
-        scipy.stats.multivariate_normal(cov=scale**2 * (W @ Kuu @ W.T + np.eye(M))).logpdf(
-            scale * y
-        )
-        for W, y in zip(surrogate.weights.numpy(), surrogate.targets.numpy())
-    )
-    assert_close(scaled, log_z)
-
-
-@pytest.mark.parametrize(
-    "name, power",
-    [
-        ("probit", "alpha 0"),
-        ("Poisson", "alpha per row"),
-        ("logit", "alpha 1"),
-        ("RobustMax", "alpha 0.5"),
-    ],
-)
-@pytest.mark.near_copies
-def test_exact_inference_gives_the_posterior_and_the_evidence(name: str, power: str) -> None:
-    model = CASES[name].model(alpha=ALPHAS[power])
-    mean, covariances = model.compute_qu()
-    _check(model, mean.numpy(), covariances.numpy())
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-def test_regression(alpha: float) -> None:
+def _regression(alpha: float) -> pep.PEPRegression:
     problem = regression_problem(3, num_data=15)
-    Y = np.hstack([problem.Y, np.sin(problem.Y)])
+    data = problem.X, np.hstack([problem.Y, np.sin(problem.Y)])
     Z = np.random.default_rng(0).uniform(-2.0, 2.0, [5, 2])
     kernel = gpflow.kernels.SquaredExponential()
-    model = pep.models.PEPRegression((problem.X, Y), kernel, Z, alpha=alpha, noise_variance=0.2)
-    mean, covariance = model.compute_qu()
-    _check(model, mean.numpy(), np.stack([covariance.numpy()] * 2))
+    return pep.PEPRegression(data, kernel, Z, alpha=alpha, noise_variance=0.2)
 
 
-def test_fewer_rows_than_inducing_variables() -> None:
-    """Directions that no row informs have rows of zeros, and nothing is infinite."""
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((3, 1)), rng.standard_normal((3, 1))
-    model = pep.models.PEPRegression(
-        (X, Y), gpflow.kernels.SquaredExponential(), np.linspace(-2.0, 2.0, 6)[:, None], alpha=0.5
-    )
-    surrogate = model.surrogate()
-    assert np.sum(~np.any(surrogate.weights.numpy()[0], axis=1)) == 3
-    assert all(np.all(np.isfinite(part)) for part in surrogate)
-    mean, covariance = model.compute_qu()
-    _check(model, mean.numpy(), covariance.numpy()[None])
+def _few_rows() -> pep.PEPRegression:
+    """Fewer than inducing variables."""
+    data = np.random.default_rng(0).standard_normal((2, 3, 1))
+    kernel, Z = gpflow.kernels.SquaredExponential(), np.linspace(-2.0, 2.0, 6)[:, None]
+    return pep.PEPRegression(tuple(data), kernel, Z, alpha=0.5)
+
+
+def _pep(name: str, power: str) -> pep.PEP:
+    return CASES[name].model(alpha=ALPHAS[power])
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "probit": partial(_pep, "probit", "alpha 0"),
+    "Poisson": partial(_pep, "Poisson", "alpha per row"),
+    "logit": partial(_pep, "logit", "alpha 1"),
+    "RobustMax": partial(_pep, "RobustMax", "alpha 0.5"),
+    **{f"regression, {alpha}": partial(_regression, alpha) for alpha in (0.0, 0.5, 1.0)},
+    "few rows": _few_rows,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.near_copies("probit", "regression*", "few rows")
+def test_exact_inference_gives_the_posterior_and_the_evidence(name: str) -> None:
+    model = MODELS[name]()
+    surrogate, (mean, covariances) = model.surrogate(), model.compute_qu()
+    log_z, Z = model.pep_log_marginal_likelihood(), model.inducing_variable
+    Kuu = gpflow.covariances.Kuu(Z, model.kernel, jitter=gpflow.default_jitter()).numpy()
+    L, M = surrogate.targets.shape
+    covariances = np.broadcast_to(covariances, (L, M, M))
+    scale = np.exp(-float(surrogate.log_constant) / (L * M))
+    evidence = scaled = 0.0
+    for k, (W, y) in enumerate(zip(surrogate.weights.numpy(), surrogate.targets.numpy())):
+        covariance = W @ Kuu @ W.T + np.eye(M)  # of y = W u + N(0, I)
+        gain = np.linalg.solve(covariance, W @ Kuu).T
+        assert_close(gain @ y, mean[:, k])
+        assert_close(Kuu - gain @ W @ Kuu, covariances[k])
+        evidence += multivariate_normal(cov=covariance).logpdf(y)
+        scaled += multivariate_normal(cov=scale**2 * covariance).logpdf(scale * y)
+    assert_close(evidence + surrogate.log_constant, log_z)
+    assert_close(scaled, log_z)  # scaled as documented there is no constant left
+    if name == "few rows":  # directions that no row informs have rows of zeros
+        assert np.sum(~np.any(surrogate.weights.numpy()[0], axis=1)) == 3
 
 
 @pytest.mark.slow

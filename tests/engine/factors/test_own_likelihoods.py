@@ -1,0 +1,183 @@
+"""Our own likelihoods where their digits are hard to keep, trained, and refused."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import scipy.integrate
+import tensorflow as tf
+from cases.tilted import CASES
+from helpers import assert_close
+from scipy.special import log_ndtr
+from scipy.stats import norm
+
+import gpflow_pep as pep
+from gpflow_pep.likelihoods import LogNormal, NegativeBinomial, Ordinal, Tobit
+
+EDGES = np.array([-1.0, 0.5, 4.0])
+OURS = [name for name, case in CASES.items() if "gpflow_pep" in type(case.create()).__module__]
+
+
+def _column(values: Any) -> Any:
+    return np.asarray(values, dtype=float).reshape(-1, 1)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_density_moments_and_draws_given_f(name: str) -> None:
+    case = CASES[name]
+    likelihood, F = case.create(), np.array([[-1.2], [0.1], [0.9], [1.6]])
+    X, Y = 0.0 * F, np.tile(case.target, (4, 1))
+    expected = case.reference.log_density(F[:, 0])  # type: ignore[attr-defined]
+    assert_close(likelihood.log_prob(X, F, Y), expected, rtol=1e-9, scale=1e-3)
+    if case.moments is None:
+        return
+    mean, variance = np.transpose([case.moments(f, np.array([1e-14])) for f in F])[..., None]
+    assert_close(likelihood.conditional_mean(X, F), mean, rtol=1e-10)
+    assert_close(likelihood.conditional_variance(X, F), variance, rtol=1e-9)
+
+    draw = pep.likelihoods.traits(likelihood).draw
+    if name.startswith("NoisyLabel"):
+        assert draw is None
+        return
+    y = draw(X, np.repeat(F, 100_000, axis=1), np.random.default_rng(0))
+    assert y.dtype == np.float64
+    pep.likelihoods.check_support(likelihood, y)
+    for sample, right in ((y, mean), ((y - mean) ** 2, variance)):
+        error = np.abs(sample.mean(axis=1) - right[:, 0])
+        assert np.all(error < 5.0 * sample.std(axis=1) / np.sqrt(1e5) + 1e-4)
+
+
+@pytest.mark.parametrize("mean", [-30.0, -8.0, -0.9, 0.0, 7.0, 25.0])
+@pytest.mark.parametrize("low, high", [(-1.0, None), (None, 2.0), (-1.0, 2.0)])
+def test_moments_of_what_is_cut_off_keep_their_digits(
+    mean: float, low: float | None, high: float | None
+) -> None:
+    """Where next to all is at a bound, the variance is tiny and not a rounding error."""
+    likelihood = Tobit(low, high, variance=0.5)
+    actual = likelihood.predict_mean_and_var(*map(_column, (0.0, mean, 0.5)))
+    start = float(np.clip(mean, *likelihood.bounds))
+    up, down = likelihood.bounds[1] - start, start - likelihood.bounds[0]
+
+    def moment(power: int) -> float:
+        """Of the distance from the start, by the tails on both sides; beyond 40 is nothing."""
+        total = 0.0
+        for sign, end in ((1.0, up), (-1.0, down)):
+
+            def tail(x: float, sign: float = sign) -> float:
+                return sign**power * power * x ** (power - 1) * norm.sf(x + sign * (start - mean))
+
+            for a, b in pairwise(np.linspace(0.0, min(end, 40.0), 41)):
+                total += scipy.integrate.quad(tail, a, b, epsabs=0.0, epsrel=1e-12)[0]
+        return total
+
+    shift, square = moment(1), moment(2)
+    assert_close(actual[0], [[start + shift]], rtol=1e-10)
+    assert_close(actual[1], [[square - shift**2]], rtol=1e-7, scale=1e-200)
+
+
+def test_the_rate_of_wrong_labels_can_be_trained_and_stays_in_its_range() -> None:
+    likelihood = pep.likelihoods.NoisyLabelBernoulli(0.07)
+    assert not likelihood.epsilon.trainable
+    likelihood.epsilon.unconstrained_variable.assign(30.0)
+    assert 0.49 < float(likelihood.epsilon.numpy()) <= 0.5
+
+
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: NegativeBinomial(0.0), "dispersion: got 0.0, expected .* above 1e-06.*Poisson"),
+    (
+        lambda: pep.likelihoods.ZeroInflatedPoisson(1.0),
+        r"zero_probability: got 1.0, expected a number in \(1e",
+    ),
+    (lambda: LogNormal(-1.0), "variance: got -1.0, expected a number above 1e-06"),
+    (lambda: Tobit(0.0, variance=0.0), "variance: got 0.0, expected a number above 1e-06"),
+    (lambda: Tobit(low=[0.0, 1.0]), r"low: got \[0.0, 1.0\], expected .* each row is Tobit\(\)"),
+    (lambda: Tobit(2.0, 1.0), "low: got 2 with high=1, expected one below high"),
+    (lambda: Tobit(low=np.nan), "low: got nan, expected a number"),
+    (lambda: Ordinal([0.0, 0.0]), r"edges: got \[0.0, 0.0\], expected one .* ascending"),
+    (lambda: Ordinal([]), r"edges: got \[\], expected one number or more"),
+    (lambda: Ordinal([np.nan]), "edges: got .*nan"),
+    (lambda: Ordinal([0.0], sigma=0.0), "sigma: got 0.0, expected a number above 0.001"),
+    (lambda: Ordinal.of_classes(1), "num_classes: got 1, expected a whole number above 1"),
+    (
+        lambda: pep.likelihoods.NoisyLabelBernoulli(0.1, "logit"),
+        "link: got 'logit', expected 'probit' or 'step'",
+    ),
+    *(
+        (
+            lambda e=e: pep.likelihoods.NoisyLabelBernoulli(e),
+            r"epsilon: got .*expected a number in .0, 0.5.*a rate",
+        )
+        for e in (0.0, 0.5, -0.1, np.nan)
+    ),
+]
+
+
+@pytest.mark.parametrize("create, message", REFUSED)
+def test_refusals(create: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        create()
+
+
+def test_probabilities_far_out() -> None:
+    """Where that of GPflow's is its floor, and its prediction NaN at the ends."""
+    f, labels = (np.ravel(p) for p in np.meshgrid([9.0, 60.0, 1e3, 1e6], range(4)))
+    f, labels = np.concatenate([f, -f]), np.concatenate([labels, labels]).astype(int)
+    ends = np.r_[-np.inf, EDGES, np.inf]
+    low, high = ends[labels], ends[labels + 1]
+    a, b = np.where(f > 0.0, (low - f, high - f), (f - high, f - low))  # both Phi are small
+    expected = log_ndtr(b) + np.log(-np.expm1(log_ndtr(a) - log_ndtr(b)))
+    likelihood, F, Y = Ordinal(EDGES), tf.constant(_column(f)), _column(labels)
+    with tf.GradientTape() as tape:
+        tape.watch(F)
+        actual = likelihood.log_prob(F, F, Y)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
+    # Its slope is at the nearer edge, as that of a Gaussian is.
+    edge = np.where(f > 0.0, high, low)
+    outside = np.where(np.isfinite(edge), edge - f, 0.0)
+    gradient, near = tape.gradient(actual, F).numpy()[:, 0], np.abs(f) < 10.0
+    np.testing.assert_allclose(gradient[near], outside[near], rtol=0.05, atol=5e-5)
+    np.testing.assert_allclose(gradient[~near], outside[~near], rtol=1e-3, atol=1e-6)
+    density = likelihood.predict_log_density(F, F, np.full_like(Y, 3.0), Y)
+    expected = Ordinal(EDGES, 2.0).log_prob(F, F, Y)
+    np.testing.assert_allclose(density, expected, rtol=1e-12, atol=1e-18)
+
+
+@pytest.mark.parametrize("width", [1e-9, 1e-4, 0.03, 0.0999, 0.1001, 0.3])
+def test_narrow_bins(width: float) -> None:
+    """By the integral of the density over the bin, relative to that in the middle."""
+    f = _column([0.0, 0.9, -7.0, 300.0])
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    middle = norm.logpdf(0.5 * width - f)[:, 0]  # it underflows
+    ratio = np.exp(norm.logpdf(0.5 * width * (nodes + 1.0) - f) - middle[:, None])
+    expected = middle + np.log(0.5 * width * (ratio @ weights))
+    actual = Ordinal([0.0, width]).log_prob(0.0 * f, f, 0.0 * f + 1.0)
+    np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_bins_of_no_width_are_finite() -> None:
+    likelihood, f = Ordinal([0.0, 1.0]), tf.constant([[0.3]], tf.float64)
+    likelihood.edges.unconstrained_variable.assign([0.0, -800.0])
+    with tf.GradientTape() as tape:
+        tape.watch(f)
+        value = pep.likelihoods.log_power_expectation(likelihood, f, f, f, _column(1.0), 0.5)
+    assert np.isfinite(value) and value < -500.0
+    for part in tape.gradient(value, [f, *likelihood.trainable_variables]):
+        assert np.all(np.isfinite(part))
+
+
+def test_equals_gpflow_but_for_its_floor() -> None:
+    theirs, X = gpflow.likelihoods.Ordinal(EDGES), np.zeros((4, 1))
+    F, Y = _column([-0.7, 0.2, 1.0, 2.0]), _column([1.0, 2.0, 1.0, 2.0])
+    ours = np.exp(Ordinal(EDGES).log_prob(X, F, Y))
+    assert_close(0.998 * ours + 1e-6, np.exp(theirs.log_prob(X, F, Y)), rtol=1e-10)
+
+
+def test_moments_keep_their_digits_far_out() -> None:
+    likelihood = Ordinal(EDGES)
+    mean, variance = likelihood.predict_mean_and_var(*map(_column, ([0, 0], [-30, 40], [1, 1])))
+    near = norm.cdf((np.array([-29.0, -36.0])) / np.sqrt(2.0))
+    assert_close(mean, [[near[0]], [3.0 - near[1]]], rtol=1e-8, scale=1e-200)
+    assert_close(variance, near[:, None], rtol=1e-6, scale=1e-200)
