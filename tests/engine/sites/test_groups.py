@@ -42,7 +42,7 @@ def test_fixed_point(likelihood: Likelihood, alpha: float, each: bool) -> None:
     for group in range(2):
         factors = [_log_prob(likelihood, float(y)) for y in rows.Y[group, :, 0]]
         mean, C = rows.mean[group].numpy(), rows.covariance[group].numpy()
-        nu, tau = reference.fixed_point(factors, mean, C, alpha, 25)
+        nu, tau = reference.fixed_point(factors, mean, C, alpha, 35)
         np.testing.assert_allclose(sites.nu[group], nu, rtol=1e-8, atol=1e-8)
         np.testing.assert_allclose(sites.tau[group], tau, rtol=1e-8, atol=1e-8)
 
