@@ -1,5 +1,8 @@
 """Power EP in small groups of rows, beside one row after the other in NumPy."""
 
+from functools import cache
+from typing import Any
+
 import gpflow
 import numpy as np
 import pytest
@@ -32,13 +35,23 @@ def _rows(likelihood: Likelihood, alpha: float, each: bool) -> GroupRows:
     return GroupRows(*map(tf.constant, (X, Y, alphas, 0.3 * rng.standard_normal((2, S)), C)))
 
 
+@cache
+def compiled(likelihood: Likelihood) -> Any:
+    """To the end, for all powers."""
+
+    def sites(*rows: tf.Tensor) -> Sites:
+        return infer_groups(likelihood, GroupRows(*rows), tolerance=1e-12, max_sweeps=50)
+
+    return tf.function(sites, autograph=False)
+
+
 @pytest.mark.parametrize(
     "alpha, each", [*((alpha, False) for alpha in ALPHAS), (0.3, True), (1.0, True)]
 )
 @pytest.mark.parametrize("likelihood", [Bernoulli(), Poisson()], ids=["bernoulli", "poisson"])
 def test_fixed_point(likelihood: Likelihood, alpha: float, each: bool) -> None:
     rows = _rows(likelihood, alpha, each)
-    sites = infer_groups(likelihood, rows, tolerance=1e-12, max_sweeps=50)
+    sites = Sites(*compiled(likelihood)(*rows))
     for group in range(2):
         factors = [_log_prob(likelihood, float(y)) for y in rows.Y[group, :, 0]]
         mean, C = rows.mean[group].numpy(), rows.covariance[group].numpy()
