@@ -300,7 +300,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         known = {"W": W, "q": q, "precision": precision.row_precision}
         terms = partial(collapsed.left_out_moments, parts, **known)
         value = chunks.map_over_chunks(terms, self.rows.pieces(self.rows.plan().chunk_size))
-        mean, variance = checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
+        value = checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
+        mean, variance = tf.unstack(value)
         return mean, variance
 
     @unconverted("return[0]: []", "return[1]: []")
