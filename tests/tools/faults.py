@@ -150,7 +150,7 @@ estimators/outputs.py: estimators/test_several_outputs.py
 +return checked
 
 # tied: one latent function in the place of those of the kernel
-models/tied.py: models/test_tied_models.py
+models/tied.py: engine/checks/test_refusals.py
 -if needed not in (None, num_latent):
 +if needed not in (None, num_latent) and num_latent > 1:
 

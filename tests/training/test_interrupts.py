@@ -104,9 +104,10 @@ def test_interrupt_within_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     model, restored = arpep(), arpep()
     with pytest.raises(KeyboardInterrupt):
         run(model, 9, checkpoint_dir=tmp_path)
+    assert str(tf.train.latest_checkpoint(tmp_path)).endswith("-3")
+    monkeypatch.undo()
     assert run(restored, 3, checkpoint_dir=tmp_path).num_steps == 3  # there is none to take
     assert_same(model, restored)
-    assert str(tf.train.latest_checkpoint(tmp_path)).endswith("-3")
 
 
 def test_checkpoint_that_cannot_be_written_says_so(
