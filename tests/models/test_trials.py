@@ -139,6 +139,7 @@ def test_variances_that_are_no_diagonal_are_refused(kernel):
         pep.ARPEP(kernel, L.Gaussian(), Z.copy(), num_data=5)
 
 
+@pytest.mark.near_copies("ARPEP")
 @pytest.mark.parametrize("kind", [pep.ARPEP, pep.APEP, pep.RPAPEP])
 def test_a_natural_step_that_is_too_long_is_refused_by_name(kind):
     rows = np.linspace(-3.0, 3.0, 200)[:, None]
