@@ -106,7 +106,7 @@ def _check(model: Any, expected: Past) -> None:
 
 
 @pytest.mark.parametrize("create, alpha", REGRESSION)
-@pytest.mark.near_copies
+@pytest.mark.near_copies("_regression-0.5")
 def test_batch_after_batch_is_one_batch(create: Any, alpha: float) -> None:
     """Where neither prior nor inducing points change, nothing is lost."""
     memory = None
@@ -137,7 +137,7 @@ def test_nothing_is_lost_where_little_is_known() -> None:
 
 
 @pytest.mark.parametrize("create, alpha", REGRESSION)
-@pytest.mark.near_copies
+@pytest.mark.near_copies("_regression-0.5")
 def test_prior_and_inducing_points_change_twice(create: Any, alpha: float) -> None:
     expected = memory = None
     for batch, prior, points in zip(BATCHES, (FIRST, SECOND, THIRD), (Z, MOVED, MORE), strict=True):
