@@ -18,7 +18,7 @@ def predict(problem: Any) -> dict[str, Any]:
     from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 
     X, y, X_new = problem["X"], problem["y"], problem["X_new"]
-    began, process_began = time.perf_counter(), time.process_time()
+    began = time.process_time()
     if problem["classes"]:
         model = PEPClassifier(random_state=0).fit(X, y.astype(int))
         answer = {"probability": model.predict_proba(X_new)}
@@ -27,8 +27,7 @@ def predict(problem: Any) -> dict[str, Any]:
         mean, sd = model.predict(X_new, return_std=True)
         answer = {"mean": mean, "sd": sd, "ends": model.predict_interval(X_new)}
         answer["density"] = model.log_densities(X_new, problem["y_new"])
-    seconds, process_seconds = time.perf_counter() - began, time.process_time() - process_began
-    return {**answer, "seconds": seconds, "process_seconds": process_seconds}
+    return {**answer, "seconds": time.process_time() - began}
 
 
 if __name__ == "__main__":

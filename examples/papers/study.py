@@ -1,29 +1,27 @@
-"""Measure what needs no choice: powers mixed, leave-one-out beside the evidence, more points.
+"""Measure the estimators with nothing set, beside single models, exact ones, trees and lines.
 
     python -m examples study --reduced --data DIRECTORY --out study --jobs 2
     python -m examples study --table study/results.csv --out study
 
 On each split of each table, rules are compared with the evidence at power 0.5 and M = 100: other
-powers, ensembles of powers, the leave-one-out density in the objective, other kernels, starts and
-numbers of inducing points, hyperparameters drawn from their posterior, the estimators with nothing
-set, and what people use instead. Negative log densities are those of standardised targets. A name
-ends with the most rows that train.
+powers, their mixture, the leave-one-out density in the objective, another kernel, other numbers of
+inducing points, the estimators with nothing set, and what people use instead. Negative log
+densities are those of standardised targets. A name ends with the most rows that train. The
+environment variable GPFLOW_PEP_EARLIER can name a Python interpreter with another version of this
+package; its estimators then run beside the present ones. Seconds are processor seconds.
 """
 
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import gpflow
 import numpy as np
-import tensorflow as tf
-import tensorflow_probability as tfp
 from gpflow.base import AnyNDArray
 from gpflow.models import GPR
 from scipy.stats import norm, poisson
@@ -48,7 +46,7 @@ from gpflow_pep.metrics import central_interval
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training import ensemble_of_models
 from gpflow_pep.training.fitting.cheaper import SharedLosses
-from gpflow_pep.training.starts import kmeans, random_subset
+from gpflow_pep.training.starts import kmeans
 
 MIXED = (0.0, 0.5, 1.0)
 REGRESSION = (
@@ -59,19 +57,13 @@ BINARY = ("banana", "ionosphere", "pima", "australian", "spambase", "cancer", "w
 SEVERAL = ("glass", "vehicle", "vowel", "svmguide2", "wine", "satimage")
 COUNTS = ("abalone_rings", "progression", "bumps")
 #: Tables of regression with the most rows that train; fewer rules are tried on them.
-LARGE = (("kin8nm", 6000), ("ccpp", 7000), ("kin40k", 20_000))
+LARGE = ("kin8nm:6000", "ccpp:7000")
 #: When training stops, as the estimators do.
 STOP: dict[str, Any] = {"tolerance": 1e-4, "window": 10, "progress": False}
 #: Rows up to which the exact Gaussian process is trained too.
 MOST_EXACT = 1000
-#: The estimators whose settings are compared.
-ESTIMATORS: dict[str, dict[str, Any]] = {
-    "PEPRegressor()": {},
-    "PEPRegressor(both)": {"objective": "evidence+loo"},
-}
-#: Classifiers with nothing set.
+#: What people use instead for classes.
 CLASSIFIERS: dict[str, Any] = {
-    "PEPClassifier()": PEPClassifier(random_state=0),
     "boosted trees": HistGradientBoostingClassifier(random_state=0),
     "random forest": RandomForestClassifier(200, random_state=0),
     "logistic": LogisticRegression(max_iter=1000),
@@ -83,13 +75,12 @@ def grid(size: str) -> list[Cell]:
     """The cells of a size; splits in rounds, so that a run that is stopped has seen every set."""
     rows, splits = {"quick": (150, 1), "reduced": (800, 3), "full": (2000, 10)}[size]
     tasks = {"regression": REGRESSION, "binary": BINARY, "classes": SEVERAL, "counts": COUNTS}
-    tasks["points"] = REGRESSION
-    tasks["defaults"], tasks["class defaults"] = REGRESSION, (*BINARY, *SEVERAL)
+    tasks |= {"points": REGRESSION, "defaults": (*REGRESSION, *BINARY, *SEVERAL)}
     sets = [(task, f"{name}:{rows}") for task, names in tasks.items() for name in names]
     if size == "quick":
         sets = [(task, f"{names[0]}:{rows}") for task, names in tasks.items()]
     else:
-        sets += [("large", f"{name}:{most}") for name, most in LARGE]
+        sets += [(task, name) for task in ("large", "defaults") for name in LARGE]
     return [Cell(*named, split, 100, "all rules") for split in range(splits) for named in sets]
 
 
@@ -140,8 +131,7 @@ def evaluate(cell: Cell, directory: Path) -> list[dict[str, Any]]:
     """All rules on one split."""
     problem = problem_of(cell, directory)
     named = {"regression": regression_rules, "large": large_rules, "points": point_rules}
-    named["counts"] = count_rules
-    named["defaults"], named["class defaults"] = default_rules, default_class_rules
+    named |= {"counts": count_rules, "defaults": default_rules}
     rules = named.get(cell.experiment, class_rules)
     return [{"rule": rule, "N": len(problem.train[0]), **row} for rule, row in rules(problem, cell)]
 
@@ -162,19 +152,14 @@ def _of_model(problem: Problem, model: Any) -> dict[str, float]:
     return _scores(problem, mean, np.sqrt(variance), density)
 
 
-KERNELS: dict[str, Callable[[AnyNDArray], gpflow.kernels.Kernel]] = {
-    "SE": lambda scales: gpflow.kernels.SquaredExponential(lengthscales=scales),
-    "Matern 3/2": lambda scales: gpflow.kernels.Matern32(lengthscales=scales),
-    "Matern 5/2": lambda scales: gpflow.kernels.Matern52(lengthscales=scales),
-    "SE + linear": lambda scales: (
-        gpflow.kernels.SquaredExponential(lengthscales=scales)
-        + gpflow.kernels.Linear(variance=0.1 / scales**2)
-    ),
+KERNELS: dict[str, type[gpflow.kernels.Stationary]] = {
+    "SE": gpflow.kernels.SquaredExponential,
+    "Matern 5/2": gpflow.kernels.Matern52,
 }
 
 
 def _make_kernel(name: str, X: AnyNDArray) -> gpflow.kernels.Kernel:
-    return KERNELS[name](np.full(X.shape[1], np.sqrt(X.shape[1])))
+    return KERNELS[name](lengthscales=np.full(X.shape[1], np.sqrt(X.shape[1])))
 
 
 def _fit(
@@ -183,54 +168,39 @@ def _fit(
     alpha: float,
     objective: str = "evidence",
     kernel: str = "SE",
-    seed: int = 0,
 ) -> tuple[PEPRegression, float]:
-    """Train a model, from centres of clusters (seed 0) or rows at random, and give the seconds."""
+    """Train a model from centres of clusters, and give the seconds."""
     X = problem.train[0]
     M = min(M, len(np.unique(X, axis=0)))
-    began = time.perf_counter()
-    points = kmeans(X, M, seed=seed) if seed == 0 else random_subset(X, M, seed=seed)
-    parts = _make_kernel(kernel, X), points
+    began = time.process_time()
+    parts = _make_kernel(kernel, X), kmeans(X, M, seed=0)
     model = PEPRegression(problem.train, *parts, alpha=alpha, noise_variance=0.1)
     _losses.maximise(model, cache_key=kernel, objective=objective, **STOP)
-    return model, time.perf_counter() - began
+    return model, time.process_time() - began
 
 
 def regression_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each rule of regression with its scores and seconds."""
-    fit = partial(_fit, problem, cell.M)
-
-    def scores(model: Any, seconds: float) -> dict[str, Any]:
-        return {**_of_model(problem, model), "seconds": seconds}
-
-    every: list[tuple[PEPRegression, float]] = []
-    for objective, label, alphas in (
-        ("evidence", "evidence", ALPHAS),
-        ("evidence+loo", "both", MIXED),
+    yield from _powers(problem, cell.M, ALPHAS)
+    for rule, options in (
+        ("both .5", {"objective": "evidence+loo"}),
+        ("evidence .5, Matern 5/2", {"kernel": "Matern 5/2"}),
     ):
-        fits = {}
-        for alpha in alphas:
-            fits[alpha] = fit(alpha, objective)
-            yield rule_name(label, alpha), scores(*fits[alpha])
-        models, seconds = zip(*(fits[alpha] for alpha in MIXED), strict=True)
-        yield f"{label} mix", scores(ensemble_of_models(models), sum(seconds))
-        yield f"{label} mix, equal", scores(ensemble_of_models(models, "uniform"), sum(seconds))
-        every += [fits[alpha] for alpha in MIXED]
-    models, seconds = zip(*every, strict=True)
-    yield "mix of all six", scores(ensemble_of_models(models), sum(seconds))
-    middle, *_ = every[MIXED.index(0.5)]
-    kernels = [middle]
-    for kernel in ("Matern 3/2", "Matern 5/2", "SE + linear"):
-        model, lasted = fit(0.5, kernel=kernel)
-        kernels.append(model)
-        yield f"evidence .5, {kernel}", scores(model, lasted)
-    yield "evidence .5, mix of kernels", _of_model(problem, ensemble_of_models(kernels))
-    starts = [middle, *(fit(0.5, seed=seed)[0] for seed in (1, 2))]
-    yield "evidence .5, mix of starts", _of_model(problem, ensemble_of_models(starts))
-    yield "evidence .5, mix of draws", _draws(problem, middle)
-    yield from _estimators(problem)
+        model, seconds = _fit(problem, cell.M, 0.5, **options)
+        yield rule, {**_of_model(problem, model), "seconds": seconds}
     yield from _instead(problem)
     yield from _exact(problem)
+
+
+def _powers(
+    problem: Problem, M: int, alphas: tuple[float, ...]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """One model at each power, and the mixture of three of them by leave-one-out."""
+    fits = {alpha: _fit(problem, M, alpha) for alpha in alphas}
+    for alpha, (model, seconds) in fits.items():
+        yield rule_name("evidence", alpha), {**_of_model(problem, model), "seconds": seconds}
+    models, every = zip(*(fits[alpha] for alpha in MIXED), strict=True)
+    yield "evidence mix", {**_of_model(problem, ensemble_of_models(models)), "seconds": sum(every)}
 
 
 def _exact(problem: Problem) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -239,9 +209,9 @@ def _exact(problem: Problem) -> Iterator[tuple[str, dict[str, Any]]]:
         return
     for rule in ("SE", "Matern 5/2"):
         exact = GPR(problem.train, _make_kernel(rule, problem.train[0]), noise_variance=0.1)
-        began = time.perf_counter()
+        began = time.process_time()
         _losses.maximise(exact, cache_key=("exact", rule), **STOP)
-        seconds = time.perf_counter() - began
+        seconds = time.process_time() - began
         yield f"exact GP, {rule}", {**_of_model(problem, exact), "seconds": seconds}
 
 
@@ -262,85 +232,29 @@ def point_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, A
 
 
 def large_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The powers, their ensemble, the estimator and what people use instead, for many rows."""
-    fits = {alpha: _fit(problem, cell.M, alpha) for alpha in MIXED}
-    for alpha, (model, seconds) in fits.items():
-        yield rule_name("evidence", alpha), {**_of_model(problem, model), "seconds": seconds}
-    models, every = zip(*fits.values(), strict=True)
-    yield "evidence mix", {**_of_model(problem, ensemble_of_models(models)), "seconds": sum(every)}
-    yield from _estimators(problem, folds=False)
+    """The powers, their mixture and what people use instead, for many rows."""
+    yield from _powers(problem, cell.M, MIXED)
     yield from _instead(problem)
-
-
-def _draws(problem: Problem, model: PEPRegression) -> dict[str, Any]:
-    """Mix draws of the hyperparameters by Hamiltonian Monte Carlo, inducing inputs as trained."""
-    began = time.perf_counter()
-    model = gpflow.utilities.deepcopy(model)
-    gpflow.set_trainable(model.inducing_variable, False)
-    for parameter in model.trainable_parameters:
-        at = np.log(parameter.numpy())
-        parameter.prior = tfp.distributions.LogNormal(at, np.ones_like(at))
-    parameters = model.trainable_parameters
-    helper = gpflow.optimizers.SamplingHelper(model.log_posterior_density, parameters)
-    step = tfp.mcmc.SimpleStepSizeAdaptation(
-        tfp.mcmc.HamiltonianMonteCarlo(
-            helper.target_log_prob_fn, num_leapfrog_steps=8, step_size=np.float64(0.02)
-        ),
-        num_adaptation_steps=50,
-        target_accept_prob=np.float64(0.75),
-    )
-
-    @tf.function
-    def sample() -> Any:
-        return tfp.mcmc.sample_chain(
-            100, helper.current_state, kernel=step, num_burnin_steps=50, trace_fn=None
-        )
-
-    chains = helper.convert_to_constrained_values(sample())
-    draws = []
-    for number in range(4, 100, 5):
-        for parameter, values in zip(parameters, chains, strict=True):
-            parameter.assign(values[number])
-        draws.append(gpflow.utilities.deepcopy(model))
-    row: dict[str, Any] = _of_model(problem, ensemble_of_models(draws, "uniform"))
-    return {**row, "seconds": time.perf_counter() - began}
-
-
-def _estimators(
-    problem: Problem, folds: bool = True, rules: dict[str, dict[str, Any]] = ESTIMATORS
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    X, Y = problem.train
-    y = problem.test[1][:, 0]
-    for rule, options in rules.items():
-        began, process_began = time.perf_counter(), time.process_time()
-        estimator = PEPRegressor(random_state=0, **options).fit(X, Y[:, 0])
-        seconds, process_seconds = time.perf_counter() - began, time.process_time() - process_began
-        density = estimator.log_densities(problem.test[0], y)
-        mean, sd = estimator.predict(problem.test[0], return_std=True)
-        row = {**_scores(problem, mean, sd, density), "seconds": seconds}
-        row["process_seconds"] = process_seconds
-        row["points"] = len(estimator.inducing_variable_.Z.numpy())
-        yield rule, {**row, **_interval(y, estimator.predict_interval(problem.test[0]))}
-        if folds and not options:
-            ends = estimator.predict_interval(problem.test[0], calibrate="folds")
-            yield "PEPRegressor(), intervals by folds", _interval(y, ends)
 
 
 def default_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What has nothing to choose: estimators of this and of another version, and of others."""
-    yield from _earlier(problem)
-    yield from _estimators(problem, folds=False, rules={"PEPRegressor()": {}})
-    yield from _instead(problem)
-    yield from _exact(problem)
+    """The estimators with nothing set, of this version and of another."""
+    has_classes = cell.data.partition(":")[0] in (*BINARY, *SEVERAL)
+    yield from _earlier(problem, has_classes)
+    if has_classes:
+        yield from _classifiers(problem, {"PEPClassifier()": PEPClassifier(random_state=0)})
+        return
+    (X, Y), (X_new, Y_new) = problem
+    began = time.process_time()
+    estimator = PEPRegressor(random_state=0).fit(X, Y[:, 0])
+    row = {"seconds": time.process_time() - began}
+    row["points"] = len(estimator.inducing_variable_.Z.numpy())
+    density = estimator.log_densities(X_new, Y_new[:, 0])
+    row |= _scores(problem, *estimator.predict(X_new, return_std=True), density)
+    yield "PEPRegressor()", {**row, **_interval(Y_new[:, 0], estimator.predict_interval(X_new))}
 
 
-def default_class_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The same for classes."""
-    yield from _earlier(problem, has_classes=True)
-    yield from _classifiers(problem, CLASSIFIERS)
-
-
-def _earlier(problem: Problem, has_classes: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+def _earlier(problem: Problem, has_classes: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     """The estimator of another version, if an interpreter is named that has it."""
     interpreter = os.environ.get("GPFLOW_PEP_EARLIER")
     if interpreter is None:
@@ -354,7 +268,7 @@ def _earlier(problem: Problem, has_classes: bool = False) -> Iterator[tuple[str,
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         subprocess.run([interpreter, script, given, found], check=True, env=environment)
         answer = dict(np.load(found))
-    row = {name: float(answer[name]) for name in ("seconds", "process_seconds")}
+    row = {"seconds": float(answer["seconds"])}
     if has_classes:
         yield "0.2", {**_class_scores(problem, answer["probability"]), **row}
     else:
@@ -375,10 +289,10 @@ def _instead(problem: Problem) -> Iterator[tuple[str, dict[str, Any]]]:
         ("random forest", RandomForestRegressor(200, random_state=0)),
         ("linear", RidgeCV(np.logspace(-3, 3, 13))),
     ):
-        began = time.perf_counter()
+        began = time.process_time()
         spread = np.std(Y[:, 0] - cross_val_predict(model, X, Y[:, 0], cv=5))
         mean = model.fit(X, Y[:, 0]).predict(problem.test[0])
-        seconds = time.perf_counter() - began
+        seconds = time.process_time() - began
         yield rule, {**_scores(problem, mean, np.full_like(mean, spread)), "seconds": seconds}
     ends = [
         HistGradientBoostingRegressor(loss="quantile", quantile=q, random_state=0)
@@ -387,24 +301,6 @@ def _instead(problem: Problem) -> Iterator[tuple[str, dict[str, Any]]]:
         for q in (0.05, 0.95)
     ]
     yield "boosted trees, quantiles", _interval(problem.test[1][:, 0], np.stack(ends, axis=1))
-    if find_spec("gpboost"):
-        began = time.perf_counter()
-        row = _gpboost(problem)
-        yield "GPBoost, FITC", {**row, "seconds": time.perf_counter() - began}
-
-
-def _gpboost(problem: Problem) -> dict[str, float]:
-    """GPBoost's FITC with 100 inducing points, by its own defaults otherwise."""
-    from gpboost import GPModel
-
-    X, Y = problem.train
-    M = min(100, len(np.unique(X, axis=0)) - 1)
-    covariance = {"cov_function": "gaussian_ard", "gp_approx": "fitc", "num_ind_points": M}
-    model = GPModel(gp_coords=X, likelihood="gaussian", **covariance)
-    model.fit(y=Y[:, 0], X=np.ones_like(Y))
-    new = {"gp_coords_pred": problem.test[0], "X_pred": np.ones([len(problem.test[0]), 1])}
-    predicted = model.predict(predict_var=True, predict_response=True, **new)
-    return _scores(problem, predicted["mu"], np.sqrt(predicted["var"]))
 
 
 def count_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -421,9 +317,9 @@ def count_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, A
         "log-linear": make_pipeline(StandardScaler(), PoissonRegressor(max_iter=1000)),
     }
     for rule, model in rules.items():
-        began = time.perf_counter()
+        began = time.process_time()
         model.fit(X, Y[:, 0])
-        row: dict[str, Any] = {"seconds": time.perf_counter() - began}
+        row: dict[str, Any] = {"seconds": time.process_time() - began}
         mean = model.predict(problem.test[0])
         if isinstance(model, PEPRegressor):
             density = model.log_densities(problem.test[0], y)
@@ -450,10 +346,9 @@ def class_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, A
 def _classifiers(problem: Problem, rules: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     X, Y = problem.train
     for rule, classifier in rules.items():
-        began, process_began = time.perf_counter(), time.process_time()
+        began = time.process_time()
         classifier.fit(X, Y[:, 0].astype(int))
-        row: dict[str, Any] = {"seconds": time.perf_counter() - began}
-        row["process_seconds"] = time.process_time() - process_began
+        row: dict[str, Any] = {"seconds": time.process_time() - began}
         if rule == "PEPClassifier()":
             row["points"] = len(classifier.inducing_variable_.Z.numpy())
         yield rule, {**_class_scores(problem, classifier.predict_proba(problem.test[0])), **row}
