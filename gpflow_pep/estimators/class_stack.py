@@ -29,15 +29,15 @@ from ..engine.factors import class_probabilities
 from ..engine.sites.posterior import Marginals, Sites, cavity
 from ..scoring.predictive import Recalibration
 from ..training import ensemble_weights
-from ..training.choosing.near import LEAST_ROWS
 from ..training.fitting.objectives import FAILURES
 from .stack import FIRST_SHARE, Stack, component
 
 if TYPE_CHECKING:
     from .classifier import PEPClassifier
 
-#: From here on predictions may use near rows.
-MANY_ROWS = LEAST_ROWS
+#: On 2000 generated rows the log loss of the components less that of one model was -.019, -.008,
+#: -.031 and +.029, in .45 to .79 of the seconds; on 3500 rows -.027 in 1.24 of them.
+MANY_ROWS = 2500
 #: c of the weights' prior.
 PRIOR_WEIGHT = 0.1
 #: The rows that choose inputs there, and the seconds that must be left for it.

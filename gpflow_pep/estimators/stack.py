@@ -111,8 +111,11 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     _, distinct = np.unique(copies_of(X, Y), return_index=True)
     if len(distinct) < len(X):
         copies = f"{len(X) - len(distinct)} of {len(X)} rows are copies of others, inputs and y."
-        warnings.warn(f"{copies} They are left out: no row is to predict its copy.", stacklevel=5)
-        X, Y = X[np.sort(distinct)], Y[np.sort(distinct)]
+        advice = "If a copy is no measurement of its own, remove it: it makes the noise look smaller."
+        if 2 * len(distinct) <= len(X):
+            advice = "They are left out: no row is to predict its copy."
+            X, Y = X[np.sort(distinct)], Y[np.sort(distinct)]
+        warnings.warn(f"{copies} {advice}", stacklevel=5)
     y = Y[:, 0]
     seconds = np.inf if estimator.max_seconds is None else estimator.max_seconds
     lines: list[str] = []
