@@ -111,7 +111,7 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     _, distinct = np.unique(copies_of(X, Y), return_index=True)
     if len(distinct) < len(X):
         copies = f"{len(X) - len(distinct)} of {len(X)} rows are copies of others, inputs and y."
-        advice = "If a copy is no measurement of its own, remove it: it makes the noise look smaller."
+        advice = "Remove a copy that is no measurement of its own: noise looks smaller by it."
         if 2 * len(distinct) <= len(X):
             advice = "They are left out: no row is to predict its copy."
             X, Y = X[np.sort(distinct)], Y[np.sort(distinct)]

@@ -201,7 +201,7 @@ def test_copies_count_once(stacked: PEPRegressor) -> None:
     with pytest.warns(UserWarning, match=r"60 of 120 rows are copies"):
         fitted = PEPRegressor(random_state=0).fit(np.tile(X, (2, 1)), np.tile(Y, 2))
     assert_allclose(fitted.predict_interval(ROWS), stacked.predict_interval(ROWS), rtol=1e-9)
-    with pytest.warns(UserWarning, match=r"1 of 61 rows are copies .* remove it"):
+    with pytest.warns(UserWarning, match=r"1 of 61 rows are copies .* Remove a copy"):
         fitted = PEPRegressor(random_state=0).fit(np.vstack([X, X[:1]]), np.append(Y, Y[:1]))
     assert np.all(fitted.predict(ROWS) != stacked.predict(ROWS))
 
