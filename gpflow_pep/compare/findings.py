@@ -14,7 +14,7 @@ from sklearn.metrics import precision_recall_fscore_support, r2_score
 
 from ..estimators.exporting_numpy import why_no_scorer
 from ..tables.suspicions import formula
-from ..training.fitting.full_batch import OVER
+from ..training.fitting.points import OVER
 from . import scores as of_rows
 from .candidates import DEFAULT, LOGARITHMS, TRIVIAL, is_separate
 from .partition import equal_inputs

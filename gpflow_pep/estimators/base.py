@@ -39,8 +39,8 @@ from ..training.choosing.ensemble import (
     near_rows,
 )
 from ..training.choosing.near import LEAST_ROWS
-from ..training.fitting.full_batch import OVER
 from ..training.fitting.objectives import Objective, assign_same, near_lengthscales
+from ..training.fitting.points import OVER
 from .inputs import (
     YEO_JOHNSON,
     check_sizes,
@@ -358,7 +358,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         ]
         kernel, name = type(self.kernel_).__name__, type(heaviest(self.model_)).__name__
         tried = [str(score.num_inducing) for score in getattr(self.record_, "points", ())]
-        if tried and self.record_.message.startswith(OVER):
+        if self.record_ is not None and tried and self.record_.message.startswith(OVER):
             tried.append("and no more, as the time was over")
         text = f"{name}, {kernel}, {self.num_inducing_} inducing points"
         text += f" (tried: {', '.join(tried)})" if tried else ""

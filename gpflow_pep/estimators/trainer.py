@@ -31,9 +31,9 @@ from ..training import (
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
 from ..training.choosing.near import LEAST_ROWS, PRIOR_WEIGHT, takes_near_rows
 from ..training.fitting import cheaper
-from ..training.fitting.full_batch import NO_STEP, OVER
+from ..training.fitting.full_batch import NO_STEP
 from ..training.fitting.objectives import FAILURES, WholeLoss
-from ..training.fitting.points import PointsScore, add_points, leave_rows_out
+from ..training.fitting.points import OVER, PointsScore, add_points, leave_rows_out
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
 #: the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing

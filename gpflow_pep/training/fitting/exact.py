@@ -30,7 +30,8 @@ from ...likelihoods import LogLinear
 from ...models import PEPRegression
 from ...scoring.likelihoods import FARTHEST_INPUT, LARGEST_EXPONENT
 from ...scoring.units import Units
-from .full_batch import OVER, Ascent, MaximiseRecord, one_blas_thread
+from .full_batch import Ascent, MaximiseRecord, one_blas_thread
+from .points import OVER
 
 #: Standard deviations of the priors of all weights of the noise together, so that each of D has
 #: that over the root of D, and of a and b. On 18 generated tables of 120 and 300 rows, twice each,
