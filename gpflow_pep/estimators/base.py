@@ -283,7 +283,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             alphas = check_alphas(alpha) if np.ndim(alpha) else (alpha,)
         elif is_word and self.alpha in ("auto", "mix"):
             judged = batch_size is None and has_gaussian_noise(likelihood)
-            mixes |= judged and num_rows < LEAST_ROWS
+            mixes |= judged and (num_rows < LEAST_ROWS or self.max_seconds is None)
             alphas = ALPHAS if mixes else (0.5,)
         else:
             expected = "a number in [0, 1], several, 'mix' or 'auto'"

@@ -77,8 +77,8 @@ class PEPRegressor(TargetPredictions):
         your own.
     :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). "mix": an ensemble
         of 0, 0.5 and 1 (:func:`~gpflow_pep.training.ensemble_of_powers`). "auto": that with
-        Gaussian noise and fewer than 1000 rows; otherwise 0.5, which on five generated tables of
-        3000 rows predicts as well in a third of the time. Several: of them the one whose trained
+        Gaussian noise, without ``max_seconds`` or with fewer than 1000 rows, where rows and points
+        are not too many; otherwise 0.5. Several: of them the one whose trained
         model has the highest log density of rows left out
         (:func:`~gpflow_pep.training.select_alpha`).
     :param objective: "evidence" or "evidence+loo", see

@@ -109,7 +109,9 @@ def test_where_powers_are_mixed() -> None:
     assert plan(PEPRegressor(), gaussian) == (ALL, True)
     assert plan(PEPRegressor(), gaussian, 1000) == ((0.5,), False)
     assert plan(PEPRegressor(), poisson) == ((0.5,), False)
-    assert plan(PEPRegressor(), gaussian, num_rows=base.LEAST_ROWS) == ((0.5,), False)
+    for seconds, mixes in ((None, True), (9.0, False)):
+        at_most = PEPRegressor(max_seconds=seconds)
+        assert plan(at_most, gaussian, num_rows=base.LEAST_ROWS)[1] == mixes
     assert plan(PEPClassifier(alpha="mix"), gpflow.likelihoods.Bernoulli()) == (ALL, True)
     assert PEPRegressor()._objective() == PEPClassifier()._objective() == "evidence"
 
