@@ -148,7 +148,7 @@ def test_the_card_of_a_model_is_in_its_folder() -> None:
     card = (out / "model" / "README.md").read_text()
     for part in (
         "# Target 'load', 1 input, 40 rows", str(datetime.date.today()), quality(comparison),
-        "| time | 100.", "    gpflow-pep ", f"gpflow_pep {gpflow_pep.__version__}",
+        "| time | 100.", "    gpflow-pep", f"gpflow_pep {gpflow_pep.__version__}",
     ):  # fmt: skip
         assert part in card
     assert load_estimator(out / "model")[-1].alpha_ == comparison.model[-1].alpha_

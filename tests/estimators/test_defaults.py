@@ -146,7 +146,8 @@ def test_rows_left_out_judge_many(is_much_work: bool, monkeypatch: pytest.Monkey
     monkeypatch.setattr(base, "MANY_POINTS", 4)
     monkeypatch.setattr(points, "MOST_POINTS", 8)
     if is_much_work:
-        monkeypatch.setattr(trainer, "WORK_OF_STEPS", 1.0)
+        for limit in ("WORK_OF_POWERS", "WORK_OF_STEPS"):
+            monkeypatch.setattr(trainer, limit, 1.0)
     alpha = "auto" if is_much_work else "mix"
     fitted = PEPRegressor("rbf", alpha=alpha, near_rows=0, random_state=0).fit(X, Y)
     assert fitted.record_ is not None and fitted.record_.points[0].num_inducing == 4

@@ -94,8 +94,8 @@ def select_alpha(
     for alpha in alphas:
         log_density = densities.get(alpha, np.nan * densities[best])
         parts = log_density, densities[best] - log_density
-        numbers: Any = [float(rule(part)) for part in parts for rule in (np.mean, sem)]
-        scores.append(AlphaScore(alpha, *numbers, failures.get(alpha, "")))
+        numbers = [float(rule(part)) for part in parts for rule in (np.mean, sem)]
+        scores.append(AlphaScore._make([alpha, *numbers, failures.get(alpha, "")]))
     kind = "leave-one-out" if validation is None else "held-out"
     return AlphaSelection(best, tuple(scores), kind)
 

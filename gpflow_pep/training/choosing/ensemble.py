@@ -437,7 +437,7 @@ def posterior_of(model: Any, near: NearRows | None) -> AbstractPosterior:
 def _likelihood_of_targets(model: GPModel, near: NearRows | None) -> Likelihood:
     if near is None or near.noise_variance is None:
         return model.likelihood
-    variance = as_near(near, None, has_blocks=False).noise_variance
+    variance: Any = as_near(near, None, has_blocks=False).noise_variance
     likelihood = gpflow.likelihoods.Gaussian(variance, variance_lower_bound=0.5 * variance)
     gpflow.set_trainable(likelihood, False)
     return likelihood
