@@ -9,7 +9,7 @@ from typing import Any
 
 from .engine.refusals import absent
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 #: The packages, lowest first: each imports only from those before it. The architecture test checks
 #: them, CONTRIBUTING.md and the reference against this list.
