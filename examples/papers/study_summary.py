@@ -45,15 +45,16 @@ def _beside(rows: pd.DataFrame, rule: str) -> str:
     """Compare the NLPD and the RMSE of one rule with those of all others."""
     differences = _differences(rows, rule).drop(columns=[rule, HINDSIGHT], errors="ignore")
     sets, better = differences.count(), (differences > 0).sum()
-    title = (
-        f"NLPD of other rules less that of {rule}: mean over sets [95% interval]; sets; better on"
-    )
+    splits = rows.pivot_table(index="rule", columns="data", values="split", aggfunc="nunique")
+    title = f"NLPD of other rules less that of {rule}: mean over sets [95% interval];"
+    title += " sets; better on; splits"
     ratios = pd.Series(dtype=float)
-    if "rmse" in rows:
+    if "rmse" in rows and rows["rmse"].notna().any():
         title += f"; RMSE of {rule} divided by theirs"
         ratios = np.exp(-_differences(rows.assign(rmse=np.log(rows["rmse"])), rule, "rmse").mean())
     lines = (
         f"{name:35} {Interval(*interval):+.3f} {sets[name]:3.0f} {better[name]:3.0f}"
+        + f" {splits.loc[name].max():2.0f}"
         + (f" {ratios[name]:.3f}" if name in ratios else "")
         for name, interval in mean_intervals(differences).iterrows()
     )
@@ -119,7 +120,10 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
     own = table["experiment"] == "defaults"
     tasks = table[~own & (table["experiment"] != "points")].groupby("data")["experiment"].first()
     table = table.assign(experiment=table["experiment"].where(~own, table["data"].map(tasks)))
-    for task, rows in _with_hindsight(table).groupby("experiment", sort=False):
+    for task, every in _with_hindsight(table).groupby("experiment", sort=False):
+        # Means over sets are of the splits on which all rules ran.
+        ran = every.groupby(["data", "split"])["rule"].transform("nunique")
+        rows = every[ran == ran.groupby(every["data"]).transform("max")]
         wide = {
             name: rows.pivot_table(index="data", columns="rule", values=name, sort=False)
             for name in COLUMNS
@@ -132,7 +136,7 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
             f"{task}: {len(sizes)} sets of {sizes.min()} to {sizes.max()} rows,"
             f" {splits.min()} to {splits.max()} split(s); means over sets\n"
             f"{_score_table(rows, wide).round(3).to_string(na_rep='')}\n\n"
-            + "".join(f"{_beside(rows, rule)}\n\n" for rule in defaults)
+            + "".join(f"{_beside(every, rule)}\n\n" for rule in defaults)
             + f"NLPD of each set\n{wide['nlpd'].T.round(3).to_string(na_rep='')}\n"
         )
         if task == "regression":
