@@ -101,7 +101,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.
         """
-        return np.asarray(self.classes_[np.argmax(self.predict_proba(X), axis=1)])
+        best = np.argmax(self.predict_proba(X), axis=1)  # refuses what is not fitted
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> AnyNDArray:
         """Predict the probability of each class, [N, C], in the order of ``classes_``.

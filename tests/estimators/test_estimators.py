@@ -15,6 +15,7 @@ from helpers import skip_training
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.estimators.parts import KERNELS
@@ -328,3 +329,10 @@ def test_refused_by_fit_and_predict(regressor: PEPRegressor) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.parametrize("estimator", [PEPRegressor(), PEPClassifier()], ids=repr)
+@pytest.mark.parametrize("name, number", [("predict", 1), ("score", 2), ("log_score", 2)])
+def test_what_needs_a_fit_is_refused_before_it(estimator: Any, name: str, number: int) -> None:
+    with pytest.raises(NotFittedError):
+        getattr(estimator, name)(*[np.zeros([3, 2]), np.zeros(3)][:number])
