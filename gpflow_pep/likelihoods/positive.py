@@ -134,8 +134,7 @@ def _mode_rule(
 
 
 class ZeroInflatedPoisson(LikelihoodWithMoments):
-    r"""
-    Counts with excess zeros: 0 with probability :math:`\pi`, otherwise a Poisson count.
+    r"""Counts with excess zeros: 0 with probability :math:`\pi`, otherwise a Poisson count.
 
     .. math::
 

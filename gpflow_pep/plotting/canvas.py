@@ -124,8 +124,10 @@ def rows(number: int) -> str:
 
 def legend_on_top(ax: "Axes", columns: int = 4) -> None:
     """Name everything with a label in lines above all that was drawn."""
-    num_lines = -(-len(ax.get_legend_handles_labels()[0]) // columns)
-    if num_lines:
+    if names := ax.get_legend_handles_labels()[1]:
+        entry = 0.07 * max(map(len, names)) + 0.5  # inches, of small letters and a line
+        columns = max(1, min(columns, int(ax.bbox.width / ax.figure.dpi / entry)))
+        num_lines = -(-len(names) // columns)
         low, high = ax.get_ylim()
         ax.set_ylim(low, low + (high - low) / (1.0 - 0.07 * num_lines))
         ax.legend(loc="upper left", ncols=columns, frameon=False, **LEGEND)
