@@ -114,7 +114,8 @@ def train_model(
         records = {_power(model): record} if many or time.perf_counter() > train.end else {}
         if many and isinstance(model, PEPRegression):
             fast = partial(train, begin_with_some=False)
-            if estimator.alpha == "auto" and _work(model) > WORK_OF_POWERS:
+            auto = attempts.mixes and estimator.alpha == "auto"
+            if auto and _work(model) > WORK_OF_POWERS:
                 attempts = attempts._replace(alphas=(_power(model),), mixes=False)
             if time.perf_counter() + points[-1].seconds < train.end:
                 records = {}  # there is time for more steps, on all of these rows

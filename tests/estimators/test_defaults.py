@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from cases.forms import forms, served
 from gpflow.base import AnyNDArray
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.base import clone
@@ -136,6 +136,16 @@ def test_points_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_allclose(fitted.record_.objective, objective, rtol=1e-8)
     fixed = clone(fitted).set_params(inducing=X[:4], max_iterations=2).fit(X, Y)
     assert fixed.inducing_variable_.num_inducing == 4 and fixed.record_.points == ()
+
+
+def test_powers_of_many_rows_may_be_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in ((base, "LEAST_ROWS", 45), (trainer, "LEAST_ROWS", 45)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(base, "MANY_POINTS", 4)
+    monkeypatch.setattr(points, "MOST_POINTS", 4)
+    options: dict[str, Any] = {"near_rows": 0, "random_state": 0}
+    fitted = [PEPRegressor("rbf", alpha=a, **options).fit(X, Y) for a in (ALL, np.array(ALL))]
+    assert_array_equal(*(each.predict(XNEW) for each in fitted))
 
 
 @pytest.mark.parametrize("is_much_work", [False, True])
