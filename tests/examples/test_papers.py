@@ -318,8 +318,8 @@ def test_the_summary_compares_with_the_reference(
     lines = {line[:22].strip(): line[22:].split() for line in summary.splitlines()}
     assert [float(word) for word in lines["evidence mix"]] == [2, 1.35, -0.15, 0.35, 1, 3]
     lines_beside = {line[:35].strip(): line[35:].split() for line in beside.splitlines()}
-    # Of -0.4 and 0.5; Student's t with one degree of freedom has 12.706.
-    assert lines_beside["evidence mix"] == ["+0.050", "[-5.668,", "+5.768]", "2", "1"]
+    # Of -0.4 and 0.5; Student's t with one degree of freedom has 12.706. One split each.
+    assert lines_beside["evidence mix"] == ["+0.050", "[-5.668,", "+5.768]", "2", "1", "1"]
     # The powers that were best are .5 and 1.
     assert [float(word) for word in lines["best power, hindsight"][:3]] == [2, 1.45, -0.05]
     assert (tmp_path / "study.png").stat().st_size > 10_000
