@@ -35,36 +35,30 @@ def read(path: Path, lines: Iterable[str]) -> pd.DataFrame:
     return read_table(path)
 
 
-@pytest.mark.parametrize(
-    "name, values, reason",
-    [
-        ("Unnamed: 0", range(N), "numbers the rows"),
-        ("Unnamed: 7", [None] * N, "is empty"),
-        ("id", range(100, 100 + N), "numbers the rows"),
-        ("customer_id", SHUFFLED, "numbers the rows"),
-        ("customerId", [*map(float, range(N - 1)), np.nan], "numbers the rows"),
-        ("Row", range(N), "numbers the rows"),
-        ("order number", np.arange(N) * 7, "all differ and rise from row to row, as time does"),
-        ("Patient", SHUFFLED, "(--as-written Patient keeps it)"),
-        ("order no", range(N, 0, -1), "(--as-written 'order no' keeps it)"),
-        ("OrderNumber", range(N), "numbers the rows"),
-        ("Kundennummer", [f"{i:05}" for i in range(N)], "(rename it to keep it)"),
-        ("uuid", [f"{i:08x}-{i**3:04x}" for i in range(N)], "40 of its 40 texts differ"),
-        ("invoice_no", [f"2021/{i}" for i in range(N)], "40 of its 40 texts differ"),
-        ("address", [f"Street {i}" for i in range(N)], "40 texts differ, such as 'Street"),
-        ("site", ["A"] * N, "it is A in every row"),
-        ("unit", [2.0] * N, "it is 2.0 in every row"),
-        ("parts", [[1]] * N, "its cells are of type list"),
-        # Those that may tell something:
-        ("time", range(N), ""), ("year", range(1980, 1980 + N), ""), ("humid", range(N), ""),
-        ("paid", range(N), ""), ("grid", range(N), ""), ("id", np.linspace(0.0, 1.0, N), ""),
-        ("id", np.arange(N) % 7, ""), ("index", np.linspace(90.0, 110.0, N), ""),
-        ("day no", range(N), ""), ("weekNr", range(N), ""), ("patient", np.arange(N) % 9, ""),
-        ("colour", ["red", "blue"] * (N // 2), ""), ("ticked", ["x", None] * (N // 2), ""),
-        ("ratio", ["16/9", "4/3"] * (N // 2), ""), ("ratio", ["a/b", "c/d"] * (N // 2), ""),
-        ("ratio", ["1/2/2021", "2/13/2021"] * (N // 2), ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name, values, reason", [
+    ("Unnamed: 0", range(N), "numbers the rows"), ("Unnamed: 7", [None] * N, "is empty"),
+    ("id", range(100, 100 + N), "numbers the rows"), ("customer_id", SHUFFLED, "numbers the rows"),
+    ("customerId", [*map(float, range(N - 1)), np.nan], "numbers the rows"),
+    ("Row", range(N), "numbers the rows"),
+    ("order number", np.arange(N) * 7, "all differ and rise from row to row, as time does"),
+    ("Patient", SHUFFLED, "(--as-written Patient keeps it)"),
+    ("order no", range(N, 0, -1), "(--as-written 'order no' keeps it)"),
+    ("OrderNumber", range(N), "numbers the rows"),
+    ("Kundennummer", [f"{i:05}" for i in range(N)], "(rename it to keep it)"),
+    ("uuid", [f"{i:08x}-{i**3:04x}" for i in range(N)], "40 of its 40 texts differ"),
+    ("invoice_no", [f"2021/{i}" for i in range(N)], "40 of its 40 texts differ"),
+    ("address", [f"Street {i}" for i in range(N)], "40 texts differ, such as 'Street"),
+    ("site", ["A"] * N, "it is A in every row"), ("unit", [2.0] * N, "it is 2.0 in every row"),
+    ("parts", [[1]] * N, "its cells are of type list"),
+    # Those that may tell something:
+    ("time", range(N), ""), ("year", range(1980, 1980 + N), ""), ("humid", range(N), ""),
+    ("paid", range(N), ""), ("grid", range(N), ""), ("id", np.linspace(0.0, 1.0, N), ""),
+    ("id", np.arange(N) % 7, ""), ("index", np.linspace(90.0, 110.0, N), ""),
+    ("day no", range(N), ""), ("weekNr", range(N), ""), ("patient", np.arange(N) % 9, ""),
+    ("colour", ["red", "blue"] * (N // 2), ""), ("ticked", ["x", None] * (N // 2), ""),
+    ("ratio", ["16/9", "4/3"] * (N // 2), ""), ("ratio", ["a/b", "c/d"] * (N // 2), ""),
+    ("ratio", ["1/2/2021", "2/13/2021"] * (N // 2), ""),
+])  # fmt: skip
 def test_which_columns_tell_nothing(name: str, values: Any, reason: str) -> None:
     cleaned = clean(table(**{name: list(values)}), "y")
     assert list(cleaned.X) == ["x", name][: 1 + (not reason)] == list(cleaned.formats)
@@ -80,14 +74,11 @@ PRESSURES = [f"{100 + i}/{60 + i // 2}" for i in range(N - 2)]
 LENGTHS = [f"{i},5 / {i + 1},25 mm" for i in range(N)]
 
 
-@pytest.mark.parametrize(
-    "cells, first, second",
-    [
-        (["?", "n/a", *PRESSURES], [np.nan] * 2 + [100, 137], [np.nan] * 2 + [60, 78]),
-        (["120", None, *PRESSURES], [120, np.nan, 100, 137], [np.nan] * 2 + [60, 78]),
-        (LENGTHS, [0.5, 1.5, 2.5, 39.5], [1.25, 2.25, 3.25, 40.25]),
-    ],
-)
+@pytest.mark.parametrize("cells, first, second", [
+    (["?", "n/a", *PRESSURES], [np.nan] * 2 + [100, 137], [np.nan] * 2 + [60, 78]),
+    (["120", None, *PRESSURES], [120, np.nan, 100, 137], [np.nan] * 2 + [60, 78]),
+    (LENGTHS, [0.5, 1.5, 2.5, 39.5], [1.25, 2.25, 3.25, 40.25]),
+])  # fmt: skip
 def test_two_numbers_in_a_cell(cells: list[Any], first: list[float], second: list[float]) -> None:
     frame = table(pair=cells)
     cleaned = clean(frame, "y")
@@ -206,30 +197,27 @@ def test_rows_without_target_or_input() -> None:
 STARS = ["3 stars", "4 stars", "5 stars", "3 stars"]
 
 
-@pytest.mark.parametrize(
-    "values, task, kind, labels, note",
-    [
-        (["a", "b"], None, "classes", {"a", "b"}, ""),
-        ([True, False], None, "classes", {"True", "False"}, ""),
-        ([0, 1], None, "classes", {"0", "1"}, "two values, which are taken as classes"),
-        ([0, 1], "regression", "numbers", {0.0, 1.0}, ""),
-        ([0, 1, 2, 3], None, "numbers", {0.0, 1.0, 2.0, 3.0},
-         "pass task='classification' (--task classification)"),
-        ([0, 1, 2, 3], "classification", "classes", {"0", "1", "2", "3"}, ""),
-        ([0.5, 1.5, 2.5, 3.5], None, "numbers", {0.5, 1.5, 2.5, 3.5}, ""),
-        (["1,5", "2,5", "3,5", "4,5"], None, "numbers", {1.5, 2.5, 3.5, 4.5},
-         "'y' was text, and is read as numbers"),
-        (["Yes", "YES", "no", "No"], None, "classes", {"YES", "No"}, "taken as"),
-        (STARS, None, "classes", {*STARS}, ""),  # as before units were read
-        (STARS, "regression", "numbers", {3.0, 4.0, 5.0}, "unit 'stars'"),
-        ([f"{i} kg" for i in range(N)], None, "numbers", {*map(float, range(N))}, "unit 'kg'"),
-        (["01", "02", "10", "03"], "classification", "classes", {"01", "02", "03", "10"},
-         "--as-written y keeps such cells as words"),
-        ([2.5, 2.75, 3.0, 4.0], "classification", "classes", {"2.5", "2.75", "3", "4"}, ""),
-        (["2,5", "2,75", "3", "10"], "classification", "classes", {"2.5", "2.75", "3", "10"},
-         "('2,5' is 2.5)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("values, task, kind, labels, note", [
+    (["a", "b"], None, "classes", {"a", "b"}, ""),
+    ([True, False], None, "classes", {"True", "False"}, ""),
+    ([0, 1], None, "classes", {"0", "1"}, "two values, which are taken as classes"),
+    ([0, 1], "regression", "numbers", {0.0, 1.0}, ""),
+    ([0, 1, 2, 3], None, "numbers", {0.0, 1.0, 2.0, 3.0},
+     "pass task='classification' (--task classification)"),
+    ([0, 1, 2, 3], "classification", "classes", {"0", "1", "2", "3"}, ""),
+    ([0.5, 1.5, 2.5, 3.5], None, "numbers", {0.5, 1.5, 2.5, 3.5}, ""),
+    (["1,5", "2,5", "3,5", "4,5"], None, "numbers", {1.5, 2.5, 3.5, 4.5},
+     "'y' was text, and is read as numbers"),
+    (["Yes", "YES", "no", "No"], None, "classes", {"YES", "No"}, "taken as"),
+    (STARS, None, "classes", {*STARS}, ""),  # as before units were read
+    (STARS, "regression", "numbers", {3.0, 4.0, 5.0}, "unit 'stars'"),
+    ([f"{i} kg" for i in range(N)], None, "numbers", {*map(float, range(N))}, "unit 'kg'"),
+    (["01", "02", "10", "03"], "classification", "classes", {"01", "02", "03", "10"},
+     "--as-written y keeps such cells as words"),
+    ([2.5, 2.75, 3.0, 4.0], "classification", "classes", {"2.5", "2.75", "3", "4"}, ""),
+    (["2,5", "2,75", "3", "10"], "classification", "classes", {"2.5", "2.75", "3", "10"},
+     "('2,5' is 2.5)"),
+])  # fmt: skip
 def test_kinds_of_targets(values: Any, task: str | None, kind: str, labels: Any, note: str) -> None:
     cleaned = clean(table(y=values * (N // len(values))), "y", task=task)
     assert cleaned.kind == kind and set(cleaned.y) == labels
@@ -268,42 +256,35 @@ TWICE = table().set_axis(["x", "x"], axis=1)
 PRICES = pd.DataFrame({"price": [f"{'€$'[i % 2]}{i}" for i in range(N)], "y": np.arange(N) % 7.5})
 
 
-@pytest.mark.parametrize(
-    "frame, options, message",
-    [
-        ({}, {"target": "z"}, r"target: got 'z', expected one of the columns 'x', 'y'"),
-        ({}, {"target": 2}, r"target: got 2"),
-        ({}, {"target": "2"}, r"target: got '2', expected .* Name it, or its place from 0"),
-        ({}, {"drop": ["z"]}, r"drop: got 'z', expected input columns among 'x'"),
-        ({}, {"drop": ["y"]}, r"drop: got 'y', expected input columns"),
-        ({}, {"drop": ["x"]}, r"got no input column beside the target 'y', expected at least one"),
-        ({}, {"task": "ranking"}, r"task: got 'ranking', expected 'regression' or"),
-        ({}, {"as_written": ["z"]}, r"as_written: got 'z', expected columns among 'x', 'y'"),
-        ([[1, 2]], {}, r"frame: got list, expected a table: .* Make one"),
-        (TWICE, {}, r"more than one column named 'x', expected different"),
-        (PRICES, {}, "no input column.*Dropped column 'price': 40 of its 40 texts.*several units"),
-        ({"x": np.inf}, {}, r"column 'x': got inf in row 0"),
-        ({"x": HUGE}, {}, r"column 'x': got a larger one"),
-        (
-            {"y": pd.Series([10**400] * N, dtype=object)},
-            {},
-            r"'y': got a larger one, .* below 1e\+100",
-        ),
-        ({"y": [*range(N - 1), np.inf]}, {}, r"column 'y': got inf in row 39"),
-        ({"y": 3.0}, {}, r"target 'y': got 3.0 in every row"),
-        ({"y": "a"}, {}, r"target 'y': got a in every row"),
-        ({"y": [*"a" * 39, "b"]}, {}, r"'y': got 1 row of the class 'b', expected at least 2"),
-        ({"y": [f"a{i}" for i in range(N)]}, {}, r"got 40 classes in 40 rows, expected far fewer"),
-        ({"y": pd.date_range("2020", periods=N)}, {}, r"target 'y': got dates, expected numbers"),
-        ({"y": [*"ab"] * 20}, {"task": "regression"}, r"got text such as 'a', expected numbers"),
-        ({"y": [f"{i}/7" for i in range(N)]}, {}, r"numbers in a cell, such as '0/7', .* two c"),
-        ({"y": [*map(str, range(N - 1)), "bad"]}, {}, r"target 'y': got 'bad' among its numbers"),
-        ({"y": [*range(5), *[None] * 35]}, {}, r"got 5 rows with a target 'y', expected at least"),
-        ({"y": MIXED}, {}, "target 'y': got .*numbers of several units"),
-        ({"y": MONEY}, {}, r"target 'y': got .*several units, such as '€100', '\$101'"),
-        ({"y": LIMITS}, {}, r"'<5.8' among its numbers, in 1 of 40 rows.*--likelihood tobit"),
-    ],
-)
+@pytest.mark.parametrize("frame, options, message", [
+    ({}, {"target": "z"}, r"target: got 'z', expected one of the columns 'x', 'y'"),
+    ({}, {"target": 2}, r"target: got 2"),
+    ({}, {"target": "2"}, r"target: got '2', expected .* Name it, or its place from 0"),
+    ({}, {"drop": ["z"]}, r"drop: got 'z', expected input columns among 'x'"),
+    ({}, {"drop": ["y"]}, r"drop: got 'y', expected input columns"),
+    ({}, {"drop": ["x"]}, r"got no input column beside the target 'y', expected at least one"),
+    ({}, {"task": "ranking"}, r"task: got 'ranking', expected 'regression' or"),
+    ({}, {"as_written": ["z"]}, r"as_written: got 'z', expected columns among 'x', 'y'"),
+    ([[1, 2]], {}, r"frame: got list, expected a table: .* Make one"),
+    (TWICE, {}, r"more than one column named 'x', expected different"),
+    (PRICES, {}, "no input column.*Dropped column 'price': 40 of its 40 texts.*several units"),
+    ({"x": np.inf}, {}, r"column 'x': got inf in row 0"),
+    ({"x": HUGE}, {}, r"column 'x': got a larger one"),
+    ({"y": pd.Series([10**400] * N, dtype=object)}, {}, r"'y': got a larger one, .* below 1e\+100"),
+    ({"y": [*range(N - 1), np.inf]}, {}, r"column 'y': got inf in row 39"),
+    ({"y": 3.0}, {}, r"target 'y': got 3.0 in every row"),
+    ({"y": "a"}, {}, r"target 'y': got a in every row"),
+    ({"y": [*"a" * 39, "b"]}, {}, r"'y': got 1 row of the class 'b', expected at least 2"),
+    ({"y": [f"a{i}" for i in range(N)]}, {}, r"got 40 classes in 40 rows, expected far fewer"),
+    ({"y": pd.date_range("2020", periods=N)}, {}, r"target 'y': got dates, expected numbers"),
+    ({"y": [*"ab"] * 20}, {"task": "regression"}, r"got text such as 'a', expected numbers"),
+    ({"y": [f"{i}/7" for i in range(N)]}, {}, r"numbers in a cell, such as '0/7', .* two c"),
+    ({"y": [*map(str, range(N - 1)), "bad"]}, {}, r"target 'y': got 'bad' among its numbers"),
+    ({"y": [*range(5), *[None] * 35]}, {}, r"got 5 rows with a target 'y', expected at least"),
+    ({"y": MIXED}, {}, "target 'y': got .*numbers of several units"),
+    ({"y": MONEY}, {}, r"target 'y': got .*several units, such as '€100', '\$101'"),
+    ({"y": LIMITS}, {}, r"'<5.8' among its numbers, in 1 of 40 rows.*--likelihood tobit"),
+])  # fmt: skip
 def test_what_cannot_be_learnt_from(frame: Any, options: dict[str, Any], message: str) -> None:
     frame = table(**frame) if isinstance(frame, dict) else frame
     with pytest.raises(ValueError, match=message):
@@ -341,10 +322,9 @@ def test_tables_that_can_be_read_in_two_ways(tmp_path: Path) -> None:
     assert cleaned.X["day"][7] == pd.Timestamp("2021-08-01")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["None", "Mild", "Severe", "None"], ["+", "-"], ["NA", "EU"], [".", "x"], ["+/-", "+"]],
-)
+@pytest.mark.parametrize("words", [
+    ["None", "Mild", "Severe", "None"], ["+", "-"], ["NA", "EU"], [".", "x"], ["+/-", "+"],
+])  # fmt: skip
 def test_words_that_are_classes(tmp_path: Path, words: list[str]) -> None:
     y = [words[i % len(words)] for i in range(N)]
     for number in (N, N - 1):

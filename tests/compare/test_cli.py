@@ -125,22 +125,19 @@ def test_a_scorer_predicts_the_same_without_tensorflow(from_csv: Run, tmp_path: 
 NO_DEVICE = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device of Linux")
 
 
-@pytest.mark.parametrize(
-    "arguments, code, message",
-    [
-        ("{out}/model nowhere.csv --out p.csv", 2, "nowhere.csv does not exist"),
-        ("{out}/model rows.csv --out p.csv --keep price", 2, "no column 'price' to keep"),
-        ("{out}/scorer rows.csv --out p.csv --keep mean", 2, "already"),
-        ("{out}/model rows.csv --out none/p.csv", 2, "expected a file that can be written"),
-        ("{out}/scorer rows.csv --out locked.csv", 2, "expected a file that can be written"),
-        ("{out}/model other.csv --out p.csv", 2, "columns: got no column 'kind' among"),
-        (". rows.csv --out p.csv", 2, "model.json"),
-        ("{out}/scorer rows.csv --out rows.csv", 2, "which is DATA, expected another file"),
-        ("{out}/scorer rows.csv --out link.csv", 2, "which is DATA, expected another file"),
-        pytest.param("{out}/scorer rows.csv --out /dev/full", 1, "No space left on device",
-                     marks=NO_DEVICE),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("arguments, code, message", [
+    ("{out}/model nowhere.csv --out p.csv", 2, "nowhere.csv does not exist"),
+    ("{out}/model rows.csv --out p.csv --keep price", 2, "no column 'price' to keep"),
+    ("{out}/scorer rows.csv --out p.csv --keep mean", 2, "already"),
+    ("{out}/model rows.csv --out none/p.csv", 2, "expected a file that can be written"),
+    ("{out}/scorer rows.csv --out locked.csv", 2, "expected a file that can be written"),
+    ("{out}/model other.csv --out p.csv", 2, "columns: got no column 'kind' among"),
+    (". rows.csv --out p.csv", 2, "model.json"),
+    ("{out}/scorer rows.csv --out rows.csv", 2, "which is DATA, expected another file"),
+    ("{out}/scorer rows.csv --out link.csv", 2, "which is DATA, expected another file"),
+    pytest.param("{out}/scorer rows.csv --out /dev/full", 1, "No space left on device",
+                 marks=NO_DEVICE),
+])  # fmt: skip
 def test_predictions_that_cannot_be_made(
     from_csv: Run, tmp_path: Path, monkeypatch: Any, arguments: str, code: int, message: str
 ) -> None:
@@ -190,16 +187,13 @@ def test_an_earlier_run_is_replaced_and_nothing_else(
     assert (out / "model" / "weights.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ("--example breast-cancer --likelihood poisson", "likelihood of classes: got 'poisson'"),
-        ("{rows} --target y --likelihood poisson", "expected whole numbers"),
-        ("{rows} --target y --folds 400", "folds: got 400 for 20 rows"),
-        ("{rows} --target y --inducing 0", "'--inducing': 0 is not in the range"),
-        ("{out}/predictions.csv --target y", "in which DATA would be replaced"),
-    ],
-)
+@pytest.mark.parametrize("arguments, message", [
+    ("--example breast-cancer --likelihood poisson", "likelihood of classes: got 'poisson'"),
+    ("{rows} --target y --likelihood poisson", "expected whole numbers"),
+    ("{rows} --target y --folds 400", "folds: got 400 for 20 rows"),
+    ("{rows} --target y --inducing 0", "'--inducing': 0 is not in the range"),
+    ("{out}/predictions.csv --target y", "in which DATA would be replaced"),
+])  # fmt: skip
 def test_what_is_refused_removes_nothing(
     from_csv: Run, tmp_path: Path, arguments: str, message: str
 ) -> None:
@@ -342,32 +336,29 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "<img" not in (tmp_path / "report.html").read_text()
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ("{data}", "expected both or neither: name the column"),
-        ("--target load", "expected both or neither: name the column"),
-        ("{data} --target price", "target: got 'price', expected one of the columns"),
-        ("{data} --target load --drop price", "drop: got 'price'"),
-        ("{data} --target load --sep ,", "line 2: got"),
-        ("{data} --target load --encoding utf-8", "is not in the encoding utf-8"),
-        ("{data} --target load --target load", "one column, or several that differ"),
-        ("{data} --target load --target time --saved-model", "--saved-model with several targets"),
-        ("nowhere.csv --target load", "nowhere.csv does not exist, expected a table"),
-        ("limits.csv --target y", "Pass --likelihood tobit"),
-        ("--alphas 0,half", "'--alphas': 'half' is not a valid float"),
-        ("--alphas 0,1.5", "'--alphas': 1.5 is not in the range 0<=x<=1"),
-        ("--folds 1", "'--folds': 1 is not in the range"),
-        ("--folds 3 --splits 2", "expected one of them: folds hold out every row once"),
-        ("--test-fraction 1", "'--test-fraction': 1.0 is not in the range"),
-        ("--minutes 0", "'--minutes': 0.0 is not in the range"),
-        ("--out {data}", "is a file"),
-        ("--out {data}/below", "a folder that cannot be written"),
-        ("--task regression", "--task regression without DATA, expected none"),
-        ("{data} --target load --example wine", "expected one of them"),
-        ("--example iris", "'iris' is not one of 'diabetes', 'chirp', 'breast-cancer'"),
-    ],
-)
+@pytest.mark.parametrize("arguments, message", [
+    ("{data}", "expected both or neither: name the column"),
+    ("--target load", "expected both or neither: name the column"),
+    ("{data} --target price", "target: got 'price', expected one of the columns"),
+    ("{data} --target load --drop price", "drop: got 'price'"),
+    ("{data} --target load --sep ,", "line 2: got"),
+    ("{data} --target load --encoding utf-8", "is not in the encoding utf-8"),
+    ("{data} --target load --target load", "one column, or several that differ"),
+    ("{data} --target load --target time --saved-model", "--saved-model with several targets"),
+    ("nowhere.csv --target load", "nowhere.csv does not exist, expected a table"),
+    ("limits.csv --target y", "Pass --likelihood tobit"),
+    ("--alphas 0,half", "'--alphas': 'half' is not a valid float"),
+    ("--alphas 0,1.5", "'--alphas': 1.5 is not in the range 0<=x<=1"),
+    ("--folds 1", "'--folds': 1 is not in the range"),
+    ("--folds 3 --splits 2", "expected one of them: folds hold out every row once"),
+    ("--test-fraction 1", "'--test-fraction': 1.0 is not in the range"),
+    ("--minutes 0", "'--minutes': 0.0 is not in the range"),
+    ("--out {data}", "is a file"),
+    ("--out {data}/below", "a folder that cannot be written"),
+    ("--task regression", "--task regression without DATA, expected none"),
+    ("{data} --target load --example wine", "expected one of them"),
+    ("--example iris", "'iris' is not one of 'diabetes', 'chirp', 'breast-cancer'"),
+])  # fmt: skip
 def test_bad_usage_is_one_error_line_and_exit_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str
 ) -> None:
@@ -461,11 +452,10 @@ def test_saved_model_in_this_process(from_csv: Run) -> None:
     assert_allclose(mean[:, 0], model[-1].predict(inputs), rtol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "level, fails, left, shown",
-    [(None, False, "3", ""), (None, True, "3", "chatter\n"), ("0", False, "0", "chatter\n"),
-     ("1", False, "3", ""), ("3", False, "3", "")],
-)  # fmt: skip
+@pytest.mark.parametrize("level, fails, left, shown", [
+    (None, False, "3", ""), (None, True, "3", "chatter\n"), ("0", False, "0", "chatter\n"),
+    ("1", False, "3", ""), ("3", False, "3", ""),
+])  # fmt: skip
 def test_messages_of_tensorflow_are_shown_if_loading_fails_or_their_level_is_zero(
     level: str | None, fails: bool, left: str, shown: str, monkeypatch: Any, capfd: Any
 ) -> None:

@@ -71,17 +71,14 @@ def with_scores(**nlpd: Any) -> Comparison:
     return replace(comparison, fits=fits)
 
 
-@pytest.mark.parametrize(
-    "alpha_0, alpha_1, saved",
-    [
-        ([1.0, 1.0], [2.0, 2.0], "default"),  # the same
-        ([0.9, 0.5], [2.0, 2.0], "default"),  # by .3 +- .35
-        ([0.8, 0.801], [2.0, 2.0], "alpha 0"),  # by .2 +- .0009
-        ([0.8, 0.801], [0.6, 0.601], "alpha 1"),  # of two that are better the better one
-        ([0.8, 0.801], [0.9, 0.2], "alpha 0"),  # and not one with a lower mean by chance
-        ([np.nan, 0.5], [2.0, 2.0], "default"),
-    ],
-)
+@pytest.mark.parametrize("alpha_0, alpha_1, saved", [
+    ([1.0, 1.0], [2.0, 2.0], "default"),  # the same
+    ([0.9, 0.5], [2.0, 2.0], "default"),  # by .3 +- .35
+    ([0.8, 0.801], [2.0, 2.0], "alpha 0"),  # by .2 +- .0009
+    ([0.8, 0.801], [0.6, 0.601], "alpha 1"),  # of two that are better the better one
+    ([0.8, 0.801], [0.9, 0.2], "alpha 0"),  # and not one with a lower mean by chance
+    ([np.nan, 0.5], [2.0, 2.0], "default"),
+])  # fmt: skip
 def test_the_default_is_saved_unless_another_model_is_clearly_better(
     alpha_0: list[float], alpha_1: list[float], saved: str
 ) -> None:
@@ -223,22 +220,14 @@ ZEROS = np.zeros([12, 1])
 FRACTIONS = small_table().round().assign(load=lambda table: table["load"] + 0.5)
 
 
-@pytest.mark.parametrize(
-    "X, y, likelihood, message",
-    [
-        (ZEROS, "load", "auto", r"X: got ndarray and the name 'load' .* Pass a DataFrame"),
-        (np.zeros(12), np.zeros(12), "auto", r"X: got shape \(12,\), expected \[N, D\]. Reshape"),
-        (ZEROS, np.zeros(11), "auto", r"y: got shape \(11,\), expected \[12\] .* Pass a target"),
-        (X40, Y40 - Y40.min(), "log_normal", "got 0 at row .*, expected numbers above 0"),
-        (FRACTIONS, "load", "zero_inflated_poisson", "expected whole numbers from 0"),
-        (
-            small_table(),
-            "price",
-            "auto",
-            r"target: got 'price', expected one of the columns 'load'",
-        ),
-    ],
-)
+@pytest.mark.parametrize("X, y, likelihood, message", [
+    (ZEROS, "load", "auto", r"X: got ndarray and the name 'load' .* Pass a DataFrame"),
+    (np.zeros(12), np.zeros(12), "auto", r"X: got shape \(12,\), expected \[N, D\]. Reshape"),
+    (ZEROS, np.zeros(11), "auto", r"y: got shape \(11,\), expected \[12\] .* Pass a target"),
+    (X40, Y40 - Y40.min(), "log_normal", "got 0 at row .*, expected numbers above 0"),
+    (FRACTIONS, "load", "zero_inflated_poisson", "expected whole numbers from 0"),
+    (small_table(), "price", "auto", r"target: got 'price', expected one of the columns 'load'"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused_first(X: Any, y: Any, likelihood: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         compare(X, y, likelihood=likelihood, callback=lambda progress: pytest.fail())

@@ -108,14 +108,11 @@ def test_inputs_are_permuted_as_often_as_there_is_time(
     assert (table is None) == (scores == 1)
 
 
-@pytest.mark.parametrize(
-    "gain, noise, words",
-    [
-        (0.5, 0.1, "worse: more rows would probably help."),
-        (0.0, 0.5, "): no sign that more rows like these would help."),
-        (-0.5, 0.1, "better: look for wrong entries among the rows that are predicted worst."),
-    ],
-)
+@pytest.mark.parametrize("gain, noise, words", [
+    (0.5, 0.1, "worse: more rows would probably help."),
+    (0.0, 0.5, "): no sign that more rows like these would help."),
+    (-0.5, 0.1, "better: look for wrong entries among the rows that are predicted worst."),
+])  # fmt: skip
 def test_whether_more_rows_help_is_told_beyond_noise(gain: float, noise: float, words: str) -> None:
     rng = np.random.default_rng(0)
     few = pd.DataFrame({"log_density": rng.normal(size=100)})

@@ -390,14 +390,10 @@ def test_nothing_is_best_if_all_failed() -> None:
     assert list(summarise(comparison)["verdict"]) == ["", ""]
 
 
-@pytest.mark.parametrize(
-    "width, shown",
-    [
-        (110, "90% coverage seconds"),
-        (80, "report.html has converged"),
-        (40, "html has RMSE, MAE, 90"),
-    ],
-)
+@pytest.mark.parametrize("width, shown", [
+    (110, "90% coverage seconds"), (80, "report.html has converged"),
+    (40, "html has RMSE, MAE, 90"),
+])  # fmt: skip
 def test_the_table_fits_a_terminal(width: int, shown: str) -> None:
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     comparison = made({"class frequencies": WORSE, "mean": WORSE, "alpha 0.5": NOISY})

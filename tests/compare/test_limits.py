@@ -33,30 +33,27 @@ def test_cells_that_are_limits() -> None:
     assert any("'y' has limits such as '<5.8' in 7 of 20 rows" in note for note in cleaned.notes)
 
 
-@pytest.mark.parametrize(
-    "table, options, message",
-    [  # However many there are: an empty cell, or a class, would be another question.
-        (of_cells([f"<{i}" if i < 2 else f"{i}.5" for i in range(40)]), {},
-         r"'y': got '<0' .* likelihood 'tobit'.*Pass --likelihood"),
-        (of_cells([f"<{i}" if i < 20 else f"{i}.5" for i in range(40)]), {},
-         r"'y': got '<0' .* likelihood 'tobit'.*Pass --likelihood"),
-        (TABLE.assign(z=np.arange(60.0)), {"target": ["z", "y"], "decimal": "."},
-         r"target 'y': got '<8' among its numbers"),
-        (TABLE.assign(y=TRUE), {"limits": True},
-         r"likelihood: got 'tobit' for 'y', which has no limits"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("table, options, message", [
+    # However many there are: an empty cell, or a class, would be another question.
+    (of_cells([f"<{i}" if i < 2 else f"{i}.5" for i in range(40)]), {},
+     r"'y': got '<0' .* likelihood 'tobit'.*Pass --likelihood"),
+    (of_cells([f"<{i}" if i < 20 else f"{i}.5" for i in range(40)]), {},
+     r"'y': got '<0' .* likelihood 'tobit'.*Pass --likelihood"),
+    (TABLE.assign(z=np.arange(60.0)), {"target": ["z", "y"], "decimal": "."},
+     r"target 'y': got '<8' among its numbers"),
+    (TABLE.assign(y=TRUE), {"limits": True},
+     r"likelihood: got 'tobit' for 'y', which has no limits"),
+])  # fmt: skip
 def test_refused(table: pd.DataFrame, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         clean(table, **{"target": "y", **options})
 
 
-@pytest.mark.parametrize(
-    "cells, options",
-    [(["<=50K", ">50K"] * 10, {}), (["<5", "5-10", ">10", "<5"] * 5, {}),
-     (["<1", "2", "3", "4"] * 5, {"task": "classification"}),
-     (["<1", "2", "3", "4"] * 5, {"as_written": ["y"]})],
-)  # fmt: skip
+@pytest.mark.parametrize("cells, options", [
+    (["<=50K", ">50K"] * 10, {}), (["<5", "5-10", ">10", "<5"] * 5, {}),
+    (["<1", "2", "3", "4"] * 5, {"task": "classification"}),
+    (["<1", "2", "3", "4"] * 5, {"as_written": ["y"]}),
+])  # fmt: skip
 def test_classes_with_such_names_stay_classes(cells: list[str], options: dict[str, Any]) -> None:
     cleaned = clean(of_cells(cells), "y", **options)
     assert cleaned.kind == "classes" and {*cleaned.y} == {*cells}

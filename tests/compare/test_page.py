@@ -138,13 +138,10 @@ def test_a_browser_shows_it(from_csv: Run, tmp_path: Path) -> None:
     assert picture.stat().st_size > 100_000  # the figures are in it
 
 
-@pytest.mark.parametrize(
-    "comparison, names",
-    [
-        (small_comparison, ["scores", "predictions", "fit", "details"]),
-        (small_classification, ["scores", "classes", "details"]),
-    ],
-)
+@pytest.mark.parametrize("comparison, names", [
+    (small_comparison, ["scores", "predictions", "fit", "details"]),
+    (small_classification, ["scores", "classes", "details"]),
+])  # fmt: skip
 def test_figures_that_suit_the_target_leave_pyplot_alone(comparison: Any, names: Any) -> None:
     def numbers() -> list[int]:
         pyplot = sys.modules.get("matplotlib.pyplot")

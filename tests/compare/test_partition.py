@@ -127,10 +127,9 @@ def visits(**columns: Any) -> pd.DataFrame:
     return table.assign(**columns)
 
 
-@pytest.mark.parametrize(
-    "options, number",
-    [({}, 5), ({"folds": 3}, 3), ({"splits": 4}, 4), ({"splits": 2, "test_fraction": 0.25}, 2)],
-)
+@pytest.mark.parametrize("options, number", [
+    ({}, 5), ({"folds": 3}, 3), ({"splits": 4}, 4), ({"splits": 2, "test_fraction": 0.25}, 2),
+])  # fmt: skip
 @pytest.mark.parametrize("times", [60, 30])
 def test_windows_are_those_of_scikit_learn(options: Any, number: int, times: int) -> None:
     """The latest is the first; rows of one time are on one side."""
@@ -152,14 +151,11 @@ def test_one_window() -> None:
     assert len(test) == 36 and data.blocks.iloc[train].max() < data.blocks.iloc[test].min()
 
 
-@pytest.mark.parametrize(
-    "options, target, splitter",
-    [
-        ({"folds": 4}, "size", GroupKFold(4)),
-        ({"folds": 4}, "grade", StratifiedGroupKFold(4, **SHUFFLED)),
-        ({"splits": 2}, "grade", GroupShuffleSplit(2, test_size=0.2, random_state=0)),
-    ],
-)
+@pytest.mark.parametrize("options, target, splitter", [
+    ({"folds": 4}, "size", GroupKFold(4)),
+    ({"folds": 4}, "grade", StratifiedGroupKFold(4, **SHUFFLED)),
+    ({"splits": 2}, "grade", GroupShuffleSplit(2, test_size=0.2, random_state=0)),
+])  # fmt: skip
 def test_groups_are_held_out_as_scikit_learn_does(options: Any, target: str, splitter: Any) -> None:
     table = visits()
     settings = Settings(**options, group_column="patient")
@@ -184,30 +180,27 @@ def test_rows_without_a_time_are_dropped_with_a_note() -> None:
 LATE = {"day": np.arange(60), "grade": np.where(np.arange(60) < 20, "a", ["b", "c", "a"] * 20)}
 
 
-@pytest.mark.parametrize(
-    "options, columns, message",
-    [
-        ({"time_column": "date"}, {}, "time_column: got 'date', expected a column other than the"),
-        ({"group_column": "size"}, {}, "group_column: got 'size', expected a column other than"),
-        ({"time_column": "patient"}, {}, "patient', which is of the kind text, expected dates or"),
-        ({"time_column": ""}, {}, "time_column: got '', expected a column other than the target"),
-        ({"group_column": ""}, {}, "group_column: got '', expected a column other than the target"),
-        ({"group_column": "day"}, {"day": [{}] * 60}, "kind other, expected text, dates or"),
-        ({"time_column": "day", "splits": 99}, {}, "splits: got 99 for"),
-        ({"group_column": "patient", "folds": 21}, {}, "21 for 20 different values of 'patient'"),
-        ({"group_column": "grade"}, {}, "folds: got 5 for 2 different values of 'grade', which"),
-        ({"time_column": "day", "folds": 60}, {}, "60 for 60 different values of 'day', which"),
-        ({"time_column": "day"}, {"day": np.arange(60) // 20}, "5 for 3 different values of"),
-        ({"time_column": "day", "test_fraction": 0.999}, {}, "test_fraction: got 0.999 for 60"),
-        ({"time_column": "day", "splits": 5, "test_fraction": 0.3}, {}, "fraction: got 0.3 for 60"),
-        ({"folds": 31}, {}, "folds: got 31 for 60 rows, which trains on 59 rows and holds out"),
-        ({"folds": 70}, {}, "folds: got 70 for 60 rows, which trains on 0 rows and holds out 0"),
-        ({"test_fraction": 0.99}, {}, "test_fraction: got 0.99 for 60 rows, which trains on 0"),
-        ({"test_fraction": 0.01}, {}, "test_fraction: got 0.01 for 60 rows, which trains on 59"),
-        ({"time_column": "day", "y": "grade"}, LATE,
-         "trains on 20 rows, none of class 'b', 'c', and holds out"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("options, columns, message", [
+    ({"time_column": "date"}, {}, "time_column: got 'date', expected a column other than the"),
+    ({"group_column": "size"}, {}, "group_column: got 'size', expected a column other than"),
+    ({"time_column": "patient"}, {}, "patient', which is of the kind text, expected dates or"),
+    ({"time_column": ""}, {}, "time_column: got '', expected a column other than the target"),
+    ({"group_column": ""}, {}, "group_column: got '', expected a column other than the target"),
+    ({"group_column": "day"}, {"day": [{}] * 60}, "kind other, expected text, dates or"),
+    ({"time_column": "day", "splits": 99}, {}, "splits: got 99 for"),
+    ({"group_column": "patient", "folds": 21}, {}, "21 for 20 different values of 'patient'"),
+    ({"group_column": "grade"}, {}, "folds: got 5 for 2 different values of 'grade', which"),
+    ({"time_column": "day", "folds": 60}, {}, "60 for 60 different values of 'day', which"),
+    ({"time_column": "day"}, {"day": np.arange(60) // 20}, "5 for 3 different values of"),
+    ({"time_column": "day", "test_fraction": 0.999}, {}, "test_fraction: got 0.999 for 60"),
+    ({"time_column": "day", "splits": 5, "test_fraction": 0.3}, {}, "fraction: got 0.3 for 60"),
+    ({"folds": 31}, {}, "folds: got 31 for 60 rows, which trains on 59 rows and holds out"),
+    ({"folds": 70}, {}, "folds: got 70 for 60 rows, which trains on 0 rows and holds out 0"),
+    ({"test_fraction": 0.99}, {}, "test_fraction: got 0.99 for 60 rows, which trains on 0"),
+    ({"test_fraction": 0.01}, {}, "test_fraction: got 0.01 for 60 rows, which trains on 59"),
+    ({"time_column": "day", "y": "grade"}, LATE,
+     "trains on 20 rows, none of class 'b', 'c', and holds out"),
+])  # fmt: skip
 def test_refused_before_anything_is_trained(options: Any, columns: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         compare(visits(**columns), **{"y": "size", **options})
@@ -239,30 +232,21 @@ def test_a_smaller_table_has_the_latest_rows_or_all_of_some_groups(
         assert len({*blocks.iloc[rows]} & {*blocks.iloc[rest]}) <= 1
 
 
-@pytest.mark.parametrize(
-    "changes, options, flags",
-    [
-        ({}, {}, ["--time-column day", "--group-column patient"]),
-        ({"day": "x"}, {}, ["--group-column patient"]),
-        ({"day": [{}] * 60}, {}, ["--group-column patient"]),
-        ({"patient": np.arange(60) // 20}, {}, ["--time-column day", "patient --folds 3"]),
-        ({"patient": np.arange(60)}, {}, ["--time-column day"]),
-        ({"patient": ["Nord", "NORD ", "West", "Ost"] * 15}, {}, ["column day", "--folds 3"]),
-        ({"day": "x", "year": 2015 + np.arange(60) // 5}, {}, ["column year", "column patient"]),
-        ({"day": "x", "year": 2015 + np.arange(60) // 20}, {}, ["column year --folds 2", ""]),
-        ({"day": "x", "year built": 1950 + np.arange(60) // 5}, {}, ["--group-column patient"]),
-        (
-            {"nhs id": [f"N{n}" for n in np.arange(60) % 15]},
-            {},
-            ["--time-column day", "same 'patient' or 'nhs id' are"],
-        ),
-        ({}, {"time_column": "day"}, []),
-        ({}, {"group_column": "patient"}, []),
-    ],
-)
-def test_unused_columns_are_named_with_the_command(
-    changes: Any, options: Any, flags: list[str]
-) -> None:
+@pytest.mark.parametrize("changes, options, flags", [
+    ({}, {}, ["--time-column day", "--group-column patient"]),
+    ({"day": "x"}, {}, ["--group-column patient"]),
+    ({"day": [{}] * 60}, {}, ["--group-column patient"]),
+    ({"patient": np.arange(60) // 20}, {}, ["--time-column day", "patient --folds 3"]),
+    ({"patient": np.arange(60)}, {}, ["--time-column day"]),
+    ({"patient": ["Nord", "NORD ", "West", "Ost"] * 15}, {}, ["column day", "--folds 3"]),
+    ({"day": "x", "year": 2015 + np.arange(60) // 5}, {}, ["column year", "column patient"]),
+    ({"day": "x", "year": 2015 + np.arange(60) // 20}, {}, ["column year --folds 2", ""]),
+    ({"day": "x", "year built": 1950 + np.arange(60) // 5}, {}, ["--group-column patient"]),
+    ({"nhs id": [f"N{n}" for n in np.arange(60) % 15]}, {},
+     ["--time-column day", "same 'patient' or 'nhs id' are"]),
+    ({}, {"time_column": "day"}, []), ({}, {"group_column": "patient"}, []),
+])  # fmt: skip
+def test_unused_columns_are_named_with_the_command(changes: Any, options: Any, flags: Any) -> None:
     data = clean_for(visits(**changes), "size", Settings(**options), "gpflow-pep compare a.csv")
     for warning, flag in zip(data.warnings, flags, strict=True):
         assert "Run instead: gpflow-pep compare a.csv --" in warning and flag in warning

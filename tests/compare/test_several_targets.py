@@ -172,14 +172,11 @@ def test_separate_estimators_are_saved(tmp_path: Path, no_training: None) -> Non
     assert_array_equal(loaded.predict(X, return_std=True), fitted.predict(X, return_std=True))
 
 
-@pytest.mark.parametrize(
-    "change, options, message",
-    [
-        ({"weight": ["a", "b"] * 20}, {}, "target 'weight': got classes, expected numbers"),
-        ({}, {"likelihood": "poisson"}, "likelihood: got 'poisson' with 2 targets"),
-        ({}, {"drop": ("weight",)}, "drop: got 'weight'"),
-    ],
-)
+@pytest.mark.parametrize("change, options, message", [
+    ({"weight": ["a", "b"] * 20}, {}, "target 'weight': got classes, expected numbers"),
+    ({}, {"likelihood": "poisson"}, "likelihood: got 'poisson' with 2 targets"),
+    ({}, {"drop": ("weight",)}, "drop: got 'weight'"),
+])  # fmt: skip
 def test_refused(change: dict[str, Any], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         compare(TABLE.assign(**change), TARGETS, **options)

@@ -25,28 +25,25 @@ def named(a: Any, b: Any, c: Any) -> Any:
     return pd.Series(CLASSES).map({"a": a, "b": b, "c": c})
 
 
-@pytest.mark.parametrize(
-    "y, column, words",
-    [
-        (Y, 0.19 * Y + 3.0, "puts the rows in the same order as the target 'y' (rank correlation 1"
-         ".0000)"),
-        (Y, np.round(0.19 * Y, 2), "puts the rows in the same order"),
-        (Y, -np.exp(Y / 10.0), "puts the rows in the opposite order as the target 'y' (rank"
-         " correlation -1.0000)"),
-        (Y, np.where(ROWS % 9, Y, np.nan), "puts the rows in the same order"),
-        (Y, pd.Timestamp("2020-01-01") + pd.to_timedelta(Y, "D"), "puts the rows in the same or"),
-        (CLASSES, named("u", "v", "w"), "has another value for each"),
-        (CLASSES, named(7, 5, 9), "has another value for each value of"),
-        (CLASSES, np.where(CLASSES == "b", X, np.nan), "has values in all rows of the class 'b'"),
-        (CLASSES, np.where(CLASSES == "a", np.nan, X), "is empty in all rows of the class 'a' of"),
-        # Those that are only informative:
-        (Y, Y + 0.5 * rng.normal(size=N), ""), (Y, np.round(Y, -1), ""),
-        (Y, np.where(ROWS < 20, Y, np.nan), ""), (Y, np.where(Y > 50.0, "high", "low"), ""),
-        (Y, rng.normal(size=N), ""), (CLASSES, named("u", "v", "v"), ""),
-        (CLASSES, np.where(ROWS == 0, "b", CLASSES), ""),
-        (CLASSES, X + 100.0 * (CLASSES == "a"), ""),  # separates a class, as some inputs do
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("y, column, words", [
+    (Y, 0.19 * Y + 3.0,
+     "puts the rows in the same order as the target 'y' (rank correlation 1.0000)"),
+    (Y, np.round(0.19 * Y, 2), "puts the rows in the same order"),
+    (Y, -np.exp(Y / 10.0),
+     "puts the rows in the opposite order as the target 'y' (rank correlation -1.0000)"),
+    (Y, np.where(ROWS % 9, Y, np.nan), "puts the rows in the same order"),
+    (Y, pd.Timestamp("2020-01-01") + pd.to_timedelta(Y, "D"), "puts the rows in the same or"),
+    (CLASSES, named("u", "v", "w"), "has another value for each"),
+    (CLASSES, named(7, 5, 9), "has another value for each value of"),
+    (CLASSES, np.where(CLASSES == "b", X, np.nan), "has values in all rows of the class 'b'"),
+    (CLASSES, np.where(CLASSES == "a", np.nan, X), "is empty in all rows of the class 'a' of"),
+    # Those that are only informative:
+    (Y, Y + 0.5 * rng.normal(size=N), ""), (Y, np.round(Y, -1), ""),
+    (Y, np.where(ROWS < 20, Y, np.nan), ""), (Y, np.where(Y > 50.0, "high", "low"), ""),
+    (Y, rng.normal(size=N), ""), (CLASSES, named("u", "v", "v"), ""),
+    (CLASSES, np.where(ROWS == 0, "b", CLASSES), ""),
+    (CLASSES, X + 100.0 * (CLASSES == "a"), ""),  # separates a class, as some inputs do
+])  # fmt: skip
 def test_targets_in_disguise(y: Any, column: Any, words: str) -> None:
     warnings = warnings_of(y, other=column)
     assert len(warnings) == bool(words)
@@ -80,18 +77,15 @@ DOSE = np.where(ROWS % 3 == 0, rng.uniform(1.0, 2.0, N), 0.0)
 TRUTH, SKEWED = np.resize([0.0, 1.0, 1.0], N), np.resize([0.0] * 6 + [1.0] * 3 + [2.0], N)
 
 
-@pytest.mark.parametrize(
-    "column, words",
-    [
-        (with_wild(NORMAL, 7, 1e9), "is 1e+09 in row 7"),
-        (with_wild(LATITUDE, 5, -LATITUDE[5]), f"is {-LATITUDE[5]:g} in row 5"),
-        (with_wild(DOSE, 9, 1e9), "is 1e+09 in row 9"),
-        (with_wild(TRUTH, 7, 1e9), "is 1e+09 in row 7"),  # among two numbers
-        (np.where(ROWS % 5 == 0, 0, rng.poisson(3.0, N)), ""),
-        (DOSE, ""), (TRUTH, ""),
-        (with_wild(SKEWED, 7, 12.0), ""),  # as counts are
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("column, words", [
+    (with_wild(NORMAL, 7, 1e9), "is 1e+09 in row 7"),
+    (with_wild(LATITUDE, 5, -LATITUDE[5]), f"is {-LATITUDE[5]:g} in row 5"),
+    (with_wild(DOSE, 9, 1e9), "is 1e+09 in row 9"),
+    (with_wild(TRUTH, 7, 1e9), "is 1e+09 in row 7"),  # among two numbers
+    (np.where(ROWS % 5 == 0, 0, rng.poisson(3.0, N)), ""),
+    (DOSE, ""), (TRUTH, ""),
+    (with_wild(SKEWED, 7, 12.0), ""),  # as counts are
+])  # fmt: skip
 def test_wild_inputs(column: Any, words: str) -> None:
     warnings = warnings_of(Y, size=column)
     assert len(warnings) == bool(words)
@@ -107,15 +101,12 @@ def test_marks_of_missing_values(mark: float, others: Any) -> None:
     assert f"--missing={mark:g} (in Python" in warning
 
 
-@pytest.mark.parametrize(
-    "y",
-    [
-        Y, np.exp(1.5 * rng.normal(size=N)), np.exp(2.5 * rng.normal(size=N)),
-        np.where(rng.uniform(size=N) < 0.7, 0.0, rng.lognormal(size=N)),
-        rng.poisson(0.7, N), rng.negative_binomial(1, 0.05, N),
-        np.where(ROWS % 20, Y, 1e4 + Y),  # too many: so the target is distributed
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("y", [
+    Y, np.exp(1.5 * rng.normal(size=N)), np.exp(2.5 * rng.normal(size=N)),
+    np.where(rng.uniform(size=N) < 0.7, 0.0, rng.lognormal(size=N)),
+    rng.poisson(0.7, N), rng.negative_binomial(1, 0.05, N),
+    np.where(ROWS % 20, Y, 1e4 + Y),  # too many: so the target is distributed
+])  # fmt: skip
 def test_targets_that_are_only_skewed(y: Any) -> None:
     assert warnings_of(y) == []
 
@@ -123,11 +114,10 @@ def test_targets_that_are_only_skewed(y: Any) -> None:
 STEPS = np.round(Y + ROWS / 50.0, 1)  # of a sensor with two digits
 
 
-@pytest.mark.parametrize(
-    "values, rows, length",
-    [(Y, slice(100, 131), 31), (Y, slice(0, 11), 11), (STEPS, slice(150, 200), 50),
-     (np.round(Y), slice(60, 160), 100)],
-)  # fmt: skip
+@pytest.mark.parametrize("values, rows, length", [
+    (Y, slice(100, 131), 31), (Y, slice(0, 11), 11), (STEPS, slice(150, 200), 50),
+    (np.round(Y), slice(60, 160), 100),
+])  # fmt: skip
 def test_stuck_sensors(values: Any, rows: slice, length: int) -> None:
     cells = values.copy()
     cells[rows] = cells[rows.start]
@@ -142,26 +132,20 @@ def test_stuck_sensors(values: Any, rows: slice, length: int) -> None:
 RAIN = np.where(np.cumsum(rng.uniform(size=N) < 0.2) % 2, 0.0, rng.gamma(2.0, 2.0, N))
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        Y, STEPS, RAIN, np.sort(np.round(Y)), -np.sort(np.round(Y)), np.repeat(Y[:10], 20),
-        np.repeat(np.round(Y[:100]), 2), np.where(ROWS < 9, 1.0, Y), ROWS // 50,
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("values", [
+    Y, STEPS, RAIN, np.sort(np.round(Y)), -np.sort(np.round(Y)), np.repeat(Y[:10], 20),
+    np.repeat(np.round(Y[:100]), 2), np.where(ROWS < 9, 1.0, Y), ROWS // 50,
+])  # fmt: skip
 def test_sensors_that_are_not_stuck(values: Any) -> None:
     assert not [text for text in warnings_of(X, flow=values) if "one after" in text]
 
 
-@pytest.mark.parametrize(
-    "y, words",
-    [
-        (np.where(ROWS < 8, "fraud", "regular"), "'fraud' (8 of 200 rows, 4.0%). Never predicting"),
-        (np.select([ROWS < 4, ROWS < 10], ["u", "v"], "w"),
-         "'v' (6 of 200 rows, 3.0%), 'u' (4 of 200 rows, 2.0%). Never"),
-        (np.where(ROWS < 10, "fraud", "regular"), ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("y, words", [
+    (np.where(ROWS < 8, "fraud", "regular"), "'fraud' (8 of 200 rows, 4.0%). Never predicting"),
+    (np.select([ROWS < 4, ROWS < 10], ["u", "v"], "w"),
+     "'v' (6 of 200 rows, 3.0%), 'u' (4 of 200 rows, 2.0%). Never"),
+    (np.where(ROWS < 10, "fraud", "regular"), ""),
+])  # fmt: skip
 def test_rare_classes(y: Any, words: str) -> None:
     warnings = warnings_of(y)
     assert len(warnings) == bool(words)
@@ -171,20 +155,15 @@ def test_rare_classes(y: Any, words: str) -> None:
 UNITS, PRICE, COST = rng.poisson(20, N) + 1.0, rng.uniform(1.0, 9.0, N), rng.uniform(20, 80, N)
 
 
-@pytest.mark.parametrize(
-    "y, names",
-    [
-        (np.round(UNITS * PRICE, 2), ["units", "price"]),
-        (1.19 * UNITS * PRICE, ["units", "price"]),
-        (COST / UNITS, ["units", "cost"]),
-        (UNITS * PRICE / COST, ["units", "price", "cost"]),
-        (COST - 3.0 * UNITS, ["units", "cost"]),
-        (UNITS + PRICE + COST, ["units", "price", "cost"]),
-        (UNITS * PRICE * np.exp(0.1 * rng.normal(size=N)), []),
-        (np.sin(UNITS) + PRICE, []),
-        (Y, []),
-    ],
-)
+@pytest.mark.parametrize("y, names", [
+    (np.round(UNITS * PRICE, 2), ["units", "price"]),
+    (1.19 * UNITS * PRICE, ["units", "price"]), (COST / UNITS, ["units", "cost"]),
+    (UNITS * PRICE / COST, ["units", "price", "cost"]),
+    (COST - 3.0 * UNITS, ["units", "cost"]),
+    (UNITS + PRICE + COST, ["units", "price", "cost"]),
+    (UNITS * PRICE * np.exp(0.1 * rng.normal(size=N)), []),
+    (np.sin(UNITS) + PRICE, []), (Y, []),
+])  # fmt: skip
 def test_targets_that_are_formulas_of_columns(y: Any, names: list[str]) -> None:
     """Products and ratios of powers, and weighted sums, whatever else the table has."""
     table = pd.DataFrame({"x": X, "units": UNITS, "price": PRICE, "cost": COST, "gaps": X})

@@ -44,31 +44,25 @@ def read(tmp_path: Path) -> Any:
 PACKED = [pack(TEXT.encode()) for pack in (gzip.compress, bz2.compress, lzma.compress, zipped)]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        TEXT, "\n\n" + TEXT + "\n \n", "sep=;\n" + TEXT.replace(",", ";"), TEXT.replace("\n", "\r"),
-        *(TEXT.replace(",", sep) for sep in (";", "\t", "  ", ", ", "~")),
-        TEXT.replace(",", "|").replace("\n", "\r\n"), TEXT.replace(",", ";").replace(".", ","),
-        *map(TEXT.encode, ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32")), *PACKED,
-    ],
-    ids=lambda content: str(content)[:9],
-)  # fmt: skip
+@pytest.mark.parametrize("content", [
+    TEXT, "\n\n" + TEXT + "\n \n", "sep=;\n" + TEXT.replace(",", ";"), TEXT.replace("\n", "\r"),
+    *(TEXT.replace(",", sep) for sep in (";", "\t", "  ", ", ", "~")),
+    TEXT.replace(",", "|").replace("\n", "\r\n"), TEXT.replace(",", ";").replace(".", ","),
+    *map(TEXT.encode, ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32")),
+    *PACKED,
+], ids=lambda content: str(content)[:9])  # fmt: skip
 def test_one_table_written_in_many_ways(read: Any, content: str | bytes) -> None:
     found = read(content, **({"sep": "~"} if "~" in str(content) else {}))
     pd.testing.assert_frame_equal(found, FRAME, check_dtype=False, check_exact=True)
     assert set(found.attrs) == {"sep", "decimal", "encoding"}
 
 
-@pytest.mark.parametrize(
-    "cells, sep, decimal",
-    [
-        (["1,5", "2,25"], ";", ","), (["1,234", "2,345"], ";", ""), (["1,234", "2,345"], "\t", ""),
-        (["1,234", "0,345"], "\t", ","), (["1.234,5", "2,5"], "\t", ","),
-        (["1.5", "2,5"], "\t", ""), (["31.01.2020", "1,5"], "\t", ","),
-        (['"1,5"', '"2,5"'], ",", ","), (['"1,234"', "7"], ",", "."), (["-1,5e-3", "7"], "|", ","),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("cells, sep, decimal", [
+    (["1,5", "2,25"], ";", ","), (["1,234", "2,345"], ";", ""), (["1,234", "2,345"], "\t", ""),
+    (["1,234", "0,345"], "\t", ","), (["1.234,5", "2,5"], "\t", ","), (["1.5", "2,5"], "\t", ""),
+    (["31.01.2020", "1,5"], "\t", ","), (['"1,5"', '"2,5"'], ",", ","),
+    (['"1,234"', "7"], ",", "."), (["-1,5e-3", "7"], "|", ","),
+])  # fmt: skip
 def test_decimal_points(read: Any, cells: list[str], sep: str, decimal: str) -> None:
     text = "".join(f"{a}{sep}{b}\n" for a, b in [("x", "y"), *((c, "w") for c in cells)])
     assert read(text).attrs.get("decimal", "") == decimal
@@ -82,25 +76,22 @@ def test_latin_letters_and_missing_words(read: Any) -> None:
     assert list(found.isna().sum()) == [2, 1]  # among words - may be one
 
 
-@pytest.mark.parametrize(
-    "text, names, first",
-    [  # What some programs write:
-        ("a,b,\n1,2,\n3,4,\n", ["a", "b", "Unnamed: 2"], [1, 2]),
-        ("a;b\n1;2;\n3;4;\n", ["a", "b", "Unnamed: 2"], [1, 2]),
-        ('"a" "b"\n"1" 7 3\n"2" 4 5\n', ["Unnamed: 0", "a", "b"], [1, 7, 3]),
-        ("a,b\nx1,7,3\nx2,4,5\n", ["Unnamed: 0", "a", "b"], ["x1", 7, 3]),
-        ("# by me\n# 2020\na,b\n1,2\n", ["a", "b"], [1, 2]),
-        ("# by me\n# a,b\n1,2\n3,4\n", ["a", "b"], [1, 2]),
-        # Names that are no titles:
-        ("Names\nDoe, John\nRoe, Jane\n", ["Names"], ["Doe, John"]),
-        ("Names\n\nDoe, John, Dr\nRoe, Jane, Dr\n", ["Names"], ["Doe, John, Dr"]),
-        ("a\nx1,7\nx2,4\n", ["a"], ["x1,7"]),
-        ("a,b\n\nx1,7,3\nx2,4,5\n", ["Unnamed: 0", "a", "b"], ["x1", 7, 3]),
-        ("a,,\nx,y,z\nu,v,w\n", ["a", "Unnamed: 1", "Unnamed: 2"], ["x", "y", "z"]),
-        ("a,b,c\n,,\n1,2,3\n", ["a", "b", "c"], []),
-        ("a\n1\n2\n", ["a"], [1]),
-    ],
-)
+@pytest.mark.parametrize("text, names, first", [
+    # What some programs write:
+    ("a,b,\n1,2,\n3,4,\n", ["a", "b", "Unnamed: 2"], [1, 2]),
+    ("a;b\n1;2;\n3;4;\n", ["a", "b", "Unnamed: 2"], [1, 2]),
+    ('"a" "b"\n"1" 7 3\n"2" 4 5\n', ["Unnamed: 0", "a", "b"], [1, 7, 3]),
+    ("a,b\nx1,7,3\nx2,4,5\n", ["Unnamed: 0", "a", "b"], ["x1", 7, 3]),
+    ("# by me\n# 2020\na,b\n1,2\n", ["a", "b"], [1, 2]),
+    ("# by me\n# a,b\n1,2\n3,4\n", ["a", "b"], [1, 2]),
+    # Names that are no titles:
+    ("Names\nDoe, John\nRoe, Jane\n", ["Names"], ["Doe, John"]),
+    ("Names\n\nDoe, John, Dr\nRoe, Jane, Dr\n", ["Names"], ["Doe, John, Dr"]),
+    ("a\nx1,7\nx2,4\n", ["a"], ["x1,7"]),
+    ("a,b\n\nx1,7,3\nx2,4,5\n", ["Unnamed: 0", "a", "b"], ["x1", 7, 3]),
+    ("a,,\nx,y,z\nu,v,w\n", ["a", "Unnamed: 1", "Unnamed: 2"], ["x", "y", "z"]),
+    ("a,b,c\n,,\n1,2,3\n", ["a", "b", "c"], []), ("a\n1\n2\n", ["a"], [1]),
+])  # fmt: skip
 def test_names_of_columns(read: Any, text: str, names: list[str], first: list[Any]) -> None:
     found = read(text)
     assert list(found) == names and "notes" not in found.attrs
@@ -110,17 +101,14 @@ def test_names_of_columns(read: Any, text: str, names: list[str], first: list[An
 ROWS = "".join(f"{i},{i % 3 + 0.5},w{i % 4}\n" for i in range(12))
 
 
-@pytest.mark.parametrize(
-    "above, sep, note",
-    [
-        ("Sales report\n\n", ",", "Left out 2 lines above the column names: 'Sales report'"),
-        ("Sales report\n", ";", "Left out a line above the column names: 'Sales report'"),
-        ("Sales, prices\nand more\n\n\n", ",", "Left out 4 lines above .*: 'Sales' and so on"),
-        ("Report,,\n,,\n", ",", "Left out 2 lines above the column names: 'Report'"),
-        ("\n\nReport;;\n", ";", "Left out 3 lines above the column names: 'Report'"),
-        ('"A title\nof two lines"\n\n', "\t", "above the column names: 'A title"),
-    ],
-)
+@pytest.mark.parametrize("above, sep, note", [
+    ("Sales report\n\n", ",", "Left out 2 lines above the column names: 'Sales report'"),
+    ("Sales report\n", ";", "Left out a line above the column names: 'Sales report'"),
+    ("Sales, prices\nand more\n\n\n", ",", "Left out 4 lines above .*: 'Sales' and so on"),
+    ("Report,,\n,,\n", ",", "Left out 2 lines above the column names: 'Report'"),
+    ("\n\nReport;;\n", ";", "Left out 3 lines above the column names: 'Report'"),
+    ('"A title\nof two lines"\n\n', "\t", "above the column names: 'A title"),
+])  # fmt: skip
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
 def test_titles(read: Any, above: str, sep: str, note: str, ends: str) -> None:
     text = above + TEXT.replace(",", sep)
@@ -139,15 +127,12 @@ def test_short_lines_are_filled(read: Any) -> None:
     assert "line 5" in warning
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        ROWS, ROWS.replace(",", ";").replace(".", ","), ROWS.replace(",", " "),
-        ROWS.replace("\n", "\r\n"),
-        "7,7,w1\n" + ROWS,  # no names, as two of them were the same
-        "".join(f"{i % 4}.5,0{i % 5 + 1}.01.2020,{i}\n" for i in range(19, -1, -1)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    ROWS, ROWS.replace(",", ";").replace(".", ","), ROWS.replace(",", " "),
+    ROWS.replace("\n", "\r\n"),
+    "7,7,w1\n" + ROWS,  # no names, as two of them were the same
+    "".join(f"{i % 4}.5,0{i % 5 + 1}.01.2020,{i}\n" for i in range(19, -1, -1)),
+])  # fmt: skip
 def test_files_without_names(read: Any, text: str) -> None:
     found = read(text)
     assert list(found) == ["x0", "x1", "x2"] and len(found) == text.count("\n")
@@ -159,11 +144,10 @@ def test_files_without_names(read: Any, text: str) -> None:
     assert note == "The columns are named x0 to x2, and --target may be such a name."
 
 
-@pytest.mark.parametrize(
-    "names",
-    ["a,b,c", "1,2,w", "0,1,2", "2019,2020,2021", "3,2,1", "0.2,0.4,0.6", "1,,c", "1,70,w1",
-     "1,b,w1"],
-)  # fmt: skip
+@pytest.mark.parametrize("names", [
+    "a,b,c", "1,2,w", "0,1,2", "2019,2020,2021", "3,2,1", "0.2,0.4,0.6", "1,,c", "1,70,w1",
+    "1,b,w1",
+])  # fmt: skip
 def test_first_lines_that_are_names(read: Any, names: str) -> None:
     found = read(f"{names}\n{ROWS.replace('w', '')}")
     assert len(found) == 12 and "notes" not in found.attrs
@@ -245,38 +229,31 @@ def test_excel_without_names(tmp_path: Path) -> None:
     assert list(twice) == ["a (1)", "b", "a (2)"] and len(twice.attrs["notes"]) == 1
 
 
-@pytest.mark.parametrize(
-    "text, names",
-    [
-        ("a, a,b\n1,2,3\n", ["a (1)", "a (2)", "b"]),
-        ("a (1),a,a\n1,2,3\n", ["a (1)", "a (2)", "a (3)"]),
-        ("Report;;\n\nT;y;T\n1;2;3\n", ["T (1)", "y", "T (2)"]),
-    ],
-)
+@pytest.mark.parametrize("text, names", [
+    ("a, a,b\n1,2,3\n", ["a (1)", "a (2)", "b"]),
+    ("a (1),a,a\n1,2,3\n", ["a (1)", "a (2)", "a (3)"]),
+    ("Report;;\n\nT;y;T\n1;2;3\n", ["T (1)", "y", "T (2)"]),
+])  # fmt: skip
 def test_columns_that_share_a_name(read: Any, text: str, names: list[str]) -> None:
     found = read(text)
     assert list(found) == names and found.iloc[0].tolist() == [1, 2, 3]
     assert any("Columns that share the name" in note for note in found.attrs["notes"])
 
 
-@pytest.mark.parametrize(
-    "rows, message",
-    [
-        ([], "has no sheet with rows"),
-        ([["a", "b"]], "has no rows in the sheet 'A', expected some under the names"),
-    ],
-)
+@pytest.mark.parametrize("rows, message", [
+    ([], "has no sheet with rows"),
+    ([["a", "b"]], "has no rows in the sheet 'A', expected some under the names"),
+])  # fmt: skip
 def test_excel_without_a_table(tmp_path: Path, rows: Any, message: str) -> None:
     pytest.importorskip("openpyxl")
     with pytest.raises(ValueError, match=message):
         read_table(book(tmp_path / "t.xlsx", A=rows))
 
 
-@pytest.mark.parametrize(
-    "module, extra, content",
-    [("openpyxl", "excel", zipped(b"x", "[Content_Types].xml", "xl/workbook.xml")),
-     ("pyarrow", "parquet", b"PAR1 and so on")],
-)  # fmt: skip
+@pytest.mark.parametrize("module, extra, content", [
+    ("openpyxl", "excel", zipped(b"x", "[Content_Types].xml", "xl/workbook.xml")),
+    ("pyarrow", "parquet", b"PAR1 and so on"),
+])  # fmt: skip
 def test_without_what_reads_a_format(
     read: Any, monkeypatch: pytest.MonkeyPatch, module: str, extra: str, content: bytes
 ) -> None:
@@ -293,33 +270,30 @@ def test_parquet(tmp_path: Path) -> None:
     assert list(read_table(tmp_path / "t.parquet")) == ["y", "a", "b"]
 
 
-@pytest.mark.parametrize(
-    "content, options, message",
-    [
-        ("", {}, r"is empty, expected a line of column names and rows"),
-        ("\n \n", {}, r"is empty"),
-        ("a,b\n", {}, r"only a line of column names \(a, b\), expected rows under it"),
-        ("a,b\n1,2\n1,2,3\n", {}, r"line 3: got 3 value\(s\), expected 2, .* separated by ','"),
-        ("sep=;\na;b\n1\n", {}, r"line 3: got 1 value"),
-        ("Title\n\na,b,c\n1,2,3\n1,2,5,6\n1,2,3\n", {}, r"line 5: got 4 value\(s\), expected 3"),
-        ("1,2,3\n4,5,6\n7,8,9,1\n", {"header": False}, r"line 3: got 4 value\(s\), expected 3"),
-        ("a b c\n1 2 3\n1 2\n1 2 3\n", {}, "line 3: got 2"),  # it may lack any
-        ("a,b\n1.5,2,3\n2.5,3,4\n", {}, r"line 2: got 3 value\(s\), expected 2"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9, {}, r"is no text .* control characters"),
-        (gzip.compress(TEXT.encode(), mtime=0)[:40], {}, r"cannot be read .* how it was written"),
-        (zipped(b"x", "a.csv", "b.csv"), {}, r"has 2 files in it, expected one"),
-        (zipped(b"x", "[Content_Types].xml", "xl"), {}, r"is a spreadsheet .* Save the sheet"),
-        (zipped(b"x", "[Content_Types].xml", "xl/workbook.xml"), {}, r"cannot be read \(.*Excel"),
-        (TEXT, {"sheet": "A"}, r"sheet: got 'A' for a file without sheets, expected an Excel"),
-        (b"PAR1 but nothing else", {}, r"cannot be read .* expected a table: CSV"),
-        (TEXT, {"encoding": "klingon"}, r"encoding: got 'klingon', .* such as 'utf-8'"),
-        (b"a,b\n\xff,1\n", {"encoding": "utf-8"}, r"is not in the encoding utf-8 .* Name another"),
-        (TEXT, {"sep": ""}, r"sep: got '', expected one character"),
-        (TEXT, {"sep": '"'}, r"sep: got '\"', expected one character"),
-        (TEXT, {"decimal": ";"}, r"decimal: got ';', expected '\.' or ','"),
-        ('a,b\n1,"2\n', {}, r"cannot be read .* how it was written"),
-    ],
-)
+@pytest.mark.parametrize("content, options, message", [
+    ("", {}, r"is empty, expected a line of column names and rows"),
+    ("\n \n", {}, r"is empty"),
+    ("a,b\n", {}, r"only a line of column names \(a, b\), expected rows under it"),
+    ("a,b\n1,2\n1,2,3\n", {}, r"line 3: got 3 value\(s\), expected 2, .* separated by ','"),
+    ("sep=;\na;b\n1\n", {}, r"line 3: got 1 value"),
+    ("Title\n\na,b,c\n1,2,3\n1,2,5,6\n1,2,3\n", {}, r"line 5: got 4 value\(s\), expected 3"),
+    ("1,2,3\n4,5,6\n7,8,9,1\n", {"header": False}, r"line 3: got 4 value\(s\), expected 3"),
+    ("a b c\n1 2 3\n1 2\n1 2 3\n", {}, "line 3: got 2"),  # it may lack any
+    ("a,b\n1.5,2,3\n2.5,3,4\n", {}, r"line 2: got 3 value\(s\), expected 2"),
+    (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9, {}, r"is no text .* control characters"),
+    (gzip.compress(TEXT.encode(), mtime=0)[:40], {}, r"cannot be read .* how it was written"),
+    (zipped(b"x", "a.csv", "b.csv"), {}, r"has 2 files in it, expected one"),
+    (zipped(b"x", "[Content_Types].xml", "xl"), {}, r"is a spreadsheet .* Save the sheet"),
+    (zipped(b"x", "[Content_Types].xml", "xl/workbook.xml"), {}, r"cannot be read \(.*Excel"),
+    (TEXT, {"sheet": "A"}, r"sheet: got 'A' for a file without sheets, expected an Excel"),
+    (b"PAR1 but nothing else", {}, r"cannot be read .* expected a table: CSV"),
+    (TEXT, {"encoding": "klingon"}, r"encoding: got 'klingon', .* such as 'utf-8'"),
+    (b"a,b\n\xff,1\n", {"encoding": "utf-8"}, r"is not in the encoding utf-8 .* Name another"),
+    (TEXT, {"sep": ""}, r"sep: got '', expected one character"),
+    (TEXT, {"sep": '"'}, r"sep: got '\"', expected one character"),
+    (TEXT, {"decimal": ";"}, r"decimal: got ';', expected '\.' or ','"),
+    ('a,b\n1,"2\n', {}, r"cannot be read .* how it was written"),
+])  # fmt: skip
 def test_what_is_no_table(read: Any, content: str | bytes, options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read(content, **options)

@@ -147,14 +147,12 @@ def test_equal_as_a_saved_model(fitted: PEPClassifier, tmp_path: Path) -> None:
     assert_allclose(probability, fitted.predict_proba(XNEW), atol=2e-7)
 
 
-@pytest.mark.parametrize(
-    "named, points",
-    [
-        ({"alpha": 0.5}, 4), ({"num_inducing": 3}, 3), ({"ard": 0.5}, 4),
-        ({"inputs": "yeo-johnson"}, 4), ({"inducing": "rows", "num_inducing": "auto"}, 45),
-        ({"inducing": "rows", "num_inducing": 7}, 7),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("named, points", [
+    ({"alpha": 0.5}, 4), ({"num_inducing": 3}, 3), ({"ard": 0.5}, 4),
+    ({"inputs": "yeo-johnson"}, 4),
+    ({"inducing": "rows", "num_inducing": "auto"}, 45),
+    ({"inducing": "rows", "num_inducing": 7}, 7),
+])  # fmt: skip
 def test_what_is_named_is_one_model(named: Any, points: int, no_training: None) -> None:
     assert PEPClassifier(**named)._names_a_model
     fitted = PEPClassifier(**{"num_inducing": 4, **named}, random_state=0).fit(X, GRADE > 0)
@@ -184,16 +182,13 @@ def test_lengthscales_are_alike_a_priori() -> None:
     assert ratios[1] < ratios[0] < ratios[2] < ratios[3]
 
 
-@pytest.mark.parametrize(
-    "estimator, message",
-    [
-        (PEPClassifier(gpflow.kernels.RBF(), ard=0.5),
-         r"ard: got 0\.5 with a SquaredExponential as the kernel"),
-        (PEPRegressor(ard=0.5, objective="evidence+loo"),
-         r"objective: got 'evidence\+loo', .* number as ard"),
-        *((PEPClassifier(ard=wrong), "ard: got") for wrong in (0.0, -1.0, np.nan, "yes")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("estimator, message", [
+    (PEPClassifier(gpflow.kernels.RBF(), ard=0.5),
+     r"ard: got 0\.5 with a SquaredExponential as the kernel"),
+    (PEPRegressor(ard=0.5, objective="evidence+loo"),
+     r"objective: got 'evidence\+loo', .* number as ard"),
+    *((PEPClassifier(ard=wrong), "ard: got") for wrong in (0.0, -1.0, np.nan, "yes")),
+])  # fmt: skip
 def test_refused(estimator: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         estimator.fit(X, (GRADE > 0).astype(int))
@@ -211,17 +206,11 @@ def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) ->
     assert hurried.components_[0].inputs == "standard"
 
 
-@pytest.mark.parametrize(
-    "labels, expected",
-    [
-        ([10, 9, 2], [2, 1, 0]),
-        (["10", "9", "2"], [2, 1, 0]),
-        (["High", "Low", "very low"], [2, 1, 0]),
-        (["always", "never", "very_often"], None),
-        (["severe", "mild", "none"], [2, 1, 0]),
-        (["a", "b", "c"], None),
-    ],
-)
+@pytest.mark.parametrize("labels, expected", [
+    ([10, 9, 2], [2, 1, 0]), (["10", "9", "2"], [2, 1, 0]),
+    (["High", "Low", "very low"], [2, 1, 0]), (["always", "never", "very_often"], None),
+    (["severe", "mild", "none"], [2, 1, 0]), (["a", "b", "c"], None),
+])  # fmt: skip
 def test_orders_that_are_known(labels: list[Any], expected: list[int] | None) -> None:
     order = order_of_labels(np.array(labels))
     assert expected == (None if order is None else list(order))

@@ -213,16 +213,12 @@ def test_many_rows_of_several_classes_begin_with_some(num_classes: int, monkeypa
     assert [len(model.data[0]) for model in some] == [45] * (num_classes > 2)
 
 
-@pytest.mark.parametrize(
-    "seconds, alpha, num_inducing, labels",
-    [
-        (4.0, 0.5, "auto", THREE),  # the time ends while some rows are trained on
-        (4.0, (0.5, 0.0, 1.0), 3, THREE),
-        (7.0, "mix", 3, THREE),  # so do the weights, which take densities of all powers
-        (0.5, 0.5, "auto", THREE > 0),
-    ],
-    ids=["some", "several", "mix", "two"],
-)
+@pytest.mark.parametrize("seconds, alpha, num_inducing, labels", [
+    (4.0, 0.5, "auto", THREE),  # the time ends while some rows are trained on
+    (4.0, (0.5, 0.0, 1.0), 3, THREE),
+    (7.0, "mix", 3, THREE),  # so do the weights, which take densities of all powers
+    (0.5, 0.5, "auto", THREE > 0),
+], ids=["some", "several", "mix", "two"])  # fmt: skip
 @pytest.mark.near_copies("some", "mix", "two")
 def test_no_stage_begins_after_the_end(
     seconds: float, alpha: Any, num_inducing: Any, labels: Any, monkeypatch: pytest.MonkeyPatch
@@ -263,10 +259,9 @@ def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_allclose(train.share_ends() - (train.end - 6.0), 1.5)
 
 
-@pytest.mark.parametrize(
-    "second, gain, converged",
-    [(NO_STEP, 1e-6, True), (NO_STEP, 1e-3, False), ("The time was over.", 0.0, False)],
-)
+@pytest.mark.parametrize("second, gain, converged", [
+    (NO_STEP, 1e-6, True), (NO_STEP, 1e-3, False), ("The time was over.", 0.0, False),
+])  # fmt: skip
 def test_a_line_search_without_a_step_starts_once_more(
     second: str, gain: float, converged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,19 +322,15 @@ def test_the_same_end_as_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_allclose(first.predict_proba(TWO), estimator.predict_proba(TWO), rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "kind, change, y",
-    [
-        (PEPRegressor, {"kernel": "matern32"}, F),
-        (PEPRegressor, {"jitter": 1e-5}, F),
-        (PEPRegressor, {"kernel": KERNEL}, F),
-        (PEPRegressor, {"inducing": gpflow.inducing_variables.InducingPoints(TWO[:3])}, F),
-        (PEPRegressor, {"num_inducing": 6}, F),
-        (PEPClassifier, {"likelihood": gpflow.likelihoods.Bernoulli()}, F > 0.0),
-        (PEPClassifier, {"likelihood": "softmax"}, SEVERAL),
-        (PEPClassifier, {}, SEVERAL),
-    ],
-)
+@pytest.mark.parametrize("kind, change, y", [
+    (PEPRegressor, {"kernel": "matern32"}, F), (PEPRegressor, {"jitter": 1e-5}, F),
+    (PEPRegressor, {"kernel": KERNEL}, F),
+    (PEPRegressor, {"inducing": gpflow.inducing_variables.InducingPoints(TWO[:3])}, F),
+    (PEPRegressor, {"num_inducing": 6}, F),
+    (PEPClassifier, {"likelihood": gpflow.likelihoods.Bernoulli()}, F > 0.0),
+    (PEPClassifier, {"likelihood": "softmax"}, SEVERAL),
+    (PEPClassifier, {}, SEVERAL),
+])  # fmt: skip
 @pytest.mark.near_copies("PEPRegressor-change0*", "PEPRegressor-change1*")
 def test_what_is_compiled_anew(kind: Any, change: Any, y: Any, compiled: list[Any]) -> None:
     kind(**SHORT).fit(TWO, F if kind is PEPRegressor else F > 0.0)

@@ -182,40 +182,31 @@ def more_points() -> gpflow.likelihoods.Likelihood:
     return likelihood
 
 
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (
-            lambda: k.RBF() + local(),
-            r"kernels\[1\]: got a .*Local, expected a class that has a nam",
-        ),
-        (lambda: lik.Poisson(invlink=lambda f: f), r"value.invlink: got .*<lambda>, expected what"),
-        (exotic, r"variance.transform: got .*Tanh"),
-        (more_points, r"num_gauss_hermite_points: got 50, expected 20, as loading would give it"),
-        (lambda: np.array([np.nan]), r"got NaN or infinity, expected finite numbers"),
-        (lambda: float("inf"), r"got inf, expected a finite number"),
-        (lambda: np.array([{}]), r"got an array of objects, expected numbers, or words only"),
-        (lambda: np.array([1j]), r"got an array of complex128"),
-        (lambda: np.random.RandomState(0), r"got numpy.random.*RandomState"),
-    ],
-)
+@pytest.mark.parametrize("make, message", [
+    (lambda: k.RBF() + local(), r"kernels\[1\]: got a .*Local, expected a class that has a nam"),
+    (lambda: lik.Poisson(invlink=lambda f: f), r"value.invlink: got .*<lambda>, expected what"),
+    (exotic, r"variance.transform: got .*Tanh"),
+    (more_points, r"num_gauss_hermite_points: got 50, expected 20, as loading would give it"),
+    (lambda: np.array([np.nan]), r"got NaN or infinity, expected finite numbers"),
+    (lambda: float("inf"), r"got inf, expected a finite number"),
+    (lambda: np.array([{}]), r"got an array of objects, expected numbers, or words only"),
+    (lambda: np.array([1j]), r"got an array of complex128"),
+    (lambda: np.random.RandomState(0), r"got numpy.random.*RandomState"),
+])  # fmt: skip
 def test_what_would_be_lost(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=rf"{message}.*tf\.train\.Checkpoint"):
         there_and_back(make())
 
 
-@pytest.mark.parametrize(
-    "described",
-    [
-        *(
-            {"number": 0, "class": name, "arguments": {}, "parameters": {}}
-            for name in ("os.system", "gpflow.kernels.np", "numpy.ndarray",
-                         "gpflow.likelihoods.base", "gpflow.kernels.Callable")
-        ),
-        {"bijector": "Inline", "arguments": {}},
-        {"distribution": "JointDistributionCoroutine", "arguments": {}},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("described", [
+    *(
+        {"number": 0, "class": name, "arguments": {}, "parameters": {}}
+        for name in ("os.system", "gpflow.kernels.np", "numpy.ndarray",
+                     "gpflow.likelihoods.base", "gpflow.kernels.Callable")
+    ),
+    {"bijector": "Inline", "arguments": {}},
+    {"distribution": "JointDistributionCoroutine", "arguments": {}},
+])  # fmt: skip
 def test_other_classes_are_never_made(described: Any) -> None:
     with pytest.raises(ValueError, match=r"is no .* that is known"):
         Loader({})(described)

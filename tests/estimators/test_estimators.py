@@ -182,14 +182,11 @@ def test_a_fit_that_fails_leaves_the_one_before(name: str, error: Any, monkeypat
     assert_array_equal(predict(rows[0]), predictions)
 
 
-@pytest.mark.parametrize(
-    "targets, place",
-    [
-        (np.full(8, 5e6), ""), (np.full(8, 1e-9), ""),
-        (np.full(8, 0.1) + 0.2 - np.arange(8) % 2 * 1e-17, ""),
-        (np.column_stack([Y[:8], np.full(8, 3.0)]), " in column 1"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("targets, place", [
+    (np.full(8, 5e6), ""), (np.full(8, 1e-9), ""),
+    (np.full(8, 0.1) + 0.2 - np.arange(8) % 2 * 1e-17, ""),
+    (np.column_stack([Y[:8], np.full(8, 3.0)]), " in column 1"),
+])  # fmt: skip
 def test_targets_that_are_equal_are_warned_of(targets: Any, place: str, no_training: None) -> None:
     with pytest.warns(UserWarning, match=f"y: all targets{place} are .* cannot be learnt") as w:
         PEPRegressor(**SMALL).fit(X[:8], targets)
@@ -265,50 +262,42 @@ def test_warm_start_goes_on() -> None:
     assert fitted.model_.pep_log_marginal_likelihood() >= before
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"kernel": "cosine"}, "kernel: got 'cosine', expected 'rbf'"),
-        ({"likelihood": "normal"}, "likelihood: got 'normal', expected 'gaussian'"),
-        ({"inducing": "best"}, "inducing: got 'best', expected 'kmeans'"),
-        ({"alpha": "best"}, "alpha: got 'best', expected a number.*'mix' or 'auto'"),
-        ({"alpha": [0.5, 1.5]}, "alphas: got"),
-        ({"alpha": 1.5}, "alpha"),
-        ({"alpha": "mix", "batch_size": 5}, "alpha: got 'mix' with minibatches"),
-        ({"batch_size": "many"}, "batch_size: got 'many'"),
-        ({"batch_size": 0}, "batch_size"),
-        ({"num_inducing": 0}, "num_inducing"),
-        ({"max_iterations": 0}, "max_iterations"),
-        ({"max_seconds": "x"}, "max_seconds: got 'x', expected a number"),
-        ({"max_seconds": -1}, "max_seconds: got -1"),
-        ({"standardize": "yes"}, "standardize: got 'yes', expected True or False"),
-        ({"warm_start": 1}, "warm_start: got 1"),
-        ({"alpha": True}, "alpha: got True, expected a number"),
-        ({"random_state": "a"}, "random_state: got 'a', expected None, a whole number"),
-        ({"ard": None}, "ard: got None, expected True or False"),
-        ({"kernel": gpflow.kernels.Matern32(), "ard": False}, "ard: got False with a Matern32"),
-    ],
-)
+@pytest.mark.parametrize("change, message", [
+    ({"kernel": "cosine"}, "kernel: got 'cosine', expected 'rbf'"),
+    ({"likelihood": "normal"}, "likelihood: got 'normal', expected 'gaussian'"),
+    ({"inducing": "best"}, "inducing: got 'best', expected 'kmeans'"),
+    ({"alpha": "best"}, "alpha: got 'best', expected a number.*'mix' or 'auto'"),
+    ({"alpha": [0.5, 1.5]}, "alphas: got"), ({"alpha": 1.5}, "alpha"),
+    ({"alpha": "mix", "batch_size": 5}, "alpha: got 'mix' with minibatches"),
+    ({"batch_size": "many"}, "batch_size: got 'many'"),
+    ({"batch_size": 0}, "batch_size"), ({"num_inducing": 0}, "num_inducing"),
+    ({"max_iterations": 0}, "max_iterations"),
+    ({"max_seconds": "x"}, "max_seconds: got 'x', expected a number"),
+    ({"max_seconds": -1}, "max_seconds: got -1"),
+    ({"standardize": "yes"}, "standardize: got 'yes', expected True or False"),
+    ({"warm_start": 1}, "warm_start: got 1"),
+    ({"alpha": True}, "alpha: got True, expected a number"),
+    ({"random_state": "a"}, "random_state: got 'a', expected None, a whole number"),
+    ({"ard": None}, "ard: got None, expected True or False"),
+    ({"kernel": gpflow.kernels.Matern32(), "ard": False}, "ard: got False with a Matern32"),
+])  # fmt: skip
 def test_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PEPRegressor(**{**SMALL, **change}).fit(X[:10], Y[:10])
 
 
-@pytest.mark.parametrize(
-    "estimator, rows, y, message",
-    [
-        (PEPClassifier(), X[:3], np.array(["a", None, "b"], object), "y: got missing labels"),
-        (PEPClassifier(), X, np.zeros(60), "y: got one class"),
-        (PEPClassifier(), X[:3], [2.5, 2.75, 3.0],
-         "y: got Unknown label type: continuous, expected labels"),
-        (PEPClassifier(likelihood="bernoulli"), X, LABELS, "'bernoulli' for 3 classes"),
-        (PEPRegressor(), X[:1], Y[:1], r"y: got 1 sample\(s\) with a target, expected at least 2"),
-        (PEPRegressor(), np.where(np.arange(60)[:, None] == 3, 1e200, X), Y,
-         r"X: got 1e\+200 in row 3 .*, expected numbers below"),
-        (PEPRegressor(), X, np.r_[1e200, Y[1:]], r"y: got 1e\+200 in row 0"),
-        (PEPRegressor(), X, np.r_[-1e160, Y[1:]], r"y: got -1e\+160 in row 0"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("estimator, rows, y, message", [
+    (PEPClassifier(), X[:3], np.array(["a", None, "b"], object), "y: got missing labels"),
+    (PEPClassifier(), X, np.zeros(60), "y: got one class"),
+    (PEPClassifier(), X[:3], [2.5, 2.75, 3.0],
+     "y: got Unknown label type: continuous, expected labels"),
+    (PEPClassifier(likelihood="bernoulli"), X, LABELS, "'bernoulli' for 3 classes"),
+    (PEPRegressor(), X[:1], Y[:1], r"y: got 1 sample\(s\) with a target, expected at least 2"),
+    (PEPRegressor(), np.where(np.arange(60)[:, None] == 3, 1e200, X), Y,
+     r"X: got 1e\+200 in row 3 .*, expected numbers below"),
+    (PEPRegressor(), X, np.r_[1e200, Y[1:]], r"y: got 1e\+200 in row 0"),
+    (PEPRegressor(), X, np.r_[-1e160, Y[1:]], r"y: got -1e\+160 in row 0"),
+])  # fmt: skip
 def test_rows_that_are_refused(estimator: Any, rows: Any, y: AnyNDArray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         estimator.fit(rows, y)

@@ -130,34 +130,30 @@ NO_NAMES = "got more than one column named 'a', expected different names"
 ONE, SEVERAL = PEPRegressor(**SMALL), PEPClassifier(**SMALL)
 
 
-@pytest.mark.parametrize(
-    "estimator, rows, y, message",
-    [
-        (ONE, WIDE, Y, r"X: got a sparse matrix .*, expected at most 50,000,000"),
-        (ONE, WORDS, Y, r"X: got the column\(s\) 'b' of words.*make_preparation"),
-        (ONE, WORDS.assign(b=DAYS["t"][0]), Y, "'b' of words, dates or mixed cells"),
-        *(
-            (estimator, frame, LABELS, f"X: {NO_DATES}")
-            for frame in (DAYS, GAP, DAYS - DAYS.iloc[0], DAYS.to_numpy())
-            for estimator in (ONE, SEVERAL)
-        ),
-        (ONE, X, DAYS["t"], f"y: {NO_DATES}"),
-        (ONE, X, pd.DatetimeIndex(DAYS["t"]), f"y: {NO_DATES}"),
-        (ONE, X, DAYS.assign(u=DAYS["t"]), f"y: {NO_DATES}"),
-        (ONE, X, DAYS.assign(u=1.0), f"y: {NO_DATES}"),
-        (ONE, TWICE, Y, f"X: {NO_NAMES}"),
-        (ONE, X, TWICE, f"y: {NO_NAMES}"),
-        *(
-            (PEPClassifier(likelihood=likelihood, **SMALL), X, labels,
-             rf"likelihood: got .* classes, expected .*not {number}")
-            for likelihood, labels, number in (
-                (lik.MultiClass(6), LABELS, 6), (lik.Softmax(2), LABELS, 2),
-                (lik.Bernoulli(), LABELS, 2), ("bernoulli", LABELS, 2),
-                (lik.MultiClass(3), LABELS > 0, 3),
-            )
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("estimator, rows, y, message", [
+    (ONE, WIDE, Y, r"X: got a sparse matrix .*, expected at most 50,000,000"),
+    (ONE, WORDS, Y, r"X: got the column\(s\) 'b' of words.*make_preparation"),
+    (ONE, WORDS.assign(b=DAYS["t"][0]), Y, "'b' of words, dates or mixed cells"),
+    *(
+        (estimator, frame, LABELS, f"X: {NO_DATES}")
+        for frame in (DAYS, GAP, DAYS - DAYS.iloc[0], DAYS.to_numpy())
+        for estimator in (ONE, SEVERAL)
+    ),
+    (ONE, X, DAYS["t"], f"y: {NO_DATES}"),
+    (ONE, X, pd.DatetimeIndex(DAYS["t"]), f"y: {NO_DATES}"),
+    (ONE, X, DAYS.assign(u=DAYS["t"]), f"y: {NO_DATES}"),
+    (ONE, X, DAYS.assign(u=1.0), f"y: {NO_DATES}"), (ONE, TWICE, Y, f"X: {NO_NAMES}"),
+    (ONE, X, TWICE, f"y: {NO_NAMES}"),
+    *(
+        (PEPClassifier(likelihood=likelihood, **SMALL), X, labels,
+         rf"likelihood: got .* classes, expected .*not {number}")
+        for likelihood, labels, number in (
+            (lik.MultiClass(6), LABELS, 6), (lik.Softmax(2), LABELS, 2),
+            (lik.Bernoulli(), LABELS, 2), ("bernoulli", LABELS, 2),
+            (lik.MultiClass(3), LABELS > 0, 3),
+        )
+    ),
+])  # fmt: skip
 def test_refused(estimator: Any, rows: Any, y: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         estimator.fit(rows, y)

@@ -101,18 +101,14 @@ def test_a_new_fit_has_scores_of_its_own() -> None:
     assert_allclose(folds(model.fit(X, 2.0 * Y)), 2.0 * before, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "settings, arguments, message",
-    [
-        ({}, {"coverage": 1.0}, r"coverage: got 1.0, expected a number in \(0, 1\)"),
-        ({}, {"calibrate": "split"}, "calibrate: got 'split', expected 'folds' or None"),
-        ({}, {"coverage": 0.99, "calibrate": "folds"},
-         "0.99 with 60 rows, expected at most 0.9836"),
-        ({"batch_size": 50}, {"calibrate": "folds"}, "and a model that holds its rows"),
-        pytest.param({"likelihood": "student_t"}, {"calibrate": "folds"}, "expected Gaussian noise",
-                     marks=pytest.mark.slow),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("settings, arguments, message", [
+    ({}, {"coverage": 1.0}, r"coverage: got 1.0, expected a number in \(0, 1\)"),
+    ({}, {"calibrate": "split"}, "calibrate: got 'split', expected 'folds' or None"),
+    ({}, {"coverage": 0.99, "calibrate": "folds"}, "0.99 with 60 rows, expected at most 0.9836"),
+    ({"batch_size": 50}, {"calibrate": "folds"}, "and a model that holds its rows"),
+    pytest.param({"likelihood": "student_t"}, {"calibrate": "folds"}, "expected Gaussian noise",
+     marks=pytest.mark.slow),
+])  # fmt: skip
 def test_what_cannot_be_is_refused(settings: Any, arguments: Any, message: str) -> None:
     options = {**OPTIONS, "max_iterations": 1, "alpha": 0.5, **settings}
     model = PEPRegressor(**options).fit(X, Y)

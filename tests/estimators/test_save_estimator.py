@@ -135,14 +135,11 @@ def test_regression(tmp_path: Path) -> None:
 BLURRED = pep.inducing_variables.BlurredInducingPoints(np.eye(2), np.ones(2))
 
 
-@pytest.mark.parametrize(
-    "options, model",
-    [
-        pytest.param({"likelihood": "student_t"}, PEP, marks=pytest.mark.slow),
-        ({"batch_size": 10, "max_iterations": 1}, ARPEP),
-        ({"inducing": BLURRED, "standardize": False}, PEPRegression),
-    ],
-)
+@pytest.mark.parametrize("options, model", [
+    pytest.param({"likelihood": "student_t"}, PEP, marks=pytest.mark.slow),
+    ({"batch_size": 10, "max_iterations": 1}, ARPEP),
+    ({"inducing": BLURRED, "standardize": False}, PEPRegression),
+])  # fmt: skip
 def test_other_regressions(tmp_path: Path, options: dict[str, Any], model: type) -> None:
     after = check_comes_back(tmp_path, regressor(**options))
     assert type(after.model_) is model
@@ -336,25 +333,22 @@ def piped(step: Any) -> Pipeline:
     return make_pipeline(step, plain()).fit(ONE, Y)
 
 
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (lambda: LinearRegression().fit(X, Y), r"estimator: got a LinearRegression, expected"),
-        (lambda: make_pipeline(LinearRegression()).fit(X, Y), r"got a Pipeline, expected a PEPReg"),
-        (lambda: OwnRegressor(**SMALL).fit(X, Y), r"estimator: got a OwnRegressor, expected"),
-        (lambda: regressor(likelihood=Forgetful("0.8")), r"estimator: got a part .*Forgetful: d"),
-        (lambda: regressor(random_state=np.random.RandomState(0)), r"random_state: got .*Random"),
-        (lambda: changed({"blocks": np.arange(18) // 4}), r"model_: got blocks of rows, expected"),
-        (lambda: changed({"mean_function": gpflow.functions.Constant(1.0)}),
-         r"model_.mean_function: got a Constant, expected a Zero"),
-        (lambda: piped(FunctionTransformer(double)),
-         r"estimator: got .*test_save_estimator\.double in it, expected only types .* pickle"),
-        (lambda: piped(FunctionTransformer(lambda X: X)), r"estimator: got .*<lambda> in it"),
-        (lambda: piped(OwnScaler()), r"estimator: got .*OwnScaler in it"),
-        (lambda: regressor(likelihood=more_points()), "hermite_points: got 50, expected None"),
-        (PEPRegressor, r"not fitted yet"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("make, message", [
+    (lambda: LinearRegression().fit(X, Y), r"estimator: got a LinearRegression, expected"),
+    (lambda: make_pipeline(LinearRegression()).fit(X, Y), r"got a Pipeline, expected a PEPReg"),
+    (lambda: OwnRegressor(**SMALL).fit(X, Y), r"estimator: got a OwnRegressor, expected"),
+    (lambda: regressor(likelihood=Forgetful("0.8")), r"estimator: got a part .*Forgetful: d"),
+    (lambda: regressor(random_state=np.random.RandomState(0)), r"random_state: got .*Random"),
+    (lambda: changed({"blocks": np.arange(18) // 4}), r"model_: got blocks of rows, expected"),
+    (lambda: changed({"mean_function": gpflow.functions.Constant(1.0)}),
+     r"model_.mean_function: got a Constant, expected a Zero"),
+    (lambda: piped(FunctionTransformer(double)),
+     r"estimator: got .*test_save_estimator\.double in it, expected only types .* pickle"),
+    (lambda: piped(FunctionTransformer(lambda X: X)), r"estimator: got .*<lambda> in it"),
+    (lambda: piped(OwnScaler()), r"estimator: got .*OwnScaler in it"),
+    (lambda: regressor(likelihood=more_points()), "hermite_points: got 50, expected None"),
+    (PEPRegressor, r"not fitted yet"),
+])  # fmt: skip
 def test_what_would_be_lost_is_refused(tmp_path: Path, make: Any, message: str) -> None:
     estimator = make()
     with pytest.raises(ValueError, match=message):
@@ -438,11 +432,10 @@ def test_files_of_others_are_not_replaced(
     assert (folder / name).read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    "place",
-    ["file", "file/below", "s3://bucket/model", "s3://bucket", Path("s3://bucket"), "S3:/model",
-     "file:///tmp/model", "a\0b", "n" * 300, "", None, 3],
-)  # fmt: skip
+@pytest.mark.parametrize("place", [
+    "file", "file/below", "s3://bucket/model", "s3://bucket", Path("s3://bucket"), "S3:/model",
+    "file:///tmp/model", "a\0b", "n" * 300, "", None, 3,
+])  # fmt: skip
 def test_places_where_no_folder_can_be(
     tmp_path: Path, saved: Path, place: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -485,24 +478,22 @@ def without_numbers(description: Any, arrays: dict[str, Any]) -> None:
     arrays.update({n: np.full(a.shape, np.nan) for n, a in arrays.items() if a.ndim == 2})
 
 
-@pytest.mark.parametrize(
-    "damage, got",
-    [  # Mutated files, below, have what else can happen.
-        *(
-            (lambda folder, name=name: (folder / name).unlink(), f"got no file {name}")
-            for name in ("model.json", "arrays.npz", "pipeline.skops")
-        ),
-        (write("model.json", "[" * 100_000), "is damaged"),
-        (write("model.json", "[]"), "got format None, expected format 6 or 7"),
-        (write("model.json", '{"format": 3}'), "got format 3, expected format 6 or 7"),
-        (write("model.json", '{"format": 6}'), "digest of the files is another"),
-        (write("arrays.npz", ""), "is damaged"),
-        (lambda folder: rewrite(folder, without_numbers), "no finite numbers"),
-        (in_model("class", "SVGP"), "do not describe an estimator"),
-        (in_model("kernel", {"function": "exp"}), "do not describe an estimator"),
-        (in_model("alpha", 7.0), "do not describe an estimator"),
-    ],
-)
+@pytest.mark.parametrize("damage, got", [
+    # Mutated files, below, have what else can happen.
+    *(
+        (lambda folder, name=name: (folder / name).unlink(), f"got no file {name}")
+        for name in ("model.json", "arrays.npz", "pipeline.skops")
+    ),
+    (write("model.json", "[" * 100_000), "is damaged"),
+    (write("model.json", "[]"), "got format None, expected format 6 or 7"),
+    (write("model.json", '{"format": 3}'), "got format 3, expected format 6 or 7"),
+    (write("model.json", '{"format": 6}'), "digest of the files is another"),
+    (write("arrays.npz", ""), "is damaged"),
+    (lambda folder: rewrite(folder, without_numbers), "no finite numbers"),
+    (in_model("class", "SVGP"), "do not describe an estimator"),
+    (in_model("kernel", {"function": "exp"}), "do not describe an estimator"),
+    (in_model("alpha", 7.0), "do not describe an estimator"),
+])  # fmt: skip
 def test_damaged_folder(tmp_path: Path, saved: Path, damage: Any, got: str) -> None:
     shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     damage(tmp_path)

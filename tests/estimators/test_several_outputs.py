@@ -188,14 +188,11 @@ def test_densities_of_mixtures_are_mixed_by_entry(fitted: PEPRegressor, no_train
     assert_allclose(found, expected, rtol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "options, model",
-    [
-        ({}, "PEPRegression"),
-        pytest.param({"num_latent": 0}, "PEPRegression", marks=pytest.mark.slow),
-        pytest.param({"likelihood": "student_t"}, "PEP", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("options, model", [
+    ({}, "PEPRegression"),
+    pytest.param({"num_latent": 0}, "PEPRegression", marks=pytest.mark.slow),
+    pytest.param({"likelihood": "student_t"}, "PEP", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_forms(options: dict[str, Any], model: str, tmp_path: Path, no_training: None) -> None:
     before = PEPRegressor(**SMALL, **options).fit(X, Y)
     for after in (saved(before, tmp_path), pickle.loads(pickle.dumps(before))):
@@ -257,21 +254,17 @@ def test_intervals_of_folds() -> None:
     assert np.mean((ends[there, 0, 0] < Y[there, 0]) & (Y[there, 0] < ends[there, 0, 1])) > 0.5
 
 
-@pytest.mark.parametrize(
-    "options, targets, message",
-    [
-        ({"num_latent": 3}, Y, "num_latent: got 3, expected an integer from 1 to 2"),
-        ({"num_latent": 2}, Y[:, 0] * 0.0 + 1.0, "NaN"),
-        ({"num_latent": 2}, COMPLETE[:, 0], "num_latent: got 2, expected an integer from 1 to 1"),
-        ({}, np.where([True, False], Y, np.nan), r"y: got 0 sample\(s\) with a target in column 1"),
-        ({}, np.where([True, False] | (X[0] == X), COMPLETE, np.nan), r"got 1 sample\(s\) .* 1,"),
-        ({}, np.where(np.isnan(Y), np.inf, Y), "infinity"),
-        ({}, np.where(np.isnan(Y), 1e200, Y), r"y: got 1e\+200 in row"),
-        ({"batch_size": 10}, Y, "batch_size: got 10 with several columns"),
-        ({"near_rows": 2}, Y, "near_rows"),
-        ({}, Y[:-1], "inconsistent"),
-    ],
-)
+@pytest.mark.parametrize("options, targets, message", [
+    ({"num_latent": 3}, Y, "num_latent: got 3, expected an integer from 1 to 2"),
+    ({"num_latent": 2}, Y[:, 0] * 0.0 + 1.0, "NaN"),
+    ({"num_latent": 2}, COMPLETE[:, 0], "num_latent: got 2, expected an integer from 1 to 1"),
+    ({}, np.where([True, False], Y, np.nan), r"y: got 0 sample\(s\) with a target in column 1"),
+    ({}, np.where([True, False] | (X[0] == X), COMPLETE, np.nan), r"got 1 sample\(s\) .* 1,"),
+    ({}, np.where(np.isnan(Y), np.inf, Y), "infinity"),
+    ({}, np.where(np.isnan(Y), 1e200, Y), r"y: got 1e\+200 in row"),
+    ({"batch_size": 10}, Y, "batch_size: got 10 with several columns"),
+    ({"near_rows": 2}, Y, "near_rows"), ({}, Y[:-1], "inconsistent"),
+])  # fmt: skip
 def test_refused(options: dict[str, Any], targets: AnyNDArray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PEPRegressor(**{**SMALL, **options}).fit(X, targets)

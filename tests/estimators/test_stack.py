@@ -126,15 +126,11 @@ def test_five_lines_describe_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"scale {fitted.recalibration_.scale:.2f}" in lines[4]
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
-        {"kernel": "rbf"}, {"alpha": 0.5}, {"num_inducing": 4}, {"inducing": X[:4]},
-        {"likelihood": "student_t"}, {"objective": "evidence+loo"}, {"batch_size": None},
-        {"noise": "varying"}, {"warp": True}, {"inputs": "yeo-johnson"}, {"standardize": False},
-    ],
-    ids=lambda named: str(*named),
-)  # fmt: skip
+@pytest.mark.parametrize("named", [
+    {"kernel": "rbf"}, {"alpha": 0.5}, {"num_inducing": 4}, {"inducing": X[:4]},
+    {"likelihood": "student_t"}, {"objective": "evidence+loo"}, {"batch_size": None},
+    {"noise": "varying"}, {"warp": True}, {"inputs": "yeo-johnson"}, {"standardize": False},
+], ids=lambda named: str(*named))  # fmt: skip
 def test_what_is_named_is_one_model(named: dict[str, Any], no_training: None) -> None:
     assert PEPRegressor(**named)._names_a_model
     options = {"num_inducing": 4, "alpha": 0.5, "random_state": 0}
@@ -170,18 +166,15 @@ def test_rows_as_points_are_exact_regression(kernel: str) -> None:
     assert_allclose(fitted.predict(ROWS, return_std=True), expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"noise": "odd"}, "noise: got 'odd', expected 'auto' or 'constant' or 'varying'"),
-        ({"warp": "yes"}, "warp: got 'yes', expected True, False or 'auto'"),
-        ({"inputs": "log"}, "inputs: got 'log'"),
-        ({"inputs": "yeo-johnson", "standardize": False}, "inputs: got .*standardize=False"),
-        ({"warp": True, "likelihood": "poisson"}, "warp: got True with .*poisson"),
-        ({"noise": "varying", "likelihood": "student_t"}, "noise: got 'varying' with .*student_t"),
-        ({"warp": True, "standardize": False}, "warp: got True with .*standardize=False"),
-    ],
-)
+@pytest.mark.parametrize("settings, message", [
+    ({"noise": "odd"}, "noise: got 'odd', expected 'auto' or 'constant' or 'varying'"),
+    ({"warp": "yes"}, "warp: got 'yes', expected True, False or 'auto'"),
+    ({"inputs": "log"}, "inputs: got 'log'"),
+    ({"inputs": "yeo-johnson", "standardize": False}, "inputs: got .*standardize=False"),
+    ({"warp": True, "likelihood": "poisson"}, "warp: got True with .*poisson"),
+    ({"noise": "varying", "likelihood": "student_t"}, "noise: got 'varying' with .*student_t"),
+    ({"warp": True, "standardize": False}, "warp: got True with .*standardize=False"),
+])  # fmt: skip
 def test_what_has_no_form_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PEPRegressor(**settings).fit(X, Y)

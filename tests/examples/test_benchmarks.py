@@ -178,9 +178,7 @@ def test_rows_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_quick_run_of_the_file(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quick_run_of_the_file(tmp_path: Path, capfd: Any, monkeypatch: Any) -> None:
     pytest.importorskip("pyarrow")
     monkeypatch.setattr(sys, "argv", ["parquet", "--quick", "--folder", str(tmp_path)])
     cluster.parquet.main()

@@ -158,9 +158,7 @@ def _run_in(
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in LONG)) for page in BLOCKS]
 )
-def test_code_runs(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_code_runs(page: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     """All blocks that are not slow."""
     _run_in(tmp_path, monkeypatch, capsys, page, slow=False)
 
@@ -169,9 +167,7 @@ def test_code_runs(
 @pytest.mark.parametrize(
     "page", [name for name, blocks in BLOCKS.items() if any(each.slow for each in blocks)]
 )
-def test_all_code_runs(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_code_runs(page: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     """The pages with slow blocks, from the first to the last."""
     _run_in(tmp_path, monkeypatch, capsys, page, slow=True)
 

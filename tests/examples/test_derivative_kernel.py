@@ -134,15 +134,11 @@ def test_kinds_that_are_none() -> None:
         rows_of(x[:, :1], 2)
 
 
-@pytest.mark.parametrize(
-    "base, message",
-    [
-        (gpflow.kernels.Matern12(), r"base: got Matern12, a function of the distance"),
-        (gpflow.kernels.Linear(), r"base: got Linear, expected a stationary kernel"),
-        (SquaredExponential() + SquaredExponential(), r"got Sum.*add kernels ValueOrDerivative"),
-    ],
-    ids=["Matern12", "Linear", "Sum"],
-)
+@pytest.mark.parametrize("base, message", [
+    (gpflow.kernels.Matern12(), r"base: got Matern12, a function of the distance"),
+    (gpflow.kernels.Linear(), r"base: got Linear, expected a stationary kernel"),
+    (SquaredExponential() + SquaredExponential(), r"got Sum.*add kernels ValueOrDerivative"),
+], ids=["Matern12", "Linear", "Sum"])  # fmt: skip
 def test_kernels_without_derivatives_are_refused(base: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ValueOrDerivative(base)

@@ -30,9 +30,7 @@ LABELS = (Y > 0.0).astype(float)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", TUTORIALS, ids=lambda path: path.stem)
-def test_tutorials_are_scripts(
-    script: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tutorials_are_scripts(script: Path, capfd: Any, monkeypatch: Any) -> None:
     pytest.importorskip("matplotlib").use("Agg")
     monkeypatch.setattr("sys.argv", [str(script)])
     runpy.run_path(str(script), run_name="__main__")
@@ -119,25 +117,17 @@ FAR = np.linspace(0.0, 1.0, 60)[:, None] + 2.46e6
 GAP = np.where(np.arange(60)[:, None] == 3, np.nan, X)
 
 
-@pytest.mark.parametrize(
-    "number, trouble, kind",
-    [
-        pytest.param(
-            0, lambda: classification(**HARD).predict_f(X[:2]), pep.models.ConvergenceWarning,
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            1, lambda: regression(**THREE_TIMES).predict_f(X[:2]), JitterWarning,
-            marks=pytest.mark.slow,
-        ),
-        (3, lambda: regression(FAR, Linear()), ValueError),
-        (4, lambda: regression(X.astype(np.float32)), ValueError),
-        (5, lambda: regression(GAP), ValueError),
-        (6, lambda: classification(2.0 * LABELS - 1.0), ValueError),
-        (7, _derivative, ValueError),
-    ],
-    ids=["sites", "jitter", "far", "float32", "missing", "labels", "derivative"],
-)  # fmt: skip
+@pytest.mark.parametrize("number, trouble, kind", [
+    pytest.param(0, lambda: classification(**HARD).predict_f(X[:2]), pep.models.ConvergenceWarning,
+     marks=pytest.mark.slow),
+    pytest.param(1, lambda: regression(**THREE_TIMES).predict_f(X[:2]), JitterWarning,
+     marks=pytest.mark.slow),
+    (3, lambda: regression(FAR, Linear()), ValueError),
+    (4, lambda: regression(X.astype(np.float32)), ValueError),
+    (5, lambda: regression(GAP), ValueError),
+    (6, lambda: classification(2.0 * LABELS - 1.0), ValueError),
+    (7, _derivative, ValueError),
+], ids=["sites", "jitter", "far", "float32", "missing", "labels", "derivative"])  # fmt: skip
 def test_messages_are_printed_so(
     number: int, trouble: Callable[[], None], kind: type[Exception]
 ) -> None:

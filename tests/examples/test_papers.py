@@ -189,17 +189,11 @@ def small_vh20(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
     vh20_active._learner.cache_clear()
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [
-        ("uci", "waveform", 0, 20, "PEP", 1.0, 1),
-        ("uci", "waveform", 0, 20, "APEP", 0.5, 1),
-        ("places", "plane", 0, 3, "PEP", 0.5, 1),
-        ("time", "waveform", 0, 3, "ARPEP", 0.5, 2),
-        ("active", "waveform", 0, 1, "entropy", 1.0),
-    ],
-    ids=lambda cell: f"{cell[0]} {cell[4]}",
-)
+@pytest.mark.parametrize("cell", [
+    ("uci", "waveform", 0, 20, "PEP", 1.0, 1), ("uci", "waveform", 0, 20, "APEP", 0.5, 1),
+    ("places", "plane", 0, 3, "PEP", 0.5, 1), ("time", "waveform", 0, 3, "ARPEP", 0.5, 2),
+    ("active", "waveform", 0, 1, "entropy", 1.0),
+], ids=lambda cell: f"{cell[0]} {cell[4]}")  # fmt: skip
 @pytest.mark.near_copies("time *")
 def test_a_cell_of_vh20(small_vh20: None, cell: tuple[Any, ...], tmp_path: Path) -> None:
     given = Cell(*cell)
@@ -298,9 +292,7 @@ def test_rows_are_split_and_standardised(name: str) -> None:
     np.testing.assert_allclose(Y.mean(), 0.0, atol=0.3)
 
 
-def test_the_summary_compares_with_the_reference(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_summary_compares_with_the_reference(tmp_path: Path, capsys: Any) -> None:
     rules = {
         **{"evidence 0": [1.5, 2.1], "evidence .5": [1.0, 2.0], "evidence .75": [1.2, 2.3]},
         **{"evidence 1": [1.1, 1.9], "evidence mix": [0.5, 2.2], "PEPRegressor()": [0.9, 1.7]},

@@ -42,10 +42,9 @@ def test_the_time_is_over_with_a_last_point() -> None:
     assert len(curve.points) == 1
 
 
-@pytest.mark.parametrize(
-    "seconds, permitted",
-    [([], True), ([5.0], True), ([11.0], False), ([3.0, 4.0], True), ([3.0, 6.0], False)],
-)
+@pytest.mark.parametrize("seconds, permitted", [
+    ([], True), ([5.0], True), ([11.0], False), ([3.0, 4.0], True), ([3.0, 6.0], False),
+])  # fmt: skip
 def test_a_longer_run_should_end_in_time(seconds: list[float], permitted: bool) -> None:
     curve = Curve(10.0, lambda value: value)
     curve.points = [Point(each, each, "u", {}) for each in seconds]
@@ -133,14 +132,11 @@ def test_methods_learn(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "method, M, alpha",
-    [
-        *(("GPflow SGPR", 20, None), ("GPflow SVGP 0.03", 20, None), ("near", 20, 0.5)),
-        *(("ARPEP natural 0.03", 20, 0.5), ("ARPEP 0.03", 20, 0.5), ("PEPRegressor", 0, None)),
-        ("mix", 20, None),
-    ],
-)
+@pytest.mark.parametrize("method, M, alpha", [
+    *(("GPflow SGPR", 20, None), ("GPflow SVGP 0.03", 20, None), ("near", 20, 0.5)),
+    *(("ARPEP natural 0.03", 20, 0.5), ("ARPEP 0.03", 20, 0.5), ("PEPRegressor", 0, None)),
+    ("mix", 20, None),
+])  # fmt: skip
 def test_other_methods_learn(method: str, M: int, alpha: float | None) -> None:
     assert evaluate(method, M, alpha, 4.0)["loss"].iloc[-1] < 0.5
 

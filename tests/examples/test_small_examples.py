@@ -118,9 +118,7 @@ def test_split_and_rows() -> None:
 
 
 @pytest.mark.slow
-def test_pic(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_pic(capsys: pytest.CaptureFixture[str], monkeypatch: Any, tmp_path: Path) -> None:
     figure = tmp_path / "pic.png"
     monkeypatch.setattr(sys, "argv", ["pic.py", "--rows", "200", "--out", str(figure)])
     load_example("pic.py").main()
@@ -315,11 +313,9 @@ def _log_evidence(likelihood: Likelihood, y: float, mean: float, variance: float
     return float(np.log(np.sum(density) * (f[1, 0] - f[0, 0]) / np.sqrt(2.0 * np.pi * variance)))
 
 
-@pytest.mark.parametrize(
-    "likelihood, targets",
-    [(Bernoulli(), LABELS), (StudentT(0.3, 4.0), PROBLEM.Y)],
-    ids=["labels", "heavy"],
-)
+@pytest.mark.parametrize("likelihood, targets", [
+    (Bernoulli(), LABELS), (StudentT(0.3, 4.0), PROBLEM.Y),
+], ids=["labels", "heavy"])  # fmt: skip
 def test_informative_vector_machine(likelihood: Likelihood, targets: Array) -> None:
     """Assumed-density filtering with explicit sites, and derivatives by finite differences."""
     kernel, step = PROBLEM.kernel() + gpflow.kernels.Linear(0.3), 1e-3

@@ -147,15 +147,10 @@ def test_bad_values(message: str) -> None:
         BAD_VALUES[message]()
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: metrics.smse(Y, Y[:, None]),
-        lambda: metrics.smll(Y, Y[:, None], Y),
-        lambda: metrics.coverage(Y, Y, np.array(1.0)),
-        lambda: metrics.error_rate(Y, Y[:3]),
-    ],
-)
+@pytest.mark.parametrize("call", [
+    lambda: metrics.smse(Y, Y[:, None]), lambda: metrics.smll(Y, Y[:, None], Y),
+    lambda: metrics.coverage(Y, Y, np.array(1.0)), lambda: metrics.error_rate(Y, Y[:3]),
+])  # fmt: skip
 def test_arrays_of_other_shapes_are_not_broadcast(call: Callable[[], float]) -> None:
     with pytest.raises(ShapeMismatchError):
         call()

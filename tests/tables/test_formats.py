@@ -122,16 +122,13 @@ def test_cells(cells: list[Any], kind: str, expected: list[Any]) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "cells, message",
-    [
-        (["950", "1.200"], r"'1.200', which is 1.2 or 1200: .* Choose one: --decimal"),
-        (["1,234", "2,345"], r"'1,234', which is (1.234 or 1234|1234 or 1.234)"),
-        (["01/02/2021", "03/04/2021"], r"'01/02/2021', which is 2021-0[12]-0[12] or .* --dates"),
-        (["01-02-2021", "03-04-2021"], r"'01-02-2021', which is 2021-0[12]-0[12] or"),
-        (["21-01-05", "21-02-04"], r"'21-01-05', which is (2021-01-05|2005-01-21) or"),
-    ],
-)
+@pytest.mark.parametrize("cells, message", [
+    (["950", "1.200"], r"'1.200', which is 1.2 or 1200: .* Choose one: --decimal"),
+    (["1,234", "2,345"], r"'1,234', which is (1.234 or 1234|1234 or 1.234)"),
+    (["01/02/2021", "03/04/2021"], r"'01/02/2021', which is 2021-0[12]-0[12] or .* --dates"),
+    (["01-02-2021", "03-04-2021"], r"'01-02-2021', which is 2021-0[12]-0[12] or"),
+    (["21-01-05", "21-02-04"], r"'21-01-05', which is (2021-01-05|2005-01-21) or"),
+])  # fmt: skip
 def test_cells_of_two_readings_are_refused(cells: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         recognise(pd.Series(cells, name="x"))
@@ -178,15 +175,12 @@ def test_marks_that_a_user_names() -> None:
     assert read.isna().tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"decimal": ";"}, r"decimal: got ';', expected '.' or ','"),
-        ({"decimal": ",", "thousands": ","}, r"thousands: got ',', expected one mark, and not"),
-        ({"thousands": "0"}, r"thousands: got '0'"),
-        ({"dates": "ydm"}, r"dates: got 'ydm', expected one of dmy, mdy, ymd"),
-    ],
-)
+@pytest.mark.parametrize("arguments, message", [
+    ({"decimal": ";"}, r"decimal: got ';', expected '.' or ','"),
+    ({"decimal": ",", "thousands": ","}, r"thousands: got ',', expected one mark, and not"),
+    ({"thousands": "0"}, r"thousands: got '0'"),
+    ({"dates": "ydm"}, r"dates: got 'ydm', expected one of dmy, mdy, ymd"),
+])  # fmt: skip
 def test_conventions_that_are_none(arguments: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         given_conventions(**arguments)
@@ -208,15 +202,11 @@ def test_what_nothing_is_known_of(cells: list[Any]) -> None:
     assert recognise(pd.Series(["u", "v", None], dtype="category")).kind == "text"
 
 
-@pytest.mark.parametrize(
-    "cells, kind",
-    [
-        (["71,3 m/s", "5 m/s", "-1,25 m/s"], "text"), ([*range(5), *[-999] * 3], "number"),
-        (["Yes", "yes", "YES", "No"], "text"), (["01000", "20000"], "text"),
-        (["1E0", "2E1"], "text"), (["NA", "?", "a"], "text"),
-        ([20210131, 20210201, 20221231], "number"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("cells, kind", [
+    (["71,3 m/s", "5 m/s", "-1,25 m/s"], "text"), ([*range(5), *[-999] * 3], "number"),
+    (["Yes", "yes", "YES", "No"], "text"), (["01000", "20000"], "text"), (["1E0", "2E1"], "text"),
+    (["NA", "?", "a"], "text"), ([20210131, 20210201, 20221231], "number"),
+])  # fmt: skip
 def test_values_as_they_are_written(cells: list[Any], kind: str) -> None:
     form = recognise(pd.Series(cells), as_written=True)
     assert form.kind == kind and not form.unit
@@ -245,15 +235,12 @@ def test_text_is_the_same_whatever_its_type() -> None:
     assert list(read_cells(pd.Series([1, 2]), Format("text"))) == ["1", "2"]
 
 
-@pytest.mark.parametrize(
-    "form, cell, message",
-    [
-        (Format("number"), "1,5", r"column 'x': got '1,5' in row 2 .* expected a number .*'\.' as"),
-        (Format("number", ",", "."), "1.5", r"got '1.5' .* with ',' as decimal point. Correct it"),
-        (Format("number", unit="kg"), "5 g", r"got '5 g' in row 2 .* and the unit 'kg'\. Correct"),
-        (Format("date", pattern="%d.%m.%Y"), "2020-01-01", r"got '2020-01-01' .* as %d.%m.%Y"),
-    ],
-)
+@pytest.mark.parametrize("form, cell, message", [
+    (Format("number"), "1,5", r"column 'x': got '1,5' in row 2 .* expected a number .*'\.' as"),
+    (Format("number", ",", "."), "1.5", r"got '1.5' .* with ',' as decimal point. Correct it"),
+    (Format("number", unit="kg"), "5 g", r"got '5 g' in row 2 .* and the unit 'kg'\. Correct"),
+    (Format("date", pattern="%d.%m.%Y"), "2020-01-01", r"got '2020-01-01' .* as %d.%m.%Y"),
+])  # fmt: skip
 def test_cells_that_cannot_be_read(form: Format, cell: str, message: str) -> None:
     good = {"number": f"1 {form.unit}", "date": "31.01.2020"}[form.kind]
     with pytest.raises(ValueError, match=message):
