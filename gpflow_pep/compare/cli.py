@@ -167,9 +167,9 @@ def _read(
     for warning in cleaned.warnings:
         click.echo(f"Warning: {warning}", err=True)
     size = f"{cleaned.X.shape[1]} input{'s' * (cleaned.X.shape[1] > 1)}, {len(cleaned.X)} rows"
-    for column in cleaned.targets:
+    for number, column in enumerate(cleaned.targets, 1):
         kind = "a number" if cleaned.kind == "numbers" else f"one of {column.nunique()} classes"
-        last = f" {size}." * (column is cleaned.targets[-1] or len(cleaned.targets) == 1)
+        last = f" {size}." * (number == len(cleaned.targets))
         click.echo(f"Target '{column.name}': {kind}.{last}", err=True)
     return cleaned
 
@@ -476,3 +476,7 @@ def _load(folder: Path) -> Any:
     with loading_tensorflow():
         from ..estimators import load_estimator
     return load_estimator(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -14,7 +14,7 @@ from .candidates import label_of
 from .findings import summarise
 from .predicting import predictions
 from .run import Comparison
-from .scores import class_indices, scores, without_limits
+from .scores import class_indices, difference_over_rows, scores, without_limits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,10 +122,11 @@ def _draw_details(comparison: Comparison) -> "Figure":
     left, right = figure.subplots(1, 2)
     left.barh(list(map(str, rows.index)), rows["mean"], xerr=rows["error"], color="C0", alpha=0.8)
     left.set(xlabel=f"{metric.heading}: how much worse if permuted")
-    numbers = list(details.learning)
-    curve = [scores(table)[metric.name] for table in details.learning.values()]
-    right.plot(numbers, curve, marker="o")
-    right.set(xscale="log", xlabel="training rows", ylabel=metric.label)
+    numbers, tables = list(details.learning), list(details.learning.values())
+    curve = [scores(table)[metric.name] for table in tables]
+    errors = np.nan_to_num([difference_over_rows(metric, t, tables[-1]).error for t in tables])
+    right.errorbar(numbers, curve, errors, marker="o", capsize=3)
+    right.set(xscale="log", xlabel="training rows", ylabel=metric.heading)
     right.set_xticks(numbers, list(map(str, numbers)))
     right.minorticks_off()
     return figure

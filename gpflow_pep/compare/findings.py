@@ -23,7 +23,7 @@ from .scores import METRICS, Difference, Metric, in_full, without_limits
 from .settings import COUNTS, has_gaussian_noise, is_counts
 from .trials import Fit
 
-SAVED, WITHIN, UNSTABLE = "saved", "within noise", "unstable"
+SAVED, AS_GOOD, UNSTABLE = "saved", "about as good", "unstable"
 #: A model is unstable where one part's score is so many nats worse than the median of the others,
 #: and so many times as far from it as they are from each other: of five Gaussian scores 0.5% are.
 FAR, TIMES = 1.0, 5.0
@@ -56,11 +56,12 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
 
     Columns are "alpha" (NaN for the default and baselines); for each metric its mean over parts
     and, as "_se", the standard error of that mean (NaN for a single part); "difference",
-    "difference_se" of the decisive metric to the saved model; "verdict": "saved", "within noise" of
-    it, "unstable" where one part is far worse than the others, or nothing; the mean "seconds" and
-    "iterations" of a fit; and how many fits "converged" and "failed". Of several targets metrics
-    are the mean over these, of errors divided by the standard deviation of each target; and there
-    are columns for each, as "rmse(name)", in its own units.
+    "difference_se" of the decisive metric to the saved model; "verdict": "saved", "about as good"
+    where that difference is at most its standard error, "unstable" where one part is far worse than
+    the others, or nothing; the mean "seconds" and "iterations" of a fit; and how many fits
+    "converged" and "failed". Of several targets metrics are the mean over these, of errors divided
+    by the standard deviation of each target; and there are columns for each, as "rmse(name)", in
+    its own units.
 
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
     """
@@ -71,33 +72,23 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
 def _row(comparison: Comparison, name: str) -> dict[str, object]:
     fits, failed = comparison.fits_of(name), comparison.num_failed(name)
     row: dict[str, object] = {"alpha": comparison.candidates[name]}
-    scores = comparison.scores_of(name)
-    for metric in comparison.metrics:
+    scores, metrics = comparison.scores_of(name), comparison.metrics
+    for metric in metrics:
         values = scores[metric.name]
         row |= {metric.name: np.nan if failed else values.mean(), f"{metric.name}_se": values.sem()}
     change, verdict = Difference(np.nan, np.nan, 0.0), ""
     if comparison.best is not None and not failed:
         change = comparison.difference(name, comparison.best)
-        verdict = UNSTABLE if _unstable_part(fits) else WITHIN * (not change.clear)
+        verdict = UNSTABLE if _unstable_part(fits) else AS_GOOD * change.small
         verdict = SAVED if name == comparison.best else verdict
     row |= {"difference": change.mean, "difference_se": change.error, "verdict": verdict}
     row |= {key: np.mean([getattr(fit, key) for fit in fits]) for key in ("seconds", "iterations")}
     row |= {"fits": len(fits), "converged": sum(fit.converged for fit in fits), "failed": failed}
-    return row | _by_target(comparison, name)
-
-
-def _by_target(comparison: Comparison, name: str) -> dict[str, float]:
-    """Give the mean scores of each of several targets; of a model that failed none."""
-    table = comparison.held_out.get(name, pd.DataFrame())
-    if "target" not in table or comparison.num_failed(name):
-        return {}
-    groups = table.groupby(["target", "part"], sort=False)
-    parts = [
-        {"target": t, **of_rows.scores(part.drop(columns="target"))} for (t, _), part in groups
-    ]
-    means, metrics = pd.DataFrame(parts).groupby("target").mean(), comparison.metrics
-    targets = [column.name for column in comparison.data.targets]
-    return {f"{m.name}({t})": float(means.loc[t, m.name]) for t in targets for m in metrics}
+    for y in comparison.data.targets if len(comparison.data.targets) > 1 and not failed else ():
+        rows = comparison.held_out[name].query("target == @y.name").drop(columns="target")
+        each = pd.DataFrame([of_rows.scores(part) for _, part in rows.groupby("part")]).mean()
+        row |= {f"{metric.name}({y.name})": each[metric.name] for metric in metrics}
+    return row
 
 
 def _unstable_part(fits: Sequence[Fit]) -> Fit | None:
@@ -120,15 +111,14 @@ def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, 
     pair = name, TRIVIAL[comparison.data.kind]
     # Where one part is far off, the mean depends on that part alone.
     unstable = any(_unstable_part(comparison.fits_of(model)) for model in pair)
-    way = "median" if unstable else "mean"
-    ours, constant = (comparison.scores_of(model).agg(way) for model in pair)
+    scores = [comparison.scores_of(m).agg("median" if unstable else "mean") for m in pair]
     smaller = {}
     for metric in METRICS[comparison.data.kind][1:3]:
-        error, least = (abs(metric.higher_is_better - s[metric.name]) for s in (ours, constant))
-        smaller[metric] = float(np.nan_to_num(1.0 - error / least)) if least else 0.0
+        ours, constant = (abs(metric.higher_is_better - part[metric.name]) for part in scores)
+        smaller[metric] = float(np.nan_to_num(1.0 - ours / constant)) if constant else 0.0
     most = max(smaller, key=smaller.__getitem__)
-    shown = " instead of ".join(in_full(s[most.name], most.form) for s in (ours, constant))
-    gain = float(constant["nlpd"] - ours["nlpd"])
+    shown = " instead of ".join(in_full(part[most.name], most.form) for part in scores)
+    gain = float(scores[1]["nlpd"] - scores[0]["nlpd"])
     return gain, smaller[most], USES[most.name], f"{most.heading} is {shown}"
 
 
@@ -238,30 +228,31 @@ def usable_for(comparison: Comparison) -> str:
     shares = explained(comparison) if numbers else {}
     unknown = _list([f"'{name}'" for name, share in shares.items() if share <= 0.0])
     missed = "" if numbers else _missed(comparison)
-    wrong = width_of_intervals(comparison) if numbers else ""
+    wrong = width_of_intervals(comparison) if numbers and gain >= LEAST_GAIN else ""
+    good = [centre] * (logarithms or not better) + [densities] * (not wrong)
     final, scored = comparison.final, comparison.fits_of(str(comparison.best))
-    steps = [fit.iterations for fit in (final, *scored) if fit]
-    late = final is not None and final.message.startswith(OVER)
-    over = late and steps[0] <= LEAST_STEPS * np.mean(steps[1:])
-    instead = f" For {errors}, take {better}." * bool(better)
-    cases = (
-        (over, f"Do not use it yet: the time was over after {steps[0]} of some"
-         f" {np.mean(steps[1:]):.0f} steps of its training on all rows. Raise --minutes."),
+    steps = final.iterations if final and final.message.startswith(OVER) else np.inf
+    usual = np.mean([fit.iterations for fit in scored])
+    stop = (
+        (steps <= LEAST_STEPS * usual, f"Do not use it yet: the time was over after {steps} of some"
+         f" {usual:.0f} steps of its training on all rows. Raise --minutes."),
         (any(_too_good(comparison)), "Read the warning of such scores before you use it."),
         (gain < LEAST_GAIN and smaller < LEAST_SMALLER, "Do not use it: it predicts no better than"
          " a constant."),
-        (gain < LEAST_GAIN, f"Use its {use} but not its {densities}: a constant has a better NLPD."
-         f"{instead}"),
-        (missed, f"Use its probabilities to rank rows; do not rely on it to name {missed}."
-         f"{instead}"),
-        (unknown, f"Its {centre} of {unknown} are no better than a constant: look at the rows that"
-         f" it predicts worst.{instead}"),
-        (better and wrong and not logarithms, f"{instead[1:-1]}; its {densities} are {wrong}."),
-        (better and not logarithms, f"{instead[1:-1]}; use its {densities}."),
-        (wrong, f"Use its {centre}; its {densities} are {wrong}.{instead}"),
-        (True, f"Use its {centre} and its {densities}.{instead}"),
     )  # fmt: skip
-    return next(text for holds, text in cases if holds)
+    uses = (
+        (gain < LEAST_GAIN, f"Use its {use} but not its {densities}: a constant has a better"
+         " NLPD."),
+        (missed, f"Use its probabilities to rank rows; do not rely on it to name {missed}."),
+        (unknown, f"Its {centre} of {unknown} are no better than a constant: look at the rows that"
+         " it predicts worst."),
+        (good, f"Use its {' and its '.join(good)}."),
+    )  # fmt: skip
+    if any(holds for holds, _ in stop):
+        return next(text for holds, text in stop if holds)
+    words = [*(text for holds, text in uses if holds)][:1]
+    words += [f"Its {densities} are {wrong}."] * bool(wrong)
+    return " ".join([*words, *[f"For {errors}, take {better}."] * bool(better)])
 
 
 def better_at_errors(comparison: Comparison) -> str:
@@ -311,7 +302,7 @@ def class_report(comparison: Comparison) -> pd.DataFrame:
 
 
 def ranking(comparison: Comparison) -> str:
-    """Word which row of the table has the best score, which is saved, and what is close to it."""
+    """Word which row of the table has the best score, which is saved, and what is as good."""
     best, metric = str(comparison.best), comparison.metrics[0]
     table = summarise(comparison).query("failed == 0")
     losses = table[metric.name].map(metric.loss).fillna(np.inf)
@@ -319,16 +310,15 @@ def ranking(comparison: Comparison) -> str:
     way = f"clearly {'above' if metric.higher_is_better else 'below'}"
     text = f"{_they_are([lowest], ('has', 'have'))} the {metric.best} {metric.heading}"
     if lowest != best:
-        near = way if comparison.difference(lowest, best).clear else "within noise of"
-        text += f", {near} {best}, which is saved"
+        clear = comparison.difference(lowest, best).clear
+        text += f", {way if clear else f'not {way}'} {best}, which is saved"
     elif best != DEFAULT and DEFAULT in comparison.losses:
         text += f", {way} {DEFAULT}, and is saved"
-    within = [str(n) for n in table.index[table["verdict"] == WITHIN] if n != lowest]
-    if within:
-        text += f"; {_they_are(within)} within noise of {'it' if lowest == best else best}"
+    if others := [str(n) for n in table.index[table["verdict"] == AS_GOOD] if n != lowest]:
+        text += f"; {_they_are(others)} {AS_GOOD}{f' as {best}' * (lowest != best)}"
     better = [name for name in _better_baselines(comparison) if name != lowest]
     text += f". {_they_are(better)} clearly better on these rows." if better else "."
-    (kind, *_), count = comparison.settings.parts(), len({fit.part for fit in comparison.fits})
+    kind, count = comparison.settings.parts()[0], len({fit.part for fit in comparison.fits})
     few = f" {count} {kind}s show large differences alone; more {kind}s show smaller ones."
     return text + few * (1 < count < FEWEST_PARTS)
 

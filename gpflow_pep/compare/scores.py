@@ -53,7 +53,7 @@ class Metric(NamedTuple):
 
 METRICS = {
     "numbers": (
-        Metric("nlpd", "NLPD", ".3f", ".3f", "mean negative log density (nats)"),
+        Metric("nlpd", "NLPD", ".3f", ".3f", "negative log density (nats)"),
         Metric("rmse", "RMSE", ".4g", ".2g", "root mean squared error"),
         Metric("mae", "MAE", ".4g", ".2g", "mean absolute error"),
         Metric(
@@ -61,7 +61,7 @@ METRICS = {
         ),
     ),
     "classes": (
-        Metric("nlpd", "NLPD", ".3f", ".3f", "mean negative log probability (nats)"),
+        Metric("nlpd", "NLPD", ".3f", ".3f", "negative log probability (nats)"),
         Metric("error", "error", ".2%", ".2%", "fraction of wrong predictions"),
         Metric("auc", "AUC", ".3f", ".3f", "area under the ROC curve", higher_is_better=True),
         Metric("ece", "ECE", ".3f", ".3f", "expected calibration error"),
@@ -191,6 +191,11 @@ class Difference(NamedTuple):
     @property
     def clear(self) -> bool:
         return abs(self.mean) > self.limit * self.error
+
+    @property
+    def small(self) -> bool:
+        """Whether it is at most one standard error."""
+        return abs(self.mean) <= self.error
 
 
 def difference_over_parts(losses: AnyNDArray, others: AnyNDArray, ratio: float) -> Difference:

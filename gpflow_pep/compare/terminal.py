@@ -8,12 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .findings import SAVED, UNSTABLE, WITHIN, summarise
+from .findings import AS_GOOD, SAVED, UNSTABLE, summarise
 from .run import Comparison
 from .scores import Metric, in_full
 
-MARKS = {SAVED: "*", WITHIN: "~", UNSTABLE: "!", "": ""}
-LEGEND = "* saved, ~ within noise of it, ! unstable;"
+MARKS = {SAVED: "*", AS_GOOD: "~", UNSTABLE: "!", "": ""}
 
 
 class WordTable(NamedTuple):
@@ -101,10 +100,14 @@ def title(comparison: Comparison) -> str:
 
 def legend(comparison: Comparison) -> str:
     """Explain the table."""
-    parts, *_ = comparison.settings.parts()
-    count = len({fit.part for fit in comparison.fits})
-    text = f"{LEGEND} mean ± standard error over {count} {parts}{'s' * (count > 1)}."
-    text += f" {comparison.settings.how_split()[1]}"
+    part, *_ = comparison.settings.parts()
+    count, score = len({fit.part for fit in comparison.fits}), comparison.metrics[0].heading
+    texts = [f"Mean ± standard error over {count} {part}{'s' * (count > 1)}."]
+    texts.append(comparison.settings.how_split()[1])
     if len(comparison.data.targets) > 1:
-        text += " Scores are means over targets; errors are in units of their standard deviations."
-    return text
+        texts.append(
+            "Scores are means over targets; errors are in units of their standard deviations."
+        )
+    texts.append(f"* saved; ~ as good: the {score} differs from that of * by at most one standard")
+    texts.append(f"error of the difference; ! unstable: far worse in one {part} than in others.")
+    return " ".join(texts)

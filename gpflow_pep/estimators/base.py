@@ -351,18 +351,19 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _one_line(self) -> str:
         """Describe one model."""
-        parts = zip(*components(self.model_), near_rows(self.model_), strict=True)
+        parts = [*zip(*components(self.model_), near_rows(self.model_), strict=True)]
         powers = [
-            f"power {model.alpha.numpy():g}{' with near rows' if near else ''}, weight {weight:.2f}"
+            f"power {model.alpha.numpy():g}{' with near rows' * bool(near)}"
+            + f" (weight {weight:.2f})" * (len(parts) > 1)
             for model, weight, near in parts
         ]
         kernel, name = type(self.kernel_).__name__, type(heaviest(self.model_)).__name__
         tried = [str(score.num_inducing) for score in getattr(self.record_, "points", ())]
         if self.record_ is not None and tried and self.record_.message.startswith(OVER):
             tried.append("and no more, as the time was over")
-        text = f"{name}, {kernel}, {self.num_inducing_} inducing points"
+        text = f"{name} with the kernel {kernel} and {self.num_inducing_} inducing points"
         text += f" (tried: {', '.join(tried)})" if tried else ""
-        return f"{text}: {'; '.join(powers)}."
+        return f"{text}, {', '.join(powers)}."
 
     def _set_stack(self, stack: Stack) -> None:
         """Take over a stack, and what describes its heaviest component."""

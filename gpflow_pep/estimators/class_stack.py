@@ -30,7 +30,7 @@ from ..engine.sites.posterior import Marginals, Sites, cavity
 from ..scoring.predictive import Recalibration
 from ..training import ensemble_weights
 from ..training.fitting.objectives import FAILURES
-from .stack import FIRST_SHARE, Stack, component
+from .stack import FIRST_SHARE, LEFT_OUT, Stack, component
 
 if TYPE_CHECKING:
     from .classifier import PEPClassifier
@@ -92,7 +92,7 @@ def fit_class_stack(
         if seconds >= LEAST_SECONDS:
             some = np.random.default_rng(estimator._seed()).permutation(len(X))[:SCOUT_ROWS]
             scout = fit_class_stack(estimator, X[some], Y[some], FIRST_SHARE * seconds, True)
-            lines = [f"{len(some)} rows choose inputs.", *scout.lines]
+            lines = ["Some rows choose how inputs are transformed.", *scout.lines]
             inputs = scout.heaviest.inputs
         part = component(estimator, X, Y, {"inputs": inputs}, end - time.perf_counter())
         lines.append(f"{len(X)} rows: {part._one_line()}")
@@ -117,16 +117,26 @@ def fit_class_stack(
             raise
         parts.append(part)
         of_label.append(np.log(left_out[-1][places]))
-        names.append(f"{name}: {np.mean(of_label[-1]):.3f} nats a row")
+        names.append(f"{name}: {np.mean(of_label[-1]):.3f}")
         if estimator.verbose:
             print(names[-1], file=sys.stderr)
 
+    size = f"{len(X)} rows, {X.shape[1]} inputs, {len(estimator.classes_)} classes"
+    head = f"{size}: Gaussian processes. {LEFT_OUT.format('probability')}"
+    if estimator.verbose:
+        print(head, file=sys.stderr)
     several = len(estimator.classes_) > 2
     steps = [{"max_iterations": min(number, estimator.max_iterations)} for number in STEPS]
     number = min(POINTS_OF_TWO, POINTS_OF_AN_INPUT * (1 + X.shape[1]))
     same: dict[str, Any] = {"likelihood": "softmax" if several else "bernoulli"}
     same["num_inducing"] = POINTS_OF_MORE if several else number
-    add("Yeo-Johnson inputs", estimator, FIRST_SHARE, inputs="yeo-johnson", **same | steps[several])
+    add(
+        "Inputs made nearly Gaussian (Yeo-Johnson)",
+        estimator,
+        FIRST_SHARE,
+        inputs="yeo-johnson",
+        **same | steps[several],
+    )
     same["warm_start"] = True
     add("Standardised inputs", parts[0], 0.5, inputs="standard", **same | steps[2])
     if several and not only_inputs:
@@ -136,15 +146,18 @@ def fit_class_stack(
         if order is not None and (numbers is None or is_ordinal(left_out[best], places[1], order)):
             add("Classes in order", parts[best], 0.5, **same | steps[1] | {"likelihood": "ordinal"})
             if len(parts) > before and np.mean(of_label[-1]) < np.mean(of_label[best]):
-                dropped.append(f"{names.pop()}, not kept.")
+                dropped.append(f"{names.pop()}; not kept.")
                 del parts[-1], left_out[-1], of_label[-1]
         if len(parts) == before:
             same["likelihood"] = "noisy_multiclass"
-            add("Three labels in a hundred are wrong", parts[best], 1.0, **same | steps[3])
+            add("Three labels in a hundred taken as wrong", parts[best], 1.0, **same | steps[3])
     weights = ensemble_weights(np.stack(of_label), prior_weight=PRIOR_WEIGHT)
-    lines = [f"{name}, weight {w:.2f}." for name, w in zip(names, weights, strict=True)]
+    lines = [head, *(f"{name}; weight {w:.2f}." for name, w in zip(names, weights, strict=True))]
     recalibration = _recalibrated(np.tensordot(weights, left_out, 1), places[1])
-    power = f"Recalibrated: probabilities to the power {recalibration.scale**-2:.2f}."
+    power = (
+        f"The rows left out put the mixed probabilities to the power {recalibration.scale**-2:.2f}"
+    )
+    power += " (above 1: surer), and then their sum to 1."
     return Stack(tuple(parts), weights, weights, recalibration, (*lines, *dropped, power))
 
 

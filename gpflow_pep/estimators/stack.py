@@ -58,6 +58,8 @@ LEAST_SECONDS = 20.0
 PRIOR_WEIGHT = 0.03
 #: The part of the seconds that are left which a component may take, and a scout.
 FIRST_SHARE, SCOUT_SHARE = 0.5, 0.1
+#: How rows are judged, for descriptions.
+LEFT_OUT = "Each row is predicted from the others; its mean log {} (nats; higher is better) is:"
 FULL = {
     **{"kernel": "matern52", "inducing": "rows", "alpha": 0.5, "inputs": "yeo-johnson"},
     **{"noise": "varying", "warp": True, "verbose": False},
@@ -71,7 +73,11 @@ COLUMNS = ROUGH | {"inputs": "yeo-johnson", "alpha": 1.0, "num_inducing": 100}
 COLUMN_STEPS = 150
 #: The model whose inducing inputs are trained.
 TRAINED = {"kernel": "rbf", "noise": "constant", "inputs": "standard", "warp": False}
-COMPONENTS = {"transforms, varying noise": FULL, "squared exponential": SMOOTH, "Matern": ROUGH}
+COMPONENTS = {
+    "transformed inputs and targets, noise that varies": FULL,
+    "squared exponential kernel": SMOOTH,
+    "Matern kernel": ROUGH,
+}
 
 
 class Stack(NamedTuple):
@@ -144,13 +150,13 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         return _alone(part, note, lines, Recalibration.fit(z[~np.isnan(z)]))
     names: Sequence[str] = list(COMPONENTS)
     if len(X) <= EXACT_ROWS:
-        note(f"{size}: exact Gaussian processes, each row left out in turn (nats a row):")
+        note(f"{size}: exact Gaussian processes. {LEFT_OUT.format('density')}")
         components = [train(FULL, FIRST_SHARE)]
         for settings in (SMOOTH, ROUGH):
             if time.perf_counter() - began < seconds:
                 components.append(train(settings, FIRST_SHARE))
     elif seconds < LEAST_SECONDS:
-        note(f"{size}, {seconds:g} s: one model, without a scout.")
+        note(f"{size}, {seconds:g} s: one model, without a trial on some of the rows.")
         components = [train(TRAINED)]
     else:
         order = np.random.default_rng(0).permutation(len(X))
@@ -159,15 +165,15 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         scores = [part._part_of_y(X[others]).log_densities(y[others]) for part in (full, plain)]
         gain = float(np.mean(scores[0] - scores[1]))
         is_bent = gain > 0.0 and bool(np.ptp(full._target.transform(y)) < WIDEST)
-        won = f"in exact models of {SCOUT_ROWS} rows transforms and varying noise gain {gain:.3f}"
-        note(f"{size}: {won} nats on each of {len(others)} others.")
+        won = f"transformed inputs and targets, and noise that varies, gain {gain:.3f} nats"
+        note(f"{size}: in a trial with {SCOUT_ROWS}, {won} on each of {len(others)} others.")
         if len(X) > EXACT_BY_SCOUT:
             bent = {"inputs": "yeo-johnson", "warp": True} if is_bent else {}
             components = [train(TRAINED | bent, start=full)]
         else:
             settings, start = (FULL, full) if is_bent else (ROUGH, plain)
             components = [train(settings | {"max_iterations": FEW_STEPS}, start=start)]
-            names = [f"all rows {'with' if is_bent else 'without'} them"]
+            names = [f"exact Gaussian process {'with' if is_bent else 'without'} them"]
     if components[0]._judged is not None:
         names = [components[0].summary()[:-1]]
     judged = [part._left_out() for part in components]
@@ -178,16 +184,21 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     w = ensemble_weights(densities, prior_weight=PRIOR_WEIGHT)
     u = weights_of_means(np.stack([part.moments()[0] for part in left_out]), y, w)
     for name, *numbers in zip(names, np.mean(densities, axis=1), w, u, strict=False):
-        note("{}: {:.3f}, weight {:.2f}, of the mean {:.2f}.".format(name, *numbers))
+        text = "{}: {:.3f}; weight {:.2f} in the density, {:.2f} in the mean."
+        alone = f"{name}; mean log density of rows left out: {numbers[0]:.3f}."
+        note(text.format(name, *numbers) if len(w) > 1 else alone)
     # Of rows that no training has seen a scale needs no margin.
     errors = STANDARD_ERRORS if len(y) == len(X) else 0.0
     recalibration = Recalibration.fit(Predictive.mixed(left_out, w).normal_scores(y), errors)
     nu, scale = recalibration
-    shape = "Gaussian" if nu is None else f"Student's t of {nu:g} degrees of freedom"
+    shape = "a Gaussian" if nu is None else f"Student's t of {nu:g} degrees of freedom"
     mixed = Predictive.mixed(left_out, w, u, recalibration)
     error = np.sqrt(np.mean((mixed.moments()[0] - y) ** 2))
     density, past = np.mean(mixed.log_densities(y)), time.perf_counter() - began
-    note(f"Mixed, {shape}, scale {scale:.2f}: {density:.3f}, RMSE {error:.3g}; {past:.1f} s.")
+    note(
+        f"In the end: {density:.3f}, RMSE {error:.3g}, after {past:.1f} s. The rows left out made"
+        f" the predicted distributions {scale:.2f} times as wide, with the tails of {shape}."
+    )
     return Stack(tuple(components), w, u, recalibration, tuple(lines))
 
 

@@ -374,7 +374,10 @@ def test_bad_usage_is_one_error_line_and_exit_code_2(
 
 
 def test_version_and_help() -> None:
-    assert run("--version").stdout == f"gpflow-pep, version {gpflow_pep.__version__}\n"
+    printed = f"gpflow-pep, version {gpflow_pep.__version__}\n"
+    assert run("--version").stdout == printed
+    command = [sys.executable, "-m", "gpflow_pep.compare.cli", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == printed
     for arguments in (["--help"], ["compare", "-h"]):
         result = run(*arguments)
         assert result.exit_code == 0, result.output

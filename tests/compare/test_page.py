@@ -77,6 +77,10 @@ def test_captions_promise_what_the_pictures_have() -> None:
         changed = replace(comparison, held_out=comparison.held_out | tables)
         text = shown(changed, {"predictions": [PNG, PNG]})
         captions += re.findall("<figcaption>(.*?)</figcaption>", text)
+    for best, ringed in (("default", False), ("alpha 1", True)):
+        axes, *_ = drawn("scores", changed := replace(comparison, best=best)).axes
+        assert any(line.get_fillstyle() == "none" for line in axes.lines) == ringed
+        assert ("is ringed" in shown(changed, {"scores": [PNG, PNG]})) == ringed
     text = "Held-out rows: predictions against the targets,"
     assert captions[0].startswith(f"{text} with 90% intervals.") and "Flat is" in captions[0]
     assert captions[1] == f"{text} with 90% intervals."
@@ -203,7 +207,17 @@ def test_figures_of_the_fit_and_of_more_rows_have_the_users_units() -> None:
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("time", "load")
     low, high = axes.get_xlim()
     assert 98.0 < low < 101.0 and 105.0 < high < 108.0
-    *_, axes = drawn("details", small_comparison()).axes
+    comparison = small_comparison()
+    figure = drawn("details", comparison)
+    figure.canvas.draw()
+    axes, tables = figure.axes[-1], comparison.details.learning.values()
+    low, high = axes.yaxis.label.get_window_extent().intervaly
+    assert low >= 0.0 and high <= figure.bbox.y1
+    (bars,) = axes.containers[0][2]
+    ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+    few, many = (table["log_density"] for table in tables)
+    error = np.std(few - many, ddof=1) / np.sqrt(len(few))
+    assert_allclose(ends[:, 1] - ends[:, 0], [2.0 * error, 0.0])
     assert [label.get_text() for label in axes.get_xticklabels()] == ["10", "20"]
     assert len(axes.get_xticks(minor=True)) == 0
 
