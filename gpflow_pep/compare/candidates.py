@@ -119,15 +119,15 @@ class _AllRows(gpflow.base.Module):
 class WholeSVGP(PEPClassifier):
     """GPflow's ``SVGP``, trained on all rows at once, from the same start and by the same rule.
 
-    Three classes or more have RobustMax, as GPflow integrates the softmax by random draws, with
-    which L-BFGS does not converge. Its epsilon is trained: on 150 generated rows whose classes
-    overlap the NLPD was 2.04 with GPflow's 0.001 and 0.98 with the trained one.
+    Three classes or more have RobustMax: GPflow integrates the softmax by random draws, with which
+    L-BFGS does not converge. Its epsilon is trained.
     """
 
     def _make_likelihood(self) -> Likelihood:
         likelihood = super()._make_likelihood()
         if type(likelihood) is gpflow.likelihoods.Softmax:
             likelihood = gpflow.likelihoods.MultiClass(len(self.classes_))
+            # Of 150 rows of classes that overlap the NLPD was .98 with it, 2.04 with .001.
             gpflow.set_trainable(likelihood.invlink.epsilon, True)
         return likelihood
 
@@ -142,15 +142,18 @@ class WholeSVGP(PEPClassifier):
         return _AllRows(model, self._data)
 
 
-def _baselines(numbers: bool, counts: bool, seed: int) -> dict[str, Any]:
+def _baselines(numbers: bool, counts: bool, seed: int, early: bool) -> dict[str, Any]:
     """Make scikit-learn's: a constant, a linear model whose penalty is chosen, boosted trees."""
+    # Of trees, which a fifth of the rows then ends, log loss was 1.01 to .63 times that of others
+    # on five tables of 150 to 570 rows, and RMSE .99 to .94 times on three.
+    options = {"early_stopping": early or "auto", "validation_fraction": 0.2, "random_state": seed}
     if numbers:
         linear: Any = RidgeCV(np.logspace(-3.0, 3.0, 13))
         if counts:
             poisson = PoissonRegressor(solver="newton-cholesky", max_iter=1000)
             linear = GridSearchCV(poisson, {"alpha": np.logspace(-4.0, 1.0, 6)})
         loss = "poisson" if counts else "squared_error"
-        trees = HistGradientBoostingRegressor(loss=loss, random_state=seed)
+        trees = HistGradientBoostingRegressor(loss=loss, **options)
         return {
             TRIVIAL["numbers"]: WithSpread(DummyRegressor(), 0.0, counts),
             "log-linear" if counts else "linear": WithSpread(
@@ -161,7 +164,7 @@ def _baselines(numbers: bool, counts: bool, seed: int) -> dict[str, Any]:
     return {
         TRIVIAL["classes"]: DummyClassifier(strategy="prior"),
         "linear": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
-        "boosted trees": HistGradientBoostingClassifier(random_state=seed),
+        "boosted trees": HistGradientBoostingClassifier(**options),
     }
 
 
@@ -225,7 +228,10 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
         choices[name_of(name.partition(" (")[0], label_of(name), SEPARATE)] = (
             alpha, SeparateRegressors(estimator),
         )  # fmt: skip
-    baselines = _baselines(numbers, is_counts(likelihood), settings.seed)
+    # Trees leave a fifth of the rows of each class out.
+    rarest = np.inf if numbers else min(data.y.value_counts()) * (data.blocks is None)
+    early = len(data.X) >= 100 and rarest * (1.0 - settings.parts()[2]) >= 5
+    baselines = _baselines(numbers, is_counts(likelihood), settings.seed, early)
     if not settings.baselines:
         baselines = {TRIVIAL[data.kind]: baselines[TRIVIAL[data.kind]]}
     if settings.baselines:

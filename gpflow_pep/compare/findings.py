@@ -5,12 +5,11 @@ a condition, and the sentence to show where it holds.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
-from sklearn.metrics import precision_recall_fscore_support, r2_score
+from sklearn.metrics import r2_score
 
 from ..estimators.exporting_numpy import why_no_scorer
 from ..tables.suspicions import formula
@@ -42,8 +41,6 @@ COVERAGE_OFF, LEAST_CHANCE = 0.03, 0.01
 #: less is enough where one of three inputs or more has this share of what inputs matter. Of fewer
 #: rows it may be chance.
 TOO_GOOD, GOOD_ALONE, ALONE, MOST_SUSPECTS, FEWEST_GOOD = 0.99, 0.9, 0.9, 3, 50
-#: Over fewer parts Student's t makes differences clear only above 4 standard errors.
-FEWEST_PARTS = 4
 #: The scores are not those of a model that had, on all rows, at most this share of their steps.
 LEAST_STEPS = 0.5
 #: A class is called missed where it has at least so many held-out rows, and most of them get
@@ -54,14 +51,13 @@ FEWEST_OF_CLASS = 5
 def summarise(comparison: Comparison) -> pd.DataFrame:
     """Sum a comparison up: a row for each model, by its name.
 
-    Columns are "alpha" (NaN for the default and baselines); for each metric its mean over parts
-    and, as "_se", the standard error of that mean (NaN for a single part); "difference",
-    "difference_se" of the decisive metric to the saved model; "verdict": "saved", "about as good"
-    where that difference is at most its standard error, "unstable" where one part is far worse than
-    the others, or nothing; the mean "seconds" and "iterations" of a fit; and how many fits
-    "converged" and "failed". Of several targets metrics are the mean over these, of errors divided
-    by the standard deviation of each target; and there are columns for each, as "rmse(name)", in
-    its own units.
+    Columns are "alpha" (NaN for the default and baselines); each metric, its mean over parts, and
+    as "_se" the standard error of that (NaN for a single part); "difference", "difference_se" of
+    the decisive metric to the saved model; "verdict": "saved", "about as good" where that
+    difference is at most its standard error, "unstable" where one part is far worse than others, or
+    nothing; the mean "seconds" and "iterations" of a fit; and how many "converged" and "failed". Of
+    several targets metrics are means over these, of errors divided by the standard deviation of
+    each; and there are columns for each, as "rmse(name)", in its own units.
 
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
     """
@@ -79,7 +75,7 @@ def _row(comparison: Comparison, name: str) -> dict[str, object]:
     change, verdict = Difference(np.nan, np.nan, 0.0), ""
     if comparison.best is not None and not failed:
         change = comparison.difference(name, comparison.best)
-        verdict = UNSTABLE if _unstable_part(fits) else AS_GOOD * change.small
+        verdict = UNSTABLE if _unstable_part(fits) else AS_GOOD * (abs(change.mean) <= change.error)
         verdict = SAVED if name == comparison.best else verdict
     row |= {"difference": change.mean, "difference_se": change.error, "verdict": verdict}
     row |= {key: np.mean([getattr(fit, key) for fit in fits]) for key in ("seconds", "iterations")}
@@ -104,9 +100,8 @@ def _unstable_part(fits: Sequence[Fit]) -> Fit | None:
 def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, str, str]:
     """Compare a model with the mean, or the frequencies of the classes.
 
-    :return: By how much its NLPD is lower. By which fraction an error is smaller: of RMSE and MAE,
-        or of the error rate and 1 - AUC, the one that gains more; what such predictions are good
-        for; and the values of that error.
+    :return: By how much its NLPD is lower; by which fraction an error is smaller, of RMSE and MAE,
+        or error rate and 1 - AUC, the one that gains more; what it is good for; its values.
     """
     pair = name, TRIVIAL[comparison.data.kind]
     # Where one part is far off, the mean depends on that part alone.
@@ -130,25 +125,22 @@ def _better_baselines(comparison: Comparison, metric: Metric | None = None) -> l
     return [name for name, change in changes.items() if change.mean < 0.0 and change.clear]
 
 
-class Finding(NamedTuple):
-    """The kind of a sentence: a "result", a "warning" or "advice"."""
-
-    kind: str
-    text: str
-
-
-def findings(comparison: Comparison) -> list[Finding]:
-    """List the sentences about a comparison: results, warnings, of the table too, and advice."""
-    trained = comparison.best is not None
+def findings(comparison: Comparison) -> list[tuple[str, str]]:
+    """List sentences about a comparison after their kinds: "result", "warning" or "advice"."""
+    warn = _of_fits, _too_good, _of_models
+    advise = together_or_separate, given_others, counts, _of_scorer, more_rows
+    results = ["No model could be trained in every part: see the messages."]
+    if trained := comparison.best is not None:
+        results = [quality(comparison), ranking(comparison)]
     texts = {
-        "result": [quality(comparison), ranking(comparison)] if trained else [NONE_TRAINED],
-        "warning": [*comparison.data.warnings, *(w for find in WARNINGS for w in find(comparison))],
-        "advice": [find(comparison) for find in ADVICE if trained],
+        "result": results,
+        "warning": [
+            *comparison.data.warnings,
+            *(text for find in warn for text in find(comparison)),
+        ],
+        "advice": [find(comparison) for find in advise if trained],
     }
-    return [Finding(kind, text) for kind, each in texts.items() for text in each if text]
-
-
-NONE_TRAINED = "No model could be trained in every part: see the messages."
+    return [(kind, text) for kind, each in texts.items() for text in each if text]
 
 
 def _list(names: Sequence[str]) -> str:
@@ -184,14 +176,12 @@ def quality(comparison: Comparison) -> str:
 def _of_numbers(comparison: Comparison) -> str:
     table, logarithms = without_limits(_held_out(comparison)), comparison.likelihood == LOGARITHMS
     share, error = f"its 90% intervals hold {of_rows.inside(table).mean():.0%} of the targets.", ""
-    (name, first), *others = explained(comparison).items()
-    log = "the logarithm of " * logarithms
-    shares = [f"{max(first, 0.0):.0%} of the variance of {log}'{name}'"]
-    shares += [f"{max(s, 0.0):.0%} of that of '{n}'" for n, s in others]
+    variance = "of the variance of " + "the logarithm of " * logarithms
+    shares = [f"{max(s, 0.0):.0%} {variance}'{name}'" for name, s in explained(comparison).items()]
     if logarithms:
         factor = np.exp(np.abs(np.log(table["true"] / table["median"])).mean())
         error = f"its medians are off by a factor of {factor:.3g} on average, and "
-    elif not others:
+    elif len(shares) == 1:
         size = (table["true"] - table["mean"]).abs().mean()
         error = f"its mean absolute error is {in_full(size, '.3g')}, and "
     return f"explains {_list(shares)}; {error}{share}"
@@ -215,8 +205,8 @@ def _of_classes(comparison: Comparison) -> str:
     area = of_rows.area_under_curve(labels, probability)
     text = f"names the right class for {right:.0%} of the rows; always naming the most frequent"
     text += f" one is right for {frequent:.0%}."
-    roc = f" The area under its ROC curve is {area:.2f}."
-    return text + roc * bool(probability.shape[1] == 2 and np.isfinite(area))
+    has_area = probability.shape[1] == 2 and np.isfinite(area)
+    return f"{text} The area under its ROC curve is {area:.2f}." if has_area else text
 
 
 def usable_for(comparison: Comparison) -> str:
@@ -233,7 +223,7 @@ def usable_for(comparison: Comparison) -> str:
     final, scored = comparison.final, comparison.fits_of(str(comparison.best))
     steps = final.iterations if final and final.message.startswith(OVER) else np.inf
     usual = np.mean([fit.iterations for fit in scored])
-    stop = (
+    refused = (
         (steps <= LEAST_STEPS * usual, f"Do not use it yet: the time was over after {steps} of some"
          f" {usual:.0f} steps of its training on all rows. Raise --minutes."),
         (any(_too_good(comparison)), "Read the warning of such scores before you use it."),
@@ -248,9 +238,10 @@ def usable_for(comparison: Comparison) -> str:
          " it predicts worst."),
         (good, f"Use its {' and its '.join(good)}."),
     )  # fmt: skip
-    if any(holds for holds, _ in stop):
-        return next(text for holds, text in stop if holds)
-    words = [*(text for holds, text in uses if holds)][:1]
+    for holds, text in refused:
+        if holds:
+            return text
+    words = [text for holds, text in uses if holds][:1]
     words += [f"Its {densities} are {wrong}."] * bool(wrong)
     return " ".join([*words, *[f"For {errors}, take {better}."] * bool(better)])
 
@@ -281,24 +272,10 @@ def width_of_intervals(comparison: Comparison) -> str:
 
 def _missed(comparison: Comparison) -> str:
     """Name the classes of which the saved model predicts most rows wrongly, with counts."""
-    table = class_report(comparison)
+    table = of_rows.class_report(_held_out(comparison))
     table = table[(table["rows"] >= FEWEST_OF_CLASS) & (table["recall"] < 0.5)]
     shares = zip(table.index, table["recall"] * table["rows"], table["rows"])
     return _list([f"'{name}' ({right:.0f} of {rows:.0f} rows)" for name, right, rows in shares])
-
-
-def class_report(comparison: Comparison) -> pd.DataFrame:
-    """Count how the saved model names the held-out rows of each class.
-
-    Columns are "rows", "recall" (the fraction of these rows that it predicts to be of the class)
-    and "precision" (the fraction of its predictions of the class that are right), by class.
-    """
-    true, predicted = (_held_out(comparison)[name].astype(str) for name in ("true", "predicted"))
-    names = pd.Index(sorted({*true, *predicted}), name="class")
-    precision, recall, _, rows = precision_recall_fscore_support(
-        true, predicted, labels=names, zero_division=np.nan
-    )
-    return pd.DataFrame({"rows": rows, "recall": recall, "precision": precision}, index=names)
 
 
 def ranking(comparison: Comparison) -> str:
@@ -317,10 +294,7 @@ def ranking(comparison: Comparison) -> str:
     if others := [str(n) for n in table.index[table["verdict"] == AS_GOOD] if n != lowest]:
         text += f"; {_they_are(others)} {AS_GOOD}{f' as {best}' * (lowest != best)}"
     better = [name for name in _better_baselines(comparison) if name != lowest]
-    text += f". {_they_are(better)} clearly better on these rows." if better else "."
-    kind, count = comparison.settings.parts()[0], len({fit.part for fit in comparison.fits})
-    few = f" {count} {kind}s show large differences alone; more {kind}s show smaller ones."
-    return text + few * (1 < count < FEWEST_PARTS)
+    return text + (f". {_they_are(better)} clearly better on these rows." if better else ".")
 
 
 def _of_fits(comparison: Comparison) -> Iterator[str]:
@@ -350,25 +324,21 @@ def _of_models(comparison: Comparison) -> Iterator[str]:
             nlpd, median = worst.scores["nlpd"], np.median([fit.scores["nlpd"] for fit in fits])
             where = f"{part} {worst.part} and {median:.2f} in the median {part}"
             yield f"{name} is unstable: the NLPD is {nlpd:.2f} in {where}."
-        gain, smaller, use, values = gain_over_trivial(comparison, name)
+        gain, smaller, _, values = gain_over_trivial(comparison, name)
         text = f"{name} has no better NLPD than the baseline '{TRIVIAL[kind]}' ({gain:+.3f} nats)"
         if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
             yield f"{text}: it learnt nothing from these inputs that holds for other rows."
         elif gain < LEAST_GAIN:
-            sure = "it is too sure of itself where it is wrong"
-            yield f"{text}, but its {values}: {sure}. Use its {use}, not its {DENSITIES[kind]}."
+            yield f"{text}, but its {values}: it is too sure of itself where it is wrong."
 
 
 def _too_good(comparison: Comparison) -> Iterator[str]:
-    """Word that predictions are better than most of new rows are, and which inputs they are from:
-    of a target that is computed from inputs, or where one input does nearly all.
-    """
+    """Word that predictions are better than those of new rows will be, and by which inputs."""
     if comparison.best is None or without_limits(rows := _held_out(comparison)).empty:
         return
     table = comparison.details.importance if comparison.details else None
     means = pd.Series(dtype=np.float64) if table is None else table["mean"].clip(lower=0.0)
-    alone = len(means) > 2 and means.max() > ALONE * means.sum()
-    least = GOOD_ALONE if alone else TOO_GOOD
+    least = GOOD_ALONE if len(means) > 2 and means.max() > ALONE * means.sum() else TOO_GOOD
     most = [str(name) for name in means.index[means > 0.1 * means.max()][:MOST_SUSPECTS]]
     shares: dict[str, tuple[float, list[str]]] = {}
     if comparison.data.kind == "classes":
@@ -389,9 +359,6 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
             )
 
 
-WARNINGS = (_of_fits, _too_good, _of_models)
-
-
 def together_or_separate(comparison: Comparison) -> str:
     """Word whether it pays to model several targets together."""
     names = sorted(comparison.losses, key=comparison.losses.__getitem__)
@@ -400,8 +367,10 @@ def together_or_separate(comparison: Comparison) -> str:
         return ""
     metric, change = comparison.metrics[0], comparison.difference(best[False], best[True])
     pays = ("pays" if change.mean < 0.0 else "does not pay") if change.clear else "changes little"
-    values = f"the {metric.heading} of {best[False]} is {_change(metric, change)}"
-    return f"Modelling the targets together {pays}: {values} than that of {best[True]}."
+    return (
+        f"Modelling the targets together {pays}: the {metric.heading} of {best[False]} is"
+        f" {_change(metric, change)} than that of {best[True]}."
+    )
 
 
 def given_others(comparison: Comparison) -> str:
@@ -454,11 +423,7 @@ def _of_scorer(comparison: Comparison) -> str:
         return f"No folder scorer, for predictions without TensorFlow: {reason}"
     last, different = comparison.model[-1], equal_inputs(comparison.data.X).max() + 1
     exact = max(part.num_inducing_ for part in last.components_) > 0.9 * different
+    if not (exact or last.near_rows_):
+        return ""
     why = "its predictions use near ones" if last.near_rows_ else "it predicts from all of them"
-    private = (
-        f"The folder scorer holds training rows, because {why}: keep it as private as they are."
-    )
-    return private if exact or last.near_rows_ else ""
-
-
-ADVICE = (*(together_or_separate, given_others, counts, _of_scorer, more_rows),)
+    return f"The folder scorer holds training rows, because {why}: keep it as private as they are."

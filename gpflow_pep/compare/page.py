@@ -18,8 +18,9 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 
 from .. import __version__
 from ..plotting.regression import FEW
-from .findings import class_report, findings
+from .findings import findings
 from .run import Comparison
+from .scores import class_report
 from .terminal import title, word_tables
 
 LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
@@ -91,7 +92,7 @@ def versions() -> list[str]:
 def _classes(comparison: Comparison) -> Iterator[list[str]]:
     """Give a row of cells for each class: how many of its held-out rows are named so."""
     if comparison.data.kind == "classes" and comparison.best is not None:
-        for name, row in class_report(comparison).iterrows():
+        for name, row in class_report(comparison.held_out[comparison.best]).iterrows():
             recall, precision = (f"{row[column]:.0%}" for column in ("recall", "precision"))
             precision = precision.replace("nan%", "never named")
             yield ["", str(name), f"{row['rows']:.0f}", recall, precision]

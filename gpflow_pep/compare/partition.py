@@ -18,14 +18,14 @@ from ..tables.encodings import as_table, listed
 from ..tables.suspicions import MIN_ROWS
 from .settings import Settings
 
-#: Names of columns that identify what has several rows; some, without a word such as "id", name its
-#: kind as often, of which there are few.
+#: Names of columns that identify what has several rows; the first ones may name its kind instead,
+#: such as the make of a device, where there are few values.
+_KINDS = "member|branch|school|animal|plot|batch|machine|device|sensor|station|account|vehicle"
+_KINDS += "|supplier|company|group|cluster"
 _WHOSE = re.compile(
     r"(?i:(.*[ _.-])?(patient|subject|participant|person|customer|client|user|household|site"
-    r"|cent(er|re)|clinic|hospital|doctor|store|shop|student|donor|(?P<kind>member|branch|school"
-    r"|animal|plot|batch|machine|device|sensor|station|account|vehicle|supplier|company|group"
-    r"|cluster))(?P<id>[ _.-]?(id|nr|no|num|number|code|key|name))?"
-    r"|(.*[ _.-])?(id|uuid|guid|key))|.*[a-z]I[dD]"
+    rf"|cent(er|re)|clinic|hospital|doctor|store|shop|student|donor|{_KINDS})"
+    r"([ _.-]?(id|nr|no|num|number|code|key|name))?|(.*[ _.-])?(id|uuid|guid|key))|.*[a-z]I[dD]"
 )
 #: Names of columns of years, which order rows as dates do; no year of a birth, a house or a model.
 _YEAR = re.compile(
@@ -84,7 +84,7 @@ def _namesakes(data: Cleaned, groups: "pd.Series[Any]") -> list[str]:
     names = []
     for name in data.X:
         pairs = pd.DataFrame({"group": groups, "other": data.X[name]}).dropna().drop_duplicates()
-        if data.formats[name].kind == "text" or _names_groups(name, data.X[name]):
+        if data.formats[name].kind == "text" or _WHOSE.fullmatch(name):
             names += [name] * bool(pairs["group"].is_unique and pairs["other"].is_unique)
     return names if len(names) < data.X.shape[1] else []
 
@@ -126,26 +126,28 @@ def _unused_columns(
         if form.kind == "other":
             continue
         values = read_cells(table[name], form).dropna()
-        named, number = _names_groups(name, values), values.nunique()
+        named, number = bool(_WHOSE.fullmatch(name)), values.nunique()
+        named &= number >= _FEWEST_GROUPS or not re.fullmatch(f"(?i:(.*[ _.-])?({_KINDS}))", name)
         year = form.kind == "number" and bool(_YEAR.fullmatch(name))
         if (form.kind == "date" and number >= MIN_ROWS) or (year and number > 2):
             times.append((year, values.is_monotonic_increasing, name, number))
         elif form.kind in ("number", "text") and not year and _repeats(values, targets, named):
             groups.append((not named, -number, name))
-    random = "and rows are held out at random. If"
+    random, run = (
+        "and rows are held out at random. If",
+        f"the scores promise too much: run {command}",
+    )
     for year, _, name, number in sorted(times)[:1]:
         yield (
             f"Column '{name}' has {'years' if year else 'dates'}, {random} the model is to predict"
-            " later rows, the scores promise too much:"
-            f" run {command} {_flag('time_column', name, number - 1, settings)}."
+            f" later rows, {run} {_flag('time_column', name, number - 1, settings)}."
         )
     for _, number, first in sorted(groups)[:1]:
-        names, several = listed([name for *_, name in sorted(groups)]), len(groups) > 1
+        names, several = listed(name for *_, name in sorted(groups)), len(groups) > 1
         yield (
             f"Column{'s' * several} {names} may name whose rows these are, {random} rows of one"
-            f" '{first}' belong together, and new rows are of others, the scores promise too much:"
-            f" run {command} {_flag('group_column', first, -number, settings)}"
-            f"{', or another of these columns' * several}."
+            f" '{first}' belong together, and new rows are of others,"
+            f" {run} {_flag('group_column', first, -number, settings)}."
         )
 
 
@@ -153,15 +155,6 @@ def _flag(setting: str, name: str, most: int, settings: Settings) -> str:
     """Write the option that names a column, and fewer folds where it has few values."""
     few = f" --folds {most}" if most < settings.parts()[1] and settings.splits is None else ""
     return f"--{setting.replace('_', '-')} {shlex.quote(name)}{few} (in Python {setting}={name!r})"
-
-
-def _names_groups(name: str, values: "pd.Series[Any]") -> bool:
-    """Whether a column names groups, by its name: of words that name kinds too, where it has more
-    than few values.
-    """
-    match = _WHOSE.fullmatch(name)
-    few = values.nunique() < _FEWEST_GROUPS
-    return match is not None and not (few and match["kind"] and not match["id"])
 
 
 def _repeats(values: "pd.Series[Any]", targets: Any, is_named: bool) -> bool:

@@ -9,6 +9,7 @@ from scipy import stats
 from sklearn.metrics import (
     accuracy_score,
     mean_absolute_error,
+    precision_recall_fscore_support,
     roc_auc_score,
     root_mean_squared_error,
 )
@@ -181,6 +182,20 @@ def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
     return float(np.mean(areas)) if areas else np.nan
 
 
+def class_report(table: pd.DataFrame) -> pd.DataFrame:
+    """Count how held-out rows of each class are named.
+
+    Columns are "rows", "recall" (the fraction of these rows that are predicted to be of the class)
+    and "precision" (the fraction of the predictions of the class that are right), by class.
+    """
+    true, predicted = (table[name].astype(str) for name in ("true", "predicted"))
+    names = pd.Index(sorted({*true, *predicted}), name="class")
+    precision, recall, _, rows = precision_recall_fscore_support(
+        true, predicted, labels=names, zero_division=np.nan
+    )
+    return pd.DataFrame({"rows": rows, "recall": recall, "precision": precision}, index=names)
+
+
 class Difference(NamedTuple):
     """A model's loss less another model's, on the same held-out rows."""
 
@@ -191,11 +206,6 @@ class Difference(NamedTuple):
     @property
     def clear(self) -> bool:
         return abs(self.mean) > self.limit * self.error
-
-    @property
-    def small(self) -> bool:
-        """Whether it is at most one standard error."""
-        return abs(self.mean) <= self.error
 
 
 def difference_over_parts(losses: AnyNDArray, others: AnyNDArray, ratio: float) -> Difference:

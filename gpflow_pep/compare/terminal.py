@@ -102,12 +102,9 @@ def legend(comparison: Comparison) -> str:
     """Explain the table."""
     part, *_ = comparison.settings.parts()
     count, score = len({fit.part for fit in comparison.fits}), comparison.metrics[0].heading
-    texts = [f"Mean ± standard error over {count} {part}{'s' * (count > 1)}."]
-    texts.append(comparison.settings.how_split()[1])
+    text = f"Mean ± standard error over {count} {part}{'s' * (count > 1)}."
+    text += f" {comparison.settings.how_split()[1]}"
     if len(comparison.data.targets) > 1:
-        texts.append(
-            "Scores are means over targets; errors are in units of their standard deviations."
-        )
-    texts.append(f"* saved; ~ as good: the {score} differs from that of * by at most one standard")
-    texts.append(f"error of the difference; ! unstable: far worse in one {part} than in others.")
-    return " ".join(texts)
+        text += " Scores are means over targets; errors are in units of their standard deviations."
+    text += f" * saved; ~ as good: the {score} differs from that of * by at most one standard error"
+    return f"{text} of the difference; ! unstable: far worse in one {part} than in others."

@@ -119,24 +119,17 @@ def fit_class_stack(
         of_label.append(np.log(left_out[-1][places]))
         names.append(f"{name}: {np.mean(of_label[-1]):.3f}")
         if estimator.verbose:
-            print(names[-1], file=sys.stderr)
+            print(*[head][len(parts) - 1 :], names[-1], sep="\n", file=sys.stderr)
 
     size = f"{len(X)} rows, {X.shape[1]} inputs, {len(estimator.classes_)} classes"
     head = f"{size}: Gaussian processes. {LEFT_OUT.format('probability')}"
-    if estimator.verbose:
-        print(head, file=sys.stderr)
     several = len(estimator.classes_) > 2
     steps = [{"max_iterations": min(number, estimator.max_iterations)} for number in STEPS]
     number = min(POINTS_OF_TWO, POINTS_OF_AN_INPUT * (1 + X.shape[1]))
     same: dict[str, Any] = {"likelihood": "softmax" if several else "bernoulli"}
     same["num_inducing"] = POINTS_OF_MORE if several else number
-    add(
-        "Inputs made nearly Gaussian (Yeo-Johnson)",
-        estimator,
-        FIRST_SHARE,
-        inputs="yeo-johnson",
-        **same | steps[several],
-    )
+    first = "Inputs made nearly Gaussian (Yeo-Johnson)"
+    add(first, estimator, FIRST_SHARE, inputs="yeo-johnson", **same | steps[several])
     same["warm_start"] = True
     add("Standardised inputs", parts[0], 0.5, inputs="standard", **same | steps[2])
     if several and not only_inputs:
@@ -154,10 +147,8 @@ def fit_class_stack(
     weights = ensemble_weights(np.stack(of_label), prior_weight=PRIOR_WEIGHT)
     lines = [head, *(f"{name}; weight {w:.2f}." for name, w in zip(names, weights, strict=True))]
     recalibration = _recalibrated(np.tensordot(weights, left_out, 1), places[1])
-    power = (
-        f"The rows left out put the mixed probabilities to the power {recalibration.scale**-2:.2f}"
-    )
-    power += " (above 1: surer), and then their sum to 1."
+    power = f"Probabilities are mixed, put to the power {recalibration.scale**-2:.2f} (above 1:"
+    power += " surer) that suits the rows left out, and divided by their sum."
     return Stack(tuple(parts), weights, weights, recalibration, (*lines, *dropped, power))
 
 

@@ -73,11 +73,7 @@ COLUMNS = ROUGH | {"inputs": "yeo-johnson", "alpha": 1.0, "num_inducing": 100}
 COLUMN_STEPS = 150
 #: The model whose inducing inputs are trained.
 TRAINED = {"kernel": "rbf", "noise": "constant", "inputs": "standard", "warp": False}
-COMPONENTS = {
-    "transformed inputs and targets, noise that varies": FULL,
-    "squared exponential kernel": SMOOTH,
-    "Matern kernel": ROUGH,
-}
+COMPONENTS = {"transforms, varying noise": FULL, "squared exponential": SMOOTH, "Matern": ROUGH}
 
 
 class Stack(NamedTuple):
@@ -195,10 +191,8 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     mixed = Predictive.mixed(left_out, w, u, recalibration)
     error = np.sqrt(np.mean((mixed.moments()[0] - y) ** 2))
     density, past = np.mean(mixed.log_densities(y)), time.perf_counter() - began
-    note(
-        f"In the end: {density:.3f}, RMSE {error:.3g}, after {past:.1f} s. The rows left out made"
-        f" the predicted distributions {scale:.2f} times as wide, with the tails of {shape}."
-    )
+    fitted = f"Recalibrated by these rows: {scale:.2f} times as wide, with the tails of {shape}."
+    note(f"Mixed: {density:.3f}, RMSE {error:.3g}; {past:.1f} s. {fitted}")
     return Stack(tuple(components), w, u, recalibration, tuple(lines))
 
 

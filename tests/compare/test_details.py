@@ -20,14 +20,13 @@ from gpflow_pep.compare.candidates import WithSpread, is_skewed, label_of, make_
 from gpflow_pep.compare.details import Details, importance_of
 from gpflow_pep.compare.figures import figures
 from gpflow_pep.compare.findings import (
-    class_report,
     findings,
     more_rows,
     quality,
     ranking,
     usable_for,
 )
-from gpflow_pep.compare.scores import METRICS
+from gpflow_pep.compare.scores import METRICS, class_report
 from gpflow_pep.compare.settings import Configuration
 from gpflow_pep.compare.trials import Fit, Outcome, Trial, Trials
 from gpflow_pep.estimators import load_estimator
@@ -151,12 +150,25 @@ def test_the_card_of_a_model_is_in_its_folder() -> None:
     assert load_estimator(out / "model")[-1].alpha_ == comparison.model[-1].alpha_
 
 
+@pytest.mark.parametrize("rare, options, early", [
+    (20, {}, True), (5, {}, "auto"), (20, {"test_fraction": 0.8}, "auto"),
+    (20, {"time_column": "x"}, "auto"),
+])  # fmt: skip
+def test_trees_stop_early_where_no_class_is_rare(rare: int, options: Any, early: Any) -> None:
+    """Scikit-learn leaves out rows of each class, and refuses a class of one."""
+    table = pd.DataFrame(
+        {"x": np.arange(120.0) % 40, "y": np.where(np.arange(120) < rare, "a", "b")}
+    )
+    data, settings = clean(table, "y"), Settings(**options)
+    data = data._replace(blocks=table["x"]) if "time_column" in options else data
+    assert make_candidates(data, settings)["boosted trees"][1].early_stopping == early
+
+
 def test_classes_are_counted_one_by_one() -> None:
-    comparison = small_classification()
     true = ["ham"] * 4 + ["spam"] * 6
     predicted = ["ham", "ham", "spam", "spam"] + ["spam"] * 5 + ["ham"]
     table = pd.DataFrame({"true": true, "predicted": predicted})
-    report = class_report(replace(comparison, held_out={str(comparison.best): table}))
+    report = class_report(table)
     assert_allclose(report.loc[["ham", "spam"]], [[4, 2 / 4, 2 / 3], [6, 5 / 6, 5 / 7]])
 
 

@@ -131,6 +131,7 @@ def test_what_is_said() -> None:
 
 def test_predictions_of_a_row_stand_beside_each_other() -> None:
     comparison, out = small(), real("two targets").out
+    assert "Target 'weight': a number. 1 input, 39 rows." in real("two targets").result.stderr
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "Targets &#39;height&#39;, &#39;weight&#39;" in page and "RMSE of weight" in page
     wide = pd.read_csv(out / "predictions.csv", index_col="row")

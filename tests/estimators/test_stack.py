@@ -123,7 +123,7 @@ def test_five_lines_describe_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.splitlines() == lines
     for line, w, u in zip(lines[1:4], fitted.weights_, fitted.mean_weights_):
         assert f"; weight {w:.2f} in the density, {u:.2f} in the mean." in line
-    assert f"distributions {fitted.recalibration_.scale:.2f} times as wide" in lines[4]
+    assert f"these rows: {fitted.recalibration_.scale:.2f} times as wide" in lines[4]
 
 
 @pytest.mark.parametrize("named", [
