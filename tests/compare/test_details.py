@@ -135,7 +135,7 @@ def test_details_of_a_comparison() -> None:
     assert details.importance.loc["time", "mean"] > 0.0
     best = comparison.held_out[str(comparison.best)].query("part == 1")
     assert_allclose(details.learning[20]["log_density"], best["log_density"], rtol=1e-6)
-    assert findings(comparison)[-1].text.startswith("With 10 instead of 20 training rows, the NLPD")
+    assert findings(comparison)[-1][1].startswith("With 10 instead of 20 training rows, the NLPD")
     assert not any("time was over" in text for _, text in findings(comparison))
 
 
