@@ -23,15 +23,19 @@ from sklearn.datasets import make_moons
 
 from examples.common import arguments
 from examples.data_sets import numbers
-from gpflow_pep.engine.prior import whiten
+from gpflow_pep.engine.prior import Projection, whiten
 from gpflow_pep.engine.sites.posterior import (
+    Marginals,
     Natural,
+    SiteProblem,
     SiteRows,
+    Sites,
     no_sites,
+    posterior_factor,
     sites_of_rows,
     whitened_posterior,
 )
-from gpflow_pep.engine.sites.sequential import sequential_pass
+from gpflow_pep.engine.sites.sweep import match_moments, row_prior
 from gpflow_pep.metrics import mean_nlpd
 from gpflow_pep.models import PEPClassification
 
@@ -68,6 +72,57 @@ def trained_on(rows: Rows, num_inducing: int, alpha: float) -> PEPClassification
     return model
 
 
+def sequential_pass(
+    problem: SiteProblem, projection: Projection, before: Natural
+) -> tuple[Sites, tf.Tensor]:
+    r"""Find the site of each row in turn, from the posterior that the row before left.
+
+    With :math:`V = B^{-1}`, :math:`w = V b`, a row's projection a, and mean m and variance s of its
+    f, a site :math:`(\nu, \tau)` makes
+
+    .. math::
+
+        V \leftarrow V - \frac{\tau}{1 + \tau s} V a aᵀ V, \qquad
+        w \leftarrow w + \frac{\nu - \tau m}{1 + \tau s} V a.
+
+    :param before: What earlier rows add to q.
+    :return: The sites, and how many rows were refused, because their cavity or the posterior would
+        have been improper; these have no site.
+    """
+    q = posterior_factor(before)
+
+    def update(
+        n: tf.Tensor, x: tf.Tensor, refused: tf.Tensor, V: tf.Tensor, w: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
+        row = Projection(*(tf.gather(part, [n], axis=-1) for part in projection))
+        Va = tf.matmul(V, row.A)  # [L, M, 1]
+        m, s = (tf.transpose(tf.matmul(row.A, part, transpose_a=True)[..., 0]) for part in (w, Va))
+        of_row, none = problem.batch([n]), no_sites(1, m.shape[1], m.dtype)
+        matched = match_moments(of_row, row, Marginals(m, s), row_prior(of_row, none), none)
+        site = tf.stack(matched.sites)  # [2, 1, L]
+        proper = matched.proper[0] & tf.reduce_all(1.0 + site[1] * s > 0.0)
+        site = tf.where(proper, site, tf.zeros_like(site))
+        nu, tau = tf.unstack(site)
+        V_scale, w_scale = (
+            tf.transpose(part / (1.0 + tau * s))[..., None] for part in (tau, nu - tau * m)
+        )
+        return (
+            n + 1,
+            tf.tensor_scatter_nd_update(x, [[0, n], [1, n]], site[:, 0]),
+            refused + tf.cast(~proper, tf.int32),
+            V - V_scale * tf.matmul(Va, Va, transpose_b=True),
+            w + w_scale * Va,
+        )
+
+    num_rows = tf.shape(projection.A)[-1]
+    none = tf.stack(no_sites(num_rows, projection.A.shape[0], projection.A.dtype))
+    start = tf.constant(0), none, tf.constant(0), tf.matmul(q.W, q.W, transpose_a=True), q.w
+    _, x, refused, *_ = tf.while_loop(
+        lambda n, *_: n < num_rows, update, start, parallel_iterations=1
+    )
+    return Sites(*tf.unstack(x)), refused
+
+
 class Filter:
     """
     Assumed-density filtering with the prior, the likelihood and the power of a model.
@@ -91,8 +146,7 @@ class Filter:
         alpha = tf.broadcast_to(self.model.alpha, tf.shape(X)[:1])
         problem = self.model.site_problem()._replace(rows=SiteRows(X, Y, alpha))
         projection = problem.project(X)
-        none = no_sites(tf.shape(X)[0], self.model.num_latent_gps, X.dtype)
-        sites, refused = sequential_pass(problem, projection, none, others=before)
+        sites, refused = sequential_pass(problem, projection, before)
         own = sites_of_rows(projection.A, sites)
         return tf.nest.map_structure(tf.add, before, own), refused
 

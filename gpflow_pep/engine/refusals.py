@@ -49,6 +49,7 @@ GONE = {
     "PEP.fresh_sites": "reset_sites",
     "PEP.training_gap": "loss_tolerance",
     "PEP.converged_sites": "converged_rows",
+    "PEPRegression.bound_gap": "upper_bound() - elbo()",
     "PEPRegression.conditional": "bound, whose values are 'standard' and 'tight'",
     "monitor.SitesToTensorBoard": "gpflow.monitor.ScalarToTensorBoard: docs/training.rst",
     "monitor.CalibrationToTensorBoard": "gpflow.monitor.ImageToTensorBoard: docs/training.rst",

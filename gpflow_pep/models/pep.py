@@ -18,7 +18,6 @@ from ..engine.energies.point import hessian_product
 from ..engine.factors import check_num_latent, check_support, traits
 from ..engine.factors.entries import check_entries, target_rule
 from ..engine.numerics import chunks
-from ..engine.numerics.graphs import compiled
 from ..engine.prior import is_mixed
 from ..engine.prior.evaluate import unconverted
 from ..engine.refusals import Renamed
@@ -26,7 +25,6 @@ from ..engine.sites.implicit import AdjointInfo, Converged, ConvergedRows
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import Natural, Sites, add_memory, natural_sums, no_sites
 from ..engine.sites.record import CLIPPED, FALLBACKS, FixedPoint, Goal, SiteUpdateInfo, Solver
-from ..engine.sites.sequential import infer_sequentially
 from ..engine.sites.sweep import infer
 from .arguments import FixedParameter, mixed_arguments, refuse_mixed, warn_unless_converged
 from .base import ADVICE, InternalDataModel, PowerEPModel, labels_to_floats, refuse_data
@@ -159,6 +157,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         """Of the newest run of the inner loop."""
         return _record_of_run(self._last_run.numpy())
 
+    @tf.autograph.experimental.do_not_convert
     def update_sites(
         self,
         max_sweeps: int | None = None,
@@ -166,7 +165,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         damping: float | None = None,
         *,
         fresh: bool = False,
-        sequential: bool = False,
     ) -> SiteUpdateInfo:
         """Bring the sites towards their fixed point for the parameters as they are.
 
@@ -178,13 +176,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         :param damping: The largest step, in (0, 1]; 1 by default.
         :param fresh: Start from no sites instead of the present ones. Where there are several
             fixed points, the reached one then depends on the parameters alone.
-        :param sequential: Update one row after another, as the papers do
-            (:mod:`gpflow_pep.engine.sites.sequential`); one pass that starts without sites is
-            assumed-density filtering. Slow, and needs memory for M x N numbers.
         :raises ValueError: If an argument is outside its range.
         """
-        if sequential:
-            refuse_mixed(self.kernel, "update_sites(sequential=True)", "Leave out sequential.")
         if damping is not None:
             checks.check_real("damping", damping, "(0, 1]", "A step of 1 is undamped.")
         sweeps, tolerance = checks.check_loop(
@@ -193,23 +186,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             self.data[0].dtype,
         )
         falls_back = max_sweeps is None
-        sweeps += not (falls_back or sequential)  # the look
+        sweeps += not falls_back  # the look
         limits = Solver(Goal(tolerance), sweeps, damping or 1.0, falls_back)
-
-        @tf.autograph.experimental.do_not_convert
-        def run() -> None:
-            loop = infer_sequentially if sequential else infer
-            self._run(self.site_problem(), fresh, loop, limits)
-
-        if sequential:  # row after row is too slow outside a graph
-            checks.check_not_sharded(
-                self.reduction.count, "update_sites(sequential=True)", "Leave out sequential."
-            )
-            compiled(run)()
-            advice = ADVICE + traits(self.likelihood).advice
-            warn_unless_converged(self.last_inference, self.tolerance, advice)
-        else:
-            run()
+        self._run(self.site_problem(), fresh, limits)
         return self.last_inference
 
     def minibatch_training_loss_closure(
@@ -322,7 +301,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     def _infer(self, problem: Any, mean_square: TensorType = 0.0) -> FixedPoint:
         limits = Solver(Goal(self.tolerance, mean_square), self.max_sweeps)
-        fixed_point = self._run(problem, self.reset_sites, infer, limits)
+        fixed_point = self._run(problem, self.reset_sites, limits)
         ell = fixed_point.extra.tilted.ell
         stops = problem.latents.require_resolved(problem, ell, *fixed_point.marginals)
         if not stops:
@@ -331,7 +310,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             sites, moments, extra = tf.nest.map_structure(tf.identity, fixed_point[:3])
         return FixedPoint(sites, moments, extra, fixed_point.info)
 
-    def _run(self, problem: Any, restart: bool, loop: Any, limits: Solver) -> FixedPoint:
+    def _run(self, problem: Any, restart: bool, limits: Solver) -> FixedPoint:
         """Run the inner loop, and remember where it ended."""
 
         def run() -> FixedPoint:
@@ -340,7 +319,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
                 initial = self.read_sites()
             if restart:
                 initial = Sites(*map(tf.zeros_like, initial))
-            return loop(problem, initial, limits)
+            return infer(problem, initial, limits)
 
         fixed_point: FixedPoint = chunks.without_gradient(run)
         self.write_sites(fixed_point.sites)

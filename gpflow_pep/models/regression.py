@@ -80,7 +80,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         for tables, :doc:`/choosing`, and :doc:`/several_outputs`.
     """
 
-    conditional = Renamed()
+    bound_gap, conditional = Renamed(), Renamed()
 
     @property
     def takes_missing_targets(self) -> bool:
@@ -216,18 +216,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         _, with_slack = chunks.sum_over_chunks(terms, pieces, (W, trace), **options)
         bound = collapsed.log_density(sums, with_slack, self.rows.num_targets())
         return checks.require_finite(bound, "upper bound", ADVICE)
-
-    @unconverted("return: []")
-    def bound_gap(self) -> tf.Tensor:
-        """Compute how far, at most, the lower bound is from the exact log marginal likelihood.
-
-        It is :meth:`upper_bound` less the objective, at least 0 up to rounding.
-
-        :raises ValueError: If some alpha is not 0, or the model has a memory: log Z is no lower
-            bound then.
-        """
-        with tf.control_dependencies(self._require_bound("bound_gap")):
-            return self.upper_bound() - self.pep_log_marginal_likelihood()
 
     @unconverted("return: []")
     def fitc_log_marginal_likelihood(self) -> tf.Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
+import scipy.stats
 from gpflow.covariances import Kuf, Kuu
 from gpflow.kernels import SquaredExponential
 from gpflow.likelihoods import Bernoulli, Likelihood, StudentT
@@ -17,7 +18,6 @@ from helpers import Array, assert_close, load_example, regression_problem
 
 import gpflow_pep as pep
 from examples.ivm import ivm
-from gpflow_pep.engine.prior import project
 from gpflow_pep.training.starts import saspa
 
 PROBLEM = regression_problem(num_data=14)
@@ -161,25 +161,32 @@ def test_forget(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         assert (tmp_path / "figure.png").stat().st_size > 0
 
 
-@pytest.mark.slow
-def test_a_filter_is_one_sequential_pass() -> None:
-    streaming = load_example("streaming.py")
-    X, Y = streaming.generated(24)
-    kernel, mean = SquaredExponential(), gpflow.functions.Constant(0.4)
-    options = {"alpha": 0.5, "mean_function": mean, "max_sweeps": 1}
-    model = pep.models.PEPClassification((X, Y), kernel, None, X[:5], **options)
-    filtered = streaming.Filter(model)
-    for part in (slice(0, 12), slice(12, 24)):
-        filtered.update((X[part], Y[part]))
-    model.update_sites(sequential=True)
-    A = project(model.site_problem().W, model.inducing_variable, kernel, X).A.numpy()[0]
-    nu, tau = (part.numpy() for part in model.read_sites())
-    G = (A * tau[:, 0]) @ A.T
-    assert_close(filtered.sums.G[0], G)
-    assert_close(filtered.sums.b[0], A @ nu)
-    # Predictions are those of f, mean function included.
-    actual, _ = filtered.posterior().predict_f(X)
-    assert_close(actual, A.T @ np.linalg.solve(np.eye(5) + G, A @ nu) + 0.4)
+def _assumed_density_filtering(K: Array, labels: Array) -> tuple[Array, Array]:
+    """Mean and covariance of f after each label once, for the probit link without errors."""
+    mean, covariance = np.zeros(len(K)), K.copy()
+    for n, label in enumerate(labels):
+        sign, variance = 2.0 * label - 1.0, covariance[n, n]
+        z = sign * mean[n] / np.sqrt(1.0 + variance)
+        ratio = scipy.stats.norm.pdf(z) / scipy.stats.norm.cdf(z)
+        column = covariance[:, n]
+        mean = mean + column * sign * ratio / np.sqrt(1.0 + variance)
+        covariance = covariance - np.outer(column, column) * ratio * (z + ratio) / (1.0 + variance)
+    return mean, covariance
+
+
+def test_a_filter_sees_each_row_once() -> None:
+    """In two batches, with inducing inputs at the rows."""
+    rng, kernel = np.random.default_rng(0), gpflow.kernels.Matern32(variance=2.0)
+    X, Y = np.linspace(-3.0, 3.0, 8)[:, None], rng.integers(0, 2, [8, 1]).astype(float)
+    parts = kernel, pep.likelihoods.NoisyLabelBernoulli(1e-12), X.copy()
+    filtered = load_example("streaming.py").Filter(pep.PEP((X, Y), *parts, alpha=1.0))
+    filtered.update((X[:5], Y[:5]))
+    filtered.update((X[5:], Y[5:]))
+    assert filtered.num_refused == 0
+    mean, covariance = filtered.posterior().predict_f(X, full_cov=True)
+    expected, expected_covariance = _assumed_density_filtering(kernel(X).numpy(), Y[:, 0])
+    assert_close(mean[:, 0], expected, rtol=1e-4)
+    assert_close(covariance[0], expected_covariance, rtol=1e-4)
 
 
 @pytest.mark.slow

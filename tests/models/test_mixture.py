@@ -453,7 +453,6 @@ REFUSALS = {
     "memory: got a model whose outputs are mixed": partial(model, "four", memory=0),
     "upper_bound: got": lambda: regression().upper_bound(),
     "fitc_log_marginal_likelihood: got": lambda: regression().fitc_log_marginal_likelihood(),
-    "sequential=True": lambda: model("four").update_sites(sequential=True),
 }
 
 

@@ -38,15 +38,6 @@ def test_regression_is_in_closed_form(covariances: Any) -> None:
     assert_close(log_z(model), log_z(expected))
 
 
-def test_one_pass_is_exact_for_gaussian_noise() -> None:
-    """QAM10, section 3.3: only the compact representation is an approximation then."""
-    model = of_problem(NOISE)
-    parts = model.kernel, model.likelihood, model.inducing_variable
-    online = pep.models.PEP(PROBLEM.data, *parts, alpha=1.0)
-    assert online.update_sites(max_sweeps=1, sequential=True).residual < 1e-8
-    assert_close(log_z(online), log_z(model), rtol=1e-8)
-
-
 @pytest.mark.parametrize(
     "likelihood",
     [Bernoulli(), pep.likelihoods.NoisyLabelBernoulli(0.05, link="step"), Poisson()],

@@ -155,7 +155,6 @@ def refusals(strategy: Any) -> Arrays:
     loss = pep.training.sharded_training_loss
     calls = {
         **{name: lambda m=m: loss(m, strategy) for name, m in unlike.items()},
-        "sequential": lambda: model.update_sites(sequential=True),
         "minibatches": model.minibatch_training_loss_closure(1, seed=0, compile=False),
     }
     said = {}

@@ -116,7 +116,6 @@ def test_shards_add_up_to_all_rows(models: Any, workers: list[Any], directory: P
         ("parameters", "model.*another process.*same"),
         ("shapes", "model.*another process.*same"),
         ("kinds", "Regression, of another kind than.*without targets"),
-        ("sequential", "sequential.*2 processes.*Leave"),
         ("minibatches", "minibatch.*2 processes.*ARPEP"),
     ],
 )

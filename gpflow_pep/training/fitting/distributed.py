@@ -88,8 +88,8 @@ def sharded(model: InternalDataModel, strategy: tf.distribute.Strategy) -> Itera
     compiled outside keep to the rows of their process, those compiled inside to the rows of all.
     What needs sums over rows works: log Z, ``predict_f`` and other predictions, ``posterior``,
     ``compute_qu``, ``surrogate``, ``upper_bound``, ``update_sites``; also ``loo_log_density``,
-    which gives the values of the process's own rows. Sequential updates and minibatches do not. A
-    posterior may be used outside, too, as long as its cache is not updated there.
+    which gives the values of the process's own rows. Minibatches do not. A posterior may be used
+    outside, too, as long as its cache is not updated there.
 
     :param model: The model of this process.
     :param strategy: A ``tf.distribute.MultiWorkerMirroredStrategy`` with one device in each
