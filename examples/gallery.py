@@ -12,6 +12,7 @@ from typing import Any
 import gpflow
 import numpy as np
 from PIL import Image
+from scipy.stats import norm
 from sklearn.datasets import load_diabetes, load_digits, make_moons
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import RidgeCV
@@ -101,7 +102,7 @@ def many(ax: Any) -> None:
 def pit(ax: Any) -> None:
     model, X, y = many_rows()
     mean, std = model.predict(X, return_std=True)
-    plotting.pit_histogram(pep.metrics.pit(y, mean, std**2), ax=ax)
+    plotting.pit_histogram(norm.cdf(y, mean, std), ax=ax)
 
 
 def regression(ax: Any) -> None:
@@ -146,18 +147,6 @@ def confusion(ax: Any) -> None:
     plotting.confusion_matrix(y, model.predict(X), names, ax=ax)
 
 
-def relevance(ax: Any) -> None:
-    model, _, _ = diabetes()
-    plotting.relevance(model, ax=ax)
-
-
-def relevance_of_sum(ax: Any) -> None:
-    kernel = gpflow.kernels.SquaredExponential(
-        lengthscales=[0.5, 2.0, 1.0], active_dims=[0, 1, 2]
-    ) + gpflow.kernels.Matern32(lengthscales=0.4, active_dims=[3])
-    plotting.relevance(kernel, ["age", "weight", "income", "month"], ax=ax)
-
-
 def alphas(ax: Any) -> None:
     powers = (0.0, 0.5, 1.0)
     X, y = load_diabetes(return_X_y=True)
@@ -189,8 +178,6 @@ PICTURES = {
     boundary_of_three: (5.6, 5.0),
     reliability: (5.0, 5.0),
     confusion: (5.0, 4.6),
-    relevance: (5.5, 3.8),
-    relevance_of_sum: (5.5, 2.6),
     alphas: (6.0, 4.0),
 }
 

@@ -30,12 +30,6 @@ def _check_rows(**arrays: AnyNDArray) -> None:
             raise checks.refusal(name, "no values", "at least one row", "Pass held-out rows.")
 
 
-def _check_variance(variance: AnyNDArray) -> None:
-    if np.min(variance) <= 0.0:
-        remedy = "Pass the variance of y (predict_y), which includes the noise."
-        raise checks.refusal("variance", np.min(variance), "positive numbers", remedy)
-
-
 def check_labels(name: str, labels: AnyNDArray, num_classes: int) -> AnyNDArray:
     """Refuse labels that are not whole numbers from 0 to C - 1; return them as integers.
 
@@ -123,59 +117,26 @@ def smll(Y: AnyNDArray, log_density: AnyNDArray, Y_train: AnyNDArray) -> float:
     return mean_nlpd(np.sum(_columns(log_density), axis=1)) - mean_nlpd(trivial_density)
 
 
-@check_shapes("mean: [shape...]", "variance: [shape...]", "return[0]: [shape...]")
-def central_interval(
-    mean: AnyNDArray, variance: AnyNDArray, level: float = 0.9
-) -> tuple[AnyNDArray, AnyNDArray]:
-    """Find the ends of the central interval that holds a fraction `level` of N(mean, variance).
-
-    :param mean: Predicted means.
-    :param variance: Predicted variances, positive.
-    :param level: A number in (0, 1).
-    :raises ValueError: If an array is empty or not finite, a variance is not positive, or `level`
-        is outside (0, 1).
-    """
-    _check_numbers(mean=mean, variance=variance)
-    checks.check_level(level)
-    _check_variance(variance)
-    lower, upper = norm.interval(level, mean, np.sqrt(variance))
-    return lower, upper
-
-
 @check_shapes("Y: [shape...]", "mean: [shape...]", "variance: [shape...]")
 def coverage(Y: AnyNDArray, mean: AnyNDArray, variance: AnyNDArray, level: float = 0.9) -> float:
-    """Compute the fraction of targets inside their :func:`central_interval`.
+    """Compute the fraction of targets inside the central intervals of N(mean, variance).
 
     It is close to `level` if the predictive variances are right.
 
     :param Y: Held-out targets.
     :param mean: Predicted means of y.
     :param variance: Predicted variances of y, noise included.
-    :param level: A number in (0, 1).
-    :raises ValueError: As :func:`central_interval`, or if `Y` is not finite.
-    """
-    _check_numbers(Y=Y)
-    lower, upper = central_interval(mean, variance, level)
-    return float(np.mean((lower <= Y) & (upper >= Y)))
-
-
-@check_shapes("Y: [shape...]", "mean: [shape...]", "variance: [shape...]", "return: [shape...]")
-def pit(Y: AnyNDArray, mean: AnyNDArray, variance: AnyNDArray) -> AnyNDArray:
-    """
-    Compute the probability integral transform, Φ((y − mean) / √variance), of Gaussian predictions.
-
-    It is uniform on [0, 1] where these are right (Dawid, *Statistical theory: the prequential
-    approach*, 1984).
-
-    :param Y: Held-out targets.
-    :param mean: Predicted means of y.
-    :param variance: Predicted variances of y, positive, noise included.
-    :raises ValueError: If an array is empty or not finite, or a variance is not positive.
+    :param level: A number in (0, 1), how much of the probability an interval holds.
+    :raises ValueError: If an array is empty or not finite, a variance is not positive, or `level`
+        is outside (0, 1).
     """
     _check_numbers(Y=Y, mean=mean, variance=variance)
-    _check_variance(variance)
-    values: AnyNDArray = norm.cdf((Y - mean) / np.sqrt(variance))
-    return values
+    checks.check_level(level)
+    if np.min(variance) <= 0.0:
+        remedy = "Pass the variance of y (predict_y), which includes the noise."
+        raise checks.refusal("variance", np.min(variance), "positive numbers", remedy)
+    lower, upper = norm.interval(level, mean, np.sqrt(variance))
+    return float(np.mean((lower <= Y) & (upper >= Y)))
 
 
 @check_shapes("labels: [shape...]", "predicted: [shape...]")

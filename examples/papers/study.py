@@ -42,7 +42,6 @@ from examples.papers import runner
 from examples.papers.runner import Cell
 from examples.papers.study_summary import ALPHAS, rule_name, summarise
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
-from gpflow_pep.metrics import central_interval
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training import ensemble_of_models
 from gpflow_pep.training.fitting.cheaper import SharedLosses
@@ -140,7 +139,7 @@ def _scores(problem: Problem, mean: Any, sd: Any, density: Any = None) -> dict[s
     """Of normal densities, unless the log density of each row is given."""
     Y, mean, sd = problem.test[1][:, 0], np.ravel(mean), np.ravel(sd)
     density = norm.logpdf(Y, mean, sd) if density is None else np.asarray(density)
-    ends = np.stack(central_interval(mean, sd**2, 0.9), axis=1)
+    ends = np.stack(norm.interval(0.9, mean, sd), axis=1)
     rmse = np.sqrt(np.mean((Y - mean) ** 2))
     return {"nlpd": -float(np.mean(density)), "rmse": float(rmse), **_interval(Y, ends)}
 

@@ -1,19 +1,14 @@
-"""Pictures of models: the inputs that matter to a kernel, scores at several powers."""
+"""Where inducing inputs are, and a picture of scores at several powers."""
 
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from gpflow.base import AnyNDArray
-from gpflow.kernels import Kernel
 
 from ..engine.checks import as_vector, as_vectors, refusal, require_same_length
 from . import canvas
-from .canvas import BEST, FIT, INK, SMALL, as_names, color_of
-
-#: Inputs whose relevance is drawn: the most relevant ones.
-MOST_INPUTS = 25
+from .canvas import BEST, FIT, color_of
 
 
 class Inducing(NamedTuple):
@@ -47,82 +42,6 @@ def inducing_points_of(model: Any) -> list[Inducing]:
         Z = Z if scaler is None else scaler.inverse_transform(Z)
         inputs.append(Inducing(Z, None if blur is None else square * np.asarray(blur)))
     return inputs
-
-
-@canvas.picture()
-def relevance(
-    kernel: Any, names: Sequence[Any] | None = None, *, spread: Any = None, ax: Any = None
-) -> None:
-    r"""
-    Draw the relevance of each input, one over its lengthscale: how many lengthscales there are in a
-    unit of the input, or in its `spread`.
-
-    Inputs are comparable if they have the same spread: standardise them, as estimators do, or
-    pass `spread`. In a sum or a product of kernels each part with lengthscales has bars of its own.
-    Inputs of one name, as of the columns of 0 and 1 that text becomes, share a bar: the root of the
-    sum of their squares.
-
-    :param kernel: A kernel with lengthscales in one part at least, a model with such a kernel, or a
-        fitted estimator, which has the names of its inputs.
-    :param names: Of all inputs.
-    :param spread: Of each input, such as its standard deviation, [D].
-    :raises ValueError: If no part has lengthscales, or there are not as many names as inputs.
-    """
-    if names is None:
-        names = getattr(kernel, "feature_names_in_", None)
-    size = getattr(kernel, "n_features_in_", None if names is None else len(names))
-    kernel = getattr(kernel, "kernel_", getattr(kernel, "kernel", kernel))
-    if not isinstance(kernel, Kernel):
-        expected = "a gpflow.kernels.Kernel, or a model or fitted estimator that has one"
-        raise refusal("kernel", type(kernel).__name__, expected, "Pass one.")
-    parts: list[Any] = [p for p in (kernel, *kernel.submodules) if hasattr(p, "lengthscales")]
-    if not parts:
-        expected = "lengthscales in one part at least: without, no input has a relevance"
-        remedy = "Use a stationary kernel, such as gpflow.kernels.SquaredExponential()."
-        raise refusal("kernel", type(kernel).__name__, expected, remedy)
-    inputs = as_names("input", names, size or max(map(_num_inputs, parts)))
-    values = np.stack([_inverse_lengthscales(part, len(inputs)) for part in parts])
-    if spread is not None:
-        spread = canvas.check_spread("spread", as_vector("spread", spread))
-        require_same_length("spread", spread, "inputs", inputs)
-        values = values * spread
-    different = list(dict.fromkeys(inputs))
-    values = np.sqrt(np.square(values) @ np.equal.outer(inputs, different))
-    inputs = different
-    order = np.argsort(-values.max(axis=0), kind="stable")[:MOST_INPUTS]
-    places, thickness = np.arange(len(order)), 0.8 / len(parts)
-    for number, (part, lengths) in enumerate(zip(parts, values[:, order])):
-        label = type(part).__name__ + (f" {number + 1}" if len(parts) > 1 else "")
-        heights = places - 0.4 + (number + 0.5) * thickness
-        bars = ax.barh(heights, lengths, 0.9 * thickness, color=color_of(number), label=label)
-        ax.bar_label(bars, fmt="{:.2g}", padding=3.0, fontsize=SMALL - 1.0, color=INK)
-    labels = (inputs[place] for place in order)
-    ax.set_yticks(places, [name if len(name) < 30 else f"{name[:28]}…" for name in labels])
-    ax.set(ylim=(len(order) - 0.4, -0.6), xlim=(0.0, 1.12 * values.max()))
-    ax.tick_params(axis="y", length=0)
-    if len(parts) > 1:
-        ax.legend(loc="lower right", frameon=False, fontsize=SMALL)
-    ax.set_xlabel("1 / lengthscale" if spread is None else "spread / lengthscale")
-    if len(inputs) > len(order):
-        ax.set_title(f"the {len(order)} most relevant of {len(inputs)} inputs", fontsize="medium")
-
-
-def _num_inputs(part: Any) -> int:
-    dims, size = part.active_dims, np.size(part.lengthscales)
-    return int((dims.stop or size) if isinstance(dims, slice) else np.max(dims) + 1)
-
-
-def _inverse_lengthscales(part: Any, num_inputs: int) -> AnyNDArray:
-    """[D]; 0 of inputs that are not active."""
-    lengthscales, values = np.asarray(part.lengthscales), np.zeros(num_inputs)
-    with contextlib.suppress(IndexError, ValueError):
-        values[part.active_dims] = 1.0 / lengthscales
-    if not values.any():
-        got = f"active_dims {part.active_dims} and {lengthscales.size} lengthscale(s) for"
-        remedy = "Pass the names of all inputs that the kernel is called with."
-        got += f" {num_inputs} input(s)"
-        raise refusal("kernel", got, "one for all or one for each", remedy)
-    return values
 
 
 @canvas.picture()

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
-from .. import metrics
 from ..engine.checks import as_vector, as_vectors, check_level, check_positive, refusal
 from . import canvas
 from .canvas import BEST, FIT, INK, TRAIN, as_columns, check_spread
@@ -39,7 +38,7 @@ def predicted_against_actual(
     limits = view(np.concatenate([y, mean]))
     if std is not None:
         std = check_spread("std", as_vectors(y=y, std=std)[1])
-        intervals = np.stack(metrics.central_interval(mean, np.square(std), level), axis=1)
+        intervals = np.stack(norm.interval(level, mean, std), axis=1)
     if intervals is not None:
         ends = as_columns("intervals", intervals, 2).T
         lower, upper = (as_vectors(y=y, intervals=end)[1] for end in ends)
@@ -91,7 +90,8 @@ def pit_histogram(
     and high in the middle where these are too wide. The band holds a bar with probability `level`:
     its count is binomial.
 
-    :param pit: Numbers in [0, 1], [N]; of Gaussian predictions :func:`gpflow_pep.metrics.pit`.
+    :param pit: Numbers in [0, 1], [N]; of Gaussian predictions
+        ``scipy.stats.norm.cdf(y, mean, std)``.
     :param num_bins: Bars; by default as many as leave 20 rows to each, from 5 to 20.
     :param level: Of the band.
     :raises ValueError: If a number is not in [0, 1], or there is no bar.
@@ -99,7 +99,7 @@ def pit_histogram(
     values, level = as_vector("pit", pit), check_level(level)
     if np.min(values) < 0.0 or np.max(values) > 1.0:
         got = f"numbers from {np.min(values):g} to {np.max(values):g}"
-        remedy = "Pass metrics.pit(y, mean, variance), or a distribution function at the targets."
+        remedy = "Pass a distribution function at the targets: scipy.stats.norm.cdf(y, mean, std)."
         raise refusal("pit", got, "probabilities in [0, 1]", remedy)
     if num_bins is None:
         num_bins = int(np.clip(len(values) // 20, 5, 20))
@@ -159,7 +159,7 @@ def regression_1d(
         ax.plot(inputs, targets, marker, markersize=4, label=str(name), **style)
     ax.plot(x, mean, color=FIT, linewidth=1.8, path_effects=canvas.halo(), label="mean")
     for rank, level in enumerate(sorted(map(check_level, levels), reverse=True), start=1):
-        lower, upper = metrics.central_interval(mean, np.square(std), level)
+        lower, upper = norm.interval(level, mean, std)
         alpha, text = min(0.16 * rank, 0.6), f"{level:.0%}"
         ax.fill_between(x, lower, upper, color=FIT, alpha=alpha, linewidth=0, label=text)
     ax.set(xlim=(x[0], x[-1]) if x[0] < x[-1] else None, xlabel="x", ylabel="y")

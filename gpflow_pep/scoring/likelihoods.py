@@ -36,7 +36,7 @@ def check_likelihood(likelihood: Mapping[str, Any]) -> None:
     """Refuse a likelihood of another class, with another link, or noise that is no number."""
     kind = likelihood["kind"]
     if kind not in (*NUMBERS, *CLASSES):
-        raise unsupported(kind, (*NUMBERS, *CLASSES))
+        raise _unsupported(kind, (*NUMBERS, *CLASSES))
     numbers = [likelihood[name] for name in NUMBERS.get(kind, ()) if likelihood[name] is not None]
     varies = kind == "Gaussian" and _is_log_linear(likelihood["variance"])
     constant = varies or all(not isinstance(v, dict) and np.size(v) == 1 for v in numbers)
@@ -77,7 +77,7 @@ def target_moments(
     if kind == "Poisson":
         rate = np.exp(mean + 0.5 * variance) * likelihood["binsize"]
         return rate, rate + np.expm1(variance) * rate**2
-    raise unsupported(kind, NUMBERS)
+    raise _unsupported(kind, NUMBERS)
 
 
 def class_probabilities(likelihood: Mapping[str, Any], mean: Array, variance: Array) -> Array:
@@ -111,9 +111,9 @@ def class_probabilities(likelihood: Mapping[str, Any], mean: Array, variance: Ar
         inner, outer = np.where(mirrored, -low, high), np.where(mirrored, -high, low)
         between = np.asarray(ndtr(inner) - ndtr(outer))
         return (1.0 - 2.0 * SQUEEZE) * between + _FLOOR if squeezed else between
-    raise unsupported(kind, CLASSES)
+    raise _unsupported(kind, CLASSES)
 
 
-def unsupported(kind: str, known: Iterable[str]) -> ValueError:
+def _unsupported(kind: str, known: Iterable[str]) -> ValueError:
     """Refuse a likelihood, for ``raise``; ``known`` has the supported ones."""
     return refusal("likelihood", kind, f"one of {', '.join(known)}, as GPflow has them", REMEDY)

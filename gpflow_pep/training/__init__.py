@@ -20,7 +20,7 @@ from .choosing.wrong_labels import raise_error_rate
 from .fitting.cheaper import maximise_on_subset
 from .fitting.distributed import sharded, sharded_training_loss
 from .fitting.full_batch import Ascent, MaximiseRecord, Step, maximise
-from .fitting.history import EarlyStopping, Evaluation, FitRecord, best_evaluation
+from .fitting.history import EarlyStopping, Evaluation, FitRecord
 from .fitting.loop import fit, shuffled_batches
 from .fitting.objectives import training_loss
 from .fitting.points import PointsScore
@@ -39,7 +39,6 @@ __all__ = [
     "NearRows",
     "PointsScore",
     "Step",
-    "best_evaluation",
     "ensemble_of_models",
     "ensemble_of_powers",
     "ensemble_weights",

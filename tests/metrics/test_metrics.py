@@ -50,14 +50,6 @@ BY_HAND: dict[str, tuple[Callable[[], Any], Any]] = {
     # 90% of N(0, 4) lies within 3.2897 of 0.
     "coverage": (lambda: metrics.coverage(*FIVE), 0.6),
     "coverage of 91%": (lambda: metrics.coverage(*FIVE, level=0.91), 1.0),
-    "interval": (
-        lambda: metrics.central_interval(np.ones(1), np.full(1, 4.0), level=0.95),
-        [[1 - 3.91992797], [1 + 3.91992797]],
-    ),
-    "pit": (
-        lambda: metrics.pit(np.array([1.0, 3.0]), np.ones(2), np.full(2, 4.0)),
-        [0.5, 0.8413447460685429],
-    ),
 }
 
 
@@ -125,7 +117,6 @@ BAD_VALUES: dict[str, Callable[[], Any]] = {
     "log_density: got NaN.*finite.*Remove those": lambda: metrics.mean_nlpd(NAN),
     "Y: got NaN or infinity in 2.*finite.*Remove": lambda: metrics.coverage(NAN, Y, Y),
     r"variance: got 0\.0.*positive.*predict_y": lambda: metrics.coverage(Y, Y, ZERO),
-    "variance: got 0": lambda: metrics.pit(np.ones(1), np.ones(1), np.zeros(1)),
     r"level: got 90\.0.*\(0, 1\).*Pass 0\.9": lambda: metrics.coverage(Y, Y, Y, 90.0),
     "labels: got no values.*at least.*Pass": lambda: metrics.calibration(EMPTY, EMPTY[:, None]),
     "probability: got NaN.*finite.*Remove": lambda: metrics.calibration(ZERO, NAN[:, None]),

@@ -8,10 +8,6 @@ import numpy as np
 import pytest
 from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import (
-    Constant,
-    Linear,
-    Matern32,
-    Periodic,
     SeparateIndependent,
     SharedIndependent,
 )
@@ -131,42 +127,6 @@ def test_inducing_points_with_blur_and_of_each_set() -> None:
         assert_allclose([inducing.Z for inducing in found], expected)
 
 
-KERNELS: dict[str, tuple[Any, Any]] = {
-    "ARD": (SE(lengthscales=[2.0, 0.5]), [[0.5, 2.0]]),
-    "sum": (
-        SE(lengthscales=4.0, active_dims=[0]) + Matern32(lengthscales=[1.0, 0.5]) + Constant(),
-        [[0.25, 0.0], [1.0, 2.0]],
-    ),
-    "product": (SE(lengthscales=[2.0, 4.0]) * Linear(), [[0.5, 0.25]]),
-    "periodic": (Periodic(SE(lengthscales=[2.0, 1.0])), [[0.5, 1.0]]),
-    "outputs": (SharedIndependent(SE(lengthscales=[2.0, 1.0]), 2), [[0.5, 1.0]]),
-}
-
-
-@pytest.mark.parametrize("case", KERNELS)
-def test_relevance(ax: Any, case: str) -> None:
-    kernel, expected = KERNELS[case]
-    plotting.relevance(kernel, ["a", "b"], ax=ax)
-    order = [label.get_text() for label in ax.get_yticklabels()]
-    values = np.array(expected)[:, [["a", "b"].index(name) for name in order]]
-    assert np.max(values[:, 0]) >= np.max(values[:, 1])
-    assert_allclose([bar.get_width() for bar in ax.patches], values.ravel())
-
-
-def test_relevance_in_spreads(ax: Any) -> None:
-    plotting.relevance(SE(lengthscales=[1.0, 1.0]), spread=[1.0, 3.0], ax=ax)
-    assert_allclose([bar.get_width() for bar in ax.patches], [3.0, 1.0])
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["input 1", "input 0"]
-
-
-def test_inputs_of_one_name_share_a_bar(ax: Any) -> None:
-    kernel = SE(lengthscales=[0.5, 3.0, 4.0, 12.0])
-    plotting.relevance(kernel, ["length", "colour", "colour", "colour"], ax=ax)
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["length", "colour"]
-    widths = [bar.get_width() for bar in ax.patches]
-    assert_allclose(widths, [2.0, np.sqrt(1 / 9 + 1 / 16 + 1 / 144)])
-
-
 def test_alpha_sweep_and_baselines(ax: Any) -> None:
     plotting.alpha_sweep(
         [1.0, 0.0, 0.5], [0.3, 0.1, 0.2], [0.01, 0.02, 0.03], best=0.5,
@@ -195,9 +155,6 @@ def test_one_alpha_is_a_point_with_its_number(ax: Any) -> None:
 X2, Y2, NAN, OK = np.eye(2), [0, 1], [1.0, np.nan], [1.0, 2.0]
 GAUSSIAN = gpflow.models.SVGP(SE(), gpflow.likelihoods.Gaussian(), InducingPoints(X2))
 REFUSED: list[tuple[str, Any]] = [
-    ("got Sum, expected lengthscales", partial(plotting.relevance, Linear() + Constant())),
-    ("kernel: got int", partial(plotting.relevance, 3)),
-    ("expected one", partial(plotting.relevance, SE(lengthscales=[1.0, 1.0]), ["a"])),
     ("alphas: got", partial(plotting.alpha_sweep, [0.5, 0.5], [1, 2])),
     ("best: got 0.3", partial(plotting.alpha_sweep, [0.5], [1], best=0.3)),
     ("values: got NaN", partial(plotting.alpha_sweep, [0.5], [np.nan])),

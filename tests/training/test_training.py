@@ -17,7 +17,8 @@ import tf_keras
 from helpers import Array, assert_all_close, assert_close, uncompiled
 
 import gpflow_pep as pep
-from gpflow_pep.training import EarlyStopping, Evaluation, best_evaluation, fit, shuffled_batches
+from gpflow_pep.training import EarlyStopping, Evaluation, fit, shuffled_batches
+from gpflow_pep.training.fitting.history import History
 from gpflow_pep.training.fitting.natural import natural_step
 
 N, BATCH = 24, 5
@@ -250,7 +251,8 @@ def test_early_stopping_restores_the_best(tmp_path: Path) -> None:
 def test_best_evaluation() -> None:
     def best(values: list[float], **options: Any) -> int | None:
         rule = EarlyStopping("a", patience=1, **options)
-        return best_evaluation([Evaluation(k, {"a": v}) for k, v in enumerate(values)], rule)
+        evaluations = [Evaluation(k, {"a": v}) for k, v in enumerate(values)]
+        return History(evaluations=evaluations).best_step(rule)
 
     assert best([]) is None
     assert best([2.0, 1.0, 1.5, 1.0]) == 1

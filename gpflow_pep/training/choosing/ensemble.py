@@ -424,14 +424,10 @@ def _with_unknown(
 def ensemble_posterior(model: GPModel | Ensemble) -> EnsemblePosterior:
     """Compute the posterior of an ensemble, or of one model as an ensemble of one."""
     (models, weights), near = components(model), near_rows(model)
-    posteriors = [*map(posterior_of, models, near)]
+    pairs: Any = zip(models, near, strict=True)
+    posteriors = [part.posterior(**({"near": rows} if rows else {})) for part, rows in pairs]
     likelihoods = getattr(model, "likelihoods", [component.likelihood for component in models])
     return EnsemblePosterior(posteriors, models, likelihoods, weights)
-
-
-def posterior_of(model: Any, near: NearRows | None) -> AbstractPosterior:
-    """Create the posterior of a component, which may use near rows."""
-    return model.posterior() if near is None else model.posterior(near=near)
 
 
 def _likelihood_of_targets(model: GPModel, near: NearRows | None) -> Likelihood:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from typing import NamedTuple
@@ -45,20 +45,6 @@ class FitRecord(NamedTuple):
     stopped_early: bool
 
 
-def best_evaluation(evaluations: Sequence[Evaluation], rule: EarlyStopping) -> int | None:
-    """
-    Find the index of the evaluation that counts as the best, the last that was better than the one
-    before it that was; None where there are none.
-    """
-    sign = -1.0 if rule.larger_is_better else 1.0
-    best, lowest = None, np.inf
-    for index, evaluation in enumerate(evaluations):
-        value = sign * evaluation.metrics[rule.metric]
-        if best is None or value < lowest - rule.min_delta:
-            best, lowest = index, value
-    return best
-
-
 @dataclasses.dataclass(eq=False)
 class History(tf.train.experimental.PythonState):
     """What happened so far, and where the batches are; part of a checkpoint."""
@@ -87,14 +73,27 @@ class History(tf.train.experimental.PythonState):
         due = self.num_steps > 0 and self.num_steps % every == 0
         return due and not (self.evaluations and self.evaluations[-1].step == self.num_steps)
 
+    def _best(self, rule: EarlyStopping) -> int | None:
+        """
+        Find the index of the evaluation that counts as the best, the last that was better than the
+        one before it that was; None where there are none.
+        """
+        sign = -1.0 if rule.larger_is_better else 1.0
+        best, lowest = None, np.inf
+        for index, evaluation in enumerate(self.evaluations):
+            value = sign * evaluation.metrics[rule.metric]
+            if best is None or value < lowest - rule.min_delta:
+                best, lowest = index, value
+        return best
+
     def best_step(self, rule: EarlyStopping | None) -> int | None:
         """Count the steps before the best evaluation."""
-        best = best_evaluation(self.evaluations, rule) if rule else None
+        best = self._best(rule) if rule else None
         return None if best is None else self.evaluations[best].step
 
     def is_over(self, rule: EarlyStopping | None) -> bool:
         """Whether patience is at an end."""
-        best = best_evaluation(self.evaluations, rule) if rule else None
+        best = self._best(rule) if rule else None
         if rule is None or best is None:
             return False
         return len(self.evaluations) > best + rule.patience
