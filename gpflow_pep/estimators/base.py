@@ -3,6 +3,7 @@
 import abc
 import copy
 import inspect
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -258,7 +259,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             assign_same(model, heaviest(before, from_points=True))
         if batch_size is not None:
             self.record_ = None
-            self.n_iter_ = train_by_batches(self, model, (X, Y), batch_size, seed)
+            options = batch_size, seed, attempts.end
+            self.n_iter_ = train_by_batches(self, model, (X, Y), *options)
         else:
             grows = attempts.grows and bool(points.num_inducing < len(np.unique(X, axis=0)))
             trained = train_model(self, model, (X, Y), attempts._replace(grows=grows), seed)
@@ -289,16 +291,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             expected = "a number in [0, 1], several, 'mix' or 'auto'"
             raise checks.refusal("alpha", repr(self.alpha), expected, "Leave it out if in doubt.")
         if batch_size is not None and len(alphas) > 1:
-            raise checks.refusal(
-                "alpha",
-                f"{self.alpha!r} with minibatches",
-                "a number: leaving rows out needs a site for each",
-                "Pass a number, or batch_size=None.",
-            )
+            got, remedy = f"{self.alpha!r} with minibatches", "Pass a number, or batch_size=None."
+            expected = "a number: leaving rows out needs a site for each"
+            raise checks.refusal("alpha", got, expected, remedy)
         grows = self.num_inducing == "auto" and batch_size is None
         grows &= isinstance(self.inducing, str) and self.inducing != ROWS
         near = wants_near_rows(self.near_rows) and (grows or mixes or judged)
-        return Attempts(alphas, mixes, grows, near, self._seconds_of_points())
+        return Attempts(alphas, mixes, grows, near, time.perf_counter() + self._seconds_of_points())
 
     def _set_model(self, model: GPModel | Ensemble) -> None:
         self.model_, self._posterior, self._known_scores = model, None, None
@@ -427,9 +426,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         check_is_fitted(self)
         return max((near.number for near in near_rows(self.model_) if near), default=0)
 
-    def _seconds_of_points(self) -> float | None:
+    def _seconds_of_points(self) -> float:
         """Give the most seconds of training a model to predict from its inducing points."""
-        return self.max_seconds
+        return np.inf if self.max_seconds is None else self.max_seconds
 
     def _objective(self) -> Objective:
         """Give what training maximises: see :func:`~gpflow_pep.training.maximise`."""

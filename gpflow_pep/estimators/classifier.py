@@ -51,8 +51,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         that starts from the trained one, and mixed with the first where rows left out are
         predicted better so (:func:`~gpflow_pep.training.ensemble_with_near_labels`). 0 or None:
         none.
-    :param max_seconds: A quarter of it is for near rows where they may be trained for; with
-        minibatches, which have no limit, all of it.
+    :param max_seconds: A quarter of it is for near rows where they may be trained for; beside
+        minibatches as much again.
     :param kernel: All other parameters and attributes are those of
         :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`. After ``fit`` there is
         ``classes_`` too. Where ``near_rows_`` is not 0, ``model_`` is an ensemble; ``n_iter_`` and
@@ -182,10 +182,11 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             return False
         return self._has_many_rows and takes_near_labels(self.kernel, self._make_likelihood())
 
-    def _seconds_of_points(self) -> float | None:
-        if self.max_seconds is None or not self._tries_near_labels:
-            return self.max_seconds
-        return (1.0 - SHARE_OF_NEAR_ROWS) * self.max_seconds
+    def _seconds_of_points(self) -> float:
+        seconds = super()._seconds_of_points()
+        if seconds == np.inf or not self._tries_near_labels:
+            return seconds
+        return (1.0 - SHARE_OF_NEAR_ROWS) * seconds
 
     def _with_near_labels(
         self, model: GPModel | Ensemble, data: RegressionData, seed: int

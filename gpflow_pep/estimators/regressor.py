@@ -107,7 +107,7 @@ class PEPRegressor(TargetPredictions):
         added to f (Gaussian, Student's t, Tobit). Everything that goes in and comes out is in
         original units.
     :param max_iterations: The most steps of L-BFGS, or passes over the rows by minibatches.
-    :param max_seconds: The most seconds of L-BFGS, without compilation; None: any number.
+    :param max_seconds: The most seconds of a fit, but for some 3 of 1000 rows or more; None: any.
     :param batch_size: Rows in a minibatch; None: all rows at once. "auto": minibatches of 1000
         where there are more than 100 000 rows.
     :param random_state: A seed, ``numpy.random.default_rng(seed)`` or a ``RandomState``, for
@@ -259,9 +259,10 @@ class PEPRegressor(TargetPredictions):
         theta, self.record_ = fit_exact(X, Y[:, 0], start, **options)
         self.n_iter_, self.alpha_scores_ = self.record_.iterations, None
         if not self.record_.converged:
-            text = f"Training ended after {self.n_iter_} steps: {self.record_.message}"
-            text = f"{text} Raise max_iterations or max_seconds."
-            warnings.warn(text, ConvergenceWarning, stacklevel=5)
+            text = f"Training ended after {self.n_iter_} steps: {self.record_.message} Raise"
+            warnings.warn(
+                f"{text} max_iterations or max_seconds.", ConvergenceWarning, stacklevel=5
+            )
         self._warped(theta, Y)
         self._set_model(theta.model(X, Y[:, 0], kernel, varying))
         self._posterior = ensemble_posterior(self.model_)

@@ -2,7 +2,9 @@
 
 import abc
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from copy import deepcopy
 from typing import Any
 
@@ -523,11 +525,28 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @tf.autograph.experimental.do_not_convert
     def _posterior_of_v(self) -> WhitenedGaussian:
-        q = whitened_posterior(self.natural_of_v())
-        return WhitenedGaussian(
-            checks.require_finite(q.q_mu, "mean of q(u)", ADVICE),
-            checks.require_finite(q.q_sqrt, "covariance of q(u)", ADVICE),
-        )
+        kept = _KEPT.get() if tf.executing_eagerly() else None
+        kept = {} if kept is None else kept
+        if self not in kept:
+            q = whitened_posterior(self.natural_of_v())
+            kept[self] = WhitenedGaussian(
+                checks.require_finite(q.q_mu, "mean of q(u)", ADVICE),
+                checks.require_finite(q.q_sqrt, "covariance of q(u)", ADVICE),
+            )
+        return kept[self]
+
+
+_KEPT: ContextVar[dict[Any, WhitenedGaussian] | None] = ContextVar("_KEPT", default=None)
+
+
+@contextmanager
+def q_kept() -> Iterator[None]:
+    """Compute q(v) of each model once, by one pass over its rows, where no model changes."""
+    token = _KEPT.set(_KEPT.get() or {})
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
 
 
 def _copy_variables(variables: Iterable[tf.Variable], memo: dict[int, Any]) -> None:

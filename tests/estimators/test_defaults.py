@@ -252,9 +252,15 @@ def test_no_stage_begins_after_the_end(
     assert np.isfinite(fitted.predict_proba(X)).all()
 
 
+def test_minibatches_end_in_time() -> None:
+    with pytest.warns(ConvergenceWarning, match="The time was over"):
+        fitted = PEPRegressor(batch_size=10, max_seconds=1e-3, num_inducing=3).fit(X, Y)
+    assert fitted.n_iter_ == 10 and np.isfinite(fitted.predict(XNEW)).all()
+
+
 def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     estimator = PEPRegressor(max_seconds=8.0)
-    train = trainer.Trainer(estimator, 4, estimator.max_seconds)
+    train = trainer.Trainer(estimator, 4, time.perf_counter() + 8.0)
     monkeypatch.setattr(trainer.time, "perf_counter", lambda: train.end - 6.0)
     assert_allclose(train.share_ends() - (train.end - 6.0), 1.5)
 

@@ -10,6 +10,7 @@ from gpflow.models import GPModel
 from scipy.stats import norm
 
 from gpflow_pep.models import ARPEP, PEP, PEPRegression
+from gpflow_pep.models.base import q_kept
 from gpflow_pep.training import maximise
 from gpflow_pep.training.fitting import points
 from gpflow_pep.training.fitting.objectives import WholeLoss
@@ -41,7 +42,7 @@ class Record(NamedTuple):
     message: str = ""
 
 
-def no_training(model: GPModel) -> Record:
+def no_training(model: GPModel, _: float = np.inf) -> Record:
     return Record(-float(model.training_loss()))
 
 
@@ -61,7 +62,7 @@ def test_points_are_doubled_as_long_as_rows_left_out_gain(model: Any) -> None:
     X_out, y = XOUT, LEFT_OUT[1] if is_gaussian else (LEFT_OUT[1] > 0.0).astype(float)
     densities: list[Any] = []
 
-    def train(model: GPModel) -> Record:
+    def train(model: GPModel, _: float) -> Record:
         mean, variance = (part.numpy() for part in model.predict_f(X_out))
         if is_gaussian:
             each = norm.logpdf(y, mean, np.sqrt(variance + 0.01))
@@ -84,6 +85,18 @@ def test_points_are_doubled_as_long_as_rows_left_out_gain(model: Any) -> None:
     assert len(Z) == numbers[-2] == len(np.unique(Z))
     np.testing.assert_array_equal(Z[: numbers[0]], X[: numbers[0]])
     np.testing.assert_allclose(record.objective, -model.training_loss(), rtol=1e-5)
+
+
+def test_q_is_computed_once_where_no_model_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, passes, natural = regression(), [], PEPRegression.natural_of_v
+    counted = lambda model: passes.append(model) or natural(model)  # noqa: E731
+    monkeypatch.setattr(PEPRegression, "natural_of_v", counted)
+    with q_kept():
+        kept = model.predict_f(XOUT)[0], model.posterior().predict_f(XOUT)[0]
+    assert passes == [model]
+    np.testing.assert_allclose(kept, [model.predict_f(XOUT)[0]] * 2, rtol=1e-9)
+    model.data = X[:20], -F[:20]
+    assert not np.allclose(model.predict_f(XOUT)[0], kept[0]) and len(passes) == 3
 
 
 def test_points_that_are_not_trained_stay_so() -> None:
@@ -138,7 +151,7 @@ def test_copies_are_left_out_together() -> None:
 def test_training_that_fails_goes_back() -> None:
     model = regression()
 
-    def train(model: GPModel) -> Record:
+    def train(model: GPModel, _: float) -> Record:
         if model.inducing_variable.Z.shape[0] > 4:
             model.kernel.lengthscales.assign(9.0)
             raise ValueError("no")

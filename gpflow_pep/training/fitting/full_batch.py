@@ -293,9 +293,8 @@ def maximise(
     :param window: The improvement is the mean of as many steps, at least 1. With several, a single
         poor step stops nothing, and a larger tolerance makes sense: see :doc:`/training`.
     :param max_iterations: The most steps from each start, at least 1.
-    :param seconds: The most seconds, of all starts together and without the compilation; positive.
-        The evaluation under way is waited for, and each start that was begun has one; none comes
-        after it.
+    :param seconds: The most seconds, with compilation and of all starts together; positive. The
+        evaluation under way is waited for, and each start that was begun has one; none comes after.
     :param starts: How many, at least 1: the first is the parameters as they are, the others are
         those with random perturbations of standard deviation 0.5 in GPflow's
         unconstrained parameters. Or functions: each gets the model with the parameters as they were
@@ -332,20 +331,12 @@ def maximise(
             expected = "None, or 'auto' for a model without an optimizer of your own"
             raise refusal("num_inducing", got, expected, "Leave it out if in doubt.")
         deadline = time.perf_counter() + (np.inf if seconds is None else seconds)
+        options: dict[str, Any] = {"objective": objective, "tolerance": tolerance, "window": window}
+        options |= {"max_iterations": max_iterations, "starts": starts, "seed": seed}
+        options |= {"callback": callback, "progress": progress}
 
-        def train(model: GPModel) -> MaximiseRecord:
-            return maximise(
-                model,
-                objective=objective,
-                tolerance=tolerance,
-                window=window,
-                max_iterations=max_iterations,
-                seconds=None if seconds is None else max(deadline - time.perf_counter(), 1e-3),
-                starts=starts,
-                seed=seed,
-                callback=callback,
-                progress=progress,
-            )
+        def train(model: GPModel, ends: float = deadline) -> MaximiseRecord:
+            return maximise(model, seconds=max(ends - time.perf_counter(), 1e-3), **options)
 
         check_grows(model)
         some, rows = leave_rows_out(model, seed)
@@ -353,9 +344,7 @@ def maximise(
         points, _ = add_points(some, train, left_out, seed=seed, deadline=deadline)
         model.inducing_variable = some.inducing_variable
         return train(model)._replace(points=points)
-    loss: WholeLoss = (
-        model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer, objective)
-    )
+    loss = model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer, objective)
     model, state, num_rows = loss.model, loss.state, loss.num_rows()
     check_seed(seed)
     check_callable("callback", callback, "Pass a function of a Step.")
@@ -368,7 +357,7 @@ def maximise(
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(reason(error)) from error
     compiled = time.perf_counter()
-    deadline = np.inf if seconds is None else compiled + seconds
+    deadline = np.inf if seconds is None else began + seconds
     runs: list[_Run] = []
     ascents: list[Ascent] = []
 
