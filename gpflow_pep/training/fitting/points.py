@@ -117,8 +117,8 @@ class PointsScore(NamedTuple):
 
 def leave_rows_out(model: Any, seed: int) -> tuple[Any, AnyNDArray]:
     """Make a model without some rows and their copies, whose parts and so parameters are those of
-    the other one, and give the numbers of these rows, [S]. (Where a quarter of two tables were copies,
-    90% intervals held .84 and .88 of new rows with such copies in training, without .90.)
+    the other one, and give the numbers of these rows, [S]. (With copies of a quarter of the rows in
+    training, 90% intervals held .84 and .88 of two tables' new rows, without them .90.)
     """
     X, Y = map(np.asarray, model.data)
     number = min(max(int(PART_LEFT_OUT * len(X)), 2), MOST_LEFT_OUT)
