@@ -17,7 +17,7 @@ from ..engine.factors import check_num_latent
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import latent_kernels
 from ..models import ARPEP, PEPRegression
-from ..models.base import q_kept
+from ..models.base import q_once
 from ..training import (
     Ensemble,
     MaximiseRecord,
@@ -152,7 +152,7 @@ def train_model(
     else:
         refit(model)
     if validation is not None:
-        with q_kept():
+        with q_once():
             parts, weights = components(model)
             if attempts.near_rows and all(map(takes_near_rows, parts)):
                 with contextlib.suppress(*FAILURES):  # nearly the same rows, with hardly any noise

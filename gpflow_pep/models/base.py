@@ -525,28 +525,28 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @tf.autograph.experimental.do_not_convert
     def _posterior_of_v(self) -> WhitenedGaussian:
-        kept = _KEPT.get() if tf.executing_eagerly() else None
-        kept = {} if kept is None else kept
-        if self not in kept:
+        cache = _CACHE.get() if tf.executing_eagerly() else None
+        cache = {} if cache is None else cache
+        if self not in cache:
             q = whitened_posterior(self.natural_of_v())
-            kept[self] = WhitenedGaussian(
+            cache[self] = WhitenedGaussian(
                 checks.require_finite(q.q_mu, "mean of q(u)", ADVICE),
                 checks.require_finite(q.q_sqrt, "covariance of q(u)", ADVICE),
             )
-        return kept[self]
+        return cache[self]
 
 
-_KEPT: ContextVar[dict[Any, WhitenedGaussian] | None] = ContextVar("_KEPT", default=None)
+_CACHE: ContextVar[dict[Any, WhitenedGaussian] | None] = ContextVar("_CACHE", default=None)
 
 
 @contextmanager
-def q_kept() -> Iterator[None]:
+def q_once() -> Iterator[None]:
     """Compute q(v) of each model once, by one pass over its rows, where no model changes."""
-    token = _KEPT.set(_KEPT.get() or {})
+    token = _CACHE.set(_CACHE.get() or {})
     try:
         yield
     finally:
-        _KEPT.reset(token)
+        _CACHE.reset(token)
 
 
 def _copy_variables(variables: Iterable[tf.Variable], memo: dict[int, Any]) -> None:

@@ -10,7 +10,7 @@ from gpflow.models import GPModel
 from scipy.stats import norm
 
 from gpflow_pep.models import ARPEP, PEP, PEPRegression
-from gpflow_pep.models.base import q_kept
+from gpflow_pep.models.base import q_once
 from gpflow_pep.training import maximise
 from gpflow_pep.training.fitting import points
 from gpflow_pep.training.fitting.objectives import WholeLoss
@@ -91,7 +91,7 @@ def test_q_is_computed_once_where_no_model_changes(monkeypatch: pytest.MonkeyPat
     model, passes, natural = regression(), [], PEPRegression.natural_of_v
     counted = lambda model: passes.append(model) or natural(model)  # noqa: E731
     monkeypatch.setattr(PEPRegression, "natural_of_v", counted)
-    with q_kept():
+    with q_once():
         kept = model.predict_f(XOUT)[0], model.posterior().predict_f(XOUT)[0]
     assert passes == [model]
     np.testing.assert_allclose(kept, [model.predict_f(XOUT)[0]] * 2, rtol=1e-9)

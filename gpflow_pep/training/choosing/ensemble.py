@@ -28,7 +28,7 @@ from ...engine.predictions.context_posterior import as_near
 from ...engine.predictions.context_rows import NearRows
 from ...engine.prior import is_mixed
 from ...engine.prior.evaluate import skip_autograph
-from ...models.base import ADVICE, finite, q_kept
+from ...models.base import ADVICE, finite, q_once
 from ...scoring.arguments import as_probabilities
 from ...scoring.predictive import Predictive
 from .ensemble_paths import EnsemblePaths
@@ -425,7 +425,7 @@ def ensemble_posterior(model: GPModel | Ensemble) -> EnsemblePosterior:
     """Compute the posterior of an ensemble, or of one model as an ensemble of one."""
     (models, weights), near = components(model), near_rows(model)
     pairs: Any = zip(models, near, strict=True)
-    with q_kept():  # a component may be there twice, with near rows and without
+    with q_once():  # a component may be there twice, with near rows and without
         posteriors = [part.posterior(**({"near": rows} if rows else {})) for part, rows in pairs]
     likelihoods = getattr(model, "likelihoods", [component.likelihood for component in models])
     return EnsemblePosterior(posteriors, models, likelihoods, weights)
