@@ -12,6 +12,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..engine.checks import as_numbers, refusal
 from ..likelihoods import NegativeBinomial, Ordinal, Tobit, ZeroInflatedPoisson
+from ..training.fitting.exact import ADDITIVE, additive
 from ..training.fitting.objectives import copy_of
 from ..training.starts import greedy_variance, kmeans, random_subset
 
@@ -79,7 +80,11 @@ def make_kernel(kernel: str | Kernel, num_inputs: int, ard: bool | float = True)
         return copy_of(kernel)
     kernel = "rbf" if kernel == "auto" else kernel
     lengthscales = np.full(num_inputs if ard else (), np.sqrt(num_inputs))
-    return _choose("kernel", kernel, KERNELS, "a GPflow kernel")(lengthscales=lengthscales)
+    if kernel == "additive":
+        variances = np.full(num_inputs, ADDITIVE / num_inputs)
+        return additive(gpflow.kernels.Matern52(lengthscales=lengthscales), variances)
+    others = "'additive' or a GPflow kernel"
+    return _choose("kernel", kernel, KERNELS, others)(lengthscales=lengthscales)
 
 
 def make_likelihood(

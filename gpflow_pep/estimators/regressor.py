@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -22,6 +23,7 @@ from ..engine.prior import is_mixed
 from ..likelihoods import LogLinear, PerOutput
 from ..models import PEP, PEPRegression
 from ..scoring.predictive import Predictive
+from ..scoring.units import Units
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
 from ..training.fitting.exact import KERNELS, Hyperparameters, fit_exact
 from .inputs import check_sizes
@@ -36,7 +38,7 @@ from .outputs import (
     observed_rows,
 )
 from .parts import NUMBERS, ROWS, make_likelihood
-from .stack import SCOUT_ROWS, fit_stack
+from .stack import SCOUT_ROWS, SCOUT_SHARE, fit_stack
 from .target_predictions import TargetPredictions
 from .target_units import fit_units, likelihood_in, to_model
 
@@ -60,13 +62,14 @@ class PEPRegressor(TargetPredictions):
     :class:`~gpflow_pep.models.PEP`, and with minibatches :class:`~gpflow_pep.models.ARPEP`. Columns
     of a DataFrame are matched by name.
 
-    :param kernel: "rbf", "matern12", "matern32", "matern52" or "rational_quadratic"; or a GPflow
-        kernel, which is copied, for inputs as the model takes them. "auto": "rbf" of one model.
+    :param kernel: "rbf", "matern12", "matern32", "matern52" or "rational_quadratic"; "additive",
+        "matern52" and a smooth function of each input; or a GPflow kernel, which is copied, for
+        inputs as the model takes them. "auto": "rbf" of one model.
     :param noise: "constant"; or "varying", Gaussian with a variance that depends on the inputs
         (:class:`~gpflow_pep.likelihoods.LogLinear`). "auto": "constant" of one model.
     :param warp: Whether the model takes targets that are bent by the sinh-arcsinh transform
         (:class:`~gpflow_pep.scoring.units.Units`), which an exact model of at most 600 rows
-        chooses. "auto": not of one model.
+        chooses; of several columns each has its own. "auto": not of one model.
     :param inputs: "standard", or "yeo-johnson", bent so that each column is nearly Gaussian
         (:class:`~gpflow_pep.scoring.inputs.YeoJohnson`). "auto": "standard" of one model.
     :param ard: Whether a kernel by name has a lengthscale for each input, or one for all; or how
@@ -92,9 +95,9 @@ class PEPRegressor(TargetPredictions):
         trained starts in those of the model. Of several columns that are mixtures each has one of
         this name, or its likelihood in ``PerOutput``.
     :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; "rows",
-        all rows, or ``num_inducing`` k-means centres of them, not trained: at all rows with "rbf"
-        or "matern52" and Gaussian noise the evidence of the exact model is maximised; or points
-        [M, D] or GPflow's inducing variables, for inputs as the model takes them.
+        all rows, or ``num_inducing`` k-means centres of them, not trained: at all rows with "rbf",
+        "matern52" or "additive" and Gaussian noise the evidence of the exact model is maximised; or
+        points [M, D] or GPflow's inducing variables, for inputs as the model takes them.
     :param num_latent: With several columns of y, of how many latent functions they are mixtures
         (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); None: as many as columns,
         but 4 at most, and with Gaussian noise at alpha 1 white noise, which the columns of a row
@@ -207,11 +210,12 @@ class PEPRegressor(TargetPredictions):
     def _check_forms(self) -> None:
         """Refuse noise that varies, and warps, of targets that they have no form for."""
         is_gaussian = self.likelihood in ("gaussian", "log_normal") and self.standardize
-        for name, value in (("noise", "varying"), ("warp", True)):
-            if getattr(self, name) == value and not (is_gaussian and self.n_outputs_ == 1):
+        forms: tuple[Any, ...] = ("noise", "varying", 1, "one column"), ("warp", True, np.inf, "y")
+        for name, value, most, columns in forms:
+            if getattr(self, name) == value and not (is_gaussian and self.n_outputs_ <= most):
                 got = f"{value!r} with {self.n_outputs_} column(s) of y, likelihood="
                 got += f"{self.likelihood!r}, standardize={self.standardize}"
-                expected = "one column, standardised, 'gaussian' or 'log_normal'"
+                expected = f"{columns}, standardised, 'gaussian' or 'log_normal'"
                 raise refusal(name, got, expected, "Leave it out.")
 
     def _hyperparameters(self) -> Hyperparameters | None:
@@ -236,10 +240,19 @@ class PEPRegressor(TargetPredictions):
         if self._is_exact:
             return self._train_exactly(X, Y, start)
         if self.warp is True:
-            rows = np.random.default_rng(self._seed()).permutation(len(X))[:SCOUT_ROWS]
-            theta = start or fit_exact(X[rows], Y[rows, 0], varying=True, warp=True)[0]
-            Y = self._warped(theta, Y)
+            rows = np.random.default_rng(self._seed()).permutation(len(X))
+            most = SCOUT_ROWS // min(Y.shape[1], 4)
+            parts = [rows[~np.isnan(y[rows])][:most] for y in Y.T]
+            end = self._end(SCOUT_SHARE)
+            full = partial(fit_exact, varying=True, warp=True, deadline=end)
+            thetas = [start or full(X[part], y[part])[0] for part, y in zip(parts, Y.T)]
+            Y = self._warped(thetas, Y)
         self._train(X, Y)
+
+    def _end(self, share: float = 1.0) -> float:
+        """When training is over that may take a share of the seconds."""
+        seconds = np.inf if self.max_seconds is None else self.max_seconds
+        return time.perf_counter() + share * seconds
 
     @property
     def _is_exact(self) -> bool:
@@ -252,8 +265,7 @@ class PEPRegressor(TargetPredictions):
 
     def _train_exactly(self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None) -> None:
         """Train by the evidence of the exact model."""
-        end = time.perf_counter() + (np.inf if self.max_seconds is None else self.max_seconds)
-        options: dict[str, Any] = {"max_iterations": self.max_iterations, "deadline": end}
+        options: dict[str, Any] = {"max_iterations": self.max_iterations, "deadline": self._end()}
         varying, kernel = self.noise == "varying", str(self.kernel).replace("auto", "rbf")
         options |= {"kernel": kernel, "varying": varying, "warp": self.warp is True}
         theta, self.record_ = fit_exact(X, Y[:, 0], start, **options)
@@ -263,7 +275,7 @@ class PEPRegressor(TargetPredictions):
             warnings.warn(
                 f"{text} max_iterations or max_seconds.", ConvergenceWarning, stacklevel=5
             )
-        self._warped(theta, Y)
+        self._warped([theta], Y)
         self._set_model(theta.model(X, Y[:, 0], kernel, varying))
         self._posterior = ensemble_posterior(self.model_)
         self._numpy_ensembles = numpy_ensembles(self._posterior)
@@ -282,10 +294,13 @@ class PEPRegressor(TargetPredictions):
         mean, variance = (np.asarray(part)[..., 0] for part in zip(*moments, strict=True))
         return rows, Predictive(mean, variance, components(self.model_)[1], self._target)
 
-    def _warped(self, theta: Hyperparameters, Y: AnyNDArray) -> AnyNDArray:
-        """Take over a warp of standardised targets, and warp them."""
-        self._target = self._target._replace(skew=theta.skew, tails=theta.tails)
-        return theta.units.transform(Y)
+    def _warped(self, thetas: Sequence[Hyperparameters], Y: AnyNDArray) -> AnyNDArray:
+        """Take over a warp of each column of standardised targets, and warp them."""
+        skew, tails = np.transpose([theta[4:6] for theta in thetas])
+        one = len(thetas) == 1
+        warp = {"skew": skew[0] if one else skew, "tails": tails[0] if one else tails}
+        self._target = self._target._replace(**warp)
+        return Units(**warp).transform(Y)
 
     @property
     def mean_weights_(self) -> AnyNDArray:

@@ -84,7 +84,7 @@ class Units(NamedTuple):
         if not self.is_warped:
             return slopes
         bent = self._bent(y)
-        log_cosh = np.logaddexp(bent, -bent) - np.log(2.0)
+        log_cosh = np.abs(bent) + np.log1p(np.exp(-2.0 * np.abs(bent))) - np.log(2.0)
         return slopes + log_cosh + self.tails - np.log(np.hypot(1.0, self._standardised(y)))
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:

@@ -129,6 +129,21 @@ def test_targets_that_are_known_help_where_noise_is_shared(
         assert_allclose(after.predict(new, known=known_targets), expected, rtol=1e-9)
 
 
+def test_each_column_is_warped_as_it_needs() -> None:
+    rows, targets = table(True)
+    targets[:, 0] = np.exp(targets[:, 0])
+    some = targets[:80].copy()
+    some[:9, 1] = np.nan
+    options: dict[str, Any] = {"inducing": "rows", "kernel": "matern52", "max_iterations": 150}
+    plain, warped = (
+        PEPRegressor(warp=warp, alpha=1.0, **options).fit(rows[:80], some) for warp in (False, True)
+    )
+    assert warped._target.skew[0] > 0.3 > abs(warped._target.skew[1])
+    gains = warped.log_densities(rows[80:], targets[80:]).mean(axis=0)
+    gains -= plain.log_densities(rows[80:], targets[80:]).mean(axis=0)
+    assert gains[0] > 0.2 and gains[1] > -0.05
+
+
 def test_everything_is_in_original_units(fitted: PEPRegressor) -> None:
     center, size = np.nanmean(Y, axis=0), np.nanstd(Y, axis=0)
     there = ~np.isnan(Y).all(axis=1)

@@ -9,7 +9,12 @@ Targets y may be warped, and the noise may depend on the inputs:
     \log Z = \log N(t; 0, K + \operatorname{diag} s) + \sum_n \log \frac{dt_n}{dy_n}
     - \frac{D |w|^2}{2 \cdot 0.6^2} - \frac{a^2 + b^2}{2 \cdot 0.5^2}.
 
-Without warp and with one noise variance a = b = 0 and w = 0. One Cholesky factor and one inverse
+Without warp and with one noise variance a = b = 0 and w = 0. K is that of one kernel of all inputs,
+and of the ``additive`` one the sum of a Matérn 5/2 kernel and of a smooth function of each input,
+
+.. math:: k(x, x') = k_{5/2}(x, x') + \sum_d v_d e^{-(x_d - x'_d)^2 / (2 \ell^2)}, \quad \ell = 2.
+
+One Cholesky factor and one inverse
 give the value and all derivatives: with :math:`\beta = (K + \operatorname{diag} s)^{-1} t` and
 :math:`W = (\beta \beta^T - (K + \operatorname{diag} s)^{-1}) / 2` each is the sum of W times the
 derivative of the covariance, less :math:`\beta^T` times that of t. Nothing is compiled, which would
@@ -24,6 +29,7 @@ import gpflow
 import numpy as np
 import scipy.optimize
 from gpflow.base import AnyNDArray
+from gpflow.kernels import RBF, IsotropicStationary, Kernel
 from scipy.linalg import lapack
 
 from ...likelihoods import LogLinear
@@ -39,8 +45,15 @@ from .points import OVER
 WEIGHTS_SD, WARP_SD = 0.6, 0.5
 #: The smallest noise variance, that of GPflow's Gaussian likelihood, and where training starts.
 LEAST_NOISE, NOISE = 1e-6, 0.1
-#: Limits of the logarithms of lengthscales, variance and noise, and of w, a and b.
-LIMITS = (-5.0, 7.0), (-8.0, 7.0), (-13.0, 3.0), (-3.0, 3.0), (-2.5, 2.5)
+#: Limits of the logarithms of lengthscales, variance and noise, of w, a and b, and of log v.
+LIMITS = (-5.0, 7.0), (-8.0, 7.0), (-13.0, 3.0), (-3.0, 3.0), (-2.5, 2.5), (-9.0, 5.0)
+#: The lengthscale of the functions of one input, and the sum of v at the start. On 33 tables,
+#: generated and scikit-learn's, of 100 to 720 rows they gain the default estimator .013 ± .004 nats
+#: a row and 1.5 ± .5% of RMSE; with lengthscales of 1.5 and 3 .011 and .010 nats, and from sums of
+#: .1 and 1 .012 and .004.
+SMOOTH, ADDITIVE = 2.0, 0.3
+#: What the factors of their correlations leave out: below the least noise by a factor of 100.
+TRUNCATED = 1e-8
 #: Training stops at so small a relative gain of a step, or where no derivative is larger. On 30
 #: tables 3e-7 takes a quarter more evaluations for .001 ± .001 nats a row.
 GAIN, FLAT = 3e-6, 1e-3
@@ -55,38 +68,79 @@ def _matern52(r2: AnyNDArray, log_variance: float) -> tuple[AnyNDArray, AnyNDArr
 
 #: GPflow's kernels, and their values and derivatives by squared distances, by their names.
 KERNELS: dict[str, tuple[Any, Any]] = {
+    "additive": (gpflow.kernels.Matern52, _matern52),
     "matern52": (gpflow.kernels.Matern52, _matern52),
-    "rbf": (gpflow.kernels.RBF, lambda r2, log_v: ((K := np.exp(log_v - 0.5 * r2)), -0.5 * K)),
+    "rbf": (RBF, lambda r2, log_v: ((K := np.exp(log_v - 0.5 * r2)), -0.5 * K)),
 }
 
 
+def additive(kernel: Kernel, variances: AnyNDArray) -> Kernel:
+    """Add to a kernel a smooth function of each input, whose lengthscale is not trained."""
+    parts = [RBF(v, SMOOTH, active_dims=[d]) for d, v in enumerate(variances) if v > 0.0]
+    for part in parts:
+        gpflow.set_trainable(part.lengthscales, False)
+    return gpflow.kernels.Sum([kernel, *parts]) if parts else kernel
+
+
+def smooth_factors(X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+    """Factor the correlations of the functions of each input, :math:`\\sum_d v_d F_d F_d^T`, by
+    incomplete Cholesky factors.
+
+    :param X: Standardised inputs, [N, D].
+    :return: All columns of F, [N, R], R some 10 D; and of which input each is, [R].
+    """
+    columns: list[AnyNDArray] = []
+    owners: list[int] = []
+    for d, x in enumerate(X.T):
+        F, rest = np.zeros([len(x), 0]), np.ones(len(x))
+        while rest.max() > TRUNCATED:
+            n = int(np.argmax(rest))
+            column = np.exp(-0.5 * ((x - x[n]) / SMOOTH) ** 2) - F @ F[n]
+            F = np.column_stack([F, column / np.sqrt(rest[n])])
+            rest = np.maximum(rest - F[:, -1] ** 2, 0.0)
+        columns.append(F)
+        owners += [d] * F.shape[1]
+    return np.hstack(columns), np.array(owners)
+
+
 class Hyperparameters(NamedTuple):
-    """Of the model above, for D inputs: c is ``log_noise``, w, a and b are the last three."""
+    """Of the model above, for D inputs: c is ``log_noise``; w, a, b and log v are the last four."""
 
     log_lengthscales: AnyNDArray
     log_variance: float
     log_noise: float
     noise_weights: AnyNDArray
-    skew: float = 0.0
-    tails: float = 0.0
+    skew: float
+    tails: float
+    log_additive: AnyNDArray  #: Minus infinity without functions of one input.
 
     @classmethod
     def of_vector(cls, vector: AnyNDArray) -> "Hyperparameters":
-        """Read them from one vector, [2 D + 4], which ``numpy.hstack`` makes of them."""
-        D = len(vector) // 2 - 2
-        return cls(vector[:D], vector[D], vector[D + 1], vector[D + 2 : -2], *vector[-2:])
+        """Read them from one vector, [3 D + 4], which ``numpy.hstack`` makes of them."""
+        D = len(vector) // 3 - 1
+        places: AnyNDArray = np.cumsum([D, 1, 1, D, 1, 1])
+        lengthscales, v, c, w, a, b, log_additive = np.split(vector, places)
+        return cls(lengthscales, v[0], c[0], w, a[0], b[0], log_additive)
 
     @classmethod
     def of_model(cls, model: Any, skew: float, tails: float) -> "Hyperparameters | None":
         """Read them from a model of one output whose targets are so warped, if it has them."""
-        kernel, noise = model.kernel, getattr(model.likelihood, "variance", None)
-        if not isinstance(kernel, gpflow.kernels.IsotropicStationary) or noise is None:
+        kernel, *parts = getattr(model.kernel, "kernels", [model.kernel])
+        noise = getattr(model.likelihood, "variance", None)
+        is_plain = all(
+            type(part) is RBF and np.asarray(part.active_dims).shape == (1,) for part in parts
+        )
+        if not isinstance(kernel, IsotropicStationary) or noise is None or not is_plain:
             return None
         D = model.data[0].shape[1]
         lengthscales: AnyNDArray = np.broadcast_to(kernel.lengthscales.numpy(), [D])
         c = np.log(model.likelihood.variance_at(np.zeros([1, D])).numpy()[0, 0])
         w = noise.weights.numpy()[:, 0] if isinstance(noise, LogLinear) else np.zeros(D)
-        return cls(np.log(lengthscales), np.log(kernel.variance.numpy()), c, w, skew, tails)
+        log_v = np.full(D, -np.inf)
+        for part in parts:
+            log_v[part.active_dims] = np.log(part.variance.numpy())
+        log_variance = np.log(kernel.variance.numpy())
+        return cls(np.log(lengthscales), log_variance, c, w, skew, tails, log_v)
 
     @property
     def units(self) -> Units:
@@ -108,22 +162,28 @@ class Hyperparameters(NamedTuple):
         gpflow.set_trainable(points, False)
         return PEPRegression(
             (X, self.units.transform(y)[:, None]),
-            KERNELS[kernel][0](variance, lengthscales),
+            additive(KERNELS[kernel][0](variance, lengthscales), np.exp(self.log_additive)),
             points,
             likelihood=gpflow.likelihoods.Gaussian(variance=noise),
         )
 
 
 def evidence(
-    theta: Hyperparameters, X: AnyNDArray, y: AnyNDArray, kernel: str
+    theta: Hyperparameters,
+    X: AnyNDArray,
+    y: AnyNDArray,
+    kernel: str,
+    factors: tuple[AnyNDArray, AnyNDArray] | None = None,
 ) -> tuple[float, AnyNDArray]:
     """Compute log Z with the priors, and its derivatives in the order of the hyperparameters; minus
     infinity and zeros where the covariance has no Cholesky factor.
 
     :param X: Standardised inputs, [N, D].
     :param y: Standardised targets, [N].
+    :param factors: Of the additive kernel, by :func:`smooth_factors`.
     """
-    log_lengthscales, log_variance, c, w, a, b = theta
+    log_lengthscales, log_variance, c, w, a, b, log_additive = theta
+    (N, D), v = X.shape, np.exp(log_additive)
     U = X * np.exp(-log_lengthscales)
     squares = np.sum(U * U, axis=1)
     r2 = squares[:, None] + squares
@@ -132,10 +192,13 @@ def evidence(
     features = np.clip(X, -FARTHEST_INPUT, FARTHEST_INPUT)
     exponent = np.clip(features @ w, -LARGEST_EXPONENT, LARGEST_EXPONENT)
     noise = np.maximum(np.exp(c + exponent), LEAST_NOISE)
+    F, owners = (np.zeros([N, 0]), np.zeros(0, int)) if factors is None else factors
     # The transpose of a symmetric matrix is in LAPACK's order.
-    L, failed = lapack.dpotrf((K + np.diag(noise)).T, lower=1, overwrite_a=1)
+    covariance = K + (F * v[owners]) @ F.T
+    covariance[np.diag_indices(N)] += noise
+    L, failed = lapack.dpotrf(covariance.T, lower=1, overwrite_a=1)
     if failed or not np.isfinite(L[-1, -1]):
-        return -np.inf, np.zeros(2 * X.shape[1] + 4)
+        return -np.inf, np.zeros(3 * D + 4)
     t, stretched = theta.units.transform(y), np.exp(b) * np.arcsinh(y)
     beta, _ = lapack.dpotrs(L, t, lower=1)
     value = -0.5 * (t @ beta + len(y) * np.log(2.0 * np.pi)) - np.sum(np.log(np.diag(L)))
@@ -148,13 +211,14 @@ def evidence(
     value -= 0.5 * (precision * (w @ w) + warp_precision * (a**2 + b**2))
     by_noise = np.diag(W) * noise * (noise > LEAST_NOISE)
     by_variance = np.vdot(W, K)
+    by_additive = v * np.bincount(owners, np.sum(F * (W @ F), axis=0), D)
     W *= by_r2
     sums = np.sum(W, axis=0) + np.sum(W, axis=1)
     by_lengthscale = np.sum(U * (4.0 * W @ U - 2.0 * sums[:, None] * U), axis=0)
     by_weight = features.T @ (by_noise * (np.abs(exponent) < LARGEST_EXPONENT)) - precision * w
     by_t = beta * np.cosh(stretched - a) - np.tanh(stretched - a)
     by_warp = np.sum(by_t) - warp_precision * a, np.sum(1.0 - by_t * stretched) - warp_precision * b
-    parts = by_lengthscale, by_variance, np.sum(by_noise), by_weight, *by_warp
+    parts = by_lengthscale, by_variance, np.sum(by_noise), by_weight, *by_warp, by_additive
     return float(value), np.hstack(parts)
 
 
@@ -178,9 +242,13 @@ def fit_exact(
     :param deadline: When ``time.perf_counter`` is past it no further step is taken.
     """
     D = X.shape[1]
-    free = np.repeat([True, varying, warp], [D + 2, D, 2])
-    limits = np.repeat(LIMITS, [D, 1, 1, D, 2], axis=0)[free]
-    best, vector = -np.inf, np.repeat([0.5 * np.log(D), 0.0, np.log(NOISE), 0.0], [D, 1, 1, D + 2])
+    is_additive = kernel == "additive"
+    log_v = np.log(ADDITIVE / D) if is_additive else -np.inf
+    values, repeats = [0.5 * np.log(D), 0.0, np.log(NOISE), 0.0, log_v], [D, 1, 1, D + 2, D]
+    free = np.repeat([True, varying, warp, is_additive], [D + 2, D, 2, D])
+    limits = np.repeat(LIMITS, [D, 1, 1, D, 2, D], axis=0)[free]
+    best, vector = -np.inf, np.repeat(values, repeats)
+    factors = smooth_factors(X) if is_additive else None
     if start is not None and len(start.log_lengthscales) == D:
         vector[free] = np.hstack(start)[free]
     fixed, began = vector, time.perf_counter()
@@ -190,7 +258,7 @@ def fit_exact(
         nonlocal best, vector
         tried = fixed.copy()
         tried[free] = x
-        value, gradient = evidence(Hyperparameters.of_vector(tried), X, y, kernel)
+        value, gradient = evidence(Hyperparameters.of_vector(tried), X, y, kernel, factors)
         if value > best:
             best, vector = value, tried
         return (-value if np.isfinite(value) else 1e10), -gradient[free]
