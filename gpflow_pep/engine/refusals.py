@@ -54,7 +54,6 @@ GONE = {
     "PEP.training_gap": "loss_tolerance",
     "PEP.converged_sites": "converged_rows",
     "PEPRegression.bound_gap": "upper_bound() - elbo()",
-    "PEPRegression.fitc_log_marginal_likelihood": "pep_log_marginal_likelihood, with alpha=1",
     "PEPRegression.conditional": "bound, whose values are 'standard' and 'tight'",
     "monitor.SitesToTensorBoard": "gpflow.monitor.ScalarToTensorBoard: docs/training.rst",
     "monitor.CalibrationToTensorBoard": "gpflow.monitor.ImageToTensorBoard: docs/training.rst",

@@ -80,7 +80,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         for tables, :doc:`/choosing`, and :doc:`/several_outputs`.
     """
 
-    bound_gap, conditional, fitc_log_marginal_likelihood = Renamed(), Renamed(), Renamed()
+    bound_gap, conditional = Renamed(), Renamed()
 
     @property
     def takes_missing_targets(self) -> bool:
@@ -216,6 +216,27 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         _, with_slack = chunks.sum_over_chunks(terms, pieces, (W, trace), **options)
         bound = collapsed.log_density(sums, with_slack, self.rows.num_targets())
         return checks.require_finite(bound, "upper bound", ADVICE)
+
+    @unconverted("return: []")
+    def fitc_log_marginal_likelihood(self) -> tf.Tensor:
+        """Compute what :meth:`gpflow.models.GPRFITC.fitc_log_marginal_likelihood` does: log Z at
+        alpha 1, of rows that are each a factor of their own.
+
+        :raises ValueError: If some alpha is not 1, or rows come in blocks.
+        """
+        name, remedy = "fitc_log_marginal_likelihood", "Use pep_log_marginal_likelihood"
+        outputs = "at alpha 1 the outputs of a row are a block, as in PITC."
+        refuse_mixed(self.kernel, name, f"{remedy}: {outputs}")
+        remedy += ", which at alpha 1 and with blocks is that of PITC."
+        self._require_single_rows(name, remedy)
+        at_one = checks.require(
+            tf.reduce_all(tf.equal(self._powers(), 1.0)),
+            "fitc_log_marginal_likelihood: got a power alpha below 1, expected 1 for all rows. Use"
+            " pep_log_marginal_likelihood, the estimate at any alpha (elbo at 0), or set the power"
+            " first: model.alpha = 1.0.",
+        )
+        with tf.control_dependencies(at_one):
+            return self.pep_log_marginal_likelihood()
 
     def context_parts(self) -> Parts:
         """See :class:`~gpflow_pep.models.context_predictions.ContextPredictions`."""

@@ -1,4 +1,4 @@
-"""What GPflow's models have: elbo, prior_kl and q_diag."""
+"""What GPflow's models have: elbo, fitc_log_marginal_likelihood, prior_kl and q_diag."""
 
 from functools import partial
 from typing import Any
@@ -42,9 +42,15 @@ def test_elbo_of_point_sites() -> None:
         model.elbo()
 
 
-def test_log_z_at_one_is_that_of_gprfitc() -> None:
+def test_fitc_is_that_of_gprfitc() -> None:
     fitc, model = _gpflows(gpflow.models.GPRFITC), _regression(alpha=1.0)
-    assert_close(model.pep_log_marginal_likelihood(), fitc.fitc_log_marginal_likelihood())
+    assert_close(model.fitc_log_marginal_likelihood(), fitc.fitc_log_marginal_likelihood())
+    model.alpha = 0.9
+    with pytest.raises(ValueError, match=r"got a power alpha below 1.*model.alpha = 1.0"):
+        model.fitc_log_marginal_likelihood()
+    in_blocks = _regression(alpha=1.0, blocks=np.arange(12) // 3)
+    with pytest.raises(ValueError, match=r"got a model with blocks.*PITC"):
+        in_blocks.fitc_log_marginal_likelihood()
 
 
 @each_tied

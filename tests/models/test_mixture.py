@@ -452,6 +452,7 @@ REFUSALS = {
     "loo_log_density_of_entries: got a": lambda: independent().loo_log_density_of_entries(),
     "memory: got a model whose outputs are mixed": partial(model, "four", memory=0),
     "upper_bound: got": lambda: regression().upper_bound(),
+    "fitc_log_marginal_likelihood: got": lambda: regression().fitc_log_marginal_likelihood(),
 }
 
 
