@@ -297,8 +297,9 @@ class PEPRegressor(TargetPredictions):
     def _warped(self, thetas: Sequence[Hyperparameters], Y: AnyNDArray) -> AnyNDArray:
         """Take over a warp of each column of standardised targets, and warp them."""
         skew, tails = np.transpose([theta[4:6] for theta in thetas])
-        one = len(thetas) == 1
-        warp = {"skew": skew[0] if one else skew, "tails": tails[0] if one else tails}
+        warp = {"skew": skew, "tails": tails}
+        if len(thetas) == 1:
+            warp = {name: values[0] for name, values in warp.items()}
         self._target = self._target._replace(**warp)
         return Units(**warp).transform(Y)
 
