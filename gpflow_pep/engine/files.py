@@ -1,13 +1,12 @@
 """Files and folders that are written as a whole or not at all; files of others stay."""
 
 import errno
-import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
@@ -250,14 +249,6 @@ def undamaged(path: Path, expected: str, remedy: str) -> Iterator[None]:
     except Exception as error:  # NumPy's are of many types
         got = f"a file that is damaged or was changed ({error})"
         raise refusal(str(path), got, expected, remedy) from error
-
-
-def digest_of(content: Any, paths: Iterable[Path]) -> str:
-    """Compute a hash of what JSON can write and of some files."""
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode())
-    for path in paths:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def read_arrays(path: Path, expected: str, remedy: str) -> "dict[str, npt.NDArray[Any]]":

@@ -228,18 +228,16 @@ class PowerEPModel(GPModel, abc.ABC):
         :raises ValueError: If some alpha is not 0, or the model has a memory: log Z is no lower
             bound then.
         """
-        with tf.control_dependencies(self._require_bound("elbo")):
-            return self.pep_log_marginal_likelihood(*data)
-
-    def _require_bound(self, name: str) -> list[tf.Operation]:
-        self._require_all_rows(name)
+        self._require_all_rows("elbo")
         expected = "0 for all rows: log Z is a lower bound there only"
         remedy = "Use pep_log_marginal_likelihood, the estimate at any alpha (at 1 that of EP and"
         remedy += " FITC), or set the power first: model.alpha = 0.0."
-        text = checks.message(name, "a power alpha above 0", expected, remedy)
+        text = checks.message("elbo", "a power alpha above 0", expected, remedy)
         with tf.init_scope():  # while a graph is traced TensorFlow does not wrap the reason
             checks.require(tf.reduce_all(tf.equal(self.alpha, 0.0)), text)
-        return checks.require(tf.reduce_all(tf.equal(self._powers(), 0.0)), text)
+        at_zero = checks.require(tf.reduce_all(tf.equal(self._powers(), 0.0)), text)
+        with tf.control_dependencies(at_zero):
+            return self.pep_log_marginal_likelihood(*data)
 
     def _require_all_rows(self, name: str) -> None:
         if self.memory is not None:

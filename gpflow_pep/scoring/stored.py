@@ -4,6 +4,7 @@ Both are a description in JSON, which people can read, and the arrays that it na
 estimator has the training data too, and what skops wrote of what is around it.
 """
 
+import hashlib
 import json
 import platform
 from collections.abc import Mapping
@@ -19,7 +20,6 @@ from ..engine.files import (
     MODEL,
     SCORER,
     check_present,
-    digest_of,
     files_in,
     path_of,
     read_arrays,
@@ -75,7 +75,10 @@ def write_files(
 
 def digest(content: Any, folder: Path, name: str) -> str:
     """Compute a hash of the content and of the other files, but not of format and versions."""
-    return digest_of(content, [folder / other for other in FILES[name]])
+    total = hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode())
+    for other in FILES[name]:
+        total.update((folder / other).read_bytes())
+    return total.hexdigest()
 
 
 def read_files(folder: str | PathLike[str], name: str) -> SavedFiles:

@@ -14,7 +14,6 @@ from .choosing.combining import (
     weights_of_means,
 )
 from .choosing.ensemble import Ensemble, EnsembleRecord
-from .choosing.ensemble_paths import EnsemblePaths
 from .choosing.near import ensemble_with_near_labels, ensemble_with_near_rows
 from .choosing.wrong_labels import raise_error_rate
 from .fitting.cheaper import maximise_on_subset
@@ -31,7 +30,6 @@ __all__ = [
     "Ascent",
     "EarlyStopping",
     "Ensemble",
-    "EnsemblePaths",
     "EnsembleRecord",
     "Evaluation",
     "FitRecord",

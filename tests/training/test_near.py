@@ -312,7 +312,6 @@ def with_labels(labels: AnyNDArray, number: int = m) -> Any:
         (lambda: CASE.model().predict_f(NEW, near=NearRows(m, -1.0)), r"noise_variance: got -1\.0"),
         (lambda: of_near(-1.0), r"near: noise_variance: got -1\.0, expected a positive number"),
         (lambda: point().posterior(near=NearRows(m, 0.1)), r"noise_variance: got 0\.1, .* None"),
-        (lambda: of_near().paths(2), "models: got components that use near rows"),
         (lambda: with_labels(THREE), "model: got PEPClassification with MultiClass, expected"),
         (lambda: with_labels(FINE, 400), "near: got 400, expected an integer from 1 to 399"),
     ],

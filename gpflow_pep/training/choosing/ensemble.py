@@ -31,7 +31,6 @@ from ...engine.prior.evaluate import skip_autograph
 from ...models.base import ADVICE, finite, q_once
 from ...scoring.arguments import as_probabilities
 from ...scoring.predictive import Predictive
-from .ensemble_paths import EnsemblePaths
 
 
 class EnsemblePredictions(Module):
@@ -310,14 +309,6 @@ class Ensemble(EnsemblePredictions):
     def posterior(self) -> "EnsemblePosterior":
         """Compute the posterior of each component, for fast predictions."""
         return ensemble_posterior(self)
-
-    def paths(self, num_paths: int, num_features: int = 1024, seed: int = 0) -> EnsemblePaths:
-        """Draw functions, see :doc:`/paths`: each first its component, then a function of it. The
-        arguments are those of :meth:`gpflow_pep.models.PEPRegression.paths`.
-
-        :raises ValueError: If a component is no model of gpflow_pep, or refuses.
-        """
-        return EnsemblePaths(self, num_paths, num_features, seed)
 
     @check_shapes("return[0]: [N, P]", "return[1]: [N, P]")
     def impute_y(self) -> MeanAndVariance:

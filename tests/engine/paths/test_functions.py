@@ -287,10 +287,6 @@ REFUSALS: list[tuple[Callable[[], Any], str]] = [
         lambda: with_multiscale().paths(1, 1),
         "^inducing_variable: got Multiscale, expected InducingPoints",
     ),
-    (
-        lambda: pep.training.Ensemble([PROBLEM.model(gpflow.models.GPR)]).paths(1, 1),
-        "^models: got a component of type GPR, expected models of gpflow_pep",
-    ),
 ]
 
 

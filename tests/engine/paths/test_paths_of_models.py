@@ -250,20 +250,3 @@ def test_inducing_points_at_all_data_give_the_exact_posterior() -> None:
     mean, covariance = exact.predict_f(XNEW, full_cov=True)
     values = model.paths(NUM_PATHS, 32)(XNEW)
     assert worst_z(values[..., 0], mean[:, 0], covariance[0]) < 4.0
-
-
-def test_component_of_a_mixture() -> None:
-    models = [PROBLEM.model(pep.PEPRegression, alpha=alpha) for alpha in (0.0, 1.0)]
-    ensemble = pep.training.Ensemble(models, np.array([0.25, 0.75]))
-    paths = ensemble.paths(400, 4, seed=1)
-    assert 0.68 < np.mean(paths.component.numpy()) < 0.82
-    X = tf.constant(XNEW)
-    assert_close(paths.each(tf.tile(X[None], [400, 1, 1])), paths(X), rtol=1e-12)
-    values, component = paths(X).numpy(), paths.component.numpy()
-    paths.resample(2)
-    assert np.any(paths.component.numpy() != component)
-    paths.resample(1)
-    assert np.all(paths(X).numpy() == values)
-    ensemble.weights.assign([0.0, 1.0])
-    paths.update()
-    assert np.all(paths.component.numpy() == 1)
