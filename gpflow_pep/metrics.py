@@ -30,18 +30,13 @@ def _check_rows(**arrays: AnyNDArray) -> None:
             raise checks.refusal(name, "no values", "at least one row", "Pass held-out rows.")
 
 
-def check_labels(name: str, labels: AnyNDArray, num_classes: int) -> AnyNDArray:
-    """Refuse labels that are not whole numbers from 0 to C - 1; return them as integers.
-
-    :raises ValueError: If one is another.
-    """
-    values = checks.as_numbers(name, labels)
+def _check_labels(labels: AnyNDArray, num_classes: int) -> None:
+    values = checks.as_numbers("labels", labels)
     inside = np.isin(values, np.arange(num_classes))
     if not inside.all():
         expected = f"whole numbers from 0 to {num_classes - 1}"
         remedy = "Encode the classes, as the columns of their probabilities are in order."
-        raise checks.refusal(name, values[~inside].flat[0], expected, remedy)
-    return values.astype(int)
+        raise checks.refusal("labels", values[~inside].flat[0], expected, remedy)
 
 
 def _columns(values: AnyNDArray) -> AnyNDArray:
@@ -184,7 +179,7 @@ def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10)
         remedy = "Pass probabilities, and not their logarithms or counts."
         raise checks.refusal("probability", got, "numbers from 0 to 1", remedy)
     of_event = np.ndim(probability) == 1
-    check_labels("labels", labels, 2 if of_event else probability.shape[1])
+    _check_labels(labels, 2 if of_event else probability.shape[1])
     confidence = probability if of_event else np.max(probability, axis=1)
     right = labels if of_event else np.argmax(probability, axis=1) == labels
     bins = np.clip((confidence * num_bins).astype(int), 0, num_bins - 1)

@@ -43,7 +43,6 @@ def reliability(
     P = _probability(probability, event)
     labels = as_columns("labels", labels, 1)[:, 0]
     require_same_length("labels", labels, "probability", P)
-    labels = metrics.check_labels("labels", labels, 2 if event else P.shape[1])
     of_rows = metrics.calibration(labels, P[:, 0] if event else P, num_bins)
     confidence, accuracy, counts, error = of_rows
     pairs = zip(np.rint(accuracy * counts).astype(int), map(int, counts))
