@@ -53,7 +53,7 @@ TOGETHER = {
     "test_distributed.py": "processes",
 }
 #: Test files that share one compiled model, or one integral, for each of their cases.
-BY_CASE = ("test_models_contract.py", "test_variance_zero.py")
+BY_CASE = ("test_models_contract.py",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

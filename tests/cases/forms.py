@@ -7,22 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from gpflow_pep.estimators import (
-    export_numpy,
-    export_saved_model,
-    load_estimator,
-    save_estimator,
-)
+from gpflow_pep import estimators
 from gpflow_pep.scoring import load_scorer
 
 
 def saved(model: Any, folder: Path) -> Any:
-    save_estimator(folder / "model", model)
-    return load_estimator(folder / "model")
+    estimators.save_estimator(folder / "model", model)
+    return estimators.load_estimator(folder / "model")
 
 
 def scorer(model: Any, folder: Path) -> Any:
-    export_numpy(folder / "scorer", model)
+    estimators.export_numpy(folder / "scorer", model)
     return load_scorer(folder / "scorer")
 
 
@@ -35,6 +30,6 @@ def forms(model: Any, folder: Path) -> Iterator[Any]:
 
 def served(model: Any, folder: Path, X: Any) -> Any:
     """What the SavedModel's ``predict_y`` gives."""
-    export_saved_model(folder / "saved", model)
+    estimators.export_saved_model(folder / "saved", model)
     predictor = tf.saved_model.load(str(folder / "saved"))
     return predictor.predict_y(tf.constant(X))

@@ -29,8 +29,7 @@ class ModelCase(NamedTuple):
 
 
 def _regression_data(seed: int) -> Data:
-    problem = regression_problem(seed, num_data=N)
-    return problem.X, problem.Y
+    return regression_problem(seed, num_data=N).data
 
 
 def _label_data(seed: int) -> Data:
@@ -40,10 +39,9 @@ def _label_data(seed: int) -> Data:
 
 def _incomplete_data(seed: int) -> Data:
     """Two columns, of which the second is known of every other row."""
-    problem = regression_problem(seed, num_data=N, num_outputs=2)
-    Y = problem.Y.copy()
+    X, Y = regression_problem(seed, num_data=N, num_outputs=2).data
     Y[1::2, 1] = np.nan
-    return problem.X, Y
+    return X, Y
 
 
 def _incomplete_label_data(seed: int) -> Data:
@@ -80,28 +78,26 @@ def _tolerance() -> float:
     return 1e-11 if gpflow.default_float() == np.float64 else 1e-4
 
 
-def _pep_regression(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
-    return pep.models.PEPRegression(data, kernel(), Z, noise_variance=0.1, **_with_mean(options))
+def _regression(make_kernel: Any, data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+    options = {"noise_variance": 0.1, **_with_mean(options)}
+    return pep.models.PEPRegression(data, make_kernel(), Z, **options)
 
 
-def _mixed_regression(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
-    options = {"noise_variance": [0.1, 0.2], **_with_mean(options)}
-    return pep.models.PEPRegression(data, mixing_kernel(), Z, **options)
-
-
-def _mixed_pep(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
-    parts = [gpflow.likelihoods.Gaussian(0.1), gpflow.likelihoods.Bernoulli()]
-    likelihood = pep.likelihoods.PerOutput(parts)
+def _pep(parts: Any, data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
     options = {"tolerance": _tolerance(), **_with_mean(options)}
-    return pep.models.PEP(data, mixing_kernel(), likelihood, Z, **options)
+    return pep.models.PEP(data, *(create() for create in parts), Z, **options)
 
 
-def _pep(likelihood: Callable[[], Any]) -> Callable[..., gpflow.models.GPModel]:
-    def create(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
-        options = {"tolerance": _tolerance(), **_with_mean(options)}
-        return pep.models.PEP(data, kernel(), likelihood(), Z, **options)
+def _mixed_likelihood() -> Any:
+    return pep.likelihoods.PerOutput([_gaussian_noise(), gpflow.likelihoods.Bernoulli()])
 
-    return create
+
+_gaussian_noise = functools.partial(gpflow.likelihoods.Gaussian, 0.1)
+_plain = functools.partial(_regression, kernel)
+_probit = functools.partial(_pep, (kernel, gpflow.likelihoods.Bernoulli))
+_gaussian = functools.partial(_pep, (kernel, _gaussian_noise))
+_mixed_regression = functools.partial(_regression, mixing_kernel, noise_variance=[0.1, 0.2])
+_mixed_pep = functools.partial(_pep, (mixing_kernel, _mixed_likelihood))
 
 
 def _pep_classification(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
@@ -141,18 +137,16 @@ def _case(kind: Any, create: Any, data: Any, name: str | None = None) -> ModelCa
     return ModelCase(name or kind.__name__, kind, create, data)
 
 
-_gaussian = _pep(lambda: gpflow.likelihoods.Gaussian(0.1))
-_probit = _pep(gpflow.likelihoods.Bernoulli)
 #: Targets of which some are missing, and outputs mixed from latent functions.
 OUTPUTS = [
-    _case(pep.PEPRegression, _pep_regression, _incomplete_data, "missing targets"),
+    _case(pep.PEPRegression, _plain, _incomplete_data, "missing targets"),
     _case(pep.PEPRegression, _mixed_regression, _incomplete_data, "mixed regression"),
     _case(pep.PEP, _mixed_pep, _incomplete_label_data, "mixed rows"),
 ]
 #: One of each public model. Their plumbing does not depend on the likelihood, and the sweeps of PEP
 #: take least time with the Gaussian one.
 MODELS = [
-    _case(pep.PEPRegression, _pep_regression, _regression_data),
+    _case(pep.PEPRegression, _plain, _regression_data),
     _case(pep.PEP, _gaussian, _regression_data),
     _case(pep.PEPClassification, _pep_classification, _label_data),
     *(_case(kind, _tied(kind), _label_data) for kind in (pep.APEP, pep.ARPEP, pep.RPAPEP)),
@@ -162,15 +156,13 @@ MODELS = [
 BY_CHUNKS = [
     _case(kind, functools.partial(create, chunk_size=4), data, f"{kind.__name__} by chunks")
     for kind, create, data in (
-        (pep.PEPRegression, _pep_regression, _regression_data),
+        (pep.PEPRegression, _plain, _regression_data),
         (pep.PEP, _probit, _label_data),
     )
 ]
 #: All their code but some lines is that of another model: their tests are slow ones.
-NEARLY_ANOTHER = (
-    *("PEPClassification", "APEP", "RPAPEP", "PEP of labels"),
-    *(case.name for case in (*OUTPUTS, *BY_CHUNKS)),
-)
+NEARLY_ANOTHER = "PEPClassification", "APEP", "RPAPEP", "PEP of labels"
+NEARLY_ANOTHER += tuple(case.name for case in (*OUTPUTS, *BY_CHUNKS))
 #: Enough for what is GPflow's code around any model's objective or prediction of f.
 ENOUGH = ("PEPRegression", "ARPEP")
 
@@ -196,9 +188,9 @@ class Compiled:
     """A model compiled once for all tests, which borrow it; its variables are put back."""
 
     def __init__(self, case: ModelCase) -> None:
-        self.data = tuple(  # of any number of rows
-            tf.Variable(part, shape=[None, part.shape[1]], trainable=False) for part in case.data(0)
-        )
+        shapes = ([None, part.shape[1]] for part in case.data(0))  # of any number of rows
+        pairs = zip(case.data(0), shapes)
+        self.data = tuple(tf.Variable(part, shape=shape, trainable=False) for part, shape in pairs)
         self.model = case.create(self.data, Z)
         self.variables = self.model.trainable_variables
         self.loss = loss_closure(self.model, self.data, compile=True)
@@ -215,13 +207,9 @@ class Compiled:
         return value_and_gradients(self.loss, self.variables)
 
     def minimize(self, max_steps: int, **options: Any) -> Any:
-        return gpflow.optimizers.Scipy().minimize(
-            self.loss,
-            self.model.trainable_variables,
-            compile=False,  # the loss is
-            options={"maxiter": max_steps},
-            **options,
-        )
+        options = {"compile": False, "options": {"maxiter": max_steps}, **options}  # the loss is
+        variables = self.model.trainable_variables
+        return gpflow.optimizers.Scipy().minimize(self.loss, variables, **options)
 
     def assign_data(self, data: Data) -> None:
         for variable, value in zip(self.data, data):

@@ -21,12 +21,9 @@ from cases import tilted
 
 N, M = 10, 4
 ALPHAS: dict[str, Array] = {
-    "alpha 0": np.zeros(N),
-    "alpha 0.3": np.full(N, 0.3),
-    "alpha 0.5": np.full(N, 0.5),
-    "alpha 1": np.ones(N),
-    "alpha per row": np.linspace(0.0, 1.0, N),
-}
+    "alpha 0": np.zeros(N), "alpha 0.3": np.full(N, 0.3), "alpha 0.5": np.full(N, 0.5),
+    "alpha 1": np.ones(N), "alpha per row": np.linspace(0.0, 1.0, N),
+}  # fmt: skip
 #: Much below the tolerance of a comparison with the reference.
 TIGHT = 1e-11
 SQUEEZE = 1e-3  # of GPflow's probit
@@ -77,13 +74,9 @@ class Case(NamedTuple):
         return self.problem.X[rows], self.Y[rows]
 
     def _arguments(self) -> dict[str, Any]:
-        return {
-            "data": self.rows(),
-            "kernel": self.problem.kernel(),
-            "likelihood": self.likelihood(),
-            "inducing_variable": self.problem.Z,
-            "mean_function": self.mean_function(),
-        }
+        parts = {"kernel": self.problem.kernel(), "likelihood": self.likelihood()}
+        options = {"inducing_variable": self.problem.Z, "mean_function": self.mean_function()}
+        return {"data": self.rows(), **parts, **options}
 
     def model(self, **arguments: Any) -> "pep.models.PEP":
         return pep.models.PEP(**{**self._arguments(), "tolerance": TIGHT, **arguments})
@@ -114,38 +107,30 @@ def _labels(Y: Array) -> Array:
     return np.where(Y > 0.3, 1.0, 0.0)
 
 
-def _counts(Y: Array) -> Array:
-    return np.round(np.exp(Y))
-
-
 def _classes(Y: Array) -> Array:
     return np.digitize(Y, BIN_EDGES).astype(float)
 
 
 def _multi_class() -> gpflow.likelihoods.MultiClass:
-    return gpflow.likelihoods.MultiClass(
-        NUM_CLASSES, invlink=gpflow.likelihoods.RobustMax(NUM_CLASSES, epsilon=EPSILON)
-    )
+    link = gpflow.likelihoods.RobustMax(NUM_CLASSES, epsilon=EPSILON)
+    return gpflow.likelihoods.MultiClass(NUM_CLASSES, invlink=link)
 
 
+lik = gpflow.likelihoods
 CASES = {
-    "Gaussian": Case(
-        partial(gpflow.likelihoods.Gaussian, 0.2), np.copy, _of_tilted(tilted.gaussian, 0.2)
-    ),
-    "probit": Case(gpflow.likelihoods.Bernoulli, _labels, _scalar(probit_log_density)),
+    "Gaussian": Case(partial(lik.Gaussian, 0.2), np.copy, _of_tilted(tilted.gaussian, 0.2)),
+    "probit": Case(lik.Bernoulli, _labels, _scalar(probit_log_density)),
     "logit": Case(
-        partial(gpflow.likelihoods.Bernoulli, invlink=tf.sigmoid),
+        partial(lik.Bernoulli, invlink=tf.sigmoid),
         _labels,
-        lambda y: scalar_factor(lambda f: tilted.LOGIT.log_density((2.0 * y - 1.0) * f)),
+        _scalar(lambda f, y: tilted.LOGIT.log_density((2.0 * y - 1.0) * f)),
     ),
-    "Poisson": Case(gpflow.likelihoods.Poisson, _counts, _scalar(poisson_log_density)),
+    "Poisson": Case(lik.Poisson, lambda Y: np.round(np.exp(Y)), _scalar(poisson_log_density)),
     "Gamma": Case(
-        partial(gpflow.likelihoods.Gamma, shape=1.7),
-        lambda Y: np.exp(Y - 0.3),
-        _of_tilted(tilted.gamma, 1.7),
+        partial(lik.Gamma, shape=1.7), lambda Y: np.exp(Y - 0.3), _of_tilted(tilted.gamma, 1.7)
     ),
     "Beta": Case(
-        partial(gpflow.likelihoods.Beta, scale=3.0),
+        partial(lik.Beta, scale=3.0),
         lambda Y: scipy.stats.norm.cdf(0.7 * Y),
         _of_tilted(tilted.beta, 3.0),
     ),
@@ -155,9 +140,7 @@ CASES = {
         _of_tilted(lambda y: tilted.ordinal(int(y), 0.5, BIN_EDGES).reference),
     ),
     "Student-t": Case(
-        partial(gpflow.likelihoods.StudentT, scale=0.4, df=4.0),
-        np.copy,
-        _of_tilted(tilted.student_t, 0.4, 4.0),
+        partial(lik.StudentT, scale=0.4, df=4.0), np.copy, _of_tilted(tilted.student_t, 0.4, 4.0)
     ),
     "RobustMax": Case(
         _multi_class,
@@ -166,18 +149,11 @@ CASES = {
         num_latent=NUM_CLASSES,
     ),
 }
-
-
 #: Of one latent function and with a rule like another's here, which is among the fast tests.
 LIKE_ANOTHER = ("logit", "Gamma", "Beta", "Ordinal")
 #: Names of all cases as parameters.
-each_case = pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if name in LIKE_ANOTHER else [])
-        for name in CASES
-    ],
-)
+_marks = {name: [pytest.mark.slow] * (name in LIKE_ANOTHER) for name in CASES}
+each_case = pytest.mark.parametrize("name", [pytest.param(n, marks=_marks[n]) for n in CASES])
 
 
 @functools.cache
@@ -202,7 +178,6 @@ def compiled(name: str) -> Compiled:
     variables = helpers.trainable_by_name(model)
 
     # Tracing takes seconds, the gradient milliseconds: one function serves both.
-    loss_and_gradients = tf.function(
-        lambda: helpers.value_and_gradients(model.training_loss, list(variables.values()))
-    )
+    parts = model.training_loss, list(variables.values())
+    loss_and_gradients = tf.function(lambda: helpers.value_and_gradients(*parts))
     return Compiled(model, lambda: loss_and_gradients()[0], loss_and_gradients, variables)

@@ -62,24 +62,19 @@ COLUMNS: dict[str, Callable[[int], Any]] = {
 def frames(draw: Any) -> pd.DataFrame:
     num_rows = draw(st.integers(1, 8))
     kinds = draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=4))
-    columns = {
-        f"n{i}{draw(st.text(LETTERS, max_size=4)).strip()}": draw(COLUMNS[kind](num_rows))
-        for i, kind in enumerate(kinds)
-    }
+    names = [f"n{i}{draw(st.text(LETTERS, max_size=4)).strip()}" for i in range(len(kinds))]
+    columns = {name: draw(COLUMNS[kind](num_rows)) for name, kind in zip(names, kinds)}
     return pd.DataFrame({"row": range(num_rows), **columns})
 
 
 def check_that_it_reads_back(path: Path, frame: pd.DataFrame, way: tuple[Any, ...]) -> None:
     sep, decimal, encoding, quoting, ends = way
-    frame.to_csv(
-        path, sep=sep, decimal=decimal, encoding=encoding, quoting=quoting, lineterminator=ends,
-        index=False,
-    )  # fmt: skip
+    options = {"sep": sep, "decimal": decimal, "encoding": encoding, "quoting": quoting}
+    frame.to_csv(path, **options, lineterminator=ends, index=False)
     reals = [repr(v) for v in frame.select_dtypes("float").to_numpy().ravel()]
     if decimal == ",":  # 1,234 alone can be either
-        assume(
-            any(len(real.partition(".")[2]) != 3 or real[0] == "0" for real in reals) or not reals
-        )
+        is_clear = [len(real.partition(".")[2]) != 3 or real[0] == "0" for real in reals]
+        assume(any(is_clear) or not reals)
     found = read_table(path)
     assert list(found.columns) == list(frame.columns)
     for name, column in frame.items():
@@ -94,10 +89,8 @@ def check_that_it_reads_back(path: Path, frame: pd.DataFrame, way: tuple[Any, ..
 def good_tables() -> list[bytes]:
     text = 'a;b;c\n1,5;x y;2020-01-01\n2,5;"q;""";31.12.2020\n;z;\n'
     parquet, excel = io.BytesIO(), io.BytesIO()
-    for write, file, start in (
-        (FRAME.to_parquet, parquet, b"PAR1"),
-        (partial(FRAME.to_excel, index=False), excel, b"PK"),
-    ):
+    to_excel = partial(FRAME.to_excel, index=False)
+    for write, file, start in ((FRAME.to_parquet, parquet, b"PAR1"), (to_excel, excel, b"PK")):
         try:
             write(file)
         except ImportError:
@@ -165,9 +158,7 @@ def mutate(value: Any, rng: np.random.Generator) -> Any:
 
 
 def spoiled_folders(folder: Path, saved: Path, number: int, seed: int = 0) -> Iterator[bool]:
-    """Make ``folder`` that of a saved estimator with one byte of a file, or one entry of its
-    description, changed; and say whether that has to be noticed.
-    """
+    """Change one byte, or one entry of the description; yields whether that has to be noticed."""
     rng = np.random.default_rng(seed)
     shutil.copytree(saved, folder, dirs_exist_ok=True)
     for i in range(number):

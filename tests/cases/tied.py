@@ -37,11 +37,10 @@ class Start(NamedTuple):
         L = np.linalg.cholesky(self.problem.priors[0].Kuu)
         return np.linalg.solve(L, self.q_mu), np.linalg.solve(L, self.q_sqrt)
 
-    def log_z(
-        self, model: str, alpha: float, num_data: int = NUM_DATA, rows: Any = range(N)
-    ) -> float:
+    def log_z(self, model: str, alpha: float, num_data: int = NUM_DATA, rows: Any = None) -> float:
         """The reference's value."""
-        return tied_reference.log_z(model, self.problem, self.q, alpha, num_data, list(rows))
+        rows = range(N) if rows is None else list(rows)
+        return tied_reference.log_z(model, self.problem, self.q, alpha, num_data, rows)
 
 
 def random_start(name: str, seed: int = 0) -> Start:
@@ -57,32 +56,22 @@ def random_start(name: str, seed: int = 0) -> Start:
     return Start(problem, q)
 
 
+def _parts(name: str, start: Start, whiten: bool, options: Any) -> tuple[list[Any], dict[str, Any]]:
+    case, (q_mu, q_sqrt) = CASES[name], start.whitened() if whiten else (start.q_mu, start.q_sqrt)
+    q = {"q_mu": q_mu, "q_sqrt": q_sqrt, "whiten": whiten, "mean_function": case.mean_function()}
+    parts = [case.problem.kernel(), case.likelihood(), case.problem.Z]
+    return parts, {"num_data": NUM_DATA, **q, **options}
+
+
 def create(model: str, name: str, start: Start, *, whiten: bool = True, **options: Any) -> Any:
-    case = CASES[name]
-    q_mu, q_sqrt = start.whitened() if whiten else (start.q_mu, start.q_sqrt)
-    options = {"num_data": NUM_DATA, "q_mu": q_mu, "q_sqrt": q_sqrt, **options}
-    return MODELS[model](
-        case.problem.kernel(),
-        case.likelihood(),
-        case.problem.Z,
-        mean_function=case.mean_function(),
-        whiten=whiten,
-        **options,
-    )
+    parts, options = _parts(name, start, whiten, options)
+    return MODELS[model](*parts, **options)
 
 
 def svgp(name: str, start: Start, **options: Any) -> gpflow.models.SVGP:
-    case = CASES[name]
-    q_mu, q_sqrt = start.whitened()
-    return gpflow.models.SVGP(
-        case.problem.kernel(),
-        case.likelihood(),
-        case.problem.Z,
-        mean_function=case.mean_function(),
-        **{"num_data": NUM_DATA, "q_mu": q_mu, "q_sqrt": q_sqrt, **options},
-    )
+    parts, options = _parts(name, start, True, options)
+    return gpflow.models.SVGP(*parts, **options)
 
 
 def data_of(name: str, rows: Any = slice(None)) -> tuple[Array, Array]:
-    case = CASES[name]
-    return case.problem.X[rows], case.Y[rows]
+    return CASES[name].rows(rows)

@@ -1,20 +1,20 @@
-"""Likelihoods as users write them: two latent functions, and nothing but the log density.
-
-Each has its density in SciPy too, and targets.
-"""
+"""Likelihoods as users write them, of two latent functions; each by SciPy too, with targets."""
 
 from typing import Any
 
 import gpflow
 import numpy as np
-import scipy.stats
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from scipy import stats
 from scipy.special import expit
 
 
 class _Own(gpflow.likelihoods.MultiLatentLikelihood):
-    """What GPflow asks for beside the density; nothing here needs it."""
+    """What GPflow asks for beside the density, which nothing here needs; and the law of targets."""
+
+    law: Any  # of two latent functions, SciPy's
+    density = "logpdf"
 
     def __init__(self) -> None:
         super().__init__(latent_dim=2)
@@ -25,27 +25,26 @@ class _Own(gpflow.likelihoods.MultiLatentLikelihood):
     def _conditional_variance(self, X: Any, F: Any) -> Any:
         return tf.ones_like(F[..., :1])
 
+    @classmethod
+    def log_density(cls, f: Any, g: Any, y: float) -> Any:
+        return getattr(cls.law(f, g), cls.density)(y)
+
+    @classmethod
+    def draw(cls, f: Any, g: Any, rng: np.random.Generator) -> Any:
+        return cls.law(f, g).rvs(size=f.shape, random_state=rng).astype(float)
+
 
 class DispersedCounts(_Own):
     """Negative binomial: logarithms of the mean and of the shape."""
 
-    means = 1.0, 0.5
+    means, density = (1.0, 0.5), "logpmf"
+    law = lambda f, g: stats.nbinom(np.exp(g), expit(g - f))  # noqa: E731
 
     def _log_prob(self, X: Any, F: Any, Y: Any) -> Any:
         logits, shape = F[..., 0] - F[..., 1], tf.exp(F[..., 1])
         y = Y[..., 0]
         counted = tf.math.lgamma(y + shape) - tf.math.lgamma(shape) - tf.math.lgamma(y + 1.0)
         return counted + y * tf.math.log_sigmoid(logits) + shape * tf.math.log_sigmoid(-logits)
-
-    @staticmethod
-    def log_density(f: Any, g: Any, y: float) -> Any:
-        shape = np.exp(g)
-        return scipy.stats.nbinom.logpmf(y, shape, shape / (shape + np.exp(f)))
-
-    @staticmethod
-    def draw(f: Any, g: Any, rng: np.random.Generator) -> Any:
-        shape = np.exp(g)
-        return rng.negative_binomial(shape, shape / (shape + np.exp(f))).astype(float)
 
 
 class InflatedCounts(gpflow.likelihoods.QuadratureLikelihood):
@@ -68,7 +67,7 @@ class InflatedCounts(gpflow.likelihoods.QuadratureLikelihood):
     @staticmethod
     def log_density(f: Any, g: Any, y: float) -> Any:
         more = expit(g)
-        return np.log(more * (y == 0.0) + (1.0 - more) * scipy.stats.poisson.pmf(y, np.exp(f)))
+        return np.log(more * (y == 0.0) + (1.0 - more) * stats.poisson.pmf(y, np.exp(f)))
 
     @staticmethod
     def draw(f: Any, g: Any, rng: np.random.Generator) -> Any:
@@ -79,14 +78,11 @@ class Weibull(_Own):
     """Logarithm of the scale, and the shape by softplus."""
 
     means = 1.0, 1.5
+    law = lambda f, g: stats.weibull_min(np.logaddexp(0.0, g) + 0.1, scale=np.exp(f))  # noqa: E731
 
     def _log_prob(self, X: Any, F: Any, Y: Any) -> Any:
         f, shape, log_y = F[..., 0], tf.nn.softplus(F[..., 1]) + 0.1, tf.math.log(Y[..., 0])
         return tf.math.log(shape) - log_y + shape * (log_y - f) - tf.exp(shape * (log_y - f))
-
-    @staticmethod
-    def log_density(f: Any, g: Any, y: float) -> Any:
-        return scipy.stats.weibull_min.logpdf(y, np.logaddexp(0.0, g) + 0.1, scale=np.exp(f))
 
     @staticmethod
     def draw(f: Any, g: Any, rng: np.random.Generator) -> Any:
@@ -97,6 +93,7 @@ class NoisyStudentT(_Own):
     """Location and logarithm of the scale."""
 
     means = 1.0, -1.5
+    law = lambda f, g: stats.t(4.0, loc=f, scale=np.exp(g))  # noqa: E731
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,18 +106,9 @@ class NoisyStudentT(_Own):
         squares = tf.square((Y[..., 0] - F[..., 0]) * tf.exp(-F[..., 1])) / df
         return constant - F[..., 1] - (half + 0.5) * tf.math.log1p(squares)
 
-    @staticmethod
-    def log_density(f: Any, g: Any, y: float) -> Any:
-        return scipy.stats.t.logpdf(y, 4.0, loc=f, scale=np.exp(g))
 
-    @staticmethod
-    def draw(f: Any, g: Any, rng: np.random.Generator) -> Any:
-        return f + np.exp(g) * rng.standard_t(4.0, f.shape)
-
-
-TWO_LATENTS = {
-    kind.__name__: kind for kind in (DispersedCounts, InflatedCounts, Weibull, NoisyStudentT)
-}
+_kinds = DispersedCounts, InflatedCounts, Weibull, NoisyStudentT
+TWO_LATENTS = {kind.__name__: kind for kind in _kinds}
 
 
 def draw_rows(name: str, num_rows: int, seed: int = 0) -> tuple[AnyNDArray, AnyNDArray]:

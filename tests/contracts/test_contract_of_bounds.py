@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from cases.models import each_tied, gaussian_model
-from helpers import assert_all_close, assert_close, regression_problem
+from gpflow.kernels import SeparateIndependent, SharedIndependent
+from helpers import assert_all_close, assert_close, gradients, regression_problem
+
+import gpflow_pep as pep
 
 PROBLEM = regression_problem(3, num_data=12, num_inducing=4, num_outputs=2)
-_regression = partial(
-    gaussian_model, "PEPRegression", PROBLEM, noise_variance=PROBLEM.noise_variance
-)
+_noise = {"noise_variance": PROBLEM.noise_variance}
+_regression = partial(gaussian_model, "PEPRegression", PROBLEM, **_noise)
 
 
 def _gpflows(model_class: Any) -> Any:
@@ -21,22 +23,18 @@ def _gpflows(model_class: Any) -> Any:
 
 
 def test_elbo_is_that_of_sgpr() -> None:
-    sgpr, model = _gpflows(gpflow.models.SGPR), _regression(alpha=0.0)
-    assert_close(model.elbo(), sgpr.elbo(), rtol=1e-10)
+    expected = _gpflows(gpflow.models.SGPR).elbo()
+    model = _regression(alpha=0.0)
     compiled = tf.function(model.elbo)
-    assert_close(compiled(), sgpr.elbo(), rtol=1e-10)
-    model.alpha = 0.5
     for elbo in (model.elbo, compiled):
-        with pytest.raises(
-            (ValueError, tf.errors.InvalidArgumentError),
-            match=r"elbo: got a power alpha above 0(.|\n)*pep_log_marginal_likelihood",
-        ):
+        assert_close(elbo(), expected, rtol=1e-10)
+    model.alpha = 0.5
+    refused = r"elbo: got a power alpha above 0(.|\n)*pep_log_marginal_likelihood"
+    for elbo in (model.elbo, compiled):
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=refused):
             elbo()
-
-
-def test_elbo_of_point_sites() -> None:
     model = gaussian_model("PEP", PROBLEM, noise_variance=PROBLEM.noise_variance, alpha=0.0)
-    assert_close(model.elbo(), _gpflows(gpflow.models.SGPR).elbo(), rtol=1e-9)
+    assert_close(model.elbo(), expected, rtol=1e-9)
     model.alpha = np.where(np.arange(12) == 3, 0.1, 0.0)
     with pytest.raises(ValueError, match="expected 0 for all rows"):
         model.elbo()
@@ -61,13 +59,8 @@ def test_same_parts_as_svgp(name: str, q_diag: bool, whiten: bool) -> None:
     q_sqrt = rng.uniform(0.3, 1.0, (4, 2))
     if not q_diag:
         q_sqrt = np.tril(0.2 * rng.standard_normal((2, 4, 4))) + 0.5 * np.eye(4)
-    options: dict[str, Any] = {
-        "q_mu": rng.standard_normal((4, 2)),
-        "q_sqrt": q_sqrt,
-        "q_diag": q_diag,
-        "whiten": whiten,
-        "num_data": 30,
-    }
+    options: dict[str, Any] = {"q_mu": rng.standard_normal((4, 2)), "q_sqrt": q_sqrt}
+    options |= {"q_diag": q_diag, "whiten": whiten, "num_data": 30}
     ours = gaussian_model(name, PROBLEM, alpha=0.0, **options)
     svgp = gpflow.models.SVGP(ours.kernel, ours.likelihood, PROBLEM.Z, **options)
     assert_close(ours.prior_kl(), svgp.prior_kl(), rtol=1e-9)
@@ -103,21 +96,74 @@ def test_a_diagonal_q_starts_from_the_prior_and_is_trained() -> None:
     model = gaussian_model("ARPEP", PROBLEM, num_latent_gps=2, q_diag=True, alpha=0.5)
     assert_close(model.prior_kl(), 0.0, scale=1.0)
     closure = model.training_loss_closure(PROBLEM.data, compile=True)
-    before = float(closure())
-    gpflow.optimizers.Scipy().minimize(
-        closure, model.trainable_variables, compile=False, options={"maxiter": 5}
-    )
-    assert float(closure()) < before - 1.0
-    assert np.all(model.q_sqrt.numpy() > 0.0)
+    before, options = float(closure()), {"compile": False, "options": {"maxiter": 5}}
+    gpflow.optimizers.Scipy().minimize(closure, model.trainable_variables, **options)
+    assert float(closure()) < before - 1.0 and np.all(model.q_sqrt.numpy() > 0.0)
 
 
-@pytest.mark.parametrize(
-    "q_sqrt, said",
-    [
-        (-np.ones((4, 1)), "above 0 with q_diag=True"),
-        (np.ones((1, 4, 4)), r"got shape \(1, 4, 4\), expected \(4, 4\)"),
-    ],
-)
-def test_a_diagonal_q_that_is_none(q_sqrt: Any, said: str) -> None:
+def test_a_diagonal_q_that_is_none() -> None:
+    bad = -np.ones((4, 1)), np.ones((1, 4, 4))
+    words = "above 0 with q_diag=True", r"got shape \(1, 4, 4\), expected \(4, 4\)"
+    for q_sqrt, said in zip(bad, words):
+        with pytest.raises(ValueError, match=said):
+            gaussian_model("ARPEP", PROBLEM, q_diag=True, q_sqrt=q_sqrt)
+
+
+# PEPRegression under ``SharedIndependent``, as users of SVGP write several outputs.
+
+iv = gpflow.inducing_variables
+OUTPUTS = regression_problem(4, num_data=14, num_inducing=4, num_outputs=2)
+
+
+def _shared(Z: Any = OUTPUTS.Z) -> Any:
+    return iv.SharedIndependentInducingVariables(iv.InducingPoints(Z.copy()))
+
+
+def _pair(**options: Any) -> tuple[pep.PEPRegression, pep.PEPRegression]:
+    kernel, options = OUTPUTS.kernel(), {"noise_variance": 0.1, "alpha": 0.4, **options}
+    ways = (SharedIndependent(kernel, 2), _shared()), (OUTPUTS.kernel(), OUTPUTS.Z)
+    shared, plain = (pep.PEPRegression(OUTPUTS.data, *way, **options) for way in ways)
+    return shared, plain
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"bound": "tight"}, {"blocks": np.arange(14) // 4},
+], ids=["rows", "scaled", "blocks"])  # fmt: skip
+@pytest.mark.near_copies
+def test_same_as_without(options: dict[str, Any]) -> None:
+    shared, plain = _pair(**options)
+    assert_close(shared.training_loss(), plain.training_loss(), rtol=1e-12)
+    each = (gradients(one.training_loss, one.trainable_variables) for one in (shared, plain))
+    assert_all_close(*each, rtol=1e-10)
+    for full_cov in (False, True):
+        expected = plain.predict_f(OUTPUTS.Xnew, full_cov=full_cov)
+        for of in (shared.predict_f, shared.posterior().predict_f):
+            assert_all_close(of(OUTPUTS.Xnew, full_cov=full_cov), expected, rtol=1e-9)
+    assert_all_close(shared.compute_qu(), plain.compute_qu(), rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_all_else_that_regression_has() -> None:
+    pair = _pair(alpha=0.0)
+    for method in ("elbo", "upper_bound", "loo_log_density"):
+        assert_close(*(getattr(model, method)() for model in pair), rtol=1e-12)
+    assert pair[0].predict_f(OUTPUTS.Xnew, full_output_cov=True)[1].shape == (6, 2, 2)
+    parts = ((one.kernel, one.inducing_variable, one.remember()) for one in pair)
+    later = [pep.PEPRegression(OUTPUTS.data, k, Z, memory=memory) for k, Z, memory in parts]
+    assert_close(*(model.training_loss() for model in later), rtol=1e-10)
+
+
+TWO = SharedIndependent(OUTPUTS.kernel(), 2)
+SEPARATE = iv.SeparateIndependentInducingVariables([iv.InducingPoints(OUTPUTS.Z)] * 2)
+
+
+@pytest.mark.parametrize("kernel, variables, said", [
+    (TWO, OUTPUTS.Z, "SharedIndependentInducingVariables"),
+    (SharedIndependent(OUTPUTS.kernel(), 3), _shared(), "kernel: got 3.*expected 2"),
+    (TWO, SEPARATE, "expected one set for all latent functions"),
+    (SeparateIndependent([OUTPUTS.kernel(), OUTPUTS.kernel()]), _shared(),
+     "SeparateIndependent, expected a kernel of one output.*LinearCoregionalization"),
+])  # fmt: skip
+def test_others_are_refused(kernel: Any, variables: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        gaussian_model("ARPEP", PROBLEM, q_diag=True, q_sqrt=q_sqrt)
+        pep.PEPRegression(OUTPUTS.data, kernel, variables)

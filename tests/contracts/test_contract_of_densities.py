@@ -1,6 +1,5 @@
 """What every model, mixture, estimator and saved model predicts is as accurate as its integrals."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,42 +24,41 @@ Z = X[::4].copy()
 EDGES = np.array([-0.5, 0.5])
 #: Near the rows, and further and further away from them.
 XNEW = np.array([[0.1], [2.3], [4.0], [9.0]])
+Density = Any
 
 
 def _student(y: float, mean: float, variance: float, scale: float = 0.02) -> float:
-    def log_density(f: Any) -> Any:
-        return student.logpdf(y, 3.0, f, scale)
-
-    return reference.log_power_expectation(log_density, mean, variance, 1.0, [y])
+    density = lambda f: student.logpdf(y, 3.0, f, scale)  # noqa: E731
+    return reference.log_power_expectation(density, mean, variance, 1.0, [y])
 
 
 def _poisson(y: float, mean: float, variance: float) -> float:
-    def log_density(f: Any) -> Any:
-        return y * f - np.exp(np.minimum(f, 600.0)) - gammaln(y + 1.0)
-
-    return reference.log_power_expectation(log_density, mean, variance, 1.0, [np.log(y)])
+    density = lambda f: y * f - np.exp(np.minimum(f, 600.0)) - gammaln(y + 1.0)  # noqa: E731
+    return reference.log_power_expectation(density, mean, variance, 1.0, [np.log(y)])
 
 
-Density = Callable[[float, float, float], float]
 COUNTS = np.floor(np.exp(2.0 + F))
 OTHERS = np.array([[5.0], [900.0], [20.0], [1.0]])
 #: A likelihood, its targets, new targets and their density.
-KINDS: dict[str, tuple[Callable[[], L.Likelihood], Any, Any, Density]] = {
+KINDS: dict[str, tuple[Any, Any, Any, Density]] = {
     "StudentT": (lambda: L.StudentT(0.02, 3.0), F, np.sin(3.0 * XNEW) + 0.1, _student),
     "Poisson": (L.Poisson, COUNTS, OTHERS, _poisson),
 }
+RULES: list[Density] = [partial(_student, scale=0.5), _poisson]
 
 
-def _tied(kind: type) -> Callable[..., Any]:
-    return lambda data, kernel, likelihood: kind(kernel, likelihood, Z.copy(), num_data=20)
+def _pep(*parts: Any) -> Any:
+    return pep.PEP(*parts, Z.copy(), alpha=1.0)
 
 
-MODELS: dict[str, Callable[..., Any]] = {
-    "PEP": lambda *parts: pep.PEP(*parts, Z.copy(), alpha=1.0),
-    **{kind.__name__: _tied(kind) for kind in (pep.APEP, pep.ARPEP, pep.RPAPEP)},
-    "Ensemble": lambda *parts: pep.training.ensemble_of_models(
-        [pep.PEP(*parts, Z.copy(), alpha=1.0)]
-    ),
+def _tied(kind: type, data: Any, kernel: Any, likelihood: Any) -> Any:
+    return kind(kernel, likelihood, Z.copy(), num_data=20)
+
+
+MODELS: dict[str, Any] = {
+    "PEP": _pep,
+    **{kind.__name__: partial(_tied, kind) for kind in (pep.APEP, pep.ARPEP, pep.RPAPEP)},
+    "Ensemble": lambda *parts: pep.training.ensemble_of_models([_pep(*parts)]),
 }
 
 
@@ -83,26 +81,22 @@ def test_densities_of_several_columns(sources: str) -> None:
     model = pep.PEP(data, kernel, likelihood, Z.copy(), alpha=1.0, max_sweeps=20)
     targets = np.hstack([np.sin(3.0 * XNEW) + 0.1, OTHERS])
     mean, variance = map(np.asarray, model.predict_f(XNEW))
-    expected = [
-        sum(rule(targets[n, p], mean[n, p], variance[n, p]) for p, rule in enumerate(RULES))
-        for n in range(len(XNEW))
-    ]
+    rows = zip(targets, mean, variance)
+    expected = [sum(rule(*of_one) for rule, *of_one in zip(RULES, *row)) for row in rows]
     np.testing.assert_allclose(model.predict_log_density((XNEW, targets)), expected, rtol=1e-6)
     rate = np.exp(mean[:, 1] + variance[:, 1] / 2)
     right = rate + rate**2 * np.expm1(variance[:, 1])
     np.testing.assert_allclose(model.predict_y(XNEW)[1][:, 1], right, rtol=1e-9)
 
 
-RULES: list[Density] = [partial(_student, scale=0.5), _poisson]
-
-
-@pytest.mark.parametrize(
-    "likelihood", [lambda: L.MultiClass(3), lambda: L.Softmax(3), lambda: L.Ordinal(EDGES)]
-)
+@pytest.mark.parametrize("likelihood", [L.MultiClass(3), L.Softmax(3), L.Ordinal(EDGES)])
 def test_classes_have_densities_for_the_labels_that_the_model_takes(likelihood: Any) -> None:
-    model = tied_model(likelihood())
+    count = getattr(likelihood, "num_classes", 1)
+    q_mu = np.random.default_rng(1).normal(size=(len(Z), count))
+    options: dict[str, Any] = {"num_data": 20, "num_latent_gps": count, "q_mu": q_mu}
+    model = pep.ARPEP(K.Matern32(4.0), likelihood, Z.copy(), **options)
     probability = np.exp([model.predict_log_density((XNEW, XNEW * 0.0 + c)) for c in range(3)])
-    total = 1.0 - 2e-3 + 3e-6 if isinstance(model.likelihood, L.Ordinal) else 1.0
+    total = 1.0 - 2e-3 + 3e-6 if isinstance(likelihood, L.Ordinal) else 1.0
     np.testing.assert_allclose(probability.sum(axis=0), total, rtol=5e-6)
     mean = np.asarray(model.predict_y(XNEW)[0])
     right = probability.T if mean.shape[1] == 3 else probability.T @ [[0.0], [1.0], [2.0]] / total
@@ -110,14 +104,9 @@ def test_classes_have_densities_for_the_labels_that_the_model_takes(likelihood: 
     assert np.array_equal(mean, model.predict_y(XNEW)[0])
 
 
-def tied_model(likelihood: L.Likelihood) -> Any:
-    count = getattr(likelihood, "num_classes", 1)
-    q_mu = np.random.default_rng(1).normal(size=(len(Z), count))
-    options: dict[str, Any] = {"num_data": 20, "num_latent_gps": count, "q_mu": q_mu}
-    return pep.ARPEP(K.Matern32(4.0), likelihood, Z.copy(), **options)
-
-
 @pytest.mark.parametrize("name", ["log_normal", "classes"])
+@pytest.mark.near_copies
+@pytest.mark.usefixtures("no_training")
 def test_saved_models_refuse_what_is_no_number(name: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"num_inducing": 5, "alpha": 1.0, "inducing": "random"}
     options |= {"max_iterations": 2, "random_state": 0}

@@ -1,9 +1,6 @@
 """What models of mixtures and of missing targets have beside `test_models_contract.py`."""
 
-import pickle
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +8,7 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 from cases.models import OUTPUTS, XNEW, ModelCase, N, Z
-from helpers import assert_all_close, assert_close, gradients
-from tf_keras.optimizers import Adam
+from helpers import assert_all_close, assert_close, assert_gradients, gradients
 
 import gpflow_pep as pep
 from gpflow_pep.engine.factors.entries import has_gaussian_noise
@@ -24,7 +20,7 @@ POWERS = np.linspace(0.0, 1.0, N)
 
 
 @pytest.fixture
-def create(case: ModelCase) -> Callable[..., Any]:
+def create(case: ModelCase) -> Any:
     def with_options(data: Any = None, **options: Any) -> Any:
         return case.create(case.data(0) if data is None else data, Z, **options)
 
@@ -33,21 +29,21 @@ def create(case: ModelCase) -> Callable[..., Any]:
 
 @each
 @pytest.mark.slow
-def test_powers_of_rows_and_chunks(create: Any) -> None:
-    model = create(alpha=POWERS)
-    in_chunks = create(alpha=POWERS, chunk_size=4)
+def test_powers_of_rows_chunks_and_graphs(create: Any) -> None:
+    model, in_chunks = create(alpha=POWERS), create(alpha=POWERS, chunk_size=4)
     assert_close(in_chunks.training_loss(), model.training_loss(), rtol=1e-9)
     both = (gradients(one.training_loss, one.trainable_variables) for one in (in_chunks, model))
     assert_all_close(*both, rtol=1e-7)
-    assert_close(create(alpha=np.full(N, 0.7)).training_loss(), create().training_loss(), rtol=1e-9)
+    model = create()
+    assert_close(create(alpha=np.full(N, 0.7)).training_loss(), model.training_loss(), rtol=1e-9)
+    assert_close(tf.function(model.loo_log_density)(), model.loo_log_density(), rtol=1e-9)
 
 
 @each
 def test_other_rows_and_powers(case: ModelCase, create: Any) -> None:
     X, Y = case.data(0)
-    model, of_rows = create(), create(alpha=POWERS)
+    model, of_rows, fewer = create(), create(alpha=POWERS), create((X[3:], Y[3:]))
     whole = float(model.training_loss())
-    fewer = create((X[3:], Y[3:]))
 
     def check(actual: Any, expected: Any) -> None:
         assert_close(actual.training_loss(), expected.training_loss(), rtol=1e-9)
@@ -57,8 +53,7 @@ def test_other_rows_and_powers(case: ModelCase, create: Any) -> None:
         of_rows.update_data((X[3:], Y[3:]))
         check(of_rows, create((X[3:], Y[3:]), alpha=POWERS[3:]))
         of_rows.condition_on((X[:3], Y[:3]), alpha=0.2)
-        powers = np.concatenate([POWERS[3:], np.full(3, 0.2)])
-        rows = np.roll(np.arange(N), -3)
+        powers, rows = np.concatenate([POWERS[3:], np.full(3, 0.2)]), np.roll(np.arange(N), -3)
         check(of_rows, create((X[rows], Y[rows]), alpha=powers))
     model.data = X[3:], Y[3:]
     check(model, fewer)
@@ -80,13 +75,6 @@ def test_other_rows_and_powers(case: ModelCase, create: Any) -> None:
 
 
 @each
-@pytest.mark.slow
-def test_densities_in_graphs(case: ModelCase, create: Any) -> None:
-    model = create()
-    assert_close(tf.function(model.loo_log_density)(), model.loo_log_density(), rtol=1e-9)
-
-
-@each
 def test_density_of_a_mixture_of_models(case: ModelCase, create: Any) -> None:
     model, (X, Y) = create(), case.data(0)
     mixture = pep.training.Ensemble([model, model])
@@ -104,7 +92,7 @@ def test_density_of_a_mixture_of_models(case: ModelCase, create: Any) -> None:
 
 @each
 @pytest.mark.slow
-def test_mixtures_of_powers(case: ModelCase, create: Any) -> None:
+def test_powers_that_are_mixed_and_chosen(case: ModelCase, create: Any) -> None:
     model, (X, Y) = create(), case.data(0)
     alone = pep.training.ensemble_of_powers(model, [0.3], refit=False)
     model.alpha = 0.3
@@ -118,64 +106,22 @@ def test_mixtures_of_powers(case: ModelCase, create: Any) -> None:
     assert_close(mixed.predict_log_density((X, Y)), expected, rtol=1e-5)
     assert mixed.predict_f_samples(XNEW, 3).shape == (3, 5, 2)
 
-
-@each
-@pytest.mark.slow
-def test_a_power_chosen_by_rows_some_of_whose_targets_are_missing(
-    case: ModelCase, create: Any
-) -> None:
-    X, Y = case.data(1)
-    model = create()
-    selection = pep.training.select_alpha(model, [0.0, 1.0], validation=(X, Y), refit=False)
-    scores = [float(np.mean(create(alpha=a).predict_log_density((X, Y)))) for a in (0.0, 1.0)]
-    assert_close([score.log_density for score in selection.scores], scores, rtol=1e-5)
-    left_out = pep.training.select_alpha(model, [0.0, 1.0], refit=False)
-    scores = [float(np.mean(create(alpha=alpha).loo_log_density())) for alpha in (0.0, 1.0)]
-    assert_close([score.log_density for score in left_out.scores], scores, rtol=1e-8)
-
-
-@each
-@pytest.mark.slow
-def test_training_is_resumed_to_the_same_numbers(create: Any, tmp_path: Path) -> None:
-    """From a checkpoint of model and optimiser, sites included; and pickled."""
-    model, optimizer = create(), Adam(0.05)
-    losses = []
-    for step in range(4):
-        if step == 2:
-            checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer)
-            saved = checkpoint.write(str(tmp_path / "checkpoint"))
-            pickled = pickle.dumps(model)
-        optimizer.minimize(model.training_loss, model.trainable_variables)
-        losses.append(float(model.training_loss()))
-    resumed, optimizer = create(), Adam(0.05)
-    optimizer.build(resumed.trainable_variables)
-    checkpoint = tf.train.Checkpoint(model=resumed, optimizer=optimizer)
-    checkpoint.read(saved).assert_existing_objects_matched()
-    from_pickle = pickle.loads(pickled)
-    assert_close(from_pickle.training_loss(), losses[1], rtol=1e-9)
-    for step in range(2, 4):
-        optimizer.minimize(resumed.training_loss, resumed.trainable_variables)
-        assert_close(resumed.training_loss(), losses[step], rtol=1e-9)
+    new, each_power = case.data(1), [create(case.data(1), alpha=alpha) for alpha in (0.0, 1.0)]
+    chosen = pep.training.select_alpha(create(new), [0.0, 1.0], refit=False)
+    scores = [float(np.mean(one.loo_log_density())) for one in each_power]
+    assert_close([score.log_density for score in chosen.scores], scores, rtol=1e-8)
+    chosen = pep.training.select_alpha(create(), [0.0, 1.0], validation=new, refit=False)
+    scores = [float(np.mean(create(alpha=a).predict_log_density(new))) for a in (0.0, 1.0)]
+    assert_close([score.log_density for score in chosen.scores], scores, rtol=1e-5)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in OUTPUTS[1:]])
 def test_derivatives_in_the_mixing(case: ModelCase, create: Any) -> None:
     """Of predictions, which are right, or refused where the sites would have to be followed."""
     model = create()
-    variable = model.kernel.W.unconstrained_variable
-
-    def total() -> tf.Tensor:
-        return tf.reduce_sum(model.predict_f(XNEW)[0])
-
-    with tf.GradientTape() as tape:
-        value = total()
+    total, variables = lambda: tf.reduce_sum(model.predict_f(XNEW)[0]), model.kernel.W.variables
     if isinstance(model, pep.PEP):
         with pytest.raises(ValueError, match="derivative of q"):
-            tape.gradient(value, variable)
-        return
-    step, ends = 1e-5 * np.array([[0.3, 1.0], [-0.7, 0.4]]), []
-    gradient = tape.gradient(value, variable)
-    for change in (step, -2.0 * step):
-        variable.assign_add(change)
-        ends.append(float(total()))
-    assert_close(np.sum(gradient * step), (ends[0] - ends[1]) / 2.0, rtol=1e-6)
+            gradients(total, variables)
+    else:
+        assert_gradients(total, variables, rtol=1e-6)

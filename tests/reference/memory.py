@@ -1,12 +1,11 @@
 """A naive dense NumPy computation of batches of rows that are forgotten one after another.
 
-What a batch leaves is q(f(Z)) over the prior of its time: pseudo-observations of f(Z) with a full
-noise covariance, one more block of the next batch's rows (Bui, Nguyen & Turner 2017, section 3;
-Bui, Yan & Turner 2017, section 3.7). Letters: N rows, M inducing points now, R before, D inputs.
+What a batch leaves is q(f(Z)) over the prior of its time: pseudo-observations of f(Z), one more
+block of rows (BNT17, section 3; BYT17, section 3.7). N rows, M inducing points, R before, D inputs.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -77,9 +76,8 @@ def streamed(now: Process, rows: Rows, past: Past | None, alpha: float) -> Past:
         X, y = np.vstack([X, past.Z]), np.concatenate([y, target])
         zeros = np.zeros([len(rows.y), len(target)])
         noise = np.block([[noise, zeros], [zeros.T, covariance]])
-        alone = gaussian_log_density(
-            (target - past.prior_mean)[:, None], past.prior_covariance + covariance
-        )
+        off = (target - past.prior_mean)[:, None]
+        alone = gaussian_log_density(off, past.prior_covariance + covariance)
         log_z = past.log_z - alone
     Kuu, Kuf, Kff = now.of_points(), now.covariance(now.Z, X), now.covariance(X, X)
     if past is not None:  # inducing variables have the jitter, and those that stay the same one
@@ -95,43 +93,27 @@ def streamed(now: Process, rows: Rows, past: Past | None, alpha: float) -> Past:
         log_z -= 0.5 * (1.0 - alpha) * _log_det_ratio(D, noise[own], alpha)
     r = y - now.mean(X)
     solved = np.linalg.solve(K_bar, Kuf.T)
-    return Past(
-        now.Z,
-        now.mean(now.Z),
-        Kuu,
-        now.mean(now.Z) + solved.T @ r,
-        Kuu - Kuf @ solved,
-        log_z + gaussian_log_density(r[:, None], K_bar),
-    )
+    mean, log_z = now.mean(now.Z), log_z + gaussian_log_density(r[:, None], K_bar)
+    return Past(now.Z, mean, Kuu, mean + solved.T @ r, Kuu - Kuf @ solved, log_z)
 
 
 def streamed_by_sites(
-    processes: list[Process],
-    X: Array,
-    factors: list[Factor],
-    pasts: list[Past],
-    log_z: float,
-    alpha: float,
+    processes: Any, X: Array, factors: list[Factor], pasts: Any, log_z: float, alpha: float
 ) -> tuple[float, list[tuple[Array, Array]]]:
-    """log Z of all rows so far where the new ones have any likelihood, and q(f(Z)) of each latent
-    function: Power EP of the new rows, where the prior is what the past says of the new points.
-
-    :param log_z: Of all rows before; those of the pasts do not count.
+    """log Z of all rows so far, from that of those before, where new ones have any likelihood, and
+    q(f(Z)) of each latent function: Power EP, where the prior is what the past says of the points.
     """
     priors, means = [], []
     for now, past in zip(processes, pasts):
         known = streamed(now, no_rows(X.shape[1]), past._replace(log_z=0.0), alpha)
         log_z += known.log_z
-        Kuf = now.covariance(now.Z, X)
+        Kuf, S = now.covariance(now.Z, X), known.covariance
         w = np.linalg.solve(now.of_points(), Kuf)  # f = w' u + residual, whatever is known of u
         residual = now.covariance(X, X) - Kuf.T @ w
-        priors.append(
-            Prior(known.covariance, known.covariance @ w, residual + w.T @ known.covariance @ w)
-        )
+        priors.append(Prior(S, S @ w, residual + w.T @ S @ w))
         means.append((now.mean(X) + w.T @ (known.mean - now.mean(now.Z)), known.mean))
-    problem = Problem(
-        priors, np.stack([mean for mean, _ in means], axis=1), factors, np.full(len(X), alpha)
-    )
+    of_rows = np.stack([mean for mean, _ in means], axis=1)
+    problem = Problem(priors, of_rows, factors, np.full(len(X), alpha))
     sites = fixed_point(problem)
     moments = [natural.moments() for natural in posterior(problem, sites)]
     q = [(centre + mean, S) for (_, centre), (mean, S) in zip(means, moments)]

@@ -1,5 +1,4 @@
-"""
-Outputs that are mixtures of latent functions, with dense matrices: NumPy alone, for small problems.
+"""Outputs that are mixtures of latent functions, with dense matrices, in NumPy alone.
 
 A direction [S] of all whitened inducing variables for each observed entry, residual covariances of
 whole rows, and the Power EP energy with the normalisers of rows and entries written out.
@@ -88,9 +87,8 @@ def _within_rows(problem: Problem) -> Array:
 
 
 def imputed(problem: Problem, noise: Array, alpha: float) -> tuple[Array, Array]:
-    """
-    Moments of f [N, P] with Gaussian noise: each row is exact itself, given what it is observed to
-    be, and approximated where it informs of the others.
+    """Moments of f [N, P] with Gaussian noise: each row is exact itself, given what it is observed
+    to be, and approximated where it informs of the others.
     """
     n, p = problem.entries
     a, D = problem.directions(problem.X), problem.residual(problem.X)
@@ -99,8 +97,7 @@ def imputed(problem: Problem, noise: Array, alpha: float) -> tuple[Array, Array]
     mean, variance = np.empty_like(problem.Y), np.empty_like(problem.Y)
     for row in range(len(problem.X)):
         here = n == row
-        power = np.where(here, 1.0, alpha)
-        K = a[n, p] @ a[n, p].T + power * residual + np.diag(noise[p])
+        K = a[n, p] @ a[n, p].T + np.where(here, 1.0, alpha) * residual + np.diag(noise[p])
         cross = a[row] @ a[n, p].T + D[row][:, p] * here
         mean[row] = problem.means + cross @ np.linalg.solve(K, y)
         prior = np.diagonal(a[row] @ a[row].T + D[row])
@@ -110,23 +107,21 @@ def imputed(problem: Problem, noise: Array, alpha: float) -> tuple[Array, Array]
 
 def exact(problem: Problem, noise: Array) -> float:
     n, p = problem.entries
-    K = np.diag(noise[p])
+    K, w = np.diag(noise[p]), problem.mixing[p]
     for q, kernel in enumerate(problem.kernels):
-        w = problem.mixing[p, q]
-        K = K + np.outer(w, w) * kernel(problem.X, problem.X)[np.ix_(n, n)]
+        K = K + np.outer(w[:, q], w[:, q]) * kernel(problem.X, problem.X)[np.ix_(n, n)]
     return gaussian_log_density((problem.Y[n, p] - problem.means[p])[:, None], K)
 
 
 def tilted(log_prob: LogProb, y: Array, mean: Array, variance: Array, alpha: float) -> Array:
     """log of the mean of p(y | f) ** alpha, over alpha, on a fine grid."""
     x = np.linspace(-12.0, 12.0, 6001)[:, None]
-    weights = np.exp(-0.5 * x**2)
+    weights = np.exp(-0.5 * x**2) / np.sum(np.exp(-0.5 * x**2))
     values = log_prob(mean + np.sqrt(variance) * x, y)
     if alpha == 0.0:
-        return np.sum(weights * values, axis=0) / np.sum(weights)
+        return np.sum(weights * values, axis=0)
     top = values.max(axis=0)
-    total = np.sum(weights * np.exp(alpha * (values - top)), axis=0) / np.sum(weights)
-    return top + np.log(total) / alpha
+    return top + np.log(np.sum(weights * np.exp(alpha * (values - top)), axis=0)) / alpha
 
 
 def of_each(problem: Problem, mean: Array, variance: Array, alpha: float) -> Array:
@@ -139,14 +134,8 @@ def of_each(problem: Problem, mean: Array, variance: Array, alpha: float) -> Arr
     return ell
 
 
-def _divided_log(x: Array, alpha: float) -> Array:
-    return x if alpha == 0.0 else np.log1p(alpha * x) / alpha
-
-
 def log_determinant_shares(parts: Array) -> Array:
-    """What each of the positive parts [K, S, S] of G has in log|I + G|, if all grow from 0 to their
-    size together.
-    """
+    """What each positive part [K, S, S] of G has in log|I + G|, if all grow together from 0."""
     total, eye = parts.sum(axis=0), np.eye(parts.shape[1])
 
     def slopes(t: float) -> Array:
@@ -171,27 +160,24 @@ def rows_as_factors(problem: Problem, nu: Array, tau: Array, alpha: float) -> Ro
     q = posterior_of(parts.sum(axis=0), first.sum(axis=0))
     totals = 0.5 * (first @ q.mean - log_determinant_shares(parts))
     ell_mean, ell_variance = np.zeros_like(nu), np.ones_like(nu)
+    precision = np.linalg.inv(q.covariance)
     for n in range(len(nu)):
         # The cavity of the whole row in all of v, by brute force.
-        precision = np.linalg.inv(q.covariance)
         cavity = precision - alpha * a[n].T @ R[n] @ a[n]
         covariance = np.linalg.inv(cavity)
         mean = covariance @ (precision @ q.mean - alpha * a[n].T @ r[n])
         totals[n] += (_log_partition(cavity, mean) - _log_partition(precision, q.mean)) / alpha
         # f of the row under it, and with its inner sites to the power alpha.
-        prior = a[n] @ covariance @ a[n].T + D[n]
-        prior_mean = a[n] @ mean
+        prior, prior_mean = a[n] @ covariance @ a[n].T + D[n], a[n] @ mean
         K = np.eye(len(prior)) + alpha * prior * tau[n]
-        joint = np.linalg.solve(K, prior)
-        joint_mean = np.linalg.solve(K, prior_mean + alpha * prior @ nu[n])
-        log_mass = -0.5 * np.linalg.slogdet(K)[1] + 0.5 * alpha * (
-            nu[n] @ (prior_mean + joint_mean) - np.sum(tau[n] * prior_mean * joint_mean)
-        )
-        s, m = np.diagonal(joint), joint_mean
+        s, m = (np.linalg.solve(K, x) for x in (prior, prior_mean + alpha * prior @ nu[n]))
+        log_mass = nu[n] @ (prior_mean + m) - np.sum(tau[n] * prior_mean * m)
+        log_mass = 0.5 * (alpha * log_mass - np.linalg.slogdet(K)[1])
+        s = np.diagonal(s)
         e = 1.0 - alpha * tau[n] * s
         ell_mean[n], ell_variance[n] = (m - alpha * nu[n] * s) / e, s / e
-        inner = 0.5 * (alpha * nu[n] ** 2 * s + tau[n] * m**2 - 2.0 * nu[n] * m) / e
-        totals[n] += log_mass / alpha + np.sum(inner - 0.5 * _divided_log(-tau[n] * s, alpha))
+        inner = (alpha * nu[n] ** 2 * s + tau[n] * m**2 - 2.0 * nu[n] * m) / e
+        totals[n] += log_mass / alpha + 0.5 * np.sum(inner - np.log(e) / alpha)
     totals += np.sum(of_each(problem, ell_mean, ell_variance, alpha), axis=1)
     return RowsAsFactors(totals, ell_mean, ell_variance)
 

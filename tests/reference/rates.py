@@ -9,11 +9,8 @@ equation 19), where the expectations of a Poisson density are closed forms,
     \sum_n \left[y_n m_n - r_n - \log y_n!\right] - KL, \qquad
     r_n = \exp(m_n + \tfrac12 (s_n + d_n)), \quad m_n = a_n^T w, \quad s_n = a_n^T V a_n.
 
-As r is convex in (w, V) and KL too, the bound is concave in both: where its slopes are 0 is its
-one optimum.
+As r is convex in (w, V) and KL too, where the slopes of the bound are 0 is its one optimum.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 import scipy.special
@@ -21,22 +18,14 @@ import scipy.special
 from reference.regression import Array
 
 
-class AtSites(NamedTuple):
-    """The bound of the q that sites make."""
+def bound_and_slopes(
+    A: Array, prior: Array, y: Array, nu: Array, tau: Array
+) -> tuple[float, float, float]:
+    r"""The bound of the q that sites nu, tau [N] make, and norms of its slopes g in w and G in V,
+    in the metric of q's precision, :math:`\sqrt{g^T V g}` and that of :math:`V^{1/2} G V^{1/2}`.
 
-    bound: float
-
-    of_mean: float
-    """The slope in w, in the metric of q's precision: :math:`\\sqrt{g^T V g}`."""
-
-    of_covariance: float
-    """The slope in V, in the same: the norm of :math:`V^{1/2} G V^{1/2}`."""
-
-
-def bound_and_slopes(A: Array, prior: Array, y: Array, nu: Array, tau: Array) -> AtSites:
-    """:param A: [M, N], columns :math:`a_n`.
+    :param A: [M, N], columns :math:`a_n`.
     :param prior: [N], variances of f.
-    :param nu: [N], with ``tau`` the natural parameters of the sites.
     """
     identity = np.eye(len(A))
     B = identity + (A * tau) @ A.T
@@ -44,13 +33,9 @@ def bound_and_slopes(A: Array, prior: Array, y: Array, nu: Array, tau: Array) ->
     V = root.T @ root
     w = V @ (A @ nu)
     m, s = A.T @ w, np.sum((root @ A) ** 2, axis=0)
-    d = prior - np.sum(A**2, axis=0)
-    r = np.exp(m + 0.5 * (s + d))
+    r = np.exp(m + 0.5 * (s + prior - np.sum(A**2, axis=0)))
     divergence = 0.5 * (np.trace(V) - len(A) + w @ w) + 0.5 * np.linalg.slogdet(B)[1]
+    bound = np.sum(y * m - r - scipy.special.gammaln(y + 1.0)) - divergence
     g = A @ (y - r) - w
     G = 0.5 * (B - identity - (A * r) @ A.T)
-    return AtSites(
-        float(np.sum(y * m - r - scipy.special.gammaln(y + 1.0)) - divergence),
-        float(np.linalg.norm(root @ g)),
-        float(np.linalg.norm(root @ G @ root.T)),
-    )
+    return float(bound), float(np.linalg.norm(root @ g)), float(np.linalg.norm(root @ G @ root.T))

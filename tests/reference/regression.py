@@ -4,8 +4,7 @@ It shares no code with the package. BYT17 is Bui, Yan and Turner (2017), T09 is 
 Letters: N rows, M inducing variables, D inputs, P outputs, S new rows, B blocks.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,7 @@ Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-def squared_exponential(
-    X1: Array, X2: Array, variance: float, lengthscales: float | Sequence[float]
-) -> Array:
+def squared_exponential(X1: Array, X2: Array, variance: float, lengthscales: Any) -> Array:
     """variance * exp(-0.5 sum_d (x_d - x'_d)^2 / lengthscale_d^2) of [N, D] and [S, D]: [N, S]."""
     scaled = (X1[:, None, :] - X2[None, :, :]) / np.asarray(lengthscales, dtype=float)
     return variance * np.exp(-0.5 * np.sum(scaled**2, axis=-1))
@@ -31,14 +28,12 @@ class Prior(NamedTuple):
 
 
 def squared_exponential_prior(
-    X: Array, Z: Array, variance: float, lengthscales: float | Sequence[float], jitter: float = 0.0
+    X: Array, Z: Array, variance: float, lengthscales: Any, jitter: float = 0.0
 ) -> Prior:
     """The :class:`Prior` of ordinary inducing points under :func:`squared_exponential`."""
-    return Prior(
-        Kuu=squared_exponential(Z, Z, variance, lengthscales) + jitter * np.eye(len(Z)),
-        Kuf=squared_exponential(Z, X, variance, lengthscales),
-        Kff=squared_exponential(X, X, variance, lengthscales),
-    )
+    pairs = (Z, Z), (Z, X), (X, X)
+    Kuu, *others = (squared_exponential(*pair, variance, lengthscales) for pair in pairs)
+    return Prior(Kuu + jitter * np.eye(len(Z)), *others)
 
 
 class Factors(NamedTuple):
@@ -50,10 +45,7 @@ class Factors(NamedTuple):
 
 
 def make_factors(
-    num_data: int,
-    alpha: float | Sequence[float] | Array,
-    blocks: IntArray | None = None,
-    bound: str = "standard",
+    num_data: int, alpha: Any, blocks: IntArray | None = None, bound: str = "standard"
 ) -> Factors:
     """:param alpha: one power for all, one per row (no blocks) or one per block (ascending labels).
     :param blocks: [N], integer labels; `None` makes each row a block of its own.
@@ -102,10 +94,9 @@ def gaussian_log_density(R: Array, K: Array) -> float:
 
 
 def power_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
-    """The term that one block adds to log Z beyond the Gaussian density,
-    -(1 - alpha) / (2 alpha) log|I + alpha S^-1/2 D_b S^-1/2| with S = diag(noise), for alpha > 0
-    (BYT17 section 3.7 with its sign and determinant put right); its limit at alpha = 0 is the trace
-    term of T09's bound.
+    """What one block adds to log Z beyond the Gaussian density, with S = diag(noise)
+    -(1 - alpha) / (2 alpha) log|I + alpha S^-1/2 D_b S^-1/2| (BYT17 section 3.7 with its sign and
+    determinant put right); at alpha = 0 the trace term of T09's bound.
     """
     scaled = D_b / np.sqrt(np.outer(noise_b, noise_b))
     if alpha == 0.0:
@@ -125,11 +116,7 @@ def scaled_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
 
 
 def pep_log_z(prior: Prior, R: Array, noise: Array, factors: Factors) -> float:
-    """log Z_PEP, BYT17 sections 3.6 and 3.7, or with a scaled conditional.
-
-    :param R: [N, P], the targets minus the mean function.
-    :param noise: [N].
-    """
+    """log Z_PEP, BYT17 sections 3.6 and 3.7, of targets minus the mean function R [N, P]."""
     D = _residual_covariance(prior)
     correct = scaled_correction if factors.bound == "tight" else power_correction
     correction = 0.0
@@ -160,15 +147,14 @@ def loo_log_density(prior: Prior, R: Array, noise: Array, factors: Factors) -> A
     rows under K_bar, plus the residual variance and the noise of the row itself.
     """
     K, D = approximate_covariance(prior, noise, factors), np.diag(_residual_covariance(prior))
-    Q = prior.Kuf.T @ np.linalg.solve(prior.Kuu, prior.Kuf)
-    densities = []
+    Q, densities = prior.Kuf.T @ np.linalg.solve(prior.Kuu, prior.Kuf), np.zeros(len(R))
     for n in range(len(R)):
         others = np.arange(len(R)) != n
         weights = np.linalg.solve(K[np.ix_(others, others)], Q[others, n])
         variance = Q[n, n] - Q[others, n] @ weights + D[n] + noise[n]
-        off = (R[n] - weights @ R[others])[None]
-        densities.append(gaussian_log_density(off, variance[None, None]))
-    return np.array(densities)
+        off = R[n] - weights @ R[others]
+        densities[n] = gaussian_log_density(off[None], variance[None, None])
+    return densities
 
 
 def exact_log_marginal_likelihood(Kff: Array, R: Array, noise: Array) -> float:
@@ -176,9 +162,7 @@ def exact_log_marginal_likelihood(Kff: Array, R: Array, noise: Array) -> float:
     return gaussian_log_density(R, Kff + np.diag(noise))
 
 
-def exact_predict(
-    Kff: Array, R: Array, noise: Array, Kfs: Array, Kss: Array
-) -> tuple[Array, Array]:
+def exact_predict(Kff: Array, R: Array, noise: Array, Kfs: Array, Kss: Array) -> Any:
     """Mean [S, P] and covariance [S, S] of f at new rows in exact Gaussian process regression."""
-    K = Kff + np.diag(noise)
-    return Kfs.T @ np.linalg.solve(K, R), Kss - Kfs.T @ np.linalg.solve(K, Kfs)
+    gain = np.linalg.solve(Kff + np.diag(noise), Kfs).T
+    return gain @ R, Kss - gain @ Kfs

@@ -47,10 +47,9 @@ def weights(of: Dense, held: list[IntArray]) -> Array:
 
 
 def predict(of: Dense, held: list[IntArray], same: Array | None) -> tuple[Array, Array]:
-    """Mean [S, P] and covariance [S, S] of new rows, each given rows of its own.
-
-    :param same: [S, S], 1 where the residual covariance of two new rows is part of the model; None:
-        their errors are those of predictions from residuals and noise, whatever rows they share.
+    """Mean [S, P] and covariance [S, S] of new rows, each given rows of its own; same [S, S] is 1
+    where the residual covariance of two is part of the model, or None: errors of predictions from
+    residuals and noise, whatever rows they share.
     """
     N, G = len(of.R), weights(of, held)
     E = of.C[N:] - G.T @ of.C[:N]

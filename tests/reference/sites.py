@@ -1,16 +1,15 @@
 """A naive dense NumPy computation of sequential Power EP for any likelihood.
 
-Written from Bui, Yan and Turner (2017), sections 3.3 to 3.5 (BYT17), with sites that are full
-Gaussians of the inducing variables, log Z from the definition, their equation (8), and tilted
-moments from sums over very fine grids. It shares no code with the package. At alpha = 0 the limit
-has formulas of its own: conjugate-computation variational inference, whose site is the
-natural-gradient direction of E[log p(y | f)], and the variational bound.
+From Bui, Yan and Turner (2017), sections 3.3 to 3.5 (BYT17), with sites that are full Gaussians of
+the inducing variables, log Z by equation (8), and tilted moments from sums over very fine grids;
+no code of the package. The limit alpha = 0 has formulas of its own: conjugate-computation
+variational inference, by the natural-gradient direction of E[log p(y | f)], and its bound.
 
 Letters: N rows, M inducing variables, L latent functions, S new rows, G points of a grid.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -32,14 +31,6 @@ class TiltedMoments(NamedTuple):
 Factor = Callable[[Array, Array, float], TiltedMoments]
 """(m [L], v [L], alpha) -> averages of w = p(y | f)^alpha, or of log p(y | f) where alpha is 0."""
 
-# The sum over an equidistant grid converges exponentially for analytic functions that vanish at
-# both ends; the Gaussian is below 1e-31 of its maximum there.
-_GRID = np.linspace(-12.0, 12.0, 1501)
-
-
-def _normal_weights() -> Array:
-    return np.exp(-0.5 * _GRID**2) / np.sqrt(2 * np.pi) * (_GRID[1] - _GRID[0])
-
 
 def scalar_factor(log_density: LogDensity) -> Factor:
     """The factor of a row with one latent function."""
@@ -47,12 +38,9 @@ def scalar_factor(log_density: LogDensity) -> Factor:
     def average(mean: Array, variance: Array, alpha: float) -> TiltedMoments:
         offset = np.sqrt(variance[0]) * _GRID
         log_p = log_density(mean[0] + offset)
-        weighted = _normal_weights() * (np.exp(alpha * log_p) if alpha > 0.0 else log_p)
-        return TiltedMoments(
-            float(np.sum(weighted)),
-            np.array([np.sum(weighted * offset)]),
-            np.array([np.sum(weighted * offset**2)]),
-        )
+        weighted = _WEIGHTS * (np.exp(alpha * log_p) if alpha > 0.0 else log_p)
+        first, second = (np.array([np.sum(weighted * offset**k)]) for k in (1, 2))
+        return TiltedMoments(float(np.sum(weighted)), first, second)
 
     return average
 
@@ -68,30 +56,19 @@ def largest_latent_factor(label: int, high: float, low: float) -> Factor:
         deviation = np.sqrt(variance)
         offset = deviation[label] * _GRID
         z = (mean[label] + offset - mean[:, None]) / deviation[:, None]  # [L, G]
-        below = scipy.stats.norm.cdf(z)
+        below, density = scipy.stats.norm.cdf(z), scipy.stats.norm.pdf(z)
         below[label] = 1.0
-        weights = _normal_weights()
-        inside = TiltedMoments(
-            zeroth=float(np.sum(weights * np.prod(below, axis=0))),
-            first=np.zeros(len(mean)),
-            second=np.zeros(len(mean)),
-        )
+        inside, first, second = _WEIGHTS @ np.prod(below, axis=0), 0.0 * mean, 0.0 * mean
         for k in range(len(mean)):
+            parts = -deviation[k] * density[k], variance[k] * (below[k] - z[k] * density[k])
             if k == label:
-                first, second = offset, offset**2
-            else:
-                first = -deviation[k] * scipy.stats.norm.pdf(z[k])
-                second = variance[k] * (below[k] - z[k] * scipy.stats.norm.pdf(z[k]))
-            others = np.prod(np.delete(below, k, axis=0), axis=0)
-            inside.first[k] = np.sum(weights * others * first)
-            inside.second[k] = np.sum(weights * others * second)
+                parts = offset, offset**2
+            others = _WEIGHTS * np.prod(np.delete(below, k, axis=0), axis=0)
+            first[k], second[k] = (np.sum(others * part) for part in parts)
         w_low, w_high = (low**alpha, high**alpha) if alpha > 0.0 else np.log([low, high])
         # The average over everywhere is that of w_low; only the difference is left inside.
-        return TiltedMoments(
-            w_low + (w_high - w_low) * inside.zeroth,
-            (w_high - w_low) * inside.first,
-            w_low * variance + (w_high - w_low) * inside.second,
-        )
+        more = w_high - w_low
+        return TiltedMoments(w_low + more * inside, more * first, w_low * variance + more * second)
 
     return average
 
@@ -121,9 +98,20 @@ class Natural(NamedTuple):
         quadratic = float(self.T1 @ np.linalg.solve(self.T2, self.T1))
         return 0.5 * (len(self.T1) * np.log(2 * np.pi) - float(log_det) + quadratic)
 
-    def plus(self, other: "Natural", times: float = 1.0) -> "Natural":
+    def plus(self, other: "Natural", times: Any = 1) -> Any:
         """The product with another one to a power."""
-        return Natural(self.T1 + times * other.T1, self.T2 + times * other.T2)
+        return type(self)(self.T1 + times * other.T1, self.T2 + times * other.T2)
+
+    def times(self, power: Any) -> Any:
+        return type(self)(power * self.T1, power * self.T2)
+
+
+"""(m [L], v [L], alpha) -> averages of w = p(y | f)^alpha, or of log p(y | f) where alpha is 0."""
+
+# The sum over an equidistant grid converges exponentially for analytic functions that vanish at
+# both ends; the Gaussian is below 1e-31 of its maximum there.
+_GRID = np.linspace(-12.0, 12.0, 1501)
+_WEIGHTS = np.exp(-0.5 * _GRID**2) / np.sqrt(2 * np.pi) * (_GRID[1] - _GRID[0])
 
 
 class Problem(NamedTuple):
@@ -154,10 +142,8 @@ Sites = list[list[Natural]]  # [N][L]
 
 def no_sites(problem: Problem) -> Sites:
     """Sites that say nothing."""
-    return [
-        [Natural(np.zeros(len(p.Kuu)), np.zeros_like(p.Kuu)) for p in problem.priors]
-        for _ in problem.factors
-    ]
+    sizes = [p.Kuu for p in problem.priors]
+    return [[Natural(0.0 * Kuu[0], 0.0 * Kuu) for Kuu in sizes] for _ in problem.factors]
 
 
 def posterior(problem: Problem, sites: Sites) -> list[Natural]:
@@ -170,12 +156,12 @@ def posterior(problem: Problem, sites: Sites) -> list[Natural]:
 
 def _moments_of_f(problem: Problem, row: int, of_u: Sequence[Natural]) -> tuple[Array, Array]:
     """Mean and variance of the row's latent functions where u has these distributions, [L]."""
-    mean, variance = [], []
+    mean, variance = np.zeros(len(of_u)), np.zeros(len(of_u))
     for latent, natural in enumerate(of_u):
         w, (m, V) = problem.direction(row, latent), natural.moments()
-        mean.append(float(w @ m) + problem.means[row, latent])
-        variance.append(float(w @ V @ w) + problem.residual_variance(row, latent))
-    return np.array(mean), np.array(variance)
+        mean[latent] = w @ m + problem.means[row, latent]
+        variance[latent] = w @ V @ w + problem.residual_variance(row, latent)
+    return mean, variance
 
 
 def _cavity(problem: Problem, q: Sequence[Natural], sites: Sites, row: int) -> list[Natural]:
@@ -197,22 +183,18 @@ def target_site(problem: Problem, q: Sequence[Natural], sites: Sites, row: int) 
     For alpha > 0 what the moments of the tilted distribution add to the cavity, to the power
     1 / alpha (u given f is Gaussian); for alpha = 0 the steepest ascent of E_q[log p].
     """
-    alpha = float(problem.alpha[row])
-    cavity = _cavity(problem, q, sites, row)
+    alpha, cavity, target = float(problem.alpha[row]), _cavity(problem, q, sites, row), []
     mean, variance = _moments_of_f(problem, row, cavity)
     tilted = problem.factors[row](mean, variance, alpha)
-    target = []
-    for latent, natural in enumerate(cavity):
+    for latent, (natural, v) in enumerate(zip(cavity, variance)):
         w, (m, V) = problem.direction(row, latent), natural.moments()
-        v = variance[latent]
         if alpha > 0.0:
             shift = tilted.first[latent] / tilted.zeroth
             shrinkage = v - (tilted.second[latent] / tilted.zeroth - shift**2)
             gain = V @ w / v  # covariance of u and f over the variance of f
             matched_precision = _symmetric_inverse(V - shrinkage * np.outer(gain, gain))
             matched = Natural(matched_precision @ (m + gain * shift), matched_precision)
-            difference = matched.plus(natural, -1.0)
-            target.append(Natural(difference.T1 / alpha, difference.T2 / alpha))
+            target.append(matched.plus(natural, -1.0).times(1.0 / alpha))
         else:
             by_mean = tilted.first[latent] / v
             by_mean_twice = (tilted.second[latent] / v - tilted.zeroth) / v
@@ -225,18 +207,15 @@ def sweep(problem: Problem, sites: Sites, step: float) -> tuple[Sites, float]:
     """One pass over the rows, each update into q at once: the new sites, and the largest change of
     an undamped step, relative to the largest precision of q.
     """
-    sites = list(sites)
-    changes = []
+    sites, changes, q = list(sites), [], posterior(problem, sites)
     for row in range(len(sites)):
-        q = posterior(problem, sites)
         target = target_site(problem, q, sites, row)
         for one, new, old in zip(q, target, sites[row]):
             size = np.max(np.abs(one.T2))
             changes += [np.max(np.abs(a - b)) / size for a, b in zip(new, old)]
-        sites[row] = [
-            Natural(old.T1 + step * (new.T1 - old.T1), old.T2 + step * (new.T2 - old.T2))
-            for old, new in zip(sites[row], target)
-        ]
+        moves = [new.plus(old, -1.0).times(step) for old, new in zip(sites[row], target)]
+        sites[row] = [old.plus(move) for old, move in zip(sites[row], moves)]
+        q = [one.plus(move) for one, move in zip(q, moves)]
     return sites, float(np.max(changes))
 
 
@@ -267,40 +246,34 @@ def log_z(problem: Problem, sites: Sites) -> float:
         if alpha > 0.0:
             G_cavity = sum(one.log_normaliser() for one in cavity)
             value += (normaliser + G_cavity - G_q) / float(alpha)
-        else:
-            value += normaliser
-            for one, site in zip(q, sites[row]):
-                mean, covariance = one.moments()
-                second_moment = covariance + np.outer(mean, mean)
-                value -= float(site.T1 @ mean) - 0.5 * float(np.sum(site.T2 * second_moment))
+            continue
+        value += normaliser
+        for one, site in zip(q, sites[row]):
+            mean, covariance = one.moments()
+            second_moment = covariance + np.outer(mean, mean)
+            value -= float(site.T1 @ mean) - 0.5 * float(np.sum(site.T2 * second_moment))
     return value
 
 
 def variational_bound(problem: Problem, q: Sequence[Natural]) -> float:
     """E_q[log p(y | f)] - KL[q(u) || p(u)] at any q(u), whatever the powers are."""
-    variational = problem._replace(alpha=np.zeros(len(problem.factors)))
-    value = sum(_log_tilted_normaliser(variational, row, q) for row in range(len(problem.factors)))
-    for latent, natural in enumerate(q):
+    rows = range(len(problem.factors))
+    variational = problem._replace(alpha=np.zeros(len(rows)))
+    value = sum(_log_tilted_normaliser(variational, row, q) for row in rows)
+    for prior, natural in zip(problem.priors, q):
         mean, covariance = natural.moments()
-        Kuu = problem.priors[latent].Kuu
-        value -= 0.5 * (
-            float(np.trace(np.linalg.solve(Kuu, covariance + np.outer(mean, mean))))
-            - len(mean)
-            + float(np.linalg.slogdet(Kuu)[1] - np.linalg.slogdet(covariance)[1])
-        )
+        trace = np.trace(np.linalg.solve(prior.Kuu, covariance + np.outer(mean, mean)))
+        log_dets = np.linalg.slogdet(prior.Kuu)[1] - np.linalg.slogdet(covariance)[1]
+        value -= 0.5 * float(trace - len(mean) + log_dets)
     return value
 
 
 def leave_one_out(problem: Problem, sites: Sites) -> Array:
     """log E[p(y_n | f)] under q without the whole site of row n, [N]."""
-    whole = problem._replace(alpha=np.ones(len(problem.factors)))
-    q = posterior(problem, sites)
-    return np.array(
-        [
-            _log_tilted_normaliser(whole, row, _cavity(whole, q, sites, row))
-            for row in range(len(problem.factors))
-        ]
-    )
+    rows, q = range(len(problem.factors)), posterior(problem, sites)
+    whole = problem._replace(alpha=np.ones(len(rows)))
+    cavities = (_cavity(whole, q, sites, row) for row in rows)
+    return np.array([_log_tilted_normaliser(whole, *pair) for pair in zip(rows, cavities)])
 
 
 def predict(natural: Natural, prior: Prior, Kus: Array, Kss: Array) -> tuple[Array, Array]:

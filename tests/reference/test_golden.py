@@ -1,6 +1,7 @@
 """Reference values of high accuracy on nine rows: of the references, and of the models."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -38,34 +39,26 @@ def no_jitter() -> Iterator[None]:
 def _regression(alpha: Any, of_rows: bool) -> tuple[tuple[Any, ...], pep.PEPRegression]:
     """The reference's arguments and a model; with noise, block and power of each row, or not."""
     blocks, noise = (BLOCKS, NOISE_OF_ROW) if of_rows else (None, np.full(9, 0.05))
-    factors = reference.make_factors(9, alpha, blocks)
     # The rows' inputs -1 + n/4 make 0.02 + 0.01 n linear in them: 0.06 + 0.04 x.
-    linear = Linear(np.array([[0.04], [0.0]]), np.array([0.06]))
-    model = pep.PEPRegression(
-        PROBLEM.data,
-        PROBLEM.kernel(),
-        Z,
-        alpha=alpha,
-        blocks=blocks,
-        likelihood=Gaussian(linear if of_rows else 0.05),
-        mean_function=Constant(MEAN),
-    )
+    likelihood = Gaussian(Linear(np.array([[0.04], [0.0]]), np.array([0.06])) if of_rows else 0.05)
+    options = {"blocks": blocks, "likelihood": likelihood, "mean_function": Constant(MEAN)}
+    model = pep.PEPRegression(PROBLEM.data, PROBLEM.kernel(), Z, alpha=alpha, **options)
+    factors = reference.make_factors(9, alpha, blocks)
     return (PROBLEM.prior(jitter=0.0), Y - MEAN, noise, factors), model
 
 
-@pytest.mark.parametrize(
-    "alpha, of_rows, expected",
-    [
-        (0.0, False, -39.7297455185),
-        (0.5, False, -14.4752081809),
-        (1.0, False, -9.3547292403),
-        (ALPHA_OF_BLOCK, True, -33.9082299257),
-    ],
-)
+def _assert_golden(actual: Any, expected: float, tolerance: float = ATOL) -> None:
+    assert float(actual) == pytest.approx(expected, rel=0.0, abs=tolerance)
+
+
+@pytest.mark.parametrize("alpha, of_rows, expected", [
+    (0.0, False, -39.7297455185), (0.5, False, -14.4752081809), (1.0, False, -9.3547292403),
+    (ALPHA_OF_BLOCK, True, -33.9082299257),
+])  # fmt: skip
 def test_regression(alpha: Any, of_rows: bool, expected: float) -> None:
     arguments, model = _regression(alpha, of_rows)
     for log_z in (reference.pep_log_z(*arguments), model.pep_log_marginal_likelihood()):
-        assert float(log_z) == pytest.approx(expected, rel=0.0, abs=ATOL)
+        _assert_golden(log_z, expected)
 
 
 def test_predictions_of_regression() -> None:
@@ -73,20 +66,14 @@ def test_predictions_of_regression() -> None:
     Xnew, covariance = PROBLEM.Xnew, PROBLEM.covariance
     mean, cov = reference.pep_predict(*arguments, covariance(Z, Xnew), covariance(Xnew, Xnew))
     of_model = model.predict_f(Xnew, full_cov=True)
-    for first, second in (
-        (mean[0, 0] + MEAN, cov[1, 1]),
-        (of_model[0][0, 0], of_model[1][0, 1, 1]),
-    ):
-        assert float(first) == pytest.approx(0.1109158901, rel=0.0, abs=ATOL)
-        assert float(second) == pytest.approx(0.2387483927, rel=0.0, abs=ATOL)
+    for first, second in ((mean[0] + MEAN, cov), (of_model[0][0], of_model[1][0])):
+        _assert_golden(first[0], 0.1109158901)
+        _assert_golden(second[1, 1], 0.2387483927)
     exact = reference.exact_log_marginal_likelihood(covariance(X, X), Y - MEAN, np.full(9, 0.05))
-    assert exact == pytest.approx(-8.0084448244, rel=0.0, abs=ATOL)
+    _assert_golden(exact, -8.0084448244)
 
 
-def _plain_probit() -> Bernoulli:
-    return Bernoulli(invlink=plain_probit_link)
-
-
+_plain_probit = partial(Bernoulli, invlink=plain_probit_link)
 #: Targets, log density, likelihood, and the relative error of the model's quadrature.
 KINDS: dict[str, tuple[str, Callable[..., Any], Callable[[], Any], float]] = {
     "plain probit": ("labels", lambda f, y: probit_log_density(f, y, 0.0), _plain_probit, 1e-8),
@@ -95,25 +82,19 @@ KINDS: dict[str, tuple[str, Callable[..., Any], Callable[[], Any], float]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind, alpha, expected",
-    [
-        ("plain probit", 0.0, -5.6554571323),
-        ("plain probit", 0.5, -5.3710956836),
-        ("plain probit", 1.0, -5.1368435603),
-        ("probit", 0.5, -5.3737323838),
-        ("Poisson", 0.5, -14.1259004957),
-    ],
-)
+@pytest.mark.parametrize("kind, alpha, expected", [
+    ("plain probit", 0.0, -5.6554571323), ("plain probit", 0.5, -5.3710956836),
+    ("plain probit", 1.0, -5.1368435603), ("probit", 0.5, -5.3737323838),
+    ("Poisson", 0.5, -14.1259004957),
+])  # fmt: skip
 def test_sites(kind: str, alpha: float, expected: float) -> None:
     name, log_density, likelihood, rtol = KINDS[kind]
-    factors = [
-        pep_reference.scalar_factor(lambda f, y=y: log_density(f, y)) for y in TARGETS[name][:, 0]
-    ]
+    densities = [lambda f, y=y: log_density(f, y) for y in TARGETS[name][:, 0]]
+    factors = [*map(pep_reference.scalar_factor, densities)]
     prior, means = PROBLEM.prior(jitter=0.0), np.full([9, 1], MEAN)
     problem = pep_reference.Problem([prior], means, factors, np.full(9, alpha))
     sites = pep_reference.fixed_point(problem)
-    assert pep_reference.log_z(problem, sites) == pytest.approx(expected, rel=0.0, abs=ATOL)
+    _assert_golden(pep_reference.log_z(problem, sites), expected)
     options = {"alpha": alpha, "mean_function": Constant(MEAN), "tolerance": 1e-11}
     model = pep.PEP((X, TARGETS[name]), PROBLEM.kernel(), likelihood(), Z, **options)
     assert_close(model.pep_log_marginal_likelihood(), expected, rtol=rtol)
@@ -122,8 +103,8 @@ def test_sites(kind: str, alpha: float, expected: float) -> None:
         of_reference = site.T1 @ w / (w @ w), w @ site.T2 @ w / (w @ w) ** 2
         of_model = float(model.sites.nu[2, 0]), float(model.sites.tau[2, 0])
         for (nu, tau), tolerance in ((of_reference, ATOL), (of_model, 3e-8)):
-            assert nu / tau == pytest.approx(-2.3392408912, rel=0.0, abs=tolerance)
-            assert 1.0 / tau == pytest.approx(3.2030877083, rel=0.0, abs=tolerance)
+            _assert_golden(nu / tau, -2.3392408912, tolerance)
+            _assert_golden(1.0 / tau, 3.2030877083, tolerance)
 
 
 @pytest.mark.near_copies("0.5-*")
@@ -134,28 +115,19 @@ def test_three_classes(alpha: float, expected: float) -> None:
     """Another kernel and other inducing inputs for each class."""
     classes = [(Z, 1.3, [0.7, 1.1]), (Z + 0.1, 0.8, [0.9, 0.9]), (Z[:3] - 0.05, 1.1, [0.6, 1.3])]
     priors = [reference.squared_exponential_prior(X, *parts) for parts in classes]
-    factors = [
-        pep_reference.largest_latent_factor(int(y), 1.0 - EPSILON, EPSILON / 2.0)
-        for y in TARGETS["classes"][:, 0]
-    ]
+    labels, high, low = TARGETS["classes"], 1.0 - EPSILON, EPSILON / 2.0
+    factors = [pep_reference.largest_latent_factor(int(y), high, low) for y in labels[:, 0]]
     problem = pep_reference.Problem(priors, np.full([9, 3], MEAN), factors, np.full(9, alpha))
     value = pep_reference.log_z(problem, pep_reference.fixed_point(problem))
-    assert value == pytest.approx(expected, rel=0.0, abs=ATOL)
+    _assert_golden(value, expected)
     # As many for each, as GPflow wants: one is so far away that no row sees it.
-    points = [
-        InducingPoints(np.vstack([inputs, np.full([4 - len(inputs), 2], 1e3)]))
-        for inputs, *_ in classes
-    ]
-    kernels = [SquaredExponential(*parameters) for _, *parameters in classes]
-    model = pep.PEP(
-        (X, TARGETS["classes"]),
-        SeparateIndependent(kernels),
-        CASES["RobustMax"].likelihood(),
-        SeparateIndependentInducingVariables(points),
-        mean_function=Constant(np.full(3, MEAN)),
-        alpha=alpha,
-        tolerance=1e-11,
-    )
+    far = [np.full([4 - len(inputs), 2], 1e3) for inputs, *_ in classes]
+    points = [InducingPoints(np.vstack([one[0], more])) for one, more in zip(classes, far)]
+    kernel = SeparateIndependent([SquaredExponential(*parameters) for _, *parameters in classes])
+    several = SeparateIndependentInducingVariables(points)
+    mean = Constant(np.full(3, MEAN))
+    options = {"mean_function": mean, "alpha": alpha, "tolerance": 1e-11}
+    model = pep.PEP((X, labels), kernel, CASES["RobustMax"].likelihood(), several, **options)
     assert_close(model.pep_log_marginal_likelihood(), expected, rtol=1e-9)
 
 

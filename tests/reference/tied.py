@@ -1,25 +1,24 @@
 """Power EP energies with tied sites from their definitions, in 100 decimal digits.
 
-Written from Villacampa-Calvo & Hernández-Lobato (2020), sections 3.2 to 3.4, over the inducing
-variables u as they are. At so many digits nothing cancels, for any alpha and N, and alpha = 1e-40
-is the limit for alpha -> 0. It shares no code with the package. Arrays of decimals are NumPy arrays
-of objects. Letters: M inducing variables, L latent functions.
+From Villacampa-Calvo & Hernández-Lobato (2020), sections 3.2 to 3.4, over inducing variables u as
+they are; no code of the package. At so many digits nothing cancels, for any alpha and N, and 1e-40
+is the limit for alpha -> 0. Arrays of decimals are of objects. M inducing variables, L functions.
 """
 
 import decimal
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from reference import sites
 from reference.regression import Array
 from reference.sites import Problem
 
 decimal.getcontext().prec = 100
 Decimals = Any
 _LOG_TWO_PI = (2 * Decimal("3.14159265358979323846264338327950288419716939937510582097494459")).ln()
-
 to_decimals: Callable[[Any], Decimals] = np.vectorize(lambda x: Decimal(float(x)), otypes=[object])
 
 
@@ -44,29 +43,19 @@ def _eliminate(matrix: Decimals) -> tuple[Decimals, Decimal]:
     return rows[:, size:], determinant
 
 
-class Natural(NamedTuple):
-    """exp(T1' u - u' T2 u / 2) of one latent function, without its scale."""
-
-    T1: Decimals  # [M]
-    T2: Decimals  # [M, M]
+class Natural(sites.Natural):
+    """The same in decimals."""
 
     def moments(self) -> tuple[Decimals, Decimals]:
         """Mean and covariance."""
         covariance, _ = _eliminate(self.T2)
         return covariance @ self.T1, covariance
 
-    def log_normaliser(self) -> Decimal:
+    def log_normaliser(self) -> Any:
         """log of the integral over u, the paper's g."""
         covariance, determinant = _eliminate(self.T2)
         quadratic = self.T1 @ covariance @ self.T1
         return (len(self.T1) * _LOG_TWO_PI - determinant.ln() + quadratic) / 2
-
-    def plus(self, other: "Natural", times: Any = 1) -> "Natural":
-        """The product with another one to a power."""
-        return Natural(self.T1 + times * other.T1, self.T2 + times * other.T2)
-
-    def to_the(self, power: Any) -> "Natural":
-        return Natural(power * self.T1, power * self.T2)
 
 
 def natural(mean: Array, covariance: Array) -> Natural:
@@ -107,7 +96,7 @@ def cavity(model: str, prior: Natural, q: Natural, alpha: float, num_data: int) 
     power = _decimal_power(alpha)
     if model == "APEP":
         return q.plus(q.plus(prior, -1), -power / num_data)
-    return q if model == "ARPEP" else q.to_the(1 - power / (num_data + 1))
+    return q if model == "ARPEP" else q.times(1 - power / (num_data + 1))
 
 
 def rest(model: str, prior: Natural, q: Natural, alpha: float, num_data: int) -> Decimal:
@@ -127,12 +116,7 @@ def rest(model: str, prior: Natural, q: Natural, alpha: float, num_data: int) ->
 
 
 def log_z(
-    model: str,
-    problem: Problem,
-    q: Sequence[Natural],
-    alpha: float,
-    num_data: int,
-    rows: Sequence[int],
+    model: str, problem: Problem, q: Sequence[Natural], alpha: float, num_data: int, rows: Any
 ) -> float:
     """Equation (8) of APEP, (9) of ARPEP, (10) of RPAPEP, at q(u) of each latent function."""
     pairs = [(prior_of_u(problem, latent), one) for latent, one in enumerate(q)]

@@ -1,9 +1,10 @@
-"""
-Tilted integrals by adaptive Gauss-Legendre quadrature: slow, simple, and sharing no code with the
-package. Intervals are halved until a rule of 20 points agrees with itself on both halves.
+"""Tilted integrals by adaptive Gauss-Legendre quadrature, which share no code with the package.
+
+Intervals are halved until a rule of 20 points agrees with itself on both halves.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,6 @@ from scipy import optimize
 
 Array = npt.NDArray[np.float64]
 LogDensity = Callable[[Array], Array]
-
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 _TOLERANCE = 1e-12
 
@@ -76,65 +76,47 @@ def _edges(
     return edges[max(first - 1, 0) : last + 2]
 
 
-def log_power_expectation(
-    log_density: LogDensity,
-    mean: float,
-    variance: float,
-    alpha: float,
-    places: Sequence[float] = (0.0,),
-) -> float:
-    """(1 / alpha) log of the integral of N(f; mean, variance) exp(alpha log_density(f)).
+def _log_gaussian(f: Array, mean: float, variance: float) -> Array:
+    return -0.5 * (f - mean) ** 2 / variance - 0.5 * np.log(2.0 * np.pi * variance)
 
-    :param places: Where the density has structure.
-    """
+
+def log_power_expectation(
+    log_density: LogDensity, mean: float, variance: float, alpha: float, places: Any = (0.0,)
+) -> float:
+    """(1 / alpha) log E[exp(alpha log_density(f))], f normal, with structure at the places."""
     edges = _edges(log_density, mean, variance, alpha, places)
 
-    def log_gaussian(f: Array) -> Array:
-        return -0.5 * (f - mean) ** 2 / variance - 0.5 * np.log(2.0 * np.pi * variance)
+    def exponent(f: Array) -> Array:
+        return alpha * log_density(f) + _log_gaussian(f, mean, variance)
 
     if alpha > 0.0:
-        fine = np.concatenate([edges, 0.5 * (edges[1:] + edges[:-1])])
-        top = float(np.max(alpha * log_density(fine) + log_gaussian(fine)))
-        log_integral = top + np.log(
-            adaptive_integral(
-                lambda f: np.exp(alpha * log_density(f) + log_gaussian(f) - top), edges
-            )
-        )
-        if abs(log_integral) > 0.5:
-            return log_integral / alpha
+        top = float(np.max(exponent(np.concatenate([edges, 0.5 * (edges[1:] + edges[:-1])]))))
+        integral = adaptive_integral(lambda f: np.exp(exponent(f) - top), edges)
+        if abs(top + np.log(integral)) > 0.5:
+            return (top + np.log(integral)) / alpha
 
     def excess(f: Array) -> Array:
-        values = log_density(f)
-        return np.exp(log_gaussian(f)) * (np.expm1(alpha * values) / alpha if alpha else values)
+        values, weights = log_density(f), np.exp(_log_gaussian(f, mean, variance))
+        return weights * (np.expm1(alpha * values) / alpha if alpha else values)
 
     mean_excess = adaptive_integral(excess, edges)
     return np.log1p(alpha * mean_excess) / alpha if alpha else mean_excess
 
 
 def moments(
-    first: LogDensity,
-    second: LogDensity,
-    mean: float,
-    variance: float,
-    places: Sequence[float] = (0.0,),
+    first: LogDensity, second: LogDensity, mean: float, variance: float, places: Any = (0.0,)
 ) -> tuple[float, float]:
-    """Mean and variance of y from its mean and variance given f ~ N(mean, variance).
-
-    :param places: Where these have structure.
-    """
+    """Mean and variance of y from those given f ~ N(mean, variance), with structure at places."""
 
     def expected(values: LogDensity) -> float:
         def log_size(f: Array) -> Array:
             with np.errstate(divide="ignore"):
                 return np.log(np.abs(values(f)))
 
-        edges = _edges(log_size, mean, variance, 1.0, places)
-
         def integrand(f: Array) -> Array:
-            log_gaussian = -0.5 * (f - mean) ** 2 / variance - 0.5 * np.log(2.0 * np.pi * variance)
-            return np.sign(values(f)) * np.exp(log_size(f) + log_gaussian)
+            return np.sign(values(f)) * np.exp(log_size(f) + _log_gaussian(f, mean, variance))
 
-        return adaptive_integral(integrand, edges)
+        return adaptive_integral(integrand, _edges(log_size, mean, variance, 1.0, places))
 
     centre = expected(first)
     return centre, expected(lambda f: second(f) + (first(f) - centre) ** 2)

@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -21,20 +20,18 @@ from gpflow_pep.engine.refusals import GONE, GONE_ARGUMENTS
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.models import PEP, PEPClassification, PEPRegression
 
-CHANGELOG = Path(__file__).parents[3] / "CHANGELOG.md"
+CHANGELOG = (Path(__file__).parents[3] / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def _check(message: str, words: str) -> None:
     name, *others = words.split(" | ")
     assert message.startswith(name)
     for word in others:
-        assert re.search(rf"(?i)(?<!\w){re.escape(word)}(?!\w)", message), (
-            f"no {word} in: {message}"
-        )
+        assert re.search(rf"(?i)(?<!\w){re.escape(word)}(?!\w)", message), f"no {word}: {message}"
 
 
 @pytest.mark.parametrize("entry, words, call", REFUSALS)
-def test_refused(entry: str, words: str, call: Callable[[], Any]) -> None:
+def test_refused(entry: str, words: str, call: Any) -> None:
     with pytest.raises(ValueError) as caught:
         call()
     _check(str(caught.value), words)
@@ -49,37 +46,23 @@ def test_values_that_gpflows_parameters_refuse(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("start, value, words", cases.ALPHA_ASSIGNED)
-def test_alpha_refused_when_assigned(start: Any, value: Any, words: str) -> None:
+def test_alpha_when_assigned(start: Any, value: Any, words: str) -> None:
     model = regression(alpha=start)
     with pytest.raises(ValueError) as caught:
         model.alpha.assign(value)
     _check(str(caught.value), words)
     np.testing.assert_array_equal(model.alpha.numpy(), start)
-
-
-def test_alpha_accepted_when_assigned() -> None:
-    model = regression()
-    for value in (0.0, 1e-300, 0.25, 1.0, 1, np.float64(0.5)):
-        model.alpha.assign(value)
-        assert float(model.alpha.numpy()) == value
+    for accepted in (0.0, 1e-300, 0.25, 1.0, 1, np.float64(0.5)) if np.ndim(start) == 0 else ():
+        model.alpha.assign(accepted)
+        assert float(model.alpha.numpy()) == accepted
 
 
 def test_a_likelihood_that_nobody_registered_is_named() -> None:
-    class Unheard(gpflow.likelihoods.MonteCarloLikelihood):
-        def __init__(self) -> None:
-            super().__init__(input_dim=None, latent_dim=1, observation_dim=1)
-
-        def _log_prob(self, X: Any, F: Any, Y: Any) -> Any:
-            return -tf.reduce_sum((F - Y) ** 2, axis=-1)
-
-        def _conditional_mean(self, X: Any, F: Any) -> Any:
-            return F
-
-        def _conditional_variance(self, X: Any, F: Any) -> Any:
-            return 0.0 * F + 0.5
-
+    methods = ("_log_prob", "_conditional_mean", "_conditional_variance")
+    density = dict.fromkeys(methods, lambda self, X, F, *Y: -(F[..., 0] ** 2))
+    kind = type("Unheard", (gpflow.likelihoods.MonteCarloLikelihood,), density)
     with pytest.raises(NotImplementedError, match=r"Unheard.*register"):
-        point(likelihood=Unheard()).training_loss()
+        point(likelihood=kind(input_dim=None, latent_dim=1, observation_dim=1)).training_loss()
 
 
 def test_hyperparameters_that_ran_off_are_an_error_that_says_what_to_try() -> None:
@@ -116,7 +99,7 @@ def test_nan_in_a_parameter_is_named(model_class: Any) -> None:
 
 MANY = np.random.default_rng(0).uniform(-1.0, 1.0, [N + 3, D])
 #: Of PEPRegression and of PEP.
-ACCEPTED: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+ACCEPTED: list[tuple[Any, dict[str, Any]]] = [
     *((entry, {"inducing_variable": A}) for entry in (regression, point) for A in (MANY, Z[:1])),
     *((entry, {"alpha": [0.5] * N}) for entry in (regression, point)),
     (regression, {"data": (X[:1], Y[:1])}),
@@ -135,7 +118,7 @@ ACCEPTED: list[tuple[Callable[..., Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("entry, changes", ACCEPTED)
-def test_accepted(entry: Callable[..., Any], changes: dict[str, Any]) -> None:
+def test_accepted(entry: Any, changes: dict[str, Any]) -> None:
     model = entry(**changes)
     assert np.isfinite(model.training_loss())
     assert entry is regression or model.last_inference.converged
@@ -143,13 +126,10 @@ def test_accepted(entry: Callable[..., Any], changes: dict[str, Any]) -> None:
     assert np.all(np.isfinite(mean)) and np.all(variance.numpy() > -1e-12)
 
 
-def test_tables_and_lists_are_data() -> None:
+def test_tables_and_lists_are_data_and_predictions_stay_in_the_float_of_the_model() -> None:
     expected = regression().predict_f(X)[0]
     for data in ((pd.DataFrame(X), pd.DataFrame(Y)), (X.tolist(), Y.tolist())):
         np.testing.assert_array_equal(regression(data=data).predict_f(data[0])[0], expected)
-
-
-def test_predictions_stay_in_the_float_of_the_model() -> None:
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
         rows = X.astype(np.float32)
         model = regression(data=(rows, Y.astype(np.float32)), inducing_variable=rows[::3])
@@ -170,24 +150,24 @@ def test_predictions_are_never_nan(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_that_are_gone(name: str, instead: str) -> None:
     with pytest.raises(AttributeError, match=re.escape(f"it is gone. Use {instead}.")):
         attrgetter(name)(gpflow_pep)
-    assert f"| `{name}` | {instead} |" in CHANGELOG.read_text(encoding="utf-8")
+    assert f"| `{name}` | {instead} |" in CHANGELOG
 
 
-@pytest.mark.parametrize(
-    "name, instead", [("fresh_sites", "reset_sites"), ("training_gap", "loss_tolerance")]
-)
-def test_renamed_arguments_and_attributes(name: str, instead: str) -> None:
+def test_renamed_arguments_and_attributes() -> None:
     points = gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), X[::3]
-    with pytest.raises(TypeError, match=f"PEP.{name}: it is gone. Use {instead}."):
-        gpflow_pep.PEPClassification((X, Y), *points, **{name: 0.0})
-    model = gpflow_pep.PEP((X, Y), *points)
-    for act in (lambda: setattr(model, name, 0.0), lambda: getattr(model, name)):
-        with pytest.raises(AttributeError, match=f"PEP.{name}: it is gone. Use {instead}."):
-            act()
+    model = PEP((X, Y), *points)
+    for name, instead in {"fresh_sites": "reset_sites", "training_gap": "loss_tolerance"}.items():
+        for error, act in (
+            (TypeError, lambda name=name: PEPClassification((X, Y), *points, **{name: 0.0})),
+            (AttributeError, lambda name=name: setattr(model, name, 0.0)),
+            (AttributeError, lambda name=name: getattr(model, name)),
+        ):
+            with pytest.raises(error, match=f"PEP.{name}: it is gone. Use {instead}."):
+                act()
 
 
 def test_arguments_that_are_gone() -> None:
-    model = gpflow_pep.models.PEPRegression((X, X), gpflow.kernels.RBF(), X[::3])
+    model = PEPRegression((X, X), gpflow.kernels.RBF(), X[::3])
     calls = {
         "predict_f": lambda **gone: model.predict_f(X, **gone),
         "posterior": model.posterior,
@@ -195,16 +175,12 @@ def test_arguments_that_are_gone() -> None:
         "PEPRegressor": PEPRegressor,
         "PEPClassifier": PEPClassifier,
     }
-    changelog = CHANGELOG.read_text(encoding="utf-8")
     for name, instead in GONE_ARGUMENTS.items():
         function, argument = name.removesuffix("=)").split("(")
         with pytest.raises(TypeError, match=re.escape(f"{argument!r}: it is gone. Use {instead}.")):
             calls[function](**{argument: 2})
         with pytest.raises(TypeError, match=r"unexpected keyword argument 'other'$"):
             calls[function](other=2)
-        assert f"| `{name}` | `{instead}` |" in changelog
-
-
-@pytest.mark.parametrize("kind", [PEPRegressor, PEPClassifier, PEPRegression, PEP])
-def test_what_refuses_arguments_keeps_the_signature(kind: type) -> None:
-    assert "alpha" in inspect.signature(kind).parameters
+        assert f"| `{name}` | `{instead}` |" in CHANGELOG
+    for kind in (PEPRegressor, PEPClassifier, PEPRegression, PEP):
+        assert "alpha" in inspect.signature(kind).parameters

@@ -1,6 +1,6 @@
 """Mean and variance of targets, of every likelihood, against integrals by other means."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -9,20 +9,17 @@ import pytest
 import tensorflow as tf
 from cases.tilted import CASES, grid
 from gpflow.base import MeanAndVariance, TensorType
-from helpers import assert_all_close, assert_close
+from helpers import assert_all_close, assert_close, assert_gradients
 from reference import tilted as reference
 from scipy.special import expit, log_ndtr
 from scipy.stats import t as student
 
 import gpflow_pep as pep
+from gpflow_pep.engine.factors import classes, num_classes
 from gpflow_pep.likelihoods import AccuracyWarning, log_power_expectation, predict_mean_and_var
 
 likelihoods = gpflow.likelihoods
-GRID: dict[str, Any] = {
-    "means": (-50.0, 0.7, 8.0),
-    "variances": (1e-6, 0.3, 100.0, 1e6),
-    "alphas": (1.0,),
-}
+GRID: Any = (-50.0, 0.7, 8.0), (1e-6, 0.3, 100.0, 1e6), (1.0,)  # means, variances, alpha
 ONE = np.ones((1, 1))
 
 
@@ -30,7 +27,7 @@ ONE = np.ones((1, 1))
 def test_moments_of_targets(name: str) -> None:
     case = CASES[name]
     assert case.moments is not None
-    rows = grid(case, **GRID)
+    rows = grid(case, *GRID)
     pairs = zip(rows.mean, rows.variance)
     expected = [np.stack([np.ravel(part) for part in case.moments(*pair)]) for pair in pairs]
     actual = predict_mean_and_var(case.create(), *rows.arguments()[:3])
@@ -44,7 +41,7 @@ def test_moments_of_targets(name: str) -> None:
 @pytest.mark.parametrize("name", ["MultiClass", "Softmax"])
 def test_probabilities_of_classes(name: str) -> None:
     case = CASES[name]
-    rows, label = grid(case, **GRID), int(case.target[0])
+    rows, label = grid(case, *GRID), int(case.target[0])
     probability, variance = predict_mean_and_var(case.create(), *rows.arguments()[:3])
     p = np.exp([case.reference(m, v, 1.0) for m, v in zip(rows.mean, rows.variance)])
     np.testing.assert_allclose(probability[:, label], p, atol=5.0 * case.tolerance)
@@ -69,7 +66,7 @@ def test_each_output_by_its_own_rule() -> None:
         assert_all_close(kind.predict_mean_and_var(X, mean, variance), expected, rtol=1e-12)
 
 
-Function = Callable[[Any], Any]
+Function = Any
 
 
 class Own(likelihoods.ScalarLikelihood):
@@ -89,23 +86,18 @@ class Own(likelihoods.ScalarLikelihood):
         return self.second(F) + tf.zeros_like(F)
 
 
-@pytest.mark.parametrize(
-    "first, first_numpy, second",
-    [
-        (lambda f: tf.sigmoid(20.0 * (f - 7.0)), lambda f: expit(20.0 * (f - 7.0)), 0.0),
-        (lambda f: 100.0 + tf.sin(f), lambda f: 100.0 + np.sin(f), 1e-8),
-        (lambda f: f * f, lambda f: f * f, 0.3),
-        (lambda f: tf.exp(-f), lambda f: np.exp(-np.maximum(f, -700.0)), 0.0),
-    ],
-)
+@pytest.mark.parametrize("first, first_numpy, second", [
+    (lambda f: tf.sigmoid(20.0 * (f - 7.0)), lambda f: expit(20.0 * (f - 7.0)), 0.0),
+    (lambda f: 100.0 + tf.sin(f), lambda f: 100.0 + np.sin(f), 1e-8),
+    (lambda f: f * f, lambda f: f * f, 0.3),
+    (lambda f: tf.exp(-f), lambda f: np.exp(-np.maximum(f, -700.0)), 0.0),
+])  # fmt: skip
 def test_a_users_own(first: Function, first_numpy: Function, second: float) -> None:
     mean = np.array([[-3.0], [0.7], [8.0]] * 4)
     variance = np.repeat([1e-6, 0.3, 3.0, 30.0], 3)[:, None]
     actual = predict_mean_and_var(Own(first, lambda f: second), 0.0 * mean, mean, variance)
-    expected = [
-        reference.moments(first_numpy, lambda f: second + 0.0 * f, m, v, [0.0, 7.0])
-        for m, v in zip(mean[:, 0], variance[:, 0])
-    ]
+    integrals = partial(reference.moments, first_numpy, lambda f: second + 0.0 * f)
+    expected = [integrals(m, v, [0.0, 7.0]) for m, v in zip(mean[:, 0], variance[:, 0])]
     for part, right in zip(actual, zip(*expected, strict=True), strict=True):
         np.testing.assert_allclose(part[:, 0], right, rtol=1e-6, atol=1e-300)
 
@@ -119,26 +111,19 @@ def _in_bin(f: Any) -> Any:
     return log_ndtr(inner) + np.log(-np.expm1(log_ndtr(outer) - log_ndtr(inner)))
 
 
+def _t(df: float, f: Any) -> Any:
+    return student.logpdf(f, df)
+
+
+CUT_OFF = pep.likelihoods.Tobit(high=HIGH, variance=SIGMA**2)
 PLACES = [edge + k * SIGMA for edge in (LOW, HIGH) for k in (-30, -10, -3, 0, 3, 10, 30)]
 WIDE = [(m, v, a) for m in (0.2, -1.0, -30.0) for v in (1e4, 1e6) for a in (0.1, 0.5, 0.9)]
 #: Likelihood, target, density, where it has structure, and rows: means, variances, powers.
 HARD: dict[str, tuple[Any, float, Function, Any, Any]] = {
     "bins": (pep.likelihoods.Ordinal([LOW, HIGH, 2.0], SIGMA), 1.0, _in_bin, PLACES, WIDE),
-    "cut off": (
-        pep.likelihoods.Tobit(high=HIGH, variance=SIGMA**2),
-        HIGH,
-        lambda f: log_ndtr((f - HIGH) / SIGMA),
-        PLACES,
-        WIDE,
-    ),
+    "cut off": (CUT_OFF, HIGH, lambda f: log_ndtr((f - HIGH) / SIGMA), PLACES, WIDE),
     **{
-        f"two modes, {df}": (
-            likelihoods.StudentT(1.0, df),
-            0.0,
-            lambda f, df=df: student.logpdf(f, df),
-            [0.0, 3.0],
-            [row],
-        )
+        f"two modes, {df}": (likelihoods.StudentT(1.0, df), 0.0, partial(_t, df), [0.0, 3.0], [row])
         for df, row in ((20, (47.0, 23.7, 1.0)), (50, (67.0, 42.17, 0.5)))
     },
 }
@@ -149,17 +134,26 @@ def test_narrow_noise_under_a_wide_gaussian(name: str) -> None:
     """The tilted mode is thousands of steps of noise away, and f is at an edge; or two modes."""
     likelihood, y, density, places, rows = HARD[name]
     expected = [reference.log_power_expectation(density, *row, places) for row in rows]
-    mean, variance, alpha = np.transpose(rows)
+    mean, variance, alpha = np.transpose(rows)[..., None]
     X = np.ones((len(rows), 1))
-    arguments = X, mean[:, None], variance[:, None], y * X, alpha
-    actual = log_power_expectation(likelihood, *arguments)
+    actual = log_power_expectation(likelihood, X, mean, variance, y * X, alpha[:, 0])
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
-def test_a_rate_beyond_all_floats_is_no_constant() -> None:
-    """Sites that any value is a fixed point of would look converged."""
+def test_what_has_no_number_is_not_one_or_refused_with_a_way_out() -> None:
+    # Sites that any value is a fixed point of would look converged.
     ell = pep.likelihoods.tilted_derivatives(likelihoods.Poisson(), ONE, ONE, 1e4 * ONE, ONE, 0.0)
     assert ell.delta1[0, 0] < -1e100 and ell.delta2[0, 0] < -1e100
+    for value in predict_mean_and_var(Own(tf.exp, tf.exp), ONE, ONE, 2e3 * ONE):
+        assert not np.isfinite(value).any()  # beyond all floats
+    with pytest.warns(AccuracyWarning, match="_conditional_mean and _conditional_variance varies"):
+        predict_mean_and_var(Own(lambda f: tf.sin(1e5 * f), lambda f: 0.1), ONE, ONE, ONE)
+    rows = np.ones((2, 4))
+    with pytest.raises(ValueError, match=r"4 latent functions, expected at most 3.*_predict_mean"):
+        predict_mean_and_var(Several(4), rows, rows, rows)
+    for df in (2.0, 1.0):
+        with pytest.raises(ValueError, match=r"df: got .*, expected above 2.*predict_f"):
+            predict_mean_and_var(likelihoods.StudentT(1.0, df), ONE, ONE, ONE)
 
 
 class Several(likelihoods.MultiLatentLikelihood):
@@ -182,26 +176,12 @@ def test_several_latent_functions(num_latent: int) -> None:
     variance = np.array([[1e-6, 2.0, 9.0], [100.0, 0.3, 1e-9]])[:, :num_latent]
     actual = predict_mean_and_var(Several(num_latent), 0.0 * mean[:, :1], mean, variance)
     for n, (m, v) in enumerate(zip(mean, variance)):
-        scale, spread = reference.moments(
-            lambda f: np.logaddexp(0.0, f), lambda f: 0.0 * f, m[1], v[1]
-        )
+        softplus = partial(np.logaddexp, 0.0)
+        scale, spread = reference.moments(softplus, np.zeros_like, m[1], v[1])
         noise = np.exp(m[2] + 0.5 * v[2]) if num_latent == 3 else 1.0
         square = (m[0] ** 2 + v[0]) * (scale**2 + spread)
         assert_close(actual[0][n], [m[0] * scale], rtol=1e-6)
         assert_close(actual[1][n], [square - (m[0] * scale) ** 2 + noise], rtol=1e-6)
-
-
-def test_what_has_no_number_is_not_one_or_refused_with_a_way_out() -> None:
-    for value in predict_mean_and_var(Own(tf.exp, tf.exp), ONE, ONE, 2e3 * ONE):
-        assert not np.isfinite(value).any()  # beyond all floats
-    with pytest.warns(AccuracyWarning, match="_conditional_mean and _conditional_variance varies"):
-        predict_mean_and_var(Own(lambda f: tf.sin(1e5 * f), lambda f: 0.1), ONE, ONE, ONE)
-    rows = np.ones((2, 4))
-    with pytest.raises(ValueError, match=r"4 latent functions, expected at most 3.*_predict_mean"):
-        predict_mean_and_var(Several(4), rows, rows, rows)
-    for df in (2.0, 1.0):
-        with pytest.raises(ValueError, match=r"df: got .*, expected above 2.*predict_f"):
-            predict_mean_and_var(likelihoods.StudentT(1.0, df), ONE, ONE, ONE)
 
 
 class Halved(likelihoods.Poisson):
@@ -255,27 +235,46 @@ def test_batches_and_graphs(name: str) -> None:
 )
 def test_derivatives_equal_finite_differences(name: str) -> None:
     likelihood, L = CASES[name].create(), CASES[name].num_latent
-    X, step = tf.zeros([3, 1], tf.float64), 1e-5
-    start = np.concatenate([np.linspace(-2, 3, 3 * L), np.geomspace(1e-9, 50.0, 3 * L)])
+    X = tf.zeros([3, 1], tf.float64)
+    mean = tf.Variable(np.linspace(-2, 3, 3 * L).reshape(3, L))
+    log_variance = tf.Variable(np.log(np.geomspace(1e-9, 50.0, 3 * L)).reshape(3, L))
     for parameter in likelihood.parameters:
         gpflow.set_trainable(parameter, True)
-    variables = [tf.Variable(start), *likelihood.trainable_variables]
 
     def total() -> tf.Tensor:
-        mean, variance = (tf.reshape(p, [3, L]) for p in tf.split(variables[0], 2))
-        first, second = predict_mean_and_var(likelihood, X, mean, variance)
+        first, second = predict_mean_and_var(likelihood, X, mean, tf.exp(log_variance))
         weights = np.cos(np.arange(np.size(first))).reshape(first.shape)
         return tf.reduce_sum(weights * (first + 0.3 * second))
 
-    with tf.GradientTape() as tape:
-        value = total()
-    for variable, gradient in zip(variables, tape.gradient(value, variables)):
-        begin, towards = variable.numpy(), np.ones(variable.shape)
-        if np.ndim(begin):  # the first variance next to 0
-            towards = np.cos(np.arange(begin.size)) * np.maximum(begin, 0.1) * (begin > 1e-6)
-        variable.assign(begin + step * towards)
-        high = total()
-        variable.assign(begin - step * towards)
-        difference = (high - total()).numpy() / (2.0 * step)
-        variable.assign(begin)
-        assert_close(np.sum(gradient * towards), difference, rtol=1e-6, scale=1.0)
+    variables = [mean, log_variance, *likelihood.trainable_variables]
+    assert_gradients(total, variables, rtol=1e-6, scale=1.0)
+
+
+@pytest.mark.near_copies("*-6-*")
+@pytest.mark.parametrize("name, rtol", [
+    ("Bernoulli 0", 1e-8), ("Bernoulli logit", 1e-8), ("MultiClass", 1e-8), ("Softmax", 1e-6),
+])  # fmt: skip
+@pytest.mark.parametrize("rows_at_a_time", [10_000, 6])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_probability_of_a_class_is_its_integral(
+    name: str, rtol: float, compiled: bool, rows_at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classes, "_ROWS", rows_at_a_time)
+    case, random, num_rows = CASES[name], np.random.default_rng(3), 7
+    likelihood, L = case.create(), case.num_latent
+    count = num_classes(likelihood)
+    mean, X = random.normal(size=[num_rows, L]), np.zeros([num_rows, 2])
+    variance = random.uniform(0.1, 3.0, size=[num_rows, L])
+
+    def found(X: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+        return pep.likelihoods.class_probabilities(likelihood, X, mean, variance, count)
+
+    if compiled:  # of any number of rows, as in a model that was exported
+        rows = [tf.TensorSpec([None, size], tf.float64) for size in (2, L, L)]
+        found = tf.function(found, rows, autograph=False)
+    probability = found(X, mean, variance).numpy()
+    assert probability.shape == (num_rows, count)
+    assert_close(probability.sum(axis=1), np.ones(num_rows), rtol=rtol)
+    expected = [np.exp(case.reference(m, v, 1.0)) for m, v in zip(mean, variance)]
+    assert_close(probability[:, int(case.target[0])], np.array(expected), rtol=rtol)
+    assert found(X[:0], mean[:0], variance[:0]).shape == (0, count)

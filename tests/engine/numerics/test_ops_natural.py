@@ -33,15 +33,12 @@ def taken(by_mean: Array, by_covariance: Array, gamma: float) -> _NaturalStep:
     return _NaturalStep(*(p.numpy() for p in natural_step(*map(tf.constant, parts), gamma)))
 
 
-@pytest.mark.parametrize(
-    "by_mean, by_covariance, gamma, shortened",
-    [
-        *((SMALL, C, gamma, None) for gamma in (1.0, 0.3, 1e-6)),
-        *((0.0 * SMALL, INDEFINITE, gamma, "indefinite") for gamma in (1.0, 0.1)),
-        *((np.ones([M, L]) * [1e4, 1e-4], 0.0 * C, gamma, "far") for gamma in (0.5, 0.1)),
-        (0.0 * SMALL, 0.0 * C, 1.0, "nowhere"),
-    ],
-)
+@pytest.mark.parametrize("by_mean, by_covariance, gamma, shortened", [
+    *((SMALL, C, gamma, None) for gamma in (1.0, 0.3, 1e-6)),
+    *((0.0 * SMALL, INDEFINITE, gamma, "indefinite") for gamma in (1.0, 0.1)),
+    *((np.ones([M, L]) * [1e4, 1e-4], 0.0 * C, gamma, "far") for gamma in (0.5, 0.1)),
+    (0.0 * SMALL, 0.0 * C, 1.0, "nowhere"),
+])  # fmt: skip
 def test_definition(by_mean: Array, by_covariance: Array, gamma: float, shortened: Any) -> None:
     """Natural parameters less a length times the gradient in expectations (m, S + mm')."""
     step = taken(by_mean, by_covariance, gamma)
@@ -65,7 +62,7 @@ def test_definition(by_mean: Array, by_covariance: Array, gamma: float, shortene
         assert step.gamma[0] == pytest.approx(gamma, rel=1e-15)
 
 
-def test_quadratic_loss_in_one_step() -> None:
+def test_quadratic_loss_in_one_step_and_single_precision() -> None:
     """KL to another Gaussian: a step of length 1 goes there."""
     target = ROOT @ np.linalg.cholesky(np.linalg.inv(np.eye(M) + symmetric(4)))
     wanted = MEAN + 0.3 * np.einsum("lij,j->il", ROOT, [1.0, -1.0, 1.0, 0.5])
@@ -73,9 +70,6 @@ def test_quadratic_loss_in_one_step() -> None:
     step = taken(np.einsum("lij,jl->il", P, MEAN - wanted), 0.5 * (P - PRECISION), 1.0)
     assert_close(step.mean, wanted, rtol=1e-10)
     assert_close(step.root @ step.root.transpose(0, 2, 1), target @ target.transpose(0, 2, 1))
-
-
-def test_compiled_in_single_precision() -> None:
     by_mean = 0.1 * np.ones([M, L])
     expected = taken(by_mean, C, 0.2)
     parts = [tf.constant(p, tf.float32) for p in (MEAN, ROOT, by_mean, 2.0 * C @ ROOT)]

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import assert_close
+from helpers import assert_close, value_and_gradients
 
 from gpflow_pep.engine.numerics import power
 from gpflow_pep.engine.numerics.power import log1p_over_power, log_power_mean
@@ -64,20 +64,12 @@ def test_log1p_ratio_derivatives(alpha: float) -> None:
     np.testing.assert_allclose(second, -alpha / (1.0 + t) ** 2, rtol=1e-13, atol=1e-29)
 
 
-def test_log1p_ratio_broadcasts_and_keeps_float32() -> None:
-    value = log1p_over_power(tf.constant([1.0, 2.0], tf.float32), tf.constant([[0.0], [1.0]]))
-    assert value.dtype == tf.float32
-    np.testing.assert_allclose(value, [[1.0, 2.0], np.log([2.0, 3.0])], rtol=1e-6)
-
-
 @each_power
 def test_expm1_quotient_and_its_derivative(alpha: float) -> None:
     x = tf.constant([-2.0, -1e-9, 0.0, 0.3, 2.5], tf.float64)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        value = power.expm1_over_power(x, alpha)
+    value, (by_x,) = value_and_gradients(lambda: power.expm1_over_power(x, alpha), [x])
     assert_close(value, [_expm1_ratio(float(one), alpha) for one in x], rtol=2e-16 * 8)
-    assert_close(tape.gradient(value, x), np.exp(alpha * x.numpy()), rtol=1e-14)
+    assert_close(by_x, np.exp(alpha * x.numpy()), rtol=1e-14)
 
 
 @each_power
@@ -88,12 +80,10 @@ def test_log_power_mean_and_its_derivatives(alpha: float) -> None:
     excess = sum(Fraction(float(w)) * Fraction(_expm1_ratio(v - origin, alpha)) for v, w in pairs)
     t = float(excess) * alpha
     expected = origin + (np.log1p(t) / alpha if t > 1e-12 else float(excess))
-    values, weights = tf.constant(VALUES), tf.constant(WEIGHTS)
-    with tf.GradientTape() as tape:
-        tape.watch((values, weights))
-        mean = log_power_mean(values, weights, alpha)
+    parts = tf.constant(VALUES), tf.constant(WEIGHTS)
+    both = value_and_gradients(lambda: log_power_mean(*parts, alpha), parts)
+    mean, (by_values, by_weights) = both
     assert_close(mean, expected, rtol=1e-14)
-    by_values, by_weights = tape.gradient(mean, (values, weights))
     distance = VALUES - mean.numpy()
     assert_close(by_values, WEIGHTS * np.exp(alpha * distance), rtol=1e-13)
     direction = np.array([1.0, -2.0, 0.5, 0.5])  # keeps the sum of the weights
@@ -103,22 +93,20 @@ def test_log_power_mean_and_its_derivatives(alpha: float) -> None:
 
 @pytest.mark.parametrize("alpha", (1e-6, 0.1, 1.0))
 def test_log_power_mean_where_all_terms_underflow(alpha: float) -> None:
-    values = np.array([-1e7, -2e9]) / alpha
-    weights = np.array([1e-200, 1.0])
+    values, weights = np.array([-1e7, -2e9]) / alpha, np.array([1e-200, 1.0])
     expected = -1e7 / alpha + np.log(1e-200) / alpha
     assert_close(log_power_mean(values, weights, alpha), expected, rtol=1e-14)
 
 
-def test_weights_that_vanish_do_not_matter() -> None:
-    values = tf.constant([1.0, 1e300, 2.0], tf.float64)
-    with tf.GradientTape() as tape:
-        tape.watch(values)
-        mean = log_power_mean(values, tf.constant([0.5, 0.0, 0.5], tf.float64), 0.5)
+def test_special_rows() -> None:
+    """Weights that vanish do not matter; shapes broadcast; single precision stays."""
+    values, weights = (tf.constant(p, tf.float64) for p in ([1.0, 1e300, 2.0], [0.5, 0.0, 0.5]))
+    mean, (by_values,) = value_and_gradients(lambda: log_power_mean(values, weights, 0.5), [values])
     expected = log_power_mean(np.array([1.0, 2.0]), np.array([0.5, 0.5]), 0.5)
     assert_close(mean, expected, rtol=1e-15)
-    assert np.all(np.isfinite(tape.gradient(mean, values)))
-
-
-def test_per_power() -> None:
+    assert np.all(np.isfinite(by_values))
     quotient = power.divide_by_power(np.array([0.0, 3.0]), np.array([0.0, 0.5]))
     assert_close(quotient, [0.0, 6.0], rtol=1e-16)
+    value = log1p_over_power(tf.constant([1.0, 2.0], tf.float32), tf.constant([[0.0], [1.0]]))
+    assert value.dtype == tf.float32
+    np.testing.assert_allclose(value, [[1.0, 2.0], np.log([2.0, 3.0])], rtol=1e-6)

@@ -1,22 +1,18 @@
 """Many paths of each model have the mean and covariance that it predicts."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 from cases.models import MODELS, XNEW, D, M, ModelCase, Z
 from gpflow import kernels
-from helpers import assert_close, regression_problem, worst_z
+from helpers import regression_problem, worst_z
 
 import gpflow_pep as pep
 from gpflow_pep.inducing_variables import BlurredInducingPoints
 
 pytestmark = pytest.mark.near_copies
-
 NUM_PATHS = 2000
 PROBLEM = regression_problem(3, num_data=15)
 LABELS = np.where(PROBLEM.Y > 0.4, 1.0, 0.0)
@@ -55,13 +51,11 @@ def test_every_model_at_each_alpha(case: ModelCase, alpha: float) -> None:
 
 
 @each_power
-@pytest.mark.parametrize("name", ["StudentT", "Poisson", "Bernoulli"])
-def test_likelihoods(name: str, alpha: float) -> None:
-    likelihood, Y = {
-        "StudentT": (lik.StudentT(0.3), PROBLEM.Y),
-        "Poisson": (lik.Poisson(), np.round(np.exp(PROBLEM.Y))),
-        "Bernoulli": (lik.Bernoulli(), LABELS),
-    }[name]
+@pytest.mark.parametrize("likelihood, Y", [
+    (lik.StudentT(0.3), PROBLEM.Y), (lik.Poisson(), np.round(np.exp(PROBLEM.Y))),
+    (lik.Bernoulli(), LABELS),
+])  # fmt: skip
+def test_likelihoods(likelihood: Any, Y: Any, alpha: float) -> None:
     assert_moments(pep.PEP((PROBLEM.X, Y), PROBLEM.kernel(), likelihood, Z.copy(), alpha=alpha))
 
 
@@ -69,11 +63,11 @@ ROOTS = np.tril(np.random.default_rng(0).uniform(0.1, 0.5, (len(Z), D, D)))
 BLURS = {"blurred": ROOTS @ np.transpose(ROOTS, [0, 2, 1]), "spherical": 0.3 * np.ones(len(Z))}
 
 
-def with_kernel(kernel: kernels.Kernel) -> Callable[[], Any]:
+def with_kernel(kernel: kernels.Kernel) -> Any:
     return lambda: pep.PEPRegression(PROBLEM.data, kernel, Z.copy(), noise_variance=0.1)
 
 
-def with_blur(name: str, alpha: float) -> Callable[[], Any]:
+def with_blur(name: str, alpha: float) -> Any:
     kernel = PROBLEM.kernel() * SE(active_dims=[0], lengthscales=2.0) + kernels.Constant(0.2)
     points = BlurredInducingPoints(Z.copy(), BLURS[name])
     options = {"alpha": alpha, "noise_variance": 0.1}
@@ -96,16 +90,8 @@ def with_memory() -> Any:
     return regression_problem(4, num_data=12).model(pep.PEPRegression, memory=memory)
 
 
-def mixture() -> Any:
-    """A path draws the component first."""
-    models = [PROBLEM.model(pep.PEPRegression, alpha=alpha) for alpha in (0.0, 1.0)]
-    models[1].kernel.variance.assign(3.0)
-    models[1].mean_function = gpflow.functions.Constant(2.0)
-    return pep.training.Ensemble(models, np.array([0.3, 0.7]))
-
-
 #: By parts: kernels, inducing variables, forms of q, data.
-PARTS_OF_MODELS: dict[str, Callable[[], Any]] = {
+PARTS_OF_MODELS: dict[str, Any] = {
     "Matern12": with_kernel(kernels.Matern12(lengthscales=[0.8, 1.1])),
     "Matern32": with_kernel(kernels.Matern32(active_dims=[1])),
     "Matern52": with_kernel(kernels.Matern52(variance=0.6, lengthscales=1.3)),
@@ -124,34 +110,34 @@ PARTS_OF_MODELS: dict[str, Callable[[], Any]] = {
     "memory": with_memory,
     # Without labels blocks predict from u alone.
     "blocks": lambda: PROBLEM.model(pep.PEPRegression, blocks=np.arange(15) // 5),
-    "mixture of models": mixture,
 }
 FAST = ("Matern12", "blurred, 0.0", "not whitened", "diagonal q", "two columns", "missing targets")
 
 
-@pytest.mark.near_copies(*FAST, "memory", "blocks", "mixture of models")
+@pytest.mark.near_copies(*FAST, "memory", "blocks")
 @pytest.mark.parametrize("name", PARTS_OF_MODELS)
 def test_parts_of_models(name: str) -> None:
     assert_moments(PARTS_OF_MODELS[name]())
 
 
-def test_kernel_of_numbered_outputs() -> None:
+def test_other_moments() -> None:
+    """Of a kernel of numbered outputs; of exact regression, with inducing points at all data."""
     X, rows = (np.column_stack([A[:, 0], np.arange(len(A)) % 2]) for A in (PROBLEM.X, XNEW))
     kernel = SE(active_dims=[0]) * kernels.Coregion(2, 1, active_dims=[1])
-    model = pep.PEPRegression((X, PROBLEM.Y), kernel, X[:5].copy(), noise_variance=0.1)
-    mean, covariance = model.predict_f(rows, full_cov=True)
-    values = model.paths(NUM_PATHS, 32)(rows)
-    assert worst_z(values[..., 0], mean[:, 0], covariance[0]) < 4.0
+    numbered = pep.PEPRegression((X, PROBLEM.Y), kernel, X[:5].copy(), noise_variance=0.1)
+    at_all = PROBLEM.model(pep.PEPRegression, PROBLEM.X.copy(), alpha=1.0)
+    exact = PROBLEM.model(gpflow.models.GPR)
+    for model, Xnew, expected in ((numbered, rows, numbered), (at_all, XNEW, exact)):
+        mean, covariance = expected.predict_f(Xnew, full_cov=True)
+        values = model.paths(NUM_PATHS, 32)(Xnew)
+        assert worst_z(values[..., 0], mean[:, 0], covariance[0]) < 4.0
 
 
 def test_points_that_coincide() -> None:
     """The jitter that the factorisation needs is part of the covariance of u."""
     with pytest.warns(pep.engine.numerics.linalg.JitterWarning):
         gpflow.config.set_default_jitter(0.0)
-        Z_twice = np.vstack([Z, Z])
-        assert_moments(
-            pep.PEPRegression(PROBLEM.data, PROBLEM.kernel(), Z_twice, noise_variance=0.1)
-        )
+        assert_moments(PROBLEM.model(pep.PEPRegression, np.vstack([Z, Z])))
 
 
 def shared() -> Any:
@@ -165,7 +151,7 @@ def separate() -> Any:
 MIXING = np.array([[1.0, 0.5], [-0.3, 0.8], [0.2, 0.1]])
 PARTS = [SE(lengthscales=0.8), kernels.Matern32()]
 #: Kernel and inducing variables.
-SEVERAL: dict[str, Callable[[], tuple[Any, Any]]] = {
+SEVERAL: dict[str, Any] = {
     "one kernel": lambda: (SE(), iv.InducingPoints(Z.copy())),
     "shared": lambda: (kernels.SharedIndependent(SE(), 2), shared()),
     "shared kernel, separate points": lambda: (kernels.SharedIndependent(SE(), 2), separate()),
@@ -208,45 +194,9 @@ def mixed_pep() -> pep.PEP:
 
 
 @pytest.mark.parametrize("create", [mixed_regression, mixed_pep])
-def test_mixtures_under_one_gaussian_over_all(create: Callable[[], Any]) -> None:
+def test_mixtures_under_one_gaussian_over_all(create: Any) -> None:
     model = create()
     assert_moments(model, of_all=True)
     # q correlates what latent functions that are independent a priori have in common.
     q = model.q_sqrt.numpy()[0] @ model.q_sqrt.numpy()[0].T
     assert np.max(np.abs(q[:M, M:])) > 0.1
-
-
-def test_paths_of_a_mixture_are_functions(tmp_path: Path) -> None:
-    """The same in all calls and by the same seed, differentiable, saved, and new by update."""
-    model = mixed_regression()
-    paths, again = (model.paths(3, num_features=16, seed=2) for _ in range(2))
-    X = tf.constant(XNEW)
-    values = paths(X)
-    assert values.shape == (3, len(XNEW), 3)
-    assert np.array_equal(values, again(X))
-    assert_close(paths(X[2:4]), values[:, 2:4], rtol=1e-12)
-    with tf.GradientTape() as tape:
-        tape.watch(X)
-        total = tf.reduce_sum(tf.sin(paths(X)))
-    step = 1e-5 * np.random.default_rng(0).standard_normal(XNEW.shape)
-    ends = [float(tf.reduce_sum(tf.sin(paths(XNEW + sign * step)))) for sign in (0.5, -0.5)]
-    assert_close(np.sum(tape.gradient(total, X) * step), ends[0] - ends[1], rtol=1e-7)
-    spec = [tf.TensorSpec([None, D], tf.float64)]
-    paths.compiled = tf.function(paths.__call__, input_signature=spec)
-    tf.saved_model.save(paths, str(tmp_path))
-    loaded = tf.saved_model.load(str(tmp_path))
-    assert_close(loaded.compiled(X), values, rtol=1e-12)
-    model.data = tuple(part[4:] for part in MIXED_DATA)
-    model.kernel.W.assign(MIXING[::-1])
-    paths.update()
-    fresh = model.paths(3, num_features=16, seed=2)(X)
-    assert_close(paths(X), fresh, rtol=1e-9)
-    assert np.max(np.abs(fresh - values)) > 0.1
-
-
-def test_inducing_points_at_all_data_give_the_exact_posterior() -> None:
-    exact = PROBLEM.model(gpflow.models.GPR)
-    model = PROBLEM.model(pep.PEPRegression, PROBLEM.X.copy(), alpha=1.0)
-    mean, covariance = exact.predict_f(XNEW, full_cov=True)
-    values = model.paths(NUM_PATHS, 32)(XNEW)
-    assert worst_z(values[..., 0], mean[:, 0], covariance[0]) < 4.0

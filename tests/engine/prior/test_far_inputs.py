@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 import gpflow_pep as pep
+from gpflow_pep.engine.numerics import chunks
 from gpflow_pep.engine.numerics.nearest_in_numpy import nearest_rows
-from gpflow_pep.engine.prior import centred
+from gpflow_pep.engine.prior import centred, input_scales, nearest_by_products
 from gpflow_pep.scoring.kernels import covariance_with
 
 k = gpflow.kernels
@@ -69,18 +70,14 @@ def everything(make, kernel, offset, alpha):
 SEPARATE = k.SeparateIndependent([k.RBF(1.0, 0.2), k.Matern32(1.0, 0.4) + k.Constant(0.1)])
 
 
-@pytest.mark.parametrize(
-    "make, kernel, alpha, offsets",
-    [
-        (regression, KERNELS["SE"], 0.5, OFFSETS),
-        *((regression, KERNELS[name], 0.5, OFFSETS[1:2]) for name in [*KERNELS][1:]),
-        *((tied, KERNELS["SE"], alpha, OFFSETS[1:2]) for alpha in (0.0, 1.0)),
-        (classes, KERNELS["sum"], 0.5, OFFSETS[1:2]),
-        (several, MIXED, 0.5, OFFSETS[1:]),
-        (tied, SEPARATE, 0.5, OFFSETS[1:]),
-        (tied, k.SharedIndependent(k.RBF(1.0, 0.2), 2), 0.5, OFFSETS[1:]),
-    ],
-)
+@pytest.mark.parametrize("make, kernel, alpha, offsets", [
+    (regression, KERNELS["SE"], 0.5, OFFSETS),
+    *((regression, KERNELS[name], 0.5, OFFSETS[1:2]) for name in [*KERNELS][1:]),
+    *((tied, KERNELS["SE"], alpha, OFFSETS[1:2]) for alpha in (0.0, 1.0)),
+    (classes, KERNELS["sum"], 0.5, OFFSETS[1:2]), (several, MIXED, 0.5, OFFSETS[1:]),
+    (tied, SEPARATE, 0.5, OFFSETS[1:]),
+    (tied, k.SharedIndependent(k.RBF(1.0, 0.2), 2), 0.5, OFFSETS[1:]),
+])  # fmt: skip
 def test_an_offset_changes_nothing(make, kernel, alpha, offsets):
     near, *far = (everything(make, kernel, offset, alpha) for offset in ((0.0, 0.0), *offsets))
     rtol = 1e-7 if isinstance(kernel, k.MultioutputKernel) else 1e-8
@@ -99,44 +96,42 @@ def test_log_z_of_a_day_in_julian_dates_is_that_of_exact_regression():
     np.testing.assert_allclose(model.pep_log_marginal_likelihood(), exact, rtol=1e-4)
 
 
-def test_units_that_differ_by_a_million():
+def test_other_units_and_what_loses_no_digits():
     """Another unit of an input, and a lengthscale in it, change nothing either."""
     unit, offset = np.array([2.0**20, 2.0**-20]), np.array([2.0**40, 1e6 * 2.0**-20])
     near = regression(k.RBF(1.0, [0.3, 0.4]), X, Z, 0.5)
     kernel = k.RBF(1.0, [0.3, 0.4] * unit)
     far = regression(kernel, X * unit + offset, Z * unit + offset, 0.5)
     np.testing.assert_allclose(far.training_loss(), near.training_loss(), rtol=1e-8)
+    near, far = (regression(OfDifferences(), X + o, Z + o, 0.5) for o in (0.0, 2.0**22))
+    np.testing.assert_allclose(far.training_loss(), near.training_loss(), rtol=1e-7)
+    constant = np.column_stack([X, np.full(len(X), 2020.0)])  # an input that never changes
+    regression(k.Linear(), constant, constant[:4], 0.5).training_loss()
 
 
 def test_paths_near_rows_and_selection_take_an_offset():
-    offset, kernel = np.array([2.46e6, -1e6]), KERNELS["Matern32"]
-    found = []
-    for o in (0.0, offset):
+    kernel, found, starts = KERNELS["Matern32"], [], pep.training.starts
+    for o in (0.0, np.array([2.46e6, -1e6])):
         model = regression(kernel, X + o, Z + o, 0.5)
         near = model.posterior(near=5).predict_f(NEW + o)
-        chosen = pep.training.starts.greedy_variance(X + o, 5, kernel=kernel).Z.numpy() - o
-        clusters = [
-            pep.training.starts.kmeans(X + o, 4, seed=0, minibatches=few).Z.numpy() - o
-            for few in (False, True)
-        ]
+        chosen = starts.greedy_variance(X + o, 5, kernel=kernel).Z.numpy() - o
+        by_means = (starts.kmeans(X + o, 4, seed=0, minibatches=few) for few in (False, True))
+        clusters = [points.Z.numpy() - o for points in by_means]
         found.append(tf.nest.flatten([model.paths(3, 16)(NEW + o), near, chosen, clusters]))
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-6, atol=1e-6)
 
 
-def test_parts_in_numpy_take_an_offset():
+def test_parts_take_an_offset():
+    """Those in NumPy; of a sum only the stationary part is shifted."""
     rows = RNG.standard_normal((50, 20))
-    far = rows + 1e8
     expected = nearest_rows(rows)(rows[:9] + 0.1, 5)
-    np.testing.assert_array_equal(nearest_rows(far)(far[:9] + 0.1, 5), expected)
+    np.testing.assert_array_equal(nearest_rows(rows + 1e8)(rows[:9] + 1e8 + 0.1, 5), expected)
     for kind in ("SquaredExponential", "Matern52", "Cosine"):
         kernel = {"kind": kind, "active_dims": slice(None), "variance": 1.0}
         kernel["lengthscales"] = np.array([0.2, 0.3])
         near, far = (covariance_with(kernel, Z + o)(X + o) for o in (0.0, 2.46e6))
         np.testing.assert_allclose(far, near, rtol=1e-8, atol=1e-10)
-
-
-def test_only_the_stationary_part_of_a_sum_is_shifted():
     kernel, o = k.Linear(1e-8) + k.RBF(1.0, 0.15), 2000.0
     exact = 1e-8 * (X + o) @ (Z + o).T + k.RBF(1.0, 0.15)(X, Z)
     np.testing.assert_allclose(centred(kernel)(X + o, Z + o), exact, rtol=1e-12)
@@ -182,13 +177,6 @@ class OfDifferences(k.Kernel):
         return tf.ones_like(X[:, 0])
 
 
-def test_what_loses_no_digits_may_be_far_from_0():
-    near, far = (regression(OfDifferences(), X + o, Z + o, 0.5) for o in (0.0, 2.0**22))
-    np.testing.assert_allclose(far.training_loss(), near.training_loss(), rtol=1e-7)
-    constant = np.column_stack([X, np.full(len(X), 2020.0)])  # an input that never changes
-    regression(k.Linear(), constant, constant[:4], 0.5).training_loss()
-
-
 @pytest.mark.parametrize("kind", [k.Matern12, k.Exponential, k.RBF, k.Matern52])
 @pytest.mark.parametrize(("dtype", "scale"), [(np.float64, 1e5), (np.float32, 10.0)])
 def test_many_lengthscales_between_rows_are_no_fault_of_K_diag(kind, dtype, scale):
@@ -214,3 +202,47 @@ def test_kernels_that_register_their_subclasses_are_as_they_were():
     loss = regression(Mine(1.0, 0.2), X, Z, 0.5).training_loss()
     np.testing.assert_allclose(loss, regression(k.RBF(1.0, 0.2), X, Z, 0.5).training_loss())
     assert kinds == {"Mine": (1, Mine)}
+
+
+# Which rows are near: scales of inputs, and both ways to find the nearest rows.
+
+ROWS = np.random.default_rng(0).standard_normal([50, 3]) * [1.0, 10.0, 0.1] + [0.0, 3.0, 1e3]
+STD = ROWS.std(axis=0)
+EACH = k.Matern32(lengthscales=[1.0, 2.0, 3.0])
+SCALES = [
+    (k.RBF(lengthscales=0.7), [0.7, 0.7, 0.7]),
+    (EACH, [1.0, 2.0, 3.0]),
+    (EACH + k.RationalQuadratic(lengthscales=1.5), [1.0, 1.5, 1.5]),  # the smallest
+    (k.RBF(1.0, [0.5, 0.2], active_dims=[2, 0]) + k.Constant() + k.White(), [0.2, np.inf, 0.5]),
+    (k.RBF(lengthscales=0.3, active_dims=slice(1, 3)), [np.inf, 0.3, 0.3]),
+    (k.RBF(1.0, 0.5, active_dims=[0]) * k.Linear(active_dims=[0, 1]), [0.5, STD[1], np.inf]),
+    (k.Linear() + k.Constant(), STD),  # no lengthscale
+    (k.Periodic(k.RBF(lengthscales=0.5)), STD),
+    (k.ChangePoints([k.Matern32(1.0, 2.0), k.Matern32(1.0, 0.4)], [0.0]), [0.4] * 3),
+]
+
+
+@pytest.mark.parametrize("kernel, expected", SCALES)
+def test_scales(kernel, expected):
+    """An input that never changes has the scale 1 where the kernel has none."""
+    np.testing.assert_allclose(input_scales(kernel, tf.constant(ROWS)), expected, rtol=1e-12)
+    constant = tf.constant(np.where([True, False, True], ROWS, 4.0))
+    np.testing.assert_allclose(input_scales(k.Linear(), constant), [STD[0], 1.0, STD[2]], 1e-8)
+
+
+@pytest.mark.parametrize("m", [0, 1, 4, 50])
+def test_nearest(m, monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", 150)
+    scaled, rows = ROWS / STD, tf.constant(ROWS / STD)
+    new = scaled[:7] + 0.3 * np.random.default_rng(1).standard_normal([7, 3])
+    squares = np.sum((new[:, None] - scaled[None]) ** 2, axis=-1)
+    expected = np.argsort(squares, axis=1)[:, :m]
+    spec = [tf.TensorSpec([None, 3], tf.float64)]
+    unknown = tf.function(lambda Xnew: nearest_by_products(rows, Xnew, m), input_signature=spec)
+    for num_new in (0, 1, 7):
+        some = tf.constant(new[:num_new])
+        found = nearest_rows(scaled)(new[:num_new], m), nearest_by_products(rows, some, m)
+        for actual in (*found, unknown(some)):
+            np.testing.assert_array_equal(actual, expected[:num_new])
+    with pytest.raises(ValueError, match="near: got 51"):
+        nearest_by_products(rows, rows, 51)

@@ -14,15 +14,12 @@ from helpers import assert_all_close, assert_close
 import gpflow_pep as pep
 from gpflow_pep.engine.sites import coupling, sweep
 from gpflow_pep.engine.sites.coupling import Curvature, CurvatureFactor, mean_step
-from gpflow_pep.engine.sites.posterior import Natural, Sites, natural_sums, posterior_factor
+from gpflow_pep.engine.sites.posterior import Sites, natural_sums, posterior_factor
 from gpflow_pep.likelihoods import Traits
 from gpflow_pep.models import ConvergenceWarning
 
 N, M, C = 60, 8, 3
-LIKELIHOODS = {
-    "RobustMax": lambda: gpflow.likelihoods.MultiClass(C),
-    "Softmax": lambda: gpflow.likelihoods.Softmax(C),
-}
+LIKELIHOODS = {"RobustMax": gpflow.likelihoods.MultiClass, "Softmax": gpflow.likelihoods.Softmax}
 
 
 def classes(
@@ -38,7 +35,7 @@ def classes(
         kernel = SeparateIndependent([SquaredExponential(lengthscales=k + 2.0) for k in range(C)])
         points = [InducingPoints(X[k * M : (k + 1) * M].copy()) for k in range(C)]
         Z = SeparateIndependentInducingVariables(points)
-    return pep.models.PEP((X, Y), kernel, LIKELIHOODS[likelihood](), Z, **options)
+    return pep.models.PEP((X, Y), kernel, LIKELIHOODS[likelihood](C), Z, **options)
 
 
 def run(model: pep.models.PEP) -> tuple[float, int]:
@@ -95,27 +92,20 @@ def test_many_rows_take_no_more_sweeps(alpha: float, most: int) -> None:
 @pytest.mark.slow
 def test_the_energy_never_falls_at_alpha_0() -> None:
     """Where a run of so many sweeps ends, it is where the last step that was accepted led."""
-    model = classes(alpha=0.0)
-    energies = []
+    model, energies = classes(alpha=0.0), []
     with pytest.warns(ConvergenceWarning):
         for max_sweeps in range(1, 16):
             model.update_sites(max_sweeps=max_sweeps, fresh=True)
-            problem, found = model.site_problem(), model.read_sites()
-            q = posterior_factor(natural_sums(problem, found))
-            energies.append(_bound(problem, q))
+            q = posterior_factor(natural_sums(model.site_problem(), model.read_sites()))
+            root = tf.linalg.cholesky(tf.matmul(q.W, q.W, transpose_a=True))
+            parts = model.kernel, model.likelihood, model.inducing_variable
+            options = {"num_latent_gps": C, "q_mu": tf.transpose(q.w[..., 0]), "q_sqrt": root}
+            svgp, (X, Y) = gpflow.models.SVGP(*parts, **options), model.data
+            rows = X, *svgp.predict_f(X), Y
+            ell = pep.likelihoods.log_power_expectation(model.likelihood, *rows, 0.0)
+            energies.append(float(tf.reduce_sum(ell) - svgp.prior_kl()))
     assert energies[-1] > energies[0] + 1.0
     assert np.all(np.diff(energies) >= -1e-8 * np.abs(energies[:-1]))
-
-
-def _bound(problem: Any, q: Any) -> float:
-    kernel, inducing_variable, _, likelihood = problem.parts
-    X, Y, _ = problem.rows
-    root = tf.linalg.cholesky(tf.matmul(q.W, q.W, transpose_a=True))
-    options = {"num_latent_gps": C, "q_mu": tf.transpose(q.w[..., 0]), "q_sqrt": root}
-    model = gpflow.models.SVGP(kernel, likelihood, inducing_variable, **options)
-    mean, variance = model.predict_f(X)
-    ell = pep.likelihoods.log_power_expectation(likelihood, X, mean, variance, Y, 0.0)
-    return float(tf.reduce_sum(ell) - model.prior_kl())
 
 
 def test_a_few_sweeps_are_a_few() -> None:
@@ -123,19 +113,17 @@ def test_a_few_sweeps_are_a_few() -> None:
     for max_sweeps in (1, 3):
         with pytest.warns(ConvergenceWarning):
             record = model.update_sites(max_sweeps=max_sweeps, fresh=True)
-        assert record.num_sweeps == max_sweeps + 1  # the first one looks at what is there
-        assert record.fallback == ""
+        # The first one looks at what is there.
+        assert record.num_sweeps == max_sweeps + 1 and record.fallback == ""
 
 
 @pytest.mark.parametrize("separate", [False, True])
 def test_conjugate_gradients_are_the_direct_solve(separate: bool) -> None:
-    model = classes(separate=separate)
-    problem = model.site_problem().keep_projections()
+    problem = classes(separate=separate).site_problem().keep_projections()
     assert problem.projection is not None
     rng = np.random.default_rng(0)
     tau, g = np.exp(rng.standard_normal((N, C))), rng.standard_normal((N, C))
-    sums = natural_sums(problem, Sites(tf.constant(g), tf.constant(0.8 * tau)))
-    q = posterior_factor(Natural(*sums))
+    q = posterior_factor(natural_sums(problem, Sites(tf.constant(g), tf.constant(0.8 * tau))))
     curvature = Curvature.from_precision(tf.constant(tau))
     nothing = CurvatureFactor.empty(problem, tf.zeros([N, C], tf.float64))
     factor = nothing.refactorised(problem, curvature)
@@ -151,11 +139,10 @@ def test_conjugate_gradients_are_the_direct_solve(separate: bool) -> None:
     K = np.eye(C * M) + np.einsum("nkp,nkl,nlq->pq", big, W, big)
     expected = big @ np.linalg.solve(K, np.einsum("nkp,nk->p", big, g))
     assert_close(direct, expected, rtol=1e-8)
-
     # A curvature that is close takes the same factor, one that is not gets its own.
-    near, far = (Curvature.from_precision(tf.constant(part * tau)) for part in (1.05, 1.2))
-    assert_close(factor.refactorised(problem, near).t, tau, rtol=1e-11)
-    assert_close(factor.refactorised(problem, far).t, 1.2 * tau, rtol=1e-11)
+    for change, own in ((1.05, 1.0), (1.2, 1.2)):
+        other = Curvature.from_precision(tf.constant(change * tau))
+        assert_close(factor.refactorised(problem, other).t, own * tau, rtol=1e-11)
 
 
 @pytest.mark.slow
@@ -171,14 +158,10 @@ def test_chunks_change_nothing(most_factorised: int, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-def test_xla_compiles_it() -> None:
+def test_xla_compiles_it_and_rows_may_be_far_from_all_inducing_inputs() -> None:
+    """The h of such rows is 0 for sure, and no step of its mean is too long."""
     model = classes(alpha=0.5)
     loss = tf.function(model.training_loss, jit_compile=True, autograph=False)
     assert_close(loss(), -run(classes(alpha=0.5))[0], rtol=1e-7)
     assert model.last_inference.converged
-
-
-@pytest.mark.slow
-def test_rows_far_from_all_inducing_inputs() -> None:
-    """Their h is 0 for sure, and no step of its mean is too long."""
     assert np.isfinite(run(classes(alpha=0.5, lengthscale=0.01))[0])

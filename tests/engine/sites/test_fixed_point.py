@@ -1,6 +1,5 @@
 """The inner loop on small maps: that it ends, at the fixed point if any, with a true record."""
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -20,14 +19,11 @@ NU, TAU, MEAN, VARIANCE = (
     np.linspace(low, high, N * L).reshape(SHAPE)
     for low, high in ((-1.0, 2.0), (0.3, 1.7), (-2.0, 1.0), (0.5, 3.0))
 )
-GOAL = Sites(NU, TAU)
-ZEROS = Sites(np.zeros(SHAPE), np.zeros(SHAPE))
-TOLERANCE = 1e-9
+GOAL, ZEROS = Sites(NU, TAU), Sites(np.zeros(SHAPE), np.zeros(SHAPE))
+TOLERANCE, NO_POWER = 1e-9, tf.constant(0.0, tf.float64)
 SOLVER = Solver(Goal(TOLERANCE), 200)
-NO_POWER = tf.constant(0.0, tf.float64)
-
-Target = Callable[[tf.Tensor, tf.Tensor], tuple[Any, Any]]
-Condition = Callable[[tf.Tensor, tf.Tensor], Any]
+Target = Any
+Condition = Any | None
 
 
 def evaluation(
@@ -42,24 +38,19 @@ def evaluation(
 
 
 class Run(NamedTuple):
-    """A finished run, and what it asked for on the way."""
-
     sites: Sites
     marginals: Marginals
     info: record.SiteUpdateInfo
-    asked: list[Array]  # each [2, N, L]
+    asked: list[Array]  # sites on the way, each [2, N, L]
 
 
 class Map:
     """Where the sites want to go; the marginals are constant."""
 
-    def __init__(
-        self,
-        target: Target,
-        proper: Condition = lambda nu, tau: True,
-        merit: Condition = lambda nu, tau: 0.0,
-    ) -> None:
-        self.target, self.proper, self.merit = target, proper, merit
+    def __init__(self, target: Target, proper: Condition = None, merit: Condition = None) -> None:
+        self.target = target
+        self.proper: Any = proper or (lambda nu, tau: True)
+        self.merit: Any = merit or (lambda nu, tau: 0.0)
         self.asked: list[Array] = []
         self.shifts: list[float] = []
 
@@ -85,9 +76,8 @@ class Map:
         solver = Solver(Goal(tolerance, gap), max_sweeps, damping, fall_back)
         start = Sites(*map(tf.constant, initial))
         ended = run_to_fixed_point(self, start, solver, Features(**features))
-        sites, marginals, info = (
-            type(part)(*(one.numpy() for one in part)) for part in (*ended[:2], ended.info)
-        )
+        parts = *ended[:2], ended.info
+        sites, marginals, info = (type(part)(*(one.numpy() for one in part)) for part in parts)
         assert info.num_sweeps == len(self.asked)
         if np.isfinite(info.residual):
             residual = np.max(np.abs(self.errors(sites)))
@@ -100,6 +90,10 @@ class Map:
 def _linear(slope: float) -> Target:
     """Its fixed point is (NU, TAU), as that of most others here."""
     return lambda nu, tau: (NU + slope * (nu - NU), TAU + slope * (tau - TAU))
+
+
+def _below(wall: float) -> Any:
+    return lambda nu, tau: tf.reduce_all(tau < wall)
 
 
 _rotation, _ = np.linalg.qr(np.random.default_rng(2).standard_normal([2 * N * L, 2 * N * L]))
@@ -134,13 +128,13 @@ REACHED: dict[str, Map] = {
     "oscillation that is a contraction": Map(_linear(-0.9)),
     "oscillation that diverges undamped": Map(_linear(-3.0)),
     "coupled, diverges undamped": Map(_coupled),
-    "improper beyond a wall": Map(_linear(-3.0), lambda nu, tau: tf.reduce_all(tau < 2.5)),
+    "improper beyond a wall": Map(_linear(-3.0), _below(2.5)),
     "NaN beyond a wall": Map(_nan_where_improper, lambda nu, tau: tf.reduce_all(tau <= 2.5)),
     "improper where it first wants to go": Map(
-        lambda nu, tau: (NU, TAU + 6.0 * tf.exp(-tau) - 6.0 * np.exp(-TAU)),
-        lambda nu, tau: tf.reduce_all(tau < 2.6),
+        lambda nu, tau: (NU, TAU + 6.0 * tf.exp(-tau) - 6.0 * np.exp(-TAU)), _below(2.6)
     ),
 }
+NEGATIVE = "negative precisions that are improper"
 UNREACHABLE: dict[str, Map] = {
     "drift": Map(lambda nu, tau: (nu + 1.0, tau + 0.5)),
     "repelled": Map(_linear(1.5)),
@@ -148,9 +142,7 @@ UNREACHABLE: dict[str, Map] = {
     "only no sites are proper": Map(
         lambda nu, tau: (NU, TAU), lambda nu, tau: tf.reduce_all(tau == 0.0)
     ),
-    "negative precisions that are improper": Map(
-        lambda nu, tau: (NU, -1.0), lambda nu, tau: tf.reduce_all(tau > -0.5)
-    ),
+    NEGATIVE: Map(lambda nu, tau: (NU, -1.0), lambda nu, tau: tf.reduce_all(tau > -0.5)),
 }
 
 
@@ -159,8 +151,14 @@ def reached(name: str) -> Run:
     return REACHED[name].run()
 
 
+def assert_reached(run: Any) -> None:
+    assert bool(run.info.converged)
+    assert_all_close(run.sites, GOAL, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", REACHED)
 def test_reaches_the_fixed_point_and_stays_there(name: str) -> None:
+    """In few sweeps: a slope of 0.97 alone would take log(1e-9) / log(0.97) = 680."""
     sites, marginals, info, asked = reached(name)
     np.testing.assert_array_equal(np.stack(sites), asked[-1])
     np.testing.assert_array_equal(np.stack(marginals), [MEAN, VARIANCE])
@@ -170,23 +168,17 @@ def test_reaches_the_fixed_point_and_stays_there(name: str) -> None:
     assert (again.info.num_sweeps, again.info.num_rejected) == (1, 0)
     np.testing.assert_array_equal(np.stack(again.sites), np.stack(sites))
     for end in (reached(name), again, REACHED[name].run(coupled=True)):
-        assert end.info.converged
-        assert_all_close(end.sites, GOAL, rtol=1e-6)
-
-
-def test_few_sweeps_are_enough() -> None:
-    """A slope of 0.97 alone would take log(1e-9) / log(0.97) = 680."""
-    assert reached("constant").info.num_sweeps == 2
-    assert reached("slow contraction").info.num_sweeps < 20
+        assert_reached(end)
+    assert info.num_sweeps <= {"constant": 2, "slow contraction": 19}.get(name, 200)
 
 
 @pytest.mark.parametrize("name", ["contraction", "improper beyond a wall"])
 @pytest.mark.near_copies("improper*")
 def test_a_compiled_run_is_an_eager_one(name: str) -> None:
-    compiled = tf.function(
-        lambda *zeros: run_to_fixed_point(REACHED[name], Sites(*zeros), SOLVER), autograph=False
-    )
-    sites, _, _, info = compiled(*ZEROS)
+    def run(*zeros: tf.Tensor) -> record.FixedPoint:
+        return run_to_fixed_point(REACHED[name], Sites(*zeros), SOLVER)
+
+    sites, _, _, info = tf.function(run, autograph=False)(*ZEROS)
     eager = reached(name)
     assert (info.num_sweeps, info.num_rejected) == (eager.info[0], eager.info[3])
     assert bool(info.converged)
@@ -195,15 +187,12 @@ def test_a_compiled_run_is_an_eager_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*REACHED, *UNREACHABLE])
 def test_the_record_of_a_run_that_is_cut_short(name: str) -> None:
+    """It ends and says so where there is no fixed point."""
     for max_sweeps in (1, 2, 5):
         assert {**REACHED, **UNREACHABLE}[name].run(max_sweeps=max_sweeps).info.num_sweeps <= 5
-
-
-@pytest.mark.parametrize("name", UNREACHABLE)
-@pytest.mark.near_copies("drift", "negative*")
-def test_ends_and_says_so_where_there_is_no_fixed_point(name: str) -> None:
-    info = UNREACHABLE[name].run(max_sweeps=60).info
-    assert not info.converged and info.num_sweeps == 60 and np.isfinite(info.residual)
+    if name in ("drift", NEGATIVE):
+        info = UNREACHABLE[name].run(max_sweeps=60).info
+        assert not info.converged and info.num_sweeps == 60 and np.isfinite(info.residual)
 
 
 def test_ends_where_nothing_at_all_is_proper() -> None:
@@ -227,23 +216,11 @@ def test_damped_steps(damping: float) -> None:
 
 
 def test_damped_runs_and_those_from_an_improper_start_get_there_too() -> None:
-    run = Map(_coupled).run(damping=0.2)
-    assert run.info.converged
-    assert_all_close(run.sites, GOAL, rtol=1e-6)
+    assert_reached(Map(_coupled).run(damping=0.2))
     function = Map(_contraction, lambda nu, tau: tf.reduce_all(tf.abs(nu) < 3.0))
     run = function.run(Sites(1e3 * np.ones(SHAPE), -np.ones(SHAPE)))
-    assert run.info.converged and run.info.num_rejected > 0
-    assert_all_close(run.sites, GOAL, rtol=1e-6)
-
-
-def test_the_net_settles_where_there_is_no_proper_fixed_point() -> None:
-    """Precisions at 0, the rest where it wants to be; the record is that of the whole target."""
-    function = UNREACHABLE["negative precisions that are improper"]
-    run = function.run(max_sweeps=80, fall_back=True, largest_power=NO_POWER)
-    assert FALLBACKS[run.info.fallback] == "clipped"
-    assert not run.info.converged and 80 < run.info.num_sweeps < 100
-    np.testing.assert_allclose(run.sites.tau, 0.0, atol=1e-8)
-    assert_close(run.sites.nu, NU, rtol=1e-6)
+    assert run.info.num_rejected > 0
+    assert_reached(run)
 
 
 def test_each_fallback_has_as_many_sweeps_and_none_is_tried_without_need() -> None:
@@ -253,35 +230,39 @@ def test_each_fallback_has_as_many_sweeps_and_none_is_tried_without_need() -> No
     assert UNREACHABLE["drift"].run(**options).info.num_sweeps == 3 * 10 + SOLVER.num_powers
     run = REACHED["coupled, diverges undamped"].run(fall_back=True)
     assert run.info.converged and FALLBACKS[run.info.fallback] == ""
+    # The net settles where there is no proper fixed point: precisions at 0, the rest where it wants
+    # to be; the record is that of the whole target.
+    run = UNREACHABLE[NEGATIVE].run(max_sweeps=30, fall_back=True, largest_power=NO_POWER)
+    assert FALLBACKS[run.info.fallback] == "clipped"
+    assert not run.info.converged and 30 < run.info.num_sweeps < 50
+    np.testing.assert_allclose(run.sites.tau, 0.0, atol=1e-8)
+    assert_close(run.sites.nu, NU, rtol=1e-6)
 
 
 def test_smaller_powers_lead_to_a_fixed_point_that_attracts_few() -> None:
     """It attracts nearby sites only, such as those of the problem just below."""
 
-    def part(x: tf.Tensor, end: Array, power_shift: tf.Tensor) -> tf.Tensor:
-        goal = (1.0 + power_shift) * end
+    def part(x: tf.Tensor, goal: tf.Tensor) -> tf.Tensor:
         return tf.where(tf.abs(x - goal) < 0.3, goal, x + 1.0)
 
     class Narrow(Map):
         def __call__(self, sites: Sites, stage: Stage, _: Any = ()) -> SweepEvaluation:
-            shift = stage.power_shift
-            self.target = lambda nu, tau: (part(nu, NU, shift), part(tau, TAU, shift))
+            share = 1.0 + stage.power_shift
+            self.target = lambda nu, tau: (part(nu, share * NU), part(tau, share * TAU))
             return super().__call__(sites, stage)
 
     function = Narrow(_contraction)
     start, options = Sites(NU + 5.0, TAU + 5.0), {"max_sweeps": 40, "fall_back": True}
     run = function.run(start, **options)
-    assert run.info.converged
+    assert_reached(run)
     assert FALLBACKS[run.info.fallback] == "continuation"
-    assert_all_close(run.sites, GOAL, rtol=1e-6)
     assert list(dict.fromkeys(function.shifts)) == [0.0, *(k / 20 for k in range(-20, 0))]
     run = function.run(start, **options, largest_power=NO_POWER)
-    assert set(function.shifts) == {0.0}
-    assert not run.info.converged
+    assert set(function.shifts) == {0.0} and not run.info.converged
 
 
 def test_a_goal_of_the_mean_is_met_sooner_and_relative_after_a_long_step() -> None:
-    function = REACHED["contraction"]
+    function, goal = REACHED["contraction"], 1e-9
 
     def mean_square(sites: Sites) -> float:
         return 0.5 * float(np.sum(np.square(function.errors(sites)))) / N
@@ -290,16 +271,11 @@ def test_a_goal_of_the_mean_is_met_sooner_and_relative_after_a_long_step() -> No
     assert mean_square(run.sites) < 1e-6
     assert run.info.converged and run.info.residual > TOLERANCE
     assert run.info.num_sweeps < reached("contraction").info.num_sweeps
-    goal = 1e-9
-    for distance, far, smallest, largest in (
-        (0.1, False, goal, 1e2 * goal),
-        (0.2, True, 0.0, goal),
-    ):
+    for distance, least, most in ((0.1, goal, 1e2 * goal), (0.2, 0.0, goal)):
         start = Sites(NU + distance, TAU + distance)
-        assert (mean_square(start) > 0.1) == far  # too far away for a long step
+        assert (mean_square(start) > 0.1) == (distance == 0.2)  # too far away for a long step
         run = function.run(start, gap=goal)
-        assert run.info.converged
-        assert smallest < mean_square(run.sites) < largest
+        assert run.info.converged and least < mean_square(run.sites) < most
 
 
 @pytest.mark.slow
@@ -324,24 +300,21 @@ def test_the_merit_never_falls() -> None:
 def test_easier_problems_come_first_if_wanted() -> None:
     function = Map(_contraction)
     run = function.run(warm_up=tf.constant(True))
+    assert_reached(run)
     assert list(dict.fromkeys(function.shifts)) == [*SOLVER.larger_powers, 0.0]
-    assert np.all(np.diff(function.shifts) <= 0.0)
-    assert run.info.converged and FALLBACKS[run.info.fallback] == ""
-    assert_close(run.sites.nu, NU, rtol=1e-6)
+    assert np.all(np.diff(function.shifts) <= 0.0) and FALLBACKS[run.info.fallback] == ""
     function.run(warm_up=tf.constant(False))
     assert set(function.shifts) == {0.0}
 
-
-def test_a_warm_up_that_has_no_fixed_point_is_left() -> None:
     def evaluate(sites: Sites, stage: Stage, _: Any) -> SweepEvaluation:
         is_last = float(stage.power_shift) == 0.0
         return (REACHED["contraction"] if is_last else UNREACHABLE["drift"])(sites, stage)
 
+    # A warm-up that has no fixed point is left.
     features = Features(warm_up=tf.constant(True))
     run = run_to_fixed_point(evaluate, Sites(*map(tf.constant, ZEROS)), SOLVER, features)
-    assert bool(run.info.converged)
+    assert_reached(run)
     assert 60 < int(run.info.num_sweeps) < 100
-    assert_close(run.sites.nu, NU, rtol=1e-6)
 
 
 def test_single_precision() -> None:
@@ -350,11 +323,9 @@ def test_single_precision() -> None:
     def evaluate(sites: Sites, stage: Stage, _: Any) -> SweepEvaluation:
         return evaluation(sites, (nu - 0.9 * (sites.nu - nu), tau - 0.9 * (sites.tau - tau)))
 
-    solver = Solver(Goal(1e-4), 100)
-    sites, _, _, info = run_to_fixed_point(evaluate, Sites(0.0 * nu, 0.0 * tau), solver)
-    assert sites.nu.dtype == tf.float32
-    assert bool(info.converged)
-    assert_close(sites.nu, nu, rtol=1e-4)
+    run = run_to_fixed_point(evaluate, Sites(0.0 * nu, 0.0 * tau), Solver(Goal(1e-4), 100))
+    assert run.sites.nu.dtype == tf.float32 and bool(run.info.converged)
+    assert_close(run.sites.nu, nu, rtol=1e-4)
 
 
 # Newton's method: fixed points that no damping leads to.
@@ -365,26 +336,22 @@ RATES = _random.uniform(1.2, 2.2, SHAPE), _random.uniform(0.5, 1.5, SHAPE)
 
 
 @cache
-def repelled(by_newton: bool) -> Callable[[Any], record.FixedPoint]:
+def repelled(by_newton: bool) -> Any:
     """Each site is turned and driven away from its fixed point; variances of q turn with them."""
 
-    @tf.function(autograph=False)
     def run(turning: tf.Tensor) -> record.FixedPoint:
         def evaluate(sites: Sites, stage: Stage, _: Any) -> SweepEvaluation:
             part = 1.0 + stage.power_shift
             nu, tau = tf.tanh(sites.nu - part * NU), tf.tanh(sites.tau - part * TAU)
             real, imaginary = (part * rates for rates in RATES)
-            target = (
-                part * NU + real * nu - imaginary * tau,
-                part * TAU + imaginary * nu + real * tau,
-            )
+            by_nu, by_tau = real * nu - imaginary * tau, imaginary * nu + real * tau
             s = tf.exp(turning * tf.sin(3.0 * sites.nu + 2.0 * sites.tau))
-            return evaluation(sites, target, s=s)
+            return evaluation(sites, (part * NU + by_nu, part * TAU + by_tau), s=s)
 
         start = Sites(tf.constant(NU + 2.0), tf.constant(TAU - 1.0))
         return run_to_fixed_point(evaluate, start, SOLVER, Features(by_newton=by_newton))
 
-    return run
+    return tf.function(run, autograph=False)
 
 
 @pytest.mark.parametrize("turning", [0.0, 4.0])
@@ -408,17 +375,14 @@ def test_smaller_powers_alone_do_not_lead_to_it() -> None:
 LEFT, RIGHT = -2.0, 2.0
 
 
-@pytest.mark.parametrize(
-    "start, wanders, best, options, end, sweeps",
-    [
-        pytest.param(-0.5, False, RIGHT, {}, RIGHT, (1, 99), id="far"),
-        pytest.param(-1.8, False, LEFT, {}, LEFT, (1, 4), id="near: nothing else is tried"),
-        pytest.param(-0.5, False, LEFT, {"power": 0.01}, LEFT, (1, 99), id="without merit"),
-        pytest.param(-0.5, True, RIGHT, {"max_sweeps": 10}, RIGHT, (11, 99), id="nowhere"),
-    ],
-)
+@pytest.mark.parametrize("start, wanders, best, power, max_sweeps, least, most", [
+    pytest.param(-0.5, False, RIGHT, 0.0, 6, 1, 99, id="far"),
+    pytest.param(-1.8, False, LEFT, 0.0, 6, 1, 4, id="near: nothing else is tried"),
+    pytest.param(-0.5, False, LEFT, 0.01, 6, 1, 99, id="without merit"),
+    pytest.param(-0.5, True, RIGHT, 0.0, 10, 11, 99, id="nowhere"),
+])  # fmt: skip
 def test_sites_that_climb_to_a_worse_optimum_are_left(
-    start: float, wanders: bool, best: float, options: Any, end: float, sweeps: tuple[int, int]
+    start: float, wanders: bool, best: float, power: float, max_sweeps: int, least: int, most: int
 ) -> None:
     def evaluate(sites: Sites, stage: Stage, _: Any) -> SweepEvaluation:
         nu = sites.nu
@@ -427,13 +391,12 @@ def test_sites_that_climb_to_a_worse_optimum_are_left(
         change = tf.where(stage.power_shift > 0.0, RIGHT - nu, change)
         return evaluation(sites, (nu + change, 1.0), merit=tf.reduce_sum(-tf.abs(nu - best)))
 
-    initial = Sites(tf.constant([[start]], tf.float64), tf.constant([[1.0]], tf.float64))
-    power = tf.constant(options.get("power", 0.0), tf.float64)
-    features = Features(largest_power=power, warm_up=tf.constant(False), coupled=True)
-    solver = Solver(Goal(TOLERANCE), options.get("max_sweeps", 6))
-    run = run_to_fixed_point(evaluate, initial, solver, features)
-    assert run.info.converged and sweeps[0] <= run.info.num_sweeps <= sweeps[1]
-    assert_close(run.sites.nu, [[end]], rtol=1e-9)
+    one = tf.ones([1, 1], tf.float64)
+    options = {"largest_power": tf.constant(power, tf.float64), "warm_up": tf.constant(False)}
+    solver, features = Solver(Goal(TOLERANCE), max_sweeps), Features(**options, coupled=True)
+    run = run_to_fixed_point(evaluate, Sites(start * one, one), solver, features)
+    assert run.info.converged and least <= run.info.num_sweeps <= most
+    assert_close(run.sites.nu, [[best]], rtol=1e-9)
 
 
 @pytest.mark.parametrize("converges", [True, False])

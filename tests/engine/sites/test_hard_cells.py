@@ -19,49 +19,46 @@ pytestmark = pytest.mark.slow
 stress = load_example("benchmarks/stress.py")
 
 
-def _cell(problem: Any, inducing: str, alpha: float, **kernel: float) -> pep.models.PEP:
+def _cell(problem: Any, inducing: str, alpha: float, *kernel: float) -> pep.models.PEP:
     X, Y, likelihood = problem
-    own = gpflow.kernels.SquaredExponential(**kernel)
-    Z = stress.inducing_inputs(X)[inducing]
+    Z, own = stress.inducing_inputs(X)[inducing], gpflow.kernels.SquaredExponential(*kernel)
     return pep.models.PEP((X, Y), own, likelihood, Z, alpha=alpha)
 
 
-def _run(model: pep.models.PEP) -> SiteUpdateInfo:
+def _run(model: pep.models.PEP, fallback: str) -> SiteUpdateInfo:
     tf.function(model.pep_log_marginal_likelihood, autograph=False)()
-    return model.last_inference
+    record = model.last_inference
+    assert record.fallback == fallback
+    assert record.converged == (fallback != "clipped") != record.no_fixed_point_found
+    return record
 
 
 def test_labels_under_a_vague_prior_need_narrower_ones(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def labels() -> pep.models.PEP:
-        problem = stress.PROBLEMS["probit"](data_directory)
-        return _cell(problem, "at the rows", 0.5, variance=1e4, lengthscales=0.3)
-
-    record = _run(labels())
-    assert record.converged and record.fallback == "continuation"
+    problem = stress.PROBLEMS["probit"](data_directory)
+    parts = problem, "at the rows", 0.5, 1e4, 0.3
+    _run(_cell(*parts), "continuation")
     monkeypatch.setattr(sweep_module, "_variance_to_narrow", lambda *_: None)
     with pytest.warns(pep.models.ConvergenceWarning):
-        record = _run(labels())
-    assert record.no_fixed_point_found and record.fallback == "clipped"
+        _run(_cell(*parts), "clipped")
 
 
 def test_students_t_at_rows_that_few_others_tell_of() -> None:
-    record = _run(_cell(stress.outliers(Path()), "100", 1.0, variance=1.0, lengthscales=0.05))
-    assert record.converged and record.fallback == "continuation"
+    _run(_cell(stress.outliers(Path()), "100", 1.0, 1.0, 0.05), "continuation")
 
 
 def test_the_warning_says_what_to_do_where_no_fixed_point_was_found() -> None:
-    model = _cell(stress.outliers(Path()), "20", 1.0, variance=10.0, lengthscales=0.05)
+    model = _cell(stress.outliers(Path()), "20", 1.0, 10.0, 0.05)
     with pytest.warns(pep.models.ConvergenceWarning) as warnings:
-        record = _run(model)
-    assert record.no_fixed_point_found and record.fallback == "clipped"
+        _run(model, "clipped")
     (text,) = {str(warning.message) for warning in warnings}
     assert "The sites did not converge: residual expected below 1e-06." in text
     assert "Standardise the data, put priors on the parameters" in text
     assert "lower alpha" in text
     model.alpha.assign(0.5)  # as it says
-    assert _run(model).converged
+    tf.function(model.pep_log_marginal_likelihood, autograph=False)()
+    assert model.last_inference.converged
 
 
 def test_students_t_at_a_long_lengthscale() -> None:
@@ -73,17 +70,11 @@ def test_students_t_at_a_long_lengthscale() -> None:
     Y[off] += 5.0 * rng.standard_normal((off.sum(), 1))
     likelihood = gpflow.likelihoods.StudentT(scale=0.1, df=3.0)
     kernel = gpflow.kernels.SquaredExponential(variance=100.0, lengthscales=5.0)
-    model = pep.models.PEP((X, Y), kernel, likelihood, X[::5].copy(), alpha=0.5)
-    mixed = pep.models.PEP(
-        (X, Y),
-        gpflow.kernels.LinearCoregionalization([kernel], W=np.ones([1, 1])),
-        pep.likelihoods.PerOutput([likelihood]),
-        X[::5].copy(),
-        alpha=0.5,
-    )
-    evaluate, of_mixed = (
-        tf.function(one.pep_log_marginal_likelihood, autograph=False) for one in (model, mixed)
-    )
+    mixing = gpflow.kernels.LinearCoregionalization([kernel], W=np.ones([1, 1]))
+    each = (kernel, likelihood), (mixing, pep.likelihoods.PerOutput([likelihood]))
+    model, mixed = (pep.models.PEP((X, Y), *parts, X[::5].copy(), alpha=0.5) for parts in each)
+    energies = [one.pep_log_marginal_likelihood for one in (model, mixed)]
+    evaluate, of_mixed = (tf.function(energy, autograph=False) for energy in energies)
     assert_close(of_mixed(), evaluate(), rtol=1e-9)
     for record in (model.last_inference, mixed.last_inference):
         assert record.converged and record.fallback == "continuation"

@@ -1,6 +1,5 @@
 """The surrogate regression: exact inference in it, done densely, against the model's."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,8 +17,7 @@ import gpflow_pep as pep
 def _regression(alpha: float) -> pep.PEPRegression:
     problem = regression_problem(3, num_data=15)
     data = problem.X, np.hstack([problem.Y, np.sin(problem.Y)])
-    Z = np.random.default_rng(0).uniform(-2.0, 2.0, [5, 2])
-    kernel = gpflow.kernels.SquaredExponential()
+    Z, kernel = problem.Z, gpflow.kernels.SquaredExponential()
     return pep.PEPRegression(data, kernel, Z, alpha=alpha, noise_variance=0.2)
 
 
@@ -30,15 +28,9 @@ def _few_rows() -> pep.PEPRegression:
     return pep.PEPRegression(tuple(data), kernel, Z, alpha=0.5)
 
 
-def _pep(name: str, power: str) -> pep.PEP:
-    return CASES[name].model(alpha=ALPHAS[power])
-
-
-MODELS: dict[str, Callable[[], Any]] = {
-    "probit": partial(_pep, "probit", "alpha 0"),
-    "Poisson": partial(_pep, "Poisson", "alpha per row"),
-    "logit": partial(_pep, "logit", "alpha 1"),
-    "RobustMax": partial(_pep, "RobustMax", "alpha 0.5"),
+POWERS = {"probit": "0", "Poisson": "per row", "logit": "1", "RobustMax": "0.5"}
+MODELS: dict[str, Any] = {
+    **{name: partial(CASES[name].model, alpha=ALPHAS[f"alpha {POWERS[name]}"]) for name in POWERS},
     **{f"regression, {alpha}": partial(_regression, alpha) for alpha in (0.0, 0.5, 1.0)},
     "few rows": _few_rows,
 }
