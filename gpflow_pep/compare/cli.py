@@ -119,7 +119,7 @@ def _progress(console: Console) -> Iterator[Callable[["Progress"], None]]:
         def line(progress: "Progress") -> None:
             fit, outcome = progress.fit, ""
             if fit is not None:
-                outcome = f": {fit.iterations} steps, {fit.seconds:.1f} s"
+                outcome = f": {fit.iterations} steps, {fit.seconds:.1f} s".replace(" 0 steps,", "")
             if fit is not None or not progress.is_fit:
                 click.echo(
                     f"{progress.number}/{progress.total} {progress.label}{outcome}", err=True

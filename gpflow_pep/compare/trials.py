@@ -167,8 +167,8 @@ class Trials:
             with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
                 for category in (ConvergenceWarning, NotConverged):  # the fit has the message
                     warnings.simplefilter("ignore", category)
-                # The table has a warning of these, with its own numbers of rows.
-                warnings.filterwarnings("ignore", "X: got .* so far from the others")
+                # The table has a warning or a note of these, with its own numbers of rows.
+                warnings.filterwarnings("ignore", ".* (so far from the|are copies of) others")
                 trained = pipeline.fit(X, y)
             record = getattr(estimator, "record_", None)
             if record is not None:

@@ -483,11 +483,14 @@ def test_progress(terminal: bool, capsys: pytest.CaptureFixture[str]) -> None:
     with cli._progress(console) as show:
         show(Progress(4, 7, "alpha 0.25, fold 1 of 2"))
         show(Progress(4, 7, "alpha 0.25, fold 1 of 2", fit))
+        if not terminal:
+            show(Progress(5, 7, "mean, fold 1 of 2", fit._replace(iterations=0)))
     written = file.getvalue() if terminal else capsys.readouterr().err
     assert "alpha 0.25, fold 1 of 2" in written and "4/7" in written
     assert ("━" in written) is terminal
     if not terminal:
-        assert written == "4/7 alpha 0.25, fold 1 of 2: 2 steps, 3.2 s\n"
+        lines = ["4/7 alpha 0.25, fold 1 of 2: 2 steps, 3.2 s", "5/7 mean, fold 1 of 2: 3.2 s"]
+        assert written.splitlines() == lines
 
 
 # Tables with faults: what is said of them, and the options that say otherwise.

@@ -387,12 +387,14 @@ def test_densities_of_logarithms_are_those_of_the_target() -> None:
     assert_allclose(held_out["pit"], expected["pit"], rtol=1e-6)
 
 
-def test_a_wild_input_is_named_by_the_row_of_the_table_alone() -> None:
+def test_wild_inputs_and_copies_are_named_by_the_rows_of_the_table_alone() -> None:
     """Rows of a fold have other numbers."""
     wild = small_table()
+    wild.iloc[10:20] = wild.iloc[20:30].to_numpy()
     wild.loc[7, "time"] = 1e9
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         comparison = compare(wild, "load", splits=1, max_iterations=2, **SMALL)
-    assert not [w for w in caught if "X: got" in str(w.message)]
+    assert not [w for w in caught if "X: got" in str(w.message) or "copies" in str(w.message)]
+    assert any("20 of 40 rows have the same inputs" in note for note in comparison.data.notes)
     assert "Column 'time' is 1e+09 in row 7" in comparison.data.warnings[0]
