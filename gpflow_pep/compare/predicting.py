@@ -72,8 +72,8 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
     if getattr(encoder, "formats", None) is None or not hasattr(model, "feature_names_in_"):
         expected = "a pipeline or a scorer for tables, as compare writes it"
         raise refusal("model", f"a {type(model).__name__}", expected, "Call its own predict.")
-    names = [name for name in model.feature_names_in_ if name in table]
-    cells = read_columns(table[names], encoder.formats)  # which refuses others
+    names = list(model.feature_names_in_)  # where one is absent the message lists all others
+    cells = read_columns(table[names] if {*names} <= {*table} else table, encoder.formats)
     inputs, predictor = (model[:-1].transform(cells), steps[-1]) if steps else (cells, model)
     targets = getattr(predictor, "target_names_", None)
     if targets and getattr(predictor, "mixes_outputs_", False) and set(targets) & {*table.columns}:

@@ -60,7 +60,7 @@ PRIOR_WEIGHT = 0.03
 #: The part of the seconds that are left which a component may take, and a scout.
 FIRST_SHARE, SCOUT_SHARE = 0.5, 0.1
 #: How rows are judged, for descriptions.
-LEFT_OUT = "Each row is predicted from the others; its mean log {} (nats; higher is better) is:"
+LEFT_OUT = "Each row is predicted from the others. Mean log {} in nats, higher is better:"
 FULL = {
     **{"kernel": "additive", "inducing": "rows", "alpha": 0.5, "inputs": "yeo-johnson"},
     **{"noise": "varying", "warp": True, "verbose": False},

@@ -131,7 +131,7 @@ NO_DEVICE = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a d
     ("{out}/scorer rows.csv --out p.csv --keep mean", 2, "already"),
     ("{out}/model rows.csv --out none/p.csv", 2, "expected a file that can be written"),
     ("{out}/scorer rows.csv --out locked.csv", 2, "expected a file that can be written"),
-    ("{out}/model other.csv --out p.csv", 2, "columns: got no column 'kind' among"),
+    ("{out}/model other.csv --out p.csv", 2, "columns: got no column 'kind' among 'time', 'load'"),
     (". rows.csv --out p.csv", 2, "model.json"),
     ("{out}/scorer rows.csv --out rows.csv", 2, "which is DATA, expected another file"),
     ("{out}/scorer rows.csv --out link.csv", 2, "which is DATA, expected another file"),
