@@ -161,6 +161,8 @@ def test_rows_left_out_judge_many(is_much_work: bool, monkeypatch: pytest.Monkey
     alpha = "auto" if is_much_work else "mix"
     fitted = PEPRegressor("rbf", alpha=alpha, near_rows=0, random_state=0).fit(X, Y)
     assert fitted.record_ is not None and fitted.record_.points[0].num_inducing == 4
+    on_some = [score.objective for score in fitted.record_.points]
+    assert (fitted.record_.objective in on_some) == is_much_work  # all rows do not train then
     judged = fitted._judged
     assert judged is not None and len(judged.left_out) == 9
     models, weights = ensemble.components(fitted.model_)
