@@ -33,25 +33,14 @@ if sys.version_info < (3, 12):
 DATA_VARIABLE = "GPFLOW_PEP_DATA"
 #: Test files that share models compiled once, or a comparison, or processes.
 TOGETHER = {
-    "test_pep_values.py": "compiled models",
-    "test_pep_limits.py": "compiled models",
-    "test_pep_minibatch.py": "compiled models",
-    "test_cli.py": "comparisons",
-    "test_command.py": "comparisons",
-    "test_compare.py": "comparisons",
-    "test_details.py": "comparisons",
-    "test_findings.py": "comparisons",
-    "test_limits.py": "comparisons",
-    "test_page.py": "comparisons",
-    "test_several_targets.py": "comparisons",
-    "test_class_stack.py": "classifiers",
-    "test_near_rows.py": "near rows",
-    "test_stack.py": "stacks",
-    "test_objectives.py": "compiled sums",
-    "test_derivatives.py": "converged models",
-    "test_shared.py": "shared losses",
-    "test_distributed.py": "processes",
-}
+    f"test_{name}.py": names
+    for names in (
+        "pep_values pep_limits pep_minibatch", "cli command compare details findings page targets",
+        "class_stack", "near_rows", "stack", "target_units", "objectives", "derivatives", "shared",
+        "distributed",
+    )
+    for name in names.split()
+}  # fmt: skip
 #: Test files that share one compiled model, or one integral, for each of their cases.
 BY_CASE = ("test_models_contract.py",)
 
@@ -176,23 +165,17 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture(autouse=True)
-def force_check_shapes() -> Iterator[None]:
-    """check_shapes may be switched off in the user's environment, never in a test."""
+def global_settings() -> Iterator[None]:
+    """GPflow's default float, jitter and the like are after a test as they were before it; and
+    check_shapes, which may be switched off in the user's environment, never is in a test.
+    """
     import check_shapes
+    import gpflow
 
-    enabled = check_shapes.get_enable_check_shapes()
+    enabled, config = check_shapes.get_enable_check_shapes(), gpflow.config.config()
     check_shapes.set_enable_check_shapes(True)
     yield
     check_shapes.set_enable_check_shapes(enabled)
-
-
-@pytest.fixture(autouse=True)
-def restore_gpflow_config() -> Iterator[None]:
-    """Default float, jitter and the like, as they were before the test."""
-    import gpflow
-
-    config = gpflow.config.config()
-    yield
     gpflow.config.set_config(config)
 
 
@@ -213,26 +196,17 @@ def leave_no_files(pytestconfig: pytest.Config) -> Iterator[None]:
     assert not left, f"written to {pytestconfig.rootpath}: {left}"
 
 
-class _Collector(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(level=logging.WARNING)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
-
-
 @pytest.fixture(autouse=True)
 def fail_on_autograph_warning() -> Iterator[None]:
     """
     A function that AutoGraph could not convert runs as plain Python, so a loop or a condition on a
     tensor in it is silently wrong or slow.
     """
-    collector = _Collector()
-    logger = logging.getLogger("tensorflow")
+    messages: list[str] = []
+    collector, logger = logging.Handler(logging.WARNING), logging.getLogger("tensorflow")
+    collector.emit = lambda record: messages.append(record.getMessage())  # type: ignore
     logger.addHandler(collector)
     yield
     logger.removeHandler(collector)
-    failures = [message for message in collector.messages if "AutoGraph" in message]
-    if failures:
+    if failures := [message for message in messages if "AutoGraph" in message]:
         pytest.fail("AutoGraph warned:\n" + "\n".join(failures))

@@ -32,6 +32,17 @@ def skip_training(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"gpflow_pep.{module}.maximise", lambda *_, **__: record)
 
 
+def before_calls(monkeypatch: pytest.MonkeyPatch, kind: Any, name: str, do: Any) -> None:
+    """Call ``do`` before each call of a method."""
+    method = getattr(kind, name)
+
+    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        do()
+        return method(self, *arguments, **options)
+
+    monkeypatch.setattr(kind, name, call)
+
+
 @contextmanager
 def uncompiled() -> Iterator[None]:
     """Graphs run as Python: quicker where the steps are few, and it is they that are tested."""

@@ -1,6 +1,7 @@
 """What the package is held to: imports, sizes, levels, one home for each mechanism, names."""
 
 import ast
+import io
 import re
 import subprocess
 import sys
@@ -30,7 +31,9 @@ FLOORS = [f"{room}.{i}" for room in gpflow_pep.ROOMS for i in INNER.get(room, ("
 FLOOR = {room.strip("."): floor for floor, room in enumerate(FLOORS)}
 #: They only say where names are, and import when one is asked for.
 LAZY = [PACKAGE / name / "__init__.py" for name in ("", "engine", "compare")]
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path not in LAZY)
+SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
+MODULES = [path for path in SOURCES if path not in LAZY]
 
 #: The most lines of the package, and the most concepts: functions and classes of its modules
 #: without an underscore. A commit may lower them; only an issue raises them.
@@ -101,7 +104,7 @@ def floor_of(module: Sequence[str]) -> str:
 def imported_rooms(path: Path) -> Iterator[str]:
     """Rooms of the package that a module imports from, as in `FLOOR`."""
     package = ("gpflow_pep", *path.relative_to(PACKAGE).parent.parts)
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(TREES[path]):
         if isinstance(node, ast.Import):
             targets = [alias.name.split(".") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -115,13 +118,11 @@ def imported_rooms(path: Path) -> Iterator[str]:
                 yield floor_of(target[1:])
 
 
-def lines_of(path: Path) -> int:
-    return len(path.read_text(encoding="utf-8").splitlines())
-
-
-def test_every_room_has_a_place() -> None:
+def test_every_room_has_a_place_and_says_what_it_is_for() -> None:
     rooms = {room_of(path) for path in MODULES}
     assert rooms == set(gpflow_pep.ROOMS), "give each room a place in gpflow_pep.ROOMS"
+    for room in gpflow_pep.ROOMS:
+        assert getattr(gpflow_pep, room).__doc__, f"{room} does not say what it is for"
     folders = {path.name for path in (PACKAGE / "engine").glob("[a-z]*")}
     assert {name.removesuffix(".py") for name in folders} == set(INNER["engine"])
 
@@ -137,21 +138,10 @@ def test_imports_go_down() -> None:
     assert not upwards, "these rooms stand above, or have no place in ROOMS"
 
 
-def test_modules_stay_small() -> None:
-    large = {str(path): lines_of(path) for path in MODULES if lines_of(path) > FILE_LINES}
-    assert not large
-
-
 def test_contributors_are_told_of_the_rooms() -> None:
     rooms = {**gpflow_pep.ROOMS, **{f"engine.{n}": w for n, w in gpflow_pep.engine.ROOMS.items()}}
     rows = [f"| `{room}` | {what} |" for room, what in rooms.items()]
     assert "\n".join(["|---|---|", *rows, ""]) in CONTRIBUTING.read_text(encoding="utf-8")
-
-
-def test_every_room_is_named_at_the_door() -> None:
-    assert set(gpflow_pep.ROOMS) == {room_of(path) for path in MODULES}
-    for room in gpflow_pep.ROOMS:
-        assert getattr(gpflow_pep, room).__doc__, f"{room} does not say what it is for"
 
 
 def test_models_are_at_the_door_too() -> None:
@@ -165,18 +155,13 @@ def test_refusals_need_no_tensorflow() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_the_package_has_few_lines() -> None:
-    assert sum(lines_of(path) for path in PACKAGE.rglob("*.py")) <= LINES
-
-
-def test_the_package_has_few_concepts() -> None:
-    concepts = [
-        node.name
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
-    ]
-    assert len(concepts) <= CONCEPTS
+def test_the_package_is_small() -> None:
+    lines = {str(path): len(text.splitlines()) for path, text in SOURCES.items()}
+    assert not {path: number for path, number in lines.items() if number > FILE_LINES}
+    assert sum(lines.values()) <= LINES
+    nodes = [node for tree in TREES.values() for node in tree.body]
+    concepts = [node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    assert sum(not name.startswith("_") for name in concepts) <= CONCEPTS
 
 
 def levels(model: type) -> int:
@@ -211,13 +196,10 @@ def files_passed(call: Callable[[], Any]) -> set[str]:
 
 
 def losses() -> dict[str, Callable[[], Any]]:
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-2.0, 2.0, (30, 2))
-    Y = np.sin(X[:, :1]) + 0.1 * rng.standard_normal((30, 1))
+    X = np.random.default_rng(0).uniform(-2.0, 2.0, (30, 2))
+    Y, Z = np.sin(X[:, :1]), X[:6]
     labels = (Y > 0.0).astype(float)
-    Z = X[:6]
-    kernel = gpflow.kernels.SquaredExponential()
-    bernoulli = gpflow.likelihoods.Bernoulli()
+    kernel, bernoulli = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli()
     tied = gpflow_pep.ARPEP(kernel, bernoulli, Z.copy(), num_data=30)
     return {
         "PEPRegression": gpflow_pep.PEPRegression((X, Y), kernel, Z.copy()).training_loss,
@@ -235,36 +217,28 @@ def test_a_loss_passes_few_files(name: str) -> None:
 
 @pytest.mark.parametrize("pattern", HOMES)
 def test_a_mechanism_has_one_home(pattern: str) -> None:
-    homes = {
-        str(path.relative_to(PACKAGE))
-        for path in PACKAGE.rglob("*.py")
-        if "factors" not in path.parts and re.search(pattern, path.read_text(encoding="utf-8"))
-    }
-    assert homes <= HOMES[pattern]
+    homes = [path for path, text in SOURCES.items() if re.search(pattern, text)]
+    homes = [path.relative_to(PACKAGE) for path in homes if "factors" not in path.parts]
+    assert {*map(str, homes)} <= HOMES[pattern]
 
 
 def test_refusals_have_one_form() -> None:
     errors: Counter[str] = Counter()
-    for path in PACKAGE.rglob("*.py"):
-        text = path.read_text(encoding="utf-8")
+    for path, text in SOURCES.items():
         errors[room_of(path)] += len(re.findall(r"raise ValueError\(\s*f?\"", text))
-    over = {
-        room: errors[room] for room in gpflow_pep.ROOMS if errors[room] > OWN_WORDS.get(room, 0)
-    }
+    over = [room for room in gpflow_pep.ROOMS if errors[room] > OWN_WORDS.get(room, 0)]
     assert not over, "raise checks.refusal(name, got, expected, remedy)"
 
 
 def identifiers(path: Path) -> Iterator[str]:
     """Names that a module defines: functions, classes, arguments, variables, attributes."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(TREES[path]):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.arg):
             yield node.arg
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.attr
+        elif isinstance(getattr(node, "ctx", None), ast.Store):
+            yield from (getattr(node, name) for name in ("id", "attr") if hasattr(node, name))
 
 
 def is_riddle(identifier: str) -> bool:
@@ -274,55 +248,40 @@ def is_riddle(identifier: str) -> bool:
 
 def test_names_say_what_they_name() -> None:
     riddles: dict[str, Counter[str]] = defaultdict(Counter)
-    for path in PACKAGE.rglob("*.py"):
+    for path in SOURCES:
         riddles[room_of(path)].update(filter(is_riddle, identifiers(path)))
-    over = {
-        room: riddles[room]
-        for room in gpflow_pep.ROOMS
-        if riddles[room].total() > RIDDLES_LEFT.get(room, 0)
-    }
+    rooms = gpflow_pep.ROOMS
+    over = [riddles[room] for room in rooms if riddles[room].total() > RIDDLES_LEFT.get(room, 0)]
     assert not over
 
 
-def texts(path: Path) -> Iterator[str]:
-    """Comments and strings of a module, docstrings among them."""
-    with path.open("rb") as file:
-        for token in tokenize.tokenize(file.readline):
-            if token.type in (tokenize.COMMENT, tokenize.STRING):
-                yield token.string
-
-
 def test_sentences_are_plain() -> None:
-    odd = Counter(
-        match[0].lower()
-        for path in PACKAGE.rglob("*.py")
-        for text in texts(path)
-        for match in WORDS.finditer(text)
-    )
+    """In comments and strings, docstrings among them."""
+    odd: Counter[str] = Counter()
+    for text in SOURCES.values():
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type in (tokenize.COMMENT, tokenize.STRING):
+                odd.update(match[0].lower() for match in WORDS.finditer(token.string))
     assert odd.total() <= WORDS_LEFT, odd
-
-
-def is_ours(module: Any, name: str) -> bool:
-    """Whether a name of a module is a function or class of the package."""
-    return str(getattr(getattr(module, name), "__module__", "")).startswith("gpflow_pep")
 
 
 def definitions() -> dict[str, set[str]]:
     """Where each class without underscore, and each name that a room exports, is defined."""
     homes = defaultdict(set)
     for path in MODULES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in TREES[path].body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
                 homes[node.name].add(f"{module}.{node.name}")
     for room in gpflow_pep.ROOMS:
         module = getattr(gpflow_pep, room)
-        ours = [name for name in vars(module) if name[0] != "_" and is_ours(module, name)]
+        rooms = {name: str(getattr(v, "__module__", "")) for name, v in vars(module).items()}
+        ours = [n for n, of in rooms.items() if n[0] != "_" and of.startswith("gpflow_pep")]
         for name in getattr(module, "__all__", ours):
             value = getattr(module, name)
             where = getattr(value, "__module__", None) or f"{module.__name__}.{name}"
-            where = where.removesuffix(".__init__")
-            homes[name].add(f"{where}.{getattr(value, '__qualname__', name)}")
+            qualified = getattr(value, "__qualname__", name)
+            homes[name].add(f"{where.removesuffix('.__init__')}.{qualified}")
     return homes
 
 

@@ -197,8 +197,8 @@ def test_ctrl_c_ends_the_other_processes() -> None:
     """In silence, though Python's resource tracker finds what they have left."""
     command = started(PROCESSES)
     lines = [command.stdout.readline().split() for _ in range(2)]  # type: ignore[union-attr]
-    others = [psutil.Process(int(line[0])) for line in lines]
-    assert [line[1] for line in lines] == [b"1", b"1"]
+    others = [psutil.Process(int(number)) for number, _ in lines]
+    assert [threads for _, threads in lines] == [b"1", b"1"]
     command.send_signal(signal.SIGINT)
     _, errors = command.communicate(timeout=60.0)
     assert command.returncode == 130 and errors == b"\nInterrupted. So it is.\n"
@@ -266,8 +266,7 @@ def read(terminal: int) -> bytes:
 
 @of_posix
 @pytest.mark.parametrize("command", ["compare", "predict"])
-def test_ctrl_c_before_tensorflow_is_loaded(command: str, tmp_path: Path) -> None:
-    """While the table is read, which is a pipe that nobody writes to."""
+def test_ctrl_c_while_a_pipe_is_read(command: str, tmp_path: Path) -> None:
     (tmp_path / "scorer.json").touch()
     arguments = {"compare": ["-", "--target", "y"], "predict": [tmp_path, "-", "--out", "-"]}
     code = "from gpflow_pep.compare import cli; print('begun', flush=True); cli.main()"
@@ -281,7 +280,6 @@ def test_ctrl_c_before_tensorflow_is_loaded(command: str, tmp_path: Path) -> Non
 
 @of_posix
 def test_ctrl_c_while_tensorflow_is_loaded() -> None:
-    """Whose messages are kept off the terminal."""
     ended = python(
         "import os, signal, time; from gpflow_pep.compare import process\n"
         "with process.exit_on_signals(lambda: 'So it is.'), process._silent_stderr():\n"

@@ -89,7 +89,6 @@ def test_what_is_written_predicts(kind: str, tmp_path: Path) -> None:
     for words in (result.output, page):
         no_scorer = "No folder scorer, for predictions without TensorFlow: " in words
         assert no_scorer == (kind in WITHOUT_SCORER) != (out / "scorer").exists()
-
     model = load_estimator(out / "model")
     rows = table.drop(columns=targets).iloc[1::-1, ::-1]  # in another order
     rows.to_csv(tmp_path / "new.csv", index=False)

@@ -8,7 +8,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from compare.small_comparison import real, small_classification, small_comparison, small_table
+from compare.small_comparison import real, small_comparison, small_table
 from numpy.testing import assert_allclose
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LinearRegression
@@ -19,13 +19,7 @@ from gpflow_pep.compare import Settings, clean, compare, details
 from gpflow_pep.compare.candidates import WithSpread, is_skewed, label_of, make_candidates, name_of
 from gpflow_pep.compare.details import Details, importance_of
 from gpflow_pep.compare.figures import figures
-from gpflow_pep.compare.findings import (
-    findings,
-    more_rows,
-    quality,
-    ranking,
-    usable_for,
-)
+from gpflow_pep.compare.findings import findings, more_rows, quality, ranking, usable_for
 from gpflow_pep.compare.scores import METRICS, class_report
 from gpflow_pep.compare.settings import Configuration
 from gpflow_pep.compare.trials import Fit, Outcome, Trial, Trials
@@ -59,14 +53,6 @@ def test_every_pair_of_a_kernel_and_points_is_a_single_model_at_every_power() ->
     assert (power, options["kernel"], options["num_inducing"]) == (1.0, "matern12", 6)
 
 
-def test_the_metric_decides() -> None:
-    comparison = small_classification()
-    best = replace(comparison, settings=replace(comparison.settings, metric="auc"))
-    assert best.metrics[0].name == "auc"
-    with pytest.raises(ValueError, match="metric of numbers: got 'auc'"):
-        Settings(metric="auc").check_data("numbers", 1)
-
-
 def test_an_input_that_does_not_matter_has_no_importance() -> None:
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"idle": rng.normal(size=80), "busy": rng.normal(size=80)})
@@ -93,9 +79,7 @@ class Timed(BaseEstimator):
 
 
 @pytest.mark.parametrize("deadline, scores", [(np.inf, 12), (9.0, 10), (5.0, 6), (4.5, 1)])
-def test_inputs_are_permuted_as_often_as_there_is_time(
-    deadline: float, scores: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inputs_are_permuted_in_time(deadline: float, scores: int, monkeypatch: Any) -> None:
     """In this process: others, begun for it, would load TensorFlow, and show what it writes."""
     monkeypatch.setattr(Timed, "seconds", 0.0)
     monkeypatch.setattr(details.time, "perf_counter", lambda: Timed.seconds)
@@ -130,8 +114,7 @@ def test_details_of_a_comparison() -> None:
     comparison = small_comparison()
     details = comparison.details
     assert details is not None and details.importance is not None
-    assert list(details.learning) == [10, 20]
-    assert list(details.importance.index) == ["time"]
+    assert list(details.learning) == [10, 20] and list(details.importance.index) == ["time"]
     assert details.importance.loc["time", "mean"] > 0.0
     best = comparison.held_out[str(comparison.best)].query("part == 1")
     assert_allclose(details.learning[20]["log_density"], best["log_density"], rtol=1e-6)
@@ -226,10 +209,9 @@ def test_fewer_rows_have_all_classes(seed: int, monkeypatch: pytest.MonkeyPatch)
 
 def test_logarithms_are_tried_only_of_skewed_positive_numbers() -> None:
     data = clean(skewed_table(), "price")
-    assert is_skewed(data, Settings())
-    assert not is_skewed(data, Settings(likelihood="gaussian"))
-    assert not is_skewed(data._replace(y=data.y - 1.0), Settings())
-    assert not is_skewed(data._replace(y=np.log(data.y) + 10.0), Settings())
+    assert is_skewed(data, Settings()) and not is_skewed(data, Settings(likelihood="gaussian"))
+    for y in (data.y - 1.0, np.log(data.y) + 10.0):
+        assert not is_skewed(data._replace(y=y), Settings())
 
 
 def test_counts_are_told_of_their_likelihoods() -> None:

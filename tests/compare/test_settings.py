@@ -42,13 +42,13 @@ def test_refused(options: dict[str, Any], got: str, expected: str, remedy: str) 
     assert all(part in str(error.value) for part in (got, expected, remedy))
 
 
-@pytest.mark.parametrize("likelihood, kind", [("softmax", "numbers"), ("poisson", "classes")])
-def test_refused_for_the_data(likelihood: str, kind: str) -> None:
-    with pytest.raises(ValueError, match=f"likelihood of {kind}: got '{likelihood}'"):
-        Settings(likelihood=likelihood).check_data(kind, 1)
-
-
-def test_what_likelihoods_are() -> None:
+def test_likelihoods_and_metrics_of_numbers_and_of_classes() -> None:
+    for name, value, kind in (
+        ("likelihood", "softmax", "numbers"), ("likelihood", "poisson", "classes"),
+        ("metric", "auc", "numbers"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"{name} of {kind}: got '{value}'"):
+            Settings(**{name: value}).check_data(kind, 1)
     counts = [name for name in LIKELIHOODS["numbers"] if is_counts(name)]
     assert counts == ["poisson", "negative_binomial", "zero_inflated_poisson"]
     exact = [name for name in ("auto", *LIKELIHOODS["numbers"]) if has_gaussian_noise(name)]

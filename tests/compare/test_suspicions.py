@@ -68,23 +68,18 @@ def test_wild_targets(wild: dict[int, float]) -> None:
     assert ("at least" in warning) == (len(far) > 1)
 
 
-def with_wild(values: Any, row: int, value: float) -> Any:
-    return np.where(row == ROWS, value, values)
-
-
 NORMAL, LATITUDE = rng.normal(size=N), 52.0 + rng.uniform(0.0, 0.5, N)
 DOSE = np.where(ROWS % 3 == 0, rng.uniform(1.0, 2.0, N), 0.0)
 TRUTH, SKEWED = np.resize([0.0, 1.0, 1.0], N), np.resize([0.0] * 6 + [1.0] * 3 + [2.0], N)
 
 
 @pytest.mark.parametrize("column, words", [
-    (with_wild(NORMAL, 7, 1e9), "is 1e+09 in row 7"),
-    (with_wild(LATITUDE, 5, -LATITUDE[5]), f"is {-LATITUDE[5]:g} in row 5"),
-    (with_wild(DOSE, 9, 1e9), "is 1e+09 in row 9"),
-    (with_wild(TRUTH, 7, 1e9), "is 1e+09 in row 7"),  # among two numbers
+    (np.where(ROWS == 7, 1e9, NORMAL), "is 1e+09 in row 7"),
+    (np.where(ROWS == 5, -LATITUDE, LATITUDE), f"is {-LATITUDE[5]:g} in row 5"),
+    (np.where(ROWS == 9, 1e9, DOSE), "is 1e+09 in row 9"),
+    (np.where(ROWS == 7, 1e9, TRUTH), "is 1e+09 in row 7"),  # among two numbers
     (np.where(ROWS % 5 == 0, 0, rng.poisson(3.0, N)), ""),
-    (DOSE, ""), (TRUTH, ""),
-    (with_wild(SKEWED, 7, 12.0), ""),  # as counts are
+    (DOSE, ""), (TRUTH, ""), (np.where(ROWS == 7, 12.0, SKEWED), ""),  # as counts are
 ])  # fmt: skip
 def test_wild_inputs(column: Any, words: str) -> None:
     warnings = warnings_of(Y, size=column)

@@ -13,16 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from cases.readers import (
-    FRAME,
-    TEXT,
-    WAYS,
-    check_table,
-    check_that_it_reads_back,
-    frames,
-    spoiled_tables,
-    zipped,
-)
+from cases import readers
+from cases.readers import FRAME, TEXT, WAYS, check_that_it_reads_back, frames, zipped
 from hypothesis import HealthCheck, given, settings
 
 from gpflow_pep.tables import conventions
@@ -159,11 +151,18 @@ def test_few_rows_do_not_show_that_names_are_absent(read: Any) -> None:
     assert list(read("Title\n\n" + TEXT, header=True)) == ["Title"]
 
 
-def book(path: Path, **sheets: list[list[Any]]) -> Path:
-    with pd.ExcelWriter(path) as writer:
-        for name, cells in sheets.items():
-            pd.DataFrame(cells).to_excel(writer, sheet_name=name, header=False, index=False)
-    return path
+@pytest.fixture
+def book(tmp_path: Path) -> Any:
+    """Write sheets, and read the file."""
+    pytest.importorskip("openpyxl")
+
+    def written(options: Any = None, **sheets: list[list[Any]]) -> pd.DataFrame:
+        with pd.ExcelWriter(tmp_path / "t.xlsx") as writer:
+            for name, cells in sheets.items():
+                pd.DataFrame(cells).to_excel(writer, sheet_name=name, header=False, index=False)
+        return read_table(tmp_path / "t.xlsx", **(options or {}))
+
+    return written
 
 
 CELLS: list[list[Any]] = [["day", "at", "size", "word"]] + [
@@ -172,20 +171,17 @@ CELLS: list[list[Any]] = [["day", "at", "size", "word"]] + [
 ]
 
 
-def test_excel(tmp_path: Path) -> None:
-    pytest.importorskip("openpyxl")
+def test_excel(book: Any, tmp_path: Path) -> None:
     CELLS[3][2] = "n.a."
-    found = read_table(book(tmp_path / "t.xlsx", Cover=[], Data=CELLS))
-    assert list(found) == CELLS[0] and len(found) == 9
-    assert found.attrs == {"sheet": "Data"}
+    found = book(Cover=[], Data=CELLS)
+    assert list(found) == CELLS[0] and len(found) == 9 and found.attrs == {"sheet": "Data"}
     assert found["day"].dtype.kind == "M" and found["day"][8] == pd.Timestamp("2023-01-09")
     assert found["size"].dtype == float and found["size"].isna().sum() == 1
     assert found["at"][1] == "01:30:00" and found["word"][2] == "w2"
-
     blank: list[Any] = [None] * 5
     rows = [[None, *row] for row in CELLS]
     titled = [blank, [None, "Sales report", None, None, None], blank, *rows, blank]
-    found = read_table(book(tmp_path / "t.xlsx", One=titled, Other=[["x"], [1]]))
+    found = book(One=titled, Other=[["x"], [1]])
     assert list(found) == CELLS[0] and len(found) == 9 and found.attrs["sheet"] == "One"
     assert found.attrs["notes"] == [
         "Read the sheet 'One', the first of 'One', 'Other' (--sheet names another).",
@@ -197,11 +193,10 @@ def test_excel(tmp_path: Path) -> None:
         read_table(tmp_path / "t.xlsx", sheet="Two")
 
 
-def test_marks_of_excel_that_may_be_classes(tmp_path: Path) -> None:
-    pytest.importorskip("openpyxl")
+def test_marks_of_excel_that_may_be_classes(book: Any) -> None:
     days = [pd.Timestamp("2023-01-01"), "-"] * 12
     cells = [["x", "y", "day"], *([i + 0.5, (1, 2, "-")[i % 3], days[i]] for i in range(24))]
-    found = read_table(book(tmp_path / "t.xlsx", One=cells))
+    found = book(One=cells)
     assert found["y"].tolist() == [1, 2, "-"] * 8
     assert found["day"].dtype.kind == "M" and found["day"].isna().sum() == 12
 
@@ -213,19 +208,16 @@ def test_ways_of_writing_are_looked_at_once(read: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(conventions, "_proof", lambda way: seen.append(way) or proof(way))
     numbers = [f"{number:.2f}" for number in np.random.default_rng(0).normal(size=2000)]
     found = read("x,y\n" + "".join(f"{x},1\n" for x in numbers))
-    assert found["x"].tolist() == list(map(float, numbers))
-    assert 10 < len(seen) < 100
+    assert found["x"].tolist() == list(map(float, numbers)) and 10 < len(seen) < 100
 
 
-def test_excel_without_names(tmp_path: Path) -> None:
-    pytest.importorskip("openpyxl")
-    found = read_table(
-        book(tmp_path / "t.xlsx", A=[[i, i % 3 + 9, f"w{i % 2}"] for i in range(20)])
-    )
+def test_excel_without_names(book: Any) -> None:
+    rows = [[i, i % 3 + 9, f"w{i % 2}"] for i in range(20)]
+    found = book(A=rows)
     assert list(found) == ["x0", "x1", "x2"] and len(found) == 20
     assert "so it is a row" in found.attrs["notes"][0]
-    assert list(read_table(tmp_path / "t.xlsx", header=True)) == ["0", "9", "w0"]
-    twice = read_table(book(tmp_path / "t.xlsx", A=[["a", "b", "a"], [1, 2, 3]]))
+    assert list(book({"header": True}, A=rows)) == ["0", "9", "w0"]
+    twice = book(A=[["a", "b", "a"], [1, 2, 3]])
     assert list(twice) == ["a (1)", "b", "a (2)"] and len(twice.attrs["notes"]) == 1
 
 
@@ -244,10 +236,9 @@ def test_columns_that_share_a_name(read: Any, text: str, names: list[str]) -> No
     ([], "has no sheet with rows"),
     ([["a", "b"]], "has no rows in the sheet 'A', expected some under the names"),
 ])  # fmt: skip
-def test_excel_without_a_table(tmp_path: Path, rows: Any, message: str) -> None:
-    pytest.importorskip("openpyxl")
+def test_excel_without_a_table(book: Any, rows: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        read_table(book(tmp_path / "t.xlsx", A=rows))
+        book(A=rows)
 
 
 @pytest.mark.parametrize("module, extra, content", [
@@ -262,12 +253,10 @@ def test_without_what_reads_a_format(
         read(content, f"t.{extra}")
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_parquet(read: Any) -> None:
     pytest.importorskip("pyarrow")
-    FRAME.to_parquet(tmp_path / "t.parquet")
-    pd.testing.assert_frame_equal(read_table(tmp_path / "t.parquet"), FRAME)
-    FRAME.set_index("y").to_parquet(tmp_path / "t.parquet")
-    assert list(read_table(tmp_path / "t.parquet")) == ["y", "a", "b"]
+    pd.testing.assert_frame_equal(read(FRAME.to_parquet()), FRAME)
+    assert list(read(FRAME.set_index("y").to_parquet())) == ["y", "a", "b"]
 
 
 @pytest.mark.parametrize("content, options, message", [
@@ -310,18 +299,14 @@ def test_no_file(tmp_path: Path) -> None:
 
 
 def test_without_tensorflow() -> None:
-    code = (
-        "import sys, gpflow_pep.tables.reading, gpflow_pep.tables.cleaning;"
-        " assert 'tensorflow' not in sys.modules"
-    )
+    without = "assert 'tensorflow' not in sys.modules"
+    code = f"import sys; from gpflow_pep.tables import cleaning, reading; {without}"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def many(number: int) -> Any:
-    checks = [HealthCheck.function_scoped_fixture]
-    return settings(
-        max_examples=number, deadline=None, derandomize=True, suppress_health_check=checks
-    )
+    checks: Any = {"suppress_health_check": [HealthCheck.function_scoped_fixture]}
+    return settings(max_examples=number, deadline=None, derandomize=True, **checks)
 
 
 @many(15)
@@ -339,8 +324,8 @@ def test_many_tables_read_back(tmp_path: Path, frame: pd.DataFrame, way: tuple[A
 
 @pytest.mark.parametrize("number", [90, pytest.param(9000, marks=pytest.mark.slow)])
 def test_mutated_files(tmp_path: Path, number: int) -> None:
-    for content in spoiled_tables(number):
-        check_table(tmp_path / "t.csv", content)
+    for content in readers.spoiled_tables(number):
+        readers.check_table(tmp_path / "t.csv", content)
 
 
 def test_what_can_be_read_in_two_ways_stays_text(read: Any) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
-from cases.forms import forms, served
+from cases.forms import check_forms, check_served
 from numpy.testing import assert_allclose
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, class_stack
+from gpflow_pep.estimators import PEPClassifier, class_stack
 from gpflow_pep.estimators.class_stack import is_ordinal, order_of_labels
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.scoring.predictive import Recalibration
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
 
 @pytest.fixture(scope="module")
 def fitted() -> PEPClassifier:
-    return PEPClassifier(random_state=0).fit(X, WORDS)
+    return PEPClassifier(random_state=0, max_iterations=12).fit(X, WORDS)
 
 
 def test_components_are_mixed_by_rows_that_are_left_out(fitted: PEPClassifier) -> None:
@@ -112,7 +112,7 @@ def test_classes_without_order_have_a_component_with_wrong_labels(
     """Words, or numbers whose order means nothing, though it is taken for one."""
     if ordinal:
         monkeypatch.setattr(class_stack, "is_ordinal", lambda *_: True)
-    fitted = PEPClassifier(random_state=0).fit(X, np.array(names)[GRADE])
+    fitted = PEPClassifier(random_state=0, max_iterations=3).fit(X, np.array(names)[GRADE])
     (other,) = fitted.components_[2:]
     assert other.likelihood == "noisy_multiclass" and list(other.classes_) == sorted(names)
     assert_allclose(other.likelihood_.invlink.epsilon, 0.03)
@@ -133,18 +133,12 @@ def test_components_stay_where_the_ordinal_one_fails(monkeypatch: pytest.MonkeyP
 
 
 def test_all_forms_predict_the_same(fitted: PEPClassifier, tmp_path: Path) -> None:
-    expected = fitted.predict_proba(XNEW)
-    *estimators, scorer = forms(fitted, tmp_path)
-    for other, rtol in zip((*estimators, scorer), (1e-9, 1e-9, 1e-12), strict=True):
-        assert_allclose(other.predict_proba(XNEW), expected, rtol=rtol)
-        assert list(other.predict(XNEW)) == list(fitted.predict(XNEW))
-    assert all(other.summary() == fitted.summary() for other in estimators)
+    check_forms(fitted, tmp_path, XNEW, None)
 
 
 @pytest.mark.slow
 def test_equal_as_a_saved_model(fitted: PEPClassifier, tmp_path: Path) -> None:
-    (probability,) = served(fitted, tmp_path, XNEW)
-    assert_allclose(probability, fitted.predict_proba(XNEW), atol=2e-7)
+    check_served(fitted, tmp_path, XNEW, atol=2e-7)
 
 
 @pytest.mark.parametrize("named, points", [
@@ -180,18 +174,6 @@ def test_lengthscales_are_alike_a_priori() -> None:
         scales = fitted.kernel_.lengthscales.numpy()
         ratios.append(scales.max() / scales.min())
     assert ratios[1] < ratios[0] < ratios[2] < ratios[3]
-
-
-@pytest.mark.parametrize("estimator, message", [
-    (PEPClassifier(gpflow.kernels.RBF(), ard=0.5),
-     r"ard: got 0\.5 with a SquaredExponential as the kernel"),
-    (PEPRegressor(ard=0.5, objective="evidence+loo"),
-     r"objective: got 'evidence\+loo', .* number as ard"),
-    *((PEPClassifier(ard=wrong), "ard: got") for wrong in (0.0, -1.0, np.nan, "yes")),
-])  # fmt: skip
-def test_refused(estimator: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        estimator.fit(X, (GRADE > 0).astype(int))
 
 
 def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) -> None:

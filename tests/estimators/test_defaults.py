@@ -11,10 +11,10 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from cases.forms import forms, served
+from cases.forms import check_forms, check_mixture, check_served
 from gpflow.base import AnyNDArray
+from helpers import before_calls
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -58,21 +58,7 @@ def components(estimator: PEPRegressor) -> tuple[AnyNDArray, AnyNDArray, AnyNDAr
 
 
 def test_powers_are_mixed(mixed: PEPRegressor) -> None:
-    w, m, s = components(mixed)
-    mean, sd = mixed.predict(XNEW, return_std=True)
-    assert_allclose(mean, (w * m).sum(0), rtol=1e-9)
-    assert_allclose(sd**2, (w * (s**2 + (m - mean) ** 2)).sum(0), rtol=1e-7)
-    y = mean + 1.0
-    density = logsumexp(norm.logpdf(y, m, s), axis=0, b=w)
-    assert_allclose(mixed.log_densities(XNEW, y), density, rtol=1e-8)
-    for end, q in zip(mixed.predict_quantiles(XNEW, [0.1, 0.7]).T, (0.1, 0.7), strict=True):
-        assert_allclose((w * norm.cdf(end, m, s)).sum(0), q, rtol=1e-8)
-    _, covariance = mixed.predict(XNEW, return_cov=True)
-    assert_allclose(np.diag(covariance), sd**2, rtol=1e-7)
-    draws = mixed.sample_y(XNEW, 4000, random_state=1)
-    assert draws.shape == (7, 4000)
-    assert (np.abs(draws.mean(1) - mean) < 5.0 * sd / np.sqrt(4000)).all()
-    assert (np.abs(draws.std(1) / sd - 1.0) < 0.15).all()
+    check_mixture(mixed, XNEW, *components(mixed))
 
 
 def test_attributes_are_those_of_the_heaviest(mixed: PEPRegressor) -> None:
@@ -85,18 +71,13 @@ def test_attributes_are_those_of_the_heaviest(mixed: PEPRegressor) -> None:
 
 
 def test_all_forms_of_a_mixture_predict_the_same(mixed: PEPRegressor, tmp_path: Path) -> None:
-    expected = mixed.predict(XNEW, return_std=True)
-    *estimators, scorer = forms(mixed, tmp_path)
-    for other in (*estimators, scorer):
-        assert_allclose(other.predict(XNEW, return_std=True), expected, rtol=1e-9)
+    *estimators, _ = check_forms(mixed, tmp_path, XNEW, Y[:7])
     assert all(other.alpha_ == mixed.alpha_ for other in estimators)
 
 
 @pytest.mark.slow
 def test_a_mixture_is_served(mixed: PEPRegressor, tmp_path: Path) -> None:
-    mean, variance = served(mixed, tmp_path, XNEW)
-    expected = mixed.predict(XNEW, return_std=True)
-    assert_allclose((mean[:, 0], np.sqrt(variance[:, 0])), expected, rtol=1e-7)
+    check_served(mixed, tmp_path, XNEW, rtol=1e-7)
 
 
 def test_where_powers_are_mixed() -> None:
@@ -129,8 +110,7 @@ def test_points_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     fitted = PEPRegressor(alpha=0.5, random_state=0).fit(X, Y)
     assert fitted.record_ is not None
     numbers = [score.num_inducing for score in fitted.record_.points]
-    assert numbers[:2] == [3, 6]
-    assert fitted.inducing_variable_.num_inducing in numbers
+    assert numbers[:2] == [3, 6] and fitted.inducing_variable_.num_inducing in numbers
     assert len(fitted.model_.data[0]) == 45
     objective = -float(fitted.model_.training_loss())  # of all rows
     assert_allclose(fitted.record_.objective, objective, rtol=1e-8)
@@ -143,7 +123,7 @@ def test_powers_of_many_rows_may_be_an_array(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(base, "MANY_POINTS", 4)
     monkeypatch.setattr(points, "MOST_POINTS", 4)
-    options: dict[str, Any] = {"near_rows": 0, "random_state": 0}
+    options: dict[str, Any] = {"near_rows": 0, "random_state": 0, "max_iterations": 2}
     fitted = [PEPRegressor("rbf", alpha=a, **options).fit(X, Y) for a in (ALL, np.array(ALL))]
     assert_array_equal(*(each.predict(XNEW) for each in fitted))
 
@@ -226,18 +206,9 @@ def test_no_stage_begins_after_the_end(
     seconds: float, alpha: Any, num_inducing: Any, labels: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a clock that evaluations alone move on, each by a second: the first is compilation."""
-    clock, evaluated, densities = [0.0], WholeLoss.__call__, PEP.loo_log_density
-
-    def call(self: WholeLoss, x: Any) -> Any:
-        clock[0] += 1.0
-        return evaluated(self, x)
-
-    def left_out(self: PEP) -> Any:
-        assert clock[0] <= seconds or np.ndim(alpha)  # to choose points, or weights
-        return densities(self)
-
-    monkeypatch.setattr(WholeLoss, "__call__", call)
-    monkeypatch.setattr(PEP, "loo_log_density", left_out)
+    clock, densities = [0.0], [0.0]
+    before_calls(monkeypatch, WholeLoss, "__call__", lambda: clock.append(clock.pop() + 1.0))
+    before_calls(monkeypatch, PEP, "loo_log_density", lambda: densities.append(clock[0]))
     monkeypatch.setattr(trainer, "SOME_ROWS", 44)
     monkeypatch.setattr(base, "FIRST_POINTS", 2)
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
@@ -249,6 +220,7 @@ def test_no_stage_begins_after_the_end(
     if alpha == "mix":
         assert len(fitted.model_.models) == 3 and fitted.model_.record.weights_from == "uniform"
         assert any("The powers have equal weights" in str(each.message) for each in caught)
+    assert max(densities) <= seconds or np.ndim(alpha)  # to choose points, or weights
     assert clock[0] <= seconds + 2.0 and fitted.record_ is not None
     assert fitted.record_.message.startswith(points.OVER) and not fitted.record_.converged
     assert np.isfinite(fitted.predict_proba(X)).all()
@@ -318,18 +290,6 @@ def test_cross_validation_compiles_once(kind: Any, y: Any, compiled: list[Any]) 
     assert len(compiled) == 1
 
 
-@pytest.mark.slow
-def test_the_same_end_as_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    estimator = PEPClassifier(**SHORT).fit(TWO[:30], F[:30] > 0.0)
-    second = clone(estimator).fit(TWO, F > 0.0)
-    monkeypatch.setattr(cheaper, "_of_thread", threading.local())
-    alone = clone(estimator).fit(TWO, F > 0.0)
-    assert_allclose(second.predict_proba(TWO), alone.predict_proba(TWO), rtol=1e-9)
-    # The first one is as it was, whatever was trained after it.
-    first = clone(estimator).fit(TWO[:30], F[:30] > 0.0)
-    assert_allclose(first.predict_proba(TWO), estimator.predict_proba(TWO), rtol=1e-9)
-
-
 @pytest.mark.parametrize("kind, change, y", [
     (PEPRegressor, {"kernel": "matern32"}, F), (PEPRegressor, {"jitter": 1e-5}, F),
     (PEPRegressor, {"kernel": KERNEL}, F),
@@ -370,13 +330,6 @@ def test_some_rows_and_all_share_what_is_compiled(
     assert_allclose(fitted.record_.objective, log_z, rtol=1e-5)
 
 
-@pytest.mark.slow
-def test_as_many_classes_but_another_number(compiled: list[Any]) -> None:
-    for number in (3, 4, 3):
-        PEPClassifier(**SHORT, likelihood="softmax").fit(TWO, np.arange(45) % number)
-    assert len(compiled) == 2
-
-
 def test_a_kind_of_ones_own(compiled: list[Any]) -> None:
     class Sharper(PEPRegressor):
         def _make_model(self, *arguments: Any, **options: Any) -> Any:
@@ -386,8 +339,7 @@ def test_a_kind_of_ones_own(compiled: list[Any]) -> None:
 
     PEPRegressor(**SHORT).fit(TWO, F)
     own = Sharper(**SHORT).fit(TWO, F)
-    assert len(compiled) == 2
-    assert own.kernel_.variance.numpy() == 1.0
+    assert len(compiled) == 2 and own.kernel_.variance.numpy() == 1.0
 
 
 @pytest.mark.slow

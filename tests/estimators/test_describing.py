@@ -27,6 +27,20 @@ def there_and_back(value: Any) -> Any:
     return loaded
 
 
+class OwnKernel(gpflow.kernels.SquaredExponential):
+    """A user's."""
+
+
+class Strict(lik.StudentT):
+    """A user's, whose constructor checks types and ranges: 0.69, where others start, is none."""
+
+    def __init__(self, scale: float, df: float = 4.0, *, limit: float = 1.0) -> None:
+        if not (isinstance(scale, float) and isinstance(df, float) and scale > limit):
+            raise ValueError(f"scale: {scale!r} of {type(scale)} is not above {limit}")
+        super().__init__(scale, df)
+        self.limit = limit
+
+
 KERNELS = [
     k.SquaredExponential(variance=0.3, lengthscales=[0.1, 2.0]),
     *(k.Matern12(active_dims=[1]), k.Matern32(active_dims=slice(0, 2)), k.Matern52(name="short")),
@@ -41,6 +55,7 @@ KERNELS = [
     k.SharedIndependent(k.RBF(), output_dim=2),
     k.SeparateIndependent([k.RBF(), k.Matern12()]),
     k.LinearCoregionalization([k.RBF(), k.Matern12()], W=np.ones((3, 2))),
+    *(OwnKernel(), k.RBF() + OwnKernel()),
 ]
 BLURRED = pep.inducing_variables.BlurredInducingPoints
 PARTS = [
@@ -60,26 +75,23 @@ PARTS = [
     *(iv.InducingPoints(Z), iv.Multiscale(Z, np.ones_like(Z))),
     iv.SharedIndependentInducingVariables(iv.InducingPoints(Z)),
     iv.SeparateIndependentInducingVariables([iv.InducingPoints(Z), iv.InducingPoints(Z + 1.0)]),
+    Strict(2.5, limit=2.0),
     *(BLURRED(Z, np.full(4, 0.3)), BLURRED(Z, np.abs(Z)), BLURRED(Z, Z[:, :, None] * Z[:, None])),
 ]
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
-def test_kernels(kernel: Any) -> None:
-    num_inputs = 1 if isinstance(kernel, k.ChangePoints) else 2
-    X = np.abs(np.random.default_rng(1).normal(size=(5, num_inputs))).round()
-    found = there_and_back(kernel)
-    assert_array_equal(found(X, full_cov=True), kernel(X, full_cov=True))
-
-
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: type(part).__name__)
-def test_likelihoods_and_inducing_variables(part: Any) -> None:
+@pytest.mark.parametrize("part", [*KERNELS, *PARTS], ids=lambda part: type(part).__name__)
+def test_parts_come_back(part: Any) -> None:
     found = there_and_back(part)
     values, expected = parameter_dict(found), parameter_dict(part)
-    assert list(values) == list(expected)
+    assert list(values) == list(expected) and type(found) is type(part)
     for name in expected:
         assert_array_equal(values[name], expected[name])
         assert values[name].trainable == expected[name].trainable
+    if part in KERNELS:
+        num_inputs = 1 if isinstance(part, k.ChangePoints) else 2
+        X = np.abs(np.random.default_rng(1).normal(size=(5, num_inputs))).round()
+        assert_array_equal(found(X, full_cov=True), part(X, full_cov=True))
 
 
 def test_parameters_come_back_whole() -> None:
@@ -122,36 +134,11 @@ def test_which_public_classes_are_not_known() -> None:
     }
 
 
-class OwnKernel(gpflow.kernels.SquaredExponential):
-    """A user's."""
-
-
-class Strict(lik.StudentT):
-    """A user's, whose constructor checks types and ranges: 0.69, where others start, is none."""
-
-    def __init__(self, scale: float, df: float = 4.0, *, limit: float = 1.0) -> None:
-        if not (isinstance(scale, float) and isinstance(df, float) and scale > limit):
-            raise ValueError(f"scale: {scale!r} of {type(scale)} is not above {limit}")
-        super().__init__(scale, df)
-        self.limit = limit
-
-
 class Forgetful(lik.Gaussian):
     """A user's, whose constructor takes no value that its objects keep."""
 
     def __init__(self, variance: str) -> None:
         super().__init__(float(str.__add__(variance, "")))
-
-
-@pytest.mark.parametrize(
-    "make", [OwnKernel, lambda: Strict(2.5, limit=2.0), lambda: k.RBF() + OwnKernel()]
-)
-def test_classes_of_users(make: Any) -> None:
-    part = make()
-    found = there_and_back(part)
-    assert type(found) is type(part)
-    for name, parameter in parameter_dict(part).items():
-        assert_array_equal(parameter_dict(found)[name], parameter)
 
 
 def test_what_constructors_refuse_and_classes_that_are_not_imported() -> None:

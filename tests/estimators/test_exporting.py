@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
-from cases.forms import scorer, served
+from cases.forms import check_served, scorer
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 from sklearn.linear_model import LinearRegression
@@ -121,8 +121,8 @@ def test_columns_of_a_table(tmp_path: Path) -> None:
     export_saved_model(tmp_path, model)
     table.loc[4, "c"] = "?"  # as it is written in files
     words, since = table["c"].fillna("").to_list(), (days - pd.Timestamp(0)) / pd.Timedelta(days=1)
-    columns = {"a": table["a"].to_numpy(), "c": words, "day": since.to_numpy()}
-    columns = {name: tf.constant(values) for name, values in columns.items()}
+    cells = {"a": table["a"].to_numpy(), "c": words, "day": since.to_numpy()}
+    columns = {name: tf.constant(values) for name, values in cells.items()}
     assert_allclose(encode_columns(encoder, columns), encoder.transform(table), rtol=1e-12)
     predictor = tf.saved_model.load(str(tmp_path))
     mean, variance = predictor.predict_table(columns)
@@ -169,8 +169,7 @@ def test_a_model_of_another_program_is_not_replaced(model: PEPRegressor, tmp_pat
 def test_classes_without_standardising(tmp_path: Path) -> None:
     X = TABLE[["a"]].to_numpy() - 100.0
     model = PEPClassifier(standardize=False, **SMALL).fit(X, Y > 0)
-    (probability,) = served(model, tmp_path, X)
-    assert_allclose(probability, model.predict_proba(X), rtol=1e-8)
+    check_served(model, tmp_path, X, rtol=1e-8)
 
 
 def test_others_are_refused(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from sklearn.model_selection import KFold
 
 from gpflow_pep.estimators import PEPRegressor
 from gpflow_pep.estimators.intervals import conformal_score
-from gpflow_pep.scoring.predictive import Predictive
 from gpflow_pep.training.choosing.ensemble import components
 
 RNG = np.random.default_rng(5)
@@ -34,23 +33,6 @@ def folds(model: PEPRegressor, coverage: float = 0.9) -> AnyNDArray:
     return model.predict_interval(XNEW, coverage, calibrate="folds")
 
 
-def test_scores_are_those_of_the_mixed_distribution() -> None:
-    y, means, sds = RNG.normal(size=30), RNG.normal(size=(3, 30)), RNG.uniform(0.5, 2.0, (3, 30))
-    w = np.array([0.2, 0.5, 0.3])
-    below = w @ norm.cdf(y, means, sds)
-    assert_allclose(Predictive(means, sds**2, w).normal_scores(y), ndtri(below), rtol=1e-9)
-    # Far out, where the distribution function is 1 in double precision.
-    far = Predictive(np.zeros((3, 1)), np.ones((3, 1)), w).normal_scores(np.array([40.0]))
-    assert_allclose(far, 40.0, rtol=1e-9)
-
-
-@pytest.mark.parametrize("score", [0.3, 1.6, 9.0, 50.0])
-def test_intervals_of_a_gaussian_are_standard_deviations(score: float) -> None:
-    mean, sd = np.array([1.0, -2.0]), np.array([0.5, 3.0])
-    ends = Predictive(mean[None], sd[None] ** 2, np.ones(1)).at_scores(np.array([-score, score]))
-    assert_allclose(ends, np.stack([mean - score * sd, mean + score * sd], axis=1), rtol=1e-12)
-
-
 def test_a_fraction_of_rows_is_below_the_score() -> None:
     scores = RNG.permutation(19) + 1.0
     for coverage, score in ((0.9, 18.0), (0.91, 19.0), (0.95, 19.0), (1e-12, 1.0)):
@@ -65,11 +47,6 @@ def test_coverage_holds_where_rows_are_exchangeable() -> None:
     covered = 2.0 * norm.cdf(np.array(scores) / 3.0) - 1.0
     error = np.std(covered) / np.sqrt(len(covered))
     assert 0.8 - 3.0 * error < np.mean(covered) < 0.8 + 1.0 / 41.0 + 3.0 * error
-
-
-def test_without_calibration_they_are_quantiles(fitted: PEPRegressor) -> None:
-    expected = fitted.predict_quantiles(XNEW, [0.1, 0.9])
-    assert_allclose(fitted.predict_interval(XNEW, 0.8), expected, rtol=1e-12)
 
 
 @pytest.mark.near_copies("0.5")

@@ -7,9 +7,8 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
-from cases.forms import forms, saved, served
+from cases.forms import check_forms, check_mixture, check_served, forms, saved
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.stats import norm
 from sklearn.base import clone
 
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor, classifier, export_numpy, trainer
@@ -37,16 +36,14 @@ def fitted() -> PEPRegressor:
         return too_few_points().fit(X, Y)
 
 
-def test_near_rows_are_known_where_that_pays(fitted: PEPRegressor) -> None:
+def test_near_rows_are_known_where_that_pays(fitted: PEPRegressor, monkeypatch: Any) -> None:
+    monkeypatch.setattr(trainer, "LEAST_ROWS", 80)
     assert fitted.near_rows_ == 40 and len(fitted.model_.models) == 6
     alone = clone(fitted).set_params(near_rows=0).fit(X, Y)
     assert alone.near_rows_ == 0 and len(alone.model_.models) == 3
     truth = 50.0 + 9.0 * np.sin(3.0 * XNEW[:, 0])
     errors = [np.abs(each.predict(XNEW) - truth).mean() for each in (fitted, alone)]
     assert errors[0] < 0.5 * errors[1]
-    few = too_few_points().fit(X, Y)  # rows, below LEAST_ROWS
-    assert few.near_rows_ == 0
-    assert_allclose(few.predict(XNEW), alone.predict(XNEW), rtol=1e-12)
 
 
 def components_of_y(fitted: PEPRegressor) -> list[Any]:
@@ -57,32 +54,20 @@ def components_of_y(fitted: PEPRegressor) -> list[Any]:
 def test_all_predictions_know_them(fitted: PEPRegressor) -> None:
     means, variances = components_of_y(fitted)
     m, s = means * Y.std() + Y.mean(), np.sqrt(variances) * Y.std()
-    w = fitted.model_.weights.numpy()[:, None]
-    mean, sd = fitted.predict(XNEW, return_std=True)
-    assert_allclose(mean, (w * m).sum(0))
-    assert_allclose(sd**2, (w * (s**2 + (m - mean) ** 2)).sum(0))
-    _, covariance = fitted.predict(XNEW, return_cov=True)
-    assert_allclose(np.diag(covariance), sd**2)
-    for end, q in zip(fitted.predict_interval(XNEW, 0.8).T, (0.1, 0.9), strict=True):
-        assert_allclose((w * norm.cdf(end, m, s)).sum(0), q, rtol=1e-8)
-    density = np.log((w * norm.pdf(mean, m, s)).sum(0))
-    assert_allclose(fitted.log_densities(XNEW, mean), density)
-    draws = fitted.sample_y(XNEW, 2000, random_state=0)
-    assert (np.abs(draws.mean(1) - mean) < 5.0 * sd / np.sqrt(2000)).all()
+    check_mixture(fitted, XNEW, fitted.model_.weights.numpy()[:, None], m, s, rtol=1e-7)
+    mean = fitted.predict(XNEW)
     from_model = fitted.model_.predict_y((XNEW - X.mean()) / X.std())[0].numpy()[:, 0]
     assert_allclose(from_model * Y.std() + Y.mean(), mean, rtol=1e-9)
     assert fitted.far_rows([[5.0], [90.0]]).tolist() == [False, True]
 
 
 def test_all_forms_know_them(fitted: PEPRegressor, tmp_path: Path) -> None:
-    expected, parts = fitted.predict(XNEW, return_std=True), components_of_y(fitted)
-    *estimators, of_numpy = forms(fitted, tmp_path)
+    parts = components_of_y(fitted)
+    *estimators, of_numpy = check_forms(fitted, tmp_path, XNEW, Y[:7], rtol=1e-12)
     for other in estimators:
-        assert_allclose(other.predict(XNEW, return_std=True), expected, rtol=1e-12)
         assert other.near_rows_ == fitted.near_rows_ and other.model_.near == fitted.model_.near
         assert len({id(model) for model in other.model_.models}) == 3
         assert isinstance(other.model_.near[-1], NearRows)
-    assert_allclose(of_numpy.predict(XNEW, return_std=True), expected, rtol=1e-12)
     for numpy_alone in (fitted._numpy_ensemble, of_numpy._ensembles[0]):
         found = predictive(numpy_alone, fitted._inputs(XNEW), Units())
         assert_allclose(found.means, parts[0], rtol=0, atol=1e-8)
@@ -93,11 +78,8 @@ def test_all_forms_know_them(fitted: PEPRegressor, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_they_are_exported(fitted: PEPRegressor, labels: PEPClassifier, tmp_path: Path) -> None:
-    mean, variance = served(fitted, tmp_path, XNEW)
-    expected = fitted.predict(XNEW, return_std=True)
-    assert_allclose((mean[:, 0], np.sqrt(variance[:, 0])), expected, rtol=1e-8)
-    (probability,) = served(labels, tmp_path, NEW)
-    assert_allclose(probability, labels.predict_proba(NEW), rtol=1e-8)
+    check_served(fitted, tmp_path / "numbers", XNEW, rtol=1e-8)
+    check_served(labels, tmp_path / "classes", NEW, rtol=1e-8)
 
 
 @pytest.mark.slow
@@ -112,14 +94,8 @@ def test_several_outputs_without_mixing(monkeypatch: pytest.MonkeyPatch) -> None
     assert too_few_points().set_params(num_latent=0).fit(X, two).near_rows_ == 0
 
 
-def test_the_argument(no_training: None) -> None:
-    for kind, value, expected in (
-        (PEPRegressor, "many", "N"), (PEPRegressor, 3, "N"), (PEPClassifier, "many", "None"),
-        (PEPClassifier, 5, "None"), (PEPClassifier, True, "None"), (PEPClassifier, -1, "None"),
-    ):  # fmt: skip
-        message = f"near_rows: got {value!r}, expected 'auto', 0 or {expected}"
-        with pytest.raises(ValueError, match=message):
-            kind(near_rows=value).fit(X, Y > 50.0)
+def test_one_power_has_none_by_itself_and_few_rows_neither(no_training: None) -> None:
+    assert too_few_points().fit(X, Y).near_rows_ == 0
     for options in ({"near_rows": None}, {}):
         assert PEPRegressor(alpha=0.5, **options, **SMALL).fit(X, Y).near_rows_ == 0
 
@@ -144,7 +120,8 @@ def test_near_labels_are_known_where_that_pays(labels: PEPClassifier) -> None:
     alone = PEPClassifier(**FEW, near_rows=0).fit(ROWS, LABELS)
     assert alone.near_rows_ == 0
     assert labels.log_score(NEW, EXPECTED) > alone.log_score(NEW, EXPECTED) + 0.15
-    assert PEPClassifier(**FEW).fit(ROWS[:40], LABELS[:40]).near_rows_ == 0  # below LEAST_ROWS
+    few = PEPClassifier(**{**FEW, "max_iterations": 2}).fit(ROWS[:40], LABELS[:40])
+    assert few.near_rows_ == 0  # below LEAST_ROWS
 
 
 def test_probabilities_are_mixed(labels: PEPClassifier) -> None:

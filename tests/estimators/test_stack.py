@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from cases.forms import forms, saved, served
+from cases.forms import check_forms, check_served, saved
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Matern52, SquaredExponential, Sum
 from gpflow.models import GPR
@@ -99,28 +98,19 @@ def test_predictions_follow_one_distribution(stacked: PEPRegressor) -> None:
 
 def test_all_forms_predict_the_same(stacked: PEPRegressor, tmp_path: Path) -> None:
     rows = np.vstack([ROWS, np.full((1, 2), np.nan)])
-    expected = stacked.predict(rows, return_std=True)
-    y = np.linspace(0.5, 2.0, 10)
-    loaded, pickled, scorer = forms(stacked, tmp_path)
-    for other in (loaded, pickled, scorer):
-        assert_allclose(other.predict(rows, return_std=True), expected, rtol=1e-9)
-        assert_allclose(other.log_densities(rows, y), stacked.log_densities(rows, y), rtol=1e-9)
-        assert_allclose(other.predict_interval(rows), stacked.predict_interval(rows), rtol=1e-9)
-        np.testing.assert_array_equal(other.far_rows(rows), stacked.far_rows(rows))
-    assert loaded.summary() == stacked.summary()
+    loaded, pickled, _ = check_forms(stacked, tmp_path, rows, np.linspace(0.5, 2.0, 10))
     assert_allclose(loaded.sample_y(ROWS, 3), stacked.sample_y(ROWS, 3), rtol=1e-6)
-    mean, variance = served(stacked, tmp_path, rows)
-    assert_allclose((mean[:, 0], np.sqrt(variance[:, 0])), expected, rtol=1e-6)
+    check_served(stacked, tmp_path, rows, rtol=1e-6)
     for part in pickled.components_:
         part._numpy_ensembles = ()  # so that TensorFlow predicts
+    expected = stacked.predict(rows, return_std=True)
     assert_allclose(pickled.predict(rows, return_std=True), expected, rtol=1e-7)
 
 
-def test_five_lines_describe_it(capsys: pytest.CaptureFixture[str]) -> None:
-    fitted = PEPRegressor(verbose=True).fit(pd.DataFrame(X, columns=["a", "b"]), Y)
+def test_five_lines_describe_it(no_training: None, capsys: Any) -> None:
+    fitted = PEPRegressor(verbose=True).fit(X, Y)
     lines = fitted.summary().splitlines()
-    assert len(lines) == 5
-    assert capsys.readouterr().err.splitlines() == lines
+    assert len(lines) == 5 and capsys.readouterr().err.splitlines() == lines
     for line, w, u in zip(lines[1:4], fitted.weights_, fitted.mean_weights_):
         assert f"; weight {w:.2f} in the density, {u:.2f} in the mean." in line
     assert f"these rows: {fitted.recalibration_.scale:.2f} times as wide" in lines[4]
@@ -169,26 +159,12 @@ def test_rows_as_points_are_exact_regression(kernel: str) -> None:
     assert type(sparse.kernel_) is type(model.kernel)
 
 
-@pytest.mark.parametrize("settings, message", [
-    ({"noise": "odd"}, "noise: got 'odd', expected 'auto' or 'constant' or 'varying'"),
-    ({"warp": "yes"}, "warp: got 'yes', expected True, False or 'auto'"),
-    ({"inputs": "log"}, "inputs: got 'log'"),
-    ({"inputs": "yeo-johnson", "standardize": False}, "inputs: got .*standardize=False"),
-    ({"warp": True, "likelihood": "poisson"}, "warp: got True with .*poisson"),
-    ({"noise": "varying", "likelihood": "student_t"}, "noise: got 'varying' with .*student_t"),
-    ({"warp": True, "standardize": False}, "warp: got True with .*standardize=False"),
-])  # fmt: skip
-def test_what_has_no_form_is_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PEPRegressor(**settings).fit(X, Y)
-
-
 def test_time_ends_training() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.warns(ConvergenceWarning, match=r"The time was over\. Raise max_iterations or max"):
         fitted = PEPRegressor(max_seconds=1e-3).fit(X, Y)
     assert len(fitted.components_) == 1 and "weight" not in fitted.summary()
-    assert np.isfinite(fitted.log_score(X, Y)) and time.perf_counter() - began < 5.0
+    assert np.isfinite(fitted.log_score(X, Y)) and time.process_time() - began < 5.0
 
 
 def test_copies_count_once(stacked: PEPRegressor) -> None:
@@ -198,8 +174,8 @@ def test_copies_count_once(stacked: PEPRegressor) -> None:
         fitted = PEPRegressor(random_state=0).fit(np.tile(X, (2, 1)), np.tile(Y, 2))
     assert_allclose(fitted.predict_interval(ROWS), stacked.predict_interval(ROWS), rtol=1e-9)
     with pytest.warns(UserWarning, match=r"1 of 61 rows are copies .* Remove a copy"):
-        fitted = PEPRegressor(random_state=0).fit(np.vstack([X, X[:1]]), np.append(Y, Y[:1]))
-    assert np.all(fitted.predict(ROWS) != stacked.predict(ROWS))
+        fitted = PEPRegressor(max_iterations=1).fit(np.vstack([X, X[:1]]), np.append(Y, Y[:1]))
+    assert [len(part.model_.data[0]) for part in fitted.components_] == [61] * 3
 
 
 def test_training_goes_on_from_before(stacked: PEPRegressor, tmp_path: Path) -> None:
@@ -208,10 +184,6 @@ def test_training_goes_on_from_before(stacked: PEPRegressor, tmp_path: Path) -> 
     assert before.converged and after.converged  # that all steps are done
     assert after.starts[0].losses[0] < before.starts[0].losses[0] - 5.0
     assert_allclose(again.predict(ROWS), stacked.predict(ROWS), rtol=0.02)
-    table = pd.DataFrame(X, columns=["a", "b"])
-    fresh = clone(again).fit(table, Y)
-    assert_allclose(fresh.predict(table[["b", "a"]]), fresh.predict(table), rtol=1e-12)
-    assert_allclose(fresh.predict(table), stacked.predict(X), rtol=0.01)  # few steps, and rounding
 
 
 def test_training_of_other_columns_begins_anew() -> None:
@@ -251,6 +223,7 @@ def test_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+@pytest.mark.filterwarnings("ignore:Training ended")
 @pytest.mark.parametrize("most", [100, 10], ids=["exact", "trained points"])
 def test_scouts_of_more_rows(most: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in (("EXACT_ROWS", 30), ("SCOUT_ROWS", 25), ("EXACT_BY_SCOUT", most)):
@@ -276,12 +249,15 @@ def test_scouts_of_more_rows(most: int, monkeypatch: pytest.MonkeyPatch, tmp_pat
         z = np.array([-1.0, 1.0]) * recalibration.original(np.array(norm.ppf(0.95)))
         expected = part.predict_quantiles(ROWS, norm.cdf(z))
         assert_allclose(fitted.predict_interval(ROWS), expected, rtol=1e-7)
-    spike = np.zeros(60)
-    spike[np.random.default_rng(0).permutation(60)[-1]] = 1e3
-    (bare,) = (unseen := PEPRegressor(random_state=0, max_seconds=1000.0).fit(X, spike)).components_
-    assert not bare.warp and bare.inputs == "standard"  # the scout has seen zeros only
-    assert np.isfinite(unseen.predict(ROWS, return_std=True)).all()
     expected = fitted.predict_interval(ROWS)
     assert_allclose(saved(fitted, tmp_path).predict_interval(ROWS), expected, rtol=1e-9)
-    early = PEPRegressor(random_state=0, max_seconds=1.0).fit(X, Y)
+    if most == 100:
+        return
+    spike = np.zeros(60)
+    spike[np.random.default_rng(0).permutation(60)[-1]] = 1e3
+    options: dict[str, Any] = {"random_state": 0, "max_iterations": 3}
+    (bare,) = (unseen := PEPRegressor(**options, max_seconds=1000.0).fit(X, spike)).components_
+    assert not bare.warp and bare.inputs == "standard"  # the scout has seen zeros only
+    assert np.isfinite(unseen.predict(ROWS, return_std=True)).all()
+    early = PEPRegressor(**options, max_seconds=1.0).fit(X, Y)
     assert early.components_[0].inputs == "standard" and "without a trial" in early.summary()

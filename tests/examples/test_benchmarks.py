@@ -1,6 +1,5 @@
 """The benchmarks in small: what they load, train, score, plan, print and draw is true."""
 
-import csv
 import sys
 from functools import cache
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from helpers import load_example
@@ -20,8 +20,6 @@ from gpflow_pep.training.fitting.distributed import Shards
 cluster = load_example("benchmarks/cluster.py")
 devices = load_example("benchmarks/devices.py")
 first_call = load_example("benchmarks/first_call.py")
-
-# Large scale.
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +37,11 @@ def test_a_run(small: Any, tmp_path: Path) -> None:
     found = large_scale.train(run, first, small, training)
     assert [(e.step, e.rows) for e in found] == [(1, 60), (2, 60), (3, 60), (3, 60)]
     assert 0.0 < found[0].seconds < found[1].seconds < found[2].seconds
-    # All test rows are those along the run here.
-    assert found[2][3:] == found[3][3:]
+    assert found[2][3:] == found[3][3:]  # all test rows are those along the run here
     assert not np.array_equal(before, first.inducing_variable.Z.numpy())
     large_scale.write(found, tmp_path / "scores.csv")
-    with (tmp_path / "scores.csv").open() as file:
-        lines = list(csv.DictReader(file))
-    assert [float(line["nlpd"]) for line in lines] == [round(e.nlpd, 4) for e in found]
+    written = pd.read_csv(tmp_path / "scores.csv")["nlpd"]
+    assert list(written) == [round(e.nlpd, 4) for e in found]
     assert large_scale.reached(found, found[1].nlpd).split()[0] in ("1", "2")
     assert large_scale.reached(found, -1.0).split() == ["-", "-"]
     found += large_scale.train(f"{run} natural", second, small, training)
@@ -78,9 +74,8 @@ def test_data_of_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     np.testing.assert_array_equal(problem.X, pixels[:10])
     # Test rows in another order, with their labels.
     order = [int(np.argmin(np.abs(pixels - x).sum(1))) for x in problem.X_test]
-    assert sorted(order) == [10, 11, 12, 13]
+    assert sorted(order) == [10, 11, 12, 13] and problem.num_classes == 10
     np.testing.assert_array_equal(problem.Y_test[:, 0], digits[order])
-    assert problem.num_classes == 10
     monkeypatch.setattr(large_scale, "FLIGHTS_HELD_OUT", 6)
     X, labels = rng.normal(3.0, 2.0, (30, 8)).astype(np.float32), np.arange(30, dtype=np.int8) % 3
     np.savez(tmp_path / "airline_nyc13.npz", X=X, y=labels)
@@ -109,9 +104,6 @@ def test_stream(capsys: pytest.CaptureFixture[str]) -> None:
     assert header.split()[0] == "rows"
     assert [int(line.split()[0]) for line in lines] == [50, 100, 150, 200]
     assert float(rule.split()[-1]) < float(lines[-1].split()[-1])
-
-
-# The plan of a run on a cluster, and what it takes from measurements.
 
 
 def test_a_plan() -> None:
@@ -191,8 +183,6 @@ def test_quick_run_of_the_file(tmp_path: Path, capfd: Any, monkeypatch: Any) -> 
     assert float(lines[-1].split()[-1]) < float(lines[3].split()[-2]) < 0.0
 
 
-# GPUs have a kernel for each operation of the losses.
-
 needs_kernels = pytest.mark.skipif(
     not devices.is_known("MatMul"), reason="this TensorFlow is built without kernels for GPUs"
 )
@@ -249,9 +239,8 @@ def test_a_gpu_runs_all_of_a_loss(name: str, kind: type) -> None:
     assert operations.without == operations.without_in_loops == frozenset()
 
 
-# Graphs of the losses stay small: tracing and compiling are most of what a small fit waits for.
-
-#: The most operations of value and gradient, beside those of a model of GPflow.
+#: The most operations of value and gradient, beside those of a model of GPflow: tracing and
+#: compiling are most of what a small fit waits for.
 MOST = {
     "PEPRegression": ("SGPR", 1.35),
     "PEP-probit": ("SVGP", 2.15),

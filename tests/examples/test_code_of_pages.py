@@ -95,8 +95,7 @@ def _readme(names: Namespace) -> None:
 def _own_likelihood(names: Namespace) -> None:
     """Outliers of 3 in one row of fifteen do no harm, and the registered support refuses."""
     error = np.sqrt(np.mean((names["mean"] - np.sin(2.0 * names["X"])) ** 2))
-    assert error < 0.2
-    assert 0.1 < names["model"].likelihood.scale.numpy() < 0.7
+    assert error < 0.2 and 0.1 < names["model"].likelihood.scale.numpy() < 0.7
     with pytest.raises(ValueError, match="expected numbers below a million"):
         pep.likelihoods.check_support(names["Laplace"](), np.array([[1e7]]))
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,9 +46,7 @@ def test_what_is_of_the_tests_is_found_without_them() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITHOUT_DATA.split())
-def test_quick_runs(
-    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quick_runs(name: str, tmp_path: Path, capfd: Any, monkeypatch: Any) -> None:
     """Those that need no data set."""
     monkeypatch.setattr(sys, "argv", [name, "--quick"])
     monkeypatch.chdir(tmp_path)

@@ -17,27 +17,18 @@ TABLES = {table.file: table for table in EXAMPLE.TABLES}
 EXPECTED: dict[str, tuple[str, list[str], list[str]]] = {
     "sales.xlsx": ("day region price", ["Left out 3 lines above the column names: 'Sales rep"], []),
     "airfoil.dat": ("x0 x1 x2 x3", ["so it is a row: the columns are named x0 to x4"], []),
-    "wind.csv": (
-        "time wind mass",
-        ["'01/31/2023 01:30 PM' is 2023-01-31 13:30", "the unit 'm/s' ('7,5 m/s' is 7.5)", "'kg'"],
-        [],
-    ),
-    "weather.csv": (
-        "temperature sun humidity",
-        ["-999 in 14 rows is far", "-99 in 14 rows is far", "9999 in 14 rows is far"],
-        [],
-    ),
-    "survey.csv": (
-        "smoker city age weight",
-        ["'ill': 'YES', 'yes' are taken as 'Yes'", "121 of 210 rows have the same inputs"],
-        [],
-    ),
+    "wind.csv": ("time wind mass", ["'01/31/2023 01:30 PM' is 2023-01-31 13:30", "'kg'",
+                                    "the unit 'm/s' ('7,5 m/s' is 7.5)"], []),
+    "weather.csv": ("temperature sun humidity", ["-999 in 14 rows is far", "-99 in 14 rows is far",
+                                                 "9999 in 14 rows is far"], []),
+    "survey.csv": ("smoker city age weight", ["'ill': 'YES', 'yes' are taken as 'Yes'",
+                                              "121 of 210 rows have the same inputs"], []),
     "leak.csv": ("area rooms tax", [], ["Column 'tax' puts the rows in the same order"]),
     "pressure.csv": ("depth salt", [], ["is 386900 in row 77 (rows count from 0)"]),
     "auctions.csv": ("age size artist", [], []),
     "calls.csv": ("hour staff temperature", ["which are taken as numbers, such as counts"], []),
     "fraud.csv": ("amount hour", [], ["Rare classes of 'kind': 'fraud' (12 of 300 rows, 4.0%)"]),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +53,7 @@ def cleaned(folder: Path, file: str) -> Cleaned:
 def test_what_is_recognised(folder: Path, file: str) -> None:
     inputs, notes, warnings = EXPECTED[file]
     data = cleaned(folder, file)
-    assert list(data.X) == inputs.split()
-    assert 150 <= len(data.X) <= 300
+    assert list(data.X) == inputs.split() and 150 <= len(data.X) <= 300
     assert data.kind == ("classes" if file in ("survey.csv", "fraud.csv") else "numbers")
     for text in notes:
         assert any(text in note for note in data.notes), data.notes

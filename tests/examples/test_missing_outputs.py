@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -59,11 +60,7 @@ def test_gains_are_differences_in_pairs(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.slow
-def test_the_table(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_table(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "scores.csv"
     arguments = f"generated counted --quick --patterns random --out {out}"
     monkeypatch.setattr(sys, "argv", ["missing_outputs", *arguments.split()])

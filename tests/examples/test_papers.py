@@ -63,20 +63,18 @@ def test_pictures_of_byt17(tmp_path: Path) -> None:
     assert pictures and pictures == {path.name for path in tmp_path.glob("*.png")}
 
 
-@pytest.mark.parametrize("module", [byt17, vh20])
-def test_grids(module: Any) -> None:
+def test_grids() -> None:
     """No cell twice, each larger than the one before; BYT17's full one is the paper's."""
-    grids = [module.grid(size) for size in SIZES]
-    assert len(grids[0]) < len(grids[1]) < len(grids[2])
-    for cells in grids:
-        assert len(cells) == len(set(cells))
-        if module is vh20:
-            assert {cell.experiment for cell in cells} == set(vh20.EXPERIMENTS)
-        else:
-            assert {cell.method for cell in cells} <= set(baselines.METHODS)
-    if module is byt17:
-        full = [cell for cell in grids[2] if cell.experiment == "regression"]
-        assert len(full) == 5 * 20 * 6 * 9 and not any(":" in cell.data for cell in full)
+    for module in (byt17, vh20):
+        grids = [module.grid(size) for size in SIZES]
+        assert len(grids[0]) < len(grids[1]) < len(grids[2])
+        for cells in grids:
+            assert len(cells) == len(set(cells))
+            methods, names = ({getattr(c, n) for c in cells} for n in ("method", "experiment"))
+            assert names == {*vh20.EXPERIMENTS} or module is byt17
+            assert methods <= {*baselines.METHODS} or module is vh20
+    full = [cell for cell in byt17.grid("full") if cell.experiment == "regression"]
+    assert len(full) == 5 * 20 * 6 * 9 and not any(":" in cell.data for cell in full)
 
 
 @pytest.mark.slow
@@ -120,10 +118,8 @@ def test_a_cell_of_each_experiment_of_byt17(
     data: Path, monkeypatch: pytest.MonkeyPatch, no_pictures: None
 ) -> None:
     """From the command line to the tables; cells share compiled models where they can."""
-    sets = {
-        **{"regression": "boston:30", "classification": "banana:30", "inducing": "banana:30"},
-        **{"mnist": "mnist:30", "synthetic": "gp:30", "baselines": "boston:30"},
-    }
+    sets = {"regression": "boston:30", "classification": "banana:30", "inducing": "banana:30"}
+    sets |= {"mnist": "mnist:30", "synthetic": "gp:30", "baselines": "boston:30"}
     cells = [Cell(name, rows, 0, 4, "PEP", 0.5, 2) for name, rows in sets.items()]
     cells.append(Cell("everywhere", "ionosphere:20", 0, 2, "PEP", 1.0))
     names = {cell.experiment for cell in cells}
@@ -320,11 +316,10 @@ def test_the_summary_compares_with_the_reference(tmp_path: Path, capsys: Any) ->
 @pytest.mark.slow
 def test_every_rule_gives_scores() -> None:
     rows = of_study("diabetes:60")
-    names = {row["rule"] for row in rows}
-    assert {"evidence .5", "evidence mix", "both .5", "exact GP, SE", "boosted trees"} <= names
+    names = {"evidence .5", "evidence mix", "both .5", "exact GP, SE", "boosted trees"}
+    assert names <= {row["rule"] for row in rows}
     assert all(0.0 <= row["coverage"] <= 1.0 and row["width"] > 0.0 for row in rows)
-    scored = [row for row in rows if "quant" not in row["rule"]]
-    assert all(np.isfinite(row["nlpd"]) for row in scored)
+    assert all(np.isfinite(row["nlpd"]) for row in rows if "quant" not in row["rule"])
     assert all(row["error_rate"] < 0.5 for row in of_study("moons:60", "binary"))
     rows = of_study("diabetes:30", "points")
     assert [row["rule"] for row in rows] == [f"M = {M}" for M in (25, 50, 100, 200, 400)]

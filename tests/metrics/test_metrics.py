@@ -29,28 +29,20 @@ BY_HAND: dict[str, tuple[Callable[[], Any], Any]] = {
     "smse": (lambda: metrics.smse(Y, np.array([1.0, 3.0, 4.0, 3.0])), 1.25 / 2.5),
     "smse of the truth": (lambda: metrics.smse(Y, Y), 0.0),
     "smse of the mean": (lambda: metrics.smse(Y, np.full(4, 3.0)), 1.0),
-    "smse of columns": (
-        lambda: metrics.smse(COLUMNS, MEANS),
-        np.mean([metrics.smse(COLUMNS[:, p], MEANS[:, p]) for p in range(2)]),
-    ),
+    "smse of columns": (lambda: metrics.smse(COLUMNS, MEANS),
+                        np.mean([metrics.smse(COLUMNS[:, p], MEANS[:, p]) for p in range(2)])),
     "smse of columns' means": (
-        lambda: metrics.smse(COLUMNS, np.tile(COLUMNS.mean(axis=0), (4, 1))),
-        1.0,
-    ),
-    "mean nlpd": (lambda: metrics.mean_nlpd(np.array([-1.0, -2.0, 0.0])), 1.0),
+        lambda: metrics.smse(COLUMNS, np.tile(COLUMNS.mean(axis=0), (4, 1))), 1.0),
+    "mean nlpd": (lambda: metrics.mean_nlpd(np.array([-1.0, -5.0, 0.0])), 2.0),
     # Trivial loss at y = 3: log(2 pi 2.5) / 2. Ours: unit variance, one away: (log 2 pi + 1) / 2.
-    "smll": (
-        lambda: metrics.smll(np.array([3.0]), log_density(np.array([3.0]), 2.0, 1.0), Y),
-        0.5 - 0.5 * np.log(2.5),
-    ),
+    "smll": (lambda: metrics.smll(np.array([3.0]), log_density(np.array([3.0]), 2.0, 1.0), Y),
+             0.5 - 0.5 * np.log(2.5)),
     "smll of the trivial model": (
-        lambda: metrics.smll(Y[:2], log_density(Y[:2], 3.0, 2.5), Y),
-        0.0,
-    ),
+        lambda: metrics.smll(Y[:2], log_density(Y[:2], 3.0, 2.5), Y), 0.0),
     # 90% of N(0, 4) lies within 3.2897 of 0.
     "coverage": (lambda: metrics.coverage(*FIVE), 0.6),
     "coverage of 91%": (lambda: metrics.coverage(*FIVE, level=0.91), 1.0),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BY_HAND)

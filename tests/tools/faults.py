@@ -31,151 +31,122 @@ LIST = r"""
 engine/energies/collapsed.py: REGRESSION
 --0.5 * (logdet + quadratic) - log_root(q)
 +-0.5 * (logdet + quadratic) + log_root(q)
-
 # point: a factor
 engine/energies/point.py: POINT
 -alpha * s * tf.square(slope) / e
 +s * tf.square(slope) / e
-
 # tied: a missing term
 engine/energies/tied.py: TIED
 -size * log1p_over_power(minus_one, fraction)
 +0.0 * log1p_over_power(minus_one, fraction)
-
 # tilted: a factor of the probit's expectation
 engine/factors/classes.py: engine/factors/test_tilted.py POINT
 -low + b * normal_cdf(mean / tf.sqrt(1.0 + variance))
 +low + b * normal_cdf(mean / tf.sqrt(1.0 + 2.0 * variance))
-
 # cavity: a missing power
 engine/sites/posterior.py: POINT
 -(q.m - alpha * sites.nu * q.s) / e
 +(q.m - sites.nu * q.s) / e
-
 # posterior: a factor not transposed
 engine/sites/posterior.py: REGRESSION POINT
 -tf.reverse(tf.linalg.matrix_transpose(q.W), [-2, -1])
 +tf.linalg.matrix_transpose(tf.reverse(tf.linalg.matrix_transpose(q.W), [-2, -1]))
-
 # selection: residual variances not reduced
 training/starts/greedy.py: training/starts/test_selection.py
 -d[part] -= np.einsum("mn,mn->n", A[:m, part], A[:m, part])
 +d[part] -= 0.5 * np.einsum("mn,mn->n", A[:m, part], A[:m, part])
-
 # saving: constrained values where unconstrained belong
 estimators/describing.py: estimators/test_describing.py estimators/test_save_estimator.py
 -"unconstrained": self._array(value.unconstrained_variable.numpy(), label)
 +"unconstrained": self._array(value.numpy(), label)
-
 # sweep: a sign in the sites' second moment
 engine/sites/sweep.py: POINT
 -tau = -moments.delta2 / (1.0 + power * moments.delta2 * s)
 +tau = -moments.delta2 / (1.0 - power * moments.delta2 * s)
-
 # covariances: the residual variance without its projection's square
 engine/prior/evaluate.py: REGRESSION
 -(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
 +(kernel, X), 2) - tf.reduce_sum(tf.abs(A), axis=-2)
-
 # shared losses: parameters that are fixed are trained as those of the model before
 training/fitting/cheaper.py: training/test_shared.py
 -((variable.trainable, *variable.shape) for variable in state)
 +(tuple(variable.shape) for variable in state)
-
 # densities of predictions: sums over GPflow's 20 nodes
 models/base.py: contracts/test_contract_of_densities.py
 -return log_power_expectation_of_batches(*arguments, alpha=1.0)
 +return self.likelihood.predict_log_density(X, *arguments[2:])
-
 # constructors: a signature of *arguments and **options
 engine/refusals.py: engine/checks/test_refusals.py::test_what_refuses_arguments_keeps_the_signature
 -@wraps(init)
 +@lambda function: function
-
 # kernels: inputs far from 0 lose their digits
 engine/prior/evaluate.py: engine/prior/test_far_inputs.py
 -return X - origin, None if X2 is None else X2 - origin
 +return X, X2
-
 # derivatives: variables that GPflow does not list are forgotten
 engine/prior/evaluate.py: models/test_derivatives.py
 -if not any(map(_has_code_of_others, self)):
 +if any(map(_has_code_of_others, self)):
-
 # log-linear noise: a prior that narrows with every input
 likelihoods/log_linear.py: models/test_varying_noise.py
 -tf.constant(PRIOR_DEVIATION / np.sqrt(num_inputs), default_float())
 +tf.constant(PRIOR_DEVIATION, default_float())
-
 # tables: dates in two orders are dropped without a note
 tables/cleaning.py: compare/test_cleaning.py
 -both = bool(np.all(first | second)) and not (first.all() or second.all())
 +both = False
-
 # compare: three classes end with an error
-compare/scores.py: compare/test_command.py::test_from_a_table_to_predictions[wine]
+compare/scores.py: compare/test_command.py::test_every_model_is_fitted_in_every_part
 -for name in names], axis=1)
 -        densities = log_of_labels
 +for name in names[:2]], axis=1)
 +        densities = log_of_labels
-
 # compare: inputs are permuted after the end of the time
 compare/run.py: compare/test_compare.py::test_no_fit_begins_after_the_end
 -deadline = -np.inf if is_over else max(
 +deadline = max(
-
 # compare: a model whose training had no time is recommended
 compare/findings.py: compare/test_compare.py::test_no_fit_begins_after_the_end
 -steps = final.iterations if final and final.message.startswith(OVER) else np.inf
 +steps = np.inf
-
 # tables: the first way to read a column in the place of the best
 tables/formats.py: tables/test_formats.py compare/test_cleaning.py
 -best = max(enough, key=lambda reading: reading.share, default=None)
 +best = next(iter(enough), None)
-
 # tables: 0,123 has thousands
 tables/numbers.py: tables/test_formats.py compare/test_cleaning.py
 -grouped = [rf"[1-9]\d{{0,2}}(
 +grouped = [rf"\d{{1,3}}(
-
 # estimators: a refit that fails leaves a mixture of two fits
 estimators/base.py: estimators/test_estimators.py
 -fitted = copy.copy(self)
 +fitted = self
-
 # estimators: columns of targets are taken by their places
 estimators/outputs.py: estimators/test_several_outputs.py
 -return checked[:, [present.index(column) for column in names]]
 +return checked
-
 # tied: one latent function in the place of those of the kernel
 models/tied.py: engine/checks/test_refusals.py
 -if needed not in (None, num_latent):
 +if needed not in (None, num_latent) and num_latent > 1:
-
 # recalibration: the inverse has few digits about 0
 scoring/predictive.py: scoring/test_predictive.py
 -return self.scale * np.sign(scores) * np.sqrt(self.nu * ratio)
 +return self.scale * np.sign(scores) * np.round(np.sqrt(self.nu * ratio), 8)
-
 # kernels: no second derivatives where an inducing input is a row
 engine/prior/evaluate.py: models/test_derivatives.py
 -{Matern32: 1, Matern52: 2}
 +{}
-
 # training: an interrupt ends a step that is half taken
 training/fitting/loop.py: training/test_interrupts.py
 -with _delay_interrupts():  # the variables and the history belong together
 +with tf.name_scope("step"):
-
 # training: the first of several that train at a time gives BLAS its threads back
 training/fitting/full_batch.py: training/test_interrupts.py
 -            if _users == 0:
 -                _limits.pop()
 +            if _limits:
 +                _limits.pop()
-
 # copies: another thread copies at the same time
 training/fitting/objectives.py: training/test_interrupts.py
 -for _ in range(100):
@@ -196,10 +167,10 @@ class Fault(NamedTuple):
         file, tests = place.split(": ", 1)
         old, new = ("\n".join(c[1:] for c in changes if c[0] == sign) for sign in "-+")
         named = [each for test in tests.split() for each in SEVERAL.get(test, test).split()]
-        return cls(name.removeprefix("# "), file, old, new, named)
+        return cls(name, file, old, new, named)
 
 
-FAULTS = [Fault.read(block) for block in LIST.split("\n\n")]
+FAULTS = [Fault.read(block) for block in LIST.split("\n# ")[1:]]
 COPIED = ("gpflow_pep", "tests", "examples", "README.md", "pyproject.toml", "setup.cfg", "Makefile")
 
 
@@ -213,7 +184,8 @@ def check(tree: Path, faults: list[Fault]) -> bool:
             what = "there is no such file" if count < 0 else f"the old text occurs {count} times"
             print(f"EDIT ME   {fault.name}: {fault.file}: {what}")
         for test in fault.tests:
-            if not (tree / "tests" / test.partition("::")[0]).exists():
+            path, _, name = (tree / "tests" / test).as_posix().partition("::")
+            if not Path(path).is_file() or (name and f"def {name}(" not in Path(path).read_text()):
                 good = False
                 print(f"EDIT ME   {fault.name}: there is no tests/{test}")
     return good
@@ -226,13 +198,8 @@ def try_fault(tree: Path, fault: Fault) -> str:
     try:
         command = [sys.executable, "-m", "pytest", "-m", "not slow", "-x", "-q", "--tb=no"]
         command += ["-p", "no:cacheprovider", *(f"tests/{test}" for test in fault.tests)]
-        said = subprocess.run(
-            command,
-            cwd=tree,
-            env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-        )
+        environ = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        said = subprocess.run(command, cwd=tree, env=environ, capture_output=True, text=True)
     finally:
         path.write_text(sound)
     failed = [line for line in said.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
