@@ -76,7 +76,7 @@ models/base.py: contracts/test_contract_of_densities.py
 -return log_power_expectation_of_batches(*arguments, alpha=1.0)
 +return self.likelihood.predict_log_density(X, *arguments[2:])
 # constructors: a signature of *arguments and **options
-engine/refusals.py: engine/checks/test_refusals.py::test_what_refuses_arguments_keeps_the_signature
+engine/refusals.py: engine/checks/test_refusals.py::test_arguments_that_are_gone
 -@wraps(init)
 +@lambda function: function
 # kernels: inputs far from 0 lose their digits
