@@ -344,7 +344,9 @@ def maximise(
         points, _ = add_points(some, train, left_out, seed=seed, deadline=deadline)
         model.inducing_variable = some.inducing_variable
         return train(model)._replace(points=points)
-    loss = model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer, objective)
+    loss: WholeLoss = (
+        model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer, objective)
+    )
     model, state, num_rows = loss.model, loss.state, loss.num_rows()
     check_seed(seed)
     check_callable("callback", callback, "Pass a function of a Step.")

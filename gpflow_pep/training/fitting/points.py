@@ -283,5 +283,5 @@ def _with_more(Z: gpflow.Parameter, candidates: AnyNDArray, number: int) -> Indu
     known = set(map(bytes, points))
     others = [row for row in candidates[: 2 * number] if bytes(row) not in known]
     points = np.concatenate([points, others[: number - len(points)]])
-    options = {"transform": Z.transform, "prior": Z.prior, "trainable": Z.trainable}
+    options: dict[str, Any] = {"transform": Z.transform, "prior": Z.prior, "trainable": Z.trainable}
     return InducingPoints(gpflow.Parameter(points, **options))
