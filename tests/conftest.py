@@ -35,9 +35,9 @@ DATA_VARIABLE = "GPFLOW_PEP_DATA"
 TOGETHER = {
     f"test_{name}.py": names
     for names in (
-        "pep_values pep_limits pep_minibatch", "cli command compare details findings page targets",
-        "class_stack", "near_rows", "stack", "target_units", "objectives", "derivatives", "shared",
-        "distributed",
+        "pep_values pep_limits pep_minibatch", "class_stack", "near_rows", "stack", "target_units",
+        "cli command compare details findings page several_targets", "objectives", "derivatives",
+        "shared", "distributed",
     )
     for name in names.split()
 }  # fmt: skip
