@@ -35,7 +35,7 @@ DATA_VARIABLE = "GPFLOW_PEP_DATA"
 TOGETHER = {
     f"test_{name}.py": names
     for names in (
-        "pep_values pep_limits pep_minibatch", "class_stack", "near_rows", "stack", "target_units",
+        "pep", "class_stack", "near_rows", "stack", "target_units",
         "cli command compare details findings page several_targets", "objectives", "derivatives",
         "shared", "distributed",
     )

@@ -25,6 +25,17 @@ def load_example(path: str) -> ModuleType:
     return importlib.import_module("examples." + path.removesuffix(".py").replace("/", "."))
 
 
+def refusals(table: dict[str, Callable[[], Any]]) -> Callable[..., None]:
+    """A test of calls that are refused, by what the messages of their errors match."""
+
+    @pytest.mark.parametrize("message", table)
+    def test(message: str) -> None:
+        with pytest.raises(ValueError, match=f"(?s){message}"):
+            table[message]()
+
+    return test
+
+
 def skip_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let estimators keep their first parameters."""
     record = MaximiseRecord(0.0, 0, 0, 0, 0.0, True, "", np.zeros(1), 0.0, ())

@@ -7,32 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import gpflow
+import helpers
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 from cases.pep import ALPHAS, CASES, N
-from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
-from gpflow.kernels import (
-    LinearCoregionalization,
-    Matern32,
-    Matern52,
-    SeparateIndependent,
-    SquaredExponential,
-)
-from gpflow.likelihoods import Bernoulli
-from helpers import (
-    Array,
-    assert_all_close,
-    assert_close,
-    assert_gradients,
-    directional_slope,
-    finite_difference_gradient,
-    gradients,
-    regression_problem,
-    trainable_by_name,
-    value_and_gradients,
-)
+from gpflow.kernels import LinearCoregionalization, Matern32, Matern52, SquaredExponential
+from gpflow.likelihoods import Bernoulli, Poisson
+from helpers import Array, assert_close, assert_gradients, directional_slope, gradients
 
 import gpflow_pep as pep
 
@@ -46,8 +28,8 @@ Function = Callable[[], tf.Tensor]
 in_graph = functools.partial(tf.function, autograph=False)
 
 
-def gradient(function: Function, source: Any) -> Any:
-    with tf.GradientTape() as tape:
+def gradient(function: Function, source: Any, **options: Any) -> Any:
+    with tf.GradientTape(**options) as tape:
         tape.watch(source)
         value = function()
     return tape.gradient(value, source)
@@ -64,7 +46,7 @@ def weighted(values: Any) -> tf.Tensor:
 
 
 def parts_of(model: Any) -> list[tf.Variable]:
-    return list(trainable_by_name(model).values())
+    return list(helpers.trainable_by_name(model).values())
 
 
 def lengthscale(model: Any) -> tf.Variable:
@@ -73,13 +55,11 @@ def lengthscale(model: Any) -> tf.Variable:
 
 # Of variables that GPflow does not list.
 
-Read = Callable[[], tf.Tensor]
-
 
 class Reads:
     """A function reads a number, of a variable that is nobody's."""
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: Function) -> None:
         super().__init__()
         self._read = read
 
@@ -95,7 +75,12 @@ class Slope(Reads, gpflow.mean_functions.MeanFunction):
         return self._read() * X
 
 
-def by_keras() -> tuple[tf.Variable, Read]:
+def by_closure() -> tuple[tf.Variable, Function]:
+    variable = tf.Variable(0.8, dtype=tf.float64)
+    return variable, lambda: tf.convert_to_tensor(variable)
+
+
+def by_keras() -> tuple[tf.Variable, Function]:
     """A layer of Keras 3, which is no ``tf.Module``."""
     layer = tf.keras.layers.Dense(1, use_bias=False, dtype="float64")
     layer.build((None, 1))
@@ -104,20 +89,13 @@ def by_keras() -> tuple[tf.Variable, Read]:
     return variable, lambda: layer(tf.ones([1, 1], tf.float64))[0, 0]
 
 
-def by_closure() -> tuple[tf.Variable, Read]:
-    variable = tf.Variable(0.8, dtype=tf.float64)
-    return variable, lambda: tf.convert_to_tensor(variable)
-
-
-def softplus_of(read: Read) -> gpflow.likelihoods.Likelihood:
-    return gpflow.likelihoods.Poisson(invlink=lambda f: tf.nn.softplus(read() * f))
-
-
 #: What a function of a hidden variable is in.
-PLACES: dict[str, Callable[[Read], dict[str, Any]]] = {
+PLACES: dict[str, Callable[[Function], dict[str, Any]]] = {
     "kernel": lambda read: {"kernel": Stretched(read)},
     "mean function": lambda read: {"mean_function": Slope(read)},
-    "likelihood": lambda read: {"likelihood": softplus_of(read)},
+    "likelihood": lambda read: {
+        "likelihood": Poisson(invlink=lambda f: tf.nn.softplus(read() * f))
+    },
 }
 
 
@@ -138,9 +116,8 @@ def test_hidden_variables(place: str, make: Any, chunk_size: int | None) -> None
     assert not any(variable is listed for listed in model.variables)
 
     def all_together() -> tf.Tensor:
-        mean, _ = model.predict_f(np.array([[-0.3], [0.8]]))
-        left_out = model.loo_log_density()
-        sums = tf.reduce_sum(mean), tf.reduce_sum(left_out)
+        parts = model.predict_f(np.array([[-0.3], [0.8]]))[0], model.loo_log_density()
+        sums = [tf.reduce_sum(part) for part in parts]
         return model.pep_log_marginal_likelihood() + 2.0 * sums[0] + 3.0 * sums[1]
 
     function = all_together if chunk_size is None else in_graph(all_together)
@@ -190,7 +167,7 @@ def check_second(of: Function, variables: Any, step: float = 1e-3, rtol: float =
     direction = [random.standard_normal(variable.shape) for variable in variables]
 
     def slope() -> tf.Tensor:
-        parts = zip(value_and_gradients(of, variables)[1], direction, strict=True)
+        parts = zip(helpers.value_and_gradients(of, variables)[1], direction, strict=True)
         return tf.add_n([tf.reduce_sum(part * along) for part, along in parts])
 
     actual = sum(np.sum(a * b) for a, b in zip(gradients(slope, variables), direction))
@@ -201,16 +178,16 @@ def check_second(of: Function, variables: Any, step: float = 1e-3, rtol: float =
 @pytest.mark.parametrize("alpha", [0.0, 1e-6, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("make", [mixed, with_memory])
 def test_second_derivatives(make: Callable[[float], pep.PEPRegression], alpha: float) -> None:
+    """In the one case with all tapes outside of a graph, too."""
     model = make(alpha)
     check_second(model.training_loss, model.trainable_variables)
+    if make is mixed and alpha == 0.3:
+        check_second(in_graph(model.training_loss), model.trainable_variables)
 
 
 #: Kernels with Matern parts, whose distances are 0 where rows are inducing inputs.
-MATERN: dict[str, Callable[[], gpflow.kernels.Kernel]] = {
-    "3/2": Matern32,
-    "5/2": Matern52,
-    "sum and product": lambda: Matern32() + Matern52() * SquaredExponential(),
-}
+MATERN: dict[str, Callable[[], gpflow.kernels.Kernel]] = {"3/2": Matern32, "5/2": Matern52}
+MATERN["sum and product"] = lambda: Matern32() + Matern52() * SquaredExponential()
 
 
 @pytest.mark.parametrize("name", MATERN)
@@ -226,25 +203,15 @@ def test_second_derivatives_at_inducing_inputs(name: str) -> None:
         check_second(lambda: predict(x)[0], [x], step=1e-5, rtol=1e-3)  # noqa: B023
 
 
-def test_second_derivatives_with_all_tapes_outside_of_a_graph() -> None:
-    model = mixed(0.5)
-    check_second(in_graph(model.training_loss), model.trainable_variables)
-
-
 # Of what depends on converged sites.
 
 
-def near_rows(model: Any) -> tf.Tensor:
-    return model.data[0][:3] + 0.1
-
-
+near_rows = lambda model: (model.data[0][:3] + 0.1, model.data[1][:3])  # noqa: E731
 #: Functions of converged sites, with rows of the model's own data that moved a little.
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    "predict_f": lambda model: model.predict_f(near_rows(model))[0],
+    "predict_f": lambda model: model.predict_f(near_rows(model)[0])[0],
     "loo_log_density": lambda model: model.loo_log_density(),
-    "predict_log_density": lambda model: model.predict_log_density(
-        (near_rows(model), model.data[1][:3])
-    ),
+    "predict_log_density": lambda model: model.predict_log_density(near_rows(model)),
     "q_mu": lambda model: model.q_mu,
 }
 OTHERS: dict[str, Callable[[Any], Any]] = {
@@ -290,10 +257,6 @@ def test_gradient_table(name: str, alpha: float) -> None:
     check(CASES[name].model(alpha=alpha), FUNCTIONS)
 
 
-def _of_powers(name: str) -> Any:
-    return CASES[name].model(alpha=ALPHAS["alpha per row"])
-
-
 def _with_memory() -> Any:
     case = CASES["probit"]
     memory = case.model().remember()
@@ -303,33 +266,32 @@ def _with_memory() -> Any:
 
 
 def _of_separate_kernels() -> Any:
-    kernel = SeparateIndependent([SquaredExponential(lengthscales=0.5 + k / 2) for k in range(3)])
-    points = SharedIndependentInducingVariables(InducingPoints(CASES["RobustMax"].problem.Z))
-    return CASES["RobustMax"].model(kernel=kernel, inducing_variable=points)
+    kernels = [SquaredExponential(lengthscales=0.5 + k / 2) for k in range(3)]
+    points = gpflow.inducing_variables.InducingPoints(CASES["RobustMax"].problem.Z)
+    shared = gpflow.inducing_variables.SharedIndependentInducingVariables(points)
+    kernel = gpflow.kernels.SeparateIndependent(kernels)
+    return CASES["RobustMax"].model(kernel=kernel, inducing_variable=shared)
 
 
 def _with_a_flat_direction() -> Any:
     """A level of all classes that nothing but the prior knows, which is nearly flat."""
-    rows = np.linspace(-1.0, 1.0, 8)[:, None]
-    labels = np.array([0, 1, 2, 0, 1, 2, 0, 1])[:, None]
+    rows, labels = np.linspace(-1.0, 1.0, 8)[:, None], np.arange(8)[:, None] % 3
     parts = SquaredExponential(1e4, 0.7), gpflow.likelihoods.MultiClass(3), rows[::3].copy()
     model = pep.PEPClassification((rows, labels), *parts, tolerance=1e-11)
     gpflow.set_trainable(model.inducing_variable, False)
     return model
 
 
+PER_ROW = {"alpha": ALPHAS["alpha per row"]}
+NEAR = {"probability": lambda model: model.predict_y(model.data[0][:4] + 0.05)[0]}
 MODELS: dict[str, tuple[Callable[[], Any], dict[str, Any], float]] = {
-    "powers of rows": (lambda: _of_powers("Student-t"), OF_ROWS, RTOL),
-    "powers, three classes": (lambda: _of_powers("RobustMax"), OF_ROWS, RTOL),
+    "powers of rows": (lambda: CASES["Student-t"].model(**PER_ROW), OF_ROWS, RTOL),
+    "powers, three classes": (lambda: CASES["RobustMax"].model(**PER_ROW), OF_ROWS, RTOL),
     "all that depends on sites": (CASES["probit"].model, OTHERS, 1e-6),
     "chunks": (lambda: CASES["Poisson"].model(chunk_size=3), {**OF_ROWS, **OF_Q}, RTOL),
     "memory": (_with_memory, OF_Q, RTOL),
     "kernels of their own": (_of_separate_kernels, OF_Q, RTOL),
-    "flat direction": (
-        _with_a_flat_direction,
-        {"probability": lambda model: model.predict_y(model.data[0][:4] + 0.05)[0]},
-        1e-6,
-    ),
+    "flat direction": (_with_a_flat_direction, NEAR, 1e-6),
 }
 
 
@@ -347,7 +309,7 @@ def test_products_with_the_hessian_of_the_loss(name: str, alpha: float) -> None:
     variables, loss = parts_of(model), model.training_loss
     vector = [RNG.standard_normal(variable.shape) for variable in variables]
     with tf.GradientTape() as tape:
-        first = value_and_gradients(loss, variables)[1]
+        first = helpers.value_and_gradients(loss, variables)[1]
         slope = tf.add_n([tf.reduce_sum(a * b) for a, b in zip(first, vector, strict=True)])
     product = tape.gradient(slope, variables)
     assert_record(model)
@@ -362,27 +324,9 @@ def test_graphs_compute_the_same(name: str, alpha: float) -> None:
     model = CASES[name].model(alpha=alpha)
     variables, function = parts_of(model), lambda: weighted(model.q_mu)
     expected = gradients(function, variables)
-    inside = in_graph(lambda: value_and_gradients(function, variables)[1])
+    inside = in_graph(lambda: helpers.value_and_gradients(function, variables)[1])
     for actual in (inside(), gradients(in_graph(function), variables)):
-        assert_all_close(actual, expected, rtol=1e-7, scale=0.1)
-
-
-@pytest.mark.slow
-def test_optimisers_outside_of_the_graph() -> None:
-    """GPflow's, which compiles and has its tape inside, and Keras's, which has it outside."""
-    ends = []
-    for compile in (False, True):
-        model = CASES["probit"].model()
-        loss = lambda: -tf.reduce_sum(model.loo_log_density())  # noqa: B023, E731
-        loss = in_graph(loss) if compile else loss
-        optimizer, variables = tf_keras.optimizers.SGD(0.05), parts_of(model)
-        for _ in range(3):
-            optimizer.minimize(loss, variables)
-        ends.append(flat(variables))
-    assert_close(ends[1], ends[0], rtol=1e-7)
-    options = {"maxiter": 200}
-    gpflow.optimizers.Scipy().minimize(loss, variables, compile=True, options=options)
-    assert np.max(np.abs(flat(gradients(loss, variables)))) < 1e-3
+        helpers.assert_all_close(actual, expected, rtol=1e-7, scale=0.1)
 
 
 @pytest.mark.slow
@@ -400,7 +344,8 @@ def test_jacobian_by_one_gradient_after_another() -> None:
 # Refused, and beside these those that are right.
 
 REFUSED = r"derivative of .*: got one in a hyperparameter, expected none: .* finite differences"
-XNEW = regression_problem().Xnew[:2]
+PROBLEM = helpers.regression_problem(3)
+XNEW = helpers.regression_problem().Xnew[:2]
 
 
 @functools.cache
@@ -415,53 +360,43 @@ def mean_at(Xnew: Any, model: Any) -> tf.Tensor:
     return model.predict_f(Xnew)[0]
 
 
-def twice(function: Callable[[Any], tf.Tensor], model: Any) -> Any:
+def twice(function: Callable[[Any], tf.Tensor]) -> Any:
+    model = converged("probit")
     variable = lengthscale(model)
     return gradient(lambda: gradient(lambda: function(model), variable), variable)
 
 
-def forwards(model: Any) -> Any:
+def forwards() -> Any:
+    model = converged("probit")
     with tf.autodiff.ForwardAccumulator(lengthscale(model), tf.ones([2], tf.float64)):
         return model.predict_f(XNEW)
 
 
-def in_a_branch(model: Any) -> Any:
+def in_a_branch() -> Any:
     """TensorFlow's gradients of branches and loops cannot read variables."""
+    model = converged("probit")
     branches = lambda: tf.reduce_sum(mean_at(XNEW, model)), lambda: tf.zeros([], tf.float64)
     chosen = in_graph(lambda condition: tf.cond(condition, *branches))
     return gradient(lambda: chosen(tf.constant(True)), lengthscale(model))
 
 
-def of_several_processes(model: Any) -> Any:
-    class Two(pep.engine.numerics.chunks.Reduction):
-        count = 2
-
+def of_several_processes() -> Any:
     model = CASES["probit"].model()
-    model.reduction = Two()
+    model.reduction = type("Two", (pep.engine.numerics.chunks.Reduction,), {"count": 2})()
     return gradient(lambda: model.q_mu, lengthscale(model))
 
 
 TWICE = "derivative of the gradient of"
-CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "predict_f": (functools.partial(twice, functools.partial(mean_at, XNEW)), f"{TWICE} .*: got"),
-    "left out": (functools.partial(twice, FUNCTIONS["loo_log_density"]), f"{TWICE} .*: got one in"),
-    "forwards": (forwards, rf"{TWICE} q\(v\): got one in"),
-    "branch": (in_a_branch, r"a tape inside of the tf\.cond or loop"),
-    "graph": (
-        lambda model: in_graph(lambda: twice(lambda one: one.training_loss(), model))(),
-        "got one in a hyperparameter",
-    ),
-    "processes": (of_several_processes, r"a derivative of q\(v\)"),
+CALLS: dict[str, Callable[[], Any]] = {
+    f"{TWICE} .*: got": lambda: twice(functools.partial(mean_at, XNEW)),
+    f"{TWICE} .*: got one in": lambda: twice(FUNCTIONS["loo_log_density"]),
+    rf"{TWICE} q\(v\): got one in": forwards,
+    r"a tape inside of the tf\.cond or loop": in_a_branch,
+    r"a derivative of q\(v\)": of_several_processes,
 }
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "graph" else n for n in CALLS]
-)
-def test_refused(name: str) -> None:
-    call, message = CALLS[name]
-    with pytest.raises(ValueError, match=message):
-        call(converged("probit"))
+IN_GRAPH = {"got one in a hyperparameter": in_graph(lambda: twice(pep.PEP.training_loss))}
+test_refused = helpers.refusals(CALLS)
+test_refused_in_a_graph = pytest.mark.slow(helpers.refusals(IN_GRAPH))
 
 
 def test_sites_away_from_their_fixed_point_are_refused() -> None:
@@ -483,12 +418,11 @@ def test_sites_that_no_derivative_needs_may_not_have_converged() -> None:
 
 def test_a_compiled_function_refuses_where_what_is_refused_has_a_share() -> None:
     """Its gradient is made for all of its results, whichever of them is differentiated."""
-    problem = regression_problem(3)
     kernels = [SquaredExponential(lengthscales=size) for size in (0.5, 1.0)]
     kernel = LinearCoregionalization(kernels, W=np.array([[1.0, 0.3], [-0.5, 0.8]]))
     likelihood = pep.likelihoods.PerOutput([Bernoulli(), Bernoulli()])
-    data = problem.X, 1.0 * np.hstack([problem.Y > 0.4, problem.Y < 0.6])
-    model = pep.PEP(data, kernel, likelihood, problem.Z, tolerance=1e-11)
+    data = PROBLEM.X, 1.0 * np.hstack([PROBLEM.Y > 0.4, PROBLEM.Y < 0.6])
+    model = pep.PEP(data, kernel, likelihood, PROBLEM.Z, tolerance=1e-11)
     compiled = in_graph(lambda: (model.training_loss(), tf.reduce_sum(mean_at(XNEW, model))))
     variable = kernel.W.unconstrained_variable
     expected = gradient(model.training_loss, variable)
@@ -508,15 +442,10 @@ def test_derivatives_in_new_inputs_stay(name: str) -> None:
     graph = in_graph(eager)
     posterior = lambda: model.posterior().predict_f(Xnew)[0]  # noqa: E731
 
-    def by_own_tape() -> Any:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(Xnew)
-            mean = eager()
-        return tape.gradient(mean, Xnew)
-
+    by_own_tape = functools.partial(gradient, eager, Xnew, watch_accessed_variables=False)
     results = [gradient(function, Xnew) for function in (eager, graph, posterior)]
     results += [by_own_tape(), in_graph(by_own_tape)()]
-    expected = finite_difference_gradient(lambda: tf.reduce_sum(graph()), Xnew)
+    expected = helpers.finite_difference_gradient(lambda: tf.reduce_sum(graph()), Xnew)
     for result in results:
         assert_close(result, expected, rtol=1e-6)
 
@@ -547,18 +476,7 @@ def test_the_loss_is_differentiable_once_in_any_way() -> None:
     assert_close(outer.gradient(first, factor), expected, rtol=1e-9)
 
 
-@pytest.mark.slow
-def test_regression_has_all_derivatives() -> None:
-    problem = regression_problem()
-    model = pep.models.PEPRegression(problem.data, problem.kernel(), problem.Z)
-    check_second(model.training_loss, [lengthscale(model)])
-    for quantity in (functools.partial(mean_at, XNEW), FUNCTIONS["loo_log_density"]):
-        total = lambda: tf.reduce_sum(quantity(model))  # noqa: B023, E731
-        assert_gradients(total, [lengthscale(model)], rtol=1e-6)
-
-
 def test_tied_models_have_all_derivatives_with_the_conditional_of_the_prior() -> None:
-    problem = regression_problem(3)
-    data = problem.X, 1.0 * (problem.Y > 0.4)
-    model = pep.ARPEP(problem.kernel(), Bernoulli(), problem.Z, alpha=0.5, num_data=17)
+    data = PROBLEM.X, 1.0 * (PROBLEM.Y > 0.4)
+    model = pep.ARPEP(PROBLEM.kernel(), Bernoulli(), PROBLEM.Z, alpha=0.5, num_data=17)
     check_second(lambda: model.training_loss(data), [model.kernel.variance.unconstrained_variable])

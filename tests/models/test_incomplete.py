@@ -1,14 +1,13 @@
 """Regression of targets of which some are missing: separate models of what was observed of each."""
 
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import Array, assert_all_close, assert_close, assert_gradients
+from helpers import Array, assert_all_close, assert_close, assert_gradients, refusals
 
 import gpflow_pep as pep
 
@@ -79,22 +78,21 @@ def test_densities_and_what_was_not_observed() -> None:
 @pytest.mark.near_copies("5")
 @pytest.mark.parametrize("chunk_size", [None, 5])
 def test_gradients(chunk_size: int | None) -> None:
-    model = regression(X, Y, alpha=0.4, chunk_size=chunk_size)
+    """At powers of rows."""
+    alpha = rng.uniform(size=N)
+    model = regression(X, Y, alpha=alpha, chunk_size=chunk_size)
+    expected = np.sum([log_z(separate(p, alpha=alpha[THERE[:, p]])) for p in range(P)])
+    for one in (model, deepcopy(model)):
+        assert_close(log_z(one), expected, rtol=1e-11)
     assert len(model.trainable_variables) == 5
     assert_gradients(tf.function(model.training_loss), model.trainable_variables, rtol=1e-6)
 
 
-def test_powers_of_rows_chunks_and_copies() -> None:
-    alpha = rng.uniform(size=N)
-    model = regression(X, Y, alpha=alpha, chunk_size=7)
-    expected = np.sum([log_z(separate(p, alpha=alpha[THERE[:, p]])) for p in range(P)])
-    for one in (model, deepcopy(model)):
-        assert_close(log_z(one), expected, rtol=1e-11)
+UNSEEN = np.where(np.arange(P) == 1, np.nan, Y)
 
 
 def test_an_output_without_observations_has_the_prior() -> None:
-    targets = np.where(np.arange(P) == 1, np.nan, Y)
-    model = regression(X, targets)
+    model = regression(X, UNSEEN)
     mean, variance = model.predict_f(XNEW)
     assert_close(mean[:, 1], np.full(5, 0.2), rtol=1e-12)
     assert_close(variance[:, 1], np.full(5, 1.3), rtol=1e-12)
@@ -103,59 +101,38 @@ def test_an_output_without_observations_has_the_prior() -> None:
 
 def test_other_data() -> None:
     model = regression(X, Y)
-    for data in ((X[5:], Y[5:]), (X, COMPLETE)):
-        model.data = data
-        assert_close(log_z(model), log_z(regression(*data)), rtol=1e-11)
+    model.data = X, COMPLETE
+    assert_close(log_z(model), log_z(regression(X, COMPLETE)), rtol=1e-11)
     variables = in_variables(Y)
     model = regression(*variables)
     compiled = tf.function(model.training_loss)
     before = float(compiled())
-    variables[1].assign(np.where(np.arange(P) == 1, np.nan, Y))
+    variables[1].assign(UNSEEN)
     assert float(compiled()) < before
 
 
-def test_memory() -> None:
-    first, second = (X[:12], Y[:12]), (X[12:], Y[12:])
-    remembering = regression(*second, alpha=1.0, memory=regression(*first, alpha=1.0).remember())
-    assert_close(log_z(remembering), log_z(regression(X, Y, alpha=1.0)), rtol=1e-8)
-
-
-def _assign_missing() -> None:
-    regression(X, COMPLETE).data = X, Y
-
-
-REFUSALS = {
-    "Y: got NaN alone, expected some": partial(regression, X, Y * np.nan),
-    "Y: got NaN or infinity": partial(regression, X, np.where(np.isnan(Y), np.inf, Y)),
-    "Y: got targets that are missing beside": partial(regression, X, Y, blocks=np.arange(N)),
-    "bound: got 'tight'": partial(regression, X, Y, bound="tight"),
+REFUSED = {
+    "Y: got NaN alone, expected some": lambda: regression(X, Y * np.nan),
+    "Y: got NaN or infinity": lambda: regression(X, np.where(np.isnan(Y), np.inf, Y)),
+    "Y: got NaN or infinity in .*": lambda: setattr(regression(X, COMPLETE), "data", (X, Y)),
+    "Y: got targets that are missing beside": lambda: regression(X, Y, blocks=np.arange(N)),
+    "bound: got 'tight'": lambda: regression(X, Y, bound="tight"),
     "upper_bound: got missing targets": lambda: regression(X, Y).upper_bound(),
-    "Y: got NaN or infinity in .*": _assign_missing,
     "near: got near rows without targets": lambda: regression(X, Y).posterior(near=3),
     "near: got near rows without": lambda: regression(X, Y).predict_f(XNEW, near=3),
 }
+test_refusals = refusals(REFUSED)
 
 
-@pytest.mark.parametrize("message", REFUSALS)
-def test_refusals(message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        REFUSALS[message]()
+ASSIGNED = [(bound, value) for bound in ("standard", "tight") for value in (np.nan, np.inf)]
 
 
-@pytest.mark.parametrize(
-    "bound, targets, place, value",
-    [
-        *((bound, COMPLETE, 2, v) for bound in ("standard", "tight") for v in (np.nan, np.inf)),
-        ("standard", Y, 3, np.inf),
-    ],
-)
-def test_what_is_assigned_to_variables_is_not_taken_for_0(
-    bound: str, targets: Array, place: int, value: float
-) -> None:
+@pytest.mark.parametrize("bound, value", [*ASSIGNED, (None, np.inf)])
+def test_what_is_assigned_to_variables_is_not_taken_for_0(bound: str | None, value: float) -> None:
     """A model of complete targets cannot leave one out; nor is infinity a missing one."""
-    variables = in_variables(targets)
-    model = regression(*variables, bound=bound)
-    variables[1][place, 1].assign(value)
+    variables = in_variables(COMPLETE if bound else Y)
+    model = regression(*variables, bound=bound or "standard")
+    variables[1][2 if bound else 3, 1].assign(value)
     for computed in (model.training_loss, model.loo_log_density, model.compute_qu):
         with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="NaN or infinity"):
             computed()

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from cases.pep import poisson_log_density, probit_log_density
+from gpflow.functions import Constant
 from gpflow.likelihoods import Bernoulli, Gaussian, Poisson, StudentT
-from helpers import Array, assert_all_close, assert_close, assert_gradients
+from helpers import Array, assert_all_close, assert_close, assert_gradients, refusals
 from reference import outputs as reference
 from scipy.stats import norm, t
 
@@ -35,26 +36,21 @@ def _missing(values: Array) -> Array:
 
 
 GAUSSIAN = _missing(F + np.sqrt(NOISE) * rng.standard_normal(F.shape))
-COLUMNS = [
-    F[:, 0] + 0.2 * rng.standard_normal(N),
-    rng.uniform(size=N) < 1.0 / (1.0 + np.exp(-2.0 * F[:, 1])),
-    rng.poisson(np.exp(F[:, 2])),
-    F[:, 3] + 0.2 * rng.standard_t(3, N),
-]
-MIXED = _missing(np.stack(COLUMNS, axis=1).astype(np.float64))
+COLUMNS = F.copy()
+COLUMNS[:, 0] += 0.2 * rng.standard_normal(N)
+COLUMNS[:, 1] = rng.uniform(size=N) < 1.0 / (1.0 + np.exp(-2.0 * F[:, 1]))
+COLUMNS[:, 2] = rng.poisson(np.exp(F[:, 2]))
+COLUMNS[:, 3] += 0.2 * rng.standard_t(3, N)
+MIXED = _missing(COLUMNS)
 
 
 def normal(variance: float) -> reference.LogProb:
     return lambda f, y: norm.logpdf(y, f, np.sqrt(variance))
 
 
-LOG_PROBS = {
-    "Gaussian": [*map(normal, NOISE)],
-    "four": [
-        *(normal(0.05), probit_log_density, poisson_log_density),
-        lambda f, y: t.logpdf(y, 3.0, f, 0.3),
-    ],
-}
+STUDENT = lambda f, y: t.logpdf(y, 3.0, f, 0.3)  # noqa: E731
+FOUR = [normal(0.05), probit_log_density, poisson_log_density, STUDENT]
+LOG_PROBS = {"Gaussian": [*map(normal, NOISE)], "four": FOUR}
 Y = {"Gaussian": GAUSSIAN, "four": MIXED}
 TIGHT = {"tolerance": 1e-10}
 
@@ -75,34 +71,26 @@ def points(of_each: Any = Z) -> Any:
     return gpflow.inducing_variables.SeparateIndependentInducingVariables(variables)
 
 
-def shared_points() -> Any:
-    return gpflow.inducing_variables.SharedIndependentInducingVariables(
-        gpflow.inducing_variables.InducingPoints(Z[0])
-    )
-
-
 def problem(kind: str, of_each: Any = Z) -> reference.Problem:
-    def squared_exponential(scale: float, X1: Array, X2: Array) -> Array:
-        return np.exp(-0.5 * (X1 - X2.T) ** 2 / scale**2)
-
+    squared_exponential = lambda s, X1, X2: np.exp(-0.5 * (X1 - X2.T) ** 2 / s**2)  # noqa: E731
     kernels = [partial(squared_exponential, scale) for scale in LENGTHSCALES]
     parts = kernels, W, MEANS, LOG_PROBS[kind], gpflow.default_jitter()
     return reference.Problem(X, Y[kind], of_each, *parts)
 
 
-def means() -> gpflow.functions.Constant:
-    return gpflow.functions.Constant(MEANS.copy())
-
-
 def model(kind: str, targets: Any = None, of_each: Any = Z, **options: Any) -> pep.models.PEP:
     data = X, Y[kind] if targets is None else targets
-    arguments = {"mean_function": means(), **TIGHT, **options}
+    arguments = {"mean_function": Constant(MEANS), **TIGHT, **options}
     return pep.models.PEP(data, kernel(), likelihood(kind), points(of_each), **arguments)
 
 
 def regression(targets: Any = None, of_each: Any = Z, **options: Any) -> Any:
     data = X, GAUSSIAN if targets is None else targets
-    arguments = {"mean_function": means(), "noise_variance": NOISE, **options}
+    arguments = {
+        "mean_function": Constant(MEANS),
+        "noise_variance": NOISE,
+        **options,
+    }
     return pep.models.PEPRegression(data, kernel(), points(of_each), **arguments)
 
 
@@ -121,12 +109,17 @@ def converged(kind: str, alpha: float) -> Any:
 @pytest.mark.parametrize("alpha", [0.0, 1e-6, 0.5, 1.0])
 class TestGaussianNoise:
     def test_closed_form(self, alpha: float) -> None:
-        expected = reference.closed_form(problem("Gaussian"), NOISE, alpha)
-        assert_close(log_z(regression(alpha=alpha)), expected, rtol=1e-9)
+        """And imputed: a row that is observed in part is conditioned on by itself, not twice."""
+        closed, parts = regression(alpha=alpha), (problem("Gaussian"), NOISE, alpha)
+        assert_close(log_z(closed), reference.closed_form(*parts), rtol=1e-9)
+        mean, variance = reference.imputed(*parts)
+        assert_all_close(closed.impute_f(), (mean, variance), rtol=1e-8)
+        assert_all_close(closed.impute_y(), (mean, variance + NOISE), rtol=1e-8)
 
-    @pytest.mark.near_copies("0.5")
+    @pytest.mark.near_copies("0.5", "0.0")
     def test_row_sites_are_the_closed_form(self, alpha: float) -> None:
         both = converged("Gaussian", alpha), regression(alpha=alpha)
+        assert_all_close(*(one.impute_f() for one in both), rtol=1e-8)
         assert_close(*map(log_z, both), rtol=1e-10)
         for options in ({}, {"full_output_cov": True}, {"full_cov": True}):
             assert_all_close(*(one.predict_f(XNEW, **options) for one in both), rtol=1e-9)
@@ -136,15 +129,6 @@ class TestGaussianNoise:
             )
             assert np.array_equal(np.isfinite(one), THERE)
             assert_close(one[THERE], other[THERE], rtol=1e-8)
-
-    @pytest.mark.near_copies("0.5", "0.0")
-    def test_imputed(self, alpha: float) -> None:
-        """A row that is observed in part is conditioned on by itself, and not twice."""
-        mean, variance = reference.imputed(problem("Gaussian"), NOISE, alpha)
-        closed = regression(alpha=alpha)
-        for each in (closed, converged("Gaussian", alpha)):
-            assert_all_close(each.impute_f(), (mean, variance), rtol=1e-8)
-        assert_all_close(closed.impute_y(), (mean, variance + NOISE), rtol=1e-8)
 
     @pytest.mark.near_copies("0.5", "0.0")
     def test_points_at_all_data(self, alpha: float) -> None:
@@ -188,29 +172,21 @@ def test_alpha_0_is_the_best_bound_over_a_full_q() -> None:
             assert max(both) < value  # a maximum, as three of the likelihoods are log-concave
 
 
-@pytest.mark.slow
+@pytest.mark.near_copies("5-regression-*")
 @pytest.mark.parametrize(
-    "kind, alpha, chunk_size, rtol",
-    [
-        *(("four", alpha, size, 1e-6) for alpha in (0.0, 0.5) for size in (None, 5)),
-        ("Gaussian", 0.6, None, 1e-7),
-    ],
+    "kind, alpha, rtol",
+    [("regression", 0.4, 1e-8), ("four", 0.0, 1e-6), ("four", 0.5, 1e-6), ("Gaussian", 0.6, 1e-7)],
 )
-def test_gradients(kind: str, alpha: float, chunk_size: int | None, rtol: float) -> None:
+@pytest.mark.parametrize("chunk_size", [None, 5])
+def test_gradients(kind: str, alpha: float, rtol: float, chunk_size: int | None) -> None:
     """Of kernels, inducing points, mixing, offsets and likelihoods."""
-    trained = model(kind, alpha=alpha, chunk_size=chunk_size)
+    options = {"alpha": alpha, "chunk_size": chunk_size}
+    trained = regression(**options) if kind == "regression" else model(kind, **options)
+    assert len(trained.trainable_variables) == 4 + 2 + 1 + 1 + (2 if kind == "four" else P)
+    if kind == "regression":
+        assert trained.rows.num_inducing == Q * M  # what chunks are chosen by
     loss = tf.function(trained.training_loss)
     assert_gradients(loss, trained.trainable_variables, rtol=rtol, scale=1.0)
-
-
-@pytest.mark.near_copies("5")
-@pytest.mark.parametrize("chunk_size", [None, 5])
-def test_gradients_of_regression(chunk_size: int | None) -> None:
-    trained = regression(alpha=0.4, chunk_size=chunk_size)
-    assert len(trained.trainable_variables) == 4 + 2 + 1 + 1 + P
-    assert trained.rows.num_inducing == Q * M  # what chunks are chosen by
-    loss = tf.function(trained.training_loss)
-    assert_gradients(loss, trained.trainable_variables, rtol=1e-8, scale=1.0)
 
 
 class TestPredictions:
@@ -341,8 +317,10 @@ def test_imputed_and_left_out_of_any_likelihood() -> None:
 class TestAsOtherModels:
     def test_shared_points(self) -> None:
         expected, parts = log_z(model("four", of_each=[Z[0], Z[0]])), likelihood("four")
-        for shared in (Z[0], shared_points()):
-            options = {"mean_function": means(), **TIGHT}
+        first = gpflow.inducing_variables.InducingPoints(Z[0])
+        both = gpflow.inducing_variables.SharedIndependentInducingVariables(first)
+        for shared in (Z[0], both):
+            options = {"mean_function": Constant(MEANS), **TIGHT}
             one = pep.models.PEP((X, MIXED), kernel(), parts, shared, **options)
             assert_close(log_z(one), expected, rtol=1e-9)
 
@@ -355,21 +333,9 @@ class TestAsOtherModels:
         for each in (one, other):
             assert_close(log_z(each), log_z(closed), rtol=1e-9)
 
-    def test_one_latent_function_is_svgp(self) -> None:
-        """Whose q has then nothing that its blocks lack."""
-        kernels = [gpflow.kernels.SquaredExponential()]
-        mixing = gpflow.kernels.LinearCoregionalization(kernels, W[:, :1])
-        parts, data = (mixing, Bernoulli(), shared_points()), (X, (F > 0.0).astype(np.float64))
-        fixed = pep.models.PEP(data, *parts, alpha=0.0, **TIGHT)
-        q = {"q_mu": fixed.q_mu.numpy(), "q_sqrt": fixed.q_sqrt.numpy()}
-        svgp = gpflow.models.SVGP(*parts, num_latent_gps=1, **q)
-        assert_close(fixed.elbo(), svgp.elbo(data), rtol=1e-6)  # by 20 nodes there
-        assert_all_close(fixed.predict_f(XNEW), svgp.predict_f(XNEW), rtol=1e-8)
-
     def test_independent_outputs(self) -> None:
         """W the identity: a model for each output; and ``PerOutput`` without a mixture."""
-        data = X, np.stack(COLUMNS, axis=1).astype(np.float64)[:, :Q]
-        both = PerOutput(likelihood("four").likelihoods[:Q])
+        data, both = (X, COLUMNS[:, :Q]), PerOutput(likelihood("four").likelihoods[:Q])
         mixture = pep.models.PEP(data, kernel(np.eye(Q)), both, points(), **TIGHT)
         separate = gpflow.kernels.SeparateIndependent(list(kernel().latent_kernels))
         plain = pep.models.PEP(data, separate, both, points(), **TIGHT)
@@ -377,22 +343,17 @@ class TestAsOtherModels:
         assert_all_close(mixture.predict_y(XNEW), plain.predict_y(XNEW), rtol=1e-6)
 
     def test_an_output_without_observations(self) -> None:
-        fixed = model("four", np.where(np.arange(P) == 2, np.nan, MIXED))
-        three = [0, 1, 3]
-        mixing = gpflow.kernels.LinearCoregionalization(list(kernel().kernels), W[three])
+        fixed, three = model("four", np.where(np.arange(P) == 2, np.nan, MIXED)), [0, 1, 3]
         others = PerOutput([likelihood("four").likelihoods[p] for p in three])
-        options = {"mean_function": gpflow.functions.Constant(MEANS[three]), **TIGHT}
-        without = pep.models.PEP((X, MIXED[:, three]), mixing, others, points(), **options)
+        options = {"mean_function": Constant(MEANS[three]), **TIGHT}
+        without = pep.PEP((X, MIXED[:, three]), kernel(W[three]), others, points(), **options)
         assert_close(log_z(fixed), log_z(without), rtol=1e-8)
 
 
-def test_a_constructor_makes_what_was_written() -> None:
-    assert type(model("four")) is pep.PEP and type(regression()) is pep.PEPRegression
+def test_labels_of_several_outputs_and_what_constructors_make() -> None:
+    assert type(model("four")) is pep.PEP
     copied = deepcopy(regression())
     assert type(copied) is pep.PEPRegression and type(copied.latents).__name__ == "Mixed"
-
-
-def test_labels_of_several_outputs() -> None:
     labels = np.where(THERE, F > 0.0, np.nan)[:, :2]
     parts = (X, labels), kernel(W[:2])
     one = pep.PEPClassification(*parts, None, points())
@@ -417,46 +378,43 @@ def _targets(column: int, value: float) -> Array:
     return np.where((np.arange(P) == column) & THERE, value, MIXED)
 
 
-REFUSALS = {
-    "W: got shape": lambda: pep.models.PEP((X, MIXED[:, :3]), kernel(), Gaussian(), points()),
-    "likelihoods: got 4, expected 3": lambda: pep.models.PEP(
-        (X, MIXED[:, :3]), kernel(W[:3]), likelihood("four"), points()
+def _of(columns: int, rows: int, of_each: Any) -> pep.PEP:
+    """Some of the columns, with so many rows of W."""
+    return pep.PEP((X, MIXED[:, :columns]), kernel(W[:rows]), of_each, points())
+
+
+ZEROS, fixed = np.zeros((5, P)), partial(converged, "four", 0.5)
+REFUSED = {
+    "W: got shape": lambda: _of(3, P, Gaussian()),
+    "likelihoods: got 4, expected 3": lambda: _of(3, 3, likelihood("four")),
+    "likelihood: got MultiClass, expected one of a single": (
+        lambda: _of(P, P, gpflow.likelihoods.MultiClass(3))
     ),
-    "num_latent_gps: got 3, expected 2": partial(model, "four", num_latent_gps=3),
-    "Y: got NaN alone": partial(regression, GAUSSIAN * np.nan),
-    "Y: got 0.5 at row": partial(model, "four", _targets(1, 0.5)),
-    "Y: got -1 at row": partial(model, "four", _targets(2, -1.0)),
-    "likelihood: got MultiClass, expected one of a single": lambda: pep.models.PEP(
-        (X, MIXED), kernel(), gpflow.likelihoods.MultiClass(3), points()
-    ),
+    "num_latent_gps: got 3, expected 2": lambda: model("four", num_latent_gps=3),
+    "Y: got NaN alone": lambda: regression(GAUSSIAN * np.nan),
+    "Y: got 0.5 at row": lambda: model("four", _targets(1, 0.5)),
+    "Y: got -1 at row": lambda: model("four", _targets(2, -1.0)),
     "likelihoods: got none": lambda: PerOutput([]),
     "likelihoods: got Softmax": lambda: PerOutput([gpflow.likelihoods.Softmax(3)]),
-    "likelihood: got PerOutput, expected a gpflow.likelihoods.Gaussian": lambda: (
-        pep.models.PEPRegression((X, MIXED), kernel(), points(), likelihood=likelihood("four"))
+    "likelihood: got PerOutput, expected a gpflow.likelihoods.Gaussian": (
+        lambda: pep.PEPRegression((X, MIXED), kernel(), points(), likelihood=likelihood("four"))
     ),
-    "blocks: got a model": partial(regression, blocks=np.arange(N)),
-    "given: got it with full_cov": lambda: converged("four", 0.5).predict_f(
-        XNEW, full_cov=True, given=np.zeros((5, P))
-    ),
-    "Y: got 1 column": lambda: regression().predict_f(XNEW, given=np.zeros((5, 1))),
+    "blocks: got a model": lambda: regression(blocks=np.arange(N)),
+    "given: got it with full_cov": lambda: fixed().predict_f(XNEW, full_cov=True, given=ZEROS),
+    "Y: got 1 column": lambda: regression().predict_f(XNEW, given=ZEROS[:, :1]),
     "blocks and near rows: got": lambda: regression().predict_f(XNEW, blocks=np.arange(5)),
-    "remember: got": lambda: converged("four", 0.5).remember(),
-    "converged_rows: got": lambda: converged("four", 0.5).converged_rows(),
+    "remember: got": lambda: fixed().remember(),
+    "converged_rows: got": lambda: fixed().converged_rows(),
     "surrogate: got": lambda: regression().surrogate(),
-    "minibatch_training_loss_closure: got": lambda: model("four").minibatch_training_loss_closure(
-        4, seed=0
+    "minibatch_training_loss_closure: got": (
+        lambda: model("four").minibatch_training_loss_closure(4, seed=0)
     ),
-    "bound: got": partial(regression, bound="tight"),
+    "bound: got": lambda: regression(bound="tight"),
     "impute_f: got a model of independent outputs": lambda: independent().impute_f(),
     "given: got a model of independent": lambda: independent().predict_y(XNEW, given=XNEW),
     "loo_log_density_of_entries: got a": lambda: independent().loo_log_density_of_entries(),
-    "memory: got a model whose outputs are mixed": partial(model, "four", memory=0),
+    "memory: got a model whose outputs are mixed": lambda: model("four", memory=0),
     "upper_bound: got": lambda: regression().upper_bound(),
     "fitc_log_marginal_likelihood: got": lambda: regression().fitc_log_marginal_likelihood(),
 }
-
-
-@pytest.mark.parametrize("message", REFUSALS)
-def test_refusals(message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        REFUSALS[message]()
+test_refusals = refusals(REFUSED)

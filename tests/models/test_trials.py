@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from helpers import value_and_gradients
+from helpers import assert_all_close, assert_close, value_and_gradients
+from scipy.stats import norm
 
 import gpflow_pep as pep
 from gpflow_pep.models.base import TrialWarning
@@ -15,12 +16,8 @@ from gpflow_pep.models.base import TrialWarning
 k, L, iv = gpflow.kernels, gpflow.likelihoods, gpflow.inducing_variables
 
 
-class Brownian(k.Kernel):
+class Brownian(k.Static):
     """No covariance where an input is negative."""
-
-    def __init__(self):
-        super().__init__(active_dims=[0])
-        self.variance = gpflow.Parameter(1.0, transform=gpflow.utilities.positive())
 
     def K(self, X, X2=None):
         return self.variance * tf.minimum(X, tf.transpose(X if X2 is None else X2))
@@ -77,13 +74,12 @@ def test_a_trial_without_a_factor_is_infinite_and_flat(make, compiled):
     np.testing.assert_allclose(evaluate()[0], before, rtol=1e-6)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_training_must_not_begin_there(compiled):
-    model = regression()
-    loss = tf.function(model.training_loss, autograph=False) if compiled else model.training_loss
-    model.inducing_variable.Z.assign(NEGATIVE)
-    with pytest.raises(REFUSAL, match="cannot be factorised"):
-        loss()
+def test_training_must_not_begin_there():
+    for wrap in (lambda loss: loss, partial(tf.function, autograph=False)):
+        model = regression()
+        model.inducing_variable.Z.assign(NEGATIVE)
+        with pytest.raises(REFUSAL, match="cannot be factorised"):
+            wrap(model.training_loss)()
 
 
 @pytest.mark.parametrize("compile", [True, False])
@@ -121,11 +117,8 @@ class Half(k.RBF):
         return 0.5 * super().K_diag(X)
 
 
-class Slope(k.Kernel):
+class Slope(k.Linear):
     """x x', with x for its variance."""
-
-    def K(self, X, X2=None):
-        return tf.matmul(X, X if X2 is None else X2, transpose_b=True)
 
     def K_diag(self, X):
         return tf.reduce_sum(X, axis=-1)
@@ -167,32 +160,26 @@ def test_patches_have_columns_of_their_own():
     data, patches = (images, targets), iv.InducingPatches(points)
     model = pep.PEPRegression(data, kernel, patches, alpha=0.0, noise_variance=0.1)
     other = gpflow.models.SGPR(data, kernel, patches, noise_variance=0.1)
-    np.testing.assert_allclose(model.elbo(), other.elbo(), rtol=1e-9)
+    assert_close(model.elbo(), other.elbo(), rtol=1e-9)
     options = {"num_data": 10, "q_mu": points[:, :1]}
     tied = pep.ARPEP(kernel, L.Gaussian(), patches, alpha=0.0, **options)
     svgp = gpflow.models.SVGP(kernel, L.Gaussian(), patches, **options)
-    np.testing.assert_allclose(tied.elbo(data), svgp.elbo(data), rtol=1e-9)
-    for one, two in zip(tied.predict_f(images), svgp.predict_f(images), strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-9)
+    assert_close(tied.elbo(data), svgp.elbo(data), rtol=1e-9)
+    assert_all_close(tied.predict_f(images), svgp.predict_f(images), rtol=1e-9)
     assert np.all(np.isfinite(model.predict_f(images)[1]))
 
 
 def test_a_frozen_model_predicts():
-    model = classes()
     frozen = gpflow.utilities.freeze(classes())
-    np.testing.assert_allclose(frozen.predict_f(X)[0], model.predict_f(X)[0], rtol=1e-9)
+    assert_close(frozen.predict_f(X)[0], classes().predict_f(X)[0], rtol=1e-9)
 
 
 def test_an_f_that_is_known_leaves_the_noise():
     """A linear kernel at x = 0, and an output that no latent function enters."""
     rows = np.linspace(-2.0, 2.0, 9)[:, None]
-    targets = np.hstack([rows, -rows]) + 0.1
-    weights = np.array([[1.0, 0.0], [0.0, 0.0]])
-    kernel = k.LinearCoregionalization([k.Linear(), k.Linear()], W=weights)
-    points = np.array([[-1.0], [1.0]])
-    model = pep.PEPRegression((rows, targets), kernel, points, noise_variance=[0.01, 0.04])
+    targets, weights = np.hstack([rows, -rows]) + 0.1, np.diag([1.0, 0.0])
+    kernel, noise = k.LinearCoregionalization([k.Linear(), k.Linear()], W=weights), [0.01, 0.04]
+    model = pep.PEPRegression((rows, targets), kernel, rows[2:7:4].copy(), noise_variance=noise)
     density = model.loo_log_density_of_entries().numpy()
-    of_noise = -0.5 * np.log(2 * np.pi * 0.04) - targets[:, 1] ** 2 / 0.08
-    np.testing.assert_allclose(density[:, 1], of_noise, rtol=1e-9)
-    at_0 = -0.5 * np.log(2 * np.pi * 0.01) - 0.1**2 / 0.02
-    np.testing.assert_allclose(density[4, 0], at_0, rtol=1e-9)
+    np.testing.assert_allclose(density[:, 1], norm(scale=0.2).logpdf(targets[:, 1]), rtol=1e-9)
+    np.testing.assert_allclose(density[4, 0], norm(scale=0.1).logpdf(0.1), rtol=1e-9)

@@ -1,5 +1,6 @@
-"""Noise whose variance depends on the inputs, and a warp: against dense NumPy."""
+"""Noise whose variance depends on inputs, a warp, and exact training of both: against NumPy."""
 
+import time
 from typing import Any
 
 import gpflow
@@ -8,6 +9,7 @@ import pytest
 from gpflow.base import AnyNDArray
 from helpers import assert_gradients
 from numpy.testing import assert_allclose
+from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal, norm
 
 from gpflow_pep.likelihoods import LogLinear
@@ -15,6 +17,8 @@ from gpflow_pep.models import PEPRegression
 from gpflow_pep.scoring.predictive import Predictive
 from gpflow_pep.scoring.units import Units
 from gpflow_pep.training import weights_of_means
+from gpflow_pep.training.fitting import exact as fitting
+from gpflow_pep.training.fitting.exact import KERNELS, Hyperparameters, evidence, fit_exact
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (14, 2))
@@ -39,15 +43,13 @@ def model(alpha: float, Z: AnyNDArray = X, Y: AnyNDArray = Y) -> PEPRegression:
     return PEPRegression((X, Y), kernel, Z.copy(), alpha=alpha, likelihood=likelihood, chunk_size=5)
 
 
-def noise_at(X: AnyNDArray) -> AnyNDArray:
-    exponent: AnyNDArray = np.clip(X, -3.0, 3.0) @ W
-    return 0.1 * np.exp(exponent)
+def noise_at(X: AnyNDArray) -> Any:
+    return 0.1 * np.exp(np.clip(X, -3.0, 3.0) @ W)
 
 
-def covariance(A: AnyNDArray, B: AnyNDArray) -> AnyNDArray:
+def covariance(A: AnyNDArray, B: AnyNDArray) -> Any:
     r = np.sqrt(3.0 * np.sum(((A[:, None] - B) / [0.7, 1.1]) ** 2, axis=-1))
-    value: AnyNDArray = 1.2 * (1.0 + r) * np.exp(-r)
-    return value
+    return 1.2 * (1.0 + r) * np.exp(-r)
 
 
 def exact(rows: AnyNDArray, y: AnyNDArray, new: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
@@ -106,10 +108,8 @@ def test_leave_one_out_with_noise_and_warp_is_that_of_refits(alpha: float) -> No
 def test_inputs_that_are_missing_or_far_away() -> None:
     noise = model(0.5).likelihood.variance
     assert_allclose(noise(np.array([[np.nan, np.nan], [0.0, 0.0]]))[:, 0], 0.1)
-    assert_allclose(
-        noise(np.array([[1e9, 1.0], [3.0, 1.0]]))[:, 0],
-        np.repeat(noise_at(np.array([[3.0, 1.0]])), 2),
-    )
+    far = noise(np.array([[1e9, 1.0], [3.0, 1.0]]))[:, 0]
+    assert_allclose(far, noise_at(np.array([[3.0, 1.0]] * 2)))
     with pytest.raises(ValueError, match="LogLinear: got 3 inputs, expected 2, as it was made for"):
         noise(np.ones((1, 3)))
     with pytest.raises(ValueError, match="variance: got 0"):
@@ -118,14 +118,11 @@ def test_inputs_that_are_missing_or_far_away() -> None:
         LogLinear(0)
 
 
-@pytest.mark.parametrize("number", [1, 4])
-def test_weights_of_means_are_the_least_squares_of_the_simplex(number: int) -> None:
-    targets = RNG.normal(size=30)
-    means = targets + 0.5 * RNG.normal(size=(number, 30))
-    w = np.full(number, 1.0 / number)
-    if number > 1:  # one whose share would be below 0
-        w = np.array([0.4, 0.3, 0.28, 0.02])
-        means[-1] = 10.0 * (means[:3].mean(axis=0) - targets)
+def test_weights_of_means_are_the_least_squares_of_the_simplex() -> None:
+    targets, w = RNG.normal(size=30), np.array([0.4, 0.3, 0.28, 0.02])
+    means = targets + 0.5 * RNG.normal(size=(4, 30))
+    means[-1] = 10.0 * (means[:3].mean(axis=0) - targets)  # one whose share would be below 0
+    assert_allclose(weights_of_means(means[:1], targets, np.ones(1)), 1.0)
     u = weights_of_means(means, targets, w)
     assert_allclose(u.sum(), 1.0, rtol=1e-12)
     assert np.all(u >= 0.0)
@@ -135,8 +132,100 @@ def test_weights_of_means_are_the_least_squares_of_the_simplex(number: int) -> N
     inside = u > 0.0
     assert_allclose(slope[inside], slope[inside][0], rtol=1e-8, atol=1e-8)
     assert np.all(slope[~inside] >= slope[inside][0])
-    if number > 1:
-        assert 0 < np.sum(inside) < number
+    assert 0 < np.sum(inside) < 4
     # In other units they are the same.
     assert_allclose(weights_of_means(1e6 * means + 3.0, 1e6 * targets + 3.0, w), u, atol=1e-9)
     assert_allclose(weights_of_means(means, w @ means, w), w)
+
+
+# Exact training.
+
+RANDOM = np.random.default_rng(0)
+INPUTS = RANDOM.standard_normal((30, 2)) * [1.0, 2.0]
+TARGETS = np.sin(INPUTS[:, 0]) + 0.2 * np.exp(0.5 * INPUTS[:, 1]) * RANDOM.standard_normal(30)
+TARGETS = (TARGETS - TARGETS.mean()) / TARGETS.std()
+WEIGHTS, NO_PARTS = np.array([0.3, -0.4]), np.full(2, -np.inf)
+THETA = Hyperparameters(np.array([0.2, 0.7]), 0.3, -1.4, WEIGHTS, 0.3, -0.2, NO_PARTS)
+THETAS = dict.fromkeys(KERNELS, THETA)
+THETAS["additive"] = THETA._replace(log_additive=np.array([-0.3, -1.2]))
+
+
+def dense(theta: Hyperparameters, kernel: str = "matern52") -> tuple[AnyNDArray, ...]:
+    """Warped targets, the logarithms of their slopes, and the covariance."""
+    r = cdist(INPUTS / np.exp(theta.log_lengthscales), INPUTS / np.exp(theta.log_lengthscales))
+    matern52 = (1.0 + np.sqrt(5.0) * r + 5.0 / 3.0 * r**2) * np.exp(-np.sqrt(5.0) * r)
+    correlation = np.exp(-0.5 * r**2) if kernel == "rbf" else matern52
+    pairs = zip(theta.log_additive, INPUTS.T)
+    parts = (np.exp(v - np.subtract.outer(x, x) ** 2 / 8) for v, x in pairs)
+    noise = np.exp(theta.log_noise + np.clip(INPUTS, -3.0, 3.0) @ theta.noise_weights)
+    inside = np.exp(theta.tails) * np.arcsinh(TARGETS) - theta.skew
+    slopes = np.cosh(inside) * np.exp(theta.tails) / np.sqrt(1.0 + TARGETS**2)
+    covariance = np.exp(theta.log_variance) * correlation + sum(parts) + np.diag(noise)
+    return np.sinh(inside), np.log(slopes), covariance
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_evidence_and_gradient(kernel: str) -> None:
+    theta = THETAS[kernel]
+    factors = fitting.smooth_factors(INPUTS) if kernel == "additive" else None
+    t, log_slopes, covariance = dense(theta, kernel)
+    priors = -0.5 * np.sum(THETA.noise_weights**2) * 2 / 0.6**2 - 0.5 * (0.3**2 + 0.2**2) / 0.5**2
+    expected = multivariate_normal.logpdf(t, cov=covariance) + log_slopes.sum() + priors
+    value, gradient = evidence(theta, INPUTS, TARGETS, kernel, factors)
+    assert_allclose(value, expected, rtol=1e-10 if factors is None else 1e-7)
+
+    def of_vector(vector: AnyNDArray) -> float:
+        return evidence(Hyperparameters.of_vector(vector), INPUTS, TARGETS, kernel, factors)[0]
+
+    vector, steps = np.hstack(theta), 1e-5 * np.eye(10)
+    differences = [(of_vector(vector + h) - of_vector(vector - h)) / 2e-5 for h in steps]
+    assert_allclose(gradient, differences, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["matern52", "additive"])
+def test_the_model_leaves_rows_out_as_refits_do(kernel: str) -> None:
+    t, _, covariance = dense(THETAS[kernel], kernel)
+    model = THETAS[kernel].model(INPUTS, TARGETS, kernel, varying=True)
+    mean, variance = (np.asarray(part)[:, 0] for part in model.loo_moments())
+    for n in range(0, 30, 7):
+        others = np.arange(30) != n
+        solved = np.linalg.solve(covariance[np.ix_(others, others)], covariance[others, n])
+        assert_allclose(mean[n], solved @ t[others], rtol=1e-4, atol=1e-6)
+        assert_allclose(variance[n], covariance[n, n] - solved @ covariance[others, n], rtol=1e-4)
+    assert not model.inducing_variable.Z.trainable
+    back = Hyperparameters.of_model(model, THETA.skew, THETA.tails)
+    assert back is not None
+    assert_allclose(np.hstack(back), np.hstack(THETAS[kernel]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["Matern52", "RBF"])
+def test_a_plain_model_is_that_of_gpflow(name: str) -> None:
+    theta, best = fit_exact(INPUTS, TARGETS, kernel=name.lower())
+    parameters = np.exp(theta.log_variance), np.exp(theta.log_lengthscales)
+    kernel = getattr(gpflow.kernels, name)(*parameters)
+    data, noise = (INPUTS, TARGETS[:, None]), np.exp(theta.log_noise)
+    model = gpflow.models.GPR(data, kernel, noise_variance=noise)
+    assert_allclose(best.objective, float(model.log_marginal_likelihood()), rtol=1e-9)
+    slopes = evidence(theta, INPUTS, TARGETS, name.lower())[1][:4]  # of w, a and b they are not 0
+    assert_allclose(slopes, 0.0, atol=0.05)
+    assert best.converged and best.objective == max(a.objective for a in best.starts)
+    assert theta.skew == theta.tails == 0.0 and not theta.noise_weights.any()
+
+
+def test_the_full_model_gains_and_stops_in_time() -> None:
+    y = np.exp(TARGETS)
+    y = (y - y.mean()) / y.std()
+    plain, record = fit_exact(INPUTS, y)
+    full, best = fit_exact(INPUTS, y, varying=True, warp=True)
+    assert best.objective > record.objective + 1.0 and full.skew > 0.1
+    ended = time.perf_counter() - 1.0
+    _, late = fit_exact(INPUTS, y, plain, varying=True, warp=True, deadline=ended)
+    assert late.iterations <= 1 and not late.converged and late.objective >= record.objective
+
+
+def test_rows_that_no_factor_has_are_passed_over() -> None:
+    same = np.zeros((12, 1))
+    assert np.isfinite(fit_exact(same, np.zeros(12))[1].objective)
+    broken = THETA._replace(log_variance=np.nan)
+    value, gradient = evidence(broken, INPUTS, TARGETS, "rbf")
+    assert value == -np.inf and not gradient.any()

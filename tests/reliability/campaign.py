@@ -17,6 +17,8 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from hypothesis import HealthCheck, settings
+
 #: How many cases to try, by the size of the campaign: ``size(quick=3, full=200)``.
 Size = Callable[..., int]
 SIZES = ("quick", "full", "long")
@@ -60,11 +62,15 @@ class Trial:
 
     def join(self, other: "Trial") -> None:
         """Add what was tried under the same name elsewhere."""
-        self.tried += other.tried
-        self.failures += other.failures
-        self.notes += other.notes
-        self.skipped += other.skipped
-        self.seconds += other.seconds
+        for name in ("tried", "failures", "notes", "skipped", "seconds"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+def drawing(max_examples: int) -> settings:
+    """The same so many examples of hypothesis in every run."""
+    options = {"deadline": None, "database": None, "derandomize": True}
+    options |= {"suppress_health_check": list(HealthCheck), "report_multiple_bugs": False}
+    return settings(max_examples=max_examples, **options)
 
 
 def size_of(name: str) -> Size:

@@ -29,7 +29,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def size(request: pytest.FixtureRequest) -> Size:
-    """How many cases to try, see campaign.py."""
     return size_of(request.config.getoption("--size", "quick"))
 
 

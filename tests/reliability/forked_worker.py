@@ -1,8 +1,6 @@
-"""Processes that the campaign kills or interrupts, which start at once.
-
-As a script it imports what they need, which takes seconds, and then forks one for each line that it
-reads: a job and its arguments, as JSON. TensorFlow is imported but not begun: it cannot be forked
-after it has computed anything.
+"""Processes that the campaign kills or interrupts, which start at once: as a script it imports what
+they need, and then forks one for each line that it reads: a job and its arguments, as JSON. It only
+imports TensorFlow, which cannot be forked after it has computed anything.
 """
 
 import contextlib
@@ -11,9 +9,12 @@ import itertools
 import json
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,8 @@ from gpflow_pep.scoring.stored import read_files, write_files
 #: code.
 BEGUN, RUNNING, ENDED = "begun", "running", "ended"
 #: What a run of compare is given beside its table and its folder.
-COMPARE = (
-    "--target y --alphas 0.5 --splits 1 --inducing 4 --max-iterations 3 --seed 1 --no-baselines "
-    "--jobs 1"
-)
+COMPARE = "--target y --alphas 0.5 --splits 1 --inducing 4 --max-iterations 3 --seed 1 --jobs 1"
+COMPARE += " --no-baselines"
 STEPS = 120
 
 
@@ -52,18 +51,11 @@ def fit(directory: str, kind: str = "ARPEP", *, pause: float = 0.0, steps: int =
         time.sleep(pause)
         return {"mean": float(np.mean(model.predict_f(XNEW)[0]))}
 
-    record = pep.training.fit(
-        model,
-        batches,
-        num_steps=steps,
-        optimizer=tf_keras.optimizers.Adam(0.02),
-        evaluate=evaluate,
-        evaluate_every=5,
-        early_stopping=pep.training.EarlyStopping("mean", patience=STEPS),
-        checkpoint_dir=directory,
-        checkpoint_every=4,
-        progress=False,
-    )
+    stopping = pep.training.EarlyStopping("mean", patience=STEPS)
+    options = {"evaluate": evaluate, "evaluate_every": 5, "early_stopping": stopping}
+    options |= {"checkpoint_dir": directory, "checkpoint_every": 4, "progress": False}
+    optimizer = tf_keras.optimizers.Adam(0.02)
+    record = pep.training.fit(model, batches, num_steps=steps, optimizer=optimizer, **options)
     metrics = [evaluation.metrics["mean"] for evaluation in record.evaluations]
     return {"losses": record.losses, "metrics": metrics, "mean": model.predict_f(XNEW)[0]}
 
@@ -118,10 +110,8 @@ def export(folder: str, *templates: str) -> None:
         print(RUNNING, flush=True)
 
 
-JOBS = {
-    job.__name__: job
-    for job in (train, interrupted_maximise, interrupted_fit, compare, save, export)
-}
+ALL = (train, interrupted_maximise, interrupted_fit, compare, save, export)
+JOBS = {job.__name__: job for job in ALL}
 
 
 def run(job: str, *arguments: str) -> int:
@@ -148,6 +138,81 @@ def main() -> None:
             os._exit(code)
         _, status = os.waitpid(process, 0)
         print(ENDED, os.waitstatus_to_exitcode(status), flush=True)
+
+
+class Forks:
+    """A process that forks others, one at a time. They write to `errors`."""
+
+    def __init__(self, errors: Path) -> None:
+        self._errors = errors
+        with errors.open("w") as file:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": file}
+            options = {"cwd": Path(__file__).parent, "text": True, **pipes}
+            self._server = subprocess.Popen([sys.executable, __file__], **options)
+        self._code: int | None = None
+
+    def start(self, job: str, *arguments: object) -> bool:
+        """Start one, and wait until it is under way; False where it ended before."""
+        assert self._server.stdin is not None
+        self._code = None
+        print(json.dumps([job, *map(str, arguments)]), file=self._server.stdin, flush=True)
+        self._number = int(next(number for word, number in self._said() if word == BEGUN))
+        return any(word == RUNNING for word, _ in self._said())
+
+    def _said(self) -> Iterator[tuple[str, str]]:
+        """What it says until it ends."""
+        assert self._server.stdout is not None
+        while self._code is None:
+            line = self._server.stdout.readline()
+            assert line, f"the server ended: {self.errors()}"
+            word, _, rest = line.strip().partition(" ")
+            if word == ENDED:
+                self._code = int(rest)
+            else:
+                yield word, rest
+
+    def send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._number, number)
+
+    def end(self, timeout: float = 300.0) -> int:
+        """Wait for the exit code; kill it after so many seconds."""
+        timer = threading.Timer(timeout, self.send, [signal.SIGKILL])
+        timer.start()
+        for _ in self._said():
+            pass
+        timer.cancel()
+        assert self._code is not None
+        return self._code
+
+    def kill(self) -> bool:
+        """Kill it; False where it ended well before."""
+        self.send(signal.SIGKILL)
+        code = self.end()
+        assert code in (0, -signal.SIGKILL), self.errors()
+        return code != 0
+
+    def run(self, job: str, *arguments: object) -> None:
+        """Start one, and wait for its end, which must be well."""
+        self.start(job, *arguments)
+        code = self.end()
+        assert code == 0, f"exit code {code}: {self.errors()}"
+
+    def errors(self) -> str:
+        return self._errors.read_text(errors="replace")[-500:]
+
+
+@contextlib.contextmanager
+def forking(errors: Path) -> Iterator[Forks]:
+    """Start the server, and end it and all."""
+    forks = Forks(errors)
+    try:
+        yield forks
+    finally:
+        if forks._code is None and hasattr(forks, "_number"):
+            forks.send(signal.SIGKILL)
+        forks._server.kill()
+        forks._server.communicate()
 
 
 if __name__ == "__main__":

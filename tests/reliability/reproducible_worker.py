@@ -32,16 +32,12 @@ def regression() -> Any:
     return pep.models.PEPRegression((X, Y), Matern32(), Z, noise_variance=0.1)
 
 
-def _by_sites(Y: Any, likelihood: Any) -> Any:
+def by_sites(Y: Any, likelihood: Any) -> Any:
     return pep.models.PEP((X, Y), SquaredExponential(), likelihood, Z, tolerance=1e-12)
 
 
 def probit() -> Any:
-    return _by_sites(LABELS, gpflow.likelihoods.Bernoulli())
-
-
-def robust_max() -> Any:
-    return _by_sites(CLASSES, gpflow.likelihoods.MultiClass(3))
+    return by_sites(LABELS, gpflow.likelihoods.Bernoulli())
 
 
 def arpep() -> Any:
@@ -60,20 +56,16 @@ def numbers(model: Any) -> Numbers:
     return [np.asarray(part) for part in (value, flat, *model.predict_f(XNEW))]
 
 
-def _trained(model: Any, batches: Any, **options: Any) -> Numbers:
+def _fit(model: Any = None, **options: Any) -> Numbers:
+    """ARPEP, or a model by its own minibatches."""
     options = {"optimizer": tf_keras.optimizers.Adam(0.02), "progress": False, **options}
+    if model is None:
+        model, batches = arpep(), pep.training.shuffled_batches((X, Y), 30, seed=3)
+        options |= {"num_steps": 30, "natural_gradient": 0.1}
+    else:
+        batches = model.minibatch_training_loss_closure(30, seed=3)
     record = pep.training.fit(model, batches, **options)
     return [record.losses, *model.predict_f(XNEW)]
-
-
-def _fit() -> Numbers:
-    batches = pep.training.shuffled_batches((X, Y), 30, seed=3)
-    return _trained(arpep(), batches, num_steps=30, natural_gradient=0.1)
-
-
-def _fit_point() -> Numbers:
-    model = probit()
-    return _trained(model, model.minibatch_training_loss_closure(30, seed=3), num_steps=20)
 
 
 def _maximise() -> Numbers:
@@ -87,25 +79,25 @@ def _estimator() -> Numbers:
     return [model.fit(X, Y[:, 0]).predict(XNEW), model.sample_y(XNEW, 3, random_state=1)]
 
 
+BOUND = {"kernel": Matern32(), "noise_variance": 0.1}
 CHOSEN: dict[str, Callable[..., Any]] = {
     "random_subset": partial(starts.random_subset, X),
     "kmeans": partial(starts.kmeans, X),
-    "greedy_variance": lambda *to, **s: starts.greedy_variance(X, *to, kernel=Matern32(), **s),
-    "greedy_variational": lambda *to, **seed: starts.greedy_variational(
-        (X, Y), *to, kernel=Matern32(), noise_variance=0.1, **seed
-    ),
+    "greedy_variance": partial(starts.greedy_variance, X, kernel=Matern32()),
+    "greedy_variational": partial(starts.greedy_variational, (X, Y), **BOUND),
 }
 FIXED: dict[str, Callable[[], Numbers]] = {
     "regression": lambda: numbers(regression()),
     "probit": lambda: numbers(probit()),
-    "RobustMax": lambda: numbers(robust_max()),
+    "RobustMax": lambda: numbers(by_sites(CLASSES, gpflow.likelihoods.MultiClass(3))),
     "ARPEP": lambda: numbers(arpep()),
     **{
         f"selection.{name}": lambda rule=rule: [np.asarray(rule(10, seed=3).Z)]
         for name, rule in CHOSEN.items()
     },
 }
-TRAINED = {"fit": _fit, "fit of PEP": _fit_point, "maximise": _maximise, "PEPRegressor": _estimator}
+TRAINED = {"fit": _fit, "fit of PEP": lambda: _fit(probit(), num_steps=20), "maximise": _maximise}
+TRAINED["PEPRegressor"] = _estimator
 
 
 if __name__ == "__main__":

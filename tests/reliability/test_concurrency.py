@@ -33,6 +33,12 @@ def _in_threads(call: Callable[[int], Any], count: int) -> list[Any]:
         return list(pool.map(call, range(count)))
 
 
+def _all_the_same(trial: Trial, label: str, found: list[Any], expected: Any) -> None:
+    for number, result in enumerate(found):
+        with trial.case(f"{label} {number}"):
+            assert_all_close(result, expected(number), rtol=CLOSE, scale=1.0)
+
+
 def test_predictions(trial: Trial, size: Size) -> None:
     """Predictions from 8 threads on one model, its posterior, a compiled function"""
     count = size(quick=8, full=100, long=1000)
@@ -51,9 +57,7 @@ def test_predictions(trial: Trial, size: Size) -> None:
             if way == "predict_y" and name == "PEP":
                 continue  # a probability
             found = _in_threads(lambda k, predict=predict: predict(XNEW), count)
-            for number, result in enumerate(found):
-                with trial.case(f"{name}, {way}, call {number}"):
-                    assert_all_close(result, expected, rtol=CLOSE, scale=1.0)
+            _all_the_same(trial, f"{name}, {way}, call", found, lambda number: expected)  # noqa: B023
 
 
 def test_several_models(trial: Trial, size: Size) -> None:
@@ -69,9 +73,7 @@ def test_several_models(trial: Trial, size: Size) -> None:
     count = size(quick=4, full=40)
     blas = [pool["num_threads"] for pool in threadpool_info()]
     found = _in_threads(trained, count)
-    for number, result in enumerate(found):
-        with trial.case(f"model {number}"):
-            assert_all_close(result, trained(number), rtol=CLOSE, scale=1.0)
+    _all_the_same(trial, "model", found, trained)
     with trial.case("threads of linear algebra are as many as before"):
         assert [pool["num_threads"] for pool in threadpool_info()] == blas
 
@@ -80,9 +82,7 @@ def test_fit_in_threads(trial: Trial, size: Size) -> None:
     """Minibatch training in 8 threads: the numbers of one thread"""
     fit = worker.TRAINED["fit"]
     alone, found = fit(), _in_threads(lambda k: fit(), size(quick=2, full=16))
-    for number, result in enumerate(found):
-        with trial.case(f"run {number}"):
-            assert_all_close(result, alone, rtol=CLOSE, scale=1.0)
+    _all_the_same(trial, "run", found, lambda number: alone)
 
 
 def _megabytes() -> float:

@@ -1,14 +1,12 @@
 """6 Faults: killed, interrupted, out of disk, without a worker."""
 
 import importlib
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +16,22 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from campaign import Size, Trial
-from forks import Forks, forking
+from forked_worker import Forks
 
 from gpflow_pep.compare.folder import MANIFEST, UNFINISHED
 from gpflow_pep.estimators import PEPRegressor, export_saved_model, load_estimator, save_estimator
 
-#: What differs between two runs that are the same.
-CLOCKS = ("seconds", "cell_seconds")
 ROWS = np.linspace(-1.0, 1.0, 7)[:, None]
-TRAINING = Path(__file__).parents[1] / "training"
+
 #: Seconds after an interrupt in which a run has to end; the evaluation under way is waited for.
 PROMPT = 2.0
-#: Of compare, which ends at once.
-INTERRUPTED = 130
-#: Seconds in which a process has to notice that another is gone.
-BOUND = 120.0
 #: Of minibatch training that nothing interrupts: as many as interrupted ones may take, and more.
 STEPS = 400
 
 
 @pytest.fixture(scope="module")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    with forking(tmp_path_factory.mktemp("forks") / "errors.txt") as found:
+    with worker.forking(tmp_path_factory.mktemp("forks") / "errors.txt") as found:
         yield found
 
 
@@ -85,8 +77,9 @@ def test_training(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: P
 
 
 def table(path: Path) -> pd.DataFrame:
+    """Without what differs between two runs that are the same."""
     found = pd.read_csv(path, keep_default_na=False)
-    return found.drop(columns=[name for name in CLOCKS if name in found])
+    return found.drop(columns=["seconds", "cell_seconds"], errors="ignore")
 
 
 def assert_whole(out: Path, expected: Path, *, done: bool) -> None:
@@ -140,28 +133,25 @@ def test_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None
     trial.note(f"{killed} kills in the {seconds:.1f} s of a run, {done} ended before, one folder")
 
 
-def exported(folder: Path) -> Any:
-    mean, _ = tf.saved_model.load(str(folder)).predict_y(tf.constant(ROWS))
-    return mean[:, 0].numpy()
-
-
 @pytest.mark.parametrize("kind", ["save", "export"])
 def test_saving(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Path) -> None:
     """SIGKILL in saving over an older model: it is the old or the new one"""
-    templates, expected = [], []
-    for number in range(2):
+    templates, expected = [tmp_path / "template0", tmp_path / "template1"], []
+    for number, template in enumerate(templates):
         estimator = PEPRegressor(num_inducing=4, random_state=number, max_iterations=1)
         estimator.fit(worker.X[:30, :1], worker.Y[:30, 0] + number)
-        templates.append(tmp_path / f"template{number}")
-        save_estimator(templates[-1], estimator)
+        save_estimator(template, estimator)
         expected.append(estimator.predict(ROWS))
+    write, read, full, longest = {
+        "save": (save_estimator, lambda folder: load_estimator(folder).predict(ROWS), 32, 0.1),
+        "export": (
+            export_saved_model,
+            lambda folder: tf.saved_model.load(str(folder)).predict_y(tf.constant(ROWS))[0][:, 0],
+            *(8, 1.5),
+        ),
+    }[kind]
     folder = tmp_path / "model"
-    if kind == "save":
-        write, read = save_estimator, lambda folder: load_estimator(folder).predict(ROWS)
-    else:
-        write, read = export_saved_model, exported
     write(folder, estimator)
-    full, longest = {"save": (32, 0.1), "export": (8, 1.5)}[kind]
     random, seen = np.random.default_rng(3), [0, 0]
     for number in range(size(quick=2, full=full, long=10 * full)):
         with trial.case(f"{kind}, kill {number}"):
@@ -246,29 +236,15 @@ def test_interrupted_compare(trial: Trial, size: Size, forks: Forks, tmp_path: P
                 time.sleep(0.01)
             sent, code = interrupts.interrupt()
             took = time.time() - sent
-            assert code in (0, INTERRUPTED), forks.errors()  # 0: it had ended
+            assert code in (0, 130), forks.errors()  # 0: it had ended; 130: it ended at once
             scores = [out / name for name in ("unfinished.csv", "folds.csv")]
             fits = pd.read_csv(next(path for path in scores if path.exists()))["model"]
             assert list(fits) == ["mean", "alpha 0.5"][: len(fits)]
-            if code == INTERRUPTED:
+            if code == 130:
                 last = forks.errors().splitlines()[-1]
                 assert last.endswith(f"Scores of the fits that ended are in {out}."), last
             interrupts.check(took)
     trial.note(f"at most {max(interrupts.took):.1f} seconds, with the end of the process")
-
-
-@contextmanager
-def _small_disk(directory: Path, kilobytes: int) -> Iterator[Path]:
-    """A file system of its own; skips the rest where it may not be made."""
-    directory.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(directory)]
-    made = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
-    if made.returncode:
-        raise PermissionError(made.stderr.strip())
-    try:
-        yield directory
-    finally:
-        subprocess.run(["umount", "-l", str(directory)], check=True)
 
 
 def _fill(path: Path, leave: int) -> None:
@@ -284,11 +260,16 @@ def _fill(path: Path, leave: int) -> None:
 
 def test_full_disk(trial: Trial, tmp_path: Path) -> None:
     """A full disk, a read-only one: a clear error, checkpoints stay, fit resumes"""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)]
+    made = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if made.returncode:
+        return trial.skip(f"a small file system cannot be mounted here ({made.stderr.strip()})")
     try:
-        with _small_disk(tmp_path / "disk", 400) as disk:
-            _with_full_disk(trial, disk, tmp_path)
-    except PermissionError as error:
-        trial.skip(f"a small file system cannot be mounted here ({error})")
+        _with_full_disk(trial, disk, tmp_path)
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def _with_full_disk(trial: Trial, disk: Path, tmp_path: Path) -> None:
@@ -312,57 +293,25 @@ def _with_full_disk(trial: Trial, disk: Path, tmp_path: Path) -> None:
         assert readable(directory) == 12
 
 
-def _pair(kind: str, output: Path) -> "list[subprocess.Popen[str]]":
-    """Two processes of a distributed job."""
-    from test_distributed import free_addresses
-
-    cluster = {"worker": free_addresses(2)}
-    tasks = [{"type": "worker", "index": index} for index in range(2)]
-    return [
-        subprocess.Popen(
-            [sys.executable, "distributed_worker.py", kind, str(output.with_suffix(f".{k}.npz"))],
-            cwd=TRAINING,
-            env={**os.environ, "TF_CONFIG": json.dumps({"cluster": cluster, "task": task})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for k, task in enumerate(tasks)
-    ]
-
-
-@contextmanager
-def _ending(jobs: "list[subprocess.Popen[str]]") -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for job in jobs:
-            job.kill()
-
-
-def test_worker_that_dies(
-    trial: Trial, size: Size, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worker_that_dies(trial: Trial, size: Size, tmp_path: Path, monkeypatch: Any) -> None:
     """One of two distributed processes dies: the other stops, their job resumes"""
-    monkeypatch.syspath_prepend(str(TRAINING))
-    alone = importlib.import_module("distributed_worker").fitted(None, None)
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "training")
+    distributed = importlib.import_module("test_distributed")
+    alone = distributed.worker.fitted(None, None)
     for number in range(size(quick=1, full=2, long=10)):
-        output = tmp_path / f"job{number}"
-        jobs = _pair("leaving", output)
+        outputs = [tmp_path / f"job{number}.{k}.npz" for k in range(2)]
         with trial.case(f"job {number} stops"):
-            with _ending(jobs):
+            with distributed.started("leaving", outputs) as jobs:
                 jobs[1].wait(timeout=600.0)
                 gone = time.time()
-                said, _ = jobs[0].communicate(timeout=BOUND)
+                said, _ = jobs[0].communicate(timeout=120.0)  # in which it has to notice it
                 took = time.time() - gone
             assert jobs[1].returncode == 3 and jobs[0].returncode == 1, said[-500:]
             assert "strategy: got no answer from another process" in said, said[-500:]
             trial.note(f"job {number}: the other stopped after {took:.0f} seconds")
-        jobs = _pair("resumed", output)
         with trial.case(f"job {number} resumes"):
-            with _ending(jobs):
-                said = "".join(job.communicate(timeout=600.0)[0] for job in jobs)
-            assert [job.returncode for job in jobs] == [0, 0], said[-500:]
-            found = np.load(output.with_suffix(".0.npz"))
+            codes, said = zip(*distributed.run("resumed", outputs))
+            assert codes == (0, 0), "".join(said)[-500:]
+            found = np.load(outputs[0])
             for name in ("losses", "metrics"):
                 np.testing.assert_allclose(found[name], alone[name], rtol=1e-9)

@@ -2,7 +2,7 @@
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -25,10 +25,9 @@ ALPHAS = (0.0, 0.5, 1.0)
 N = 30
 
 
-def data(seed: int = 0, num_rows: int = N) -> tuple[Any, Any]:
-    random = np.random.default_rng(seed)
-    X = random.uniform(-2.0, 2.0, (num_rows, 2))
-    return X, np.sin(2.0 * X[:, :1]) + 0.2 * random.standard_normal((num_rows, 1))
+RANDOM = np.random.default_rng(0)
+X = RANDOM.uniform(-2.0, 2.0, (N, 2))
+ROWS = X, np.sin(2.0 * X[:, :1]) + 0.2 * RANDOM.standard_normal((N, 1))
 
 
 def inducing(X: Any) -> dict[str, Any]:
@@ -86,8 +85,7 @@ def evaluation(model: Any, rows: Any) -> Callable[[], None]:
 
     def call() -> None:
         numbers, least = all_of_it()
-        for number in numbers:
-            assert np.isfinite(number).all(), "NaN or infinity came out"
+        assert all(np.isfinite(number).all() for number in numbers), "NaN or infinity came out"
         largest = max(1.0, float(np.asarray(model.kernel.variance)))
         assert least > -1e-6 * largest, f"a variance of {least}"
 
@@ -108,13 +106,11 @@ def refuses(call: Callable[[], None]) -> bool:
 @pytest.mark.parametrize("name", MODELS)
 def test_grid(trial: Trial, size: Size, name: str) -> None:
     """Kernel variances 1e-4 to 1e6, lengthscales 1e-3 to 1e3, singular Kuu"""
-    rows, refused = data(), 0
-    step = size(quick=4, full=1)
-    cells = list(itertools.product(ALPHAS, VARIANCES, LENGTHSCALES))[::step]
-    for label, Z in list(inducing(rows[0]).items())[:: size(quick=3, full=1)]:
-        model = MODELS[name](rows, Z)
-        evaluate = evaluation(model, rows)
-        for alpha, variance, lengthscale in cells:
+    refused, cells = 0, list(itertools.product(ALPHAS, VARIANCES, LENGTHSCALES))
+    for label, Z in list(inducing(X).items())[:: size(quick=3, full=1)]:
+        model = MODELS[name](ROWS, Z)
+        evaluate = evaluation(model, ROWS)
+        for alpha, variance, lengthscale in cells[:: size(quick=4, full=1)]:
             model.alpha.assign(alpha)
             model.kernel.variance.assign(variance)
             model.kernel.lengthscales.assign(lengthscale)
@@ -122,11 +118,6 @@ def test_grid(trial: Trial, size: Size, name: str) -> None:
                 refused += refuses(evaluate)
     if refused:
         trial.note(f"{name}: {refused} of these by a message")
-
-
-def no_search(*_: Any) -> str:
-    """Of fixed points, where a cell has not converged."""
-    return ""
 
 
 @pytest.mark.parametrize("name", pep_cases.CASES)
@@ -138,30 +129,30 @@ def test_likelihoods(trial: Trial, size: Size, name: str) -> None:
     stress.VARIANCES, stress.LENGTHSCALES = VARIANCES, LENGTHSCALES
     if size(quick=1, full=0):
         stress.VARIANCES, stress.LENGTHSCALES = VARIANCES[::2], (1e-3, 1.0, 1e3)
-    case = pep_cases.CASES[name]
+    case, converged = pep_cases.CASES[name], []
     problem = stress.Problem(case.problem.X, case.Y, case.likelihood())
-    converged, tried = 0, 0
     for label, Z in list(inducing(problem.X).items())[: size(quick=1, full=2, long=3)]:
-        for key, cell in stress.cells(problem, Z, no_search).items():
+        # No search for a fixed point where a cell has not converged.
+        for key, cell in stress.cells(problem, Z, lambda *_: "").items():
             with trial.case(f"{name}, {label}, {key}"):
                 assert cell.finite, "log Z is not finite"
-            converged, tried = converged + cell.converged, tried + 1
-    trial.note(f"{name}: the sites converged in {converged} of {tried}")
+            converged.append(bool(cell.converged))
+    trial.note(f"{name}: the sites converged in {sum(converged)} of {len(converged)}")
 
 
-def scaled(rows: Any) -> Iterator[tuple[str, Any]]:
-    X, Y = rows
-    yield "inputs of scale 1e6", (1e6 * X, Y)
-    yield "inputs of scale 1e-6", (1e-6 * X, Y)
-    yield "inputs offset by 1e8", (X + 1e8, Y)
-    yield "targets of scale 1e6", (X, 1e6 * Y)
-    yield "targets of scale 1e-6", (X, 1e-6 * Y)
-    outlier = (np.arange(len(X)) == 3)[:, None]
-    yield "a target 1e4 standard deviations off", (X, Y + 1e4 * np.std(Y) * outlier)
-    yield "an input 1e4 standard deviations off", (X + 1e4 * outlier, Y)
-    yield "N = 1", (X[:1], Y[:1])
-    yield "constant targets", (X, 0.0 * Y + 1.0)
-    yield "rows twice", (np.r_[X, X], np.r_[Y, Y])
+Y, OUTLIER = ROWS[1], (np.arange(N) == 3)[:, None]
+SCALED: dict[str, tuple[Any, Any]] = {
+    "inputs of scale 1e6": (1e6 * X, Y),
+    "inputs of scale 1e-6": (1e-6 * X, Y),
+    "inputs offset by 1e8": (X + 1e8, Y),
+    "targets of scale 1e6": (X, 1e6 * Y),
+    "targets of scale 1e-6": (X, 1e-6 * Y),
+    "a target 1e4 standard deviations off": (X, Y + 1e4 * np.std(Y) * OUTLIER),
+    "an input 1e4 standard deviations off": (X + 1e4 * OUTLIER, Y),
+    "N = 1": (X[:1], Y[:1]),
+    "constant targets": (X, 0.0 * Y + 1.0),
+    "rows twice": (np.r_[X, X], np.r_[Y, Y]),
+}
 
 
 def train(model: Any, rows: Any) -> None:
@@ -190,12 +181,11 @@ def test_scales(trial: Trial, size: Size, name: str) -> None:
     """Data of odd scales, outliers, N = 1, M = 1, single precision: five steps of training"""
     if left_out(trial, size, name, ("PEPRegression", "PEP", "ARPEP")):
         return
-    refused, step = 0, size(quick=3, full=1)
-    for label, rows in list(scaled(data()))[::step]:
+    refused = _trained(trial, name, ROWS, X[:1].copy(), "M = 1")
+    for label, rows in list(SCALED.items())[:: size(quick=3, full=1)]:
         refused += _trained(trial, name, rows, rows[0][:6].copy(), label)
-    refused += _trained(trial, name, data(), data()[0][:1].copy(), "M = 1")
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32, jitter=1e-4)):
-        single = tuple(part.astype(np.float32) for part in data())
+        single = tuple(part.astype(np.float32) for part in ROWS)
         refused += _trained(trial, name, single, single[0][:6].copy(), "single precision")
     if refused:
         trial.note(f"{name}: {refused} of these by a message")

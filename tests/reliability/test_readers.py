@@ -11,17 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from campaign import Size, Trial
-from cases.readers import (
-    WAYS,
-    check_folder,
-    check_table,
-    check_that_it_reads_back,
-    frames,
-    spoiled_folders,
-    spoiled_tables,
-)
-from hypothesis import HealthCheck, given, settings
+from campaign import Size, Trial, drawing
+from cases import readers
+from hypothesis import given
 from sklearn.pipeline import make_pipeline
 
 import gpflow_pep as pep
@@ -73,19 +65,12 @@ def test_written_tables(trial: Trial, size: Size, tmp_path: Path) -> None:
     """Tables drawn by hypothesis, written with any separator, quotes, encoding: as they were"""
     tried = itertools.count(1)
 
-    @settings(
-        max_examples=size(quick=100, full=1500, long=10_000),
-        deadline=None,
-        database=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-        report_multiple_bugs=False,
-    )
-    @given(frame=frames(), way=WAYS)
+    @drawing(size(quick=100, full=1500, long=10_000))
+    @given(frame=readers.frames(), way=readers.WAYS)
     def read_back(frame: pd.DataFrame, way: tuple[Any, ...]) -> None:
         trial.tried = next(tried)
         with watched():
-            check_that_it_reads_back(tmp_path / "t.csv", frame, way)
+            readers.check_that_it_reads_back(tmp_path / "t.csv", frame, way)
 
     try:
         read_back()
@@ -98,12 +83,13 @@ def test_written_tables(trial: Trial, size: Size, tmp_path: Path) -> None:
 def test_spoiled_tables(trial: Trial, size: Size, tmp_path: Path) -> None:
     """Text, packed and Parquet files with bytes changed, added, lost: a table, or what is wrong"""
     number = size(quick=200, full=6000, long=60_000)
-    for i, content in enumerate(spoiled_tables(number, seed=1)):
+    for i, content in enumerate(readers.spoiled_tables(number, seed=1)):
         with trial.case(f"file {i}"), watched():
-            check_table(tmp_path / "t.csv", content)
+            readers.check_table(tmp_path / "t.csv", content)
 
 
 OPTIONS: dict[str, Any] = {"num_inducing": 4, "max_iterations": 1, "random_state": 0}
+BY_BATCHES = {"batch_size": 9, **OPTIONS}
 
 
 def _pipeline(table: pd.DataFrame) -> Any:
@@ -116,8 +102,8 @@ def _pipeline(table: pd.DataFrame) -> Any:
 ESTIMATORS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "pipeline": _pipeline,
     "PEPClassifier": lambda table: PEPClassifier(**OPTIONS).fit(table, table["a"] > 0.0),
-    "PEPRegressor with a batch_size": lambda table: PEPRegressor(batch_size=9, **OPTIONS).fit(
-        table, table["b"]
+    "PEPRegressor with a batch_size": (
+        lambda table: PEPRegressor(**BY_BATCHES).fit(table, table["b"])
     ),
 }
 
@@ -131,7 +117,7 @@ def test_spoiled_models(trial: Trial, size: Size, tmp_path: Path, name: str) -> 
     save_estimator(tmp_path / "saved", ESTIMATORS[name](table))
     pep.estimators.load_estimator(tmp_path / "saved")  # all that is imported, is
     number = size(quick=20, full=900, long=9000)
-    spoiled = spoiled_folders(tmp_path / "spoiled", tmp_path / "saved", number, seed=1)
+    spoiled = readers.spoiled_folders(tmp_path / "spoiled", tmp_path / "saved", number, seed=1)
     for i, must_be_noticed in enumerate(spoiled):
         with trial.case(f"{name}, folder {i}"), watched():
-            check_folder(tmp_path / "spoiled", must_be_noticed)
+            readers.check_folder(tmp_path / "spoiled", must_be_noticed)

@@ -16,15 +16,10 @@ SAME = 1e-10
 
 def _in_process(threads: int, output: Path) -> dict[str, Any]:
     """The worker's numbers, computed by so many threads in a process of its own."""
-    number = str(threads)
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OPENBLAS_NUM_THREADS")
-    subprocess.run(
-        [sys.executable, worker.__file__, str(output)],
-        env={**os.environ, **dict.fromkeys((*names, "OMP_NUM_THREADS"), number)},
-        cwd=Path(worker.__file__).parent,
-        check=True,
-        capture_output=True,
-    )
+    env = {**os.environ, **dict.fromkeys((*names, "OMP_NUM_THREADS"), str(threads))}
+    options = {"env": env, "cwd": Path(worker.__file__).parent, "capture_output": True}
+    subprocess.run([sys.executable, worker.__file__, str(output)], check=True, **options)
     return dict(np.load(output))
 
 

@@ -7,11 +7,11 @@ import gpflow
 import numpy as np
 import pytest
 import scipy.optimize
-import sklearn.datasets
 import tensorflow as tf
 from campaign import Size, Trial
 from gpflow.kernels import SquaredExponential
 from gpflow.likelihoods import Bernoulli, Gaussian, Poisson
+from sklearn import datasets
 from sklearn.preprocessing import scale
 
 import gpflow_pep as pep
@@ -35,8 +35,7 @@ class Problem(NamedTuple):
         return np.asarray(pep.training.starts.kmeans(self.X, M, seed=0).Z)
 
 
-def _of_sklearn(load: Any, likelihood: Callable[[], Any]) -> Problem:
-    X, y = load(return_X_y=True)
+def _of_sklearn(X: Any, y: Any, likelihood: Callable[[], Any]) -> Problem:
     rows = np.random.default_rng(0).permutation(len(X))[:N]
     Y = y[rows, None].astype(float)
     return Problem(scale(X[rows]), scale(Y) if likelihood is Gaussian else Y, likelihood)
@@ -49,30 +48,16 @@ def _drawn(seed: int, half: float, likelihood: Any, draw: Callable[[Any, Any], A
     return Problem(X, scale(Y) if likelihood is Gaussian else Y, likelihood)
 
 
-def _noise(X: Any, random: np.random.Generator) -> Any:
-    return random.standard_normal(X.shape)
-
-
-def _moons() -> Problem:
-    X, y = sklearn.datasets.make_moons(N, noise=0.25, random_state=0)
-    return Problem(scale(X), y[:, None].astype(float), Bernoulli)
-
-
 PROBLEMS: dict[str, Callable[[], Problem]] = {
-    "sine": lambda: _drawn(0, 3.0, Gaussian, lambda X, r: np.sin(3.0 * X) + 0.3 * _noise(X, r)),
-    "step": lambda: _drawn(1, 2.0, Gaussian, lambda X, r: np.sign(X) + 0.1 * _noise(X, r)),
-    "diabetes": lambda: _of_sklearn(sklearn.datasets.load_diabetes, Gaussian),
-    "moons": _moons,
-    "breast cancer": lambda: _of_sklearn(sklearn.datasets.load_breast_cancer, Bernoulli),
+    "sine": lambda: _drawn(0, 3.0, Gaussian, lambda X, r: r.normal(np.sin(3.0 * X), 0.3)),
+    "step": lambda: _drawn(1, 2.0, Gaussian, lambda X, r: r.normal(np.sign(X), 0.1)),
+    "diabetes": lambda: _of_sklearn(*datasets.load_diabetes(return_X_y=True), Gaussian),
+    "moons": lambda: _of_sklearn(*datasets.make_moons(N, noise=0.25, random_state=0), Bernoulli),
+    "breast cancer": lambda: _of_sklearn(*datasets.load_breast_cancer(return_X_y=True), Bernoulli),
     "counts": lambda: _drawn(
-        2, 2.0, Poisson, lambda X, r: r.poisson(np.exp(1.0 + np.sin(2.0 * X))).astype(float)
+        2, 2.0, Poisson, lambda X, r: 1.0 * r.poisson(np.exp(1.0 + np.sin(2.0 * X)))
     ),
 }
-
-
-def _fixed(model: Any) -> Any:
-    gpflow.set_trainable(model.inducing_variable, False)
-    return model
 
 
 def start(problem: Problem, seed: int) -> Callable[[Any], None]:
@@ -98,41 +83,37 @@ def ours(problem: Problem, alpha: float, moves: list[Any]) -> list[float]:
     else:
         model = pep.models.PEP(*parts, likelihood, problem.Z, alpha=alpha)
     # About SciPy's own for theirs: some starts are on plateaus, where steps gain next to nothing.
-    record = pep.training.maximise(_fixed(model), starts=moves, progress=False, tolerance=1e-9)
+    gpflow.set_trainable(model.inducing_variable, False)
+    record = pep.training.maximise(model, starts=moves, progress=False, tolerance=1e-9)
     return [ascent.objective for ascent in record.starts[1:]]
 
 
 def theirs(problem: Problem, moves: list[Any]) -> tuple[list[float], int]:
     """The same of GPflow's SGPR or SVGP by SciPy, and how many ended by an error or NaN."""
-    rows, kernel = (problem.X, problem.Y), SquaredExponential()
-    likelihood, model = problem.likelihood(), None
+    rows, kernel, likelihood = (problem.X, problem.Y), SquaredExponential(), problem.likelihood()
+    model: Any = None
     if isinstance(likelihood, Gaussian):
         model = gpflow.models.SGPR(rows, kernel, problem.Z, likelihood=likelihood)
         loss = model.training_loss
     else:
         model = gpflow.models.SVGP(kernel, likelihood, problem.Z, num_data=N)
         loss = model.training_loss_closure(tuple(map(tf.constant, rows)), compile=False)
-    _fixed(model)
+    gpflow.set_trainable(model.inducing_variable, False)
     variables = model.trainable_variables
     before = [variable.numpy() for variable in variables]
-    optimizer = gpflow.optimizers.Scipy()
+    optimizer, ends = gpflow.optimizers.Scipy(), []
     evaluate = optimizer.eval_func(loss, variables, {"autograph": False})
-    ends, failures = [], 0
+    options = {"method": "L-BFGS-B", "options": {"maxiter": 1000, "maxcor": 50}}
     for move in moves:
         for variable, value in zip(variables, before):
             variable.assign(value)
         move(model)
         try:
             begin = optimizer.initial_parameters(variables)
-            options = {"maxiter": 1000, "maxcor": 50}
-            found = scipy.optimize.minimize(
-                evaluate, begin, jac=True, method="L-BFGS-B", options=options
-            )
-            ends.append(-float(found.fun))
+            ends.append(-float(scipy.optimize.minimize(evaluate, begin, jac=True, **options).fun))
         except Exception:
             ends.append(-np.inf)
-        failures += not np.isfinite(ends[-1])
-    return ends, failures
+    return ends, sum(not np.isfinite(end) for end in ends)
 
 
 def _share(ends: list[float], best: float) -> str:
@@ -143,48 +124,33 @@ def _share(ends: list[float], best: float) -> str:
 def test_models(trial: Trial, size: Size, name: str) -> None:
     """PEPRegression and PEP by maximise from random starts"""
     problem = PROBLEMS[name]()
-    closed_form = problem.likelihood is Gaussian
-    count = size(quick=4, full=200)
-    moves = [start(problem, seed) for seed in range(count)]
+    moves = [start(problem, seed) for seed in range(size(quick=4, full=200))]
     others, failures = theirs(problem, moves)
-    bounds = ours(problem, 0.0, moves)
-    best = max(filter(np.isfinite, [*others, *bounds]))
-    other = "SGPR" if closed_form else "SVGP"
-    said = [
-        f"{other} {_share(others, best)} ({failures} failed)",
-        f"alpha 0 {_share(bounds, best)}",
-    ]
-    _tell(trial, f"{name}, alpha 0", bounds)
-    ends = ours(problem, 0.5, moves)
-    _tell(trial, f"{name}, alpha 0.5", ends)
-    said.append(f"alpha 0.5 {_share(ends, max(ends))}")
+    found = {alpha: ours(problem, alpha, moves) for alpha in (0.0, 0.5)}
+    best = max(filter(np.isfinite, [*others, *found[0.0]]))
+    other = "SGPR" if problem.likelihood is Gaussian else "SVGP"
+    said = [f"{other} {_share(others, best)} ({failures} failed)"]
+    for alpha, ends in found.items():
+        said.append(f"alpha {alpha:g} {_share(ends, max(ends) if alpha else best)}")
+        for number, end in enumerate(ends):
+            with trial.case(f"{name}, alpha {alpha:g}, start {number}"):
+                assert np.isfinite(end), f"it ended at {end}"
     trial.note(f"{name}: at the best known optimum, {', '.join(said)}")
-
-
-def _tell(trial: Trial, label: str, ends: list[float]) -> None:
-    for number, end in enumerate(ends):
-        with trial.case(f"{label}, start {number}"):
-            assert np.isfinite(end), f"it ended at {end}"
-
-
-def _estimator(likelihood: Any, *arguments: Any, **options: Any) -> Any:
-    if likelihood is Poisson:
-        options["likelihood"] = "poisson"
-    kind = pep.estimators.PEPClassifier if likelihood is Bernoulli else pep.estimators.PEPRegressor
-    return kind(*arguments, **options)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_estimators(trial: Trial, size: Size, name: str) -> None:
     """Estimators from random kernels and inducing points"""
     problem, scores = PROBLEMS[name](), []
+    of_classes = problem.likelihood is Bernoulli
+    kind = pep.estimators.PEPClassifier if of_classes else pep.estimators.PEPRegressor
+    options = {"likelihood": "poisson"} if problem.likelihood is Poisson else {}
     for seed in range(size(quick=1, full=20, long=200)):
         random = np.random.default_rng(seed)
         variance, lengthscale = np.exp(SPREAD * random.standard_normal(2))
         kernel = SquaredExponential(variance=variance, lengthscales=lengthscale)
         with trial.case(f"{name}, start {seed}"):
-            options = {"num_inducing": M, "random_state": seed}
-            model = _estimator(problem.likelihood, kernel, **options)
+            model = kind(kernel, num_inducing=M, random_state=seed, **options)
             model.fit(problem.X, problem.Y[:, 0])
             scores.append(model.log_score(problem.X, problem.Y[:, 0]))
             assert np.isfinite(scores[-1]), f"log score {scores[-1]}"

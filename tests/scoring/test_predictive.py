@@ -69,13 +69,9 @@ def test_without_a_warp_units_are_linear_bit_for_bit() -> None:
         slope = np.full(50, -np.log(0.7))
         assert_array_equal(units.log_slope(y), slope - np.log(y) if logarithm else slope)
     assert_array_equal(Units(0.7, 0.3).moments(y, v), (0.7 * y + 0.3, 0.7**2 * v))
-
-
-def test_a_warp_is_continuous_where_it_is_none() -> None:
-    y = RNG.normal(size=20)
-    nearly = Units(2.0, 1.0, False, 1e-13, -1e-13)
+    nearly = Units(2.0, 1.0, False, 1e-13, -1e-13)  # a warp is continuous where it is none
     assert_allclose(nearly.transform(y), Units(2.0, 1.0).transform(y), rtol=1e-12, atol=1e-12)
-    assert_allclose(nearly.log_slope(y), np.full(20, -np.log(2.0)), atol=1e-12)
+    assert_allclose(nearly.log_slope(y), np.full(50, -np.log(2.0)), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["warped", "light tails", "logarithm, warped"])
@@ -97,20 +93,18 @@ def test_moments_of_warped_targets(name: str, sd: float, precision: float) -> No
         assert_allclose(found[1], moment(2) - mean**2, rtol=10.0 * precision)
 
 
+SEVERAL = UNITS["warped"], Units(2.0), UNITS["light tails"]
+LOGARITHMS = UNITS["logarithm"], UNITS["logarithm, warped"], Units(1.0, 0.0, True)
 PREDICTIVES: dict[str, tuple[Any, tuple[int, ...], Recalibration | None]] = {
     "warped": (UNITS["warped"], (), None),
+    "logarithm": (UNITS["logarithm"], (2,), None),
     "two outputs": (UNITS["two outputs"], (2,), None),
-    "several units": ((UNITS["warped"], Units(2.0), UNITS["light tails"]), (), None),
+    "several units": (SEVERAL, (), None),
     "several units of two outputs": ((UNITS["two outputs"], Units(), Units(0.5)), (2,), None),
     "narrower": (UNITS["linear"], (), Recalibration(None, 0.7)),
     "heavy tails": (UNITS["linear"], (), Recalibration(3.0, 0.6)),
-    "all": ((UNITS["warped"], Units(2.0), UNITS["light tails"]), (), Recalibration(7.0, 1.1)),
-    "logarithm": (UNITS["logarithm"], (2,), None),
-    "logarithms": (
-        (UNITS["logarithm"], UNITS["logarithm, warped"], Units(1.0, 0.0, True)),
-        (),
-        None,
-    ),
+    "all": (SEVERAL, (), Recalibration(7.0, 1.1)),
+    "logarithms": (LOGARITHMS, (), None),
 }
 
 
@@ -204,8 +198,7 @@ def test_recalibration_maximises_the_likelihood(nu: float | None) -> None:
 
 def test_draws_become_draws_of_what_is_recalibrated() -> None:
     means, sds = RNG.normal(size=(3, 4)), RNG.uniform(0.2, 1.0, (3, 4))
-    units = (UNITS["warped"], Units(2.0), UNITS["light tails"])
-    before = Predictive(means, sds**2, W, units)
+    before = Predictive(means, sds**2, W, SEVERAL)
     after = before._replace(recalibration=Recalibration(4.0, 0.8))
     draws = before.quantiles(Q).T  # [Q, N]
     expected = after.quantiles(Q).T

@@ -43,7 +43,7 @@ ROOMS = (
     " engine/inducing_variables/test_blurred engine/numerics/test_ops_natural"
     " engine/prior/test_kuf engine/sites/test_fixed_point estimators/test_save_estimator"
     " examples/test_code_of_pages metrics/test_metrics models/test_pep_rows"
-    " models/test_regression_limits models/test_tied_values plotting/test_pictures"
+    " models/test_regression models/test_tied plotting/test_pictures"
     " tables/test_encoder training/starts/test_selection training/test_maximise"
     " training/test_training"
 )

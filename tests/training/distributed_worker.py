@@ -1,7 +1,5 @@
 """Training that one process does alone, or several do together: what they come to, as named arrays.
-
-As a script, one of several processes under TF_CONFIG, or with ``mirrored`` one process with two
-devices. Writes the arrays to the file that it is told.
+As a script, one of several processes under TF_CONFIG, or with ``mirrored`` one with two devices.
 """
 
 import itertools

@@ -5,6 +5,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,34 +28,38 @@ LIMIT = 300
 SAME = 1e-10
 
 
-def run(kind: str, configurations: list[Any], outputs: list[Path]) -> list[tuple[int, str]]:
-    """Exit code and messages of processes of the worker's script, one for each TF_CONFIG."""
+@contextmanager
+def started(kind: str, outputs: list[Path]) -> Iterator[list[Any]]:
+    """Processes of the worker's script, in one cluster if there are several."""
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     processes: list[Any] = []
+    cluster = {"worker": free_addresses(len(outputs))}
     try:
-        for output, configuration in zip(outputs, configurations, strict=True):
-            command = [sys.executable, worker.__file__, kind, str(output)]
-            variable = {"TF_CONFIG": json.dumps(configuration)} if configuration else {}
+        for k, output in enumerate(outputs):
+            configuration = {"cluster": cluster, "task": {"type": "worker", "index": k}}
+            variable = {"TF_CONFIG": json.dumps(configuration)} if len(outputs) > 1 else {}
             options = {"cwd": Path(__file__).parent, "env": {**os.environ, **variable}}
+            command = [sys.executable, worker.__file__, kind, str(output)]
             processes.append(subprocess.Popen(command, **options, **pipes))
-        said = [process.communicate(timeout=LIMIT)[0] for process in processes]
-        return [(process.returncode, text) for process, text in zip(processes, said)]
+        yield processes
     finally:
         for process in processes:
             process.kill()
 
 
-def results(kind: str, configurations: list[Any], directory: Path) -> list[Any]:
+def run(kind: str, outputs: list[Path]) -> list[tuple[int, str]]:
+    """Their exit codes and messages."""
+    with started(kind, outputs) as processes:
+        said = [process.communicate(timeout=LIMIT)[0] for process in processes]
+        return [(process.returncode, text) for process, text in zip(processes, said)]
+
+
+def results(kind: str, directory: Path, number: int = 2) -> list[Any]:
     """What processes of the worker's script wrote."""
-    outputs = [directory / f"{kind}{k}.npz" for k in range(len(configurations))]
-    for code, said in run(kind, configurations, outputs):
+    outputs = [directory / f"{kind}{k}.npz" for k in range(number)]
+    for code, said in run(kind, outputs):
         assert code == 0, said
     return [dict(np.load(output)) for output in outputs]
-
-
-def two_workers() -> list[dict[str, Any]]:
-    cluster = {"worker": free_addresses(2)}
-    return [{"cluster": cluster, "task": {"type": "worker", "index": k}} for k in range(2)]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +70,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def workers(directory: Path) -> list[Any]:
     """Of two processes; one pair serves all tests, because each takes seconds to start."""
-    return results("workers", two_workers(), directory)
+    return results("workers", directory)
 
 
 @pytest.fixture(scope="module")
@@ -79,15 +85,12 @@ def assert_fitted(actual: Any, expected: Any) -> None:
 
 
 @pytest.mark.slow
-def test_fit_of_two_processes_is_that_of_one(workers: list[Any], fitted_alone: Any) -> None:
-    """Step for step, with a schedule, clipped gradients, early stopping, stopped and resumed."""
+def test_fit_of_two_processes(workers: list[Any], fitted_alone: Any, directory: Path) -> None:
+    """Step for step, with a schedule, clipped gradients, early stopping, stopped and resumed. The
+    chief alone writes: the other resumed without a checkpoint of its own.
+    """
     for found in workers:
         assert_fitted(found, fitted_alone)
-
-
-@pytest.mark.slow
-def test_chief_alone_writes(workers: list[Any], directory: Path) -> None:
-    """The other resumed without a checkpoint of its own."""
     chiefs = directory / "workers0.checkpoints"
     assert tf.train.latest_checkpoint(chiefs).endswith(f"-{STEPS}")
     assert list((chiefs / "log").glob("events*"))
@@ -100,7 +103,7 @@ def test_chief_alone_writes(workers: list[Any], directory: Path) -> None:
 )
 def test_shards_add_up_to_all_rows(models: Any, workers: list[Any], directory: Path) -> None:
     if models is not worker.full_batch_models:
-        workers = results("others", two_workers(), directory)
+        workers = results("others", directory)
     expected = worker.full_batch(None, models)
     for name, wanted in expected.items():
         after_training = name.split()[-1] in ("best", "parameters", "predictions")
@@ -110,33 +113,23 @@ def test_shards_add_up_to_all_rows(models: Any, workers: list[Any], directory: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, message",
-    [
-        ("parameters", "model.*another process.*same"),
-        ("shapes", "model.*another process.*same"),
-        ("kinds", "Regression, of another kind than.*without targets"),
-        ("minibatches", "minibatch.*2 processes.*ARPEP"),
-    ],
-)
-def test_refused_in_all_processes(workers: list[Any], name: str, message: str) -> None:
-    assert all(re.search(message, str(found[f"refused {name}"]), re.S) for found in workers)
+def test_refused_in_all_processes(workers: list[Any]) -> None:
+    messages = {
+        "parameters": "model.*another process.*same",
+        "shapes": "model.*another process.*same",
+        "kinds": "Regression, of another kind than.*without targets",
+        "minibatches": "minibatch.*2 processes.*ARPEP",
+    }
+    for name, message in messages.items():
+        assert all(re.search(message, str(found[f"refused {name}"]), re.S) for found in workers)
 
 
 @pytest.mark.slow
 def test_two_devices_of_one_process(directory: Path, fitted_alone: Any) -> None:
-    (found,) = results("mirrored", [None], directory)
+    (found,) = results("mirrored", directory, 1)
     assert_fitted(found, fitted_alone)
     message = "strategy.*MirroredStrategy with 2 replicas.*MultiWorkerMirroredStrategy"
     assert re.search(message, str(found["refused replicas"]), re.S)
-
-
-@pytest.mark.slow
-def test_process_that_is_gone_stops_the_other_with_a_message(tmp_path: Path) -> None:
-    left, gone = run("leaving", two_workers(), [tmp_path / "0", tmp_path / "1"])
-    assert gone[0] == 3
-    assert left[0] == 1
-    assert "RuntimeError: strategy: got no answer from another process" in left[1]
 
 
 def one_device() -> tf.distribute.Strategy:
@@ -150,20 +143,10 @@ def test_loss_of_one_shard_is_the_models() -> None:
     assert_close(loss(), model.training_loss(), rtol=SAME)
 
 
-def arpep() -> "pep.models.ARPEP":
-    likelihood = gpflow.likelihoods.Gaussian()
-    return pep.models.ARPEP(gpflow.kernels.RBF(), likelihood, Z.copy(), num_data=N)
-
-
-def svgp(num_data: int | None = N) -> gpflow.models.SVGP:
+def svgp(num_data: int | None = N, fixed: bool = False) -> gpflow.models.SVGP:
     kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.3)
+    gpflow.set_trainable(kernel.variance, not fixed)
     return gpflow.models.SVGP(kernel, likelihood, Z.copy(), num_data=num_data)
-
-
-def half_fixed() -> gpflow.models.SVGP:
-    model = svgp()
-    gpflow.set_trainable(model.kernel.variance, False)
-    return model
 
 
 def point_pep() -> "pep.models.PEP":
@@ -177,7 +160,7 @@ def point_pep() -> "pep.models.PEP":
         (svgp, {"natural_gradient": gpflow.optimizers.NaturalGradient(0.1)}, "q_mu.*Leave"),
         (svgp, {"optimizer": tf_keras.optimizers.Adam()}, "optimizer.*scope"),
         (lambda: svgp(None), {}, "SVGP.*num_data=None.*Pass"),
-        (half_fixed, {}, r"(?=.*set_trainable)(?=.*no effect).*gpflow\.Parameter"),
+        (lambda: svgp(fixed=True), {}, r"(?=.*set_trainable)(?=.*no effect).*gpflow\.Parameter"),
         (point_pep, {"minibatches": True}, "minibatches of PEP.*sharded_training_loss"),
         (svgp, {"outside": True}, r"model: got one made outside .* strategy\.scope"),
     ],
@@ -197,5 +180,6 @@ def test_fit_refuses(create: Any, options: dict[str, Any], message: str) -> None
 
 
 def test_a_model_of_batches_has_no_shards() -> None:
+    arpep = pep.ARPEP(gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), Z.copy(), num_data=N)
     with pytest.raises(ValueError, match=r"model: got ARPEP, expected .*fit.strategy=\.\.\."):
-        pep.training.sharded_training_loss(arpep(), one_device())
+        pep.training.sharded_training_loss(arpep, one_device())

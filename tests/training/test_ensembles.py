@@ -1,4 +1,4 @@
-"""Ensembles of models: weights against another optimiser, moments and densities against sums."""
+"""Ensembles of models and the power chosen from data: weights, moments and scores."""
 
 import copy
 from typing import Any
@@ -6,21 +6,15 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
-import scipy.optimize
 import tensorflow as tf
+from helpers import assert_close, refusals, regression_problem
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import softmax
-from scipy.stats import norm
+from scipy.stats import norm, sem
 
+import gpflow_pep as pep
+from gpflow_pep import training
 from gpflow_pep.models import PEP, PEPRegression
-from gpflow_pep.training import (
-    Ensemble,
-    NearRows,
-    ensemble_of_models,
-    ensemble_of_powers,
-    ensemble_weights,
-    maximise,
-)
+from gpflow_pep.training import Ensemble, ensemble_of_powers, ensemble_weights, select_alpha
 from gpflow_pep.training.choosing.ensemble import ensemble_posterior
 
 
@@ -46,21 +40,11 @@ def classification(kernel: Any = None, M: int = 6) -> PEP:
 
 
 @pytest.mark.parametrize("prior_weight", [0.1, 0.25, 1.0])
-def test_weights_are_those_of_a_simplex_solver(prior_weight: float) -> None:
-    log_densities = np.random.default_rng(1).normal(size=(3, 50))
-    density = np.exp(log_densities)
-
-    def objective(w: Any) -> Any:
-        return np.sum(np.log(w @ density)) + prior_weight * 50 / 3 * np.sum(np.log(w))
-
-    weights = ensemble_weights(log_densities, prior_weight=prior_weight)
-    # An unconstrained form of the simplex, whose first component is the reference.
-    options = {"xatol": 1e-12, "fatol": 1e-14, "maxiter": 4000}
-    best = scipy.optimize.minimize(
-        lambda x: -objective(softmax([0.0, *x])), np.zeros(2), method="Nelder-Mead", options=options
-    )
-    assert objective(weights) >= -best.fun - 1e-10
-    # Where the gradient of the Lagrange function vanishes the concave objective is at its maximum.
+def test_weights_are_the_best_of_the_simplex(prior_weight: float) -> None:
+    """Where the Lagrange function has no slope the concave objective is at its maximum."""
+    density = np.exp(np.random.default_rng(1).normal(size=(3, 50)))
+    weights = ensemble_weights(np.log(density), prior_weight=prior_weight)
+    assert np.all(weights > 0.0) and np.isclose(weights.sum(), 1.0)
     slope = np.sum(density / (weights @ density), axis=1) + prior_weight * 50 / 3 / weights
     assert_allclose(slope, slope[0], rtol=1e-8)
 
@@ -77,7 +61,9 @@ def test_weights_permute_with_components_and_have_a_floor() -> None:
 
 
 def _mixed(components: list[tuple[float, float]], weights: list[float]) -> Ensemble:
-    return ensemble_of_models([regression(*component) for component in components], weights)
+    return training.ensemble_of_models(
+        [regression(*component) for component in components], weights
+    )
 
 
 MIXTURES = {
@@ -90,10 +76,8 @@ MIXTURES = {
 @pytest.mark.parametrize("name", MIXTURES)
 def test_moments_densities_and_quantiles_are_those_of_the_sum(name: str) -> None:
     mixed = MIXTURES[name]()
-    w = mixed.weights.numpy()
-    means, variances = (
-        np.stack(part)[..., 0] for part in zip(*(m.predict_y(XNEW) for m in mixed.models))
-    )
+    w, moments = mixed.weights.numpy(), zip(*(m.predict_y(XNEW) for m in mixed.models))
+    means, variances = (np.stack(part)[..., 0] for part in moments)
     mean = w @ means
     moments = [part[:, 0] for part in mixed.predict_y(XNEW)]
     assert_allclose(moments, [mean, w @ (variances + means**2) - mean**2], rtol=1e-10)
@@ -119,10 +103,8 @@ def test_moments_densities_and_quantiles_are_those_of_the_sum(name: str) -> None
 @pytest.mark.near_copies("False")
 @pytest.mark.parametrize("full_cov", [False, True])
 def test_samples_have_the_moments(full_cov: bool) -> None:
-    mixed = MIXTURES["two"]()
-    draws, again = (
-        mixed.predict_f_samples(XNEW[:3], 20_000, full_cov, seed=1).numpy()[..., 0] for _ in "ab"
-    )
+    mixed, arguments = MIXTURES["two"](), (XNEW[:3], 20_000, full_cov)
+    draws, again = (mixed.predict_f_samples(*arguments, seed=1).numpy()[..., 0] for _ in "ab")
     mean, variance = (part[:, 0] for part in mixed.predict_f(XNEW[:3]))
     assert (np.abs(draws.mean(0) - mean) < 4 * np.sqrt(variance / 20_000)).all()
     assert_allclose(draws.var(0), variance, rtol=0.06)
@@ -139,7 +121,7 @@ def few_steps(model: PEPRegression) -> None:
 def test_the_default_trains_by_maximise() -> None:
     for one in ensemble_of_powers(regression(0.3), (0.0, 1.0)).models:
         other = regression(float(one.alpha.numpy()))
-        maximise(other, progress=False)
+        training.maximise(other, progress=False)
         assert_allclose(one.training_loss(), other.training_loss(), rtol=1e-6)
 
 
@@ -183,20 +165,13 @@ def test_classification_is_mixed_too() -> None:
         mixed.predict_quantiles(X)
 
 
-@pytest.mark.slow
 def test_it_survives_what_models_survive(tmp_path) -> None:
     mixed = MIXTURES["two"]()
     expected = mixed.predict_y(XNEW)
     copied, other = copy.deepcopy(mixed), _mixed([(0.0, 0.05), (1.0, 0.05)], "uniform")
     tf.train.Checkpoint(mixed).write(str(tmp_path / "checkpoint"))
     tf.train.Checkpoint(other).read(str(tmp_path / "checkpoint")).assert_consumed()
-    signature = [tf.TensorSpec([None, 1], tf.float64)]
-    saved = tf.Module()
-    saved.predict_y = tf.function(copied.predict_y, input_signature=signature)
-    saved.mixed = copied
-    tf.saved_model.save(saved, str(tmp_path / "saved"))
-    loaded = tf.saved_model.load(str(tmp_path / "saved"))
-    for each in (mixed.posterior(), copied, other, loaded):
+    for each in (mixed.posterior(), copied, other):
         assert_allclose(each.predict_y(XNEW), expected, rtol=1e-8)
     assert "models[1].alpha" in gpflow.utilities.tabulate_module_summary(mixed)
 
@@ -216,26 +191,19 @@ def _not_trained(weights: Any) -> Ensemble:
     return ensemble_of_powers(regression(), weights=weights, refit=lambda _: pytest.fail("trained"))
 
 
-@pytest.mark.parametrize(
-    "call, words",
-    [
-        (lambda: ensemble_of_models([]), "at least one model"),
-        (lambda: ensemble_of_models([regression()], "best"), "'loo', 'uniform'"),
-        (lambda: _mixed([(0.5, 0.05)], [0.5, 0.5]), "1 numbers"),
-        (lambda: _mixed([(0.5, 0.05)] * 2, [-1.0, 2.0]), "at least 0"),
-        (lambda: _not_trained("best"), "weights: got"),
-        (lambda: _not_trained([1.0, 2.0]), "weights: got"),
-        (lambda: ensemble_weights(np.zeros([2, 0])), "at least one row"),
-        (
-            lambda: ensemble_weights(np.array([[0.0, -np.inf], [0.0, np.nan]])),
-            "log_densities: got no finite density in 1 row",
-        ),
-        (lambda: ensemble_weights(np.zeros([2, 3]), prior_weight=-1), "prior_weight: got -1"),
-    ],
-)
-def test_what_does_not_fit_is_refused(call: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        call()
+NONE = np.array([[0.0, -np.inf], [0.0, np.nan]])
+REFUSED = {
+    "at least one model": lambda: training.ensemble_of_models([]),
+    "'loo', 'uniform'": lambda: training.ensemble_of_models([regression()], "best"),
+    "1 numbers": lambda: _mixed([(0.5, 0.05)], [0.5, 0.5]),
+    "at least 0": lambda: _mixed([(0.5, 0.05)] * 2, [-1.0, 2.0]),
+    "weights: got 'best'": lambda: _not_trained("best"),
+    r"weights: got \[1": lambda: _not_trained([1.0, 2.0]),
+    "at least one row": lambda: ensemble_weights(np.zeros([2, 0])),
+    "log_densities: got no finite density in 1 row": lambda: ensemble_weights(NONE),
+    "prior_weight: got -1": lambda: ensemble_weights(np.zeros([2, 3]), prior_weight=-1),
+}
+test_what_does_not_fit_is_refused = refusals(REFUSED)
 
 
 def test_a_variance_that_rounding_makes_negative_is_zero() -> None:
@@ -251,7 +219,7 @@ def test_a_variance_that_rounding_makes_negative_is_zero() -> None:
 
 def test_a_row_of_nan_first_changes_no_other_prediction() -> None:
     model = classification(gpflow.kernels.SquaredExponential(4.0, 0.3), M=3)
-    mixed = Ensemble([model], near=[NearRows(5, None)])
+    mixed = Ensemble([model], near=[training.NearRows(5, None)])
     near = model.posterior(near=5)
     expected, (means, variances) = near.predict_f(X[:4] + 0.01), near.predict_f(X)
     mean = np.mean(means)
@@ -261,3 +229,113 @@ def test_a_row_of_nan_first_changes_no_other_prediction() -> None:
         for part, one, others in zip(predict(new), of_nan, expected, strict=True):
             assert_allclose(part[0, 0], one, rtol=1e-6)
             assert_allclose(part[1:], others, rtol=1e-6)
+
+
+# The power chosen from data.
+
+PROBLEM = regression_problem(num_data=30)
+HELD = regression_problem(seed=1, num_data=12)
+ALPHAS = (0.0, 1.0)
+
+
+def of_power(alpha: Any = 0.3, **options: Any) -> pep.PEPRegression:
+    return pep.PEPRegression(PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, alpha=alpha, **options)
+
+
+def tied(name: str) -> Any:
+    noise = gpflow.likelihoods.Gaussian(0.1)
+    return getattr(pep, name)(PROBLEM.kernel(), noise, PROBLEM.Z, num_data=30)
+
+
+def five_steps(model: Any) -> None:
+    training.maximise(model, max_iterations=5, progress=False)
+
+
+@pytest.mark.slow
+def test_it_is_the_best_of_models_trained_alone() -> None:
+    model, alone = of_power(), [of_power(alpha) for alpha in ALPHAS]
+    found = select_alpha(model, ALPHAS, refit=five_steps)
+    for one in alone:
+        five_steps(one)
+    densities = np.array([one.loo_log_density() for one in alone])
+    means, errors = densities.mean(axis=1), lambda values: sem(values, axis=1)
+    best = int(np.argmax(means))
+    assert found.alpha == ALPHAS[best] == float(model.alpha.numpy())
+    assert found.rows == "leave-one-out"
+    behind = densities[best] - densities
+    expected = [ALPHAS, means, errors(densities), behind.mean(axis=1), errors(behind)]
+    got = np.array([score[:5] for score in found.scores]).T
+    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-9)
+    assert_close(np.mean(model.loo_log_density()), means[best], rtol=1e-9)
+
+
+def test_the_order_does_not_matter() -> None:
+    def grow(model: Any) -> None:
+        model.kernel.variance.assign(2.0 * model.kernel.variance)
+
+    one, other = (select_alpha(of_power(), order, refit=grow) for order in ((0, 1), (1, 0)))
+    assert one.alpha == other.alpha
+    scores = [[score.log_density for score in found.scores] for found in (one, other)]
+    assert_close(scores[0], scores[1][::-1], rtol=1e-12)
+
+
+def test_held_out_rows_without_refit() -> None:
+    model = tied("APEP")
+    before = model.q_mu.numpy()
+    found = select_alpha(model, (0.5, 1.0), validation=HELD.data, refit=False)
+    mean, variance = (part.numpy() for part in model.predict_f(HELD.X))
+    expected = norm(mean, np.sqrt(variance + 0.1)).logpdf(HELD.Y).mean()
+    assert_close([score.log_density for score in found.scores], [expected] * 2, rtol=1e-10)
+    assert found.alpha == 0.5, "the first of equal ones"
+    assert found.rows == "held-out"
+    np.testing.assert_array_equal(before, model.q_mu.numpy())
+
+
+def test_a_power_that_fails_is_told_and_left_out() -> None:
+    model = of_power(alpha=0.0)
+
+    def refit(model: Any) -> None:
+        if model.alpha.numpy() == 0.5:
+            raise ValueError("alpha: got 0.5")
+
+    with pytest.warns(UserWarning, match="alpha = 0.5 has no score: alpha: got"):
+        found = select_alpha(model, (0.0, 0.5), refit=refit)
+    assert found.alpha == 0.0 == float(model.alpha.numpy())
+    assert np.isnan(found.scores[1].log_density)
+    with pytest.raises(ValueError, match=r"alphas: got 0\.5, expected one at which"):
+        select_alpha(model, (0.5,), refit=refit)
+    assert float(model.alpha.numpy()) == 0.0
+
+
+def test_an_error_leaves_the_model_as_it_was() -> None:
+    def spoil(model: Any) -> None:
+        model.kernel.variance.assign(50.0)
+        raise KeyError("of the user's")
+
+    model = of_power()
+    with pytest.raises(KeyError):
+        select_alpha(model, refit=spoil)
+    assert_close((model.kernel.variance, model.alpha), (PROBLEM.variance, 0.3))
+
+
+def chosen(**options: Any) -> Any:
+    return select_alpha(of_power(), **options)
+
+
+REFUSED_POWERS = {
+    r"alphas: got \(\), expected powers in \[0, 1\]": lambda: chosen(alphas=()),
+    "alphas: got .0.5, 2": lambda: chosen(alphas=(0.5, 2.0)),
+    "refit: got 'yes', expected True, False or a function": lambda: chosen(refit="yes"),
+    "validation: got one row": lambda: chosen(validation=(HELD.X[:1], HELD.Y[:1])),
+    "inducing_variable: got 2": lambda: chosen(validation=(HELD.X[:, :1], HELD.Y)),
+    "model: got powers of shape .30,., expected one": (
+        lambda: select_alpha(of_power(np.full(30, 0.5)))
+    ),
+    "model: got GPR, expected one of gpflow_pep.models. Other models": (
+        lambda: select_alpha(gpflow.models.GPR(PROBLEM.data, PROBLEM.kernel()))
+    ),
+    "model: got PEPRegressor, .* alpha='auto'": lambda: select_alpha(pep.estimators.PEPRegressor()),
+    "validation: got none with ARPEP": lambda: select_alpha(tied("ARPEP")),
+    "refit: got True with ARPEP": lambda: select_alpha(tied("ARPEP"), validation=HELD.data),
+}
+test_refused = refusals(REFUSED_POWERS)

@@ -1,4 +1,4 @@
-"""Mixtures whose predictions use near rows: rows left out, the noise, residuals, the weights."""
+"""Chosen by rows left out: mixtures that use near rows, and the rate of wrong labels."""
 
 from typing import Any
 
@@ -8,33 +8,21 @@ import pytest
 import tensorflow as tf
 from cases.regression import ALPHA_PER_ROW, Case, N
 from gpflow.base import AnyNDArray
-from helpers import assert_close
+from helpers import assert_close, refusals
 from numpy.testing import assert_allclose
 from reference import rows as context_reference
 from scipy.special import logsumexp
 from scipy.stats import norm
 
 import gpflow_pep as pep
-from gpflow_pep.training import (
-    Ensemble,
-    NearRows,
-    ensemble_weights,
-    ensemble_with_near_labels,
-    ensemble_with_near_rows,
-)
+from gpflow_pep.likelihoods import NoisyLabelBernoulli
+from gpflow_pep.training import Ensemble, NearRows, ensemble_weights, raise_error_rate
+from gpflow_pep.training import ensemble_with_near_labels as with_near_labels
+from gpflow_pep.training import ensemble_with_near_rows as with_near_rows
 from gpflow_pep.training.choosing import near as choosing
-from gpflow_pep.training.choosing.near import (
-    NOISE_LEVELS,
-    PRIOR_WEIGHT,
-    choose_noise,
-    moments_given_near,
-    near_residuals,
-    takes_near_labels,
-    takes_near_rows,
-)
+from gpflow_pep.training.choosing.wrong_labels import likeliest_error_rate
 
 m = 4
-
 CASES = {
     **{f"alpha {alpha:g}": Case(alpha=alpha) for alpha in (0.0, 1e-6, 0.3, 0.5, 1.0)},
     "everything": Case(alpha=0.3, num_outputs=2, mean="linear", bound="tight"),
@@ -45,7 +33,7 @@ def moments_of(model: Any, near: NearRows | None, X: Any) -> tuple[Any, Any]:
     """Of y."""
     if near is None:
         return tuple(part.numpy() for part in model.predict_y(X))
-    mean, variance = moments_given_near(model, near.number, X, [near.noise_variance])
+    mean, variance = choosing.moments_given_near(model, near.number, X, [near.noise_variance])
     return mean[:, 0], variance[:, 0] + np.zeros_like(mean[:, 0])
 
 
@@ -60,7 +48,7 @@ def dense_moments(case: Case, noise: float) -> tuple[Any, Any]:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_moments_at_each_level_of_noise(case: Case) -> None:
     Xnew, variances = case.problem.Xnew, [0.2, 0.7]
-    moments = moments_given_near(case.model(), m, Xnew, variances)
+    moments = choosing.moments_given_near(case.model(), m, Xnew, variances)
     for mean, variance, noise in zip(*(np.swapaxes(p, 0, 1) for p in moments), variances):
         expected = dense_moments(case, noise)
         assert_close(mean, expected[0] + case.mean_at(Xnew))
@@ -68,19 +56,21 @@ def test_moments_at_each_level_of_noise(case: Case) -> None:
 
 
 def test_near_rows_may_have_another_noise() -> None:
+    """Also in graphs."""
     case = Case(alpha=1.0)
-    Xnew = case.problem.Xnew
-    mixed = Ensemble([case.model()], near=[NearRows(m, 0.6)])
+    Xnew, mixed = case.problem.Xnew, Ensemble([case.model()], near=[NearRows(m, 0.6)])
     mean, cov = dense_moments(case, 0.6)
-    for source in (mixed, mixed.posterior()):
-        actual = source.predict_y(Xnew)
+    posterior = mixed.posterior()
+    for predict in (mixed.predict_y, posterior.predict_y, tf.function(posterior.predict_y)):
+        actual = predict(Xnew)
         assert_close(actual[0], mean)
         assert_close(actual[1][:, 0], np.diag(cov) + 0.6)
+    for source in (mixed, posterior):
         assert_close(source.predict_f(Xnew, full_cov=True)[1][0], cov)
 
 
 def levels(error: float, noise: float = 1e-4) -> list[float]:
-    return [noise, *(level * error for level in NOISE_LEVELS)]
+    return [noise, *(level * error for level in choosing.NOISE_LEVELS)]
 
 
 def wavy(alpha: float, seed: int = 0, num_rows: int = 150) -> "pep.models.PEPRegression":
@@ -100,7 +90,7 @@ def other_rows(seed: int) -> tuple[Any, Any]:
 
 def test_the_noise_is_that_of_the_highest_density() -> None:
     model, (X, Y) = wavy(1.0), other_rows(7)
-    near, densities = choose_noise(model, m, (X, Y), levels(0.5))
+    near, densities = choosing.choose_noise(model, m, (X, Y), levels(0.5))
     assert near.number == m and 1e-4 < near.noise_variance < 0.5
 
     def mean_density(variance: float) -> float:
@@ -109,7 +99,7 @@ def test_the_noise_is_that_of_the_highest_density() -> None:
 
     assert_allclose(np.mean(densities), mean_density(near.noise_variance), rtol=1e-9)
     assert mean_density(near.noise_variance) > max(map(mean_density, (1e-4, 0.5)))
-    same = choose_noise(model, m, (X, Y), levels(1e-9))[0]
+    same = choosing.choose_noise(model, m, (X, Y), levels(1e-9))[0]
     assert_allclose(same.noise_variance, 1e-4)  # the model's is among those tried
 
 
@@ -118,7 +108,7 @@ def test_noise_that_inducing_points_leave_is_not_that_of_near_rows(alpha: float)
     """Too few inducing points: the model takes what they leave of the function for noise."""
     model = wavy(alpha)
     model.likelihood.variance.assign(0.4)
-    near, _ = choose_noise(model, m, other_rows(7), levels(0.5))
+    near, _ = choosing.choose_noise(model, m, other_rows(7), levels(0.5))
     assert near.noise_variance < 0.1
 
 
@@ -127,16 +117,14 @@ def test_noise_that_inducing_points_leave_is_not_that_of_near_rows(alpha: float)
     [(gpflow.kernels.SquaredExponential, 2, 40), (gpflow.kernels.Matern12, 1, 10)],
     ids=["smooth", "Markov"],
 )
-def test_more_near_rows_where_rows_that_are_left_out_gain(
-    kernel: type, D: int, expected: int
-) -> None:
+def test_more_near_rows_where_others_gain(kernel: type, D: int, expected: int) -> None:
     """Of a function that is smooth in the plane far rows say more; of one that is Markov, none."""
     rng = np.random.default_rng(0)
     X, covariance = rng.uniform(0.0, 1.0, (900, D)), kernel(lengthscales=0.1)
     f = np.linalg.cholesky(covariance(X).numpy() + 1e-6 * np.eye(900)) @ rng.standard_normal(900)
     Y = f[:, None] + 0.01 * rng.standard_normal((900, 1))
     model = pep.models.PEPRegression((X[:700], Y[:700]), covariance, X[:10], noise_variance=1e-4)
-    mixed = ensemble_with_near_rows(Ensemble([model]), (X[700:], Y[700:]))
+    mixed = with_near_rows(Ensemble([model]), (X[700:], Y[700:]))
     assert mixed is not None and mixed.near[1] is not None
     assert mixed.near[1].number == expected
 
@@ -144,7 +132,7 @@ def test_more_near_rows_where_rows_that_are_left_out_gain(
 def test_near_rows_are_mixed_where_they_help() -> None:
     models = [wavy(alpha) for alpha in (0.0, 1.0)]
     before, (X, Y), (Xtest, Ytest) = Ensemble(models), other_rows(7), other_rows(2)
-    mixed = ensemble_with_near_rows(before, (X, Y), m)
+    mixed = with_near_rows(before, (X, Y), m)
     assert mixed is not None and mixed.record is not None
     assert mixed.models == 2 * models and mixed.near[:2] == (None, None)
     assert all(near and near.number == m for near in mixed.near[2:])
@@ -152,7 +140,7 @@ def test_near_rows_are_mixed_where_they_help() -> None:
     pairs = list(zip(mixed.models, mixed.near, strict=True))
     moments = [moments_of(*pair, X) for pair in pairs]
     densities = np.stack([norm.logpdf(Y, a, np.sqrt(b))[:, 0] for a, b in moments])
-    expected = ensemble_weights(densities, prior_weight=PRIOR_WEIGHT)
+    expected = ensemble_weights(densities, prior_weight=choosing.PRIOR_WEIGHT)
     assert_allclose(mixed.weights.numpy(), expected, rtol=1e-6)
     assert_allclose(mixed.record.log_densities, densities.mean(axis=1), rtol=1e-8)
 
@@ -176,16 +164,7 @@ def test_near_rows_are_left_out_where_they_do_not_help() -> None:
     data, others = ((X + d, X + rng.standard_normal(X.shape)) for d in (0.0, 0.01))
     kernel = gpflow.kernels.SquaredExponential()
     model = pep.models.PEPRegression(data, kernel, X[:15], noise_variance=1.0)
-    assert ensemble_with_near_rows(Ensemble([model]), others, m) is None
-
-
-@pytest.mark.slow
-def test_predictions_in_graphs() -> None:
-    case = Case(alpha=0.5)
-    posterior = Ensemble([case.model()], near=[NearRows(m, 0.3)]).posterior()
-    graph = tf.function(posterior.predict_y)
-    for actual, expected in zip(graph(case.problem.Xnew), posterior.predict_y(case.problem.Xnew)):
-        assert_close(actual, expected)
+    assert with_near_rows(Ensemble([model]), others, m) is None
 
 
 # Labels.
@@ -208,23 +187,21 @@ def test_residuals_of_near_rows() -> None:
     labels = 1.0 * (RNG.uniform(size=30) < p)
     of_label = np.where(labels == 1.0, p, 1.0 - p)
     rows = np.array([4, 9, 22])
-    actual = near_residuals(np.log(of_label), labels, tf.constant(inputs), rows)
+    actual = choosing.near_residuals(np.log(of_label), labels, tf.constant(inputs), rows)
     residuals = (labels - p) / np.sqrt(p * (1.0 - p))
     for n, product in zip(rows, actual, strict=True):
         near = np.argsort(np.sum((inputs - inputs[n]) ** 2, axis=1))[1:11]
         assert_allclose(product, residuals[n] * residuals[near].mean(), rtol=1e-10)
 
 
-def test_nothing_is_trained_where_residuals_of_near_rows_have_nothing_in_common(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nothing_is_trained_where_near_residuals_have_nothing_in_common(monkeypatch: Any) -> None:
     monkeypatch.setattr(choosing, "fit", lambda *_, **__: pytest.fail("trained"))
-    assert ensemble_with_near_labels(of_labels(COARSE), (X, COARSE)) is None
+    assert with_near_labels(of_labels(COARSE), (X, COARSE)) is None
 
 
 @pytest.fixture(scope="module")
 def mixed() -> Ensemble:
-    mixture = ensemble_with_near_labels(of_labels(FINE), (X, FINE), 6, num_steps=3)
+    mixture = with_near_labels(of_labels(FINE), (X, FINE), 6, num_steps=3)
     assert mixture is not None
     return mixture
 
@@ -264,7 +241,7 @@ def test_rows_that_share_sites() -> None:
     """Densities of the training rows stand for those that are left out."""
     parts = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli(), X[:5].copy()
     tied = pep.ARPEP(*parts, num_data=400)
-    mixed = ensemble_with_near_labels(tied, (X, FINE), 5, num_steps=1)
+    mixed = with_near_labels(tied, (X, FINE), 5, num_steps=1)
     assert mixed is not None
     expected = np.mean(tied.predict_log_density((X, FINE)))
     assert_allclose(mixed.record.log_densities[0], expected, rtol=1e-8)
@@ -274,21 +251,18 @@ def test_rows_that_share_sites() -> None:
 
 CASE = Case()
 ROWS, NEW = CASE.problem.data, CASE.problem.Xnew
+in_blocks = Case(blocks=np.arange(N) // 4).model
 
 
 def point() -> pep.PEP:
     return pep.PEP(ROWS, CASE.problem.kernel(), gpflow.likelihoods.Gaussian(), np.eye(2))
 
 
-def in_blocks() -> Any:
-    return Case(blocks=np.arange(N) // 4).model()
-
-
 def test_what_takes_near_rows_and_labels() -> None:
     others = Case(alpha=ALPHA_PER_ROW).model(), in_blocks(), Case(noise="scale").model(), point()
-    assert takes_near_rows(CASE.model()) and not any(map(takes_near_rows, others))
+    assert choosing.takes_near_rows(CASE.model()) and not any(map(choosing.takes_near_rows, others))
     three = of_labels(THREE)
-    assert not takes_near_labels(three.kernel, three.likelihood)
+    assert not choosing.takes_near_labels(three.kernel, three.likelihood)
 
 
 def of_near(noise: float = 0.1) -> Ensemble:
@@ -296,26 +270,127 @@ def of_near(noise: float = 0.1) -> Ensemble:
 
 
 def with_rows(mixed: Ensemble, number: int = m) -> Any:
-    return ensemble_with_near_rows(mixed, ROWS, number)
+    return with_near_rows(mixed, ROWS, number)
 
 
 def with_labels(labels: AnyNDArray, number: int = m) -> Any:
-    return ensemble_with_near_labels(of_labels(labels), (X, labels), number)
+    return with_near_labels(of_labels(labels), (X, labels), number)
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: with_rows(Ensemble([in_blocks()])), "got PEPRegression, expected PEPRegression w"),
-        (lambda: with_rows(of_near()), "ensemble: got components that use near rows"),
-        (lambda: with_rows(Ensemble([CASE.model()]), N + 1), "near: got 18, .* from 1 to 17"),
-        (lambda: CASE.model().predict_f(NEW, near=NearRows(m, -1.0)), r"noise_variance: got -1\.0"),
-        (lambda: of_near(-1.0), r"near: noise_variance: got -1\.0, expected a positive number"),
-        (lambda: point().posterior(near=NearRows(m, 0.1)), r"noise_variance: got 0\.1, .* None"),
-        (lambda: with_labels(THREE), "model: got PEPClassification with MultiClass, expected"),
-        (lambda: with_labels(FINE, 400), "near: got 400, expected an integer from 1 to 399"),
-    ],
-)
-def test_refused(call: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call()
+REFUSED = {
+    "got PEPRegression, expected PEPRegression w": lambda: with_rows(Ensemble([in_blocks()])),
+    "ensemble: got components that use near rows": lambda: with_rows(of_near()),
+    "near: got 18, .* from 1 to 17": lambda: with_rows(Ensemble([CASE.model()]), N + 1),
+    r"noise_variance: got -1\.0": (lambda: CASE.model().predict_f(NEW, near=NearRows(m, -1.0))),
+    r"near: noise_variance: got -1\.0, expected a positive number": lambda: of_near(-1.0),
+    r"noise_variance: got 0\.1, .* None": lambda: point().posterior(near=NearRows(m, 0.1)),
+    "model: got PEPClassification with MultiClass, expected": lambda: with_labels(THREE),
+    "near: got 400, expected an integer from 1 to 399": lambda: with_labels(FINE, 400),
+}
+test_refused = refusals(REFUSED)
+
+
+# The rate of wrong labels.
+
+RANDOM = np.random.default_rng(4)
+INPUTS = RANDOM.uniform(-3.0, 3.0, (200, 2))
+
+
+def _bands(inputs: AnyNDArray) -> AnyNDArray:
+    return np.digitize(inputs[:, :1] + 0.5 * np.sin(inputs[:, 1:]), [-1.0, 1.0]).astype(float)
+
+
+def _with_errors(labels: AnyNDArray) -> AnyNDArray:
+    """Change a tenth of them to the next class."""
+    return np.where(np.arange(len(labels))[:, None] % 10 == 0, (labels + 1.0) % 3.0, labels)
+
+
+RIGHT = _bands(INPUTS)
+WRONG = _with_errors(RIGHT)
+NEW_INPUTS = RANDOM.uniform(-3.0, 3.0, (400, 2))
+YNEW = _with_errors(_bands(NEW_INPUTS))
+
+
+def _robust_max(rate: float) -> gpflow.likelihoods.MultiClass:
+    return gpflow.likelihoods.MultiClass(3, gpflow.likelihoods.RobustMax(3, epsilon=rate))
+
+
+def _of_bands(labels: AnyNDArray) -> pep.PEPClassification:
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=[1.5, 1.5])
+    return pep.PEPClassification((INPUTS, labels), kernel, None, INPUTS[:12].copy(), alpha=0.5)
+
+
+def _train(model: Any) -> Any:
+    options = {"tolerance": 1e-4, "window": 10, "max_iterations": 30, "progress": False}
+    return pep.training.maximise(model, **options)
+
+
+@pytest.fixture(scope="module")
+def trained() -> pep.PEPClassification:
+    model = _of_bands(WRONG)
+    _train(model)
+    return model
+
+
+@pytest.mark.parametrize(("likelihood", "num_latent"), [(_robust_max, 3), (NoisyLabelBernoulli, 1)])
+@pytest.mark.parametrize("start", [0.001, 0.02])
+def test_likeliest_rate(likelihood: Any, num_latent: int, start: float) -> None:
+    """Among all rates, those of predictions from the same moments under the likelihood itself."""
+    mean = 3.0 * RANDOM.standard_normal((300, num_latent))
+    variance = RANDOM.uniform(0.1, 0.5, mean.shape)
+    largest = np.argmax(mean, axis=1) if num_latent > 1 else mean[:, 0] > 0.0
+    num_classes = max(num_latent, 2)
+    labels = np.where(np.arange(300) % 10 == 0, (largest + 1) % num_classes, largest)
+
+    def densities(rate: float) -> AnyNDArray:
+        arguments = np.zeros((300, 2)), mean, variance, 1.0 * labels[:, None], 1.0
+        return pep.likelihoods.log_power_expectation(likelihood(rate), *arguments).numpy()
+
+    rate, gain = likeliest_error_rate(densities(start), start, num_classes)
+    assert 0.05 < rate < 0.15
+    assert_close(gain, np.sum(densities(rate) - densities(start)), rtol=1e-6)
+    totals = [np.sum(densities(other)) for other in np.linspace(start, 0.4, 40)]
+    assert np.sum(densities(rate)) >= np.max(totals) - 1e-6
+
+
+SURE, UNSURE = np.full(40, 0.999), np.tile([0.9, 0.6, 0.35], 20)
+FEW_FAR_TOO_SMALL = np.append(np.full(30, 0.99), np.full(3, 0.0006))
+GAINS = [(SURE, -1e-3, 1e-3), (UNSURE, -1e-3, 0.1), (FEW_FAR_TOO_SMALL, 1.0, np.inf)]
+
+
+@pytest.mark.parametrize("densities, low, high", GAINS, ids=["sure", "unsure", "far too small"])
+def test_the_gain_of_another_rate(densities: AnyNDArray, low: float, high: float) -> None:
+    """Rows without a density change nothing."""
+    densities = np.log(densities)
+    found = likeliest_error_rate(densities, 0.001, 3)
+    assert low <= found.gain < high
+    assert likeliest_error_rate(np.append(densities, [np.nan, -np.inf]), 0.001, 3) == found
+    for rate in (0.0, 0.7, np.nan):
+        with pytest.raises(ValueError, match=r"error_rate: got .*expected"):
+            likeliest_error_rate(densities, rate, 3)
+
+
+def test_training_goes_on_with_the_rate_of_wrong_labels(trained: pep.PEPClassification) -> None:
+    model = gpflow.utilities.deepcopy(trained)
+    before = model.predict_log_density((NEW_INPUTS, YNEW))
+    record = raise_error_rate(model, _train)
+    assert record.iterations > 0
+    assert 0.07 < model.likelihood.invlink.epsilon.numpy() < 0.13
+    after = model.predict_log_density((NEW_INPUTS, YNEW))
+    assert np.mean(after) > np.mean(before) + 0.05
+
+
+def test_right_labels_train_nothing_and_a_rate_whose_training_fails_is_left(
+    trained: pep.PEPClassification,
+) -> None:
+    def fail(_: Any) -> None:
+        raise ValueError("no density")
+
+    right = _of_bands(RIGHT)
+    _train(right)
+    for model, train in ((right, lambda _: pytest.fail("trained")), (trained, fail)):
+        assert raise_error_rate(model, train) is None
+        assert_close(model.likelihood.invlink.epsilon, 1e-3)
+    expected = "model: got one with the likelihood Bernoulli, expected one with MultiClass or Noisy"
+    with pytest.raises(ValueError, match=expected):
+        raise_error_rate(_of_bands((RIGHT > 0.0).astype(float)), _train)

@@ -1,41 +1,41 @@
-"""Training by the evidence and leave-one-out densities together: values, gradients, chunks."""
+"""Training by the evidence and left-out densities; the number of inducing points from data."""
 
 import functools
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import gpflow
+import helpers
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 from cases.pep import CASES, TIGHT
-from helpers import (
-    assert_all_close,
-    assert_close,
-    finite_difference_gradient,
-    gradients,
-    regression_problem,
-)
+from gpflow.models import GPModel
+from helpers import assert_all_close, assert_close, gradients, refusals
+from scipy.stats import norm
 
-from gpflow_pep.models import PEP, PEPRegression
+from gpflow_pep.models import ARPEP, PEP, PEPRegression
+from gpflow_pep.models.base import q_once
 from gpflow_pep.training import ensemble_of_powers, maximise, training_loss
+from gpflow_pep.training.fitting import points
 from gpflow_pep.training.fitting.cheaper import SharedLosses
 from gpflow_pep.training.fitting.objectives import Objective, WholeLoss
+from gpflow_pep.training.fitting.points import PointsScore, add_points, leave_rows_out
 
 ALPHAS = (0.0, 1e-6, 0.3, 0.5, 1.0)
 BOTH: dict[str, Any] = {"objective": "evidence+loo", "progress": False}
-PROBLEM = regression_problem()
+PROBLEM = helpers.regression_problem()
 ROWS = PROBLEM.X[:5] + 0.1, PROBLEM.Y[:5]
 
 
 def regression(alpha: float = 0.5, Y: Any = PROBLEM.Y, **options: Any) -> PEPRegression:
-    options = {"noise_variance": PROBLEM.noise_variance, "alpha": alpha, **options}
-    return PEPRegression((PROBLEM.X, Y), PROBLEM.kernel(), PROBLEM.Z, **options)
+    return PROBLEM._replace(Y=Y).model(PEPRegression, alpha=alpha, **options)
 
 
-def sgpr() -> gpflow.models.SGPR:
-    return gpflow.models.SGPR(PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z)
+sgpr = functools.partial(PROBLEM.model, gpflow.models.SGPR)
+in_blocks = functools.partial(regression, blocks=np.arange(len(PROBLEM.X)) // 3)
 
 
 def summed(model: Any) -> tf.Tensor:
@@ -77,9 +77,8 @@ def test_gradients(alpha: float, chunk_size: int | None) -> None:
     model, compiled = compiled_sum(chunk_size)
     model.alpha.assign(alpha)
     variables = model.trainable_variables
-    expected = [finite_difference_gradient(compiled, variable) for variable in variables]
-    for function in (compiled, lambda: summed(model)):
-        assert_all_close(gradients(function, variables), expected, rtol=1e-6)
+    both = (gradients(one, variables) for one in (compiled, lambda: summed(model)))
+    helpers.assert_gradients(compiled, variables, *both, rtol=1e-6)
 
 
 def test_whatever_trains_takes_it() -> None:
@@ -128,10 +127,8 @@ def expected_density(model: PEP) -> tf.Tensor:
     return weighted + tf.reduce_sum(model.likelihood.variational_expectations(X, *moments, Y))
 
 
-OBJECTIVES: dict[str, Objective] = {
-    **{name: name for name in ("evidence", "loo", "evidence+loo")},
-    "of rows": expected_density,
-}
+OBJECTIVES: dict[str, Objective] = {name: name for name in ("evidence", "loo", "evidence+loo")}
+OBJECTIVES["of rows"] = expected_density
 
 
 @functools.cache
@@ -153,9 +150,8 @@ def test_gradients_of_compiled_objectives_of_sites(name: str, alpha: float, obje
     loss = losses[objective]
     x = loss.parameters()
     direction = np.random.default_rng(0).standard_normal(x.shape)
-    _, gradient = loss(x)
-    pairs = ((-2, 1.0), (-1, -8.0), (1, 8.0), (2, -1.0))
-    slope = sum(weight * loss(x + 1e-3 * k * direction)[0] for k, weight in pairs) / 12e-3
+    gradient, moved = loss(x)[1], tf.Variable(x)
+    slope = helpers.directional_slope(lambda: loss(moved.numpy())[0], [moved], [direction])
     loss(x)
     assert_close(gradient @ direction, slope, rtol=1e-7, scale=0.1)
 
@@ -182,10 +178,6 @@ def test_maximise_raises_objectives_of_sites(objective: Objective) -> None:
     assert_close(record.objective, -training_loss(model, objective)(), rtol=1e-6)
 
 
-def in_blocks() -> PEPRegression:
-    return regression(blocks=np.arange(len(PROBLEM.X)) // 3)
-
-
 def mixture() -> PEP:
     kernel = gpflow.kernels.LinearCoregionalization([PROBLEM.kernel()], W=np.ones([1, 1]))
     return PEP(PROBLEM.data, kernel, gpflow.likelihoods.StudentT(), PROBLEM.Z)
@@ -200,25 +192,192 @@ def unsettled(by_maximise: bool) -> Any:
 
 OF_SHAPE = lambda model: model.alpha * np.ones(2)  # noqa: E731
 SITES = "derivative of loo_log_density: got sites that did not"
+REFUSED = {
+    "PEPRegression without blocks": lambda: maximise(in_blocks(), **BOTH),
+    "_left_out: got a model with blocks": lambda: in_blocks().evidence_and_left_out(),
+    SITES: lambda: unsettled(by_maximise=False),
+    "_left_out: got a model whose outputs are m": lambda: training_loss(mixture(), "loo")(),
+    "got a function with a result of shape": lambda: training_loss(mixture(), OF_SHAPE)(),
+    r"objective: got 'evidence\+loo' with SGPR": lambda: maximise(sgpr(), **BOTH),
+    "objective: got 'mixed', expected 'evidence' or 'loo' or": (
+        lambda: maximise(regression(), objective="mixed")
+    ),
+    "with a WholeLoss of 'evidence'": lambda: maximise(WholeLoss(regression()), **BOTH),
+}
+test_refused = refusals(REFUSED)
+test_refused_by_maximise = pytest.mark.slow(refusals({SITES: lambda: unsettled(by_maximise=True)}))
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: maximise(in_blocks(), **BOTH), "PEPRegression without blocks"),
-        (lambda: in_blocks().evidence_and_left_out(), "_left_out: got a model with blocks"),
-        (lambda: unsettled(by_maximise=False), SITES),
-        pytest.param(lambda: unsettled(by_maximise=True), SITES, marks=pytest.mark.slow),
-        (lambda: training_loss(mixture(), "loo")(), "_left_out: got a model whose outputs are m"),
-        (lambda: training_loss(mixture(), OF_SHAPE)(), "got a function with a result of shape"),
-        (lambda: maximise(sgpr(), **BOTH), r"objective: got 'evidence\+loo' with SGPR"),
-        (
-            lambda: maximise(regression(), objective="mixed"),
-            "objective: got 'mixed', expected 'evidence' or 'loo' or",
-        ),
-        (lambda: maximise(WholeLoss(regression()), **BOTH), "with a WholeLoss of 'evidence'"),
-    ],
-)
-def test_refused(call: Callable[[], object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call()
+# The number of inducing points.
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(0.0, 6.0, (30, 1))
+F = np.sin(2.0 * X)
+XOUT = RNG.uniform(0.0, 6.0, (200, 1))
+LEFT_OUT = XOUT, np.sin(2.0 * XOUT) + 0.1 * RNG.standard_normal(XOUT.shape)
+
+
+def of_points(M: int = 2, Z: Any = None, **options) -> PEPRegression:
+    data = X, F + 0.1 * RNG.standard_normal(X.shape)
+    kernel, Z = gpflow.kernels.SquaredExponential(lengthscales=0.8), X[:M] if Z is None else Z
+    return PEPRegression(data, kernel, Z, **{"noise_variance": 0.01, **options})
+
+
+def classification() -> PEP:
+    data = X, (F > 0.0).astype(float)
+    kernel = gpflow.kernels.SquaredExponential(10.0, 0.5)
+    # A tolerance that is given is that of losses too, which otherwise are exact to 30 * 30 * 1e-7.
+    return PEP(data, kernel, gpflow.likelihoods.Bernoulli(), X[:2], tolerance=1e-6)
+
+
+class Record(NamedTuple):
+    objective: float
+    converged: bool = True
+    message: str = ""
+
+
+def no_training(model: GPModel, _: float = np.inf) -> Record:
+    return Record(-float(model.training_loss()))
+
+
+def numbers_of(scores: tuple[PointsScore, ...]) -> list[int]:
+    return [score.num_inducing for score in scores]
+
+
+def tried(model: GPModel, train: Any = no_training, **options: Any) -> list[int]:
+    return numbers_of(add_points(model, train, LEFT_OUT, seed=0, **options)[0])
+
+
+@pytest.mark.near_copies("of_points")
+@pytest.mark.parametrize("model", [of_points, classification])
+def test_points_are_doubled_as_long_as_rows_left_out_gain(model: Any) -> None:
+    model = model()
+    is_gaussian = isinstance(model, PEPRegression)
+    X_out, y = XOUT, LEFT_OUT[1] if is_gaussian else (LEFT_OUT[1] > 0.0).astype(float)
+    densities: list[Any] = []
+
+    def train(model: GPModel, _: float) -> Record:
+        mean, variance = (part.numpy() for part in model.predict_f(X_out))
+        if is_gaussian:
+            each = norm.logpdf(y, mean, np.sqrt(variance + 0.01))
+        else:
+            each = norm.logcdf((2.0 * y - 1.0) * mean / np.sqrt(1.0 + variance))
+        densities.append(each[:, 0])
+        return no_training(model)
+
+    scores, record = add_points(model, train, (X_out, y), seed=0)
+    numbers = numbers_of(scores)
+    assert numbers == [min(2 * 2**k, 30) for k in range(len(numbers))] and len(numbers) > 2
+    rtol = 1e-6 if is_gaussian else 3e-3  # GPflow's Bernoulli has probabilities in [.001, .999]
+    means = [score.log_density for score in scores]
+    np.testing.assert_allclose(means, np.mean(densities, axis=1), rtol=rtol)
+    gains = np.diff(densities, axis=0)
+    error = gains.std(axis=1, ddof=1) / np.sqrt(len(X_out))
+    pays = gains.mean(axis=1) > np.maximum(error, points.GAIN)
+    assert pays[:-1].all() and not pays[-1]
+    Z = model.inducing_variable.Z.numpy()
+    assert len(Z) == numbers[-2] == len(np.unique(Z))
+    np.testing.assert_array_equal(Z[: numbers[0]], X[: numbers[0]])
+    np.testing.assert_allclose(record.objective, -model.training_loss(), rtol=1e-5)
+
+
+def test_q_is_computed_once_where_no_model_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, passes, natural = of_points(), [], PEPRegression.natural_of_v
+    counted = lambda model: passes.append(model) or natural(model)  # noqa: E731
+    monkeypatch.setattr(PEPRegression, "natural_of_v", counted)
+    with q_once():
+        kept = model.predict_f(XOUT)[0], model.posterior().predict_f(XOUT)[0]
+    assert passes == [model]
+    np.testing.assert_allclose(kept, [model.predict_f(XOUT)[0]] * 2, rtol=1e-9)
+    model.data = X[:20], -F[:20]
+    assert not np.allclose(model.predict_f(XOUT)[0], kept[0]) and len(passes) == 3
+
+
+def test_rows_are_left_out() -> None:
+    """A fifth of them, by a model that shares the others and all parameters."""
+    model = of_points(mean_function=gpflow.functions.Constant(2.0))
+    some, rows = leave_rows_out(model, seed=3)
+    assert len(set(rows)) == 6
+    others = np.sort(np.delete(X, rows, axis=0), axis=0)
+    np.testing.assert_array_equal(np.sort(some.data[0], axis=0), others)
+    for part in ("kernel", "mean_function", "likelihood", "inducing_variable"):
+        assert getattr(some, part) is getattr(model, part)
+
+
+def test_the_number_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a number in closed form, otherwise by work, and by rows that differ; by the time."""
+    monkeypatch.setattr(points, "gains", lambda *_, **__: True)
+    model = of_points()
+    gpflow.set_trainable(model.inducing_variable, False)
+    assert tried(model)[-1] == 30 and not model.inducing_variable.Z.trainable
+    monkeypatch.setattr(points, "MOST_POINTS", 7)
+    assert tried(of_points()) == [2, 4, 7]
+    ends = {"deadline": time.perf_counter() + 1e6}
+    assert tried(of_points(), **ends) == [2, 4, 8, 15]
+    assert tried(of_points(), **ends, after=1e12) == [2]  # what follows takes all the time
+    monkeypatch.setattr(points, "CHEAP_POINTS", 2)
+    monkeypatch.setattr(points, "MOST_WORK", 30.0 * 5.5**2)
+    assert points._most_points(classification()) == 5
+
+    late = {"seed": 0, "deadline": time.perf_counter()}
+    (score,), record = add_points(of_points(), no_training, LEFT_OUT, **late)
+    assert score.num_inducing == 2 and np.isnan(score.log_density)
+    assert not record.converged and record.message.startswith(points.OVER)
+
+
+def test_copies_are_left_out_together() -> None:
+    """Those of the same inputs and targets; not measurements at the same inputs, or settings."""
+    rows, Y = np.array([[0.0], [1.0], [0.0], [2.0], [1.0]]), np.array([[3.0], [4.0], [3.0]])
+    assert len(set(points.copies_of(rows, np.concatenate([Y, [[5.0], [6.0]]])))) == 4
+    missing = np.array([[np.nan, 1.0]] * 2)
+    assert len(set(points.copies_of(rows[[0, 2]], missing))) == 1
+    assert len(set(points.copies_of(np.zeros([9, 1]), np.zeros([9, 1])))) == 9
+    data, parts = (np.tile(X, (2, 1)), np.tile(F, (2, 1))), (gpflow.kernels.RBF(), X[:3])
+    some, out = leave_rows_out(PEPRegression(data, *parts), 0)
+    assert len(out) == 12 and not np.isin(data[0][out], some.data[0]).any()
+
+
+def test_training_that_fails_goes_back() -> None:
+    model = of_points()
+
+    def train(model: GPModel, _: float) -> Record:
+        if model.inducing_variable.Z.shape[0] > 4:
+            model.kernel.lengthscales.assign(9.0)
+            raise ValueError("no")
+        return no_training(model)
+
+    scores, _ = add_points(model, train, LEFT_OUT, seed=0)
+    assert numbers_of(scores) == [2, 4, 8] and np.isnan(scores[-1].log_density)
+    assert model.inducing_variable.Z.shape[0] in (2, 4)
+    np.testing.assert_allclose(model.kernel.lengthscales, 0.8)
+    with pytest.raises(ValueError, match="no"):
+        add_points(of_points(8), train, LEFT_OUT, seed=0)
+
+
+def test_maximise_chooses_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(points, "MOST_POINTS", 4)
+    model = of_points(2)
+    record = maximise(model, num_inducing="auto", progress=False, max_iterations=5)
+    assert numbers_of(record.points) == [2, 4] and len(model.data[0]) == 30
+    assert model.inducing_variable.Z.shape[0] in (2, 4)
+    np.testing.assert_allclose(record.objective, -model.training_loss(), rtol=1e-8)
+
+
+MULTISCALE = gpflow.inducing_variables.Multiscale(X[:3], X[:3] ** 0)
+PARTS = gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), X[:3]
+SGPR = gpflow.models.SGPR((X, F), gpflow.kernels.RBF(), X[:3])
+
+
+def of_number(model: Any, number: Any = "auto") -> Any:
+    return maximise(model, num_inducing=number, progress=False)
+
+
+REFUSED_NUMBERS = {
+    "'auto' with blocks": lambda: of_number(of_points(blocks=np.arange(30) // 5)),
+    "'auto' with SGPR, expected PEPRegression": lambda: of_number(SGPR),
+    "'auto' with Multiscale": lambda: of_number(of_points(Z=MULTISCALE)),
+    "'auto' with ARPEP": lambda: of_number(ARPEP(*PARTS, num_data=30)),
+    "'auto' for WholeLoss": lambda: of_number(WholeLoss(of_points())),
+    "num_inducing: got 50": lambda: of_number(of_points(), 50),
+}
+test_numbers_are_refused = refusals(REFUSED_NUMBERS)

@@ -9,7 +9,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import assert_all_close, assert_close, uncompiled, value_and_gradients
+from helpers import assert_all_close, assert_close, refusals, uncompiled, value_and_gradients
 
 import gpflow_pep as pep
 from gpflow_pep.engine.numerics import chunks
@@ -219,3 +219,76 @@ def test_rows_are_counted_as_they_are_now() -> None:
     for variable in loss.model.data:
         variable.assign(X[:4])
     assert loss.num_rows() == 4
+
+
+# On some rows: whose parameters change, which rows count, and what is refused.
+
+_RANDOM = np.random.default_rng(0)
+ROWS = _RANDOM.uniform(0.0, 6.0, (90, 1))
+TARGETS = np.sin(2.0 * ROWS) + 0.1 * _RANDOM.standard_normal(ROWS.shape)
+
+
+def of_numbers(data=(ROWS, TARGETS), **options) -> pep.PEPRegression:
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=0.8)
+    return pep.PEPRegression(data, kernel, ROWS[:3].copy(), noise_variance=0.05, **options)
+
+
+def assert_trained_on_subset(model: Any, other: Any) -> None:
+    """As another of 20 rows, which evaluates as near to a fixed point of sites, not nearer."""
+    record = cheaper.maximise_on_subset(model, 20, seed=3, **OPTIONS)
+    expected = maximise(other, tolerance=1e-3, window=5, **OPTIONS)
+    np.testing.assert_allclose(record.objective, expected.objective, rtol=1e-8)
+    assert_all_close(model.trainable_variables, other.trainable_variables, rtol=1e-6)
+
+
+SOME = np.random.default_rng(3).permutation(len(ROWS))[:20]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_it_is_training_of_a_model_of_these_rows(alpha: float) -> None:
+    data = tuple(tf.Variable(part, trainable=False) for part in (ROWS, TARGETS))
+    model = of_numbers(data, alpha=alpha, bound="tight")
+    other = of_numbers((ROWS[SOME], TARGETS[SOME]), alpha=alpha, bound="tight")
+    assert_trained_on_subset(model, other)
+    # The model has all its rows: what it predicts is that of a model made with its parameters.
+    parts = model.kernel, model.inducing_variable
+    options = {"likelihood": model.likelihood, "alpha": alpha, "bound": "tight"}
+    whole = pep.PEPRegression((ROWS, TARGETS), *parts, **options)
+    np.testing.assert_allclose(model.predict_f(ROWS[:5]), whole.predict_f(ROWS[:5]), rtol=1e-8)
+
+
+def test_the_default_number_follows_that_of_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+    monkeypatch.setattr(cheaper, "maximise", lambda model, **_: trained.append(model))
+    large = of_numbers((np.tile(ROWS, [2, 1]), np.tile(TARGETS, [2, 1])))
+    for model, number in ((large, None), (of_numbers(), None), (of_numbers(), 10**6)):
+        cheaper.maximise_on_subset(model, number)  # at most half
+    assert [len(each.data[0]) for each in trained] == [3 * cheaper.ROWS_PER_POINT, 45, 90]
+
+
+def of_labels(rows=slice(None), **options) -> pep.PEP:
+    labels, likelihood = (TARGETS > 0.0).astype(float), gpflow.likelihoods.Bernoulli()
+    data, kernel = (ROWS[rows], labels[rows]), gpflow.kernels.SquaredExponential(lengthscales=0.8)
+    return pep.PEPClassification(data, kernel, likelihood, ROWS[:3].copy(), **options)
+
+
+def test_a_subset_of_classes() -> None:
+    model = of_labels()
+    assert_trained_on_subset(model, of_labels(SOME))
+    assert model.data[0].shape[0] == 90 and model.last_inference.num_sweeps == 0
+
+
+HALVES, on = np.full(90, 0.5), cheaper.maximise_on_subset
+MISSING = ROWS, np.where(np.arange(90)[:, None] == 0, np.nan, TARGETS)
+GPR = gpflow.models.GPR((ROWS, TARGETS), gpflow.kernels.Matern32())
+REFUSED = {
+    "model: got GPR, expected a PEPRegression": lambda: on(GPR),
+    "a power for each row": lambda: on(of_labels(alpha=HALVES)),
+    "Call maximise alone": lambda: on(of_numbers(MISSING)),
+    "got one with blocks": lambda: on(of_numbers(blocks=np.arange(90) // 9)),
+    "a memory or a power for each row": lambda: on(of_numbers(alpha=HALVES)),
+    "num_rows: got 0, expected": lambda: on(of_numbers(), num_rows=0),
+    "seed: got -1": lambda: on(of_numbers(), seed=-1),
+    "num_inducing: got 'auto', expected none": lambda: on(of_numbers(), num_inducing="auto"),
+}
+test_subsets_are_refused = refusals(REFUSED)

@@ -1,11 +1,11 @@
 """The training loop: it trains, stops, says what went wrong, and resumes to the same numbers."""
 
 import itertools
+import os
 import signal
-import subprocess
 import sys
-import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from helpers import Array, assert_all_close, assert_close, uncompiled
+from helpers import Array, assert_all_close, assert_close, refusals, uncompiled
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import gpflow_pep as pep
 from gpflow_pep.training import EarlyStopping, Evaluation, fit, shuffled_batches
-from gpflow_pep.training.fitting.history import History
+from gpflow_pep.training.fitting import loop
+from gpflow_pep.training.fitting.full_batch import one_blas_thread
+from gpflow_pep.training.fitting.history import History, resumed
 from gpflow_pep.training.fitting.natural import natural_step
+from gpflow_pep.training.fitting.objectives import copy_of
 
 N, BATCH = 24, 5
 RNG = np.random.default_rng(3)
@@ -29,15 +33,17 @@ Y = np.sin(2.0 * X) + 0.3 * RNG.standard_normal(X.shape)
 SAME = 1e-12
 
 
+def parts(M: int = 4, likelihood: Any = None) -> tuple[Any, Any, Array]:
+    likelihood = likelihood or gpflow.likelihoods.Gaussian(0.3)
+    return gpflow.kernels.SquaredExponential(), likelihood, X[:M].copy()
+
+
 def svgp(M: int = 4, **options: Any) -> gpflow.models.SVGP:
-    kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.3)
-    return gpflow.models.SVGP(kernel, likelihood, X[:M].copy(), **{"num_data": N, **options})
+    return gpflow.models.SVGP(*parts(M), **{"num_data": N, **options})
 
 
 def tied(name: str, likelihood: Any = None, alpha: float = 0.0) -> Any:
-    likelihood = likelihood or gpflow.likelihoods.Gaussian(0.3)
-    kernel = gpflow.kernels.SquaredExponential()
-    return getattr(pep.models, name)(kernel, likelihood, X[:4].copy(), num_data=N, alpha=alpha)
+    return getattr(pep, name)(*parts(likelihood=likelihood), num_data=N, alpha=alpha)
 
 
 def arpep() -> "pep.models.ARPEP":
@@ -45,8 +51,7 @@ def arpep() -> "pep.models.ARPEP":
 
 
 def point_pep() -> "pep.models.PEP":
-    kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.3)
-    return pep.models.PEP((X, Y), kernel, likelihood, X[:4].copy())
+    return pep.PEP((X, Y), *parts())
 
 
 def adam(rate: Any = 0.05) -> tf_keras.optimizers.Optimizer:
@@ -109,9 +114,8 @@ def test_natural_step_and_the_optimisers_have_one_gradient() -> None:
         with tf.GradientTape() as tape:
             loss = by_hand.training_loss(batch)
         losses.append(float(loss))
-        *gradients, by_mean, by_root = tape.gradient(
-            loss, [*others, *(part.unconstrained_variable for part in q)]
-        )
+        sources = [*others, *(part.unconstrained_variable for part in q)]
+        *gradients, by_mean, by_root = tape.gradient(loss, sources)
         by_root = by_hand.q_sqrt.transform.forward(by_root)
         step = natural_step(*map(tf.convert_to_tensor, q), by_mean, by_root, gamma)
         optimizer.apply_gradients(zip(gradients, others))
@@ -135,12 +139,12 @@ def q_alone() -> "pep.models.ARPEP":
 @uncompiled()
 def test_q_alone_by_natural_gradients(way: Any) -> None:
     model = q_alone()
-    fixed = {id(part): part.numpy() for part in model.parameters}
-    run(model, 1, batches=ALL_ROWS, natural_gradient=way)
-    assert_close(model.training_loss((X, Y)), -exact(model.kernel).elbo(), rtol=1e-6)
     moved = {id(model.q_mu), id(model.q_sqrt)}
     others = [part for part in model.parameters if id(part) not in moved]
-    assert all(np.all(part.numpy() == fixed[id(part)]) for part in others)
+    before = [part.numpy() for part in others]
+    run(model, 1, batches=ALL_ROWS, natural_gradient=way)
+    assert_close(model.training_loss((X, Y)), -exact(model.kernel).elbo(), rtol=1e-6)
+    assert all(np.all(part.numpy() == value) for part, value in zip(others, before, strict=True))
 
 
 @uncompiled()
@@ -164,10 +168,8 @@ def test_natural_steps_go_on_where_q_would_be_improper(name: str) -> None:
 
     def trained(way: Any) -> "pep.training.FitRecord":
         model = tied(name, gpflow.likelihoods.Bernoulli(), alpha=1.0)
-        model.num_data = 5000
-        return run(
-            model, 20, batches=rows, optimizer=tf_keras.optimizers.SGD(0.0), natural_gradient=way
-        )
+        model.num_data, still = 5000, tf_keras.optimizers.SGD(0.0)
+        return run(model, 20, batches=rows, optimizer=still, natural_gradient=way)
 
     with pytest.raises(ValueError, match=r"Training stopped at step \d+"):
         trained(gpflow.optimizers.NaturalGradient(0.5))
@@ -185,46 +187,6 @@ def test_every_row_once_an_epoch_in_an_order_of_the_seed() -> None:
     assert sorted(rows(0, 0)) == list(range(6))
     assert rows(0, 0) == rows(0, 0) != rows(0, 1)
     assert rows(0, 0) != rows(1, 0)
-
-
-KILLED = """
-    import sys, time
-    sys.path.insert(0, "..")  # of what the tests share
-    import test_training as t
-
-    def evaluate(model):
-        time.sleep(0.1)
-        print("evaluated", flush=True)
-        return {"nlpd": 0.0}
-
-    t.run(t.arpep(), 1000, checkpoint_dir=sys.argv[1], checkpoint_every=3, evaluate=evaluate,
-          evaluate_every=1)
-"""
-
-
-@pytest.mark.slow
-def test_resumes_after_it_was_killed(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)],
-        cwd=Path(__file__).parent,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    for _ in range(8):
-        assert process.stdout.readline() == "evaluated\n"
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    first = int(Path(tf.train.latest_checkpoint(tmp_path)).name.partition("-")[2])
-    assert 6 <= first < 1000 and first % 3 == 0
-    num_steps = first + 4
-    model, whole = arpep(), arpep()
-    resumed = run(model, num_steps, checkpoint_dir=tmp_path)
-    uninterrupted = run(whole, num_steps)
-    assert len(resumed.evaluations) == first
-    assert_close(resumed.losses, uninterrupted.losses, rtol=SAME)
-    assert_same(model, whole)
 
 
 @uncompiled()
@@ -300,7 +262,7 @@ def test_schedule_and_tensorboard(tmp_path: Path) -> None:
     assert scalars["held_out/nlpd"] == [(k, float(k)) for k in range(1, 7)]
 
 
-def test_the_bar_for_gpflows_monitor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bar_for_gpflows_monitor(capsys: Any) -> None:
     with pep.monitor.ProgressBar(3, lambda: {"sweeps": 2.0}) as bar:
         monitor = gpflow.monitor.Monitor(gpflow.monitor.MonitorTaskGroup(bar))
         for step in range(3):
@@ -325,49 +287,46 @@ def test_loss_falls_and_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert record.best_step is None and not record.stopped_early
 
 
-STOP = EarlyStopping("nlpd", 2)
-NATURAL = {"natural_gradient": gpflow.optimizers.NaturalGradient(0.1)}
-SCORED: dict[str, Any] = {"evaluate": log_density, "evaluate_every": 1}
-REFUSED: dict[str, dict[str, Any]] = {
-    "num_steps.*0.*positive": {"num_steps": 0},
-    r"log_every.*2\.5.*positive": {"log_every": 2.5},
-    r"optimizer.*adam.*tf_keras\.optimizers": {"optimizer": "adam"},
-    "batches.*tuple.*shuffled_batches": {"batches": (X, Y)},
-    "model.*PEP.*minibatch_training_loss_closure": {"model": point_pep},
-    "model.*PEPRegression.*maximise": {
-        "model": lambda: pep.models.PEPRegression((X, Y), gpflow.kernels.RBF(), X[:3])
-    },
-    "batches.*another model.*this": {
-        "model": point_pep,
-        "batches": point_pep().minibatch_training_loss_closure(4, seed=0),
-    },
-    "batches.*none.*at least one": {"batches": ALL_ROWS.take(0)},
-    "early_stopping.*no evaluate.*Pass": {"early_stopping": STOP},
-    "early_stopping.*100.*at most": {"early_stopping": STOP, "evaluate": log_density},
-    "patience.*0.*positive": {"early_stopping": EarlyStopping("a", 0), **SCORED},
-    "'error', expected one that evaluate returns: nlpd": {
-        "early_stopping": EarlyStopping("error", 2),
-        **SCORED,
-    },
-    "natural_gradient.*PEP.*Leave": {"model": point_pep, "batches": None, **NATURAL},
-    r"natural_gradient.*\(4, 1\).*q_diag=False": {
-        "model": lambda: svgp(q_diag=True),
-        "natural_gradient": 0.1,
-    },
-    r"natural_gradient.*1\.5.*\(0, 1\]": {"natural_gradient": 1.5},
-    r"natural_gradient.*yes.*0\.1": {"natural_gradient": "yes"},
-}
-
-
-@pytest.mark.parametrize("message", REFUSED)
 @uncompiled()
-def test_refused(message: str) -> None:
-    options = dict(REFUSED[message])
-    model = options.pop("model", svgp)()
-    if options.get("batches", ()) is None:
-        options["batches"] = model.minibatch_training_loss_closure(4, seed=0)
-    with pytest.raises(ValueError, match=f"(?s){message}"):
-        run(model, **{"num_steps": 5, **options})
+def of_svgp(**options: Any) -> Any:
+    return run(svgp(), **{"num_steps": 5, **options})
+
+
+def of_point(model: Any, of_batches: Any = None, **options: Any) -> Any:
+    batches = (of_batches or model).minibatch_training_loss_closure(4, seed=0)
+    return run(model, 5, batches=batches, **options)
+
+
+STOP, GPFLOWS = EarlyStopping("nlpd", 2), gpflow.optimizers.NaturalGradient(0.1)
+SCORED: dict[str, Any] = {"evaluate": log_density, "evaluate_every": 1}
+REFUSED = {
+    "num_steps.*0.*positive": lambda: of_svgp(num_steps=0),
+    r"log_every.*2\.5.*positive": lambda: of_svgp(log_every=2.5),
+    r"optimizer.*adam.*tf_keras\.optimizers": lambda: of_svgp(optimizer="adam"),
+    "batches.*tuple.*shuffled_batches": lambda: of_svgp(batches=(X, Y)),
+    "model.*PEP.*minibatch_training_loss_closure": lambda: run(point_pep(), 5),
+    "model.*PEPRegression.*maximise": (
+        lambda: run(pep.PEPRegression((X, Y), gpflow.kernels.RBF(), X[:3]), 5)
+    ),
+    "batches.*another model.*this": lambda: of_point(point_pep(), point_pep()),
+    "batches.*none.*at least one": lambda: of_svgp(batches=ALL_ROWS.take(0)),
+    "early_stopping.*no evaluate.*Pass": lambda: of_svgp(early_stopping=STOP),
+    "early_stopping.*100.*at most": lambda: of_svgp(early_stopping=STOP, evaluate=log_density),
+    "patience.*0.*positive": lambda: of_svgp(early_stopping=EarlyStopping("a", 0), **SCORED),
+    "'error', expected one that evaluate returns: nlpd": (
+        lambda: of_svgp(early_stopping=EarlyStopping("error", 2), **SCORED)
+    ),
+    "natural_gradient.*PEP.*Leave": lambda: of_point(point_pep(), natural_gradient=GPFLOWS),
+    r"natural_gradient.*\(4, 1\).*q_diag=False": (
+        lambda: run(svgp(q_diag=True), 5, natural_gradient=0.1)
+    ),
+    r"natural_gradient.*1\.5.*\(0, 1\]": lambda: of_svgp(natural_gradient=1.5),
+    r"natural_gradient.*yes.*0\.1": lambda: of_svgp(natural_gradient="yes"),
+    "batch_size: got 0": lambda: shuffled_batches((X, Y), 0, seed=0),
+    "data: got .*batches of 25 rows": lambda: shuffled_batches((X, Y), N + 1, seed=0),
+    "data: got .*as many": lambda: shuffled_batches((X, Y[:-1]), 3, seed=0),
+}
+test_refused = refusals(REFUSED)
 
 
 @uncompiled()
@@ -377,7 +336,153 @@ def test_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
         run(svgp(6), 2, checkpoint_dir=tmp_path)
 
 
-@pytest.mark.parametrize("size, rows", [(0, N), (N + 1, N), (3, N - 1)])
-def test_bad_batches_are_refused(size: int, rows: int) -> None:
-    with pytest.raises(ValueError, match=r"expected"):
-        shuffled_batches((X, Y[:rows]), size, seed=0)
+# Interrupts wait for the end of a step; what cannot be written says so; threads get along.
+
+
+@pytest.fixture(autouse=True)
+def interrupts_arrive() -> Iterator[None]:
+    """A shell that starts the tests in the background has them ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_first_interrupt_waits_for_the_end_and_the_second_does_not(number: int) -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), loop._delay_interrupts():
+        for _ in range(number):
+            interrupt()
+        done.append("all of it")
+    assert done == ["all of it"] * (number == 1)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _by_batches(model: Any) -> dict[str, Any]:
+    return {"batches": model.minibatch_training_loss_closure(5, seed=1)}
+
+
+def _natural(model: Any) -> dict[str, Any]:
+    """Ours, and GPflow's."""
+    length = gpflow.optimizers.NaturalGradient(0.1)
+    return {"natural_gradient": length if isinstance(model, gpflow.models.SVGP) else 0.1}
+
+
+RUNS = [(arpep, _natural), (svgp, _natural), (arpep, lambda model: {}), (point_pep, _by_batches)]
+
+
+@pytest.mark.parametrize("create, options", RUNS)
+@pytest.mark.near_copies
+def test_interrupted_fit_keeps_its_steps(create: Any, options: Any, tmp_path: Path) -> None:
+    """From the model or a checkpoint it goes on to the same numbers, whatever evaluations move."""
+
+    def evaluate(model: Any) -> dict[str, float]:
+        for part in model.parameters:
+            part.unconstrained_variable.assign_add(tf.ones_like(part.unconstrained_variable))
+        if not resumed:
+            interrupt()
+        return {"nlpd": 0.0}
+
+    resumed: list[bool] = []
+    looking = {"checkpoint_dir": tmp_path, "evaluate": evaluate, "evaluate_every": 4}
+    model, whole, restored = create(), create(), create()
+    with pytest.raises(KeyboardInterrupt):
+        run(model, 9, **looking, **options(model))
+    run(restored, 4, checkpoint_dir=tmp_path, **options(restored))  # there is no step to take
+    assert_same(model, restored)
+    assert str(tf.train.latest_checkpoint(tmp_path)).endswith("-4")
+    resumed.append(True)
+    model = create()
+    record = run(model, 9, **looking, **options(model))
+    expected = run(whole, 9, **options(whole))
+    np.testing.assert_allclose(record.losses, expected.losses, rtol=1e-12)
+    assert [evaluation.step for evaluation in record.evaluations] == [4, 8]
+    assert_same(model, whole)
+
+
+def test_interrupt_within_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step is taken, noted, and in the checkpoint."""
+    value = loop._checked_loss
+
+    def interrupted(*arguments: Any) -> float:
+        loss = value(*arguments)
+        if arguments[-1] == 3:
+            interrupt()
+        return loss
+
+    monkeypatch.setattr(loop, "_checked_loss", interrupted)
+    model, restored = arpep(), arpep()
+    with pytest.raises(KeyboardInterrupt):
+        run(model, 9, checkpoint_dir=tmp_path)
+    assert str(tf.train.latest_checkpoint(tmp_path)).endswith("-3")
+    monkeypatch.undo()
+    assert run(restored, 3, checkpoint_dir=tmp_path).num_steps == 3  # there is none to take
+    assert_same(model, restored)
+
+
+def test_checkpoint_that_cannot_be_written_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any, **options: Any) -> None:
+        raise tf.errors.ResourceExhaustedError(
+            None, None, "{{function_node x}} /disk/ckpt; No space left on device [Op:SaveV2]"
+        )
+
+    monkeypatch.setattr(tf.train.CheckpointManager, "save", full)
+    with pytest.raises(OSError, match=r"checkpoint_dir: got .*No space left.*Make room") as error:
+        run(arpep(), 2, checkpoint_dir=tmp_path)
+    assert "{{" not in str(error.value) and "[Op" not in str(error.value)
+
+
+def test_unfinished_checkpoints_of_a_killed_run_are_removed(tmp_path: Path) -> None:
+    for name in ("ckpt-12_temp", "ckpt-12_temp2", "mine_temp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part-00000-of-00001.index").write_text("half")
+    (tmp_path / "ckpt-3_temp").write_text("no folder")
+    resumed(tf.train.Checkpoint(), tmp_path, History())
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {"ckpt-12_temp2", "mine_temp", "ckpt-3_temp"}
+
+
+def test_threads_of_linear_algebra_are_put_back_by_the_last() -> None:
+    def threads() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        before, (first, second) = threads(), (one_blas_thread(), one_blas_thread())
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert threads() == {1}
+        second.__exit__(None, None, None)
+        assert threads() == before
+
+
+def test_threads_copy_at_the_same_time() -> None:
+    """GPflow's own function fails where threads take turns all the time, with a KeyError."""
+
+    def work(number: int) -> bool:
+        kernel = gpflow.kernels.SquaredExponential(variance=1.0 + number)
+        values = [kernel.variance + 0.0 for _ in range(3)]  # enter the table
+        return float(copy_of(kernel).variance.numpy()) == float(values[0])
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(work, range(120)))
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_a_copy_that_cannot_be_made_says_why() -> None:
+    class Stubborn(gpflow.kernels.White):
+        def __deepcopy__(self, memo: object) -> None:
+            raise RuntimeError("not this one")
+
+    with pytest.raises(RuntimeError, match="not this one"):
+        copy_of(Stubborn())

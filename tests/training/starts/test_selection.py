@@ -1,4 +1,4 @@
-"""Selection of inducing variables, against naive dense references."""
+"""Selection of inducing variables, SASPA in one call, entropies: against dense references."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,13 +6,17 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 from gpflow.inducing_variables import InducingPoints
-from gpflow.kernels import SharedIndependent
-from helpers import Array, assert_close, regression_problem
+from gpflow.kernels import Matern32, SharedIndependent, SquaredExponential
+from gpflow.likelihoods import Bernoulli, Gaussian, Poisson
+from helpers import Array, assert_close, refusals, regression_problem
+from scipy.stats import entropy, norm
 from sklearn.cluster import KMeans, MiniBatchKMeans
 
 import gpflow_pep as pep
-from gpflow_pep.training.starts import greedy
+from gpflow_pep.inducing_variables import BlurredInducingPoints
+from gpflow_pep.training.starts import acquisition, greedy
 
 starts = pep.training.starts
 N, NOISE = 24, 0.09
@@ -26,17 +30,13 @@ def _kernel() -> gpflow.kernels.Kernel:
     return PROBLEM.kernel() + gpflow.kernels.Linear(0.3)
 
 
-def _variance(X: Any, M: int, seed: int, kernel: Any = None) -> Any:
-    return starts.greedy_variance(X, M, kernel=kernel or _kernel(), seed=seed)
+def _variance(X: Any, M: int, seed: int, kernel: Any = None, **options: Any) -> Any:
+    return starts.greedy_variance(X, M, kernel=kernel or _kernel(), seed=seed, **options)
 
 
 def _variational(X: Any, M: int, seed: int, **options: Any) -> Any:
     options = {"kernel": _kernel(), "noise_variance": NOISE, **options}
     return starts.greedy_variational((X, Y[: len(X)]), M, seed=seed, **options)
-
-
-def _blurred(X: Any, M: int, seed: int) -> Any:
-    return starts.kmeans(X, M, seed=seed, covariances=True)
 
 
 BY_ROWS: dict[str, Callable[..., Any]] = {
@@ -47,7 +47,7 @@ BY_ROWS: dict[str, Callable[..., Any]] = {
 ALL = {
     **BY_ROWS,
     "kmeans": lambda X, M, seed: starts.kmeans(X, M, seed=seed),
-    "kmeans with covariances": _blurred,
+    "blurred": lambda X, M, seed: starts.kmeans(X, M, seed=seed, covariances=True),
 }
 every_rule = pytest.mark.parametrize("select", ALL.values(), ids=ALL)
 every_rule_by_rows = pytest.mark.parametrize("select", BY_ROWS.values(), ids=BY_ROWS)
@@ -73,19 +73,15 @@ def test_no_rule_is_forgotten() -> None:
 
 
 @every_rule
-def test_same_seed_same_choice(select: Callable[..., Any]) -> None:
-    first, again = _points(select(X, 5, 0)), _points(select(X, 5, 0))
-    assert np.array_equal(first, again) and first.shape == (5, 2)
-
-
-@every_rule
-@pytest.mark.parametrize("M", [1, N])
-def test_from_one_to_all(select: Callable[..., Any], M: int) -> None:
-    inducing_variable = select(X, M, 0)
-    assert len(np.unique(_points(inducing_variable), axis=0)) == M
-    options = {"inducing_variable": inducing_variable, "noise_variance": NOISE}
-    model = pep.models.PEPRegression((X, Y), PROBLEM.kernel(), **options)
-    assert np.isfinite(model.pep_log_marginal_likelihood())
+def test_from_one_to_all(select: Callable[..., Any]) -> None:
+    """The same seed makes the same choice."""
+    for M in (1, 5, N):
+        inducing_variable, again = select(X, M, 0), select(X, M, 0)
+        assert np.array_equal(_points(inducing_variable), _points(again))
+        assert len(np.unique(_points(inducing_variable), axis=0)) == M
+        options = {"inducing_variable": inducing_variable, "noise_variance": NOISE}
+        model = pep.models.PEPRegression((X, Y), PROBLEM.kernel(), **options)
+        assert np.isfinite(model.pep_log_marginal_likelihood())
 
 
 @every_rule_by_rows
@@ -113,10 +109,9 @@ BAD_INPUT: dict[str, tuple[Any, Any, str]] = {
 
 
 @every_rule
-@pytest.mark.parametrize("inputs, M, message", BAD_INPUT.values(), ids=BAD_INPUT)
-def test_bad_input_is_refused(
-    select: Callable[..., Any], inputs: Any, M: Any, message: str
-) -> None:
+@pytest.mark.parametrize("name", BAD_INPUT)
+def test_bad_input_is_refused(select: Callable[..., Any], name: str) -> None:
+    inputs, M, message = BAD_INPUT[name]
     with pytest.raises(ValueError, match=message):
         select(inputs, M, 0)
 
@@ -127,26 +122,18 @@ def _without_variance() -> gpflow.kernels.Kernel:
     return kernel
 
 
-BAD_OPTIONS: list[tuple[str, Any]] = [
-    ("kernel: got str, expected a gpflow", lambda: _variance(X, 3, 0, "RBF")),
-    ("got a variance of NaN", lambda: _variance(X, 3, 0, _without_variance())),
-    ("a kernel of one output", lambda: _variance(X, 3, 0, SharedIndependent(_kernel(), 2))),
-    (
-        "tolerance: got -1.0",
-        lambda: starts.greedy_variance(X, 3, kernel=_kernel(), tolerance=-1.0),
-    ),
-    ("covariances: got 'round'", lambda: starts.kmeans(X, 3, seed=0, covariances="round")),
-    ("minibatches: got 'auto'", lambda: starts.kmeans(X, 3, seed=0, minibatches="auto")),
-    ("data: got ndarray, expected a pair", lambda: starts.greedy_variational(X, 3, **BOUND)),
-    ("got 24 and 23 rows", lambda: starts.greedy_variational((X, Y[1:]), 3, **BOUND)),
-    ("num_candidates: got 30", lambda: _variational(X, 3, 0, num_candidates=30)),
-]
-
-
-@pytest.mark.parametrize("message, attempt", BAD_OPTIONS)
-def test_bad_options_are_refused(message: str, attempt: Callable[[], Any]) -> None:
-    with pytest.raises(ValueError, match=message):
-        attempt()
+REFUSED = {
+    "kernel: got str, expected a gpflow": lambda: _variance(X, 3, 0, "RBF"),
+    "got a variance of NaN": lambda: _variance(X, 3, 0, _without_variance()),
+    "a kernel of one output": lambda: _variance(X, 3, 0, SharedIndependent(_kernel(), 2)),
+    "tolerance: got -1.0": lambda: _variance(X, 3, 0, tolerance=-1.0),
+    "covariances: got 'round'": lambda: starts.kmeans(X, 3, seed=0, covariances="round"),
+    "minibatches: got 'auto'": lambda: starts.kmeans(X, 3, seed=0, minibatches="auto"),
+    "data: got ndarray, expected a pair": lambda: starts.greedy_variational(X, 3, **BOUND),
+    "got 24 and 23 rows": lambda: starts.greedy_variational((X, Y[1:]), 3, **BOUND),
+    "num_candidates: got 30": lambda: _variational(X, 3, 0, num_candidates=30),
+}
+test_bad_options_are_refused = refusals(REFUSED)
 
 
 def test_kmeans_is_that_of_scikit_learn() -> None:
@@ -195,16 +182,6 @@ def test_largest_residual_variance_first(pool: int, monkeypatch: pytest.MonkeyPa
     for kernel in (_kernel(), PROBLEM.kernel()):
         Z = _points(starts.greedy_variance(X, 10, kernel=kernel))
         _assert_largest_first(Z, X, kernel, gpflow.config.default_jitter())
-
-
-def test_pools_make_no_difference(
-    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> None:
-    many = np.concatenate([rng.normal(size=[400, 2])] * 2)
-    whole = _points(_variance(many, 30, 0))
-    for rows_in_pool in (20, 100):
-        monkeypatch.setattr(greedy, "POOL_ELEMENTS", 30 * rows_in_pool)
-        assert np.array_equal(_points(_variance(many, 30, 1)), whole)
 
 
 def test_tolerance_chooses_the_number() -> None:
@@ -256,5 +233,119 @@ def test_float32(select: Callable[..., Any]) -> None:
     gpflow.config.set_default_float(np.float32)
     gpflow.config.set_default_jitter(1e-4)
     inducing_variable = select(X, 6, 0)
-    kinds = InducingPoints, pep.inducing_variables.BlurredInducingPoints
+    kinds = InducingPoints, BlurredInducingPoints
     assert isinstance(inducing_variable, kinds) and inducing_variable.Z.dtype == np.float32
+
+
+# SASPA: which model and points it makes.
+
+BINARY, NOISY = (Y > 0.4).astype(float), Gaussian(NOISE)
+
+
+def of_problem(**changes: Any) -> Any:
+    good = {"data": PROBLEM.data, "kernel": PROBLEM.kernel(), "likelihood": NOISY, "M": 4}
+    return starts.saspa(**{**good, "seed": 3, **changes})
+
+
+def log_z(model: Any) -> float:
+    return float(model.pep_log_marginal_likelihood())
+
+
+@pytest.mark.parametrize("covariances", ["full", "spherical", False])
+def test_regression_is_in_closed_form(covariances: Any) -> None:
+    model = of_problem(covariances=covariances)
+    assert isinstance(model, pep.models.PEPRegression) and model.likelihood is NOISY
+    points = starts.kmeans(PROBLEM.X, 4, seed=3, covariances=covariances)
+    assert type(model.inducing_variable) is type(points)
+    options = {"alpha": 1.0, "noise_variance": 0.09}
+    expected = pep.models.PEPRegression(PROBLEM.data, PROBLEM.kernel(), points, **options)
+    assert_close(log_z(model), log_z(expected))
+
+
+STEP = pep.likelihoods.NoisyLabelBernoulli(0.05, link="step")
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), STEP, Poisson()])
+def test_other_likelihoods(likelihood: gpflow.likelihoods.Likelihood) -> None:
+    options = {"likelihood": likelihood, "alpha": 0.5, "max_sweeps": 300}
+    model = of_problem(data=(X, BINARY), **options)
+    assert isinstance(model, pep.models.PEP) and model.max_sweeps == 300
+    assert isinstance(model.inducing_variable, BlurredInducingPoints)
+    assert model.alpha.numpy() == 0.5
+    assert np.isfinite(log_z(model)) and model.last_inference.converged
+
+
+def test_latent_functions_share_the_points() -> None:
+    kernel = gpflow.kernels.SeparateIndependent([SquaredExponential(), SquaredExponential(2.0)])
+    both = [(Y, kernel.kernels[0]), (BINARY, kernel.kernels[1])]
+    each = [log_z(of_problem(data=(X, targets), kernel=part)) for targets, part in both]
+    model = of_problem(data=(X, np.hstack([Y, BINARY])), kernel=kernel)
+    assert_close(log_z(model), sum(each), rtol=1e-6)
+
+
+REFUSED_BY_SASPA = {
+    "expected a pair": lambda: of_problem(data=PROBLEM.X),
+    "Matern32 with BlurredInducingPoints": lambda: of_problem(kernel=Matern32()),
+    "M: got 25": lambda: of_problem(M=25),
+    "covariances: got 'round'": lambda: of_problem(covariances="round"),
+    "alpha: got 2": lambda: of_problem(alpha=2.0),
+}
+test_saspa_refuses = refusals(REFUSED_BY_SASPA)
+
+
+def test_defaults_and_how_many_points_models_have() -> None:
+    X, kernel = np.linspace(0.0, 1.0, 7)[:, None], SquaredExponential()
+    model = pep.PEPRegression((X, X), kernel, X[:3].copy())
+    assert model.num_inducing == 3 and model.alpha.numpy() == 0.5
+    assert pep.ARPEP(kernel, NOISY, X[:4].copy(), num_data=7).num_inducing == 4
+
+
+# Entropies of predictions, against SciPy and draws.
+
+CLASSES = np.digitize(Y, np.quantile(Y, [0.3, 0.7])).astype(float)
+
+
+def trained_on(kind: str) -> Any:
+    if kind == "numbers":
+        likelihood = Gaussian(scale=gpflow.functions.Linear(A=0.1 * np.ones([2, 1]), b=[0.5]))
+        return pep.PEPRegression((X, Y), PROBLEM.kernel(), PROBLEM.Z, likelihood=likelihood)
+    likelihood = Bernoulli() if kind == "two" else gpflow.likelihoods.MultiClass(3)
+    labels = 1.0 * (CLASSES > 0.5) if kind == "two" else CLASSES
+    return pep.PEP((X, labels), PROBLEM.kernel(), likelihood, PROBLEM.Z)
+
+
+def expected_entropy(trained: Any, kind: str) -> Array:
+    mean, variance = (part.numpy() for part in trained.predict_f(PROBLEM.Xnew))
+    if kind == "numbers":
+        deviation = (0.1 * PROBLEM.Xnew.sum(axis=1) + 0.5)[:, None]
+        return norm(scale=np.sqrt(variance + deviation**2)).entropy()[:, 0]
+    draws = np.random.default_rng(0).standard_normal([200_000, 1, mean.shape[1]])
+    f = mean + np.sqrt(variance) * draws  # [draws, rows, latent]
+    if kind == "two":
+        p = np.concatenate([norm.cdf(-f), norm.cdf(f)], axis=-1)
+    else:
+        p = np.where(np.arange(3) == f.argmax(axis=-1)[..., None], 1.0 - 1e-3, 0.5e-3)
+    return entropy(p.mean(axis=0), axis=-1)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "two", "several"])
+@pytest.mark.near_copies
+def test_entropy(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acquisition, "_CHUNK", 2)
+    trained = trained_on(kind)
+    of_y = expected_entropy(trained, kind)
+    tolerance = 1e-9 if kind == "numbers" else 5e-3  # of the draws
+    Xnew = tf.constant(PROBLEM.Xnew)
+    assert_close(starts.predictive_entropy(trained, Xnew), of_y, rtol=tolerance)
+    if kind == "numbers":
+        compiled = tf.function(lambda: starts.predictive_entropy(trained, Xnew))
+        assert_close(compiled(), of_y, rtol=tolerance)
+
+
+def test_likelihoods_without() -> None:
+    parts = PROBLEM.kernel(), Poisson(), PROBLEM.Z
+    other = pep.PEP((X, np.floor(np.abs(Y))), *parts, max_sweeps=1)
+    with pytest.raises(ValueError, match="likelihood: got Poisson, expected one of classes"):
+        starts.predictive_entropy(other, PROBLEM.Xnew)
+    with pytest.raises(ValueError, match="Give inducing inputs in the space of X"):
+        starts.predictive_entropy(trained_on("several"), PROBLEM.Xnew[:, :1])
