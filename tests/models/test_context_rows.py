@@ -209,13 +209,10 @@ class TestBoth:
         model.posterior().predict_f(XNEW)
 
 
-@pytest.mark.parametrize(
-    "case, options",
-    [
-        pytest.param(*KINDS["blocks"], marks=pytest.mark.slow, id="blocks"),
-        pytest.param(*KINDS["near"], id="near"),
-    ],
-)
+@pytest.mark.parametrize("case, options", [
+    pytest.param(*KINDS["blocks"], marks=pytest.mark.slow, id="blocks"),
+    pytest.param(*KINDS["near"], id="near"),
+])  # fmt: skip
 class TestOneOfBoth:
     def test_saved_posterior(self, case: Case, options: dict[str, Any], tmp_path: Path) -> None:
         posterior = case.model().posterior("variable", near=options.get("near", 0))

@@ -173,10 +173,9 @@ def test_alpha_0_is_the_best_bound_over_a_full_q() -> None:
 
 
 @pytest.mark.near_copies("5-regression-*")
-@pytest.mark.parametrize(
-    "kind, alpha, rtol",
-    [("regression", 0.4, 1e-8), ("four", 0.0, 1e-6), ("four", 0.5, 1e-6), ("Gaussian", 0.6, 1e-7)],
-)
+@pytest.mark.parametrize("kind, alpha, rtol", [
+    ("regression", 0.4, 1e-8), ("four", 0.0, 1e-6), ("four", 0.5, 1e-6), ("Gaussian", 0.6, 1e-7),
+])  # fmt: skip
 @pytest.mark.parametrize("chunk_size", [None, 5])
 def test_gradients(kind: str, alpha: float, rtol: float, chunk_size: int | None) -> None:
     """Of kernels, inducing points, mixing, offsets and likelihoods."""

@@ -387,10 +387,9 @@ def _loss(model: Any, **options: Any) -> Any:
     return model.minibatch_training_loss_closure(**{"batch_size": BATCH, "seed": 0, **options})
 
 
-@pytest.mark.parametrize(
-    "name, power",
-    [("probit", "alpha 0"), ("Student-t", "alpha per row"), ("RobustMax", "alpha per row")],
-)
+@pytest.mark.parametrize("name, power", [
+    ("probit", "alpha 0"), ("Student-t", "alpha per row"), ("RobustMax", "alpha per row"),
+])  # fmt: skip
 @pytest.mark.near_copies
 def test_batches_add_up_to_the_whole(name: str, power: str) -> None:
     """At the fixed point sites stay where they are, and the batches' mean is the full batch."""

@@ -164,13 +164,10 @@ def _of_classes(Y: Any, likelihood: Any = None) -> pep.models.PEPClassification:
     return pep.models.PEPClassification((INPUTS, Y), kernel, likelihood, INPUTS[:3])
 
 
-@pytest.mark.parametrize(
-    "labels, chosen, num_latent",
-    [
-        *((BINARY.astype(dtype), Bernoulli, 1) for dtype in (int, bool, np.uint8, float)),
-        *((convert(CLASSES), MultiClass, 3) for convert in (np.asarray, tf.constant)),
-    ],
-)
+@pytest.mark.parametrize("labels, chosen, num_latent", [
+    *((BINARY.astype(dtype), Bernoulli, 1) for dtype in (int, bool, np.uint8, float)),
+    *((convert(CLASSES), MultiClass, 3) for convert in (np.asarray, tf.constant)),
+])  # fmt: skip
 def test_likelihood_of_labels(labels: Any, chosen: type, num_latent: int) -> None:
     """And then it is PEP."""
     model = _of_classes(labels)

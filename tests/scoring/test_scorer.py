@@ -307,27 +307,21 @@ def kernel_of(description: dict[str, Any]) -> dict[str, Any]:
 execute = edit(lambda description: kernel_of(description).update({"class": "exec"}), sign=True)
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (lambda folder: (folder / "arrays.npz").unlink(), "no file arrays.npz, expected scorer.j"),
-        (lambda folder: (folder / "scorer.json").unlink(), "no file scorer.json"),
-        (write("scorer.json", "{"), "damaged or was changed"),
-        (write("scorer.json", "[]"), "got format None, expected format 7"),
-        (
-            edit(lambda d: d.update(format=1), sign=False),
-            "1, expected format 7. Load it with",
-        ),
-        (edit(lambda d: d.update(format=True), sign=False), "format True, expected format 7"),
-        (edit(lambda d: d.update(names=["a", "b"]), sign=False), "digest of the files"),
-        (flip_a_bit, "digest of the files is another"),
-        (write("arrays.npz", "no archive"), "digest of the files is another"),
-        (infinite, "float64 values in entry 0 that are no finite numbers"),
-        (objects, "damaged or was changed .*allow_pickle"),
-        (edit(lambda d: d["components"][0].pop("target"), sign=True), "do not describe a scorer"),
-        (execute, "do not describe a scorer .*got exec, expected one of"),
-    ],
-)
+@pytest.mark.parametrize("change, message", [
+    (lambda folder: (folder / "arrays.npz").unlink(), "no file arrays.npz, expected scorer.j"),
+    (lambda folder: (folder / "scorer.json").unlink(), "no file scorer.json"),
+    (write("scorer.json", "{"), "damaged or was changed"),
+    (write("scorer.json", "[]"), "got format None, expected format 7"),
+    (edit(lambda d: d.update(format=1), sign=False), "1, expected format 7. Load it with"),
+    (edit(lambda d: d.update(format=True), sign=False), "format True, expected format 7"),
+    (edit(lambda d: d.update(names=["a", "b"]), sign=False), "digest of the files"),
+    (flip_a_bit, "digest of the files is another"),
+    (write("arrays.npz", "no archive"), "digest of the files is another"),
+    (infinite, "float64 values in entry 0 that are no finite numbers"),
+    (objects, "damaged or was changed .*allow_pickle"),
+    (edit(lambda d: d["components"][0].pop("target"), sign=True), "do not describe a scorer"),
+    (execute, "do not describe a scorer .*got exec, expected one of"),
+])  # fmt: skip
 def test_files_that_were_changed_are_refused(
     folder: Path, tmp_path: Path, change: Callable[[Path], object], message: str
 ) -> None:

@@ -153,18 +153,15 @@ def point_pep() -> "pep.models.PEP":
     return pep.models.PEP((X, Y), gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), Z.copy())
 
 
-@pytest.mark.parametrize(
-    "create, options, message",
-    [
-        (svgp, {"strategy": tf.distribute.OneDeviceStrategy("CPU:0")}, "OneDevice.*Mirrored"),
-        (svgp, {"natural_gradient": gpflow.optimizers.NaturalGradient(0.1)}, "q_mu.*Leave"),
-        (svgp, {"optimizer": tf_keras.optimizers.Adam()}, "optimizer.*scope"),
-        (lambda: svgp(None), {}, "SVGP.*num_data=None.*Pass"),
-        (lambda: svgp(fixed=True), {}, r"(?=.*set_trainable)(?=.*no effect).*gpflow\.Parameter"),
-        (point_pep, {"minibatches": True}, "minibatches of PEP.*sharded_training_loss"),
-        (svgp, {"outside": True}, r"model: got one made outside .* strategy\.scope"),
-    ],
-)
+@pytest.mark.parametrize("create, options, message", [
+    (svgp, {"strategy": tf.distribute.OneDeviceStrategy("CPU:0")}, "OneDevice.*Mirrored"),
+    (svgp, {"natural_gradient": gpflow.optimizers.NaturalGradient(0.1)}, "q_mu.*Leave"),
+    (svgp, {"optimizer": tf_keras.optimizers.Adam()}, "optimizer.*scope"),
+    (lambda: svgp(None), {}, "SVGP.*num_data=None.*Pass"),
+    (lambda: svgp(fixed=True), {}, r"(?=.*set_trainable)(?=.*no effect).*gpflow\.Parameter"),
+    (point_pep, {"minibatches": True}, "minibatches of PEP.*sharded_training_loss"),
+    (svgp, {"outside": True}, r"model: got one made outside .* strategy\.scope"),
+])  # fmt: skip
 def test_fit_refuses(create: Any, options: dict[str, Any], message: str) -> None:
     strategy = one_device()
     with strategy.scope():

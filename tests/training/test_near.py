@@ -112,11 +112,9 @@ def test_noise_that_inducing_points_leave_is_not_that_of_near_rows(alpha: float)
     assert near.noise_variance < 0.1
 
 
-@pytest.mark.parametrize(
-    ("kernel", "D", "expected"),
-    [(gpflow.kernels.SquaredExponential, 2, 40), (gpflow.kernels.Matern12, 1, 10)],
-    ids=["smooth", "Markov"],
-)
+@pytest.mark.parametrize(("kernel", "D", "expected"), [
+    (gpflow.kernels.SquaredExponential, 2, 40), (gpflow.kernels.Matern12, 1, 10),
+], ids=["smooth", "Markov"])  # fmt: skip
 def test_more_near_rows_where_others_gain(kernel: type, D: int, expected: int) -> None:
     """Of a function that is smooth in the plane far rows say more; of one that is Markov, none."""
     rng = np.random.default_rng(0)

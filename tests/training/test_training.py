@@ -424,9 +424,7 @@ def test_interrupt_within_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert_same(model, restored)
 
 
-def test_checkpoint_that_cannot_be_written_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_that_cannot_be_written_says_so(tmp_path: Path, monkeypatch: Any) -> None:
     def full(*arguments: Any, **options: Any) -> None:
         raise tf.errors.ResourceExhaustedError(
             None, None, "{{function_node x}} /disk/ckpt; No space left on device [Op:SaveV2]"
