@@ -47,7 +47,8 @@ TRUSTED = [
     *("builtins.object", "numpy.dtype", "numpy.number"),
     "gpflow_pep.tables.encoder.Encoding",  # its home when version 0.1.0 wrote, in ``columns``
     "scipy._lib.array_api_compat.numpy._aliases.asarray",  # a part of BSpline
-    "sklearn.metrics._scorer._PassthroughScorer",
+    *("sklearn.metrics._scorer._PassthroughScorer", "sklearn.calibration._CalibratedClassifier"),
+    "sklearn.calibration._SigmoidCalibration",
 ]
 
 

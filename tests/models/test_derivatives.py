@@ -394,7 +394,9 @@ CALLS: dict[str, Callable[[], Any]] = {
     r"a tape inside of the tf\.cond or loop": in_a_branch,
     r"a derivative of q\(v\)": of_several_processes,
 }
-IN_GRAPH = {"got one in a hyperparameter": in_graph(lambda: twice(pep.PEP.training_loss))}
+twice_in_graph = in_graph(lambda: twice(pep.PEP.training_loss))
+# The model is made outside.
+IN_GRAPH = {"got one in a hyperparameter": lambda: (converged("probit"), twice_in_graph())}
 test_refused = helpers.refusals(CALLS)
 test_refused_in_a_graph = pytest.mark.slow(helpers.refusals(IN_GRAPH))
 
@@ -446,8 +448,8 @@ def test_derivatives_in_new_inputs_stay(name: str) -> None:
     results = [gradient(function, Xnew) for function in (eager, graph, posterior)]
     results += [by_own_tape(), in_graph(by_own_tape)()]
     expected = helpers.finite_difference_gradient(lambda: tf.reduce_sum(graph()), Xnew)
-    for result in results:
-        assert_close(result, expected, rtol=1e-6)
+    for result in results:  # that of the sum over classes is 0
+        assert_close(result, expected, rtol=1e-6, scale=1e-3)
 
 
 @pytest.mark.slow
@@ -457,9 +459,10 @@ def test_hessians_in_new_inputs_stay(compiled: bool) -> None:
     Xnew, direction = tf.Variable(XNEW[:1]), np.array([[0.8, -0.6]])
     function = functools.partial(mean_at, Xnew, converged("probit"))
     function = in_graph(function) if compiled else function
-    with tf.GradientTape() as tape:
+    with tf.GradientTape(persistent=compiled) as tape:
         first = gradient(function, Xnew)
-    hessian = tape.jacobian(first, Xnew)[0, :, 0].numpy()
+    by_pfor = not compiled  # its refusal is documented
+    hessian = tape.jacobian(first, Xnew, experimental_use_pfor=by_pfor)[0, :, 0].numpy()
     expected = directional_slope(lambda: gradient(function, Xnew)[0], [Xnew], [direction])
     assert_close(hessian @ direction[0], expected, rtol=1e-5)
 
