@@ -368,14 +368,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """Take over a stack, and what describes its heaviest component."""
         part = stack.heaviest
         self._set_model(part.model_)
-        for name in (
-            "_theta",
-            "_scaler",
-            "_target",
-            "_posterior",
-            "_numpy_ensembles",
-            *OF_HEAVIEST,
-        ):
+        for name in ("_scaler", "_target", "_posterior", "_numpy_ensembles", *OF_HEAVIEST):
             if hasattr(part, name):
                 setattr(self, name, getattr(part, name))
         self._stack = stack

@@ -110,7 +110,8 @@ class PEPRegressor(TargetPredictions):
         added to f (Gaussian, Student's t, Tobit). Everything that goes in and comes out is in
         original units.
     :param max_iterations: The most steps of L-BFGS, or passes over the rows by minibatches.
-    :param max_seconds: The most seconds of a fit, but for some 3 of 1000 rows or more; None: any.
+    :param max_seconds: The most seconds of a fit; 1000 rows or more take some 3 at least. None: any
+        number.
     :param batch_size: Rows in a minibatch; None: all rows at once. "auto": minibatches of 1000
         where there are more than 100 000 rows.
     :param random_state: A seed, ``numpy.random.default_rng(seed)`` or a ``RandomState``, for
@@ -210,12 +211,15 @@ class PEPRegressor(TargetPredictions):
     def _check_forms(self) -> None:
         """Refuse noise that varies, and warps, of targets that they have no form for."""
         is_gaussian = self.likelihood in ("gaussian", "log_normal") and self.standardize
-        forms: tuple[Any, ...] = ("noise", "varying", 1, "one column"), ("warp", True, np.inf, "y")
-        for name, value, most, columns in forms:
+        forms: tuple[Any, ...] = ("noise", "varying", 1), ("warp", True, np.inf)
+        for name, value, most in forms:
             if getattr(self, name) == value and not (is_gaussian and self.n_outputs_ <= most):
                 got = f"{value!r} with {self.n_outputs_} column(s) of y, likelihood="
                 got += f"{self.likelihood!r}, standardize={self.standardize}"
-                expected = f"{columns}, standardised, 'gaussian' or 'log_normal'"
+                expected = (
+                    f"{'one column' if most == 1 else 'targets'}, standardised, 'gaussian' or"
+                )
+                expected += " 'log_normal'"
                 raise refusal(name, got, expected, "Leave it out.")
 
     def _hyperparameters(self) -> Hyperparameters | None:
@@ -241,7 +245,7 @@ class PEPRegressor(TargetPredictions):
             return self._train_exactly(X, Y, start)
         if self.warp is True:
             rows = np.random.default_rng(self._seed()).permutation(len(X))
-            most = SCOUT_ROWS // min(Y.shape[1], 4)
+            most = SCOUT_ROWS // min(Y.shape[1], 4)  # so that several take no longer than one
             parts = [rows[~np.isnan(y[rows])][:most] for y in Y.T]
             end = self._end(SCOUT_SHARE)
             full = partial(fit_exact, varying=True, warp=True, deadline=end)
