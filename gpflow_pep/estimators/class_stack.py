@@ -126,7 +126,7 @@ def fit_class_stack(
     several = len(estimator.classes_) > 2
     steps = [{"max_iterations": min(number, estimator.max_iterations)} for number in STEPS]
     number = min(POINTS_OF_TWO, POINTS_OF_AN_INPUT * (1 + X.shape[1]))
-    same: dict[str, Any] = {"likelihood": "softmax" if several else "bernoulli"}
+    same: dict[str, Any] = {"likelihood": "softmax" if several else "bernoulli", "near_rows": 0}
     same["num_inducing"] = POINTS_OF_MORE if several else number
     first = "Inputs made nearly Gaussian (Yeo-Johnson)"
     add(first, estimator, FIRST_SHARE, inputs="yeo-johnson", **same | steps[several])
@@ -153,7 +153,7 @@ def fit_class_stack(
 
 
 def _left_out(part: "PEPClassifier") -> AnyNDArray:
-    """Compute the probabilities of a model's classes in each row, given all others, [N, C]."""
+    """Compute the probabilities of one model's classes in each row, given all others, [N, C]."""
     model: Any = part.model_
     rows, X = model.converged_rows(), model.data[0]
     power = tf.ones([1, 1], rows.m.dtype)

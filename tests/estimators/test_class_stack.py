@@ -11,10 +11,11 @@ from numpy.testing import assert_allclose
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from gpflow_pep.estimators import PEPClassifier, class_stack
+from gpflow_pep.estimators import PEPClassifier, class_stack, classifier
 from gpflow_pep.estimators.class_stack import is_ordinal, order_of_labels
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.scoring.predictive import Recalibration
+from gpflow_pep.training import Ensemble
 from gpflow_pep.training.fitting.objectives import near_lengthscales
 
 random = np.random.default_rng(0)
@@ -186,6 +187,15 @@ def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) ->
     with pytest.warns(match="The time was over"):
         hurried = PEPClassifier(random_state=0, max_seconds=1e-3).fit(X, GRADE > 0)
     assert hurried.components_[0].inputs == "standard"
+
+
+def test_components_have_no_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ensemble with near rows has no sites, by which rows are left out."""
+    monkeypatch.setattr(classifier, "LEAST_ROWS", 45)
+    ensemble = lambda model, *_, **__: Ensemble([model], [1.0])  # noqa: E731
+    monkeypatch.setattr(classifier, "ensemble_with_near_labels", ensemble)
+    fitted = PEPClassifier(random_state=0, max_iterations=3).fit(X, GRADE > 0)
+    assert len(fitted.components_) == 2 and fitted.near_rows_ == 0
 
 
 @pytest.mark.parametrize("labels, expected", [
