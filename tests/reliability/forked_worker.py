@@ -21,6 +21,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
+import tensorflow as tf
 import tf_keras
 from reproducible_worker import XNEW, X, Y, arpep, probit, regression
 
@@ -129,6 +130,7 @@ def run(job: str, *arguments: str) -> int:
 
 def main() -> None:
     importlib.import_module("gpflow_pep.compare.report")
+    tf.config.threading.set_inter_op_parallelism_threads(1)  # raises where something was computed
     for line in sys.stdin:
         process = os.fork()
         if process == 0:

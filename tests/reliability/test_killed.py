@@ -133,6 +133,11 @@ def test_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None
     trial.note(f"{killed} kills in the {seconds:.1f} s of a run, {done} ended before, one folder")
 
 
+def predict_exported(folder: Path) -> Any:
+    predictor = tf.saved_model.load(str(folder))  # its variables are deleted with this name
+    return predictor.predict_y(tf.constant(ROWS))[0][:, 0]
+
+
 @pytest.mark.parametrize("kind", ["save", "export"])
 def test_saving(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Path) -> None:
     """SIGKILL in saving over an older model: it is the old or the new one"""
@@ -146,7 +151,7 @@ def test_saving(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Pat
         "save": (save_estimator, lambda folder: load_estimator(folder).predict(ROWS), 32, 0.1),
         "export": (
             export_saved_model,
-            lambda folder: tf.saved_model.load(str(folder)).predict_y(tf.constant(ROWS))[0][:, 0],
+            predict_exported,
             *(8, 1.5),
         ),
     }[kind]
