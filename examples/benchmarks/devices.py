@@ -167,7 +167,10 @@ def losses(num_rows: int, num_inducing: int) -> dict[str, Callable[[], tuple[Los
     X = rng.uniform(-2.0, 2.0, (num_rows, 2)).astype(kind)
     Y = (np.sin(X[:, :1]) + 0.1 * rng.standard_normal((num_rows, 1))).astype(kind)
     labels, counts = (Y > 0.0).astype(kind), np.digitize(Y, [-0.3, 0.3]).astype(kind)
-    bands = np.digitize(np.sin(X[:, :1]), [-0.3, 0.3]).astype(kind)  # classes without wrong labels
+    bands = np.digitize(np.sin(X[:, :1]), [-0.3, 0.3])
+    wrong = (rng.random(bands.shape) < 0.05) * rng.integers(1, 3, bands.shape)
+    classes = ((bands + wrong) % 3).astype(kind)
+    three = gpflow.likelihoods.MultiClass(3, gpflow.likelihoods.RobustMax(3, epsilon=0.05))
     Z = X[:num_inducing]
     blocks, chunk_size = np.arange(num_rows) // 5, -(-num_rows // 3)
     bernoulli = gpflow.likelihoods.Bernoulli
@@ -204,7 +207,7 @@ def losses(num_rows: int, num_inducing: int) -> dict[str, Callable[[], tuple[Los
         "... labels in chunks": lambda: sites(bernoulli(), labels, chunk_size=chunk_size),
         "... counts": lambda: sites(gpflow.likelihoods.Poisson(), counts),
         "... Student's t": lambda: sites(gpflow.likelihoods.StudentT(), Y),
-        "... three classes": lambda: sites(gpflow.likelihoods.MultiClass(3), bands),
+        "... three classes": lambda: sites(three, classes),
         "ARPEP, labels": lambda: minibatch("ARPEP"),
         "APEP, labels": lambda: minibatch("APEP"),
         "RPAPEP, labels": lambda: minibatch("RPAPEP"),

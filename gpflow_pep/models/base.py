@@ -129,8 +129,10 @@ class PowerEPModel(GPModel, abc.ABC):
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=num_latent_gps)
         self.inducing_variable = variables
         parts = {"kernel": kernel, "likelihood": likelihood, "mean_function": self.mean_function}
-        parts["inducing_variable"] = variables
-        checks.check_same_float(tf.as_dtype(default_float()), **parts)
+        dtype = tf.as_dtype(default_float())
+        checks.check_same_float(dtype, inducing_variable=variables, **parts)
+        if dtype == tf.float32:  # otherwise GPUs round the factors of its products to 11 bits
+            tf.config.experimental.enable_tensor_float_32_execution(False)
         X = prior.example_inputs(variables) if X is None else X
         if X is not None:
             prior.check_near_origin(kernel, X)

@@ -193,7 +193,9 @@ def test_float32(case: ModelCase, model: gpflow.models.GPModel, data: Data) -> N
     in_double, moments_in_double = float(_loss(model, data)()), model.predict_f(XNEW)
     gpflow.config.set_default_float(np.float32)
     single = tuple(array.astype(np.float32) for array in data)
+    tf.config.experimental.enable_tensor_float_32_execution(True)  # as it is by default
     model = case.create(single, Z.astype(np.float32))
+    assert not tf.config.experimental.tensor_float_32_execution_enabled()
     for compile in (False, True):
         loss = _loss(model, single, compile)
         assert loss().dtype == tf.float32

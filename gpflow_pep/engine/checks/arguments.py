@@ -46,10 +46,7 @@ def check_data(
         expected = "at least one row and one column in each"
         raise refusal("data", got, expected, "Check how the data were read.")
     check_finite("X", X)
-    if missing_targets:
-        check_finite("Y", tf.where(tf.math.is_nan(Y), tf.zeros_like(Y), Y))
-    else:
-        check_finite("Y", Y)
+    check_finite("Y", tf.where(tf.math.is_nan(Y), tf.zeros_like(Y), Y) if missing_targets else Y)
     return X, Y
 
 
