@@ -216,10 +216,8 @@ class PEPRegressor(TargetPredictions):
             if getattr(self, name) == value and not (is_gaussian and self.n_outputs_ <= most):
                 got = f"{value!r} with {self.n_outputs_} column(s) of y, likelihood="
                 got += f"{self.likelihood!r}, standardize={self.standardize}"
-                expected = (
-                    f"{'one column' if most == 1 else 'targets'}, standardised, 'gaussian' or"
-                )
-                expected += " 'log_normal'"
+                columns = "one column" if most == 1 else "targets"
+                expected = f"{columns}, standardised, 'gaussian' or 'log_normal'"
                 raise refusal(name, got, expected, "Leave it out.")
 
     def _hyperparameters(self) -> Hyperparameters | None:
