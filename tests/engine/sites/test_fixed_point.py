@@ -278,7 +278,6 @@ def test_a_goal_of_the_mean_is_met_sooner_and_relative_after_a_long_step() -> No
         assert run.info.converged and least < mean_square(run.sites) < most
 
 
-@pytest.mark.slow
 def test_the_merit_never_falls() -> None:
     """Close to the fixed point a step may lower it a little, which depends on rounding."""
 
@@ -286,7 +285,7 @@ def test_the_merit_never_falls() -> None:
         return -tf.reduce_sum(tf.square(nu - NU) + tf.square(tau - TAU))
 
     def changes(function: Map) -> Array:
-        ends = [function.run(max_sweeps=k) for k in range(1, 25)]
+        ends = [function.run(max_sweeps=k) for k in (1, 2, 3, 5, 8, 12)]
         steps = np.diff([merit(*end.sites) for end in ends])
         return steps[[end.info.residual > 0.05 for end in ends[:-1]]]
 
