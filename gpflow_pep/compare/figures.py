@@ -137,15 +137,10 @@ def _has_one_input(X: pd.DataFrame) -> bool:
     return X.shape[1] == 1 and is_number and not X.isna().any(axis=None)
 
 
-def _has_details(comparison: Comparison) -> bool:
-    details = comparison.details
-    return details is not None and details.importance is not None and len(details.learning) > 1
-
-
 def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"]]:
     """Find the figures that suit a comparison, by name."""
     model, numbers = comparison.model, comparison.data.kind == "numbers"
-    single = len(comparison.data.targets) == 1
+    single, details = len(comparison.data.targets) == 1, comparison.details
     suits: dict[Callable[[Comparison], Figure], bool] = {
         _draw_scores: comparison.best is not None
         and any(
@@ -155,6 +150,8 @@ def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"
         _draw_predictions: numbers and model is not None,
         _draw_classes: not numbers and comparison.best is not None,
         _draw_fit: numbers and single and model is not None and _has_one_input(comparison.data.X),
-        _draw_details: _has_details(comparison),
+        _draw_details: details is not None
+        and details.importance is not None
+        and len(details.learning) > 1,
     }
     return {draw.__name__.removeprefix("_draw_"): draw for draw in suits if suits[draw]}

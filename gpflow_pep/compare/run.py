@@ -194,7 +194,8 @@ def compare_table(
 
 def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], None]) -> Comparison:
     trials = Trials(data, settings)
-    fractions = _fractions(trials) if settings.details else []
+    needed = max(MIN_ROWS, 2 * trials.data.num_classes) / len(trials.parts[0][0])
+    fractions = [part for part in FRACTIONS if settings.details and part >= needed]
     num_fits = len(trials.candidates) * len(trials.parts)
     total = num_fits + 1 + len(fractions)
     timed = total - len(trials.parts)  # the trivial model takes no time
@@ -240,13 +241,6 @@ def _what_began(
     kind, *_ = trials.settings.parts()
     late = [f"{kind} {part} of {len(parts)}" for part in parts if part not in (whole or [1])]
     return [name for name in names if name not in missing], whole or [1], (*missing, *late)
-
-
-def _fractions(trials: Trials) -> list[float]:
-    """Give the fractions of the training rows of the first part that are enough to train on."""
-    train, _ = trials.parts[0]
-    fewest = max(MIN_ROWS, 2 * trials.data.num_classes)
-    return [fraction for fraction in FRACTIONS if fraction * len(train) >= fewest]
 
 
 def _details(

@@ -117,8 +117,11 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     mixture = described.get("mixture")
     every = mixture["models"] if mixture else [described["model"]]
     models = [_construct_model(component, load) for component in every]
-    weights = load(mixture["weights"]) if mixture else [1.0]
-    estimator._set_model(_construct_ensemble(mixture, models, weights) if mixture else models[0])
+    if mixture:
+        near = [values and NearRows(*values) for values in mixture["near"]]
+        parts = [models[place] for place in mixture["components"]]
+        models = [Ensemble(parts, load(mixture["weights"]), near=near)]
+    estimator._set_model(models[0])
     return estimator
 
 
@@ -132,11 +135,6 @@ def _describe_ensemble(mixed: Ensemble, describe: Describer) -> dict[str, Descri
         "components": [places[id(model)] for model in mixed.models],
         "near": [near and list(near) for near in mixed.near],
     }
-
-
-def _construct_ensemble(described: Any, models: list[GPModel], weights: Any) -> Ensemble:
-    near = [values and NearRows(*values) for values in described["near"]]
-    return Ensemble([models[place] for place in described["components"]], weights, near=near)
 
 
 def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:

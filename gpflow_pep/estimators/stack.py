@@ -13,9 +13,9 @@ With more rows the first and the last are trained on :data:`SCOUT_ROWS` random o
 :data:`EXACT_BY_SCOUT` rows the one that predicts others better goes on with all for
 :data:`FEW_STEPS` steps. Beyond, there is the model whose inducing inputs are trained, with as many
 points and near rows as pay, and the transforms if an exact Matérn 5/2 gains by them alone. (On 13
-generated tables of 3000 rows this choice is .003 nats from the better one at most, and .104 where
-noise that varies is tried with them.) A fifth of the rows, at most 1000, is left out of training,
-judges all that, and is given to it afterwards. (400 fixed points are .001 to .50 nats worse.)
+generated tables of 3000 rows that is .003 nats from the better choice at most.) A fifth of the
+rows, at most 1000, is left out of its training, judges all that, and is given to it afterwards.
+(400 fixed points are .001 to .50 nats worse.)
 
 Of several columns of y there is one model (:data:`COLUMNS`), with white noise that the columns of a
 row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for :data:`COLUMN_STEPS` steps.
@@ -49,17 +49,19 @@ if TYPE_CHECKING:
 
 #: The most rows of exact components: an evaluation takes 70 ms there, and grows with the cube.
 EXACT_ROWS = 1000
-#: The rows that a scout has, and the most that the exact model then has.
-SCOUT_ROWS, EXACT_BY_SCOUT, FEW_STEPS = 600, 2500, 8
+#: The rows that a scout has, and the most that the exact model then has, and their cube for each
+#: second of a limit: 2400 rows take 14 s.
+SCOUT_ROWS, EXACT_BY_SCOUT, FEW_STEPS, EXACT_WORK = 600, 2500, 8, 1e9
 #: The most between warped targets of unit scale: 5 to 16 on six tables, 280 with Cauchy noise; a
 #: scout of zeros warps others up to 1e40, one of 300 log-normal targets 5000 up to 4e7.
 WIDEST = 1e3
-#: A scout takes 2 to 4 s of a processor: with fewer seconds there is none.
-LEAST_SECONDS = 20.0
+#: With fewer seconds there is no scout, which takes 1.5. With 6 it gains .31 and .19 nats on two
+#: tables of 5000 rows with skewed inputs and targets, and loses .03 on kin8nm (with 10 .00).
+LEAST_SECONDS = 5.0
 #: c of the weights' prior. On the 30 tables above .01 and .1 are .000 and .002 nats worse.
 PRIOR_WEIGHT = 0.03
-#: The part of the seconds that are left which a component may take, and a scout.
-FIRST_SHARE, SCOUT_SHARE = 0.5, 0.1
+#: The part of the seconds that a scout may take.
+SCOUT_SHARE = 0.1
 #: How rows are judged, for descriptions.
 LEFT_OUT = "Each row is predicted from the others. Mean log {} in nats, higher is better:"
 FULL = {
@@ -165,16 +167,16 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         bent["kernel"] = "matern52"
     if len(X) <= EXACT_ROWS:
         note(f"{size}: exact Gaussian processes. {LEFT_OUT.format('density')}")
-        components = [train(bent, FIRST_SHARE)]
+        components = [train(bent)]
         for settings in (smooth, rough):
             if time.perf_counter() - began < seconds:
-                components.append(train(settings, FIRST_SHARE))
+                components.append(train(settings))
     elif seconds < LEAST_SECONDS:
         note(f"{size}, {seconds:g} s: one model, without a trial on some of the rows.")
         components = [train(TRAINED)]
     else:
         varies = ", and noise that varies,"
-        if len(X) > EXACT_BY_SCOUT:
+        if many := len(X) > EXACT_BY_SCOUT or len(X) ** 3 > EXACT_WORK * seconds:
             bent, varies = bent | {"kernel": "matern52", "noise": "constant"}, ""
         order = np.random.default_rng(0).permutation(len(X))
         some, others = order[:SCOUT_ROWS], order[SCOUT_ROWS : 3 * SCOUT_ROWS]
@@ -184,7 +186,7 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         is_bent = gain > 0.0 and bool(np.ptp(full._target.transform(y)) < WIDEST)
         won = f"transformed inputs and targets{varies} gain {gain:.3f} nats"
         note(f"{size}: in a trial with {SCOUT_ROWS}, {won} on each of {len(others)} others.")
-        if len(X) > EXACT_BY_SCOUT:
+        if many:
             transforms = {"inputs": "yeo-johnson", "warp": True} if is_bent else {}
             components = [train(TRAINED | transforms, start=full)]
         else:

@@ -191,11 +191,24 @@ def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) ->
 
 def test_components_have_no_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """An ensemble with near rows has no sites, by which rows are left out."""
-    monkeypatch.setattr(classifier, "LEAST_ROWS", 45)
+    for room in (class_stack, classifier):
+        monkeypatch.setattr(room, "LEAST_ROWS", 45)
     ensemble = lambda model, *_, **__: Ensemble([model], [1.0])  # noqa: E731
     monkeypatch.setattr(classifier, "ensemble_with_near_labels", ensemble)
     fitted = PEPClassifier(random_state=0, max_iterations=3).fit(X, GRADE > 0)
     assert len(fitted.components_) == 2 and fitted.near_rows_ == 0
+
+
+def test_one_model_where_near_rows_have_more_information(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a chessboard, for which components have too few points."""
+    monkeypatch.setattr(class_stack, "LEAST_ROWS", 300)
+    monkeypatch.setattr(class_stack, "POINTS_OF_AN_INPUT", 2)
+    inputs = 6.0 * random.uniform(size=[300, 2])
+    fitted = PEPClassifier(random_state=0, max_iterations=5).fit(
+        inputs, np.floor(inputs) @ [1, 1] % 2
+    )
+    assert len(fitted.components_) == 1 and fitted.inducing_variable_.Z.trainable
+    assert fitted.summary().splitlines()[2] == "Near rows have more information."
 
 
 @pytest.mark.parametrize("labels, expected", [

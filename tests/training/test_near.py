@@ -180,15 +180,15 @@ def of_labels(labels: AnyNDArray, **options: Any) -> pep.PEPClassification:
 
 
 def test_residuals_of_near_rows() -> None:
-    inputs = RNG.uniform(-1.0, 1.0, (30, 2))
+    inputs, kernel = RNG.uniform(-1.0, 1.0, (30, 2)), gpflow.kernels.RBF(1.0, [0.5, 2.0])
     p = RNG.uniform(0.2, 0.8, 30)
     labels = 1.0 * (RNG.uniform(size=30) < p)
     of_label = np.where(labels == 1.0, p, 1.0 - p)
     rows = np.array([4, 9, 22])
-    actual = choosing.near_residuals(np.log(of_label), labels, tf.constant(inputs), rows)
+    actual = choosing.near_residuals(kernel, inputs, np.log(of_label), labels, rows)
     residuals = (labels - p) / np.sqrt(p * (1.0 - p))
     for n, product in zip(rows, actual, strict=True):
-        near = np.argsort(np.sum((inputs - inputs[n]) ** 2, axis=1))[1:11]
+        near = np.argsort(np.sum(((inputs - inputs[n]) / [0.5, 2.0]) ** 2, axis=1))[1:11]
         assert_allclose(product, residuals[n] * residuals[near].mean(), rtol=1e-10)
 
 

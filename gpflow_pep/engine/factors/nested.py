@@ -78,12 +78,6 @@ _NUM_NODES = {1: (49, 48, 128), 2: (25, 44, 80), 3: (21, 20, 32)}
 _SMALL_DROP = 0.7
 
 
-def _placings(num_latent: int) -> tuple[_Placing, _Placing]:
-    """Give the quick and the careful way to place nodes."""
-    _, quick, careful = _NUM_NODES[num_latent]
-    return _Placing(quick, 1e-5), _Placing(careful, RESOLVED, 2000.0, 41, 15, 6.0, 2)
-
-
 class _Peak(NamedTuple):
     """A peak in units of the Gaussian's standard deviation, [K, N] each; constants."""
 
@@ -416,7 +410,9 @@ def _nested_rule(
     rows = X, Fmu, Fvar, Y, tf.broadcast_to(alpha, tf.shape(Fmu)[:1])
     value, is_enough = integrate_rows(rows, _even_axes(Fvar), 1e-5, True)
     index = tf.where(~is_enough)  # mostly none
-    for placing in _placings(num_latent):
+    _, quick, careful = _NUM_NODES[num_latent]
+    carefully = _Placing(careful, RESOLVED, 2000.0, 41, 15, 6.0, 2)
+    for placing in (_Placing(quick, 1e-5), carefully):
         others = [tf.gather(row, index[:, 0]) for row in rows]
         placed = place(list(map(tf.stop_gradient, others)), placing.tensors(value.dtype))
         axes = [_Axis(*map(tf.stop_gradient, axis)) for axis in placed]

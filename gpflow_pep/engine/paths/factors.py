@@ -11,9 +11,10 @@ kernel's spectral density (Rahimi & Recht 2007): a Gaussian for the squared expo
 multivariate t of :math:`2\nu` degrees of freedom for a Matérn kernel of order :math:`\nu`.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import combinations_with_replacement
-from math import factorial
+from math import factorial, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,10 +151,7 @@ def _of_polynomial(kernel: Any) -> KernelFactor:
 
 def _multinomial(numbers: tuple[int, ...]) -> int:
     """In how many orders these numbers can come."""
-    orders = factorial(len(numbers))
-    for number in set(numbers):
-        orders //= factorial(numbers.count(number))
-    return orders
+    return factorial(len(numbers)) // prod(map(factorial, Counter(numbers).values()))
 
 
 def _of_outputs(kernel: Any) -> KernelFactor:

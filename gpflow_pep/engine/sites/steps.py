@@ -118,7 +118,7 @@ def chosen(condition: tf.Tensor, state: State, other: State) -> State:
     that it reads or returns. The others are passed on by one branch for all.
     """
     both = zip(tf.nest.flatten(state), tf.nest.flatten(other), strict=True)
-    pairs = [(a, b, a is b or _is_long(a)) for a, b in both]
+    pairs = [(a, b, a is b or (a.shape.num_elements() or 0) > 2_000) for a, b in both]
     take = tf.raw_ops.Select  # tf.where broadcasts the condition: several times as long
     parts = [a if same else take(condition=condition, x=a, y=b) for a, b, same in pairs]
     passed_on = [k for k, (a, b, same) in enumerate(pairs) if same and a is not b]
@@ -127,11 +127,6 @@ def chosen(condition: tf.Tensor, state: State, other: State) -> State:
         for k, tensor in zip(passed_on, tf.cond(condition, lambda: first, lambda: second)):
             parts[k] = tensor
     return tf.nest.pack_sequence_as(state, parts)
-
-
-def _is_long(tensor: tf.Tensor) -> bool:
-    # Tensors of no more numbers are copied where one of two is taken.
-    return (tensor.shape.num_elements() or 0) > 2_000
 
 
 def start_at(x: tf.Tensor, solver: Solver, features: Features, extra: Any) -> State:

@@ -188,8 +188,7 @@ def ensemble_with_near_labels(
         ]
     )
     mixed = logsumexp(alone, axis=0, b=weights[:, None])
-    scaled = tf.constant(X) / input_scales(main.kernel, tf.constant(X))
-    products = near_residuals(mixed, Y[:, 0], scaled, rows)
+    products = near_residuals(main.kernel, X, mixed, Y[:, 0], rows)
     if not gains(products, np.zeros_like(products), LEAST_GAIN):
         return None
     parts = map(copy_of, (main.kernel, main.likelihood, main.inducing_variable))
@@ -232,15 +231,16 @@ def moments_given_near(
 
 
 def near_residuals(
-    log_densities: AnyNDArray, labels: AnyNDArray, X: tf.Tensor, rows: AnyNDArray
+    kernel: Any, X: AnyNDArray, log_densities: AnyNDArray, labels: AnyNDArray, rows: AnyNDArray
 ) -> AnyNDArray:
     r"""
     Multiply the residuals :math:`e_n` of rows [S] by the mean of the residuals of ten near them.
 
+    :param kernel: By whose lengthscales inputs X [N, D] are near.
     :param log_densities: Of the labels [N], 0 or 1, each given the others.
-    :param X: Scaled inputs, [N, D].
     """
-    near = nearest_others(X, rows, min(NUMBERS[0], len(X) - 1)).numpy()
+    scaled = tf.constant(X) / input_scales(kernel, tf.constant(X))
+    near = nearest_others(scaled, rows, min(NUMBERS[0], len(X) - 1)).numpy()
     # |y - p| is 1 less the probability of the label, and p (1 - p) its product with the latter.
     probability = np.clip(np.exp(log_densities), _LEAST, 1.0)
     residuals = (2.0 * labels - 1.0) * np.sqrt((1.0 - probability) / probability)
