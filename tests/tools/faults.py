@@ -171,7 +171,16 @@ class Fault(NamedTuple):
 
 
 FAULTS = [Fault.read(block) for block in LIST.split("\n# ")[1:]]
-COPIED = ("gpflow_pep", "tests", "examples", "README.md", "pyproject.toml", "setup.cfg", "Makefile")
+COPIED = (
+    "gpflow_pep",
+    "tests",
+    "examples",
+    "README.md",
+    "pyproject.toml",
+    "setup.cfg",
+    "CHANGELOG.md",
+    "Makefile",
+)
 
 
 def check(tree: Path, faults: list[Fault]) -> bool:
