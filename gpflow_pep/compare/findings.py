@@ -426,4 +426,5 @@ def _of_scorer(comparison: Comparison) -> str:
     if not (exact or last.near_rows_):
         return ""
     why = "its predictions use near ones" if last.near_rows_ else "it predicts from all of them"
-    return f"The folder scorer holds training rows, because {why}: keep it as private as they are."
+    words = f"The folder scorer holds training rows, because {why}. The folder model does so too"
+    return f"{words}: keep both as private as the rows are."

@@ -8,12 +8,12 @@ classes have a third one. Where they are :data:`GRADES`, or numbers of which one
 thresholds has all that the others predict, it is ordinal if that predicts the rows better. Else it
 is RobustMax, of which three labels in a hundred are wrong. The mixture is recalibrated.
 
-From :data:`MANY_ROWS` rows on there is one model, whose points are trained. The components of some
-of the rows choose its inputs. So it is from :data:`LEAST_ROWS` rows of two classes on where near
-rows have more information on labels than the first component. (A chessboard of 12 x 12 squares
-with 1200 and 2250 rows had a log loss of .436 and .392 by it, and .694 by components.)
+Where near rows have more information on labels of two classes than the first one, which 1000 rows
+or more show, it stays alone, and predicts from them. From :data:`MANY_ROWS` rows on there is one
+model, whose points are trained. The components of some of the rows choose its inputs.
 """
 
+import copy
 import sys
 import time
 import warnings
@@ -93,18 +93,19 @@ def fit_class_stack(
     """
     end = time.perf_counter() + seconds
 
-    def alone(inputs: str, lines: Iterable[str]) -> Stack:
-        part = component(estimator, X, Y, {"inputs": inputs}, end - time.perf_counter())
+    def alone(part: "PEPClassifier", lines: Iterable[str] = ()) -> Stack:
         lines = (*lines, f"{len(X)} rows: {part._one_line()}")
         return Stack((part,), np.ones(1), np.ones(1), Recalibration(), lines)
 
     if len(X) >= MANY_ROWS:
-        if seconds < LEAST_SECONDS:
-            return alone("standard", [])
-        some = np.random.default_rng(estimator._seed()).permutation(len(X))[:SCOUT_ROWS]
-        scout = fit_class_stack(estimator, X[some], Y[some], 0.5 * seconds, True)
-        chosen = "Some rows choose how inputs are transformed."
-        return alone(scout.heaviest.inputs, [chosen, *scout.lines])
+        lines, inputs = [], "standard"
+        if seconds >= LEAST_SECONDS:
+            some = np.random.default_rng(estimator._seed()).permutation(len(X))[:SCOUT_ROWS]
+            scout = fit_class_stack(estimator, X[some], Y[some], 0.5 * seconds, True)
+            lines = ["Some rows choose how inputs are transformed.", *scout.lines]
+            inputs = scout.heaviest.inputs
+        left = end - time.perf_counter()
+        return alone(component(estimator, X, Y, {"inputs": inputs}, left), lines)
     places = np.arange(len(Y)), Y[:, 0].astype(int)
     parts: list[PEPClassifier] = []
     left_out, of_label, names, dropped = [], [], [], []
@@ -139,10 +140,15 @@ def fit_class_stack(
     first = "Inputs made nearly Gaussian (Yeo-Johnson)"
     add(first, estimator, inputs="yeo-johnson", **same | steps[several])
     if not several and len(X) >= LEAST_ROWS:
-        inputs, (rows, labels) = np.asarray(parts[0].model_.data[0]), places
-        products = near_residuals(parts[0].kernel_, inputs, of_label[0], labels, rows)
+        main: Any = parts[0]
+        data = tuple(map(np.asarray, main.model_.data))
+        products = near_residuals(main.kernel_, data[0], of_label[0], data[1][:, 0], places[0])
         if gains(products, np.zeros_like(products), LEAST_GAIN):
-            return alone("yeo-johnson", [head, *names, "Near rows have more information."])
+            near = copy.copy(main)
+            near.set_params(near_rows="auto", max_iterations=estimator.max_iterations)
+            near._set_model(near._with_near_labels(main.model_, data, estimator._seed()))
+            if near.near_rows_:
+                return alone(near)
     same["warm_start"] = True
     add("Standardised inputs", parts[0], inputs="standard", **same | steps[2])
     if several and not only_inputs:

@@ -80,7 +80,9 @@ def _disguise(column: "pd.Series[Any]", y: "pd.Series[Any]", classes: bool) -> s
     there = column.notna().to_numpy()
     if 2 * there.sum() >= len(y):
         values, target = column[there], y[there]
-        if _are_one_to_one(values, target):
+        number = target.nunique()
+        pairs = pd.DataFrame({"value": values, "target": target}).drop_duplicates()
+        if 2 <= number <= len(target) // 3 and values.nunique() == number == len(pairs):
             return f"has another value for each value of the target '{y.name}', and no other"
         correlation = np.nan if classes else _rank_correlation(values, target)
         if abs(correlation) > _CORRELATION:
@@ -91,13 +93,6 @@ def _disguise(column: "pd.Series[Any]", y: "pd.Series[Any]", classes: bool) -> s
             if np.array_equal(rows, y == name):
                 return f"{state} in all rows of the class '{name}' of '{y.name}', and in no others"
     return ""
-
-
-def _are_one_to_one(values: "pd.Series[Any]", target: "pd.Series[Any]") -> bool:
-    """Whether each of few values is that of one target, and the other way round."""
-    number, pairs = target.nunique(), pd.DataFrame({"value": values, "target": target})
-    few = 2 <= number <= len(target) // 3 and values.nunique() == number
-    return few and len(pairs.drop_duplicates()) == number
 
 
 def _rank_correlation(values: "pd.Series[Any]", target: "pd.Series[Any]") -> float:

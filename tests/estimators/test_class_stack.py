@@ -199,16 +199,17 @@ def test_components_have_no_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(fitted.components_) == 2 and fitted.near_rows_ == 0
 
 
-def test_one_model_where_near_rows_have_more_information(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a chessboard, for which components have too few points."""
-    monkeypatch.setattr(class_stack, "LEAST_ROWS", 300)
+def test_labels_that_near_rows_predict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A chessboard, for which components have too few points."""
+    for room in (class_stack, classifier):
+        monkeypatch.setattr(room, "LEAST_ROWS", 500)
     monkeypatch.setattr(class_stack, "POINTS_OF_AN_INPUT", 2)
-    inputs = 6.0 * random.uniform(size=[300, 2])
-    fitted = PEPClassifier(random_state=0, max_iterations=5).fit(
-        inputs, np.floor(inputs) @ [1, 1] % 2
-    )
-    assert len(fitted.components_) == 1 and fitted.inducing_variable_.Z.trainable
-    assert fitted.summary().splitlines()[2] == "Near rows have more information."
+    inputs = 6.0 * random.uniform(size=[700, 2])
+    labels = np.floor(inputs) @ [1, 1] % 2
+    fitted = PEPClassifier(random_state=0).fit(inputs[:500], labels[:500])
+    assert fitted.near_rows_ == 20 and len(fitted.weights_) == 1 and "near rows" in fitted.summary()
+    assert fitted.log_score(inputs[500:], labels[500:]) > -0.45  # chance is -0.69
+    check_forms(fitted, tmp_path, inputs[500:520], None)
 
 
 @pytest.mark.parametrize("labels, expected", [

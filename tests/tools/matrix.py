@@ -30,7 +30,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 #: Of uv: direct requirements at their lowest or highest version.
 RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
-EXTRAS = ("dev", "parquet", "plots")
+EXTRAS = ("dev", "parquet", "plots", "excel")
 SHOWN = (
     "gpflow tensorflow tf-keras tensorflow-probability numpy scipy scikit-learn pandas pyarrow"
     " matplotlib check-shapes click rich threadpoolctl pytest"
