@@ -115,7 +115,7 @@ def sequential_pass(
         )
 
     num_rows = tf.shape(projection.A)[-1]
-    none = tf.stack(no_sites(num_rows, projection.A.shape[0], projection.A.dtype))
+    none = tf.stack(no_sites(num_rows, q.W.shape[0], q.W.dtype))
     start = tf.constant(0), none, tf.constant(0), tf.matmul(q.W, q.W, transpose_a=True), q.w
     _, x, refused, *_ = tf.while_loop(
         lambda n, *_: n < num_rows, update, start, parallel_iterations=1
@@ -124,15 +124,12 @@ def sequential_pass(
 
 
 class Filter:
-    """
-    Assumed-density filtering with the prior, the likelihood and the power of a model.
-
-    :param model: Of one latent function.
-    """
+    """Assumed-density filtering with the prior, the likelihood and the power of a model."""
 
     def __init__(self, model: PEPClassification) -> None:
         self.model = model
-        W = whiten(model.inducing_variable, model.kernel).W
+        W = whiten(model.inducing_variable, model.kernel).W  # [1, M, M] if functions share a kernel
+        W = tf.broadcast_to(W, [model.num_latent_gps, *W.shape[1:]])
         self.sums = Natural(tf.zeros_like(W), tf.zeros_like(W[..., :1]))
         self.num_refused = 0
         self._compiled = tf.function(self._one_pass, autograph=False)
@@ -159,6 +156,7 @@ class Filter:
             model.likelihood,
             model.inducing_variable,
             mean_function=model.mean_function,
+            num_latent_gps=model.num_latent_gps,
             q_mu=q.q_mu,
             q_sqrt=q.q_sqrt,
         )

@@ -298,11 +298,7 @@ class Settings:
         return "held-out rows", "Rows are held out at random."
 
 
-def _documented(settings: type) -> str:
-    """Put the description of each setting into the docstring, where the reference finds it."""
-    summary, _, rest = str(settings.__doc__).partition("    :raises")
-    descriptions = (f"    :param {s.name}: {s.metadata['help']}\n" for s in fields(settings))
-    return f"{summary}{''.join(descriptions)}    :raises{rest}"
-
-
-Settings.__doc__ = _documented(Settings)
+# The reference finds the descriptions of settings in the docstring.
+_summary, _, _rest = str(Settings.__doc__).partition("    :raises")
+_all = "".join(f"    :param {s.name}: {s.metadata['help']}\n" for s in fields(Settings))
+Settings.__doc__ = f"{_summary}{_all}    :raises{_rest}"
