@@ -201,7 +201,7 @@ class TestPredictions:
             A = parts.projected(XNEW)[0][q]
             left = part(XNEW, XNEW) - A.T @ A
             between += np.einsum("p,nm,r->npmr", W[:, q], left, W[:, q])
-        axes = {3: "npmr", 2: "npmp->pnm", 1: "npnr->npr", 0: "npnp->np"}
+        axes = {3: "npmr->npmr", 2: "npmp->pnm", 1: "npnr->npr", 0: "npnp->np"}
         covariance = np.einsum(axes[2 * full_cov + full_output_cov], between)
         expected = a @ fixed.q_mu.numpy()[:, 0] + MEANS, covariance
         full = full_cov, full_output_cov

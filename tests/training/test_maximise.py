@@ -266,7 +266,8 @@ def test_a_start_that_fails_leaves_the_others() -> None:
 def test_one_optimizer_compiles_once() -> None:
     """The second run traces nothing, and other data in the variables give their own optimum."""
     problem = regression_problem(num_data=14)
-    data, turned = [tf.Variable(part) for part in problem.data], -problem.Y[::-1]
+    data = [tf.Variable(part, trainable=False) for part in problem.data]
+    turned = -problem.Y[::-1]
     build = lambda *data: pep.PEPRegression(data, problem.kernel(), problem.Z.copy())  # noqa: E731
     model, optimizer = build(*data), gpflow.optimizers.Scipy()
     start = gpflow.utilities.read_values(model)
