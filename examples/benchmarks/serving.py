@@ -79,7 +79,7 @@ def fitted(num_rows: int, folder: Path) -> dict[str, Callable[[Array], Any]]:
     save_estimator(folder / "model", regressor)
     export_numpy(folder / "scorer", regressor)
     scorer = load_scorer(folder / "scorer")
-    points = [len(model.inducing_variable.Z.numpy()) for model in regressor.model_.models]
+    points = [part.num_inducing_ for part in regressor.components_]
     print(f"N = {num_rows}, D = {NUM_INPUTS}; PEPRegressor mixes models of {points} points\n")
     scale = regressor.input_scaler_.transform
     return {

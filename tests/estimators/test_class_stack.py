@@ -200,10 +200,9 @@ def test_components_have_no_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_labels_that_near_rows_predict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A chessboard, for which components have too few points."""
-    for room in (class_stack, classifier):
-        monkeypatch.setattr(room, "LEAST_ROWS", 500)
-    monkeypatch.setattr(class_stack, "POINTS_OF_AN_INPUT", 2)
+    for name, value in (("LEAST_ROWS", 500), ("POINTS_OF_AN_INPUT", 2)):  # few for a chessboard
+        monkeypatch.setattr(class_stack, name, value)
+    monkeypatch.setattr(classifier, "LEAST_ROWS", 500)
     inputs = 6.0 * random.uniform(size=[700, 2])
     labels = np.floor(inputs) @ [1, 1] % 2
     fitted = PEPClassifier(random_state=0).fit(inputs[:500], labels[:500])

@@ -17,7 +17,7 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, parts
 from gpflow_pep.estimators.parts import KERNELS
 from gpflow_pep.estimators.separate import SeparateRegressors
 from gpflow_pep.models import PEPRegression
@@ -289,3 +289,10 @@ def test_refused_by_fit_and_predict(regressor: PEPRegressor) -> None:
 def test_what_needs_a_fit_is_refused_before_it(estimator: Any, name: str, number: int) -> None:
     with pytest.raises(NotFittedError):
         getattr(estimator, name)(*[np.zeros([3, 2]), np.zeros(3)][:number])
+
+
+def test_points_of_many_rows_are_chosen_from_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "MOST_CHOSEN_FROM", 20)
+    Z = parts.make_inducing_variable("kmeans", X.to_numpy(), 20, gpflow.kernels.RBF(), 0).Z
+    some = X.to_numpy()[np.random.default_rng(0).permutation(60)[:20]]
+    assert_allclose(np.sort(Z, axis=0), np.sort(some, axis=0), rtol=1e-12)

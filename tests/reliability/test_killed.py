@@ -133,11 +133,6 @@ def test_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None
     trial.note(f"{killed} kills in the {seconds:.1f} s of a run, {done} ended before, one folder")
 
 
-def predict_exported(folder: Path) -> Any:
-    predictor = tf.saved_model.load(str(folder))  # its variables are deleted with this name
-    return predictor.predict_y(tf.constant(ROWS))[0][:, 0]
-
-
 @pytest.mark.parametrize("kind", ["save", "export"])
 def test_saving(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Path) -> None:
     """SIGKILL in saving over an older model: it is the old or the new one"""
@@ -151,7 +146,8 @@ def test_saving(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Pat
         "save": (save_estimator, lambda folder: load_estimator(folder).predict(ROWS), 32, 0.1),
         "export": (
             export_saved_model,
-            predict_exported,
+            # The name keeps its variables.
+            lambda folder: (_kept := tf.saved_model.load(str(folder))).predict_y(ROWS)[0][:, 0],
             *(8, 1.5),
         ),
     }[kind]
@@ -247,8 +243,7 @@ def test_interrupted_compare(trial: Trial, size: Size, forks: Forks, tmp_path: P
             assert set(fits) <= {"default", "mean", "alpha 0.5"} and fits.is_unique
             if code == 130:
                 last = forks.errors().splitlines()[-1]
-                left = out / "unfinished.csv"
-                assert last.endswith(f"Scores of the fits that ended are in {left}."), last
+                assert last.endswith(f"that ended are in {out / 'unfinished.csv'}."), last
             interrupts.check(took)
     trial.note(f"at most {max(interrupts.took):.1f} seconds, with the end of the process")
 
