@@ -15,7 +15,7 @@ With more rows the first and the last are trained on :data:`SCOUT_ROWS` random o
 points and near rows as pay, and the transforms if an exact Matérn 5/2 gains by them alone. (On 13
 generated tables of 3000 rows that is .003 nats from the better choice at most.) A fifth of the
 rows, at most 1000, is left out of its training, judges all that, and is given to it afterwards.
-(400 fixed points are .001 to .50 nats worse.)
+(400 fixed points are .001 to .50 nats worse on three tables.)
 
 Of several columns of y there is one model (:data:`COLUMNS`), with white noise that the columns of a
 row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for :data:`COLUMN_STEPS` steps.
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 #: The most rows of exact components: an evaluation takes 70 ms there, and grows with the cube.
 EXACT_ROWS = 1000
-#: The rows that a scout has, and the most that the exact model then has, and their cube for each
-#: second of a limit: 2400 rows take 14 s.
+#: The rows that a scout has; the most rows of the exact model after it, and its steps; and the cube
+#: of its rows for each second that there is: 2400 rows take 14 s.
 SCOUT_ROWS, EXACT_BY_SCOUT, FEW_STEPS, EXACT_WORK = 600, 2500, 8, 1e9
 #: The most between warped targets of unit scale: 5 to 16 on six tables, 280 with Cauchy noise; a
 #: scout of zeros warps others up to 1e40, one of 300 log-normal targets 5000 up to 4e7.
@@ -60,7 +60,7 @@ WIDEST = 1e3
 LEAST_SECONDS = 5.0
 #: c of the weights' prior. On the 30 tables above .01 and .1 are .000 and .002 nats worse.
 PRIOR_WEIGHT = 0.03
-#: The part of the seconds that a scout may take: of 6 what it takes.
+#: The part of the seconds that a scout may take. Without a limit it takes .5 to 1.2 s.
 SCOUT_SHARE = 0.2
 #: How rows are judged, for descriptions.
 LEFT_OUT = "Each row is predicted from the others. Mean log {} in nats, higher is better:"
@@ -143,15 +143,9 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         left = share * (seconds - (time.perf_counter() - began))
         theta = None if start is None else start._hyperparameters()
         with warnings.catch_warnings():
-            if few := settings.get("max_iterations", np.inf) < estimator.max_iterations:
-                warnings.filterwarnings("ignore", ".*REACHED LIMIT", ConvergenceWarning)
             if share < 1.0:  # a trial
                 warnings.simplefilter("ignore", ConvergenceWarning)
-            part = component(estimator, X[rows], Y[rows], settings, left, theta)
-        if few and part.n_iter_ == settings["max_iterations"]:
-            done = f"These are all {part.n_iter_} steps of this model."
-            part.record_ = part.record_._replace(converged=True, message=done)
-        return part
+            return component(estimator, X[rows], Y[rows], settings, left, theta)
 
     size = f"{len(X)} rows, {X.shape[1]} inputs"
     if Y.shape[1] > 1:
@@ -239,13 +233,23 @@ def component(
     settings: dict[str, Any],
     seconds: float,
     start: Hyperparameters | None = None,
+    most_steps: int | None = None,
 ) -> Any:
     """Train a copy of an estimator with other settings, for so many seconds at most.
 
     :param start: Where an exact model starts, or the warp of another one.
+    :param most_steps: That a user allows, if not the estimator's. With fewer a part is complete.
     """
+    steps = settings.get("max_iterations", np.inf)
+    few = steps < (most_steps or estimator.max_iterations)
     part = copy.copy(estimator)
     part.__dict__.pop("feature_names_in_", None)  # it gets arrays
     part.set_params(**settings, max_seconds=seconds if np.isfinite(seconds) else None)
-    part._fit_one(X, Y, start)
+    with warnings.catch_warnings():
+        if few:
+            warnings.filterwarnings("ignore", ".*REACHED LIMIT", ConvergenceWarning)
+        part._fit_one(X, Y, start)
+    if few and part.n_iter_ == steps:
+        done = f"These are all {steps} steps of this model."
+        part.record_ = part.record_._replace(converged=True, message=done)
     return part
