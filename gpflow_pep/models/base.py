@@ -138,9 +138,10 @@ class PowerEPModel(GPModel, abc.ABC):
             prior.check_near_origin(kernel, X)
             prior.check_kernel_at_row(kernel, X)
             prior.check_mean_at_row(self.mean_function, X, num_latent_gps)
-        self.__dict__["_trials"] = tf.Variable(  # past TensorFlow, which would save it
-            _NO_LOSS_YET, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
-        )
+        # Past TensorFlow, which would save it; of int64, which GPUs hold: XLA's needs it there.
+        options: dict[str, Any] = {"aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA}
+        trials = tf.Variable(_NO_LOSS_YET, trainable=False, dtype=tf.int64, **options)
+        self.__dict__["_trials"] = trials
         self.alpha = Power(alpha)
 
     @tf.autograph.experimental.do_not_convert
