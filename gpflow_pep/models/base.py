@@ -138,9 +138,9 @@ class PowerEPModel(GPModel, abc.ABC):
             prior.check_near_origin(kernel, X)
             prior.check_kernel_at_row(kernel, X)
             prior.check_mean_at_row(self.mean_function, X, num_latent_gps)
-        # Past TensorFlow, which would save it; of int64, which GPUs hold: XLA's needs it there.
-        options: dict[str, Any] = {"aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA}
-        trials = tf.Variable(_NO_LOSS_YET, trainable=False, dtype=tf.int64, **options)
+        once = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        # Past TensorFlow, which would save it; int64, as GPUs hold no variable of int32 for XLA.
+        trials = tf.Variable(_NO_LOSS_YET, trainable=False, dtype=tf.int64, aggregation=once)
         self.__dict__["_trials"] = trials
         self.alpha = Power(alpha)
 

@@ -218,13 +218,10 @@ def _evaluate(name: str, part: Any, call: Callable[[], tf.Tensor], row: tf.Tenso
         with tf.device("CPU:0"):  # GPUs take 0 for columns that are not there
             return call()
     except _FAILURES as error:
-        raise checks.refusal(
-            name,
-            f"{type(part).__name__}, which fails at a row of X with {row.shape[1]} column(s)",
-            "one for such rows",
-            "Check its parameters' shapes and active_dims. It raises:"
-            f" {checks.reason(error)[:300]}",
-        ) from error
+        got = f"{type(part).__name__}, which fails at a row of X with {row.shape[1]} column(s)"
+        reason = checks.reason(error)[:300]
+        remedy = f"Check its parameters' shapes and active_dims. It raises: {reason}"
+        raise checks.refusal(name, got, "one for such rows", remedy) from error
 
 
 def inducing_inputs(inducing_variable: InducingVariables, name: str) -> tf.Tensor:
