@@ -4,9 +4,6 @@ Where you write ``gpflow.models.SGPR``, write :class:`gpflow_pep.models.PEPRegre
 the power ``alpha`` between 0 (variational inference) and 1 (EP, FITC).
 """
 
-from importlib import import_module
-from typing import Any
-
 from .engine.refusals import absent
 
 __version__ = "0.3.0"
@@ -37,12 +34,8 @@ __all__ = ["__version__", *ROOMS, *MODELS]
 
 # Imported when first used: TensorFlow takes seconds to load, and the help of the command line
 # needs none of it.
-def __getattr__(name: str) -> Any:
-    if name in ROOMS:
-        return import_module(f"{__name__}.{name}")
-    if name in MODELS:
-        return getattr(import_module(f"{__name__}.models"), name)
-    return absent(__name__)(name)
+_homes = {**{room: f".{room}" for room in ROOMS}, **dict.fromkeys(MODELS, ".models")}
+__getattr__ = absent(__name__, _homes)
 
 
 def __dir__() -> list[str]:

@@ -4,9 +4,8 @@ Names are imported when they are first used, so that the help of the command lin
 TensorFlow.
 """
 
-from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..engine.refusals import absent
 
@@ -25,22 +24,14 @@ if TYPE_CHECKING:
     from .trials import Fit as Fit
 
 _HOMES = {
+    **{module.name: f".{module.name}" for module in iter_modules(__path__)},
     **dict.fromkeys(("Cleaned", "clean", "make_preparation"), "..tables.cleaning"),
-    **dict.fromkeys(("Comparison", "compare"), "run"),
-    "Progress": "schedule",
-    **{"Fit": "trials", "Settings": "settings", "read_table": "..tables.reading"},
-    "predict_table": "predicting",
-    **{"summarise": "findings", "write_report": "report"},
+    **{"Comparison": ".run", "compare": ".run", "read_table": "..tables.reading"},
+    **{"Progress": ".schedule", "Fit": ".trials", "Settings": ".settings"},
+    **{"predict_table": ".predicting", "summarise": ".findings", "write_report": ".report"},
 }
-__all__ = sorted([*(module.name for module in iter_modules(__path__)), *_HOMES])
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        return absent(__name__)(name)
-    home = _HOMES.get(name, name)
-    module = import_module(home if home[0] == "." else f".{home}", __name__)
-    return getattr(module, name) if name in _HOMES else module
+__all__ = sorted(_HOMES)
+__getattr__ = absent(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -26,7 +26,7 @@ from ..estimators.separate import SeparateRegressors
 from ..estimators.stack import EXACT_ROWS
 from ..likelihoods import LogNormal
 from ..tables.cleaning import Cleaned
-from .settings import AUTO, INITS, Settings, has_gaussian_noise, is_counts
+from .settings import AUTO, COUNTS, GAUSSIAN, INITS, Settings
 
 #: The baselines of every comparison: the mean, or how frequent each class is.
 TRIVIAL = {"numbers": "mean", "classes": "class frequencies"}
@@ -185,9 +185,8 @@ def is_choice(name: str) -> bool:
 
 def is_skewed(data: Cleaned, settings: Settings) -> bool:
     """Whether the likelihood is not named, and logarithms of the targets are less skewed."""
-    if data.kind != "numbers" or settings.likelihood != "auto" or len(data.targets) > 1:
-        return False
-    if not (data.y > 0.0).all():
+    one_number = data.kind == "numbers" and len(data.targets) == 1
+    if not one_number or settings.likelihood != "auto" or not (data.y > 0.0).all():
         return False
     skewness, of_logarithms = float(skew(data.y)), abs(float(skew(np.log(data.y))))
     return skewness > SKEWED and of_logarithms < 0.5 * skewness
@@ -217,10 +216,9 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
         logarithms = kind(**options, **near, likelihood=LOGARITHMS)
         choices[name_of(DEFAULT, LOGARITHMS)] = np.nan, logarithms
     options |= {"inducing": INITS[settings.init], "near_rows": 0}
-    for configuration in settings.configurations:
-        kernel, number = configuration
+    for kernel, number in settings.configurations:
         for alpha in settings.alphas:
-            name = name_of(f"{SINGLE} {alpha:g}", settings.label(configuration))
+            name = name_of(f"{SINGLE} {alpha:g}", settings.label(kernel, number))
             choices[name] = alpha, kind(kernel, num_inducing=number, alpha=alpha, **options)
     several = len(data.targets) > 1
     for name, (alpha, estimator) in list(choices.items()) if several else ():
@@ -230,16 +228,15 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
     # Trees leave a fifth of the rows of each class out.
     rarest = np.inf if numbers else min(data.y.value_counts()) * (data.blocks is None)
     early = len(data.X) >= 100 and rarest * (1.0 - settings.parts()[2]) >= 5
-    baselines = _baselines(numbers, is_counts(likelihood), settings.seed, early)
+    baselines = _baselines(numbers, likelihood in COUNTS, settings.seed, early)
     if not settings.baselines:
         baselines = {TRIVIAL[data.kind]: baselines[TRIVIAL[data.kind]]}
-    if settings.baselines:
-        if numbers and has_gaussian_noise(likelihood) and len(data.X) <= EXACT_ROWS:
-            baselines["exact GP"] = kind("matern52", **{**options, "inducing": ROWS})
-        if not numbers and len(data.X) <= MOST_ROWS:
-            kernel, number = settings.configurations[0]
-            points = MANY_POINTS if number == AUTO else number
-            baselines["SVGP"] = WholeSVGP(kernel, num_inducing=points, alpha=0.0, **options)
+    elif numbers and likelihood in GAUSSIAN and len(data.X) <= EXACT_ROWS:
+        baselines["exact GP"] = kind("matern52", **{**options, "inducing": ROWS})
+    elif not numbers and len(data.X) <= MOST_ROWS:
+        kernel, number = settings.configurations[0]
+        points = MANY_POINTS if number == AUTO else number
+        baselines["SVGP"] = WholeSVGP(kernel, num_inducing=points, alpha=0.0, **options)
     return choices | {
         name: (np.nan, SeparateRegressors(baseline) if several else baseline)
         for name, baseline in baselines.items()

@@ -24,7 +24,7 @@ from rich.progress import Progress as ProgressBar
 
 from .. import __version__
 from ..engine.files import atomic_write, only_writer, path_of
-from ..engine.refusals import refusal
+from ..engine.refusals import counted, refusal
 from .process import (
     MAX_JOBS,
     MOST_ROWS,
@@ -117,13 +117,11 @@ def _progress(console: Console) -> Iterator[Callable[["Progress"], None]]:
     if not console.is_terminal:
 
         def line(progress: "Progress") -> None:
-            fit, outcome = progress.fit, ""
-            if fit is not None:
-                outcome = f": {fit.iterations} steps, {fit.seconds:.1f} s".replace(" 0 steps,", "")
-            if fit is not None or not progress.is_fit:
-                click.echo(
-                    f"{progress.number}/{progress.total} {progress.label}{outcome}", err=True
-                )
+            if (fit := progress.fit) is None and progress.is_fit:
+                return
+            steps = f" {counted(fit.iterations, 'step')}," if fit and fit.iterations else ""
+            outcome = f":{steps} {fit.seconds:.1f} s" if fit else ""
+            click.echo(f"{progress.number}/{progress.total} {progress.label}{outcome}", err=True)
 
         yield line
         return
@@ -159,14 +157,14 @@ def _read(
         dialect = ", ".join(
             f"{name} {value!r}" for name, value in frame.attrs.items() if isinstance(value, str)
         )
-        size = f"{len(frame)} rows of {frame.shape[1]} columns"
-        click.echo(f"Read {size} ({dialect})." if dialect else f"Read {size}", err=True)
+        size = f"{counted(len(frame), 'row')} of {counted(frame.shape[1], 'column')}"
+        click.echo(f"Read {size}{f' ({dialect})' * bool(dialect)}.", err=True)
     cleaned = clean_for(frame, target, settings, _command(), **cleaning)
     for note in cleaned.notes:
         click.echo(f"Note: {note}", err=True)
     for warning in cleaned.warnings:
         click.echo(f"Warning: {warning}", err=True)
-    size = f"{cleaned.X.shape[1]} input{'s' * (cleaned.X.shape[1] > 1)}, {len(cleaned.X)} rows"
+    size = f"{counted(cleaned.X.shape[1], 'input')}, {len(cleaned.X)} rows"
     for number, column in enumerate(cleaned.targets, 1):
         kind = "a number" if cleaned.kind == "numbers" else f"one of {column.nunique()} classes"
         last = f" {size}." * (number == len(cleaned.targets))
@@ -245,6 +243,11 @@ def _names(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, next(csv.reader([text], skipinitialspace=True), ()))))
 
 
+def _names_option(flag: str, description: str, *name: str) -> Any:
+    options: Any = {"callback": _names, "metavar": "A,B,...", "default": ""}
+    return click.option(flag, *name, help=description, **options)
+
+
 def _reading_options(command: Any) -> Any:
     """Add the options of how a table is read."""
     for flag, description in (
@@ -292,31 +295,22 @@ def _settings_options(command: Any) -> Any:
     " (a number, generated), breast-cancer (2 classes) or wine (3 classes).",
 )  # fmt: skip
 @_reading_options
-@click.option(
-    "--drop",
-    callback=_names,
-    metavar="A,B,...",
-    default="",
-    help="Columns to leave out; in quotes where a name has a comma: '\"a,b\",c'.",
-)
+@_names_option("--drop", "Columns to leave out; in quotes where a name has a comma: '\"a,b\",c'.")
 @click.option(
     "--drop-missing", is_flag=True,
     help="Leave out rows with missing values. By default they are filled in: by the median, and a"
     " column to show it.",
 )  # fmt: skip
-@click.option(
-    "--as-written", callback=_names, metavar="A,B,...", default="",
-    help="Columns whose numbers and words are values as they are written: -999 is a number, Yes and"
+@_names_option(
+    "--as-written",
+    "Columns whose numbers and words are values as they are written: -999 is a number, Yes and"
     " yes are two words, and numbers with a unit or zeros before them are text.",
-)  # fmt: skip
+)
 @click.option(
     "--dates", type=click.Choice(DATES),
     help="Order of day, month and year in dates, if it is not recognised.",
 )  # fmt: skip
-@click.option(
-    "--missing", callback=_names, metavar="A,B,...", default="",
-    help="Words and numbers that stand for no value, such as --missing=-200.",
-)  # fmt: skip
+@_names_option("--missing", "Words and numbers that stand for no value, such as --missing=-200.")
 @_settings_options
 @click.option(
     "--jobs", type=click.IntRange(min=1),
@@ -401,10 +395,7 @@ def compare(
     "--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
     help="CSV file to write; - for the standard output.",
 )  # fmt: skip
-@click.option(
-    "--keep", "kept_columns", callback=_names, metavar="A,B,...", default="",
-    help="Columns of DATA to copy to --out.",
-)  # fmt: skip
+@_names_option("--keep", "Columns of DATA to copy to --out.", "kept_columns")
 @_reading_options
 def predict(
     model: Path, data: Path, out: Path, kept_columns: tuple[str, ...], **reading: Any
@@ -450,7 +441,7 @@ def predict(
         return
     with _bad_input(), atomic_write(out) as new:
         new.write_text(text, encoding="utf-8")
-    click.echo(f"Wrote {len(predictions)} predictions to {out}")
+    click.echo(f"Wrote {counted(len(predictions), 'prediction')} to {out}")
 
 
 def _check_output(out: Path, data: Path) -> None:

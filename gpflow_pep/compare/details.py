@@ -66,10 +66,8 @@ def importance_of(
     options["max_samples"] = min(1.0, MOST_ROWS / len(X))
     permuted = permutation_importance(pipeline, X, y, scoring=score, **options)
     errors = permuted.importances_std / np.sqrt(repeats)
-    table = pd.DataFrame(
-        {"mean": permuted.importances_mean, "error": errors}, index=list(X.columns)
-    )
-    return table.sort_values("mean", ascending=False)
+    columns = {"mean": permuted.importances_mean, "error": errors}
+    return pd.DataFrame(columns, index=list(X.columns)).sort_values("mean", ascending=False)
 
 
 def errors_given_others(

@@ -5,12 +5,14 @@ a condition, and the sentence to show where it holds.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 from sklearn.metrics import r2_score
 
+from ..engine.refusals import counted
 from ..estimators.exporting_numpy import why_no_scorer
 from ..tables.suspicions import formula
 from ..training.fitting.points import OVER
@@ -19,7 +21,7 @@ from .candidates import DEFAULT, LOGARITHMS, TRIVIAL, is_separate
 from .partition import equal_inputs
 from .run import Comparison
 from .scores import METRICS, Difference, Metric, in_full, without_limits
-from .settings import COUNTS, has_gaussian_noise, is_counts
+from .settings import COUNTS, GAUSSIAN
 from .trials import Fit
 
 SAVED, AS_GOOD, UNSTABLE = "saved", "about as good", "unstable"
@@ -90,11 +92,11 @@ def _row(comparison: Comparison, name: str) -> dict[str, object]:
 def _unstable_part(fits: Sequence[Fit]) -> Fit | None:
     """Find the fit of the one part that is far worse than the others, if there is one."""
     *others, worst = sorted(fits, key=lambda fit: fit.scores["nlpd"])
-    if len(others) < 2:
-        return None
     values = [fit.scores["nlpd"] for fit in others]
-    spread = max(values) - min(values)
-    return worst if worst.scores["nlpd"] - np.median(values) > max(FAR, TIMES * spread) else None
+    if len(values) < 2:
+        return None
+    least = np.median(values) + max(FAR, TIMES * np.ptp(values))
+    return worst if worst.scores["nlpd"] > least else None
 
 
 def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, str, str]:
@@ -127,19 +129,13 @@ def _better_baselines(comparison: Comparison, metric: Metric | None = None) -> l
 
 def findings(comparison: Comparison) -> list[tuple[str, str]]:
     """List sentences about a comparison after their kinds: "result", "warning" or "advice"."""
-    warn = _of_fits, _too_good, _of_models
-    advise = together_or_separate, given_others, counts, _of_scorer, more_rows
-    results = ["No model could be trained in every part: see the messages."]
-    if trained := comparison.best is not None:
+    results, advice = ["No model could be trained in every part: see the messages."], []
+    if comparison.best is not None:
         results = [quality(comparison), ranking(comparison)]
-    texts = {
-        "result": results,
-        "warning": [
-            *comparison.data.warnings,
-            *(text for find in warn for text in find(comparison)),
-        ],
-        "advice": [find(comparison) for find in advise if trained],
-    }
+        advise = together_or_separate, given_others, counts, _of_scorer, more_rows
+        advice = [find(comparison) for find in advise]
+    found = chain(*(find(comparison) for find in (_of_fits, _too_good, _of_models)))
+    texts = {"result": results, "warning": [*comparison.data.warnings, *found], "advice": advice}
     return [(kind, text) for kind, each in texts.items() for text in each if text]
 
 
@@ -213,37 +209,32 @@ def usable_for(comparison: Comparison) -> str:
     """Word what the saved model's predictions are good for: the first sentence that holds."""
     numbers, logarithms = comparison.data.kind == "numbers", comparison.likelihood == LOGARITHMS
     gain, smaller, use, _ = gain_over_trivial(comparison, str(comparison.best))
+    usual = np.mean([fit.iterations for fit in comparison.fits_of(str(comparison.best))])
+    final = comparison.final
+    if final and final.message.startswith(OVER) and final.iterations <= LEAST_STEPS * usual:
+        steps = f"{final.iterations} of some {usual:.0f} steps of its training on all rows"
+        return f"Do not use it yet: the time was over after {steps}. Raise --minutes."
+    if any(_too_good(comparison)):
+        return "Read the warning of such scores before you use it."
+    if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
+        return "Do not use it: it predicts no better than a constant."
     errors, densities = "means" if numbers else "classes", DENSITIES[comparison.data.kind]
     centre, better = "medians" if logarithms else errors, better_at_errors(comparison)
-    shares = explained(comparison) if numbers else {}
-    unknown = _list([f"'{name}'" for name, share in shares.items() if share <= 0.0])
-    missed = "" if numbers else _missed(comparison)
     wrong = width_of_intervals(comparison) if numbers and gain >= LEAST_GAIN else ""
     good = [centre] * (logarithms or not better) + [densities] * (not wrong)
-    final, scored = comparison.final, comparison.fits_of(str(comparison.best))
-    steps = final.iterations if final and final.message.startswith(OVER) else np.inf
-    usual = np.mean([fit.iterations for fit in scored])
-    refused = (
-        (steps <= LEAST_STEPS * usual, f"Do not use it yet: the time was over after {steps} of some"
-         f" {usual:.0f} steps of its training on all rows. Raise --minutes."),
-        (any(_too_good(comparison)), "Read the warning of such scores before you use it."),
-        (gain < LEAST_GAIN and smaller < LEAST_SMALLER, "Do not use it: it predicts no better than"
-         " a constant."),
-    )  # fmt: skip
-    uses = (
-        (gain < LEAST_GAIN, f"Use its {use} but not its {densities}: a constant has a better"
-         " NLPD."),
-        (missed, f"Use its probabilities to rank rows; do not rely on it to name {missed}."),
-        (unknown, f"Its {centre} of {unknown} are no better than a constant: look at the rows that"
-         " it predicts worst."),
-        (good, f"Use its {' and its '.join(good)}."),
-    )  # fmt: skip
-    for holds, text in refused:
-        if holds:
-            return text
-    words = [text for holds, text in uses if holds][:1]
-    words += [f"Its {densities} are {wrong}."] * bool(wrong)
-    return " ".join([*words, *[f"For {errors}, take {better}."] * bool(better)])
+    shares = explained(comparison) if numbers else {}
+    unknown = _list([f"'{name}'" for name, share in shares.items() if share <= 0.0])
+    text = f"Use its {' and its '.join(good)}." if good else ""
+    if gain < LEAST_GAIN:
+        text = f"Use its {use} but not its {densities}: a constant has a better NLPD."
+    elif missed := "" if numbers else _missed(comparison):
+        text = f"Use its probabilities to rank rows; do not rely on it to name {missed}."
+    elif unknown:
+        advice = "look at the rows that it predicts worst"
+        text = f"Its {centre} of {unknown} are no better than a constant: {advice}."
+    width = f"Its {densities} are {wrong}." if wrong else ""
+    other = f"For {errors}, take {better}." if better else ""
+    return " ".join(filter(None, (text, width, other)))
 
 
 def better_at_errors(comparison: Comparison) -> str:
@@ -260,12 +251,12 @@ def better_at_errors(comparison: Comparison) -> str:
 def width_of_intervals(comparison: Comparison) -> str:
     """Word that intervals of numbers are too narrow or too wide, by more than chance."""
     hits = of_rows.inside(_held_out(comparison))
-    if is_counts(comparison.likelihood) or hits.empty:
+    if comparison.likelihood in COUNTS or hits.empty:
         return ""  # of whole numbers no interval holds exactly 90%
     chance = binomtest(int(hits.sum()), len(hits), 0.9).pvalue
     if abs(hits.mean() - 0.9) <= COVERAGE_OFF or chance >= LEAST_CHANCE:
         return ""
-    exact = has_gaussian_noise(comparison.likelihood) and comparison.data.blocks is None
+    exact = comparison.likelihood in GAUSSIAN and comparison.data.blocks is None
     remedy = ", which predict_interval(calibrate='folds') corrects" if exact else ""
     return f"{'too narrow' if hits.mean() < 0.9 else 'too wide'}{remedy}"
 
@@ -284,13 +275,13 @@ def ranking(comparison: Comparison) -> str:
     table = summarise(comparison).query("failed == 0")
     losses = table[metric.name].map(metric.loss).fillna(np.inf)
     lowest = best if losses[best] <= losses.min() else str(losses.idxmin())
-    way = f"clearly {'above' if metric.higher_is_better else 'below'}"
-    text = f"{_they_are([lowest], ('has', 'have'))} the {metric.best} {metric.heading}"
+    best_value, way = ("highest", "above") if metric.higher_is_better else ("lowest", "below")
+    text = f"{_they_are([lowest], ('has', 'have'))} the {best_value} {metric.heading}"
     if lowest != best:
         clear = comparison.difference(lowest, best).clear
-        text += f", {way if clear else f'not {way}'} {best}, which is saved"
+        text += f", {'clearly' if clear else 'not clearly'} {way} {best}, which is saved"
     elif best != DEFAULT and DEFAULT in comparison.losses:
-        text += f", {way} {DEFAULT}, and is saved"
+        text += f", clearly {way} {DEFAULT}, and is saved"
     if others := [str(n) for n in table.index[table["verdict"] == AS_GOOD] if n != lowest]:
         text += f"; {_they_are(others)} {AS_GOOD}{f' as {best}' * (lowest != best)}"
     better = [name for name in _better_baselines(comparison) if name != lowest]
@@ -305,10 +296,10 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
     for failed, why in dict.fromkeys((fit.failed, fit.message) for fit in bad):
         models = [fit.model for fit in bad if (fit.failed, fit.message) == (failed, why)]
         names = tuple(dict.fromkeys(models))
-        count = f"{len(models)} of {sum(fit.model in names for fit in comparison.fits)} fits"
+        fits = counted(sum(fit.model in names for fit in comparison.fits), "fit")
         more = " More minutes may help." * ("time" in why)
         how = f"failed: {why}" if failed else f"did not converge: {why}{more}"
-        yield f"{_list(names)}: {count} {how}"
+        yield f"{_list(names)}: {len(models)} of {fits} {how}"
     final = comparison.final
     if final is not None and not (final.converged and comparison.model is not None):
         how = "failed" if comparison.model is None else "did not converge"
@@ -325,7 +316,9 @@ def _of_models(comparison: Comparison) -> Iterator[str]:
             where = f"{part} {worst.part} and {median:.2f} in the median {part}"
             yield f"{name} is unstable: the NLPD is {nlpd:.2f} in {where}."
         gain, smaller, _, values = gain_over_trivial(comparison, name)
-        text = f"{name} has no better NLPD than the baseline '{TRIVIAL[kind]}' ({gain:+.3f} nats)"
+        size = f"{abs(gain):{'.3f' if abs(gain) < 10.0 else '.3g'}}"
+        text = f"{name} has no better NLPD than the baseline '{TRIVIAL[kind]}'"
+        text += f" ({size} {'lower' if gain > 0.0 else 'higher'})"
         if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
             yield f"{text}: it learnt nothing from these inputs that holds for other rows."
         elif gain < LEAST_GAIN:
@@ -340,22 +333,23 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
     means = pd.Series(dtype=np.float64) if table is None else table["mean"].clip(lower=0.0)
     least = GOOD_ALONE if len(means) > 2 and means.max() > ALONE * means.sum() else TOO_GOOD
     most = [str(name) for name in means.index[means > 0.1 * means.max()][:MOST_SUSPECTS]]
-    shares: dict[str, tuple[float, list[str]]] = {}
     if comparison.data.kind == "classes":
         constant = 1.0 - rows["true"].value_counts(normalize=True).iloc[0]
         wrong = (rows["predicted"] != rows["true"]).mean()
-        shares["of the errors of a constant are avoided"] = 1.0 - wrong / max(constant, 1e-9), []
+        share, words = 1.0 - wrong / max(constant, 1e-9), "errors of a constant are avoided"
+        shares: list[tuple[float, str, list[str]]] = [(share, words, [])]
     else:
-        for y, share in zip(comparison.data.targets, explained(comparison).values()):
-            computed = formula(comparison.data.X, y)
-            shares[f"of the variance of '{y.name}' is explained"] = share, computed
-    for words, (share, computed) in shares.items():
+        pairs = zip(explained(comparison).values(), comparison.data.targets)
+        of_y, X = "variance of '{}' is explained", comparison.data.X
+        shares = [(share, of_y.format(y.name), formula(X, y)) for share, y in pairs]
+    for share, words, computed in shares:
         if computed or (share > least and len(rows) >= FEWEST_GOOD):
             names = computed or most[: 1 if share <= TOO_GOOD else None]
             by = f", nearly all by {_list([f'{name!r}' for name in names])}" if names else ""
             yield (
-                f"Too good to be true? {share:.1%} {words}{by}. Leave out (--drop) what is computed"
-                " from the target, or is not known when a row is predicted; else trust the scores."
+                f"Too good to be true? {share:.1%} of the {words}{by}. Leave out (--drop) what is"
+                " computed from the target, or is not known when a row is predicted; else trust the"
+                " scores."
             )
 
 
@@ -386,7 +380,7 @@ def given_others(comparison: Comparison) -> str:
 def counts(comparison: Comparison) -> str:
     """Word which likelihoods suit small whole numbers that a Gaussian one was compared on."""
     y, *others = comparison.data.targets
-    gaussian = has_gaussian_noise(comparison.likelihood) and comparison.data.kind == "numbers"
+    gaussian = comparison.likelihood in GAUSSIAN and comparison.data.kind == "numbers"
     if others or not gaussian or y.mean() >= MOST_COUNTED or (y < 0.0).any() or (y % 1.0).any():
         return ""
     names = [name for name in COUNTS if "zero" not in name or (y == 0.0).any()]

@@ -17,11 +17,12 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from .. import __version__
+from ..engine.refusals import counted
 from ..plotting.regression import FEW
 from .findings import findings
 from .run import Comparison
 from .scores import class_report
-from .terminal import title, word_tables
+from .terminal import KEY, title, word_tables
 
 LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
 #: Inputs that the page lists; rows that were predicted worst, and their inputs.
@@ -128,6 +129,6 @@ def _described_column(column: "pd.Series[object]") -> list[str]:
 
 
 _ENVIRONMENT.globals |= {
-    **{"MAX_INPUTS": MAX_INPUTS, "FEW": FEW},
-    **{"title": title, "findings": findings, "versions": versions},
+    **{"MAX_INPUTS": MAX_INPUTS, "FEW": FEW, "KEY": KEY},
+    **{"title": title, "findings": findings, "versions": versions, "counted": counted},
 }

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn import model_selection
 
-from ..engine.refusals import refusal
+from ..engine.refusals import counted, refusal
 from ..tables import read_cells, recognise
 from ..tables.cleaning import Cleaned, clean
 from ..tables.encodings import as_table, listed
@@ -94,7 +94,7 @@ def _check_parts(data: Cleaned, settings: Settings) -> None:
     names, least = ("test_fraction", "splits"), max(2, data.num_classes)
     setting = next((name for name in names if getattr(settings, name) is not None), "folds")
     value = getattr(settings, setting) or settings.parts()[1]
-    rows = f"{len(data.X)} rows"
+    rows = counted(len(data.X), "row")
     if data.blocks is not None:
         rows = f"{data.blocks.nunique()} different values of '{data.blocks.name}'"
     try:
@@ -104,7 +104,7 @@ def _check_parts(data: Cleaned, settings: Settings) -> None:
     for train, test in parts:
         missing = {*data.y} - {*data.y.iloc[train]} if data.kind == "classes" else ()
         if missing or min(len(train), len(test)) < least:
-            got = f"{value} for {rows}, which trains on {len(train)} rows"
+            got = f"{value} for {rows}, which trains on {counted(len(train), 'row')}"
             got += f", none of class {listed(sorted(missing))}," if missing and len(train) else ""
             expected = f"at least {least} of both, and each class to train on"
             remedy = "Choose a smaller one, or --splits 1."
@@ -200,7 +200,7 @@ def note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:
     else:
         note += (
             f"There are {groups.max() + 1} different inputs, too few to hold each out in one of"
-            f" {count} {kind}{'s' * (count > 1)}: rows with the same inputs are both trained on"
+            f" {counted(count, kind)}: rows with the same inputs are both trained on"
             " and held out, and scores are those of rows whose inputs were seen before."
         )
     return data._replace(notes=[*data.notes, note])

@@ -37,7 +37,6 @@ class Metric(NamedTuple):
     name: str
     heading: str
     form: str
-    error_form: str
     label: str
     nominal: float | None = None  #: The value that it should have, where that is known.
     higher_is_better: bool = False
@@ -46,26 +45,19 @@ class Metric(NamedTuple):
         """Turn the score round where higher is better, so that lower is."""
         return -value if self.higher_is_better else value
 
-    @property
-    def best(self) -> str:
-        """Word which of its values is the best one."""
-        return "highest" if self.higher_is_better else "lowest"
-
 
 METRICS = {
     "numbers": (
-        Metric("nlpd", "NLPD", ".3f", ".3f", "negative log density (nats)"),
-        Metric("rmse", "RMSE", ".4g", ".2g", "root mean squared error"),
-        Metric("mae", "MAE", ".4g", ".2g", "mean absolute error"),
-        Metric(
-            "coverage", "90% coverage", ".1%", ".1%", "coverage of the 90% interval", nominal=0.9
-        ),
+        Metric("nlpd", "NLPD", ".3f", "negative log density (nats)"),
+        Metric("rmse", "RMSE", ".4g", "root mean squared error"),
+        Metric("mae", "MAE", ".4g", "mean absolute error"),
+        Metric("coverage", "90% coverage", ".1%", "coverage of the 90% interval", nominal=0.9),
     ),
     "classes": (
-        Metric("nlpd", "NLPD", ".3f", ".3f", "negative log probability (nats)"),
-        Metric("error", "error", ".2%", ".2%", "fraction of wrong predictions"),
-        Metric("auc", "AUC", ".3f", ".3f", "area under the ROC curve", higher_is_better=True),
-        Metric("ece", "ECE", ".3f", ".3f", "expected calibration error"),
+        Metric("nlpd", "NLPD", ".3f", "negative log probability (nats)"),
+        Metric("error", "error", ".2%", "fraction of wrong predictions"),
+        Metric("auc", "AUC", ".3f", "area under the ROC curve", higher_is_better=True),
+        Metric("ece", "ECE", ".3f", "expected calibration error"),
     ),
 }
 

@@ -15,8 +15,10 @@ from ..engine.refusals import refusal
 #: Rules for initial inducing points, and what the estimators call them.
 INITS = {"kmeans": "kmeans", "random": "random", "variance": "greedy_variance"}
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")
-#: Of whole numbers, whose probabilities are no densities.
+#: Of whole numbers, whose probabilities are no densities; and with Gaussian noise of numbers or of
+#: their logarithms, of which models are exact.
 COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")
+GAUSSIAN = ("auto", "gaussian", "log_normal")
 LIKELIHOODS = {
     "numbers": ("gaussian", "student_t", "log_normal", "tobit", *COUNTS),
     "classes": ("bernoulli", "multiclass", "noisy_multiclass", "softmax", "ordinal"),
@@ -28,16 +30,6 @@ DECISIVE = {"numbers": ("nlpd", "rmse", "mae"), "classes": ("nlpd", "error", "au
 TASKS = {"regression": "numbers", "classification": "classes"}
 #: Orders of day, month and year.
 DATES = ("dmy", "mdy", "ymd")
-
-
-def is_counts(likelihood: str) -> bool:
-    """Whether a likelihood gives whole numbers a probability, and no others."""
-    return likelihood in COUNTS
-
-
-def has_gaussian_noise(likelihood: str) -> bool:
-    """Whether numbers, or their logarithms, have Gaussian noise: then models are exact."""
-    return likelihood in ("auto", "gaussian", "log_normal")
 
 
 class Range(NamedTuple):
@@ -54,13 +46,6 @@ class Range(NamedTuple):
             return bool(self.type.convert(text, None, None) == value)
         except click.BadParameter:
             return False
-
-
-class Configuration(NamedTuple):
-    """A kernel and a number of inducing points."""
-
-    kernel: str
-    num_inducing: int | str
 
 
 class _NumberOrAuto(click.IntRange):
@@ -244,19 +229,16 @@ class Settings:
             raise refusal("time_column", got, expected, "Leave one out.")
 
     @property
-    def configurations(self) -> list[Configuration]:
+    def configurations(self) -> list[tuple[str, int | str]]:
         """The pairs of a kernel and a number of inducing points that are to be compared."""
-        kernels = self.kernel if isinstance(self.kernel, tuple) else (self.kernel,)
-        numbers = self.num_inducing
-        numbers = numbers if isinstance(numbers, tuple) else (numbers,)
-        return [Configuration(kernel, number) for number in numbers for kernel in kernels]
+        pair: Any = self.kernel, self.num_inducing
+        kernels, numbers = (part if isinstance(part, tuple) else (part,) for part in pair)
+        return [(kernel, number) for number in numbers for kernel in kernels]
 
-    def label(self, configuration: Configuration) -> str:
-        """Name a configuration by what it does not share with all others; empty if it is alone."""
-        parts = [configuration.kernel] if isinstance(self.kernel, tuple) else []
-        if isinstance(self.num_inducing, tuple):
-            parts.append(f"M {configuration.num_inducing}")
-        return ", ".join(parts)
+    def label(self, kernel: str, num_inducing: int | str) -> str:
+        """Name a pair by what it does not share with all others; empty if it is alone."""
+        parts = [kernel] * isinstance(self.kernel, tuple)
+        return ", ".join(parts + [f"M {num_inducing}"] * isinstance(self.num_inducing, tuple))
 
     def check_data(self, kind: Literal["numbers", "classes"], num_targets: int = 1) -> None:
         """Check the settings against the data.

@@ -1,5 +1,7 @@
 """The scores of a comparison as tables of words, and these on a terminal."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,11 +10,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..engine.refusals import counted
 from .findings import AS_GOOD, SAVED, UNSTABLE, summarise
 from .run import Comparison
 from .scores import Metric, in_full
 
 MARKS = {SAVED: "*", AS_GOOD: "~", UNSTABLE: "!", "": ""}
+#: Of a model marked ~ the score may be the better one, by chance.
+KEY = "* saved; ~ as good: better or worse within noise; ! unstable"
 
 
 class WordTable(NamedTuple):
@@ -26,31 +31,25 @@ class WordTable(NamedTuple):
 
 def word_tables(comparison: Comparison) -> list[WordTable]:
     """Write the summary down, and where there are several targets the scores of each as well."""
-    marked = {
-        str(name): ([MARKS[row["verdict"]], str(name)], row)
-        for name, row in summarise(comparison).iterrows()
-    }
-    metrics = comparison.metrics
-    headings = ["", "model", *(metric.heading for metric in metrics), "seconds", "converged"]
-    rows = {
-        name: [
-            *mark,
-            *(_value(row, metric) for metric in metrics),
-            f"{row['seconds']:.1f}",
-            _converged(row),
-        ]
-        for name, (mark, row) in marked.items()
-    }
-    tables = [WordTable(title(comparison), legend(comparison), headings, rows)]
-    if len(comparison.data.targets) > 1:
-        targets = (column.name for column in comparison.data.targets)
-        pairs = [(metric, target) for target in targets for metric in metrics[:2]]
-        headings = ["", "model", *(f"{metric.heading} of {target}" for metric, target in pairs)]
+    table, metrics, targets = summarise(comparison), comparison.metrics, comparison.data.targets
+
+    def write(title: str, caption: str, columns: dict[str, Callable[[Any], str]]) -> WordTable:
         rows = {
-            name: [*mark, *(in_full(row[f"{m.name}({target})"], m.form) for m, target in pairs)]
-            for name, (mark, row) in marked.items()
+            str(name): [MARKS[row["verdict"]], str(name), *(cell(row) for cell in columns.values())]
+            for name, row in table.iterrows()
         }
-        tables.append(WordTable("Each target, in its own units", "", headings, rows))
+        return WordTable(title, caption, ["", "model", *columns], rows)
+
+    cells = {metric.heading: partial(_value, metric) for metric in metrics}
+    cells |= {"seconds": lambda row: f"{row['seconds']:.1f}", "converged": _converged}
+    tables = [write(f"{title(comparison)}\n{KEY}", legend(comparison), cells)]
+    if len(targets) > 1:
+        cells = {
+            f"{metric.heading} of {y.name}": partial(_value, metric, of=f"({y.name})")
+            for y in targets
+            for metric in metrics[:2]
+        }
+        tables.append(write("Each target, in its own units", "", cells))
     return tables
 
 
@@ -76,9 +75,9 @@ def drawn(comparison: Comparison, words: WordTable, room: int = 1000) -> Table:
     return table
 
 
-def _value(row: "pd.Series[object]", metric: Metric) -> str:
-    value, error = row[metric.name], row[f"{metric.name}_se"]
-    spread = in_full(error, metric.error_form)
+def _value(metric: Metric, row: "pd.Series[Any]", of: str = "") -> str:
+    value, error = row[f"{metric.name}{of}"], row.get(f"{metric.name}{of}_se", np.nan)
+    spread = in_full(error, metric.form.replace(".4g", ".2g"))
     return in_full(value, metric.form) + ("" if np.isnan(error) else f" ± {spread}")
 
 
@@ -92,7 +91,7 @@ def title(comparison: Comparison) -> str:
     """Name the targets, and count inputs and rows."""
     data, classes = comparison.data, comparison.data.num_classes
     kind = f" ({classes} classes)" if data.kind == "classes" else ""
-    inputs = f"{data.X.shape[1]} input{'s' * (data.X.shape[1] > 1)}"
+    inputs = counted(data.X.shape[1], "input")
     names = ", ".join(f"'{column.name}'" for column in data.targets)
     target = f"Target{'s' * (len(data.targets) > 1)} {names}"
     return f"{target}{kind}, {inputs}, {len(data.X)} rows"
@@ -102,9 +101,9 @@ def legend(comparison: Comparison) -> str:
     """Explain the table."""
     part, *_ = comparison.settings.parts()
     count, score = len({fit.part for fit in comparison.fits}), comparison.metrics[0].heading
-    text = f"Mean ± standard error over {count} {part}{'s' * (count > 1)}."
+    text = f"Mean ± standard error over {counted(count, part)}."
     text += f" {comparison.settings.how_split()[1]}"
     if len(comparison.data.targets) > 1:
         text += " Scores are means over targets; errors are in units of their standard deviations."
-    text += f" * saved; ~ as good: the {score} differs from that of * by at most one standard error"
-    return f"{text} of the difference; ! unstable: far worse in one {part} than in others."
+    text += f" As good: the {score} differs from that of * by at most one standard error of the"
+    return f"{text} difference. Unstable: far worse in one {part} than in others."

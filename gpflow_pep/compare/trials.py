@@ -15,6 +15,7 @@ from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
 from ..engine.checks import reason
+from ..engine.refusals import counted
 from ..models import PEP, ConvergenceWarning
 from ..tables.cleaning import Cleaned, make_preparation
 from .candidates import SINGLE, make_candidates
@@ -194,7 +195,5 @@ def _sites_message(model: Any) -> str:
     if not isinstance(model, PEP) or model.last_inference.converged:
         return ""
     info = model.last_inference
-    return (
-        f"the sites did not converge: residual {info.residual:.2g} after {info.num_sweeps} sweeps,"
-        f" expected below {model.tolerance:g}"
-    )
+    text = f"residual {info.residual:.2g} after {counted(info.num_sweeps, 'sweep')}"
+    return f"the sites did not converge: {text}, expected below {model.tolerance:g}"

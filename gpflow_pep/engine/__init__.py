@@ -3,8 +3,7 @@
 Its rooms, lowest first: each imports only from those before it.
 """
 
-from importlib import import_module
-from typing import Any
+from .refusals import absent
 
 ROOMS = {
     "refusals": "the one form of all refusals: got, expected, what to do",
@@ -22,7 +21,4 @@ ROOMS = {
 
 
 # Imported when first used: some rooms need no TensorFlow, and are used without it.
-def __getattr__(name: str) -> Any:
-    if name in ROOMS:
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = absent(__name__, {room: f".{room}" for room in ROOMS})

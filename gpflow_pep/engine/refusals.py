@@ -1,7 +1,8 @@
-"""The one form of all refusals. It imports nothing, so that nothing waits for TensorFlow."""
+"""The one form of all refusals. It needs no TensorFlow, so that nothing waits for it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
+from importlib import import_module
 from typing import Any
 
 #: Public names that are gone, and what does their work now. CHANGELOG.md prints the same table.
@@ -86,6 +87,11 @@ def refusal(name: str, got: Any, expected: str, remedy: str) -> ValueError:
     return ValueError(message(name, got, expected, remedy))
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number and its noun: "1 input", "2 inputs", "3 classes"."""
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+
+
 class Renamed:
     """An attribute of a class by the name that it had; see `GONE` for the new one."""
 
@@ -102,14 +108,19 @@ class Renamed:
         raise AttributeError(self.text)
 
 
-def absent(module: str) -> Callable[[str], Any]:
+def absent(module: str, homes: Mapping[str, str] | None = None) -> Callable[[str], Any]:
     """
     Make the ``__getattr__`` of a module, whose error names what does the work of a name in `GONE`.
 
     :param module: ``__name__`` of the module.
+    :param homes: Names that are imported when they are first used, and the module, relative to this
+        one, that each is in; or that it is, where its name is the same.
     """
 
     def missing(name: str) -> Any:
+        if homes and name in homes:
+            home = import_module(homes[name], module)
+            return home if homes[name].endswith(f".{name}") else getattr(home, name)
         full = f"{module}.{name}".partition(".")[2]
         remedy = f": it is gone. Use {GONE[full]}." if full in GONE else ""
         raise AttributeError(f"module {module!r} has no attribute {name!r}{remedy}")

@@ -26,7 +26,7 @@ from ..engine import checks
 from ..engine.factors import check_num_latent
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
-from ..engine.refusals import refuse_arguments, refusing
+from ..engine.refusals import counted, refuse_arguments, refusing
 from ..scoring.ensemble import FAR, NumpyEnsemble, is_far
 from ..scoring.inputs import YeoJohnson
 from ..scoring.predictive import Recalibration
@@ -360,7 +360,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         tried = [str(score.num_inducing) for score in getattr(self.record_, "points", ())]
         if self.record_ is not None and tried and self.record_.message.startswith(OVER):
             tried.append("and no more, as the time was over")
-        text = f"{name} with the kernel {kernel} and {self.num_inducing_} inducing points"
+        points = counted(self.num_inducing_, "inducing point")
+        text = f"{name} with the kernel {kernel} and {points}"
         text += f" (tried: {', '.join(tried)})" if tried else ""
         return f"{text}, {', '.join(powers)}."
 

@@ -27,6 +27,7 @@ from scipy.special import expit, logit
 from scipy.stats import sem
 
 from ..engine.factors import class_probabilities
+from ..engine.refusals import counted
 from ..engine.sites.posterior import Marginals, Sites, cavity
 from ..scoring.predictive import Recalibration
 from ..training import ensemble_weights
@@ -126,7 +127,7 @@ def fit_class_stack(
         if estimator.verbose:
             print(*[head][len(parts) - 1 :], names[-1], sep="\n", file=sys.stderr)
 
-    size = f"{len(X)} rows, {X.shape[1]} inputs, {len(estimator.classes_)} classes"
+    size = f"{len(X)} rows, {counted(X.shape[1], 'input')}, {len(estimator.classes_)} classes"
     head = f"{size}: Gaussian processes. {LEFT_OUT.format('probability')}"
     several = len(estimator.classes_) > 2
     steps = [{"max_iterations": min(number, estimator.max_iterations)} for number in STEPS]

@@ -23,7 +23,7 @@ from gpflow.base import AnyNDArray
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
-from ..engine.checks import refusal
+from ..engine.checks import counted, refusal
 
 NUM_FOLDS = 5
 
@@ -54,7 +54,7 @@ def conformal_score(scores: AnyNDArray, coverage: float) -> float:
     if place > N:
         raise refusal(
             "coverage",
-            f"{coverage:g} with {N} rows",
+            f"{coverage:g} with {counted(N, 'row')}",
             f"at most {N / (N + 1):.4g}, the most that so many rows can support",
             "Pass calibrate=None, whose intervals can have any coverage.",
         )

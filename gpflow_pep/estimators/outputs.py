@@ -11,7 +11,7 @@ from gpflow.likelihoods import Likelihood
 from sklearn.metrics import r2_score
 from sklearn.utils import check_array, check_consistent_length
 
-from ..engine.checks import check_number, refusal
+from ..engine.checks import check_number, counted, refusal
 from ..engine.factors import traits
 from ..engine.prior import is_mixed
 from ..training.starts import coregionalization
@@ -53,7 +53,7 @@ def as_outputs(
     if num_columns is not None and checked.shape[1:] != (num_columns,):
         got, expected = (*checked.shape, 1)[1], f"{num_columns}, as the estimator was trained on"
         remedy = "Give as many: NaN where a target is not known, 0 beside what is no limit (Tobit)."
-        raise refusal(name, f"{got} columns", expected, remedy)
+        raise refusal(name, counted(got, "column"), expected, remedy)
     check_sizes(name, checked)
     present = column_names(Y)
     if names is None or present is None or present == list(names):
@@ -140,7 +140,7 @@ def parts_of(likelihood: Likelihood, num_outputs: int) -> list[Likelihood]:
         parts = list(getattr(likelihood, "likelihoods", parts))
     if len(parts) != num_outputs:
         expected = f"{num_outputs}, one for each column of y"
-        raise refusal("likelihood", f"{len(parts)} likelihoods", expected, "Give as many.")
+        raise refusal("likelihood", counted(len(parts), "likelihood"), expected, "Give as many.")
     return parts
 
 

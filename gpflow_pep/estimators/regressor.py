@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine import checks
-from ..engine.checks import refusal
+from ..engine.checks import counted, refusal
 from ..engine.factors import layout_of
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
@@ -273,10 +273,9 @@ class PEPRegressor(TargetPredictions):
         theta, self.record_ = fit_exact(X, Y[:, 0], start, **options)
         self.n_iter_, self.alpha_scores_ = self.record_.iterations, None
         if not self.record_.converged:
-            text = f"Training ended after {self.n_iter_} steps: {self.record_.message} Raise"
-            warnings.warn(
-                f"{text} max_iterations or max_seconds.", ConvergenceWarning, stacklevel=5
-            )
+            text = f"Training ended after {counted(self.n_iter_, 'step')}: {self.record_.message}"
+            text += " Raise max_iterations or max_seconds."
+            warnings.warn(text, ConvergenceWarning, stacklevel=5)
         self._warped([theta], Y)
         self._set_model(theta.model(X, Y[:, 0], kernel, varying))
         self._posterior = ensemble_posterior(self.model_)

@@ -38,6 +38,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from ..engine.refusals import counted
 from ..scoring.predictive import STANDARD_ERRORS, Predictive, Recalibration
 from ..training import ensemble_weights
 from ..training.choosing.combining import weights_of_means
@@ -147,7 +148,7 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
                 warnings.simplefilter("ignore", ConvergenceWarning)
             return component(estimator, X[rows], Y[rows], settings, left, theta)
 
-    size = f"{len(X)} rows, {X.shape[1]} inputs"
+    size = f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}"
     if Y.shape[1] > 1:
         few = {"max_iterations": min(estimator.max_iterations, COLUMN_STEPS)}
         part = train(COLUMNS | (few if len(X) > EXACT_BY_SCOUT else {}))
@@ -180,8 +181,10 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         scores = [part._part_of_y(X[others]).log_densities(y[others]) for part in (full, plain)]
         gain = float(np.mean(scores[0] - scores[1]))
         is_bent = gain > 0.0 and bool(np.ptp(full._target.transform(y)) < WIDEST)
-        won = f"transformed inputs and targets{varies} gain {gain:.3f} nats"
-        note(f"{size}: in a trial with {SCOUT_ROWS}, {won} on each of {len(others)} others.")
+        by = f"{abs(gain):.3f}" if abs(gain) < 10.0 else "more than 10"
+        won = f"are {'better' if gain > 0.0 else 'worse'} on {len(others)} others by {by} in"
+        won = f"transformed inputs and targets{varies} {won} the mean log density"
+        note(f"{size}: in a trial with {SCOUT_ROWS}, {won} (higher is better).")
         if many:
             transforms = {"inputs": "yeo-johnson", "warp": True} if is_bent else {}
             components = [train(TRAINED | transforms, start=full)]

@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..engine.factors import check_num_latent
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import latent_kernels
+from ..engine.refusals import counted
 from ..models import ARPEP, PEPRegression
 from ..models.base import q_once
 from ..training import (
@@ -297,7 +298,7 @@ class Trainer:
 def _warned(record: MaximiseRecord) -> MaximiseRecord:
     """Warn of training that did not come to its end."""
     if not record.converged:
-        text = f"Training ended after {record.iterations} steps: {record.message} Raise"
+        text = f"Training ended after {counted(record.iterations, 'step')}: {record.message} Raise"
         text += " max_iterations or max_seconds, or start from another kernel."
         warnings.warn(text, ConvergenceWarning, stacklevel=5)
     return record

@@ -10,7 +10,7 @@ from gpflow.config import default_float
 from gpflow.functions import Function
 from tensorflow import Tensor
 
-from ..engine.checks import check_positive, check_real, refusal
+from ..engine.checks import check_positive, check_real, counted, refusal
 from ..scoring.likelihoods import FARTHEST_INPUT, LARGEST_EXPONENT
 
 #: The standard deviation that the prior gives the exponent at inputs of size 1 each, however many
@@ -55,7 +55,7 @@ class LogLinear(Function):
     @inherit_check_shapes
     def __call__(self, X: TensorType) -> Tensor:
         if X.shape[-1] != self.num_inputs:
-            got, remedy = f"{X.shape[-1]} inputs", "Pass LogLinear their number."
+            got, remedy = counted(X.shape[-1], "input"), "Pass LogLinear their number."
             raise refusal("LogLinear", got, f"{self.num_inputs}, as it was made for", remedy)
         X = tf.where(tf.math.is_nan(X), tf.zeros_like(X), X)
         exponent = tf.clip_by_value(X, -FARTHEST_INPUT, FARTHEST_INPUT) @ self.weights

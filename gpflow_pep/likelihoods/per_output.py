@@ -12,7 +12,7 @@ from tensorflow import Tensor
 
 from ..engine import factors
 from ..engine.factors.entries import is_of_one_target
-from ..engine.refusals import refusal
+from ..engine.refusals import counted, refusal
 from .integrated import IntegratedLikelihood
 
 
@@ -76,7 +76,7 @@ class PerOutput(IntegratedLikelihood):
         parts = self.likelihoods
         if Y.shape[1] != len(parts):
             expected = f"{len(parts)}, one for each"
-            raise refusal("Y", f"{Y.shape[1]} columns", expected, "Give as many.")
+            raise refusal("Y", counted(Y.shape[1], "column"), expected, "Give as many.")
         rules = [
             factors.support.dispatch_or_raise(type(part))(part, Y[:, p : p + 1])
             for p, part in enumerate(parts)

@@ -13,7 +13,7 @@ from gpflow.base import AnyNDArray, TensorData
 from gpflow.config import default_float
 
 from ..engine import checks
-from ..engine.checks import refusal
+from ..engine.checks import counted, refusal
 from ..engine.energies.collapsed import Bound, Conditional
 from ..engine.numerics import chunks
 from ..engine.numerics.chunks import Chunks, Plan, Stream
@@ -52,7 +52,7 @@ class Cut:
     def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
         """Refuse rows that cannot take the place of the present ones because of their number."""
         if alpha.shape.rank and num_rows != num_before:
-            got = f"{num_rows} rows for a model with {num_before} powers"
+            got = f"{counted(num_rows, 'row')} for a model with {counted(num_before or 0, 'power')}"
             remedy = "Set one for all first, model.alpha = 0.5."
             raise refusal("data", got, "as many", remedy)
 
@@ -132,7 +132,7 @@ class Blocks(Cut):
 
     def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
         if num_rows != num_before:
-            got = f"{num_rows} rows for a model with blocks of {num_before}"
+            got = f"{counted(num_rows, 'row')} for a model with blocks of {num_before}"
             expected = "as many: each has the block of the row in its place"
             raise refusal("data", got, expected, "Make a new model.")
 
@@ -285,7 +285,7 @@ def check_replacement(data: Data, other: Data, *, of_any_length: bool = False) -
             raise refusal(name, got, expected, remedy)
         fixed = isinstance(old, tf.Variable) and not of_any_length
         if fixed and not old.shape.is_compatible_with(new.shape):
-            got = f"{new.shape[0]} rows for a tf.Variable of {old.shape[0]}"
+            got = f"{counted(new.shape[0], 'row')} for a tf.Variable of {old.shape[0]}"
             raise refusal(name, got, "as many", "Create it with shape=[None, D].")
 
 
@@ -345,7 +345,7 @@ class StreamedData:
 
     def not_in_memory(self) -> ValueError:
         """Make the error for what needs the rows in memory."""
-        got = f"{self.num_rows} rows that are read from a tf.data.Dataset"
+        got = f"{counted(self.num_rows, 'row')} that are read from a tf.data.Dataset"
         return refusal("data", got, "rows in memory, which this needs", _IN_MEMORY)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ..engine.checks import as_matrix, as_numbers, refusal
+from ..engine.checks import as_matrix, as_numbers, counted, refusal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -152,6 +152,6 @@ def as_names(kind: str, names: Sequence[Any] | None, number: int) -> list[str]:
     if names is None:
         return [f"{kind} {place}" for place in range(number)]
     if isinstance(names, str) or len(names) != number:
-        got = repr(names) if isinstance(names, str) else f"{len(names)} names"
+        got = repr(names) if isinstance(names, str) else counted(len(names), "name")
         raise refusal("names", got, f"{number}, one for each {kind}", "Pass a list.")
     return [str(name) for name in names]

@@ -10,7 +10,7 @@ from gpflow.base import AnyNDArray
 from scipy.stats import binomtest
 
 from .. import metrics
-from ..engine.checks import as_labels, check_level, refusal, require_same_length
+from ..engine.checks import as_labels, check_level, counted, refusal, require_same_length
 from ..engine.factors import class_probabilities, num_classes
 from . import canvas
 from .canvas import FIT, INK, SMALL, as_columns, as_names
@@ -129,7 +129,7 @@ def decision_boundary(
     table, columns = type(X), getattr(X, "columns", None)
     if np.ndim(X) == 2 and np.shape(X)[1] != 2:
         remedy = "Pass two columns, and as classifier a function that fills in the others."
-        raise refusal("X", f"{np.shape(X)[1]} inputs", "2, one for each axis", remedy)
+        raise refusal("X", counted(np.shape(X)[1], "input"), "2, one for each axis", remedy)
     X, labels = as_columns("X", X, 2), as_labels("labels", labels)
     require_same_length("labels", labels, "X", X)
     predict = predictor(classifier)
@@ -192,7 +192,7 @@ def _classes_of(classifier: Any, labels: AnyNDArray, size: int) -> AnyNDArray:
     classes: AnyNDArray = np.asarray(getattr(classifier, "classes_", numbers))
     unknown = labels[~np.isin(labels, classes)]
     if unknown.size or len(classes) != size:
-        got = repr(unknown[0]) if unknown.size else f"{len(classes)} classes"
+        got = repr(unknown[0]) if unknown.size else counted(len(classes), "class")
         expected = f"{size} classes, one for each column of the probabilities: {list(classes)}"
         raise refusal("labels", got, expected, "Pass those trained on, or their numbers from 0.")
     return classes

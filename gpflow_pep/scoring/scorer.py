@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.files import SCORER
-from ..engine.refusals import refusal
+from ..engine.refusals import counted, refusal
 from . import ensemble
 from .arguments import as_coverage, as_probabilities, as_rows
 from .inputs import YeoJohnson
@@ -145,7 +145,7 @@ class Scorer:
         y = as_rows(np.reshape(np.asarray(y), (-1, 1)), 1, None)[:, 0]
         if len(y) != predictive.means.shape[1]:
             expected = f"{predictive.means.shape[1]}, as many as X"
-            raise refusal("y", f"{len(y)} values", expected, "Pass those of the same rows.")
+            raise refusal("y", counted(len(y), "value"), expected, "Pass those of the same rows.")
         if self._units[0].logarithm and np.any(y <= 0.0):
             got, remedy = f"{np.min(y):g}", "Its logarithm is what the model predicts."
             raise refusal("y", got, "numbers above 0", remedy)

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..engine.refusals import refusal
+from ..engine.refusals import counted, refusal
 from . import Format, TableEncoder, read_cells, recognise
 from .conventions import MARKS, MARKS_IN_WORDS, PLAIN, WORDS_OF_NOTHING, Conventions, plain_spelling
 from .dates import has_order, read_dates
@@ -242,7 +242,7 @@ def _read_inputs(
         limits = [*filter(is_limit, stripped(column))] if form.kind == "number" else []
         if limits:
             value = read_cells(pd.Series(limits[:1]), form)[0]
-            note = f"{len(limits)} rows, read as their number ('{limits[0]}' is {value:.15g})"
+            note = f"{counted(len(limits), 'row')}, read as numbers ('{limits[0]}' is {value:.15g})"
             notes.append(f"Column '{name}' has limits in {note}.")
         notes.extend(_how_joined(name, column, form, known))
     return pd.DataFrame(columns, index=table.index), formats
@@ -517,7 +517,7 @@ def _how_joined(
         if sentinel not in known.sentinels:
             why = f"is far from all other numbers, and {why} ({as_written} reads it as a number)"
         if count:
-            yield f"Column '{name}': {sentinel:g} in {count} rows {why}."
+            yield f"Column '{name}': {sentinel:g} in {counted(count, 'row')} {why}."
     written = stripped(column)
     empty = set() if "" in form.missing else {*form.missing, *MARKS_IN_WORDS} - {""}
     if form.kind != "text":
@@ -528,7 +528,7 @@ def _how_joined(
     if empty:
         yield (
             f"Column '{name}': {_are(sorted(empty))} taken as no value ({as_written}:"
-            f" as text), in {sum(cell in empty for cell in written)} cells."
+            f" as text), in {counted(sum(cell in empty for cell in written), 'cell')}."
         )
     if form.kind != "text":
         return
@@ -550,7 +550,7 @@ def _check_enough(X: pd.DataFrame, y: "pd.Series[Any]", kind: Kind, notes: list[
     name, counts = f"target '{y.name}'", y.value_counts()
     if len(y) < MIN_ROWS:
         expected, remedy = f"at least {MIN_ROWS}", "Add rows; some are held out for testing."
-        raise refusal("frame", f"{len(y)} rows with a {name}", expected, remedy)
+        raise refusal("frame", f"{counted(len(y), 'row')} with a {name}", expected, remedy)
     if len(counts) < 2:
         got, expected = f"{y.iloc[0]} in every row", "values that differ"
         raise refusal(name, got, expected, "Choose another target.")

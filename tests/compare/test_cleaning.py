@@ -133,7 +133,7 @@ def test_cells_are_read() -> None:
         "is read as numbers ('(1)' is -1)",
         "is read as numbers ('1-' is -1)",
         "differ, numbers of several units, such as '€100', '$101'",
-        "Column 'lead' has limits in 10 rows, read as their number ('<0.5' is 0.5).",
+        "Column 'lead' has limits in 10 rows, read as numbers ('<0.5' is 0.5).",
         "('01000' is 1000; --as-written zip keeps such cells as words)",
     ):
         assert note in notes_of(cleaned)

@@ -21,7 +21,6 @@ from gpflow_pep.compare.details import Details, importance_of
 from gpflow_pep.compare.figures import figures
 from gpflow_pep.compare.findings import findings, more_rows, quality, ranking, usable_for
 from gpflow_pep.compare.scores import METRICS, class_report
-from gpflow_pep.compare.settings import Configuration
 from gpflow_pep.compare.trials import Fit, Outcome, Trial, Trials
 from gpflow_pep.estimators import load_estimator
 from gpflow_pep.tables.cleaning import make_preparation
@@ -35,9 +34,9 @@ def test_configurations_are_named_by_what_differs() -> None:
     settings = Settings(kernel=("rbf", "matern32"), num_inducing=(5, 10))
     four = [("rbf", 5), ("matern32", 5), ("rbf", 10), ("matern32", 10)]
     assert settings.configurations == four
-    assert settings.label(Configuration("rbf", 5)) == "rbf, M 5"
-    assert Settings(kernel=("rbf", "matern32")).label(Configuration("rbf", 50)) == "rbf"
-    assert Settings().label(Configuration("rbf", 50)) == ""
+    assert settings.label("rbf", 5) == "rbf, M 5"
+    assert Settings(kernel=("rbf", "matern32")).label("rbf", 50) == "rbf"
+    assert Settings().label("rbf", 50) == ""
     assert name_of("alpha 0.5", "rbf, M 5", "separate") == "alpha 0.5 (rbf, M 5, separate)"
     assert label_of("alpha 0.5 (rbf, M 5)") == "rbf, M 5" and label_of(name_of("default")) == ""
 

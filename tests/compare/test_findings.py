@@ -163,7 +163,8 @@ def test_a_mark_is_for_differences_of_at_most_a_standard_error(
     table = word_tables(replace(comparison, settings=Settings()))[0]
     assert table.rows["alpha 0"][0] == mark and table.rows["default"][0] == "*"
     assert comparison.difference("alpha 0", "default").clear == clear
-    assert "~ as good: the NLPD differs from that of * by at most one standard" in table.caption
+    assert "As good: the NLPD differs from that of * by at most one standard" in table.caption
+    assert "~ as good: better or worse within noise" in table.title
 
 
 @pytest.mark.parametrize("nlpd, best, text", [
@@ -210,10 +211,10 @@ REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
 
 @pytest.mark.parametrize("alpha_0, alpha_1, changes, warnings", [
     ([2.0, 2.4, 1.92, 2.1], NOISY, {},
-     ["alpha 0 has no better NLPD than the baseline 'mean' (+0.002 nats): it learnt nothing"
+     ["alpha 0 has no better NLPD than the baseline 'mean' (0.002 lower): it learnt nothing"
       " from these inputs that holds for other rows."]),
     (WORSE, NOISY, {"alpha 0": errors(2.1, 1.0, 2.0)},
-     ["(+0.007 nats), but its RMSE is 1 instead of 4.215: it is too sure"
+     ["(0.007 lower), but its RMSE is 1 instead of 4.215: it is too sure"
       "...of itself where it is wrong."]),
     ([1.0, 1.1, 9.0, 1.05], NOISY, {},
      ["alpha 0 is unstable: the NLPD is 9.00 in fold 3 and 1.08 in the median fold."]),

@@ -282,9 +282,9 @@ def test_refused(options: dict[str, Any], targets: AnyNDArray, message: str) -> 
 def test_refused_by_predictions(fitted: PEPRegressor) -> None:
     with pytest.raises(ValueError, match="return_cov: got it with several columns"):
         fitted.predict(X, return_cov=True)
-    with pytest.raises(ValueError, match="known: got 1 columns, expected 2"):
+    with pytest.raises(ValueError, match="known: got 1 column, expected 2"):
         fitted.predict(X, known=Y[:, :1])
-    with pytest.raises(ValueError, match="y: got 1 columns, expected 2"):
+    with pytest.raises(ValueError, match="y: got 1 column, expected 2"):
         fitted.score(X, Y[:, :1])
 
 

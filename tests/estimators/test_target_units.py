@@ -204,11 +204,11 @@ def test_equal_limits_of_rows_are_a_bound() -> None:
     expected = bound.predict_f(ROWS, return_std=True)
     assert_allclose(rows.predict_f(ROWS, return_std=True), expected, rtol=1e-7)
     assert_allclose(rows.predict(ROWS), bound.predict_f(ROWS))  # no limits are predicted
-    with pytest.raises(ValueError, match="Y: got 1 columns, expected 2 for the likelihood Tobit"):
+    with pytest.raises(ValueError, match="Y: got 1 column, expected 2 for the likelihood Tobit"):
         fit("tobit", y)
     for score in (rows.score, rows.log_score, rows.log_densities):
         for targets in (y, y[:, None]):
-            with pytest.raises(ValueError, match=r"y: got 1 columns, expected 2, .*\(Tobit\)"):
+            with pytest.raises(ValueError, match=r"y: got 1 column, expected 2, .*\(Tobit\)"):
                 score(X, targets)
 
 

@@ -212,7 +212,7 @@ CALLS: dict[str, list[tuple[Callable[[Scorer], Any], str]]] = {
         (lambda s: s.predict_quantiles(XNEW, [0.0, 0.5]), "quantiles: got .*between 0 and 1"),
         (lambda s: s.predict_quantiles(XNEW, "half"), "quantiles: got half"),
         (lambda s: s.predict_interval(XNEW, 1.0), r"coverage: got 1.0, expected .*\(0, 1\)"),
-        (lambda s: s.log_densities(XNEW, [1.0]), "y: got 1 values, expected 7"),
+        (lambda s: s.log_densities(XNEW, [1.0]), "y: got 1 value, expected 7"),
     ],
     "logarithms": [(lambda s: s.log_densities(XNEW, -np.ones(7)), "y: got -1, .* above 0")],
     "words": [

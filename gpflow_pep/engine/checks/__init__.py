@@ -1,6 +1,6 @@
 """Checks of what users pass: what was got, what was expected, what to do."""
 
-from ..refusals import message, refusal
+from ..refusals import counted, message, refusal
 from .arguments import (
     as_pair,
     check_blocks,

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..refusals import refusal
+from ..refusals import counted, refusal
 
 _ROWS_WITHOUT = "Leave out rows without a value."
 
@@ -76,7 +76,7 @@ def require_same_length(name: str, values: Any, other: str, others: Any) -> None
     """Refuse what has not as many rows as something else."""
     if len(values) != len(others):
         expected = f"{len(others)}, as many as {other}"
-        raise refusal(name, f"{len(values)} values", expected, "Pass those of the same rows.")
+        raise refusal(name, counted(len(values), "value"), expected, "Pass those of the same rows.")
 
 
 def _single_column(name: str, array: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:

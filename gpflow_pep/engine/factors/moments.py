@@ -12,7 +12,7 @@ from gpflow.likelihoods import Likelihood, QuadratureLikelihood, ScalarLikelihoo
 from gpflow.utilities import Dispatcher
 from tensorflow import Tensor
 
-from ..checks import refusal, require
+from ..checks import counted, refusal, require
 from ..prior.evaluate import convert_user_code
 from .generic import integrate, integrate_density
 
@@ -92,8 +92,9 @@ def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> 
     observed, needed = layout_of(likelihood, columns)
     check_noise(likelihood, columns)
     if observed not in (None, columns):
-        got, remedy = f"{columns} columns", "Remove or add columns; of one-hot ones pass numbers."
-        raise refusal("Y", got, f"{observed} for the likelihood {name}", remedy)
+        remedy = "Remove or add columns; of one-hot ones pass numbers."
+        expected = f"{observed} for the likelihood {name}"
+        raise refusal("Y", counted(columns, "column"), expected, remedy)
     if num_latent_gps not in (None, needed):
         expected = f"{needed} for the likelihood {name}"
         raise refusal("num_latent_gps", num_latent_gps, expected, f"Pass num_latent_gps={needed}.")

@@ -27,6 +27,7 @@ from ...engine.checks import (
     check_positive,
     check_real,
     check_seed,
+    counted,
     reason,
     refusal,
     require_finite,
@@ -64,7 +65,7 @@ def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epo
     check_seed(seed)
     if 0 in (X.shape.rank, Y.shape.rank) or not batch_size <= len(X) == len(Y):
         got = f"X of shape {tuple(X.shape)} and Y of shape {tuple(Y.shape)} for batches of"
-        got += f" {batch_size} rows"
+        got += f" {counted(batch_size, 'row')}"
         remedy = "Pass rows that belong together, or a smaller batch_size."
         raise refusal("data", got, "as many of either and at least one batch", remedy)
     rows = shuffled_rows(len(X), batch_size, seed)
@@ -366,7 +367,7 @@ def _check_stopping(
         raise refusal("early_stopping", repr(rule), expected, remedy)
     if evaluate is None or evaluate_every > num_steps:
         got = "no evaluate" if evaluate is None else f"evaluate_every={evaluate_every}"
-        got += f" with {num_steps} steps"
+        got += f" with {counted(num_steps, 'step')}"
         remedy = "Pass evaluate, and evaluate_every of at most num_steps."
         raise refusal("early_stopping", got, "evaluations to judge by", remedy)
     check_positive("early_stopping.patience", rule.patience)
