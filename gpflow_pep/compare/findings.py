@@ -134,8 +134,8 @@ def findings(comparison: Comparison) -> list[tuple[str, str]]:
         results = [quality(comparison), ranking(comparison)]
         advise = together_or_separate, given_others, counts, _of_scorer, more_rows
         advice = [find(comparison) for find in advise]
-    found = chain(*(find(comparison) for find in (_of_fits, _too_good, _of_models)))
-    texts = {"result": results, "warning": [*comparison.data.warnings, *found], "advice": advice}
+    noted = chain(*(find(comparison) for find in (_of_fits, _too_good, _of_models)))
+    texts = {"result": results, "warning": [*comparison.data.warnings, *noted], "advice": advice}
     return [(kind, text) for kind, each in texts.items() for text in each if text]
 
 
