@@ -45,7 +45,7 @@ def word_tables(comparison: Comparison) -> list[WordTable]:
     tables = [write(f"{title(comparison)}\n{KEY}", legend(comparison), cells)]
     if len(targets) > 1:
         cells = {
-            f"{metric.heading} of {y.name}": partial(_value, metric, of=f"({y.name})")
+            f"{metric.heading} of {y.name}": partial(_value, metric, target=f"({y.name})")
             for y in targets
             for metric in metrics[:2]
         }
@@ -75,8 +75,8 @@ def drawn(comparison: Comparison, words: WordTable, room: int = 1000) -> Table:
     return table
 
 
-def _value(metric: Metric, row: "pd.Series[Any]", of: str = "") -> str:
-    value, error = row[f"{metric.name}{of}"], row.get(f"{metric.name}{of}_se", np.nan)
+def _value(metric: Metric, row: "pd.Series[Any]", target: str = "") -> str:
+    value, error = row[f"{metric.name}{target}"], row.get(f"{metric.name}{target}_se", np.nan)
     spread = in_full(error, metric.form.replace(".4g", ".2g"))
     return in_full(value, metric.form) + ("" if np.isnan(error) else f" ± {spread}")
 
