@@ -21,6 +21,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Before NumPy is imported: matrices of tests are small, and threads that wait for each other take
 # most of the time of the references.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of scikit-learn's trees and clusters: likewise
 
 import hypothesis
 import numpy as np

@@ -18,7 +18,6 @@ from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline
-from threadpoolctl import threadpool_limits
 
 from gpflow_pep.compare import Settings, candidates, clean, compare, run, schedule, trials
 from gpflow_pep.compare.candidates import WholeSVGP, make_candidates
@@ -142,7 +141,6 @@ def test_the_spread_is_of_rows_held_out_or_of_all() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("excess", [0.0, 0.5])
-@threadpool_limits.wrap(limits=1, user_api="openmp")
 def test_baselines_of_counts_predict_probabilities(excess: float) -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (400, 1))

@@ -165,14 +165,16 @@ def _of_classes(Y: Any, likelihood: Any = None) -> pep.models.PEPClassification:
 
 
 @pytest.mark.parametrize("labels, chosen, num_latent", [
-    *((BINARY.astype(dtype), Bernoulli, 1) for dtype in (int, bool, np.uint8, float)),
-    *((convert(CLASSES), MultiClass, 3) for convert in (np.asarray, tf.constant)),
+    (BINARY, Bernoulli, 1), (CLASSES, MultiClass, 3),
 ])  # fmt: skip
 def test_likelihood_of_labels(labels: Any, chosen: type, num_latent: int) -> None:
-    """And then it is PEP."""
-    model = _of_classes(labels)
-    assert type(model.likelihood) is chosen and model.num_latent_gps == num_latent
-    assert model.data[1].dtype == tf.float64
+    """And then it is PEP, whatever their type."""
+    types: Any = (int, bool, np.uint8, float) if chosen is Bernoulli else (int, tf.constant)
+    for convert in types:
+        model = _of_classes(convert(labels) if convert is tf.constant else labels.astype(convert))
+        assert type(model.likelihood) is chosen and model.num_latent_gps == num_latent
+        assert model.data[1].dtype == tf.float64
+        np.testing.assert_array_equal(model.data[1], labels)
     parts = (INPUTS, tf.cast(labels, tf.float64)), model.kernel, model.likelihood, INPUTS[:3]
     expected = pep.PEP(*parts).pep_log_marginal_likelihood()
     assert_close(model.pep_log_marginal_likelihood(), expected)
