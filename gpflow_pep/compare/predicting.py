@@ -62,9 +62,8 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
         Where targets were modelled together, each is predicted from the inputs and from the others
         of its row that the table has, as :func:`predictions_given_others` does.
     :return: The columns of :func:`predictions`, of several targets "mean(name)" and so on for each,
-        and "unusual": the cells of the row that are like
-        none of the training rows, see :func:`~gpflow_pep.tables.encodings.unusual_cells`, and
-        whether all of it is far from them.
+        and "unusual": the cells of the row that are like none of the training rows, see
+        :func:`~gpflow_pep.tables.encodings.unusual_cells`, and whether all of it is far from them.
     :raises ValueError: If the model is another, or the table lacks one of its columns.
     """
     steps = [step for _, step in getattr(model, "steps", ())]

@@ -33,8 +33,7 @@ _FAILURES = (tf.errors.OpError, ValueError, ArithmeticError)
 class Fit(NamedTuple):
     """A model trained on some rows and scored on others. Scores of a fit that failed are NaN.
 
-    :param model: Its name, see
-        :attr:`~gpflow_pep.compare.run.Comparison.candidates`.
+    :param model: Its name, see :attr:`~gpflow_pep.compare.run.Comparison.candidates`.
     :param part: Which rows were held out: the number of the fold or split, from 1; 0 for none.
     :param scores: Of the held-out rows, by the names of
         :attr:`~gpflow_pep.compare.run.Comparison.metrics`.

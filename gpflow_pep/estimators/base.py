@@ -41,7 +41,7 @@ from ..training.choosing.ensemble import (
 )
 from ..training.choosing.near import LEAST_ROWS
 from ..training.fitting.objectives import Objective, assign_same, near_lengthscales
-from ..training.fitting.points import OVER
+from ..training.fitting.points import OVER, copies_of
 from .inputs import (
     YEO_JOHNSON,
     check_sizes,
@@ -70,9 +70,8 @@ MOST_ROWS, BATCH_SIZE = 100_000, 1000
 #: Parameters of estimators on which a compiled loss does not depend.
 _NOT_COMPILED = (
     *("num_inducing", "alpha", "inducing", "standardize", "max_iterations", "max_seconds"),
-    *("warp", "inputs"),
+    *("warp", "inputs", "batch_size", "random_state", "warm_start", "verbose"),
     "num_latent",  # which the shapes of parameters show
-    *("batch_size", "random_state", "warm_start", "verbose"),
 )
 
 #: Another value of one of these than the default names one model.
@@ -209,12 +208,20 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     ) -> GPModel: ...
 
     def _known_rows(self, X: AnyNDArray, Y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Leave out rows that are NaN throughout, and warn of them and of wild inputs."""
+        """Leave out rows that are NaN, half of the rows if copies, and warn of wild inputs."""
         known = ~np.isnan(X).all(axis=1)
         if not known.all():
             message = f"X: nothing is known of {np.sum(~known)} row(s), which are left out."
             warnings.warn(message, stacklevel=4)
             X, Y = X[known], Y[known]
+        _, distinct = np.unique(copies_of(X, Y), return_index=True)
+        if len(distinct) < len(X):
+            copies = f"{len(X) - len(distinct)} of {len(X)} rows are copies of others, inputs and"
+            advice = "Remove a copy that is no measurement of its own: noise looks smaller by it."
+            if 2 * len(distinct) <= len(X) and not self._names_a_model:
+                advice = "They are left out: no row is to predict its copy."
+                X, Y = X[np.sort(distinct)], Y[np.sort(distinct)]
+            warnings.warn(f"{copies} y. {advice}", stacklevel=4)
         if len(X) > 1 and (X[0] == X).all():
             message = "X: all rows are the same, and no prediction elsewhere rests on anything."
             warnings.warn(message, stacklevel=4)

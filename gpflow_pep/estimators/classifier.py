@@ -45,12 +45,11 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         ``classes_``: numbers, also in text, by value, grades such as "low", "medium", "high",
         others sorted (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the
         classes 0 to C - 1 in the order of ``classes_``, which is copied.
-    :param near_rows: Whether predictions of two classes with one latent function use near
-        training rows. "auto": 20 or none. On 1000 rows or more whose errors are alike among near
-        ones, a second model is trained to predict from near rows alone, with a kernel of its own
-        that starts from the trained one, and mixed with the first where rows left out are
-        predicted better so (:func:`~gpflow_pep.training.ensemble_with_near_labels`). 0 or None:
-        none.
+    :param near_rows: Whether predictions of two classes with one latent function use near training
+        rows. "auto": 20 or none. On 1000 rows or more whose errors are alike among near ones, a
+        second model is trained to predict from near rows alone, with a kernel of its own that
+        starts from the trained one, and mixed with the first where rows left out are predicted
+        better so (:func:`~gpflow_pep.training.ensemble_with_near_labels`). 0 or None: none.
     :param max_seconds: A quarter of it is for near rows where they may be trained for; beside
         minibatches as much again.
     :param kernel: All other parameters and attributes are those of

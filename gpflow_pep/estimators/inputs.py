@@ -112,8 +112,7 @@ def refuse_weights(refused: dict[str, Any]) -> None:
     if refused.pop("sample_weight", None) is not None:
         raise TypeError(
             "sample_weight: got weights, expected none: the likelihood of a Gaussian process states"
-            " how much a row counts. Pass error bars ('What is known of each row' on the page on"
-            " likelihoods), or repeat rows."
+            " how much a row counts. Pass error bars ('What is known of each row', likelihoods)."
         )
     if refused:
         raise TypeError(f"fit: got {', '.join(refused)}, expected X and y only. Leave them out.")

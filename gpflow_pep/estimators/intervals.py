@@ -24,21 +24,23 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from ..engine.checks import counted, refusal
+from ..training.fitting.points import copies_of
 
 NUM_FOLDS = 5
 
 
 def fold_scores(estimator: Any, X: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
     """
-    Compute the score of each row by copies of a regressor that are trained on the other folds, [N],
-    or of several outputs [N, P].
+    Compute the score of each row by clones of a regressor that are trained on the other folds, but
+    for copies of its rows: [N], or of several outputs [N, P].
 
     :param X: Inputs in original units, [N, D].
     :param y: Targets in original units, [N] or [N, P].
     :raises ValueError: If there are fewer rows than folds.
     """
-    scores = np.empty(y.shape)
+    scores, copies = np.empty(y.shape), copies_of(X, y.reshape(len(y), -1))
     for train, test in KFold(NUM_FOLDS, shuffle=True, random_state=0).split(X):
+        train = train[~np.isin(copies[train], copies[test])]
         fitted: Any = clone(estimator).fit(X[train], y[train])
         scores[test] = np.abs(fitted._predictive(X[test]).normal_scores(y[test]))
     return scores

@@ -81,9 +81,8 @@ class PEPRegressor(TargetPredictions):
     :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). "mix": an ensemble
         of 0, 0.5 and 1 (:func:`~gpflow_pep.training.ensemble_of_powers`). "auto": that with
         Gaussian noise, without ``max_seconds`` or with fewer than 1000 rows, where rows and points
-        are not too many; otherwise 0.5. Several: of them the one whose trained
-        model has the highest log density of rows left out
-        (:func:`~gpflow_pep.training.select_alpha`).
+        are not too many; otherwise 0.5. Several: of them the one whose trained model has the
+        highest log density of rows left out (:func:`~gpflow_pep.training.select_alpha`).
     :param objective: "evidence" or "evidence+loo", see
         :func:`~gpflow_pep.training.maximise`. The second one predicts better on many
         tables, and far worse on some that are small and noisy: :doc:`/study`.

@@ -30,7 +30,7 @@ import copy
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -43,16 +43,15 @@ from ..scoring.predictive import STANDARD_ERRORS, Predictive, Recalibration
 from ..training import ensemble_weights
 from ..training.choosing.combining import weights_of_means
 from ..training.fitting.exact import Hyperparameters
-from ..training.fitting.points import copies_of
 
 if TYPE_CHECKING:
     from .regressor import PEPRegressor
 
 #: The most rows of exact components: an evaluation takes 70 ms there, and grows with the cube.
 EXACT_ROWS = 1000
-#: The rows that a scout has; the most rows of the exact model after it, and its steps; and the cube
-#: of its rows for each second that there is: 2400 rows take 14 s.
-SCOUT_ROWS, EXACT_BY_SCOUT, FEW_STEPS, EXACT_WORK = 600, 2500, 8, 1e9
+#: The rows that a scout has; the most rows of the exact model after it, its steps, and for how many
+#: evaluations there must be time: by that of a scout, and the cube of the rows.
+SCOUT_ROWS, EXACT_BY_SCOUT, FEW_STEPS, EVALUATIONS = 600, 2500, 8, 12
 #: The most between warped targets of unit scale: 5 to 16 on six tables, 280 with Cauchy noise; a
 #: scout of zeros warps others up to 1e40, one of 300 log-normal targets 5000 up to 4e7.
 WIDEST = 1e3
@@ -121,14 +120,6 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     :param estimator: Whose other settings are those of the components.
     """
     began = time.perf_counter()
-    _, distinct = np.unique(copies_of(X, Y), return_index=True)
-    if len(distinct) < len(X):
-        copies = f"{len(X) - len(distinct)} of {len(X)} rows are copies of others, inputs and y."
-        advice = "Remove a copy that is no measurement of its own: noise looks smaller by it."
-        if 2 * len(distinct) <= len(X):
-            advice = "They are left out: no row is to predict its copy."
-            X, Y = X[np.sort(distinct)], Y[np.sort(distinct)]
-        warnings.warn(f"{copies} {advice}", stacklevel=5)
     y = Y[:, 0]
     seconds = np.inf if estimator.max_seconds is None else estimator.max_seconds
     lines: list[str] = []
@@ -154,7 +145,8 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         part = train(COLUMNS | (few if len(X) > EXACT_BY_SCOUT else {}))
         z = part._left_out()[1].normal_scores(Y)
         note(f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs stay fixed.")
-        return _alone(part, note, lines, Recalibration.fit(z[~np.isnan(z)]))
+        note(part.summary())
+        return _alone(part, lines, Recalibration.fit(z[~np.isnan(z)]))
     names: Sequence[str] = list(COMPONENTS)
     rough, smooth, bent = (
         part | {"max_iterations": min(estimator.max_iterations, steps)}
@@ -172,12 +164,14 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         note(f"{size}, {seconds:g} s: one model, without a trial on some of the rows.")
         components = [train(TRAINED)]
     else:
-        varies = ", and noise that varies,"
-        if many := len(X) > EXACT_BY_SCOUT or len(X) ** 3 > EXACT_WORK * seconds:
-            bent, varies = bent | {"kernel": "matern52", "noise": "constant"}, ""
         order = np.random.default_rng(0).permutation(len(X))
         some, others = order[:SCOUT_ROWS], order[SCOUT_ROWS : 3 * SCOUT_ROWS]
-        full, plain = [train(part, SCOUT_SHARE, some) for part in (bent, rough)]
+        plain, varies = train(rough, SCOUT_SHARE, some), ", and noise that varies,"
+        left = (seconds - (time.perf_counter() - began)) * (SCOUT_ROWS / len(X)) ** 3
+        each = plain.record_.seconds / plain.record_.evaluations
+        if many := len(X) > EXACT_BY_SCOUT or EVALUATIONS * each > left:
+            bent, varies = bent | {"kernel": "matern52", "noise": "constant"}, ""
+        full = train(bent, SCOUT_SHARE, some)
         scores = [part._part_of_y(X[others]).log_densities(y[others]) for part in (full, plain)]
         gain = float(np.mean(scores[0] - scores[1]))
         is_bent = gain > 0.0 and bool(np.ptp(full._target.transform(y)) < WIDEST)
@@ -196,7 +190,8 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         names = [components[0].summary()[:-1]]
     judged = [part._left_out() for part in components]
     if not all(judged):
-        return _alone(components[0], note, lines)
+        note(components[0].summary())
+        return _alone(components[0], lines)
     y, left_out = y[judged[0][0]], [predictive for _, predictive in judged]
     densities = np.stack([part.log_densities(y) for part in left_out])
     w = ensemble_weights(densities, prior_weight=PRIOR_WEIGHT)
@@ -206,8 +201,8 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         alone = f"{name}; mean log density of rows left out: {numbers[0]:.3f}."
         note(text.format(name, *numbers) if len(w) > 1 else alone)
     # Of rows that no training has seen a scale needs no margin.
-    errors = STANDARD_ERRORS if len(y) == len(X) else 0.0
-    recalibration = Recalibration.fit(Predictive.mixed(left_out, w).normal_scores(y), errors)
+    margin = (STANDARD_ERRORS, X.shape[1]) if len(y) == len(X) else (0.0, 0)
+    recalibration = Recalibration.fit(Predictive.mixed(left_out, w).normal_scores(y), *margin)
     nu, scale = recalibration
     shape = "a Gaussian" if nu is None else f"Student's t of {nu:g} degrees of freedom"
     mixed = Predictive.mixed(left_out, w, u, recalibration)
@@ -218,14 +213,8 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     return Stack(tuple(components), w, u, recalibration, tuple(lines))
 
 
-def _alone(
-    part: "PEPRegressor",
-    note: Callable[[str], None],
-    lines: list[str],
-    recalibration: Recalibration | None = None,
-) -> Stack:
+def _alone(part: Any, lines: Iterable[str], recalibration: Recalibration | None = None) -> Stack:
     """Make a stack of one component; not recalibrated where no row was left out honestly."""
-    note(part.summary())
     return Stack((part,), np.ones(1), np.ones(1), recalibration, tuple(lines))
 
 

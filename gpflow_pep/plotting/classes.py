@@ -119,9 +119,8 @@ def decision_boundary(
 
     :param X: Rows, [N, 2].
     :param labels: Their classes, [N].
-    :param classifier: Anything with ``predict_proba``, a trained model with a likelihood of
-        classes (labels are then 0 to C - 1), or a function from inputs [G, 2] to probabilities
-        [G, C].
+    :param classifier: Anything with ``predict_proba``, a trained model with a likelihood of classes
+        (labels are then 0 to C - 1), or a function from inputs [G, 2] to probabilities [G, C].
     :param names: Of the classes, in the order of the probabilities.
     :param inducing: What to draw instead of the inducing points of `classifier`; ``()`` for none.
     :raises ValueError: If inputs are not two, or these are no such labels or classifier.

@@ -1,5 +1,6 @@
 """Intervals that left-out rows correct: by hand, where they are exact, and what is refused."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
-from gpflow_pep.estimators import PEPRegressor
+from gpflow_pep.estimators import PEPRegressor, intervals
 from gpflow_pep.estimators.intervals import conformal_score
 from gpflow_pep.training.choosing.ensemble import components
 
@@ -76,6 +77,15 @@ def test_a_new_fit_has_scores_of_its_own() -> None:
     model = PEPRegressor(alpha=0.5, **OPTIONS).fit(X, Y)
     before = folds(model)
     assert_allclose(folds(model.fit(X, 2.0 * Y)), 2.0 * before, rtol=1e-6)
+
+
+def test_copies_are_in_one_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = SimpleNamespace(normal_scores=np.abs)
+    seen.fit = lambda rows, _: seen.__dict__.update(rows=rows) or seen
+    seen._predictive = lambda rows: None if np.isin(rows, seen.rows).any() else seen
+    monkeypatch.setattr(intervals, "clone", lambda _: seen)
+    scores = intervals.fold_scores(seen, np.vstack([X, X[:20]]), np.append(Y, Y[:20]))
+    assert_allclose(scores, np.append(Y, Y[:20]))
 
 
 @pytest.mark.parametrize("settings, arguments, message", [

@@ -17,13 +17,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base, stack, trainer
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base, regressor, stack, trainer
 from gpflow_pep.estimators.inputs import fit_yeo_johnson
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.scoring.predictive import Recalibration
 from gpflow_pep.training import ensemble_weights
 from gpflow_pep.training.choosing.combining import weights_of_means
 from gpflow_pep.training.fitting import points
+from gpflow_pep.training.fitting.exact import fit_exact
 
 RNG = np.random.default_rng(0)
 X = np.exp(RNG.standard_normal((60, 2)))
@@ -167,15 +168,23 @@ def test_time_ends_training() -> None:
     assert np.isfinite(fitted.log_score(X, Y)) and time.process_time() - began < 5.0
 
 
-def test_copies_count_once(stacked: PEPRegressor) -> None:
-    with pytest.warns(UserWarning, match="X: all rows are the same"):
-        PEPRegressor().fit(np.ones([5, 2]), Y[:5])
-    with pytest.warns(UserWarning, match=r"60 of 120 rows are copies"):
-        fitted = PEPRegressor(random_state=0).fit(np.tile(X, (2, 1)), np.tile(Y, 2))
-    assert_allclose(fitted.predict_interval(ROWS), stacked.predict_interval(ROWS), rtol=1e-9)
-    with pytest.warns(UserWarning, match=r"1 of 61 rows are copies .* Remove a copy"):
-        fitted = PEPRegressor(max_iterations=1).fit(np.vstack([X, X[:1]]), np.append(Y, Y[:1]))
-    assert [len(part.model_.data[0]) for part in fitted.components_] == [61] * 3
+@pytest.mark.parametrize("kind, y", [
+    (PEPRegressor, Y[:, None]), (PEPClassifier, 1.0 * (Y[:, None] > 1.0)),
+    (PEPRegressor, np.column_stack([Y, np.where(Y > 1.0, Y, np.nan)])),
+])  # fmt: skip
+def test_copies_count_once(kind: Any, y: AnyNDArray, stacked: PEPRegressor) -> None:
+    rows = np.tile(X, (10, 1)), np.tile(y, (10, 1))
+    with pytest.warns(match=r"540 of 600 rows are copies of others, inputs and y\. They are left"):
+        assert_allclose(np.hstack(kind()._known_rows(*rows)), np.hstack([X, y]))
+    with pytest.warns(match=r"540 of 600 rows are copies .* Remove a copy"):  # of one model
+        assert len(kind(alpha=0.5)._known_rows(*rows)[0]) == 600
+    with pytest.warns(match=r"1 of 61 rows are copies .* Remove a copy"):
+        assert len(kind()._known_rows(*(part[:61] for part in rows))[0]) == 61
+    if kind is PEPRegressor and y.shape[1] == 1:
+        fitted = PEPRegressor(random_state=0).fit(rows[0], np.tile(Y, 10))
+        assert_allclose(fitted.predict_interval(ROWS), stacked.predict_interval(ROWS), rtol=1e-9)
+    with pytest.warns(match="X: all rows are the same"):
+        kind()._known_rows(np.ones([5, 2]), y[:5])
 
 
 def test_training_goes_on_from_before(stacked: PEPRegressor, tmp_path: Path) -> None:
@@ -257,8 +266,12 @@ def test_scouts_of_more_rows(most: int, monkeypatch: pytest.MonkeyPatch, tmp_pat
     spike = np.zeros(60)
     spike[np.random.default_rng(0).permutation(60)[-1]] = 1e3
     options: dict[str, Any] = {"random_state": 0, "max_iterations": 3}
+    monkeypatch.setattr(stack, "EXACT_BY_SCOUT", 100)
+    record = fit_exact(X, Y, max_iterations=1)[1]._replace(seconds=1e4)  # of a slow machine
+    monkeypatch.setattr(regressor, "fit_exact", lambda *a, **b: (fit_exact(*a, **b)[0], record))
     (bare,) = (unseen := PEPRegressor(**options, max_seconds=1000.0).fit(X, spike)).components_
-    assert not bare.warp and bare.inputs == "standard"  # the scout has seen zeros only
+    # The scout has seen zeros only.
+    assert not bare._is_exact and (bare.warp, bare.inputs) == (False, "standard")
     assert np.isfinite(unseen.predict(ROWS, return_std=True)).all()
     early = PEPRegressor(**options, max_seconds=1.0).fit(X, Y)
     assert early.components_[0].inputs == "standard" and "without a trial" in early.summary()

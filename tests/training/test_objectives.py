@@ -329,9 +329,14 @@ def test_copies_are_left_out_together() -> None:
     """Those of the same inputs and targets; not measurements at the same inputs, or settings."""
     rows, Y = np.array([[0.0], [1.0], [0.0], [2.0], [1.0]]), np.array([[3.0], [4.0], [3.0]])
     assert len(set(points.copies_of(rows, np.concatenate([Y, [[5.0], [6.0]]])))) == 4
-    missing = np.array([[np.nan, 1.0]] * 2)
-    assert len(set(points.copies_of(rows[[0, 2]], missing))) == 1
-    assert len(set(points.copies_of(np.zeros([9, 1]), np.zeros([9, 1])))) == 9
+    missing = np.array([[np.nan, 1.0], [2.0, 3.0], [np.nan, 1.0], [4.0, np.nan]])
+    assert len(set(points.copies_of(rows[:4], missing))) == 3
+    rng = np.random.default_rng(0)
+    grid, few = rng.integers(0, 3, [600, 4]), np.repeat(rng.normal(size=[60, 2]), 10, axis=0)
+    one_each = (few[:, :1] > 0.0) * 1.0
+    cases = (grid, grid[:, :1]), (few, one_each), (few, grid[:, :1]), (few, few[:, :1] + one_each)
+    numbers = [len(set(points.copies_of(*rows))) for rows in (*cases, (0.0 * grid, 0.0 * grid))]
+    assert numbers == [600, 60, 600, 60, 600]
     data, parts = (np.tile(X, (2, 1)), np.tile(F, (2, 1))), (gpflow.kernels.RBF(), X[:3])
     some, out = leave_rows_out(PEPRegression(data, *parts), 0)
     assert len(out) == 12 and not np.isin(data[0][out], some.data[0]).any()

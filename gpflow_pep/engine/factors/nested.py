@@ -171,9 +171,8 @@ def _integrate_on_grid(
         change = tf.exp(log_density - tf.stop_gradient(log_density))
         weights = axis.weights * change
         if axis.at_mean is not None:
-            # Where the Gaussian is narrow the integral is linear in its variance.
-            # Of the weight of nodes beside the one at the mean: a weight of 0 would have no
-            # derivative.
+            # Where the Gaussian is narrow the integral is linear in its variance. Of the weight of
+            # nodes beside the one at the mean: a weight of 0 would have no derivative.
             some = narrow.variance[:, k] / v + 1e-8
             part = tf.where(narrow.rows[:, k], some, tf.ones_like(some))
             weights = axis.weights * (part + (change - 1.0)) + (1.0 - part) * axis.at_mean

@@ -62,10 +62,9 @@ def select_alpha(
     :param validation: Rows that the model does not have, X [N, D] and Y [N, P]. None: the model's
         own rows, each left out in turn by removing its site; for models that hold their data,
         without blocks.
-    :param refit: Whether to train at each power, by
-        :func:`~gpflow_pep.training.maximise` with its defaults; or a function of the
-        model that does. False: parameters stay as they are. This is quick, but
-        ignores that each power has other best parameters.
+    :param refit: Whether to train at each power, by :func:`~gpflow_pep.training.maximise` with its
+        defaults; or a function of the model that does. False: parameters stay as they are. This is
+        quick, but ignores that each power has other best parameters.
     :return: The power, and the scores of all. A power at which training or the score fails has none
         and a warning.
     :raises ValueError: If a power is outside [0, 1], the model has no power or several, rows cannot

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray, RegressionData
 from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
@@ -131,14 +132,19 @@ def leave_rows_out(model: Any, seed: int) -> tuple[Any, AnyNDArray]:
 
 def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     """Give rows numbers, [N], the same to copies: rows of the same inputs X [N, D], all of which
-    have the same targets Y [N, P]. Where not even a quarter of the rows differ, the inputs are
-    settings that were chosen, and no row is a copy.
+    have the same targets Y [N, P]. Where half of the rows would be copies they may be settings or
+    have few levels, and none is a copy: unless a column, of targets, or of inputs of which a tenth
+    at most have several targets, has ten levels and half as many as rows differ.
     """
-    _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
-    group, places = group.ravel(), np.arange(len(X))
-    differs = np.any((Y[first][group] != Y) & ~np.isnan(Y), axis=1)
-    copies = np.where(np.bincount(group, differs)[group] > 0.0, len(X) + places, group)
-    return copies if 4 * len(np.unique(copies)) >= len(X) else places
+    codes = pd.util.hash_pandas_object(pd.DataFrame(X + 0.0), index=False)  # 64 bits of each: fast
+    _, first, group = np.unique(codes, return_index=True, return_inverse=True)
+    several = np.bincount(group, np.any((Y[first][group] != Y) & ~np.isnan(Y), axis=1)) > 0.0
+    copies = np.where(several[group], len(X) + np.arange(len(X)), group)
+    if 2 * (number := len(np.unique(copies))) > len(X):
+        return copies
+    is_y = np.sum(several) > 0.1 * np.sum(np.bincount(group) > 1)  # inputs have several targets
+    levels = max(len(np.unique(column)) for column in (Y if is_y else np.hstack([X, Y])).T)
+    return copies if levels >= max(number / 2, 10) else np.arange(len(X))
 
 
 def with_data(model: Any, data: tuple[AnyNDArray, AnyNDArray]) -> Any:
