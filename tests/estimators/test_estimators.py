@@ -179,10 +179,7 @@ def test_one_wild_input_is_named(no_training: None) -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.near_copies("rational_quadratic")
 def test_one_lengthscale_for_all_inputs(kernel: str, tmp_path: Path, no_training: None) -> None:
-    for kind, y, name in (
-        (PEPRegressor, Y, "predict"),
-        (PEPClassifier, Y > 200.0, "predict_proba"),
-    ):
+    for kind, y, name in (PEPRegressor, Y, "predict"), (PEPClassifier, Y > 200.0, "predict_proba"):
         fitted = kind(kernel, ard=False, **SMALL).fit(X, y)
         assert fitted.kernel_.lengthscales.shape == ()
         assert kind(kernel, **SMALL).fit(X, y).kernel_.lengthscales.shape == (2,)
