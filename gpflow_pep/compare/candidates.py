@@ -207,9 +207,8 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
     """Make all models, untrained, with their powers (NaN where there is none), by name."""
     numbers, likelihood = data.kind == "numbers", settings.likelihood
     kind: Any = PEPRegressor if numbers else PEPClassifier
-    options: dict[str, Any]
-    options = {"random_state": settings.seed, "max_iterations": settings.max_iterations}
-    options |= {} if likelihood == "auto" else {"likelihood": likelihood}
+    options: dict[str, Any] = {} if likelihood == "auto" else {"likelihood": likelihood}
+    options |= {"random_state": settings.seed, "max_iterations": settings.max_iterations}
     near = {} if settings.near_rows else {"near_rows": 0}
     choices = {DEFAULT: (np.nan, kind(**options, **near))}
     if is_skewed(data, settings):

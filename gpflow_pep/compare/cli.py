@@ -160,10 +160,9 @@ def _read(
         size = f"{counted(len(frame), 'row')} of {counted(frame.shape[1], 'column')}"
         click.echo(f"Read {size}{f' ({dialect})' * bool(dialect)}.", err=True)
     cleaned = clean_for(frame, target, settings, _command(), **cleaning)
-    for note in cleaned.notes:
-        click.echo(f"Note: {note}", err=True)
-    for warning in cleaned.warnings:
-        click.echo(f"Warning: {warning}", err=True)
+    notes = [f"Note: {note}" for note in cleaned.notes]
+    for line in (*notes, *(f"Warning: {warning}" for warning in cleaned.warnings)):
+        click.echo(line, err=True)
     size = f"{counted(cleaned.X.shape[1], 'input')}, {len(cleaned.X)} rows"
     for number, column in enumerate(cleaned.targets, 1):
         kind = "a number" if cleaned.kind == "numbers" else f"one of {column.nunique()} classes"

@@ -78,7 +78,4 @@ def errors_given_others(
     alone = pipeline[-1].predict(inputs)
     informed = predictions_given_others(pipeline[-1], inputs, targets)["mean"]
     sizes = [np.sqrt(np.nanmean((targets - mean) ** 2, axis=0)) for mean in (alone, informed)]
-    return {
-        str(name): (float(without), float(informed))
-        for name, without, informed in zip(Y.columns, *sizes, strict=True)
-    }
+    return {str(n): (float(a), float(b)) for n, a, b in zip(Y.columns, *sizes, strict=True)}

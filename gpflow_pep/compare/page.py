@@ -128,7 +128,5 @@ def _described_column(column: "pd.Series[object]") -> list[str]:
     return [str(column.name), values, str(int(column.isna().sum()))]
 
 
-_ENVIRONMENT.globals |= {
-    **{"MAX_INPUTS": MAX_INPUTS, "FEW": FEW, "KEY": KEY},
-    **{"title": title, "findings": findings, "versions": versions, "counted": counted},
-}
+_ENVIRONMENT.globals |= {"MAX_INPUTS": MAX_INPUTS, "FEW": FEW, "KEY": KEY, "counted": counted}
+_ENVIRONMENT.globals |= {"title": title, "findings": findings, "versions": versions}

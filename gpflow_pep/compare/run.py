@@ -196,8 +196,7 @@ def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], N
     trials = Trials(data, settings)
     needed = max(MIN_ROWS, 2 * trials.data.num_classes) / len(trials.parts[0][0])
     fractions = [part for part in FRACTIONS if settings.details and part >= needed]
-    num_fits = len(trials.candidates) * len(trials.parts)
-    total = num_fits + 1 + len(fractions)
+    total = len(trials.candidates) * len(trials.parts) + 1 + len(fractions)
     timed = total - len(trials.parts)  # the trivial model takes no time
     budget = TimeBudget(60.0 * settings.minutes, timed, joblib.effective_n_jobs(None))
     reports = Reports(callback, total + settings.details)

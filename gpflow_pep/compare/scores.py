@@ -166,11 +166,8 @@ def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
     if not np.isfinite(probability).all():
         return np.nan
     classes = [1] if probability.shape[1] == 2 else range(probability.shape[1])
-    areas = [
-        roc_auc_score(labels == c, probability[:, c])
-        for c in classes
-        if 0 < np.sum(labels == c) < len(labels)
-    ]
+    there = [c for c in classes if 0 < np.sum(labels == c) < len(labels)]
+    areas = [roc_auc_score(labels == c, probability[:, c]) for c in there]
     return float(np.mean(areas)) if areas else np.nan
 
 

@@ -40,6 +40,7 @@ def word_tables(comparison: Comparison) -> list[WordTable]:
         }
         return WordTable(title, caption, ["", "model", *columns], rows)
 
+    cells: dict[str, Callable[[Any], str]]
     cells = {metric.heading: partial(_value, metric) for metric in metrics}
     cells |= {"seconds": lambda row: f"{row['seconds']:.1f}", "converged": _converged}
     tables = [write(f"{title(comparison)}\n{KEY}", legend(comparison), cells)]
