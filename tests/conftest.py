@@ -165,6 +165,15 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(20170918)
 
 
+@functools.cache
+def hash_bijectors_once() -> None:
+    """Transforms stay, and are hashed when a parameter is read: a twelfth of eager models' time."""
+    from tensorflow_probability.python.bijectors import Bijector
+
+    of = Bijector.__hash__
+    Bijector.__hash__ = lambda self: vars(self).get("_h") or vars(self).setdefault("_h", of(self))
+
+
 @pytest.fixture(autouse=True)
 def global_settings() -> Iterator[None]:
     """GPflow's default float, jitter and the like are after a test as they were before it; and
@@ -173,6 +182,7 @@ def global_settings() -> Iterator[None]:
     import check_shapes
     import gpflow
 
+    hash_bijectors_once()
     enabled, config = check_shapes.get_enable_check_shapes(), gpflow.config.config()
     check_shapes.set_enable_check_shapes(True)
     yield

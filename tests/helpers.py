@@ -210,16 +210,6 @@ def worst_z(draws: Any, mean: Any, covariance: Any) -> float:
     return float(np.sqrt(len(apart)) * max(np.abs(part).max() for part in z))
 
 
-def finite_difference_gradient(
-    function: Callable[[], tf.Tensor], variable: tf.Variable, step: float = 1e-3
-) -> Array:
-    """All its entries, one after another."""
-    shape = tuple(variable.shape)
-    units = np.eye(int(np.prod(shape))).reshape(-1, *shape)
-    slopes = [float(directional_slope(function, [variable], [unit], step)) for unit in units]
-    return np.reshape(slopes, shape)
-
-
 def assert_gradients(
     function: Callable[[], tf.Tensor],
     variables: Sequence[tf.Variable],

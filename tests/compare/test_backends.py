@@ -164,10 +164,9 @@ def python(code: str, **options: Any) -> "subprocess.CompletedProcess[bytes]":
 
 
 def started(code: str, *arguments: Any) -> "subprocess.Popen[bytes]":
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, env=env, **pipes)
+    options: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    options["env"] = {name: os.environ[name] for name in os.environ if name != "OMP_NUM_THREADS"}
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, **options)
 
 
 def test_a_process_that_starts_late_loads_tensorflow_in_silence() -> None:

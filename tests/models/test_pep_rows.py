@@ -164,14 +164,14 @@ def _of_classes(Y: Any, likelihood: Any = None) -> pep.models.PEPClassification:
     return pep.models.PEPClassification((INPUTS, Y), kernel, likelihood, INPUTS[:3])
 
 
-@pytest.mark.parametrize("labels, chosen, num_latent", [
-    (BINARY, Bernoulli, 1), (CLASSES, MultiClass, 3),
+@pytest.mark.parametrize("kinds, chosen, num_latent", [
+    ([BINARY.astype(kind) for kind in (int, bool, np.uint8, float)], Bernoulli, 1),
+    ([CLASSES, tf.constant(CLASSES)], MultiClass, 3),
 ])  # fmt: skip
-def test_likelihood_of_labels(labels: Any, chosen: type, num_latent: int) -> None:
+def test_likelihood_of_labels(kinds: Any, chosen: type, num_latent: int) -> None:
     """And then it is PEP, whatever their type."""
-    types: Any = (int, bool, np.uint8, float) if chosen is Bernoulli else (int, tf.constant)
-    for convert in types:
-        model = _of_classes(convert(labels) if convert is tf.constant else labels.astype(convert))
+    for labels in kinds:
+        model = _of_classes(labels)
         assert type(model.likelihood) is chosen and model.num_latent_gps == num_latent
         assert model.data[1].dtype == tf.float64
         np.testing.assert_array_equal(model.data[1], labels)

@@ -419,5 +419,4 @@ def test_prediction_gradient_is_the_finite_difference(alpha: float, chunk_size: 
     variables = (Xnew, *model.trainable_variables)
     actual = gradients(some_of_the_prediction, variables)
     tolerance = {"rtol": 1e-6, "scale": 0.01 * max(float(np.max(np.abs(part))) for part in actual)}
-    value = tf.function(some_of_the_prediction)
-    helpers.assert_gradients(value, variables, actual, **tolerance)
+    helpers.assert_gradients(tf.function(some_of_the_prediction), variables, actual, **tolerance)
