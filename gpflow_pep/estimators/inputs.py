@@ -111,8 +111,8 @@ def refuse_weights(refused: dict[str, Any]) -> None:
     """Refuse other arguments that ``fit`` of scikit-learn's estimators takes, by a TypeError."""
     if refused.pop("sample_weight", None) is not None:
         raise TypeError(
-            "sample_weight: got weights, expected none: the likelihood of a Gaussian process states"
-            " how much a row counts. Pass error bars ('What is known of each row', likelihoods)."
+            "sample_weight: got weights, expected none: a likelihood states how much a row counts."
+            " Pass error bars ('What is known of each row' in the documentation)."
         )
     if refused:
         raise TypeError(f"fit: got {', '.join(refused)}, expected X and y only. Leave them out.")
