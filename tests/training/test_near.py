@@ -174,17 +174,16 @@ COARSE = 1.0 * (X[:, :1] + 0.3 * RNG.standard_normal((400, 1)) > 0.0)
 THREE = np.arange(400)[:, None] % 3
 
 
-def of_labels(labels: AnyNDArray, **options: Any) -> pep.PEPClassification:
+def of_labels(labels: AnyNDArray, rows: Any = X, **options: Any) -> pep.PEPClassification:
     kernel = gpflow.kernels.SquaredExponential(lengthscales=[0.8, 0.8])
-    return pep.PEPClassification((X, labels), kernel, None, X[:12].copy(), **options)
+    return pep.PEPClassification((rows, labels), kernel, None, X[:12].copy(), **options)
 
 
 def test_residuals_of_near_rows() -> None:
     inputs, kernel = RNG.uniform(-1.0, 1.0, (30, 2)), gpflow.kernels.RBF(1.0, [0.5, 2.0])
-    p = RNG.uniform(0.2, 0.8, 30)
+    p, rows = RNG.uniform(0.2, 0.8, 30), np.array([4, 9, 22])
     labels = 1.0 * (RNG.uniform(size=30) < p)
     of_label = np.where(labels == 1.0, p, 1.0 - p)
-    rows = np.array([4, 9, 22])
     actual = choosing.near_residuals(kernel, inputs, np.log(of_label), labels, rows)
     residuals = (labels - p) / np.sqrt(p * (1.0 - p))
     for n, product in zip(rows, actual, strict=True):
@@ -195,6 +194,8 @@ def test_residuals_of_near_rows() -> None:
 def test_nothing_is_trained_where_near_residuals_have_nothing_in_common(monkeypatch: Any) -> None:
     monkeypatch.setattr(choosing, "fit", lambda *_, **__: pytest.fail("trained"))
     assert with_near_labels(of_labels(COARSE), (X, COARSE)) is None
+    inputs, labels = (part[np.arange(600) % 400] for part in (X, COARSE))  # 200 are copies
+    assert with_near_labels(of_labels(labels, inputs), (inputs, labels)) is None
 
 
 @pytest.fixture(scope="module")

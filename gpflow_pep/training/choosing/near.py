@@ -52,7 +52,7 @@ from ...models import PEP, PEPRegression
 from ...models.base import InternalDataModel
 from ..fitting.loop import fit
 from ..fitting.objectives import FAILURES, copy_of
-from ..fitting.points import MOST_LEFT_OUT, gains, held_out_densities
+from ..fitting.points import MOST_LEFT_OUT, copies_of, gains, held_out_densities
 from .combining import ensemble_weights, power_of
 from .ensemble import Ensemble, EnsembleRecord, components, heaviest
 
@@ -177,7 +177,6 @@ def ensemble_with_near_labels(
         raise checks.refusal("model", got, expected, "Keep it as it is.")
     X, Y = map(np.asarray, data)
     checks.check_number(near, len(X) - 1, "near", counted="other rows")
-    rows = np.random.default_rng(checks.check_seed(seed)).permutation(len(X))[:MOST_LEFT_OUT]
     models, weights = components(model)
     alone = np.stack(
         [
@@ -187,6 +186,9 @@ def ensemble_with_near_labels(
             for model in models
         ]
     )
+    once = np.sort(np.unique(copies_of(X, Y), return_index=True)[1])  # no row predicts its copy
+    X, Y, alone = X[once], Y[once], alone[:, once]
+    rows = np.random.default_rng(checks.check_seed(seed)).permutation(len(X))[:MOST_LEFT_OUT]
     mixed = logsumexp(alone, axis=0, b=weights[:, None])
     products = near_residuals(main.kernel, X, mixed, Y[:, 0], rows)
     if not gains(products, np.zeros_like(products), LEAST_GAIN):
