@@ -194,7 +194,7 @@ def test_residuals_of_near_rows() -> None:
 def test_nothing_is_trained_where_near_residuals_have_nothing_in_common(monkeypatch: Any) -> None:
     monkeypatch.setattr(choosing, "fit", lambda *_, **__: pytest.fail("trained"))
     assert with_near_labels(of_labels(COARSE), (X, COARSE)) is None
-    inputs, labels = (part[np.arange(600) % 400] for part in (X, COARSE))  # 200 are copies
+    inputs, labels = (part[np.arange(799) % 400] for part in (X, THREE % 2.0))  # 399 are copies
     assert with_near_labels(of_labels(labels, inputs), (inputs, labels)) is None
 
 
