@@ -77,7 +77,7 @@ def _row(comparison: Comparison, name: str) -> dict[str, object]:
     change, verdict = Difference(np.nan, np.nan, 0.0), ""
     if comparison.best is not None and not failed:
         change = comparison.difference(name, comparison.best)
-        verdict = UNSTABLE if _unstable_part(fits) else AS_GOOD * (abs(change.mean) <= change.error)
+        verdict = UNSTABLE if _unstable_part(fits) else AS_GOOD * bool(change.mean <= change.error)
         verdict = SAVED if name == comparison.best else verdict
     row |= {"difference": change.mean, "difference_se": change.error, "verdict": verdict}
     row |= {key: np.mean([getattr(fit, key) for fit in fits]) for key in ("seconds", "iterations")}
@@ -410,15 +410,15 @@ def more_rows(comparison: Comparison) -> str:
 
 
 def _of_scorer(comparison: Comparison) -> str:
-    """Word why there is no folder with the predictions of NumPy, or that it holds all rows."""
+    """Word which folders hold training rows, or why one of NumPy's predictions is not there."""
     if comparison.model is None:
         return ""
+    words = "The folder model holds training rows: keep it as private as the rows are."
     if reason := why_no_scorer(comparison.model):
-        return f"No folder scorer, for predictions without TensorFlow: {reason}"
+        return f"{words} No folder scorer, for predictions without TensorFlow: {reason}"
     last, different = comparison.model[-1], equal_inputs(comparison.data.X).max() + 1
     exact = max(part.num_inducing_ for part in last.components_) > 0.9 * different
     if not (exact or last.near_rows_):
-        return ""
+        return f"{words} The folder scorer holds inducing points, which can be some of them."
     why = "its predictions use near ones" if last.near_rows_ else "it predicts from all of them"
-    words = f"The folder scorer holds training rows, because {why}. The folder model does so too"
-    return f"{words}: keep both as private as the rows are."
+    return f"{words} The folder scorer holds them too, because {why}."

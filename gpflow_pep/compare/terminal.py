@@ -106,5 +106,5 @@ def legend(comparison: Comparison) -> str:
     text += f" {comparison.settings.how_split()[1]}"
     if len(comparison.data.targets) > 1:
         text += " Scores are means over targets; errors are in units of their standard deviations."
-    text += f" As good: the {score} differs from that of * by at most one standard error of the"
-    return f"{text} difference. Unstable: far worse in one {part} than in others."
+    text += f" As good: the {score} is not clearly better than that of *, or at most one standard"
+    return f"{text} error of the difference worse. Unstable: far worse in one {part} than others."

@@ -50,7 +50,7 @@ from .inputs import (
     fit_yeo_johnson,
     refuse_weights,
     seed_of,
-    warn_of_wild_inputs,
+    warn_of_wild_numbers,
     words_refused,
 )
 from .numpy_parts import numpy_ensembles
@@ -225,7 +225,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if len(X) > 1 and (X[0] == X).all():
             message = "X: all rows are the same, and no prediction elsewhere rests on anything."
             warnings.warn(message, stacklevel=4)
-        warn_of_wild_inputs(X, getattr(self, "feature_names_in_", ()))
+        warn_of_wild_numbers(X, getattr(self, "feature_names_in_", ()))
         return X, Y
 
     def _scaled_rows(self, X: AnyNDArray) -> AnyNDArray:

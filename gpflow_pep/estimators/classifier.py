@@ -66,6 +66,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         X, y = self._validate(X, y)
         if pd.isna(y).any():
             raise refusal("y", "missing labels", "one in each row", "Leave rows without one out.")
+        if len({isinstance(label, str) for label in y}) > 1:
+            raise refusal("y", "words and numbers as labels", "one kind", "Pass y.astype(str).")
         kind = type_of_target(y, input_name="y")
         in_order = _are_in_order(self.likelihood)
         if kind not in ("binary", "multiclass") and not (in_order and kind == "continuous"):

@@ -83,24 +83,29 @@ def dense(X: Any) -> Any:
 
 
 def check_sizes(name: str, values: AnyNDArray) -> None:
-    """Refuse numbers [N, ...] so large that a sum of their squares is infinite."""
+    """Refuse numbers [N, ...] so large that a sum of their squares is infinite, or so small that
+    squares are 0.
+    """
     most = np.sqrt(np.finfo(values.dtype).max / (4.0 * max(len(values), 1)))
     large = np.abs(values) > most
     if large.any():
         row = int(np.argwhere(large)[0, 0])
         got = f"{values[large][0]:g} in row {row} (rows count from 0)"
         raise refusal(name, got, f"numbers below {most:.2g} in size", "Correct or rescale them.")
+    largest, least = np.max(np.abs(values), initial=0.0), np.sqrt(np.finfo(values.dtype).tiny)
+    if 0.0 < largest < least:
+        raise refusal(name, f"{largest:g} at most", f"some above {least:.2g}", "Rescale them.")
 
 
-def warn_of_wild_inputs(X: AnyNDArray, names: Sequence[Any]) -> None:
-    """Name inputs [N, D] beside which all others of their column are nearly one number."""
+def warn_of_wild_numbers(X: AnyNDArray, names: Sequence[Any], name: str = "X") -> None:
+    """Name numbers of X [N, D] beside which all others of their column are nearly one number."""
     apart = np.abs(X - np.median(X, axis=0))
     for column, row in enumerate(np.argmax(apart, axis=0)):
         others = np.std(np.delete(X[:, column], row))
         if 0.0 < others < NEARLY_ONE * np.std(X[:, column]):
             label = repr(names[column]) if len(names) else column
             warnings.warn(
-                f"X: got {X[row, column]:g} in column {label} of row {row} (rows count from 0),"
+                f"{name}: got {X[row, column]:g} in column {label}, row {row} (rows count from 0),"
                 f" so far from the others, with a standard deviation of {others:.2g}, that they"
                 " look alike beside it. Correct it, or leave the row out.",
                 stacklevel=4,

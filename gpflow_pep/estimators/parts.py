@@ -110,6 +110,8 @@ def make_inducing_variable(
         return copy_of(rule)
     if rule is not None and not isinstance(rule, str):
         points = as_numbers("inducing", rule, gpflow.default_float())
+        if not np.isfinite(points).all():
+            raise refusal("inducing", "NaN or infinite numbers", "finite ones", "Correct them.")
         if points.ndim == 2:
             return gpflow.inducing_variables.InducingPoints(points)
     select = _choose("inducing", rule, RULES, "points [M, D] or GPflow's inducing variables")

@@ -26,7 +26,7 @@ from ..scoring.predictive import Predictive
 from ..scoring.units import Units
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
 from ..training.fitting.exact import KERNELS, Hyperparameters, fit_exact
-from .inputs import check_sizes
+from .inputs import check_sizes, warn_of_wild_numbers
 from .numpy_parts import numpy_ensembles
 from .outputs import (
     as_outputs,
@@ -202,6 +202,8 @@ class PEPRegressor(TargetPredictions):
         in_units = have_units(self._named_likelihood(), P)
         check_readings(Y[:, :P], self.target_names_, in_units)
         X, Y = self._known_rows(X, Y)
+        if self.likelihood == "gaussian":
+            warn_of_wild_numbers(Y, self.target_names_ or (), "y")
         if self._names_a_model or X.dtype != np.float64:
             self._fit_one(X, Y)
         else:

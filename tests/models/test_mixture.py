@@ -86,11 +86,7 @@ def model(kind: str, targets: Any = None, of_each: Any = Z, **options: Any) -> p
 
 def regression(targets: Any = None, of_each: Any = Z, **options: Any) -> Any:
     data = X, GAUSSIAN if targets is None else targets
-    arguments = {
-        "mean_function": Constant(MEANS),
-        "noise_variance": NOISE,
-        **options,
-    }
+    arguments = {"mean_function": Constant(MEANS), "noise_variance": NOISE, **options}
     return pep.models.PEPRegression(data, kernel(), points(of_each), **arguments)
 
 

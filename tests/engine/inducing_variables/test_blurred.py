@@ -209,9 +209,7 @@ every_model = pytest.mark.parametrize("create, name", [
 
 @every_model
 @pytest.mark.near_copies
-def test_trained_copied_stored_and_saved(
-    create: Any, name: str, tmp_path: Path, capsys: Any
-) -> None:
+def test_trained_copied_and_saved(create: Any, name: str, tmp_path: Path, capsys: Any) -> None:
     model, Xnew = _create(create, COVARIANCES[name]), PROBLEM.Xnew
     external = isinstance(model, gpflow.models.SVGP)
     loss = model.training_loss_closure(PROBLEM.data) if external else model.training_loss

@@ -82,10 +82,7 @@ def _plain_factor(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 @pytest.mark.parametrize("weighted", [(1.0, 1.0), (1.0, 0.0), (0.0, 1.0)], ids=str)
 @pytest.mark.parametrize("own", [linalg.factorise, linalg.factorise_with_jitter])
 def test_a_factor_and_its_derivatives_of_first_and_second_order(
-    rng: np.random.Generator,
-    own: Any,
-    weighted: tuple[float, float],
-    compiled: bool,
+    rng: np.random.Generator, own: Any, weighted: tuple[float, float], compiled: bool
 ) -> None:
     root = rng.standard_normal((2, 6, 6))
     K = tf.constant(root @ root.transpose(0, 2, 1) + 0.1 * np.eye(6))
