@@ -37,7 +37,7 @@ MODULES = [path for path in SOURCES if path not in LAZY]
 
 #: The most lines of the package, and the most concepts: functions and classes of its modules
 #: without an underscore. A commit may lower them; only an issue raises them.
-LINES, CONCEPTS = 34684, 783
+LINES, CONCEPTS = 34648, 781
 #: The most lines of a file.
 FILE_LINES = 600
 #: The most levels of our own classes from a public model, itself included, to GPflow's.
