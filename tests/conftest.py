@@ -38,7 +38,7 @@ TOGETHER = {
     for names in (
         "pep", "class_stack", "near_rows", "stack", "target_units",
         "cli command compare details findings page several_targets", "objectives", "derivatives",
-        "shared", "distributed",
+        "shared",
     )
     for name in names.split()
 }  # fmt: skip

@@ -25,7 +25,6 @@ from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 from ..engine import checks, prior
 from ..engine.factors import check_support, entries, predict_mean_and_var
 from ..engine.factors.moments import log_power_expectation_of_batches
-from ..engine.numerics.chunks import LOCAL, Reduction
 from ..engine.numerics.linalg import trials_listed, warn
 from ..engine.paths.functions import draw_paths
 from ..engine.predictions.posterior import f_under, gpflow_posterior
@@ -357,9 +356,6 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     trainable_variables: tuple[tf.Variable, ...]
     data: Data
     chunk_size: int | None
-    reduction: Reduction = LOCAL
-    """Over processes, where each holds a shard of the rows: see
-    :mod:`gpflow_pep.training.fitting.distributed`."""
 
     # Records of what was done, neither parameters nor to be trained.
     _TF_MODULE_IGNORED_PROPERTIES = frozenset(
@@ -382,7 +378,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         if prior.is_mixed(self.kernel):  # each row is projected on those of all latent functions
             num_inducing = num_inducing and len(self.kernel.latent_kernels) * num_inducing
         of_model = self.data, self.alpha, self._cut, self._rows_version
-        return kind(*of_model, self.chunk_size, self.reduction, num_inducing)
+        return kind(*of_model, self.chunk_size, num_inducing)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "data" and name in vars(self):
@@ -432,9 +428,9 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     def site_problem(self) -> SiteProblem:
         """Hand rows and parameters as they are to the functions of the inner loop."""
         parts, rows = self._latent_parts, SiteRows(*self.rows.read(), self._powers())
-        W, options = parts.whiten().W, (self.chunk_size, self.reduction)
+        W = parts.whiten().W
         memory = self._memory_terms(W)
-        return SiteProblem(parts, rows, W, *options, memory, latents=self.latents)
+        return SiteProblem(parts, rows, W, self.chunk_size, memory, latents=self.latents)
 
     def _check_latent(self, *, shared: bool = False) -> None:
         """See :func:`~gpflow_pep.engine.prior.check_independent`."""

@@ -35,7 +35,6 @@ class ContextPredictions:
     kernel: Kernel
     num_latent_gps: int
     data: Any
-    reduction: Any
     chunk_size: int | None
     likelihood: Any
     _cut: Cut
@@ -148,16 +147,13 @@ class ContextPredictions:
         if is_mixed(self.kernel):
             return mixed.posterior(self, precompute_cache)
         near = self._near_rows(near)
-        if not near.number and (not self.has_blocks or self.reduction.count > 1):
+        if not near.number and not self.has_blocks:
             return super().posterior(precompute_cache)  # type: ignore[misc]
         return self._context_posterior(precompute_cache, near)
 
     def _context_posterior(
         self, precompute_cache: PrecomputeCacheType | str | None, near: NearRows
     ) -> ContextRowsPosterior:
-        remedy = "Predict with the parameters in a model that has all rows."
-        checks.check_not_sharded(self.reduction.count, "blocks or near rows", remedy)
-
         @tf.autograph.experimental.do_not_convert
         def compute() -> Context:
             context, noise_variance = self.row_context(), near.noise_variance

@@ -126,11 +126,6 @@ class MinibatchLoss(BatchLoss):
             k-th epoch, batch by batch.
         """
         model, index = self.model, batch
-        checks.check_not_sharded(
-            model.reduction.count,
-            "minibatch loss",
-            "Use gpflow_pep.training.sharded_training_loss, or train ARPEP.",
-        )
         problem = model.site_problem()
         text = checks.message(
             "data",

@@ -210,7 +210,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         terms, W = partial(collapsed.sums_with_slack, parts), self._parts.whiten().W
         chunk_size, keep_all = self.rows.plan()
         pieces = self.rows.single_rows(chunk_size)
-        options: dict[str, Any] = {"keep": keep_all, "parts": parts, "reduction": self.reduction}
+        options: dict[str, Any] = {"keep": keep_all, "parts": parts}
         no_slack = tf.zeros([], W.dtype)
         trace, sums = chunks.sum_over_chunks(terms, pieces, (W, no_slack), **options)
         _, with_slack = chunks.sum_over_chunks(terms, pieces, (W, trace), **options)

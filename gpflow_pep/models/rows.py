@@ -147,7 +147,6 @@ class Rows(NamedTuple):
     """How often rows, or powers of rows, were replaced by others than variables."""
 
     chunk_size: int | None  #: The most rows that are worked on at a time; None: chosen.
-    reduction: chunks.Reduction  #: Over processes that hold a shard of the rows each.
     num_inducing: int | None
     """M, where it is known: chunks are such that M x chunk numbers fit a processor's cache."""
 
@@ -175,10 +174,8 @@ class Rows(NamedTuple):
         """Count the targets that are not NaN, of all processes."""
         Y = tf.convert_to_tensor(self.data[1])
         if self.cut.num_gapped:
-            number = tf.math.count_nonzero(~tf.math.is_nan(Y), dtype=self.alpha.dtype)
-        else:
-            number = tf.cast(tf.size(Y), self.alpha.dtype)
-        return self.reduction.total(number)
+            return tf.math.count_nonzero(~tf.math.is_nan(Y), dtype=self.alpha.dtype)
+        return tf.cast(tf.size(Y), self.alpha.dtype)
 
     def plan(self) -> chunks.Plan:
         """Choose how to sum over them."""
@@ -199,8 +196,8 @@ class Rows(NamedTuple):
         :param shared: Tensors that each piece needs, and that gradients reach.
         """
         chunk_size, keep_all = self.plan()
-        options = {"keep": keep_all, "parts": parts, "reduction": self.reduction}
-        return chunks.sum_over_chunks(terms, self.pieces(chunk_size), shared, **options)
+        pieces = self.pieces(chunk_size)
+        return chunks.sum_over_chunks(terms, pieces, shared, keep=keep_all, parts=parts)
 
     def with_powers(self, alpha: Power) -> "Rows":
         """Take checked powers of another shape; graphs that were traced with others stop."""
@@ -378,7 +375,7 @@ class StreamedRows(Rows):
 
     def num_targets(self) -> tf.Tensor:
         _, Y = self.data.first
-        return self.reduction.total(tf.constant(self.num_rows * Y.shape[1], Y.dtype))
+        return tf.constant(self.num_rows * Y.shape[1], Y.dtype)
 
     def plan(self) -> Plan:
         plan = self.cut.plan(self.chunk_size, self.num_inducing, self.data.first[0])

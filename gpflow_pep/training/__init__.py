@@ -1,4 +1,4 @@
-"""Training: on all rows; by minibatches, with checkpoints; with rows spread over processes.
+"""Training: on all rows; by minibatches, with checkpoints.
 
 Rooms: `starts` gives inducing variables, `fitting` trains, `choosing` compares what was trained.
 """
@@ -17,7 +17,6 @@ from .choosing.ensemble import Ensemble, EnsembleRecord
 from .choosing.near import ensemble_with_near_labels, ensemble_with_near_rows
 from .choosing.wrong_labels import raise_error_rate
 from .fitting.cheaper import maximise_on_subset
-from .fitting.distributed import sharded, sharded_training_loss
 from .fitting.full_batch import Ascent, MaximiseRecord, Step, maximise
 from .fitting.history import EarlyStopping, Evaluation, FitRecord
 from .fitting.loop import fit, shuffled_batches
@@ -47,8 +46,6 @@ __all__ = [
     "maximise_on_subset",
     "raise_error_rate",
     "select_alpha",
-    "sharded",
-    "sharded_training_loss",
     "shuffled_batches",
     "training_loss",
     "weights_of_means",

@@ -373,7 +373,6 @@ BEYOND: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         ("data | () | Pass", lambda: _shuffled((1.0, 2.0))),
         ("seed | 'a' | Pass", lambda: _shuffled((X, Y), "a")),
         ("seed | -1 | Pass", lambda: point().minibatch_training_loss_closure(2, seed=-1)),
-        ("strategy | None | Pass", lambda: pep.training.sharded_training_loss(regression(), None)),
     ],
     "estimators": [
         ("This PEPRegressor | not fitted | Call 'fit'", lambda: _regressor().sample_y(ROWS)),

@@ -12,10 +12,8 @@ import pytest
 import tensorflow as tf
 from helpers import load_example
 
-import gpflow_pep as pep
 from examples import large_scale
 from examples.common import value_and_gradient
-from gpflow_pep.training.fitting.distributed import Shards
 
 cluster = load_example("benchmarks/cluster.py")
 devices = load_example("benchmarks/devices.py")
@@ -118,27 +116,6 @@ def test_a_plan() -> None:
     np.testing.assert_allclose(ten.evaluation_seconds, 1.5 + messages)
     np.testing.assert_allclose(ten.core_hours, 10 * ten.hours)
     assert ten.bytes_on_core == 3.6e4
-
-
-def test_messages_are_those_of_an_evaluation() -> None:
-    """All that processes add up passes one function: here one that notes sizes."""
-    sizes = []
-
-    class Strategy(tf.distribute.OneDeviceStrategy):
-        def reduce(self, operation: str, value: tf.Tensor, axis: Any) -> tf.Tensor:
-            sizes.append(int(tf.size(value)))
-            return value
-
-    X = np.random.default_rng(0).uniform(size=(20, cluster.parquet.NUM_INPUTS))
-    kernel = gpflow.kernels.SquaredExponential(lengthscales=np.ones(X.shape[1]))
-    model = pep.PEPRegression((X, X[:, :1]), kernel, X[:6].copy(), chunk_size=7)
-    model.reduction = Shards(Strategy("CPU:0"))
-    with tf.GradientTape() as tape:
-        loss = model.training_loss()
-    model.reduction.total([loss, *tape.gradient(loss, model.trainable_variables)])
-    assert sorted(sizes) == sorted([36 + 6 + 2, 1, 36 + 6 + 2, 1 + 6 * 8 + 8 + 2])
-    assert len(sizes) == cluster.NUM_MESSAGES
-    assert 8 * sum(sizes) == cluster.message_bytes(num_inducing=6)
 
 
 def test_the_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

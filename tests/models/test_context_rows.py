@@ -21,7 +21,6 @@ from reference import rows as context_reference
 from scipy.stats import multivariate_normal
 
 import gpflow_pep as pep
-from gpflow_pep.engine.numerics.chunks import Reduction
 from gpflow_pep.engine.predictions.context_rows import Context, predict_from_near_rows
 from gpflow_pep.engine.prior import Parts
 
@@ -197,16 +196,6 @@ class TestBoth:
         variables = [Xnew, model.kernel.lengthscales.unconstrained_variable]
         value = tf.function(value) if compiled else value
         assert_gradients(value, variables, step=1e-4, rtol=1e-6, scale=0.1)
-
-    def test_not_where_rows_are_elsewhere(self, case: Case, options: dict[str, Any]) -> None:
-        class Two(Reduction):
-            count = 2
-
-        model = case.model()
-        model.reduction = Two()
-        with pytest.raises(ValueError, match=r"(?s)got it where 2 processes.*expected one"):
-            model.predict_f(XNEW, **options)
-        model.posterior().predict_f(XNEW)
 
 
 @pytest.mark.parametrize("case, options", [

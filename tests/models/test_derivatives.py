@@ -380,19 +380,12 @@ def in_a_branch() -> Any:
     return gradient(lambda: chosen(tf.constant(True)), lengthscale(model))
 
 
-def of_several_processes() -> Any:
-    model = CASES["probit"].model()
-    model.reduction = type("Two", (pep.engine.numerics.chunks.Reduction,), {"count": 2})()
-    return gradient(lambda: model.q_mu, lengthscale(model))
-
-
 TWICE = "derivative of the gradient of"
 CALLS: dict[str, Callable[[], Any]] = {
     f"{TWICE} .*: got": lambda: twice(functools.partial(mean_at, XNEW)),
     f"{TWICE} .*: got one in": lambda: twice(FUNCTIONS["loo_log_density"]),
     rf"{TWICE} q\(v\): got one in": forwards,
     r"a tape inside of the tf\.cond or loop": in_a_branch,
-    r"a derivative of q\(v\)": of_several_processes,
 }
 twice_in_graph = in_graph(lambda: twice(pep.PEP.training_loss))
 # The model is made outside.

@@ -1,6 +1,5 @@
 """6 Faults: killed, interrupted, out of disk, without a worker."""
 
-import importlib
 import os
 import signal
 import subprocess
@@ -292,27 +291,3 @@ def _with_full_disk(trial: Trial, disk: Path, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"checkpoint_dir: got .*cannot be written to"):
             worker.fit(str(directory), steps=13)
         assert readable(directory) == 12
-
-
-def test_worker_that_dies(trial: Trial, size: Size, tmp_path: Path, monkeypatch: Any) -> None:
-    """One of two distributed processes dies: the other stops, their job resumes"""
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "training")
-    distributed = importlib.import_module("test_distributed")
-    alone = distributed.worker.fitted(None, None)
-    for number in range(size(quick=1, full=2, long=10)):
-        outputs = [tmp_path / f"job{number}.{k}.npz" for k in range(2)]
-        with trial.case(f"job {number} stops"):
-            with distributed.started("leaving", outputs) as jobs:
-                jobs[1].wait(timeout=600.0)
-                gone = time.time()
-                said, _ = jobs[0].communicate(timeout=120.0)  # in which it has to notice it
-                took = time.time() - gone
-            assert jobs[1].returncode == 3 and jobs[0].returncode == 1, said[-500:]
-            assert "strategy: got no answer from another process" in said, said[-500:]
-            trial.note(f"job {number}: the other stopped after {took:.0f} seconds")
-        with trial.case(f"job {number} resumes"):
-            codes, said = zip(*distributed.run("resumed", outputs))
-            assert codes == (0, 0), "".join(said)[-500:]
-            found = np.load(outputs[0])
-            for name in ("losses", "metrics"):
-                np.testing.assert_allclose(found[name], alone[name], rtol=1e-9)

@@ -11,7 +11,6 @@ from .arguments import (
     check_likelihood,
     check_mean_function,
     check_new_inputs,
-    check_not_sharded,
     check_num_outputs,
     check_same_float,
     check_single_output,

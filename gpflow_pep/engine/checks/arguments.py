@@ -169,13 +169,6 @@ def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
     return labels
 
 
-def check_not_sharded(num_processes: int, quantity: str, remedy: str) -> None:
-    """Refuse what has no meaning where each process holds a shard of the rows."""
-    if num_processes > 1:
-        got = f"it where {num_processes} processes hold a shard of the rows each"
-        raise refusal(quantity, got, "one process with all of them", remedy)
-
-
 def check_num_outputs(num_latent_gps: int | None, Y: tf.Tensor) -> int | None:
     """Check the number of latent functions of a model with one for each column of Y."""
     num_outputs = Y.shape[1]

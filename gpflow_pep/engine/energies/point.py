@@ -113,19 +113,17 @@ def energy_by(
         (problem.W, *shared, *(problem.projection or ())),
         keep=keep_all,
         parts=problem.parts._replace(likelihood=None),
-        reduction=problem.reduction,
     )
     if extra.by_parameters:
         pairs = zip(extra.by_parameters, parameters(problem), strict=True)
         by_likelihood = [tf.cast(tf.reduce_sum(by * v), problem.W.dtype) for by, v in pairs]
-        change += problem.reduction.total([tf.add_n(by_likelihood)])[0]
+        change += tf.add_n(by_likelihood)
     left, slope = cavity(fixed_point.marginals, sites, power), sites.nu - sites.tau * m
     terms = tf.reduce_sum(extra.tilted.ell) + _site_terms(s, slope, sites.tau, left.e, power)
     terms = sum(tf.nest.flatten(extra.joint), terms)
-    (terms,) = problem.reduction.total([tf.stop_gradient(terms)])
     known = [] if problem.memory is None else [problem.memory.natural]
     of_mean = terms_of_mean(extra.q.w, known)
-    return scale * (terms + _gradient_only(change)) + of_mean - log_root(extra.q)
+    return scale * (tf.stop_gradient(terms) + _gradient_only(change)) + of_mean - log_root(extra.q)
 
 
 def twice_differentiable(

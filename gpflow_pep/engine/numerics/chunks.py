@@ -1,8 +1,7 @@
-"""Sums over rows: in chunks, with a gradient that recomputes each chunk instead of keeping it, and
-over processes that hold a shard of the rows each. And the order of rows in minibatches.
+"""Sums over rows: in chunks, with a gradient that recomputes each chunk instead of keeping it. And
+the order of rows in minibatches.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -90,43 +89,6 @@ ROW_LOOP = "rows"
 Tensors = Any
 #: The minibatches of the k-th epoch, k = 0, 1, ...
 Epochs = Callable[[int], tf.data.Dataset]
-
-
-class Reduction:
-    """
-    How sums over the rows of this process become sums over all rows; here one process has them all.
-
-    :mod:`gpflow_pep.training.fitting.distributed` has the one for processes that hold a shard of
-    the rows each. All of them must then compute the same in the same order: whatever decides how a
-    computation goes on has to be reduced before.
-    """
-
-    count = 1  #: How many processes hold a shard.
-
-    def total(self, tensors: Tensors) -> Tensors:
-        """Sum tensors of one float, with the same shapes in all processes; all in one message. In a
-        loop the shapes are the same in all iterations: TensorFlow may refuse others.
-
-        The gradient is that of the sum over processes of what each computes from the totals: what
-        arrives from above is summed over processes too.
-        """
-        return tensors
-
-    def largest(self, values: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Find the largest over processes of each of some numbers; not for differentiation."""
-        return values
-
-    def all(self, condition: tf.Tensor) -> tf.Tensor:
-        """Find out whether a condition [] holds in all processes."""
-        return condition
-
-    def known_total(self, size: int | None) -> float:
-        """Sum a number that is known before a graph runs; infinity where one, None, is not."""
-        return math.inf if size is None else float(size)
-
-
-#: Of one process that has all rows.
-LOCAL = Reduction()
 
 
 class Chunks(NamedTuple):
@@ -257,7 +219,6 @@ def sum_over_chunks(
     *,
     keep: bool,
     parts: Sequence[Any] = (),
-    reduction: Reduction = LOCAL,
 ) -> Tensors:
     r"""Compute :math:`\sum_k f(\mathrm{rows}_k, \mathrm{shared})` with memory for one chunk.
 
@@ -274,11 +235,10 @@ def sum_over_chunks(
     :param parts: The kernel and whatever else ``function`` reads variables of: gradients reach
         variables that are not trainable too, as these may be made so later, or be watched.
         Other variables are found if they are trainable.
-    :param reduction: Over processes that hold a shard of the rows each.
     """
     # tf.custom_gradient overlooks what is not trainable.
     fixed = [] if keep else [v for v in float_variables(*parts) if not v.trainable]
-    return reduction.total(_sum_own_chunks(function, chunks, shared, keep, fixed))
+    return _sum_over_chunks(function, chunks, shared, keep, fixed)
 
 
 def float_variables(*parts: Any) -> list[tf.Variable]:
@@ -287,14 +247,14 @@ def float_variables(*parts: Any) -> list[tf.Variable]:
     return list({id(v): v for v in variables if v.dtype.is_floating}.values())
 
 
-def _sum_own_chunks(
+def _sum_over_chunks(
     function: Callable[..., Tensors],
     chunks: Chunks | Stream,
     shared: Sequence[tf.Tensor],
     keep: bool,
     fixed: Sequence[tf.Variable],
 ) -> Tensors:
-    """Sum over the rows of this process, with variables that are not trainable."""
+    """Sum over rows, with variables that are not trainable."""
 
     def on_chunk(rows: Tensors, *shared: tf.Tensor) -> Tensors:
         return function(tf.nest.map_structure(tf.stop_gradient, rows), *shared)
@@ -326,7 +286,9 @@ def _sum_own_chunks(
                 )
                 return list(map(tf.convert_to_tensor, by_all))
 
-            gradients = _sum_own_chunks(chunk_gradients, chunks, (*shared, *upstream), False, fixed)
+            gradients = _sum_over_chunks(
+                chunk_gradients, chunks, (*shared, *upstream), False, fixed
+            )
             by_read = {id(v): by for v, by in zip(read, gradients[len(inputs) :], strict=True)}
             return gradients[: len(inputs)], [by_read.get(id(v)) for v in variables]
 

@@ -7,7 +7,6 @@ from gpflow.base import InputData, MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputedValue
 
-from ..numerics.chunks import LOCAL
 from ..prior import Parts
 from ..prior.evaluate import covariance
 from ..prior.mixing import latent_parts
@@ -112,7 +111,7 @@ def condition_on_outputs(
     prior = RowPrior(mean, mixed_marginals(mixing, g).s)
     parts = Parts(None, None, None, likelihood)  # type: ignore[arg-type]  # rows see g, not q(v)
     rows, latents = SiteRows(X, Y, power_1), Mixed(mixing)
-    problem = SiteProblem(parts, rows, context.W, None, LOCAL, latents=latents)
+    problem = SiteProblem(parts, rows, context.W, None, latents=latents)
 
     def given_sites(sites: Sites) -> LatentMarginals:
         return conditioned(g, row_sites(mixing, sites, None, power_1))

@@ -80,7 +80,7 @@ class CurvatureFactor(NamedTuple):
     def refactorised(self, problem: SiteProblem, curvature: Curvature) -> "CurvatureFactor":
         """Take this one as long as its curvature is close: that changes the path, not its end."""
         parts = tf.reduce_sum(tf.abs(curvature.t - self.t)), tf.reduce_sum(curvature.t)
-        change, size = map(tf.stop_gradient, problem.reduction.total(parts))
+        change, size = map(tf.stop_gradient, parts)
         # A factor is used again as long as the curvature has changed by less than this part of it.
         return tf.cond(
             change < 0.1 * size,
@@ -126,9 +126,7 @@ def _sum(problem: SiteProblem, function: Callable[..., Any], *rows: tf.Tensor) -
         (X, rows), projection = piece
         return function(problem.project(X, projection).A, *rows)
 
-    sums = chunks.sum_over_chunks(
-        chunk_terms, problem.pieces(rows), (), keep=True, reduction=problem.reduction
-    )
+    sums = chunks.sum_over_chunks(chunk_terms, problem.pieces(rows), (), keep=True)
     return tf.nest.map_structure(tf.stop_gradient, sums)
 
 
@@ -202,11 +200,10 @@ def _iterated(
     return step
 
 
-def within_trust(problem: SiteProblem, change: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+def within_trust(change: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
     """Compute which part of a step of the means may be taken, [], for f of these variances."""
     # Where a kernel is 0, as a linear one at 0, so is f for sure.
-    sizes = tf.reduce_max(tf.math.divide_no_nan(tf.abs(change), tf.sqrt(v)))
-    (largest,) = problem.reduction.largest([sizes])
+    largest = tf.reduce_max(tf.math.divide_no_nan(tf.abs(change), tf.sqrt(v)))
     # No mean moves by more standard deviations of f in one step, the scale on which tilted
     # integrals bend. Those of q are far shorter where rows are many, and took 25 sweeps for 16 (16
     # 000 rows of three classes, alpha .5), and 59 for 41 (4000, alpha 0); 1 took 23 and 67, 10 took

@@ -40,8 +40,7 @@ Z is up to 35 nats smaller without that.
 
 Nothing here depends on Gaussian processes: a function of the sites gives everything, and they may
 be held in other numbers than their natural parameters, see
-:class:`~gpflow_pep.engine.sites.record.SweepEvaluation`. Where each process holds a shard of the
-rows, all take the same decisions, by a :class:`~gpflow_pep.engine.numerics.chunks.Reduction`.
+:class:`~gpflow_pep.engine.sites.record.SweepEvaluation`.
 """
 
 from collections.abc import Callable, Iterator

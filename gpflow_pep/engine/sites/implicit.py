@@ -158,11 +158,6 @@ class Converged(NamedTuple):
         return _in_parameters(self.rebuild, variables, sites, by_natural, terms)
 
     def _require_fixed_point(self, quantity: str, by_sites: Sites) -> list[tf.Operation]:
-        checks.check_not_sharded(
-            self.problem.reduction.count,
-            f"a derivative of {quantity}",
-            "Take it of a model that has all rows.",
-        )
         info = self.fixed_point.info
         text = checks.message(
             f"derivative of {quantity}",

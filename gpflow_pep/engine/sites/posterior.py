@@ -20,7 +20,6 @@ from check_shapes import check_shapes
 
 from ..factors import TiltedDerivatives, derivatives_in_moments_and_parameters, require_resolved
 from ..numerics import chunks
-from ..numerics.chunks import Reduction
 from ..numerics.linalg import factorise, gram, identity_like, lower_matmul, on_columns
 from ..prior import Parts, Projection
 
@@ -184,7 +183,6 @@ class SiteProblem(NamedTuple):
     """[K, M, M], inverse Cholesky factors of ``Kuu``, see
     :func:`~gpflow_pep.engine.prior.evaluate.whiten`."""
     chunk_size: int | None  #: The most rows that are worked on at a time; None: chosen.
-    reduction: Reduction  #: Over processes that hold a shard of the rows each.
     memory: MemoryTerms | None = None  #: What is known of v beside the rows of this model.
     projection: Projection | None = None  #: The rows projected, where there is memory for it.
     latents: Any = Independent()
@@ -245,8 +243,8 @@ def natural_sums(problem: SiteProblem, sites: Sites) -> Natural:
         (X, (sites, alpha)), projection = piece
         return problem.latents.natural(problem.project(X, projection), sites, alpha)
 
-    pieces, reduction = problem.pieces((sites, problem.rows.alpha)), problem.reduction
-    sums = chunks.sum_over_chunks(chunk_terms, pieces, (), keep=True, reduction=reduction)
+    pieces = problem.pieces((sites, problem.rows.alpha))
+    sums = chunks.sum_over_chunks(chunk_terms, pieces, (), keep=True)
     return Natural(*map(tf.stop_gradient, sums))
 
 

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ..numerics.chunks import LOCAL, Reduction
 from .posterior import Marginals, Sites
 
 #: What a run tries until something has converged, see :mod:`gpflow_pep.engine.sites.fixed_point`.
@@ -170,7 +169,6 @@ class Features:
     """Whether the fallback through smaller powers takes steps of Newton's method."""
     largest_variance: tf.Tensor | None = None
     """Of the prior at the rows; None: there is no fallback from smaller ones."""
-    reduction: Reduction = LOCAL  #: Over processes, each of which holds a shard of the rows.
 
 
 class SiteUpdateInfo(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ..numerics.chunks import Reduction, num_rows, sizes_may_vary
+from ..numerics.chunks import num_rows, sizes_may_vary
 from .posterior import in_deviations
 from .record import CLIPPED, Features, Solver, SweepEvaluation
 
@@ -32,11 +32,9 @@ class Differences(NamedTuple):
     method and coupled runs of F(x), in turn: the newest is to take the place of the oldest."""
 
     @classmethod
-    def empty(
-        cls, x: tf.Tensor, solver: Solver, reduction: Reduction, with_F: bool
-    ) -> "Differences":
+    def empty(cls, x: tf.Tensor, solver: Solver, with_F: bool) -> "Differences":
         """Remember nothing, but have room for differences of sites [2, N, L]."""
-        size = reduction.known_total(x.shape.num_elements())
+        size = x.shape.num_elements() or np.inf
         depth = solver.depth if size <= solver.deep_sites else solver.small_depth
         shape = x.shape if x.shape.is_fully_defined() else tf.shape(x)
         room = tf.zeros(tf.concat([[depth], shape], 0), x.dtype)
@@ -154,9 +152,7 @@ def start_at(x: tf.Tensor, solver: Solver, features: Features, extra: Any) -> St
         merit=nil,
         step=tf.ones_like(x[:own_steps]),
         cap=tf.ones([own_steps, 1, 1], x.dtype),
-        differences=Differences.empty(
-            x, solver, features.reduction, features.coupled or features.by_newton
-        ),
+        differences=Differences.empty(x, solver, features.coupled or features.by_newton),
         probing=tf.constant(False) if features.by_newton else (),
     )
 
@@ -184,9 +180,7 @@ def propose(
         # Most runs end before there are many differences, and Newton's method needs all.
         few = past.count <= solver.small_depth
         few &= ~is_newton if by_newton else ~no
-        # What processes send each other has one size.
-        varies = sizes_may_vary() and features.reduction.count == 1
-        number = tf.where(few, solver.small_depth, past.depth) if varies else past.depth
+        number = tf.where(few, solver.small_depth, past.depth) if sizes_may_vary() else past.depth
         r, (dr, *parts) = state.scaled, (part[:number] for part in past.last)
         if by_newton:  # the equations are linear in the units of one q alone
             units = state.marginals, features.coupled
@@ -222,7 +216,7 @@ def _what_is_left(
     depth = tf.shape(dr)[0]
     rows = tf.reshape(dr, [depth, -1])
     both = tf.matmul(rows, rows, transpose_b=True), tf.matmul(rows, tf.reshape(r, [-1, 1]))
-    products, moments = _total(features, *both)
+    products, moments = _constants(*both)
     squares = tf.linalg.diag_part(products)
     known = (tf.range(depth) < state.differences.count) & (squares > 0.0)
     unit = tf.where(known, tf.math.rsqrt(squares), tf.zeros_like(squares))
@@ -236,10 +230,9 @@ def _what_is_left(
     return [state.F - tf.reshape(part, tf.shape(state.F)) for part in sums]
 
 
-def _total(features: Features, *parts: tf.Tensor) -> list[tf.Tensor]:
-    """Sum over processes."""
-    # No gradient is ever taken, but TensorFlow prepares that of a loop where several tapes watch.
-    return [tf.stop_gradient(part) for part in features.reduction.total(parts)]
+def _constants(*parts: tf.Tensor) -> list[tf.Tensor]:
+    """Stop gradients: none is taken, but TensorFlow prepares a loop's where several tapes watch."""
+    return list(map(tf.stop_gradient, parts))
 
 
 def _either(condition: tf.Tensor, number: float, other: float, like: tf.Tensor) -> tf.Tensor:
@@ -259,8 +252,7 @@ def accept(
     :param fallback: That of the stage.
     """
     marginals, coupled = tf.stack(evaluation.marginals), features.coupled
-    error, total_rows = _total(
-        features,
+    error, total_rows = _constants(
         tf.reduce_sum(tf.square(evaluation.error)),
         tf.cast(num_rows(evaluation.marginals.m), x.dtype),
     )
@@ -274,14 +266,14 @@ def accept(
         # the size of F, acceleration of 4000 rows and more kept rows away from their fixed point.
         scaled = tf.stack([evaluation.error[0], scaled[1]])
     sizes = [tf.reduce_max(tf.abs(part)) for part in (scaled, evaluation.error)]
-    largest, residual = features.reduction.largest(sizes)
+    largest, residual = sizes
     largest = tf.where(clipped, largest, residual)
     # A step is too long where the residual points back along the one it followed.
     along, squares = scaled * state.scaled, tf.square(state.scaled)
     if not coupled:
         along, squares = (tf.reduce_sum(part, axis=0, keepdims=True) for part in (along, squares))
-    all_along, squared_norm = _total(
-        features, tf.reduce_sum(along, axis=[1, 2], keepdims=True), tf.reduce_sum(tf.square(scaled))
+    all_along, squared_norm = _constants(
+        tf.reduce_sum(along, axis=[1, 2], keepdims=True), tf.reduce_sum(tf.square(scaled))
     )
     norm = tf.sqrt(squared_norm)
     plain = ~state.nothing_accepted & ~state.accelerates
@@ -348,8 +340,8 @@ def _newton_step(
     :param left: The rest of F after it.
     """
     past, dtype = state.differences, state.x.dtype
-    (square,) = _total(
-        features, tf.reduce_sum(tf.square(in_deviations(left, state.marginals, features.coupled)))
+    (square,) = _constants(
+        tf.reduce_sum(tf.square(in_deviations(left, state.marginals, features.coupled)))
     )
     size = tf.sqrt(square)
     known = past.count >= past.depth

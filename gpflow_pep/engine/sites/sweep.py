@@ -178,7 +178,7 @@ def sweep(
     rows = prior, problem.rows.Y, problem.rows.alpha, sites
     present, (moments, h, _), matched = chunks.map_over_chunks(chunk_terms, problem.pieces(rows))
     joint = tf.nest.map_structure(tf.reduce_sum, matched.joint)
-    proper = problem.reduction.all(tf.reduce_all(matched.proper))
+    proper = tf.reduce_all(matched.proper)
     target, limited = matched.sites, matched.limited
     by_parameters = [tf.reduce_sum(part, axis=0) for part in matched.by_parameters]
     if coupled:
@@ -190,7 +190,7 @@ def sweep(
         of_cavity = problem.rows.alpha[:, None] * matched.cavity.s * distance
         g = -distance - curvature.times(of_cavity)
         change = mean_step(problem, curvature, g, q, factor)
-        share = within_trust(problem, change, matched.v)
+        share = within_trust(change, matched.v)
         first = sites.nu + share * (g - curvature.times(change))
         # A precision that is to be negative falls by no more of B's than this in one step: whether
         # it is may change from sweep to sweep, and a full step overshoots by orders of magnitude.
@@ -225,10 +225,9 @@ def _merit(
 ) -> tf.Tensor:
     """Compute the energy where no step should make it smaller, at power 0, else 0."""
     rows = sum(tf.nest.flatten(joint), tf.reduce_sum(ell) + 0.5 * tf.reduce_sum(tau_s))
-    parts = problem.reduction.total([rows, tf.reduce_sum(problem.rows.alpha)])
-    rows, alpha = map(tf.stop_gradient, parts)
-    energy = rows + terms_of_mean(q.w, known) - log_root(q)
-    return tf.where(alpha == 0.0, energy, tf.zeros_like(energy))
+    energy = tf.stop_gradient(rows) + terms_of_mean(q.w, known) - log_root(q)
+    at_zero = tf.reduce_all(problem.rows.alpha == 0.0)
+    return tf.where(at_zero, energy, tf.zeros_like(energy))
 
 
 def infer(
@@ -268,11 +267,10 @@ def infer(
         solver,
         Features(
             coupled=coupled,
-            largest_power=problem.reduction.largest([tf.reduce_max(problem.rows.alpha)])[0],
+            largest_power=tf.reduce_max(problem.rows.alpha),
             warm_up=warm_up,
             by_newton=special.follows_by_newton,
             largest_variance=_variance_to_narrow(problem, prior, solver) if alone else None,
-            reduction=problem.reduction,
         ),
         _AtFixedPoint(*problem.latents.unevaluated(problem.W, zeros))._replace(
             factor=CurvatureFactor.empty(problem, zeros) if direct else (),
@@ -296,15 +294,12 @@ def _with_power_shift(problem: SiteProblem, stage: Stage) -> SiteProblem:
 
 def _starts_from_no_sites(problem: SiteProblem, initial: Sites) -> tf.Tensor:
     """Whether there are no sites yet, and powers at which it is better not to begin."""
-    sizes = [tf.reduce_max(tf.abs(tf.stack(initial))), -tf.reduce_min(problem.rows.alpha)]
-    size, power = problem.reduction.largest(sizes)
     # Powers below which several classes were seen to have several fixed points.
-    return (size == 0.0) & (-power < 0.5)
+    return tf.reduce_all(tf.stack(initial) == 0.0) & (tf.reduce_min(problem.rows.alpha) < 0.5)
 
 
 def _variance_to_narrow(problem: SiteProblem, prior: RowPrior, solver: Solver) -> tf.Tensor | None:
     """Compute the largest prior variance, where narrower priors may help; else None."""
     if not (solver.fall_back and traits(problem.parts.likelihood).follows_wider_priors):
         return None
-    (variance,) = problem.reduction.largest([tf.reduce_max(prior.variance)])
-    return variance
+    return tf.reduce_max(prior.variance)

@@ -13,7 +13,7 @@ from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 
-from ...engine.checks import check_choice, check_not_sharded, check_real, refusal
+from ...engine.checks import check_choice, check_real, refusal
 from ...engine.factors import traits
 from ...engine.numerics.graphs import without_collector
 from ...engine.numerics.linalg import warnings_of_graphs_dropped
@@ -239,10 +239,6 @@ def _check_holds_data(model: Any) -> list[tf.Variable]:
         expected = "a model that holds its data, such as PEPRegression, PEP or gpflow.models.SGPR"
         remedy = "Train one that takes its data in batches with gpflow_pep.training.fit."
         raise refusal("model", type(model).__name__, expected, remedy)
-    if isinstance(model, InternalDataModel):
-        check_not_sharded(
-            model.reduction.count, "maximise", "Use gpflow_pep.training.sharded_training_loss."
-        )
     return variables_of_optimizer(model)
 
 

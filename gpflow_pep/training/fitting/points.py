@@ -42,9 +42,6 @@ def left_out_densities(model: GPModel) -> Callable[[], AnyNDArray]:
         got = f"none with {type(model).__name__}, whose rows share one site that cannot be removed"
         remedy, expected = "Pass validation=(X, Y).", "rows that were held out"
         raise checks.refusal("validation", f"{got} for a single row", expected, remedy)
-    checks.check_not_sharded(
-        model.reduction.count, "select_alpha without held-out rows", "Pass validation=(X, Y)."
-    )
     if model.data[0].shape[0] == 1:
         raise checks.refusal("model", "one row", "several", "There is no other to predict by.")
     return lambda: np.asarray(model.loo_log_density())
