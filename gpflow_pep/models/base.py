@@ -46,7 +46,7 @@ from ..engine.sites.posterior import (
 from ..engine.sites.surrogate import SurrogateRegression, surrogate_regression
 from .arguments import FixedParameter, Power, refuse_arguments, refuse_mixed, set_unchecked
 from .memory import AttachedMemory, remember
-from .rows import Cut, Data, Rows, StreamedData, StreamedRows, check_replacement
+from .rows import Cut, Data, Rows, check_replacement
 
 #: What to do where numbers are not finite or sites do not converge.
 ADVICE = (
@@ -373,12 +373,11 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     @property
     def rows(self) -> Rows:
         """The rows as they are now."""
-        kind = StreamedRows if isinstance(self.data, StreamedData) else Rows
         num_inducing = (self.inducing_variable.shape or (None,))[0]
         if prior.is_mixed(self.kernel):  # each row is projected on those of all latent functions
             num_inducing = num_inducing and len(self.kernel.latent_kernels) * num_inducing
         of_model = self.data, self.alpha, self._cut, self._rows_version
-        return kind(*of_model, self.chunk_size, num_inducing)
+        return Rows(*of_model, self.chunk_size, num_inducing)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "data" and name in vars(self):

@@ -26,11 +26,11 @@ from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import Natural, PosteriorFactor, add_memory, posterior_factor
 from ..likelihoods import PerOutput
 from . import mixed
-from .arguments import mixed_arguments, refuse_mixed, set_unchecked
+from .arguments import mixed_arguments, refuse_mixed
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
 from .memory import AttachedMemory
-from .rows import Blocks, Cut, Data, StreamedData, check_one_power, check_replacement
+from .rows import Blocks, Cut, Data
 
 
 class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
@@ -51,8 +51,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s, of unknown length
         too, to be replaced later by ``assign``. NaN in Y is a target that was not observed: each
-        output is then trained on the rows that have it. Or a ``tf.data.Dataset`` of batches (X, Y),
-        for rows that no memory holds (:ref:`billion`).
+        output is then trained on the rows that have it.
     :param kernel: Any kernel of one output, or ``gpflow.kernels.SharedIndependent``, one kernel for
         all columns of Y, which is the same model.
     :param inducing_variable: Inducing inputs Z [M, D], or any inducing variables with a
@@ -110,14 +109,10 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         memory: Memory | None = None,
         chunk_size: int | None = None,
     ) -> None:
-        streamed = StreamedData(data) if isinstance(data, tf.data.Dataset) else None
-        if streamed:  # all checks are those of a model of the first batch
-            check_one_power(alpha)
-            data = streamed.first
         X, Y = self._check_data(data)
         number = each = int(Y.shape[1]) if is_mixed(kernel) else None
         if is_mixed(kernel):
-            options: dict[str, Any] = {"data": streamed, "blocks": blocks, "memory": memory}
+            options: dict[str, Any] = {"blocks": blocks, "memory": memory}
             options["bound"] = None if bound == "standard" else bound
             parts = kernel, inducing_variable, Y, num_latent_gps
             inducing_variable = mixed_arguments(*parts, **options)
@@ -131,26 +126,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         self._check_latent(shared=True)
         self._bound = checks.check_choice("bound", bound, [*CONDITIONALS])
         self._set_rows((X, Y), Cut(), chunk_size)
-        if streamed and blocks is not None:
-            got = "blocks of rows that are read from a tf.data.Dataset"
-            remedy = "Leave them out, or pass arrays (X, Y)."
-            raise checks.refusal("data", got, "rows in memory", remedy)
         self._cut = self._choose_cut(blocks)
         self._powers()
         self.memory = None if memory is None else AttachedMemory(memory, self)
-        if streamed:
-            set_unchecked(self, data=streamed, num_data=streamed.num_rows)
-
-    def _assign_data(self, data: Any) -> None:
-        if not isinstance(self.data, StreamedData):
-            return super()._assign_data(data)
-        if not isinstance(data, tf.data.Dataset):
-            remedy = "Pass one, or make a new model of arrays."
-            got = type(data).__name__
-            raise checks.refusal("data", got, "a tf.data.Dataset, as before", remedy)
-        streamed = StreamedData(data)
-        check_replacement(self.data.first, streamed.first, of_any_length=True)
-        self._take(self.rows.with_data(streamed))
 
     def _check_data(self, data: Any, kernel: Kernel | None = None) -> Data:
         gaps = self.takes_missing_targets if "_cut" in vars(self) else _has_gaps(data)
@@ -282,7 +260,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         if is_mixed(self.kernel):
             return mixed.loo_moments(self)
         self._require_single_rows("loo_log_density, loo_moments", "Hold rows out instead.")
-        _ = self.data[1]  # which refuses rows that are not in memory
         parts, W = self._parts_of_output(), self._parts.whiten().W
         q, precision = posterior_factor(self._sums(W).natural), CONDITIONALS[self._bound]
         known = {"W": W, "q": q, "precision": precision.row_precision}

@@ -1,22 +1,20 @@
 """The rows of a model: their source, how they are cut into factors, and rows that replace them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorData
-from gpflow.config import default_float
 
 from ..engine import checks
 from ..engine.checks import counted, refusal
 from ..engine.energies.collapsed import Bound, Conditional
 from ..engine.numerics import chunks
-from ..engine.numerics.chunks import Chunks, Plan, Stream
+from ..engine.numerics.chunks import Chunks, Plan
 from ..engine.predictions.context_rows import BlockRows
 from .arguments import Power
 
@@ -140,7 +138,7 @@ class Blocks(Cut):
 class Rows(NamedTuple):
     """The rows of a model as they are now, and all that sums over them depend on."""
 
-    data: Any  #: X [N, D] and Y [N, P], tensors or variables; of ``StreamedRows`` a data set.
+    data: Any  #: X [N, D] and Y [N, P], tensors or variables.
     alpha: Power  #: The power of all, or of each factor.
     cut: Cut  #: How they are cut into factors.
     version: tf.Variable
@@ -181,11 +179,11 @@ class Rows(NamedTuple):
         """Choose how to sum over them."""
         return self.cut.plan(self.chunk_size, self.num_inducing, self.data[0])
 
-    def single_rows(self, chunk_size: int) -> chunks.Chunks | Stream:
+    def single_rows(self, chunk_size: int) -> chunks.Chunks:
         """Cut X and Y alone, whatever factors the rows make."""
         return chunks.row_chunks(self.read(), chunk_size)
 
-    def pieces(self, chunk_size: int) -> chunks.Chunks | Stream:
+    def pieces(self, chunk_size: int) -> chunks.Chunks:
         """Cut them, as a bound takes them."""
         return self.cut.pieces(self.read(), self.powers(), chunk_size)
 
@@ -305,94 +303,3 @@ def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power
     all_powers = alpha.numpy()[index]
     all_powers[is_new] = new
     return Power(all_powers)
-
-
-_IN_MEMORY = "Make a model of some of the rows, as arrays (X, Y), with the same parameters."
-
-
-class StreamedData:
-    """The rows of a data set, which is read once to count and check them.
-
-    What needs the rows in memory, and so takes this for a pair (X, Y), is refused.
-
-    :param dataset: Batches of X [B, D] and Y [B, P], of any sizes B, finite, of GPflow's default
-        float; the same rows each time that it is iterated over.
-    :raises ValueError: If it is another, or has no rows.
-    """
-
-    def __init__(self, dataset: tf.data.Dataset) -> None:
-        _check_elements(dataset)
-        self.dataset = dataset
-        self.num_rows = 0
-        for batch in dataset:
-            X, Y = checks.check_data(batch)
-            if self.num_rows == 0:
-                self.first: Data = X, Y
-                """The first batch."""
-            self.num_rows += int(X.shape[0])
-        if self.num_rows == 0:
-            got, remedy = "a tf.data.Dataset without rows", "Check how the data are read."
-            raise refusal("data", got, "at least one batch", remedy)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "StreamedData":
-        return self  # nothing of it ever changes
-
-    def __getitem__(self, index: Any) -> NoReturn:  # iteration calls it too
-        raise self.not_in_memory()
-
-    def not_in_memory(self) -> ValueError:
-        """Make the error for what needs the rows in memory."""
-        got = f"{counted(self.num_rows, 'row')} that are read from a tf.data.Dataset"
-        return refusal("data", got, "rows in memory, which this needs", _IN_MEMORY)
-
-
-def _check_elements(dataset: tf.data.Dataset) -> None:
-    spec, kind = dataset.element_spec, tf.as_dtype(default_float())
-    pair = isinstance(spec, tuple) and len(spec) == 2
-    if not pair or any(part.shape.rank != 2 or part.dtype != kind for part in spec):
-        expected = f"pairs of X [B, D] and Y [B, P] of {kind.name}"
-        remedy = "Batch it, and map its elements to such pairs."
-        raise refusal("data", f"a tf.data.Dataset of {spec}", expected, remedy)
-    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
-        got, expected = "a tf.data.Dataset without end", "each row once"
-        raise refusal("data", got, expected, "Leave out repeat().")
-
-
-class StreamedRows(Rows):
-    """Rows that are read anew for each sum over them: see :class:`Rows`."""
-
-    @property
-    def num_rows(self) -> int:
-        return int(self.data.num_rows)
-
-    @property
-    def in_variables(self) -> bool:
-        return False
-
-    def powers(self) -> tf.Tensor:
-        check_one_power(self.alpha)
-        return self.cut.powers(self.alpha, self.data.first[0])
-
-    def num_targets(self) -> tf.Tensor:
-        _, Y = self.data.first
-        return tf.constant(self.num_rows * Y.shape[1], Y.dtype)
-
-    def plan(self) -> Plan:
-        plan = self.cut.plan(self.chunk_size, self.num_inducing, self.data.first[0])
-        return plan._replace(keep=False)  # of rows that no memory holds
-
-    def single_rows(self, chunk_size: int) -> Stream:
-        return Stream(self.data.dataset, self.num_rows, chunk_size)
-
-    def pieces(self, chunk_size: int) -> Stream:
-        with tf.control_dependencies(self.require_same_version()):
-            alpha = tf.identity(self.powers())
-        return replace(self.single_rows(chunk_size), constants=(alpha,))
-
-
-def check_one_power(alpha: Any) -> None:
-    """Refuse powers of rows that are not in memory."""
-    shape = tuple(alpha.shape if isinstance(alpha, Power) else np.shape(alpha))
-    if shape:
-        expected = "one number, the power of all rows, which are not in memory"
-        raise refusal("alpha", f"shape {shape}", expected, "Pass 0.5, or another.")

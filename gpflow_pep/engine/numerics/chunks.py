@@ -3,75 +3,11 @@ the order of rows in minibatches.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ..checks import is_for_xla, message, require
-
-
-@dataclass(frozen=True)
-class Stream:
-    """Chunks of rows as :class:`~gpflow_pep.engine.numerics.chunks.Chunks` are, but in the order in
-    which a data set gives them. Each pass over them begins to read it from its start.
-    """
-
-    dataset: tf.data.Dataset
-    """Batches of any size: tuples of tensors that have the same rows along their first axes."""
-    num_rows: int  #: N, of all batches.
-    chunk_size: int  #: About the most rows at a time.
-    constants: tuple[tf.Tensor, ...] = ()
-    """Tensors that belong to every chunk; they follow those of the data set."""
-
-    @property
-    def size(self) -> int:
-        """
-        Rows in a chunk, about equal in all but the last, which has fewer: another row in it shows
-        that the data set has more rows than N.
-        """
-        size = -(-self.num_rows // max(-(-self.num_rows // self.chunk_size), 1))
-        while self.num_rows % size == 0:
-            size += 1
-        return size
-
-    @property
-    def count(self) -> int:
-        """How many chunks there are, at least 1."""
-        return -(-self.num_rows // self.size)
-
-    def is_one(self) -> bool:
-        """Whether there is one chunk."""
-        return self.count == 1
-
-    def one_pass(self) -> Callable[[Any], tuple[tf.Tensor, ...]]:
-        """Begin to read the data set.
-
-        :return: A function of 0, 1, 2, ... to be called in this order, which gives the tensors of
-            that chunk. It stops where the data set has other than N rows.
-        """
-        size = self.size
-        # Chunks that are read while another one is computed with.
-        iterator = iter(self.dataset.rebatch(size).prefetch(2))
-        text = message(
-            "data",
-            f"a tf.data.Dataset that gives other than its {self.num_rows} rows when it is read"
-            " again",
-            "the same rows each time",
-            "Make it so that each iteration starts anew, as from a function that returns a new"
-            " generator; where rows were added, assign model.data anew.",
-        )
-
-        def take(k: Any) -> tuple[tf.Tensor, ...]:
-            batch = iterator.get_next_as_optional()
-            with tf.control_dependencies(require(batch.has_value(), text)):
-                rows = batch.get_value()
-            number, expected = tf.shape(rows[0])[0], tf.minimum(size, self.num_rows - k * size)
-            with tf.control_dependencies(require(tf.equal(number, expected), text)):
-                return (*map(tf.identity, rows), *self.constants)
-
-        return take
-
+from ..checks import is_for_xla
 
 #: A chunk is about so many numbers of an [M, chunk] matrix: it stays in the processor's cache
 #: (8 MB in float64), where TensorFlow's matrix products were measured to be fastest.
@@ -98,10 +34,6 @@ class Chunks(NamedTuple):
     """How many chunks there are, at least 1: an int, or a tensor where it is not known before."""
     take: Callable[[Any], Tensors]
     """``take(k)`` gives the tensors of chunk ``k``, an int or a tensor in ``range(count)``."""
-
-    def one_pass(self) -> Callable[[Any], Tensors]:
-        """Give ``take``, to be called with 0, 1, 2, ... in this order."""
-        return self.take
 
     def is_one(self) -> bool:
         """Whether it is known before a graph runs that there is one chunk."""
@@ -179,16 +111,13 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
     return Chunks(count, take)
 
 
-def _loop(
-    function: Callable[..., Tensors], chunks: Chunks | Stream, shared: Sequence[tf.Tensor]
-) -> Tensors:
-    take = chunks.one_pass()
-    total = function(take(0), *shared)
+def _loop(function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.Tensor]) -> Tensors:
+    total = function(chunks.take(0), *shared)
     if chunks.is_one():
         return total
 
     def add(k: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
-        terms = function(take(k), *shared)
+        terms = function(chunks.take(k), *shared)
         # The terms of other chunks may have a less static shape.
         return k + 1, tf.nest.map_structure(
             lambda a, b: a + tf.ensure_shape(b, a.shape), total, terms
@@ -197,9 +126,7 @@ def _loop(
     return _after_the_first(chunks, add, total)[0]
 
 
-def _after_the_first(
-    chunks: Chunks | Stream, body: Callable[..., Any], *start: Tensors
-) -> list[Any]:
+def _after_the_first(chunks: Chunks, body: Callable[..., Any], *start: Tensors) -> list[Any]:
     """Run a loop over all chunks but the first, one at a time."""
     _, *results = tf.while_loop(
         lambda k, *_: k < chunks.count,
@@ -214,7 +141,7 @@ def _after_the_first(
 
 def sum_over_chunks(
     function: Callable[..., Tensors],
-    chunks: Chunks | Stream,
+    chunks: Chunks,
     shared: Sequence[tf.Tensor],
     *,
     keep: bool,
@@ -249,7 +176,7 @@ def float_variables(*parts: Any) -> list[tf.Variable]:
 
 def _sum_over_chunks(
     function: Callable[..., Tensors],
-    chunks: Chunks | Stream,
+    chunks: Chunks,
     shared: Sequence[tf.Tensor],
     keep: bool,
     fixed: Sequence[tf.Variable],
@@ -301,16 +228,15 @@ def _sum_over_chunks(
     return tf.nest.pack_sequence_as(structure[0], values)
 
 
-def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks | Stream) -> Tensors:
+def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> Tensors:
     """Compute tensors with a value for each row, chunk after chunk; not for differentiation."""
-    take = chunks.one_pass()
-    structure = function(take(0))
+    structure = function(chunks.take(0))
     if chunks.is_one():
         return structure
     head = tf.nest.flatten(structure)
 
     def add(k: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
-        values = tf.nest.flatten(function(take(k)))
+        values = tf.nest.flatten(function(chunks.take(k)))
         return (k + 1, *(array.write(k - 1, v) for array, v in zip(arrays, values, strict=True)))
 
     shapes = [[None, *value.shape[1:]] for value in head]
