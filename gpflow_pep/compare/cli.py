@@ -171,7 +171,7 @@ def _read(
     return cleaned
 
 
-def _compare(cleaned: "Cleaned", settings: Settings, out: Path, saved_model: bool) -> "Comparison":
+def _compare(cleaned: "Cleaned", settings: Settings, out: Path) -> "Comparison":
     """Train, and write as results come in."""
     from .. import plotting
     from .folder import UNFINISHED, begin_folder
@@ -203,7 +203,7 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path, saved_model: boo
                 words = "pictures and the report"
                 show(last._replace(number=last.total, label=words, fit=None, is_fit=False))
             try:
-                written = write_report(out, comparison, command=_command(), saved_model=saved_model)
+                written = write_report(out, comparison, command=_command())
             except BaseException:  # whatever is wrong with the disk
                 _print_words(comparison)
                 raise
@@ -320,7 +320,6 @@ def _settings_options(command: Any) -> Any:
     "--out", type=click.Path(file_okay=False, path_type=Path), default="pep_results",
     show_default=True, help="Folder to write; made if it does not exist.",
 )  # fmt: skip
-@click.option("--saved-model", is_flag=True, help="Write the model as a TensorFlow SavedModel too.")
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -329,7 +328,6 @@ def compare(
     example: str | None,
     jobs: int | None,
     out: Path,
-    saved_model: bool,
     **options: Any,
 ) -> None:
     """How well is my data predicted, and by which model?
@@ -351,8 +349,6 @@ def compare(
          " neither: name the column of the table to predict."),
         (data is None and options["task"] is not None, f"got --task {options['task']} without DATA,"
          " expected none: an --example has its task."),
-        (saved_model and len(targets) > 1, "got --saved-model with several targets, expected one"
-         " target: export a model of all together with gpflow_pep.estimators.export_saved_model."),
         (data is not None and example is not None, f"got DATA {data} and --example {example},"
          " expected one of them."),
     ):  # fmt: skip
@@ -383,7 +379,7 @@ def compare(
         if sys.stderr.isatty():
             Console(stderr=True).print("Loading TensorFlow ...", style="dim")
         with fits_in_processes(jobs):
-            comparison = _compare(cleaned, checked, out, saved_model)
+            comparison = _compare(cleaned, checked, out)
     ctx.exit(int(any(fit.failed for fit in comparison.fits) or comparison.model is None))
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from .. import __version__
 from ..engine.files import (
     MODEL,
-    SAVED_MODEL,
     SCORER,
     atomic_write,
     check_replaceable,
@@ -32,7 +31,7 @@ NAMES = (
     *(f"{name}.png" for name in FIGURES), MANIFEST,
 )  # fmt: skip
 #: The folders that it may write there, and the file that describes each.
-FOLDERS = {"model": MODEL, "scorer": SCORER, "saved_model": SAVED_MODEL}
+FOLDERS = {"model": MODEL, "scorer": SCORER}
 _REMEDY = "Choose another --out, or move the file away."
 
 

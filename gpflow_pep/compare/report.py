@@ -11,7 +11,7 @@ import pandas as pd
 
 from .. import plotting
 from ..engine.files import atomic_write, path_of, remove_written
-from ..estimators import export_numpy, export_saved_model, save_estimator
+from ..estimators import export_numpy, save_estimator
 from ..estimators.exporting_numpy import why_no_scorer
 from .figures import figures as figures_of
 from .findings import summarise
@@ -34,7 +34,6 @@ def write_report(
     *,
     command: str = "",
     figures: bool | None = None,
-    saved_model: bool = False,
 ) -> list[Path]:
     """Write the scores of a comparison, and of the saved model predictions, figures and the model.
 
@@ -46,7 +45,6 @@ def write_report(
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
     :param command: What was called, for the page.
     :param figures: Whether to draw; None: where matplotlib is installed.
-    :param saved_model: Whether to export ``saved_model`` for :func:`tf.saved_model.load` too.
     :returns: The paths that were written.
     :raises ValueError: If the folder has other files of these names.
     :raises ImportError: If figures are requested without matplotlib.
@@ -70,9 +68,6 @@ def write_report(
     if model is not None and not why_no_scorer(model):
         written.append(directory / "scorer")
         export_numpy(written[-1], model)
-    if model is not None and saved_model:
-        written.append(directory / "saved_model")
-        export_saved_model(written[-1], model)
     for name in FOLDERS:
         if directory / name not in written:
             remove_written(directory / name, FOLDERS[name])

@@ -17,9 +17,9 @@ from .refusals import refusal
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-#: What the folder of a saved estimator, a scorer, a SavedModel is described by: which versions
-#: wrote it, and which files it has.
-MODEL, SCORER, SAVED_MODEL = "model.json", "scorer.json", "gpflow_pep.json"
+#: What the folder of a saved estimator and of a scorer is described by: which versions wrote it,
+#: and which files it has.
+MODEL, SCORER = "model.json", "scorer.json"
 #: Files beside the description that formats had whose description lists none.
 _OLDER_FILES = (MODEL, SCORER, "arrays.npz", "pipeline.skops", "README.md")
 _BEGIN, _END = ".gpflow_pep-", ".unfinished"

@@ -34,7 +34,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from gpflow.base import AnyNDArray
 from sklearn.exceptions import ConvergenceWarning
 
@@ -103,15 +102,6 @@ class Stack(NamedTuple):
     def mixed(self, parts: Sequence[Predictive]) -> Predictive:
         """Mix the components' distributions of the same rows."""
         return Predictive.mixed(parts, self.weights, self.mean_weights, self.recalibration)
-
-    def moments(self, parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-        """Mix mean and variance of the components, tensors, as :meth:`mixed` mixes them."""
-        means, variances = (tf.stack(part) for part in zip(*parts, strict=True))
-        w, u = (tf.constant(part, means.dtype) for part in (self.weights, self.mean_weights))
-        mixture, mean = tf.tensordot(w, means, 1), tf.tensordot(u, means, 1)
-        variance = tf.tensordot(w, variances + (means - mixture) ** 2, 1)
-        spread = 1.0 if self.recalibration is None else self.recalibration.spread
-        return mean, spread * variance + (mixture - mean) ** 2
 
 
 def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:

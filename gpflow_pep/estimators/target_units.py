@@ -2,18 +2,14 @@
 
 import gpflow
 import numpy as np
-import tensorflow as tf
-from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from sklearn.preprocessing import StandardScaler
 
 from ..engine.factors import traits
 from ..engine.factors.entries import check_entries
-from ..engine.factors.targets import moments_of_exponential
 from ..likelihoods import LogNormal, PerOutput
-from ..models.base import finite
-from ..scoring.units import NODE_WEIGHTS, NODES, Units
-from ..training.choosing.ensemble import EnsemblePredictions
+from ..scoring.units import Units
 from .outputs import parts_of
 
 
@@ -69,28 +65,6 @@ def log_slopes(units: Units, likelihood: Likelihood, Y: AnyNDArray) -> AnyNDArra
     [N, P]; 0 where a target has a probability, which has no units."""
     slopes = units.log_slope(units.inverse_transform(Y[:, : np.size(units.scale)]))
     return np.where(traits(likelihood).has_density(Y), slopes, 0.0)
-
-
-def predict_in(units: Units, posterior: EnsemblePredictions, X: TensorType) -> MeanAndVariance:
-    """Predict mean and variance of y in original units, [N, P], at X as the model takes them."""
-    if not (units.logarithm or units.is_warped):
-        mean, variance = posterior.predict_y(X)
-        return units.scale * mean + units.offset, units.scale**2 * variance
-    moments = [_moments_in(units, *moments) for moments in posterior.components_of_y(X)]
-    return finite(posterior.mix_moments(moments))
-
-
-def _moments_in(units: Units, mean: TensorType, variance: TensorType) -> MeanAndVariance:
-    """Do what :meth:`Units.moments <gpflow_pep.scoring.units.Units.moments>` does, as tensors."""
-    if not units.is_warped:
-        return moments_of_exponential(units.scale * mean + units.offset, units.scale**2 * variance)
-    nodes, weights = (tf.constant(part, mean.dtype) for part in (NODES, NODE_WEIGHTS))
-    t = mean + tf.sqrt(variance) * nodes[:, None, None]
-    g = tf.sinh(np.exp(-np.asarray(units.tails)) * (tf.asinh(t) + units.skew))
-    y = units.scale * g + units.offset
-    y = tf.exp(y) if units.logarithm else y
-    expected = tf.tensordot(weights, y, 1)
-    return expected, tf.tensordot(weights, (y - expected) ** 2, 1)
 
 
 def _levels(Y: AnyNDArray, logarithm: bool) -> AnyNDArray:

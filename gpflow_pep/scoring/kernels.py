@@ -38,9 +38,7 @@ _OF_SQUARE: dict[str, Callable[[Array, Description], Array]] = {
 #: Kernels of the distance of two rows, each column divided by its lengthscale.
 ISOTROPIC = (*_OF_DISTANCE, *_OF_SQUARE)
 KINDS = (*ISOTROPIC, *("Cosine", "Linear", "Constant", "White", "Periodic"), *_REDUCTIONS)
-REMEDY = (
-    "Use the estimator itself, which save_estimator and load_estimator keep, or export_saved_model."
-)
+REMEDY = "Use the estimator itself, which save_estimator and load_estimator keep."
 
 
 def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 from scipy.stats import norm
@@ -47,18 +46,6 @@ def check_forms(model: Any, folder: Path, X: Any, y: Any, rtol: float = 1e-9) ->
         assert_allclose(other.predict_interval(X), model.predict_interval(X), rtol=rtol)
     assert all(other.summary() == model.summary() for other in found[:2])
     return found
-
-
-def check_served(model: Any, folder: Path, X: Any, **tolerance: float) -> None:
-    """The SavedModel's ``predict_y`` gives the estimator's probabilities, or mean and variance."""
-    estimators.export_saved_model(folder / "saved", model)
-    predictor = tf.saved_model.load(str(folder / "saved"))
-    found = predictor.predict_y(tf.constant(X))
-    if hasattr(model, "predict_proba"):
-        assert_allclose(found[0], model.predict_proba(X), **tolerance)
-    else:
-        moments = found[0][:, 0], np.sqrt(found[1][:, 0])
-        assert_allclose(moments, model.predict(X, return_std=True), **tolerance)
 
 
 def check_mixture(fitted: Any, X: Any, w: Any, m: Any, s: Any, rtol: float = 1e-9) -> None:

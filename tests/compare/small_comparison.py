@@ -100,7 +100,7 @@ KINDS = {
     ),
     "messy": Kind(
         messy, ["load"], "--alphas 0.5 --inducing 6 --splits 1 --max-iterations 15 --seed 2"
-        " --no-baselines --saved-model", ["default", "alpha 0.5", "mean"],
+        " --no-baselines", ["default", "alpha 0.5", "mean"],
     ),
     "two classes": Kind(
         small_classes, ["mail"], "--alphas 0.5 --splits 1 --inducing 5 --max-iterations 6 --seed 1",

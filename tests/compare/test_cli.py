@@ -19,7 +19,6 @@ from unittest.mock import Mock, create_autospec
 import numpy as np
 import pandas as pd
 import pytest
-import tensorflow as tf
 from click.testing import CliRunner
 from compare.small_comparison import Run, run, small_comparison, small_table, write_messy
 from numpy.testing import assert_allclose, assert_array_equal
@@ -322,7 +321,6 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ("{data} --target load --sep ,", "line 2: got"),
     ("{data} --target load --encoding utf-8", "is not in the encoding utf-8"),
     ("{data} --target load --target load", "one column, or several that differ"),
-    ("{data} --target load --target time --saved-model", "--saved-model with several targets"),
     ("nowhere.csv --target load", "nowhere.csv does not exist, expected a table"),
     ("limits.csv --target y", "Pass --likelihood tobit"),
     ("--alphas 0,half", "'--alphas': 'half' is not a valid float"),
@@ -359,23 +357,19 @@ def test_version_and_help() -> None:
     assert "--near-rows" in of_compare
 
 
-# Lines: what needs no TensorFlow; a SavedModel, which needs TensorFlow alone; and a fit that
-# computes for a minute in one call of TensorFlow, which Ctrl-C is to end at once.
+# Lines: what needs no TensorFlow; and a fit that computes for a minute in one call of TensorFlow, which Ctrl-C is to end at once.
 PROCESS = """
 import os, sys
 from gpflow_pep.compare import cli
 from gpflow_pep.compare.process import loading_tensorflow
 
-saved_model, data, out = sys.argv[1:]
+data, out = sys.argv[1:]
 try:
     cli.main(["compare", data, "--target", "nothing", "--out", out], standalone_mode=False)
 except cli.BadInput as error:
     print("tensorflow" in sys.modules, error.message)
 with loading_tensorflow():
     import tensorflow as tf
-predictor = tf.saved_model.load(saved_model)
-predictor.predict_y(tf.constant([[101.5, 0.0, 1.0, 0.0]], tf.float64))
-print(*sorted(name for name in sys.modules if name.startswith("gpflow") or name == "keras"))
 
 @tf.function
 def endless(x):
@@ -398,12 +392,12 @@ cli.main(["compare", data, "--target", "load", *options, "--out", out])
 def test_in_a_process_of_its_own(tmp_path: Path, from_csv: Run) -> None:
     environment = {n: value for n, value in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
     out = tmp_path / "out"
-    arguments = from_csv.out / "saved_model", from_csv.data, out
+    arguments = from_csv.data, out
     process = subprocess.Popen(
         [sys.executable, "-c", PROCESS, *map(str, arguments)], text=True, env=environment, cwd=ROOT,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    mistake, modules, computing = (process.stdout.readline().strip() for _ in range(3))
+    mistake, computing = (process.stdout.readline().strip() for _ in range(2))
     assert computing == "computing"
     time.sleep(1.0)  # so that it is in TensorFlow
     began = time.perf_counter()
@@ -414,16 +408,6 @@ def test_in_a_process_of_its_own(tmp_path: Path, from_csv: Run) -> None:
     assert errors.splitlines()[-1] == f"Interrupted. Scores of the fits that ended are in {scores}."
     assert list(pd.read_csv(scores)["model"]) == ["default"]
     assert mistake.startswith("False target: got 'nothing'")  # before TensorFlow was there
-    assert not {"gpflow", "gpflow_pep.estimators", "keras"} & {*modules.split()}
-
-
-def test_saved_model_in_this_process(from_csv: Run) -> None:
-    predictor = tf.saved_model.load(str(from_csv.out / "saved_model"))
-    model, table = load_estimator(from_csv.out / "model"), read_table(from_csv.data)
-    inputs = model[:-1].transform(table[list(model.feature_names_in_)])
-    mean, variance = predictor.predict_y(tf.constant(inputs))
-    expected = model[-1].predict(inputs, return_std=True)
-    assert_allclose((mean[:, 0], np.sqrt(variance[:, 0])), expected, rtol=1e-8)
 
 
 @pytest.mark.parametrize("level, fails, left, shown", [

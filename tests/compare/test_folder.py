@@ -44,7 +44,7 @@ def test_the_folder_of_a_run_that_was_killed_may_be_written_again(earlier_run: P
 
 
 @pytest.mark.parametrize(
-    "name", ["report.html", "model/notes.txt", "saved_model/saved_model.pb", "fit.png/mine",
+    "name", ["report.html", "model/notes.txt", "fit.png/mine",
              "scorer/README.md", "model/README.md"],
 )  # fmt: skip
 def test_files_of_others_are_not_replaced(earlier_run: Path, name: str) -> None:

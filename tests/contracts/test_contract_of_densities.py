@@ -1,13 +1,11 @@
 """What every model, mixture, estimator and saved model predicts is as accurate as its integrals."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 from helpers import assert_close
 from reference import tilted as reference
 from scipy.special import gammaln
@@ -15,7 +13,6 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 import gpflow_pep as pep
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, export_saved_model
 
 L, K = gpflow.likelihoods, gpflow.kernels
 X = np.linspace(-2.0, 2.0, 20)[:, None]
@@ -102,25 +99,6 @@ def test_classes_have_densities_for_the_labels_that_the_model_takes(likelihood: 
     right = probability.T if mean.shape[1] == 3 else probability.T @ [[0.0], [1.0], [2.0]] / total
     np.testing.assert_allclose(mean, right, rtol=5e-6)
     assert np.array_equal(mean, model.predict_y(XNEW)[0])
-
-
-@pytest.mark.parametrize("name", ["log_normal", "classes"])
-@pytest.mark.near_copies
-@pytest.mark.usefixtures("no_training")
-def test_saved_models_refuse_what_is_no_number(name: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"num_inducing": 5, "alpha": 1.0, "inducing": "random"}
-    options |= {"max_iterations": 2, "random_state": 0}
-    columns = np.hstack([X, np.sin(3.0 * X)])
-    if name == "log_normal":
-        options["likelihood"] = "log_normal"
-        estimator: Any = PEPRegressor(**options).fit(columns, np.exp(F[:, 0]))
-    else:
-        estimator = PEPClassifier(**options).fit(columns, F[:, 0] > 0.0)
-    export_saved_model(tmp_path / "saved", estimator)
-    predictor = tf.saved_model.load(str(tmp_path / "saved"))
-    for bad in ([np.nan, 0.0], [np.inf, 0.0], [np.inf, np.nan]):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="prediction: got NaN or infinity"):
-            predictor.predict_y(tf.constant([bad], tf.float64))
 
 
 def test_gaussian_noise_and_full_covariances() -> None:

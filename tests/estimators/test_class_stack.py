@@ -6,7 +6,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
-from cases.forms import check_forms, check_served
+from cases.forms import check_forms
 from numpy.testing import assert_allclose
 from scipy.special import logsumexp
 from scipy.stats import norm
@@ -139,11 +139,6 @@ def test_components_stay_where_the_ordinal_one_fails(monkeypatch: pytest.MonkeyP
 
 def test_all_forms_predict_the_same(fitted: PEPClassifier, tmp_path: Path) -> None:
     check_forms(fitted, tmp_path, XNEW, None)
-
-
-@pytest.mark.slow
-def test_equal_as_a_saved_model(fitted: PEPClassifier, tmp_path: Path) -> None:
-    check_served(fitted, tmp_path, XNEW, atol=2e-7)
 
 
 @pytest.mark.parametrize("named, points", [

@@ -11,7 +11,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
-from cases.forms import check_forms, check_mixture, check_served
+from cases.forms import check_forms, check_mixture
 from gpflow.base import AnyNDArray
 from helpers import before_calls
 from numpy.testing import assert_allclose, assert_array_equal
@@ -73,11 +73,6 @@ def test_attributes_are_those_of_the_heaviest(mixed: PEPRegressor) -> None:
 def test_all_forms_of_a_mixture_predict_the_same(mixed: PEPRegressor, tmp_path: Path) -> None:
     *estimators, _ = check_forms(mixed, tmp_path, XNEW, Y[:7])
     assert all(other.alpha_ == mixed.alpha_ for other in estimators)
-
-
-@pytest.mark.slow
-def test_a_mixture_is_served(mixed: PEPRegressor, tmp_path: Path) -> None:
-    check_served(mixed, tmp_path, XNEW, rtol=1e-7)
 
 
 def test_where_powers_are_mixed() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
-from cases.forms import check_forms, check_mixture, check_served, forms, saved
+from cases.forms import check_forms, check_mixture, forms, saved
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -74,12 +74,6 @@ def test_all_forms_know_them(fitted: PEPRegressor, tmp_path: Path) -> None:
         assert_allclose(found.variances, parts[1], rtol=1e-8)
     with np.load(tmp_path / "scorer" / "arrays.npz") as arrays:  # of six components, once
         assert sum(array.shape == X.shape for array in arrays.values()) == 2  # X, and targets
-
-
-@pytest.mark.slow
-def test_they_are_exported(fitted: PEPRegressor, labels: PEPClassifier, tmp_path: Path) -> None:
-    check_served(fitted, tmp_path / "numbers", XNEW, rtol=1e-8)
-    check_served(labels, tmp_path / "classes", NEW, rtol=1e-8)
 
 
 @pytest.mark.slow

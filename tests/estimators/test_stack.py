@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases.forms import check_forms, check_served, saved
+from cases.forms import check_forms, saved
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Matern52, SquaredExponential, Sum
 from gpflow.models import GPR
@@ -101,7 +101,6 @@ def test_all_forms_predict_the_same(stacked: PEPRegressor, tmp_path: Path) -> No
     rows = np.vstack([ROWS, np.full((1, 2), np.nan)])
     loaded, pickled, _ = check_forms(stacked, tmp_path, rows, np.linspace(0.5, 2.0, 10))
     assert_allclose(loaded.sample_y(ROWS, 3), stacked.sample_y(ROWS, 3), rtol=1e-6)
-    check_served(stacked, tmp_path, rows, rtol=1e-6)
     for part in pickled.components_:
         part._numpy_ensembles = ()  # so that TensorFlow predicts
     expected = stacked.predict(rows, return_std=True)

@@ -30,7 +30,6 @@ _JITTER_ADDED = (
 _TRIALS: list[None] = []
 #: The graph of a loss, None in eager mode, and whether factorisations in it succeeded.
 _TRIED: ContextVar[tuple[Any, list[tf.Tensor]] | None] = ContextVar("_TRIED", default=None)
-_EXPORTING: ContextVar[bool] = ContextVar("_EXPORTING", default=False)
 
 
 class JitterWarning(UserWarning):
@@ -233,8 +232,8 @@ def warn(
 ) -> None:
     """Warn where a condition holds, by Python's warnings, from compiled graphs too.
 
-    A graph leaves the numbers out: Python shows equal warnings once. XLA cannot call Python; there,
-    and in graphs that are exported, it passes.
+    A graph leaves the numbers out: Python shows equal warnings once. XLA cannot call Python;
+    there it passes.
 
     :param numbers: What is known more exactly, by what it is.
     :param up: How many callers the warning is further up than that of the calling function.
@@ -245,7 +244,7 @@ def warn(
                        for name, x in numbers.items())  # fmt: skip
             warnings.warn(f"{message} {', '.join(printed)}.", category, stacklevel=3 + up)
         return
-    if _EXPORTING.get() or not sizes_may_vary():
+    if not sizes_may_vary():
         return
 
     def report() -> np.bool_:
@@ -281,16 +280,6 @@ def trials_listed() -> Iterator[list[tf.Tensor]]:
         yield trials
     finally:
         _TRIED.reset(token)
-
-
-@contextmanager
-def graphs_exported() -> Iterator[None]:
-    """Leave warnings out of graphs that are made here, for processes without this package."""
-    token = _EXPORTING.set(True)
-    try:
-        yield
-    finally:
-        _EXPORTING.reset(token)
 
 
 _checked_factor = check_shapes(

@@ -180,19 +180,6 @@ def test_a_compiled_graph_warns_by_pythons_rules() -> None:
         assert compiled(tf.eye(4, dtype=tf.float64)) == 0.0
 
 
-def test_an_exported_graph_calls_no_python() -> None:
-    def operations() -> set[str]:
-        matrix = tf.TensorSpec([4, 4], tf.float64)
-        graph = tf.function(jitter_needed, autograph=False).get_concrete_function(matrix).graph
-        functions = graph.as_graph_def().library.function
-        inner = (node.op for function in functions for node in function.node_def)
-        return {*(op.type for op in graph.get_operations()), *inner}
-
-    assert "PyFunc" in operations()
-    with linalg.graphs_exported():
-        assert "PyFunc" not in operations()
-
-
 # GMRES against dense solutions.
 
 RNG = np.random.default_rng(0)
