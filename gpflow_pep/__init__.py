@@ -4,7 +4,7 @@ Where you write ``gpflow.models.SGPR``, write :class:`gpflow_pep.models.PEPRegre
 the power ``alpha`` between 0 (variational inference) and 1 (EP, FITC).
 """
 
-from .engine.refusals import absent
+from .engine.refusals import imported_when_used
 
 __version__ = "0.3.0"
 
@@ -35,7 +35,7 @@ __all__ = ["__version__", *ROOMS, *MODELS]
 # Imported when first used: TensorFlow takes seconds to load, and the help of the command line
 # needs none of it.
 _homes = {**{room: f".{room}" for room in ROOMS}, **dict.fromkeys(MODELS, ".models")}
-__getattr__ = absent(__name__, _homes)
+__getattr__ = imported_when_used(__name__, _homes)
 
 
 def __dir__() -> list[str]:

@@ -12,9 +12,6 @@ from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
 from .engine import checks
-from .engine.refusals import absent
-
-__getattr__ = absent(__name__)
 
 
 def _check_numbers(**arrays: AnyNDArray) -> None:

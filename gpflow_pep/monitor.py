@@ -16,10 +16,8 @@ from typing import Any
 
 from gpflow.monitor import MonitorTask
 
-from .engine.refusals import absent, refusal
+from .engine.refusals import refusal
 from .training.fitting.full_batch import bar
-
-__getattr__ = absent(__name__)
 
 
 class ProgressBar(MonitorTask):

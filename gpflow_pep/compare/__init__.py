@@ -7,7 +7,7 @@ TensorFlow.
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from ..engine.refusals import absent
+from ..engine.refusals import imported_when_used
 
 if TYPE_CHECKING:
     from ..tables.cleaning import Cleaned as Cleaned
@@ -31,7 +31,7 @@ _HOMES = {
     **{"predict_table": ".predicting", "summarise": ".findings", "write_report": ".report"},
 }
 __all__ = sorted(_HOMES)
-__getattr__ = absent(__name__, _HOMES)
+__getattr__ = imported_when_used(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

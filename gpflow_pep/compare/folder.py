@@ -23,8 +23,7 @@ from ..engine.refusals import refusal
 MANIFEST = "files.json"
 #: The scores of the fits that have ended, while others are still trained.
 UNFINISHED = "unfinished.csv"
-#: The last two were drawn by version 0.2, whose folders are replaced.
-FIGURES = ("scores", "predictions", "classes", "fit", "details", "relevance", "training")
+FIGURES = ("scores", "predictions", "classes", "fit", "details")
 #: What a run may write into its folder.
 NAMES = (
     "report.html", "metrics.csv", "folds.csv", "predictions.csv", UNFINISHED,

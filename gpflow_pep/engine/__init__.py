@@ -3,7 +3,7 @@
 Its rooms, lowest first: each imports only from those before it.
 """
 
-from .refusals import absent
+from .refusals import imported_when_used
 
 ROOMS = {
     "refusals": "the one form of all refusals: got, expected, what to do",
@@ -21,4 +21,4 @@ ROOMS = {
 
 
 # Imported when first used: some rooms need no TensorFlow, and are used without it.
-__getattr__ = absent(__name__, {room: f".{room}" for room in ROOMS})
+__getattr__ = imported_when_used(__name__, {room: f".{room}" for room in ROOMS})

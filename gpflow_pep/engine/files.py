@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 #: What the folder of a saved estimator and of a scorer is described by: which versions wrote it,
 #: and which files it has.
 MODEL, SCORER = "model.json", "scorer.json"
-#: Files beside the description that formats had whose description lists none.
-_OLDER_FILES = (MODEL, SCORER, "arrays.npz", "pipeline.skops", "README.md")
 _BEGIN, _END = ".gpflow_pep-", ".unfinished"
 
 
@@ -209,7 +207,7 @@ def written_files(folder: Path, description: str) -> set[str]:
     try:
         content = json.loads((folder / description).read_text(encoding="utf-8"))
         ours = "gpflow_pep" in content["versions"]
-        return set(content.get("files", _OLDER_FILES)) if ours else set()
+        return set(content["files"]) if ours else set()
     except Exception:  # whatever is there, it is not of this package
         return set()
 

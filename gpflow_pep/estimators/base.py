@@ -26,7 +26,7 @@ from ..engine import checks
 from ..engine.factors import check_num_latent
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
-from ..engine.refusals import counted, refuse_arguments, refusing
+from ..engine.refusals import counted
 from ..scoring.ensemble import FAR, NumpyEnsemble, is_far
 from ..scoring.inputs import YeoJohnson
 from ..scoring.predictive import Recalibration
@@ -93,11 +93,6 @@ RESTORE = ContextVar("RESTORE", default=None)
 Fitted = TypeVar("Fitted", bound="PEPEstimator")
 
 
-def _refuse_gone(estimator: type, arguments: dict[str, Any]) -> None:
-    known = inspect.signature(estimator).parameters
-    refuse_arguments(estimator.__name__, arguments.keys() - known.keys())
-
-
 class PEPEstimator(BaseEstimator, abc.ABC):
     """A model behind scikit-learn's conventions; see the estimators.
 
@@ -116,11 +111,6 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     _stack: Stack | None = None
     #: How the model was trained, and judged by rows left out; None: otherwise, or loaded.
     _judged: Trained | None = None
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse arguments that are gone, by the names of the new ones."""
-        super().__init_subclass__(**options)
-        cls.__init__ = refusing(_refuse_gone, cls.__init__)  # type: ignore[method-assign]
 
     def __init__(
         self,

@@ -38,9 +38,6 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "PEPClassification": _OF_POINTS,
     "ARPEP": ("num_data", "num_latent_gps", "whiten"),
 }
-#: What older files name otherwise: parameters, options, and values of them.
-_RENAMED = {"conditional": "bound", "prior": "standard", "scaled": "tight"}
-_RENAMED |= {"fresh_sites": "reset_sites", "neighbours": "near_rows"}
 _SETTINGS = ("max_sweeps", "tolerance")
 _FITTED = (
     *("n_iter_", "n_features_in_", "feature_names_in_", "classes_", "alpha_", "n_outputs_"),
@@ -93,7 +90,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     """Construct the estimator that was described; errors of a changed one are of any type."""
     if described["class"] not in ESTIMATORS:
         raise ValueError(f"{described['class']} is no estimator that is known")
-    parameters = {_RENAMED.get(n, n): load(value) for n, value in described["parameters"].items()}
+    parameters = {name: load(value) for name, value in described["parameters"].items()}
     estimator = ESTIMATORS[described["class"]](**parameters)
     if "fitted" not in described:
         return estimator
@@ -110,10 +107,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     estimator.alpha_scores_ = None if scores is None else dict(scores)
     estimator._scaler = _construct_scaler(described["inputs"], load)
     if isinstance(estimator, PEPRegressor):
-        target = load(described["target"])
-        # Version 0.2.0 wrote the attributes of a scaler.
-        units = Units(**target) if "scale" in target else Units.of_scaler(target)
-        estimator._target = units._replace(logarithm=target["logarithm"])
+        estimator._target = Units(**load(described["target"]))
     mixture = described.get("mixture")
     every = mixture["models"] if mixture else [described["model"]]
     models = [_construct_model(component, load) for component in every]
@@ -208,12 +202,7 @@ def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]
 def _construct_model(described: dict[str, Described], load: Loader) -> GPModel:
     name = described["class"]
     arguments = {part: load(described[part]) for part in (*_PARTS, "alpha")}
-    options = {_RENAMED.get(key, key): load(value) for key, value in described["options"].items()}
-    arguments |= {key: _RENAMED.get(options[key], options[key]) for key in _OPTIONS[name]}
-    if described["options"].get("neighbours"):
-        raise refusal(
-            "neighbours", "a model trained with them", "none", "Load it with gpflow_pep 0.2."
-        )
+    arguments |= {key: load(described["options"][key]) for key in _OPTIONS[name]}
     if name == "ARPEP":
         model = ARPEP(**arguments)
         model.q_mu, model.q_sqrt = (load(described["q"][part]) for part in ("q_mu", "q_sqrt"))
@@ -247,5 +236,5 @@ def _construct_targets(described: Described, load: Loader) -> AnyNDArray:
 def _variables_of(model: GPModel) -> dict[str, str]:
     """Find the variables that are no parameters: the path of each by its name in the files."""
     if isinstance(model, PEP):
-        return {"nu": "sites.nu", "tau": "sites.tau", "training_gap": "loss_tolerance"}
+        return {"nu": "sites.nu", "tau": "sites.tau", "loss_tolerance": "loss_tolerance"}
     return {}

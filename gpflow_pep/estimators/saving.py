@@ -1,11 +1,9 @@
 """Fitted estimators on disk and back: JSON, NumPy arrays and skops, no pickle."""
 
 import json
-import re
-from io import BytesIO
 from os import PathLike
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZIP_DEFLATED
 
 import gpflow
 import numpy as np
@@ -45,7 +43,6 @@ _PUBLIC = [
 TRUSTED = [
     *(f"{public.__module__}.{public.__name__}" for public in _PUBLIC),
     *("builtins.object", "numpy.dtype", "numpy.number"),
-    "gpflow_pep.tables.encoder.Encoding",  # its home when version 0.1.0 wrote, in ``columns``
     "scipy._lib.array_api_compat.numpy._aliases.asarray",  # a part of BSpline
     *("sklearn.metrics._scorer._PassthroughScorer", "sklearn.calibration._CalibratedClassifier"),
     "sklearn.calibration._SigmoidCalibration",
@@ -87,7 +84,7 @@ def save_estimator(folder: str | PathLike[str], estimator: Any, *, card: str = "
 
 
 def load_estimator(folder: str | PathLike[str]) -> Any:
-    """Load what :func:`save_estimator` wrote, in this version or an earlier one::
+    """Load what :func:`save_estimator` wrote::
 
         model = load_estimator("pep_results/model")
         mean, std = model.predict(table, return_std=True)
@@ -172,15 +169,14 @@ def _construct(saved: SavedFiles, estimators: list[PEPEstimator]) -> Any:
     """Construct what skops wrote, with our estimators in their places."""
     from skops import io
 
-    pipeline = _of_this_version(saved.pipeline)
-    _check_types(pipeline)
+    _check_types(saved.pipeline)
 
     def restore(state: dict[str, Any]) -> dict[str, Any]:
         return vars(estimators[state["estimator"]])
 
     token = RESTORE.set(restore)
     try:
-        return io.loads(pipeline, trusted=TRUSTED)
+        return io.loads(saved.pipeline, trusted=TRUSTED)
     finally:
         RESTORE.reset(token)
 
@@ -211,17 +207,3 @@ def _not_ours(got: str) -> ValueError:
 def _config() -> dict[str, Any]:
     name, jitter = np.dtype(gpflow.default_float()).name, float(gpflow.default_jitter())
     return {"float": name, "jitter": jitter}
-
-
-def _of_this_version(pipeline: bytes) -> bytes:
-    """Name classes of tables by their modules of this version; 0.2.0 had them in ``columns``."""
-    with ZipFile(BytesIO(pipeline)) as written:
-        parts = {name: written.read(name) for name in written.namelist()}
-    old = rb'("__module__": "gpflow_pep\.)columns\b'
-    schema, count = re.subn(old, rb"\1tables", parts.get("schema.json", b""))
-    if not count:
-        return pipeline
-    with ZipFile(renamed := BytesIO(), "w", ZIP_DEFLATED) as new:
-        for name, part in {**parts, "schema.json": schema}.items():
-            new.writestr(name, part)
-    return renamed.getvalue()

@@ -22,7 +22,6 @@ from ..engine.factors import (
     tilted_derivatives,
     traits,
 )
-from ..engine.refusals import absent
 from .censored import Ordinal, Tobit
 from .labels import NoisyLabelBernoulli
 from .log_linear import LogLinear
@@ -56,5 +55,3 @@ __all__ = [
     "tilted_derivatives",
     "traits",
 ]
-
-__getattr__ = absent(__name__)

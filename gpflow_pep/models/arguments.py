@@ -14,7 +14,6 @@ from ..engine import checks
 from ..engine.numerics.linalg import warn
 from ..engine.prior import is_mixed
 from ..engine.prior.mixing import share_inducing_variable
-from ..engine.refusals import Renamed
 from ..engine.sites.record import ConvergenceWarning, SiteUpdateInfo
 
 #: Arguments of SVGP that a model which computes q from its data has not.
@@ -22,11 +21,8 @@ _OF_SVGP = {"whiten", "q_diag", "q_mu", "q_sqrt", "num_data"}
 
 
 def refuse_arguments(model: type, arguments: dict[str, Any]) -> None:
-    """Refuse arguments by names that they had once, and those of SVGP that the model lacks."""
+    """Refuse arguments of SVGP that the model lacks."""
     for name, value in arguments.items():
-        attribute = inspect.getattr_static(model, name, None)
-        if isinstance(attribute, Renamed):
-            raise TypeError(attribute.text)
         if name in _OF_SVGP and name not in inspect.signature(model.__init__).parameters:  # type: ignore[misc]
             expected = f"no such argument: {model.__name__} computes the best q from its data"
             remedy = "Leave it out, or use ARPEP."

@@ -16,7 +16,6 @@ from ..engine.predictions.context_posterior import ContextRowsPosterior, as_near
 from ..engine.predictions.context_rows import Context, NearRows, condition_groups
 from ..engine.prior import Parts, input_scales, is_mixed
 from ..engine.prior.evaluate import skip_autograph
-from ..engine.refusals import refuse_arguments
 from ..engine.sites.groups import TRAINING_TOLERANCE
 from . import mixed
 from .arguments import refuse_mixed
@@ -76,7 +75,6 @@ class ContextPredictions:
         blocks: Any = None,
         near: int | NearRows = 0,
         given: TensorData | None = None,
-        **gone: Any,
     ) -> MeanAndVariance:
         """Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
 
@@ -97,7 +95,6 @@ class ContextPredictions:
             EP in each row, which is exact for Gaussian noise.
         :raises ValueError: If they do not suit the model; if a label is none of its blocks'.
         """
-        refuse_arguments("predict_f", gone)
         if given is not None:
             mixed.require_mixed(self, "given")
         if is_mixed(self.kernel):
@@ -131,7 +128,6 @@ class ContextPredictions:
         precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
         *,
         near: int | NearRows = 0,
-        **gone: Any,
     ) -> BasePosterior:
         """Create the GPflow posterior, for fast predictions.
 
@@ -143,7 +139,6 @@ class ContextPredictions:
             :class:`~gpflow_pep.training.NearRows`, with a noise variance of their own.
         :raises ValueError: If the number of near rows does not suit the model.
         """
-        refuse_arguments("posterior", gone)
         if is_mixed(self.kernel):
             return mixed.posterior(self, precompute_cache)
         near = self._near_rows(near)
@@ -193,7 +188,7 @@ class ContextPredictions:
         return log_power_expectation(self.likelihood, Xnew, mean, variance, Ynew, 1.0)
 
     def near_row_training_loss_closure(
-        self, near: int = 20, *, batch_size: int = 256, seed: int = 0, **gone: Any
+        self, near: int = 20, *, batch_size: int = 256, seed: int = 0
     ) -> NearRowLoss:
         """Create the loss that trains for predictions from near rows::
 
@@ -209,6 +204,5 @@ class ContextPredictions:
         :raises ValueError: If an argument is outside its range, or the model has blocks or several
             latent functions.
         """
-        refuse_arguments("near_row_training_loss_closure", gone)
         self.context_parts()
         return NearRowLoss(self, near, batch_size, seed)

@@ -20,11 +20,10 @@ from ..engine.factors.entries import check_entries, target_rule
 from ..engine.numerics import chunks
 from ..engine.prior import is_mixed
 from ..engine.prior.evaluate import unconverted
-from ..engine.refusals import Renamed
 from ..engine.sites.implicit import AdjointInfo, Converged, ConvergedRows
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import Natural, Sites, add_memory, natural_sums, no_sites
-from ..engine.sites.record import CLIPPED, FALLBACKS, FixedPoint, Goal, SiteUpdateInfo, Solver
+from ..engine.sites.record import FALLBACKS, FixedPoint, Goal, SiteUpdateInfo, Solver
 from ..engine.sites.sweep import infer
 from .arguments import FixedParameter, mixed_arguments, refuse_mixed, warn_unless_converged
 from .base import ADVICE, InternalDataModel, PowerEPModel, labels_to_floats, refuse_data
@@ -84,7 +83,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         {"_last_run", "last_adjoint", "loss_tolerance"}
     )
 
-    fresh_sites, training_gap, converged_sites = Renamed(), Renamed(), Renamed()
     last_adjoint: AdjointInfo | None = None
     """Of the newest derivative in eager mode that converged sites entered; None before it."""
 
@@ -122,7 +120,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         # takes more sweeps to the same optima. It is tracked by the name in checkpoints alone.
         value = 1e-7 if tolerance is None else 0.0
         self.__dict__["loss_tolerance"] = tf.Variable(value, dtype=X.dtype, trainable=False)
-        self._track_trackable(self.loss_tolerance, "training_gap")
+        self._track_trackable(self.loss_tolerance, "loss_tolerance")
         self.max_sweeps, self.tolerance = checks.check_loop(
             max_sweeps, 1e-6 if tolerance is None else tolerance, X.dtype
         )
@@ -440,5 +438,5 @@ class _SiteParameters(Module):
 def _record_of_run(numbers: AnyNDArray) -> SiteUpdateInfo:
     """Read a record of the inner loop, with the name of the fallback, from its five numbers."""
     sweeps, residual, converged, rejected, fallback = numbers
-    name = FALLBACKS[min(int(fallback), CLIPPED)]  # older checkpoints count one more before it
+    name = FALLBACKS[int(fallback)]
     return SiteUpdateInfo(int(sweeps), float(residual), bool(converged), int(rejected), name)

@@ -21,7 +21,6 @@ from ..engine.numerics import chunks
 from ..engine.predictions.context_rows import Context
 from ..engine.prior import Parts, is_mixed, split_outputs
 from ..engine.prior.evaluate import unconverted
-from ..engine.refusals import Renamed
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import Natural, PosteriorFactor, add_memory, posterior_factor
 from ..likelihoods import PerOutput
@@ -78,8 +77,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     .. seealso:: :class:`PEP` for other likelihoods, :class:`~gpflow_pep.estimators.PEPRegressor`
         for tables, :doc:`/choosing`, and :doc:`/several_outputs`.
     """
-
-    bound_gap, conditional = Renamed(), Renamed()
 
     @property
     def takes_missing_targets(self) -> bool:

@@ -1,6 +1,5 @@
 """Pictures: numbers and an ``ax`` in, the ``ax`` out. They need the extra ``gpflow_pep[plots]``."""
 
-from ..engine.refusals import absent
 from .canvas import BEST, FIT, HELD_OUT, INSTALL, PALETTE, TRAIN, available, figure, tidy
 from .classes import confusion_matrix, decision_boundary, predictor, reliability
 from .models import Inducing, alpha_sweep, inducing_points_of
@@ -12,5 +11,3 @@ __all__ = [
     "pit_histogram", "predicted_against_actual", "predictor", "regression_1d",
     "reliability", "tidy",
 ]  # fmt: skip
-
-__getattr__ = absent(__name__)

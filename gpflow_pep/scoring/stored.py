@@ -32,8 +32,8 @@ ARRAYS, PIPELINE = "arrays.npz", "pipeline.skops"
 #: The files beside each description, and what writes them.
 FILES = {MODEL: (ARRAYS, PIPELINE), SCORER: (ARRAYS,)}
 WRITERS = {MODEL: "save_estimator", SCORER: "export_numpy"}
-#: The formats that are read of each, the last of which is written. Scorers of before had others.
-FORMATS = {MODEL: (6, 7), SCORER: (7,)}
+#: The format that is read and written; it changes with what the files hold.
+FORMAT = 8
 #: A text for people, which is not read.
 CARD = "README.md"
 _HEADER = ("format", "versions", "files", "digest")
@@ -63,7 +63,7 @@ def write_files(
         if PIPELINE in FILES[name]:
             (new / PIPELINE).write_bytes(saved.pipeline)
         description = {
-            "format": FORMATS[name][-1],
+            "format": FORMAT,
             "versions": versions,
             "files": sorted({*files_in(new), name}),
             "digest": digest(saved.content, new, name),
@@ -82,20 +82,16 @@ def digest(content: Any, folder: Path, name: str) -> str:
 
 
 def read_files(folder: str | PathLike[str], name: str) -> SavedFiles:
-    """
-    Read what :func:`write_files` wrote, in this version or an earlier one; refuse what is damaged.
-    """
+    """Read what :func:`write_files` wrote; refuse what is damaged."""
     folder = path_of(folder, remedy_of(name))
     expected = f"the files as {WRITERS[name]} wrote them"
     check_present(folder, (name,), remedy_of(name))
     with undamaged(folder / name, expected, remedy_of(name)):
         description = json.loads((folder / name).read_text(encoding="utf-8"))
     file_format = description.get("format") if isinstance(description, dict) else None
-    if type(file_format) is not int or file_format not in FORMATS[name]:
-        known = " or ".join(map(str, FORMATS[name]))
-        remedy = "Load it with the version of gpflow_pep that wrote it, or write it again:"
-        remedy = f"{remedy} {WRITERS[name]} of this version writes format {FORMATS[name][-1]}."
-        raise refusal(str(folder / name), f"format {file_format!r}", f"format {known}", remedy)
+    if file_format != FORMAT:
+        remedy = f"Load it with the version of gpflow_pep that wrote it, or {WRITERS[name]} again."
+        raise refusal(str(folder / name), f"format {file_format!r}", f"format {FORMAT}", remedy)
     check_present(folder, (name, *FILES[name]), remedy_of(name))
     content = {key: part for key, part in description.items() if key not in _HEADER}
     with undamaged(folder, expected, remedy_of(name)):

@@ -20,7 +20,7 @@ from .encodings import (
     read_columns,
     unusual_cells,
 )
-from .formats import Format, before_format_7
+from .formats import Format
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -103,8 +103,3 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "encodings_")
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "conventions" not in state:
-            state = {**state, "conventions": None, "formats": before_format_7(state["formats"])}
-        super().__setstate__(state)

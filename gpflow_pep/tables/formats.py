@@ -26,14 +26,7 @@ from .conventions import (
     ways_of_writing,
 )
 from .dates import ORDERS, has_order, has_short_year, read_dates
-from .numbers import (
-    OLD_UNITS,
-    OTHER,
-    SURE_UNIT,
-    is_limit,
-    read_quantity,
-    read_quantity_or_limit,
-)  # fmt: skip
+from .numbers import OTHER, SURE_UNIT, is_limit, read_quantity, read_quantity_or_limit
 
 #: A column is of numbers, or dates, where at least this share of its cells is, or of cells that
 #: differ...
@@ -46,8 +39,6 @@ PAIR = re.compile(r"([+-]?\d[\d.,]*)\s*/\s*([+-]?\d[\d.,]*(?:\s*[^\W\d_]\D*)?)")
 _DAYS = (19000101, 21001231)
 EPOCH = pd.Timestamp(0)
 _TRUTH = ("True", "False", "TRUE", "FALSE", "true", "false")
-#: The half of the day, as in 1:30PM and 1:30 p.m.
-_HALF = r"(?i)(?<=\d)\s*([ap])\.?\s?m\.?$"
 
 
 class Format(NamedTuple):
@@ -57,8 +48,7 @@ class Format(NamedTuple):
     :param decimal: The decimal mark of numbers that are written as text.
     :param thousands: Marks that their thousands may be separated by, if any.
     :param pattern: The order of dates, "dmy", "mdy" or "ymd", and the first of the hundred years
-        that years of two digits are in, if there are such years. In models of before format 7 it is
-        one of :meth:`datetime.datetime.strptime`, or "ISO8601".
+        that years of two digits are in, if there are such years.
     :param missing: Words that stand for no value. Empty in a column of text: the usual ones.
     :param unit: What is written beside each number: a unit, a currency; ":" of hours, as in 36:15.
     :param sentinels: Numbers that stand for no value, such as -999.
@@ -131,16 +121,6 @@ def in_marks_of(form: Format, attrs: Mapping[Any, Any]) -> Format:
     if form.kind != "number" or (known.decimal == form.decimal and not known.thousands):
         return form
     return form._replace(decimal=known.decimal, thousands=known.marks(known.decimal))
-
-
-def before_format_7(formats: Mapping[str, Format]) -> dict[str, Format]:
-    """Complete formats saved by older versions: marks, and units left out."""
-    changes: dict[str, dict[str, Any]]
-    changes = {"text": {"missing": MARKS}, "number": {"unit": OLD_UNITS}}
-    return {
-        name: form if form.unit else form._replace(**changes.get(form.kind, {}))
-        for name, form in formats.items()
-    }
 
 
 def typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
@@ -391,20 +371,13 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
 def _number(word: str, form: Format) -> float:
     """Read a number of the unit of the column, or its limit."""
     quantity = read_quantity_or_limit(word, form.decimal, form.thousands)
-    units = ["", *form.unit.split()] if form.unit == OLD_UNITS else [form.unit]
-    return quantity.value if quantity.unit in units else np.nan
+    return quantity.value if quantity.unit == form.unit else np.nan
 
 
 def _parse_dates(words: Iterable[str], form: Format) -> "pd.Series[Any]":
     """Read dates; no date where a word is none."""
-    order, _, first_year = form.pattern.partition(" ")
-    if order in ORDERS:
-        return _dates(read_dates(words, order, int(first_year) if first_year else None))
-    texts = pd.Series(list(words), dtype=object)  # before format 7
-    if form.pattern.endswith("%p"):
-        texts = texts.astype(str).str.replace(_HALF, r" \1m", regex=True).astype(object)
-    pattern = form.pattern or "ISO8601"
-    return _dates(pd.to_datetime(texts, format=pattern, utc=True, errors="coerce"))
+    order, _, first_year = (form.pattern or "ymd").partition(" ")
+    return _dates(read_dates(words, order, int(first_year) if first_year else None))
 
 
 def days(dates: "pd.Series[Any]") -> "pd.Series[Any]":

@@ -16,8 +16,6 @@ _UNIT = rf"(?:{_SIGN})(?:{_SIGN}|[\d²³⁻¹/·*^.-]){{0,11}}(?: (?:{_SIGN}){{1
 _NO_UNITS = ("am", "pm", "st", "nd", "rd", "th")
 #: Units that are so in a column of few numbers too; others may be names, such as 2 WD and 4 WD.
 SURE_UNIT = re.compile(rf"[%‰°:]|{_MONEY}")
-#: What models before format 7 left out of each cell by itself.
-OLD_UNITS = "% ‰ € $ £ ¥ EUR USD GBP CHF"
 _LIMIT = re.compile(r"[<>≤≥]=?\s*")
 _CLOCK = re.compile(
     r"(?P<h>\d{1,4})(?::(?P<m>[0-5]\d)(?::(?P<s>[0-5]\d(?:[.,]\d+)?))?)?"

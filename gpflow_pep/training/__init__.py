@@ -4,7 +4,6 @@ Rooms: `starts` gives inducing variables, `fitting` trains, `choosing` compares 
 """
 
 from ..engine.predictions.context_rows import NearRows
-from ..engine.refusals import absent
 from . import starts as starts
 from .choosing.alphas import AlphaScore, AlphaSelection, select_alpha
 from .choosing.combining import (
@@ -50,5 +49,3 @@ __all__ = [
     "training_loss",
     "weights_of_means",
 ]
-
-__getattr__ = absent(__name__)

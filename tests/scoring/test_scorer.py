@@ -34,7 +34,7 @@ XNEW = 100.0 + 9.0 * RNG.normal(size=(7, 2))
 Y = 3e3 * np.sin(X[:, 0] / 9.0)
 POSITIVE = np.exp(Y / 1e3)
 TABLE = pd.DataFrame({"a": X[:, 0], "c": ["u", "v", "w"] * 8, "d": ["2024-01-31"] * 24})
-FORMATS = {"a": Format("number"), "c": Format("text"), "d": Format("date", pattern="%Y-%m-%d")}
+FORMATS = {"a": Format("number"), "c": Format("text"), "d": Format("date", pattern="ymd")}
 WORDS = np.array(["dry", "wet", "ice"])[np.digitize(Y, [-1e3, 1e3])]
 WIDE = gpflow.kernels.SquaredExponential(1e2, 9.0) + gpflow.kernels.Constant(1e2)
 BINS = gpflow.likelihoods.Ordinal(np.array([-0.5, 0.5]))
@@ -311,9 +311,9 @@ execute = edit(lambda description: kernel_of(description).update({"class": "exec
     (lambda folder: (folder / "arrays.npz").unlink(), "no file arrays.npz, expected scorer.j"),
     (lambda folder: (folder / "scorer.json").unlink(), "no file scorer.json"),
     (write("scorer.json", "{"), "damaged or was changed"),
-    (write("scorer.json", "[]"), "got format None, expected format 7"),
-    (edit(lambda d: d.update(format=1), sign=False), "1, expected format 7. Load it with"),
-    (edit(lambda d: d.update(format=True), sign=False), "format True, expected format 7"),
+    (write("scorer.json", "[]"), "got format None, expected format 8"),
+    (edit(lambda d: d.update(format=1), sign=False), "1, expected format 8. Load it with"),
+    (edit(lambda d: d.update(format=True), sign=False), "format True, expected format 8"),
     (edit(lambda d: d.update(names=["a", "b"]), sign=False), "digest of the files"),
     (flip_a_bit, "digest of the files is another"),
     (write("arrays.npz", "no archive"), "digest of the files is another"),

@@ -10,7 +10,6 @@ targets, and measures how hard they are to predict.
 :func:`coregionalization` makes kernels of outputs that are mixtures.
 """
 
-from ...engine.refusals import absent
 from .acquisition import predictive_entropy
 from .greedy import greedy_variance, greedy_variational
 from .mixing import coregionalization
@@ -25,5 +24,3 @@ __all__ = [
     "random_subset",
     "saspa",
 ]
-
-__getattr__ = absent(__name__)

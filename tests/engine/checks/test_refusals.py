@@ -1,8 +1,6 @@
 """What is refused, with what was got, expected and to be done; and what is odd but accepted."""
 
-import inspect
 import re
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,7 @@ from cases import refusals as cases
 from cases.refusals import LABELS, REFUSALS, D, N, X, Y, Z, point, regression, with_value
 from cases.tied import MODELS
 
-import gpflow_pep
-from gpflow_pep.engine.refusals import GONE, GONE_ARGUMENTS
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor
-from gpflow_pep.models import PEP, PEPClassification, PEPRegression
+from gpflow_pep.models import PEPClassification
 
 CHANGELOG = (Path(__file__).parents[3] / "CHANGELOG.md").read_text(encoding="utf-8")
 
@@ -144,43 +139,3 @@ def test_predictions_are_never_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "predict_f", lambda *_, **__: tuple(map(tf.constant, moments)))
     with pytest.raises(ValueError, match=r"prediction: got NaN.*Standardise"):
         model.predict_y(X)
-
-
-@pytest.mark.parametrize("name, instead", GONE.items())
-def test_names_that_are_gone(name: str, instead: str) -> None:
-    with pytest.raises(AttributeError, match=re.escape(f"it is gone. Use {instead}.")):
-        attrgetter(name)(gpflow_pep)
-    assert f"| `{name}` | {instead} |" in CHANGELOG
-
-
-def test_renamed_arguments_and_attributes() -> None:
-    points = gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), X[::3]
-    model = PEP((X, Y), *points)
-    for name, instead in {"fresh_sites": "reset_sites", "training_gap": "loss_tolerance"}.items():
-        for error, act in (
-            (TypeError, lambda name=name: PEPClassification((X, Y), *points, **{name: 0.0})),
-            (AttributeError, lambda name=name: setattr(model, name, 0.0)),
-            (AttributeError, lambda name=name: getattr(model, name)),
-        ):
-            with pytest.raises(error, match=f"PEP.{name}: it is gone. Use {instead}."):
-                act()
-
-
-def test_arguments_that_are_gone() -> None:
-    model = PEPRegression((X, X), gpflow.kernels.RBF(), X[::3])
-    calls = {
-        "predict_f": lambda **gone: model.predict_f(X, **gone),
-        "posterior": model.posterior,
-        "near_row_training_loss_closure": model.near_row_training_loss_closure,
-        "PEPRegressor": PEPRegressor,
-        "PEPClassifier": PEPClassifier,
-    }
-    for name, instead in GONE_ARGUMENTS.items():
-        function, argument = name.removesuffix("=)").split("(")
-        with pytest.raises(TypeError, match=re.escape(f"{argument!r}: it is gone. Use {instead}.")):
-            calls[function](**{argument: 2})
-        with pytest.raises(TypeError, match=r"unexpected keyword argument 'other'$"):
-            calls[function](other=2)
-        assert f"| `{name}` | `{instead}` |" in CHANGELOG
-    for kind in (PEPRegressor, PEPClassifier, PEPRegression, PEP):
-        assert "alpha" in inspect.signature(kind).parameters
