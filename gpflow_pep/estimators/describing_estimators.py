@@ -33,7 +33,7 @@ _PARTS = ("kernel", "likelihood", "inducing_variable")
 _OF_POINTS = ("chunk_size", "num_latent_gps", "reset_sites")
 #: Of a model, the arguments beside data, parts and alpha.
 _OPTIONS: dict[str, tuple[str, ...]] = {
-    "PEPRegression": ("bound", "chunk_size"),
+    "PEPRegression": ("chunk_size",),
     "PEP": _OF_POINTS,
     "PEPClassification": _OF_POINTS,
     "ARPEP": ("num_data", "num_latent_gps", "whiten"),

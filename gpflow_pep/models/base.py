@@ -224,8 +224,7 @@ class PowerEPModel(GPModel, abc.ABC):
     def elbo(self, *data: RegressionData) -> tf.Tensor:
         """
         Compute the evidence lower bound at alpha 0: that of :meth:`gpflow.models.SGPR.elbo`, or of
-        :class:`gpflow.models.SVGP`, of models that hold their data at its best q; of
-        ``PEPRegression`` with ``bound="tight"`` a tighter one.
+        :class:`gpflow.models.SVGP`, of models that hold their data at its best q.
 
         :raises ValueError: If some alpha is not 0, or the model has a memory: log Z is no lower
             bound then.

@@ -46,10 +46,6 @@ class AttachedMemory(Module):
 
     def __init__(self, memory: Memory, model: Any) -> None:
         super().__init__()
-        bound = getattr(model, "bound", "standard")
-        expected = "'standard' beside it: the memory's information on f between the inducing points"
-        expected += " is not counted there"
-        _require(bound == "standard", f"one with bound={bound!r}", expected, "Leave it out.")
         dtype = model.data[0].dtype
         arrays = _check_memory(memory, dtype, model.num_latent_gps)
         num_columns = model.data[0].shape[1]

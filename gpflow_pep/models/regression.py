@@ -14,7 +14,7 @@ from gpflow.models.util import InducingVariablesLike
 
 from ..engine import checks, factors
 from ..engine.energies import collapsed
-from ..engine.energies.collapsed import CONDITIONALS, RowSums
+from ..engine.energies.collapsed import RowSums
 from ..engine.factors.entries import check_entries
 from ..engine.factors.moments import check_noise
 from ..engine.numerics import chunks
@@ -66,9 +66,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     :param blocks: An integer label [N] for each row: rows with the same label are one factor, with
         their residual covariance in full (PITC). It costs the cube of a block's size. XLA cannot
         compile blocks that come in several chunks.
-    :param bound: ``"standard"``, the energy above, or ``"tight"``
-        (:mod:`gpflow_pep.engine.energies.scaled`), where log Z is the tighter bound of Titsias
-        (2025) at 0, grows with :math:`\alpha`, and is the same at 1.
     :param memory: What the ``remember()`` of another model returned: its rows count as well.
     :param chunk_size: The most rows that are worked on at a time, for little memory; None: chosen
         for speed, within ``gpflow_pep.engine.numerics.chunks.MEMORY_BUDGET`` (:doc:`/performance`).
@@ -102,7 +99,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         noise_variance: TensorData | None = None,
         likelihood: Gaussian | None = None,
         blocks: Any | None = None,
-        bound: str = "standard",
         memory: Memory | None = None,
         chunk_size: int | None = None,
     ) -> None:
@@ -110,7 +106,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         number = each = int(Y.shape[1]) if is_mixed(kernel) else None
         if is_mixed(kernel):
             options: dict[str, Any] = {"blocks": blocks, "memory": memory}
-            options["bound"] = None if bound == "standard" else bound
             parts = kernel, inducing_variable, Y, num_latent_gps
             inducing_variable = mixed_arguments(*parts, **options)
         else:
@@ -121,7 +116,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         (_check_targets if each is None else check_entries)(noisy, Y)
         super().__init__(kernel, noisy, inducing_variable, mean_function, number, alpha, X)
         self._check_latent(shared=True)
-        self._bound = checks.check_choice("bound", bound, [*CONDITIONALS])
         self._set_rows((X, Y), Cut(), chunk_size)
         self._cut = self._choose_cut(blocks)
         self._powers()
@@ -136,9 +130,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         if is_mixed(self.kernel):  # the targets of a row are one factor, however many there are
             return Cut(num_gapped=1)
         if _has_gaps(self.data):
-            if self._bound != "standard":
-                got, expected = repr(self._bound), "'standard' where targets are missing"
-                raise checks.refusal("bound", got, expected, "Leave it out.")
             if blocks is not None:
                 remedy = "Leave them out, or use a model for each output, of the rows that have it."
                 got = "targets that are missing beside blocks"
@@ -148,11 +139,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             return self._cut
         labels = checks.check_blocks(blocks, self.rows.data[0].shape[0])
         return Blocks(labels, self.rows.plan().chunk_size)
-
-    @property
-    def bound(self) -> str:
-        """The one that log Z is at power 0: ``"standard"`` or ``"tight"``."""
-        return self._bound
 
     @property
     def has_blocks(self) -> bool:
@@ -258,9 +244,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             return mixed.loo_moments(self)
         self._require_single_rows("loo_log_density, loo_moments", "Hold rows out instead.")
         parts, W = self._parts_of_output(), self._parts.whiten().W
-        q, precision = posterior_factor(self._sums(W).natural), CONDITIONALS[self._bound]
-        known = {"W": W, "q": q, "precision": precision.row_precision}
-        terms = partial(collapsed.left_out_moments, parts, **known)
+        q = posterior_factor(self._sums(W).natural)
+        terms = partial(collapsed.left_out_moments, parts, W=W, q=q)
         value = chunks.map_over_chunks(terms, self.rows.pieces(self.rows.plan().chunk_size))
         value = checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
         mean, variance = tf.unstack(value)
@@ -272,12 +257,12 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         refuse_mixed(self.kernel, "evidence_and_left_out", "Train by the evidence.")
         self._require_single_rows("evidence_and_left_out", "Train by the evidence.")
         parts, W = self._parts_of_output(), self._parts.whiten().W
-        sums, precision = self._sums(W), CONDITIONALS[self._bound].row_precision
+        sums = self._sums(W)
         factor = posterior_factor(sums.natural)  # for a second pass over the rows
 
         def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
             q = PosteriorFactor(root, c, factor.half_logdet)
-            moments = collapsed.left_out_moments(parts, rows, W, q, precision)
+            moments = collapsed.left_out_moments(parts, rows, W, q)
             return tf.reduce_sum(collapsed.observed_log_density(rows[1], *moments))
 
         total = self.rows.sum(terms, (W, factor.W, factor.c), parts)
@@ -311,8 +296,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             return mixed.regression_sums(self, W)
         parts = self._parts_of_output()
         W = self._parts.whiten().W if W is None else W
-        bound = self._cut.bound(CONDITIONALS[self._bound])
-        sums = self.rows.sum(partial(bound, parts), (W,), parts)
+        sums = self.rows.sum(partial(self._cut.sums_of, parts), (W,), parts)
         memory = self._memory_terms(W)
         if memory is None:
             return sums

@@ -1,7 +1,6 @@
 """The rows of a model: their source, how they are cut into factors, and rows that replace them."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from gpflow.base import AnyNDArray, TensorData
 
 from ..engine import checks
 from ..engine.checks import counted, refusal
-from ..engine.energies.collapsed import Bound, Conditional
+from ..engine.energies.collapsed import RowSums, sum_blocks, sum_single_rows
 from ..engine.numerics import chunks
 from ..engine.numerics.chunks import Chunks, Plan
 from ..engine.predictions.context_rows import BlockRows
@@ -35,9 +34,9 @@ class Cut:
     def __init__(self, num_gapped: int = 0) -> None:
         self.num_gapped = num_gapped
 
-    def bound(self, conditional: Conditional) -> Bound:
-        """Choose the function that sums over a piece."""
-        return partial(conditional.single_rows, has_gaps=self.num_gapped > 0)
+    def sums_of(self, parts: Any, piece: Any, W: tf.Tensor) -> RowSums:
+        """Sum over a piece."""
+        return sum_single_rows(parts, piece, W, has_gaps=self.num_gapped > 0)
 
     def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
         """Read the power of each factor, or [1] of all, after a check that there are as many."""
@@ -93,8 +92,8 @@ class Blocks(Cut):
         starts = (np.cumsum([0, *numbers]) for numbers in ends)
         self._plan = largest_first, np.concatenate(rows), *starts, np.asarray(width)
 
-    def bound(self, conditional: Conditional) -> Bound:
-        return conditional.blocks_of_rows
+    def sums_of(self, parts: Any, piece: Any, W: tf.Tensor) -> RowSums:
+        return sum_blocks(parts, piece, W)
 
     def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
         return checks.check_alpha(alpha, self._num_blocks, "block")

@@ -5,8 +5,7 @@ determinant. The energy is in :doc:`/theory`; here P outputs share :math:`\bar K
 :math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b| + \log|I + \alpha_b \Sigma_b^{-1/2} D_b
 \Sigma_b^{-1/2}|`, its last logarithm comes :math:`\alpha + (1 - \alpha) = 1` times
 :math:`1/\alpha` in all, and one function with a finite limit, :func:`log1p_over_power`, holds
-everything that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`. What some
-rows add to these is a :data:`Bound`, and another bound is another such function.
+everything that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`.
 
 Where targets are missing each output has a set of rows of its own, a precision :math:`B_p` of its
 own, and the energy is the sum of those of separate models.
@@ -18,7 +17,6 @@ m_n^{-}, s_n^{-} + d_n + \sigma_n^2)`, which at :math:`\alpha = 1` is exact for 
 target that was not observed has no site: its moments come from all others.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +27,6 @@ from gpflow import logdensities
 from ..numerics.linalg import gram
 from ..numerics.power import log1p_over_power
 from ..prior import Parts
-from ..refusals import refusal
 from ..sites.posterior import (
     Marginals,
     Natural,
@@ -57,15 +54,8 @@ class RowSums(NamedTuple):
     D_b \Sigma_b^{-1/2}|`, over outputs too."""
 
 
-#: What some rows add to the sums: ``(parts, rows, W [1, M, M]) -> RowSums``, differentiable in W
-#: and in the variables of the parts.
-Bound = Callable[[Parts, Any, tf.Tensor], RowSums]
-#: A number for each row: ``(d, noise, alpha) -> precision``, all [N].
-Precision = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
-
-
 class ProjectedRows(NamedTuple):
-    """Rows as a bound takes them: each a factor, or B blocks of S with N = B S."""
+    """Rows as the sums take them: each a factor, or B blocks of S with N = B S."""
 
     A: tf.Tensor
     """[1, M, N], the rows projected on the whitened inducing variables, block after block."""
@@ -76,30 +66,12 @@ class ProjectedRows(NamedTuple):
     r: tf.Tensor  #: [N, P] or [B, S, P], targets less the mean function.
 
 
-class Conditional(NamedTuple):
-    """What a choice of q(f | u) makes of rows."""
-
-    row_precision: Precision  #: With which each row is observed given u.
-    row_logdet: Precision  #: What each row adds to :attr:`RowSums.logdet`.
-    block_sums: Callable[..., RowSums] | None = None
-    """Of :class:`ProjectedRows` that come in blocks, each a factor; None: it takes no blocks."""
-
-    def single_rows(
-        self, parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool = False
-    ) -> RowSums:
-        """Sum over rows that are each a factor; with gaps, each target that is not NaN is one."""
-        A, d, noise, alpha, r = _project_single_rows(parts, rows, W, has_gaps=has_gaps)
-        numbers = d, noise, alpha
-        weight = tf.cast(~tf.math.is_nan(rows[1]), r.dtype) if has_gaps else None
-        precision, logdet = self.row_precision(*numbers), self.row_logdet(*numbers)
-        return _sums_by_precision(A, precision, r, logdet, weight)
-
-    def blocks_of_rows(self, parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
-        """Sum over blocks of rows, each block a factor."""
-        if self.block_sums is None:
-            got, expected = "them with a conditional that is known for single rows only", "none"
-            raise refusal("blocks", got, expected, "Leave them out, or choose another conditional.")
-        return self.block_sums(*_project_blocks_of_rows(parts, rows, W))
+def sum_single_rows(parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool = False) -> RowSums:
+    """Sum over rows that are each a factor; with gaps, each target that is not NaN is one."""
+    A, d, noise, alpha, r = _project_single_rows(parts, rows, W, has_gaps=has_gaps)
+    weight = tf.cast(~tf.math.is_nan(rows[1]), r.dtype) if has_gaps else None
+    precision, logdet = row_precision(d, noise, alpha), row_logdet(d, noise, alpha)
+    return _sums_by_precision(A, precision, r, logdet, weight)
 
 
 def _project_single_rows(parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool) -> ProjectedRows:
@@ -117,7 +89,7 @@ def _project_single_rows(parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: boo
     return ProjectedRows(A, tf.squeeze(d, axis=0), noise, alpha, r)
 
 
-def _project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
+def _project_blocks(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
     """
     Project blocks of rows. Blocks are padded with rows that have noise 1 and zeros in A, D and r.
 
@@ -176,37 +148,31 @@ def _sums_by_precision(
     )
 
 
-def block_sums(
-    A: tf.Tensor, D: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor, r: tf.Tensor
-) -> RowSums:
-    """Sum over :class:`ProjectedRows` that come in blocks, each a factor (PITC at power 1).
+def sum_blocks(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
+    """Sum over blocks of rows, each block a factor (PITC at power 1).
 
     A row with noise 1 and zeros in A, D and r adds nothing.
     """
+    A, D, noise, alpha, r = _project_blocks(parts, rows, W)
     alpha = alpha[..., None]  # [B, 1]
     C = tf.linalg.cholesky(alpha[..., None] * D + tf.linalg.diag(noise))  # [B, S, S]
-    eigenvalues = tf.linalg.eigvalsh(relative_to_noise(D, noise))
+    scale = tf.math.rsqrt(noise)
+    eigenvalues = tf.linalg.eigvalsh(scale[:, :, None] * D * scale[:, None, :])
     eigenvalues = tf.maximum(eigenvalues, tf.zeros_like(eigenvalues))
-    return sums_of_whitened(
-        tf.linalg.triangular_solve(C, as_blocks(A, noise)),
+    return _sums_of_whitened(
+        tf.linalg.triangular_solve(C, _as_blocks(A, noise)),
         tf.linalg.triangular_solve(C, r),
         tf.math.log(noise) + log1p_over_power(eigenvalues, alpha),
     )
 
 
-def as_blocks(A: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+def _as_blocks(A: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     """Make [B, S, M] of A [1, M, N], as many blocks and rows as the noise [B, S] has."""
     num_blocks, size = tf.shape(noise)[0], tf.shape(noise)[1]
     return tf.transpose(tf.reshape(A, [A.shape[1] or -1, num_blocks, size]), [1, 2, 0])
 
 
-def relative_to_noise(D: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    r"""Compute :math:`\tilde D_b = \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}`, [B, S, S]."""
-    scale = tf.math.rsqrt(noise)
-    return scale[:, :, None] * D * scale[:, None, :]
-
-
-def sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
+def _sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
     r"""Sum over blocks of rows that are whitened by their noise.
 
     :param A: :math:`\tilde Aᵀ`, [B, S, M], see :class:`RowSums`.
@@ -258,18 +224,14 @@ def sums_with_slack(
     return tf.reduce_sum(d), _sums_by_precision(A, 1.0 / noise, r, tf.math.log(noise))
 
 
-#: By the name that models take; another one is registered by an entry of its own.
-CONDITIONALS = {"standard": Conditional(row_precision, row_logdet, block_sums)}
-
-
 def left_out_moments(
-    parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor, precision: Precision
+    parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute mean and variance of each target given the others of its output, [N, P] each."""
     X, Y, _ = rows
     A, d, noise, alpha, r = _project_single_rows(parts, rows, W, has_gaps=True)
     d, noise, alpha = (part[:, None] for part in (d, noise, alpha))
-    tau = precision(d, noise, alpha) * tf.cast(~tf.math.is_nan(Y), r.dtype)
+    tau = row_precision(d, noise, alpha) * tf.cast(~tf.math.is_nan(Y), r.dtype)
     m, s = marginals(A, q)
     without = cavity(Marginals(m, s + tf.zeros_like(m)), Sites(tau * r, tau), tf.ones_like(d))
     return without.m + parts.mean(X), without.s + d + parts.noise(X)[:, None]

@@ -149,8 +149,7 @@ def with_data(model: Any, data: tuple[AnyNDArray, AnyNDArray]) -> Any:
     options = {"alpha": model.alpha.numpy(), "mean_function": model.mean_function}
     kernel, Z, likelihood = model.kernel, model.inducing_variable, model.likelihood
     if isinstance(model, PEPRegression):
-        options |= {"likelihood": likelihood, "bound": model.bound}
-        return PEPRegression(data, kernel, Z, **options)
+        return PEPRegression(data, kernel, Z, likelihood=likelihood, **options)
     options |= {key: getattr(model, key) for key in ("max_sweeps", "tolerance", "reset_sites")}
     other = type(model)(data, kernel, likelihood, Z, **options)
     other.loss_tolerance.assign(model.loss_tolerance)  # a tolerance that is passed has set it to 0
