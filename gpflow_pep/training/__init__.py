@@ -1,4 +1,5 @@
-"""Training: on all rows; by minibatches, with checkpoints.
+"""Training: on all rows; by minibatches, with checkpoints, on several
+devices or machines.
 
 Rooms: `starts` gives inducing variables, `fitting` trains, `choosing` compares what was trained.
 """

@@ -37,6 +37,7 @@ from ...engine.numerics.graphs import without_collector
 from ...engine.prior.evaluate import is_plain
 from ...models import PEP
 from ...models.minibatch import BatchLoss
+from .distributed import Replicas
 from .full_batch import bar
 from .history import EarlyStopping, Evaluation, FitRecord, History, resumed, scalars
 from .natural import Length, NaturalGradients, natural_training
@@ -91,6 +92,7 @@ def fit(
     log_dir: str | PathLike[str] | None = None,
     log_every: int = 10,
     progress: bool = True,
+    strategy: tf.distribute.Strategy | None = None,
 ) -> FitRecord:
     """Train a model by minibatches::
 
@@ -125,11 +127,16 @@ def fit(
     :param log_dir: Where to write scalars for TensorBoard: loss, seconds of a step, metrics.
     :param log_every: Steps between scalars of the loss.
     :param progress: Whether to show a bar on stderr.
+    :param strategy: ``tf.distribute.MirroredStrategy`` or ``MultiWorkerMirroredStrategy``, under
+        whose ``scope()`` the model and the optimiser were made. Each replica takes its share of
+        the rows of every batch, and a step is that of one process with the whole batch. All
+        processes make the same call; the chief alone writes, and its metrics count.
     :raises ValueError: If a number is no positive integer, the model takes no batches or has
         nothing to train, or an argument is of another kind; if the loss, a gradient or a metric
         becomes NaN or infinite, or the model refuses a batch. The message names the step.
     :raises OSError: If a checkpoint or scalars cannot be written. The model has the parameters of
         the newest step, and earlier checkpoints are as they were.
+    :raises RuntimeError: If another process of the strategy stopped.
 
     An interrupt (Ctrl-C) ends training after the step under way. The model keeps the parameters of
     the newest step, and where there is a checkpoint directory, so does a checkpoint.
@@ -147,8 +154,12 @@ def fit(
     loss, epochs = _loss_and_epochs(model, batches)
     natural = natural_training(model, natural_gradient)
     variables = variables_of_optimizer(model, natural.variables_of_q)
-    optimizer.build(variables)
-    run = _Run(model, num_steps, early_stopping)
+    if strategy is not None:
+        _check_strategy(strategy, model, optimizer, batches, natural_gradient)
+    replicas = Replicas(strategy)
+    with replicas.scope():
+        optimizer.build(variables)
+    run = _Run(model, num_steps, early_stopping, replicas)
     history = run.history
     checkpoint = tf.train.Checkpoint(
         model=model,
@@ -157,16 +168,20 @@ def fit(
         best=run.best,
         sums=batches.state if isinstance(batches, BatchLoss) else [],
     )
-    save = resumed(checkpoint, checkpoint_dir, history)
+    save = resumed(checkpoint, checkpoint_dir if replicas.is_chief else None, history)
+    if checkpoint_dir is not None:
+        replicas.copy_chief([*model.variables, *optimizer.variables, *run.best], history)
+    parts = optimizer, variables, natural, replicas
     take_step = tf.function(
-        without_collector(lambda batch: _step(loss, batch, optimizer, variables, natural)),
+        without_collector(lambda batch: replicas.run(lambda: _step(loss, batch, *parts))),
         input_signature=[epochs(history.epoch).element_spec],
         autograph=not is_plain(model),
     )
     stream = _stream(epochs, history.epoch, history.batches)
     with (
-        scalars(log_dir) as log,
-        bar(progress, num_steps) as show,
+        scalars(log_dir if replicas.is_chief else None) as log,
+        bar(progress and replicas.is_chief, num_steps) as show,
+        replicas.waiting(),
         _saved_if_interrupted(save),
     ):
         if not run.is_over():
@@ -193,9 +208,13 @@ class _Run:
     """The model that :func:`fit` trains, what has happened to it, and when it is over."""
 
     def __init__(
-        self, model: GPModel, num_steps: int, early_stopping: EarlyStopping | None
+        self,
+        model: GPModel,
+        num_steps: int,
+        early_stopping: EarlyStopping | None,
+        replicas: Replicas,
     ) -> None:
-        self.model, self.num_steps = model, num_steps
+        self.model, self.num_steps, self.replicas = model, num_steps, replicas
         self.early_stopping = early_stopping
         self.history = History()
         self.state = state_of(model)
@@ -233,6 +252,7 @@ class _Run:
             with _delay_interrupts():
                 assign(self.state, before)
         metrics = _as_metrics(returned, self.step, self.early_stopping)
+        metrics = dict(zip(metrics, self.replicas.from_chief([*metrics.values()])))
         with _delay_interrupts():
             history.evaluations.append(Evaluation(self.step, metrics))
             if self.early_stopping and history.best_step(self.early_stopping) == self.step:
@@ -270,17 +290,22 @@ def _step(
     optimizer: tf_keras.optimizers.Optimizer,
     variables: Sequence[tf.Variable],
     natural: NaturalGradients,
+    replicas: Replicas,
 ) -> tf.Tensor:
     """Take one step on one batch; the loss before it."""
     natural.step_before(lambda: require_finite(loss(batch), "training loss", ADVICE))
     trained = [*variables, *natural.variables]
+    share, weight = replicas.share(batch)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(trained)
-        value = loss(batch)
+        value = loss(share)
+        value *= tf.cast(weight, value.dtype)
     gradients = tape.gradient(value, trained, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    # All replicas check the sums, and agree.
+    value, *gradients = replicas.total([value, *map(tf.convert_to_tensor, gradients)])
     value = require_finite(value, "training loss", ADVICE)
     finite = [
-        require_finite(tf.convert_to_tensor(gradient), f"gradient of {variable.name}", ADVICE)
+        require_finite(gradient, f"gradient of {variable.name}", ADVICE)
         for gradient, variable in zip(gradients, trained)
     ]
     # All of them are checked before any variable changes.
@@ -288,7 +313,10 @@ def _step(
         natural.step_beside(finite[len(variables) :], optimizer.iterations)
         if not variables:  # the optimizer would not count the step
             optimizer.iterations.assign_add(1)
-        optimizer.apply_gradients([(tf.identity(g), v) for g, v in zip(finite, variables)])
+        optimizer.apply_gradients(
+            [(tf.identity(g), v) for g, v in zip(finite, variables)],
+            skip_gradients_aggregation=True,
+        )
     return value
 
 
@@ -390,6 +418,41 @@ def _loss_and_epochs(
         remedy = "gpflow_pep.training.shuffled_batches makes one of arrays."
         raise refusal("batches", type(batches).__name__, expected, remedy)
     return model.training_loss, batches
+
+
+def _check_strategy(
+    strategy: Any, model: GPModel, optimizer: Any, batches: Any, natural_gradient: Any
+) -> None:
+    """Refuse a model, optimizer or batches that a strategy does not mirror over its replicas."""
+    kinds = tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy
+    if not isinstance(strategy, kinds):
+        expected = "tf.distribute.MirroredStrategy or tf.distribute.MultiWorkerMirroredStrategy"
+        raise refusal("strategy", type(strategy).__name__, expected, "Pass one of them, or None.")
+    if isinstance(batches, BatchLoss):
+        got = "one for minibatches of PEP, whose sites belong to one process"
+        remedy = "Train ARPEP, APEP or RPAPEP."
+        raise refusal("strategy", got, "a model that takes its data with each call", remedy)
+    if natural_gradient is not None:
+        expected = "none: q_mu and q_sqrt would be assigned in each replica, which variables of a"
+        expected += " strategy refuse"
+        raise refusal("natural_gradient", "one under a strategy", expected, "Leave it out.")
+    if getattr(model, "num_data", 0) is None:
+        got = f"{type(model).__name__} with num_data=None under a strategy"
+        expected = "the number of rows of the whole data set: a replica sees a share of a batch"
+        raise refusal("model", got, expected, "Pass num_data.")
+    created_in_scope = strategy.extended.variable_created_in_scope
+    for name, variables in (("model", model.variables), ("optimizer", optimizer.variables)):
+        if not all(map(created_in_scope, variables)):
+            got, expected = "one made outside of the strategy", "one made in its scope"
+            remedy = "Make model and optimizer under `with strategy.scope():`."
+            raise refusal(name, got, expected, remedy)
+    for variable in model.variables:
+        # GPflow notes it where variables of a strategy do not look.
+        if vars(variable).get("_trainable", variable.trainable) != variable.trainable:
+            got = f"set_trainable on {variable.name}"
+            remedy = "Replace the parameter, under the scope:"
+            remedy += " kernel.variance = gpflow.Parameter(kernel.variance, trainable=False)."
+            raise refusal("model", got, "none under a strategy, where it has no effect", remedy)
 
 
 @contextmanager
