@@ -31,7 +31,12 @@ extensions = [
 ]
 templates_path = ["_templates"]
 # Of the gallery, pages are sources; what it writes beside them is not.
-exclude_patterns = ["_build", "tutorials/GALLERY_HEADER.rst", "tutorials/*.ipynb", "_templates"]
+exclude_patterns = [
+    "_build",
+    "tutorials/GALLERY_HEADER.rst",
+    "tutorials/*.ipynb",
+    "_templates",
+]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -108,13 +113,19 @@ def _write_inside() -> None:
     rooms = "".join(
         f"#. :mod:`gpflow_pep.{room}`: {what.replace('`', '``')};\n"
         for room, what in (
-            *((f"engine.{inner}", what) for inner, what in gpflow_pep.engine.ROOMS.items()),
+            *(
+                (f"engine.{inner}", what)
+                for inner, what in gpflow_pep.engine.ROOMS.items()
+            ),
             *gpflow_pep.ROOMS.items(),
         )
     )
     # A function may have the name of its module; the reference has the function.
     shown = {f"gpflow_pep.{room}" for room in PUBLIC} | set(PUBLIC_NAMES.values())
-    found = {module.name for module in pkgutil.walk_packages(gpflow_pep.__path__, "gpflow_pep.")}
+    found = {
+        module.name
+        for module in pkgutil.walk_packages(gpflow_pep.__path__, "gpflow_pep.")
+    }
     modules = "".join(f"   {name}\n" for name in sorted(found - shown))
     page = (HERE / "_templates" / "inside.rst").read_text(encoding="utf-8")
     text = page.replace("ROOMS", rooms).replace("MODULES", modules)
@@ -126,7 +137,10 @@ _write_inside()
 
 def _drop_stale() -> None:
     """Remove pages of names that are gone since the last build."""
-    for page in [*REFERENCE.glob("generated/*.rst"), *REFERENCE.glob("internals/*.rst")]:
+    for page in [
+        *REFERENCE.glob("generated/*.rst"),
+        *REFERENCE.glob("internals/*.rst"),
+    ]:
         try:
             pkgutil.resolve_name(page.stem)
         except (ImportError, AttributeError):

@@ -116,7 +116,9 @@ def _inventory(package: str, page: str, names: dict[str, list[str]]) -> bytes:
     for kind, listed in names.items():
         for name in listed:
             parts = name.split(".")[: -2 if kind == "method" else -1]
-            place = page.format(name=name, module="/".join(parts), path=name.replace(".", "/"))
+            place = page.format(
+                name=name, module="/".join(parts), path=name.replace(".", "/")
+            )
             lines.append(f"{name} py:{kind} 1 {place} -")
     body = "\n".join([*lines, ""]).encode()
     return ("\n".join([*header, ""])).encode() + zlib.compress(body)

@@ -16,10 +16,17 @@ def commands() -> dict[str, tuple[str, str]]:
         for path in sorted((HERE / folder).glob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             names = {getattr(node, "name", None) for node in tree.body}
-            names |= {getattr(t, "id", "") for n in tree.body for t in getattr(n, "targets", ())}
+            names |= {
+                getattr(t, "id", "")
+                for n in tree.body
+                for t in getattr(n, "targets", ())
+            }
             if "main" in names:
                 module = ".".join(filter(None, ("examples", folder, path.stem)))
-                found[path.stem] = module, (ast.get_docstring(tree) or "").partition("\n")[0]
+                found[path.stem] = (
+                    module,
+                    (ast.get_docstring(tree) or "").partition("\n")[0],
+                )
     return found
 
 
@@ -30,7 +37,10 @@ def run(arguments: list[str]) -> None:
         print("python -m examples NAME [--quick] [--help] [OPTIONS]\n")
         width = max(map(len, known))
         for name, (module, about) in known.items():
-            print(f"{name:{width}} {about}" + (" (papers)" if ".papers." in module else ""))
+            print(
+                f"{name:{width}} {about}"
+                + (" (papers)" if ".papers." in module else "")
+            )
         return
     name, *rest = arguments
     if name not in known:

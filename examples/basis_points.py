@@ -51,7 +51,9 @@ def shared_kernel(data: Data, likelihood: Any) -> gpflow.kernels.Kernel:
     return train_kernel((X[rows], Y[rows]), likelihood, lengthscale=np.sqrt(X.shape[1]))
 
 
-def models(data: Data, kernel: gpflow.kernels.Kernel, likelihood: Any, M: int, seed: int) -> Any:
+def models(
+    data: Data, kernel: gpflow.kernels.Kernel, likelihood: Any, M: int, seed: int
+) -> Any:
     """One model after another, in the order of METHODS."""
     for blur in BLURS.values():
         yield saspa(data, kernel, likelihood, M, seed=seed, covariances=blur)
@@ -61,7 +63,11 @@ def models(data: Data, kernel: gpflow.kernels.Kernel, likelihood: Any, M: int, s
 
 
 def compare(
-    problem: Problem, kernel: gpflow.kernels.Kernel, likelihood: Any, sizes: Any, seed: int
+    problem: Problem,
+    kernel: gpflow.kernels.Kernel,
+    likelihood: Any,
+    sizes: Any,
+    seed: int,
 ) -> AnyNDArray:
     """Error and divergence, [1 + methods, sizes, 2], for one split; full EP first."""
     Xnew, Ynew = problem.test
@@ -69,7 +75,9 @@ def compare(
     def probability(model: Any) -> AnyNDArray:
         p: AnyNDArray = model.predict_y(Xnew)[0].numpy()
         if not model.last_inference.converged:
-            print(f"split {seed}, M = {int(model.inducing_variable.num_inducing)}: not converged")
+            print(
+                f"split {seed}, M = {int(model.inducing_variable.num_inducing)}: not converged"
+            )
         return p
 
     full = probability(full_ep(problem.train, kernel, likelihood))
@@ -88,7 +96,11 @@ def experiment(
     directory: Path, name: str, num_splits: int, lengthscale: float | None = None
 ) -> Result:
     """Means over splits, and standard errors, of what ``compare`` returns."""
-    dataset, likelihood, sizes = read(directory, name), gpflow.likelihoods.Bernoulli(), SIZES[name]
+    dataset, likelihood, sizes = (
+        read(directory, name),
+        gpflow.likelihoods.Bernoulli(),
+        SIZES[name],
+    )
     start = time.perf_counter()
 
     def split(seed: int) -> Problem:
@@ -98,7 +110,9 @@ def experiment(
     kernel = shared_kernel(problem.train, likelihood)
     if lengthscale is not None:
         kernel.lengthscales.assign(lengthscale)
-    result = average(lambda seed: compare(split(seed), kernel, likelihood, sizes, seed), num_splits)
+    result = average(
+        lambda seed: compare(split(seed), kernel, likelihood, sizes, seed), num_splits
+    )
     num_rows, num_inputs = problem.train[0].shape
     print(
         f"{name}: {num_rows} rows train, {len(problem.test[0])} test, D = {num_inputs},"
@@ -113,7 +127,10 @@ def table(result: Result, sizes: Any) -> None:
     for k, (title, digits) in enumerate([("test error", 4), ("KL from full EP", 2)]):
         print(f"{title:>16}" + "".join(f"{f'M = {M}':>18}" for M in sizes))
         for method, mean, error in zip(("full EP", *METHODS), *result):
-            cells = (f"{m:.{digits}f} ± {e:.{digits}f}" for m, e in zip(mean[:, k], error[:, k]))
+            cells = (
+                f"{m:.{digits}f} ± {e:.{digits}f}"
+                for m, e in zip(mean[:, k], error[:, k])
+            )
             print(f"{method:>16}" + "".join(f"{cell:>18}" for cell in cells))
     print(flush=True)
 
@@ -130,9 +147,16 @@ def draw(path: Path, results: dict[str, Result]) -> None:
                 axes.axhline(mean[0, 0, k], color="k", linestyle=":", label="full EP")
             for m, method in enumerate(METHODS, start=1):
                 axes.errorbar(
-                    SIZES[name], mean[m, :, k], error[m, :, k], label=method, marker=".", capsize=2
+                    SIZES[name],
+                    mean[m, :, k],
+                    error[m, :, k],
+                    label=method,
+                    marker=".",
+                    capsize=2,
                 )
-            axes.set(title=name, xlabel="M", ylabel=("test error", "KL from full EP")[k])
+            axes.set(
+                title=name, xlabel="M", ylabel=("test error", "KL from full EP")[k]
+            )
             axes.set_xscale("log")
             axes.set_xticks(SIZES[name], [str(M) for M in SIZES[name]], minor=False)
             axes.minorticks_off()
@@ -150,7 +174,9 @@ def main() -> None:
         out=Path("basis_points.png"),
         quick={"names": ["ionosphere"], "splits": 2},
     )
-    tf.get_logger().setLevel("ERROR")  # every choice of points has a kernel of its own to compile
+    tf.get_logger().setLevel(
+        "ERROR"
+    )  # every choice of points has a kernel of its own to compile
     results = {}
     for name in args.names:
         num_splits = args.splits or SPLITS[name]

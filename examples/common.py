@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if TYPE_CHECKING:  # else where it is needed: command lines and processes begin sooner without
+if (
+    TYPE_CHECKING
+):  # else where it is needed: command lines and processes begin sooner without
     import gpflow
     import tensorflow as tf
 
@@ -57,13 +59,21 @@ def arguments(
         elif isinstance(value, type):
             parser.add_argument(flag, type=value)
         elif isinstance(value, tuple):
-            parser.add_argument(flag, choices=value, default=value[0], help="default: %(default)s")
+            parser.add_argument(
+                flag, choices=value, default=value[0], help="default: %(default)s"
+            )
         elif isinstance(value, list):
             parser.add_argument(
-                flag, nargs="+", type=type(value[0]), default=value, help="default: %(default)s"
+                flag,
+                nargs="+",
+                type=type(value[0]),
+                default=value,
+                help="default: %(default)s",
             )
         else:
-            parser.add_argument(flag, type=type(value), default=value, help="default: %(default)s")
+            parser.add_argument(
+                flag, type=type(value), default=value, help="default: %(default)s"
+            )
     args = parser.parse_args(given)
     if args.quick:
         parser.set_defaults(**quick)
@@ -75,7 +85,9 @@ def squared_exponential(num_inputs: int) -> "gpflow.kernels.SquaredExponential":
     """A lengthscale for each input: the distance of two standardised rows, about."""
     import gpflow
 
-    return gpflow.kernels.SquaredExponential(lengthscales=np.full(num_inputs, num_inputs**0.5))
+    return gpflow.kernels.SquaredExponential(
+        lengthscales=np.full(num_inputs, num_inputs**0.5)
+    )
 
 
 def value_and_gradient(
@@ -93,7 +105,9 @@ def value_and_gradient(
     return tf.function(evaluate, autograph=False)
 
 
-def seconds(function: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+def seconds(
+    function: Callable[[], Any], clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Time of one call, until its result is there."""
     import tensorflow as tf
 
@@ -118,7 +132,9 @@ def seconds_by_turns(
 
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function returns in a new interpreter, which has compiled nothing."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        1, mp_context=multiprocessing.get_context("spawn")
+    ) as pool:
         return pool.submit(function, *arguments).result()
 
 

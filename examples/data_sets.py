@@ -63,7 +63,9 @@ def file(directory: Path, name: str) -> Path:
 
 def numbers(directory: Path, name: str, most: int | None = None) -> Data:
     """Inputs and targets of ``NAME.csv.gz`` as they are there, or the first so many rows."""
-    table = np.loadtxt(file(directory, f"{name}.csv.gz"), delimiter=",", skiprows=1, ndmin=2)
+    table = np.loadtxt(
+        file(directory, f"{name}.csv.gz"), delimiter=",", skiprows=1, ndmin=2
+    )
     return table[:most, :-1], table[:most, -1:]
 
 
@@ -89,7 +91,9 @@ def read_csv(path: Path, task: Task | None = None) -> Dataset:
     return Dataset(X, numbers[:, None].astype(np.float64), tuple(classes))
 
 
-def random_rows(X: AnyNDArray, test_fraction: float, seed: int, labels: AnyNDArray | None) -> Rows:
+def random_rows(
+    X: AnyNDArray, test_fraction: float, seed: int, labels: AnyNDArray | None
+) -> Rows:
     """A random part held out; classes in the same proportions on both sides."""
     train, test = train_test_split(
         np.arange(len(X)), test_size=test_fraction, random_state=seed, stratify=labels

@@ -127,7 +127,9 @@ class ValueOrDerivative(Kernel):
             )
         super().__init__(name=name)
         self.base = base
-        self._profile(tf.zeros([1, 1], base.variance.dtype))  # refuses what has no derivatives
+        self._profile(
+            tf.zeros([1, 1], base.variance.dtype)
+        )  # refuses what has no derivatives
 
     def _profile(self, squares: Tensor) -> Profile:
         known: Callable[..., Profile] = profile.dispatch_or_raise(type(self.base))
@@ -137,7 +139,9 @@ class ValueOrDerivative(Kernel):
         """Compute the covariances [N, N2] of rows [..., D + 1]."""
         rows = self._rows_of(X)
         others = rows if X2 is None else self._rows_of(X2)
-        scaled2 = None if X2 is None else others.scaled  # of batches, with themselves only
+        scaled2 = (
+            None if X2 is None else others.scaled
+        )  # of batches, with themselves only
         kappa = self._profile(square_distance(rows.scaled, scaled2))
         # p_i delta_i of the derivative that a row is, and 0 where it is none.
         delta = rows.own_place - tf.matmul(rows.direction, others.x, transpose_b=True)
@@ -146,14 +150,20 @@ class ValueOrDerivative(Kernel):
         same = tf.matmul(rows.which, others.direction, transpose_b=True)
         is_value, is_value2 = rows.is_value, tf.linalg.matrix_transpose(others.is_value)
         once = 2.0 * kappa.first * (delta * is_value2 - delta2 * is_value - same)
-        return is_value * is_value2 * kappa.value + once - 4.0 * kappa.second * delta * delta2
+        return (
+            is_value * is_value2 * kappa.value
+            + once
+            - 4.0 * kappa.second * delta * delta2
+        )
 
     def K_diag(self, X: TensorType) -> Tensor:
         """Compute the variances [N] of rows [..., D + 1]."""
         rows = self._rows_of(X)
         kappa = self._profile(tf.zeros_like(rows.is_value))
         slope = tf.reduce_sum(rows.direction, axis=-1, keepdims=True)
-        return tf.squeeze(rows.is_value * kappa.value - 2.0 * kappa.first * slope, axis=-1)
+        return tf.squeeze(
+            rows.is_value * kappa.value - 2.0 * kappa.first * slope, axis=-1
+        )
 
     def _rows_of(self, X: TensorType) -> "_Rows":
         X = tf.convert_to_tensor(X)

@@ -48,7 +48,10 @@ def train(args: argparse.Namespace, strategy: tf.distribute.Strategy | None) -> 
     if strategy is not None:
         cluster = strategy.cluster_resolver
         index, count = cluster.task_id, strategy.num_replicas_in_sync
-    own = [part(number, args.rows // NUM_PARTS) for number in range(index, NUM_PARTS, count)]
+    own = [
+        part(number, args.rows // NUM_PARTS)
+        for number in range(index, NUM_PARTS, count)
+    ]
     X, Y = (np.concatenate(column) for column in zip(*own))
     # Parameters start from the same numbers everywhere: not from this process's rows.
     kernel = gpflow.kernels.SquaredExponential()
@@ -59,7 +62,11 @@ def train(args: argparse.Namespace, strategy: tf.distribute.Strategy | None) -> 
         likelihood = gpflow.likelihoods.Bernoulli()
         labelled = X, np.where(Y > 0.0, 1.0, 0.0)
         model = PEPClassification(labelled, kernel, likelihood, Z, alpha=args.alpha)
-    loss = model.training_loss if strategy is None else sharded_training_loss(model, strategy)
+    loss = (
+        model.training_loss
+        if strategy is None
+        else sharded_training_loss(model, strategy)
+    )
     before = -float(loss())
     start = time.perf_counter()
     result = gpflow.optimizers.Scipy().minimize(

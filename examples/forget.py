@@ -109,7 +109,9 @@ def streamed(
         candidates = np.concatenate([known, batch[0]])
         Z = greedy_variance(candidates, (k + 1) * growth, kernel=kernel)
         model = train(
-            PEPRegression(batch, kernel, Z, alpha=alpha, noise_variance=noise, memory=memory)
+            PEPRegression(
+                batch, kernel, Z, alpha=alpha, noise_variance=noise, memory=memory
+            )
         )
         scores.append(score(model, together(held_out[: k + 1])))
         memory, known = model.remember(), model.inducing_variable.Z.numpy()
@@ -129,7 +131,9 @@ def all_rows(
             model = train(gpflow.models.GPR(rows, kernel, noise_variance=0.1))
         else:
             Z = greedy_variance(rows[0], (k + 1) * growth, kernel=kernel)
-            model = train(PEPRegression(rows, kernel, Z, alpha=alpha, noise_variance=0.1))
+            model = train(
+                PEPRegression(rows, kernel, Z, alpha=alpha, noise_variance=0.1)
+            )
         scores.append(score(model, together(held_out[: k + 1])))
     return model, scores
 
@@ -151,19 +155,34 @@ def report(scores: Scores, batches: list[Data]) -> None:
     print(f"{'rows so far':>14} " + " ".join(f"{number:>17}" for number in seen))
     print(f"{'':>14} " + " ".join(f"{'log Z':>9} {'nlpd':>7}" for _ in seen))
     for name, line in scores.items():
-        print(f"{name:>14} " + " ".join(f"{one.log_z:>9.2f} {one.nlpd:>7.4f}" for one in line))
+        print(
+            f"{name:>14} "
+            + " ".join(f"{one.log_z:>9.2f} {one.nlpd:>7.4f}" for one in line)
+        )
 
 
-def draw(path: Path, scores: Scores, models: dict[str, Any], batches: list[Data]) -> None:
+def draw(
+    path: Path, scores: Scores, models: dict[str, Any], batches: list[Data]
+) -> None:
     """What the last streamed model knows of all rows, and what streaming loses of log Z."""
     from gpflow_pep.plotting import BEST, FIT, TRAIN, figure, tidy
 
     drawing = figure(10.0, 3.6)
     fit, loss = drawing.subplots(1, 2, width_ratios=[2.0, 1.0])
     X, Y = together(batches)
-    fit.plot(X[:, 0], Y, ".", color=TRAIN, markersize=3, label="rows, all but the last batch gone")
+    fit.plot(
+        X[:, 0],
+        Y,
+        ".",
+        color=TRAIN,
+        markersize=3,
+        label="rows, all but the last batch gone",
+    )
     grid = np.linspace(X.min(), X.max(), 400)[:, None]
-    for name, style in ((EXACT, {"color": BEST, "ls": "--"}), ("streamed 0.5", {"color": FIT})):
+    for name, style in (
+        (EXACT, {"color": BEST, "ls": "--"}),
+        ("streamed 0.5", {"color": FIT}),
+    ):
         mean, variance = (part.numpy()[:, 0] for part in models[name].predict_y(grid))
         fit.plot(grid, mean, label=name, **style)
         for side in (-2.0, 2.0):
@@ -173,13 +192,25 @@ def draw(path: Path, scores: Scores, models: dict[str, Any], batches: list[Data]
     for batch in batches[1:]:
         fit.axvline(batch[0].min(), color=TRAIN, linewidth=0.7, linestyle=":")
     fit.set(xlabel="time", ylabel="target")
-    fit.legend(frameon=False, ncols=3, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 1.12))
+    fit.legend(
+        frameon=False,
+        ncols=3,
+        fontsize=8,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 1.12),
+    )
     number = 1 + np.arange(len(batches))
     for k, alpha in enumerate(ALPHAS):
         for kind, style in (("streamed", "o-"), ("all rows", "x:")):
             pairs = zip(scores[EXACT], scores[f"{kind} {alpha:g}"], strict=True)
             short = [exact.log_z - one.log_z for exact, one in pairs]
-            loss.plot(number, short, style, color=f"C{k}", label=rf"{kind}, $\alpha$ {alpha:g}")
+            loss.plot(
+                number,
+                short,
+                style,
+                color=f"C{k}",
+                label=rf"{kind}, $\alpha$ {alpha:g}",
+            )
     loss.set(xlabel="batches", xticks=number, ylabel="log Z, exact less approximate")
     loss.legend(frameon=False, fontsize=7)
     for axes in (fit, loss):
@@ -189,7 +220,12 @@ def draw(path: Path, scores: Scores, models: dict[str, Any], batches: list[Data]
 
 def main() -> None:
     args = arguments(
-        __doc__, data=Path, rows=int, growth=int, out=Path, quick={"rows": 80, "growth": 3}
+        __doc__,
+        data=Path,
+        rows=int,
+        growth=int,
+        out=Path,
+        quick={"rows": 80, "growth": 3},
     )
     rows, growth = (480, 8) if args.data is None else (1000, 15)
     rows, growth = args.rows or rows, args.growth or growth

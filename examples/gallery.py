@@ -74,7 +74,9 @@ def digits() -> Any:
     """Handwritten digits from nought to four, and a model that saw few of them."""
     X, y = load_digits(n_class=5, return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, train_size=100, random_state=0)
-    model = PEPClassifier(num_inducing=15, likelihood="softmax", random_state=0, max_iterations=12)
+    model = PEPClassifier(
+        num_inducing=15, likelihood="softmax", random_state=0, max_iterations=12
+    )
     return model.fit(X, y), X_test, y_test
 
 
@@ -82,7 +84,9 @@ def digits() -> Any:
 def snake() -> Any:
     """A curve with noise, its rows in two groups with a gap between."""
     rng = np.random.default_rng(3)
-    X = np.sort(np.concatenate([rng.uniform(0.0, 4.0, 70), rng.uniform(6.0, 10.0, 70)]))[:, None]
+    X = np.sort(
+        np.concatenate([rng.uniform(0.0, 4.0, 70), rng.uniform(6.0, 10.0, 70)])
+    )[:, None]
     Y = np.sin(1.6 * X) + 0.25 * X + 0.2 * rng.standard_normal(X.shape)
     return X, Y
 
@@ -132,7 +136,9 @@ def boundary_of_three(ax: Any) -> None:
     centres = np.array([[0.0, 0.0], [2.5, 0.5], [1.0, 2.4]])
     labels = np.repeat(["ash", "birch", "cedar"], 60)
     X = np.repeat(centres, 60, axis=0) + 0.7 * rng.standard_normal((180, 2))
-    model = PEPClassifier(num_inducing=12, likelihood="softmax", random_state=0).fit(X, labels)
+    model = PEPClassifier(num_inducing=12, likelihood="softmax", random_state=0).fit(
+        X, labels
+    )
     plotting.decision_boundary(X, labels, model, ax=ax)
 
 
@@ -155,7 +161,10 @@ def alphas(ax: Any) -> None:
         found = cross_val_score(model, X, y, cv=3)
         return float(found.mean()), float(found.std(ddof=1) / np.sqrt(len(found)))
 
-    scores = [score(PEPRegressor(alpha=alpha, num_inducing=10, random_state=0)) for alpha in powers]
+    scores = [
+        score(PEPRegressor(alpha=alpha, num_inducing=10, random_state=0))
+        for alpha in powers
+    ]
     means, errors = np.transpose(scores)
     plotting.alpha_sweep(
         powers,
@@ -196,7 +205,7 @@ def main() -> None:
             draw(figure.subplots())
             path = args.out / f"gallery_{draw.__name__}.png"
             figure.savefig(path, dpi=DPI)
-            Image.open(path).convert("RGB").quantize(NUM_COLORS, dither=Image.Dither.NONE).save(
-                path, optimize=True
-            )
+            Image.open(path).convert("RGB").quantize(
+                NUM_COLORS, dither=Image.Dither.NONE
+            ).save(path, optimize=True)
             print(f"{path}: {path.stat().st_size / 1000:.0f} kB")

@@ -46,7 +46,9 @@ class ValuesAndSlopes(InducingVariables):
 
 
 @Kuu.register(ValuesAndSlopes, SquaredExponential)
-def _Kuu(u: ValuesAndSlopes, kernel: SquaredExponential, *, jitter: float = 0.0) -> tf.Tensor:
+def _Kuu(
+    u: ValuesAndSlopes, kernel: SquaredExponential, *, jitter: float = 0.0
+) -> tf.Tensor:
     K = kernel(u.Z)
     r = (u.Z - tf.transpose(u.Z)) / kernel.lengthscales**2
     curvature = (1.0 / kernel.lengthscales**2 - r**2) * K  # cov(f'(z), f'(z'))

@@ -19,7 +19,9 @@ from gpflow_pep.likelihoods import check_support, tilted_derivatives
 from gpflow_pep.training.starts.rows import as_data, distinct_rows
 
 
-def ivm(data: Any, M: int, *, kernel: Kernel, likelihood: Likelihood, seed: int) -> InducingPoints:
+def ivm(
+    data: Any, M: int, *, kernel: Kernel, likelihood: Likelihood, seed: int
+) -> InducingPoints:
     """Choose the row next whose target makes the entropy of the posterior fall most.
 
     :param data: X [N, D] and Y [N, 1].
@@ -31,14 +33,18 @@ def ivm(data: Any, M: int, *, kernel: Kernel, likelihood: Likelihood, seed: int)
     check_support(likelihood, tf.constant(Y))
     order = np.random.default_rng(seed).permutation(len(X))
     rows = distinct_rows(X, order, M, limit=min(len(X), max(M, 2**24 // M)))
-    return InducingPoints(X[rows[_most_informative(X[rows], Y[rows], M, kernel, likelihood)]])
+    return InducingPoints(
+        X[rows[_most_informative(X[rows], Y[rows], M, kernel, likelihood)]]
+    )
 
 
 def _most_informative(
     X: AnyNDArray, Y: AnyNDArray, M: int, kernel: Kernel, likelihood: Likelihood
 ) -> list[int]:
     @tf.function(autograph=False)
-    def derivatives(mean: tf.Tensor, variance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def derivatives(
+        mean: tf.Tensor, variance: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         m, v = (tf.cast(part, X.dtype)[:, None] for part in (mean, variance))
         v = tf.maximum(v, np.finfo(X.dtype).tiny)
         _, delta1, delta2 = tilted_derivatives(
@@ -46,9 +52,16 @@ def _most_informative(
         )
         return tf.cast(delta1[:, 0], tf.float64), tf.cast(delta2[:, 0], tf.float64)
 
-    mean, variance = np.zeros(len(X)), kernel(X, full_cov=False).numpy().astype(np.float64)
-    between = tf.function(lambda row: tf.cast(kernel(row, X), tf.float64), autograph=False)
-    A = np.empty([M, len(X)])  # posterior covariance = prior's + sum of sign[j] A[j] A[j]ᵀ
+    mean, variance = (
+        np.zeros(len(X)),
+        kernel(X, full_cov=False).numpy().astype(np.float64),
+    )
+    between = tf.function(
+        lambda row: tf.cast(kernel(row, X), tf.float64), autograph=False
+    )
+    A = np.empty(
+        [M, len(X)]
+    )  # posterior covariance = prior's + sum of sign[j] A[j] A[j]ᵀ
     sign = np.empty(M)
     is_chosen = np.zeros(len(X), dtype=bool)
     chosen: list[int] = []

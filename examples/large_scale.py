@@ -53,7 +53,16 @@ LATE = 1
 EVALUATIONS = 20
 NATURAL = 0.1
 VB = "VB"
-RUNS = (VB, "ARPEP:0.5", "ARPEP:1", "RPAPEP:0.5", "RPAPEP:1", "APEP:0.5", "APEP:1", "APEP:0")
+RUNS = (
+    VB,
+    "ARPEP:0.5",
+    "ARPEP:1",
+    "RPAPEP:0.5",
+    "RPAPEP:1",
+    "APEP:0.5",
+    "APEP:1",
+    "APEP:0",
+)
 
 
 class Evaluated(NamedTuple):
@@ -108,7 +117,9 @@ def split(X: AnyNDArray, labels: AnyNDArray, fraction: float) -> Labelled:
 def mnist(directory: Path) -> Labelled:
     """Pixels from 0 to 1, and digits."""
     with np.load(file(directory, "mnist.npz")) as arrays:
-        X, X_test = (arrays[name].reshape(-1, 784) / 255.0 for name in ("x_train", "x_test"))
+        X, X_test = (
+            arrays[name].reshape(-1, 784) / 255.0 for name in ("x_train", "x_test")
+        )
         Y, Y_test = arrays["y_train"][:, None], arrays["y_test"][:, None]
     order = shuffled(np.arange(len(X_test)))
     return Labelled(X, Y, X_test[order], Y_test[order])
@@ -130,14 +141,18 @@ def parity(directory: Path) -> Labelled:
 def late(directory: Path) -> Labelled:
     """Flights, and whether they came late."""
     problem = airline(directory)
-    return problem._replace(Y=1 * (problem.Y == LATE), Y_test=1 * (problem.Y_test == LATE))
+    return problem._replace(
+        Y=1 * (problem.Y == LATE), Y_test=1 * (problem.Y_test == LATE)
+    )
 
 
 def generated(directory: Path) -> Labelled:
     """Three classes in the plane that overlap."""
     rng = np.random.default_rng(SEED)
     X = rng.uniform(-3.0, 3.0, (4000, 2))
-    labels = np.digitize(np.sin(X[:, 0]) + 0.3 * X[:, 1] + 0.2 * rng.normal(size=4000), [-0.5, 0.5])
+    labels = np.digitize(
+        np.sin(X[:, 0]) + 0.3 * X[:, 1] + 0.2 * rng.normal(size=4000), [-0.5, 0.5]
+    )
     return split(X, labels, 0.25)
 
 
@@ -163,7 +178,11 @@ def centres(problem: Labelled, num_inducing: int) -> AnyNDArray:
 
 
 def create(
-    run: str, problem: Labelled, Z: AnyNDArray, subject: Subject, train_epsilon: bool = False
+    run: str,
+    problem: Labelled,
+    Z: AnyNDArray,
+    subject: Subject,
+    train_epsilon: bool = False,
 ) -> Any:
     """The model of a run, "VB" or "METHOD:ALPHA", without how it is trained."""
     D = problem.X.shape[1]
@@ -193,7 +212,9 @@ def create(
     return getattr(models, method)(**options, alpha=float(alpha))
 
 
-def scorer(model: Any, num_classes: int) -> Callable[[AnyNDArray, AnyNDArray], tuple[float, float]]:
+def scorer(
+    model: Any, num_classes: int
+) -> Callable[[AnyNDArray, AnyNDArray], tuple[float, float]]:
     """Error rate and mean negative log density of rows, by the exact integral of each class."""
 
     @tf.function(autograph=False)
@@ -208,7 +229,9 @@ def scorer(model: Any, num_classes: int) -> Callable[[AnyNDArray, AnyNDArray], t
 
     def scores(X: AnyNDArray, Y: AnyNDArray) -> tuple[float, float]:
         parts = range(0, len(X), NUM_ALONG_THE_RUN)
-        found = [log_probabilities(X[start : start + NUM_ALONG_THE_RUN]) for start in parts]
+        found = [
+            log_probabilities(X[start : start + NUM_ALONG_THE_RUN]) for start in parts
+        ]
         log_p = np.concatenate([part.numpy() for part in found])
         log_density = np.take_along_axis(log_p, Y.astype(int), axis=1)[:, 0]
         return error_rate(Y[:, 0], log_p.argmax(axis=1)), mean_nlpd(log_density)
@@ -222,7 +245,9 @@ def natural_gradient(way: str, length: float) -> Any:
     return ways.get(way)
 
 
-def train(run: str, model: Any, problem: Labelled, training: Training) -> list[Evaluated]:
+def train(
+    run: str, model: Any, problem: Labelled, training: Training
+) -> list[Evaluated]:
     """Scores along the run on some test rows, and at its end on all of them."""
     scores = scorer(model, problem.num_classes)
     steps, way = training.steps, run.partition(" ")[2]
@@ -234,7 +259,9 @@ def train(run: str, model: Any, problem: Labelled, training: Training) -> list[E
     def evaluate(_: Any) -> Mapping[str, float]:
         nonlocal spent_on_scores
         began = time.process_time()
-        error, nlpd = scores(problem.X_test[:NUM_ALONG_THE_RUN], problem.Y_test[:NUM_ALONG_THE_RUN])
+        error, nlpd = scores(
+            problem.X_test[:NUM_ALONG_THE_RUN], problem.Y_test[:NUM_ALONG_THE_RUN]
+        )
         seconds = began - start - spent_on_scores
         spent_on_scores += time.process_time() - began
         return {"seconds": seconds, "error": error, "nlpd": nlpd}
@@ -250,7 +277,9 @@ def train(run: str, model: Any, problem: Labelled, training: Training) -> list[E
     )
     seconds = time.process_time() - start - spent_on_scores
     along = min(NUM_ALONG_THE_RUN, len(problem.X_test))
-    found = [Evaluated(run, e.step, **e.metrics, rows=along) for e in record.evaluations]
+    found = [
+        Evaluated(run, e.step, **e.metrics, rows=along) for e in record.evaluations
+    ]
     final = scores(problem.X_test, problem.Y_test)
     return [*found, Evaluated(run, steps, seconds, *final, rows=len(problem.X_test))]
 
@@ -265,7 +294,9 @@ def reached(found: Sequence[Evaluated], target: float) -> str:
 
 def write(found: Sequence[Evaluated], path: Path) -> None:
     digits = {"seconds": 1, "error": 4, "nlpd": 4}
-    pd.DataFrame(found, columns=Evaluated._fields).round(digits).to_csv(path, index=False)
+    pd.DataFrame(found, columns=Evaluated._fields).round(digits).to_csv(
+        path, index=False
+    )
 
 
 def draw(found: Sequence[Evaluated], title: str, path: Path) -> None:
@@ -280,7 +311,9 @@ def draw(found: Sequence[Evaluated], title: str, path: Path) -> None:
     for run in dict.fromkeys(e.run for e in found):
         name, _, way = run.partition(" ")
         method, _, alpha = name.partition(":")
-        curve = [e for e in found if e.run == run][:-1]  # the last is of other test rows
+        curve = [e for e in found if e.run == run][
+            :-1
+        ]  # the last is of other test rows
         for row, score in enumerate(("error", "nlpd")):
             for column, elapsed in enumerate(("seconds", "step")):
                 panels[row, column].plot(
@@ -338,8 +371,14 @@ def main() -> None:
     )
     runs = list(args.runs)
     if args.natural and not any(" " in run for run in runs):
-        ways = {run: ("gpflow", "natural") if run == VB else ("natural",) for run in runs}
-        runs = [each for run in runs for each in (run, *(f"{run} {way}" for way in ways[run]))]
+        ways = {
+            run: ("gpflow", "natural") if run == VB else ("natural",) for run in runs
+        }
+        runs = [
+            each
+            for run in runs
+            for each in (run, *(f"{run} {way}" for way in ways[run]))
+        ]
     problem = load(args.name, args.data)
     Z = centres(problem, args.inducing)
     title = (
@@ -357,7 +396,9 @@ def main() -> None:
         model = create(run.partition(" ")[0], problem, Z, subject, args.train_epsilon)
         try:
             along = train(run, model, problem, training)
-        except ValueError as error:  # GPflow's natural gradients, where q became improper
+        except (
+            ValueError
+        ) as error:  # GPflow's natural gradients, where q became improper
             print(f"{run:{width}}{str(error).partition('. ')[0]}", flush=True)
             continue
         found += along

@@ -26,8 +26,16 @@ class MessyTable(NamedTuple):
 
 
 def write_sales(path: Path, rng: np.random.Generator) -> None:
-    region, price = rng.choice(["North", "South", "West"], 160), rng.uniform(2.0, 9.0, 160)
-    units = 900.0 - 60.0 * price + 150.0 * (region == "North") + 40.0 * rng.standard_normal(160)
+    region, price = (
+        rng.choice(["North", "South", "West"], 160),
+        rng.uniform(2.0, 9.0, 160),
+    )
+    units = (
+        900.0
+        - 60.0 * price
+        + 150.0 * (region == "North")
+        + 40.0 * rng.standard_normal(160)
+    )
     day = pd.Timestamp("2023-01-02") + pd.to_timedelta(np.arange(160), "D")
     table = pd.DataFrame(
         {"day": day, "region": region, "price": price.round(2), "units": units.round()}
@@ -41,11 +49,20 @@ def write_sales(path: Path, rng: np.random.Generator) -> None:
 
 def write_airfoil(path: Path, rng: np.random.Generator) -> None:
     frequency = rng.choice([800, 1000, 1250, 1600, 2000, 2500, 4000], 200)
-    angle, speed = rng.choice([0.0, 1.5, 4.0, 7.3], 200), rng.choice([31.7, 39.6, 71.3], 200)
+    angle, speed = (
+        rng.choice([0.0, 1.5, 4.0, 7.3], 200),
+        rng.choice([31.7, 39.6, 71.3], 200),
+    )
     thickness = rng.uniform(0.0004, 0.05, 200).round(6)
     noise = 130.0 - 4.0 * np.log2(frequency / 1000.0) ** 2 - 0.3 * angle + 0.08 * speed
     noise += -120.0 * thickness + rng.standard_normal(200)
-    columns = {"f": frequency, "a": angle, "u": speed, "d": thickness, "noise": noise.round(3)}
+    columns = {
+        "f": frequency,
+        "a": angle,
+        "u": speed,
+        "d": thickness,
+        "noise": noise.round(3),
+    }
     pd.DataFrame(columns).to_csv(path, sep="\t", header=False, index=False)
 
 
@@ -71,7 +88,9 @@ def write_weather(path: Path, rng: np.random.Generator) -> None:
     humidity = np.clip(rng.normal(65.0, 15.0, 240), 5.0, 100.0)
     power = 3.0 * sun - 0.01 * (temperature - 15.0) ** 2 - 0.05 * humidity
     columns = {"temperature": temperature, "sun": sun, "humidity": humidity}
-    table = pd.DataFrame({**columns, "power": power + 0.8 * rng.standard_normal(240)}).round(1)
+    table = pd.DataFrame(
+        {**columns, "power": power + 0.8 * rng.standard_normal(240)}
+    ).round(1)
     for name, number in (("temperature", -999.0), ("sun", -99.0), ("humidity", 9999.0)):
         table.loc[rng.choice(240, 14, replace=False), name] = number
     table.to_csv(path, index=False)
@@ -81,7 +100,10 @@ def write_survey(path: Path, rng: np.random.Generator) -> None:
     smoker, age = rng.uniform(size=150) < 0.4, rng.integers(18, 80, 150)
     city = rng.choice(["Leeds", "LEEDS", "leeds", "York", "York "], 150)
     ill = rng.uniform(size=150) < 1.0 / (1.0 + np.exp(4.0 - 0.06 * age - 1.8 * smoker))
-    yes, no = rng.choice(["Yes", "Yes", "yes", "YES "], 150), rng.choice(["No", "no"], 150)
+    yes, no = (
+        rng.choice(["Yes", "Yes", "yes", "YES "], 150),
+        rng.choice(["No", "no"], 150),
+    )
     columns = {"smoker": np.where(smoker, yes, no), "city": city, "age": age}
     columns["weight"] = rng.normal(75.0, 12.0, 150).round(1)
     table = pd.DataFrame({**columns, "ill": np.where(ill, yes[::-1], no[::-1])})
@@ -99,8 +121,12 @@ def write_leak(path: Path, rng: np.random.Generator) -> None:
 
 def write_pressure(path: Path, rng: np.random.Generator) -> None:
     depth, salt = rng.uniform(0.0, 50.0, 200), rng.normal(35.0, 1.0, 200)
-    pressure = 101.3 + 10.05 * depth + 3.0 * (salt - 35.0) + 2.0 * rng.standard_normal(200)
-    table = pd.DataFrame({"depth": depth.round(2), "salt": salt.round(2), "pressure": pressure})
+    pressure = (
+        101.3 + 10.05 * depth + 3.0 * (salt - 35.0) + 2.0 * rng.standard_normal(200)
+    )
+    table = pd.DataFrame(
+        {"depth": depth.round(2), "salt": salt.round(2), "pressure": pressure}
+    )
     table["pressure"] = table["pressure"].round(1)
     table.loc[77, "pressure"] *= 1000.0  # in other units
     table.to_csv(path, index=False)
@@ -111,7 +137,12 @@ def write_auctions(path: Path, rng: np.random.Generator) -> None:
     fame = rng.choice(["unknown", "known", "famous"], 250, p=[0.5, 0.35, 0.15])
     log_price = 3.5 + 0.006 * age + 1.1 * np.log(size) + 3.2 * (fame == "famous")
     price = np.exp(log_price + 0.9 * (fame == "known") + 0.8 * rng.standard_normal(250))
-    columns = {"age": age.round(), "size": size.round(2), "artist": fame, "price": price.round(2)}
+    columns = {
+        "age": age.round(),
+        "size": size.round(2),
+        "artist": fame,
+        "price": price.round(2),
+    }
     pd.DataFrame(columns).to_csv(path, index=False)
 
 
@@ -126,7 +157,11 @@ def write_calls(path: Path, rng: np.random.Generator) -> None:
 
 def write_fraud(path: Path, rng: np.random.Generator) -> None:
     amount, hour = rng.lognormal(3.5, 1.0, 300), rng.uniform(0.0, 24.0, 300)
-    score = np.log(amount) + 1.2 * np.cos(2.0 * np.pi * hour / 24.0) + rng.standard_normal(300)
+    score = (
+        np.log(amount)
+        + 1.2 * np.cos(2.0 * np.pi * hour / 24.0)
+        + rng.standard_normal(300)
+    )
     fraud = score >= np.sort(score)[-12]
     columns = {"amount": amount.round(2), "hour": hour.round(2)}
     table = pd.DataFrame({**columns, "kind": np.where(fraud, "fraud", "regular")})
@@ -134,25 +169,57 @@ def write_fraud(path: Path, rng: np.random.Generator) -> None:
 
 
 TABLES = (
-    MessyTable("sales.xlsx", "units", "The second sheet is read, below two lines of title.",
-               write_sales),
-    MessyTable("airfoil.dat", "x4", "There are no names, and the first line is a row.",
-               write_airfoil),
-    MessyTable("wind.csv", "drift", "Times have AM and PM, and numbers have the units m/s and kg.",
-               write_wind),
-    MessyTable("weather.csv", "power", "-999, -99 and 9999 stand for missing values.",
-               write_weather),
-    MessyTable("survey.csv", "ill", "Yes, yes and YES are one class; 60 rows are copies.",
-               write_survey),
+    MessyTable(
+        "sales.xlsx",
+        "units",
+        "The second sheet is read, below two lines of title.",
+        write_sales,
+    ),
+    MessyTable(
+        "airfoil.dat",
+        "x4",
+        "There are no names, and the first line is a row.",
+        write_airfoil,
+    ),
+    MessyTable(
+        "wind.csv",
+        "drift",
+        "Times have AM and PM, and numbers have the units m/s and kg.",
+        write_wind,
+    ),
+    MessyTable(
+        "weather.csv",
+        "power",
+        "-999, -99 and 9999 stand for missing values.",
+        write_weather,
+    ),
+    MessyTable(
+        "survey.csv",
+        "ill",
+        "Yes, yes and YES are one class; 60 rows are copies.",
+        write_survey,
+    ),
     MessyTable("leak.csv", "rent", "The tax is the target in disguise.", write_leak),
-    MessyTable("pressure.csv", "pressure", "Row 77 has a target a thousand times too large.",
-               write_pressure),
-    MessyTable("auctions.csv", "price", "Prices over four decades are skewed, and none is wrong.",
-               write_auctions),
-    MessyTable("calls.csv", "calls", "Counts with many zeros are numbers, and none is wrong.",
-               write_calls),
+    MessyTable(
+        "pressure.csv",
+        "pressure",
+        "Row 77 has a target a thousand times too large.",
+        write_pressure,
+    ),
+    MessyTable(
+        "auctions.csv",
+        "price",
+        "Prices over four decades are skewed, and none is wrong.",
+        write_auctions,
+    ),
+    MessyTable(
+        "calls.csv",
+        "calls",
+        "Counts with many zeros are numbers, and none is wrong.",
+        write_calls,
+    ),
     MessyTable("fraud.csv", "kind", "One class has only 4% of the rows.", write_fraud),
-)  # fmt: skip
+)
 
 
 def write_tables(folder: Path) -> None:

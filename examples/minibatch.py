@@ -69,12 +69,17 @@ def scores(model: Any, problem: Labelled) -> dict[str, float]:
     probability, log_density = (value.numpy() for value in predict())
     binary = problem.num_classes == 2
     labels = probability[:, 0] > 0.5 if binary else np.argmax(probability, axis=1)
-    return {"error": error_rate(problem.Y_test[:, 0], labels), "nlpd": mean_nlpd(log_density)}
+    return {
+        "error": error_rate(problem.Y_test[:, 0], labels),
+        "nlpd": mean_nlpd(log_density),
+    }
 
 
 def adam(num_steps: int, rate: float) -> tf_keras.optimizers.Optimizer:
     """Adam with a learning rate that falls to 0 along a cosine."""
-    return tf_keras.optimizers.Adam(tf_keras.optimizers.schedules.CosineDecay(rate, num_steps))
+    return tf_keras.optimizers.Adam(
+        tf_keras.optimizers.schedules.CosineDecay(rate, num_steps)
+    )
 
 
 def pep(problem: Labelled, options: argparse.Namespace) -> PEPClassification:
@@ -148,4 +153,7 @@ def main() -> None:
         model = train(problem, args)
         seconds = time.perf_counter() - start
         found = scores(model, problem)
-        print(f"{label:18}{seconds:9.1f}{found['error']:9.4f}{found['nlpd']:9.4f}", flush=True)
+        print(
+            f"{label:18}{seconds:9.1f}{found['error']:9.4f}{found['nlpd']:9.4f}",
+            flush=True,
+        )

@@ -41,7 +41,14 @@ from sklearn.impute import IterativeImputer
 
 from examples.common import arguments
 from examples.data_sets import DIRECTORY
-from examples.output_tables import PATTERNS, TABLES, Incomplete, Table, incomplete, truth
+from examples.output_tables import (
+    PATTERNS,
+    TABLES,
+    Incomplete,
+    Table,
+    incomplete,
+    truth,
+)
 from gpflow_pep.likelihoods import PerOutput
 from gpflow_pep.models import PEP, PEPRegression
 from gpflow_pep.training import ensemble_weights, maximise, starts
@@ -102,7 +109,9 @@ def kernels(data: Incomplete) -> dict[str, Callable[[], gpflow.kernels.Kernel]]:
         "one kernel": lambda: base,
         "mixture, Q = 1": lambda: mixture(1),
         "mixture, Q = 2": lambda: mixture(2),
-        "Q = 2, shared noise": lambda: shared_noise(mixture(2), 0.5 * mixture(most).W.numpy()),
+        "Q = 2, shared noise": lambda: shared_noise(
+            mixture(2), 0.5 * mixture(most).W.numpy()
+        ),
         "mixture, Q = 3": lambda: mixture(most),
     }
     if table.Y.shape[1] < 3 or table.counted:
@@ -112,7 +121,9 @@ def kernels(data: Incomplete) -> dict[str, Callable[[], gpflow.kernels.Kernel]]:
     return by_name
 
 
-def create(kernel: Any, X: AnyNDArray, Y: AnyNDArray, likelihoods: list[Any], Z: AnyNDArray) -> Any:
+def create(
+    kernel: Any, X: AnyNDArray, Y: AnyNDArray, likelihoods: list[Any], Z: AnyNDArray
+) -> Any:
     """Regression in closed form where noise is Gaussian, otherwise sites."""
     mixed = isinstance(kernel, gpflow.kernels.LinearCoregionalization)
     likelihood = PerOutput(likelihoods) if mixed else likelihoods[0]
@@ -159,7 +170,9 @@ def predict(model: Any, data: Incomplete, every_way: bool = False) -> Prediction
     predicted = {"imputed": of_targets(model, table, model.impute_f())}
     if every_way:
         for way, rows, given in (("twice", table, data.Y), ("given", new, data.new_Y)):
-            predicted[way] = of_targets(model, rows, model.predict_f(rows.X, given=given))
+            predicted[way] = of_targets(
+                model, rows, model.predict_f(rows.X, given=given)
+            )
         for way, rows in (("q", table), ("alone", new)):
             predicted[way] = of_targets(model, rows, model.predict_f(rows.X))
     return predicted
@@ -179,12 +192,18 @@ def left_out(model: Any) -> AnyNDArray:
         return np.full(model.data[1].shape, -np.inf)
 
 
-def mixed(by_power: list[Predictions], densities: list[AnyNDArray], Y: AnyNDArray) -> Predictions:
+def mixed(
+    by_power: list[Predictions], densities: list[AnyNDArray], Y: AnyNDArray
+) -> Predictions:
     """The mixture of what models of several powers predict; Y is what was observed."""
-    weights = ensemble_weights(np.stack([density[np.isfinite(Y)] for density in densities]))
+    weights = ensemble_weights(
+        np.stack([density[np.isfinite(Y)] for density in densities])
+    )
     by_way = {}
     for way in by_power[0]:
-        log_densities, means = (np.stack(each) for each in zip(*(p[way] for p in by_power)))
+        log_densities, means = (
+            np.stack(each) for each in zip(*(p[way] for p in by_power))
+        )
         log_density = logsumexp(log_densities, axis=0, b=weights[:, None, None])
         by_way[way] = log_density, np.tensordot(weights, means, 1)
     return by_way
@@ -198,7 +217,10 @@ def of_powers(
     for alpha in at_each_power(model, steps):
         by_power[f"{alpha:g}"] = predict(model, data, every_way)
         densities.append(left_out(model))
-    return {**by_power, "mixed": mixed(list(by_power.values()), densities, model.data[1].numpy())}
+    return {
+        **by_power,
+        "mixed": mixed(list(by_power.values()), densities, model.data[1].numpy()),
+    }
 
 
 def separate(data: Incomplete, Z: AnyNDArray, steps: int) -> dict[str, Predictions]:
@@ -212,7 +234,10 @@ def separate(data: Incomplete, Z: AnyNDArray, steps: int) -> dict[str, Predictio
         outputs.append(of_powers(model, alone, steps))
     return {
         power: {
-            way: tuple(np.hstack(each) for each in zip(*(output[power][way] for output in outputs)))
+            way: tuple(
+                np.hstack(each)
+                for each in zip(*(output[power][way] for output in outputs))
+            )
             for way in outputs[0][power]
         }
         for power in outputs[0]
@@ -233,7 +258,9 @@ def trees(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     for p, column in enumerate(Y.T):
         there = np.isfinite(column)
         inputs = np.hstack([X, np.delete(Y, p, axis=1)])
-        model = HistGradientBoostingRegressor(random_state=0).fit(inputs[there], column[there])
+        model = HistGradientBoostingRegressor(random_state=0).fit(
+            inputs[there], column[there]
+        )
         filled[:, p] = model.predict(inputs)
     return filled
 
@@ -278,30 +305,51 @@ def scores(predicted: dict[str, Predictions], data: Incomplete) -> Rows:
     for power, by_way in predicted.items():
         for way, (log_density, mean) in by_way.items():
             new = way in ("given", "alone")
-            table, removed = (data.new, data.new_removed) if new else (data.table, data.removed)
+            table, removed = (
+                (data.new, data.new_removed) if new else (data.table, data.removed)
+            )
             error = (mean - table.Y)[removed]
-            line = {"power": power, "way": way, "nlpd": -float(np.mean(log_density[removed]))}
+            line = {
+                "power": power,
+                "way": way,
+                "nlpd": -float(np.mean(log_density[removed])),
+            }
             lines.append({**line, "rmse": float(np.sqrt(np.mean(np.square(error))))})
     return lines
 
 
 def run(args: Any) -> pd.DataFrame:
     """Run what the file does not have yet, and add it."""
-    have = pd.read_csv(args.out, dtype={"power": str}) if args.out.is_file() else pd.DataFrame()
+    have = (
+        pd.read_csv(args.out, dtype={"power": str})
+        if args.out.is_file()
+        else pd.DataFrame()
+    )
     columns = ["table", "pattern", "split", "method"]
     done = set(have[columns].itertuples(index=False, name=None)) if len(have) else set()
     for split in range(args.splits):
         for name in args.names:
             for pattern in args.patterns:
                 data = incomplete(name, pattern, split, args.rows, args.data)
-                for method, train in methods(name, data, args.inducing, args.steps).items():
+                for method, train in methods(
+                    name, data, args.inducing, args.steps
+                ).items():
                     if (name, pattern, split, method) in done:
                         continue
                     if sys.stderr.isatty():
                         print(name, pattern, split, method, file=sys.stderr)
-                    key = {"table": name, "pattern": pattern, "split": split, "method": method}
-                    lines = pd.DataFrame([{**key, **line} for line in scores(train(), data)])
-                    lines.to_csv(args.out, mode="a", header=not args.out.is_file(), index=False)
+                    key = {
+                        "table": name,
+                        "pattern": pattern,
+                        "split": split,
+                        "method": method,
+                    }
+                    lines = pd.DataFrame(
+                        [{**key, **line} for line in scores(train(), data)]
+                    )
+                    lines.to_csv(
+                        args.out, mode="a", header=not args.out.is_file(), index=False
+                    )
     return pd.read_csv(args.out, dtype={"power": str})
 
 
@@ -315,8 +363,12 @@ def report(results: pd.DataFrame) -> None:
         for name, of_table in some.groupby("table", sort=False):
             means = of_table.groupby(["method", "power"])[["nlpd", "rmse"]].mean()
             for method in filter(set(of_table["method"]).__contains__, order):
-                cells = (_pair(means, (method, power), "{:.3f} ({:.3f})") for power in POWERS)
-                print(f"{name:11}{method:20}" + "".join(f"{cell:>16}" for cell in cells))
+                cells = (
+                    _pair(means, (method, power), "{:.3f} ({:.3f})") for power in POWERS
+                )
+                print(
+                    f"{name:11}{method:20}" + "".join(f"{cell:>16}" for cell in cells)
+                )
         print(flush=True)
     _report_gains(imputed, order)
     _report_ways(results)
@@ -333,16 +385,22 @@ def _pair(table: pd.DataFrame, key: Any, form: str) -> str:
 def _report_gains(imputed: pd.DataFrame, order: list[str]) -> None:
     """By how much each method is better than separate models at their best power, in pairs."""
     problem = ["pattern", "table", "split"]
-    nlpd = imputed.pivot_table(index=problem, columns=["method", "power"], values="nlpd")
+    nlpd = imputed.pivot_table(
+        index=problem, columns=["method", "power"], values="nlpd"
+    )
     gain = nlpd.rsub(nlpd["separate", BEST_OF_SEPARATE], axis=0)
     for pattern in dict.fromkeys(imputed["pattern"]):
         some = gain.loc[pattern]
         moments = pd.concat([some.mean(), some.sem()], axis=1).dropna()
-        print(f"{TITLES[pattern]}: NLPD below that of separate models at alpha {BEST_OF_SEPARATE},")
+        print(
+            f"{TITLES[pattern]}: NLPD below that of separate models at alpha {BEST_OF_SEPARATE},"
+        )
         print("mean and standard error over tables and splits")
         print(_heading(20, 17))
         for method in filter("the truth".__ne__, order):
-            cells = (_pair(moments, (method, power), "{:.3f} +- {:.3f}") for power in POWERS)
+            cells = (
+                _pair(moments, (method, power), "{:.3f} +- {:.3f}") for power in POWERS
+            )
             print(f"{method:20}" + "".join(f"{cell:>17}" for cell in cells))
         print()
 
@@ -351,11 +409,16 @@ def _report_ways(results: pd.DataFrame) -> None:
     """How much it matters what of a row a prediction is given."""
     chosen = (results["method"] == IN_EVERY_WAY) & (results["pattern"] == "random")
     real = ~results["table"].isin(["generated", "counted"])
-    print(f"What of a row is used: {IN_EVERY_WAY}, removed at random, NLPD, mean over real tables")
+    print(
+        f"What of a row is used: {IN_EVERY_WAY}, removed at random, NLPD, mean over real tables"
+    )
     print(_heading(37, 8))
     means = results[chosen & real].groupby(["way", "power"])["nlpd"].mean()
     for way, text in WAYS.items():
-        print(f"{text:37}" + "".join(f"{means.get((way, p), np.nan):8.3f}" for p in POWERS))
+        print(
+            f"{text:37}"
+            + "".join(f"{means.get((way, p), np.nan):8.3f}" for p in POWERS)
+        )
 
 
 def main() -> None:
@@ -369,6 +432,12 @@ def main() -> None:
         rows=400,
         inducing=30,
         steps=80,
-        quick={"names": ["generated"], "splits": 1, "rows": 60, "inducing": 6, "steps": 3},
+        quick={
+            "names": ["generated"],
+            "splits": 1,
+            "rows": 60,
+            "inducing": 6,
+            "steps": 3,
+        },
     )
     report(run(args))

@@ -60,11 +60,15 @@ class Incomplete(NamedTuple):
         return np.where(self.new_removed, np.nan, self.new.Y)
 
 
-def latent_draws(num_rows: int, rng: np.random.Generator) -> tuple[AnyNDArray, AnyNDArray]:
+def latent_draws(
+    num_rows: int, rng: np.random.Generator
+) -> tuple[AnyNDArray, AnyNDArray]:
     """Inputs, and a draw of each latent function there."""
     X = np.sort(rng.uniform(0.0, LENGTH, (num_rows, 1)), axis=0)
     jitter = 1e-8 * np.eye(num_rows)
-    roots = [np.linalg.cholesky(covariance(X, X, scale) + jitter) for scale in LENGTHSCALES]
+    roots = [
+        np.linalg.cholesky(covariance(X, X, scale) + jitter) for scale in LENGTHSCALES
+    ]
     return X, np.stack([root @ rng.standard_normal(num_rows) for root in roots], axis=1)
 
 
@@ -87,7 +91,9 @@ def counted(num_rows: int, _: Path, rng: np.random.Generator) -> Table:
     number = f[:, 0] + 0.3 * rng.standard_normal(num_rows)
     label = 2.0 * f[:, 1] + rng.standard_normal(num_rows) > 0.0
     count = rng.poisson(np.exp(0.5 + f[:, 2]))
-    return Table(X, np.stack([number, label, count], axis=1).astype(np.float64), counted=True)
+    return Table(
+        X, np.stack([number, label, count], axis=1).astype(np.float64), counted=True
+    )
 
 
 def diabetes(num_rows: int, _: Path, rng: np.random.Generator) -> Table:
@@ -106,7 +112,9 @@ def satellite(num_rows: int, directory: Path, rng: np.random.Generator) -> Table
     """Four spectral bands of a pixel (satimage), from the mean bands of the eight around it."""
     pixels = read(directory, "satimage")[:, :36].reshape(-1, 9, 4)
     around = np.delete(pixels, 4, axis=1).mean(axis=1)
-    return columns(np.hstack([around, pixels[:, 4]]), num_rows, rng, range(4), range(4, 8))
+    return columns(
+        np.hstack([around, pixels[:, 4]]), num_rows, rng, range(4), range(4, 8)
+    )
 
 
 def wine(num_rows: int, directory: Path, rng: np.random.Generator) -> Table:
@@ -116,7 +124,8 @@ def wine(num_rows: int, directory: Path, rng: np.random.Generator) -> Table:
 
 
 TABLES: dict[str, Callable[[int, Path, np.random.Generator], Table]] = {
-    each.__name__: each for each in (generated, diabetes, plant, satellite, wine, counted)
+    each.__name__: each
+    for each in (generated, diabetes, plant, satellite, wine, counted)
 }
 
 
@@ -137,7 +146,9 @@ def columns(
     return Table(table[np.ix_(rows, inputs)], table[np.ix_(rows, outputs)])
 
 
-def incomplete(name: str, pattern: str, split: int, num_rows: int, directory: Path) -> Incomplete:
+def incomplete(
+    name: str, pattern: str, split: int, num_rows: int, directory: Path
+) -> Incomplete:
     """
     Split rows into those to train on and new ones, standardise, and remove outputs.
 

@@ -62,7 +62,9 @@ def scores(model: Any, options: dict[str, Any], test: Data) -> tuple[float, floa
     Xnew, Ynew = test
     mean, variance = model.predict_f(Xnew, **options)
     log_density = model.likelihood.predict_log_density(Xnew, mean, variance, Ynew)
-    return float(pep.metrics.smse(Ynew, mean)), float(pep.metrics.mean_nlpd(log_density))
+    return float(pep.metrics.smse(Ynew, mean)), float(
+        pep.metrics.mean_nlpd(log_density)
+    )
 
 
 def draw(data: Data, found: dict[str, tuple[Any, dict[str, Any]]], path: Path) -> None:
@@ -73,7 +75,9 @@ def draw(data: Data, found: dict[str, tuple[Any, dict[str, Any]]], path: Path) -
     figure = pep.plotting.figure(10.0, 2.2 * (len(found) - 1))
     panels = figure.subplots(len(found) - 1, 1, sharex=True, sharey=True)
     for axes, (name, (model, options)) in zip(panels, list(found.items())[1:]):
-        mean, variance = (moment[:, 0].numpy() for moment in model.predict_f(Xnew, **options))
+        mean, variance = (
+            moment[:, 0].numpy() for moment in model.predict_f(Xnew, **options)
+        )
         spread = 2.0 * np.sqrt(variance)
         axes.plot(X, Y, ".", color=pep.plotting.TRAIN, markersize=3)
         axes.plot(Xnew, exact, color="black", linewidth=1, label="exact")
@@ -91,7 +95,9 @@ def main() -> None:
     args = arguments(__doc__, out=Path("pic.png"), rows=400, quick={"rows": 100})
     data, test = generated(args.rows)
     found = predictors(data)
-    print(f"{args.rows} rows, {NUM_INDUCING} inducing points, blocks of {BLOCK_SIZE} rows")
+    print(
+        f"{args.rows} rows, {NUM_INDUCING} inducing points, blocks of {BLOCK_SIZE} rows"
+    )
     print(f"{'':>20} {'SMSE':>7} {'NLPD':>7}")
     for name, (model, options) in found.items():
         smse, nlpd = scores(model, options, test)

@@ -56,7 +56,9 @@ def gaussians(seed: int, num_rows: int) -> Data:
 
 def exact_regression(data: Data) -> gpflow.models.GPR:
     """Exact GP regression with hyperparameters at the maximum of its evidence."""
-    model = gpflow.models.GPR(data, gpflow.kernels.SquaredExponential(), noise_variance=0.1)
+    model = gpflow.models.GPR(
+        data, gpflow.kernels.SquaredExponential(), noise_variance=0.1
+    )
     gpflow.optimizers.Scipy().minimize(model.training_loss, model.trainable_variables)
     return model
 
@@ -75,19 +77,33 @@ def distances(seed: int) -> AnyNDArray:
 
     def distance(blur: Any, alpha: float) -> float:
         model = saspa(
-            data, exact.kernel, exact.likelihood, 4, seed=seed, alpha=alpha, covariances=blur
+            data,
+            exact.kernel,
+            exact.likelihood,
+            4,
+            seed=seed,
+            alpha=alpha,
+            covariances=blur,
         )
-        return float(tf.sqrt(tf.reduce_mean(tf.square(model.predict_f(Xnew)[0] - target))))
+        return float(
+            tf.sqrt(tf.reduce_mean(tf.square(model.predict_f(Xnew)[0] - target)))
+        )
 
-    return np.array([[distance(blur, alpha) for alpha in ALPHAS] for blur in BLURS.values()])
+    return np.array(
+        [[distance(blur, alpha) for alpha in ALPHAS] for blur in BLURS.values()]
+    )
 
 
-def full_ep(data: Data, kernel: gpflow.kernels.Kernel, likelihood: Any) -> pep.models.PEP:
+def full_ep(
+    data: Data, kernel: gpflow.kernels.Kernel, likelihood: Any
+) -> pep.models.PEP:
     """Expectation propagation with a basis point at every row."""
     return pep.models.PEP(data, kernel, likelihood, data[0].copy(), alpha=1.0)
 
 
-def train_kernel(data: Data, likelihood: Any, lengthscale: float = 1.0) -> gpflow.kernels.Kernel:
+def train_kernel(
+    data: Data, likelihood: Any, lengthscale: float = 1.0
+) -> gpflow.kernels.Kernel:
     """Hyperparameters by the evidence of full expectation propagation, from a lengthscale."""
     kernel = gpflow.kernels.SquaredExponential(lengthscales=lengthscale)
     model = full_ep(data, kernel, likelihood)
@@ -99,7 +115,9 @@ def train_kernel(data: Data, likelihood: Any, lengthscale: float = 1.0) -> gpflo
 
 def quality(p: AnyNDArray, full: AnyNDArray, Y: AnyNDArray) -> tuple[float, float]:
     """Error rate of probabilities of label 1, and their sum of KL divergences from full EP's."""
-    divergence = full * np.log(full / p) + (1.0 - full) * np.log((1.0 - full) / (1.0 - p))
+    divergence = full * np.log(full / p) + (1.0 - full) * np.log(
+        (1.0 - full) / (1.0 - p)
+    )
     return float(np.mean((p > 0.5) != (Y > 0.5))), float(np.sum(divergence))
 
 
@@ -114,7 +132,8 @@ def classify(
 
     full = probability(full_ep(data, kernel, likelihood))
     models = [
-        saspa(data, kernel, likelihood, 3, seed=seed, covariances=blur) for blur in BLURS.values()
+        saspa(data, kernel, likelihood, 3, seed=seed, covariances=blur)
+        for blur in BLURS.values()
     ]
     online = Filter(models[-1])
     online.update(data)
@@ -122,7 +141,9 @@ def classify(
     return np.array([quality(p, full, Ynew) for p in results])
 
 
-def average(function: Callable[[int], AnyNDArray], num_sets: int) -> tuple[AnyNDArray, AnyNDArray]:
+def average(
+    function: Callable[[int], AnyNDArray], num_sets: int
+) -> tuple[AnyNDArray, AnyNDArray]:
     """Mean over data sets, and its standard error."""
     values = np.stack([function(seed) for seed in range(num_sets)])
     return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(num_sets)
@@ -157,7 +178,9 @@ def draw(path: Path) -> None:
                 width, height = 2.0 * np.sqrt(variances)
                 angle = float(np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0])))
                 axes.add_patch(
-                    Ellipse(centre, width, height, angle=angle, fill=False, edgecolor="r")
+                    Ellipse(
+                        centre, width, height, angle=angle, fill=False, edgecolor="r"
+                    )
                 )
     figure.colorbar(image, ax=panels)
     save_figure(figure, path, "saspa", dpi=90)
@@ -165,8 +188,12 @@ def draw(path: Path) -> None:
 
 def main() -> None:
     args = arguments(__doc__, out=Path("saspa.png"), sets=10, quick={"sets": 2})
-    tf.get_logger().setLevel("ERROR")  # every data set has a filter of its own to compile
-    print(f"Circle, 4 basis points: distance to the exact posterior mean, {args.sets} data sets")
+    tf.get_logger().setLevel(
+        "ERROR"
+    )  # every data set has a filter of its own to compile
+    print(
+        f"Circle, 4 basis points: distance to the exact posterior mean, {args.sets} data sets"
+    )
     print(f"{'':>14}" + "".join(f"{f'alpha = {alpha:g}':>18}" for alpha in ALPHAS))
     for name, *values in zip(BLURS, *average(distances, args.sets)):
         print(f"{name:>14}" + "".join(f"{m:>9.4f} ± {e:.4f}" for m, e in zip(*values)))
@@ -176,6 +203,8 @@ def main() -> None:
     print(f"Three Gaussians, 3 basis points, alpha = 1: {args.sets} data sets")
     print(f"{'':>14} {'test error':>17} {'KL from full EP':>17}")
     for name, mean, error in zip(["full EP", *BLURS, "full, one pass"], *results):
-        print(f"{name:>14} {mean[0]:>8.4f} ± {error[0]:.4f} {mean[1]:>9.1f} ± {error[1]:>4.1f}")
+        print(
+            f"{name:>14} {mean[0]:>8.4f} ± {error[0]:.4f} {mean[1]:>9.1f} ± {error[1]:>4.1f}"
+        )
     if find_spec("matplotlib"):
         draw(args.out)

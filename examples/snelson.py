@@ -36,14 +36,22 @@ def maximise(model: Any) -> float:
         result = optimizer.minimize(
             model.training_loss,
             model.trainable_variables,
-            options={"maxiter": 5000, "maxfun": 20000, "ftol": 1e-15, "gtol": 1e-8, "maxcor": 50},
+            options={
+                "maxiter": 5000,
+                "maxfun": 20000,
+                "ftol": 1e-15,
+                "gtol": 1e-8,
+                "maxcor": 50,
+            },
         )
     return -float(result.fun)
 
 
 def exact(data: Data) -> gpflow.models.GPR:
     """Exact GP regression with hyperparameters at their optimum."""
-    model = gpflow.models.GPR(data, gpflow.kernels.SquaredExponential(), noise_variance=0.1)
+    model = gpflow.models.GPR(
+        data, gpflow.kernels.SquaredExponential(), noise_variance=0.1
+    )
     maximise(model)
     return model
 
@@ -51,7 +59,11 @@ def exact(data: Data) -> gpflow.models.GPR:
 def sparse(data: Data, alpha: float, Z: AnyNDArray) -> tuple[PEPRegression, float]:
     """Power EP with everything at its optimum, and the log marginal likelihood reached."""
     model = PEPRegression(
-        data, gpflow.kernels.SquaredExponential(), Z.copy(), alpha=alpha, noise_variance=0.1
+        data,
+        gpflow.kernels.SquaredExponential(),
+        Z.copy(),
+        alpha=alpha,
+        noise_variance=0.1,
     )
     return model, maximise(model)
 
@@ -68,13 +80,18 @@ def draw(
     X, Y = data
     grid = np.linspace(-2.0, 8.0, 400)[:, None]
     axes.plot(X, Y, ".", color="0.55", markersize=4)
-    for m, style in ((model, {"color": "C0"}), (gpr, {"color": "C3", "linestyle": "--"})):
+    for m, style in (
+        (model, {"color": "C0"}),
+        (gpr, {"color": "C3", "linestyle": "--"}),
+    ):
         mean, variance = m.predict_y(grid)
         mean, sd = mean.numpy()[:, 0], np.sqrt(variance.numpy()[:, 0])
         for line, width in ((mean, 1.6), (mean - 2 * sd, 0.9), (mean + 2 * sd, 0.9)):
             axes.plot(grid[:, 0], line, linewidth=width, **style)
     axes.plot(Z, np.full_like(Z, 2.6), "k+", markersize=6)
-    axes.plot(model.inducing_variable.Z.numpy(), np.full_like(Z, -2.8), "k+", markersize=6)
+    axes.plot(
+        model.inducing_variable.Z.numpy(), np.full_like(Z, -2.8), "k+", markersize=6
+    )
     axes.set(xlim=(-2, 8), ylim=(-3, 2.8))
 
 
@@ -85,11 +102,15 @@ def main() -> None:
 
     figure = Figure(figsize=(11, 5.5), layout="constrained")
     panels = figure.subplots(2, len(ALPHAS), sharex=True, sharey=True)
-    print(f"{'points':>6} {'jitter':>7} {'model':>18} {'log Z':>10} {'noise variance':>15}")
+    print(
+        f"{'points':>6} {'jitter':>7} {'model':>18} {'log Z':>10} {'noise variance':>15}"
+    )
 
     def report(data: Data, jitter: float, name: str, value: float, model: Any) -> None:
         noise = float(model.likelihood.variance.numpy())
-        print(f"{len(data[0]):>6} {jitter:>7.0e} {name:>18} {value:>10.4f} {noise:>15.6f}")
+        print(
+            f"{len(data[0]):>6} {jitter:>7.0e} {name:>18} {value:>10.4f} {noise:>15.6f}"
+        )
 
     for row, data in zip(panels, ((X, Y), (X[::10], Y[::10]))):
         Z = initial_inputs(data[0])

@@ -62,7 +62,9 @@ def trained_on(rows: Rows, num_inducing: int, alpha: float) -> PEPClassification
     A model of the first batch. Its data are variables of any length: what is compiled for them goes
     on after more rows come.
     """
-    X, Y = (tf.Variable(part, shape=[None, part.shape[1]], trainable=False) for part in rows)
+    X, Y = (
+        tf.Variable(part, shape=[None, part.shape[1]], trainable=False) for part in rows
+    )
     kernel = gpflow.kernels.SquaredExponential(lengthscales=np.ones(rows[0].shape[1]))
     Z = rows[0][:num_inducing].copy()
     model = PEPClassification((X, Y), kernel, None, Z, alpha=alpha)
@@ -96,15 +98,21 @@ def sequential_pass(
     ) -> tuple[tf.Tensor, ...]:
         row = Projection(*(tf.gather(part, [n], axis=-1) for part in projection))
         Va = tf.matmul(V, row.A)  # [L, M, 1]
-        m, s = (tf.transpose(tf.matmul(row.A, part, transpose_a=True)[..., 0]) for part in (w, Va))
+        m, s = (
+            tf.transpose(tf.matmul(row.A, part, transpose_a=True)[..., 0])
+            for part in (w, Va)
+        )
         of_row, none = problem.batch([n]), no_sites(1, m.shape[1], m.dtype)
-        matched = match_moments(of_row, row, Marginals(m, s), row_prior(of_row, none), none)
+        matched = match_moments(
+            of_row, row, Marginals(m, s), row_prior(of_row, none), none
+        )
         site = tf.stack(matched.sites)  # [2, 1, L]
         proper = matched.proper[0] & tf.reduce_all(1.0 + site[1] * s > 0.0)
         site = tf.where(proper, site, tf.zeros_like(site))
         nu, tau = tf.unstack(site)
         V_scale, w_scale = (
-            tf.transpose(part / (1.0 + tau * s))[..., None] for part in (tau, nu - tau * m)
+            tf.transpose(part / (1.0 + tau * s))[..., None]
+            for part in (tau, nu - tau * m)
         )
         return (
             n + 1,
@@ -116,7 +124,13 @@ def sequential_pass(
 
     num_rows = tf.shape(projection.A)[-1]
     none = tf.stack(no_sites(num_rows, q.W.shape[0], q.W.dtype))
-    start = tf.constant(0), none, tf.constant(0), tf.matmul(q.W, q.W, transpose_a=True), q.w
+    start = (
+        tf.constant(0),
+        none,
+        tf.constant(0),
+        tf.matmul(q.W, q.W, transpose_a=True),
+        q.w,
+    )
     _, x, refused, *_ = tf.while_loop(
         lambda n, *_: n < num_rows, update, start, parallel_iterations=1
     )
@@ -128,7 +142,9 @@ class Filter:
 
     def __init__(self, model: PEPClassification) -> None:
         self.model = model
-        W = whiten(model.inducing_variable, model.kernel).W  # [1, M, M] if functions share a kernel
+        W = whiten(
+            model.inducing_variable, model.kernel
+        ).W  # [1, M, M] if functions share a kernel
         W = tf.broadcast_to(W, [model.num_latent_gps, *W.shape[1:]])
         self.sums = Natural(tf.zeros_like(W), tf.zeros_like(W[..., :1]))
         self.num_refused = 0
@@ -139,7 +155,9 @@ class Filter:
         self.sums, refused = self._compiled(*map(tf.constant, rows), self.sums)
         self.num_refused += int(refused)
 
-    def _one_pass(self, X: tf.Tensor, Y: tf.Tensor, before: Natural) -> tuple[Natural, tf.Tensor]:
+    def _one_pass(
+        self, X: tf.Tensor, Y: tf.Tensor, before: Natural
+    ) -> tuple[Natural, tf.Tensor]:
         alpha = tf.broadcast_to(self.model.alpha, tf.shape(X)[:1])
         problem = self.model.site_problem()._replace(rows=SiteRows(X, Y, alpha))
         projection = problem.project(X)
@@ -180,7 +198,9 @@ def stream(
     model = trained_on(batches[0], num_inducing, alpha)
     filtered = Filter(model)
     predict = tf.function(model.predict_y, autograph=False)
-    print(f"{'rows':>6}  {'ADF error':>9} {'nlpd':>7}  {'EP error':>9} {'nlpd':>7} {'sweeps':>6}")
+    print(
+        f"{'rows':>6}  {'ADF error':>9} {'nlpd':>7}  {'EP error':>9} {'nlpd':>7} {'sweeps':>6}"
+    )
     for k, batch in enumerate(batches):
         filtered.update(batch)
         if k > 0:

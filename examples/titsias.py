@@ -32,14 +32,26 @@ from gpflow.base import AnyNDArray
 from gpflow.kullback_leiblers import gauss_kl
 
 from examples.common import arguments, save_figure, squared_exponential
-from examples.data_sets import DIRECTORY, Data, Problem, random_split, read, rows_of, standardised
+from examples.data_sets import (
+    DIRECTORY,
+    Data,
+    Problem,
+    random_split,
+    read,
+    rows_of,
+    standardised,
+)
 from examples.saspa import ALPHAS, average
 from gpflow_pep.metrics import smll, smse
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training import starts
 
 TEST_FRACTION = 50.5 / 506  # rounded up: 51 rows of Boston housing
-FIXED_SIZES, TRAINED_SIZES, KIN40K_SIZES = (10, 25, 50, 100, 200), (20, 50, 100), (32, 128, 512)
+FIXED_SIZES, TRAINED_SIZES, KIN40K_SIZES = (
+    (10, 25, 50, 100, 200),
+    (20, 50, 100),
+    (32, 128, 512),
+)
 #: Iterations of L-BFGS on Boston housing, where it does not converge before.
 ITERATIONS = 300
 RULES = ("random", "kmeans", "greedy_variance", "greedy_variational")
@@ -53,7 +65,9 @@ def lbfgs(iterations: int) -> Optimizer:
 
     def train(model: Any) -> None:
         optimizer.minimize(
-            model.training_loss, model.trainable_variables, options={"maxiter": iterations}
+            model.training_loss,
+            model.trainable_variables,
+            options={"maxiter": iterations},
         )
 
     return train
@@ -61,7 +75,9 @@ def lbfgs(iterations: int) -> Optimizer:
 
 def exact_regression(data: Data, optimize: Optimizer) -> gpflow.models.GPR:
     """Exact regression at the maximum of its evidence."""
-    model = gpflow.models.GPR(data, squared_exponential(data[0].shape[1]), noise_variance=0.1)
+    model = gpflow.models.GPR(
+        data, squared_exponential(data[0].shape[1]), noise_variance=0.1
+    )
     optimize(model)
     return model
 
@@ -70,10 +86,14 @@ def divergence(exact: Any, model: Any, Xnew: AnyNDArray) -> float:
     """KL(p || q) between joint posteriors of f at new inputs, p the exact one."""
     p_mean, p_covariance = exact.predict_f(Xnew, full_cov=True)
     q_mean, q_covariance = model.predict_f(Xnew, full_cov=True)
-    return float(gauss_kl(p_mean - q_mean, tf.linalg.cholesky(p_covariance), q_covariance[0]))
+    return float(
+        gauss_kl(p_mean - q_mean, tf.linalg.cholesky(p_covariance), q_covariance[0])
+    )
 
 
-def choose(rule: str, data: Data, M: int, exact: gpflow.models.GPR, seed: int) -> AnyNDArray:
+def choose(
+    rule: str, data: Data, M: int, exact: gpflow.models.GPR, seed: int
+) -> AnyNDArray:
     """Inducing inputs by a rule, for the exact model's hyperparameters."""
     if rule == "random":
         chosen = starts.random_subset(data[0], M, seed=seed)
@@ -90,7 +110,11 @@ def choose(rule: str, data: Data, M: int, exact: gpflow.models.GPR, seed: int) -
 
 
 def fixed_hyperparameters(
-    problem: Problem, exact: gpflow.models.GPR, sizes: Sizes, seed: int, optimize: Optimizer
+    problem: Problem,
+    exact: gpflow.models.GPR,
+    sizes: Sizes,
+    seed: int,
+    optimize: Optimizer,
 ) -> AnyNDArray:
     """Divergences, [rows of the table, sizes]: each rule at each power, trained, and the subset."""
     data, (Xnew, _) = problem
@@ -111,7 +135,9 @@ def fixed_hyperparameters(
             model.alpha.assign(alpha)
             optimize(model)
             column.append(divergence(exact, model, Xnew))
-        subset = gpflow.models.GPR(rows_of(data, Z), exact.kernel, likelihood=exact.likelihood)
+        subset = gpflow.models.GPR(
+            rows_of(data, Z), exact.kernel, likelihood=exact.likelihood
+        )
         columns.append([*column, divergence(exact, subset, Xnew)])
     return np.array(columns).T
 
@@ -127,11 +153,17 @@ def start(problem: Problem, M: int, seed: int) -> PEPRegression:
     """A model to train, from random rows."""
     X = problem.train[0]
     Z = starts.random_subset(X, M, seed=seed)
-    return PEPRegression(problem.train, squared_exponential(X.shape[1]), Z, noise_variance=0.1)
+    return PEPRegression(
+        problem.train, squared_exponential(X.shape[1]), Z, noise_variance=0.1
+    )
 
 
 def all_optimised(
-    problem: Problem, exact: gpflow.models.GPR, sizes: Sizes, seed: int, optimize: Optimizer
+    problem: Problem,
+    exact: gpflow.models.GPR,
+    sizes: Sizes,
+    seed: int,
+    optimize: Optimizer,
 ) -> AnyNDArray:
     """SMSE, SMLL and objective, [1 + sizes x powers, 3]; exact regression first."""
     rows = [[*scores(exact, problem), float(exact.log_marginal_likelihood())]]
@@ -142,23 +174,31 @@ def all_optimised(
             gpflow.utilities.multiple_assign(model, initial)
             model.alpha.assign(alpha)
             optimize(model)
-            rows.append([*scores(model, problem), float(model.pep_log_marginal_likelihood())])
+            rows.append(
+                [*scores(model, problem), float(model.pep_log_marginal_likelihood())]
+            )
     return np.array(rows)
 
 
 def boston(directory: Path, num_splits: int, out: Path) -> None:
     dataset = read(directory, "boston")
-    problems = [random_split(dataset, TEST_FRACTION, seed) for seed in range(num_splits)]
+    problems = [
+        random_split(dataset, TEST_FRACTION, seed) for seed in range(num_splits)
+    ]
     exact = [exact_regression(problem.train, lbfgs(ITERATIONS)) for problem in problems]
 
     def over_splits(function: Any, sizes: Sizes) -> tuple[AnyNDArray, AnyNDArray]:
         return average(
-            lambda seed: function(problems[seed], exact[seed], sizes, seed, lbfgs(ITERATIONS)),
+            lambda seed: function(
+                problems[seed], exact[seed], sizes, seed, lbfgs(ITERATIONS)
+            ),
             num_splits,
         )
 
     mean, error = over_splits(fixed_hyperparameters, FIXED_SIZES)
-    print(f"Boston housing, {num_splits} splits. KL from the exact posterior at 51 test rows")
+    print(
+        f"Boston housing, {num_splits} splits. KL from the exact posterior at 51 test rows"
+    )
     print(f"{'':24}{'alpha':>6}" + "".join(f"{f'M = {M}':>18}" for M in FIXED_SIZES))
     labels = [(rule, f"{alpha:g}") for rule in (*RULES, "trained") for alpha in ALPHAS]
     for (rule, alpha), *row in zip([*labels, ("subset", "")], mean, error):
@@ -226,7 +266,9 @@ def main() -> None:
         out=Path("titsias.png"),
         quick={"splits": 2, "iterations": 5},
     )
-    tf.get_logger().setLevel("ERROR")  # every choice of points has a kernel of its own to compile
+    tf.get_logger().setLevel(
+        "ERROR"
+    )  # every choice of points has a kernel of its own to compile
     if args.name == "boston":
         boston(args.data, args.splits, args.out)
     else:

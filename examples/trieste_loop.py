@@ -26,7 +26,9 @@ import gpflow_pep as pep
 SPACE = ScaledBranin.search_space
 
 
-def optimise(model: "pep.PEPRegression | pep.PEP", observer, rule, data, num_steps: int):
+def optimise(
+    model: "pep.PEPRegression | pep.PEP", observer, rule, data, num_steps: int
+):
     """Run the loop; the points that were tried, in order."""
     gpflow.set_trainable(model.inducing_variable, False)
     adapter = pep.trieste.PEPModel(model, max_iterations=50)
@@ -43,11 +45,15 @@ def values_observed(num_steps: int) -> np.ndarray:
     Z = SPACE.sample_halton(100, seed=1).numpy()
     model = pep.PEPRegression(data.astuple(), kernel, Z, alpha=0.5, noise_variance=1e-4)
     gpflow.set_trainable(model.likelihood, False)
-    points, _ = optimise(model, observer, EfficientGlobalOptimization(), data, num_steps)
+    points, _ = optimise(
+        model, observer, EfficientGlobalOptimization(), data, num_steps
+    )
     return np.minimum.accumulate(ScaledBranin.objective(points)[:, 0])
 
 
-def observed_indirectly(observe, likelihood: gpflow.likelihoods.Likelihood, num_steps: int):
+def observed_indirectly(
+    observe, likelihood: gpflow.likelihoods.Likelihood, num_steps: int
+):
     """Thompson sampling; the function where it is believed to be smallest in the end."""
     observer = trieste.objectives.utils.mk_observer(
         lambda points: observe(ScaledBranin.objective(points).numpy())
@@ -56,7 +62,9 @@ def observed_indirectly(observe, likelihood: gpflow.likelihoods.Likelihood, num_
     kernel = gpflow.kernels.SquaredExponential(lengthscales=[0.3, 0.3])
     Z = SPACE.sample_halton(40, seed=1).numpy()
     model = pep.PEP(data.astuple(), kernel, likelihood, Z, alpha=0.5)
-    rule = EfficientGlobalOptimization(ParallelContinuousThompsonSampling(), num_query_points=2)
+    rule = EfficientGlobalOptimization(
+        ParallelContinuousThompsonSampling(), num_query_points=2
+    )
     _, adapter = optimise(model, observer, rule, data, num_steps)
     grid = SPACE.sample_halton(2000, seed=2)
     smallest = tf.argmin(adapter.predict(grid)[0])[0]
@@ -68,7 +76,9 @@ def failures_observed(num_steps: int) -> np.ndarray:
     rng = np.random.default_rng(0)
 
     def fails(values: np.ndarray) -> tf.Tensor:
-        return tf.cast(values + 0.2 * rng.standard_normal(values.shape) > -0.7, tf.float64)
+        return tf.cast(
+            values + 0.2 * rng.standard_normal(values.shape) > -0.7, tf.float64
+        )
 
     return observed_indirectly(fails, gpflow.likelihoods.Bernoulli(), num_steps)
 
@@ -100,8 +110,12 @@ def main() -> None:
     smallest = values_observed(num_steps=16)
     for count in range(8, len(smallest) + 1, 4):
         print(f"{count:11}  {smallest[count - 1]:.4f}")
-    for name, observed in (("failures", failures_observed), ("defects", counts_observed)):
+    for name, observed in (
+        ("failures", failures_observed),
+        ("defects", counts_observed),
+    ):
         print(
-            f"Where {name} are believed to be rarest after 60 experiments the function is", end=" "
+            f"Where {name} are believed to be rarest after 60 experiments the function is",
+            end=" ",
         )
         print(f"{observed(num_steps=20)[-1]:.4f}.")

@@ -24,7 +24,9 @@ def _check_numbers(**arrays: AnyNDArray) -> None:
 def _check_rows(**arrays: AnyNDArray) -> None:
     for name, values in arrays.items():
         if np.size(values) == 0:
-            raise checks.refusal(name, "no values", "at least one row", "Pass held-out rows.")
+            raise checks.refusal(
+                name, "no values", "at least one row", "Pass held-out rows."
+            )
 
 
 def _check_labels(labels: AnyNDArray, num_classes: int) -> None:
@@ -32,7 +34,9 @@ def _check_labels(labels: AnyNDArray, num_classes: int) -> None:
     inside = np.isin(values, np.arange(num_classes))
     if not inside.all():
         expected = f"whole numbers from 0 to {num_classes - 1}"
-        remedy = "Encode the classes, as the columns of their probabilities are in order."
+        remedy = (
+            "Encode the classes, as the columns of their probabilities are in order."
+        )
         raise checks.refusal("labels", values[~inside].flat[0], expected, remedy)
 
 
@@ -83,7 +87,9 @@ def mean_nlpd(log_density: AnyNDArray) -> float:
 
 
 @check_shapes(
-    "Y: [N, columns...]", "log_density: [N, densities...]", "Y_train: [N_train, columns...]"
+    "Y: [N, columns...]",
+    "log_density: [N, densities...]",
+    "Y_train: [N_train, columns...]",
 )
 def smll(Y: AnyNDArray, log_density: AnyNDArray, Y_train: AnyNDArray) -> float:
     """Compute the standardised mean log loss.
@@ -104,13 +110,17 @@ def smll(Y: AnyNDArray, log_density: AnyNDArray, Y_train: AnyNDArray) -> float:
         check_shape(log_density, "[N, columns...]")
     _check_numbers(Y=Y, log_density=log_density, Y_train=Y_train)
     train = _columns(Y_train)
-    trivial = norm(np.mean(train, axis=0), np.sqrt(_positive_variance("Y_train", train)))
+    trivial = norm(
+        np.mean(train, axis=0), np.sqrt(_positive_variance("Y_train", train))
+    )
     trivial_density = np.sum(trivial.logpdf(_columns(Y)), axis=1)
     return mean_nlpd(np.sum(_columns(log_density), axis=1)) - mean_nlpd(trivial_density)
 
 
 @check_shapes("Y: [shape...]", "mean: [shape...]", "variance: [shape...]")
-def coverage(Y: AnyNDArray, mean: AnyNDArray, variance: AnyNDArray, level: float = 0.9) -> float:
+def coverage(
+    Y: AnyNDArray, mean: AnyNDArray, variance: AnyNDArray, level: float = 0.9
+) -> float:
     """Compute the fraction of targets inside the central intervals of N(mean, variance).
 
     It is close to `level` if the predictive variances are right.
@@ -155,7 +165,9 @@ class Calibration(NamedTuple):
 
 
 @check_shapes("labels: [N]", "probability: [N, classes...]")
-def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10) -> Calibration:
+def calibration(
+    labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10
+) -> Calibration:
     """Compare the probability of predictions with how often they are right.
 
     Rows are sorted into bins of equal width by the probability of the class that is predicted for

@@ -50,6 +50,8 @@ class ProgressBar(MonitorTask):
         if self._show is None:
             expected = "to be in use as `with ProgressBar(...) as bar:`"
             remedy = "Put the optimisation inside of such a block."
-            raise refusal("ProgressBar", "a step before it was entered", expected, remedy)
+            raise refusal(
+                "ProgressBar", "a step before it was entered", expected, remedy
+            )
         # Steps count from 0.
         self._show(int(self.current_step) + 1, self._values())

@@ -56,11 +56,15 @@ class PEPModel:
     ) -> None:
         ours = isinstance(model, (PEP, PEPRegression)) and not is_mixed(model.kernel)
         if not ours or model.rows.cut.block_rows is not None:
-            expected = "PEP or PEPRegression without blocks, near rows and mixed outputs"
+            expected = (
+                "PEP or PEPRegression without blocks, near rows and mixed outputs"
+            )
             raise refusal("model", type(model).__name__, expected, "Leave those out.")
         rows = map(tf.convert_to_tensor, model.data)
         shapes = ((part, [None, *part.shape[1:]]) for part in rows)
-        data = tuple(tf.Variable(part, shape=shape, trainable=False) for part, shape in shapes)
+        data = tuple(
+            tf.Variable(part, shape=shape, trainable=False) for part, shape in shapes
+        )
         set_unchecked(model, data=data)
         self.model = model
         self._num_features = check_positive("num_features", num_features)
@@ -75,8 +79,14 @@ class PEPModel:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "PEPModel":
         """Copy the model as it is; the copy compiles its own loss."""
-        options = {"num_features": self._num_features, "seed": next(self._seeds), **self._options}
-        copied = memo[id(self)] = PEPModel(gpflow.utilities.deepcopy(self.model, memo), **options)
+        options = {
+            "num_features": self._num_features,
+            "seed": next(self._seeds),
+            **self._options,
+        }
+        copied = memo[id(self)] = PEPModel(
+            gpflow.utilities.deepcopy(self.model, memo), **options
+        )
         return copied
 
     def update(self, dataset: Any) -> None:
@@ -124,7 +134,9 @@ class PEPModel:
     def sample(self, query_points: TensorType, num_samples: int) -> tf.Tensor:
         """Draw f at points [..., N, D] together, [..., S, N, L]."""
         mean, covariance = self.predict_joint(query_points)
-        draws = sample_mvn(tf.linalg.matrix_transpose(mean), covariance, True, num_samples)
+        draws = sample_mvn(
+            tf.linalg.matrix_transpose(mean), covariance, True, num_samples
+        )
         return tf.linalg.matrix_transpose(draws)
 
     def covariance_between_points(
@@ -141,8 +153,12 @@ class PEPModel:
         prior = tf.stack([covariance(kernel, X, query_points_2) for kernel in kernels])
         rest = prior - tf.matmul(first, second, transpose_a=True)
         first, second = (tf.matmul(root, A, transpose_a=True) for A in (first, second))
-        joint = rest + tf.matmul(first, second, transpose_a=True)  # [L, N, M] of all rows
-        return leading_transpose(restore(tf.transpose(joint, [1, 0, 2])), [..., -2, -3, -1])
+        joint = rest + tf.matmul(
+            first, second, transpose_a=True
+        )  # [L, N, M] of all rows
+        return leading_transpose(
+            restore(tf.transpose(joint, [1, 0, 2])), [..., -2, -3, -1]
+        )
 
     def trajectory_sampler(self) -> "_PathSampler":
         """Make a sampler of functions, for Thompson sampling."""
@@ -174,9 +190,13 @@ class PEPModel:
     def get_observation_noise(self) -> tf.Tensor:
         """Give the variance of Gaussian noise; refuse others than one number."""
         likelihood = self.model.likelihood
-        if not traits(likelihood).is_gaussian or not hasattr(likelihood.variance, "numpy"):
+        if not traits(likelihood).is_gaussian or not hasattr(
+            likelihood.variance, "numpy"
+        ):
             remedy = "Use an acquisition function that does not need it."
-            raise refusal("noise", type(likelihood).__name__, "Gaussian noise of a number", remedy)
+            raise refusal(
+                "noise", type(likelihood).__name__, "Gaussian noise of a number", remedy
+            )
         return tf.convert_to_tensor(likelihood.variance)
 
     def get_internal_data(self) -> Any:

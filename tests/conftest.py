@@ -21,7 +21,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Before NumPy is imported: matrices of tests are small, and threads that wait for each other take
 # most of the time of the references.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # of scikit-learn's trees and clusters: likewise
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # of scikit-learn's trees and clusters: likewise
 
 import hypothesis
 import numpy as np
@@ -36,12 +38,18 @@ DATA_VARIABLE = "GPFLOW_PEP_DATA"
 TOGETHER = {
     f"test_{name}.py": names
     for names in (
-        "pep", "class_stack", "near_rows", "stack", "target_units",
-        "cli command compare details findings page several_targets", "objectives", "derivatives",
+        "pep",
+        "class_stack",
+        "near_rows",
+        "stack",
+        "target_units",
+        "cli command compare details findings page several_targets",
+        "objectives",
+        "derivatives",
         "shared",
     )
     for name in names.split()
-}  # fmt: skip
+}
 #: Test files that share one compiled model, or one integral, for each of their cases.
 BY_CASE = ("test_models_contract.py",)
 
@@ -140,7 +148,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             path, _, test = nodeid.partition("::")
             file = path.rpartition("/")[2]
-            if file in BY_CASE and test.endswith("]"):  # the case is the last of the parameters
+            if file in BY_CASE and test.endswith(
+                "]"
+            ):  # the case is the last of the parameters
                 case = re.split(r"[\[-]", test)[-1]
                 return f"{file} {case}"
             return TOGETHER.get(file, nodeid)
@@ -171,7 +181,9 @@ def hash_bijectors_once() -> None:
     from tensorflow_probability.python.bijectors import Bijector
 
     of = Bijector.__hash__
-    Bijector.__hash__ = lambda self: vars(self).get("_h") or vars(self).setdefault("_h", of(self))
+    Bijector.__hash__ = lambda self: (
+        vars(self).get("_h") or vars(self).setdefault("_h", of(self))
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -203,7 +215,9 @@ def leave_no_files(pytestconfig: pytest.Config) -> Iterator[None]:
     """What a test writes goes to tmp_path: nothing new may stay at the top of the repository."""
     before = set(os.listdir(pytestconfig.rootpath))
     yield
-    left = {name for name in os.listdir(pytestconfig.rootpath) if name[0] != "."} - before
+    left = {
+        name for name in os.listdir(pytestconfig.rootpath) if name[0] != "."
+    } - before
     assert not left, f"written to {pytestconfig.rootpath}: {left}"
 
 
@@ -214,7 +228,10 @@ def fail_on_autograph_warning() -> Iterator[None]:
     tensor in it is silently wrong or slow.
     """
     messages: list[str] = []
-    collector, logger = logging.Handler(logging.WARNING), logging.getLogger("tensorflow")
+    collector, logger = (
+        logging.Handler(logging.WARNING),
+        logging.getLogger("tensorflow"),
+    )
     collector.emit = lambda record: messages.append(record.getMessage())  # type: ignore
     logger.addHandler(collector)
     yield

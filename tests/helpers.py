@@ -22,7 +22,9 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 def load_example(path: str) -> ModuleType:
     """A module of the examples, by its path in their folder."""
-    return importlib.import_module("examples." + path.removesuffix(".py").replace("/", "."))
+    return importlib.import_module(
+        "examples." + path.removesuffix(".py").replace("/", ".")
+    )
 
 
 def refusals(table: dict[str, Callable[[], Any]]) -> Callable[..., None]:
@@ -43,7 +45,9 @@ def skip_training(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"gpflow_pep.{module}.maximise", lambda *_, **__: record)
 
 
-def before_calls(monkeypatch: pytest.MonkeyPatch, kind: Any, name: str, do: Any) -> None:
+def before_calls(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, name: str, do: Any
+) -> None:
     """Call ``do`` before each call of a method."""
     method = getattr(kind, name)
 
@@ -84,12 +88,16 @@ class RegressionProblem(NamedTuple):
             variance=self.variance, lengthscales=list(self.lengthscales)
         )
 
-    def model(self, model_class: Any, inducing_variable: Any = None, **options: Any) -> Any:
+    def model(
+        self, model_class: Any, inducing_variable: Any = None, **options: Any
+    ) -> Any:
         """Of Gaussian noise, ours or GPflow's; at Z, unless told where or exact."""
         if not issubclass(model_class, gpflow.models.GPR):
             points = self.Z if inducing_variable is None else inducing_variable
             options = {"inducing_variable": points, **options}
-        return model_class(self.data, self.kernel(), noise_variance=self.noise_variance, **options)
+        return model_class(
+            self.data, self.kernel(), noise_variance=self.noise_variance, **options
+        )
 
     def covariance(self, X1: Array, X2: Array) -> Array:
         return reference.squared_exponential(X1, X2, self.variance, self.lengthscales)
@@ -153,13 +161,17 @@ def golden_problem() -> GoldenProblem:
     )
 
 
-def assert_close(actual: Any, expected: Any, rtol: float = 1e-8, scale: float = 0.0) -> None:
+def assert_close(
+    actual: Any, expected: Any, rtol: float = 1e-8, scale: float = 0.0
+) -> None:
     """Same shape, and the largest difference at most `rtol` times the largest entry of `expected`.
 
     :param scale: compare with this size instead, where it is larger.
     """
     actual, expected = np.asarray(actual), np.asarray(expected)
-    assert actual.shape == expected.shape, f"shape {actual.shape}, expected {expected.shape}"
+    assert actual.shape == expected.shape, (
+        f"shape {actual.shape}, expected {expected.shape}"
+    )
     assert np.all(np.isfinite(actual)), f"not finite: {actual}"
     size = max(float(np.max(np.abs(expected))), scale)
     difference = float(np.max(np.abs(actual - expected)))
@@ -169,7 +181,9 @@ def assert_close(actual: Any, expected: Any, rtol: float = 1e-8, scale: float = 
     )
 
 
-def assert_all_close(actual: Iterable[Any], expected: Iterable[Any], **tolerance: float) -> None:
+def assert_all_close(
+    actual: Iterable[Any], expected: Iterable[Any], **tolerance: float
+) -> None:
     """As many of each, and `assert_close` for every pair of them."""
     for one, other in zip(actual, expected, strict=True):
         assert_close(one, other, **tolerance)
@@ -185,7 +199,9 @@ def directional_slope(
     The derivative along a direction, of which each variable has a part: the central difference on
     five points, whose error is of the order of step ** 4.
     """
-    start = [np.array(variable.numpy()) for variable in variables]  # also where that is a scalar
+    start = [
+        np.array(variable.numpy()) for variable in variables
+    ]  # also where that is a scalar
     slope: Any = 0.0
     for offset, weight in ((-2, 1.0), (-1, -8.0), (1, 8.0), (2, -1.0)):
         for variable, value, part in zip(variables, start, direction, strict=True):
@@ -223,7 +239,10 @@ def assert_gradients(
     :param actual: The gradients that are tested; those of GradientTape where there are none.
     :param tolerance: Of `assert_close`.
     """
-    of_each, random = actual or [gradients(function, variables)], np.random.default_rng(0)
+    of_each, random = (
+        actual or [gradients(function, variables)],
+        np.random.default_rng(0),
+    )
     for index, variable in enumerate(variables):
         direction = random.standard_normal(variable.shape)
         expected = directional_slope(function, [variable], [direction], step)
@@ -249,7 +268,9 @@ def value_and_gradients(
     with tf.GradientTape() as tape:
         tape.watch(variables)
         value = function()
-    return value, [tf.convert_to_tensor(part) for part in tape.gradient(value, variables)]
+    return value, [
+        tf.convert_to_tensor(part) for part in tape.gradient(value, variables)
+    ]
 
 
 def gradients(

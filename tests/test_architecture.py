@@ -31,7 +31,9 @@ FLOORS = [f"{room}.{i}" for room in gpflow_pep.ROOMS for i in INNER.get(room, ("
 FLOOR = {room.strip("."): floor for floor, room in enumerate(FLOORS)}
 #: They only say where names are, and import when one is asked for.
 LAZY = [PACKAGE / name / "__init__.py" for name in ("", "engine", "compare")]
-SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+SOURCES = {
+    path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))
+}
 TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
 MODULES = [path for path in SOURCES if path not in LAZY]
 
@@ -57,7 +59,10 @@ HOMES = {
     # process.py keeps what TensorFlow writes to stderr while it loads: no file that stays.
     r"os\.replace|\btempfile\b": {"compare/process.py", "engine/files.py"},
     r"_rows_version": {"models/base.py"},
-    r"isinstance\([^)]*[lL]ikelihood": {"engine/checks/arguments.py", "estimators/parts.py"},
+    r"isinstance\([^)]*[lL]ikelihood": {
+        "engine/checks/arguments.py",
+        "estimators/parts.py",
+    },
 }
 #: How many errors a room still words by itself, and not by `refusal`; the numbers only fall.
 OWN_WORDS = {
@@ -69,11 +74,43 @@ OWN_WORDS = {
     "estimators": 6,
 }
 #: Names that say nothing of what they name, alone or as one of the words of an identifier.
-RIDDLES = {"found", "told", "said", "held", "lean", "rung", "rungs", "climb", "climber", "ease"}
+RIDDLES = {
+    "found",
+    "told",
+    "said",
+    "held",
+    "lean",
+    "rung",
+    "rungs",
+    "climb",
+    "climber",
+    "ease",
+}
 RIDDLES |= {"tell", "twin"}
 #: Names that say nothing when they stand alone.
-BARE = {"of", "make", "hold", "one", "own", "kept", "keep", "gap", "fresh", "what", "nothing"}
-BARE |= {"none_of", "or_new", "and_another", "and_memory", "given", "theirs", "mine", "taken"}
+BARE = {
+    "of",
+    "make",
+    "hold",
+    "one",
+    "own",
+    "kept",
+    "keep",
+    "gap",
+    "fresh",
+    "what",
+    "nothing",
+}
+BARE |= {
+    "none_of",
+    "or_new",
+    "and_another",
+    "and_memory",
+    "given",
+    "theirs",
+    "mine",
+    "taken",
+}
 #: How many such identifiers a room still defines; the numbers only fall. Those of the models are
 #: public arguments and a name in checkpoints; that of the sites, no_fixed_point_found, is public.
 RIDDLES_LEFT = {"engine": 4, "models": 5}
@@ -98,7 +135,9 @@ def floor_of(module: Sequence[str]) -> str:
     room = module[0]
     if room not in INNER:
         return room
-    return f"{room}.{module[1] if module[1:] and module[1] in INNER[room] else '__init__'}"
+    return (
+        f"{room}.{module[1] if module[1:] and module[1] in INNER[room] else '__init__'}"
+    )
 
 
 def imported_rooms(path: Path) -> Iterator[str]:
@@ -114,7 +153,11 @@ def imported_rooms(path: Path) -> Iterator[str]:
         else:
             continue
         for target in targets:
-            if target[0] == "gpflow_pep" and len(target) > 1 and target[1] != "__version__":
+            if (
+                target[0] == "gpflow_pep"
+                and len(target) > 1
+                and target[1] != "__version__"
+            ):
                 yield floor_of(target[1:])
 
 
@@ -128,7 +171,10 @@ def test_every_room_has_a_place_and_says_what_it_is_for() -> None:
 
 
 def test_imports_go_down() -> None:
-    places = {path: floor_of(path.relative_to(PACKAGE).with_suffix("").parts) for path in MODULES}
+    places = {
+        path: floor_of(path.relative_to(PACKAGE).with_suffix("").parts)
+        for path in MODULES
+    }
     upwards = [
         f"{path.relative_to(PACKAGE)} imports gpflow_pep.{other}"
         for path, place in places.items()
@@ -139,19 +185,28 @@ def test_imports_go_down() -> None:
 
 
 def test_contributors_are_told_of_the_rooms() -> None:
-    rooms = {**gpflow_pep.ROOMS, **{f"engine.{n}": w for n, w in gpflow_pep.engine.ROOMS.items()}}
+    rooms = {
+        **gpflow_pep.ROOMS,
+        **{f"engine.{n}": w for n, w in gpflow_pep.engine.ROOMS.items()},
+    }
     rows = [f"| `{room}` | {what} |" for room, what in rooms.items()]
-    assert "\n".join(["|---|---|", *rows, ""]) in CONTRIBUTING.read_text(encoding="utf-8")
+    assert "\n".join(["|---|---|", *rows, ""]) in CONTRIBUTING.read_text(
+        encoding="utf-8"
+    )
 
 
 def test_models_are_at_the_door_too() -> None:
-    assert {*gpflow_pep.MODELS, "ConvergenceWarning", "Memory"} == set(gpflow_pep.models.__all__)
+    assert {*gpflow_pep.MODELS, "ConvergenceWarning", "Memory"} == set(
+        gpflow_pep.models.__all__
+    )
     for name in gpflow_pep.MODELS:
         assert getattr(gpflow_pep, name) is getattr(gpflow_pep.models, name)
 
 
 def test_refusals_need_no_tensorflow() -> None:
-    code = "import sys, gpflow_pep.engine.refusals; sys.exit('tensorflow' in sys.modules)"
+    code = (
+        "import sys, gpflow_pep.engine.refusals; sys.exit('tensorflow' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -160,7 +215,9 @@ def test_the_package_is_small() -> None:
     assert not {path: number for path, number in lines.items() if number > FILE_LINES}
     assert sum(lines.values()) <= LINES
     nodes = [node for tree in TREES.values() for node in tree.body]
-    concepts = [node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    concepts = [
+        node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    ]
     assert sum(not name.startswith("_") for name in concepts) <= CONCEPTS
 
 
@@ -199,10 +256,15 @@ def losses() -> dict[str, Callable[[], Any]]:
     X = np.random.default_rng(0).uniform(-2.0, 2.0, (30, 2))
     Y, Z = np.sin(X[:, :1]), X[:6]
     labels = (Y > 0.0).astype(float)
-    kernel, bernoulli = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli()
+    kernel, bernoulli = (
+        gpflow.kernels.SquaredExponential(),
+        gpflow.likelihoods.Bernoulli(),
+    )
     tied = gpflow_pep.ARPEP(kernel, bernoulli, Z.copy(), num_data=30)
     return {
-        "PEPRegression": gpflow_pep.PEPRegression((X, Y), kernel, Z.copy()).training_loss,
+        "PEPRegression": gpflow_pep.PEPRegression(
+            (X, Y), kernel, Z.copy()
+        ).training_loss,
         "PEP": gpflow_pep.PEP((X, labels), kernel, bernoulli, Z.copy()).training_loss,
         "ARPEP": lambda: tied.training_loss((X, labels)),
     }
@@ -238,7 +300,9 @@ def identifiers(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.arg):
             yield node.arg
         elif isinstance(getattr(node, "ctx", None), ast.Store):
-            yield from (getattr(node, name) for name in ("id", "attr") if hasattr(node, name))
+            yield from (
+                getattr(node, name) for name in ("id", "attr") if hasattr(node, name)
+            )
 
 
 def is_riddle(identifier: str) -> bool:
@@ -251,7 +315,11 @@ def test_names_say_what_they_name() -> None:
     for path in SOURCES:
         riddles[room_of(path)].update(filter(is_riddle, identifiers(path)))
     rooms = gpflow_pep.ROOMS
-    over = [riddles[room] for room in rooms if riddles[room].total() > RIDDLES_LEFT.get(room, 0)]
+    over = [
+        riddles[room]
+        for room in rooms
+        if riddles[room].total() > RIDDLES_LEFT.get(room, 0)
+    ]
     assert not over
 
 
@@ -271,12 +339,18 @@ def definitions() -> dict[str, set[str]]:
     for path in MODULES:
         for node in TREES[path].body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+                module = ".".join(
+                    path.relative_to(PACKAGE.parent).with_suffix("").parts
+                )
                 homes[node.name].add(f"{module}.{node.name}")
     for room in gpflow_pep.ROOMS:
         module = getattr(gpflow_pep, room)
-        rooms = {name: str(getattr(v, "__module__", "")) for name, v in vars(module).items()}
-        ours = [n for n, of in rooms.items() if n[0] != "_" and of.startswith("gpflow_pep")]
+        rooms = {
+            name: str(getattr(v, "__module__", "")) for name, v in vars(module).items()
+        }
+        ours = [
+            n for n, of in rooms.items() if n[0] != "_" and of.startswith("gpflow_pep")
+        ]
         for name in getattr(module, "__all__", ours):
             value = getattr(module, name)
             where = getattr(value, "__module__", None) or f"{module.__name__}.{name}"
@@ -296,4 +370,6 @@ def test_what_the_tools_name_is_there() -> None:
     if not (tree / "gpflow_pep").is_dir():
         pytest.skip("needs the package beside the tests")
     assert faults.check(tree, faults.FAULTS)
-    assert all((tree / "tests" / f"{name}.py").is_file() for name in matrix.ROOMS.split())
+    assert all(
+        (tree / "tests" / f"{name}.py").is_file() for name in matrix.ROOMS.split()
+    )

@@ -49,7 +49,9 @@ def generated(num_rows: int) -> tuple[AnyNDArray, AnyNDArray]:
     return X, f + 0.3 * rng.standard_normal(f.shape)
 
 
-def problem(name: str, directory: Path, most: int | None, num_inducing: int | None) -> Problem:
+def problem(
+    name: str, directory: Path, most: int | None, num_inducing: int | None
+) -> Problem:
     rows, size = DATA_SETS[name]
     rows = most or rows
     X, Y = generated(rows) if name == "generated" else numbers(directory, name, rows)
@@ -98,7 +100,9 @@ def bounds(given: Problem, steps: int, repeats: int) -> dict[str, float]:
     blocks = take_over(create(given, found, "tight", blocks=labels), prior)
     noise = prior.likelihood.variance.numpy()
     exact = gpflow.models.GPR(data, prior.kernel, noise_variance=noise)
-    sgpr = gpflow.models.SGPR(data, prior.kernel, prior.inducing_variable, noise_variance=noise)
+    sgpr = gpflow.models.SGPR(
+        data, prior.kernel, prior.inducing_variable, noise_variance=noise
+    )
     result = {
         "GPflow": float(sgpr.elbo()),
         "prior": float(prior.pep_log_marginal_likelihood()),
@@ -134,7 +138,9 @@ def main(given: list[str] | None = None) -> None:
     for name in args.names:
         chosen = problem(name, args.data, args.rows, args.inducing)
         found = bounds(chosen, args.steps, args.repeats)
-        numbers = "".join(f"{found[h]:10.2f}" if h in found else " " * 10 for h in HEADS)
+        numbers = "".join(
+            f"{found[h]:10.2f}" if h in found else " " * 10 for h in HEADS
+        )
         shares = "".join(
             f"{found[h]:>{width}.0%}" if h in found else " " * width
             for h, width in zip(SHARES, (8, 8), strict=True)

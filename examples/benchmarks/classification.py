@@ -62,7 +62,9 @@ def lbfgs(
     losses: list[float] = []
     sweeps: list[float] = []
     evaluate = optimizer.eval_func(loss, variables, tf_fun_args={})
-    compiling = common.seconds(lambda: evaluate(optimizer.initial_parameters(variables)))
+    compiling = common.seconds(
+        lambda: evaluate(optimizer.initial_parameters(variables))
+    )
 
     def recorded(x: np.ndarray) -> Any:
         result = evaluate(x)
@@ -73,7 +75,12 @@ def lbfgs(
 
     optimizer.eval_func = lambda *args, **kwargs: recorded  # type: ignore[method-assign]
     start = time.perf_counter()
-    options = {"maxiter": iterations, "maxfun": 100_000, "maxcor": MEMORY, "ftol": tolerance}
+    options = {
+        "maxiter": iterations,
+        "maxfun": 100_000,
+        "maxcor": MEMORY,
+        "ftol": tolerance,
+    }
     optimizer.minimize(loss, variables, options=options)
     return Run(compiling, np.array(seconds), np.array(losses), float(np.mean(sweeps)))
 
@@ -82,7 +89,10 @@ def stepwise(
     loss: Callable[[], tf.Tensor], model: Any, natural: bool, goal: float, limit: float
 ) -> Run:
     """Adam, with natural gradients (0.1) for q or without, until the goal or the limit."""
-    adam, gradient = tf_keras.optimizers.Adam(ADAM_RATE), gpflow.optimizers.NaturalGradient(0.1)
+    adam, gradient = (
+        tf_keras.optimizers.Adam(ADAM_RATE),
+        gpflow.optimizers.NaturalGradient(0.1),
+    )
     if natural:
         for part in (model.q_mu, model.q_sqrt):
             gpflow.set_trainable(part, False)
@@ -115,7 +125,9 @@ class Task(NamedTuple):
     name: str
     num_inducing: int
 
-    def load(self) -> tuple[tuple[tf.Tensor, tf.Tensor], gpflow.kernels.Kernel, np.ndarray]:
+    def load(
+        self,
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor], gpflow.kernels.Kernel, np.ndarray]:
         X, Y = read(self.directory, self.name)
         Z = kmeans(X, self.num_inducing, seed=0).Z.numpy()
         return (tf.constant(X), tf.constant(Y)), squared_exponential(X.shape[1]), Z
@@ -147,11 +159,17 @@ def seconds_to(run: Run, goal: float) -> float:
 def report(label: str, run: Run, goals: tuple[float, float], best: Run) -> None:
     """One line of the table."""
     own, early = (seconds_to(run, goal) for goal in goals)
-    of_best, of_early = (seconds_to(best, goal) for goal in (best.loss.min() + NATS, goals[1]))
+    of_best, of_early = (
+        seconds_to(best, goal) for goal in (best.loss.min() + NATS, goals[1])
+    )
     evaluations = len(run.loss)
     print(
         f"{label:28}{run.compile:8.1f}"
-        + (f"{'-':>8}{'-':>7}" if np.isnan(goals[1]) else f"{early:8.1f}{early / of_early:7.2f}")
+        + (
+            f"{'-':>8}{'-':>7}"
+            if np.isnan(goals[1])
+            else f"{early:8.1f}{early / of_early:7.2f}"
+        )
         + f"{own:8.1f}{own / of_best:7.2f}{run.seconds[-1]:8.1f}{evaluations:7d}"
         f"{1e3 * run.seconds[-1] / evaluations:6.0f}{run.loss.min():10.2f}{run.sweeps:8.1f}",
         flush=True,
@@ -162,7 +180,14 @@ def compare(directory: Path, name: str, num_inducing: int, limit: float) -> None
     num_rows, num_inputs = read(directory, name)[0].shape
     print(f"\n{name}: N = {num_rows}, D = {num_inputs}, M = {num_inducing}")
     task = Task(directory, name, num_inducing)
-    heads = {"first s": 8, "early s": 8, "/SVGP": 7, "goal s": 8, "/ SVGP": 7, "end s": 8}
+    heads = {
+        "first s": 8,
+        "early s": 8,
+        "/SVGP": 7,
+        "goal s": 8,
+        "/ SVGP": 7,
+        "end s": 8,
+    }
     heads |= {"evals": 7, "ms": 6, "best": 10, "sweeps": 8}
     print(" " * 28 + "".join(f"{head:>{width}}" for head, width in heads.items()))
 

@@ -97,7 +97,14 @@ def plan(problem: Problem, costs: Costs, network: Network, cores: int) -> Plan:
     own = problem.num_rows / cores * problem.bytes_per_row
     hours = problem.evaluations * seconds / 3600.0
     return Plan(
-        cores, seconds, work / seconds, messages, hours, cores * hours, own, 2.0 * own / seconds
+        cores,
+        seconds,
+        work / seconds,
+        messages,
+        hours,
+        cores * hours,
+        own,
+        2.0 * own / seconds,
     )
 
 
@@ -117,9 +124,9 @@ def measure(num_inducing: int, num_rows: int, repeats: int) -> Costs:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.parquet"
         parquet.write(path, num_rows)
-        row = max(seconds(parquet.batches(path).rebatch(65_536)) - without_files, 0.0) / (
-            num_rows - few
-        )
+        row = max(
+            seconds(parquet.batches(path).rebatch(65_536)) - without_files, 0.0
+        ) / (num_rows - few)
     return Costs(row, max(without_files - few * row, 0.0))
 
 
@@ -135,7 +142,11 @@ def least(function: Callable[[], Any], repeats: int) -> float:
 
 
 def print_plans(
-    problem: Problem, costs: Costs, network: Network, cores: list[int], price: float | None
+    problem: Problem,
+    costs: Costs,
+    network: Network,
+    cores: list[int],
+    price: float | None,
 ) -> None:
     """Print the table."""
     disk = problem.num_rows * problem.bytes_per_row
@@ -179,7 +190,9 @@ def main() -> None:
     costs = Costs(args.row_seconds, args.serial_seconds)
     if None in costs:
         measured = measure(args.inducing, args.measured_rows, args.repeats)
-        costs = Costs(*(m if given is None else given for given, m in zip(costs, measured)))
+        costs = Costs(
+            *(m if given is None else given for given, m in zip(costs, measured))
+        )
     problem = Problem(int(args.rows), args.inducing, args.bytes, args.evaluations)
     network = Network(args.gigabit * 1e9 / 8.0, args.latency)
     print_plans(problem, costs, network, args.cores, args.price)

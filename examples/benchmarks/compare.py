@@ -22,10 +22,14 @@ def seconds(example: str, folder: Path, jobs: list[str]) -> list[float]:
     began = time.perf_counter()
     process = subprocess.Popen(
         [command, "compare", "--example", example, "--out", folder, *jobs],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     assert process.stdout is not None
-    fits = [time.perf_counter() - began for line in process.stdout if " steps, " in line]
+    fits = [
+        time.perf_counter() - began for line in process.stdout if " steps, " in line
+    ]
     if process.wait():
         raise SystemExit(f"{example}: exit code {process.returncode}")
     return [fits[0], fits[-1], time.perf_counter() - began]  # the first takes no time

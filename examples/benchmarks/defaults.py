@@ -31,7 +31,11 @@ def generate(num_rows: int, seed: int) -> tuple[AnyNDArray, AnyNDArray]:
     """Make rows of a function of four inputs, which a hundred points cannot follow entirely."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1.0, 1.0, (num_rows, NUM_INPUTS))
-    f = np.sin(4.0 * X[:, 0]) * np.cos(3.0 * X[:, 1]) + np.abs(X[:, 2]) + 0.5 * X[:, 3] ** 2
+    f = (
+        np.sin(4.0 * X[:, 0]) * np.cos(3.0 * X[:, 1])
+        + np.abs(X[:, 2])
+        + 0.5 * X[:, 3] ** 2
+    )
     return X, f + 0.1 * rng.standard_normal(num_rows)
 
 
@@ -55,7 +59,9 @@ def fit(name: str, num_rows: int) -> tuple[float, float, int, float]:
 
 def main() -> None:
     args = arguments(__doc__, rows=[500, 5000, 20_000], quick={"rows": [200]})
-    print(f"{'N':>6}  {'':12} {'first':>7} {'ratio':>6} {'again':>7} {'ratio':>6}   M   NLPD")
+    print(
+        f"{'N':>6}  {'':12} {'first':>7} {'ratio':>6} {'again':>7} {'ratio':>6}   M   NLPD"
+    )
     for num_rows in args.rows:
         one: tuple[float, ...] = ()
         for name in SETTINGS:

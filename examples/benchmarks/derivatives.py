@@ -38,8 +38,14 @@ def create(name: str, alpha: float, num_rows: int, num_inducing: int) -> PEP:
     likelihood, Y = {
         "Bernoulli": (gpflow.likelihoods.Bernoulli(), f + 0.5 * noise > 0.0),
         "Poisson": (gpflow.likelihoods.Poisson(), rng.poisson(np.exp(f))),
-        "StudentT": (gpflow.likelihoods.StudentT(0.2, 4.0), f + 0.2 * rng.standard_t(4.0, f.shape)),
-        "MultiClass": (gpflow.likelihoods.MultiClass(3), np.digitize(f + 0.5 * noise, [-0.5, 0.5])),
+        "StudentT": (
+            gpflow.likelihoods.StudentT(0.2, 4.0),
+            f + 0.2 * rng.standard_t(4.0, f.shape),
+        ),
+        "MultiClass": (
+            gpflow.likelihoods.MultiClass(3),
+            np.digitize(f + 0.5 * noise, [-0.5, 0.5]),
+        ),
     }[name]
     kernel = gpflow.kernels.SquaredExponential(lengthscales=[1.0, 1.0])
     Z = kmeans(X, num_inducing, seed=0).Z.numpy()
@@ -100,7 +106,12 @@ def main(given: list[str] | None = None) -> None:
             for head in ("loo", "loo'", *HEADS[-2:]):  # the last two are compiled now
                 functions[head]()
             adjoint = model.last_adjoint
-            counts = model.last_inference.num_sweeps, adjoint.num_products if adjoint else 0
+            counts = (
+                model.last_inference.num_sweeps,
+                adjoint.num_products if adjoint else 0,
+            )
             times = seconds_by_turns(functions, args.repeats, time.process_time)
             printed = "".join(f"{np.median(times[head]):{WIDTH}.3f}" for head in HEADS)
-            print(f"{name:10}{alpha:6g}{counts[0]:8}{counts[1]:10}{printed}", flush=True)
+            print(
+                f"{name:10}{alpha:6g}{counts[0]:8}{counts[1]:10}{printed}", flush=True
+            )

@@ -93,8 +93,13 @@ def is_of_host(node: NodeDef) -> bool:
 
 def operations_of(graph: GraphDef, device: str = "GPU") -> Operations:
     """Count the operations of a graph and of all functions that it calls."""
-    functions = {function.signature.name: function for function in graph.library.function}
-    nodes = [*graph.node, *(node for part in functions.values() for node in part.node_def)]
+    functions = {
+        function.signature.name: function for function in graph.library.function
+    }
+    nodes = [
+        *graph.node,
+        *(node for part in functions.values() for node in part.node_def),
+    ]
 
     def within(loops: Iterable[NodeDef]) -> set[str]:
         """Names of functions that loops call, and that these call."""
@@ -104,15 +109,21 @@ def operations_of(graph: GraphDef, device: str = "GPU") -> Operations:
             name = waiting.pop()
             if name not in met:
                 met.add(name)
-                waiting += [call for node in functions[name].node_def for call in _called(node)]
+                waiting += [
+                    call for node in functions[name].node_def for call in _called(node)
+                ]
         return met
 
     loops = [node for node in nodes if node.op in LOOPS]
     in_loops = [node for name in within(loops) for node in functions[name].node_def]
-    over_rows = within(loop for loop in loops if ROW_LOOP in re.split("[/_]", loop.name))
+    over_rows = within(
+        loop for loop in loops if ROW_LOOP in re.split("[/_]", loop.name)
+    )
     in_row_loops = [node for name in over_rows for node in functions[name].node_def]
     copies = (copied_to_host(functions[name].node_def, device) for name in over_rows)
-    without = frozenset(n.op for n in nodes if not is_of_host(n) and not has_kernel(n, device))
+    without = frozenset(
+        n.op for n in nodes if not is_of_host(n) and not has_kernel(n, device)
+    )
     waits = frozenset(n.op for n in in_loops if n.op == "PyFunc" or n.op in without)
     return Operations(
         len(nodes),
@@ -155,12 +166,20 @@ def _arguments(node: NodeDef) -> Iterator[str]:
     """The name of the argument that each input is of."""
     definition = op_def_registry.get(node.op)
     for argument in definition.input_arg if definition else ():
-        several = node.attr[argument.type_list_attr].list.type if argument.type_list_attr else [1]
-        number = node.attr[argument.number_attr].i if argument.number_attr else len(several)
+        several = (
+            node.attr[argument.type_list_attr].list.type
+            if argument.type_list_attr
+            else [1]
+        )
+        number = (
+            node.attr[argument.number_attr].i if argument.number_attr else len(several)
+        )
         yield from [argument.name] * number
 
 
-def losses(num_rows: int, num_inducing: int) -> dict[str, Callable[[], tuple[Loss, Any]]]:
+def losses(
+    num_rows: int, num_inducing: int
+) -> dict[str, Callable[[], tuple[Loss, Any]]]:
     """Losses with the variables that they are trained by, of GPflow's default float."""
     kind = gpflow.default_float()
     rng = np.random.default_rng(0)
@@ -170,7 +189,9 @@ def losses(num_rows: int, num_inducing: int) -> dict[str, Callable[[], tuple[Los
     bands = np.digitize(np.sin(X[:, :1]), [-0.3, 0.3])
     wrong = (rng.random(bands.shape) < 0.05) * rng.integers(1, 3, bands.shape)
     classes = ((bands + wrong) % 3).astype(kind)
-    three = gpflow.likelihoods.MultiClass(3, gpflow.likelihoods.RobustMax(3, epsilon=0.05))
+    three = gpflow.likelihoods.MultiClass(
+        3, gpflow.likelihoods.RobustMax(3, epsilon=0.05)
+    )
     Z = X[:num_inducing]
     blocks, chunk_size = np.arange(num_rows) // 5, -(-num_rows // 3)
     bernoulli = gpflow.likelihoods.Bernoulli
@@ -184,11 +205,15 @@ def losses(num_rows: int, num_inducing: int) -> dict[str, Callable[[], tuple[Los
         return regression(batches, chunk_size=chunk_size)
 
     def sites(likelihood: Any, targets: AnyNDArray, **options: Any) -> tuple[Loss, Any]:
-        model = pep.PEP((X, targets), _kernel(), likelihood, Z.copy(), alpha=0.5, **options)
+        model = pep.PEP(
+            (X, targets), _kernel(), likelihood, Z.copy(), alpha=0.5, **options
+        )
         return model.training_loss, model.trainable_variables
 
     def minibatch(name: str) -> tuple[Loss, Any]:
-        model = getattr(pep, name)(_kernel(), bernoulli(), Z.copy(), num_data=num_rows, alpha=0.5)
+        model = getattr(pep, name)(
+            _kernel(), bernoulli(), Z.copy(), num_data=num_rows, alpha=0.5
+        )
         rows = tuple(map(tf.constant, (X, labels)))
         return lambda: model.training_loss(rows), model.trainable_variables
 
@@ -204,7 +229,9 @@ def losses(num_rows: int, num_inducing: int) -> dict[str, Callable[[], tuple[Los
         "... from a data set": from_dataset,
         "... with blocks": lambda: regression(blocks=blocks),
         "PEP, labels": lambda: sites(bernoulli(), labels),
-        "... labels in chunks": lambda: sites(bernoulli(), labels, chunk_size=chunk_size),
+        "... labels in chunks": lambda: sites(
+            bernoulli(), labels, chunk_size=chunk_size
+        ),
         "... counts": lambda: sites(gpflow.likelihoods.Poisson(), counts),
         "... Student's t": lambda: sites(gpflow.likelihoods.StudentT(), Y),
         "... three classes": lambda: sites(three, classes),
@@ -227,9 +254,13 @@ def operations_of_loss(loss: Loss, variables: Any) -> Operations:
 def print_operations() -> None:
     """Print the table of operations, in double and in single precision."""
     if not is_known("MatMul"):
-        print("This TensorFlow is built without kernels for GPUs: nothing can be said of them.")
+        print(
+            "This TensorFlow is built without kernels for GPUs: nothing can be said of them."
+        )
         return
-    heads = f"{'without':>8} {'in loops':>9} {'messages':>9} {'row loop':>9} {'copies':>7}"
+    heads = (
+        f"{'without':>8} {'in loops':>9} {'messages':>9} {'row loop':>9} {'copies':>7}"
+    )
     print(f"{'model':24} {'operations':>18} {heads}")
     counts: dict[str, list[Operations]] = {}
     for kind in (np.float64, np.float32):
@@ -245,10 +276,17 @@ def print_operations() -> None:
         print(f"{name:24} {number:>18} {numbers}")
     for name, (double, _) in counts.items():
         if double.copied_in_row_loops:
-            print(f"\nCopies in the row loop of {name}: {', '.join(double.copied_in_row_loops)}")
+            print(
+                f"\nCopies in the row loop of {name}: {', '.join(double.copied_in_row_loops)}"
+            )
     in_chunks = counts["... in chunks"][0].in_row_loops
     print("\nThe row loops of PEPRegression in chunks, value and gradient:")
-    print(fill(", ".join(f"{name} {number}" for name, number in sorted(in_chunks.items())), 100))
+    print(
+        fill(
+            ", ".join(f"{name} {number}" for name, number in sorted(in_chunks.items())),
+            100,
+        )
+    )
 
 
 def on_device(device: str, function: Callable[[], Any]) -> Callable[[], Any]:
@@ -263,9 +301,14 @@ def on_device(device: str, function: Callable[[], Any]) -> Callable[[], Any]:
 
 def print_seconds(num_rows: int, num_inducing: int, repeats: int) -> None:
     """Print the seconds of value and gradient on the CPU and on each GPU."""
-    devices = ["CPU:0", *(f"GPU:{k}" for k in range(len(tf.config.list_physical_devices("GPU"))))]
+    devices = [
+        "CPU:0",
+        *(f"GPU:{k}" for k in range(len(tf.config.list_physical_devices("GPU")))),
+    ]
     if len(devices) == 1:
-        print("\nThis machine has no GPU that TensorFlow sees: there are no seconds of one.")
+        print(
+            "\nThis machine has no GPU that TensorFlow sees: there are no seconds of one."
+        )
     print(f"\nMilliseconds of value and gradient, N = {num_rows}, M = {num_inducing}")
     print(f"{'model':24}" + "".join(f" {device:>9}" for device in devices))
     for name in losses(num_rows, num_inducing):
@@ -276,12 +319,19 @@ def print_seconds(num_rows: int, num_inducing: int, repeats: int) -> None:
                 functions[device] = on_device(device, value_and_gradient(*create()))
             functions[device]()
         times = seconds_by_turns(functions, repeats)
-        print(f"{name:24}" + "".join(f" {1e3 * min(times[device]):9.1f}" for device in devices))
+        print(
+            f"{name:24}"
+            + "".join(f" {1e3 * min(times[device]):9.1f}" for device in devices)
+        )
 
 
 def main() -> None:
     args = arguments(
-        __doc__, rows=5_000, inducing=200, repeats=5, quick={"rows": 500, "inducing": 20}
+        __doc__,
+        rows=5_000,
+        inducing=200,
+        repeats=5,
+        quick={"rows": 500, "inducing": 20},
     )
     print_operations()
     print_seconds(args.rows, args.inducing, args.repeats)

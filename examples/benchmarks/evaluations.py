@@ -49,7 +49,9 @@ class Evaluated:
         self.evaluate(self.path[0])
         self.first = time.process_time() - start
         graph = compiled.get_concrete_function().graph.as_graph_def()
-        self.num_operations = len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
+        self.num_operations = len(graph.node) + sum(
+            len(f.node_def) for f in graph.library.function
+        )
 
         def recorded(x: np.ndarray) -> Any:
             self.path.append(x.copy())
@@ -83,7 +85,15 @@ def problems(directory: Path, name: str) -> dict[str, tuple[Any, ...]]:
     if name in BINARY:
         X, Y = read(directory, name)
         Z = kmeans(X, NUM_INDUCING, seed=0).Z.numpy()
-        return {"": (X, Y, squared_exponential(X.shape[1]), gpflow.likelihoods.Bernoulli(), Z)}
+        return {
+            "": (
+                X,
+                Y,
+                squared_exponential(X.shape[1]),
+                gpflow.likelihoods.Bernoulli(),
+                Z,
+            )
+        }
     problem = load(directory, name, 0)
     X, Y = problem.X, problem.Y
     return {
@@ -94,21 +104,38 @@ def problems(directory: Path, name: str) -> dict[str, tuple[Any, ...]]:
 
 def table(directory: Path, name: str, length: int) -> None:
     tf.function(tf.linalg.cholesky, jit_compile=False)(tf.eye(3, dtype=tf.float64))
-    gpflow.models.GPR((np.eye(3), np.eye(3)[:, :1]), gpflow.kernels.RBF()).training_loss()
+    gpflow.models.GPR(
+        (np.eye(3), np.eye(3)[:, :1]), gpflow.kernels.RBF()
+    ).training_loss()
     for sharing, (X, Y, own, likelihood, Z) in problems(directory, name).items():
         num_latent = getattr(likelihood, "num_classes", 1)
         data = tf.constant(X), tf.constant(Y)
-        print(f"\n{name} {sharing}: N = {len(X)}, D = {X.shape[1]}, C = {max(num_latent, 2)}")
-        heads = ("first s", "/ SVGP", "step ms", "/ SVGP", "rest ms", "/ SVGP", "evals", "ops")
+        print(
+            f"\n{name} {sharing}: N = {len(X)}, D = {X.shape[1]}, C = {max(num_latent, 2)}"
+        )
+        heads = (
+            "first s",
+            "/ SVGP",
+            "step ms",
+            "/ SVGP",
+            "rest ms",
+            "/ SVGP",
+            "evals",
+            "ops",
+        )
         print(" " * 16 + "".join(f"{head:>9}" for head in heads), flush=True)
         svgp = gpflow.models.SVGP(
             *gpflow.utilities.deepcopy((own, likelihood, Z)), num_latent_gps=num_latent
         )
         models: dict[str, Evaluated] = {
-            "SVGP": Evaluated(svgp, svgp.training_loss_closure(data, compile=False), length)
+            "SVGP": Evaluated(
+                svgp, svgp.training_loss_closure(data, compile=False), length
+            )
         }
         for alpha in ALPHAS:
-            pep = PEP(data, *gpflow.utilities.deepcopy((own, likelihood, Z)), alpha=alpha)
+            pep = PEP(
+                data, *gpflow.utilities.deepcopy((own, likelihood, Z)), alpha=alpha
+            )
             models[f"PEP alpha = {alpha:g}"] = Evaluated(pep, pep.training_loss, length)
         for _ in range(TURNS):
             for model in models.values():

@@ -23,7 +23,14 @@ import numpy as np
 from examples.common import arguments, in_own_process, seconds, value_and_gradient
 
 NUM_INDUCING, NUM_INPUTS = 20, 2
-MODELS = ("SGPR", "SVGP", "PEPRegression", "PEP-probit", "PEP-Student-t", "PEP-3-classes")
+MODELS = (
+    "SGPR",
+    "SVGP",
+    "PEPRegression",
+    "PEP-probit",
+    "PEP-Student-t",
+    "PEP-3-classes",
+)
 
 
 class FirstCall(NamedTuple):
@@ -110,7 +117,9 @@ def _first_function() -> None:
 def num_operations(graph: Any) -> int:
     """Count the operations of a graph and of the functions that it calls."""
     definition = graph.as_graph_def()
-    return len(definition.node) + sum(len(part.node_def) for part in definition.library.function)
+    return len(definition.node) + sum(
+        len(part.node_def) for part in definition.library.function
+    )
 
 
 def least(results: list[Any]) -> Any:
@@ -119,7 +128,9 @@ def least(results: list[Any]) -> Any:
 
 
 def main() -> None:
-    args = arguments(__doc__, names=MODELS, rows=200, repeats=3, quick={"rows": 50, "repeats": 1})
+    args = arguments(
+        __doc__, names=MODELS, rows=200, repeats=3, quick={"rows": 50, "repeats": 1}
+    )
     names = list(dict.fromkeys([*MODELS[:2], *args.names]))
     calls: dict[str, list[FirstCall]] = {name: [] for name in names}
     fits: dict[str, list[Fit]] = {name: [] for name in names if name.startswith("PEP")}
@@ -130,7 +141,17 @@ def main() -> None:
             fits[name].append(in_own_process(fit, name, args.rows))
     sgpr, svgp = (least(calls[name]).processor for name in MODELS[:2])
     print(f"{args.rows} rows, {NUM_INDUCING} inducing inputs, least of {args.repeats}")
-    heads = ("first s", "CPU s", "/ SGPR", "/ SVGP", "trace", "ops", "both", "fit s", "CPU s")
+    heads = (
+        "first s",
+        "CPU s",
+        "/ SGPR",
+        "/ SVGP",
+        "trace",
+        "ops",
+        "both",
+        "fit s",
+        "CPU s",
+    )
     print(" " * 14 + "".join(f"{head:>8}" for head in (*heads, "steps")))
     for name in names:
         call = least(calls[name])

@@ -47,16 +47,28 @@ def fit(classes: bool, num_rows: int, options: dict[str, Any]) -> Fit:
     began = time.perf_counter()
     estimator.fit(X, y > 0.5 if classes else y)
     total = time.perf_counter() - began
-    predict = estimator.predict_proba if classes else partial(estimator.predict, return_std=True)
+    predict = (
+        estimator.predict_proba
+        if classes
+        else partial(estimator.predict, return_std=True)
+    )
     predict(X_new)
     record, points = estimator.record_, len(estimator.inducing_variable_.Z.numpy())
-    return Fit(total, record.seconds, record.iterations, points, seconds(lambda: predict(X_new)))
+    return Fit(
+        total,
+        record.seconds,
+        record.iterations,
+        points,
+        seconds(lambda: predict(X_new)),
+    )
 
 
 def print_bounded(title: str, classes: bool, all_rows: list[int], args: Any) -> None:
     """Print a table of one power and a fixed number of inducing points."""
     print(f"\n{title}")
-    print(f"{'N':>7} {'M':>4} {'steps':>6} {'start':>7} {'step':>8} {'100':>7} {'predict':>8}")
+    print(
+        f"{'N':>7} {'M':>4} {'steps':>6} {'start':>7} {'step':>8} {'100':>7} {'predict':>8}"
+    )
     for num_rows in all_rows:
         for num_inducing in args.inducing:
             options = {**BOUNDS, "num_inducing": num_inducing}
@@ -82,7 +94,10 @@ def main() -> None:
     print(f"\nPEPRegressor()\n{'N':>7} {'M':>4} {'all':>8} {'predict':>8}")
     for num_rows in few:
         done = in_own_process(fit, False, num_rows, {})
-        print(f"{num_rows:7} {done.points:4} {done.total:8.0f} {done.predict:8.2f}", flush=True)
+        print(
+            f"{num_rows:7} {done.points:4} {done.total:8.0f} {done.predict:8.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

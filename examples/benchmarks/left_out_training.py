@@ -36,7 +36,10 @@ DATA_SETS = {
 
 
 def likelihood_of(name: str) -> gpflow.likelihoods.Likelihood:
-    kinds = {"Poisson": gpflow.likelihoods.Poisson, "Bernoulli": gpflow.likelihoods.Bernoulli}
+    kinds = {
+        "Poisson": gpflow.likelihoods.Poisson,
+        "Bernoulli": gpflow.likelihoods.Bernoulli,
+    }
     kind = DATA_SETS[name]
     return kinds[kind]() if kind in kinds else gpflow.likelihoods.StudentT(0.5, df=4.0)
 
@@ -70,7 +73,9 @@ def compare(
     """Negative log density by log Z; what both change, and the standard error of that."""
     X, Y = problem.train
     Z = kmeans(X, num_inducing, seed=0).Z.numpy()
-    model = PEP((X, Y), squared_exponential(X.shape[1]), likelihood_of(name), Z, alpha=alpha)
+    model = PEP(
+        (X, Y), squared_exponential(X.shape[1]), likelihood_of(name), Z, alpha=alpha
+    )
     maximise(model, max_iterations=100, progress=False)
     before = -densities(model, problem.test)
     maximise(model, objective="evidence+loo", max_iterations=steps, progress=False)
@@ -99,6 +104,8 @@ def main(given: list[str] | None = None) -> None:
         problem = split(name, args.data, args.rows, seed=0)
         print(f"{name:12}{DATA_SETS[name]:10}", end="", flush=True)
         for alpha in args.alphas:
-            before, change, error = compare(name, problem, alpha, args.inducing, args.steps)
+            before, change, error = compare(
+                name, problem, alpha, args.inducing, args.steps
+            )
             print(f"{before:9.3f}{change:+9.3f} ({error:.3f})", end="", flush=True)
         print()

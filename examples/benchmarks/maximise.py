@@ -45,11 +45,16 @@ def problem_of(dataset: Dataset, split: int) -> Problem:
     return Problem(*((X[:most], Y[:most]) for (X, Y), most in rows))
 
 
-def train(dataset: Dataset, problem: Problem, alpha: float, rule: dict[str, Any]) -> list[float]:
+def train(
+    dataset: Dataset, problem: Problem, alpha: float, rule: dict[str, Any]
+) -> list[float]:
     """Evaluations, seconds, log Z, kernel variance and NLPD."""
     X, Y = map(tf.constant, problem.train)
     Z = kmeans(problem.train[0], NUM_INDUCING, seed=0).Z.numpy()
-    kernel, options = make_kernel("rbf", X.shape[1]), {"inducing_variable": Z, "alpha": alpha}
+    kernel, options = (
+        make_kernel("rbf", X.shape[1]),
+        {"inducing_variable": Z, "alpha": alpha},
+    )
     if dataset.classes:
         options["likelihood"] = gpflow.likelihoods.Bernoulli()  # the data sets have two
         model: Any = PEPClassification((X, Y), kernel, **options)
@@ -71,14 +76,20 @@ def train(dataset: Dataset, problem: Problem, alpha: float, rule: dict[str, Any]
 
 def main() -> None:
     args = arguments(
-        __doc__, names=DATA_SETS, data=DIRECTORY, splits=3, quick={"names": ["pima"], "splits": 1}
+        __doc__,
+        names=DATA_SETS,
+        data=DIRECTORY,
+        splits=3,
+        quick={"names": ["pima"], "splits": 1},
     )
     for name in args.names:
         dataset = read(args.data, name)
         problems = [problem_of(dataset, split) for split in range(args.splits)]
         rows, inputs = problems[0].train[0].shape
         print(f"\n{name}: N = {rows}, D = {inputs}, {args.splits} split(s)")
-        print(f"{'':28}{'evals':>7}{'seconds':>9}{'log Z':>10}{'variance':>10}{'NLPD':>9}")
+        print(
+            f"{'':28}{'evals':>7}{'seconds':>9}{'log Z':>10}{'variance':>10}{'NLPD':>9}"
+        )
         for alpha in ALPHAS:
             for label, rule in RULES.items():
                 results = [train(dataset, problem, alpha, rule) for problem in problems]

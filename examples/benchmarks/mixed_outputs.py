@@ -88,7 +88,9 @@ def draw(num_latent: int, num_outputs: int, num_rows: int, gaussian: bool) -> Pr
     """Mixtures of waves, with noise, or the signs of these."""
     rng = np.random.default_rng(num_outputs)
     X = rng.uniform(-2.0, 2.0, (num_rows, 2))
-    directions = rng.standard_normal((2, num_latent)) * np.linspace(1.0, 3.0, num_latent)
+    directions = rng.standard_normal((2, num_latent)) * np.linspace(
+        1.0, 3.0, num_latent
+    )
     waves = np.sin(X @ directions + np.arange(num_latent))
     W = rng.standard_normal((num_outputs, num_latent)) / np.sqrt(num_latent)
     Y = waves @ W.T + np.sqrt(NOISE) * rng.standard_normal((num_rows, num_outputs))
@@ -106,23 +108,32 @@ def path_of(model: Any, compiled: Callable[[], Any], length: int) -> list[list[A
     return path
 
 
-def step_times(models: dict[str, Any], losses: dict[str, Any], length: int) -> dict[str, float]:
+def step_times(
+    models: dict[str, Any], losses: dict[str, Any], length: int
+) -> dict[str, float]:
     """Milliseconds of an evaluation of each."""
     compiled = {
         name: value_and_gradient(losses[name], model.trainable_variables)
         for name, model in models.items()
     }
-    paths = {name: path_of(model, compiled[name], length) for name, model in models.items()}
+    paths = {
+        name: path_of(model, compiled[name], length) for name, model in models.items()
+    }
     times: dict[str, list[list[float]]] = {name: [] for name in models}
     for _ in range(TURNS):
         for name, model in models.items():
             visit = []
             for values in paths[name]:
-                for variable, value in zip(model.trainable_variables, values, strict=True):
+                for variable, value in zip(
+                    model.trainable_variables, values, strict=True
+                ):
                     variable.assign(value)
                 visit.append(seconds(compiled[name], time.process_time))
             times[name].append(visit[1:])  # the first goes back to the start
-    return {name: 1e3 * float(np.median(np.min(some, axis=0))) for name, some in times.items()}
+    return {
+        name: 1e3 * float(np.median(np.min(some, axis=0)))
+        for name, some in times.items()
+    }
 
 
 def floor(problem: Problem) -> float:
@@ -131,27 +142,43 @@ def floor(problem: Problem) -> float:
     B = tf.random.normal([4 * M, 4 * M], dtype=tf.float64)
     A = tf.random.normal([4 * M, N], dtype=tf.float64)
     largest = tf.function(lambda: tf.matmul(B, A))
-    rate = 2.0 * (4 * M) ** 2 * N / min(seconds_by_turns({"": largest}, 8, time.process_time)[""])
-    products = 3 * Q + Q * (Q + 1) / 2 + Q**2  # of A and its gradient, of B, and of B's gradient
+    rate = (
+        2.0
+        * (4 * M) ** 2
+        * N
+        / min(seconds_by_turns({"": largest}, 8, time.process_time)[""])
+    )
+    products = (
+        3 * Q + Q * (Q + 1) / 2 + Q**2
+    )  # of A and its gradient, of B, and of B's gradient
     return 1e3 * products * 2.0 * M**2 * N / rate
 
 
 def best_q(model: gpflow.models.SVGP, data: Any, num_steps: int) -> float:
     """The bound of SVGP at the best q."""
-    loss, natural = model.training_loss_closure(data), gpflow.optimizers.NaturalGradient(0.3)
+    loss, natural = (
+        model.training_loss_closure(data),
+        gpflow.optimizers.NaturalGradient(0.3),
+    )
     for _ in range(num_steps):
         natural.minimize(loss, [(model.q_mu, model.q_sqrt)])
     return float(model.elbo(data))
 
 
-def train_svgp(problem: Problem, rate: float, num_steps: int) -> list[tuple[float, float]]:
+def train_svgp(
+    problem: Problem, rate: float, num_steps: int
+) -> list[tuple[float, float]]:
     """Processor time and bound after each step."""
     model, data = problem.svgp(), (problem.X, problem.Y)
     for parameter in (model.q_mu, model.q_sqrt):
         gpflow.set_trainable(parameter, False)
-    natural, adam = gpflow.optimizers.NaturalGradient(NATURAL_RATE), tf.optimizers.Adam(rate)
-    evaluate = value_and_gradient(model.training_loss_closure(data, compile=False),
-                                  model.trainable_variables)  # fmt: skip
+    natural, adam = (
+        gpflow.optimizers.NaturalGradient(NATURAL_RATE),
+        tf.optimizers.Adam(rate),
+    )
+    evaluate = value_and_gradient(
+        model.training_loss_closure(data, compile=False), model.trainable_variables
+    )
     adam.build(model.trainable_variables)
     of_q = [(model.q_mu, model.q_sqrt)]
     loss = model.training_loss_closure(data, compile=False)
@@ -217,7 +244,9 @@ def trainings(problem: Problem, args: Any) -> dict[str, tuple[float, float]]:
     return ends
 
 
-def print_table(heads: tuple[str, ...], rows: dict[str, tuple[float, float]], digits: int) -> None:
+def print_table(
+    heads: tuple[str, ...], rows: dict[str, tuple[float, float]], digits: int
+) -> None:
     """Of each model two numbers, and what they are beside SVGP's."""
     print(" " * 14 + "".join(f"{head:>10}" for head in heads))
     one, other = rows["SVGP"]
@@ -246,9 +275,18 @@ def main() -> None:
                 continue
             problem = draw(*map(int, size.split("x")), args.rows, gaussian)
             name = "Gaussian noise" if gaussian else "labels"
-            print(f"\nQ x P = {size}, {name}, N = {args.rows}, alpha = {args.alpha:g}", end="")
-            print(f"; floor of the closed form {floor(problem):.1f} ms" if gaussian else "")
-            print_table(("ms", "/ SVGP", "bound", "- SVGP"), evaluations(problem, args), 1)
+            print(
+                f"\nQ x P = {size}, {name}, N = {args.rows}, alpha = {args.alpha:g}",
+                end="",
+            )
+            print(
+                f"; floor of the closed form {floor(problem):.1f} ms"
+                if gaussian
+                else ""
+            )
+            print_table(
+                ("ms", "/ SVGP", "bound", "- SVGP"), evaluations(problem, args), 1
+            )
             if not args.no_training:
                 heads = "seconds", "/ SVGP", "trained", "- SVGP"
                 print_table(heads, trainings(problem, args), 2)

@@ -74,7 +74,9 @@ def parts(problem: Labelled, shared: bool) -> tuple[Any, Any, Any]:
     if shared:
         return squared_exponential(problem.X.shape[1]), likelihood, Z
     kernels = [squared_exponential(problem.X.shape[1]) for _ in range(num_classes)]
-    points = [gpflow.inducing_variables.InducingPoints(Z.copy()) for _ in range(num_classes)]
+    points = [
+        gpflow.inducing_variables.InducingPoints(Z.copy()) for _ in range(num_classes)
+    ]
     return (
         gpflow.kernels.SeparateIndependent(kernels),
         likelihood,
@@ -94,7 +96,9 @@ def scores(model: Any, problem: Labelled) -> tuple[float, float]:
     ]
     log_probability, labels = np.stack(columns, axis=1), problem.Y_test.astype(int)
     error = np.mean(np.argmax(log_probability, axis=1) != labels[:, 0])
-    return float(error), -float(np.mean(np.take_along_axis(log_probability, labels, axis=1)))
+    return float(error), -float(
+        np.mean(np.take_along_axis(log_probability, labels, axis=1))
+    )
 
 
 class Trained(NamedTuple):
@@ -109,7 +113,9 @@ class Trained(NamedTuple):
 def train_svgp(problem: Labelled, shared: bool) -> Trained:
     """GPflow's model, q whitened."""
     own, likelihood, Z = parts(problem, shared)
-    model = gpflow.models.SVGP(own, likelihood, Z, num_latent_gps=likelihood.num_classes)
+    model = gpflow.models.SVGP(
+        own, likelihood, Z, num_latent_gps=likelihood.num_classes
+    )
     loss = model.training_loss_closure((problem.X, problem.Y))
     run = lbfgs(lambda: loss() / len(problem.X), model, SVGP_STEPS, 1e-6)
     return Trained(model, run.seconds[-1], run.compile, len(run.loss))
@@ -140,7 +146,16 @@ def compare(directory: Path, name: str, shared: bool, num_splits: int) -> None:
                 f" M = {round(0.05 * len(problem.X))}, {num_splits} split(s);"
                 f" paper {DATA_SETS[name][1]}"
             )
-            heads = ("error", "NLPD", "seconds", "/ SVGP", "first s", "evals", "ms", "/ SVGP")
+            heads = (
+                "error",
+                "NLPD",
+                "seconds",
+                "/ SVGP",
+                "first s",
+                "evals",
+                "ms",
+                "/ SVGP",
+            )
             print(" " * 20 + "".join(f"{head:>9}" for head in heads))
         for label, train in methods.items():
             model, *cost = train(problem)
@@ -157,7 +172,9 @@ def compare(directory: Path, name: str, shared: bool, num_splits: int) -> None:
 
 
 def main() -> None:
-    args = arguments(__doc__, names=DATA_SETS, data=DIRECTORY, splits=1, quick={"names": ["wine"]})
+    args = arguments(
+        __doc__, names=DATA_SETS, data=DIRECTORY, splits=1, quick={"names": ["wine"]}
+    )
     for name in args.names:
         for shared in (True, False):
             compare(args.data, name, shared, args.splits)

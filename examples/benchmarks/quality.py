@@ -44,7 +44,13 @@ from examples.papers.runner import Cell
 from gpflow_pep import plotting
 from gpflow_pep.metrics import error_rate, mean_nlpd, smse
 
-SETS = ("kin8nm/5000", "kin40k/10000", "late/263853", "kin40k/30000", "friedman/1000000")
+SETS = (
+    "kin8nm/5000",
+    "kin40k/10000",
+    "late/263853",
+    "kin40k/30000",
+    "friedman/1000000",
+)
 MOST_TEST = 2000
 TIMES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 600.0)
 #: Above so many rows methods take minibatches.
@@ -56,8 +62,26 @@ SCORES = {"nlpd": "test NLPD", "loss": "test SMSE"}
 NEAR_ROWS = {"near": " + near rows", "chosen": " + chosen near rows"}
 #: Of the figures: of ours, blue to green; and of others.
 COLOURS = {
-    True: ("#08306b", "#2171b5", "#41b6c4", "#7a0177", "#006d2c", "#74c476", "#8073ac", "#35978f"),
-    False: ("#d7301f", "#fc8d59", "#8c510a", "#dfa700", "#525252", "#e7298a", "#969696", "#000000"),
+    True: (
+        "#08306b",
+        "#2171b5",
+        "#41b6c4",
+        "#7a0177",
+        "#006d2c",
+        "#74c476",
+        "#8073ac",
+        "#35978f",
+    ),
+    False: (
+        "#d7301f",
+        "#fc8d59",
+        "#8c510a",
+        "#dfa700",
+        "#525252",
+        "#e7298a",
+        "#969696",
+        "#000000",
+    ),
 }
 DPI = 110
 
@@ -67,7 +91,9 @@ def methods(name: str) -> list[tuple[str, int, float | None]]:
     _, num_rows, classes = parts(name)
     if classes or num_rows > MOST_AT_ONCE:
         ours = ("PEPClassifier", 0, None) if classes else ("PEPRegressor", 0, None)
-        subsets = [] if classes else [("PEP subset", M, 0.5) for M in (50, 200, 25, 100, 400)]
+        subsets = (
+            [] if classes else [("PEP subset", M, 0.5) for M in (50, 200, 25, 100, 400)]
+        )
         near = [("PEP near rows", 10, 1.0)] if classes else []
         return [
             *near,
@@ -75,16 +101,28 @@ def methods(name: str) -> list[tuple[str, int, float | None]]:
             *(("ARPEP natural 0.03", 100, 0.5), ("GPflow SVGP 0.03", 400, None), ours),
             *(("ARPEP natural 0.03", 400, 0.5), ("GPJax SVGP 0.03", 100, None)),
             *(("GPflow SVGP 0.1", 100, None), ("ARPEP 0.03", 100, 0.5), *subsets[2:]),
-            *(("ARPEP 0.03", 400, 0.5), ("HistGB 0.03", 0, None), ("GPJax SVGP 0.03", 400, None)),
+            *(
+                ("ARPEP 0.03", 400, 0.5),
+                ("HistGB 0.03", 0, None),
+                ("GPJax SVGP 0.03", 400, None),
+            ),
             *(("GPflow SVGP 0.1", 400, None), ("ARPEP natural 0.03", 200, 0.5)),
             *(("GPflow SVGP 0.03", M, None) for M in (50, 200)),
         ]
     return [
         *(("HistGB 0.1", 0, None), ("PEP subset", 50, 0.5), ("GPflow SGPR", 200, None)),
         *(("PEP", 200, 0.5), ("GPBoost vif", 200, None)),
-        *(("PEP subset", 400, 0.5), ("GPBoost vecchia", 0, None), ("GPflow SGPR", 50, None)),
+        *(
+            ("PEP subset", 400, 0.5),
+            ("GPBoost vecchia", 0, None),
+            ("GPflow SGPR", 50, None),
+        ),
         *(("PEP subset", 100, 0.5), ("GPflow SGPR", 400, None), ("PEP", 400, 0.5)),
-        *(("GPJax SGPR", 200, None), ("GPBoost fitc", 200, None), ("PEPRegressor", 0, None)),
+        *(
+            ("GPJax SGPR", 200, None),
+            ("GPBoost fitc", 200, None),
+            ("PEPRegressor", 0, None),
+        ),
         *(("GPflow SVGP 0.03", 200, None), ("PEP subset", 800, 0.5), ("PEP", 800, 0.5)),
         *(("GPflow SGPR", M, None) for M in (25, 100, 800)),
         *(("PEP", M, 0.5) for M in (25, 50, 100)),
@@ -101,7 +139,9 @@ def methods(name: str) -> list[tuple[str, int, float | None]]:
 def parts(name: str) -> tuple[str, int, bool]:
     """The name, the number of rows to train on, and whether targets are classes."""
     known, _, rows = name.partition("/")
-    rows = rows or next((each.split("/")[1] for each in SETS if each.startswith(known)), "")
+    rows = rows or next(
+        (each.split("/")[1] for each in SETS if each.startswith(known)), ""
+    )
     return known, int(rows), known == "late"
 
 
@@ -119,12 +159,16 @@ def load(name: str, directory: Path) -> Problem:
     else:
         dataset = read(directory, known)
         order = np.random.default_rng(0).permutation(len(dataset.X))
-        problem = standardised(dataset, (order[:num_rows], order[num_rows : num_rows + 5000]))
+        problem = standardised(
+            dataset, (order[:num_rows], order[num_rows : num_rows + 5000])
+        )
     X, Y = problem.test
     return Problem(problem.train, (X[:MOST_TEST], Y[:MOST_TEST]))
 
 
-def scores(Y: AnyNDArray, classes: bool, mean: AnyNDArray, variance: AnyNDArray) -> dict[str, Any]:
+def scores(
+    Y: AnyNDArray, classes: bool, mean: AnyNDArray, variance: AnyNDArray
+) -> dict[str, Any]:
     """NLPD of test rows, and SMSE; or error rate where the mean is the probability of class 1."""
     if classes:
         p = np.clip(np.where(Y == 1.0, mean, 1.0 - mean), 1e-12, 1.0)
@@ -132,7 +176,10 @@ def scores(Y: AnyNDArray, classes: bool, mean: AnyNDArray, variance: AnyNDArray)
             "nlpd": mean_nlpd(np.log(p)),
             "loss": error_rate(Y[:, 0], 1.0 * (mean[:, 0] > 0.5)),
         }
-    return {"nlpd": mean_nlpd(norm.logpdf(Y, mean, np.sqrt(variance))), "loss": smse(Y, mean)}
+    return {
+        "nlpd": mean_nlpd(norm.logpdf(Y, mean, np.sqrt(variance))),
+        "loss": smse(Y, mean),
+    }
 
 
 def evaluate(directory: Path, python: str, cell: Cell) -> list[dict[str, Any]]:
@@ -151,7 +198,10 @@ def evaluate(directory: Path, python: str, cell: Cell) -> list[dict[str, Any]]:
 
 
 def grid(
-    sets: Sequence[str], chosen: Sequence[str], limits: Sequence[float], most: int | None = None
+    sets: Sequence[str],
+    chosen: Sequence[str],
+    limits: Sequence[float],
+    most: int | None = None,
 ) -> list[Cell]:
     """Cells of the sets: of their first methods, or of those with these names, M up to N / 3."""
     return [
@@ -175,7 +225,9 @@ def label(method: str, kind: str, alpha: float | None) -> str:
 def curves(found: pd.DataFrame) -> pd.DataFrame:
     """Points with the label of their method, and whether it is ours."""
     kinds = found["kind"].fillna("")
-    labels = [label(*row) for row in zip(found["method"], kinds, found["alpha"], strict=True)]
+    labels = [
+        label(*row) for row in zip(found["method"], kinds, found["alpha"], strict=True)
+    ]
     ours = found["method"].str.split().str[0].isin(OURS)
     return found.assign(label=labels, ours=ours).sort_values("processor", kind="stable")
 
@@ -183,7 +235,12 @@ def curves(found: pd.DataFrame) -> pd.DataFrame:
 def reached(points: pd.DataFrame, seconds: float, score: str) -> pd.DataFrame:
     """The last point that each run had by a time, the best first."""
     until = points[points["processor"] <= seconds]
-    return until.groupby(["label", "M"], sort=False).last().reset_index().sort_values(score)
+    return (
+        until.groupby(["label", "M"], sort=False)
+        .last()
+        .reset_index()
+        .sort_values(score)
+    )
 
 
 def front(found: pd.DataFrame) -> pd.DataFrame:
@@ -199,7 +256,11 @@ def front(found: pd.DataFrame) -> pd.DataFrame:
                 for ours in (False, True):
                     points = of_set[of_set["ours"] == ours]
                     points = points[points["processor"] <= seconds]
-                    best[ours] = None if points.empty else reached(points, seconds, score).iloc[0]
+                    best[ours] = (
+                        None
+                        if points.empty
+                        else reached(points, seconds, score).iloc[0]
+                    )
                 row = {"data": name, "score": score, "seconds": seconds}
                 for ours, prefix in ((False, "others"), (True, "ours")):
                     one = best[ours]
@@ -222,14 +283,20 @@ def lines(fronts: pd.DataFrame) -> Iterator[str]:
         for row in rows.itertuples():
             others, ours = (f"{value:.4f}" for value in (row.others, row.ours))
             line = f"{row.seconds:8g}  {row.others_run:34}{others:>8}  {row.ours_run:38}{ours:>8}"
-            yield (line + f"{row.difference:+12.4f}").replace("+nan", "    ").replace("nan", "  -")
+            yield (
+                (line + f"{row.difference:+12.4f}")
+                .replace("+nan", "    ")
+                .replace("nan", "  -")
+            )
         yield ""
 
 
 def envelope(points: pd.DataFrame, score: str) -> tuple[AnyNDArray, AnyNDArray]:
     """Seconds, and the best score that any run of a method has at that time."""
     times = np.unique(points["processor"])
-    return times, np.array([reached(points, time, score)[score].iloc[0] for time in times])
+    return times, np.array(
+        [reached(points, time, score)[score].iloc[0] for time in times]
+    )
 
 
 def draw(found: pd.DataFrame, name: str, path: Path) -> None:
@@ -255,7 +322,9 @@ def draw(found: pd.DataFrame, name: str, path: Path) -> None:
         axes.set_ylim(low - 0.05 * (high - low), high)
         plotting.tidy(axes)
     panels[0].set_title(name, loc="left")
-    panels[1].legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    panels[1].legend(
+        frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5)
+    )
     figure.savefig(path, dpi=DPI, bbox_inches="tight")
 
 
@@ -302,6 +371,11 @@ def main() -> None:
         cells = [cell for cell in cells if not left_out[cell.method.split()[0]]]
         evaluate_cell = partial(evaluate, args.data, args.gpjax_python)
         runner.run(
-            cells, evaluate_cell, args.out, args.jobs, minutes=args.minutes, retry=args.retry
+            cells,
+            evaluate_cell,
+            args.out,
+            args.jobs,
+            minutes=args.minutes,
+            retry=args.retry,
         )
     summarise(runner.read(args.table or args.out / runner.TABLE), args.out)

@@ -32,11 +32,15 @@ BATCH_SIZE = 1000
 
 def joint_model(num_inputs: int, classes: bool) -> Any:
     """The same start as the other methods have."""
-    kernel = gpjax.kernels.RBF(lengthscale=jnp.full(num_inputs, num_inputs**0.5), variance=1.0)
+    kernel = gpjax.kernels.RBF(
+        lengthscale=jnp.full(num_inputs, num_inputs**0.5), variance=1.0
+    )
     prior = gpjax.gps.Prior(mean_function=gpjax.mean_functions.Zero(), kernel=kernel)
     likelihoods = gpjax.likelihoods
     return prior * (
-        likelihoods.Bernoulli() if classes else likelihoods.Gaussian(obs_stddev=NOISE_VARIANCE**0.5)
+        likelihoods.Bernoulli()
+        if classes
+        else likelihoods.Gaussian(obs_stddev=NOISE_VARIANCE**0.5)
     )
 
 
@@ -58,13 +62,17 @@ def collapsed(curve: Curve, data: Any, Xnew: Any, Z: Any, model: Any) -> None:
     """L-BFGS of SciPy, as ``gpjax.fit_scipy``, with a call back."""
     import equinox
 
-    q = variational_families.CollapsedVariationalGaussian(model=model, inducing_inputs=Z)
+    q = variational_families.CollapsedVariationalGaussian(
+        model=model, inducing_inputs=Z
+    )
     values, static = equinox.partition(q, equinox.is_array)
     start, restore = ravel_pytree(values)
 
     @jax.jit
     def value_and_gradient(vector: Any) -> Any:
-        loss = lambda x: -objectives.collapsed_elbo(equinox.combine(restore(x), static), data)  # noqa: E731
+        loss = lambda x: (
+            -objectives.collapsed_elbo(equinox.combine(restore(x), static), data)
+        )  # noqa: E731
         return jax.value_and_grad(loss)(vector)
 
     def call_back(vector: Any) -> None:
@@ -82,12 +90,16 @@ def collapsed(curve: Curve, data: Any, Xnew: Any, Z: Any, model: Any) -> None:
         )
 
 
-def stochastic(curve: Curve, data: Any, Xnew: Any, Z: Any, model: Any, rate: float) -> None:
+def stochastic(
+    curve: Curve, data: Any, Xnew: Any, Z: Any, model: Any, rate: float
+) -> None:
     """Natural gradients for q and Adam for all else, by minibatches; runs of growing length."""
     num_steps = FIRST_STEPS
     while curve.permits_longer():
         curve.begin()
-        q = variational_families.WhitenedVariationalGaussian(model=model, inducing_inputs=Z)
+        q = variational_families.WhitenedVariationalGaussian(
+            model=model, inducing_inputs=Z
+        )
         q, _ = gpjax.fit_natgrads(
             model=q,
             objective=lambda q, batch: -objectives.elbo(q, batch),
@@ -105,7 +117,9 @@ def run(path: str) -> None:
     jax.config.update("jax_enable_x64", True)
     with np.load(path) as given:
         X, Y, Xnew, Z = (jnp.asarray(given[name]) for name in ("X", "Y", "Xnew", "Z"))
-        limit, rate, classes = (given[name].item() for name in ("limit", "rate", "classes"))
+        limit, rate, classes = (
+            given[name].item() for name in ("limit", "rate", "classes")
+        )
     curve = Curve(limit, lambda *prediction: prediction)
     data, model = gpjax.Dataset(X=X, y=Y), joint_model(X.shape[1], classes)
     if rate:
@@ -113,7 +127,10 @@ def run(path: str) -> None:
     else:
         collapsed(curve, data, Xnew, Z, model)
     points = curve.points
-    arrays = {name: np.array([getattr(p, name) for p in points]) for name in ("processor", "wall")}
+    arrays = {
+        name: np.array([getattr(p, name) for p in points])
+        for name in ("processor", "wall")
+    }
     predictions = np.array([p.scores for p in points])
     np.savez(path.removesuffix(".npz") + ".out.npz", predictions=predictions, **arrays)
 

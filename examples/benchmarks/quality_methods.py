@@ -20,7 +20,10 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 import tf_keras
 from gpflow.base import AnyNDArray
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
 
 from examples.benchmarks.quality_curve import LONGER, Curve, Over
 from examples.common import squared_exponential
@@ -76,7 +79,9 @@ class Setting(NamedTuple):
         """Inducing inputs that all methods start from, which choose none themselves."""
         X = self.problem.train[0]
         if len(X) > MOST_FOR_CENTRES:
-            X = X[np.random.default_rng(0).choice(len(X), MOST_FOR_CENTRES, replace=False)]
+            X = X[
+                np.random.default_rng(0).choice(len(X), MOST_FOR_CENTRES, replace=False)
+            ]
         return kmeans(X, self.cell.M, seed=0).Z.numpy()
 
     def likelihood(self) -> gpflow.likelihoods.Likelihood:
@@ -118,7 +123,10 @@ def moments(model: Any, Xnew: AnyNDArray, **options: Any) -> tuple[AnyNDArray, .
 def sgpr(setting: Setting) -> None:
     """GPflow's SGPR by GPflow's L-BFGS."""
     model = gpflow.models.SGPR(
-        setting.problem.train, setting.kernel, setting.centres(), noise_variance=NOISE_VARIANCE
+        setting.problem.train,
+        setting.kernel,
+        setting.centres(),
+        noise_variance=NOISE_VARIANCE,
     )
     scipy, scores = gpflow.optimizers.Scipy(), partial(moments, model, setting.Xnew)
 
@@ -147,7 +155,10 @@ def svgp(setting: Setting) -> None:
     )
     for parameter in (model.q_mu, model.q_sqrt):
         gpflow.set_trainable(parameter, False)
-    adam, natural = tf_keras.optimizers.Adam(rate), gpflow.optimizers.NaturalGradient(NATURAL)
+    adam, natural = (
+        tf_keras.optimizers.Adam(rate),
+        gpflow.optimizers.NaturalGradient(NATURAL),
+    )
 
     @tf.function(autograph=False)
     def step(batch: Any) -> None:
@@ -183,7 +194,11 @@ def gpjax(setting: Setting) -> None:
         command = [setting.python, "-m", "examples.benchmarks.quality_gpjax", str(path)]
         root = Path(__file__).parents[2]
         ended = subprocess.run(
-            command, cwd=root, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""}
+            command,
+            cwd=root,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": ""},
         )
         if ended.returncode:
             raise RuntimeError(f"GPJax ended with {ended.stderr[-300:]}")
@@ -237,15 +252,23 @@ def boosting(setting: Setting) -> None:
     X, Y = setting.problem.train
     y, rate = Y[:, 0], float(setting.cell.method.split()[-1])
     kept = np.random.default_rng(0).random(len(X)) >= HELD_OUT
-    kind = HistGradientBoostingClassifier if setting.classes else HistGradientBoostingRegressor
-    model = kind(learning_rate=rate, warm_start=True, early_stopping=False, random_state=0)
+    kind = (
+        HistGradientBoostingClassifier
+        if setting.classes
+        else HistGradientBoostingRegressor
+    )
+    model = kind(
+        learning_rate=rate, warm_start=True, early_stopping=False, random_state=0
+    )
     best, best_loss = None, np.inf
     num_trees = 10
     while num_trees <= MOST_TREES and not setting.curve.is_over:
         model.set_params(max_iter=num_trees).fit(X[kept], y[kept])
         if setting.classes:
             p = model.predict_proba(X[~kept])
-            loss = -np.mean(np.log(np.take_along_axis(p, y[~kept, None].astype(int), axis=1)))
+            loss = -np.mean(
+                np.log(np.take_along_axis(p, y[~kept, None].astype(int), axis=1))
+            )
         else:
             loss = np.mean((y[~kept] - model.predict(X[~kept])) ** 2)
         if loss < best_loss:
@@ -303,7 +326,10 @@ def moments_near(model: Any, Xnew: AnyNDArray) -> tuple[AnyNDArray, ...]:
 def mixed_moments(mixed: Ensemble, Xnew: AnyNDArray) -> tuple[AnyNDArray, ...]:
     """Mean and variance of y; of a mixture, which is not quite Gaussian."""
     posterior = mixed.posterior()
-    parts = [posterior.predict_y(part) for part in np.array_split(Xnew, max(1, len(Xnew) // 1000))]
+    parts = [
+        posterior.predict_y(part)
+        for part in np.array_split(Xnew, max(1, len(Xnew) // 1000))
+    ]
     return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
 
@@ -323,9 +349,13 @@ def estimator(setting: Setting) -> None:
         clock = patch.object(time, "perf_counter", time.process_time)
         with warnings.catch_warnings(), ThreadPoolExecutor(1) as pool, clock:
             warnings.simplefilter("ignore")  # that training was ended
-            pool.submit(model.fit, X, Y[:, 0].astype(int) if setting.classes else Y[:, 0]).result()
+            pool.submit(
+                model.fit, X, Y[:, 0].astype(int) if setting.classes else Y[:, 0]
+            ).result()
         if setting.classes:
-            curve.add(lambda model=model: (model.predict_proba(setting.Xnew)[:, 1:],) * 2, "u")
+            curve.add(
+                lambda model=model: (model.predict_proba(setting.Xnew)[:, 1:],) * 2, "u"
+            )
         else:
             curve.add(lambda model=model: mean_and_variance(model, setting.Xnew), "u")
         record = model.record_

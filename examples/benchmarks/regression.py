@@ -55,7 +55,9 @@ def build(model_class: Any, data: Any, num_inducing: int, **options: Any) -> Any
     """A model with an ARD squared exponential and the first rows for inducing inputs."""
     X = data[0]
     kernel = gpflow.kernels.SquaredExponential(lengthscales=np.full(X.shape[1], 2.0))
-    return model_class(data, kernel, X[:num_inducing].copy(), noise_variance=0.1, **options)
+    return model_class(
+        data, kernel, X[:num_inducing].copy(), noise_variance=0.1, **options
+    )
 
 
 def beside_gpflow(args: argparse.Namespace) -> None:
@@ -71,14 +73,20 @@ def beside_gpflow(args: argparse.Namespace) -> None:
         ("alpha = 0.5, smallest memory", PEPRegression, {"chunk_size": SMALL_CHUNK}),
     ):
         model = build(model_class, data, args.inducing, **options)
-        functions[name] = value_and_gradient(model.training_loss, model.trainable_variables)
+        functions[name] = value_and_gradient(
+            model.training_loss, model.trainable_variables
+        )
         first[name] = seconds(functions[name])
     times = seconds_by_turns(functions, args.repeats)
     rate = gemm_rate(args.inducing)
     floor = 8.0 * args.inducing**2 * args.rows / rate
     median = {name: float(np.median(values)) for name, values in times.items()}
-    print(f"N = {args.rows}, M = {args.inducing}, D = {args.inputs}, float64; value and gradient")
-    print(f"matrix product: {rate / 1e9:.1f} GF/s; floor (8 M²N operations): {floor:.3f} s\n")
+    print(
+        f"N = {args.rows}, M = {args.inducing}, D = {args.inputs}, float64; value and gradient"
+    )
+    print(
+        f"matrix product: {rate / 1e9:.1f} GF/s; floor (8 M²N operations): {floor:.3f} s\n"
+    )
     heads = ("median s", "min s", "/ SGPR", "/ FITC", "/ floor", "first s")
     print(" " * 30 + "".join(f"{head:>9}" for head in heads))
     shortest = {name: min(values) for name, values in times.items()}
@@ -103,7 +111,9 @@ def one_size(rows: int, args: argparse.Namespace) -> tuple[float, float]:
 
 def grow(args: argparse.Namespace) -> None:
     rate = gemm_rate(args.inducing)
-    print(f"PEPRegression alpha = 0.5, M = {args.inducing}, D = {args.inputs}: value and gradient")
+    print(
+        f"PEPRegression alpha = 0.5, M = {args.inducing}, D = {args.inputs}: value and gradient"
+    )
     print(f"matrix product: {rate / 1e9:.1f} GF/s; each N in its own process\n")
     print(f"{'N':>9} {'s':>8} {'µs / row':>9} {'/ floor':>8} {'peak GiB':>9}")
     for rows in (20_000, 100_000, 300_000, 1_000_000):

@@ -68,7 +68,11 @@ def task(name: str, side: str, fraction: float, num_rows: int, seed: int) -> Tas
 
 def student_t(data: Data, kernel: Any, points: Any, alpha: float) -> Any:
     return pep.PEP(
-        data, kernel, gpflow.likelihoods.StudentT(START**0.5, df=4.0), points, alpha=alpha
+        data,
+        kernel,
+        gpflow.likelihoods.StudentT(START**0.5, df=4.0),
+        points,
+        alpha=alpha,
     )
 
 
@@ -80,7 +84,9 @@ MODELS: dict[str, Callable[..., Any]]
 MODELS = {"StudentT": student_t, "Gaussian": gaussian, "clean": gaussian}
 
 
-def score(name: str, task: Task, num_inducing: int, alpha: float) -> tuple[float, float]:
+def score(
+    name: str, task: Task, num_inducing: int, alpha: float
+) -> tuple[float, float]:
     """Train a model; its error and negative log density of the held-out rows."""
     kernel = squared_exponential(task.X.shape[1])
     points = kmeans(task.X, num_inducing, seed=0)
@@ -108,11 +114,16 @@ def main() -> None:
     print(f"{'data':10} {'side':6} {'noise':9} {'rmse':>6} {'nlpd':>7}")
     for name in args.names:
         for side in ("above", "both"):
-            tasks = [task(name, side, args.outliers, args.rows, seed) for seed in range(args.seeds)]
+            tasks = [
+                task(name, side, args.outliers, args.rows, seed)
+                for seed in range(args.seeds)
+            ]
             for noise in MODELS:
                 scores = [score(noise, t, args.inducing, args.alpha) for t in tasks]
                 error, nlpd = np.mean(scores, axis=0)
-                print(f"{name:10} {side:6} {noise:9} {error:6.3f} {nlpd:7.3f}", flush=True)
+                print(
+                    f"{name:10} {side:6} {noise:9} {error:6.3f} {nlpd:7.3f}", flush=True
+                )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,14 @@ import sklearn.datasets
 import tensorflow as tf
 
 from examples.common import arguments, squared_exponential
-from examples.data_sets import DIRECTORY, Dataset, Problem, random_rows, read, standardised
+from examples.data_sets import (
+    DIRECTORY,
+    Dataset,
+    Problem,
+    random_rows,
+    read,
+    standardised,
+)
 from examples.papers.summaries import mean_interval
 from gpflow_pep.estimators.trainer import TOLERANCE, WINDOW
 from gpflow_pep.likelihoods import log_power_expectation
@@ -51,7 +58,9 @@ def load(directory: Path, name: str) -> Dataset:
 def split(dataset: Dataset, seed: int) -> Problem:
     """Few rows that train, standardised."""
     labels = dataset.Y[:, 0] if dataset.classes else None
-    train, test = random_rows(dataset.X, max(0.2, 1.0 - TRAIN / len(dataset.X)), seed, labels)
+    train, test = random_rows(
+        dataset.X, max(0.2, 1.0 - TRAIN / len(dataset.X)), seed, labels
+    )
     test = np.random.default_rng(seed).permutation(test)[:HELD_OUT]
     problem = standardised(dataset, (train, test))
     spread = problem.train[0].std(axis=0) > 0.0
@@ -71,7 +80,9 @@ def nlpd(model: Any, problem: Problem) -> float:
     """Mean negative log density of the held-out rows."""
     X, Y = map(tf.constant, problem.test)
     one = tf.ones([1], X.dtype)
-    return -float(np.mean(log_power_expectation(model.likelihood, X, *model.predict_f(X), Y, one)))
+    return -float(
+        np.mean(log_power_expectation(model.likelihood, X, *model.predict_f(X), Y, one))
+    )
 
 
 def choose(
@@ -110,19 +121,34 @@ def compare(dataset: Dataset, seed: int) -> tuple[dict[str, float], str]:
 
 def main() -> None:
     args = arguments(
-        __doc__, names=OWN, data=DIRECTORY, splits=3, quick={"names": ["wine"], "splits": 1}
+        __doc__,
+        names=OWN,
+        data=DIRECTORY,
+        splits=3,
+        quick={"names": ["wine"], "splits": 1},
     )
     rows: list[dict[str, float]] = []
     for name in args.names:
         dataset = load(args.data, name)
         found, chosen = zip(*(compare(dataset, seed) for seed in range(args.splits)))
         if not rows:
-            print(f"{'':14}" + "".join(f"{rule:>10}" for rule in found[0]) + "   left out/fifth")
+            print(
+                f"{'':14}"
+                + "".join(f"{rule:>10}" for rule in found[0])
+                + "   left out/fifth"
+            )
         rows += found
         means = [np.mean([one[rule] for one in found]) for rule in found[0]]
-        print(f"{name:14}" + "".join(f"{v:10.3f}" for v in means), " ", *chosen, flush=True)
+        print(
+            f"{name:14}" + "".join(f"{v:10.3f}" for v in means),
+            " ",
+            *chosen,
+            flush=True,
+        )
     print(f"\nworse than always 0.5 by, over {len(rows)} runs (negative: better)")
     for rule in rows[0]:
         if rule != "alpha=0.5":
-            value, low, high = mean_interval([one[rule] - one["alpha=0.5"] for one in rows])
+            value, low, high = mean_interval(
+                [one[rule] - one["alpha=0.5"] for one in rows]
+            )
             print(f"{rule:14}{value:+10.3f} [{low:+.3f}, {high:+.3f}]")

@@ -27,7 +27,9 @@ from gpflow_pep.training import starts
 NOISE_VARIANCE = 0.01
 
 
-def rules(data: Any, M: int, kernel: gpflow.kernels.Kernel) -> dict[str, Callable[[], Any]]:
+def rules(
+    data: Any, M: int, kernel: gpflow.kernels.Kernel
+) -> dict[str, Callable[[], Any]]:
     """What can be timed."""
     X, _ = data
     return {
@@ -35,7 +37,11 @@ def rules(data: Any, M: int, kernel: gpflow.kernels.Kernel) -> dict[str, Callabl
         "random_subset": lambda: starts.random_subset(X, M, seed=0),
         "greedy_variance": lambda: starts.greedy_variance(X, M, kernel=kernel),
         "ivm": lambda: ivm(
-            data, M, kernel=kernel, likelihood=gpflow.likelihoods.Gaussian(NOISE_VARIANCE), seed=0
+            data,
+            M,
+            kernel=kernel,
+            likelihood=gpflow.likelihoods.Gaussian(NOISE_VARIANCE),
+            seed=0,
         ),
         "greedy_variational": lambda: starts.greedy_variational(
             data, M, kernel=kernel, noise_variance=NOISE_VARIANCE, seed=0
@@ -47,7 +53,9 @@ def rules(data: Any, M: int, kernel: gpflow.kernels.Kernel) -> dict[str, Callabl
 
 def one_rule(name: str, args: argparse.Namespace) -> tuple[float, float, str]:
     """One rule in this process: seconds, peak memory and the residual variance that it leaves."""
-    kernel = gpflow.kernels.SquaredExponential(lengthscales=np.full(args.inputs, args.lengthscale))
+    kernel = gpflow.kernels.SquaredExponential(
+        lengthscales=np.full(args.inputs, args.lengthscale)
+    )
     data = generate(args.rows, args.inputs)
     rule = rules(data, args.inducing, kernel)[name]
     start = time.perf_counter()

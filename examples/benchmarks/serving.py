@@ -66,13 +66,20 @@ def fitted(num_rows: int, folder: Path) -> dict[str, Callable[[Array], Any]]:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-    from gpflow_pep.estimators import PEPClassifier, PEPRegressor, export_numpy, save_estimator
+    from gpflow_pep.estimators import (
+        PEPClassifier,
+        PEPRegressor,
+        export_numpy,
+        save_estimator,
+    )
     from gpflow_pep.scoring import load_scorer
 
     X, y = generate(num_rows, 1)
     regressor = PEPRegressor(random_state=0).fit(X, y)
     two = PEPClassifier(random_state=0).fit(X, y > np.median(y))
-    three = PEPClassifier(random_state=0).fit(X, np.digitize(y, np.quantile(y, [0.33, 0.67])))
+    three = PEPClassifier(random_state=0).fit(
+        X, np.digitize(y, np.quantile(y, [0.33, 0.67]))
+    )
     kernel = ConstantKernel() * RBF(np.ones(NUM_INPUTS)) + WhiteKernel()
     exact = GaussianProcessRegressor(kernel, normalize_y=True).fit(X, y)
     trees = HistGradientBoostingRegressor().fit(X, y)
@@ -80,7 +87,9 @@ def fitted(num_rows: int, folder: Path) -> dict[str, Callable[[Array], Any]]:
     export_numpy(folder / "scorer", regressor)
     scorer = load_scorer(folder / "scorer")
     points = [part.num_inducing_ for part in regressor.components_]
-    print(f"N = {num_rows}, D = {NUM_INPUTS}; PEPRegressor mixes models of {points} points\n")
+    print(
+        f"N = {num_rows}, D = {NUM_INPUTS}; PEPRegressor mixes models of {points} points\n"
+    )
     scale = regressor.input_scaler_.transform
     return {
         "PEPRegressor": lambda X: regressor.predict(X, return_std=True),

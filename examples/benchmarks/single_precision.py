@@ -55,12 +55,16 @@ def generated(num_rows: int) -> Data:
     """A smooth function of two inputs with noise, its sign, and counts; float32."""
     rng = np.random.default_rng(0)
     X, new = (rng.uniform(-2.0, 2.0, (size, 2)) for size in (num_rows, 200))
-    Y = np.sin(2.0 * X[:, :1]) * np.cos(X[:, 1:]) + 0.1 * rng.standard_normal((num_rows, 1))
+    Y = np.sin(2.0 * X[:, :1]) * np.cos(X[:, 1:]) + 0.1 * rng.standard_normal(
+        (num_rows, 1)
+    )
     counts = rng.poisson(np.exp(1.0 + Y))
     return Data(*(part.astype(np.float32) for part in (X, Y, Y > 0.0, counts, new)))
 
 
-def models(data: Data, num_inducing: int, lengthscale: float) -> dict[str, Callable[[], Any]]:
+def models(
+    data: Data, num_inducing: int, lengthscale: float
+) -> dict[str, Callable[[], Any]]:
     """Models by name, with their powers, of GPflow's default float."""
     kind = gpflow.default_float()
     X, Y, labels, counts, _ = (part.astype(kind) for part in data)
@@ -76,7 +80,9 @@ def models(data: Data, num_inducing: int, lengthscale: float) -> dict[str, Calla
             (X, Y), kernel(), Z.copy(), alpha=alpha, noise_variance=noise, **options
         )
 
-    def sites(likelihood: type, targets: AnyNDArray, *arguments: Any) -> Callable[[], Any]:
+    def sites(
+        likelihood: type, targets: AnyNDArray, *arguments: Any
+    ) -> Callable[[], Any]:
         return lambda: pep.PEP((X, targets), kernel(), likelihood(*arguments), Z.copy())
 
     def minibatch(name: str) -> Callable[[], Any]:
@@ -118,7 +124,9 @@ def numbers_of(create: Callable[[], Any], new: AnyNDArray) -> Numbers:
     value, gradient = value_and_gradient(loss, model.trainable_variables)()
     mean, variance = model.predict_f(new.astype(gpflow.default_float()))
     parts = [np.ravel(part) for part in gradient]
-    return Numbers(-float(value), np.concatenate(parts), mean.numpy(), np.sqrt(variance.numpy()))
+    return Numbers(
+        -float(value), np.concatenate(parts), mean.numpy(), np.sqrt(variance.numpy())
+    )
 
 
 def print_models(num_rows: int, num_inducing: int) -> None:
@@ -126,7 +134,11 @@ def print_models(num_rows: int, num_inducing: int) -> None:
     data = generated(num_rows)
     heads = ("log Z", "gradient", "means", "deviations")
     for lengthscale in LENGTHSCALES:
-        print(f"\nlengthscale {lengthscale:g}" + f"{'':14}" + "".join(f"{h:>11}" for h in heads))
+        print(
+            f"\nlengthscale {lengthscale:g}"
+            + f"{'':14}"
+            + "".join(f"{h:>11}" for h in heads)
+        )
         for name in models(data, num_inducing, lengthscale):
             results: list[Any] = []
             warned = False
@@ -136,7 +148,9 @@ def print_models(num_rows: int, num_inducing: int) -> None:
                     try:
                         with warnings.catch_warnings(record=True) as caught:
                             results.append(numbers_of(create, data.new))
-                        warned |= any(w.category is pep.models.ConvergenceWarning for w in caught)
+                        warned |= any(
+                            w.category is pep.models.ConvergenceWarning for w in caught
+                        )
                     except (ValueError, tf.errors.InvalidArgumentError) as error:
                         results.append(str(error).splitlines()[0])
             print(f"{name:30}" + _differences(*results, num_rows) + " !" * warned)
@@ -147,7 +161,8 @@ def _differences(exact: Any, single: Any, num_rows: int) -> str:
         return f"   refused: {exact if isinstance(exact, str) else single}"[:90]
     differences = (
         abs(exact.log_z - single.log_z) / num_rows,
-        np.linalg.norm(exact.gradient - single.gradient) / np.linalg.norm(exact.gradient),
+        np.linalg.norm(exact.gradient - single.gradient)
+        / np.linalg.norm(exact.gradient),
         np.max(np.abs(exact.mean - single.mean) / exact.deviation),
         np.max(np.abs(single.deviation / exact.deviation - 1.0)),
     )
@@ -155,7 +170,13 @@ def _differences(exact: Any, single: Any, num_rows: int) -> str:
 
 
 def collapsed_bound(
-    data: Data, M: int, lengthscale: float, noise: float, alpha: float, projected: Any, summed: Any
+    data: Data,
+    M: int,
+    lengthscale: float,
+    noise: float,
+    alpha: float,
+    projected: Any,
+    summed: Any,
 ) -> float:
     """log Z of regression, with some products in other precisions."""
     X, Y = data.X.astype(float), data.Y.astype(float)
@@ -168,10 +189,14 @@ def collapsed_bound(
     scaled = A / np.sqrt(variance)
     gram = scaled.astype(summed) @ scaled.astype(summed).T
     root = np.linalg.cholesky(np.eye(M) + gram.astype(float))
-    c = scipy.linalg.solve_triangular(root, scaled @ (Y[:, 0] / np.sqrt(variance)), lower=True)
+    c = scipy.linalg.solve_triangular(
+        root, scaled @ (Y[:, 0] / np.sqrt(variance)), lower=True
+    )
     left = d / noise if alpha == 0.0 else np.log1p(alpha * d / noise) / alpha
     rows = np.log(2.0 * np.pi * noise) + left + Y[:, 0] ** 2 / variance
-    return float(-0.5 * np.sum(rows) - np.sum(np.log(np.diag(root))) + 0.5 * np.sum(c**2))
+    return float(
+        -0.5 * np.sum(rows) - np.sum(np.log(np.diag(root))) + 0.5 * np.sum(c**2)
+    )
 
 
 def cells() -> Iterator[tuple[float, float, float]]:
@@ -182,7 +207,9 @@ def cells() -> Iterator[tuple[float, float, float]]:
 def print_ensemble(num_rows: int, num_inducing: int) -> None:
     """Print the second table."""
     data = generated(num_rows)
-    print(f"\n{'lengthscale':>11}{'noise':>8}{'alpha':>7}{'projected':>11}{'summed':>9}{'both':>9}")
+    print(
+        f"\n{'lengthscale':>11}{'noise':>8}{'alpha':>7}{'projected':>11}{'summed':>9}{'both':>9}"
+    )
     for lengthscale, noise, alpha in cells():
         setting = data, num_inducing, lengthscale, noise, alpha
         double, single = np.float64, np.float32
@@ -197,6 +224,8 @@ def print_ensemble(num_rows: int, num_inducing: int) -> None:
 
 
 def main() -> None:
-    args = arguments(__doc__, rows=2_000, inducing=100, quick={"rows": 200, "inducing": 10})
+    args = arguments(
+        __doc__, rows=2_000, inducing=100, quick={"rows": 200, "inducing": 10}
+    )
     print_models(args.rows, args.inducing)
     print_ensemble(args.rows, args.inducing)

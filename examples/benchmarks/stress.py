@@ -90,7 +90,9 @@ def three_classes(likelihood: Any) -> Problem:
 
 PROBLEMS: dict[str, Callable[[Path], Problem]] = {
     "probit": lambda directory: classes(directory, gpflow.likelihoods.Bernoulli()),
-    "logit": lambda directory: classes(directory, gpflow.likelihoods.Bernoulli(tf.sigmoid)),
+    "logit": lambda directory: classes(
+        directory, gpflow.likelihoods.Bernoulli(tf.sigmoid)
+    ),
     "Poisson": counts,
     "Student's t": outliers,
     "RobustMax": lambda directory: three_classes(gpflow.likelihoods.MultiClass(3)),
@@ -148,7 +150,9 @@ def follow(model: PEP, evaluate: Callable[[], tf.Tensor]) -> str:
         return tf.reshape(tf.stack(found.target), [-1]) - x, found.proper
 
     def residual(x: np.ndarray, alpha: float) -> np.ndarray:
-        change, proper = evaluated(tf.constant(x * units), tf.constant([alpha], tf.float64))
+        change, proper = evaluated(
+            tf.constant(x * units), tf.constant([alpha], tf.float64)
+        )
         return change.numpy() / units if proper else np.full_like(x, 1e3)
 
     x, reached = start.numpy().ravel() / units, 0.0
@@ -187,9 +191,16 @@ def cells(
                 note = ""
                 if not converged:
                     known = model.last_inference.no_fixed_point_found
-                    note = ("; no fixed point found" if known else "") + search(model, evaluate)
+                    note = ("; no fixed point found" if known else "") + search(
+                        model, evaluate
+                    )
                 results[alpha, variance, lengthscale] = Cell(
-                    bool(converged), int(sweeps), int(refused), str(fallback), finite, note
+                    bool(converged),
+                    int(sweeps),
+                    int(refused),
+                    str(fallback),
+                    finite,
+                    note,
                 )
     return results
 
@@ -242,7 +253,15 @@ def main() -> None:
         by_chance = random_starts(model, evaluate, args.search) if args.search else ""
         return by_chance + (follow(model, evaluate) if args.follow else "")
 
-    heads = ("converged", "of", "median", "95%", "refused", *FALLBACKS[1:], "not finite")
+    heads = (
+        "converged",
+        "of",
+        "median",
+        "95%",
+        "refused",
+        *FALLBACKS[1:],
+        "not finite",
+    )
     widths = (10, 6, 9, 7, 9, 14, 9, 11)
     print(
         f"{'likelihood':12}{'alpha':>7}"

@@ -22,7 +22,9 @@ from gpflow_pep.models import APEP, ARPEP, PEP, RPAPEP
 BATCH, NUM_INDUCING, NUM_DATA = 200, 200, 60_000
 
 
-def batch_loss(model: Any, data: tuple[tf.Tensor, tf.Tensor]) -> Callable[[], tf.Tensor]:
+def batch_loss(
+    model: Any, data: tuple[tf.Tensor, tf.Tensor]
+) -> Callable[[], tf.Tensor]:
     """The loss of a batch, from a q that is not the prior."""
     model.q_mu.assign(np.random.default_rng(1).standard_normal(model.q_mu.shape))
     return model.training_loss_closure(data, compile=False)
@@ -45,7 +47,9 @@ def compare(num_classes: int, num_inputs: int, alpha: float, repeats: int) -> No
     def parts() -> tuple[Any, ...]:
         likelihoods = gpflow.likelihoods
         several = num_latent > 1
-        likelihood = likelihoods.MultiClass(num_classes) if several else likelihoods.Bernoulli()
+        likelihood = (
+            likelihoods.MultiClass(num_classes) if several else likelihoods.Bernoulli()
+        )
         return gpflow.kernels.SquaredExponential(), likelihood, Z
 
     options = {"num_data": NUM_DATA, "num_latent_gps": num_latent}
@@ -54,14 +58,19 @@ def compare(num_classes: int, num_inputs: int, alpha: float, repeats: int) -> No
         models[model.__name__] = model(*parts(), alpha=alpha, **options)
     losses = {name: batch_loss(model, data) for name, model in models.items()}
     models["PEP"] = PEP((X, Y), *parts(), num_latent_gps=num_latent, alpha=alpha)
-    losses["PEP"] = models["PEP"].minibatch_training_loss_closure(BATCH, seed=0, compile=False)
+    losses["PEP"] = models["PEP"].minibatch_training_loss_closure(
+        BATCH, seed=0, compile=False
+    )
     steps = {
-        k: value_and_gradient(losses[k], model.trainable_variables) for k, model in models.items()
+        k: value_and_gradient(losses[k], model.trainable_variables)
+        for k, model in models.items()
     }
     times = milliseconds(steps, repeats)
     for name, value in times.items():
         ratio = value / times["SVGP"]
-        print(f"C = {num_latent:<3} D = {num_inputs:<4} {name:7}{value:8.1f}{ratio:8.2f}")
+        print(
+            f"C = {num_latent:<3} D = {num_inputs:<4} {name:7}{value:8.1f}{ratio:8.2f}"
+        )
 
 
 def main() -> None:

@@ -44,7 +44,9 @@ def milliseconds(case: Case, repeats: int = 5) -> float:
     variance = tf.constant(rng.uniform(0.1, 3.0, (ROWS, case.num_latent)))
     X, Y = tf.zeros((ROWS, 1), tf.float64), tf.constant(np.tile(case.target, (ROWS, 1)))
     likelihood = case.create()
-    compiled = tf.function(lambda: tilted_derivatives(likelihood, X, mean, variance, Y, 0.5))
+    compiled = tf.function(
+        lambda: tilted_derivatives(likelihood, X, mean, variance, Y, 0.5)
+    )
     compiled()
     return 1e3 * float(np.median([seconds(compiled) for _ in range(repeats)]))
 
@@ -53,8 +55,14 @@ def main() -> None:
     args = arguments(__doc__, names=CASES, time=False, quick={"names": list(CASES)[:2]})
     # The reference looks for the integrand's mode with exponents that overflow.
     warnings.simplefilter("ignore", RuntimeWarning)
-    print(f"{'case':32} {'largest':>9} {'95%':>9}" + ("  ms / 10 000" if args.time else ""))
+    print(
+        f"{'case':32} {'largest':>9} {'95%':>9}"
+        + ("  ms / 10 000" if args.time else "")
+    )
     for name in args.names:
         error = errors(CASES[name])
         line = f"{name:32} {error.max():9.1e} {np.quantile(error, 0.95):9.1e}"
-        print(line + (f"{milliseconds(CASES[name]):13.0f}" if args.time else ""), flush=True)
+        print(
+            line + (f"{milliseconds(CASES[name]):13.0f}" if args.time else ""),
+            flush=True,
+        )

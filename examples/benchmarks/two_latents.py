@@ -45,10 +45,18 @@ def milliseconds_of_integrals(model: pep.PEP, repeats: int) -> float:
     X, Y = model.data
     size = [int(X.shape[0]), 2]
     mean = np.array(TWO_LATENTS[type(model.likelihood).__name__].means)
-    mean, variance = mean + 0.5 * rng.standard_normal(size), rng.uniform(0.01, 0.3, size)
+    mean, variance = (
+        mean + 0.5 * rng.standard_normal(size),
+        rng.uniform(0.01, 0.3, size),
+    )
     compiled = tf.function(
         lambda: pep.likelihoods.tilted_derivatives(
-            model.likelihood, X, tf.constant(mean), tf.constant(variance), Y, model.alpha
+            model.likelihood,
+            X,
+            tf.constant(mean),
+            tf.constant(variance),
+            Y,
+            model.alpha,
         ),
         autograph=False,
     )
@@ -65,7 +73,9 @@ def main() -> None:
         model = build(name, args.rows, args.alpha)
         integrals = milliseconds_of_integrals(model, args.repeats)
         start = time.process_time()
-        record = pep.training.maximise(model, max_iterations=args.iterations, progress=False)
+        record = pep.training.maximise(
+            model, max_iterations=args.iterations, progress=False
+        )
         fit = time.process_time() - start
         numbers = f"{integrals:7.0f} ms {fit:6.1f} s {record.evaluations:12}"
         print(f"{name:16} {numbers} {record.objective:10.2f}", flush=True)

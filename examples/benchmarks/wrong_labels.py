@@ -69,7 +69,11 @@ def fit(problem: Labelled, likelihood: str) -> tuple[float, float, float]:
 
 def main() -> None:
     args = arguments(
-        __doc__, names=DATA_SETS, data=DIRECTORY, splits=3, quick={"names": ["wine"], "splits": 1}
+        __doc__,
+        names=DATA_SETS,
+        data=DIRECTORY,
+        splits=3,
+        quick={"names": ["wine"], "splits": 1},
     )
     print(f"{'':17}" + f"{'NLPD':>8}{'error':>7}{'s':>6}" * 2 + f"{'gain':>9}")
     for name in args.names:
@@ -80,9 +84,18 @@ def main() -> None:
                 runs.append([fit(problem, name) for name in ("multiclass", "softmax")])
             scores = np.mean(runs, axis=0)
             gains = np.array([before[0] - after[0] for before, after in runs])
-            error = np.std(gains, ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else np.nan
-            line = "".join(f"{nlpd:8.3f}{wrong:7.3f}{s:6.1f}" for nlpd, wrong, s in scores)
-            print(f"{name:11}{part:6.1f}{line}{gains.mean():9.3f} ({error:.3f})", flush=True)
+            error = (
+                np.std(gains, ddof=1) / np.sqrt(len(gains))
+                if len(gains) > 1
+                else np.nan
+            )
+            line = "".join(
+                f"{nlpd:8.3f}{wrong:7.3f}{s:6.1f}" for nlpd, wrong, s in scores
+            )
+            print(
+                f"{name:11}{part:6.1f}{line}{gains.mean():9.3f} ({error:.3f})",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ class DTC(gpflow.models.SGPR):
 
     def maximum_log_likelihood_objective(self) -> tf.Tensor:  # type: ignore[override]
         common = self._common_calculation()
-        of_prior = tf.reduce_sum(self.kernel(self.data[0], full_cov=False) / common.sigma_sq)
+        of_prior = tf.reduce_sum(
+            self.kernel(self.data[0], full_cov=False) / common.sigma_sq
+        )
         return self.elbo() + 0.5 * (of_prior - tf.linalg.trace(common.AAT))
 
 
@@ -25,7 +27,9 @@ class OnAllRows(gpflow.models.GPModel, InternalDataTrainingLossMixin):
     """GPflow's SVGP, or a model with tied sites, which is to be trained on all rows."""
 
     def __init__(self, data: Any, inner: Any) -> None:
-        super().__init__(inner.kernel, inner.likelihood, num_latent_gps=inner.num_latent_gps)
+        super().__init__(
+            inner.kernel, inner.likelihood, num_latent_gps=inner.num_latent_gps
+        )
         self.data, self.inner = data, inner
 
     @property
@@ -35,7 +39,9 @@ class OnAllRows(gpflow.models.GPModel, InternalDataTrainingLossMixin):
     def maximum_log_likelihood_objective(self) -> tf.Tensor:  # type: ignore[override]
         return self.inner.maximum_log_likelihood_objective(self.data)
 
-    def predict_f(self, Xnew: Any, full_cov: bool = False, full_output_cov: bool = False) -> Any:
+    def predict_f(
+        self, Xnew: Any, full_cov: bool = False, full_output_cov: bool = False
+    ) -> Any:
         return self.inner.predict_f(Xnew, full_cov, full_output_cov)
 
 
@@ -54,7 +60,9 @@ class Laplace(gpflow.models.GPModel, InternalDataTrainingLossMixin):
 
     TOLERANCE, MAX_STEPS, MIN_CURVATURE = 1e-10, 100, 1e-10
 
-    def __init__(self, data: Any, kernel: Any, likelihood: Any, num_latent: int) -> None:
+    def __init__(
+        self, data: Any, kernel: Any, likelihood: Any, num_latent: int
+    ) -> None:
         super().__init__(kernel, likelihood, num_latent_gps=num_latent)
         self.data = data
 
@@ -62,12 +70,18 @@ class Laplace(gpflow.models.GPModel, InternalDataTrainingLossMixin):
         K = self._prior()
         f, a = self._step(K, tf.stop_gradient(self._mode(K)))
         log_p, _, R = self._likelihood_terms(f)
-        log_B = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(self._factor(K, R))))
+        log_B = 2.0 * tf.reduce_sum(
+            tf.math.log(tf.linalg.diag_part(self._factor(K, R)))
+        )
         return tf.reduce_sum(log_p) - 0.5 * tf.reduce_sum(a * f) - 0.5 * log_B
 
-    def predict_f(self, Xnew: Any, full_cov: bool = False, full_output_cov: bool = False) -> Any:
+    def predict_f(
+        self, Xnew: Any, full_cov: bool = False, full_output_cov: bool = False
+    ) -> Any:
         if full_cov or full_output_cov:
-            raise ValueError("full_cov: got True, expected False: only marginals are here.")
+            raise ValueError(
+                "full_cov: got True, expected False: only marginals are here."
+            )
         K, L = self._prior(), self.num_latent_gps
         _, gradient, R = self._likelihood_terms(self._mode(K))
         cross = self.kernel(self.data[0], Xnew)
@@ -122,12 +136,16 @@ class Laplace(gpflow.models.GPModel, InternalDataTrainingLossMixin):
         shape = [tf.shape(self.data[0])[0], self.num_latent_gps]
         start = tf.zeros(shape, K.dtype)
 
-        def step(number: tf.Tensor, f: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        def step(
+            number: tf.Tensor, f: tf.Tensor, _: tf.Tensor
+        ) -> tuple[tf.Tensor, ...]:
             further, _ = self._step(K, f)
             return number + 1, further, tf.reduce_max(tf.abs(further - f))
 
         _, f, _ = tf.while_loop(
-            lambda number, _, change: (number < self.MAX_STEPS) & (change > self.TOLERANCE),
+            lambda number, _, change: (
+                (number < self.MAX_STEPS) & (change > self.TOLERANCE)
+            ),
             step,
             (tf.constant(0), start, tf.constant(np.inf, K.dtype)),
         )
@@ -139,5 +157,7 @@ def sgpmc(data: Any, kernel: Any, likelihood: Any, Z: Any, num_latent: int) -> A
     model = gpflow.models.SGPMC(data, kernel, likelihood, None, num_latent, Z)
     gpflow.set_trainable(model.inducing_variable, False)
     for parameter in (*kernel.trainable_parameters, *likelihood.trainable_parameters):
-        parameter.prior = tfp.distributions.LogNormal(np.log(parameter.numpy()), np.float64(1.0))
+        parameter.prior = tfp.distributions.LogNormal(
+            np.log(parameter.numpy()), np.float64(1.0)
+        )
     return model

@@ -64,7 +64,9 @@ def _model_of(name: str, data: Any, kernel: Any, task: Task, Z: AnyNDArray) -> A
     if name == "GPR":
         return gpflow.models.GPR(data, kernel, noise_variance=NOISE_VARIANCE)
     if name in ("SGPR", "FITC", "DTC"):
-        kind = {"SGPR": gpflow.models.SGPR, "FITC": gpflow.models.GPRFITC, "DTC": DTC}[name]
+        kind = {"SGPR": gpflow.models.SGPR, "FITC": gpflow.models.GPRFITC, "DTC": DTC}[
+            name
+        ]
         return kind(data, kernel, Z, noise_variance=NOISE_VARIANCE)
     if name == "SVGP":
         inner = gpflow.models.SVGP(kernel, task.likelihood, Z, num_latent_gps=L)
@@ -75,7 +77,9 @@ def _model_of(name: str, data: Any, kernel: Any, task: Task, Z: AnyNDArray) -> A
     if name == "SGPMC":
         return sgpmc(data, kernel, task.likelihood, Z, L)
     if task.num_classes == 2:
-        return Laplace(data, kernel, gpflow.likelihoods.Bernoulli(invlink=tf.sigmoid), L)
+        return Laplace(
+            data, kernel, gpflow.likelihoods.Bernoulli(invlink=tf.sigmoid), L
+        )
     return Laplace(data, kernel, gpflow.likelihoods.Softmax(task.num_classes), L)
 
 
@@ -121,7 +125,9 @@ def _train(compiled: Model, budget: Budget) -> tuple[float, float, int]:
     return record.objective, record.seconds, record.iterations
 
 
-def predict(model: Any, likelihood: Any, task: Task) -> tuple[AnyNDArray, AnyNDArray | None]:
+def predict(
+    model: Any, likelihood: Any, task: Task
+) -> tuple[AnyNDArray, AnyNDArray | None]:
     """Mean and variance of y, or the probability of each class by accurate quadrature."""
     F = model.predict_f(task.Xnew)
     if task.num_classes == 0:
@@ -129,7 +135,9 @@ def predict(model: Any, likelihood: Any, task: Task) -> tuple[AnyNDArray, AnyNDA
         return mean.numpy(), variance.numpy()
     one = tf.ones_like(F[0][:, 0])
     columns = [
-        log_power_expectation(likelihood, task.Xnew, *F, label * one[:, None], one).numpy()
+        log_power_expectation(
+            likelihood, task.Xnew, *F, label * one[:, None], one
+        ).numpy()
         for label in range(task.num_classes)
     ]
     return np.exp(np.stack(columns, axis=1)), None
@@ -143,7 +151,9 @@ def _finish(compiled: Model, task: Task, trained: tuple[float, float, int]) -> F
 def _sparse(name: str) -> Any:
     """A method that is a model with inducing inputs, or of all rows."""
 
-    def method(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+    def method(
+        task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel
+    ) -> Fitted:
         compiled = started(name, task, alpha, kernel)
         return _finish(compiled, task, _train(compiled, budget))
 
@@ -160,7 +170,9 @@ def _on_rows(task: Task, budget: Budget, kernel: MakeKernel) -> tuple[Model, Fit
     return compiled, _finish(compiled, task, _train(compiled, budget))
 
 
-def _laplace_of_ep(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+def _laplace_of_ep(
+    task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel
+) -> Fitted:
     """Laplace with the hyperparameters of sparse expectation propagation (VH20, appendix C)."""
     trained = fit("PEP", task, 1.0, budget, kernel)
     compiled = started("Laplace", task, None, kernel)
@@ -173,7 +185,9 @@ def _laplace_of_ep(task: Task, alpha: float | None, budget: Budget, kernel: Make
     return _finish(compiled, task, (objective, seconds, trained.iterations))
 
 
-def _gibbs_of_ep(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+def _gibbs_of_ep(
+    task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel
+) -> Fitted:
     """Gibbs sampling in the same way: the posterior that expectation propagation approximates."""
     trained = fit("PEP", task, 1.0, budget, kernel)
     model, began = trained.model, time.perf_counter()
@@ -184,11 +198,15 @@ def _gibbs_of_ep(task: Task, alpha: float | None, budget: Budget, kernel: MakeKe
     return trained._replace(mean=found, seconds=seconds)
 
 
-def _full(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+def _full(
+    task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel
+) -> Fitted:
     return _on_rows(task, budget, kernel)[1]
 
 
-def _subset(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+def _subset(
+    task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel
+) -> Fitted:
     chosen = random_subset(task.X, len(task.Z), seed=task.seed).Z.numpy()
     return _on_rows(_rows(task, chosen), budget, kernel)[1]
 
@@ -205,15 +223,24 @@ def _ivm(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) ->
     for _ in range(IVM_ROUNDS):
         began = time.perf_counter()
         chosen = ivm(
-            (task.X, task.Y), len(task.Z), kernel=own, likelihood=task.likelihood, seed=task.seed
+            (task.X, task.Y),
+            len(task.Z),
+            kernel=own,
+            likelihood=task.likelihood,
+            seed=task.seed,
         )
         seconds += time.perf_counter() - began
         compiled, fitted = _on_rows(_rows(task, chosen.Z.numpy()), budget, kernel)
-        own, seconds = gpflow.utilities.deepcopy(compiled.model.kernel), seconds + fitted.seconds
+        own, seconds = (
+            gpflow.utilities.deepcopy(compiled.model.kernel),
+            seconds + fitted.seconds,
+        )
     return fitted._replace(seconds=seconds)
 
 
-def _online(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+def _online(
+    task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel
+) -> Fitted:
     first = task._replace(X=task.X[:FIRST_ROWS], Y=task.Y[:FIRST_ROWS])
     compiled = started("sites", first, 1.0, kernel)
     objective, seconds, iterations = _train(compiled, budget)
@@ -222,7 +249,9 @@ def _online(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel)
     once.update((task.X, task.Y))
     model = once.posterior()
     seconds += time.perf_counter() - began
-    return _finish(compiled._replace(model=model), task, (objective, seconds, iterations))
+    return _finish(
+        compiled._replace(model=model), task, (objective, seconds, iterations)
+    )
 
 
 def _label_regression(
@@ -241,7 +270,11 @@ def _label_regression(
         columns = [largest.prob_is_largest(k * one, *F, *_nodes()) for k in range(L)]
         probability = np.concatenate([column.numpy() for column in columns], axis=1)
     else:
-        right = tfp.distributions.Normal(*map(np.float64, (0, 1))).cdf(F[0] / tf.sqrt(F[1])).numpy()
+        right = (
+            tfp.distributions.Normal(*map(np.float64, (0, 1)))
+            .cdf(F[0] / tf.sqrt(F[1]))
+            .numpy()
+        )
         probability = np.concatenate([1.0 - right, right], axis=1)
     probability = np.clip(probability, 1e-3, None)  # as sure as Bernoulli's link can be
     probability /= probability.sum(axis=1, keepdims=True)
@@ -252,7 +285,9 @@ def _nodes() -> tuple[AnyNDArray, AnyNDArray]:
     return gpflow.quadrature.hermgauss(50)
 
 
-def _mcmc(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+def _mcmc(
+    task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel
+) -> Fitted:
     """Hamiltonian Monte Carlo over u and hyperparameters, from the maximum a posteriori."""
     compiled = started("SGPMC", task, None, kernel)
     objective, seconds, iterations = _train(compiled, budget)
@@ -262,10 +297,14 @@ def _mcmc(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -
         model.log_posterior_density, model.trainable_parameters
     )
     step = tfp.mcmc.HamiltonianMonteCarlo(
-        helper.target_log_prob_fn, num_leapfrog_steps=LEAPFROG_STEPS, step_size=np.float64(0.01)
+        helper.target_log_prob_fn,
+        num_leapfrog_steps=LEAPFROG_STEPS,
+        step_size=np.float64(0.01),
     )
     adaptive = tfp.mcmc.SimpleStepSizeAdaptation(
-        step, num_adaptation_steps=int(0.8 * BURN_IN), target_accept_prob=np.float64(0.8)
+        step,
+        num_adaptation_steps=int(0.8 * BURN_IN),
+        target_accept_prob=np.float64(0.8),
     )
 
     @tf.function(autograph=False)
@@ -313,7 +352,17 @@ METHODS: dict[str, Method] = {
     "IVM": _ivm,  # full expectation propagation on M informative rows, two classes
 }
 REGRESSION = ("PEP", "SGPR", "SVGP", "FITC", "DTC", "SoD", "full", "MCMC", "online")
-CLASSIFICATION = ("PEP", "SVGP", "labels", "Laplace", "SoD", "full", "MCMC", "online", "IVM")
+CLASSIFICATION = (
+    "PEP",
+    "SVGP",
+    "labels",
+    "Laplace",
+    "SoD",
+    "full",
+    "MCMC",
+    "online",
+    "IVM",
+)
 
 
 def fit(

@@ -24,7 +24,13 @@ from scipy import special
 from examples.data_sets import Problem, random_split, read
 from examples.papers import baselines, byt17_summary, runner
 from examples.papers.runner import Cell
-from examples.papers.tasks import Budget, Fitted, Task, classification_scores, regression_scores
+from examples.papers.tasks import (
+    Budget,
+    Fitted,
+    Task,
+    classification_scores,
+    regression_scores,
+)
 from gpflow_pep.models import PEP
 from gpflow_pep.training.starts import kmeans
 
@@ -56,7 +62,15 @@ def _cells(
 ) -> list[Cell]:
     """Those that share a compiled model beside each other."""
     return [
-        Cell(experiment, name, split, M, method, alpha, steps * SVGP_TIMES ** (method == "SVGP"))
+        Cell(
+            experiment,
+            name,
+            split,
+            M,
+            method,
+            alpha,
+            steps * SVGP_TIMES ** (method == "SVGP"),
+        )
         for name in data
         for M in sizes
         for method, alphas in methods.items()
@@ -78,7 +92,10 @@ def _synthetic(
 ) -> list[Cell]:
     """And exact regression, which has no inducing inputs."""
     sparse = _cells("synthetic", (data,), splits, sizes, methods, steps)
-    return [*sparse, *_cells("synthetic", (data,), splits, (0,), {"full": (None,)}, steps)]
+    return [
+        *sparse,
+        *_cells("synthetic", (data,), splits, (0,), {"full": (None,)}, steps),
+    ]
 
 
 def _baselines(
@@ -93,9 +110,16 @@ def _baselines(
         return {name: powers.get(name, (None,)) for name in names}
 
     return [
-        *_cells("baselines", regression, splits, (M,), methods(baselines.REGRESSION), steps),
         *_cells(
-            "baselines", classification, splits, (M,), methods(baselines.CLASSIFICATION), steps
+            "baselines", regression, splits, (M,), methods(baselines.REGRESSION), steps
+        ),
+        *_cells(
+            "baselines",
+            classification,
+            splits,
+            (M,),
+            methods(baselines.CLASSIFICATION),
+            steps,
         ),
     ]
 
@@ -105,9 +129,18 @@ def _quick() -> list[Cell]:
     steps = 60
     return [
         *_cells("regression", _capped(REGRESSION, 400), range(2), (10, 30), pep, steps),
-        *_cells("classification", _capped(CLASSIFICATION, 300), range(2), (10,), both, steps),
+        *_cells(
+            "classification", _capped(CLASSIFICATION, 300), range(2), (10,), both, steps
+        ),
         *_synthetic("gp:200", range(2), (10, 50), pep, steps),
-        *_cells("inducing", ("banana:400",), range(1), (20,), {"PEP": (0.0, 0.5, 1.0)}, steps),
+        *_cells(
+            "inducing",
+            ("banana:400",),
+            range(1),
+            (20,),
+            {"PEP": (0.0, 0.5, 1.0)},
+            steps,
+        ),
         *_cells("everywhere", ("ionosphere:100",), range(1), (3,), {"PEP": (1.0,)}, 0),
         *_cells("mnist", ("mnist:300",), range(1), (20,), {"PEP": (0.0, 0.5, 1.0)}, 20),
         *_baselines(("boston:200",), ("ionosphere:150",), range(1), 20, steps),
@@ -120,15 +153,50 @@ def _reduced() -> list[Cell]:
     steps, cells = 150, []
     for splits in (range(2), range(2, 5), range(5, 10)):
         cells += [
-            *_cells("regression", _capped(REGRESSION, 1000), splits, (10, 30, 100), pep, steps),
-            *_cells("classification", _capped(CLASSIFICATION, 600), splits, (10, 30), both, steps),
+            *_cells(
+                "regression",
+                _capped(REGRESSION, 1000),
+                splits,
+                (10, 30, 100),
+                pep,
+                steps,
+            ),
+            *_cells(
+                "classification",
+                _capped(CLASSIFICATION, 600),
+                splits,
+                (10, 30),
+                both,
+                steps,
+            ),
         ]
         if splits.start == 0:
             cells += [
                 *_synthetic("gp:500", range(3), (10, 50, 200), pep, steps),
-                *_cells("inducing", ("banana:400",), range(1), (40,), {"PEP": FEW_ALPHAS}, steps),
-                *_cells("everywhere", ("ionosphere:315",), range(1), (5,), {"PEP": (1.0,)}, 0),
-                *_cells("mnist", ("mnist:1000",), range(1), (50,), {"PEP": (0.0, 0.5, 1.0)}, 40),
+                *_cells(
+                    "inducing",
+                    ("banana:400",),
+                    range(1),
+                    (40,),
+                    {"PEP": FEW_ALPHAS},
+                    steps,
+                ),
+                *_cells(
+                    "everywhere",
+                    ("ionosphere:315",),
+                    range(1),
+                    (5,),
+                    {"PEP": (1.0,)},
+                    0,
+                ),
+                *_cells(
+                    "mnist",
+                    ("mnist:1000",),
+                    range(1),
+                    (50,),
+                    {"PEP": (0.0, 0.5, 1.0)},
+                    40,
+                ),
             ]
         if splits.start < 5:
             cells += _baselines(
@@ -144,8 +212,12 @@ def _full() -> list[Cell]:
     for split in range(20):
         one = range(split, split + 1)
         cells += [
-            *_cells("regression", REGRESSION, one, (5, 10, 20, 50, 100, 200), pep, steps),
-            *_cells("classification", CLASSIFICATION, one, (10, 20, 50, 100), both, steps),
+            *_cells(
+                "regression", REGRESSION, one, (5, 10, 20, 50, 100, 200), pep, steps
+            ),
+            *_cells(
+                "classification", CLASSIFICATION, one, (10, 20, 50, 100), both, steps
+            ),
         ]
     return [
         *cells,
@@ -160,12 +232,18 @@ def _full() -> list[Cell]:
 def evaluate(directory: Path, cell: Cell) -> runner.Outcome:
     if cell.experiment == "synthetic":
         return synthetic(cell)
-    problem = mnist(directory, cell) if cell.experiment == "mnist" else load(directory, cell)
+    problem = (
+        mnist(directory, cell) if cell.experiment == "mnist" else load(directory, cell)
+    )
     if cell.experiment == "everywhere":
         return everywhere(problem, cell.M)
     task = task_of(problem, cell, 0 if name_of(cell) in REGRESSION else 2)
     fitted = baselines.fit(cell.method, task, cell.alpha, Budget(cell.steps))
-    return places(fitted, task) if cell.experiment == "inducing" else outcome(fitted, problem, task)
+    return (
+        places(fitted, task)
+        if cell.experiment == "inducing"
+        else outcome(fitted, problem, task)
+    )
 
 
 def name_of(cell: Cell) -> str:
@@ -193,7 +271,10 @@ def mnist(directory: Path, cell: Cell) -> Problem:
     """Even digits from odd ones, pixels in [0, 1]; of fewer rows to train, 2000 are held out."""
     with np.load(directory / "mnist.npz") as file:
         images = file["x_train"], file["x_test"]
-        Y, Y_test = ((file[name] % 2 == 0)[:, None].astype(float) for name in ("y_train", "y_test"))
+        Y, Y_test = (
+            (file[name] % 2 == 0)[:, None].astype(float)
+            for name in ("y_train", "y_test")
+        )
     X, X_test = (image.reshape(len(image), -1) / 255.0 for image in images)
     problem = at_most(Problem((X, Y), (X_test, Y_test)), cell)
     if len(problem.train[0]) < len(X):
@@ -226,7 +307,9 @@ def synthetic(cell: Cell) -> dict[str, float]:
     rng = np.random.default_rng(cell.split)
     num_train = int(cell.data.partition(":")[2])
     X = rng.uniform(-1.0, 1.0, (2 * num_train, INPUTS))
-    kernel = gpflow.kernels.SquaredExponential(lengthscales=rng.uniform(0.5, 2.0, INPUTS))
+    kernel = gpflow.kernels.SquaredExponential(
+        lengthscales=rng.uniform(0.5, 2.0, INPUTS)
+    )
     root = np.linalg.cholesky(kernel(X).numpy() + NOISE**2 * np.eye(len(X)))
     Y = root @ rng.standard_normal((len(X), 1))
     problem = Problem((X[:num_train], Y[:num_train]), (X[num_train:], Y[num_train:]))
@@ -235,7 +318,9 @@ def synthetic(cell: Cell) -> dict[str, float]:
     found, trained = outcome(fitted, problem, task), fitted.model
     if cell.method != "PEP":
         return found
-    exact = gpflow.models.GPR(problem.train, trained.kernel, likelihood=trained.likelihood)
+    exact = gpflow.models.GPR(
+        problem.train, trained.kernel, likelihood=trained.likelihood
+    )
     p_mean, p_covariance = exact.predict_f(task.Xnew, full_cov=True)
     q_mean, q_covariance = trained.predict_f(task.Xnew, full_cov=True)
     # Posteriors of smooth functions at many inputs are singular to rounding.
@@ -274,15 +359,24 @@ def everywhere(problem: Problem, size: int) -> list[dict[str, float]]:
         for log_deviation in np.linspace(0.0, 5.0, size):
             kernel.lengthscales.assign(np.exp(log_lengthscale))
             kernel.variance.assign(np.exp(2.0 * log_deviation))
-            log_z = float(energy())  # the sites are at their fixed point for what follows
-            value = {"objective": log_z, "nlpd": -float(np.mean(model.predict_log_density(test)))}
-            standard = standard_ep(kernel(X).numpy(), np.where(Y[:, 0] > 0.5, 1.0, -1.0))
+            log_z = float(
+                energy()
+            )  # the sites are at their fixed point for what follows
+            value = {
+                "objective": log_z,
+                "nlpd": -float(np.mean(model.predict_log_density(test))),
+            }
+            standard = standard_ep(
+                kernel(X).numpy(), np.where(Y[:, 0] > 0.5, 1.0, -1.0)
+            )
             place = {"log_lengthscale": log_lengthscale, "log_deviation": log_deviation}
             rows.append({**place, **value, "standard": standard})
     return rows
 
 
-def standard_ep(K: AnyNDArray, y: AnyNDArray, passes: int = 1000, tolerance: float = 1e-9) -> float:
+def standard_ep(
+    K: AnyNDArray, y: AnyNDArray, passes: int = 1000, tolerance: float = 1e-9
+) -> float:
     """
     log Z of expectation propagation with a site for each value of f (Rasmussen & Williams 2006,
     section 3.6), of all sites at once and damped; y = ±1. GPflow's squeezed probit link is not
@@ -315,9 +409,13 @@ def standard_ep(K: AnyNDArray, y: AnyNDArray, passes: int = 1000, tolerance: flo
         return np.nan
     log_B = -0.5 * np.linalg.slogdet(B)[1]
     # Each site's normaliser and the quadratic forms, reduced to cavities (their (3.65), (3.73)).
-    own = 0.5 * (np.log1p(tau * v) + (m**2 * tau - 2.0 * nu * m - nu**2 * v) / (1.0 + tau * v))
+    own = 0.5 * (
+        np.log1p(tau * v) + (m**2 * tau - 2.0 * nu * m - nu**2 * v) / (1.0 + tau * v)
+    )
     return float(np.sum(np.log(Z)) + log_B + 0.5 * nu @ covariance @ nu + np.sum(own))
 
 
 def main() -> None:
-    runner.command(__doc__, grid, lambda data: partial(evaluate, data), byt17_summary.summarise)
+    runner.command(
+        __doc__, grid, lambda data: partial(evaluate, data), byt17_summary.summarise
+    )

@@ -149,20 +149,24 @@ def shares_of_sets(table: pd.DataFrame) -> str:
         if claim.better in wide and claim.worse in wide:
             by_set = wide.groupby(level="data")
             shares = {
-                name: wins(rows, claim.better, claim.worse).share.value for name, rows in by_set
+                name: wins(rows, claim.better, claim.worse).share.value
+                for name, rows in by_set
             }
             mean = Interval(*np.clip(mean_interval(list(shares.values())), 0.0, 1.0))
             lines += [
                 f"{claim.better} before {claim.worse} in {NAMES[claim.metric]}:"
                 f" paper {claim.paper}, mean over sets {mean:.0%}",
-                "    " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()),
+                "    "
+                + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()),
             ]
     return "\n".join(lines)
 
 
 def in_a_hurry(table: pd.DataFrame) -> str:
     """Beside what a user of GPflow has today: SGPR, which is power 0, and SVGP."""
-    lines = [f"{'':26}{'mean rank':>10}{'NLPD less that of today':>27}{'sets better':>13}"]
+    lines = [
+        f"{'':26}{'mean rank':>10}{'NLPD less that of today':>27}{'sets better':>13}"
+    ]
     for experiment, today, name in (
         ("regression", VFE, "SGPR"),
         ("classification", "SVGP", "SVGP"),
@@ -220,9 +224,15 @@ def scores_table(rows: pd.DataFrame) -> str:
         shown = [name for name in NAMES if name in group and group[name].notna().any()]
         heads = [*(NAMES[name] for name in shown), "less best", "objective", "seconds"]
         lines.append(f"{data}, M = {M}, {len(nlpd)} split(s)")
-        lines.append(f"  {'':12}" + "".join(f"{head:>{_width(head)}}" for head in heads))
-        means = labelled(group).groupby("label")[[*shown, "objective", "seconds"]].mean()
-        means = means.sort_values("nlpd", kind="stable")  # some methods tie: PEP 0 and SGPR
+        lines.append(
+            f"  {'':12}" + "".join(f"{head:>{_width(head)}}" for head in heads)
+        )
+        means = (
+            labelled(group).groupby("label")[[*shown, "objective", "seconds"]].mean()
+        )
+        means = means.sort_values(
+            "nlpd", kind="stable"
+        )  # some methods tie: PEP 0 and SGPR
         worse = nlpd.sub(nlpd[means.index[0]], axis=0)
         for name, values in means.iterrows():
             cells = "".join(f"{value:11.3f}" for value in values[shown])
@@ -239,15 +249,24 @@ def _width(head: str) -> int:
 
 def synthetic_table(rows: pd.DataFrame) -> str:
     """Means over data sets."""
-    columns = {"smse": "SMSE", "smll": "SMLL", "objective_error": "log Z - exact", "kl": "KL"}
-    means = rows.groupby(["M", "alpha"], dropna=False)[list(columns)].mean().reset_index()
+    columns = {
+        "smse": "SMSE",
+        "smll": "SMLL",
+        "objective_error": "log Z - exact",
+        "kl": "KL",
+    }
+    means = (
+        rows.groupby(["M", "alpha"], dropna=False)[list(columns)].mean().reset_index()
+    )
     lines = [
         f"{rows['data'].iloc[0]}, {rows['split'].nunique()} data sets",
         f"{'M':>5}{'alpha':>7}" + "".join(f"{head:>15}" for head in columns.values()),
     ]
     for values in means.itertuples(index=False):
         numbers = [getattr(values, name) for name in columns]
-        cells = "".join(f"{'':15}" if np.isnan(number) else f"{number:15.4g}" for number in numbers)
+        cells = "".join(
+            f"{'':15}" if np.isnan(number) else f"{number:15.4g}" for number in numbers
+        )
         place = f"{'exact':>12}" if values.M == 0 else f"{values.M:5}{values.alpha:7g}"
         lines.append(place + cells)
     return "\n".join(lines)
@@ -257,14 +276,23 @@ def draw_synthetic(rows: pd.DataFrame) -> Any:
     """Figure 3, and the two distances from exact inference."""
     drawn = figure(12.0, 3.2)
     panels = drawn.subplots(1, 4)
-    titles = ("SMSE", "SMLL", "log Z less the exact evidence", "KL from the exact posterior")
-    for axes, name, title in zip(panels, ("smse", "smll", "objective_error", "kl"), titles):
+    titles = (
+        "SMSE",
+        "SMLL",
+        "log Z less the exact evidence",
+        "KL from the exact posterior",
+    )
+    for axes, name, title in zip(
+        panels, ("smse", "smll", "objective_error", "kl"), titles
+    ):
         for alpha, group in rows.groupby("alpha"):
             means = group.groupby("M")[name].mean()
             axes.plot(means.index, means, ".-", label=f"{alpha:g}")
         exact = rows[rows["M"] == 0][name].mean()
         if not np.isnan(exact):
-            axes.axhline(exact, color="black", linestyle="--", linewidth=1, label="exact")
+            axes.axhline(
+                exact, color="black", linestyle="--", linewidth=1, label="exact"
+            )
         axes.set(title=title, xlabel="M", xscale="log")
         if name in ("objective_error", "kl"):
             axes.set_yscale("symlog" if name == "objective_error" else "log")
@@ -285,12 +313,16 @@ def draw_pairs(rows: pd.DataFrame) -> Any:
                 continue
             for data, group in wide.groupby(level="data"):
                 name = str(data).partition(":")[0]
-                axes.plot(group[other], group[one], ".", markersize=4, alpha=0.7, label=name)
+                axes.plot(
+                    group[other], group[one], ".", markersize=4, alpha=0.7, label=name
+                )
             ends = [wide[[one, other]].min().min(), wide[[one, other]].max().max()]
             axes.plot(ends, ends, color="black", linewidth=0.8)
             share = wins(wide, one, other).share.value
             axes.set(
-                xlabel=other, ylabel=one, title=f"{NAMES[metric]}: {one} better in {share:.0%}"
+                xlabel=other,
+                ylabel=one,
+                title=f"{NAMES[metric]}: {one} better in {share:.0%}",
             )
             if axes is panels[0, 0]:
                 axes.legend(frameon=False, fontsize="small")
@@ -307,13 +339,21 @@ def draw_ranks(rows: pd.DataFrame) -> Any:
         wide = side_by_side(rows, metric)
         names = sorted(wide, key=lambda name: float(name.split()[1]))
         powers = [name.split()[1] for name in names]
-        share = [[wins(wide, a, b).share.value if a != b else 0.5 for b in names] for a in names]
+        share = [
+            [wins(wide, a, b).share.value if a != b else 0.5 for b in names]
+            for a in names
+        ]
         image = pairs.imshow(share, vmin=0.0, vmax=1.0, cmap="RdBu_r")
         for row, line in enumerate(share):
             for column, value in enumerate(line):
                 if row != column:
                     colour = "white" if abs(value - 0.5) > 0.3 else "black"
-                    place = {"ha": "center", "va": "center", "fontsize": 7, "color": colour}
+                    place = {
+                        "ha": "center",
+                        "va": "center",
+                        "fontsize": 7,
+                        "color": colour,
+                    }
                     pairs.text(column, row, f"{value:.0%}", **place)
         ticks = range(len(names))
         pairs.set_xticks(ticks, powers)
@@ -331,13 +371,19 @@ def draw_ranks(rows: pd.DataFrame) -> Any:
 
 def inducing_table(rows: pd.DataFrame) -> str:
     """How near the decision boundary inducing inputs are: |p - 1/2| there, 0 on it."""
-    lines = [f"{'alpha':>6}{'away':>6}{'of the others: mean |p - 1/2|':>32}{'within 0.25':>14}"]
+    lines = [
+        f"{'alpha':>6}{'away':>6}{'of the others: mean |p - 1/2|':>32}{'within 0.25':>14}"
+    ]
     for alpha, group in rows.groupby("alpha"):
         among = group[group[["z1", "z2"]].abs().max(axis=1) <= AMONG]
         distance = np.abs(among["probability"] - 0.5)
         near = f"{np.sum(distance < 0.25)} of {len(among)}"
-        lines.append(f"{alpha:6g}{len(group) - len(among):6}{np.mean(distance):32.3f}{near:>14}")
-    return "\n".join([*lines, f"away: an input is more than {AMONG:g} deviations from its mean"])
+        lines.append(
+            f"{alpha:6g}{len(group) - len(among):6}{np.mean(distance):32.3f}{near:>14}"
+        )
+    return "\n".join(
+        [*lines, f"away: an input is more than {AMONG:g} deviations from its mean"]
+    )
 
 
 def draw_inducing(rows: pd.DataFrame) -> Any:
@@ -347,7 +393,12 @@ def draw_inducing(rows: pd.DataFrame) -> Any:
     panels = drawn.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
     for axes, (alpha, group) in zip(panels, groups):
         dots = axes.scatter(
-            group["z1"], group["z2"], c=group["probability"], cmap="RdBu_r", vmin=0.0, vmax=1.0
+            group["z1"],
+            group["z2"],
+            c=group["probability"],
+            cmap="RdBu_r",
+            vmin=0.0,
+            vmax=1.0,
         )
         axes.set(title=f"alpha = {alpha:g}", xlabel="input 0")
         tidy(axes)
@@ -378,7 +429,10 @@ def draw_everywhere(rows: pd.DataFrame) -> Any:
     drawn = figure(9.0, 3.6)
     for axes, (name, title) in zip(
         drawn.subplots(1, 2),
-        {"objective": "log Z, all rows inducing", "nlpd": "NLPD of held-out rows"}.items(),
+        {
+            "objective": "log Z, all rows inducing",
+            "nlpd": "NLPD of held-out rows",
+        }.items(),
     ):
         grid = rows.pivot(index="log_deviation", columns="log_lengthscale", values=name)
         lines = axes.contour(grid.columns, grid.index, grid, levels=12, cmap="viridis")

@@ -23,7 +23,9 @@ SWEEPS, BURN_IN, THIN = 2000, 500, 10
 LEAST = 1e-6
 
 
-def residual(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+def residual(
+    kernel: Kernel, Z: AnyNDArray, X: AnyNDArray
+) -> tuple[AnyNDArray, AnyNDArray]:
     """f = B v + noise, v standard normal: B [N, M], and the variances of the noise [N]."""
     root = tf.linalg.cholesky(Kuu(Z, kernel, jitter=LEAST))
     B = tf.linalg.triangular_solve(root, Kuf(Z, kernel, tf.constant(X)))
@@ -71,7 +73,9 @@ def sweep(
         below = np.where(is_own | free, wrong, right)
         above = np.where(is_own, right, wrong)
         threshold = (np.where(free, mean[:, k], largest) - mean[:, k]) / deviation
-        f[:, k] = mean[:, k] + deviation * two_pieces(threshold, below, above, rng.uniform(size=N))
+        f[:, k] = mean[:, k] + deviation * two_pieces(
+            threshold, below, above, rng.uniform(size=N)
+        )
 
 
 def sample(
@@ -96,12 +100,18 @@ def sample(
 
 
 def probabilities(
-    kernel: Kernel, likelihood: MultiClass, Z: AnyNDArray, draws: AnyNDArray, Xnew: AnyNDArray
+    kernel: Kernel,
+    likelihood: MultiClass,
+    Z: AnyNDArray,
+    draws: AnyNDArray,
+    Xnew: AnyNDArray,
 ) -> AnyNDArray:
     """Of each class at new inputs, [S, C], the mean over draws."""
     B, variance = residual(kernel, Z, Xnew)
     C = likelihood.num_classes
     mean = (B @ draws).reshape(-1, C)  # all draws at once
     spread = np.broadcast_to(np.tile(variance, len(draws))[:, None], mean.shape)
-    found = class_probabilities(likelihood, np.tile(Xnew, (len(draws), 1)), mean, spread, C)
+    found = class_probabilities(
+        likelihood, np.tile(Xnew, (len(draws), 1)), mean, spread, C
+    )
     return found.numpy().reshape(len(draws), len(Xnew), C).mean(axis=0)

@@ -116,7 +116,9 @@ def run(
     with _locked(out / "lock"):
         journal = Journal(out / JOURNAL)
         ended = {
-            cell for cell, record in journal.records.items() if not (retry and record["error"])
+            cell
+            for cell, record in journal.records.items()
+            if not (retry and record["error"])
         }
         todo = [cell for cell in dict.fromkeys(cells) if cell not in ended]
 
@@ -128,7 +130,10 @@ def run(
 
         # Nothing is dispatched ahead: what was begun is waited for when the time is over.
         parallel = joblib.Parallel(
-            n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
+            n_jobs=jobs,
+            return_as="generator_unordered",
+            pre_dispatch="n_jobs",
+            batch_size=1,
         )
         try:
             with _bar(len(cells), len(cells) - len(todo)) as advance:
@@ -153,7 +158,11 @@ def _evaluate(evaluate: Evaluate, cell: Cell) -> tuple[Cell, dict[str, Any]]:
     error = ""
     try:
         outcome = evaluate(cell)
-        rows = [dict(outcome)] if isinstance(outcome, Mapping) else [dict(row) for row in outcome]
+        rows = (
+            [dict(outcome)]
+            if isinstance(outcome, Mapping)
+            else [dict(row) for row in outcome]
+        )
     except Exception as caught:
         error = f"{type(caught).__name__}: {' '.join(str(caught).split())[:500]}"
     return cell, {
@@ -192,17 +201,23 @@ class Journal:
         self.records[cell] = record
 
 
-def table(records: Mapping[Cell, Mapping[str, Any]], cells: Sequence[Cell]) -> pd.DataFrame:
+def table(
+    records: Mapping[Cell, Mapping[str, Any]], cells: Sequence[Cell]
+) -> pd.DataFrame:
     """A tidy table: the cell, its seed, its values, and what its evaluation took."""
     rows = []
     for cell in dict.fromkeys(cells):
         if cell in records:
             record = dict(records[cell])
             values = record.pop("rows")
-            rows += [{**asdict(cell), "seed": cell.seed, **one, **record} for one in values]
+            rows += [
+                {**asdict(cell), "seed": cell.seed, **one, **record} for one in values
+            ]
     last = ["error", "cell_seconds", "versions"]
     found = pd.DataFrame(rows)
-    return found[[*(name for name in found if name not in last), *last]] if rows else found
+    return (
+        found[[*(name for name in found if name not in last), *last]] if rows else found
+    )
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -230,7 +245,9 @@ def _locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            sys.exit(f"{path.parent}: another run writes here. Wait for it, or name another --out.")
+            sys.exit(
+                f"{path.parent}: another run writes here. Wait for it, or name another --out."
+            )
         yield
 
 
@@ -247,7 +264,9 @@ def _bar(total: int, completed: int) -> Iterator[Callable[[Cell], None]]:
     )
     console = Console(stderr=True)
     said = time.monotonic()
-    with Progress(*columns, console=console, disable=not console.is_terminal) as display:
+    with Progress(
+        *columns, console=console, disable=not console.is_terminal
+    ) as display:
         task = display.add_task("", total=total, completed=completed)
         done = completed
 
@@ -269,7 +288,10 @@ Summarise = Callable[[pd.DataFrame, Path], None]
 
 
 def command(
-    about: str | None, grid: Grid, evaluate_in: Callable[[Path], Evaluate], summarise: Summarise
+    about: str | None,
+    grid: Grid,
+    evaluate_in: Callable[[Path], Evaluate],
+    summarise: Summarise,
 ) -> None:
     """
     Be the command of a script: run a grid and summarise it, or summarise a table that is given.
@@ -298,6 +320,8 @@ def command(
         if not cells:
             sys.exit("no cell of the grid has the names of --only and --sets")
         evaluate = evaluate_in(args.data)
-        run(cells, evaluate, args.out, args.jobs, minutes=args.minutes, retry=args.retry)
+        run(
+            cells, evaluate, args.out, args.jobs, minutes=args.minutes, retry=args.retry
+        )
     args.out.mkdir(parents=True, exist_ok=True)
     summarise(read(args.table or args.out / TABLE), args.out)

@@ -49,10 +49,28 @@ from gpflow_pep.training.starts import kmeans
 
 MIXED = (0.0, 0.5, 1.0)
 REGRESSION = (
-    *("snelson1d", "diabetes", "boston", "concrete", "wine_red", "abalone", "kin8nm", "ccpp"),
+    *(
+        "snelson1d",
+        "diabetes",
+        "boston",
+        "concrete",
+        "wine_red",
+        "abalone",
+        "kin8nm",
+        "ccpp",
+    ),
     *("kin40k", "friedman1", "friedman2", "friedman3"),
 )
-BINARY = ("banana", "ionosphere", "pima", "australian", "spambase", "cancer", "wine_good", "moons")
+BINARY = (
+    "banana",
+    "ionosphere",
+    "pima",
+    "australian",
+    "spambase",
+    "cancer",
+    "wine_good",
+    "moons",
+)
 SEVERAL = ("glass", "vehicle", "vowel", "svmguide2", "wine", "satimage")
 COUNTS = ("abalone_rings", "progression", "bumps")
 #: Tables of regression with the most rows that train; fewer rules are tried on them.
@@ -73,14 +91,23 @@ _losses = SharedLosses()
 def grid(size: str) -> list[Cell]:
     """The cells of a size; splits in rounds, so that a run that is stopped has seen every set."""
     rows, splits = {"quick": (150, 1), "reduced": (800, 3), "full": (2000, 10)}[size]
-    tasks = {"regression": REGRESSION, "binary": BINARY, "classes": SEVERAL, "counts": COUNTS}
+    tasks = {
+        "regression": REGRESSION,
+        "binary": BINARY,
+        "classes": SEVERAL,
+        "counts": COUNTS,
+    }
     tasks |= {"points": REGRESSION, "defaults": (*REGRESSION, *BINARY, *SEVERAL)}
     sets = [(task, f"{name}:{rows}") for task, names in tasks.items() for name in names]
     if size == "quick":
         sets = [(task, f"{names[0]}:{rows}") for task, names in tasks.items()]
     else:
         sets += [(task, name) for task in ("large", "defaults") for name in LARGE]
-    return [Cell(*named, split, 100, "all rules") for split in range(splits) for named in sets]
+    return [
+        Cell(*named, split, 100, "all rules")
+        for split in range(splits)
+        for named in sets
+    ]
 
 
 def load(directory: Path, name: str) -> Dataset:
@@ -104,13 +131,17 @@ def load(directory: Path, name: str) -> Dataset:
     elif name == "bumps":
         rng = np.random.default_rng(0)
         X = rng.uniform(-2.0, 2.0, (1000, 2))
-        y = rng.poisson(np.exp(1.0 + np.sin(3.0 * X[:, 0]) * np.cos(2.0 * X[:, 1]))).astype(float)
+        y = rng.poisson(
+            np.exp(1.0 + np.sin(3.0 * X[:, 0]) * np.cos(2.0 * X[:, 1]))
+        ).astype(float)
     elif name.startswith("friedman"):
         make = getattr(datasets, f"make_{name}")
         noise = {"friedman1": 1.0, "friedman2": 125.0, "friedman3": 0.1}[name]
         X, y = make(1500, noise=noise, random_state=0)
     else:
-        return read(directory, name, "classification" if name in (*BINARY, *SEVERAL) else None)
+        return read(
+            directory, name, "classification" if name in (*BINARY, *SEVERAL) else None
+        )
     return Dataset(X, y[:, None])
 
 
@@ -122,20 +153,31 @@ def problem_of(cell: Cell, directory: Path) -> Problem:
     problem = standardised(data, split)
     if cell.experiment == "counts":
         problem = Problem(*((X, data.Y[part]) for (X, _), part in zip(problem, split)))
-    rows = np.random.default_rng(cell.split).permutation(len(problem.train[0]))[: int(most)]
+    rows = np.random.default_rng(cell.split).permutation(len(problem.train[0]))[
+        : int(most)
+    ]
     return Problem((problem.train[0][rows], problem.train[1][rows]), problem.test)
 
 
 def evaluate(cell: Cell, directory: Path) -> list[dict[str, Any]]:
     """All rules on one split."""
     problem = problem_of(cell, directory)
-    named = {"regression": regression_rules, "large": large_rules, "points": point_rules}
+    named = {
+        "regression": regression_rules,
+        "large": large_rules,
+        "points": point_rules,
+    }
     named |= {"counts": count_rules, "defaults": default_rules}
     rules = named.get(cell.experiment, class_rules)
-    return [{"rule": rule, "N": len(problem.train[0]), **row} for rule, row in rules(problem, cell)]
+    return [
+        {"rule": rule, "N": len(problem.train[0]), **row}
+        for rule, row in rules(problem, cell)
+    ]
 
 
-def _scores(problem: Problem, mean: Any, sd: Any, density: Any = None) -> dict[str, float]:
+def _scores(
+    problem: Problem, mean: Any, sd: Any, density: Any = None
+) -> dict[str, float]:
     """Of normal densities, unless the log density of each row is given."""
     Y, mean, sd = problem.test[1][:, 0], np.ravel(mean), np.ravel(sd)
     density = norm.logpdf(Y, mean, sd) if density is None else np.asarray(density)
@@ -178,7 +220,9 @@ def _fit(
     return model, time.process_time() - began
 
 
-def regression_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
+def regression_rules(
+    problem: Problem, cell: Cell
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each rule of regression with its scores and seconds."""
     yield from _powers(problem, cell.M, ALPHAS)
     for rule, options in (
@@ -197,9 +241,15 @@ def _powers(
     """One model at each power, and the mixture of three of them by leave-one-out."""
     fits = {alpha: _fit(problem, M, alpha) for alpha in alphas}
     for alpha, (model, seconds) in fits.items():
-        yield rule_name("evidence", alpha), {**_of_model(problem, model), "seconds": seconds}
+        yield (
+            rule_name("evidence", alpha),
+            {**_of_model(problem, model), "seconds": seconds},
+        )
     models, every = zip(*(fits[alpha] for alpha in MIXED), strict=True)
-    yield "evidence mix", {**_of_model(problem, ensemble_of_models(models)), "seconds": sum(every)}
+    yield (
+        "evidence mix",
+        {**_of_model(problem, ensemble_of_models(models)), "seconds": sum(every)},
+    )
 
 
 def _exact(problem: Problem) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -207,7 +257,9 @@ def _exact(problem: Problem) -> Iterator[tuple[str, dict[str, Any]]]:
     if len(problem.train[0]) > MOST_EXACT:
         return
     for rule in ("SE", "Matern 5/2"):
-        exact = GPR(problem.train, _make_kernel(rule, problem.train[0]), noise_variance=0.1)
+        exact = GPR(
+            problem.train, _make_kernel(rule, problem.train[0]), noise_variance=0.1
+        )
         began = time.process_time()
         _losses.maximise(exact, cache_key=("exact", rule), **STOP)
         seconds = time.process_time() - began
@@ -241,7 +293,9 @@ def default_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str,
     has_classes = cell.data.partition(":")[0] in (*BINARY, *SEVERAL)
     yield from _earlier(problem, has_classes)
     if has_classes:
-        yield from _classifiers(problem, {"PEPClassifier()": PEPClassifier(random_state=0)})
+        yield from _classifiers(
+            problem, {"PEPClassifier()": PEPClassifier(random_state=0)}
+        )
         return
     (X, Y), (X_new, Y_new) = problem
     began = time.process_time()
@@ -250,18 +304,31 @@ def default_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str,
     row["points"] = len(estimator.inducing_variable_.Z.numpy())
     density = estimator.log_densities(X_new, Y_new[:, 0])
     row |= _scores(problem, *estimator.predict(X_new, return_std=True), density)
-    yield "PEPRegressor()", {**row, **_interval(Y_new[:, 0], estimator.predict_interval(X_new))}
+    yield (
+        "PEPRegressor()",
+        {**row, **_interval(Y_new[:, 0], estimator.predict_interval(X_new))},
+    )
 
 
-def _earlier(problem: Problem, has_classes: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+def _earlier(
+    problem: Problem, has_classes: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """The estimator of another version, if an interpreter is named that has it."""
     interpreter = os.environ.get("GPFLOW_PEP_EARLIER")
     if interpreter is None:
         return
     (X, Y), (X_new, Y_new) = problem
-    arrays = {"X": X, "y": Y[:, 0], "X_new": X_new, "y_new": Y_new[:, 0], "classes": has_classes}
+    arrays = {
+        "X": X,
+        "y": Y[:, 0],
+        "X_new": X_new,
+        "y_new": Y_new[:, 0],
+        "classes": has_classes,
+    }
     with TemporaryDirectory() as folder:
-        given, found = (str(Path(folder) / name) for name in ("problem.npz", "predicted.npz"))
+        given, found = (
+            str(Path(folder) / name) for name in ("problem.npz", "predicted.npz")
+        )
         np.savez(given, **arrays)
         script = str(Path(__file__).with_name("earlier.py"))
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
@@ -277,7 +344,10 @@ def _earlier(problem: Problem, has_classes: bool) -> Iterator[tuple[str, dict[st
 
 def _interval(y: AnyNDArray, ends: AnyNDArray) -> dict[str, float]:
     inside = (ends[:, 0] <= y) & (y <= ends[:, 1])
-    return {"coverage": float(np.mean(inside)), "width": float(np.mean(ends[:, 1] - ends[:, 0]))}
+    return {
+        "coverage": float(np.mean(inside)),
+        "width": float(np.mean(ends[:, 1] - ends[:, 0])),
+    }
 
 
 def _instead(problem: Problem) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -292,14 +362,20 @@ def _instead(problem: Problem) -> Iterator[tuple[str, dict[str, Any]]]:
         spread = np.std(Y[:, 0] - cross_val_predict(model, X, Y[:, 0], cv=5))
         mean = model.fit(X, Y[:, 0]).predict(problem.test[0])
         seconds = time.process_time() - began
-        yield rule, {**_scores(problem, mean, np.full_like(mean, spread)), "seconds": seconds}
+        yield (
+            rule,
+            {**_scores(problem, mean, np.full_like(mean, spread)), "seconds": seconds},
+        )
     ends = [
         HistGradientBoostingRegressor(loss="quantile", quantile=q, random_state=0)
         .fit(X, Y[:, 0])
         .predict(problem.test[0])
         for q in (0.05, 0.95)
     ]
-    yield "boosted trees, quantiles", _interval(problem.test[1][:, 0], np.stack(ends, axis=1))
+    yield (
+        "boosted trees, quantiles",
+        _interval(problem.test[1][:, 0], np.stack(ends, axis=1)),
+    )
 
 
 def count_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -342,7 +418,9 @@ def class_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, A
     yield from _classifiers(problem, rules)
 
 
-def _classifiers(problem: Problem, rules: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _classifiers(
+    problem: Problem, rules: dict[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     X, Y = problem.train
     for rule, classifier in rules.items():
         began = time.process_time()
@@ -350,7 +428,13 @@ def _classifiers(problem: Problem, rules: dict[str, Any]) -> Iterator[tuple[str,
         row: dict[str, Any] = {"seconds": time.process_time() - began}
         if rule == "PEPClassifier()":
             row["points"] = len(classifier.inducing_variable_.Z.numpy())
-        yield rule, {**_class_scores(problem, classifier.predict_proba(problem.test[0])), **row}
+        yield (
+            rule,
+            {
+                **_class_scores(problem, classifier.predict_proba(problem.test[0])),
+                **row,
+            },
+        )
 
 
 def _class_scores(problem: Problem, probability: AnyNDArray) -> dict[str, float]:
@@ -360,14 +444,22 @@ def _class_scores(problem: Problem, probability: AnyNDArray) -> dict[str, float]
     wrong = np.argmax(probability, axis=1) != labels
     confidence = np.max(probability, axis=1)
     bins = np.minimum((10 * confidence).astype(int), 9)
-    gaps = [np.sum(~wrong[bins == b]) - np.sum(confidence[bins == b]) for b in range(10)]
+    gaps = [
+        np.sum(~wrong[bins == b]) - np.sum(confidence[bins == b]) for b in range(10)
+    ]
     error = float(np.sum(np.abs(gaps)) / len(labels))
     nlpd = -float(np.mean(np.log(own)))
-    return {"nlpd": nlpd, "error_rate": float(np.mean(wrong)), "calibration_error": error}
+    return {
+        "nlpd": nlpd,
+        "error_rate": float(np.mean(wrong)),
+        "calibration_error": error,
+    }
 
 
 def main() -> None:
-    runner.command(__doc__, grid, lambda data: partial(evaluate, directory=data), summarise)
+    runner.command(
+        __doc__, grid, lambda data: partial(evaluate, directory=data), summarise
+    )
 
 
 if __name__ == "__main__":

@@ -37,21 +37,29 @@ def _with_hindsight(table: pd.DataFrame) -> pd.DataFrame:
 
 def _differences(rows: pd.DataFrame, rule: str, score: str = "nlpd") -> pd.DataFrame:
     """A score of all rules less that of one, the mean over the splits that both have."""
-    runs = rows.pivot_table(index=["data", "split"], columns="rule", values=score, sort=False)
+    runs = rows.pivot_table(
+        index=["data", "split"], columns="rule", values=score, sort=False
+    )
     return runs.sub(runs[rule], axis=0).groupby("data", sort=False).mean()
 
 
 def _beside(rows: pd.DataFrame, rule: str) -> str:
     """Compare the NLPD and the RMSE of one rule with those of all others."""
-    differences = _differences(rows, rule).drop(columns=[rule, HINDSIGHT], errors="ignore")
+    differences = _differences(rows, rule).drop(
+        columns=[rule, HINDSIGHT], errors="ignore"
+    )
     sets, better = differences.count(), (differences > 0).sum()
-    splits = rows.pivot_table(index="rule", columns="data", values="split", aggfunc="nunique")
+    splits = rows.pivot_table(
+        index="rule", columns="data", values="split", aggfunc="nunique"
+    )
     title = f"NLPD of other rules less that of {rule}: mean over sets [95% interval];"
     title += " sets; better on; splits"
     ratios = pd.Series(dtype=float)
     if "rmse" in rows and rows["rmse"].notna().any():
         title += f"; RMSE of {rule} divided by theirs"
-        ratios = np.exp(-_differences(rows.assign(rmse=np.log(rows["rmse"])), rule, "rmse").mean())
+        ratios = np.exp(
+            -_differences(rows.assign(rmse=np.log(rows["rmse"])), rule, "rmse").mean()
+        )
     lines = (
         f"{name:35} {Interval(*interval):+.3f} {sets[name]:3.0f} {better[name]:3.0f}"
         + f" {splits.loc[name].max():2.0f}"
@@ -101,7 +109,9 @@ def _score_table(rows: pd.DataFrame, wide: dict[str, pd.DataFrame]) -> pd.DataFr
         },
         index=rows["rule"].unique(),
     )
-    for name in (column for column in COLUMNS if column not in ("nlpd", "coverage", "width")):
+    for name in (
+        column for column in COLUMNS if column not in ("nlpd", "coverage", "width")
+    ):
         if name in wide:
             scores[name] = wide[name].mean()
     if "boosted trees" in wide.get("rmse", ()):
@@ -118,14 +128,22 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
     parts = []
     # The estimators with nothing set ran in cells of their own, on the same splits.
     own = table["experiment"] == "defaults"
-    tasks = table[~own & (table["experiment"] != "points")].groupby("data")["experiment"].first()
-    table = table.assign(experiment=table["experiment"].where(~own, table["data"].map(tasks)))
+    tasks = (
+        table[~own & (table["experiment"] != "points")]
+        .groupby("data")["experiment"]
+        .first()
+    )
+    table = table.assign(
+        experiment=table["experiment"].where(~own, table["data"].map(tasks))
+    )
     for task, every in _with_hindsight(table).groupby("experiment", sort=False):
         # Means over sets are of the splits on which all rules ran.
         ran = every.groupby(["data", "split"])["rule"].transform("nunique")
         rows = every[ran == ran.groupby(every["data"]).transform("max")]
         wide = {
-            name: rows.pivot_table(index="data", columns="rule", values=name, sort=False)
+            name: rows.pivot_table(
+                index="data", columns="rule", values=name, sort=False
+            )
             for name in COLUMNS
             if name in rows and rows[name].notna().any()
         }

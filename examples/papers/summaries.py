@@ -40,7 +40,9 @@ def mean_and_error(values: Sequence[float] | AnyNDArray) -> str:
     """A mean and its standard error; of a single value that value, of none a dash."""
     if len(values) < 2:
         return f"{np.mean(values):.3f}" if len(values) else "-"
-    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.3f}"
+    return (
+        f"{np.mean(values):.3f} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.3f}"
+    )
 
 
 def label(method: str, alpha: float) -> str:
@@ -50,7 +52,9 @@ def label(method: str, alpha: float) -> str:
 
 def labelled(table: pd.DataFrame) -> pd.DataFrame:
     """The table with a column ``label``: the method of each row, with its power."""
-    names = [label(*pair) for pair in zip(table["method"], table["alpha"].astype(float))]
+    names = [
+        label(*pair) for pair in zip(table["method"], table["alpha"].astype(float))
+    ]
     return table.assign(label=names)
 
 
@@ -93,7 +97,9 @@ def wins(wide: pd.DataFrame, better: str, worse: str) -> Wins:
 
 def mean_intervals(columns: pd.DataFrame) -> pd.DataFrame:
     """A row for each column: the mean of its numbers and Student's interval, gaps left out."""
-    intervals = {name: mean_interval(column.dropna()) for name, column in columns.items()}
+    intervals = {
+        name: mean_interval(column.dropna()) for name, column in columns.items()
+    }
     return pd.DataFrame(intervals, index=list(Interval._fields)).T
 
 
@@ -108,7 +114,11 @@ def over_sets(wide: pd.DataFrame, one: str, other: str) -> tuple[Interval, int, 
     how many sets it is negative, too.
     """
     differences = (wide[one] - wide[other]).groupby(level="data").mean()
-    return mean_interval(differences.to_numpy()), int(np.sum(differences < 0)), len(differences)
+    return (
+        mean_interval(differences.to_numpy()),
+        int(np.sum(differences < 0)),
+        len(differences),
+    )
 
 
 def write(path: Path, make: Callable[[pd.DataFrame], Any], rows: pd.DataFrame) -> None:

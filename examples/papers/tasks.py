@@ -68,7 +68,9 @@ class Fitted(NamedTuple):
     """As trained. It is shared: the next fit of the same method and shape trains it anew."""
 
 
-def regression_scores(fitted: Fitted, Y: AnyNDArray, Y_train: AnyNDArray) -> dict[str, float]:
+def regression_scores(
+    fitted: Fitted, Y: AnyNDArray, Y_train: AnyNDArray
+) -> dict[str, float]:
     """SMSE, SMLL and negative log density of held-out rows."""
     normal = tfp.distributions.Normal(fitted.mean, np.sqrt(fitted.variance))
     log_density = normal.log_prob(Y).numpy()[:, 0]

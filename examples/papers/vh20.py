@@ -106,11 +106,15 @@ def load(directory: Path, name: str, split: int) -> Labelled:
         X, labels = waveform(split, 1000)
     else:
         dataset = read(directory, name, "classification")
-        X = dataset.X  # classes come in the order of their names, of which "10" is before "2"
+        X = (
+            dataset.X
+        )  # classes come in the order of their names, of which "10" is before "2"
         labels = np.array(dataset.classes, dtype=float)[dataset.Y[:, 0].astype(int)]
     if name == "vowel":
         X, labels = X[labels < 6], labels[labels < 6]
-    return labelled(X, labels.astype(float), random_rows(X, DATA_SETS[name], split, labels))
+    return labelled(
+        X, labels.astype(float), random_rows(X, DATA_SETS[name], split, labels)
+    )
 
 
 def task_of(problem: Labelled, num_inducing: int, seed: int) -> Task:
@@ -187,7 +191,9 @@ def along_the_run(directory: Path, cell: Cell) -> Outcome:
             now = time.process_time()
             found = Fitted(*predict(model, model.likelihood, task), 0.0, 0.0, 0, model)
             scores = classification_scores(found, problem.Y_test)
-            rows.append({"step": step.iteration, "seconds": now - began - scoring, **scores})
+            rows.append(
+                {"step": step.iteration, "seconds": now - began - scoring, **scores}
+            )
             scoring += time.process_time() - now
 
     train(cell.steps, look)
@@ -232,19 +238,26 @@ def _uci(
     splits = range(splits) if isinstance(splits, int) else splits
     grid = product(percentages, names, methods, splits, alphas)
     return [
-        Cell("uci", name, split, M, method, alpha, STEPS) for M, name, method, split, alpha in grid
+        Cell("uci", name, split, M, method, alpha, STEPS)
+        for M, name, method, split, alpha in grid
     ]
 
 
-def _active(alphas: Sequence[float], repetitions: Iterable[int], num_labels: int) -> list[Cell]:
+def _active(
+    alphas: Sequence[float], repetitions: Iterable[int], num_labels: int
+) -> list[Cell]:
     """The column ``M`` is the number of labels, the method the rule that chooses."""
     grid = product(alphas, repetitions, ("entropy", "random"))
-    return [Cell("active", "waveform", r, num_labels, rule, alpha) for alpha, r, rule in grid]
+    return [
+        Cell("active", "waveform", r, num_labels, rule, alpha)
+        for alpha, r, rule in grid
+    ]
 
 
 def _places(M: int, methods: Sequence[str], alphas: Sequence[float]) -> list[Cell]:
     return [
-        Cell("places", "plane", 0, M, method, a, STEPS) for method, a in product(methods, alphas)
+        Cell("places", "plane", 0, M, method, a, STEPS)
+        for method, a in product(methods, alphas)
     ]
 
 
@@ -269,7 +282,9 @@ def grid(size: str) -> list[Cell]:
             *_uci(("wine", "glass"), 2, (5,), ("PEP",), (0.5, 1.0)),
             *_uci(("wine", "glass"), 2, (5,), ("SVGP",), (None,)),
             *_uci(("wine",), 1, (5,), TIED, (0.5,)),
-            *_uci(("wine",), 1, (5,), ("labels", "Laplace of EP", "Gibbs of EP"), (None,)),
+            *_uci(
+                ("wine",), 1, (5,), ("labels", "Laplace of EP", "Gibbs of EP"), (None,)
+            ),
             *_places(16, ("PEP",), (0.5, 1.0)),
             *_time(("wine",), [0], (4,), ("PEP", "ARPEP"), (0.5,), 60),
             *_active((0.5,), range(2), 10),
@@ -286,10 +301,14 @@ def grid(size: str) -> list[Cell]:
             *_uci(small, 5, (10, 20), ("PEP",), (0.5,)),
             *_uci(["vehicle", "satimage"], 5, (5,), ("PEP",), (1.0,)),
             *_places(32, ("PEP", "ARPEP"), (0.5, 1.0)),
-            *_uci(("wine", "vowel", "svmguide2", "vehicle"), 5, (5,), ("SVGP",), (None,)),
+            *_uci(
+                ("wine", "vowel", "svmguide2", "vehicle"), 5, (5,), ("SVGP",), (None,)
+            ),
             *_uci(small, 5, (5,), ("labels",), (None,)),
             *_uci(["satimage"], 5, (10,), ("PEP",), (0.5,)),
-            *_time(("vehicle", *small[:-1]), [0], (20,), ("PEP", *TIED), (0.5, 1.0), 300),
+            *_time(
+                ("vehicle", *small[:-1]), [0], (20,), ("PEP", *TIED), (0.5, 1.0), 300
+            ),
             *_uci(("wine", "glass"), 5, (5,), ("Laplace of EP", "MCMC"), (None,)),
             *_uci(("wine",), 2, (5,), ("Laplace",), (None,)),
             *_uci(TRIED, 3, (5,), TIED, (0.0, 0.5, 0.8, 1.0)),
@@ -315,7 +334,9 @@ def grid(size: str) -> list[Cell]:
             for cell in _uci(every[0], [split], every[2], methods, FIRST)
         ),
         *_uci(*every, ONCE, (None,)),
-        *_uci(*every, ("PEP", *TIED), [alpha for alpha in powers if alpha not in FIRST]),
+        *_uci(
+            *every, ("PEP", *TIED), [alpha for alpha in powers if alpha not in FIRST]
+        ),
         *_places(128, ("PEP", *TIED), powers),
         *(
             cell
@@ -325,7 +346,9 @@ def grid(size: str) -> list[Cell]:
             for cell in _time(names, [split], (M,), ("PEP", *TIED), alphas)
         ),
         *(cell for r in range(100) for cell in _active(ENDS_AND_MIDDLE, [r], 100)),
-        *_active([alpha for alpha in powers if alpha not in ENDS_AND_MIDDLE], range(100), 100),
+        *_active(
+            [alpha for alpha in powers if alpha not in ENDS_AND_MIDDLE], range(100), 100
+        ),
     ]
 
 

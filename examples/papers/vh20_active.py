@@ -52,10 +52,13 @@ def _learner(kernel: MakeKernel) -> Learner:
     X, classes = waveform(0, POOL + TEST)
     Y = classes[:, None].astype(float)
     data = tuple(
-        tf.Variable(part[:TRAIN], shape=[None, part.shape[1]], trainable=False) for part in (X, Y)
+        tf.Variable(part[:TRAIN], shape=[None, part.shape[1]], trainable=False)
+        for part in (X, Y)
     )
     likelihood = gpflow.likelihoods.MultiClass(NUM_CLASSES)
-    model = PEPClassification(data, kernel(X.shape[1]), likelihood, X[:NUM_INDUCING].copy())
+    model = PEPClassification(
+        data, kernel(X.shape[1]), likelihood, X[:NUM_INDUCING].copy()
+    )
     start = {
         name: value
         for name, value in gpflow.utilities.read_values(model).items()
@@ -66,16 +69,22 @@ def _learner(kernel: MakeKernel) -> Learner:
     @tf.function(autograph=False)
     def look() -> tuple[tf.Tensor, tf.Tensor]:
         pool, held = inputs[:POOL], inputs[POOL:]
-        found = class_probabilities(likelihood, held, *model.predict_f(held), NUM_CLASSES)
+        found = class_probabilities(
+            likelihood, held, *model.predict_f(held), NUM_CLASSES
+        )
         return predictive_entropy(model, pool), found
 
     return Learner(model, gpflow.optimizers.Scipy(), start, inputs, look)
 
 
-def learn(seed: int, num_labels: int, rule: str, alpha: float, kernel: MakeKernel) -> list[Any]:
+def learn(
+    seed: int, num_labels: int, rule: str, alpha: float, kernel: MakeKernel
+) -> list[Any]:
     """Scores of the held-out rows before the first label and after each."""
     X, classes = waveform(FIRST_SEED + seed, TRAIN + POOL + TEST)
-    X = StandardScaler().fit(X[: TRAIN + POOL]).transform(X)  # inputs are known before labels
+    X = (
+        StandardScaler().fit(X[: TRAIN + POOL]).transform(X)
+    )  # inputs are known before labels
     Y = classes[:, None].astype(float)
     learner = _learner(kernel)
     model = learner.model
@@ -89,13 +98,19 @@ def learn(seed: int, num_labels: int, rule: str, alpha: float, kernel: MakeKerne
     rows = []
     for number in range(num_labels + 1):
         steps = STEPS if number else FIRST_STEPS
-        maximise(model, max_iterations=steps, progress=False, optimizer=learner.optimizer)
+        maximise(
+            model, max_iterations=steps, progress=False, optimizer=learner.optimizer
+        )
         scored = number % SCORED == 0
         if scored or rule == "entropy":
             entropy, probability = (part.numpy() for part in learner.look())
         if scored:
-            rows.append({"labels": number, **_scores(probability, classes[TRAIN + POOL :])})
-        chosen = left[np.argmax(entropy[left])] if rule == "entropy" else random.choice(left)
+            rows.append(
+                {"labels": number, **_scores(probability, classes[TRAIN + POOL :])}
+            )
+        chosen = (
+            left[np.argmax(entropy[left])] if rule == "entropy" else random.choice(left)
+        )
         left = left[left != chosen]
         place = slice(TRAIN + chosen, TRAIN + chosen + 1)
         model.condition_on((X[place], Y[place]))

@@ -11,7 +11,9 @@ PLACES_ROWS, PLACES_LENGTHSCALE, PLACES_BOX = 1000, 1.0, 3.0
 FEATURES = 200
 
 
-def plane(seed: int) -> tuple[AnyNDArray, AnyNDArray, Callable[[AnyNDArray], AnyNDArray]]:
+def plane(
+    seed: int,
+) -> tuple[AnyNDArray, AnyNDArray, Callable[[AnyNDArray], AnyNDArray]]:
     """Rows in the plane, their classes, and three functions whose largest is the class."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-PLACES_BOX, PLACES_BOX, (PLACES_ROWS, 2))

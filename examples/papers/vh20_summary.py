@@ -60,7 +60,9 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
 def scores(rows: pd.DataFrame, metric: str) -> str:
     """Means and standard errors over splits, beside the paper's; a line for each method."""
     ours, paper = labelled(rows), pd.read_csv(PAPER)
-    lines = [f"{'':4}{'':11}{'':14}{'ours ± s.e.':>16}{'splits':>8}{'paper ± s.e.':>15}{'less':>8}"]
+    lines = [
+        f"{'':4}{'':11}{'':14}{'ours ± s.e.':>16}{'splits':>8}{'paper ± s.e.':>15}{'less':>8}"
+    ]
     for (M, data), part in ours.groupby(["M", "data"]):
         for name in METHODS:
             own = part.loc[part["label"] == name, metric]
@@ -73,7 +75,9 @@ def scores(rows: pd.DataFrame, metric: str) -> str:
                 value, error = theirs[[metric, f"{metric}_error"]].to_numpy(float)[0]
                 said, less = f"{value:.2f} ± {error:.2f}", f"{own.mean() - value:+.3f}"
             place = f"{M:3}% {data:11}{name:14}"
-            lines.append(f"{place}{mean_and_error(own):>16}{len(own):8}{said:>15}{less:>8}")
+            lines.append(
+                f"{place}{mean_and_error(own):>16}{len(own):8}{said:>15}{less:>8}"
+            )
     return "\n".join(lines)
 
 
@@ -109,7 +113,9 @@ def seconds(rows: pd.DataFrame) -> str:
         each = part.groupby("data")["seconds"].mean()
         theirs = M, OF_PAPER.get(name, name)
         said = f"{paper[theirs]:8.0f}" if theirs in paper.index else ""
-        lines.append(f"{M:3}% {name:14}{each.mean():8.1f}{each.max():9.1f}{len(each):6}{said}")
+        lines.append(
+            f"{M:3}% {name:14}{each.mean():8.1f}{each.max():9.1f}{len(each):6}{said}"
+        )
     return "\n".join(lines)
 
 
@@ -118,13 +124,18 @@ def left_out(rows: pd.DataFrame) -> str:
     powers."""
     pep = rows[rows["method"] == "PEP"]
     inside, held = of_runs(pep, "left_out"), of_runs(pep, "nlpd")
-    choices = dict.fromkeys([(MIDDLE, EP), tuple(inside)])  # few powers may have many more runs
+    choices = dict.fromkeys(
+        [(MIDDLE, EP), tuple(inside)]
+    )  # few powers may have many more runs
     parts = [
         _chosen(inside[list(names)].dropna(), held)
         for names in choices
         if len(names) > 1 and set(names) <= set(inside)
     ]
-    return "\n".join(part for part in parts if part) or "One power each: nothing to choose."
+    return (
+        "\n".join(part for part in parts if part)
+        or "One power each: nothing to choose."
+    )
 
 
 def _chosen(inside: pd.DataFrame, held: pd.DataFrame) -> str:
@@ -144,7 +155,11 @@ def _chosen(inside: pd.DataFrame, held: pd.DataFrame) -> str:
     ways = {name: held[name].to_numpy() for name in held.columns}
     for name, values in {**ways, "best of all": found.min(axis=1)}.items():
         less = mean_interval(values - picked)
-        share = "" if name not in ways else f"{np.mean(held.columns[chosen] == name):6.0%} chosen"
+        share = (
+            ""
+            if name not in ways
+            else f"{np.mean(held.columns[chosen] == name):6.0%} chosen"
+        )
         lines.append(f"{name:12}{values.mean():6.3f}  {less:+.3f}{share}")
     return "\n".join(lines)
 
@@ -160,7 +175,9 @@ def places(rows: pd.DataFrame) -> str:
     largest = np.sort(functions(X), axis=1)
     lines.append(f"{'rows':14}{np.median(largest[:, 2] - largest[:, 1]):8.3f}")
     for name, part in labelled(rows).groupby("label", sort=False):
-        lines.append(f"{name:14}{part['margin'].median():8.3f}{part['nearest'].median():9.3f}")
+        lines.append(
+            f"{name:14}{part['margin'].median():8.3f}{part['nearest'].median():9.3f}"
+        )
     return "\n".join(lines)
 
 
@@ -174,15 +191,30 @@ def draw_places(rows: pd.DataFrame) -> Any:
     grid = np.linspace(-PLACES_BOX, PLACES_BOX, 120)
     cells = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
     classes = functions(cells).argmax(axis=1).reshape(len(grid), -1)
-    panels = np.atleast_1d(drawn.subplots(lines, columns, sharex=True, sharey=True)).ravel()
+    panels = np.atleast_1d(
+        drawn.subplots(lines, columns, sharex=True, sharey=True)
+    ).ravel()
     for axes in panels[len(parts) :]:
         axes.remove()
     for axes, (name, part) in zip(panels, parts):
         axes.scatter(*X.T, c=labels, cmap="Pastel1", s=4)
-        axes.contour(grid, grid, classes, levels=[0.5, 1.5], colors="black", linewidths=0.8)
-        axes.plot(part["x"], part["y"], "o", color="white", markeredgecolor="black", markersize=5)
+        axes.contour(
+            grid, grid, classes, levels=[0.5, 1.5], colors="black", linewidths=0.8
+        )
+        axes.plot(
+            part["x"],
+            part["y"],
+            "o",
+            color="white",
+            markeredgecolor="black",
+            markersize=5,
+        )
         axes.set(title=name.replace("PEP ", "PEP, α = "))
-        axes.set(xlim=(-PLACES_BOX, PLACES_BOX), ylim=(-PLACES_BOX, PLACES_BOX), aspect="equal")
+        axes.set(
+            xlim=(-PLACES_BOX, PLACES_BOX),
+            ylim=(-PLACES_BOX, PLACES_BOX),
+            aspect="equal",
+        )
     return drawn
 
 
@@ -192,7 +224,10 @@ def time_to(rows: pd.DataFrame) -> str:
     for (data, M, name), part in labelled(rows).groupby(["data", "M", "label"]):
         runs = [run.sort_values("step") for _, run in part.groupby("split")]
         last = pd.DataFrame([run.iloc[-1] for run in runs])
-        near = [run.loc[run["nlpd"] <= 1.01 * run["nlpd"].min(), "seconds"].iloc[0] for run in runs]
+        near = [
+            run.loc[run["nlpd"] <= 1.01 * run["nlpd"].min(), "seconds"].iloc[0]
+            for run in runs
+        ]
         lines.append(
             f"{data:11}M = {M:<4}{name:10}{last['nlpd'].mean():8.3f}"
             f"{last['error_rate'].mean():8.3f}{last['seconds'].mean():9.1f}{np.mean(near):14.1f}"
@@ -214,9 +249,12 @@ def draw_time(rows: pd.DataFrame) -> Any:
             curve = part.groupby("step")[["seconds", "nlpd"]].mean()
             method, alpha = part[["method", "alpha"]].iloc[0]
             axes.plot(
-                curve["seconds"], curve["nlpd"], color=COLOURS[method],
-                linestyle=STYLES.get(alpha, "-."), label=name,
-            )  # fmt: skip
+                curve["seconds"],
+                curve["nlpd"],
+                color=COLOURS[method],
+                linestyle=STYLES.get(alpha, "-."),
+                label=name,
+            )
         axes.set(title=f"{data}, M = {M}", xlabel="seconds", xscale="log")
         axes.legend(frameon=False, fontsize="small")
         tidy(axes)
@@ -239,7 +277,10 @@ def labels_needed(rows: pd.DataFrame) -> str:
         f"{'':12}{'labels':>8}{'entropy':>9}{'random':>9}{'':4}random - entropy",
     ]
     last = int(rows["labels"].max())
-    gains, means = _gains(rows), rows.groupby(["alpha", "labels", "method"])["error_rate"].mean()
+    gains, means = (
+        _gains(rows),
+        rows.groupby(["alpha", "labels", "method"])["error_rate"].mean(),
+    )
     wanted = np.unique(np.linspace(0, last, 6).round(-1 if last >= 50 else 0))
     for alpha, part in gains.groupby("alpha"):
         for count in wanted:
@@ -270,9 +311,13 @@ def draw_active(rows: pd.DataFrame) -> Any:
             curve = part[part["method"] == rule].groupby("labels")["error_rate"].mean()
             column[0].plot(curve.index, curve, color=colour, label=rule)
         own = gains[gains["alpha"] == alpha].groupby("labels")["gain"]
-        found = pd.DataFrame({count: mean_interval(values.to_numpy()) for count, values in own}).T
+        found = pd.DataFrame(
+            {count: mean_interval(values.to_numpy()) for count, values in own}
+        ).T
         column[1].plot(found.index, found[0], color=RULES["entropy"])
-        column[1].fill_between(found.index, found[1], found[2], color=RULES["entropy"], alpha=0.2)
+        column[1].fill_between(
+            found.index, found[1], found[2], color=RULES["entropy"], alpha=0.2
+        )
         column[1].axhline(0.0, color="black", linewidth=0.8)
         column[0].set(title=f"waveform, PEP, α = {alpha:g}")
         column[1].set(xlabel="rows that got a label")

@@ -21,11 +21,19 @@ def answer(scorer: Scorer, body: bytes | str) -> list[dict[str, Any]]:
     """Predict rows, each a JSON object with the columns by name; ValueError says what is wrong."""
     try:
         rows = json.loads(body)
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows) or not rows:
-            raise ValueError("rows: expected a list of at least one object with columns by name.")
+        if (
+            not isinstance(rows, list)
+            or not all(isinstance(row, dict) for row in rows)
+            or not rows
+        ):
+            raise ValueError(
+                "rows: expected a list of at least one object with columns by name."
+            )
         return predict_table(scorer, pd.DataFrame(rows)).to_dict("records")
     except (OverflowError, RecursionError) as error:
-        raise ValueError(f"rows: a number is too large, or objects too deep: {error}.") from error
+        raise ValueError(
+            f"rows: a number is too large, or objects too deep: {error}."
+        ) from error
 
 
 def create_app(folder: str) -> Any:

@@ -65,7 +65,9 @@ print(f"noise standard deviation: {np.sqrt(model.likelihood.variance.numpy()):.3
 # is better; held-out rows do. The score is the mean log density of the test values: higher is
 # better.
 
-exact = gpflow.models.GPR((X, Y), gpflow.kernels.SquaredExponential(), noise_variance=0.1)
+exact = gpflow.models.GPR(
+    (X, Y), gpflow.kernels.SquaredExponential(), noise_variance=0.1
+)
 pep.training.maximise(exact, progress=False)
 models = {"exact": exact}
 for alpha in (0.0, 0.5, 1.0):
@@ -74,7 +76,9 @@ for alpha in (0.0, 0.5, 1.0):
     models[f"alpha {alpha}"] = pep.models.PEPRegression(
         (X, Y), kernel, points, alpha=alpha, noise_variance=0.1
     )
-    pep.training.maximise(models[f"alpha {alpha}"], tolerance=1e-4, window=10, progress=False)
+    pep.training.maximise(
+        models[f"alpha {alpha}"], tolerance=1e-4, window=10, progress=False
+    )
 
 print("             log Z   noise sd   log density")
 for name, one in models.items():

@@ -43,7 +43,9 @@ print(f"log Z {record.objective:.2f} after {record.iterations} steps: {record.me
 
 model.update_sites()
 info = model.last_inference
-print(f"{info.num_sweeps} sweeps, residual {info.residual:.1e}, converged: {bool(info.converged)}")
+print(
+    f"{info.num_sweeps} sweeps, residual {info.residual:.1e}, converged: {bool(info.converged)}"
+)
 
 # %%
 # The probability of label 1 is the mean of ``predict_y``. ``predict_log_density`` scores it, and
@@ -53,7 +55,9 @@ probability, _ = model.predict_y(X_test)
 error = np.mean((probability.numpy() > 0.5) != labels_test)
 density = np.mean(model.predict_log_density((X_test, labels_test.astype(float))))
 print(f"test error {error:.3f}, mean log density {density:.3f}")
-print(f"leave-one-out, from training rows alone: {np.mean(model.loo_log_density()):.3f}")
+print(
+    f"leave-one-out, from training rows alone: {np.mean(model.loo_log_density()):.3f}"
+)
 
 # %%
 # Where the model is sure
@@ -70,7 +74,9 @@ filled = ax.contourf(
 ax.contour(side, side, probability.numpy().reshape(60, 60), [0.5], colors="black")
 for label, colour in ((0, "#1f5a99"), (1, "#c8442e")):
     rows = X_train[labels_train[:, 0] == label]
-    ax.plot(rows[:, 0], rows[:, 1], ".", color=colour, markersize=5, label=f"label {label}")
+    ax.plot(
+        rows[:, 0], rows[:, 1], ".", color=colour, markersize=5, label=f"label {label}"
+    )
 Z = model.inducing_variable.Z.numpy()
 ax.plot(Z[:, 0], Z[:, 1], "+", color="black", markersize=9, label="inducing points")
 figure.colorbar(filled, label="probability of label 1")

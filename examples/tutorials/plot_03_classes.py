@@ -34,7 +34,9 @@ print(f"{len(X_train)} rows to train on, {len(X_test)} to test, {X.shape[1]} inp
 
 
 def make_model(kernel, likelihood, points, alpha):
-    return pep.models.PEPClassification((X_train, y_train), kernel, likelihood, points, alpha=alpha)
+    return pep.models.PEPClassification(
+        (X_train, y_train), kernel, likelihood, points, alpha=alpha
+    )
 
 
 models = {}
@@ -42,7 +44,9 @@ for alpha in (0.0, 0.5, 1.0):
     kernel = gpflow.kernels.SquaredExponential(lengthscales=np.sqrt(X.shape[1]))
     points = pep.training.starts.kmeans(X_train, 10, seed=0)
     model = make_model(kernel, gpflow.likelihoods.MultiClass(3), points, alpha)
-    pep.training.maximise(model, tolerance=1e-4, window=10, max_iterations=40, progress=False)
+    pep.training.maximise(
+        model, tolerance=1e-4, window=10, max_iterations=40, progress=False
+    )
     models[f"RobustMax, alpha {alpha}"] = model
 
 # %%
@@ -75,11 +79,21 @@ figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 for label, marker in enumerate("os^"):
     rows = X_test[y_test[:, 0] == label]
     ax.plot(rows[:, 0], rows[:, 6], marker, markersize=5, label=f"class {label}")
-ax.plot(X_test[unsure, 0], X_test[unsure, 6], "o", markersize=14, color="black", fillstyle="none")
+ax.plot(
+    X_test[unsure, 0],
+    X_test[unsure, 6],
+    "o",
+    markersize=14,
+    color="black",
+    fillstyle="none",
+)
 ax.set(xlabel="alcohol (standardised)", ylabel="flavanoids (standardised)")
 ax.legend()
 for row in unsure:
-    print(f"true class {y_test[row, 0]}: " + " ".join(f"{p:.3f}" for p in probability[row]))
+    print(
+        f"true class {y_test[row, 0]}: "
+        + " ".join(f"{p:.3f}" for p in probability[row])
+    )
 
 # %%
 # On so few rows the scores do not separate the powers, and rows that are easily separated suit

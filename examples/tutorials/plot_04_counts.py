@@ -36,7 +36,9 @@ pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)
 f_mean, f_variance = (np.ravel(part) for part in model.predict_f(X_new))
 y_mean, y_variance = (np.ravel(part) for part in model.predict_y(X_new))
 top = np.argmax(y_mean)
-print(f"largest mean count {y_mean[top]:.2f}, standard deviation {np.sqrt(y_variance[top]):.2f}")
+print(
+    f"largest mean count {y_mean[top]:.2f}, standard deviation {np.sqrt(y_variance[top]):.2f}"
+)
 
 # %%
 # The band is of the rate: quantiles of f go through the exponential. ``predict_y`` has the mean and
@@ -44,10 +46,18 @@ print(f"largest mean count {y_mean[top]:.2f}, standard deviation {np.sqrt(y_vari
 
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 ax.plot(X, counts, ".", color="0.6", label="counts")
-low, middle, high = (np.exp(f_mean + z * np.sqrt(f_variance)) for z in (-1.645, 0.0, 1.645))
+low, middle, high = (
+    np.exp(f_mean + z * np.sqrt(f_variance)) for z in (-1.645, 0.0, 1.645)
+)
 ax.fill_between(X_new[:, 0], low, high, alpha=0.3, label="rate, 90%")
 ax.plot(X_new, middle, color="C0")
-ax.plot(X_new, np.exp(1.2 * np.sin(1.5 * X_new) + 0.8), "--", color="black", label="true rate")
+ax.plot(
+    X_new,
+    np.exp(1.2 * np.sin(1.5 * X_new) + 0.8),
+    "--",
+    color="black",
+    label="true rate",
+)
 ax.set(xlabel="x", ylabel="count")
 ax.legend()
 
@@ -75,7 +85,9 @@ robust = pep.models.PEP(
     alpha=0.5,
 )
 for each in (gaussian, robust):
-    pep.training.maximise(each, tolerance=1e-4, window=10, max_iterations=60, progress=False)
+    pep.training.maximise(
+        each, tolerance=1e-4, window=10, max_iterations=60, progress=False
+    )
 
 # %%
 # Student's t is not log-concave: sites may have a negative precision, and at large alpha there may
@@ -84,8 +96,12 @@ for each in (gaussian, robust):
 
 robust.update_sites()
 info = robust.last_inference
-print(f"{info.num_sweeps} sweeps, residual {info.residual:.1e}, converged: {bool(info.converged)}")
-print(f"rows with a site of negative precision: {np.sum(robust.sites.tau.numpy() < 0.0)}")
+print(
+    f"{info.num_sweeps} sweeps, residual {info.residual:.1e}, converged: {bool(info.converged)}"
+)
+print(
+    f"rows with a site of negative precision: {np.sum(robust.sites.tau.numpy() < 0.0)}"
+)
 truth = np.sin(1.5 * X_new)
 for name, each in (("Gaussian", gaussian), ("Student's t", robust)):
     distance = np.sqrt(np.mean((each.predict_f(X_new)[0] - truth) ** 2))

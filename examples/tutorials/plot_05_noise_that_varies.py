@@ -60,7 +60,9 @@ class Bump(gpflow.functions.Function):
         self.place = gpflow.Parameter(3.0)
 
     def __call__(self, x):
-        return self.floor + self.height * tf.exp(-0.5 * tf.square((x - self.place) / self.width))
+        return self.floor + self.height * tf.exp(
+            -0.5 * tf.square((x - self.place) / self.width)
+        )
 
 
 function = pep.models.PEPRegression(
@@ -72,7 +74,9 @@ function = pep.models.PEPRegression(
 )
 pep.training.maximise(function, tolerance=1e-4, window=10, progress=False)
 bump = function.likelihood.scale
-print(f"bump at {bump.place.numpy():.2f}, {bump.width.numpy():.2f} wide; the truth: 4.00, 0.80")
+print(
+    f"bump at {bump.place.numpy():.2f}, {bump.width.numpy():.2f} wide; the truth: 4.00, 0.80"
+)
 
 # %%
 # A second Gaussian process
@@ -84,7 +88,10 @@ print(f"bump at {bump.place.numpy():.2f}, {bump.width.numpy():.2f} wide; the tru
 process = pep.models.PEP(
     (X, Y),
     gpflow.kernels.SeparateIndependent(
-        [gpflow.kernels.SquaredExponential(), gpflow.kernels.SquaredExponential(lengthscales=2.0)]
+        [
+            gpflow.kernels.SquaredExponential(),
+            gpflow.kernels.SquaredExponential(lengthscales=2.0),
+        ]
     ),
     gpflow.likelihoods.HeteroskedasticTFPConditional(
         distribution_class=tfp.distributions.Normal, scale_transform=tfp.bijectors.Exp()
@@ -120,7 +127,13 @@ for ax, (name, model) in zip(axes, models.items()):
     ax.fill_between(x[:, 0], mean - band, mean + band, alpha=0.3)
     ax.plot(x, mean, color="C0")
     for side in (-1.645, 1.645):
-        ax.plot(x, np.sin(1.5 * x) + side * noise_scale(x), "--", color="black", linewidth=0.8)
+        ax.plot(
+            x,
+            np.sin(1.5 * x) + side * noise_scale(x),
+            "--",
+            color="black",
+            linewidth=0.8,
+        )
     ax.set(title=name, xlabel="x")
 
 # %%

@@ -29,7 +29,9 @@ Z = pep.training.starts.kmeans(X[:5000], 50, seed=0)
 # ``PEPRegression`` needs no minibatches to save memory: it sums over chunks of rows. A step on all
 # of them is often fast enough, and L-BFGS takes few. Here it gets twelve.
 
-regression = pep.models.PEPRegression(train, gpflow.kernels.SquaredExponential(), Z, alpha=0.5)
+regression = pep.models.PEPRegression(
+    train, gpflow.kernels.SquaredExponential(), Z, alpha=0.5
+)
 record = pep.training.maximise(regression, max_iterations=12, progress=False)
 density = np.mean(regression.predict_log_density(held_out))
 print(f"{record.evaluations} evaluations of all rows: mean log density {density:.4f}")
@@ -60,7 +62,9 @@ record = pep.training.fit(
     model,
     pep.training.shuffled_batches(train, 500, seed=0),
     num_steps=400,
-    optimizer=tf_keras.optimizers.Adam(tf_keras.optimizers.schedules.CosineDecay(0.05, 400)),
+    optimizer=tf_keras.optimizers.Adam(
+        tf_keras.optimizers.schedules.CosineDecay(0.05, 400)
+    ),
     natural_gradient=0.2,
     evaluate=evaluate,
     evaluate_every=25,
@@ -79,7 +83,9 @@ ax.plot(
     "o-",
     label="ARPEP, minibatches",
 )
-ax.axhline(density, color="C1", linestyle="--", label="PEPRegression, all rows, 12 steps")
+ax.axhline(
+    density, color="C1", linestyle="--", label="PEPRegression, all rows, 12 steps"
+)
 ax.set(xlabel="steps of 500 rows", ylabel="held-out log density")
 ax.legend()
 
@@ -89,8 +95,12 @@ ax.legend()
 side = np.linspace(-3.0, 3.0, 50)
 grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 figure, ax = plt.subplots(figsize=(5, 3.6), layout="constrained")
-filled = ax.contourf(side, side, model.predict_f(grid)[0].numpy().reshape(50, 50), 12, cmap="PuOr")
-ax.plot(*model.inducing_variable.Z.numpy().T, "+", color="black", label="inducing points")
+filled = ax.contourf(
+    side, side, model.predict_f(grid)[0].numpy().reshape(50, 50), 12, cmap="PuOr"
+)
+ax.plot(
+    *model.inducing_variable.Z.numpy().T, "+", color="black", label="inducing points"
+)
 figure.colorbar(filled, label="mean of f")
 ax.set(xlabel="first input", ylabel="second input")
 ax.legend()

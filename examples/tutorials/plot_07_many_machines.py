@@ -48,9 +48,13 @@ def work():
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     index = strategy.cluster_resolver.task_id
     Z = np.linspace(-4.0, 4.0, 20)[:, None]
-    model = pep.models.PEPRegression(part(index), gpflow.kernels.SquaredExponential(), Z, alpha=0.5)
+    model = pep.models.PEPRegression(
+        part(index), gpflow.kernels.SquaredExponential(), Z, alpha=0.5
+    )
     loss = pep.training.sharded_training_loss(model, strategy)
-    gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables, options={"maxiter": 20})
+    gpflow.optimizers.Scipy().minimize(
+        loss, model.trainable_variables, options={"maxiter": 20}
+    )
     with pep.training.sharded(model, strategy):
         log_z, posterior = float(model.pep_log_marginal_likelihood()), model.posterior()
     mean, _ = posterior.predict_f(np.array([[0.5]]))
@@ -76,7 +80,10 @@ def start():
         one.close()
     processes = []
     for index in range(2):
-        task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        task = {
+            "cluster": {"worker": addresses},
+            "task": {"type": "worker", "index": index},
+        }
         environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
         processes.append(subprocess.Popen([sys.executable, __file__], env=environment))
     failures = [process.wait() for process in processes]
@@ -84,13 +91,17 @@ def start():
         sys.exit("A process failed; its message is above.")
     together = [np.concatenate(column) for column in zip(part(0), part(1))]
     Z = np.linspace(-4.0, 4.0, 20)[:, None]
-    model = pep.models.PEPRegression(together, gpflow.kernels.SquaredExponential(), Z, alpha=0.5)
+    model = pep.models.PEPRegression(
+        together, gpflow.kernels.SquaredExponential(), Z, alpha=0.5
+    )
     gpflow.optimizers.Scipy().minimize(
         model.training_loss, model.trainable_variables, options={"maxiter": 20}
     )
     log_z = float(model.pep_log_marginal_likelihood())
     mean = model.predict_f(np.array([[0.5]]))[0].numpy().item()
-    print(f"one process: {len(together[0])} rows, log Z {log_z:.6f}, mean at 0.5 {mean:.6f}")
+    print(
+        f"one process: {len(together[0])} rows, log Z {log_z:.6f}, mean at 0.5 {mean:.6f}"
+    )
 
 
 if __name__ == "__main__":

@@ -30,12 +30,16 @@ for k in range(3):
     rows = slice(100 * k, 100 * (k + 1))
     candidates = np.concatenate([Z, X[rows]])
     points = pep.training.starts.greedy_variance(candidates, 7 * (k + 1), kernel=kernel)
-    model = pep.models.PEPRegression((X[rows], Y[rows]), kernel, points, alpha=0.5, memory=memory)
+    model = pep.models.PEPRegression(
+        (X[rows], Y[rows]), kernel, points, alpha=0.5, memory=memory
+    )
     pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)
     memory, Z = model.remember(), model.inducing_variable.Z.numpy()
     after.append((rows, Z, *(np.ravel(part) for part in model.predict_f(x))))
     error = np.abs(model.predict_f(X[: rows.stop])[0] - np.sin(2.0 * X[: rows.stop]))
-    print(f"after batch {k + 1}: mean error over all inputs so far {np.mean(error):.4f}")
+    print(
+        f"after batch {k + 1}: mean error over all inputs so far {np.mean(error):.4f}"
+    )
 
 # %%
 # A model of all 300 rows at once, for comparison:

@@ -45,19 +45,26 @@ def probability_and_information(likelihood, mean, variance):
 
 
 def learn(choose):
-    data = (tf.Variable(part[:NUM_FIRST], shape=[None, part.shape[1]]) for part in (X, labels))
+    data = (
+        tf.Variable(part[:NUM_FIRST], shape=[None, part.shape[1]])
+        for part in (X, labels)
+    )
     model = pep.models.PEPClassification(
         tuple(data),
         gpflow.kernels.SquaredExponential(variance=4.0, lengthscales=0.7),
         None,
-        pep.training.starts.kmeans(X[:NUM_POOL], 25, seed=0),  # inputs are known, labels are not
+        pep.training.starts.kmeans(
+            X[:NUM_POOL], 25, seed=0
+        ),  # inputs are known, labels are not
         alpha=0.5,
     )
     predict = tf.function(model.predict_f)
     known, scores = list(range(NUM_FIRST)), []
     while True:
         p, information = probability_and_information(model.likelihood, *predict(X))
-        of_label = np.where(labels[NUM_POOL:, 0] == 1.0, p[NUM_POOL:], 1.0 - p[NUM_POOL:])
+        of_label = np.where(
+            labels[NUM_POOL:, 0] == 1.0, p[NUM_POOL:], 1.0 - p[NUM_POOL:]
+        )
         scores.append((len(known), np.mean(np.log(of_label))))
         if len(known) == NUM_FIRST + NUM_MORE:
             return model, known, np.array(scores)
@@ -86,7 +93,9 @@ axes[0].legend()
 p = model.predict_y(grid)[0].numpy().reshape(50, 50)
 axes[1].contourf(side, side, p, np.linspace(0.0, 1.0, 11), cmap="RdBu_r", alpha=0.6)
 axes[1].plot(*X[:NUM_POOL].T, ".", color="0.5", markersize=2)
-axes[1].plot(*X[asked].T, "o", color="black", markersize=5, fillstyle="none", label="labelled")
+axes[1].plot(
+    *X[asked].T, "o", color="black", markersize=5, fillstyle="none", label="labelled"
+)
 axes[1].legend()
 
 # %%

@@ -41,7 +41,9 @@ Y = branin(X)
 kernel = gpflow.kernels.Matern52(lengthscales=[0.3, 0.3])
 for step in range(20):
     best = Y.min()
-    model = pep.models.PEPRegression((X, Y), kernel, X.copy(), alpha=0.5, noise_variance=1e-4)
+    model = pep.models.PEPRegression(
+        (X, Y), kernel, X.copy(), alpha=0.5, noise_variance=1e-4
+    )
     gpflow.set_trainable(model.likelihood, False)
     gpflow.set_trainable(model.inducing_variable, False)
     if step % 5 == 0:

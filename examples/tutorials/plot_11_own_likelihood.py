@@ -38,7 +38,9 @@ class SkewedLogistic(gpflow.likelihoods.ScalarLikelihood):
 
     def _conditional_mean(self, X, F):
         one = tf.ones_like(F)
-        return F + self.scale * (tf.math.digamma(self.skew * one) - tf.math.digamma(one))
+        return F + self.scale * (
+            tf.math.digamma(self.skew * one) - tf.math.digamma(one)
+        )
 
     def _conditional_variance(self, X, F):
         one = tf.ones_like(F)
@@ -63,7 +65,9 @@ class SkewedLogistic(gpflow.likelihoods.ScalarLikelihood):
 def _factor(likelihood, X, Y, alpha):
     scale = likelihood.scale * tf.ones_like(Y)
     peak = pep.likelihoods.Structure(centre=Y, resolution=scale, extent=4.0 * scale)
-    return pep.likelihoods.ScalarFactor(lambda F: likelihood._scalar_log_prob(X, F, Y), [peak])
+    return pep.likelihoods.ScalarFactor(
+        lambda F: likelihood._scalar_log_prob(X, F, Y), [peak]
+    )
 
 
 # %%
@@ -79,7 +83,11 @@ for alpha in (0.0, 0.5, 1.0):
         weight = np.exp(-0.5 * (f / sd) ** 2)
         weight /= weight.sum()
         log_p = likelihood._scalar_log_prob(None, f, y).numpy()
-        brute = weight @ log_p if alpha == 0.0 else np.log(weight @ np.exp(alpha * log_p)) / alpha
+        brute = (
+            weight @ log_p
+            if alpha == 0.0
+            else np.log(weight @ np.exp(alpha * log_p)) / alpha
+        )
         rule = pep.likelihoods.log_power_expectation(
             likelihood, one, 0.0 * one, sd**2 * one, y * one, alpha
         )
@@ -93,7 +101,9 @@ for alpha in (0.0, 0.5, 1.0):
 
 rng = np.random.default_rng(4)
 X = rng.uniform(0.0, 6.0, (200, 1))
-z = -np.log(rng.uniform(size=X.shape) ** (-1.0 / 4.0) - 1.0)  # skew 4, by the inverse of its CDF
+z = -np.log(
+    rng.uniform(size=X.shape) ** (-1.0 / 4.0) - 1.0
+)  # skew 4, by the inverse of its CDF
 Y = np.sin(1.5 * X) + 0.15 * z
 model = pep.models.PEP(
     (X, Y),
@@ -104,7 +114,9 @@ model = pep.models.PEP(
 )
 record = pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)
 found = model.likelihood
-print(f"scale {found.scale.numpy():.3f} (true: 0.150), skew {found.skew.numpy():.2f} (true: 4.00)")
+print(
+    f"scale {found.scale.numpy():.3f} (true: 0.150), skew {found.skew.numpy():.2f} (true: 4.00)"
+)
 
 # %%
 # Gaussian noise follows the mean of y; here f is the function itself, to which delays add.
@@ -121,7 +133,9 @@ X_test = rng.uniform(0.0, 6.0, (500, 1))
 z = -np.log(rng.uniform(size=X_test.shape) ** (-1.0 / 4.0) - 1.0)
 test = X_test, np.sin(1.5 * X_test) + 0.15 * z
 for name, each in (("Gaussian", gaussian), ("skewed logistic", model)):
-    print(f"{name:16} mean log density of new rows {np.mean(each.predict_log_density(test)):.4f}")
+    print(
+        f"{name:16} mean log density of new rows {np.mean(each.predict_log_density(test)):.4f}"
+    )
 
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 ax.plot(X, Y, ".", color="0.7")

@@ -73,9 +73,13 @@ kernel = SquaredExponential(lengthscales=0.8)
 exact = gpflow.models.GPR((X, Y), kernel, noise_variance=0.01)
 variables = {
     "6 points": gpflow.inducing_variables.InducingPoints(Z),
-    "6 blurred points": pep.inducing_variables.BlurredInducingPoints(Z, np.full(6, 0.3**2)),
+    "6 blurred points": pep.inducing_variables.BlurredInducingPoints(
+        Z, np.full(6, 0.3**2)
+    ),
     "6 values and slopes": ValuesAndSlopes(Z),
-    "12 points": gpflow.inducing_variables.InducingPoints(np.linspace(0.3, 5.7, 12)[:, None]),
+    "12 points": gpflow.inducing_variables.InducingPoints(
+        np.linspace(0.3, 5.7, 12)[:, None]
+    ),
 }
 means = {}
 print(f"exact log marginal likelihood {float(exact.log_marginal_likelihood()):.2f}")
@@ -84,7 +88,9 @@ for name, u in variables.items():
     model = pep.models.PEPRegression((X, Y), kernel, u, alpha=0.0, noise_variance=0.01)
     means[name] = model.predict_f(x)[0].numpy()
     distance = np.sqrt(np.mean((means[name] - exact.predict_f(x)[0]) ** 2))
-    print(f"{name:20} {float(model.pep_log_marginal_likelihood()):9.2f}   {distance:.4f}")
+    print(
+        f"{name:20} {float(model.pep_log_marginal_likelihood()):9.2f}   {distance:.4f}"
+    )
 
 # %%
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
@@ -115,7 +121,9 @@ class Even(gpflow.kernels.Kernel):
         return 0.5 * (self.base(X, X2) + self.base(X, -X2))
 
     def K_diag(self, X):
-        return 0.5 * (self.base(X, full_cov=False) + tf.linalg.diag_part(self.base(X, -X)))
+        return 0.5 * (
+            self.base(X, full_cov=False) + tf.linalg.diag_part(self.base(X, -X))
+        )
 
 
 X = rng.uniform(-0.5, 4.0, (80, 1))
@@ -123,7 +131,10 @@ Y = np.cos(2.0 * X) + 0.1 * rng.standard_normal(X.shape)
 x = np.linspace(-4.0, 4.0, 200)[:, None]
 figure, ax = plt.subplots(figsize=(7, 2.6), layout="constrained")
 ax.plot(X, Y, ".", color="0.7")
-for name, own in (("any function", SquaredExponential()), ("even", Even(SquaredExponential()))):
+for name, own in (
+    ("any function", SquaredExponential()),
+    ("even", Even(SquaredExponential())),
+):
     model = pep.models.PEPRegression(
         (X, Y), own, pep.training.starts.kmeans(X, 10, seed=0), alpha=0.5
     )
@@ -131,7 +142,10 @@ for name, own in (("any function", SquaredExponential()), ("even", Even(SquaredE
     mean, variance = (np.ravel(part) for part in model.predict_f(x))
     ax.plot(x, mean, label=name)
     ax.fill_between(
-        x[:, 0], mean - 2.0 * np.sqrt(variance), mean + 2.0 * np.sqrt(variance), alpha=0.2
+        x[:, 0],
+        mean - 2.0 * np.sqrt(variance),
+        mean + 2.0 * np.sqrt(variance),
+        alpha=0.2,
     )
 ax.legend()
 ax.set(xlabel="x", ylabel="y", ylim=(-3.0, 3.0))

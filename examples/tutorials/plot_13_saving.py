@@ -67,13 +67,16 @@ print(other.predict_f(X_new)[0].numpy().ravel())
 
 posterior = model.posterior(gpflow.posteriors.PrecomputeCacheType.VARIABLE)
 posterior.served = tf.function(
-    lambda X: posterior.predict_f(X), input_signature=[tf.TensorSpec([None, 1], tf.float64)]
+    lambda X: posterior.predict_f(X),
+    input_signature=[tf.TensorSpec([None, 1], tf.float64)],
 )
 tf.saved_model.save(posterior, str(directory / "served"))
 loaded = tf.saved_model.load(str(directory / "served"))  # TensorFlow alone is enough
 mean, variance = loaded.served(X_new)
 print(mean.numpy().ravel())
-size = sum(file.stat().st_size for file in (directory / "served").rglob("*") if file.is_file())
+size = sum(
+    file.stat().st_size for file in (directory / "served").rglob("*") if file.is_file()
+)
 print(f"{size / 1024:.0f} KiB")
 
 # %%

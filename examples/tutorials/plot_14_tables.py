@@ -48,13 +48,19 @@ columns = make_column_transformer(
     (OneHotEncoder(handle_unknown="ignore"), ["kind"]),
     (SimpleImputer(add_indicator=True), ["age", "condition"]),
 )
-estimator = make_pipeline(columns, PEPRegressor(num_inducing=25, alpha=0.5, random_state=0))
+estimator = make_pipeline(
+    columns, PEPRegressor(num_inducing=25, alpha=0.5, random_state=0)
+)
 inputs, price = table.drop(columns=["id", "price"]), table["price"]
-train_in, test_in, train_price, test_price = train_test_split(inputs, price, random_state=0)
+train_in, test_in, train_price, test_price = train_test_split(
+    inputs, price, random_state=0
+)
 scores = cross_val_score(
     estimator, train_in, train_price, cv=KFold(3, shuffle=True, random_state=0)
 )
-print(f"R² of three folds: {scores.mean():.3f}, from {scores.min():.3f} to {scores.max():.3f}")
+print(
+    f"R² of three folds: {scores.mean():.3f}, from {scores.min():.3f} to {scores.max():.3f}"
+)
 
 # %%
 # The held-out quarter, once, at the end. The standard deviation is that of a new price.
@@ -76,7 +82,9 @@ figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
 axes[0].errorbar(test_price, mean, 1.645 * sd, fmt=".", color="C0", ecolor="0.75")
 axes[0].axline((1500.0, 1500.0), slope=1.0, color="black", linewidth=1)
 axes[0].set(xlabel="price", ylabel="predicted, with 90% interval")
-ages = pd.DataFrame({"kind": "cello", "age": np.linspace(0.0, 120.0, 60), "condition": 3.0})
+ages = pd.DataFrame(
+    {"kind": "cello", "age": np.linspace(0.0, 120.0, 60), "condition": 3.0}
+)
 for kind in ("violin", "viola", "cello"):
     ages["kind"] = kind
     mean, sd = estimator.predict(ages, return_std=True)

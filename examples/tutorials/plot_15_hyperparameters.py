@@ -38,7 +38,9 @@ model = pep.models.PEPRegression(
 pep.training.maximise(model, progress=False)
 
 
-def describe(name: str, predictor: "gpflow.models.GPModel | pep.training.Ensemble") -> None:
+def describe(
+    name: str, predictor: "gpflow.models.GPModel | pep.training.Ensemble"
+) -> None:
     density = np.mean(predictor.predict_log_density((X_test, Y_test)))
     print(f"{name}: mean log density of new rows {density:.3f}")
 
@@ -112,7 +114,9 @@ variables = [parameter.unconstrained_variable for parameter in parameters]
 with tf.GradientTape(persistent=True) as outer:
     with tf.GradientTape() as inner:
         loss = model.training_loss()
-    slopes = tf.concat([tf.reshape(g, [-1]) for g in inner.gradient(loss, variables)], axis=0)
+    slopes = tf.concat(
+        [tf.reshape(g, [-1]) for g in inner.gradient(loss, variables)], axis=0
+    )
     slopes = tf.unstack(slopes)
 rows = [
     tf.concat([tf.reshape(g, [-1]) for g in outer.gradient(slope, variables)], axis=0)
@@ -125,12 +129,18 @@ for values in rng.multivariate_normal(mode, 0.5 * (covariance + covariance.T), s
     for variable, value in zip(variables, values):  # each is one number
         variable.assign(np.reshape(value, variable.shape))
     near.append(gpflow.utilities.deepcopy(model))
-describe("20 draws by Laplace", pep.training.ensemble_of_models(near, weights="uniform"))
-names = {id(part): name for name, part in gpflow.utilities.parameter_dict(model).items()}
+describe(
+    "20 draws by Laplace", pep.training.ensemble_of_models(near, weights="uniform")
+)
+names = {
+    id(part): name for name, part in gpflow.utilities.parameter_dict(model).items()
+}
 for number, (parameter, chain) in enumerate(zip(parameters, states)):
     center, sd = mode[number], np.sqrt(covariance[number, number])
     drawn = f"{np.mean(chain):.2f} and {np.std(chain):.2f}"
-    print(f"{names[id(parameter)]}: mean and sd {center:.2f} and {sd:.2f}, by HMC {drawn}")
+    print(
+        f"{names[id(parameter)]}: mean and sd {center:.2f} and {sd:.2f}, by HMC {drawn}"
+    )
 
 # %%
 # The picture shows how far apart draws are, and the quantiles of the ensemble.

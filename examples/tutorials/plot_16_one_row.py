@@ -40,7 +40,9 @@ def draw(model: Any, number: int, ax: Any) -> None:
     variance = 1.0 / (1.0 / s - alpha * tau)
     mean = variance * (m / s - alpha * nu)
     h = m + np.sqrt(variance) * np.linspace(-4.5, 4.5, 401)
-    rows = (np.repeat(np.asarray(part)[[number]], len(h), axis=0) for part in model.data)
+    rows = (
+        np.repeat(np.asarray(part)[[number]], len(h), axis=0) for part in model.data
+    )
     inputs, targets = rows
     ell = pep.likelihoods.log_power_expectation(
         model.likelihood, inputs, h[:, None], np.full([len(h), 1], d), targets, alpha
@@ -92,9 +94,13 @@ for alpha, ax in zip((1.0, 0.3), axes):
 Y = np.sin(1.5 * X) + 0.1 * rng.standard_normal(X.shape)
 Y[5] += 3.0
 student = gpflow.likelihoods.StudentT(scale=0.1, df=3.0)
-robust = pep.models.PEP((X, Y), gpflow.kernels.SquaredExponential(), student, Z, alpha=0.5)
+robust = pep.models.PEP(
+    (X, Y), gpflow.kernels.SquaredExponential(), student, Z, alpha=0.5
+)
 precisions = robust.converged_rows().tau[:, 0].numpy()
-print(f"precision of the outlier's site {precisions[5]:.3f}, median {np.median(precisions):.1f}")
+print(
+    f"precision of the outlier's site {precisions[5]:.3f}, median {np.median(precisions):.1f}"
+)
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
 for number, ax in zip((5, 6), axes):
     draw(robust, number, ax)

@@ -102,7 +102,9 @@ X, Y = (part.numpy() for part in model.data)
 print(
     f"successes in the first 12 trials: {Y[:12].mean():.0%}, in the last 12: {Y[-12:].mean():.0%}"
 )
-print(f"the settings believed to be best, {best[0].round(2)}, succeed in {believed[-1]:.0%}")
+print(
+    f"the settings believed to be best, {best[0].round(2)}, succeed in {believed[-1]:.0%}"
+)
 assert believed[-1] > 0.8
 
 # %%

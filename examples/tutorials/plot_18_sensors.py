@@ -45,14 +45,18 @@ def points():
 
 
 def train(model):
-    pep.training.maximise(model, tolerance=1e-4, window=10, max_iterations=100, progress=False)
+    pep.training.maximise(
+        model, tolerance=1e-4, window=10, max_iterations=100, progress=False
+    )
     return model
 
 
 def mixture(alpha):
     kernel = pep.training.starts.coregionalization((t, Y), 2)
     return train(
-        pep.models.PEPRegression((t, Y), kernel, points(), alpha=alpha, noise_variance=[0.1, 0.1])
+        pep.models.PEPRegression(
+            (t, Y), kernel, points(), alpha=alpha, noise_variance=[0.1, 0.1]
+        )
     )
 
 
@@ -88,7 +92,14 @@ axes[0].plot(t, Y[:, 0], ".", color="black", markersize=3)
 axes[0].set(title="first sensor")
 for ax, (name, (mean, deviation)) in zip(axes[1:], guesses.items()):
     ax.plot(t, Y[:, 1], ".", color="black", markersize=3)
-    ax.plot(t[failed], complete[failed, 1], ".", color="C3", markersize=4, label="not observed")
+    ax.plot(
+        t[failed],
+        complete[failed, 1],
+        ".",
+        color="C3",
+        markersize=4,
+        label="not observed",
+    )
     band = mean - 2.0 * deviation, mean + 2.0 * deviation
     ax.fill_between(t[failed, 0], *band, color="C0", alpha=0.25)
     ax.plot(t[failed], mean, color="C0", linewidth=1, label="filled in")

@@ -28,7 +28,11 @@ _HOMES = {
     **dict.fromkeys(("Cleaned", "clean", "make_preparation"), "..tables.cleaning"),
     **{"Comparison": ".run", "compare": ".run", "read_table": "..tables.reading"},
     **{"Progress": ".schedule", "Fit": ".trials", "Settings": ".settings"},
-    **{"predict_table": ".predicting", "summarise": ".findings", "write_report": ".report"},
+    **{
+        "predict_table": ".predicting",
+        "summarise": ".findings",
+        "write_report": ".report",
+    },
 }
 __all__ = sorted(_HOMES)
 __getattr__ = imported_when_used(__name__, _HOMES)

@@ -12,7 +12,10 @@ from gpflow.models import GPModel
 from scipy.stats import nbinom, norm, skew
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, RidgeCV
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
@@ -51,7 +54,9 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     :param counts: Whether it predicts counts.
     """
 
-    def __init__(self, regressor: Any, held_out: float = 0.2, counts: bool = False) -> None:
+    def __init__(
+        self, regressor: Any, held_out: float = 0.2, counts: bool = False
+    ) -> None:
         self.regressor, self.held_out, self.counts = regressor, held_out, counts
 
     def fit(self, X: Any, y: Any) -> "WithSpread":
@@ -61,13 +66,20 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         true, mean = y, self.regressor_.predict(X)
         if self.held_out:
             rows = np.arange(len(y))
-            train, test = train_test_split(rows, test_size=self.held_out, random_state=0)
-            true, mean = y[test], clone(self.regressor).fit(X[train], y[train]).predict(X[test])
+            train, test = train_test_split(
+                rows, test_size=self.held_out, random_state=0
+            )
+            true, mean = (
+                y[test],
+                clone(self.regressor).fit(X[train], y[train]).predict(X[test]),
+            )
         square = float(np.mean((true - mean) ** 2))
         # Of targets that are all equal, what PEPRegressor predicts: its least noise.
         self.std_ = float(np.sqrt(square)) or 1e-3
         # Near 0 it is a Poisson distribution, which SciPy's negative binomial has no limit at.
-        self.excess_ = max((square - np.mean(mean)) / max(np.mean(mean**2), LEAST_COUNT), 1e-6)
+        self.excess_ = max(
+            (square - np.mean(mean)) / max(np.mean(mean**2), LEAST_COUNT), 1e-6
+        )
         return self
 
     def _distribution(self, X: Any) -> Any:
@@ -108,7 +120,9 @@ def _without_limits(y: Any) -> tuple[AnyNDArray, AnyNDArray]:
 class _AllRows(gpflow.base.Module):
     """GPflow's SVGP with all rows as its one batch: trained as models that hold their data are."""
 
-    def __init__(self, model: gpflow.models.SVGP, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+    def __init__(
+        self, model: gpflow.models.SVGP, data: tuple[tf.Tensor, tf.Tensor]
+    ) -> None:
         super().__init__()
         self.model, self.data = model, data
 
@@ -145,7 +159,11 @@ def _baselines(numbers: bool, counts: bool, seed: int, early: bool) -> dict[str,
     """Make scikit-learn's: a constant, a linear model whose penalty is chosen, boosted trees."""
     # Of trees, which a fifth of the rows then ends, log loss was 1.01 to .63 times that of others
     # on five tables of 150 to 570 rows, and RMSE .99 to .94 times on three.
-    options = {"early_stopping": early or "auto", "validation_fraction": 0.2, "random_state": seed}
+    options = {
+        "early_stopping": early or "auto",
+        "validation_fraction": 0.2,
+        "random_state": seed,
+    }
     if numbers:
         linear: Any = RidgeCV(np.logspace(-3.0, 3.0, 13))
         if counts:
@@ -199,7 +217,9 @@ def check_targets(data: Cleaned, settings: Settings) -> None:
     """
     name = settings.likelihood
     if data.kind == "numbers" and name != "auto" and len(data.targets) == 1:
-        likelihood = LogNormal() if name == "log_normal" else make_likelihood(name, NUMBERS)
+        likelihood = (
+            LogNormal() if name == "log_normal" else make_likelihood(name, NUMBERS)
+        )
         check_support(likelihood, tf.constant(pd.DataFrame(data.outcomes).to_numpy()))
 
 
@@ -208,7 +228,10 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
     numbers, likelihood = data.kind == "numbers", settings.likelihood
     kind: Any = PEPRegressor if numbers else PEPClassifier
     options: dict[str, Any] = {} if likelihood == "auto" else {"likelihood": likelihood}
-    options |= {"random_state": settings.seed, "max_iterations": settings.max_iterations}
+    options |= {
+        "random_state": settings.seed,
+        "max_iterations": settings.max_iterations,
+    }
     near = {} if settings.near_rows else {"near_rows": 0}
     choices = {DEFAULT: (np.nan, kind(**options, **near))}
     if is_skewed(data, settings):
@@ -218,12 +241,16 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
     for kernel, number in settings.configurations:
         for alpha in settings.alphas:
             name = name_of(f"{SINGLE} {alpha:g}", settings.label(kernel, number))
-            choices[name] = alpha, kind(kernel, num_inducing=number, alpha=alpha, **options)
+            choices[name] = (
+                alpha,
+                kind(kernel, num_inducing=number, alpha=alpha, **options),
+            )
     several = len(data.targets) > 1
     for name, (alpha, estimator) in list(choices.items()) if several else ():
         choices[name_of(name.partition(" (")[0], label_of(name), SEPARATE)] = (
-            alpha, SeparateRegressors(estimator),
-        )  # fmt: skip
+            alpha,
+            SeparateRegressors(estimator),
+        )
     # Trees leave a fifth of the rows of each class out.
     rarest = np.inf if numbers else min(data.y.value_counts()) * (data.blocks is None)
     early = len(data.X) >= 100 and rarest * (1.0 - settings.parts()[2]) >= 5

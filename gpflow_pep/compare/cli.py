@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from .trials import Fit
 
 
-def _from_scikit_learn(name: str, target: str, **options: bool) -> "tuple[pd.DataFrame, str]":
+def _from_scikit_learn(
+    name: str, target: str, **options: bool
+) -> "tuple[pd.DataFrame, str]":
     from sklearn import datasets
 
     bunch = getattr(datasets, f"load_{name}")(as_frame=True, **options)
@@ -119,34 +121,50 @@ def _progress(console: Console) -> Iterator[Callable[["Progress"], None]]:
         def line(progress: "Progress") -> None:
             if (fit := progress.fit) is None and progress.is_fit:
                 return
-            steps = f" {counted(fit.iterations, 'step')}," if fit and fit.iterations else ""
+            steps = (
+                f" {counted(fit.iterations, 'step')}," if fit and fit.iterations else ""
+            )
             outcome = f":{steps} {fit.seconds:.1f} s" if fit else ""
-            click.echo(f"{progress.number}/{progress.total} {progress.label}{outcome}", err=True)
+            click.echo(
+                f"{progress.number}/{progress.total} {progress.label}{outcome}",
+                err=True,
+            )
 
         yield line
         return
     clock, label = TimeElapsedColumn(), TextColumn("{task.description}")
-    with ProgressBar(BarColumn(), MofNCompleteColumn(), clock, label, console=console) as bar:
+    with ProgressBar(
+        BarColumn(), MofNCompleteColumn(), clock, label, console=console
+    ) as bar:
         task = bar.add_task("")
 
         def show(progress: "Progress") -> None:
             done = progress.number - (progress.fit is None)
-            bar.update(task, completed=done, total=progress.total, description=progress.label)
+            bar.update(
+                task, completed=done, total=progress.total, description=progress.label
+            )
 
         yield show
 
 
 def _read(
-    data: Path | None, targets: tuple[str, ...], example: str | None, options: dict[str, Any],
+    data: Path | None,
+    targets: tuple[str, ...],
+    example: str | None,
+    options: dict[str, Any],
     settings: Settings,
-) -> "Cleaned":  # fmt: skip
+) -> "Cleaned":
     """Read and clean the table, and print what was done."""
     from ..tables.cleaning import clean
     from ..tables.reading import read_table
     from .partition import clean_for
 
     reading, cleaning = (
-        {name: options[name] for name in signature(function).parameters if name in options}
+        {
+            name: options[name]
+            for name in signature(function).parameters
+            if name in options
+        }
         for function in (read_table, clean)
     )
     target: str | tuple[str, ...] = targets if len(targets) > 1 else "".join(targets)
@@ -155,7 +173,9 @@ def _read(
     else:
         frame = read_table(data, **reading)
         dialect = ", ".join(
-            f"{name} {value!r}" for name, value in frame.attrs.items() if isinstance(value, str)
+            f"{name} {value!r}"
+            for name, value in frame.attrs.items()
+            if isinstance(value, str)
         )
         size = f"{counted(len(frame), 'row')} of {counted(frame.shape[1], 'column')}"
         click.echo(f"Read {size}{f' ({dialect})' * bool(dialect)}.", err=True)
@@ -165,7 +185,11 @@ def _read(
         click.echo(line, err=True)
     size = f"{counted(cleaned.X.shape[1], 'input')}, {len(cleaned.X)} rows"
     for number, column in enumerate(cleaned.targets, 1):
-        kind = "a number" if cleaned.kind == "numbers" else f"one of {column.nunique()} classes"
+        kind = (
+            "a number"
+            if cleaned.kind == "numbers"
+            else f"one of {column.nunique()} classes"
+        )
         last = f" {size}." * (number == len(cleaned.targets))
         click.echo(f"Target '{column.name}': {kind}.{last}", err=True)
     return cleaned
@@ -194,14 +218,20 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path) -> "Comparison":
                     try:
                         write_scores(out / UNFINISHED, fits)
                     except OSError as error:
-                        warnings.warn(f"Scores cannot be written: {error}.", stacklevel=1)
+                        warnings.warn(
+                            f"Scores cannot be written: {error}.", stacklevel=1
+                        )
                 seen.append(progress._replace(total=progress.total + 1))
                 show(seen[-1])
 
             comparison = compare_table(cleaned, settings, after)
             for last in seen[-1:]:
                 words = "pictures and the report"
-                show(last._replace(number=last.total, label=words, fit=None, is_fit=False))
+                show(
+                    last._replace(
+                        number=last.total, label=words, fit=None, is_fit=False
+                    )
+                )
             try:
                 written = write_report(out, comparison, command=_command())
             except BaseException:  # whatever is wrong with the disk
@@ -216,13 +246,17 @@ def _print_words(comparison: "Comparison") -> None:
     from .findings import findings
     from .terminal import drawn, word_tables
 
-    console = Console(width=None if sys.stdout.isatty() else 1000)  # a file has room for all of it
+    console = Console(
+        width=None if sys.stdout.isatty() else 1000
+    )  # a file has room for all of it
     for words in word_tables(comparison):
         console.print(drawn(comparison, words, console.width))
     for kind, text in findings(comparison):
         if text in comparison.data.warnings:
             continue  # printed before anything was trained
-        click.echo(f"Warning: {text}" if kind == "warning" else text, err=kind == "warning")
+        click.echo(
+            f"Warning: {text}" if kind == "warning" else text, err=kind == "warning"
+        )
 
 
 def _command() -> str:
@@ -239,7 +273,11 @@ def main(ctx: click.Context) -> None:
 
 
 def _names(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
-    return tuple(filter(None, map(str.strip, next(csv.reader([text], skipinitialspace=True), ()))))
+    return tuple(
+        filter(
+            None, map(str.strip, next(csv.reader([text], skipinitialspace=True), ()))
+        )
+    )
 
 
 def _names_option(flag: str, description: str, *name: str) -> Any:
@@ -250,7 +288,10 @@ def _names_option(flag: str, description: str, *name: str) -> Any:
 def _reading_options(command: Any) -> Any:
     """Add the options of how a table is read."""
     for flag, description in (
-        ("--encoding", "Encoding of the text, such as latin-1, if it is not recognised."),
+        (
+            "--encoding",
+            "Encoding of the text, such as latin-1, if it is not recognised.",
+        ),
         ("--decimal", "Decimal mark, '.' or ',', if it is not recognised."),
         ("--thousands", "What separates thousands, if it is not recognised."),
         ("--sep", "What separates the cells, if it is not recognised."),
@@ -268,58 +309,78 @@ def _settings_options(command: Any) -> Any:
     for setting in reversed(fields(Settings)):
         default = setting.default
         command = click.option(
-            *flags_of(setting), setting.name, type=setting.metadata["range"].type,
-            default=",".join(map("{:g}".format, default)) if setting.name == "alphas" else default,
-            show_default=default is not None, help=setting.metadata["help"],
-        )(command)  # fmt: skip
+            *flags_of(setting),
+            setting.name,
+            type=setting.metadata["range"].type,
+            default=",".join(map("{:g}".format, default))
+            if setting.name == "alphas"
+            else default,
+            show_default=default is not None,
+            help=setting.metadata["help"],
+        )(command)
     return command
 
 
 @main.command()
 @click.argument("data", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--target", "targets", multiple=True, metavar="COLUMN",
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="COLUMN",
     help="Column to predict, or its place from 0; required with DATA. Given several times, columns"
     " of numbers, in which cells may be empty: models of all together are compared with models of"
     " each.",
-)  # fmt: skip
+)
 @click.option(
-    "--task", type=click.Choice(list(TASKS)),
+    "--task",
+    type=click.Choice(list(TASKS)),
     help="Whether the target is a number or a class. By default it is a class if it is text, true"
     " and false, or has two values.",
-)  # fmt: skip
+)
 @click.option(
-    "--example", type=click.Choice(list(EXAMPLES)),
+    "--example",
+    type=click.Choice(list(EXAMPLES)),
     help=f"Data of scikit-learn, in place of DATA: {DEFAULT_EXAMPLE} (a number, the default), chirp"
     " (a number, generated), breast-cancer (2 classes) or wine (3 classes).",
-)  # fmt: skip
+)
 @_reading_options
-@_names_option("--drop", "Columns to leave out; in quotes where a name has a comma: '\"a,b\",c'.")
+@_names_option(
+    "--drop", "Columns to leave out; in quotes where a name has a comma: '\"a,b\",c'."
+)
 @click.option(
-    "--drop-missing", is_flag=True,
+    "--drop-missing",
+    is_flag=True,
     help="Leave out rows with missing values. By default they are filled in: by the median, and a"
     " column to show it.",
-)  # fmt: skip
+)
 @_names_option(
     "--as-written",
     "Columns whose numbers and words are values as they are written: -999 is a number, Yes and"
     " yes are two words, and numbers with a unit or zeros before them are text.",
 )
 @click.option(
-    "--dates", type=click.Choice(DATES),
+    "--dates",
+    type=click.Choice(DATES),
     help="Order of day, month and year in dates, if it is not recognised.",
-)  # fmt: skip
-@_names_option("--missing", "Words and numbers that stand for no value, such as --missing=-200.")
+)
+@_names_option(
+    "--missing", "Words and numbers that stand for no value, such as --missing=-200."
+)
 @_settings_options
 @click.option(
-    "--jobs", type=click.IntRange(min=1),
+    "--jobs",
+    type=click.IntRange(min=1),
     help="Processes of joblib that train at a time; 1: the command trains itself.  [default: as"
     f" many as there are cores, at most {MAX_JOBS}; above {MOST_ROWS:,} rows 1]",
-)  # fmt: skip
+)
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), default="pep_results",
-    show_default=True, help="Folder to write; made if it does not exist.",
-)  # fmt: skip
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="pep_results",
+    show_default=True,
+    help="Folder to write; made if it does not exist.",
+)
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -345,13 +406,21 @@ def compare(
     """
     named = ", ".join(targets) or None
     for is_wrong, text in (
-        ((data is None) != (not targets), f"got DATA {data} and --target {named}, expected both or"
-         " neither: name the column of the table to predict."),
-        (data is None and options["task"] is not None, f"got --task {options['task']} without DATA,"
-         " expected none: an --example has its task."),
-        (data is not None and example is not None, f"got DATA {data} and --example {example},"
-         " expected one of them."),
-    ):  # fmt: skip
+        (
+            (data is None) != (not targets),
+            f"got DATA {data} and --target {named}, expected both or"
+            " neither: name the column of the table to predict.",
+        ),
+        (
+            data is None and options["task"] is not None,
+            f"got --task {options['task']} without DATA,"
+            " expected none: an --example has its task.",
+        ),
+        (
+            data is not None and example is not None,
+            f"got DATA {data} and --example {example}, expected one of them.",
+        ),
+    ):
         if is_wrong:
             raise click.UsageError(text)
     settings = {setting.name: options.pop(setting.name) for setting in fields(Settings)}
@@ -362,34 +431,49 @@ def compare(
         cleaned = _read(data, targets, example, options, checked)
         checked.check_data(cleaned.kind, len(cleaned.targets))
         check_folder(out)
-        if data is not None and data.resolve() in {(out / name).resolve() for name in NAMES}:
+        if data is not None and data.resolve() in {
+            (out / name).resolve() for name in NAMES
+        }:
             got = f"{out}, in which DATA would be replaced"
-            raise refusal("--out", got, "another folder", "Choose another, or move the file.")
+            raise refusal(
+                "--out", got, "another folder", "Choose another, or move the file."
+            )
     _, parts, _ = checked.parts()
     jobs = jobs or default_jobs(len(cleaned.X), parts * (1 + len(checked.alphas)))
     scores = out / UNFINISHED
 
     def ended() -> str:
-        return f"Scores of the fits that ended are in {scores}." if scores.exists() else ""
+        return (
+            f"Scores of the fits that ended are in {scores}." if scores.exists() else ""
+        )
 
     with exit_on_signals(ended), only_writer(out) as alone:
         if alone is False:
-            got, expected = "a folder that another process writes", "one writer at a time"
-            raise BadInput(str(refusal("--out", got, expected, "Choose another, or wait.")))
+            got, expected = (
+                "a folder that another process writes",
+                "one writer at a time",
+            )
+            raise BadInput(
+                str(refusal("--out", got, expected, "Choose another, or wait."))
+            )
         if sys.stderr.isatty():
             Console(stderr=True).print("Loading TensorFlow ...", style="dim")
         with fits_in_processes(jobs):
             comparison = _compare(cleaned, checked, out)
-    ctx.exit(int(any(fit.failed for fit in comparison.fits) or comparison.model is None))
+    ctx.exit(
+        int(any(fit.failed for fit in comparison.fits) or comparison.model is None)
+    )
 
 
 @main.command()
 @click.argument("model", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("data", type=click.Path(path_type=Path))
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
     help="CSV file to write; - for the standard output.",
-)  # fmt: skip
+)
 @_names_option("--keep", "Columns of DATA to copy to --out.", "kept_columns")
 @_reading_options
 def predict(
@@ -414,7 +498,9 @@ def predict(
             click.echo(f"Warning: {warning}", err=True)
         for name in kept_columns:
             if name not in frame:
-                raise ValueError(f"{data} has no column {name!r} to keep: correct --keep.")
+                raise ValueError(
+                    f"{data} has no column {name!r} to keep: correct --keep."
+                )
         _check_output(out, data)
     from ..tables.contents import GUESSED
     from .predicting import as_cells, encoding_of, predict_table
@@ -425,7 +511,9 @@ def predict(
         if guess in GUESSED and saved not in ("", guess) and not reading["encoding"]:
             if data == STANDARD:
                 expected = f"{saved}, as the model's table, or another that is named"
-                raise refusal("encoding", f"{guess} by a guess", expected, "Pass --encoding.")
+                raise refusal(
+                    "encoding", f"{guess} by a guess", expected, "Pass --encoding."
+                )
             frame = read_table(data, **{**reading, "encoding": saved})
         predictions = predict_table(loaded, frame)
         for place, name in enumerate(kept_columns):
@@ -450,7 +538,9 @@ def _check_output(out: Path, data: Path) -> None:
     place = out if out.exists() else out.parent
     if not place.exists() or not os.access(place, os.W_OK):
         expected = "a file that can be written"
-        raise refusal("--out", out, expected, "Make its folder, or choose another --out.")
+        raise refusal(
+            "--out", out, expected, "Make its folder, or choose another --out."
+        )
 
 
 def _load(folder: Path) -> Any:

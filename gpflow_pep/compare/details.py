@@ -51,7 +51,9 @@ def importance_of(
 
     def score(pipeline: Pipeline, X: pd.DataFrame, y: "pd.Series[Any]") -> float:
         if metric.name == "nlpd":  # without quantiles, which take longer than all else
-            return float(pipeline[-1].log_score(pipeline[:-1].transform(X), y.to_numpy()))
+            return float(
+                pipeline[-1].log_score(pipeline[:-1].transform(X), y.to_numpy())
+            )
         return -metric.loss(scores(held_out(pipeline, X, y, classes))[metric.name])
 
     began = time.perf_counter()
@@ -67,7 +69,9 @@ def importance_of(
     permuted = permutation_importance(pipeline, X, y, scoring=score, **options)
     errors = permuted.importances_std / np.sqrt(repeats)
     columns = {"mean": permuted.importances_mean, "error": errors}
-    return pd.DataFrame(columns, index=list(X.columns)).sort_values("mean", ascending=False)
+    return pd.DataFrame(columns, index=list(X.columns)).sort_values(
+        "mean", ascending=False
+    )
 
 
 def errors_given_others(
@@ -77,5 +81,9 @@ def errors_given_others(
     inputs, targets = pipeline[:-1].transform(X), Y.to_numpy()
     alone = pipeline[-1].predict(inputs)
     informed = predictions_given_others(pipeline[-1], inputs, targets)["mean"]
-    sizes = [np.sqrt(np.nanmean((targets - mean) ** 2, axis=0)) for mean in (alone, informed)]
-    return {str(n): (float(a), float(b)) for n, a, b in zip(Y.columns, *sizes, strict=True)}
+    sizes = [
+        np.sqrt(np.nanmean((targets - mean) ** 2, axis=0)) for mean in (alone, informed)
+    ]
+    return {
+        str(n): (float(a), float(b)) for n, a, b in zip(Y.columns, *sizes, strict=True)
+    }

@@ -37,7 +37,9 @@ def _draw_scores(comparison: Comparison) -> "Figure":
     powers, others = table[table["alpha"].notna()], table[table["alpha"].isna()]
     if len(powers):
         labels = powers.index.map(label_of)
-        lowest = powers[comparison.metrics[0].name].map(comparison.metrics[0].loss).argmin()
+        lowest = (
+            powers[comparison.metrics[0].name].map(comparison.metrics[0].loss).argmin()
+        )
         powers = powers[labels == labels[lowest]]
     metrics = comparison.metrics
     figure = plotting.figure(2 * WIDTH, 3.0 * ((len(metrics) + 1) // 2))
@@ -66,15 +68,22 @@ def _draw_predictions(comparison: Comparison) -> "Figure":
     """
     table, name = _best(comparison), str(comparison.data.targets[0].name)
     several = len(comparison.data.targets) > 1
-    parts = list(table.groupby("target", sort=False))[:9] if several else [(name, table)]
+    parts = (
+        list(table.groupby("target", sort=False))[:9] if several else [(name, table)]
+    )
     num_panels = len(parts) + (not several and "pit" in table)
     num_rows, width = -(-num_panels // 3), min(num_panels, 3)
     figure = plotting.figure(WIDTH * width, 3.6 * num_rows)
     panels = figure.subplots(num_rows, width, squeeze=False).flat
     for axes, (name, part) in zip(panels, parts):
         intervals = part[["lower_90", "upper_90"]]
-        plotting.predicted_against_actual(part["true"], part["mean"], intervals=intervals, ax=axes)
-        axes.set(xlabel=f"{name}, held-out rows", ylabel=f"{name}, predicted ({comparison.best})")
+        plotting.predicted_against_actual(
+            part["true"], part["mean"], intervals=intervals, ax=axes
+        )
+        axes.set(
+            xlabel=f"{name}, held-out rows",
+            ylabel=f"{name}, predicted ({comparison.best})",
+        )
     for axes in figure.axes[len(parts) : num_panels]:
         plotting.pit_histogram(table["pit"], ax=axes)
     for axes in figure.axes[num_panels:]:
@@ -88,7 +97,9 @@ def _draw_classes(comparison: Comparison) -> "Figure":
     figure = plotting.figure(2 * WIDTH, 3.8)
     left, right = figure.subplots(1, 2)
     plotting.reliability(*class_indices(table), ax=left)
-    labels, predicted = (table[name].astype(str).to_numpy() for name in ("true", "predicted"))
+    labels, predicted = (
+        table[name].astype(str).to_numpy() for name in ("true", "predicted")
+    )
     plotting.confusion_matrix(labels, predicted, ax=right)
     return figure
 
@@ -106,9 +117,13 @@ def _draw_fit(comparison: Comparison) -> "Figure":
     axes = figure.subplots()
     (inducing,) = plotting.inducing_points_of(pipeline[-1])
     plotting.regression_1d(
-        grid[name], curve["mean"], curve["sd"],
-        data={"rows": (X[name].to_numpy(), y.to_numpy())}, inducing=inducing, ax=axes,
-    )  # fmt: skip
+        grid[name],
+        curve["mean"],
+        curve["sd"],
+        data={"rows": (X[name].to_numpy(), y.to_numpy())},
+        inducing=inducing,
+        ax=axes,
+    )
     axes.set(xlabel=str(name), ylabel=str(y.name))
     return figure
 
@@ -120,11 +135,19 @@ def _draw_details(comparison: Comparison) -> "Figure":
     rows = details.importance.head(20)[::-1]
     figure = plotting.figure(2 * WIDTH, max(2.8, 1.2 + 0.26 * len(rows)))
     left, right = figure.subplots(1, 2)
-    left.barh(list(map(str, rows.index)), rows["mean"], xerr=rows["error"], color="C0", alpha=0.8)
+    left.barh(
+        list(map(str, rows.index)),
+        rows["mean"],
+        xerr=rows["error"],
+        color="C0",
+        alpha=0.8,
+    )
     left.set(xlabel=f"{metric.heading}: how much worse if permuted")
     numbers, tables = list(details.learning), list(details.learning.values())
     curve = [scores(table)[metric.name] for table in tables]
-    errors = np.nan_to_num([difference_over_rows(metric, t, tables[-1]).error for t in tables])
+    errors = np.nan_to_num(
+        [difference_over_rows(metric, t, tables[-1]).error for t in tables]
+    )
     right.errorbar(numbers, curve, errors, marker="o", capsize=3)
     right.set(xscale="log", xlabel="training rows", ylabel=metric.heading)
     right.set_xticks(numbers, list(map(str, numbers)))
@@ -149,7 +172,10 @@ def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"
         ),
         _draw_predictions: numbers and model is not None,
         _draw_classes: not numbers and comparison.best is not None,
-        _draw_fit: numbers and single and model is not None and _has_one_input(comparison.data.X),
+        _draw_fit: numbers
+        and single
+        and model is not None
+        and _has_one_input(comparison.data.X),
         _draw_details: details is not None
         and details.importance is not None
         and len(details.learning) > 1,

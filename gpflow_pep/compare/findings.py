@@ -73,18 +73,44 @@ def _row(comparison: Comparison, name: str) -> dict[str, object]:
     scores, metrics = comparison.scores_of(name), comparison.metrics
     for metric in metrics:
         values = scores[metric.name]
-        row |= {metric.name: np.nan if failed else values.mean(), f"{metric.name}_se": values.sem()}
+        row |= {
+            metric.name: np.nan if failed else values.mean(),
+            f"{metric.name}_se": values.sem(),
+        }
     change, verdict = Difference(np.nan, np.nan, 0.0), ""
     if comparison.best is not None and not failed:
         change = comparison.difference(name, comparison.best)
-        verdict = UNSTABLE if _unstable_part(fits) else AS_GOOD * bool(change.mean <= change.error)
+        verdict = (
+            UNSTABLE
+            if _unstable_part(fits)
+            else AS_GOOD * bool(change.mean <= change.error)
+        )
         verdict = SAVED if name == comparison.best else verdict
-    row |= {"difference": change.mean, "difference_se": change.error, "verdict": verdict}
-    row |= {key: np.mean([getattr(fit, key) for fit in fits]) for key in ("seconds", "iterations")}
-    row |= {"fits": len(fits), "converged": sum(fit.converged for fit in fits), "failed": failed}
-    for y in comparison.data.targets if len(comparison.data.targets) > 1 and not failed else ():
-        rows = comparison.held_out[name].query("target == @y.name").drop(columns="target")
-        each = pd.DataFrame([of_rows.scores(part) for _, part in rows.groupby("part")]).mean()
+    row |= {
+        "difference": change.mean,
+        "difference_se": change.error,
+        "verdict": verdict,
+    }
+    row |= {
+        key: np.mean([getattr(fit, key) for fit in fits])
+        for key in ("seconds", "iterations")
+    }
+    row |= {
+        "fits": len(fits),
+        "converged": sum(fit.converged for fit in fits),
+        "failed": failed,
+    }
+    for y in (
+        comparison.data.targets
+        if len(comparison.data.targets) > 1 and not failed
+        else ()
+    ):
+        rows = (
+            comparison.held_out[name].query("target == @y.name").drop(columns="target")
+        )
+        each = pd.DataFrame(
+            [of_rows.scores(part) for _, part in rows.groupby("part")]
+        ).mean()
         row |= {f"{metric.name}({y.name})": each[metric.name] for metric in metrics}
     return row
 
@@ -99,7 +125,9 @@ def _unstable_part(fits: Sequence[Fit]) -> Fit | None:
     return worst if worst.scores["nlpd"] > least else None
 
 
-def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, str, str]:
+def gain_over_trivial(
+    comparison: Comparison, name: str
+) -> tuple[float, float, str, str]:
     """Compare a model with the mean, or the frequencies of the classes.
 
     :return: By how much its NLPD is lower; by which fraction an error is smaller, of RMSE and MAE,
@@ -108,23 +136,37 @@ def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, 
     pair = name, TRIVIAL[comparison.data.kind]
     # Where one part is far off, the mean depends on that part alone.
     unstable = any(_unstable_part(comparison.fits_of(model)) for model in pair)
-    scores = [comparison.scores_of(m).agg("median" if unstable else "mean") for m in pair]
+    scores = [
+        comparison.scores_of(m).agg("median" if unstable else "mean") for m in pair
+    ]
     smaller = {}
     for metric in METRICS[comparison.data.kind][1:3]:
-        ours, constant = (abs(metric.higher_is_better - part[metric.name]) for part in scores)
-        smaller[metric] = float(np.nan_to_num(1.0 - ours / constant)) if constant else 0.0
+        ours, constant = (
+            abs(metric.higher_is_better - part[metric.name]) for part in scores
+        )
+        smaller[metric] = (
+            float(np.nan_to_num(1.0 - ours / constant)) if constant else 0.0
+        )
     most = max(smaller, key=smaller.__getitem__)
     shown = " instead of ".join(in_full(part[most.name], most.form) for part in scores)
     gain = float(scores[1]["nlpd"] - scores[0]["nlpd"])
     return gain, smaller[most], USES[most.name], f"{most.heading} is {shown}"
 
 
-def _better_baselines(comparison: Comparison, metric: Metric | None = None) -> list[str]:
+def _better_baselines(
+    comparison: Comparison, metric: Metric | None = None
+) -> list[str]:
     """Name the baselines, failed in no part, with a clearly better score than the saved model."""
     best, failed = str(comparison.best), comparison.num_failed
-    names = [n for n in comparison.candidates if n not in comparison.choices and not failed(n)]
+    names = [
+        n
+        for n in comparison.candidates
+        if n not in comparison.choices and not failed(n)
+    ]
     changes = {name: comparison.difference(name, best, metric) for name in names}
-    return [name for name, change in changes.items() if change.mean < 0.0 and change.clear]
+    return [
+        name for name, change in changes.items() if change.mean < 0.0 and change.clear
+    ]
 
 
 def findings(comparison: Comparison) -> list[tuple[str, str]]:
@@ -135,7 +177,11 @@ def findings(comparison: Comparison) -> list[tuple[str, str]]:
         advise = together_or_separate, given_others, counts, _of_scorer, more_rows
         advice = [find(comparison) for find in advise]
     noted = chain(*(find(comparison) for find in (_of_fits, _too_good, _of_models)))
-    texts = {"result": results, "warning": [*comparison.data.warnings, *noted], "advice": advice}
+    texts = {
+        "result": results,
+        "warning": [*comparison.data.warnings, *noted],
+        "advice": advice,
+    }
     return [(kind, text) for kind, each in texts.items() for text in each if text]
 
 
@@ -151,7 +197,9 @@ def _they_are(names: Sequence[str], verbs: tuple[str, str] = ("is", "are")) -> s
 
 def _change(metric: Metric, change: Difference) -> str:
     """Word by how much a score is better or worse, and whether that is within noise."""
-    size, noise = (in_full(abs(x), metric.form) for x in (change.mean, change.limit * change.error))
+    size, noise = (
+        in_full(abs(x), metric.form) for x in (change.mean, change.limit * change.error)
+    )
     within = "" if change.clear else f" (noise alone gives up to {noise})"
     return f"{size} {'better' if change.mean < 0.0 else 'worse'}{within}"
 
@@ -164,16 +212,27 @@ def quality(comparison: Comparison) -> str:
     """Word how good the saved model's held-out predictions are, and for what to use them."""
     if without_limits(_held_out(comparison)).empty:
         return ""
-    words = (_of_classes if comparison.data.kind == "classes" else _of_numbers)(comparison)
+    words = (_of_classes if comparison.data.kind == "classes" else _of_numbers)(
+        comparison
+    )
     rows, _ = comparison.settings.how_split()
     return f"On {rows}, {comparison.best} {words} {usable_for(comparison)}"
 
 
 def _of_numbers(comparison: Comparison) -> str:
-    table, logarithms = without_limits(_held_out(comparison)), comparison.likelihood == LOGARITHMS
-    share, error = f"its 90% intervals hold {of_rows.inside(table).mean():.0%} of the targets.", ""
+    table, logarithms = (
+        without_limits(_held_out(comparison)),
+        comparison.likelihood == LOGARITHMS,
+    )
+    share, error = (
+        f"its 90% intervals hold {of_rows.inside(table).mean():.0%} of the targets.",
+        "",
+    )
     variance = "of the variance of " + "the logarithm of " * logarithms
-    shares = [f"{max(s, 0.0):.0%} {variance}'{name}'" for name, s in explained(comparison).items()]
+    shares = [
+        f"{max(s, 0.0):.0%} {variance}'{name}'"
+        for name, s in explained(comparison).items()
+    ]
     if logarithms:
         factor = np.exp(np.abs(np.log(table["true"] / table["median"])).mean())
         error = f"its medians are off by a factor of {factor:.3g} on average, and "
@@ -188,9 +247,17 @@ def explained(comparison: Comparison) -> dict[str, float]:
     table = without_limits(_held_out(comparison))
     if comparison.likelihood == LOGARITHMS:
         table = table.assign(true=np.log(table["true"]), mean=np.log(table["median"]))
-    names = table.get("target", pd.Series(str(comparison.data.targets[0].name), table.index))
-    pairs = {name: (part["true"], part["mean"]) for name, part in table.groupby(names, sort=False)}
-    return {n: float(r2_score(*pair)) if len(pair[0]) > 1 else np.nan for n, pair in pairs.items()}
+    names = table.get(
+        "target", pd.Series(str(comparison.data.targets[0].name), table.index)
+    )
+    pairs = {
+        name: (part["true"], part["mean"])
+        for name, part in table.groupby(names, sort=False)
+    }
+    return {
+        n: float(r2_score(*pair)) if len(pair[0]) > 1 else np.nan
+        for n, pair in pairs.items()
+    }
 
 
 def _of_classes(comparison: Comparison) -> str:
@@ -207,18 +274,32 @@ def _of_classes(comparison: Comparison) -> str:
 
 def usable_for(comparison: Comparison) -> str:
     """Word what the saved model's predictions are good for: the first sentence that holds."""
-    numbers, logarithms = comparison.data.kind == "numbers", comparison.likelihood == LOGARITHMS
+    numbers, logarithms = (
+        comparison.data.kind == "numbers",
+        comparison.likelihood == LOGARITHMS,
+    )
     gain, smaller, use, _ = gain_over_trivial(comparison, str(comparison.best))
-    usual = np.mean([fit.iterations for fit in comparison.fits_of(str(comparison.best))])
+    usual = np.mean(
+        [fit.iterations for fit in comparison.fits_of(str(comparison.best))]
+    )
     final = comparison.final
-    if final and final.message.startswith(OVER) and final.iterations <= LEAST_STEPS * usual:
-        steps = f"{final.iterations} of some {usual:.0f} steps of its training on all rows"
+    if (
+        final
+        and final.message.startswith(OVER)
+        and final.iterations <= LEAST_STEPS * usual
+    ):
+        steps = (
+            f"{final.iterations} of some {usual:.0f} steps of its training on all rows"
+        )
         return f"Do not use it yet: the time was over after {steps}. Raise --minutes."
     if any(_too_good(comparison)):
         return "Read the warning of such scores before you use it."
     if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
         return "Do not use it: it predicts no better than a constant."
-    errors, densities = "means" if numbers else "classes", DENSITIES[comparison.data.kind]
+    errors, densities = (
+        "means" if numbers else "classes",
+        DENSITIES[comparison.data.kind],
+    )
     centre, better = "medians" if logarithms else errors, better_at_errors(comparison)
     wrong = width_of_intervals(comparison) if numbers and gain >= LEAST_GAIN else ""
     good = [centre] * (logarithms or not better) + [densities] * (not wrong)
@@ -228,7 +309,9 @@ def usable_for(comparison: Comparison) -> str:
     if gain < LEAST_GAIN:
         text = f"Use its {use} but not its {densities}: a constant has a better NLPD."
     elif missed := "" if numbers else _missed(comparison):
-        text = f"Use its probabilities to rank rows; do not rely on it to name {missed}."
+        text = (
+            f"Use its probabilities to rank rows; do not rely on it to name {missed}."
+        )
     elif unknown:
         advice = "look at the rows that it predicts worst"
         text = f"Its {centre} of {unknown} are no better than a constant: {advice}."
@@ -241,9 +324,13 @@ def better_at_errors(comparison: Comparison) -> str:
     """Name the baseline with the smallest error, where that is clearly smaller than the best's."""
     best, metric = str(comparison.best), METRICS[comparison.data.kind][1]
     names = best, *_better_baselines(comparison, metric)
-    error = {name: float(comparison.scores_of(name)[metric.name].mean()) for name in names}
+    error = {
+        name: float(comparison.scores_of(name)[metric.name].mean()) for name in names
+    }
     least = min(error, key=error.__getitem__)
-    shown = " instead of ".join(in_full(error[model], metric.form) for model in (least, best))
+    shown = " instead of ".join(
+        in_full(error[model], metric.form) for model in (least, best)
+    )
     far = least != best and error[least] <= (1.0 - LEAST_SMALLER) * error[best]
     return f"{least} ({metric.heading} {shown})" if far else ""
 
@@ -266,7 +353,9 @@ def _missed(comparison: Comparison) -> str:
     table = of_rows.class_report(_held_out(comparison))
     table = table[(table["rows"] >= FEWEST_OF_CLASS) & (table["recall"] < 0.5)]
     shares = zip(table.index, table["recall"] * table["rows"], table["rows"])
-    return _list([f"'{name}' ({right:.0f} of {rows:.0f} rows)" for name, right, rows in shares])
+    return _list(
+        [f"'{name}' ({right:.0f} of {rows:.0f} rows)" for name, right, rows in shares]
+    )
 
 
 def ranking(comparison: Comparison) -> str:
@@ -275,17 +364,25 @@ def ranking(comparison: Comparison) -> str:
     table = summarise(comparison).query("failed == 0")
     losses = table[metric.name].map(metric.loss).fillna(np.inf)
     lowest = best if losses[best] <= losses.min() else str(losses.idxmin())
-    best_value, way = ("highest", "above") if metric.higher_is_better else ("lowest", "below")
+    best_value, way = (
+        ("highest", "above") if metric.higher_is_better else ("lowest", "below")
+    )
     text = f"{_they_are([lowest], ('has', 'have'))} the {best_value} {metric.heading}"
     if lowest != best:
         clear = comparison.difference(lowest, best).clear
-        text += f", {'clearly' if clear else 'not clearly'} {way} {best}, which is saved"
+        text += (
+            f", {'clearly' if clear else 'not clearly'} {way} {best}, which is saved"
+        )
     elif best != DEFAULT and DEFAULT in comparison.losses:
         text += f", clearly {way} {DEFAULT}, and is saved"
-    if others := [str(n) for n in table.index[table["verdict"] == AS_GOOD] if n != lowest]:
+    if others := [
+        str(n) for n in table.index[table["verdict"] == AS_GOOD] if n != lowest
+    ]:
         text += f"; {_they_are(others)} {AS_GOOD}{f' as {best}' * (lowest != best)}"
     better = [name for name in _better_baselines(comparison) if name != lowest]
-    return text + (f". {_they_are(better)} clearly better on these rows." if better else ".")
+    return text + (
+        f". {_they_are(better)} clearly better on these rows." if better else "."
+    )
 
 
 def _of_fits(comparison: Comparison) -> Iterator[str]:
@@ -294,7 +391,9 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
         yield f"The time was over before these began: {_list(names)}. Raise --minutes."
     bad = [fit for fit in comparison.fits if fit.failed or not fit.converged]
     for failed, why in dict.fromkeys((fit.failed, fit.message) for fit in bad):
-        models = [fit.model for fit in bad if (fit.failed, fit.message) == (failed, why)]
+        models = [
+            fit.model for fit in bad if (fit.failed, fit.message) == (failed, why)
+        ]
         names = tuple(dict.fromkeys(models))
         fits = counted(sum(fit.model in names for fit in comparison.fits), "fit")
         more = " More minutes may help." * ("time" in why)
@@ -309,10 +408,15 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
 def _of_models(comparison: Comparison) -> Iterator[str]:
     """Word which models are far worse in one part than in others, or no better than a constant."""
     (part, *_), kind = comparison.settings.parts(), comparison.data.kind
-    for name in (name for name in comparison.choices if not comparison.num_failed(name)):
+    for name in (
+        name for name in comparison.choices if not comparison.num_failed(name)
+    ):
         fits = comparison.fits_of(name)
         if worst := _unstable_part(fits):
-            nlpd, median = worst.scores["nlpd"], np.median([fit.scores["nlpd"] for fit in fits])
+            nlpd, median = (
+                worst.scores["nlpd"],
+                np.median([fit.scores["nlpd"] for fit in fits]),
+            )
             where = f"{part} {worst.part} and {median:.2f} in the median {part}"
             yield f"{name} is unstable: the NLPD is {nlpd:.2f} in {where}."
         gain, smaller, _, values = gain_over_trivial(comparison, name)
@@ -330,13 +434,22 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
     if comparison.best is None or without_limits(rows := _held_out(comparison)).empty:
         return
     table = comparison.details.importance if comparison.details else None
-    means = pd.Series(dtype=np.float64) if table is None else table["mean"].clip(lower=0.0)
-    least = GOOD_ALONE if len(means) > 2 and means.max() > ALONE * means.sum() else TOO_GOOD
-    most = [str(name) for name in means.index[means > 0.1 * means.max()][:MOST_SUSPECTS]]
+    means = (
+        pd.Series(dtype=np.float64) if table is None else table["mean"].clip(lower=0.0)
+    )
+    least = (
+        GOOD_ALONE if len(means) > 2 and means.max() > ALONE * means.sum() else TOO_GOOD
+    )
+    most = [
+        str(name) for name in means.index[means > 0.1 * means.max()][:MOST_SUSPECTS]
+    ]
     if comparison.data.kind == "classes":
         constant = 1.0 - rows["true"].value_counts(normalize=True).iloc[0]
         wrong = (rows["predicted"] != rows["true"]).mean()
-        share, words = 1.0 - wrong / max(constant, 1e-9), "errors of a constant are avoided"
+        share, words = (
+            1.0 - wrong / max(constant, 1e-9),
+            "errors of a constant are avoided",
+        )
         shares: list[tuple[float, str, list[str]]] = [(share, words, [])]
     else:
         pairs = zip(explained(comparison).values(), comparison.data.targets)
@@ -345,7 +458,11 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
     for share, words, computed in shares:
         if computed or (share > least and len(rows) >= FEWEST_GOOD):
             names = computed or most[: 1 if share <= TOO_GOOD else None]
-            by = f", nearly all by {_list([f'{name!r}' for name in names])}" if names else ""
+            by = (
+                f", nearly all by {_list([f'{name!r}' for name in names])}"
+                if names
+                else ""
+            )
             yield (
                 f"Too good to be true? {share:.1%} of the {words}{by}. Leave out (--drop) what is"
                 " computed from the target, or is not known when a row is predicted; else trust the"
@@ -359,8 +476,15 @@ def together_or_separate(comparison: Comparison) -> str:
     best = {is_separate(name): name for name in names[::-1]}
     if len(best) < 2:
         return ""
-    metric, change = comparison.metrics[0], comparison.difference(best[False], best[True])
-    pays = ("pays" if change.mean < 0.0 else "does not pay") if change.clear else "changes little"
+    metric, change = (
+        comparison.metrics[0],
+        comparison.difference(best[False], best[True]),
+    )
+    pays = (
+        ("pays" if change.mean < 0.0 else "does not pay")
+        if change.clear
+        else "changes little"
+    )
     return (
         f"Modelling the targets together {pays}: the {metric.heading} of {best[False]} is"
         f" {_change(metric, change)} than that of {best[True]}."
@@ -370,7 +494,9 @@ def together_or_separate(comparison: Comparison) -> str:
 def given_others(comparison: Comparison) -> str:
     """Word by how much errors are smaller where the other targets of a row are known."""
     errors = (comparison.details and comparison.details.given_others) or {}
-    parts = [f"{b:.4g} instead of {a:.4g} for '{name}'" for name, (a, b) in errors.items()]
+    parts = [
+        f"{b:.4g} instead of {a:.4g} for '{name}'" for name, (a, b) in errors.items()
+    ]
     return (
         "Where the other targets of a row are known, the saved model of all targets has an RMSE of"
         f" {_list(parts)} (held-out rows of the first {comparison.settings.parts()[0]})."
@@ -381,7 +507,13 @@ def counts(comparison: Comparison) -> str:
     """Word which likelihoods suit small whole numbers that a Gaussian one was compared on."""
     y, *others = comparison.data.targets
     gaussian = comparison.likelihood in GAUSSIAN and comparison.data.kind == "numbers"
-    if others or not gaussian or y.mean() >= MOST_COUNTED or (y < 0.0).any() or (y % 1.0).any():
+    if (
+        others
+        or not gaussian
+        or y.mean() >= MOST_COUNTED
+        or (y < 0.0).any()
+        or (y % 1.0).any()
+    ):
         return ""
     names = [name for name in COUNTS if "zero" not in name or (y == 0.0).any()]
     options = " or ".join(f"--likelihood {name}" for name in names)
@@ -399,14 +531,18 @@ def more_rows(comparison: Comparison) -> str:
     metric, (half, whole) = comparison.metrics[0], list(learning)[-2:]
     change = of_rows.difference_over_rows(metric, learning[half], learning[whole])
     advice = (
-        "no sign that more rows like these would help" if not change.clear
-        else "more rows would probably help" if change.mean > 0.0
+        "no sign that more rows like these would help"
+        if not change.clear
+        else "more rows would probably help"
+        if change.mean > 0.0
         else "look for wrong entries among the rows that are predicted worst"
         if comparison.settings.time_column is None
         else "the latest rows are worth more than older ones, which may not hold now"
-    )  # fmt: skip
+    )
     text = f"With {half} instead of {whole} training rows, the {metric.heading} is"
-    return "" if np.isnan(change.error) else f"{text} {_change(metric, change)}: {advice}."
+    return (
+        "" if np.isnan(change.error) else f"{text} {_change(metric, change)}: {advice}."
+    )
 
 
 def _of_scorer(comparison: Comparison) -> str:
@@ -420,5 +556,9 @@ def _of_scorer(comparison: Comparison) -> str:
     exact = max(part.num_inducing_ for part in last.components_) > 0.9 * different
     if not (exact or last.near_rows_):
         return f"{words} The folder scorer holds inducing points, which can be some of them."
-    why = "its predictions use near ones" if last.near_rows_ else "it predicts from all of them"
+    why = (
+        "its predictions use near ones"
+        if last.near_rows_
+        else "it predicts from all of them"
+    )
     return f"{words} The folder scorer holds them too, because {why}."

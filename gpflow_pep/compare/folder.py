@@ -26,9 +26,14 @@ UNFINISHED = "unfinished.csv"
 FIGURES = ("scores", "predictions", "classes", "fit", "details")
 #: What a run may write into its folder.
 NAMES = (
-    "report.html", "metrics.csv", "folds.csv", "predictions.csv", UNFINISHED,
-    *(f"{name}.png" for name in FIGURES), MANIFEST,
-)  # fmt: skip
+    "report.html",
+    "metrics.csv",
+    "folds.csv",
+    "predictions.csv",
+    UNFINISHED,
+    *(f"{name}.png" for name in FIGURES),
+    MANIFEST,
+)
 #: The folders that it may write there, and the file that describes each.
 FOLDERS = {"model": MODEL, "scorer": SCORER}
 _REMEDY = "Choose another --out, or move the file away."
@@ -38,7 +43,9 @@ def check_folder(out: Path) -> None:
     """Make a folder, or check that what a run would replace in it was written by an earlier one."""
     check_writable(out, "Choose another --out.")
     earlier = written_files(out, MANIFEST)
-    files = [name for name in FOLDERS if (out / name).exists() and not (out / name).is_dir()]
+    files = [
+        name for name in FOLDERS if (out / name).exists() and not (out / name).is_dir()
+    ]
     for name in (*files, *(name for name in NAMES if os.path.lexists(out / name))):
         if name not in earlier or (out / name).is_dir():
             expected = f"only files that an earlier run has written, which {MANIFEST} there lists"
@@ -60,6 +67,9 @@ def begin_folder(out: Path) -> None:
 
 def list_files(out: Path, names: Iterable[str]) -> None:
     """Write the list of the files of a run, beside those in folders that have their own list."""
-    content = {"versions": {"gpflow_pep": __version__}, "files": sorted({*names, MANIFEST})}
+    content = {
+        "versions": {"gpflow_pep": __version__},
+        "files": sorted({*names, MANIFEST}),
+    }
     with atomic_write(out / MANIFEST) as new:
         new.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

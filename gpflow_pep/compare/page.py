@@ -30,8 +30,10 @@ MAX_INPUTS, MOST_WORST, WORST_INPUTS = 100, 8, 4
 _ENVIRONMENT = Environment(
     loader=PackageLoader("gpflow_pep.compare", ""),
     autoescape=select_autoescape(["html.j2"]),
-    trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-)  # fmt: skip
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
 
 
 def _in_markdown(text: str) -> str:
@@ -44,7 +46,11 @@ _ENVIRONMENT.filters |= {"repr": repr, "quoted": shlex.quote, "plain": _in_markd
 
 
 def page(
-    comparison: Comparison, figures: Mapping[str, Sequence[bytes]], *, command: str, folder: Path
+    comparison: Comparison,
+    figures: Mapping[str, Sequence[bytes]],
+    *,
+    command: str,
+    folder: Path,
 ) -> str:
     """Write a comparison as an HTML page, with PNG files and code that loads its model.
 
@@ -62,7 +68,10 @@ def page(
         worst=list(_worst(comparison)),
         columns=[
             *(["target", *_described_column(column)] for column in data.targets),
-            *(["", *_described_column(data.X[name])] for name in data.X.columns[:MAX_INPUTS]),
+            *(
+                ["", *_described_column(data.X[name])]
+                for name in data.X.columns[:MAX_INPUTS]
+            ),
         ],
         settings=asdict(comparison.settings),
         model=str(folder / "model"),
@@ -78,23 +87,34 @@ def model_card(comparison: Comparison, command: str = "") -> str:
     :param command: What was called.
     """
     data = comparison.data
-    columns = map(_described_column, (*data.targets, *(data.X[name] for name in data.X)))
+    columns = map(
+        _described_column, (*data.targets, *(data.X[name] for name in data.X))
+    )
     return _ENVIRONMENT.get_template("card.md.j2").render(
-        comparison=comparison, columns=columns, command=command, today=datetime.date.today()
+        comparison=comparison,
+        columns=columns,
+        command=command,
+        today=datetime.date.today(),
     )
 
 
 def versions() -> list[str]:
     """Name the versions of what made the comparison."""
     libraries = (f"{name} {version(name)}" for name in LIBRARIES)
-    return ["gpflow_pep " + __version__, "Python " + platform.python_version(), *libraries]
+    return [
+        "gpflow_pep " + __version__,
+        "Python " + platform.python_version(),
+        *libraries,
+    ]
 
 
 def _classes(comparison: Comparison) -> Iterator[list[str]]:
     """Give a row of cells for each class: how many of its held-out rows are named so."""
     if comparison.data.kind == "classes" and comparison.best is not None:
         for name, row in class_report(comparison.held_out[comparison.best]).iterrows():
-            recall, precision = (f"{row[column]:.0%}" for column in ("recall", "precision"))
+            recall, precision = (
+                f"{row[column]:.0%}" for column in ("recall", "precision")
+            )
             precision = precision.replace("nan%", "never named")
             yield ["", str(name), f"{row['rows']:.0f}", recall, precision]
 
@@ -102,7 +122,9 @@ def _classes(comparison: Comparison) -> Iterator[list[str]]:
 def _worst(comparison: Comparison) -> Iterator[list[str]]:
     """Give the head and the cells of the held-out rows with the lowest densities."""
     if comparison.best is not None:
-        table = comparison.held_out[comparison.best].drop(columns=["part", "pit"], errors="ignore")
+        table = comparison.held_out[comparison.best].drop(
+            columns=["part", "pit"], errors="ignore"
+        )
         rows = table.nsmallest(MOST_WORST, "log_density")
         inputs = comparison.data.X.loc[rows.index].iloc[:, :WORST_INPUTS]
         yield ["", "row", *map(str, (*rows.columns, *inputs.columns))]
@@ -118,15 +140,24 @@ def _described_column(column: "pd.Series[object]") -> list[str]:
     """Describe a column: its name, its values, and how many are missing."""
     if pd.api.types.is_numeric_dtype(column):
         numbers = column.dropna()
-        values = f"{numbers.min():.4g} to {numbers.max():.4g}, mean {numbers.mean():.4g}"
+        values = (
+            f"{numbers.min():.4g} to {numbers.max():.4g}, mean {numbers.mean():.4g}"
+        )
     elif pd.api.types.is_datetime64_any_dtype(column):
         values = f"{column.min():%Y-%m-%d} to {column.max():%Y-%m-%d}"
     else:
         counts = column.value_counts()
-        values = ", ".join(f"{value} ({count})" for value, count in counts.head(5).items())
+        values = ", ".join(
+            f"{value} ({count})" for value, count in counts.head(5).items()
+        )
         values += ", …" if len(counts) > 5 else ""
     return [str(column.name), values, str(int(column.isna().sum()))]
 
 
-_ENVIRONMENT.globals |= {"MAX_INPUTS": MAX_INPUTS, "FEW": FEW, "KEY": KEY, "counted": counted}
+_ENVIRONMENT.globals |= {
+    "MAX_INPUTS": MAX_INPUTS,
+    "FEW": FEW,
+    "KEY": KEY,
+    "counted": counted,
+}
 _ENVIRONMENT.globals |= {"title": title, "findings": findings, "versions": versions}

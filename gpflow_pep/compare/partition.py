@@ -53,15 +53,25 @@ def clean_for(
     table = as_table(frame, "frame").reset_index(drop=True)
     name, setting, kinds = settings.time_column, "time_column", "dates or numbers"
     if settings.group_column is not None:
-        name, setting, kinds = settings.group_column, "group_column", "text, dates or numbers"
+        name, setting, kinds = (
+            settings.group_column,
+            "group_column",
+            "text, dates or numbers",
+        )
         cleaning["drop"] = [*cleaning.get("drop", ()), name]
-    if name is not None and (name not in table.columns or name in np.atleast_1d(target)):
+    if name is not None and (
+        name not in table.columns or name in np.atleast_1d(target)
+    ):
         expected = f"a column other than the target among {listed(table.columns)}"
         raise refusal(setting, repr(name), expected, "Check the name.")
     data = clean(frame, target, **cleaning, limits=settings.likelihood == "tobit")
     if name is None:
-        texts = _unused_columns(table, data, settings, command or "gpflow-pep compare ...")
-        data = note_equal_inputs(data._replace(warnings=[*data.warnings, *texts]), settings)
+        texts = _unused_columns(
+            table, data, settings, command or "gpflow-pep compare ..."
+        )
+        data = note_equal_inputs(
+            data._replace(warnings=[*data.warnings, *texts]), settings
+        )
     else:
         form = recognise(table[name], conventions=data.X.attrs["conventions"])
         if form.kind not in kinds:
@@ -69,10 +79,14 @@ def clean_for(
             raise refusal(setting, got, kinds, "Name another, or change its cells.")
         blocks = read_cells(table[name], form).loc[data.X.index]
         if not (there := blocks.notna()).all():
-            data.notes.append(f"Dropped {(~there).sum()} of {len(there)} rows without '{name}'.")
+            data.notes.append(
+                f"Dropped {(~there).sum()} of {len(there)} rows without '{name}'."
+            )
         X = data.X[there]
         for other in _namesakes(data, blocks) if setting == "group_column" else ():
-            data.notes.append(f"Dropped column '{other}': it names the same rows as '{name}'.")
+            data.notes.append(
+                f"Dropped column '{other}': it names the same rows as '{name}'."
+            )
             X, _ = X.drop(columns=other), data.formats.pop(other)
         data = data._replace(X=X, y=data.y[there], blocks=blocks[there])
     _check_parts(data, settings)
@@ -83,29 +97,43 @@ def _namesakes(data: Cleaned, groups: "pd.Series[Any]") -> list[str]:
     """Find inputs that name the groups too, as a second identifier of each patient does."""
     names = []
     for name in data.X:
-        pairs = pd.DataFrame({"group": groups, "other": data.X[name]}).dropna().drop_duplicates()
+        pairs = (
+            pd.DataFrame({"group": groups, "other": data.X[name]})
+            .dropna()
+            .drop_duplicates()
+        )
         if data.formats[name].kind == "text" or _WHOSE.fullmatch(name):
-            names += [name] * bool(pairs["group"].is_unique and pairs["other"].is_unique)
+            names += [name] * bool(
+                pairs["group"].is_unique and pairs["other"].is_unique
+            )
     return names if len(names) < data.X.shape[1] else []
 
 
 def _check_parts(data: Cleaned, settings: Settings) -> None:
     """Check that each part has rows enough to train on and to score, of each class too."""
     names, least = ("test_fraction", "splits"), max(2, data.num_classes)
-    setting = next((name for name in names if getattr(settings, name) is not None), "folds")
+    setting = next(
+        (name for name in names if getattr(settings, name) is not None), "folds"
+    )
     value = getattr(settings, setting) or settings.parts()[1]
     rows = counted(len(data.X), "row")
     if data.blocks is not None:
         rows = f"{data.blocks.nunique()} different values of '{data.blocks.name}'"
     try:
         parts = list(parts_of(data, settings))
-    except ValueError:  # of scikit-learn, where rows, groups or members of classes are too few
+    except (
+        ValueError
+    ):  # of scikit-learn, where rows, groups or members of classes are too few
         parts = [(np.arange(0), np.arange(0))]
     for train, test in parts:
         missing = {*data.y} - {*data.y.iloc[train]} if data.kind == "classes" else ()
         if missing or min(len(train), len(test)) < least:
             got = f"{value} for {rows}, which trains on {counted(len(train), 'row')}"
-            got += f", none of class {listed(sorted(missing))}," if missing and len(train) else ""
+            got += (
+                f", none of class {listed(sorted(missing))},"
+                if missing and len(train)
+                else ""
+            )
             expected = f"at least {least} of both, and each class to train on"
             remedy = "Choose a smaller one, or --splits 1."
             raise refusal(setting, f"{got} and holds out {len(test)}", expected, remedy)
@@ -121,17 +149,25 @@ def _unused_columns(
     # name go first, and the smallest.
     times: list[tuple[bool, bool, str, int]] = []
     groups: list[tuple[bool, int, str]] = []
-    for name in map(str, table.columns.difference([y.name for y in targets], sort=False)):
+    for name in map(
+        str, table.columns.difference([y.name for y in targets], sort=False)
+    ):
         form = data.formats.get(name) or recognise(table[name], conventions=known)
         if form.kind == "other":
             continue
         values = read_cells(table[name], form).dropna()
         named, number = bool(_WHOSE.fullmatch(name)), values.nunique()
-        named &= number >= _FEWEST_GROUPS or not re.fullmatch(f"(?i:(.*[ _.-])?({_KINDS}))", name)
+        named &= number >= _FEWEST_GROUPS or not re.fullmatch(
+            f"(?i:(.*[ _.-])?({_KINDS}))", name
+        )
         year = form.kind == "number" and bool(_YEAR.fullmatch(name))
         if (form.kind == "date" and number >= MIN_ROWS) or (year and number > 2):
             times.append((year, values.is_monotonic_increasing, name, number))
-        elif form.kind in ("number", "text") and not year and _repeats(values, targets, named):
+        elif (
+            form.kind in ("number", "text")
+            and not year
+            and _repeats(values, targets, named)
+        ):
             groups.append((not named, -number, name))
     random, run = (
         "and rows are held out at random. If",
@@ -153,7 +189,11 @@ def _unused_columns(
 
 def _flag(setting: str, name: str, most: int, settings: Settings) -> str:
     """Write the option that names a column, and fewer folds where it has few values."""
-    few = f" --folds {most}" if most < settings.parts()[1] and settings.splits is None else ""
+    few = (
+        f" --folds {most}"
+        if most < settings.parts()[1] and settings.splits is None
+        else ""
+    )
     return f"--{setting.replace('_', '-')} {shlex.quote(name)}{few} (in Python {setting}={name!r})"
 
 
@@ -173,7 +213,9 @@ def _explains(values: "pd.Series[Any]", y: "pd.Series[Any]") -> bool:
     values, number = values[y[values.index].notna()], values.nunique()
     if not _FEWEST_GROUPS <= number <= len(values) / 2:
         return False
-    target = (pd.get_dummies(y) if y.dtype == object else y.to_frame()).loc[values.index] * 1.0
+    target = (pd.get_dummies(y) if y.dtype == object else y.to_frame()).loc[
+        values.index
+    ] * 1.0
     means = target.groupby(values).mean()
     left = ((target - means.loc[values].to_numpy()) ** 2).sum() / (len(values) - number)
     alike = means.corrwith(means.shift()).abs() * (values.dtype == np.float64)
@@ -220,7 +262,10 @@ def parts_of(
         _, place = np.unique(data.blocks, return_inverse=True)
         size = int((place.max() + 1) * fraction + 1e-9)  # a sixth of twelve are two
         for end in place.max() + 1 - size * np.arange(count):
-            yield every[place < end - size], every[(place >= end - size) & (place < end)]
+            yield (
+                every[place < end - size],
+                every[(place >= end - size) & (place < end)],
+            )
         return
     groups = equal_inputs(data.X) if settings.together else every
     if data.blocks is not None:
@@ -230,7 +275,11 @@ def parts_of(
     _, firsts = np.unique(groups, return_index=True)
     by, group = ((groups,), "Group") if data.blocks is not None else ((), "")
     rows, stratified = every if by else firsts, "Stratified" * classes
-    name = f"{stratified}{group}KFold" if kind == "fold" else f"{group or stratified}ShuffleSplit"
+    name = (
+        f"{stratified}{group}KFold"
+        if kind == "fold"
+        else f"{group or stratified}ShuffleSplit"
+    )
     options = {"shuffle": True} if kind == "fold" else {"test_size": fraction}
     options = {} if name == "GroupKFold" else {**options, "random_state": settings.seed}
     splitter = getattr(model_selection, name)(count, **options)
@@ -240,10 +289,15 @@ def parts_of(
         warnings.filterwarnings("ignore", message="The least populated class")
         for train, test in splitter.split(rows[:, None], data.y.iloc[rows], *by):
             train, test = groups[rows[train]], groups[rows[test]]
-            yield np.flatnonzero(np.isin(groups, train)), np.flatnonzero(np.isin(groups, test))
+            yield (
+                np.flatnonzero(np.isin(groups, train)),
+                np.flatnonzero(np.isin(groups, test)),
+            )
 
 
-def _are_enough(data: Cleaned, groups: npt.NDArray[np.int64], settings: Settings) -> bool:
+def _are_enough(
+    data: Cleaned, groups: npt.NDArray[np.int64], settings: Settings
+) -> bool:
     """Whether rows with the same inputs can be held out together: there are enough others."""
     kind, count, fraction = settings.parts()
     _, firsts = np.unique(groups, return_index=True)

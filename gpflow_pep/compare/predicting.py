@@ -30,7 +30,9 @@ def predictions(
     if classes:
         probability, names = model.predict_proba(inputs), model.classes_
         columns = {"predicted": names[np.argmax(probability, axis=1)]}
-        return columns | {f"p({name})": probability[:, c] for c, name in enumerate(names)}
+        return columns | {
+            f"p({name})": probability[:, c] for c, name in enumerate(names)
+        }
     mean, sd = model.predict(inputs, return_std=True, **options)
     values = model.predict_quantiles(inputs, list(QUANTILES.values()), **options)
     values = np.moveaxis(values, -1, 0)
@@ -51,7 +53,9 @@ def predictions_given_others(
         predictions(model, inputs, False, known=np.where(places == p, np.nan, targets))
         for p in places
     ]
-    columns = {name: [part[name][:, p] for p, part in enumerate(each)] for name in each[0]}
+    columns = {
+        name: [part[name][:, p] for p, part in enumerate(each)] for name in each[0]
+    }
     return {name: np.stack(values, axis=1) for name, values in columns.items()}
 
 
@@ -68,19 +72,35 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
     """
     steps = [step for _, step in getattr(model, "steps", ())]
     encoder = steps[0] if steps else model
-    if getattr(encoder, "formats", None) is None or not hasattr(model, "feature_names_in_"):
+    if getattr(encoder, "formats", None) is None or not hasattr(
+        model, "feature_names_in_"
+    ):
         expected = "a pipeline or a scorer for tables, as compare writes it"
-        raise refusal("model", f"a {type(model).__name__}", expected, "Call its own predict.")
-    names = list(model.feature_names_in_)  # where one is absent the message lists all others
-    cells = read_columns(table[names] if {*names} <= {*table} else table, encoder.formats)
-    inputs, predictor = (model[:-1].transform(cells), steps[-1]) if steps else (cells, model)
+        raise refusal(
+            "model", f"a {type(model).__name__}", expected, "Call its own predict."
+        )
+    names = list(
+        model.feature_names_in_
+    )  # where one is absent the message lists all others
+    cells = read_columns(
+        table[names] if {*names} <= {*table} else table, encoder.formats
+    )
+    inputs, predictor = (
+        (model[:-1].transform(cells), steps[-1]) if steps else (cells, model)
+    )
     targets = getattr(predictor, "target_names_", None)
-    if targets and getattr(predictor, "mixes_outputs_", False) and set(targets) & {*table.columns}:
+    if (
+        targets
+        and getattr(predictor, "mixes_outputs_", False)
+        and set(targets) & {*table.columns}
+    ):
         known = _known_targets(table, targets, encoder.conventions)
         columns = predictions_given_others(predictor, inputs, known)
     else:
         columns = predictions(predictor, inputs, hasattr(model, "classes_"))
-    if targets and columns["mean"].ndim > 1:  # one target may have a column of its limits
+    if (
+        targets and columns["mean"].ndim > 1
+    ):  # one target may have a column of its limits
         columns = {
             f"{column}({name})": values[:, p]
             for p, name in enumerate(targets)
@@ -88,7 +108,9 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
         }
     remarks = [
         "; ".join(filter(None, [unusual, FAR_AWAY if far else ""]))
-        for unusual, far in zip(encoder.unusual(cells), predictor.far_rows(inputs), strict=True)
+        for unusual, far in zip(
+            encoder.unusual(cells), predictor.far_rows(inputs), strict=True
+        )
     ]
     index = pd.RangeIndex(len(table))
     return pd.DataFrame({**columns, "unusual": remarks}, index=index)
@@ -104,7 +126,9 @@ def as_cells(table: pd.DataFrame) -> pd.DataFrame:
         return f"'{value}" if formula else value
 
     words = table.select_dtypes(exclude="number").columns
-    return table.assign(**{name: table[name].map(cell) for name in words}).rename(columns=cell)
+    return table.assign(**{name: table[name].map(cell) for name in words}).rename(
+        columns=cell
+    )
 
 
 def encoding_of(model: Any) -> str:
@@ -119,7 +143,11 @@ def _known_targets(
 ) -> npt.NDArray[np.float64]:
     """Read the targets that a table has, [N, P], NaN where there is none."""
     known = np.full((len(table), len(targets)), np.nan)
-    marks = {name: table.attrs[name] for name in ("decimal", "thousands") if name in table.attrs}
+    marks = {
+        name: table.attrs[name]
+        for name in ("decimal", "thousands")
+        if name in table.attrs
+    }
     conventions = conventions and conventions._replace(**marks)
     for p, name in enumerate(targets):
         if name not in table or table[name].isna().all():

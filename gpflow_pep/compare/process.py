@@ -58,7 +58,9 @@ def fits_in_processes(jobs: int) -> Iterator[None]:
     threads = max(1, joblib.cpu_count() // jobs)
     for kind in ("INTRAOP", "INTEROP"):
         os.environ.setdefault(f"TF_NUM_{kind}_THREADS", str(threads))
-    with joblib.parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1, max_nbytes=None):
+    with joblib.parallel_config(
+        "loky", n_jobs=jobs, inner_max_num_threads=1, max_nbytes=None
+    ):
         others = joblib.Parallel(return_as="generator")(
             joblib.delayed(_load_on_cpu)() for _ in range(jobs)
         )
@@ -76,7 +78,9 @@ def _load(module: str = "report") -> None:
 
 def _load_on_cpu() -> None:
     """Load what fits need; on the CPU, so that processes do not contend for a GPU."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it too, and ends this process
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # the command gets it too, and ends this process
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     _load("trials")
 
@@ -93,7 +97,9 @@ def unpickled(kind_and_state: bytes) -> Any:
     return made
 
 
-def run_trial(trials: Any, process: int, trial: Any, seconds: float) -> tuple[Any, Any, list[Any]]:
+def run_trial(
+    trials: Any, process: int, trial: Any, seconds: float
+) -> tuple[Any, Any, list[Any]]:
     """
     Run a trial of :class:`~gpflow_pep.compare.trials.Trials`; give it, its outcome, and warnings.
 
@@ -107,7 +113,11 @@ def run_trial(trials: Any, process: int, trial: Any, seconds: float) -> tuple[An
             return trial, trials.run(trial, seconds), []
         with warnings.catch_warnings(record=True) as caught:
             outcome = trials.run(trial, seconds)
-    return trial, outcome, [(str(warning.message), warning.category) for warning in caught]
+    return (
+        trial,
+        outcome,
+        [(str(warning.message), warning.category) for warning in caught],
+    )
 
 
 @contextmanager
@@ -217,7 +227,11 @@ def exit_on_signals(message: Callable[[], str] = str) -> Iterator[None]:
 
 def _watch(reader: socket.socket, message: Callable[[], str]) -> None:
     while received := reader.recv(1):
-        if received[0] in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None)):
+        if received[0] in (
+            signal.SIGINT,
+            signal.SIGTERM,
+            getattr(signal, "SIGHUP", None),
+        ):
             with ExitStack() as stack:  # the terminal may have gone
                 stack.callback(os._exit, SHELL_CODE + received[0])
                 stack.callback(_end_children)

@@ -15,7 +15,15 @@ from ..estimators import export_numpy, save_estimator
 from ..estimators.exporting_numpy import why_no_scorer
 from .figures import figures as figures_of
 from .findings import summarise
-from .folder import FOLDERS, MANIFEST, NAMES, UNFINISHED, begin_folder, check_folder, list_files
+from .folder import (
+    FOLDERS,
+    MANIFEST,
+    NAMES,
+    UNFINISHED,
+    begin_folder,
+    check_folder,
+    list_files,
+)
 from .page import model_card, page
 from .predicting import as_cells
 from .run import Comparison
@@ -96,7 +104,9 @@ def by_row(held_out: pd.DataFrame) -> pd.DataFrame:
     columns = held_out.drop(columns="part").set_index("target", append=True)
     wide = columns.unstack("target")
     wide.columns = [f"{column}({name})" for column, name in wide.columns]
-    ordered = [f"{c}({name})" for name in held_out["target"].unique() for c in columns.columns]
+    ordered = [
+        f"{c}({name})" for name in held_out["target"].unique() for c in columns.columns
+    ]
     return pd.concat([parts, wide[ordered].loc[parts.index]], axis=1)
 
 
@@ -115,10 +125,14 @@ def _draw(comparison: Comparison) -> dict[str, list[bytes]]:
     for name, draw in figures_of(comparison).items():
         canvas = FigureCanvasAgg(draw(comparison))
         canvas.draw()
-        pixels = np.asarray(canvas.buffer_rgba())[::-1]  # from below, as places on the figure
+        pixels = np.asarray(canvas.buffer_rgba())[
+            ::-1
+        ]  # from below, as places on the figure
         boxes: Any = [axes.get_tightbbox() for axes in canvas.figure.axes]
         boxes = [box.padded(8).extents.astype(int) for box in boxes]
-        parts = [pixels[max(y, 0) : top, max(x, 0) : right] for x, y, right, top in boxes]
+        parts = [
+            pixels[max(y, 0) : top, max(x, 0) : right] for x, y, right, top in boxes
+        ]
         pictures[name] = []
         for part in (pixels, *parts):
             buffer = io.BytesIO()

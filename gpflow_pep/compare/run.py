@@ -17,11 +17,24 @@ from ..estimators.outputs import column_names
 from ..tables.cleaning import Cleaned, clean
 from ..tables.suspicions import MIN_ROWS
 from ..training.fitting.full_batch import one_blas_thread
-from .candidates import DEFAULT, LOGARITHMS, check_targets, is_choice, is_separate, label_of
+from .candidates import (
+    DEFAULT,
+    LOGARITHMS,
+    check_targets,
+    is_choice,
+    is_separate,
+    label_of,
+)
 from .details import FRACTIONS, Details, errors_given_others, importance_of
 from .partition import clean_for
 from .schedule import LEAST_SECONDS, Progress, Reports, TimeBudget, run_trials
-from .scores import Difference, Metric, difference_over_parts, difference_over_rows, metrics_of
+from .scores import (
+    Difference,
+    Metric,
+    difference_over_parts,
+    difference_over_rows,
+    metrics_of,
+)
 from .settings import Settings
 from .trials import NOT_BEGUN, Fit, Outcome, Trial, Trials
 
@@ -85,7 +98,9 @@ class Comparison:
         """The mean decisive loss of each choice that failed in no part."""
         names = [name for name in self.choices if not self.num_failed(name)]
         losses = {name: self.losses_of(name).mean() for name in names}
-        return {name: np.inf if np.isnan(loss) else loss for name, loss in losses.items()}
+        return {
+            name: np.inf if np.isnan(loss) else loss for name, loss in losses.items()
+        }
 
     def scores_of(self, name: str) -> pd.DataFrame:
         """Give the scores of a model, by its name: a row for each part."""
@@ -96,20 +111,30 @@ class Comparison:
         metric = metric or self.metrics[0]
         return metric.loss(self.scores_of(name)[metric.name])
 
-    def difference(self, name: str, other: str, metric: Metric | None = None) -> Difference:
+    def difference(
+        self, name: str, other: str, metric: Metric | None = None
+    ) -> Difference:
         """Compare a score of two models on the same held-out rows; None: the decisive one."""
         metric = metric or self.metrics[0]
         table, *_ = pair = [self.held_out[model] for model in (name, other)]
         if len(fits := self.fits_of(name)) == 1:
             return difference_over_rows(metric, *pair)
-        losses, others = (self.losses_of(model, metric).to_numpy() for model in (name, other))
-        rows = pd.MultiIndex.from_arrays([table["part"], table.index])  # of several targets again
+        losses, others = (
+            self.losses_of(model, metric).to_numpy() for model in (name, other)
+        )
+        rows = pd.MultiIndex.from_arrays(
+            [table["part"], table.index]
+        )  # of several targets again
         ratio = rows.nunique() / sum(fit.num_rows for fit in fits)
         return difference_over_parts(losses, others, ratio)
 
 
 def compare(
-    X: Any, y: Any, *, callback: Callable[[Progress], None] | None = None, **options: Any
+    X: Any,
+    y: Any,
+    *,
+    callback: Callable[[Progress], None] | None = None,
+    **options: Any,
 ) -> Comparison:
     """Train the default estimator, single sparse Gaussian processes and baselines, and score all of
     them on the same held-out rows::
@@ -143,7 +168,9 @@ def compare(
     cleaning = {name: options.pop(name) for name in of_table}
     checked = Settings(**options)
     frame, target = table_of(X, y)
-    return compare_table(clean_for(frame, target, checked, **cleaning), checked, callback)
+    return compare_table(
+        clean_for(frame, target, checked, **cleaning), checked, callback
+    )
 
 
 def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | list[str]]:
@@ -160,7 +187,11 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | list[str]]:
         frame = pd.DataFrame(np.asarray(frame)).add_prefix("x")
     elif isinstance(y, str):
         return frame, y
-    elif isinstance(y, (list, tuple)) and {*map(type, y)} == {str} and len(y) != len(frame):
+    elif (
+        isinstance(y, (list, tuple))
+        and {*map(type, y)} == {str}
+        and len(y) != len(frame)
+    ):
         return frame, list(y)  # names, no labels of rows
     targets = np.asarray(y)
     if targets.ndim == 2 and targets.shape[1] == 1:
@@ -171,7 +202,9 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | list[str]]:
         return pd.concat([frame, Y], axis=1), names
     if targets.shape != (len(frame),):
         expected = f"[{len(frame)}] for {len(frame)} rows of X"
-        raise refusal("y", f"shape {targets.shape}", expected, "Pass a target for each row.")
+        raise refusal(
+            "y", f"shape {targets.shape}", expected, "Pass a target for each row."
+        )
     target = str(getattr(y, "name", None) or "y")
     while target in frame.columns:
         target += "_"
@@ -179,7 +212,9 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | list[str]]:
 
 
 def compare_table(
-    data: Cleaned, settings: Settings, callback: Callable[[Progress], None] | None = None
+    data: Cleaned,
+    settings: Settings,
+    callback: Callable[[Progress], None] | None = None,
 ) -> Comparison:
     """Compare on a table that was cleaned; see :func:`compare`.
 
@@ -192,7 +227,9 @@ def compare_table(
         return _compare(data, settings, callback or (lambda progress: None))
 
 
-def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], None]) -> Comparison:
+def _compare(
+    data: Cleaned, settings: Settings, callback: Callable[[Progress], None]
+) -> Comparison:
     trials = Trials(data, settings)
     needed = max(MIN_ROWS, 2 * trials.data.num_classes) / len(trials.parts[0][0])
     fractions = [part for part in FRACTIONS if settings.details and part >= needed]
@@ -205,8 +242,12 @@ def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], N
     outcomes = run(trials.all())
     names, parts, left_out = _what_began(trials, outcomes)
     powers = {name: trials.candidates[name][0] for name in names}
-    tables = {name: [outcomes[Trial(name, part)].table for part in parts] for name in powers}
-    held_out = {name: pd.concat(parts) for name, parts in tables.items() if any(map(len, parts))}
+    tables = {
+        name: [outcomes[Trial(name, part)].table for part in parts] for name in powers
+    }
+    held_out = {
+        name: pd.concat(parts) for name, parts in tables.items() if any(map(len, parts))
+    }
     fits = [outcomes[Trial(name, part)].fit for part in parts for name in powers]
     comparison = Comparison(data, settings, powers, fits, held_out, left_out=left_out)
     best = best_of(comparison)
@@ -225,8 +266,12 @@ def _compare(data: Cleaned, settings: Settings, callback: Callable[[Progress], N
     learning = [*more.values(), outcomes[Trial(best, 1)]]
     reports("how much each input matters", is_fit=False)
     comparison = replace(comparison, left_out=left_out)
-    deadline = -np.inf if is_over else max(budget.end, time.perf_counter() + LEAST_SECONDS)
-    return replace(comparison, details=_details(comparison, trials, outcomes, learning, deadline))
+    deadline = (
+        -np.inf if is_over else max(budget.end, time.perf_counter() + LEAST_SECONDS)
+    )
+    return replace(
+        comparison, details=_details(comparison, trials, outcomes, learning, deadline)
+    )
 
 
 def _what_began(
@@ -234,12 +279,22 @@ def _what_began(
 ) -> tuple[list[str], list[int], tuple[str, ...]]:
     """Choose models and parts so that each was trained in each; and note what is left out."""
     parts, names = range(1, len(trials.parts) + 1), list(trials.candidates)
-    began = {trial for trial, outcome in outcomes.items() if outcome.fit.message != NOT_BEGUN}
-    whole = [part for part in parts if all(Trial(name, part) in began for name in names)]
+    began = {
+        trial for trial, outcome in outcomes.items() if outcome.fit.message != NOT_BEGUN
+    }
+    whole = [
+        part for part in parts if all(Trial(name, part) in began for name in names)
+    ]
     missing = [name for name in names if not (whole or Trial(name, 1) in began)]
     kind, *_ = trials.settings.parts()
-    late = [f"{kind} {part} of {len(parts)}" for part in parts if part not in (whole or [1])]
-    return [name for name in names if name not in missing], whole or [1], (*missing, *late)
+    late = [
+        f"{kind} {part} of {len(parts)}" for part in parts if part not in (whole or [1])
+    ]
+    return (
+        [name for name in names if name not in missing],
+        whole or [1],
+        (*missing, *late),
+    )
 
 
 def _details(
@@ -253,7 +308,11 @@ def _details(
 
     :param deadline: When inputs are no longer permuted, by ``time.perf_counter``.
     """
-    points = {outcome.fit.num_rows: outcome.table for outcome in learning if len(outcome.table)}
+    points = {
+        outcome.fit.num_rows: outcome.table
+        for outcome in learning
+        if len(outcome.table)
+    }
     details = Details(None, dict(sorted(points.items())))
     data, (_, test) = trials.data, trials.parts[0]
     X, y = data.X.iloc[test], data.outcomes.iloc[test]
@@ -264,7 +323,9 @@ def _details(
         importance = importance_of(pipeline, X, y, is_of_classes, metric, deadline)
         details = details._replace(importance=importance)
     losses = comparison.losses
-    together = min((n for n in losses if not is_separate(n)), key=losses.__getitem__, default=None)
+    together = min(
+        (n for n in losses if not is_separate(n)), key=losses.__getitem__, default=None
+    )
     if together is not None and len(data.targets) > 1 and not is_over:
         others = errors_given_others(outcomes[Trial(together, 1)].pipeline, X, y)
         details = details._replace(given_others=others)
@@ -282,6 +343,10 @@ def best_of(comparison: Comparison) -> str | None:
     losses = comparison.losses
     if DEFAULT not in losses:
         return min(losses, key=losses.__getitem__, default=None)
-    changes = {name: comparison.difference(name, DEFAULT) for name in losses if name != DEFAULT}
-    better = [name for name, change in changes.items() if change.mean < 0.0 and change.clear]
+    changes = {
+        name: comparison.difference(name, DEFAULT) for name in losses if name != DEFAULT
+    }
+    better = [
+        name for name, change in changes.items() if change.mean < 0.0 and change.clear
+    ]
     return min(better, key=losses.__getitem__, default=DEFAULT)

@@ -109,7 +109,9 @@ def run_trials(
             # Nothing is sent ahead of time, so that time is shared.
             yield joblib.delayed(run_trial)(trials, os.getpid(), trial, seconds)
 
-    parallel = joblib.Parallel(return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
+    parallel = joblib.Parallel(
+        return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
+    )
     try:
         with closing(parallel(tasks())) as results:
             for trial, outcome, caught in results:

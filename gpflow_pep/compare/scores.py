@@ -51,7 +51,13 @@ METRICS = {
         Metric("nlpd", "NLPD", ".3f", "negative log density (nats)"),
         Metric("rmse", "RMSE", ".4g", "root mean squared error"),
         Metric("mae", "MAE", ".4g", "mean absolute error"),
-        Metric("coverage", "90% coverage", ".1%", "coverage of the 90% interval", nominal=0.9),
+        Metric(
+            "coverage",
+            "90% coverage",
+            ".1%",
+            "coverage of the 90% interval",
+            nominal=0.9,
+        ),
     ),
     "classes": (
         Metric("nlpd", "NLPD", ".3f", "negative log probability (nats)"),
@@ -68,7 +74,9 @@ def metrics_of(kind: str, decisive: str | None = None) -> tuple[Metric, ...]:
     return tuple(sorted(METRICS[kind], key=lambda metric: metric.name != chosen))
 
 
-def held_out(pipeline: Pipeline, X: pd.DataFrame, y: Any, classes: bool) -> pd.DataFrame:
+def held_out(
+    pipeline: Pipeline, X: pd.DataFrame, y: Any, classes: bool
+) -> pd.DataFrame:
     """Predict rows whose target is known: "true", :func:`predictions` and its "log_density"; and of
     one number with Gaussian noise "pit", the predicted probability of a smaller one. Of several
     targets there is a row for each that is known, with its name as "target".
@@ -93,10 +101,15 @@ def held_out(pipeline: Pipeline, X: pd.DataFrame, y: Any, classes: bool) -> pd.D
             rows, places = np.nonzero(there)
             values = {"true": targets, **columns, "log_density": densities}
             return pd.DataFrame(
-                {"target": y.columns[places], **{name: v[there] for name, v in values.items()}},
+                {
+                    "target": y.columns[places],
+                    **{name: v[there] for name, v in values.items()},
+                },
                 index=X.index[rows],
             )
-    return pd.DataFrame({"true": targets, **columns, "log_density": densities}, index=X.index)
+    return pd.DataFrame(
+        {"true": targets, **columns, "log_density": densities}, index=X.index
+    )
 
 
 def scores(table: pd.DataFrame) -> dict[str, float]:
@@ -132,7 +145,9 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
 def _in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
     """Divide predictions of several targets by the standard deviation of each; no densities."""
     spread = table.groupby("target")["true"].transform("std", ddof=0).replace(0.0, 1.0)
-    columns = [name for name in ("true", "mean", "lower_90", "upper_90") if name in table]
+    columns = [
+        name for name in ("true", "mean", "lower_90", "upper_90") if name in table
+    ]
     return table.assign(**{name: table[name] / spread for name in columns})
 
 
@@ -182,7 +197,9 @@ def class_report(table: pd.DataFrame) -> pd.DataFrame:
     precision, recall, _, rows = precision_recall_fscore_support(
         true, predicted, labels=names, zero_division=np.nan
     )
-    return pd.DataFrame({"rows": rows, "recall": recall, "precision": precision}, index=names)
+    return pd.DataFrame(
+        {"rows": rows, "recall": recall, "precision": precision}, index=names
+    )
 
 
 class Difference(NamedTuple):
@@ -197,7 +214,9 @@ class Difference(NamedTuple):
         return abs(self.mean) > self.limit * self.error
 
 
-def difference_over_parts(losses: AnyNDArray, others: AnyNDArray, ratio: float) -> Difference:
+def difference_over_parts(
+    losses: AnyNDArray, others: AnyNDArray, ratio: float
+) -> Difference:
     r"""Compare the losses of two models on the same parts, two or more.
 
     Training sets of folds or splits overlap, so differences between parts are not independent: the
@@ -216,7 +235,9 @@ def difference_over_parts(losses: AnyNDArray, others: AnyNDArray, ratio: float) 
     return Difference(float(np.mean(gaps)), float(error), float(limit))
 
 
-def difference_over_rows(metric: Metric, table: pd.DataFrame, other: pd.DataFrame) -> Difference:
+def difference_over_rows(
+    metric: Metric, table: pd.DataFrame, other: pd.DataFrame
+) -> Difference:
     """Compare two models on the rows of one part, which leaves out how much training sets matter.
 
     The standard error is that of the mean over rows. A difference of root mean squared errors is
@@ -225,7 +246,9 @@ def difference_over_rows(metric: Metric, table: pd.DataFrame, other: pd.DataFram
     """
     losses, other_losses = (_row_losses(metric, part) for part in (table, other))
     if losses is None or other_losses is None:
-        mean = metric.loss(scores(table)[metric.name]) - metric.loss(scores(other)[metric.name])
+        mean = metric.loss(scores(table)[metric.name]) - metric.loss(
+            scores(other)[metric.name]
+        )
         return Difference(mean, np.nan, np.inf)
     gaps = losses - other_losses
     if metric.name == "rmse":

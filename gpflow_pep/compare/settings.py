@@ -74,7 +74,9 @@ class _Several(click.ParamType):
 
 def _whole(least: int, most: int | None = None) -> Range:
     limit = "" if most is None else f" and at most {most}"
-    return Range(click.IntRange(least, most), f"a whole number, at least {least}{limit}")
+    return Range(
+        click.IntRange(least, most), f"a whole number, at least {least}{limit}"
+    )
 
 
 def _choice(names: Iterable[str]) -> Range:
@@ -88,11 +90,15 @@ _FRACTION, _POSITIVE = (click.FloatRange(0, most, True, True) for most in (1, ma
 
 def _setting(default: Any, allowed: Range, description: str, flag: str = "") -> Any:
     """Define a setting; its flag on the command line is its name unless another one is given."""
-    return field(default=default, metadata={"range": allowed, "help": description, "flag": flag})
+    return field(
+        default=default, metadata={"range": allowed, "help": description, "flag": flag}
+    )
 
 
 def _switch(description: str) -> Any:
-    return _setting(True, Range(click.BOOL, "True or False", "Choose one."), description)
+    return _setting(
+        True, Range(click.BOOL, "True or False", "Choose one."), description
+    )
 
 
 def flags_of(setting: Any) -> list[str]:
@@ -118,7 +124,7 @@ class Settings:
         ),
         "Powers of single models, in [0, 1], that are compared with the default. 0 is the"
         " variational approximation, 1 is EP / FITC.",
-    )  # fmt: skip
+    )
     num_inducing: int | str | tuple[int | str, ...] = _setting(
         AUTO,
         Range(
@@ -128,48 +134,56 @@ class Settings:
         "Number of inducing points of the single models; fewer where fewer training rows differ."
         " auto: chosen in each fit. Several, as 50,200: each with each kernel.",
         "--inducing",
-    )  # fmt: skip
+    )
     folds: int | None = _setting(
-        None, _whole(2),
+        None,
+        _whole(2),
         "Put the rows into so many parts at random, classes in equal proportions, and hold out"
         " each part once.  [default: 5]",
-    )  # fmt: skip
+    )
     splits: int | None = _setting(
         None, _whole(1), "Instead of folds: hold out a random part so many times."
     )
     test_fraction: float | None = _setting(
-        None, Range(_FRACTION, "a number in (0, 1)", "Choose 0.2 to hold out a fifth."),
+        None,
+        Range(_FRACTION, "a number in (0, 1)", "Choose 0.2 to hold out a fifth."),
         "Fraction of the rows in that part; without splits there is one.  [default: 0.2]",
-    )  # fmt: skip
+    )
     time_column: str | None = _setting(
-        None, Range(click.STRING, "the name of a column"),
+        None,
+        Range(click.STRING, "the name of a column"),
         "Column of dates or numbers, in whose order rows come: folds or splits become growing"
         " windows, each tested on the rows that follow, as a forecast is.",
-    )  # fmt: skip
+    )
     group_column: str | None = _setting(
-        None, Range(click.STRING, "the name of a column"),
+        None,
+        Range(click.STRING, "the name of a column"),
         "Column that names whose row it is, such as a patient or a site: all rows of one are held"
         " out together, as those of a new one are. It is no input.",
-    )  # fmt: skip
+    )
     together: bool = _switch(
         "Whether rows with the same inputs are held out together, so that none is predicted from"
         " its copy."
     )
     seed: int = _setting(
-        0, _whole(0, 2**32 - 1), "Seed of folds or splits and of the initial inducing points."
+        0,
+        _whole(0, 2**32 - 1),
+        "Seed of folds or splits and of the initial inducing points.",
     )
     minutes: float = _setting(
-        10.0, Range(_POSITIVE, "a positive number", "Raise it, to 10 for example."),
+        10.0,
+        Range(_POSITIVE, "a positive number", "Raise it, to 10 for example."),
         "Most time for all fits together. Each has an equal share of what is left, and ends"
         " earlier if it converges; after the end none begins but that of the saved model on all"
         " rows. Minibatches, above 100,000 rows, have a number of steps instead.",
-    )  # fmt: skip
+    )
     max_iterations: int = _setting(1000, _whole(1), "Most steps of L-BFGS-B of a fit.")
     init: str = _setting(
-        "kmeans", _choice(INITS),
+        "kmeans",
+        _choice(INITS),
         "Where inducing points of the single models start: centres of k-means clusters, random"
         " rows, or the rows of largest residual variance.",
-    )  # fmt: skip
+    )
     kernel: str | tuple[str, ...] = _setting(
         "rbf",
         Range(
@@ -180,22 +194,24 @@ class Settings:
         "Kernel of the single models, with a lengthscale for each input:"
         f" {', '.join(KERNELS)}. Several, as rbf,matern32: single models of each.",
         "--kernels --kernel",
-    )  # fmt: skip
+    )
     likelihood: str = _setting(
-        "auto", _choice(["auto", *(name for names in LIKELIHOODS.values() for name in names)]),
+        "auto",
+        _choice(["auto", *(name for names in LIKELIHOODS.values() for name in names)]),
         "Likelihood of a number (the first seven) or a class. By default it is Gaussian for"
         " numbers, and for classes the one that suits their number. tobit: of numbers, of which"
         " some are limits, such as <5.8.",
-    )  # fmt: skip
+    )
     near_rows: bool = _switch(
         "Whether predictions of the default use the nearest training rows, where rows left out of"
         " 1000 or more are predicted better so."
     )
     metric: str | None = _setting(
-        None, _choice(sorted({name for names in DECISIVE.values() for name in names})),
+        None,
+        _choice(sorted({name for names in DECISIVE.values() for name in names})),
         "Score by which another model has to be clearly better than the default to be saved in its"
         " place: nlpd, rmse or mae of a number; nlpd, error or auc of a class.  [default: nlpd]",
-    )  # fmt: skip
+    )
     details: bool = _switch(
         "Whether to find out, by a few more fits of the saved model, how much each input matters"
         " and whether more rows would help."
@@ -216,13 +232,16 @@ class Settings:
             value, allowed = getattr(self, setting.name), setting.metadata["range"]
             if not (value is setting.default is None or allowed.allows(value)):
                 shown = list(value) if isinstance(value, tuple) else value
-                raise refusal(setting.name, repr(shown), allowed.expected, allowed.remedy)
+                raise refusal(
+                    setting.name, repr(shown), allowed.expected, allowed.remedy
+                )
         if self.folds is not None and (self.splits, self.test_fraction) != (None, None):
             raise refusal(
-                "folds", f"{self.folds} and splits or a test fraction",
+                "folds",
+                f"{self.folds} and splits or a test fraction",
                 "one of them: folds hold out every row once, splits a random part",
                 "Leave one out.",
-            )  # fmt: skip
+            )
 
         if None not in (self.time_column, self.group_column):
             got, expected = f"{self.time_column!r} and a group_column", "one of them"
@@ -232,15 +251,21 @@ class Settings:
     def configurations(self) -> list[tuple[str, int | str]]:
         """The pairs of a kernel and a number of inducing points that are to be compared."""
         pair: Any = self.kernel, self.num_inducing
-        kernels, numbers = (part if isinstance(part, tuple) else (part,) for part in pair)
+        kernels, numbers = (
+            part if isinstance(part, tuple) else (part,) for part in pair
+        )
         return [(kernel, number) for number in numbers for kernel in kernels]
 
     def label(self, kernel: str, num_inducing: int | str) -> str:
         """Name a pair by what it does not share with all others; empty if it is alone."""
         parts = [kernel] * isinstance(self.kernel, tuple)
-        return ", ".join(parts + [f"M {num_inducing}"] * isinstance(self.num_inducing, tuple))
+        return ", ".join(
+            parts + [f"M {num_inducing}"] * isinstance(self.num_inducing, tuple)
+        )
 
-    def check_data(self, kind: Literal["numbers", "classes"], num_targets: int = 1) -> None:
+    def check_data(
+        self, kind: Literal["numbers", "classes"], num_targets: int = 1
+    ) -> None:
         """Check the settings against the data.
 
         :param kind: What the target is.
@@ -257,13 +282,21 @@ class Settings:
         if num_targets > 1 and self.likelihood not in ("auto", "gaussian"):
             got = f"{self.likelihood!r} with {num_targets} targets"
             remedy = "Leave it out, or compare a target by itself."
-            raise refusal("likelihood", got, "'auto' or 'gaussian' with several targets", remedy)
+            raise refusal(
+                "likelihood", got, "'auto' or 'gaussian' with several targets", remedy
+            )
 
     def parts(self) -> tuple[str, int, float]:
         """Name what rows are held out by, how often, and what fraction of the rows each time."""
         if self.time_column is not None:
-            count = self.folds or self.splits or (5 if self.test_fraction is None else 1)
-            return "window", count, self.test_fraction or (1.0 / (count + 1) if count > 1 else 0.2)
+            count = (
+                self.folds or self.splits or (5 if self.test_fraction is None else 1)
+            )
+            return (
+                "window",
+                count,
+                self.test_fraction or (1.0 / (count + 1) if count > 1 else 0.2),
+            )
         if self.splits is None and self.test_fraction is None:
             folds = self.folds or 5
             return "fold", folds, 1.0 / folds

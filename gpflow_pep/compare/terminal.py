@@ -31,11 +31,21 @@ class WordTable(NamedTuple):
 
 def word_tables(comparison: Comparison) -> list[WordTable]:
     """Write the summary down, and where there are several targets the scores of each as well."""
-    table, metrics, targets = summarise(comparison), comparison.metrics, comparison.data.targets
+    table, metrics, targets = (
+        summarise(comparison),
+        comparison.metrics,
+        comparison.data.targets,
+    )
 
-    def write(title: str, caption: str, columns: dict[str, Callable[[Any], str]]) -> WordTable:
+    def write(
+        title: str, caption: str, columns: dict[str, Callable[[Any], str]]
+    ) -> WordTable:
         rows = {
-            str(name): [MARKS[row["verdict"]], str(name), *(cell(row) for cell in columns.values())]
+            str(name): [
+                MARKS[row["verdict"]],
+                str(name),
+                *(cell(row) for cell in columns.values()),
+            ]
             for name, row in table.iterrows()
         }
         return WordTable(title, caption, ["", "model", *columns], rows)
@@ -46,7 +56,9 @@ def word_tables(comparison: Comparison) -> list[WordTable]:
     tables = [write(f"{title(comparison)}\n{KEY}", legend(comparison), cells)]
     if len(targets) > 1:
         cells = {
-            f"{metric.heading} of {y.name}": partial(_value, metric, target=f"({y.name})")
+            f"{metric.heading} of {y.name}": partial(
+                _value, metric, target=f"({y.name})"
+            )
             for y in targets
             for metric in metrics[:2]
         }
@@ -60,7 +72,10 @@ def drawn(comparison: Comparison, words: WordTable, room: int = 1000) -> Table:
     """
     narrow: dict[str, Any] = {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
     count = len(words.headings)
-    for shown, look in ((count, {}), *((number, narrow) for number in range(count, 2, -1))):
+    for shown, look in (
+        (count, {}),
+        *((number, narrow) for number in range(count, 2, -1)),
+    ):
         table = Table(title=Text(words.title), **look)  # Text has no markup
         for heading in words.headings[:shown]:
             side: Any = "left" if heading == "model" else "right"
@@ -72,12 +87,17 @@ def drawn(comparison: Comparison, words: WordTable, room: int = 1000) -> Table:
         if Console(width=1000).measure(table).maximum <= room:
             break
     hidden = ", ".join(words.headings[shown:])
-    table.caption = f"{words.caption}{f' report.html has {hidden} too.' * bool(hidden)}" or None
+    table.caption = (
+        f"{words.caption}{f' report.html has {hidden} too.' * bool(hidden)}" or None
+    )
     return table
 
 
 def _value(metric: Metric, row: "pd.Series[Any]", target: str = "") -> str:
-    value, error = row[f"{metric.name}{target}"], row.get(f"{metric.name}{target}_se", np.nan)
+    value, error = (
+        row[f"{metric.name}{target}"],
+        row.get(f"{metric.name}{target}_se", np.nan),
+    )
     spread = in_full(error, metric.form.replace(".4g", ".2g"))
     return in_full(value, metric.form) + ("" if np.isnan(error) else f" ± {spread}")
 
@@ -85,7 +105,11 @@ def _value(metric: Metric, row: "pd.Series[Any]", target: str = "") -> str:
 def _converged(row: "pd.Series[object]") -> str:
     if row["failed"]:
         return f"{row['failed']} failed"
-    return "yes" if row["converged"] == row["fits"] else f"{row['converged']} of {row['fits']}"
+    return (
+        "yes"
+        if row["converged"] == row["fits"]
+        else f"{row['converged']} of {row['fits']}"
+    )
 
 
 def title(comparison: Comparison) -> str:
@@ -101,7 +125,10 @@ def title(comparison: Comparison) -> str:
 def legend(comparison: Comparison) -> str:
     """Explain the table."""
     part, *_ = comparison.settings.parts()
-    count, score = len({fit.part for fit in comparison.fits}), comparison.metrics[0].heading
+    count, score = (
+        len({fit.part for fit in comparison.fits}),
+        comparison.metrics[0].heading,
+    )
     text = f"Mean ± standard error over {counted(count, part)}."
     text += f" {comparison.settings.how_split()[1]}"
     if len(comparison.data.targets) > 1:

@@ -115,7 +115,9 @@ class Trials:
     def not_begun(self, trial: Trial) -> Outcome:
         """Give the outcome of a fit for which there was no time."""
         scores = {metric.name: np.nan for metric in self.metrics}
-        return Outcome(Fit(trial.model, trial.part, scores, np.nan, 0.0, 0, False, NOT_BEGUN), None)
+        return Outcome(
+            Fit(trial.model, trial.part, scores, np.nan, 0.0, 0, False, NOT_BEGUN), None
+        )
 
     def run(self, trial: Trial, seconds: float) -> Outcome:
         """Train on the rows that a part leaves, for so many seconds, and score the part's."""
@@ -123,10 +125,14 @@ class Trials:
             return self.train(trial, slice(None), seconds)
         train, test = self.parts[trial.part - 1]
         train = np.random.default_rng(self.settings.seed).permutation(train)
-        if self.data.blocks is not None:  # the latest rows, or all of some groups, are first
+        if (
+            self.data.blocks is not None
+        ):  # the latest rows, or all of some groups, are first
             ranks = self.data.blocks.iloc[train].rank(method="dense", ascending=False)
             train = train[np.argsort(ranks.to_numpy(), kind="stable")]
-        if self.data.kind == "classes":  # of each class the same fraction, and a row at least
+        if (
+            self.data.kind == "classes"
+        ):  # of each class the same fraction, and a row at least
             labels = self.data.y.iloc[train].groupby(self.data.y.iloc[train])
             place = labels.cumcount() / labels.transform("size")
             train = train[np.argsort(place.to_numpy(), kind="stable")]
@@ -165,10 +171,15 @@ class Trials:
         try:
             # Of trees: threads wait for each other.
             with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
-                for category in (ConvergenceWarning, NotConverged):  # the fit has the message
+                for category in (
+                    ConvergenceWarning,
+                    NotConverged,
+                ):  # the fit has the message
                     warnings.simplefilter("ignore", category)
                 # The table has a warning or a note of these, with its own numbers of rows.
-                warnings.filterwarnings("ignore", ".* (so far from the|are copies of) others")
+                warnings.filterwarnings(
+                    "ignore", ".* (so far from the|are copies of) others"
+                )
                 trained = pipeline.fit(X, y)
             record = getattr(estimator, "record_", None)
             if record is not None:
@@ -182,7 +193,9 @@ class Trials:
                 overhead = time.perf_counter() - began - record.seconds
         except _FAILURES as error:
             fit, trained = _failed(fit, error), None
-        return Outcome(fit._replace(seconds=time.perf_counter() - began), trained, overhead)
+        return Outcome(
+            fit._replace(seconds=time.perf_counter() - began), trained, overhead
+        )
 
 
 def _failed(fit: Fit, error: Exception) -> Fit:

@@ -73,7 +73,10 @@ def _rename(new: Path, folder: Path) -> bool:
             new.rename(folder)
             return True
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not folder.exists():
+            if (
+                error.errno not in (errno.ENOTEMPTY, errno.EEXIST)
+                and not folder.exists()
+            ):
                 if old is not new:
                     old.rename(folder)
                 raise
@@ -91,15 +94,23 @@ def _move_files(new: Path, folder: Path, description: str) -> None:
     with only_writer(folder) as alone, _workplace(folder) as work:
         if alone is False:
             got = "a folder that another process writes"
-            raise refusal(str(folder), got, "one writer at a time", "Write again when it is done.")
+            raise refusal(
+                str(folder), got, "one writer at a time", "Write again when it is done."
+            )
         try:
-            new = Path(shutil.move(new, work / "next"))  # copied, where it is on another volume
+            new = Path(
+                shutil.move(new, work / "next")
+            )  # copied, where it is on another volume
         except shutil.Error as error:
             raise OSError(error.args[0][0][2]) from error
         (work / "old").mkdir()
         there = {name.split("/")[0] for name in files_in(folder)} - {description}
         moves = [(folder / name, work / "old" / name) for name in sorted(there)]
-        moves += [(path, folder / path.name) for path in new.iterdir() if path.name != description]
+        moves += [
+            (path, folder / path.name)
+            for path in new.iterdir()
+            if path.name != description
+        ]
         done = []
         try:
             for source, target in moves:
@@ -117,7 +128,9 @@ def _move_files(new: Path, folder: Path, description: str) -> None:
 def _workplace(folder: Path) -> Iterator[Path]:
     """Make a hidden folder of a new name in a folder, and remove it at the end."""
     with (
-        tempfile.TemporaryDirectory(_END, _BEGIN, folder, ignore_cleanup_errors=True) as work,
+        tempfile.TemporaryDirectory(
+            _END, _BEGIN, folder, ignore_cleanup_errors=True
+        ) as work,
         only_writer(Path(work)),
     ):
         yield Path(work)
@@ -173,8 +186,12 @@ def replaced_folder(folder: str | PathLike[str], description: str) -> Iterator[P
     :param description: The file that names the files of the folder; one with others is refused.
     """
     folder = path_of(folder, "Choose another folder.").resolve()
-    check_writable(folder if folder.exists() else folder.parent, "Choose another folder.")
-    check_replaceable(folder, description, "Choose another folder, or move the file away.")
+    check_writable(
+        folder if folder.exists() else folder.parent, "Choose another folder."
+    )
+    check_replaceable(
+        folder, description, "Choose another folder, or move the file away."
+    )
     with _atomic_folder(folder, description) as new:
         new.mkdir()
         yield new
@@ -199,7 +216,9 @@ def files_in(folder: Path) -> set[str]:
         for path in folder.rglob("*")
         if path.is_symlink() or not path.is_dir()
     }
-    return {name for name in names if not (name.startswith(_BEGIN) and f"{_END}/" in name)}
+    return {
+        name for name in names if not (name.startswith(_BEGIN) and f"{_END}/" in name)
+    }
 
 
 def written_files(folder: Path, description: str) -> set[str]:
@@ -233,10 +252,20 @@ def check_present(folder: Path, names: Collection[str], remedy: str) -> None:
     """Refuse a folder that lacks one of some files."""
     for name in names:
         if not (folder / name).is_file():
-            hidden = [] if folder.exists() else unfinished_folders(folder.resolve().parent)
-            left = [str(path.parent) for work in hidden for path in work.glob(f"*/{name}")]
-            where = f" (a process that was killed has left {' and '.join(left)})" if left else ""
-            raise refusal(str(folder), f"no file {name}{where}", " and ".join(names), remedy)
+            hidden = (
+                [] if folder.exists() else unfinished_folders(folder.resolve().parent)
+            )
+            left = [
+                str(path.parent) for work in hidden for path in work.glob(f"*/{name}")
+            ]
+            where = (
+                f" (a process that was killed has left {' and '.join(left)})"
+                if left
+                else ""
+            )
+            raise refusal(
+                str(folder), f"no file {name}{where}", " and ".join(names), remedy
+            )
 
 
 @contextmanager
@@ -249,11 +278,16 @@ def undamaged(path: Path, expected: str, remedy: str) -> Iterator[None]:
         raise refusal(str(path), got, expected, remedy) from error
 
 
-def read_arrays(path: Path, expected: str, remedy: str) -> "dict[str, npt.NDArray[Any]]":
+def read_arrays(
+    path: Path, expected: str, remedy: str
+) -> "dict[str, npt.NDArray[Any]]":
     """Read arrays that NumPy wrote; refuse others than of finite numbers or words."""
     import numpy as np  # the help of the command line needs none of it
 
-    with undamaged(path, expected, remedy), np.load(path, allow_pickle=False) as archive:
+    with (
+        undamaged(path, expected, remedy),
+        np.load(path, allow_pickle=False) as archive,
+    ):
         arrays = dict(archive)
     for name, array in arrays.items():
         if array.dtype.kind not in "biufU" or (

@@ -24,7 +24,9 @@ def refusal(name: str, got: Any, expected: str, remedy: str) -> ValueError:
 
 def counted(number: int, noun: str) -> str:
     """Write a number and its noun: "1 input", "2 inputs", "3 classes"."""
-    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+    return (
+        f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+    )
 
 
 def imported_when_used(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:

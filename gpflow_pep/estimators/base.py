@@ -69,14 +69,30 @@ PREDICTION_CHUNK = 10_000
 MOST_ROWS, BATCH_SIZE = 100_000, 1000
 #: Parameters of estimators on which a compiled loss does not depend.
 _NOT_COMPILED = (
-    *("num_inducing", "alpha", "inducing", "standardize", "max_iterations", "max_seconds"),
+    *(
+        "num_inducing",
+        "alpha",
+        "inducing",
+        "standardize",
+        "max_iterations",
+        "max_seconds",
+    ),
     *("warp", "inputs", "batch_size", "random_state", "warm_start", "verbose"),
     "num_latent",  # which the shapes of parameters show
 )
 
 #: Another value of one of these than the default names one model.
 OF_ONE_MODEL = (
-    *("kernel", "noise", "warp", "inputs", "num_inducing", "alpha", "objective", "likelihood"),
+    *(
+        "kernel",
+        "noise",
+        "warp",
+        "inputs",
+        "num_inducing",
+        "alpha",
+        "objective",
+        "likelihood",
+    ),
     *("inducing", "ard", "standardize", "batch_size"),
 )
 #: What describes an estimator of several components by the one of the largest weight.
@@ -176,10 +192,14 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             checks.check_real("max_seconds", self.max_seconds, "[0, inf]", remedy)
         wants_near_rows(self.near_rows)
         remedy = "Leave it out if in doubt."
-        checks.check_choice("inputs", self.inputs, ("auto", "standard", YEO_JOHNSON), remedy)
+        checks.check_choice(
+            "inputs", self.inputs, ("auto", "standard", YEO_JOHNSON), remedy
+        )
         if self.inputs == YEO_JOHNSON and not self.standardize:
             got = f"{YEO_JOHNSON!r} with standardize=False"
-            raise checks.refusal("inputs", got, "standardised inputs", "Leave one of them out.")
+            raise checks.refusal(
+                "inputs", got, "standardised inputs", "Leave one of them out."
+            )
         booleans = ["ard", "standardize", "warm_start"]
         if checks.is_number(self.ard):
             booleans.remove("ard")
@@ -187,7 +207,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         for name in booleans:
             if not isinstance(getattr(self, name), bool | np.bool_):
                 got = repr(getattr(self, name))
-                raise checks.refusal(name, got, "True or False", "Leave it out if in doubt.")
+                raise checks.refusal(
+                    name, got, "True or False", "Leave it out if in doubt."
+                )
 
     @abc.abstractmethod
     def _make_likelihood(self) -> Likelihood: ...
@@ -197,11 +219,15 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
     ) -> GPModel: ...
 
-    def _known_rows(self, X: AnyNDArray, Y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+    def _known_rows(
+        self, X: AnyNDArray, Y: AnyNDArray
+    ) -> tuple[AnyNDArray, AnyNDArray]:
         """Leave out rows that are NaN, half of the rows if copies, and warn of wild inputs."""
         known = ~np.isnan(X).all(axis=1)
         if not known.all():
-            message = f"X: nothing is known of {np.sum(~known)} row(s), which are left out."
+            message = (
+                f"X: nothing is known of {np.sum(~known)} row(s), which are left out."
+            )
             warnings.warn(message, stacklevel=4)
             X, Y = X[known], Y[known]
         _, distinct = np.unique(copies_of(X, Y), return_index=True)
@@ -223,7 +249,10 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if self.inputs == YEO_JOHNSON:
             self._scaler: Any = fit_yeo_johnson(X)
             return self._in_units(X)
-        options: dict[str, Any] = {"with_mean": self.standardize, "with_std": self.standardize}
+        options: dict[str, Any] = {
+            "with_mean": self.standardize,
+            "with_std": self.standardize,
+        }
         self._scaler = StandardScaler(**options).fit(X)
         scaled: AnyNDArray = self._scaler.transform(X)
         return scaled
@@ -239,7 +268,11 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         first, *_ = getattr(kernel, "latent_kernels", [kernel])
         several = check_num_latent(None, likelihood, tf.constant(Y)) > 1
         many = len(X) >= LEAST_ROWS and (has_gaussian_noise(likelihood) or several)
-        number = FIRST_POINTS if attempts.grows and (is_mixed(kernel) or not many) else MANY_POINTS
+        number = (
+            FIRST_POINTS
+            if attempts.grows and (is_mixed(kernel) or not many)
+            else MANY_POINTS
+        )
         if not isinstance(self.num_inducing, str):
             number = int(self.num_inducing)
         elif isinstance(self.inducing, str) and self.inducing == ROWS:
@@ -247,7 +280,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         points = make_inducing_variable(self.inducing, X, number, first, seed)
         self.alpha_scores_: dict[float, float] | None = None
         if batch_size is not None:
-            model: Any = tied_model(Y, kernel, likelihood, points, alpha=attempts.alphas[0])
+            model: Any = tied_model(
+                Y, kernel, likelihood, points, alpha=attempts.alphas[0]
+            )
         else:
             # The power in the middle: from there it is not far to the others.
             alpha = attempts.alphas[len(attempts.alphas) // 2]
@@ -259,21 +294,31 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             options = batch_size, seed, attempts.end
             self.n_iter_ = train_by_batches(self, model, (X, Y), *options)
         else:
-            grows = attempts.grows and bool(points.num_inducing < len(np.unique(X, axis=0)))
-            trained = train_model(self, model, (X, Y), attempts._replace(grows=grows), seed)
+            grows = attempts.grows and bool(
+                points.num_inducing < len(np.unique(X, axis=0))
+            )
+            trained = train_model(
+                self, model, (X, Y), attempts._replace(grows=grows), seed
+            )
             model, self.record_, self._judged = trained.model, trained.record, trained
             self.n_iter_ = trained.record.iterations
             if trained.scores is not None:
                 units, slope = getattr(self, "_target", None), 0.0
                 if units is not None:
-                    slope = float(np.mean(np.nansum(log_slopes(units, likelihood, Y), axis=1)))
-                self.alpha_scores_ = {a: float(b) + slope for a, b in trained.scores.items()}
+                    slope = float(
+                        np.mean(np.nansum(log_slopes(units, likelihood, Y), axis=1))
+                    )
+                self.alpha_scores_ = {
+                    a: float(b) + slope for a, b in trained.scores.items()
+                }
         model = self._with_near_labels(model, (X, Y), seed)
         self._set_model(model)
         self._posterior = ensemble_posterior(model)
         self._numpy_ensembles = numpy_ensembles(self._posterior)
 
-    def _attempts(self, num_rows: int, likelihood: Likelihood, batch_size: int | None) -> Attempts:
+    def _attempts(
+        self, num_rows: int, likelihood: Likelihood, batch_size: int | None
+    ) -> Attempts:
         """Decide what training tries."""
         is_word = isinstance(self.alpha, str)
         mixes, judged = is_word and self.alpha == "mix", False
@@ -286,15 +331,22 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             alphas = ALPHAS if mixes else (0.5,)
         else:
             expected = "a number in [0, 1], several, 'mix' or 'auto'"
-            raise checks.refusal("alpha", repr(self.alpha), expected, "Leave it out if in doubt.")
+            raise checks.refusal(
+                "alpha", repr(self.alpha), expected, "Leave it out if in doubt."
+            )
         if batch_size is not None and len(alphas) > 1:
-            got, remedy = f"{self.alpha!r} with minibatches", "Pass a number, or batch_size=None."
+            got, remedy = (
+                f"{self.alpha!r} with minibatches",
+                "Pass a number, or batch_size=None.",
+            )
             expected = "a number: leaving rows out needs a site for each"
             raise checks.refusal("alpha", got, expected, remedy)
         grows = self.num_inducing == "auto" and batch_size is None
         grows &= isinstance(self.inducing, str) and self.inducing != ROWS
         near = wants_near_rows(self.near_rows) and (grows or mixes or judged)
-        return Attempts(alphas, mixes, grows, near, time.perf_counter() + self._seconds_of_points())
+        return Attempts(
+            alphas, mixes, grows, near, time.perf_counter() + self._seconds_of_points()
+        )
 
     def _set_model(self, model: GPModel | Ensemble) -> None:
         self.model_, self._posterior, self._known_scores = model, None, None
@@ -310,7 +362,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         defaults = inspect.signature(type(self)).parameters
         named = {name: getattr(self, name) for name in OF_ONE_MODEL if name in defaults}
         return any(
-            not isinstance(value, type(defaults[name].default)) or value != defaults[name].default
+            not isinstance(value, type(defaults[name].default))
+            or value != defaults[name].default
             for name, value in named.items()
         )
 
@@ -354,7 +407,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             for model, weight, near in parts
         ]
         kernel, name = type(self.kernel_).__name__, type(heaviest(self.model_)).__name__
-        tried = [str(score.num_inducing) for score in getattr(self.record_, "points", ())]
+        tried = [
+            str(score.num_inducing) for score in getattr(self.record_, "points", ())
+        ]
         if self.record_ is not None and tried and self.record_.message.startswith(OVER):
             tried.append("and no more, as the time was over")
         points = counted(self.num_inducing_, "inducing point")
@@ -366,7 +421,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """Take over a stack, and what describes its heaviest component."""
         part = stack.heaviest
         self._set_model(part.model_)
-        for name in ("_scaler", "_target", "_posterior", "_numpy_ensembles", *OF_HEAVIEST):
+        for name in (
+            "_scaler",
+            "_target",
+            "_posterior",
+            "_numpy_ensembles",
+            *OF_HEAVIEST,
+        ):
             if hasattr(part, name):
                 setattr(self, name, getattr(part, name))
         self._stack = stack
@@ -396,12 +457,20 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if ensemble is not None:
             return is_far(ensemble, X)
         main = heaviest(self.model_)
-        heaviest_posterior = self.posterior_.posteriors[int(np.argmax(self.posterior_.weights))]
+        heaviest_posterior = self.posterior_.posteriors[
+            int(np.argmax(self.posterior_.weights))
+        ]
         predict = heaviest_posterior.predict_f
-        (variance,) = self._predicted(X, lambda rows: predict(rows)[1], PREDICTION_CHUNK)
+        (variance,) = self._predicted(
+            X, lambda rows: predict(rows)[1], PREDICTION_CHUNK
+        )
         options = {"full_output_cov": False} if is_mixed(main.kernel) else {}
-        prior = np.asarray(main.kernel(X, full_cov=False, **options)).reshape(len(X), -1)
-        far: AnyNDArray = ~(np.min(variance / prior, axis=1) <= FAR)  # also where X is unknown
+        prior = np.asarray(main.kernel(X, full_cov=False, **options)).reshape(
+            len(X), -1
+        )
+        far: AnyNDArray = ~(
+            np.min(variance / prior, axis=1) <= FAR
+        )  # also where X is unknown
         return far
 
     @property
@@ -447,9 +516,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if self.batch_size is None:
             return None
         if isinstance(self.batch_size, str) or several:
-            got = f"{self.batch_size!r}{' with several columns of y' if several else ''}"
+            got = (
+                f"{self.batch_size!r}{' with several columns of y' if several else ''}"
+            )
             expected = f"{'' if several else 'a number of rows, '}'auto' or None, all rows at once"
-            raise checks.refusal("batch_size", got, expected, "Leave it out if in doubt.")
+            raise checks.refusal(
+                "batch_size", got, expected, "Leave it out if in doubt."
+            )
         return min(checks.check_positive("batch_size", self.batch_size), num_rows)
 
     def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
@@ -463,7 +536,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """
         settings = self.get_params(deep=False)
         others = [settings.pop(name) for name in _NOT_COMPILED if name in settings]
-        named = all(isinstance(value, (str, int, float, bool)) for value in settings.values())
+        named = all(
+            isinstance(value, (str, int, float, bool)) for value in settings.values()
+        )
         if not named or any(isinstance(value, InducingVariables) for value in others):
             return None
         eager, device = tf.config.functions_run_eagerly(), tf.zeros([]).device
@@ -489,7 +564,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             checked = validate_data(self, dense(X), *y, **options)
         rows = checked[0] if y else checked
         unknown = np.isnan(rows).all(axis=1)
-        assert_all_finite(rows[~unknown], input_name="X", estimator_name=type(self).__name__)
+        assert_all_finite(
+            rows[~unknown], input_name="X", estimator_name=type(self).__name__
+        )
         check_sizes("X", rows)
         return checked
 
@@ -522,8 +599,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     ) -> list[AnyNDArray]:
         """Predict some rows at a time: the parts of what a function returns, for all rows."""
         chunks = range(0, max(len(X), 1), chunk_size)
-        parts = [tf.nest.flatten(predict(X[start : start + chunk_size])) for start in chunks]
-        return [np.concatenate([np.asarray(p) for p in part]) for part in zip(*parts, strict=True)]
+        parts = [
+            tf.nest.flatten(predict(X[start : start + chunk_size])) for start in chunks
+        ]
+        return [
+            np.concatenate([np.asarray(p) for p in part])
+            for part in zip(*parts, strict=True)
+        ]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the posterior and what is made of it: they are made again when needed."""

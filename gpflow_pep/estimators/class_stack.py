@@ -49,7 +49,13 @@ SCOUT_ROWS = 400
 #: The held-out log loss with a spread of .7 and of 1 differed by .004 at most on five generated
 #: tables. Without a prior (infinity) it was .04 worse on digits (200 rows, 64 inputs), and with one
 #: lengthscale (0) .17 worse where most inputs are noise.
-COMMON = {"kernel": "matern52", "ard": 0.7, "inducing": "rows", "alpha": 0.5, "verbose": False}
+COMMON = {
+    "kernel": "matern52",
+    "ard": 0.7,
+    "inducing": "rows",
+    "alpha": 0.5,
+    "verbose": False,
+}
 #: On 600 rows of two classes and ten inputs 400 points had a log loss of .306 and 150 of .334; of
 #: two inputs both had the same.
 POINTS_OF_TWO, POINTS_OF_MORE, POINTS_OF_AN_INPUT = 400, 150, 50
@@ -98,7 +104,9 @@ def fit_class_stack(
     if len(X) >= MANY_ROWS:
         lines, inputs = [], "standard"
         if seconds >= LEAST_SECONDS:
-            some = np.random.default_rng(estimator._seed()).permutation(len(X))[:SCOUT_ROWS]
+            some = np.random.default_rng(estimator._seed()).permutation(len(X))[
+                :SCOUT_ROWS
+            ]
             scout = fit_class_stack(estimator, X[some], Y[some], 0.5 * seconds, True)
             lines = ["Some rows choose how inputs are transformed.", *scout.lines]
             inputs = scout.heaviest.inputs
@@ -130,20 +138,29 @@ def fit_class_stack(
     size = f"{len(X)} rows, {counted(X.shape[1], 'input')}, {len(estimator.classes_)} classes"
     head = f"{size}: Gaussian processes. {LEFT_OUT.format('probability')}"
     several = len(estimator.classes_) > 2
-    steps = [{"max_iterations": min(number, estimator.max_iterations)} for number in STEPS]
+    steps = [
+        {"max_iterations": min(number, estimator.max_iterations)} for number in STEPS
+    ]
     number = min(POINTS_OF_TWO, POINTS_OF_AN_INPUT * (1 + X.shape[1]))
-    same: dict[str, Any] = {"likelihood": "softmax" if several else "bernoulli", "near_rows": 0}
+    same: dict[str, Any] = {
+        "likelihood": "softmax" if several else "bernoulli",
+        "near_rows": 0,
+    }
     same["num_inducing"] = POINTS_OF_MORE if several else number
     first = "Inputs made nearly Gaussian (Yeo-Johnson)"
     add(first, estimator, inputs="yeo-johnson", **same | steps[several])
     if not several and len(X) >= LEAST_ROWS:
         main: Any = parts[0]
         data = tuple(map(np.asarray, main.model_.data))
-        products = near_residuals(main.kernel_, data[0], of_label[0], data[1][:, 0], places[0])
+        products = near_residuals(
+            main.kernel_, data[0], of_label[0], data[1][:, 0], places[0]
+        )
         if gains(products, np.zeros_like(products), LEAST_GAIN):
             near = copy.copy(main)
             near.set_params(near_rows="auto", max_iterations=estimator.max_iterations)
-            near._set_model(near._with_near_labels(main.model_, data, estimator._seed()))
+            near._set_model(
+                near._with_near_labels(main.model_, data, estimator._seed())
+            )
             if near.near_rows_:
                 return alone(near)
     same["warm_start"] = True
@@ -151,21 +168,39 @@ def fit_class_stack(
     if several and not only_inputs:
         best, before = int(np.argmax(np.mean(of_label, axis=1))), len(parts)
         same["inputs"] = parts[best].inputs
-        order, numbers = order_of_labels(estimator.classes_), _numbers(estimator.classes_)
-        if order is not None and (numbers is None or is_ordinal(left_out[best], places[1], order)):
-            add("Classes in order", parts[best], **same | steps[1] | {"likelihood": "ordinal"})
+        order, numbers = (
+            order_of_labels(estimator.classes_),
+            _numbers(estimator.classes_),
+        )
+        if order is not None and (
+            numbers is None or is_ordinal(left_out[best], places[1], order)
+        ):
+            add(
+                "Classes in order",
+                parts[best],
+                **same | steps[1] | {"likelihood": "ordinal"},
+            )
             if len(parts) > before and np.mean(of_label[-1]) < np.mean(of_label[best]):
                 dropped.append(f"{names.pop()}; not kept.")
                 del parts[-1], left_out[-1], of_label[-1]
         if len(parts) == before:
             same["likelihood"] = "noisy_multiclass"
-            add("Three labels in a hundred taken as wrong", parts[best], **same | steps[3])
+            add(
+                "Three labels in a hundred taken as wrong",
+                parts[best],
+                **same | steps[3],
+            )
     weights = ensemble_weights(np.stack(of_label), prior_weight=PRIOR_WEIGHT)
-    lines = [head, *(f"{name}; weight {w:.2f}." for name, w in zip(names, weights, strict=True))]
+    lines = [
+        head,
+        *(f"{name}; weight {w:.2f}." for name, w in zip(names, weights, strict=True)),
+    ]
     recalibration = _recalibrated(np.tensordot(weights, left_out, 1), places[1])
     power = f"Probabilities are mixed, put to the power {recalibration.scale**-2:.2f} (above 1:"
     power += " surer) that suits the rows left out, and divided by their sum."
-    return Stack(tuple(parts), weights, weights, recalibration, (*lines, *dropped, power))
+    return Stack(
+        tuple(parts), weights, weights, recalibration, (*lines, *dropped, power)
+    )
 
 
 def _left_out(part: "PEPClassifier") -> AnyNDArray:
@@ -175,7 +210,9 @@ def _left_out(part: "PEPClassifier") -> AnyNDArray:
     power = tf.ones([1, 1], rows.m.dtype)
     without = cavity(Marginals(rows.m, rows.s), Sites(rows.nu, rows.tau), power)
     moments = without.m + model.mean_function(X), without.s + rows.d
-    p = np.asarray(class_probabilities(model.likelihood, X, *moments, len(part.classes_)))
+    p = np.asarray(
+        class_probabilities(model.likelihood, X, *moments, len(part.classes_))
+    )
     # Where a site is too precise to be removed nothing is known of the row.
     p = np.nan_to_num(p, nan=0.0) + np.finfo(p.dtype).eps
     return np.asarray(p / np.sum(p, axis=1, keepdims=True))
@@ -189,7 +226,9 @@ def _recalibrated(p: AnyNDArray, labels: AnyNDArray) -> Recalibration:
         gain = np.sum(np.log(powers[np.arange(len(p)), labels]))
         return float(0.5 * (log_scale / SPREAD) ** 2 - gain)
 
-    best = minimize_scalar(loss, bounds=(-1.0, 1.0), method="bounded", options={"xatol": 1e-8})
+    best = minimize_scalar(
+        loss, bounds=(-1.0, 1.0), method="bounded", options={"xatol": 1e-8}
+    )
     return Recalibration(None, float(np.exp(best.x)))
 
 
@@ -225,6 +264,8 @@ def is_ordinal(probability: AnyNDArray, labels: AnyNDArray, order: AnyNDArray) -
     eps, rows = np.finfo(float).eps, np.arange(len(labels))
     odds = logit(np.cumsum(probability[:, order], axis=1)[:, :-1].clip(eps, 1.0 - eps))
     odds = odds.mean(axis=1, keepdims=True) + odds.mean(axis=0) - odds.mean()
-    ordinal = np.diff(expit(odds), axis=1, prepend=0.0, append=1.0)[rows, np.argsort(order)[labels]]
+    ordinal = np.diff(expit(odds), axis=1, prepend=0.0, append=1.0)[
+        rows, np.argsort(order)[labels]
+    ]
     gain = np.log(ordinal.clip(eps) / probability[rows, labels])
     return bool(np.mean(gain) >= -2.0 * sem(gain))

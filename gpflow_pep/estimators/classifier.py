@@ -65,14 +65,22 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     def _fit(self, X: Any, y: Any) -> None:
         X, y = self._validate(X, y)
         if pd.isna(y).any():
-            raise refusal("y", "missing labels", "one in each row", "Leave rows without one out.")
+            raise refusal(
+                "y", "missing labels", "one in each row", "Leave rows without one out."
+            )
         if len({isinstance(label, str) for label in y}) > 1:
-            raise refusal("y", "words and numbers as labels", "one kind", "Pass y.astype(str).")
+            raise refusal(
+                "y", "words and numbers as labels", "one kind", "Pass y.astype(str)."
+            )
         kind = type_of_target(y, input_name="y")
         in_order = _are_in_order(self.likelihood)
-        if kind not in ("binary", "multiclass") and not (in_order and kind == "continuous"):
+        if kind not in ("binary", "multiclass") and not (
+            in_order and kind == "continuous"
+        ):
             got = f"Unknown label type: {kind}"  # scikit-learn's words, by which it checks this
-            remedy = "Ratings have likelihood='ordinal'; measurements are for PEPRegressor."
+            remedy = (
+                "Ratings have likelihood='ordinal'; measurements are for PEPRegressor."
+            )
             raise refusal("y", got, "labels: words or whole numbers", remedy)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -89,7 +97,9 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     def _fit_one(self, X: AnyNDArray, Y: AnyNDArray, start: None = None) -> None:
         """Train the one model that the settings name."""
         self._stack = None
-        places = order_of_labels(self.classes_) if _are_in_order(self.likelihood) else None
+        places = (
+            order_of_labels(self.classes_) if _are_in_order(self.likelihood) else None
+        )
         if places is not None:
             self.classes_ = self.classes_[places]
             Y = np.argsort(places)[Y.astype(int)].astype(Y.dtype)
@@ -117,7 +127,9 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         if stack is None:
             return self._probabilities(X)
         pairs = zip(stack.weights, stack.components, strict=True)
-        mixed = sum(w * part._probabilities(X)[:, part.columns_of(self)] for w, part in pairs)
+        mixed = sum(
+            w * part._probabilities(X)[:, part.columns_of(self)] for w, part in pairs
+        )
         return np.asarray(self.recalibration_.probabilities(mixed))
 
     def columns_of(self, whole: "PEPClassifier") -> list[int]:
@@ -130,7 +142,9 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         X, ensemble = self._in_units(X), self._numpy_ensemble
         if ensemble is not None:
             return predict_probabilities(ensemble, X)
-        (probability,) = self._predicted(X, self.posterior_.predict_probabilities, PREDICTION_CHUNK)
+        (probability,) = self._predicted(
+            X, self.posterior_.predict_probabilities, PREDICTION_CHUNK
+        )
         # Rounding of the integrals leaves sums that differ from 1 by some 1e-9.
         return np.asarray(probability / probability.sum(axis=1, keepdims=True))
 
@@ -160,14 +174,18 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         name = self.likelihood
         if isinstance(name, str) and name == "auto":
             name = "bernoulli" if num_classes == 2 else "softmax"
-        arguments = () if isinstance(name, str) and name == "bernoulli" else (num_classes,)
+        arguments = (
+            () if isinstance(name, str) and name == "bernoulli" else (num_classes,)
+        )
         likelihood = make_likelihood(name, CLASSES, *arguments)
         number = factors.num_classes(likelihood)
         if number != num_classes:
             kind = name if isinstance(name, str) else type(name).__name__
             expected = f"one of as many classes as y has, and not {number}"
             remedy = "Use 'auto', 'softmax', 'multiclass', 'ordinal', or one of as many classes."
-            raise refusal("likelihood", f"{kind!r} for {num_classes} classes", expected, remedy)
+            raise refusal(
+                "likelihood", f"{kind!r} for {num_classes} classes", expected, remedy
+            )
         return likelihood
 
     def _make_model(
@@ -181,7 +199,9 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         """Whether a fit may train for predictions from near rows."""
         if not wants_near_rows(self.near_rows):
             return False
-        return self._has_many_rows and takes_near_labels(self.kernel, self._make_likelihood())
+        return self._has_many_rows and takes_near_labels(
+            self.kernel, self._make_likelihood()
+        )
 
     def _seconds_of_points(self) -> float:
         seconds = super()._seconds_of_points()
@@ -196,9 +216,13 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             return model
         share = 1.0 if self.record_ is None else SHARE_OF_NEAR_ROWS
         options: dict[str, Any] = {"seed": seed, "progress": self.verbose}
-        options["seconds"] = None if self.max_seconds is None else share * self.max_seconds
+        options["seconds"] = (
+            None if self.max_seconds is None else share * self.max_seconds
+        )
         number = min(STEPS, self.max_iterations)
-        return ensemble_with_near_labels(model, data, num_steps=number, **options) or model
+        return (
+            ensemble_with_near_labels(model, data, num_steps=number, **options) or model
+        )
 
 
 def _are_in_order(named: Any) -> bool:

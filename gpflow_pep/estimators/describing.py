@@ -42,16 +42,33 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 BIJECTORS = {
     name: getattr(tfp.bijectors, name)
     for name in (
-        "Ascending", "Chain", "Exp", "FillTriangular", "Identity", "Shift", "Sigmoid", "Softplus",
+        "Ascending",
+        "Chain",
+        "Exp",
+        "FillTriangular",
+        "Identity",
+        "Shift",
+        "Sigmoid",
+        "Softplus",
     )
-}  # fmt: skip
+}
 DISTRIBUTIONS = {
     name: getattr(tfp.distributions, name)
     for name in (
-        "Beta", "Cauchy", "Exponential", "Gamma", "HalfCauchy", "HalfNormal", "InverseGamma",
-        "Laplace", "LogNormal", "Normal", "StudentT", "Uniform",
+        "Beta",
+        "Cauchy",
+        "Exponential",
+        "Gamma",
+        "HalfCauchy",
+        "HalfNormal",
+        "InverseGamma",
+        "Laplace",
+        "LogNormal",
+        "Normal",
+        "StudentT",
+        "Uniform",
     )
-}  # fmt: skip
+}
 #: What is described by its name, and what by the name of its class and the class's arguments.
 _NAMED: dict[str, dict[str, Any]]
 _NAMED = {"function": FUNCTIONS, "distribution_class": DISTRIBUTIONS}
@@ -59,11 +76,19 @@ _CONSTRUCTED = {"bijector": BIJECTORS, "distribution": DISTRIBUTIONS}
 #: Arguments of a class that its objects have by another name, or not at all.
 _ARGUMENTS: dict[type, Callable[[Any], dict[str, Any]]] = {
     BlurredInducingPoints: lambda v: {"covariance": _like_identity(v.covariance_sqrt)},
-    gpflow.functions.Additive: lambda v: {"first_part": v.add_1, "second_part": v.add_2},
-    gpflow.functions.Product: lambda v: {"first_part": v.prod_1, "second_part": v.prod_2},
+    gpflow.functions.Additive: lambda v: {
+        "first_part": v.add_1,
+        "second_part": v.add_2,
+    },
+    gpflow.functions.Product: lambda v: {
+        "first_part": v.prod_1,
+        "second_part": v.prod_2,
+    },
     gpflow.functions.SwitchedFunction: lambda v: {"function_list": v.functions},
     gpflow.likelihoods.HeteroskedasticTFPConditional: lambda v: {
-        "distribution_class": type(v.conditional_distribution(tf.zeros([1, 2], default_float())))
+        "distribution_class": type(
+            v.conditional_distribution(tf.zeros([1, 2], default_float()))
+        )
     },
     gpflow.likelihoods.SwitchedLikelihood: lambda v: {"likelihood_list": v.likelihoods},
 }
@@ -109,7 +134,10 @@ class Describer:
         if isinstance(value, slice):
             return {"slice": [value.start, value.stop, value.step]}
         if hasattr(value, "_asdict"):  # a named tuple
-            return {name: self(part, f"{label}.{name}") for name, part in value._asdict().items()}
+            return {
+                name: self(part, f"{label}.{name}")
+                for name, part in value._asdict().items()
+            }
         if isinstance(value, (list, tuple)):
             return [self(part, f"{label}[{i}]") for i, part in enumerate(value)]
         for kind, choices in _NAMED.items():
@@ -125,14 +153,18 @@ class Describer:
                 }
                 return {kind: type(value).__name__, "arguments": arguments}
         raise cannot_save(
-            label, _name(value), "what GPflow or this package brings, or numbers and words"
+            label,
+            _name(value),
+            "what GPflow or this package brings, or numbers and words",
         )
 
     def _array(self, value: AnyNDArray, label: str) -> Described:
         if value.dtype == object or value.dtype.kind == "T":
             words = value.tolist()
             if value.ndim != 1 or not all(isinstance(word, str) for word in words):
-                raise cannot_save(label, "an array of objects", "numbers, or words only")
+                raise cannot_save(
+                    label, "an array of objects", "numbers, or words only"
+                )
             return {"words": words}
         if value.dtype.kind not in "biufU":
             raise cannot_save(label, f"an array of {value.dtype}", "numbers or words")
@@ -172,10 +204,15 @@ class Describer:
     def _object(self, value: Module, label: str) -> dict[str, Described]:
         kind = type(value)
         modules = (m for m in MODULES if getattr(m, kind.__name__, None) is kind)
-        module, name = next(modules, sys.modules.get(kind.__module__)), kind.__qualname__
+        module, name = (
+            next(modules, sys.modules.get(kind.__module__)),
+            kind.__qualname__,
+        )
         path = "" if module is None else f"{module.__name__}.{name}"
         if "." in name or not path or _class_of(path) is not kind:
-            raise cannot_save(label, f"a {_name(value)}", "a class that has a name in its module")
+            raise cannot_save(
+                label, f"a {_name(value)}", "a class that has a name in its module"
+            )
         parameters = {n: p for n, p in vars(value).items() if isinstance(p, Parameter)}
         described = {n: self(p, f"{label}.{n}") for n, p in parameters.items()}
         renamed = _ARGUMENTS[kind](value) if kind in _ARGUMENTS else {}
@@ -203,7 +240,9 @@ class Loader(Reader):
             if kind in described:
                 if described[kind] not in choices:
                     raise ValueError(f"{described[kind]} is no {kind} that is known")
-                return choices[described[kind]](**super()._dictionary(described["arguments"]))
+                return choices[described[kind]](
+                    **super()._dictionary(described["arguments"])
+                )
         return super()._dictionary(described)
 
     def _parameter(self, described: dict[str, Described]) -> Parameter:
@@ -228,7 +267,9 @@ class Loader(Reader):
         def construct(value: Callable[[Parameter], AnyNDArray]) -> Module:
             arguments = {
                 # A value is replaced below.
-                name: value(parameters[part["value_of"]]) if is_parameter(part) else self(part)
+                name: value(parameters[part["value_of"]])
+                if is_parameter(part)
+                else self(part)
                 for name, part in described["arguments"].items()
             }
             made: Module = kind(**arguments)
@@ -259,7 +300,9 @@ def _class_of(path: str) -> type[Module] | None:
         raise ModuleNotFoundError(f"{home} is not imported", name=home)
     kind = vars(sys.modules[home]).get(name)
     is_ours = sys.modules[home] in MODULES or getattr(kind, "__module__", None) == home
-    return kind if is_ours and inspect.isclass(kind) and issubclass(kind, Module) else None
+    return (
+        kind if is_ours and inspect.isclass(kind) and issubclass(kind, Module) else None
+    )
 
 
 def cannot_save(label: str, got: Any, expected: str) -> ValueError:
@@ -268,17 +311,23 @@ def cannot_save(label: str, got: Any, expected: str) -> ValueError:
     return refusal(label, got, expected, "Keep such a model with tf.train.Checkpoint.")
 
 
-def check_same(loaded: Any, original: Any, label: str, seen: frozenset[int] = frozenset()) -> None:
+def check_same(
+    loaded: Any, original: Any, label: str, seen: frozenset[int] = frozenset()
+) -> None:
     """Refuse to save an object that loading would change; ``seen`` are those it is a part of."""
     if id(original) in seen:
         return
-    both_lists = isinstance(loaded, (list, tuple)) and isinstance(original, (list, tuple))
+    both_lists = isinstance(loaded, (list, tuple)) and isinstance(
+        original, (list, tuple)
+    )
     same = both_lists or type(loaded) is type(original)
     if isinstance(original, _VALUES):
         same = same and np.array_equal(np.asarray(loaded), np.asarray(original))
     new, old = _parts_of(loaded), _parts_of(original)
     if not same or (both_lists and len(new) != len(old)):
-        raise cannot_save(label, _shown(original), f"{_shown(loaded)}, as loading would give it")
+        raise cannot_save(
+            label, _shown(original), f"{_shown(loaded)}, as loading would give it"
+        )
     for name, part in old.items():
         check_same(new.get(name), part, f"{label}{name}", seen | {id(original)})
 
@@ -291,14 +340,20 @@ def _parts_of(value: Any) -> dict[str, Any]:
         parts = {"trainable": value.trainable, "value": value.numpy()}
         return {".unconstrained_variable": value.unconstrained_variable, **parts}
     if isinstance(value, Module):
-        return {f".{n}": part for n, part in vars(value).items() if not n.startswith(_INTERNAL)}
+        return {
+            f".{n}": part
+            for n, part in vars(value).items()
+            if not n.startswith(_INTERNAL)
+        }
     return {}
 
 
 def _signature(kind: type) -> dict[str, inspect.Parameter]:
     """Find the arguments of a constructor; kernels pass active_dims on to their base class."""
     arguments = dict(inspect.signature(kind).parameters)
-    others = [n for n, p in arguments.items() if p.kind is inspect.Parameter.VAR_KEYWORD]
+    others = [
+        n for n, p in arguments.items() if p.kind is inspect.Parameter.VAR_KEYWORD
+    ]
     for name in others:
         del arguments[name]
     if others and issubclass(kind, gpflow.kernels.Kernel):
@@ -310,17 +365,27 @@ def _signature(kind: type) -> dict[str, inspect.Parameter]:
 def _inside_domain(parameter: Parameter) -> AnyNDArray:
     """Give a value that constructors accept: at the very edge of its domain they refuse some."""
     transform: Any = parameter.transform
-    return np.asarray(transform.forward(tf.zeros_like(parameter.unconstrained_variable)))
+    return np.asarray(
+        transform.forward(tf.zeros_like(parameter.unconstrained_variable))
+    )
 
 
 def _like_identity(root: Parameter) -> AnyNDArray:
     """Give covariances of the same shape: their values are replaced afterwards."""
     shape = tuple(root.shape)
-    return np.ones(shape) if len(shape) < 3 else np.broadcast_to(np.eye(shape[-1]), shape).copy()
+    return (
+        np.ones(shape)
+        if len(shape) < 3
+        else np.broadcast_to(np.eye(shape[-1]), shape).copy()
+    )
 
 
 def _name(value: Any) -> str:
-    kind = value if inspect.isclass(value) or isinstance(value, FunctionType) else type(value)
+    kind = (
+        value
+        if inspect.isclass(value) or isinstance(value, FunctionType)
+        else type(value)
+    )
     return f"{kind.__module__}.{kind.__qualname__}"
 
 

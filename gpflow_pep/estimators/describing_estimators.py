@@ -40,15 +40,32 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 }
 _SETTINGS = ("max_sweeps", "tolerance")
 _FITTED = (
-    *("n_iter_", "n_features_in_", "feature_names_in_", "classes_", "alpha_", "n_outputs_"),
+    *(
+        "n_iter_",
+        "n_features_in_",
+        "feature_names_in_",
+        "classes_",
+        "alpha_",
+        "n_outputs_",
+    ),
     "target_names_",
 )
 _SCALER = (
-    *("with_mean", "with_std", "mean_", "var_", "scale_", "n_samples_seen_", "n_features_in_"),
+    *(
+        "with_mean",
+        "with_std",
+        "mean_",
+        "var_",
+        "scale_",
+        "n_samples_seen_",
+        "n_features_in_",
+    ),
 )
 
 
-def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str, Described]:
+def describe_estimator(
+    estimator: PEPEstimator, describe: Describer
+) -> dict[str, Described]:
     """Describe an estimator, fitted or not; refuse a part that loading could not give back."""
     name = type(estimator).__name__
     if type(estimator) is not ESTIMATORS.get(name):
@@ -61,15 +78,21 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
     parameters = estimator.get_params(deep=False).items()
     described: dict[str, Described] = {
         "class": name,
-        "parameters": {key: describe(value, f"{name}.{key}") for key, value in parameters},
+        "parameters": {
+            key: describe(value, f"{name}.{key}") for key, value in parameters
+        },
     }
     if not hasattr(estimator, "model_"):
         return described
     fitted = [key for key in _FITTED if key in vars(estimator)]
-    described["fitted"] = {key: describe(getattr(estimator, key), key) for key in fitted}
+    described["fitted"] = {
+        key: describe(getattr(estimator, key), key) for key in fitted
+    }
     stack = getattr(estimator, "_stack", None)
     if stack is not None:
-        described["components"] = [describe_estimator(p, describe) for p in stack.components]
+        described["components"] = [
+            describe_estimator(p, describe) for p in stack.components
+        ]
         described["stack"] = describe_stack(stack, describe)
         return described
     _ = estimator.posterior_  # computed first, as it can move sites a little
@@ -100,7 +123,9 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     if "components" in described:
         parts = [construct_estimator(part, load) for part in described["components"]]
         stack = load(described["stack"]) | {"components": tuple(parts)}
-        recalibration = stack["recalibration"] and Recalibration(**stack["recalibration"])
+        recalibration = stack["recalibration"] and Recalibration(
+            **stack["recalibration"]
+        )
         estimator._set_stack(Stack(**stack | {"recalibration": recalibration}))
         return estimator
     scores = described.get("alpha_scores")
@@ -137,7 +162,9 @@ def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:
     for pair in zip(*(stack.components for stack in stacks if stack is not None)):
         check_estimator_same(*pair)
     for part in _PARTS if hasattr(original, "model_") else ():
-        models = zip(components(loaded.model_)[0], components(original.model_)[0], strict=True)
+        models = zip(
+            components(loaded.model_)[0], components(original.model_)[0], strict=True
+        )
         for new, old in models:
             check_same(getattr(new, part), getattr(old, part), part)
     parameters = loaded.get_params(deep=False)
@@ -186,16 +213,26 @@ def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]
         "options": {o: describe(getattr(model, o), o) for o in _OPTIONS[name]},
     }
     if is_mixed(model.kernel):  # it determines the number of latent functions
-        described["options"] |= dict.fromkeys({"num_latent_gps"} & set(described["options"]))
+        described["options"] |= dict.fromkeys(
+            {"num_latent_gps"} & set(described["options"])
+        )
     if isinstance(model, ARPEP):
-        described["q"] = {part: describe(getattr(model, part), part) for part in ("q_mu", "q_sqrt")}
+        described["q"] = {
+            part: describe(getattr(model, part), part) for part in ("q_mu", "q_sqrt")
+        }
         return described
     X, Y = map(np.asarray, model.data)
     described["data"] = [describe(X, "data"), _describe_targets(Y, describe)]
     if isinstance(model, PEP):
-        described["settings"] = {name: describe(getattr(model, name), name) for name in _SETTINGS}
-    variables = {name: attrgetter(path)(model) for name, path in _variables_of(model).items()}
-    described["variables"] = {name: describe(v.numpy(), name) for name, v in variables.items()}
+        described["settings"] = {
+            name: describe(getattr(model, name), name) for name in _SETTINGS
+        }
+    variables = {
+        name: attrgetter(path)(model) for name, path in _variables_of(model).items()
+    }
+    described["variables"] = {
+        name: describe(v.numpy(), name) for name, v in variables.items()
+    }
     return described
 
 
@@ -205,7 +242,9 @@ def _construct_model(described: dict[str, Described], load: Loader) -> GPModel:
     arguments |= {key: load(described["options"][key]) for key in _OPTIONS[name]}
     if name == "ARPEP":
         model = ARPEP(**arguments)
-        model.q_mu, model.q_sqrt = (load(described["q"][part]) for part in ("q_mu", "q_sqrt"))
+        model.q_mu, model.q_sqrt = (
+            load(described["q"][part]) for part in ("q_mu", "q_sqrt")
+        )
         return model
     X, Y = described["data"]
     model = MODELS[name]((load(X), _construct_targets(Y, load)), **arguments)
@@ -213,7 +252,9 @@ def _construct_model(described: dict[str, Described], load: Loader) -> GPModel:
     if isinstance(model, PEP):
         for setting in _SETTINGS:
             setattr(model, setting, load(described["settings"][setting]))
-        model.write_sites(Sites(*(tf.constant(variables.pop(part)) for part in ("nu", "tau"))))
+        model.write_sites(
+            Sites(*(tf.constant(variables.pop(part)) for part in ("nu", "tau")))
+        )
     for key, value in variables.items():
         attrgetter(_variables_of(model)[key])(model).assign(value)
     return model
@@ -224,7 +265,10 @@ def _describe_targets(Y: AnyNDArray, describe: Describer) -> Described:
     there = ~np.isnan(Y)
     if there.all():
         return describe(Y, "data")
-    return {"targets": describe(np.where(there, Y, 0.0), "data"), "observed": describe(there, "")}
+    return {
+        "targets": describe(np.where(there, Y, 0.0), "data"),
+        "observed": describe(there, ""),
+    }
 
 
 def _construct_targets(described: Described, load: Loader) -> AnyNDArray:
@@ -236,5 +280,9 @@ def _construct_targets(described: Described, load: Loader) -> AnyNDArray:
 def _variables_of(model: GPModel) -> dict[str, str]:
     """Find the variables that are no parameters: the path of each by its name in the files."""
     if isinstance(model, PEP):
-        return {"nu": "sites.nu", "tau": "sites.tau", "loss_tolerance": "loss_tolerance"}
+        return {
+            "nu": "sites.nu",
+            "tau": "sites.tau",
+            "loss_tolerance": "loss_tolerance",
+        }
     return {}

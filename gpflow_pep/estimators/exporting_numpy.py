@@ -61,12 +61,18 @@ def why_no_scorer(estimator: Any) -> str:
 
 def _scorer_files(estimator: Any) -> SavedFiles:
     """Describe a fitted estimator, for :class:`~gpflow_pep.scoring.Scorer`; refuse others."""
-    steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else None
+    steps = (
+        [step for _, step in estimator.steps]
+        if isinstance(estimator, Pipeline)
+        else None
+    )
     steps = [step for step in steps or [estimator] if step not in (None, "passthrough")]
     last = steps.pop() if steps else None
     if type(last) not in (PEPRegressor, PEPClassifier):
         expected = "a PEPRegressor or PEPClassifier, or a pipeline that ends with one"
-        raise refusal("estimator", f"a {type(last).__name__}", expected, "Export one of them.")
+        raise refusal(
+            "estimator", f"a {type(last).__name__}", expected, "Export one of them."
+        )
     assert isinstance(last, PEPEstimator)
     check_is_fitted(last)
     encoder = steps.pop(0) if steps and type(steps[0]) is TableEncoder else None
@@ -74,7 +80,9 @@ def _scorer_files(estimator: Any) -> SavedFiles:
         if type(step) is not StandardScaler:
             expected = "a TableEncoder at the beginning, StandardScaler and nothing else before it"
             remedy = "Apply such a step before, and export the estimator."
-            raise refusal("estimator", f"the step {type(step).__name__}", expected, remedy)
+            raise refusal(
+                "estimator", f"the step {type(step).__name__}", expected, remedy
+            )
     first = encoder or (steps[0] if steps else last)
     names = getattr(first, "feature_names_in_", None)
     describe, stack = Describer(values=True), getattr(last, "_stack", None)
@@ -83,7 +91,9 @@ def _scorer_files(estimator: Any) -> SavedFiles:
         "stack": stack and describe_stack(stack, describe),
         "scalers": [describe_scaler(scaler, describe) for scaler in steps],
         "columns": encoder and _columns(encoder),
-        "conventions": encoder and encoder.conventions and encoder.conventions._asdict(),
+        "conventions": encoder
+        and encoder.conventions
+        and encoder.conventions._asdict(),
         "num_columns": first.n_features_in_,
         "names": None if names is None else [str(name) for name in names],
         "labels": describe(getattr(last, "classes_", None), "classes_"),
@@ -91,7 +101,9 @@ def _scorer_files(estimator: Any) -> SavedFiles:
     return SavedFiles(content, describe.arrays)
 
 
-def _component(part: PEPEstimator, whole: PEPEstimator, describe: Describer) -> Described:
+def _component(
+    part: PEPEstimator, whole: PEPEstimator, describe: Describer
+) -> Described:
     """Describe one of the models that are mixed: its inputs, its posterior, and its targets."""
     units = part._target if isinstance(part, PEPRegressor) else None
     return {
@@ -105,6 +117,10 @@ def _component(part: PEPEstimator, whole: PEPEstimator, describe: Describer) -> 
 def _columns(encoder: TableEncoder) -> list[Described]:
     check_is_fitted(encoder)
     return [
-        {"name": name, "format": form._asdict(), "encoding": encoder.encodings_[name]._asdict()}
+        {
+            "name": name,
+            "format": form._asdict(),
+            "encoding": encoder.encodings_[name]._asdict(),
+        }
         for name, form in encoder.formats.items()
     ]

@@ -60,9 +60,16 @@ def check_table(name: str, values: Any) -> None:
     if copies:
         got = f"more than one column named {', '.join(map(repr, copies))}"
         raise refusal(name, got, "different names", "Rename or remove the copies.")
-    dtypes = np.ravel(np.array(getattr(values, "dtypes", getattr(values, "dtype", "")), object))
-    are_dates = [str(kind).lower().startswith(("date", "timedelta", "duration")) for kind in dtypes]
-    if all(are_dates) or (name == "y" and any(are_dates)):  # of X others are named later
+    dtypes = np.ravel(
+        np.array(getattr(values, "dtypes", getattr(values, "dtype", "")), object)
+    )
+    are_dates = [
+        str(kind).lower().startswith(("date", "timedelta", "duration"))
+        for kind in dtypes
+    ]
+    if all(are_dates) or (
+        name == "y" and any(are_dates)
+    ):  # of X others are named later
         remedy = "Make days of them: (dates - dates.min()) / pandas.Timedelta(days=1)."
         raise refusal(name, "dates or durations", "numbers", remedy)
 
@@ -91,10 +98,17 @@ def check_sizes(name: str, values: AnyNDArray) -> None:
     if large.any():
         row = int(np.argwhere(large)[0, 0])
         got = f"{values[large][0]:g} in row {row} (rows count from 0)"
-        raise refusal(name, got, f"numbers below {most:.2g} in size", "Correct or rescale them.")
-    largest, least = np.max(np.abs(values), initial=0.0), np.sqrt(np.finfo(values.dtype).tiny)
+        raise refusal(
+            name, got, f"numbers below {most:.2g} in size", "Correct or rescale them."
+        )
+    largest, least = (
+        np.max(np.abs(values), initial=0.0),
+        np.sqrt(np.finfo(values.dtype).tiny),
+    )
     if 0.0 < largest < least:
-        raise refusal(name, f"{largest:g} at most", f"some above {least:.2g}", "Rescale them.")
+        raise refusal(
+            name, f"{largest:g} at most", f"some above {least:.2g}", "Rescale them."
+        )
 
 
 def warn_of_wild_numbers(X: AnyNDArray, names: Sequence[Any], name: str = "X") -> None:
@@ -120,7 +134,9 @@ def refuse_weights(refused: dict[str, Any]) -> None:
             " Pass error bars ('What is known of each row' in the documentation)."
         )
     if refused:
-        raise TypeError(f"fit: got {', '.join(refused)}, expected X and y only. Leave them out.")
+        raise TypeError(
+            f"fit: got {', '.join(refused)}, expected X and y only. Leave them out."
+        )
 
 
 def seed_of(random_state: Any) -> int:
@@ -131,7 +147,9 @@ def seed_of(random_state: Any) -> int:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except ValueError as error:
         expected = "None, a whole number, or a generator of numpy.random"
-        raise refusal("random_state", repr(random_state), expected, "Pass 0.") from error
+        raise refusal(
+            "random_state", repr(random_state), expected, "Pass 0."
+        ) from error
 
 
 def fit_yeo_johnson(X: AnyNDArray) -> YeoJohnson:
@@ -149,5 +167,8 @@ def fit_yeo_johnson(X: AnyNDArray) -> YeoJohnson:
         bent = YeoJohnson(zeros, ones, powers, zeros, ones).bend(standard)
         known = np.isfinite(bent).all(axis=0) & (np.std(bent, axis=0) > LEAST_SPREAD)
         mean, scale = np.mean(bent, axis=0), np.std(bent, axis=0)
-    second = (np.where(known, *pair) for pair in ((powers, ones), (mean, zeros), (scale, ones)))
+    second = (
+        np.where(known, *pair)
+        for pair in ((powers, ones), (mean, zeros), (scale, ones))
+    )
     return YeoJohnson(first.mean_, first.scale_, *second)

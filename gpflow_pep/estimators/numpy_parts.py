@@ -35,14 +35,18 @@ def numpy_ensembles(posterior: EnsemblePosterior) -> tuple[NumpyEnsemble, ...]:
         return ()
 
 
-def describe_posterior(posterior: EnsemblePosterior, describe: Describer) -> dict[str, Described]:
+def describe_posterior(
+    posterior: EnsemblePosterior, describe: Describer
+) -> dict[str, Described]:
     """Describe what predicts, for :func:`gpflow_pep.scoring.ensemble.ensemble_of`.
 
     :param posterior: Of float64, with its cache.
     :raises ValueError: If it has a part that NumPy's predictions have no form of.
     """
     components = [*map(_component, posterior.posteriors, posterior.likelihoods)]
-    for component, moments in zip(components, posterior.moments_anywhere(), strict=True):
+    for component, moments in zip(
+        components, posterior.moments_anywhere(), strict=True
+    ):
         component["any_row"] = np.stack(moments)
     return {
         "weights": describe(posterior.weights.numpy(), "weights"),
@@ -56,7 +60,10 @@ def describe_posterior(posterior: EnsemblePosterior, describe: Describer) -> dic
 def _component(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str, Any]:
     if isinstance(posterior, ContextRowsPosterior):
         return _component_of_rows(posterior, likelihood)
-    if not isinstance(posterior, IndependentPosteriorSingleOutput) or posterior.cache is None:
+    if (
+        not isinstance(posterior, IndependentPosteriorSingleOutput)
+        or posterior.cache is None
+    ):
         raise _refused("model_", "several outputs", "one")
     kernel: Any = getattr(posterior, "kernel_of_model", posterior.kernel)
     a, Q = map(np.asarray, posterior.cache)
@@ -71,21 +78,31 @@ def _component(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str
     return {"kernel": kernel, "likelihood": likelihood, "Z": Z, "a": a, "Q": Q}
 
 
-def _component_of_rows(posterior: ContextRowsPosterior, likelihood: Likelihood) -> dict[str, Any]:
+def _component_of_rows(
+    posterior: ContextRowsPosterior, likelihood: Likelihood
+) -> dict[str, Any]:
     """Describe predictions from near rows; `gpflow_pep.scoring.near` has the names."""
     parts, context = posterior._parts, Context(*map(np.asarray, posterior.cache or ()))
     X, r, noise, M = context.X, context.r, context.noise, context.W.shape[1]
     if r.shape[1] > 1 or X.dtype != np.float64:
-        raise _refused("model_", "several columns of targets, or float32", "one, of float64")
+        raise _refused(
+            "model_", "several columns of targets, or float32", "one, of float64"
+        )
     if type(parts.mean_function) is not Zero:
-        raise _refused("mean_function", type(parts.mean_function).__name__, "none or Zero")
-    if parts.likelihood is not None and (type(likelihood) is not Bernoulli or np.any(noise != 1.0)):
+        raise _refused(
+            "mean_function", type(parts.mean_function).__name__, "none or Zero"
+        )
+    if parts.likelihood is not None and (
+        type(likelihood) is not Bernoulli or np.any(noise != 1.0)
+    ):
         got = f"near rows of {type(likelihood).__name__}, or of a power below 1"
         raise _refused("likelihood_", got, "Gaussian, or Bernoulli at power 1")
     return {
         "kernel": parts.kernel,
         "likelihood": likelihood,
-        "Z": _points(parts.inducing_variable, parts.kernel) if M else np.zeros((0, X.shape[1])),
+        "Z": _points(parts.inducing_variable, parts.kernel)
+        if M
+        else np.zeros((0, X.shape[1])),
         "near": posterior.near,
         "X": X,
         "r": r,
@@ -101,11 +118,18 @@ def _points(inducing_variable: Any, kernel: Kernel) -> AnyNDArray:
     if isinstance(inducing_variable, WellConditioned):  # it changes Kuu, and not Kuf
         inducing_variable = inducing_variable.inducing_variable
     rule = Kuf.dispatch(InducingPoints, type(kernel), tf.Tensor)
-    if type(inducing_variable) is not InducingPoints or rule is not Kuf_kernel_inducingpoints:
+    if (
+        type(inducing_variable) is not InducingPoints
+        or rule is not Kuf_kernel_inducingpoints
+    ):
         got = type(inducing_variable).__name__
-        raise _refused("inducing_variable_", got, "InducingPoints, and GPflow's covariances")
+        raise _refused(
+            "inducing_variable_", got, "InducingPoints, and GPflow's covariances"
+        )
     return np.asarray(inducing_variable.Z)
 
 
 def _refused(name: str, got: str, expected: str, remedy: str = REMEDY) -> ValueError:
-    return refusal(name, got, f"{expected}: NumPy's predictions have no other form", remedy)
+    return refusal(
+        name, got, f"{expected}: NumPy's predictions have no other form", remedy
+    )

@@ -51,7 +51,10 @@ def as_outputs(
     checked: AnyNDArray = check_array(Y, dtype=X.dtype, **options)
     check_consistent_length(X, checked)
     if num_columns is not None and checked.shape[1:] != (num_columns,):
-        got, expected = (*checked.shape, 1)[1], f"{num_columns}, as the estimator was trained on"
+        got, expected = (
+            (*checked.shape, 1)[1],
+            f"{num_columns}, as the estimator was trained on",
+        )
         remedy = "Give as many: NaN where a target is not known, 0 beside what is no limit (Tobit)."
         raise refusal(name, counted(got, "column"), expected, remedy)
     check_sizes(name, checked)
@@ -60,7 +63,9 @@ def as_outputs(
         return checked
     if sorted(present) != sorted(set(names)):
         expected = f"{list(names)} in any order, as the estimator was trained on"
-        raise refusal(name, f"the columns {present}", expected, "Rename or choose them.")
+        raise refusal(
+            name, f"the columns {present}", expected, "Rename or choose them."
+        )
     return checked[:, [present.index(column) for column in names]]
 
 
@@ -69,7 +74,9 @@ def column_names(Y: Any) -> list[str] | None:
     return [str(name) for name in Y.columns] if hasattr(Y, "columns") else None
 
 
-def check_readings(Y: AnyNDArray, names: Sequence[str] | None, has_noise: AnyNDArray) -> None:
+def check_readings(
+    Y: AnyNDArray, names: Sequence[str] | None, has_noise: AnyNDArray
+) -> None:
     """Refuse targets [N, P] of which a column has less than two, and warn of equal ones.
 
     :param has_noise: Of which outputs the likelihood has noise whose size is learnt, [P].
@@ -129,7 +136,9 @@ def make_output_kernel(
     options: dict[str, Any] = {"scales": np.where(in_units & (scale > 0.0), scale, 1.0)}
     if shares_noise and num_latent is None:
         options["num_white"] = 1 if Y.shape[1] < 4 else 2
-    mixed: LinearCoregionalization = coregionalization((X, Y), number, kernel=kernel, **options)
+    mixed: LinearCoregionalization = coregionalization(
+        (X, Y), number, kernel=kernel, **options
+    )
     return mixed
 
 
@@ -140,7 +149,9 @@ def parts_of(likelihood: Likelihood, num_outputs: int) -> list[Likelihood]:
         parts = list(getattr(likelihood, "likelihoods", parts))
     if len(parts) != num_outputs:
         expected = f"{num_outputs}, one for each column of y"
-        raise refusal("likelihood", counted(len(parts), "likelihood"), expected, "Give as many.")
+        raise refusal(
+            "likelihood", counted(len(parts), "likelihood"), expected, "Give as many."
+        )
     return parts
 
 

@@ -64,7 +64,9 @@ def _choose(argument: str, name: Any, choices: Mapping[str, Any], others: str) -
     raise refusal(argument, repr(name), expected, "Choose one of them.")
 
 
-def make_kernel(kernel: str | Kernel, num_inputs: int, ard: bool | float = True) -> Kernel:
+def make_kernel(
+    kernel: str | Kernel, num_inputs: int, ard: bool | float = True
+) -> Kernel:
     """Make a kernel for standardised inputs, or copy the given one.
 
     By name it starts at unit variance and lengthscales √D, because squared distances between
@@ -111,10 +113,14 @@ def make_inducing_variable(
     if rule is not None and not isinstance(rule, str):
         points = as_numbers("inducing", rule, gpflow.default_float())
         if not np.isfinite(points).all():
-            raise refusal("inducing", "NaN or infinite numbers", "finite ones", "Correct them.")
+            raise refusal(
+                "inducing", "NaN or infinite numbers", "finite ones", "Correct them."
+            )
         if points.ndim == 2:
             return gpflow.inducing_variables.InducingPoints(points)
-    select = _choose("inducing", rule, RULES, "points [M, D] or GPflow's inducing variables")
+    select = _choose(
+        "inducing", rule, RULES, "points [M, D] or GPflow's inducing variables"
+    )
     if rule != ROWS and len(X) > MOST_CHOSEN_FROM:
         X = X[np.random.default_rng(seed).permutation(len(X))[:MOST_CHOSEN_FROM]]
     _, first = np.unique(X, axis=0, return_index=True)
@@ -122,7 +128,9 @@ def make_inducing_variable(
     options = {"kernel": kernel} if select is greedy_variance else {}
     if rule != ROWS:
         return select(X, number, seed=seed, **options)
-    points = X[np.sort(first)] if number == len(first) else kmeans(X, number, seed=seed).Z
+    points = (
+        X[np.sort(first)] if number == len(first) else kmeans(X, number, seed=seed).Z
+    )
     fixed = gpflow.inducing_variables.InducingPoints(points)
     gpflow.set_trainable(fixed, False)
     return fixed

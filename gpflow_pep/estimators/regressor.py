@@ -179,7 +179,9 @@ class PEPRegressor(TargetPredictions):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         remedy = "Leave it out if in doubt."
-        checks.check_choice("noise", self.noise, ("auto", "constant", "varying"), remedy)
+        checks.check_choice(
+            "noise", self.noise, ("auto", "constant", "varying"), remedy
+        )
         if self.objective != "evidence" and not isinstance(self.ard, bool | np.bool_):
             expected = "'evidence', to which a number as ard adds a prior"
             raise refusal("objective", repr(self.objective), expected, remedy)
@@ -214,7 +216,9 @@ class PEPRegressor(TargetPredictions):
         is_gaussian = self.likelihood in ("gaussian", "log_normal") and self.standardize
         forms: tuple[Any, ...] = ("noise", "varying", 1), ("warp", True, np.inf)
         for name, value, most in forms:
-            if getattr(self, name) == value and not (is_gaussian and self.n_outputs_ <= most):
+            if getattr(self, name) == value and not (
+                is_gaussian and self.n_outputs_ <= most
+            ):
                 got = f"{value!r} with {self.n_outputs_} column(s) of y, likelihood="
                 got += f"{self.likelihood!r}, standardize={self.standardize}"
                 columns = "one column" if most == 1 else "targets"
@@ -228,7 +232,9 @@ class PEPRegressor(TargetPredictions):
         warp = self._target.skew, self._target.tails
         return Hyperparameters.of_model(main, *warp) if known else None
 
-    def _fit_one(self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None = None) -> None:
+    def _fit_one(
+        self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None = None
+    ) -> None:
         """Train the one model that the settings name.
 
         :param start: Where an exact model starts, or the warp of another one.
@@ -244,7 +250,9 @@ class PEPRegressor(TargetPredictions):
             return self._train_exactly(X, Y, start)
         if self.warp is True:
             rows = np.random.default_rng(self._seed()).permutation(len(X))
-            most = SCOUT_ROWS // min(Y.shape[1], 4)  # so that several take no longer than one
+            most = SCOUT_ROWS // min(
+                Y.shape[1], 4
+            )  # so that several take no longer than one
             parts = [rows[~np.isnan(y[rows])][:most] for y in Y.T]
             end = self._end(SCOUT_SHARE)
             full = partial(fit_exact, varying=True, warp=True, deadline=end)
@@ -260,16 +268,29 @@ class PEPRegressor(TargetPredictions):
     @property
     def _is_exact(self) -> bool:
         """Whether the evidence of the exact model trains it."""
-        forms = {"inducing": ROWS, "num_inducing": "auto", "objective": "evidence", "ard": "True"}
+        forms = {
+            "inducing": ROWS,
+            "num_inducing": "auto",
+            "objective": "evidence",
+            "ard": "True",
+        }
         forms |= {"batch_size": "auto", "standardize": "True"}
         same = all(str(getattr(self, name)) == form for name, form in forms.items())
         same &= str(self.kernel) in ("auto", *KERNELS) and self.n_outputs_ == 1
         return same and self.likelihood in ("gaussian", "log_normal")
 
-    def _train_exactly(self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None) -> None:
+    def _train_exactly(
+        self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None
+    ) -> None:
         """Train by the evidence of the exact model."""
-        options: dict[str, Any] = {"max_iterations": self.max_iterations, "deadline": self._end()}
-        varying, kernel = self.noise == "varying", str(self.kernel).replace("auto", "rbf")
+        options: dict[str, Any] = {
+            "max_iterations": self.max_iterations,
+            "deadline": self._end(),
+        }
+        varying, kernel = (
+            self.noise == "varying",
+            str(self.kernel).replace("auto", "rbf"),
+        )
         options |= {"kernel": kernel, "varying": varying, "warp": self.warp is True}
         theta, self.record_ = fit_exact(X, Y[:, 0], start, **options)
         self.n_iter_, self.alpha_scores_ = self.record_.iterations, None
@@ -287,14 +308,21 @@ class PEPRegressor(TargetPredictions):
         others where points are not trained; None where there are none, or the time was over.
         """
         if str(self.inducing) == ROWS:
-            parts = (self._without_axis(np.asarray(part)) for part in self.model_.loo_moments())
+            parts = (
+                self._without_axis(np.asarray(part))
+                for part in self.model_.loo_moments()
+            )
             mean, variance = (part[None] for part in parts)
             return slice(None), Predictive(mean, variance, np.ones(1), self._target)
         if self._judged is None or not self._judged.moments:
             return None
         rows, moments = self._judged.left_out, self._judged.moments
-        mean, variance = (np.asarray(part)[..., 0] for part in zip(*moments, strict=True))
-        return rows, Predictive(mean, variance, components(self.model_)[1], self._target)
+        mean, variance = (
+            np.asarray(part)[..., 0] for part in zip(*moments, strict=True)
+        )
+        return rows, Predictive(
+            mean, variance, components(self.model_)[1], self._target
+        )
 
     def _warped(self, thetas: Sequence[Hyperparameters], Y: AnyNDArray) -> AnyNDArray:
         """Take over a warp of each column of standardised targets, and warp them."""
@@ -317,11 +345,17 @@ class PEPRegressor(TargetPredictions):
         # At lower powers training removes what inducing variables have no information on.
         at_one = np.ndim(self.alpha) == 0 and self.alpha == 1.0
         shares_noise = at_one and has_gaussian_noise(self._named_likelihood())
-        return make_output_kernel(kernel, X, Y[:, :P], self.num_latent, in_units, shares_noise)
+        return make_output_kernel(
+            kernel, X, Y[:, :P], self.num_latent, in_units, shares_noise
+        )
 
     def _make_likelihood(self) -> Likelihood:
         likelihood = self._named_likelihood()
-        return likelihood_in(self._target, likelihood) if hasattr(self, "_target") else likelihood
+        return (
+            likelihood_in(self._target, likelihood)
+            if hasattr(self, "_target")
+            else likelihood
+        )
 
     def _one_likelihood(self) -> Likelihood:
         if self.noise == "varying":
@@ -342,7 +376,9 @@ class PEPRegressor(TargetPredictions):
     ) -> GPModel:
         kernel, likelihood, points = parts
         if has_gaussian_noise(likelihood):
-            return PEPRegression(data, kernel, points, likelihood=likelihood, alpha=alpha)
+            return PEPRegression(
+                data, kernel, points, likelihood=likelihood, alpha=alpha
+            )
         return PEP(data, kernel, likelihood, points, alpha=alpha)
 
     def __sklearn_tags__(self) -> Any:

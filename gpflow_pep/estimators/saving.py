@@ -35,21 +35,35 @@ from .separate import SeparateRegressors
 #: What files may name beside what skops trusts: scikit-learn's estimators, numbers, words, and
 #: elementwise functions of NumPy and SciPy. Nothing here runs code of a file or reads another one.
 _PUBLIC = [
-    *ESTIMATORS.values(), SeparateRegressors, TableEncoder, Format, Encoding, Conventions,
+    *ESTIMATORS.values(),
+    SeparateRegressors,
+    TableEncoder,
+    Format,
+    Encoding,
+    Conventions,
     *(make_column_selector, Bunch, BSpline),
-    *(vars(module)[name] for module in (feature_selection, model_selection)
-      for name in module.__all__ if name in vars(module)),
-]  # fmt: skip
+    *(
+        vars(module)[name]
+        for module in (feature_selection, model_selection)
+        for name in module.__all__
+        if name in vars(module)
+    ),
+]
 TRUSTED = [
     *(f"{public.__module__}.{public.__name__}" for public in _PUBLIC),
     *("builtins.object", "numpy.dtype", "numpy.number"),
     "scipy._lib.array_api_compat.numpy._aliases.asarray",  # a part of BSpline
-    *("sklearn.metrics._scorer._PassthroughScorer", "sklearn.calibration._CalibratedClassifier"),
+    *(
+        "sklearn.metrics._scorer._PassthroughScorer",
+        "sklearn.calibration._CalibratedClassifier",
+    ),
     "sklearn.calibration._SigmoidCalibration",
 ]
 
 
-def save_estimator(folder: str | PathLike[str], estimator: Any, *, card: str = "") -> None:
+def save_estimator(
+    folder: str | PathLike[str], estimator: Any, *, card: str = ""
+) -> None:
     """Save a fitted estimator, or any pipeline or other estimator of scikit-learn's around one.
 
     Written are ``model.json``, which people can read, with a description of each
@@ -74,12 +88,17 @@ def save_estimator(folder: str | PathLike[str], estimator: Any, *, card: str = "
     try:
         loaded = _construct_all(saved)
     except Exception as error:  # of a constructor of the user's
-        got, expected = f"a part that cannot be made anew ({error})", "constructors that take what"
+        got, expected = (
+            f"a part that cannot be made anew ({error})",
+            "constructors that take what",
+        )
         raise cannot_save("estimator", got, f"{expected} their objects keep") from error
     for pair in zip(loaded, originals, strict=True):
         check_estimator_same(*pair)
     _construct(saved, loaded)
-    libraries = {library.__name__: library.__version__ for library in (gpflow, tf, np, sklearn)}
+    libraries = {
+        library.__name__: library.__version__ for library in (gpflow, tf, np, sklearn)
+    }
     write_files(folder, saved, MODEL, card, **libraries)
 
 
@@ -111,7 +130,10 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
     try:
         return _construct(saved, _construct_all(saved))
     except ModuleNotFoundError as error:
-        got, expected = f"a class of the module {error.name}", "modules that are imported"
+        got, expected = (
+            f"a class of the module {error.name}",
+            "modules that are imported",
+        )
         raise refusal(
             str(folder), got, expected, "Import it before: loading imports none."
         ) from error
@@ -155,14 +177,19 @@ def _describe(estimator: Any) -> tuple[SavedFiles, list[PEPEstimator]]:
         raise _not_ours(f"a {type(estimator).__name__}")
     _check_types(pipeline)
     content = {"estimators": descriptions, "gpflow_config": _config()}
-    content = json.loads(json.dumps(content, allow_nan=False))  # as reading it will give it
+    content = json.loads(
+        json.dumps(content, allow_nan=False)
+    )  # as reading it will give it
     return SavedFiles(content, describe.arrays, pipeline), originals
 
 
 def _construct_all(saved: SavedFiles) -> list[PEPEstimator]:
     """Construct our estimators, in the order of their descriptions: they may share parts."""
     load = Loader(saved.arrays)
-    return [construct_estimator(described, load) for described in saved.content["estimators"]]
+    return [
+        construct_estimator(described, load)
+        for described in saved.content["estimators"]
+    ]
 
 
 def _construct(saved: SavedFiles, estimators: list[PEPEstimator]) -> Any:

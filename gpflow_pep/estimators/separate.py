@@ -57,7 +57,9 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     def predict_quantiles(self, X: Any, quantiles: Any) -> AnyNDArray:
         """Predict quantiles of y, [N, P, Q]."""
-        return np.stack([part.predict_quantiles(X, quantiles) for part in self.estimators_], axis=1)
+        return np.stack(
+            [part.predict_quantiles(X, quantiles) for part in self.estimators_], axis=1
+        )
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
         """Compute the log density of each target, [N, P], NaN where it was not observed."""
@@ -67,7 +69,9 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         for p, part in enumerate(self.estimators_):
             there = np.flatnonzero(~np.isnan(Y[:, p]))
             if len(there):
-                densities[there, p] = part.log_densities(_safe_indexing(X, there), Y[there, p])
+                densities[there, p] = part.log_densities(
+                    _safe_indexing(X, there), Y[there, p]
+                )
         return densities
 
     def log_score(self, X: Any, y: Any) -> float:
@@ -101,7 +105,10 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         if None in records:
             return None
         first = min(records, key=lambda record: record.converged)
-        sums = {name: sum(getattr(r, name) for r in records) for name in ("objective", "seconds")}
+        sums = {
+            name: sum(getattr(r, name) for r in records)
+            for name in ("objective", "seconds")
+        }
         return first._replace(**sums)
 
     @property

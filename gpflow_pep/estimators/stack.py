@@ -62,7 +62,9 @@ PRIOR_WEIGHT = 0.03
 #: The part of the seconds that a scout may take. Without a limit it takes .5 to 1.2 s.
 SCOUT_SHARE = 0.2
 #: How rows are judged, for descriptions.
-LEFT_OUT = "Each row is predicted from the others. Mean log {} in nats, higher is better:"
+LEFT_OUT = (
+    "Each row is predicted from the others. Mean log {} in nats, higher is better:"
+)
 FULL = {
     **{"kernel": "additive", "inducing": "rows", "alpha": 0.5, "inputs": "yeo-johnson"},
     **{"noise": "varying", "warp": True, "verbose": False},
@@ -72,17 +74,31 @@ ADDITIVE_INPUTS = 20
 #: The steps of the full component and of the plain ones. On the 33 tables of
 #: :mod:`gpflow_pep.training.fitting.exact` more steps, 80 and any number, are .002 and .001 worse.
 FULL_STEPS, PLAIN_STEPS = 50, 15
-ROUGH = FULL | {"kernel": "matern52", "inputs": "standard", "noise": "constant", "warp": False}
+ROUGH = FULL | {
+    "kernel": "matern52",
+    "inputs": "standard",
+    "noise": "constant",
+    "warp": False,
+}
 SMOOTH = ROUGH | {"kernel": "rbf"}
 #: The model of several columns: at alpha 1 what the columns of a row share is exact. On two tables
 #: of 400 rows 50 points are .03 and .01 nats worse than 100, and 200 no better. On eleven tables of
 #: 100 to 426 rows, eight of them generated, warps gain .10 nats a target, and lose .03 at most.
-COLUMNS = ROUGH | {"inputs": "yeo-johnson", "warp": True, "alpha": 1.0, "num_inducing": 100}
+COLUMNS = ROUGH | {
+    "inputs": "yeo-johnson",
+    "warp": True,
+    "alpha": 1.0,
+    "num_inducing": 100,
+}
 #: With 3000 rows 60 steps are .04 nats worse, and 140 converge.
 COLUMN_STEPS = 150
 #: The model whose inducing inputs are trained.
 TRAINED = {"kernel": "rbf", "noise": "constant", "inputs": "standard", "warp": False}
-COMPONENTS = {"transforms, varying noise": FULL, "squared exponential": SMOOTH, "Matern": ROUGH}
+COMPONENTS = {
+    "transforms, varying noise": FULL,
+    "squared exponential": SMOOTH,
+    "Matern": ROUGH,
+}
 
 
 class Stack(NamedTuple):
@@ -101,7 +117,9 @@ class Stack(NamedTuple):
 
     def mixed(self, parts: Sequence[Predictive]) -> Predictive:
         """Mix the components' distributions of the same rows."""
-        return Predictive.mixed(parts, self.weights, self.mean_weights, self.recalibration)
+        return Predictive.mixed(
+            parts, self.weights, self.mean_weights, self.recalibration
+        )
 
 
 def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
@@ -120,7 +138,10 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
             print(line, file=sys.stderr)
 
     def train(
-        settings: dict[str, Any], share: float = 1.0, rows: Any = slice(None), start: Any = None
+        settings: dict[str, Any],
+        share: float = 1.0,
+        rows: Any = slice(None),
+        start: Any = None,
     ) -> Any:
         left = share * (seconds - (time.perf_counter() - began))
         theta = None if start is None else start._hyperparameters()
@@ -134,13 +155,19 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         few = {"max_iterations": min(estimator.max_iterations, COLUMN_STEPS)}
         part = train(COLUMNS | (few if len(X) > EXACT_BY_SCOUT else {}))
         z = part._left_out()[1].normal_scores(Y)
-        note(f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs stay fixed.")
+        note(
+            f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs stay fixed."
+        )
         note(part.summary())
         return _alone(part, lines, Recalibration.fit(z[~np.isnan(z)]))
     names: Sequence[str] = list(COMPONENTS)
     rough, smooth, bent = (
         part | {"max_iterations": min(estimator.max_iterations, steps)}
-        for part, steps in ((ROUGH, PLAIN_STEPS), (SMOOTH, PLAIN_STEPS), (FULL, FULL_STEPS))
+        for part, steps in (
+            (ROUGH, PLAIN_STEPS),
+            (SMOOTH, PLAIN_STEPS),
+            (FULL, FULL_STEPS),
+        )
     )
     if X.shape[1] > ADDITIVE_INPUTS:
         bent["kernel"] = "matern52"
@@ -162,7 +189,10 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         if many := len(X) > EXACT_BY_SCOUT or EVALUATIONS * each > left:
             bent, varies = bent | {"kernel": "matern52", "noise": "constant"}, ""
         full = train(bent, SCOUT_SHARE, some)
-        scores = [part._part_of_y(X[others]).log_densities(y[others]) for part in (full, plain)]
+        scores = [
+            part._part_of_y(X[others]).log_densities(y[others])
+            for part in (full, plain)
+        ]
         gain = float(np.mean(scores[0] - scores[1]))
         is_bent = gain > 0.0 and bool(np.ptp(full._target.transform(y)) < WIDEST)
         by = f"{abs(gain):.3f}" if abs(gain) < 10.0 else "more than 10"
@@ -175,7 +205,9 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         else:
             settings, start = (bent, full) if is_bent else (rough, plain)
             components = [train(settings | {"max_iterations": FEW_STEPS}, start=start)]
-            names = [f"exact Gaussian process {'with' if is_bent else 'without'} transforms"]
+            names = [
+                f"exact Gaussian process {'with' if is_bent else 'without'} transforms"
+            ]
     if components[0]._judged is not None:
         names = [components[0].summary()[:-1]]
     judged = [part._left_out() for part in components]
@@ -192,7 +224,9 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         note(text.format(name, *numbers) if len(w) > 1 else alone)
     # Of rows that no training has seen a scale needs no margin.
     margin = (STANDARD_ERRORS, X.shape[1]) if len(y) == len(X) else (0.0, 0)
-    recalibration = Recalibration.fit(Predictive.mixed(left_out, w).normal_scores(y), *margin)
+    recalibration = Recalibration.fit(
+        Predictive.mixed(left_out, w).normal_scores(y), *margin
+    )
     nu, scale = recalibration
     shape = "a Gaussian" if nu is None else f"Student's t of {nu:g} degrees of freedom"
     mixed = Predictive.mixed(left_out, w, u, recalibration)
@@ -203,7 +237,9 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     return Stack(tuple(components), w, u, recalibration, tuple(lines))
 
 
-def _alone(part: Any, lines: Iterable[str], recalibration: Recalibration | None = None) -> Stack:
+def _alone(
+    part: Any, lines: Iterable[str], recalibration: Recalibration | None = None
+) -> Stack:
     """Make a stack of one component; not recalibrated where no row was left out honestly."""
     return Stack((part,), np.ones(1), np.ones(1), recalibration, tuple(lines))
 

@@ -20,7 +20,12 @@ from ..scoring.arguments import as_coverage, as_probabilities
 from ..scoring.ensemble import predictive
 from ..scoring.predictive import Predictive, require_finite
 from ..scoring.units import Units
-from ..training.choosing.ensemble import Ensemble, EnsemblePredictions, components, heaviest
+from ..training.choosing.ensemble import (
+    Ensemble,
+    EnsemblePredictions,
+    components,
+    heaviest,
+)
 from .base import PREDICTION_CHUNK, PEPEstimator
 from .inputs import check_sizes, check_table, seed_of
 from .intervals import conformal_score, fold_scores
@@ -46,7 +51,12 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     _target: Units
 
     def predict(
-        self, X: Any, return_std: bool = False, return_cov: bool = False, *, known: Any = None
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        *,
+        known: Any = None,
     ) -> AnyNDArray | tuple[AnyNDArray, AnyNDArray]:
         """Predict y.
 
@@ -69,7 +79,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             raise refusal("return_cov", "it of several models", "one model", remedy)
         if return_cov:
             mean, covariance = self._joint(self._inputs(X))
-            return self._target.inverse_transform(mean), self._target.scale**2 * covariance
+            return self._target.inverse_transform(
+                mean
+            ), self._target.scale**2 * covariance
         mean, variance = self._predictive(X, known).moments()
         return (mean, np.sqrt(variance)) if return_std else mean
 
@@ -110,15 +122,21 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
     def _predictive(self, X: Any, known: Any = None) -> Predictive:
         """Predict y, by NumPy where it has a form of the model: that is many times faster."""
-        return self._mixed(partial(TargetPredictions._part_of_y, known=known), self._rows(X))
+        return self._mixed(
+            partial(TargetPredictions._part_of_y, known=known), self._rows(X)
+        )
 
     def _mixed(
-        self, predict: Callable[["TargetPredictions", AnyNDArray], Predictive], rows: AnyNDArray
+        self,
+        predict: Callable[["TargetPredictions", AnyNDArray], Predictive],
+        rows: AnyNDArray,
     ) -> Predictive:
         """Mix what components predict of rows in original units."""
         if self._stack is None:
             return predict(self, rows)
-        return self._stack.mixed([predict(part, rows) for part in self._stack.components])
+        return self._stack.mixed(
+            [predict(part, rows) for part in self._stack.components]
+        )
 
     def _part_of_f(self, rows: AnyNDArray) -> Predictive:
         f = self.posterior_.components_of_f
@@ -137,7 +155,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         parts = [self._without_axis(require_finite(part)) for part in parts]
         noise = "Gaussian" if has_gaussian_noise(self.likelihood_) else "other"
         weights = self.posterior_.weights.numpy()
-        return Predictive(np.stack(parts[::2]), np.stack(parts[1::2]), weights, units, noise)
+        return Predictive(
+            np.stack(parts[::2]), np.stack(parts[1::2]), weights, units, noise
+        )
 
     @property
     def mixes_outputs_(self) -> bool:
@@ -157,9 +177,14 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             return self._predicted(X, partial(predict, self.posterior_), chunk_size)
         if not self.mixes_outputs_:
             got, expected = "them with outputs that are independent", "none"
-            raise refusal("known", got, expected, "Leave them out: other rows do not have these.")
+            raise refusal(
+                "known", got, expected, "Leave them out: other rows do not have these."
+            )
         if np.isnan(X).any():
-            got, expected = "rows of X that are NaN throughout", "inputs where targets are known"
+            got, expected = (
+                "rows of X that are NaN throughout",
+                "inputs where targets are known",
+            )
             raise refusal("known", got, expected, "Predict such rows without them.")
         D, model = X.shape[1], self.model_
         Y = to_model(self._target, self._checked("known", known, X))
@@ -193,7 +218,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """
         check_is_fitted(self)
         ends = as_coverage(coverage)
-        check_choice("calibrate", calibrate, ("folds", None), "Leave it out if in doubt.")
+        check_choice(
+            "calibrate", calibrate, ("folds", None), "Leave it out if in doubt."
+        )
         if calibrate is None:
             return self.predict_quantiles(X, ends)
         scores = self._normal_scores()
@@ -205,7 +232,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
         if self.n_outputs_ == 1:
             return ends_of(scores)
-        return np.stack([ends_of(scores[:, p])[:, p] for p in range(self.n_outputs_)], axis=1)
+        return np.stack(
+            [ends_of(scores[:, p])[:, p] for p in range(self.n_outputs_)], axis=1
+        )
 
     def _normal_scores(self) -> AnyNDArray:
         """Give the scores of training rows under predictions without them, computed once."""
@@ -238,7 +267,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             drawn = self._predictive(X).recalibrated(np.moveaxis(mixed, -1, 0))
             return np.moveaxis(drawn, 0, -1)
         X = self._in_units(rows)
-        draws = self.posterior_.predict_y_samples(X, n_samples, seed=seed_of(random_state))
+        draws = self.posterior_.predict_y_samples(
+            X, n_samples, seed=seed_of(random_state)
+        )
         values = self._without_axis(np.moveaxis(draws.numpy(), 0, -1))
         return self._target.inverse_transform(values, 1)
 
@@ -253,7 +284,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         if self._num_columns == 1:
             return float(r2_score(y, mean, sample_weight=sample_weight))
         Y, mean = self._checked("y", y, mean), mean.reshape(len(mean), -1)
-        if self.n_outputs_ < self._num_columns:  # of a row with a limit the target is not known
+        if (
+            self.n_outputs_ < self._num_columns
+        ):  # of a row with a limit the target is not known
             known = traits(self.likelihood_).has_density(to_model(self._target, Y))
             Y = np.where(known, Y[:, : self.n_outputs_], np.nan)
         return mean_r2(Y, mean, sample_weight)
@@ -264,7 +297,11 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         several columns that of the targets that are there.
         """
         densities = self.log_densities(X, y)
-        return float(np.mean(densities if densities.ndim == 1 else densities[~np.isnan(densities)]))
+        return float(
+            np.mean(
+                densities if densities.ndim == 1 else densities[~np.isnan(densities)]
+            )
+        )
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
         """Compute the log predictive density of each row, [N], or of each target, [N, P], NaN where
@@ -278,7 +315,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
         def density(rows: AnyNDArray) -> Any:
             if self.n_outputs_ > 1:
-                return self.posterior_.predict_log_density_of_entries((rows[:, :D], rows[:, D:]))
+                return self.posterior_.predict_log_density_of_entries(
+                    (rows[:, :D], rows[:, D:])
+                )
             return self.posterior_.predict_log_density((rows[:, :D], rows[:, D:]))
 
         (densities,) = self._predicted(rows, density, PREDICTION_CHUNK)
@@ -288,14 +327,18 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     @property
     def _num_columns(self) -> int:
         """How many columns y has: outputs, and what else a likelihood takes."""
-        return layout_of(self.likelihood_, self.n_outputs_).num_columns or self.n_outputs_
+        return (
+            layout_of(self.likelihood_, self.n_outputs_).num_columns or self.n_outputs_
+        )
 
     def _checked(self, name: str, y: Any, X: AnyNDArray) -> AnyNDArray:
         """Check targets of rows, with the columns of a table in the order of those of ``fit``."""
         if self._num_columns > 1:
             return as_outputs(name, y, X, self._num_columns, self.target_names_)
         check_table(name, y)
-        Y: AnyNDArray = column_or_1d(check_array(y, ensure_2d=False, dtype=X.dtype))[:, None]
+        Y: AnyNDArray = column_or_1d(check_array(y, ensure_2d=False, dtype=X.dtype))[
+            :, None
+        ]
         check_consistent_length(X, Y)
         check_sizes(name, Y)
         return Y
@@ -305,9 +348,15 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         curved = self._target.logarithm or self._target.is_warped
         if self.n_outputs_ > 1:
             remedy = "Pass return_std=True, or draw with sample_y."
-            raise refusal("return_cov", "it with several columns of y", "one column", remedy)
+            raise refusal(
+                "return_cov", "it with several columns of y", "one column", remedy
+            )
         if curved or not traits(self.likelihood_).is_gaussian:
-            name = "log_normal" if self._target.logarithm else type(self.likelihood_).__name__
+            name = (
+                "log_normal"
+                if self._target.logarithm
+                else type(self.likelihood_).__name__
+            )
             raise refusal(
                 "return_cov",
                 f"it with {'a warped target' if self._target.is_warped else name}",
@@ -318,6 +367,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         mean, covariance = posterior.predict_f(X, full_cov=True)
         noise = sum(
             weight * likelihood.variance_at(X)[:, 0]
-            for weight, likelihood in zip(posterior.weights.numpy(), posterior.likelihoods)
+            for weight, likelihood in zip(
+                posterior.weights.numpy(), posterior.likelihoods
+            )
         )
         return np.asarray(mean)[:, 0], np.asarray(covariance[0] + tf.linalg.diag(noise))

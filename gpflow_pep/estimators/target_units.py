@@ -40,7 +40,11 @@ def to_model(units: Units, Y: AnyNDArray) -> AnyNDArray:
 def likelihood_in(units: Units, likelihood: Likelihood) -> Likelihood:
     """Change the likelihood of targets to that of targets in the model's units."""
     P = np.size(units.scale)
-    if np.all(units.scale == np.ones(P)) and not np.any(units.offset) and not units.is_warped:
+    if (
+        np.all(units.scale == np.ones(P))
+        and not np.any(units.offset)
+        and not units.is_warped
+    ):
         return likelihood
     linear = units._replace(logarithm=False)
     parts = parts_of(likelihood, P)

@@ -76,7 +76,9 @@ class Trained(NamedTuple):
 
     model: GPModel | Ensemble
     record: MaximiseRecord  #: Of the heaviest component.
-    scores: dict[float, float] | None  #: Mean log densities of rows left out at each power.
+    scores: (
+        dict[float, float] | None
+    )  #: Mean log densities of rows left out at each power.
     left_out: AnyNDArray | None
     """The numbers of the rows by which all was chosen; None: each row in turn, which is optimistic
     where inducing inputs were trained."""
@@ -85,7 +87,11 @@ class Trained(NamedTuple):
 
 
 def train_model(
-    estimator: Any, model: Any, data: tuple[AnyNDArray, AnyNDArray], attempts: Attempts, seed: int
+    estimator: Any,
+    model: Any,
+    data: tuple[AnyNDArray, AnyNDArray],
+    attempts: Attempts,
+    seed: int,
 ) -> Trained:
     """Train as is to be tried: as many inducing points as pay, one power or several, near rows.
 
@@ -102,7 +108,9 @@ def train_model(
     left_out, whole, cut = None, model, ""
     validation: Any = None
     moments: Any = ()
-    fast = train.on_some if many and attempts.grows and _begins_with_some(model) else train
+    fast = (
+        train.on_some if many and attempts.grows and _begins_with_some(model) else train
+    )
     after = AFTER if attempts.near_rows and takes_near_rows(model) else 1.0
     if many or attempts.grows:
         model, left_out = leave_rows_out(whole, seed)
@@ -113,7 +121,9 @@ def train_model(
         train.end -= many * after * points[-1].judging
         cut = record.message if record.message.startswith(OVER) else ""
         # Its power is trained then, unless all rows are to follow; the others start where it ended.
-        records = {_power(model): record} if many or time.perf_counter() > train.end else {}
+        records = (
+            {_power(model): record} if many or time.perf_counter() > train.end else {}
+        )
         if many and isinstance(model, PEPRegression):
             fast = partial(train, begin_with_some=False)
             auto = attempts.mixes and estimator.alpha == "auto"
@@ -121,7 +131,9 @@ def train_model(
                 attempts = attempts._replace(alphas=(_power(model),), mixes=False)
             # All of these rows train then, in time for as many steps as some took. Tables of 30 000
             # rows lose .03 to .08 nats by 12 to 15 steps, one of 10 000 gains .14 by 71.
-            part = max(ROWS_PER_POINT * model.num_inducing, SOME_ROWS) / len(model.data[0])
+            part = max(ROWS_PER_POINT * model.num_inducing, SOME_ROWS) / len(
+                model.data[0]
+            )
             late = time.perf_counter() + record.seconds / part > train.end
             records = records if late or _work(model) > WORK_OF_STEPS else {}
         elif not many:
@@ -138,7 +150,9 @@ def train_model(
 
     scores: Any = None
     if attempts.mixes:
-        mixed = ensemble_of_powers(model, attempts.alphas, weights="uniform", refit=refit)
+        mixed = ensemble_of_powers(
+            model, attempts.alphas, weights="uniform", refit=refit
+        )
         if time.perf_counter() < attempts.end:
             options: dict[str, Any] = {"prior_weight": PRIOR_WEIGHT} if many else {}
             mixed = ensemble_of_models(mixed.models, validation=validation, **options)
@@ -146,11 +160,15 @@ def train_model(
                 by_power = mixed.record.alphas, mixed.record.log_densities
                 scores = dict(zip(*by_power, strict=True))
         elif len(mixed.models) > 1:
-            message = f"{OVER} The powers have equal weights, and near rows were not tried."
+            message = (
+                f"{OVER} The powers have equal weights, and near rows were not tried."
+            )
             warnings.warn(message, ConvergenceWarning, stacklevel=6)
         model = mixed
     elif len(attempts.alphas) > 1:
-        chosen = select_alpha(model, attempts.alphas, validation=validation, refit=refit)
+        chosen = select_alpha(
+            model, attempts.alphas, validation=validation, refit=refit
+        )
         scores = {score.alpha: score.log_density for score in chosen.scores}
     else:
         refit(model)
@@ -158,10 +176,17 @@ def train_model(
         with q_once():
             parts, weights = components(model)
             if attempts.near_rows and all(map(takes_near_rows, parts)):
-                with contextlib.suppress(*FAILURES):  # nearly the same rows, with hardly any noise
-                    model = ensemble_with_near_rows(Ensemble(parts, weights), validation) or model
+                with contextlib.suppress(
+                    *FAILURES
+                ):  # nearly the same rows, with hardly any noise
+                    model = (
+                        ensemble_with_near_rows(Ensemble(parts, weights), validation)
+                        or model
+                    )
             if has_gaussian_noise(heaviest(model).likelihood):
-                moments = ensemble_posterior(model).components_of_y(tf.constant(validation[0]))
+                moments = ensemble_posterior(model).components_of_y(
+                    tf.constant(validation[0])
+                )
     for part in components(model)[0] if many else []:
         part.data = data
     record = records[_power(heaviest(model))]._replace(points=points)
@@ -182,22 +207,35 @@ def tied_model(Y: AnyNDArray, *parts: Any, alpha: float) -> ARPEP:
 
 
 def train_by_batches(
-    estimator: Any, model: ARPEP, data: RegressionData, batch_size: int, seed: int, end: float
+    estimator: Any,
+    model: ARPEP,
+    data: RegressionData,
+    batch_size: int,
+    seed: int,
+    end: float,
 ) -> int:
     """Train by minibatches until a time, and give the number of steps."""
 
     def check_time(_: GPModel) -> dict[str, float]:
         if time.perf_counter() > end:
-            warnings.warn(f"{OVER} Raise max_seconds.", ConvergenceWarning, stacklevel=8)
+            warnings.warn(
+                f"{OVER} Raise max_seconds.", ConvergenceWarning, stacklevel=8
+            )
             raise TimeoutError
         return {}
 
     num_rows = len(data[0])
     batches = shuffled_batches(data, batch_size, seed=seed % 2**31)
     num_steps = max(MINIBATCH_STEPS, MINIBATCH_EPOCHS * num_rows // batch_size)
-    num_steps = min(num_steps, estimator.max_iterations * max(1, num_rows // batch_size))
+    num_steps = min(
+        num_steps, estimator.max_iterations * max(1, num_rows // batch_size)
+    )
     optimizer = tf_keras.optimizers.Adam(RATE)
-    options = {"evaluate": check_time, "evaluate_every": 10, "progress": estimator.verbose}
+    options = {
+        "evaluate": check_time,
+        "evaluate_every": 10,
+        "progress": estimator.verbose,
+    }
     with contextlib.suppress(TimeoutError):
         fit(model, batches, num_steps=num_steps, optimizer=optimizer, **options)
     return int(optimizer.iterations)
@@ -211,7 +249,9 @@ def _work(model: Any) -> float:
 
 def _begins_with_some(model: GPModel) -> bool:
     """Whether some of many rows are trained on first: where a step on all of them takes long."""
-    is_slow = isinstance(model, PEPRegression) or getattr(model, "num_latent_gps", 1) > 1
+    is_slow = (
+        isinstance(model, PEPRegression) or getattr(model, "num_latent_gps", 1) > 1
+    )
     return is_slow and cheaper.has_subsets(model)
 
 
@@ -237,14 +277,21 @@ class Trainer:
         return now + share * (self.end - now)
 
     def __call__(
-        self, model: GPModel, deadline: float | None = None, begin_with_some: bool = True
+        self,
+        model: GPModel,
+        deadline: float | None = None,
+        begin_with_some: bool = True,
     ) -> MaximiseRecord:
         """Train a model until a deadline, or for its share of the seconds that are left.
 
         :param begin_with_some: Whether some of many rows may be trained on first.
         """
         deadline = self.share_ends() if deadline is None else deadline
-        if begin_with_some and _begins_with_some(model) and time.perf_counter() < deadline:
+        if (
+            begin_with_some
+            and _begins_with_some(model)
+            and time.perf_counter() < deadline
+        ):
             has_integrals = not isinstance(model, PEPRegression)
             has_many = has_integrals and len(model.data[0]) > SOME_ROWS
             if _work(model) > WORK_OF_SUBSETS or has_many:
@@ -275,7 +322,11 @@ class Trainer:
         return _warned(self._maximise(some, deadline, *limits))
 
     def _maximise(
-        self, model: GPModel, deadline: float, tolerance: float = TOLERANCE, window: int = WINDOW
+        self,
+        model: GPModel,
+        deadline: float,
+        tolerance: float = TOLERANCE,
+        window: int = WINDOW,
     ) -> MaximiseRecord:
         """Maximise the objective by a loss that was compiled before if it can."""
         estimator = self._estimator

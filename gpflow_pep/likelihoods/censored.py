@@ -40,7 +40,10 @@ class _NormalTail(NamedTuple):
 
 
 def _slopes_at_mode(
-    start: Tensor, t: Tensor, slopes: Callable[[Tensor], tuple[Tensor, Tensor]], most: TensorType
+    start: Tensor,
+    t: Tensor,
+    slopes: Callable[[Tensor], tuple[Tensor, Tensor]],
+    most: TensorType,
 ) -> tuple[Tensor, Tensor]:
     r"""Solve :math:`x = x_0 + t s(x)` up to some x by Newton's method, and give what ``slopes`` is
     there.
@@ -130,16 +133,22 @@ class Tobit(LikelihoodWithMoments):
         super().__init__(**kwargs)
         for name, bound in (("low", low), ("high", high)):
             if bound is not None:
-                remedy = "Leave it out if there is none; a limit for each row is Tobit()."
+                remedy = (
+                    "Leave it out if there is none; a limit for each row is Tobit()."
+                )
                 check_real(name, bound, "(-inf, inf)", remedy)
         if low is not None and high is not None and not low < high:
-            raise refusal("low", f"{low:g} with high={high:g}", "one below high", "Swap them.")
+            raise refusal(
+                "low", f"{low:g} with high={high:g}", "one below high", "Swap them."
+            )
         remedy = "Pass 0.1 times that of the targets, for example."
         self.variance = parameter_between(1e-6, "variance", variance, np.inf, remedy)
         self.low = None if low is None else float(low)
         self.high = None if high is None else float(high)
 
-    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+    def _moments(
+        self, X: TensorType, mean: Tensor, variance: Tensor
+    ) -> MeanAndVariance:
         r"""Compute the moments of a Gaussian that is cut off.
 
         They are relative to the point between the bounds that is nearest to the mean, so that they
@@ -151,7 +160,9 @@ class Tobit(LikelihoodWithMoments):
         up, up_square = _excess(start, self.high, mean, deviation, 1.0)
         down, down_square = _excess(-start, self.low, mean, deviation, -1.0)
         shift = up - down
-        square = tf.nn.relu(up_square + down_square - tf.square(shift))  # rounding, near bounds
+        square = tf.nn.relu(
+            up_square + down_square - tf.square(shift)
+        )  # rounding, near bounds
         return nearest + deviation * shift, tf.square(deviation) * square
 
     @property
@@ -173,12 +184,16 @@ class Tobit(LikelihoodWithMoments):
         def log_prob(f: Tensor) -> Tensor:
             at_bound = _normal_tail(ends.sign * (f - ends.place) / deviation).log_cdf
             return tf.where(
-                ends.inside, gpflow.logdensities.gaussian(ends.place, f, noise), at_bound
+                ends.inside,
+                gpflow.logdensities.gaussian(ends.place, f, noise),
+                at_bound,
             )
 
         def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
             x = ends.sign * (mean - ends.place) / tf.sqrt(noise + variance)
-            inside = gaussian_log_power_expectation(mean, variance, ends.place, noise, alpha)
+            inside = gaussian_log_power_expectation(
+                mean, variance, ends.place, noise, alpha
+            )
             values = tf.where(ends.inside, inside, _normal_tail(x).log_cdf)
             return ends.inside | (alpha == 1.0), values
 
@@ -189,7 +204,9 @@ class Tobit(LikelihoodWithMoments):
         def mode(mean: Tensor, variance: Tensor) -> Mode:
             c, t = ends.sign * (mean - ends.place) / deviation, alpha * variance / noise
             slope, curvature = _slopes_at_mode(c, t, slopes, np.inf)
-            return Mode(ends.sign * slope / deviation, tf.sqrt(variance / (1.0 + t * curvature)))
+            return Mode(
+                ends.sign * slope / deviation, tf.sqrt(variance / (1.0 + t * curvature))
+            )
 
         width = deviation * tf.ones_like(ends.place)
         step = Structure(ends.place + ends.sign * width, width, 3.0 * width)
@@ -199,7 +216,9 @@ class Tobit(LikelihoodWithMoments):
         if self.has_limits_of_rows:
             sides = np.isin(Y, [-1.0, 0.0, 1.0])
             inside = np.isfinite(Y) & ((np.arange(Y.shape[1]) == 0) | sides)
-            return factors.Support(inside, "numbers, and -1, 0 or 1 in the second column,")
+            return factors.Support(
+                inside, "numbers, and -1, 0 or 1 in the second column,"
+            )
         low, high = self.bounds
         ends = zip(("from", "to"), self.bounds)
         texts = [f"{name} {end:g}" for name, end in ends if np.isfinite(end)]
@@ -210,7 +229,9 @@ class Tobit(LikelihoodWithMoments):
         columns, number = (2, 1) if self.has_limits_of_rows else (None, num_columns)
         return factors.Layout(columns, number)
 
-    def _draw(self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+    def _draw(
+        self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator
+    ) -> AnyNDArray:
         deviation = np.sqrt(np.asarray(self.variance))
         return np.clip(f + deviation * random.standard_normal(f.shape), *self.bounds)
 
@@ -224,7 +245,10 @@ class Tobit(LikelihoodWithMoments):
         return np.asarray(_ends(self, tf.convert_to_tensor(Y)).inside)
 
     def _traits(self) -> factors.Traits:
-        rules: dict[str, Any] = {"in_units": self._in_units, "has_density": self._has_density}
+        rules: dict[str, Any] = {
+            "in_units": self._in_units,
+            "has_density": self._has_density,
+        }
         return factors.Traits(draw=self._draw, **rules)
 
 
@@ -261,7 +285,9 @@ def _ends(likelihood: Tobit, Y: Tensor) -> _Ends:
         return _Ends(side == 0.0, place, tf.where(side > 0.0, tf.ones_like(side), -1.0))
     low, high = likelihood.bounds
     at_low, at_high = low >= Y, high <= Y
-    place = tf.where(at_high, tf.cast(high, Y.dtype), tf.where(at_low, tf.cast(low, Y.dtype), Y))
+    place = tf.where(
+        at_high, tf.cast(high, Y.dtype), tf.where(at_low, tf.cast(low, Y.dtype), Y)
+    )
     sign = tf.where(at_high, tf.ones_like(Y), -tf.ones_like(Y))
     return _Ends(~(at_low | at_high), place, sign)
 
@@ -302,10 +328,14 @@ class Ordinal(LikelihoodWithMoments):
         ascending = values.ndim == 1 and np.all(np.diff(values) > 0.0)
         if not (ascending and values.size and np.all(np.isfinite(values))):
             remedy = "Pass those between each class and the next, sorted."
-            raise refusal("edges", values.tolist(), "one number or more, ascending", remedy)
+            raise refusal(
+                "edges", values.tolist(), "one number or more, ascending", remedy
+            )
         remedy = "Pass 1 and let the kernel's variance be trained."
         self.edges = Parameter(values, transform=tfp.bijectors.Ascending())
-        self.sigma = parameter_between(1e-3, "sigma", sigma, np.inf, remedy, trainable=False)
+        self.sigma = parameter_between(
+            1e-3, "sigma", sigma, np.inf, remedy, trainable=False
+        )
 
     @classmethod
     def of_classes(cls, num_classes: int) -> "Ordinal":
@@ -317,14 +347,20 @@ class Ordinal(LikelihoodWithMoments):
         :raises ValueError: If it is below 2.
         """
         if not (is_number(num_classes) and int(num_classes) == num_classes >= 2):
-            raise refusal("num_classes", num_classes, "a whole number above 1", "Pass that.")
+            raise refusal(
+                "num_classes", num_classes, "a whole number above 1", "Pass that."
+            )
         return cls(np.sqrt(2.0) * ndtri(np.arange(1, num_classes) / num_classes))
 
-    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+    def _moments(
+        self, X: TensorType, mean: Tensor, variance: Tensor
+    ) -> MeanAndVariance:
         """Compute the moments of the number of the class."""
         labels = tf.range(self._count, dtype=mean.dtype)
         deviation = tf.sqrt(tf.square(self.sigma) + variance)
-        p = tf.exp(_log_prob(_bin_of(self, labels), mean[..., None], deviation[..., None]))
+        p = tf.exp(
+            _log_prob(_bin_of(self, labels), mean[..., None], deviation[..., None])
+        )
         first = tf.linalg.matvec(p, labels)
         return first, tf.reduce_sum(p * tf.square(labels - first[..., None]), axis=-1)
 
@@ -333,11 +369,15 @@ class Ordinal(LikelihoodWithMoments):
         slopes = partial(_slopes, width=inside.width / sigma)
 
         def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-            return alpha == 1.0, _log_prob(inside, mean, tf.sqrt(tf.square(sigma) + variance))
+            return alpha == 1.0, _log_prob(
+                inside, mean, tf.sqrt(tf.square(sigma) + variance)
+            )
 
         def mode(mean: Tensor, variance: Tensor) -> Mode:
             start, t = inside.distance(mean, sigma), alpha * variance / tf.square(sigma)
-            slope, curvature = _slopes_at_mode(start, t, slopes, 0.5 * inside.width / sigma)
+            slope, curvature = _slopes_at_mode(
+                start, t, slopes, 0.5 * inside.width / sigma
+            )
             towards = tf.where(inside.is_above(mean), -slope, slope)
             return Mode(towards / sigma, tf.sqrt(variance / (1.0 + t * curvature)))
 
@@ -346,9 +386,15 @@ class Ordinal(LikelihoodWithMoments):
         rising = tf.where(first, inside.high - sigma, inside.low + sigma)
         falling = tf.where(last, inside.low + sigma, inside.high - sigma)
         width = sigma * tf.ones_like(rising)
-        structures = [Structure(place, width, 3.0 * width) for place in (rising, falling)]
+        structures = [
+            Structure(place, width, 3.0 * width) for place in (rising, falling)
+        ]
         return factors.ScalarFactor(
-            lambda f: _log_prob(inside, f, sigma), structures, mode, exact=exact, num_nodes=128
+            lambda f: _log_prob(inside, f, sigma),
+            structures,
+            mode,
+            exact=exact,
+            num_nodes=128,
         )
 
     @property
@@ -358,9 +404,13 @@ class Ordinal(LikelihoodWithMoments):
     def _support(self, Y: AnyNDArray) -> factors.Support:
         return whole_numbers(Y, self._count)
 
-    def _draw(self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+    def _draw(
+        self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator
+    ) -> AnyNDArray:
         noisy = f + np.asarray(self.sigma) * random.standard_normal(f.shape)
-        return np.searchsorted(np.asarray(self.edges), noisy, side="right").astype(f.dtype)
+        return np.searchsorted(np.asarray(self.edges), noisy, side="right").astype(
+            f.dtype
+        )
 
     def _traits(self) -> factors.Traits:
         return factors.Traits(num_classes=self._count, draw=self._draw)
@@ -408,12 +458,20 @@ def _log_mass(x: Tensor, width: Tensor) -> Tensor:
     narrow = _is_narrow(x, width)
     w, middle = tf.where(narrow, width, 1.0), tf.where(narrow, x - 0.5 * width, 0.0)
     square, part = tf.square(middle), tf.square(0.5 * w)
-    second, fourth = square - 1.0, square * (square - 6.0) + 3.0  # Hermite's polynomials
+    second, fourth = (
+        square - 1.0,
+        square * (square - 6.0) + 3.0,
+    )  # Hermite's polynomials
     series = tf.math.log1p(part * (second / 6.0 + part * (fourth / 120.0)))
     by_series = series + bounded_log(w) - 0.5 * (square + np.log(2.0 * np.pi))
-    x, width = tf.where(narrow, tf.zeros_like(x), x), tf.where(narrow, tf.ones_like(width), width)
+    x, width = (
+        tf.where(narrow, tf.zeros_like(x), x),
+        tf.where(narrow, tf.ones_like(width), width),
+    )
     inner, fall = _inner_end(x, width)
-    return tf.where(narrow, by_series, inner.log_cdf + tf.math.log(-tf.math.expm1(-fall)))
+    return tf.where(
+        narrow, by_series, inner.log_cdf + tf.math.log(-tf.math.expm1(-fall))
+    )
 
 
 def _inner_end(x: Tensor, width: Tensor) -> tuple[_NormalTail, Tensor]:
@@ -434,7 +492,9 @@ def _slopes(x: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
     inner, fall = _inner_end(x, width)
     mass = tf.where(narrow, tf.ones_like(x), -tf.math.expm1(-fall))
     loss = width * (0.5 * width - x)
-    slope = tf.where(narrow, 0.5 * width - x, -inner.slope * tf.math.expm1(-loss) / mass)
+    slope = tf.where(
+        narrow, 0.5 * width - x, -inner.slope * tf.math.expm1(-loss) / mass
+    )
     far_end = width * inner.slope * tf.exp(-loss) / mass
     curvature = tf.where(narrow, tf.ones_like(x), slope * (slope + x) + far_end)
     return slope, tf.clip_by_value(curvature, 0.0, 1.0)

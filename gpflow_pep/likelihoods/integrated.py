@@ -74,7 +74,9 @@ class LikelihoodWithMoments(IntegratedLikelihood, ScalarLikelihood):
         return make_factor(self, X, Y, tf.ones([], F.dtype)).log_prob(F)
 
     @abc.abstractmethod
-    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+    def _moments(
+        self, X: TensorType, mean: Tensor, variance: Tensor
+    ) -> MeanAndVariance:
         """Compute mean and variance of y for f of such means and variances, which may be 0."""
 
     @inherit_check_shapes

@@ -24,7 +24,9 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
     negative ones (``link="step"``).
     """
 
-    def __init__(self, epsilon: float = 0.01, link: str = "probit", **kwargs: Any) -> None:
+    def __init__(
+        self, epsilon: float = 0.01, link: str = "probit", **kwargs: Any
+    ) -> None:
         r""":param epsilon: The rate :math:`\epsilon`, in (0, 1/2). A parameter that is not trained
             unless it is made trainable.
         :param link: "probit" or "step".
@@ -34,7 +36,9 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
         check_choice("link", link, ("probit", "step"))
         remedy = "It is a rate: for labels without errors choose a small one, such as 1e-6; above"
         remedy += " 0.5 swap the labels."
-        self.epsilon = parameter_between(0.0, "epsilon", epsilon, 0.5, remedy, trainable=False)
+        self.epsilon = parameter_between(
+            0.0, "epsilon", epsilon, 0.5, remedy, trainable=False
+        )
         self.link = link
 
     @inherit_check_shapes
@@ -46,10 +50,14 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
             margin = classes.normal_cdf(classes.signs(Y) * F)
         return tf.math.log(self.epsilon + (1.0 - 2.0 * self.epsilon) * margin)
 
-    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+    def _moments(
+        self, X: TensorType, mean: Tensor, variance: Tensor
+    ) -> MeanAndVariance:
         return classes.moments_of_labels(self, 2, X, mean, variance)
 
-    def _integral(self, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor) -> Tensor:
+    def _integral(
+        self, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+    ) -> Tensor:
         epsilon, power = tf.cast(self.epsilon, Fmu.dtype), alpha[:, None]
         if self.link == "step":
             terms = classes.step_log_power_expectation(Fmu, Fvar, Y, epsilon, power)
@@ -59,4 +67,6 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
         return tf.reduce_sum(terms, axis=-1)
 
 
-classes.register_two_classes(NoisyLabelBernoulli, error_rate=lambda likelihood: likelihood.epsilon)
+classes.register_two_classes(
+    NoisyLabelBernoulli, error_rate=lambda likelihood: likelihood.epsilon
+)

@@ -56,7 +56,9 @@ class LogLinear(Function):
     def __call__(self, X: TensorType) -> Tensor:
         if X.shape[-1] != self.num_inputs:
             got, remedy = counted(X.shape[-1], "input"), "Pass LogLinear their number."
-            raise refusal("LogLinear", got, f"{self.num_inputs}, as it was made for", remedy)
+            raise refusal(
+                "LogLinear", got, f"{self.num_inputs}, as it was made for", remedy
+            )
         X = tf.where(tf.math.is_nan(X), tf.zeros_like(X), X)
         exponent = tf.clip_by_value(X, -FARTHEST_INPUT, FARTHEST_INPUT) @ self.weights
         exponent = tf.clip_by_value(exponent, -LARGEST_EXPONENT, LARGEST_EXPONENT)

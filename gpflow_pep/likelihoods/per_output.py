@@ -31,17 +31,26 @@ class PerOutput(IntegratedLikelihood):
         parts = list(likelihoods) if hasattr(likelihoods, "__iter__") else []
         remedy = "Pass a list of gpflow.likelihoods.Gaussian() and the like."
         if not parts:
-            raise refusal("likelihoods", "none", "a list with one for each output", remedy)
+            raise refusal(
+                "likelihoods", "none", "a list with one for each output", remedy
+            )
         for part in parts:
             if not is_of_one_target(part):
                 expected = "likelihoods of one latent function and one target"
                 raise refusal("likelihoods", type(part).__name__, expected, remedy)
-        super().__init__(input_dim=None, latent_dim=len(parts), observation_dim=len(parts))
+        super().__init__(
+            input_dim=None, latent_dim=len(parts), observation_dim=len(parts)
+        )
         self.likelihoods = parts
 
-    def _by_column(self, function: Callable[..., Any], X: TensorType, *parts: TensorType) -> Any:
+    def _by_column(
+        self, function: Callable[..., Any], X: TensorType, *parts: TensorType
+    ) -> Any:
         columns = zip(self.likelihoods, *(tf.unstack(part, axis=-1) for part in parts))
-        values = [function(part, X, *(c[..., None] for c in column)) for part, *column in columns]
+        values = [
+            function(part, X, *(c[..., None] for c in column))
+            for part, *column in columns
+        ]
         return tf.nest.map_structure(lambda *each: tf.concat(each, axis=-1), *values)
 
     @inherit_check_shapes
@@ -57,7 +66,9 @@ class PerOutput(IntegratedLikelihood):
 
     @inherit_check_shapes
     def _conditional_variance(self, X: TensorType, F: TensorType) -> Tensor:
-        return self._by_column(lambda part, *args: part.conditional_variance(*args), X, F)
+        return self._by_column(
+            lambda part, *args: part.conditional_variance(*args), X, F
+        )
 
     @inherit_check_shapes
     def _predict_mean_and_var(
@@ -66,9 +77,15 @@ class PerOutput(IntegratedLikelihood):
         mean, variance = self._by_column(factors.predict_mean_and_var, X, Fmu, Fvar)
         return mean, variance
 
-    def _integral(self, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor) -> Tensor:
-        def of_column(part: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor) -> Tensor:
-            return factors.implementation_for(part)(part, X, Fmu, Fvar, Y, alpha)[..., None]
+    def _integral(
+        self, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+    ) -> Tensor:
+        def of_column(
+            part: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor
+        ) -> Tensor:
+            return factors.implementation_for(part)(part, X, Fmu, Fvar, Y, alpha)[
+                ..., None
+            ]
 
         return tf.reduce_sum(self._by_column(of_column, X, Fmu, Fvar, Y), axis=-1)
 
@@ -91,9 +108,13 @@ class PerOutput(IntegratedLikelihood):
     def _traits(self) -> factors.Traits:
         every = [factors.traits(part) for part in self.likelihoods]
 
-        def draw(X: AnyNDArray, F: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        def draw(
+            X: AnyNDArray, F: AnyNDArray, random: np.random.Generator
+        ) -> AnyNDArray:
             columns = np.moveaxis(np.atleast_3d(F), -1, 0)
-            drawn = [part.draw(X, f, random) for part, f in zip(every, columns, strict=True)]
+            drawn = [
+                part.draw(X, f, random) for part, f in zip(every, columns, strict=True)
+            ]
             return np.stack(drawn, axis=-1)
 
         def has_density(Y: AnyNDArray) -> AnyNDArray:

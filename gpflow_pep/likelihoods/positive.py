@@ -14,9 +14,17 @@ from tensorflow import Tensor
 from ..engine.factors import ScalarFactor, Support, Traits
 from ..engine.factors.gaussian import gaussian_log_power_expectation
 from ..engine.factors.generic import bounded_log
-from ..engine.factors.log_rate import bounded_exp, exponential_family_factor, log_of_link
+from ..engine.factors.log_rate import (
+    bounded_exp,
+    exponential_family_factor,
+    log_of_link,
+)
 from ..engine.factors.moments import whole_numbers
-from ..engine.factors.targets import integrated_moments, moments_by_rate, moments_of_exponential
+from ..engine.factors.targets import (
+    integrated_moments,
+    moments_by_rate,
+    moments_of_exponential,
+)
 from ..engine.numerics.quadrature import Mode, Structure
 from .integrated import LikelihoodWithMoments, parameter_between
 
@@ -35,15 +43,22 @@ class NegativeBinomial(LikelihoodWithMoments):
     """
 
     def __init__(
-        self, dispersion: float = 1.0, invlink: Callable[[Tensor], Tensor] = tf.exp, **kwargs: Any
+        self,
+        dispersion: float = 1.0,
+        invlink: Callable[[Tensor], Tensor] = tf.exp,
+        **kwargs: Any,
     ) -> None:
         r""":param dispersion: :math:`\phi`, above 1e-6; a trainable parameter.
         :param invlink: The inverse link g; integrals are fastest with ``tf.exp``.
         :raises ValueError: If the dispersion is outside its range.
         """
         super().__init__(**kwargs)
-        remedy = "For counts whose variance is their mean use gpflow.likelihoods.Poisson."
-        self.dispersion = parameter_between(1e-6, "dispersion", dispersion, np.inf, remedy)
+        remedy = (
+            "For counts whose variance is their mean use gpflow.likelihoods.Poisson."
+        )
+        self.dispersion = parameter_between(
+            1e-6, "dispersion", dispersion, np.inf, remedy
+        )
         self.invlink = invlink
 
     @inherit_check_shapes
@@ -55,7 +70,9 @@ class NegativeBinomial(LikelihoodWithMoments):
         mean = self.invlink(F)
         return mean + self.dispersion * tf.square(mean)
 
-    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+    def _moments(
+        self, X: TensorType, mean: Tensor, variance: Tensor
+    ) -> MeanAndVariance:
         if self.invlink is not tf.exp:
             return integrated_moments(self, X, mean, variance)
         return moments_by_rate(mean, variance, 1.0, 1.0, self.dispersion)
@@ -72,7 +89,9 @@ class NegativeBinomial(LikelihoodWithMoments):
 
         if self.invlink is not tf.exp:
             ones = tf.ones_like(Y)
-            return ScalarFactor(log_prob, [Structure(tf.zeros_like(Y), ones, 3.0 * ones)])
+            return ScalarFactor(
+                log_prob, [Structure(tf.zeros_like(Y), ones, 3.0 * ones)]
+            )
         rise, fall = alpha * Y, alpha * shape
         return ScalarFactor(
             log_prob,
@@ -83,9 +102,13 @@ class NegativeBinomial(LikelihoodWithMoments):
     def _support(self, Y: AnyNDArray) -> Support:
         return whole_numbers(Y, np.inf)
 
-    def _draw(self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+    def _draw(
+        self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator
+    ) -> AnyNDArray:
         dispersion, mean = np.asarray(self.dispersion), np.asarray(self.invlink(f))
-        return random.poisson(random.gamma(1.0 / dispersion, dispersion * mean)).astype(np.float64)
+        return random.poisson(random.gamma(1.0 / dispersion, dispersion * mean)).astype(
+            np.float64
+        )
 
     def _traits(self) -> Traits:
         return Traits(starts_at_high_powers=True, draw=self._draw)
@@ -157,7 +180,9 @@ class ZeroInflatedPoisson(LikelihoodWithMoments):
             1e-6, "zero_probability", zero_probability, 1.0 - 1e-6, remedy
         )
 
-    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+    def _moments(
+        self, X: TensorType, mean: Tensor, variance: Tensor
+    ) -> MeanAndVariance:
         rest = 1.0 - self.zero_probability
         return moments_by_rate(mean, variance, rest, rest, rest * self.zero_probability)
 
@@ -165,7 +190,9 @@ class ZeroInflatedPoisson(LikelihoodWithMoments):
         p = tf.cast(self.zero_probability, Y.dtype)
         positive = Y > 0.0
         constant = tf.math.log1p(-p) - tf.math.lgamma(Y + 1.0)
-        poisson = exponential_family_factor(tf.exp, Y, tf.ones_like(Y), constant, 1.0, alpha)
+        poisson = exponential_family_factor(
+            tf.exp, Y, tf.ones_like(Y), constant, 1.0, alpha
+        )
         assert poisson.mode is not None and poisson.exact is not None
         mode_of_poisson, limit_of_poisson = poisson.mode, poisson.exact
 
@@ -177,7 +204,8 @@ class ZeroInflatedPoisson(LikelihoodWithMoments):
             # The probability of 0 is bounded away from 0: there the Gaussian's own mode will do.
             slope, width = mode_of_poisson(mean, variance)
             return Mode(
-                tf.where(positive, slope, 0.0), tf.where(positive, width, tf.sqrt(variance))
+                tf.where(positive, slope, 0.0),
+                tf.where(positive, width, tf.sqrt(variance)),
             )
 
         def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -186,14 +214,17 @@ class ZeroInflatedPoisson(LikelihoodWithMoments):
 
         (wall,) = poisson.structures
         parts = (
-            tf.where(positive, *pair) for pair in zip(wall, _structure_of_zero(p), strict=True)
+            tf.where(positive, *pair)
+            for pair in zip(wall, _structure_of_zero(p), strict=True)
         )
         return ScalarFactor(log_prob, [Structure(*parts)], mode, exact=exact)
 
     def _support(self, Y: AnyNDArray) -> Support:
         return whole_numbers(Y, np.inf)
 
-    def _draw(self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+    def _draw(
+        self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator
+    ) -> AnyNDArray:
         present = random.random(f.shape) >= np.asarray(self.zero_probability)
         return present * random.poisson(np.exp(f)).astype(np.float64)
 
@@ -231,7 +262,9 @@ class LogNormal(LikelihoodWithMoments):
         :raises ValueError: If the variance is outside its range.
         """
         super().__init__(**kwargs)
-        remedy = "It is that of log y: pass 0.1 times the variance of log y, for example."
+        remedy = (
+            "It is that of log y: pass 0.1 times the variance of log y, for example."
+        )
         self.variance = parameter_between(1e-6, "variance", variance, np.inf, remedy)
 
     @inherit_check_shapes
@@ -239,10 +272,14 @@ class LogNormal(LikelihoodWithMoments):
         log_y = tf.math.log(Y)
         return gpflow.logdensities.gaussian(log_y, F, self.variance) - log_y
 
-    def _moments(self, X: TensorType, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+    def _moments(
+        self, X: TensorType, mean: Tensor, variance: Tensor
+    ) -> MeanAndVariance:
         return moments_of_exponential(mean, variance + self.variance)
 
-    def _integral(self, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor) -> Tensor:
+    def _integral(
+        self, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+    ) -> Tensor:
         log_y, noise = bounded_log(Y), tf.cast(self.variance, Fmu.dtype)
         terms = gaussian_log_power_expectation(Fmu, Fvar, log_y, noise, alpha[:, None])
         # The Jacobian does not depend on f: its power comes out of the integral as it is.
@@ -251,7 +288,9 @@ class LogNormal(LikelihoodWithMoments):
     def _support(self, Y: AnyNDArray) -> Support:
         return Support(np.isfinite(Y) & (Y > 0.0), "numbers above 0")
 
-    def _draw(self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+    def _draw(
+        self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator
+    ) -> AnyNDArray:
         deviation = np.sqrt(np.asarray(self.variance))
         return np.asarray(np.exp(f + deviation * random.standard_normal(f.shape)))
 

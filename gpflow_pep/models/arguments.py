@@ -23,14 +23,23 @@ _OF_SVGP = {"whiten", "q_diag", "q_mu", "q_sqrt", "num_data"}
 def refuse_arguments(model: type, arguments: dict[str, Any]) -> None:
     """Refuse arguments of SVGP that the model lacks."""
     for name, value in arguments.items():
-        if name in _OF_SVGP and name not in inspect.signature(model.__init__).parameters:  # type: ignore[misc]
-            expected = f"no such argument: {model.__name__} computes the best q from its data"
+        if (
+            name in _OF_SVGP
+            and name not in inspect.signature(model.__init__).parameters
+        ):  # type: ignore[misc]
+            expected = (
+                f"no such argument: {model.__name__} computes the best q from its data"
+            )
             remedy = "Leave it out, or use ARPEP."
             raise TypeError(checks.message(name, repr(value), expected, remedy))
 
 
 def mixed_arguments(
-    kernel: Kernel, inducing_variable: Any, Y: tf.Tensor, num_latent_gps: int | None, **options: Any
+    kernel: Kernel,
+    inducing_variable: Any,
+    Y: tf.Tensor,
+    num_latent_gps: int | None,
+    **options: Any,
 ) -> InducingVariables:
     """Check arguments of a model whose outputs are mixed from latent functions, and let these share
     inducing variables that are not of several already.
@@ -47,11 +56,17 @@ def mixed_arguments(
         (columns, number, "columns, one for each latent kernel"),
     ):
         if size != wanted:
-            remedy = "Pass gpflow.kernels.LinearCoregionalization(kernels, W) with such a W."
-            raise checks.refusal("W", f"shape {rows, columns}", f"{wanted} {unit}", remedy)
+            remedy = (
+                "Pass gpflow.kernels.LinearCoregionalization(kernels, W) with such a W."
+            )
+            raise checks.refusal(
+                "W", f"shape {rows, columns}", f"{wanted} {unit}", remedy
+            )
     if num_latent_gps not in (None, number):
         expected = f"{number}, one for each latent kernel"
-        raise checks.refusal("num_latent_gps", num_latent_gps, expected, "Leave it out.")
+        raise checks.refusal(
+            "num_latent_gps", num_latent_gps, expected, "Leave it out."
+        )
     return share_inducing_variable(inducing_variable)
 
 
@@ -64,7 +79,9 @@ def refuse_mixed(kernel: Kernel, name: str, remedy: str) -> None:
 
 def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:
     """Warn where the sites of a run did not converge; in eager mode its numbers are known."""
-    message = f"The sites did not converge: residual expected below {tolerance:g}. {advice}"
+    message = (
+        f"The sites did not converge: residual expected below {tolerance:g}. {advice}"
+    )
     numbers = {"Residual": info.residual, "sweeps": info.num_sweeps}
     warn(ConvergenceWarning, tf.logical_not(info.converged), message, numbers, up=3)
 
@@ -114,7 +131,10 @@ def _check_power(value: TensorData) -> None:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
         raise checks.refusal(
-            "alpha", repr(value), "a number in [0, 1] or an array of them", "Pass 0.5, for example."
+            "alpha",
+            repr(value),
+            "a number in [0, 1] or an array of them",
+            "Pass 0.5, for example.",
         ) from None
     wrong = array[~((array >= 0.0) & (array <= 1.0))]
     if wrong.size:

@@ -44,7 +44,13 @@ from ..engine.sites.posterior import (
     whitened_posterior,
 )
 from ..engine.sites.surrogate import SurrogateRegression, surrogate_regression
-from .arguments import FixedParameter, Power, refuse_arguments, refuse_mixed, set_unchecked
+from .arguments import (
+    FixedParameter,
+    Power,
+    refuse_arguments,
+    refuse_mixed,
+    set_unchecked,
+)
 from .memory import AttachedMemory, remember
 from .rows import Cut, Data, Rows, check_replacement
 
@@ -62,7 +68,8 @@ NO_FACTOR = checks.message(
     "training loss",
     "a covariance matrix of inducing variables that cannot be factorised",
     "one that can be, with more on its diagonal",
-    "The loss is infinite there, and optimisers step back. Where training begins: " + ADVICE,
+    "The loss is infinite there, and optimisers step back. Where training begins: "
+    + ADVICE,
 )
 _NO_LOSS_YET, _HAD_LOSS, _WARNED = range(3)
 
@@ -72,7 +79,9 @@ class TrialWarning(UserWarning):
 
 
 def finite(moments: MeanAndVariance) -> MeanAndVariance:
-    mean, variance = (checks.require_finite(part, "prediction", ADVICE) for part in moments)
+    mean, variance = (
+        checks.require_finite(part, "prediction", ADVICE) for part in moments
+    )
     return mean, variance
 
 
@@ -83,7 +92,9 @@ def labels_to_floats(data: Any) -> Any:
     X, Y = data
     if not tf.is_tensor(Y):
         Y = np.asarray(Y)
-    dtype = tf.as_dtype(Y.dtype) if tf.is_tensor(Y) or Y.dtype.kind in "biu" else tf.float64
+    dtype = (
+        tf.as_dtype(Y.dtype) if tf.is_tensor(Y) or Y.dtype.kind in "biu" else tf.float64
+    )
     whole = dtype.is_integer or dtype.is_bool
     return (X, tf.cast(Y, default_float())) if whole else data
 
@@ -92,7 +103,9 @@ def refuse_data(model: Any, name: str, data: tuple[Any, ...]) -> None:
     """Refuse data as an argument of a method of a model that holds its own."""
     if data and hasattr(model, "data"):
         expected = f"no argument: {type(model).__name__} holds its data"
-        remedy = f"Call {name}(), after model.data = (X, Y) for other rows; or use ARPEP."
+        remedy = (
+            f"Call {name}(), after model.data = (X, Y) for other rows; or use ARPEP."
+        )
         raise TypeError(checks.message(name, "data", expected, remedy))
 
 
@@ -101,9 +114,15 @@ class PowerEPModel(GPModel, abc.ABC):
 
     alpha: Power
     inducing_variable: InducingVariables
-    memory: AttachedMemory | None = None  #: What is known of rows that the model does not have.
-    _TF_MODULE_IGNORED_PROPERTIES = frozenset({"_trials", *GPModel._TF_MODULE_IGNORED_PROPERTIES})
-    num_inducing = property(lambda self: int(self.inducing_variable.num_inducing), doc="M.")
+    memory: AttachedMemory | None = (
+        None  #: What is known of rows that the model does not have.
+    )
+    _TF_MODULE_IGNORED_PROPERTIES = frozenset(
+        {"_trials", *GPModel._TF_MODULE_IGNORED_PROPERTIES}
+    )
+    num_inducing = property(
+        lambda self: int(self.inducing_variable.num_inducing), doc="M."
+    )
     paths = draw_paths
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -125,12 +144,20 @@ class PowerEPModel(GPModel, abc.ABC):
         checks.check_likelihood(likelihood)
         checks.check_mean_function(mean_function)
         variables = prior.check_inducing_variable(inducing_variable, kernel, X)
-        super().__init__(kernel, likelihood, mean_function, num_latent_gps=num_latent_gps)
+        super().__init__(
+            kernel, likelihood, mean_function, num_latent_gps=num_latent_gps
+        )
         self.inducing_variable = variables
-        parts = {"kernel": kernel, "likelihood": likelihood, "mean_function": self.mean_function}
+        parts = {
+            "kernel": kernel,
+            "likelihood": likelihood,
+            "mean_function": self.mean_function,
+        }
         dtype = tf.as_dtype(default_float())
         checks.check_same_float(dtype, inducing_variable=variables, **parts)
-        if dtype == tf.float32:  # otherwise GPUs round the factors of its products to 11 bits
+        if (
+            dtype == tf.float32
+        ):  # otherwise GPUs round the factors of its products to 11 bits
             tf.config.experimental.enable_tensor_float_32_execution(False)
         X = prior.example_inputs(variables) if X is None else X
         if X is not None:
@@ -139,7 +166,9 @@ class PowerEPModel(GPModel, abc.ABC):
             prior.check_mean_at_row(self.mean_function, X, num_latent_gps)
         once = tf.VariableAggregation.ONLY_FIRST_REPLICA
         # Past TensorFlow, which would save it; int64, as GPUs hold no variable of int32 for XLA.
-        trials = tf.Variable(_NO_LOSS_YET, trainable=False, dtype=tf.int64, aggregation=once)
+        trials = tf.Variable(
+            _NO_LOSS_YET, trainable=False, dtype=tf.int64, aggregation=once
+        )
         self.__dict__["_trials"] = trials
         self.alpha = Power(alpha)
 
@@ -167,10 +196,14 @@ class PowerEPModel(GPModel, abc.ABC):
         self._trials.assign(now)
         return loss
 
-    def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **options: Any
+    ) -> dict[str, Any]:
         """See TensorFlow's: saved losses read the variable, checkpoints are as they were."""
         children: dict[str, Any] = super()._trackable_children(save_type, **options)
-        return children | ({"_trials": self._trials} if save_type == "savedmodel" else {})
+        return children | (
+            {"_trials": self._trials} if save_type == "savedmodel" else {}
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "alpha" and name in vars(self):
@@ -181,7 +214,9 @@ class PowerEPModel(GPModel, abc.ABC):
     def _assign_power(self, value: TensorData) -> None:
         """Assign to the parameter, which compiled functions read, where the shape is the same."""
         same_shape = tuple(np.shape(value)) == tuple(self.alpha.shape)
-        if not same_shape or tf.executing_eagerly():  # a graph checks it when it is used
+        if (
+            not same_shape or tf.executing_eagerly()
+        ):  # a graph checks it when it is used
             alpha = Power(value)
             self._check_powers(alpha)
         if same_shape:
@@ -202,7 +237,9 @@ class PowerEPModel(GPModel, abc.ABC):
 
     @property
     def _parts(self) -> prior.Parts:
-        return prior.Parts(self.kernel, self.inducing_variable, self.mean_function, self.likelihood)
+        return prior.Parts(
+            self.kernel, self.inducing_variable, self.mean_function, self.likelihood
+        )
 
     @abc.abstractmethod
     def _posterior_of_v(self) -> WhitenedGaussian:
@@ -234,7 +271,9 @@ class PowerEPModel(GPModel, abc.ABC):
         remedy = "Use pep_log_marginal_likelihood, the estimate at any alpha (at 1 that of EP and"
         remedy += " FITC), or set the power first: model.alpha = 0.0."
         text = checks.message("elbo", "a power alpha above 0", expected, remedy)
-        with tf.init_scope():  # while a graph is traced TensorFlow does not wrap the reason
+        with (
+            tf.init_scope()
+        ):  # while a graph is traced TensorFlow does not wrap the reason
             checks.require(tf.reduce_all(tf.equal(self.alpha, 0.0)), text)
         at_zero = checks.require(tf.reduce_all(tf.equal(self._powers(), 0.0)), text)
         with tf.control_dependencies(at_zero):
@@ -245,10 +284,13 @@ class PowerEPModel(GPModel, abc.ABC):
             remedy = "Of rows that a memory stands for, neither a bound of their evidence nor the"
             remedy += " part of each is known. Use pep_log_marginal_likelihood, an estimate, or"
             remedy += " make a model of all rows without the memory."
-            raise checks.refusal(name, "a model with a memory", "one that has all rows", remedy)
+            raise checks.refusal(
+                name, "a model with a memory", "one that has all rows", remedy
+            )
 
     def posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+        self,
+        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
     ) -> BasePosterior:
         """Create the GPflow posterior, for fast predictions.
 
@@ -269,7 +311,9 @@ class PowerEPModel(GPModel, abc.ABC):
     def trainable_variables(self) -> tuple[tf.Variable, ...]:
         """See ``tf.Module``, without parameters that are never trained: alpha, sites and
         a memory, whatever ``gpflow.set_trainable`` did to them."""
-        parameters = [part for part in self.parameters if isinstance(part, FixedParameter)]
+        parameters = [
+            part for part in self.parameters if isinstance(part, FixedParameter)
+        ]
         fixed = {id(variable) for part in parameters for variable in part.variables}
         return tuple(v for v in super().trainable_variables if id(v) not in fixed)
 
@@ -283,12 +327,19 @@ class PowerEPModel(GPModel, abc.ABC):
             that variances of f are lost in rounding.
         """
         if full_cov or full_output_cov:
-            return super().predict_y(Xnew, full_cov, full_output_cov)  # which refuses it
-        return finite(predict_mean_and_var(self.likelihood, Xnew, *self.predict_f(Xnew)))
+            return super().predict_y(
+                Xnew, full_cov, full_output_cov
+            )  # which refuses it
+        return finite(
+            predict_mean_and_var(self.likelihood, Xnew, *self.predict_f(Xnew))
+        )
 
     @inherit_check_shapes
     def predict_log_density(
-        self, data: RegressionData, full_cov: bool = False, full_output_cov: bool = False
+        self,
+        data: RegressionData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
     ) -> tf.Tensor:
         """See :meth:`gpflow.models.GPModel.predict_log_density`. Where targets of the model may be
         missing, each target that is not NaN has its own density, and they are summed over outputs.
@@ -296,11 +347,15 @@ class PowerEPModel(GPModel, abc.ABC):
         :raises ValueError: If a target is outside the likelihood's support.
         """
         if full_cov or full_output_cov:
-            return super().predict_log_density(data, full_cov, full_output_cov)  # which refuses it
+            return super().predict_log_density(
+                data, full_cov, full_output_cov
+            )  # which refuses it
         if entries.takes_missing_targets(self):
             X, Y = self._check_new_targets(data)
             arguments = self.likelihood, X, *self.predict_f(X), Y
-            return entries.observed_log_power_expectation(*arguments, tf.ones([1], X.dtype))
+            return entries.observed_log_power_expectation(
+                *arguments, tf.ones([1], X.dtype)
+            )
         X, Y = data
         check_support(self.likelihood, Y)
         arguments = self.likelihood, X, *self.predict_f(X), Y
@@ -311,7 +366,9 @@ class PowerEPModel(GPModel, abc.ABC):
         X, Y = map(tf.convert_to_tensor, checks.check_data(data, missing_targets=True))
         if Y.shape[1] not in (None, self.num_latent_gps):
             expected = f"{self.num_latent_gps}, one for each output, with NaN where it is not known"
-            raise checks.refusal("Y", f"{Y.shape[1]} column(s)", expected, "Give as many.")
+            raise checks.refusal(
+                "Y", f"{Y.shape[1]} column(s)", expected, "Give as many."
+            )
         Y = tf.ensure_shape(Y, [None, self.num_latent_gps])
         entries.check_entries(self.likelihood, Y)
         return X, Y
@@ -365,7 +422,9 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         self._rows_version = tf.Variable(0, trainable=False)
         self.data, self._cut = data, cut
         self.chunk_size = (
-            None if chunk_size is None else checks.check_positive("chunk_size", chunk_size)
+            None
+            if chunk_size is None
+            else checks.check_positive("chunk_size", chunk_size)
         )
         self.num_data = self.rows.num_rows
 
@@ -373,8 +432,12 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     def rows(self) -> Rows:
         """The rows as they are now."""
         num_inducing = (self.inducing_variable.shape or (None,))[0]
-        if prior.is_mixed(self.kernel):  # each row is projected on those of all latent functions
-            num_inducing = num_inducing and len(self.kernel.latent_kernels) * num_inducing
+        if prior.is_mixed(
+            self.kernel
+        ):  # each row is projected on those of all latent functions
+            num_inducing = (
+                num_inducing and len(self.kernel.latent_kernels) * num_inducing
+            )
         of_model = self.data, self.alpha, self._cut, self._rows_version
         return Rows(*of_model, self.chunk_size, num_inducing)
 
@@ -395,7 +458,9 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         refuse_data(self, "training_loss", data)
         return super().training_loss()
 
-    def training_loss_closure(self, *data: Any, compile: bool = True) -> Callable[[], tf.Tensor]:
+    def training_loss_closure(
+        self, *data: Any, compile: bool = True
+    ) -> Callable[[], tf.Tensor]:
         """See :meth:`gpflow.models.SGPR.training_loss_closure`."""
         refuse_data(self, "training_loss_closure", data)
         return super().training_loss_closure(compile=compile)
@@ -428,7 +493,9 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         parts, rows = self._latent_parts, SiteRows(*self.rows.read(), self._powers())
         W = parts.whiten().W
         memory = self._memory_terms(W)
-        return SiteProblem(parts, rows, W, self.chunk_size, memory, latents=self.latents)
+        return SiteProblem(
+            parts, rows, W, self.chunk_size, memory, latents=self.latents
+        )
 
     def _check_latent(self, *, shared: bool = False) -> None:
         """See :func:`~gpflow_pep.engine.prior.check_independent`."""
@@ -442,8 +509,12 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
         :param kernel: The kernel of a model that is being made; None: the model's own.
         """
-        missing = self.takes_missing_targets if kernel is None else prior.is_mixed(kernel)
-        return checks.check_incomplete_data(data) if missing else checks.check_data(data)
+        missing = (
+            self.takes_missing_targets if kernel is None else prior.is_mixed(kernel)
+        )
+        return (
+            checks.check_incomplete_data(data) if missing else checks.check_data(data)
+        )
 
     def _assign_data(self, data: RegressionData) -> None:
         other = self._check_data(data)
@@ -531,7 +602,9 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         return cache[self]
 
 
-_CACHE: ContextVar[dict[Any, WhitenedGaussian] | None] = ContextVar("_CACHE", default=None)
+_CACHE: ContextVar[dict[Any, WhitenedGaussian] | None] = ContextVar(
+    "_CACHE", default=None
+)
 
 
 @contextmanager

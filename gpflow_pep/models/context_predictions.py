@@ -54,7 +54,9 @@ class ContextPredictions:
         if number != 1 or isinstance(self.kernel, MultioutputKernel):
             got = f"near rows with {number} latent functions under {name}"
             expected = "one latent function and a kernel of one output"
-            raise checks.refusal("near", got, expected, "Leave them out, or use PEPRegression.")
+            raise checks.refusal(
+                "near", got, expected, "Leave them out, or use PEPRegression."
+            )
         return self._parts
 
     def row_context(self, *, with_u: bool = True) -> Context:
@@ -156,7 +158,10 @@ class ContextPredictions:
                 return context
             return context._replace(noise=tf.zeros_like(context.noise) + noise_variance)
 
-        options: dict[str, Any] = {"blocks": self._cut.block_rows, "chunk_size": self.chunk_size}
+        options: dict[str, Any] = {
+            "blocks": self._cut.block_rows,
+            "chunk_size": self.chunk_size,
+        }
         options |= {"near": near.number, "precompute_cache": precompute_cache}
         return ContextRowsPosterior(compute, self.context_parts(), **options)
 
@@ -167,7 +172,9 @@ class ContextPredictions:
         has_sites = near.number > 0 and self.context_parts().likelihood is not None
         if near.noise_variance is not None and has_sites:
             expected, remedy = "None, as near rows have sites", "Leave it out."
-            raise checks.refusal("near: noise_variance", near.noise_variance, expected, remedy)
+            raise checks.refusal(
+                "near: noise_variance", near.noise_variance, expected, remedy
+            )
         return near
 
     @check_shapes("index: [B]", "near: [B, m]", "return: [B]")
@@ -182,7 +189,9 @@ class ContextPredictions:
         parts, context = self.context_parts(), self.row_context(with_u=False)
         X, Y = self.rows.read()  # type: ignore[attr-defined]
         Xnew, Ynew = tf.gather(X, index), tf.gather(Y, index)
-        conditioned = condition_groups(parts, context, Xnew[:, None], near, TRAINING_TOLERANCE)
+        conditioned = condition_groups(
+            parts, context, Xnew[:, None], near, TRAINING_TOLERANCE
+        )
         mean = conditioned.mean[:, 0] + parts.mean(Xnew)
         variance = tf.repeat(conditioned.D[:, 0], mean.shape[1], axis=1)
         return log_power_expectation(self.likelihood, Xnew, mean, variance, Ynew, 1.0)

@@ -50,11 +50,16 @@ class AttachedMemory(Module):
         arrays = _check_memory(memory, dtype, model.num_latent_gps)
         num_columns = model.data[0].shape[1]
         number, expected = arrays["Z"].shape[2], f"{num_columns}, as in X"
-        got, remedy = f"inducing points of {number} column(s)", "Give rows with the columns of the"
+        got, remedy = (
+            f"inducing points of {number} column(s)",
+            "Give rows with the columns of the",
+        )
         _require(number == num_columns, got, expected, f"{remedy} summarised ones.")
         for name, value in arrays.items():
             setattr(self, name, FixedParameter(value, dtype=dtype))
-        self.kept = FixedParameter(_same_point(arrays["Z"], model.inducing_variable), dtype=dtype)
+        self.kept = FixedParameter(
+            _same_point(arrays["Z"], model.inducing_variable), dtype=dtype
+        )
         self.alpha = _check_power(memory.alpha)
         self._power(model)
 
@@ -70,7 +75,9 @@ class AttachedMemory(Module):
         if same_point.shape[1] != W.shape[-1]:
             got = f"{W.shape[-1]} where the memory was given to a model with {same_point.shape[1]}"
             expected = "as many"
-            raise checks.refusal("inducing_variable", got, expected, "Make a new model for others.")
+            raise checks.refusal(
+                "inducing_variable", got, expected, "Make a new model for others."
+            )
         parts = model.inducing_variable, model.kernel
         projection = project_points(W, *parts, memory.Z, same_point)
         mean = _mean_at(model.mean_function, memory.Z, memory.first.shape[0])
@@ -83,7 +90,9 @@ class AttachedMemory(Module):
         if alpha.shape.rank != 0:
             got = f"none of its own power beside {alpha.shape[0]} powers of the rows"
             remedy = "Make it with remember(alpha=...), or set it with memory._replace(alpha=...)."
-            raise checks.refusal("memory", got, "one: it is a factor like each of them", remedy)
+            raise checks.refusal(
+                "memory", got, "one: it is a factor like each of them", remedy
+            )
         return alpha
 
 
@@ -115,28 +124,46 @@ def _require(condition: bool, got: str, expected: str, remedy: str) -> None:
         raise checks.refusal("memory", got, expected, remedy)
 
 
-def _check_memory(memory: Any, dtype: tf.DType, num_latent: int) -> dict[str, AnyNDArray]:
+def _check_memory(
+    memory: Any, dtype: tf.DType, num_latent: int
+) -> dict[str, AnyNDArray]:
     """Check all of a memory but its power."""
     remedy = "Pass what the remember() of another model returned."
     is_memory = isinstance(memory, Memory)
     _require(is_memory, type(memory).__name__, "a gpflow_pep.models.Memory", remedy)
     arrays: dict[str, AnyNDArray] = {
-        name: np.asarray(value) for name, value in memory._asdict().items() if name != "alpha"
+        name: np.asarray(value)
+        for name, value in memory._asdict().items()
+        if name != "alpha"
     }
     ranks = {"Z": 3, "weights": 3, "first": 2, "mean": 2, "log_constant": 0}
     cast = "Cast the parts of the memory, or use one float for all models."
     anew = "Make it anew, of a model whose log marginal likelihood is finite."
     for name, value in arrays.items():
         same_float = value.dtype == dtype.as_numpy_dtype
-        _require(same_float, f"{name} of {value.dtype}", f"{dtype.name}, as the data", cast)
+        _require(
+            same_float, f"{name} of {value.dtype}", f"{dtype.name}, as the data", cast
+        )
         rank, got = ranks[name], f"{name} of shape {value.shape}"
         _require(value.ndim == rank, got, f"{rank} axes", remedy)
         finite = bool(np.isfinite(value).all())
         _require(finite, f"NaN or infinity in {name}", "finite numbers", anew)
-    Z, weights, first, mean = (arrays[name] for name in ("Z", "weights", "first", "mean"))
-    got, expected = f"{len(first)} latent function(s)", f"{num_latent}, as the model has"
-    _require(len(first) == num_latent, got, expected, "Give it to a model of the same outputs.")
-    same = Z.shape[1] == weights.shape[2] == first.shape[1] and first.shape == mean.shape
+    Z, weights, first, mean = (
+        arrays[name] for name in ("Z", "weights", "first", "mean")
+    )
+    got, expected = (
+        f"{len(first)} latent function(s)",
+        f"{num_latent}, as the model has",
+    )
+    _require(
+        len(first) == num_latent,
+        got,
+        expected,
+        "Give it to a model of the same outputs.",
+    )
+    same = (
+        Z.shape[1] == weights.shape[2] == first.shape[1] and first.shape == mean.shape
+    )
     same &= {len(Z), len(weights)} <= {1, num_latent}
     got = f"Z, weights, first and mean of shapes {Z.shape}, {weights.shape}, {first.shape} and"
     expected = "[K, M, D], [K, R, M], [L, M] and [L, M] with K of 1 or L"
@@ -146,4 +173,6 @@ def _check_memory(memory: Any, dtype: tf.DType, num_latent: int) -> dict[str, An
 
 def _check_power(alpha: Any) -> float | None:
     number = np.asarray(alpha).tolist()
-    return None if alpha is None else checks.check_real("alpha", number, "[0, 1]", _POWER)
+    return (
+        None if alpha is None else checks.check_real("alpha", number, "[0, 1]", _POWER)
+    )

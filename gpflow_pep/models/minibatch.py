@@ -78,7 +78,9 @@ class MinibatchLoss(BatchLoss):
         compile: bool = True,
     ) -> None:
         num_rows = int(tf.shape(model.data[0])[0])
-        checks.check_number(batch_size, num_rows, "batch_size", counted="rows of the data")
+        checks.check_number(
+            batch_size, num_rows, "batch_size", counted="rows of the data"
+        )
         checks.check_seed(seed)
         if refresh_every is not None:
             checks.check_positive("refresh_every", refresh_every)
@@ -86,14 +88,18 @@ class MinibatchLoss(BatchLoss):
         self._scale = num_rows / batch_size
         self._refresh_every = refresh_every or max(1, num_rows // batch_size)
         self._shuffled = shuffled_rows(num_rows, batch_size, seed)
-        self._batches = iter(tf.data.Dataset.range(tf.int64.max).flat_map(self._shuffled))
+        self._batches = iter(
+            tf.data.Dataset.range(tf.int64.max).flat_map(self._shuffled)
+        )
         self._next = self._next_loss
         if compile:
             self._next = compiled(self._next_loss)
         L, M = model.num_latent_gps, int(model.inducing_variable.num_inducing)
         self._totals = Natural(
             *(
-                tf.Variable(tf.zeros([L, M, columns], model.data[0].dtype), trainable=False)
+                tf.Variable(
+                    tf.zeros([L, M, columns], model.data[0].dtype), trainable=False
+                )
                 for columns in (M, 1)
             )
         )
@@ -133,16 +139,22 @@ class MinibatchLoss(BatchLoss):
             "the same",
             "Make it anew.",
         )
-        same = checks.require(tf.equal(tf.shape(problem.rows.X)[0], self._num_rows), text)
+        same = checks.require(
+            tf.equal(tf.shape(problem.rows.X)[0], self._num_rows), text
+        )
         with tf.control_dependencies(same):
             index = tf.identity(index)
         batch = problem.batch(index).keep_projections(point.KEPT_MATRICES)
-        end, totals = chunks.without_gradient(lambda: self._update(problem, batch, index))
+        end, totals = chunks.without_gradient(
+            lambda: self._update(problem, batch, index)
+        )
         ell = end.extra.tilted.ell
         resolved = require_resolved(model.likelihood, ell, *end.marginals, rows=index)
         with tf.control_dependencies(resolved):
             end = end._replace(extra=tf.nest.map_structure(tf.identity, end.extra))
-        for parameter, value in zip((model.sites.nu, model.sites.tau), end.sites, strict=True):
+        for parameter, value in zip(
+            (model.sites.nu, model.sites.tau), end.sites, strict=True
+        ):
             parameter.unconstrained_variable.scatter_nd_update(index[:, None], value)
         for variable, value in zip(self._totals, totals, strict=True):
             variable.assign(value)
@@ -168,7 +180,9 @@ class MinibatchLoss(BatchLoss):
             sites = Sites(all_sites.nu, tf.nn.relu(all_sites.tau))
             return taken_out(natural_sums(problem, sites), sites)
 
-        lagging = (self._steps % self._refresh_every == 0) | (self._version != model.sites.version)
+        lagging = (self._steps % self._refresh_every == 0) | (
+            self._version != model.sites.version
+        )
         totals = tf.cond(
             lagging,
             lambda: natural_sums(problem, all_sites),
@@ -178,7 +192,9 @@ class MinibatchLoss(BatchLoss):
         # Totals lag behind the parameters, so that a difference of them may be improper, as may
         # negative precisions under other parameters: then start again from what never is.
         identity = tf.eye(tf.shape(others.G)[-1], dtype=others.G.dtype)
-        is_proper = tf.reduce_all(tf.math.is_finite(tf.linalg.cholesky(others.G + identity)))
+        is_proper = tf.reduce_all(
+            tf.math.is_finite(tf.linalg.cholesky(others.G + identity))
+        )
         others, before = tf.cond(is_proper, lambda: (others, before), without_negative)
         limits = Solver(Goal(model.tolerance), _SWEEPS, fall_back=False)
         end = infer(batch, before, limits, others)
@@ -199,9 +215,13 @@ class NearRowLoss(BatchLoss):
 
     def __init__(self, model: Any, near: int, batch_size: int, seed: int) -> None:
         num_rows = int(tf.shape(model.data[0])[0])
-        near = as_near(checks.check_positive("near", near), num_rows - 1, model.has_blocks).number
+        near = as_near(
+            checks.check_positive("near", near), num_rows - 1, model.has_blocks
+        ).number
         self.model, self._near, self._num_rows = model, near, num_rows
-        self._batch_size = min(checks.check_positive("batch_size", batch_size), num_rows)
+        self._batch_size = min(
+            checks.check_positive("batch_size", batch_size), num_rows
+        )
         self._seed = checks.check_seed(seed)
 
     def epoch(self, number: int) -> tf.data.Dataset:

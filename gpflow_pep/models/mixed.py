@@ -36,7 +36,9 @@ _REMEDY = "Make the model with a gpflow.kernels.LinearCoregionalization."
 def require_mixed(model: Any, name: str) -> None:
     """Refuse what only outputs that are mixed have."""
     if not is_mixed(model.kernel):
-        raise checks.refusal(name, "a model of independent outputs", f"one of {_MIXED}", _REMEDY)
+        raise checks.refusal(
+            name, "a model of independent outputs", f"one of {_MIXED}", _REMEDY
+        )
 
 
 def _context(model: Any) -> MixedContext:
@@ -47,7 +49,8 @@ def _context(model: Any) -> MixedContext:
 
 
 def posterior(
-    model: Any, precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR
+    model: Any,
+    precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
 ) -> BasePosterior:
     """Create the GPflow posterior, for fast predictions."""
     compute = tf.autograph.experimental.do_not_convert(lambda: _context(model))
@@ -55,7 +58,11 @@ def posterior(
 
 
 def predict_f(
-    model: Any, Xnew: InputData, full_cov: bool, full_output_cov: bool, outputs: TensorData | None
+    model: Any,
+    Xnew: InputData,
+    full_cov: bool,
+    full_output_cov: bool,
+    outputs: TensorData | None,
 ) -> MeanAndVariance:
     """Predict f at new rows, perhaps given some of their outputs, by EP in each row."""
     if outputs is None:
@@ -63,7 +70,9 @@ def predict_f(
         return finite(f.fused_predict_f(Xnew, full_cov, full_output_cov))
     if full_cov:
         remedy = "Pass one of them."
-        raise checks.refusal("given", "it with full_cov", "covariances of outputs", remedy)
+        raise checks.refusal(
+            "given", "it with full_cov", "covariances of outputs", remedy
+        )
     parts, context = model._latent_parts, _context(model)
     Xnew = new_inputs(Xnew, model.inducing_variable, context.W.dtype)
     X, Y = model._check_new_targets((Xnew, outputs))
@@ -99,7 +108,9 @@ def impute_y(model: Any) -> MeanAndVariance:
     :return: Of all entries; where a target was observed, of another one at the same row. See
         :meth:`impute_f`.
     """
-    return finite(predict_mean_and_var(model.likelihood, model.data[0], *impute_f(model)))
+    return finite(
+        predict_mean_and_var(model.likelihood, model.data[0], *impute_f(model))
+    )
 
 
 def loo_moments(model: Any) -> MeanAndVariance:
@@ -107,7 +118,9 @@ def loo_moments(model: Any) -> MeanAndVariance:
     problem, sites, h = model._converged_rows()
     m, s = mixed.at_rows(problem, sites, h, whole_rows=True)
     X = problem.rows.X
-    return finite(predict_mean_and_var(model.likelihood, X, m + problem.parts.mean(X), s))
+    return finite(
+        predict_mean_and_var(model.likelihood, X, m + problem.parts.mean(X), s)
+    )
 
 
 @unconverted("return: [N, P]")
@@ -154,7 +167,9 @@ def regression_sites(model: Any) -> tuple[SiteProblem, Sites, LatentMarginals]:
     problem = model.site_problem().keep_projections()
     (X, Y, _), parts = problem.rows, problem.parts
     observed, r = parts.observed_residual(X, Y)
-    tau = tf.where(observed, 1.0 / (_noise(model, X) + tf.zeros_like(r)), tf.zeros_like(r))
+    tau = tf.where(
+        observed, 1.0 / (_noise(model, X) + tf.zeros_like(r)), tf.zeros_like(r)
+    )
     sites, q = Sites(tau * r, tau), posterior_factor(model.natural_of_v())
 
     def of_rows(piece: Any) -> LatentMarginals:

@@ -25,7 +25,12 @@ from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import Natural, Sites, add_memory, natural_sums, no_sites
 from ..engine.sites.record import FALLBACKS, FixedPoint, Goal, SiteUpdateInfo, Solver
 from ..engine.sites.sweep import infer
-from .arguments import FixedParameter, mixed_arguments, refuse_mixed, warn_unless_converged
+from .arguments import (
+    FixedParameter,
+    mixed_arguments,
+    refuse_mixed,
+    warn_unless_converged,
+)
 from .base import ADVICE, InternalDataModel, PowerEPModel, labels_to_floats, refuse_data
 from .context_predictions import ContextPredictions
 from .memory import AttachedMemory
@@ -79,8 +84,10 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     """
 
     # What the model did and how exactly, neither parameters nor to be trained.
-    _TF_MODULE_IGNORED_PROPERTIES = InternalDataModel._TF_MODULE_IGNORED_PROPERTIES.union(
-        {"_last_run", "last_adjoint", "loss_tolerance"}
+    _TF_MODULE_IGNORED_PROPERTIES = (
+        InternalDataModel._TF_MODULE_IGNORED_PROPERTIES.union(
+            {"_last_run", "last_adjoint", "loss_tolerance"}
+        )
     )
 
     last_adjoint: AdjointInfo | None = None
@@ -110,7 +117,13 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         (check_entries if is_mixed(kernel) else check_support)(likelihood, Y)
         num_latent_gps = check_num_latent(number, likelihood, Y)
         super().__init__(
-            kernel, likelihood, inducing_variable, mean_function, num_latent_gps, alpha, X
+            kernel,
+            likelihood,
+            inducing_variable,
+            mean_function,
+            num_latent_gps,
+            alpha,
+            X,
         )
         self._check_latent()
         self._set_rows((X, Y), Cut(), chunk_size)
@@ -119,7 +132,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         # In nats for each row: the error of the energy is then too small for L-BFGS to see. Less
         # takes more sweeps to the same optima. It is tracked by the name in checkpoints alone.
         value = 1e-7 if tolerance is None else 0.0
-        self.__dict__["loss_tolerance"] = tf.Variable(value, dtype=X.dtype, trainable=False)
+        self.__dict__["loss_tolerance"] = tf.Variable(
+            value, dtype=X.dtype, trainable=False
+        )
         self._track_trackable(self.loss_tolerance, "loss_tolerance")
         self.max_sweeps, self.tolerance = checks.check_loop(
             max_sweeps, 1e-6 if tolerance is None else tolerance, X.dtype
@@ -145,7 +160,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             at_fixed_point = (mixed if is_mixed(self.kernel) else point).energy
             return at_fixed_point(problem, self._infer(problem, mean_square))
 
-        sources = [] if is_mixed(self.kernel) else self._parts.variables(*self.rows.read())
+        sources = (
+            [] if is_mixed(self.kernel) else self._parts.variables(*self.rows.read())
+        )
         product = lambda vector: hessian_product(self._converge(), vector)  # noqa: E731
         value = point.twice_differentiable(energy, sources, product)
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
@@ -190,7 +207,12 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         return self.last_inference
 
     def minibatch_training_loss_closure(
-        self, batch_size: int, *, seed: int, compile: bool = True, refresh_every: int | None = None
+        self,
+        batch_size: int,
+        *,
+        seed: int,
+        compile: bool = True,
+        refresh_every: int | None = None,
     ) -> MinibatchLoss:
         """Create the loss for stochastic optimisers, see :mod:`gpflow_pep.models.minibatch`.
 
@@ -210,7 +232,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         refuse_mixed(self.kernel, "minibatch_training_loss_closure", remedy)
         return MinibatchLoss(self, batch_size, seed, refresh_every, compile)
 
-    def update_data(self, new_data: RegressionData, *, alpha: TensorData | None = None) -> None:
+    def update_data(
+        self, new_data: RegressionData, *, alpha: TensorData | None = None
+    ) -> None:
         """Train on other rows. Rows of the old data, the same in X and Y, keep their sites.
 
         Data that are ``tf.Variable`` are assigned, and compiled functions go on with the new rows.
@@ -223,7 +247,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         """
         self._replace(new_data, alpha, add=False)
 
-    def condition_on(self, extra_data: RegressionData, *, alpha: TensorData | None = None) -> None:
+    def condition_on(
+        self, extra_data: RegressionData, *, alpha: TensorData | None = None
+    ) -> None:
         """Train on more rows, which come after the others; see :meth:`update_data`.
 
         :param extra_data: X and Y of the rows to add.
@@ -289,7 +315,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     def _converge(self, copies: int = 1) -> Converged:
         problem = self.site_problem().keep_projections(copies)
-        report = partial(self.__dict__.__setitem__, "last_adjoint")  # TensorFlow would save it
+        report = partial(
+            self.__dict__.__setitem__, "last_adjoint"
+        )  # TensorFlow would save it
         return Converged(problem, self._infer(problem), self.site_problem, report)
 
     def _converged_rows(self) -> tuple[Any, ...]:
@@ -322,17 +350,26 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         fixed_point: FixedPoint = chunks.without_gradient(run)
         self.write_sites(fixed_point.sites)
         dtype = fixed_point.sites.nu.dtype
-        self._last_run.assign(tf.stack([tf.cast(part, dtype) for part in fixed_point.info]))
+        self._last_run.assign(
+            tf.stack([tf.cast(part, dtype) for part in fixed_point.info])
+        )
         info = self.last_inference if tf.executing_eagerly() else fixed_point.info
-        warn_unless_converged(info, self.tolerance, ADVICE + traits(self.likelihood).advice)
+        warn_unless_converged(
+            info, self.tolerance, ADVICE + traits(self.likelihood).advice
+        )
         return fixed_point
 
-    def _replace(self, data: RegressionData, alpha: TensorData | None, add: bool) -> None:
+    def _replace(
+        self, data: RegressionData, alpha: TensorData | None, add: bool
+    ) -> None:
         X, Y = map(tf.convert_to_tensor, self._check_data(data))
         target_rule(self).check(self.likelihood, Y)
         # All that may be refused comes first, so that a refusal leaves the model as it was.
         rows, powers, index = replace_rows(self.data, self.alpha, (X, Y), alpha, add)
-        stays, sites = index[:, None] >= 0, (self.sites.nu.numpy(), self.sites.tau.numpy())
+        stays, sites = (
+            index[:, None] >= 0,
+            (self.sites.nu.numpy(), self.sites.tau.numpy()),
+        )
         taken_over = [tf.constant(np.where(stays, part[index], 0.0)) for part in sites]
         replaced = self.rows.with_data(rows)
         self._take(replaced if powers is None else replaced.with_powers(powers))
@@ -376,17 +413,25 @@ class PEPClassification(PEP):
         if likelihood is None:
             likelihood = _likelihood_for(data)
         elif traits(likelihood).num_classes is None:
-            expected = "one of classes, such as Bernoulli, MultiClass or Softmax, or None"
+            expected = (
+                "one of classes, such as Bernoulli, MultiClass or Softmax, or None"
+            )
             remedy = "Pass None to have it chosen, or use gpflow_pep.models.PEP, which takes any"
             remedy += " likelihood."
-            raise checks.refusal("likelihood", type(likelihood).__name__, expected, remedy)
+            raise checks.refusal(
+                "likelihood", type(likelihood).__name__, expected, remedy
+            )
         super().__init__(data, kernel, likelihood, inducing_variable, **options)
 
-    def _check_data(self, data: Any, kernel: Kernel | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+    def _check_data(
+        self, data: Any, kernel: Kernel | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         labels = data[1] if isinstance(data, (tuple, list)) and len(data) == 2 else 0.0
         if not tf.is_tensor(labels) and np.asarray(labels).dtype.kind not in "biuf":
             got = f"labels of type {np.asarray(labels).dtype}"
-            remedy = "Encode them, for instance with numpy.unique(Y, return_inverse=True)."
+            remedy = (
+                "Encode them, for instance with numpy.unique(Y, return_inverse=True)."
+            )
             raise checks.refusal("Y", got, "whole numbers from 0", remedy)
         return super()._check_data(data, kernel)
 
@@ -407,7 +452,9 @@ def _likelihood_for(data: Any) -> Likelihood:
 class _SiteParameters(Module):
     """The cached sites of a model, never trained."""
 
-    _TF_MODULE_IGNORED_PROPERTIES = frozenset({"version", *Module._TF_MODULE_IGNORED_PROPERTIES})
+    _TF_MODULE_IGNORED_PROPERTIES = frozenset(
+        {"version", *Module._TF_MODULE_IGNORED_PROPERTIES}
+    )
 
     def __init__(self, sites: Sites) -> None:
         super().__init__()
@@ -430,7 +477,9 @@ class _SiteParameters(Module):
     def write(self, sites: Sites) -> None:
         """Replace all of them, perhaps by those of another number of rows."""
         for parameter, value in zip((self.nu, self.tau), sites, strict=True):
-            if isinstance(parameter, Parameter):  # gpflow.utilities.freeze makes a constant of it
+            if isinstance(
+                parameter, Parameter
+            ):  # gpflow.utilities.freeze makes a constant of it
                 parameter.unconstrained_variable.assign(value)
         self.version.assign_add(1)
 
@@ -439,4 +488,6 @@ def _record_of_run(numbers: AnyNDArray) -> SiteUpdateInfo:
     """Read a record of the inner loop, with the name of the fallback, from its five numbers."""
     sweeps, residual, converged, rejected, fallback = numbers
     name = FALLBACKS[int(fallback)]
-    return SiteUpdateInfo(int(sweeps), float(residual), bool(converged), int(rejected), name)
+    return SiteUpdateInfo(
+        int(sweeps), float(residual), bool(converged), int(rejected), name
+    )

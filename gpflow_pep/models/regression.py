@@ -22,7 +22,12 @@ from ..engine.predictions.context_rows import Context
 from ..engine.prior import Parts, is_mixed, split_outputs
 from ..engine.prior.evaluate import unconverted
 from ..engine.sites.memory import Memory
-from ..engine.sites.posterior import Natural, PosteriorFactor, add_memory, posterior_factor
+from ..engine.sites.posterior import (
+    Natural,
+    PosteriorFactor,
+    add_memory,
+    posterior_factor,
+)
 from ..likelihoods import PerOutput
 from . import mixed
 from .arguments import mixed_arguments, refuse_mixed
@@ -114,7 +119,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             number = checks.check_num_outputs(num_latent_gps, Y)
         noisy = _gaussian_likelihood(likelihood, noise_variance, each)
         (_check_targets if each is None else check_entries)(noisy, Y)
-        super().__init__(kernel, noisy, inducing_variable, mean_function, number, alpha, X)
+        super().__init__(
+            kernel, noisy, inducing_variable, mean_function, number, alpha, X
+        )
         self._check_latent(shared=True)
         self._set_rows((X, Y), Cut(), chunk_size)
         self._cut = self._choose_cut(blocks)
@@ -127,7 +134,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     def _choose_cut(self, blocks: Any) -> Cut:
         """Cut rows into the blocks of these labels, or leave each row, or target, by itself."""
-        if is_mixed(self.kernel):  # the targets of a row are one factor, however many there are
+        if is_mixed(
+            self.kernel
+        ):  # the targets of a row are one factor, however many there are
             return Cut(num_gapped=1)
         if _has_gaps(self.data):
             if blocks is not None:
@@ -148,7 +157,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     @unconverted("return: []")
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """See :meth:`pep_log_marginal_likelihood`."""
-        return checks.require_finite(self._log_z(self._sums()), "log marginal likelihood", ADVICE)
+        return checks.require_finite(
+            self._log_z(self._sums()), "log marginal likelihood", ADVICE
+        )
 
     def _log_z(self, sums: RowSums) -> tf.Tensor:
         return collapsed.log_density(sums, sums, self.rows.num_targets())
@@ -166,7 +177,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         refuse_mixed(self.kernel, "upper_bound", "Use elbo for the lower bound.")
         if self.takes_missing_targets:
             remedy = "Use a model for each output, of the rows that have it."
-            raise checks.refusal("upper_bound", "missing targets", "all of them", remedy)
+            raise checks.refusal(
+                "upper_bound", "missing targets", "all of them", remedy
+            )
         parts = self._parts_of_output()
         terms, W = partial(collapsed.sums_with_slack, parts), self._parts.whiten().W
         chunk_size, keep_all = self.rows.plan()
@@ -203,7 +216,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         """See :class:`~gpflow_pep.models.context_predictions.ContextPredictions`."""
         if not self._shares_covariance:  # all other predictions can use near rows
             remedy = "Leave them out, or use a model for each output, of the rows that have it."
-            raise checks.refusal("near", "near rows without targets", "all targets", remedy)
+            raise checks.refusal(
+                "near", "near rows without targets", "all targets", remedy
+            )
         return self._parts_of_output()._replace(likelihood=None)
 
     def row_context(self, *, with_u: bool = True) -> Context:
@@ -242,11 +257,15 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         """
         if is_mixed(self.kernel):
             return mixed.loo_moments(self)
-        self._require_single_rows("loo_log_density, loo_moments", "Hold rows out instead.")
+        self._require_single_rows(
+            "loo_log_density, loo_moments", "Hold rows out instead."
+        )
         parts, W = self._parts_of_output(), self._parts.whiten().W
         q = posterior_factor(self._sums(W).natural)
         terms = partial(collapsed.left_out_moments, parts, W=W, q=q)
-        value = chunks.map_over_chunks(terms, self.rows.pieces(self.rows.plan().chunk_size))
+        value = chunks.map_over_chunks(
+            terms, self.rows.pieces(self.rows.plan().chunk_size)
+        )
         value = checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
         mean, variance = tf.unstack(value)
         return mean, variance
@@ -268,7 +287,11 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         total = self.rows.sum(terms, (W, factor.W, factor.c), parts)
         log_z = self._log_z(sums)
         quantity = "log Z, leave-one-out log density"
-        return tuple(tf.unstack(checks.require_finite(tf.stack([log_z, total]), quantity, ADVICE)))
+        return tuple(
+            tf.unstack(
+                checks.require_finite(tf.stack([log_z, total]), quantity, ADVICE)
+            )
+        )
 
     def _require_single_rows(self, name: str, remedy: str) -> None:
         if self.has_blocks:
@@ -300,7 +323,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         memory = self._memory_terms(W)
         if memory is None:
             return sums
-        squares = sums.squares - 2.0 * memory.log_scale  # half of them is taken off log Z
+        squares = (
+            sums.squares - 2.0 * memory.log_scale
+        )  # half of them is taken off log Z
         return sums._replace(natural=add_memory(sums.natural, memory), squares=squares)
 
 
@@ -322,9 +347,12 @@ def _gaussian_likelihood(
         return PerOutput(noisy) if num_outputs else noisy[0]
     if noise_variance is not None:
         remedy = "Set the variance where the likelihood is created."
-        raise checks.refusal("noise_variance and likelihood", "both", "one or the other", remedy)
+        raise checks.refusal(
+            "noise_variance and likelihood", "both", "one or the other", remedy
+        )
     suit = (
-        factors.traits(part).is_gaussian and (num_outputs is None or _takes_any_columns(part))
+        factors.traits(part).is_gaussian
+        and (num_outputs is None or _takes_any_columns(part))
         for part in parts or [likelihood]
     )
     if not all(suit):

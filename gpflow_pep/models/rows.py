@@ -46,14 +46,18 @@ class Cut:
         """Cut rows and powers into pieces, as the bound takes them."""
         return chunks.row_chunks((*data, alpha), chunk_size)
 
-    def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
+    def check_other_rows(
+        self, num_rows: int, num_before: int | None, alpha: Power
+    ) -> None:
         """Refuse rows that cannot take the place of the present ones because of their number."""
         if alpha.shape.rank and num_rows != num_before:
             got = f"{counted(num_rows, 'row')} for a model with {counted(num_before or 0, 'power')}"
             remedy = "Set one for all first, model.alpha = 0.5."
             raise refusal("data", got, "as many", remedy)
 
-    def plan(self, chunk_size: int | None, num_inducing: int | None, X: tf.Tensor) -> Plan:
+    def plan(
+        self, chunk_size: int | None, num_inducing: int | None, X: tf.Tensor
+    ) -> Plan:
         """Choose how to sum over rows: see :func:`~gpflow_pep.engine.numerics.chunks.plan`."""
         # Four matrices of size M x N stay for gradients: Kuf twice (its exponential and its product
         # with the variance), A, and A times the rows' precisions.
@@ -72,7 +76,9 @@ class Blocks(Cut):
         names, place, sizes = np.unique(labels, return_inverse=True, return_counts=True)
         by_block, end = np.argsort(place, kind="stable"), np.cumsum(sizes)
         parts = (names, tf.int64), (by_block, tf.int32), ([0, *end], tf.int32)
-        self.block_rows = BlockRows(*(tf.constant(part, dtype) for part, dtype in parts))
+        self.block_rows = BlockRows(
+            *(tf.constant(part, dtype) for part, dtype in parts)
+        )
         # Blocks of like size go together, so that little is filled up.
         largest_first = np.argsort(-sizes, kind="stable")
         num_blocks: list[int] = []
@@ -88,7 +94,10 @@ class Blocks(Cut):
             np.pad(members[block], (0, filled - sizes[block]), constant_values=-1)
             for block, filled in zip(largest_first, np.repeat(width, num_blocks))
         ]
-        ends = num_blocks, np.multiply(num_blocks, width)  # of chunks, in the two before
+        ends = (
+            num_blocks,
+            np.multiply(num_blocks, width),
+        )  # of chunks, in the two before
         starts = (np.cumsum([0, *numbers]) for numbers in ends)
         self._plan = largest_first, np.concatenate(rows), *starts, np.asarray(width)
 
@@ -108,10 +117,14 @@ class Blocks(Cut):
         :return: Chunks whose ``take(k)`` gives the numbers of blocks [B], by ascending label, and
             their rows [B, S], with -1 where a block has no more rows.
         """
-        order, rows, start, row_start, width = (tf.constant(p, tf.int32) for p in self._plan)
+        order, rows, start, row_start, width = (
+            tf.constant(p, tf.int32) for p in self._plan
+        )
 
         def take(k: Any) -> tuple[tf.Tensor, tf.Tensor]:
-            block_rows = tf.reshape(rows[row_start[k] : row_start[k + 1]], [-1, width[k]])
+            block_rows = tf.reshape(
+                rows[row_start[k] : row_start[k + 1]], [-1, width[k]]
+            )
             return order[start[k] : start[k + 1]], block_rows
 
         return Chunks(len(self._plan[-1]), take)
@@ -123,11 +136,18 @@ class Blocks(Cut):
         def take(k: Any) -> tuple[tf.Tensor, ...]:
             block, row = blocks.take(k)
             member = tf.maximum(row, 0)  # -1 where there is no row
-            return row >= 0, tf.gather(X, member), tf.gather(Y, member), tf.gather(alpha, block)
+            return (
+                row >= 0,
+                tf.gather(X, member),
+                tf.gather(Y, member),
+                tf.gather(alpha, block),
+            )
 
         return Chunks(blocks.count, take)
 
-    def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
+    def check_other_rows(
+        self, num_rows: int, num_before: int | None, alpha: Power
+    ) -> None:
         if num_rows != num_before:
             got = f"{counted(num_rows, 'row')} for a model with blocks of {num_before}"
             expected = "as many: each has the block of the row in its place"
@@ -186,7 +206,9 @@ class Rows(NamedTuple):
         """Cut them, as a bound takes them."""
         return self.cut.pieces(self.read(), self.powers(), chunk_size)
 
-    def sum(self, terms: Callable[..., Any], shared: Sequence[tf.Tensor], parts: Any) -> Any:
+    def sum(
+        self, terms: Callable[..., Any], shared: Sequence[tf.Tensor], parts: Any
+    ) -> Any:
         """Sum over all rows of all processes, chunk by chunk.
 
         :param terms: ``(piece, *shared)`` to what the rows of a piece add, see :meth:`Cut.pieces`.
@@ -259,9 +281,13 @@ def replace_rows(
     old = tuple(map(tf.convert_to_tensor, data))
     if add:
         index = np.r_[np.arange(len(old[0])), np.full(len(other[0]), -1)]
-        other = tuple(tf.concat(parts, axis=0) for parts in zip(old, other, strict=True))
+        other = tuple(
+            tf.concat(parts, axis=0) for parts in zip(old, other, strict=True)
+        )
     else:
-        index = match_rows(*(np.hstack([part.numpy() for part in rows]) for rows in (old, other)))
+        index = match_rows(
+            *(np.hstack([part.numpy() for part in rows]) for rows in (old, other))
+        )
     new_alpha = _powers(alpha, index, powers)
     check_replacement(data, other)
     return other, new_alpha, index
@@ -287,14 +313,21 @@ def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power
     """Find the power of each row; None where all have one."""
     if alpha.shape.rank == 0:
         if powers is not None:
-            got, expected = "powers of new rows", "none: the model has one power for all rows"
-            raise refusal("alpha", got, expected, "Leave it out, or assign model.alpha.")
+            got, expected = (
+                "powers of new rows",
+                "none: the model has one power for all rows",
+            )
+            raise refusal(
+                "alpha", got, expected, "Leave it out, or assign model.alpha."
+            )
         return None
     is_new = index < 0
     if powers is None and np.any(is_new):
         expected = f"the power of the {np.sum(is_new)} rows that are new, because each row of the"
         expected += " model has a power of its own"
-        raise refusal("alpha", "none", expected, "Pass alpha= to update_data or condition_on.")
+        raise refusal(
+            "alpha", "none", expected, "Pass alpha= to update_data or condition_on."
+        )
     new: AnyNDArray = np.asarray(0.0 if powers is None else powers)
     if new.shape not in ((), (np.sum(is_new),)):
         expected = f"a number or one for each of the {np.sum(is_new)} rows that are new"

@@ -23,7 +23,12 @@ from ..engine.energies import tied
 from ..engine.energies.tied import TiedEnergy
 from ..engine.factors.gaussian import joint_log_power_expectation
 from ..engine.predictions.posterior import f_under
-from ..engine.prior import check_columns, check_inducing_variable, covariance_of_u, mixes_outputs
+from ..engine.prior import (
+    check_columns,
+    check_inducing_variable,
+    covariance_of_u,
+    mixes_outputs,
+)
 from ..engine.prior.evaluate import convert_user_code, unconverted
 from ..engine.sites.posterior import WhitenedGaussian, row_moments, unwhitened
 from .arguments import Power, VariationalParameter
@@ -98,13 +103,21 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         shape = _shape_of_q(inducing_variable, kernel)
         mean, root = _check_q(q_mu, q_sqrt, shape, num_latent_gps, q_diag)
         super().__init__(
-            kernel, likelihood, inducing_variable, mean_function, mean.shape[1], alpha, None
+            kernel,
+            likelihood,
+            inducing_variable,
+            mean_function,
+            mean.shape[1],
+            alpha,
+            None,
         )
         self._powers()
         self.num_data = num_data
         self.whiten, self.q_diag = whiten, q_diag
         self.q_mu = VariationalParameter(mean)
-        self.q_sqrt = VariationalParameter(root, transform=positive() if q_diag else triangular())
+        self.q_sqrt = VariationalParameter(
+            root, transform=positive() if q_diag else triangular()
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "data":
@@ -118,18 +131,27 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         """N, the number of rows of the whole data set, which compiled functions see when it is
         assigned. It is no parameter, and restoring a checkpoint leaves it as it is.
         """
-        if "_num_data" not in vars(self):  # what is assigned is compared with what is there
+        if "_num_data" not in vars(
+            self
+        ):  # what is assigned is compared with what is there
             raise AttributeError("num_data")
         return self._num_data[0]
 
     @num_data.setter
     def num_data(self, value: Any) -> None:
-        remedy = "Pass the number of rows of the whole data set, len(X), and not of a batch."
+        remedy = (
+            "Pass the number of rows of the whole data set, len(X), and not of a batch."
+        )
         number = checks.check_positive("num_data", value, remedy)
         known = vars(self).get("_num_data")
-        variable = known[1] if known else tf.Variable(0, trainable=False, dtype=tf.int64)
+        variable = (
+            known[1] if known else tf.Variable(0, trainable=False, dtype=tf.int64)
+        )
         variable.assign(number)
-        self.__dict__["_num_data"] = number, variable  # past TensorFlow, which would save it
+        self.__dict__["_num_data"] = (
+            number,
+            variable,
+        )  # past TensorFlow, which would save it
 
     @check_shapes("return: []")
     def prior_kl(self) -> tf.Tensor:
@@ -143,14 +165,18 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         factors.check_support(self.likelihood, Y)
         check_columns(self.inducing_variable, X)
         number = tf.convert_to_tensor(self._num_data[1])
-        enough = checks.require(tf.shape(X, tf.int64)[0] <= number, _LARGE_BATCH, number)
+        enough = checks.require(
+            tf.shape(X, tf.int64)[0] <= number, _LARGE_BATCH, number
+        )
         with tf.control_dependencies(enough):
             X = tf.identity(X)
         num_data = tf.cast(number, X.dtype)
         alpha = self._powers()
         energy = self.energy(self._posterior_of_v(), alpha, num_data)
         scale = num_data / tf.cast(tf.shape(X)[0], X.dtype)
-        value = energy.rest + scale * tf.reduce_sum(self._tilted(energy.cavity, X, Y, alpha))
+        value = energy.rest + scale * tf.reduce_sum(
+            self._tilted(energy.cavity, X, Y, alpha)
+        )
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
 
     def _tilted(
@@ -183,7 +209,9 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         with tf.control_dependencies(checks.require(tf.equal(alpha, 0.0), text)):
             return self._resolved(X, mean, covariance, Y, alpha)
 
-    def _resolved(self, X: Any, mean: tf.Tensor, variance: tf.Tensor, *rest: Any) -> tf.Tensor:
+    def _resolved(
+        self, X: Any, mean: tf.Tensor, variance: tf.Tensor, *rest: Any
+    ) -> tf.Tensor:
         """Compute the integral of each row, after a check that it is one, [B]."""
         ell = factors.log_power_expectation(self.likelihood, X, mean, variance, *rest)
         with tf.control_dependencies(
@@ -203,8 +231,13 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     def _check_powers(self, alpha: Power) -> tf.Tensor:
         power = checks.read_powers(alpha)
         if power.shape.rank != 0:
-            remedy = "Pass a number, or use gpflow_pep.models.PEP for a power for each row."
-            got, expected = f"shape {tuple(power.shape)}", "one number: the sites are tied"
+            remedy = (
+                "Pass a number, or use gpflow_pep.models.PEP for a power for each row."
+            )
+            got, expected = (
+                f"shape {tuple(power.shape)}",
+                "one number: the sites are tied",
+            )
             raise checks.refusal("alpha", got, expected, remedy)
         return power
 
@@ -220,7 +253,9 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             return WhitenedGaussian(mean, root)
         L = self._prior_root()
         mean = tf.linalg.triangular_solve(L, tf.transpose(mean)[:, :, None])
-        return WhitenedGaussian(tf.transpose(mean[..., 0]), tf.linalg.triangular_solve(L, root))
+        return WhitenedGaussian(
+            tf.transpose(mean[..., 0]), tf.linalg.triangular_solve(L, root)
+        )
 
 
 class ARPEP(TiedModel):
@@ -277,45 +312,71 @@ class APEP(TiedModel):
     energy = staticmethod(tied.apep)
 
 
-def _shape_of_q(inducing_variable: InducingVariables, kernel: Kernel) -> tuple[int, int | None]:
+def _shape_of_q(
+    inducing_variable: InducingVariables, kernel: Kernel
+) -> tuple[int, int | None]:
     """Count the rows and the columns of ``q_mu``, None for a kernel that suits any number."""
     num_inducing = int(inducing_variable.num_inducing)
     if not isinstance(kernel, MultioutputKernel):
         return num_inducing, None
     number = int(kernel.num_latent_gps)
     several = isinstance(inducing_variable, MultioutputInducingVariables)
-    return (num_inducing, number) if several else (num_inducing * number, 1)  # in one Gaussian
+    return (
+        (num_inducing, number) if several else (num_inducing * number, 1)
+    )  # in one Gaussian
 
 
 def _check_q(
-    q_mu: Any, q_sqrt: Any, shape: tuple[int, int | None], num_latent_gps: int, q_diag: bool
+    q_mu: Any,
+    q_sqrt: Any,
+    shape: tuple[int, int | None],
+    num_latent_gps: int,
+    q_diag: bool,
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Check the Gaussian to start from, and fill in the prior's where it is not given."""
     dtype, (size, needed) = default_float(), shape
-    q_mu, q_sqrt = (None if part is None else np.asarray(part, dtype) for part in (q_mu, q_sqrt))
+    q_mu, q_sqrt = (
+        None if part is None else np.asarray(part, dtype) for part in (q_mu, q_sqrt)
+    )
     axes = (q_mu, -1), (q_sqrt, -1 if q_diag else 0)
     sizes = [part.shape[axis] for part, axis in axes if np.ndim(part)]
-    num_latent = checks.check_positive("num_latent_gps", sizes[0] if sizes else num_latent_gps)
+    num_latent = checks.check_positive(
+        "num_latent_gps", sizes[0] if sizes else num_latent_gps
+    )
     if needed not in (None, num_latent):
         expected = f"{needed} for this kernel and these inducing variables"
         remedy = f"Pass num_latent_gps={needed}, or wrap points in {_SHARED}."
         raise checks.refusal("num_latent_gps", num_latent, expected, remedy)
     mean: AnyNDArray = np.zeros([size, num_latent], dtype)
-    root = np.ones_like(mean) if q_diag else np.tile(np.eye(size, dtype=dtype), [num_latent, 1, 1])
+    root = (
+        np.ones_like(mean)
+        if q_diag
+        else np.tile(np.eye(size, dtype=dtype), [num_latent, 1, 1])
+    )
     for name, part, like in (("q_mu", q_mu, mean), ("q_sqrt", q_sqrt, root)):
         if part is not None and part.shape != like.shape:
-            got, expected = f"shape {part.shape}", f"{like.shape}, which q_diag and the numbers of"
+            got, expected = (
+                f"shape {part.shape}",
+                f"{like.shape}, which q_diag and the numbers of",
+            )
             expected += " inducing variables and latent functions need"
             raise checks.refusal(name, got, expected, "Reshape it, or leave it out.")
         if part is not None and not np.isfinite(part).all():
             remedy = "Leave it out to start from the prior's."
             raise checks.refusal(name, "NaN or infinity", "finite numbers", remedy)
     if q_sqrt is not None and q_diag and not (q_sqrt > 0.0).all():
-        got, expected = "numbers that are not above 0 with q_diag=True", "standard deviations"
-        raise checks.refusal("q_sqrt", got, expected, "Use numpy.abs of them, or leave it out.")
+        got, expected = (
+            "numbers that are not above 0 with q_diag=True",
+            "standard deviations",
+        )
+        raise checks.refusal(
+            "q_sqrt", got, expected, "Use numpy.abs of them, or leave it out."
+        )
     is_full = q_sqrt is not None and not q_diag
     if is_full and (np.triu(q_sqrt, 1).any() or not np.diagonal(q_sqrt, 0, 1, 2).all()):
         got = "matrices with entries above the diagonal or zeros on it"
         expected = "lower triangular square roots of covariances"
-        raise checks.refusal("q_sqrt", got, expected, "Use numpy.linalg.cholesky of them.")
+        raise checks.refusal(
+            "q_sqrt", got, expected, "Use numpy.linalg.cholesky of them."
+        )
     return (mean if q_mu is None else q_mu), (root if q_sqrt is None else q_sqrt)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 Arguments = ParamSpec("Arguments")
 
-INSTALL = "matplotlib is not installed, figures need it: pip install 'gpflow_pep[plots]'"
+INSTALL = (
+    "matplotlib is not installed, figures need it: pip install 'gpflow_pep[plots]'"
+)
 
 #: Colours that people with any colour vision can distinguish (Okabe & Ito, 2008).
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -108,7 +110,12 @@ def note(ax: "Axes", text: str, *, right: bool = False, bottom: bool = False) ->
     """Write a note into a corner, by default the upper left one."""
     x, ha = (0.985, "right") if right else (0.015, "left")
     y, va = (0.015, "bottom") if bottom else (0.985, "top")
-    style: dict[str, Any] = {"fontsize": SMALL, "color": INK, "path_effects": halo(), "zorder": 10}
+    style: dict[str, Any] = {
+        "fontsize": SMALL,
+        "color": INK,
+        "path_effects": halo(),
+        "zorder": 10,
+    }
     ax.text(x, y, text, transform=ax.transAxes, ha=ha, va=va, **style)
 
 

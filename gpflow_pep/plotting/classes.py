@@ -10,7 +10,13 @@ from gpflow.base import AnyNDArray
 from scipy.stats import binomtest
 
 from .. import metrics
-from ..engine.checks import as_labels, check_level, counted, refusal, require_same_length
+from ..engine.checks import (
+    as_labels,
+    check_level,
+    counted,
+    refusal,
+    require_same_length,
+)
 from ..engine.factors import class_probabilities, num_classes
 from . import canvas
 from .canvas import FIT, INK, SMALL, as_columns, as_names
@@ -26,7 +32,12 @@ MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 
 @canvas.picture(5.0, 5.0)
 def reliability(
-    labels: Any, probability: Any, *, num_bins: int = 10, level: float = 0.95, ax: Any = None
+    labels: Any,
+    probability: Any,
+    *,
+    num_bins: int = 10,
+    level: float = 0.95,
+    ax: Any = None,
 ) -> None:
     """Draw how often predictions of classes are right, against their probability, with Wilson
     intervals and the number of rows of each.
@@ -53,7 +64,9 @@ def reliability(
     ax.plot(confidence, accuracy, "o-", color=FIT, linewidth=1.0, markersize=5)
     # Counts are bars on a strip below 0.
     heights = 0.12 * counts / counts.max()
-    bars = ax.bar(confidence, heights, bottom=-0.2, width=0.05, color=canvas.FAINT, zorder=0)
+    bars = ax.bar(
+        confidence, heights, bottom=-0.2, width=0.05, color=canvas.FAINT, zorder=0
+    )
     texts = map(canvas.count, map(int, counts))
     ax.bar_label(bars, [*texts], padding=1.0, fontsize=SMALL - 2.0, color=INK)
     ax.set(ylim=(-0.2, 1.2), xlim=(-0.03, 1.03), yticks=np.linspace(0.0, 1.0, 6))
@@ -79,7 +92,11 @@ def confusion_matrix(
     labels, predicted = as_labels("labels", labels), as_labels("predicted", predicted)
     require_same_length("predicted", predicted, "labels", labels)
     classes = np.unique(np.concatenate([labels, predicted]))
-    if names is not None and classes.dtype.kind in "iuf" and set(classes) <= set(range(len(names))):
+    if (
+        names is not None
+        and classes.dtype.kind in "iuf"
+        and set(classes) <= set(range(len(names)))
+    ):
         classes = np.arange(len(names))
     size = len(classes)
     texts = as_names("class", classes if names is None else names, size)
@@ -127,8 +144,12 @@ def decision_boundary(
     """
     table, columns = type(X), getattr(X, "columns", None)
     if np.ndim(X) == 2 and np.shape(X)[1] != 2:
-        remedy = "Pass two columns, and as classifier a function that fills in the others."
-        raise refusal("X", counted(np.shape(X)[1], "input"), "2, one for each axis", remedy)
+        remedy = (
+            "Pass two columns, and as classifier a function that fills in the others."
+        )
+        raise refusal(
+            "X", counted(np.shape(X)[1], "input"), "2, one for each axis", remedy
+        )
     X, labels = as_columns("X", X, 2), as_labels("labels", labels)
     require_same_length("labels", labels, "X", X)
     predict = predictor(classifier)
@@ -142,7 +163,10 @@ def decision_boundary(
     high[1] += 0.1 * (high[1] - low[1])  # room for the legend
     grid = np.meshgrid(*np.linspace(low, high, GRID).T)
     inputs: Any = np.column_stack([axis.ravel() for axis in grid])
-    if columns is not None and getattr(classifier, "feature_names_in_", None) is not None:
+    if (
+        columns is not None
+        and getattr(classifier, "feature_names_in_", None) is not None
+    ):
         inputs = table(inputs, columns=columns)
     P = _probability(predict(inputs), False)
     classes = _classes_of(classifier, labels, P.shape[1])
@@ -153,12 +177,18 @@ def decision_boundary(
     for number, label in enumerate(classes):
         color, marker = canvas.color_of(number), MARKERS[number % len(MARKERS)]
         rows = X[labels == label].T
-        ax.plot(*rows, marker, color=color, label=texts[number], rasterized=True, **style)
+        ax.plot(
+            *rows, marker, color=color, label=texts[number], rasterized=True, **style
+        )
     for points in inducing:
         _draw_inducing(ax, points)
     axes = as_names("input", None if columns is None else list(columns), 2)
-    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=axes[0], ylabel=axes[1])
-    ax.legend(loc="upper left", ncols=4, framealpha=0.85, edgecolor="none", **canvas.LEGEND)
+    ax.set(
+        xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=axes[0], ylabel=axes[1]
+    )
+    ax.legend(
+        loc="upper left", ncols=4, framealpha=0.85, edgecolor="none", **canvas.LEGEND
+    )
 
 
 def predictor(classifier: Any) -> Callable[[AnyNDArray], Any]:
@@ -180,20 +210,28 @@ def predictor(classifier: Any) -> Callable[[AnyNDArray], Any]:
         return probabilities
     if callable(classifier):
         return classifier
-    expected = "an estimator with predict_proba, a model with a likelihood of classes, or a"
+    expected = (
+        "an estimator with predict_proba, a model with a likelihood of classes, or a"
+    )
     expected += " function from inputs to probabilities"
     raise refusal("classifier", type(classifier).__name__, expected, "Pass one.")
 
 
 def _classes_of(classifier: Any, labels: AnyNDArray, size: int) -> AnyNDArray:
     """Find the label that each column of the probabilities is of."""
-    numbers = np.arange(size) if np.isin(labels, np.arange(size)).all() else np.unique(labels)
+    numbers = (
+        np.arange(size) if np.isin(labels, np.arange(size)).all() else np.unique(labels)
+    )
     classes: AnyNDArray = np.asarray(getattr(classifier, "classes_", numbers))
     unknown = labels[~np.isin(labels, classes)]
     if unknown.size or len(classes) != size:
         got = repr(unknown[0]) if unknown.size else counted(len(classes), "class")
-        expected = f"{size} classes, one for each column of the probabilities: {list(classes)}"
-        raise refusal("labels", got, expected, "Pass those trained on, or their numbers from 0.")
+        expected = (
+            f"{size} classes, one for each column of the probabilities: {list(classes)}"
+        )
+        raise refusal(
+            "labels", got, expected, "Pass those trained on, or their numbers from 0."
+        )
     return classes
 
 
@@ -208,12 +246,18 @@ def _draw_probability(ax: Any, grid: Sequence[AnyNDArray], P: AnyNDArray) -> Non
     strength = 0.45 * (P.max(axis=1, keepdims=True) - 1.0 / size) / (1.0 - 1.0 / size)
     image = 1.0 - np.clip(strength, 0.0, 1.0) * (1.0 - colors[np.argmax(P, axis=1)])
     image = image.reshape(*shape, 3)
-    ax.imshow(image, origin="lower", extent=extent, aspect="auto", interpolation="bilinear")
+    ax.imshow(
+        image, origin="lower", extent=extent, aspect="auto", interpolation="bilinear"
+    )
     for number in range(size if size > 2 else 1):
         lead = (P[:, number] - np.delete(P, number, axis=1).max(axis=1)).reshape(shape)
         ax.contour(*grid, lead, levels=[0.0], colors=[INK], linewidths=1.4)
     if size == 2:
-        style: dict[str, Any] = {"colors": [INK], "linewidths": 0.7, "linestyles": "dashed"}
+        style: dict[str, Any] = {
+            "colors": [INK],
+            "linewidths": 0.7,
+            "linestyles": "dashed",
+        }
         lines = ax.contour(*grid, P[:, 1].reshape(shape), levels=[0.1, 0.9], **style)
         ax.clabel(lines, fmt="%g", fontsize=SMALL - 1.5)
 
@@ -228,7 +272,11 @@ def _draw_inducing(ax: Any, inducing: Inducing) -> None:
         values, vectors = np.linalg.eigh(inducing.covariance)
         short, long = 2.0 * np.sqrt(np.maximum(values, 0.0)).T
         angles = np.degrees(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
-        place: dict[str, Any] = {"units": "xy", "offsets": Z, "offset_transform": ax.transData}
+        place: dict[str, Any] = {
+            "units": "xy",
+            "offsets": Z,
+            "offset_transform": ax.transData,
+        }
         place |= {"facecolor": "none", "edgecolor": "black", "linewidth": 1.1}
         ax.add_collection(EllipseCollection(long, short, angles, **place))
     style: dict[str, Any] = {"markersize": 8, "markeredgewidth": 1.6, "zorder": 6}
@@ -238,7 +286,11 @@ def _draw_inducing(ax: Any, inducing: Inducing) -> None:
 def _probability(probability: Any, event: bool) -> AnyNDArray:
     P = as_columns("probability", probability)
     low, high, total = np.min(P), np.max(P), P.sum(axis=1)
-    if low < -1e-6 or high > 1.0 + 1e-6 or not (event or np.allclose(total, 1.0, atol=1e-3)):
+    if (
+        low < -1e-6
+        or high > 1.0 + 1e-6
+        or not (event or np.allclose(total, 1.0, atol=1e-3))
+    ):
         got = f"numbers from {low:g} to {high:g}"
         got += f" and rows that sum to {np.min(total):g} to {np.max(total):g}"
         expected = "probabilities of the classes, which sum to 1; or a vector of those of one event"

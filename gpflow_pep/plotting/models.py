@@ -15,7 +15,9 @@ class Inducing(NamedTuple):
     """Where inducing variables are."""
 
     Z: AnyNDArray  #: Inputs, [M, D].
-    covariance: AnyNDArray | None = None  #: Of the blur of each, [M, D, D]; None for points.
+    covariance: AnyNDArray | None = (
+        None  #: Of the blur of each, [M, D, D]; None for points.
+    )
 
 
 def inducing_points_of(model: Any) -> list[Inducing]:
@@ -73,19 +75,27 @@ def alpha_sweep(
     errors = np.zeros_like(values) if errors is None else as_vector("errors", errors)
     require_same_length("errors", errors, "alphas", alphas)
     others = {
-        str(name): np.append(as_vector(f"baselines of {name!r}", np.atleast_1d(pair)), 0.0)[:2]
+        str(name): np.append(
+            as_vector(f"baselines of {name!r}", np.atleast_1d(pair)), 0.0
+        )[:2]
         for name, pair in (baselines or {}).items()
     }
-    _check_powers(alphas, np.append(errors, [error for _, error in others.values()]), best)
+    _check_powers(
+        alphas, np.append(errors, [error for _, error in others.values()]), best
+    )
     order = np.argsort(alphas)
     alphas, values, errors = alphas[order], values[order], errors[order]
     several = len(alphas) > 1
     text = None if several else f"alpha {alphas[0]:g}: {values[0]:.4g}"
     bars, form = errors if errors.any() else None, "o-" if several else "o"
-    ax.errorbar(alphas, values, bars, fmt=form, color=FIT, capsize=3, zorder=4, label=text)
+    ax.errorbar(
+        alphas, values, bars, fmt=form, color=FIT, capsize=3, zorder=4, label=text
+    )
     if best is not None and several:
         ring = values[np.isclose(alphas, best)][:1]
-        ax.plot([best], ring, "o", color=BEST, markersize=13, fillstyle="none", zorder=5)
+        ax.plot(
+            [best], ring, "o", color=BEST, markersize=13, fillstyle="none", zorder=5
+        )
     low, high = _heights(values, errors, np.reshape(list(others.values()), (-1, 2)))
     for number, (name, (value, error)) in enumerate(others.items(), start=2):
         color, style = color_of(number), ("--", "-.", ":")[number % 3]
@@ -105,17 +115,26 @@ def _check_powers(alphas: AnyNDArray, errors: AnyNDArray, best: float | None) ->
         remedy = "Draw other methods as baselines, and repeated splits as a mean with its error."
         raise refusal("alphas", alphas.tolist(), "different numbers in [0, 1]", remedy)
     if errors.min() < 0.0:
-        raise refusal("errors", errors.min(), "numbers of at least 0", "Pass standard errors.")
+        raise refusal(
+            "errors", errors.min(), "numbers of at least 0", "Pass standard errors."
+        )
     if best is not None and not np.isclose(alphas, best).any():
-        raise refusal("best", best, f"one of alphas, {alphas.tolist()}", "Pass one, or None.")
+        raise refusal(
+            "best", best, f"one of alphas, {alphas.tolist()}", "Pass one, or None."
+        )
 
 
-def _heights(values: AnyNDArray, errors: AnyNDArray, others: AnyNDArray) -> tuple[float, float]:
+def _heights(
+    values: AnyNDArray, errors: AnyNDArray, others: AnyNDArray
+) -> tuple[float, float]:
     """Find limits of y that hold the sweep, and the baselines [B, 2] that are not far from it."""
     low, high = float(np.min(values - errors)), float(np.max(values + errors))
     far = 3.0 * (high - low) if len(values) > 1 and high > low else np.inf
     ends = np.ravel([others[:, 0] - others[:, 1], others[:, 0] + others[:, 1]])
     near = np.tile((low - far <= others[:, 0]) & (others[:, 0] <= high + far), 2)
-    low, high = np.min(ends, where=near, initial=low), np.max(ends, where=near, initial=high)
+    low, high = (
+        np.min(ends, where=near, initial=low),
+        np.max(ends, where=near, initial=high),
+    )
     margin = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
     return float(low - margin), float(high + margin)

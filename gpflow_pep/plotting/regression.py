@@ -21,7 +21,13 @@ TAIL, LONGER = 0.001, 0.5
 
 @canvas.picture(5.0, 5.0)
 def predicted_against_actual(
-    y: Any, mean: Any, std: Any = None, *, level: float = 0.9, intervals: Any = None, ax: Any = None
+    y: Any,
+    mean: Any,
+    std: Any = None,
+    *,
+    level: float = 0.9,
+    intervals: Any = None,
+    ax: Any = None,
 ) -> None:
     """Draw predictions against the observed targets: few rows as points with intervals, many as a
     density, below the diagonal on which perfect predictions lie.
@@ -54,7 +60,11 @@ def predicted_against_actual(
         low, high = limits
         inside = (low <= np.minimum(y, mean)) & (np.maximum(y, mean) <= high)
         size: Any = (CELLS, int(0.6 * CELLS))
-        style: dict[str, Any] = {"extent": (*limits, *limits), "bins": "log", "mincnt": 1}
+        style: dict[str, Any] = {
+            "extent": (*limits, *limits),
+            "bins": "log",
+            "mincnt": 1,
+        }
         style |= {"cmap": "viridis_r", "linewidths": 0.1, "zorder": 1}
         cells = ax.hexbin(y[inside], mean[inside], gridsize=size, **style)
         most = canvas.count(int(np.max(np.asarray(cells.get_array()))))
@@ -62,7 +72,15 @@ def predicted_against_actual(
         if not inside.all():
             text += f"\n{canvas.rows(int(np.sum(~inside)))} outside of the picture"
     else:
-        ax.plot(y, mean, "o", color=FIT, markersize=4, markeredgecolor="white", markeredgewidth=0.4)
+        ax.plot(
+            y,
+            mean,
+            "o",
+            color=FIT,
+            markersize=4,
+            markeredgecolor="white",
+            markeredgewidth=0.4,
+        )
     canvas.note(ax, text, right=True, bottom=True)
     style = {"zorder": 5, "path_effects": canvas.halo()} if many else {"zorder": 1}
     ax.axline((0.0, 0.0), slope=1.0, color="black", linewidth=1.1, **style)
@@ -108,13 +126,19 @@ def pit_histogram(
     heights = scale * counts
     low, high = scale * np.array(binom.interval(level, len(values), 1.0 / num_bins))
     outside = (heights < low) | (heights > high)
-    style = {"color": np.where(outside, BEST, FIT), "edgecolor": "white", "align": "edge"}
+    style = {
+        "color": np.where(outside, BEST, FIT),
+        "edgecolor": "white",
+        "align": "edge",
+    }
     ax.bar(edges[:-1], heights, 1.0 / num_bins, **style)
     ax.axhspan(low, high, color=INK, alpha=0.18, linewidth=0)
     ax.axhline(1.0, color="black", linewidth=1.1)
     ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.18 * max(high, np.max(heights))))
     ax.set(xlabel="probability of a smaller target", ylabel="density")
-    bars = f"{np.sum(outside)} of {num_bins} bars (orange) outside of the {level:.0%} band"
+    bars = (
+        f"{np.sum(outside)} of {num_bins} bars (orange) outside of the {level:.0%} band"
+    )
     canvas.note(ax, f"{canvas.rows(len(values))}; {bars}")
 
 
@@ -147,21 +171,33 @@ def regression_1d(
     check_spread("std", std)
     order = np.argsort(x, kind="stable")
     x, mean, std = x[order], mean[order], std[order]
-    pairs = data if isinstance(data, Mapping) else {} if data is None else {"data": data}
+    pairs = (
+        data if isinstance(data, Mapping) else {} if data is None else {"data": data}
+    )
     for number, (name, pair) in enumerate(pairs.items()):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             got = f"{type(pair).__name__} for {name!r}"
             raise refusal("data", got, "a pair of inputs and targets", "Pass (x, y).")
         inputs, targets = as_vectors(inputs=pair[0], targets=pair[1])
         color, marker = (canvas.color_of(number), "x") if number else (TRAIN, ".")
-        alpha = float(np.clip(3.0 * FEW / len(inputs), 0.05, 0.9))  # fainter the more there are
-        style: dict[str, Any] = {"color": color, "alpha": alpha, "rasterized": len(inputs) > FEW}
+        alpha = float(
+            np.clip(3.0 * FEW / len(inputs), 0.05, 0.9)
+        )  # fainter the more there are
+        style: dict[str, Any] = {
+            "color": color,
+            "alpha": alpha,
+            "rasterized": len(inputs) > FEW,
+        }
         ax.plot(inputs, targets, marker, markersize=4, label=str(name), **style)
     ax.plot(x, mean, color=FIT, linewidth=1.8, path_effects=canvas.halo(), label="mean")
-    for rank, level in enumerate(sorted(map(check_level, levels), reverse=True), start=1):
+    for rank, level in enumerate(
+        sorted(map(check_level, levels), reverse=True), start=1
+    ):
         lower, upper = norm.interval(level, mean, std)
         alpha, text = min(0.16 * rank, 0.6), f"{level:.0%}"
-        ax.fill_between(x, lower, upper, color=FIT, alpha=alpha, linewidth=0, label=text)
+        ax.fill_between(
+            x, lower, upper, color=FIT, alpha=alpha, linewidth=0, label=text
+        )
     ax.set(xlim=(x[0], x[-1]) if x[0] < x[-1] else None, xlabel="x", ylabel="y")
     if inducing is not None:
         points = inducing if isinstance(inducing, Inducing) else None
@@ -175,9 +211,19 @@ def _draw_ticks(ax: Any, inducing: Inducing) -> None:
     low, high = ax.get_ylim()
     ax.set_ylim(low - 0.08 * (high - low), high)
     z, transform = inducing.Z[:, 0], ax.get_xaxis_transform()
-    height, style = np.full_like(z, 0.03), {"color": BEST, "alpha": 0.6, "label": "blur ± 1 std"}
+    height, style = (
+        np.full_like(z, 0.03),
+        {"color": BEST, "alpha": 0.6, "label": "blur ± 1 std"},
+    )
     if inducing.covariance is not None:
         spread = np.sqrt(inducing.covariance[:, 0, 0])
-        ax.hlines(height, z - spread, z + spread, transform=transform, linewidth=3, **style)
-    style = {"color": INK, "markersize": 9, "markeredgewidth": 1.4, "label": "inducing inputs"}
+        ax.hlines(
+            height, z - spread, z + spread, transform=transform, linewidth=3, **style
+        )
+    style = {
+        "color": INK,
+        "markersize": 9,
+        "markeredgewidth": 1.4,
+        "label": "inducing inputs",
+    }
     ax.plot(z, height, "|", transform=transform, **style)

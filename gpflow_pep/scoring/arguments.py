@@ -24,7 +24,9 @@ def as_rows(
         columns = [str(column) for column in X.columns]
         if sorted(columns) != sorted(names):
             remedy = "Choose them: X[list(scorer.feature_names_in_)]."
-            raise refusal("X", f"the columns {columns}", f"the columns {list(names)}", remedy)
+            raise refusal(
+                "X", f"the columns {columns}", f"the columns {list(names)}", remedy
+            )
         X = X[list(names)]
     try:
         array = np.asarray(X)

@@ -33,10 +33,14 @@ CHUNK = 1000
 class Component(NamedTuple):
     """What predicts f at rows, and the likelihood of y."""
 
-    moments: Callable[[Array], tuple[Array, Array]]  #: Mean and variance of f, [N, L], at [N, D].
+    moments: Callable[
+        [Array], tuple[Array, Array]
+    ]  #: Mean and variance of f, [N, L], at [N, D].
     variance: Callable[[Array], Array]  #: Prior variances [N] of rows [N, D].
     likelihood: Mapping[str, Any]
-    any_row: Array  #: [2, L]: mean and variance of f at a row of which nothing is known.
+    any_row: (
+        Array  #: [2, L]: mean and variance of f at a row of which nothing is known.
+    )
 
 
 class NumpyEnsemble(NamedTuple):
@@ -74,7 +78,10 @@ def ensemble_of(parts: Mapping[str, Any]) -> NumpyEnsemble:
 
 
 def _moments_from_u(part: Mapping[str, Any]) -> Callable[[Array], tuple[Array, Array]]:
-    covariance, variance = covariance_with(part["kernel"], part["Z"]), variance_of(part["kernel"])
+    covariance, variance = (
+        covariance_with(part["kernel"], part["Z"]),
+        variance_of(part["kernel"]),
+    )
 
     def moments(X: Array) -> tuple[Array, Array]:
         K = covariance(X)
@@ -82,7 +89,9 @@ def _moments_from_u(part: Mapping[str, Any]) -> Callable[[Array], tuple[Array, A
             products = [dsymv(1.0, Q.T, K[0])[None] for Q in part["Q"]]
         else:
             products = [K @ Q for Q in part["Q"]]
-        explained = np.stack([np.einsum("nm,nm->n", half, K) for half in products], axis=1)
+        explained = np.stack(
+            [np.einsum("nm,nm->n", half, K) for half in products], axis=1
+        )
         return K @ part["a"], variance(X)[:, None] - explained
 
     return moments
@@ -110,7 +119,8 @@ def predictive(ensemble: NumpyEnsemble, X: Array, units: Units) -> Predictive:
 
     def moments(X: Array) -> Array:
         parts = [
-            target_moments(c.likelihood, X, *latent_moments(c, X)) for c in ensemble.components
+            target_moments(c.likelihood, X, *latent_moments(c, X))
+            for c in ensemble.components
         ]
         return np.array(parts)[..., 0]  # [K, 2, N]
 
@@ -124,8 +134,13 @@ def predict_probabilities(ensemble: NumpyEnsemble, X: Array) -> Array:
     def probabilities(X: Array) -> Array:
         return np.asarray(
             sum(
-                weight * class_probabilities(component.likelihood, *latent_moments(component, X))
-                for weight, component in zip(ensemble.weights, ensemble.components, strict=True)
+                weight
+                * class_probabilities(
+                    component.likelihood, *latent_moments(component, X)
+                )
+                for weight, component in zip(
+                    ensemble.weights, ensemble.components, strict=True
+                )
             )
         )
 
@@ -146,11 +161,15 @@ def is_far(ensemble: NumpyEnsemble, X: Array) -> npt.NDArray[np.bool_]:
         return latent_moments(component, X)[1].min(axis=1) / component.variance(X)
 
     unknown = np.isnan(X).all(axis=1)
-    far: npt.NDArray[np.bool_] = _in_chunks(shares, np.where(unknown[:, None], 0.0, X)) > FAR
+    far: npt.NDArray[np.bool_] = (
+        _in_chunks(shares, np.where(unknown[:, None], 0.0, X)) > FAR
+    )
     return far | unknown
 
 
 def _in_chunks(function: Callable[[Array], Array], X: Array, axis: int = 0) -> Array:
     """Predict some rows, an axis of the result, at a time; refuse results that are not finite."""
-    parts = [function(X[start : start + CHUNK]) for start in range(0, max(len(X), 1), CHUNK)]
+    parts = [
+        function(X[start : start + CHUNK]) for start in range(0, max(len(X), 1), CHUNK)
+    ]
     return require_finite(parts[0] if len(parts) == 1 else np.concatenate(parts, axis))

@@ -18,7 +18,10 @@ Description = Mapping[str, Any]
 
 #: GPflow's least squared distance under a root.
 _SMALLEST_SQUARE = 1e-36
-_REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {"Sum": np.add, "Product": np.multiply}
+_REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
+    "Sum": np.add,
+    "Product": np.multiply,
+}
 #: Of the distance r, for unit variance.
 _OF_DISTANCE: dict[str, Callable[[Array], Array]] = {
     "Matern12": lambda r: np.exp(-r),
@@ -37,7 +40,11 @@ _OF_SQUARE: dict[str, Callable[[Array, Description], Array]] = {
 }
 #: Kernels of the distance of two rows, each column divided by its lengthscale.
 ISOTROPIC = (*_OF_DISTANCE, *_OF_SQUARE)
-KINDS = (*ISOTROPIC, *("Cosine", "Linear", "Constant", "White", "Periodic"), *_REDUCTIONS)
+KINDS = (
+    *ISOTROPIC,
+    *("Cosine", "Linear", "Constant", "White", "Periodic"),
+    *_REDUCTIONS,
+)
 REMEDY = "Use the estimator itself, which save_estimator and load_estimator keep."
 
 
@@ -72,7 +79,9 @@ def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
         phase = np.sum(Z / scale, axis=-1)[..., None, :]
 
         def cosine(X: Array) -> Array:
-            turns = np.sum((X[..., columns] - origin) / scale, axis=-1)[..., None] - phase
+            turns = (
+                np.sum((X[..., columns] - origin) / scale, axis=-1)[..., None] - phase
+            )
             return np.asarray(variance * np.cos(2.0 * np.pi * turns))
 
         return cosine

@@ -40,13 +40,17 @@ def prob_each_largest(mean: Array, variance: Array) -> Array:
     variance = np.maximum(variance, _SMALLEST_VARIANCE)
     num_rows, num_classes = mean.shape
     # Of each class c, the numbers of the others.
-    others = np.array([[k for k in range(num_classes) if k != c] for c in range(num_classes)])
+    others = np.array(
+        [[k for k in range(num_classes) if k != c] for c in range(num_classes)]
+    )
     v = variance[:, :, None]
     precision = 1.0 / np.sqrt(variance[:, others] + _SMALLEST_RATIO * v)
     margin = (mean[:, :, None] - mean[:, others]) * precision
     rate = np.sqrt(v) * precision
     shape = (num_rows * num_classes, num_classes - 1)
-    return _prob_above_all(margin.reshape(shape), rate.reshape(shape)).reshape(mean.shape)
+    return _prob_above_all(margin.reshape(shape), rate.reshape(shape)).reshape(
+        mean.shape
+    )
 
 
 def _prob_above_all(margin: Array, rate: Array) -> Array:

@@ -18,7 +18,11 @@ from .largest import prob_each_largest
 #: Ordinal regression without GPflow's squeezed probit link and floor.
 _OWN_ORDINAL = "gpflow_pep.likelihoods.Ordinal"
 #: The kinds of numbers and their parameters, and those of classes.
-NUMBERS = {"Gaussian": ("variance", "scale"), "StudentT": ("scale", "df"), "Poisson": ("binsize",)}
+NUMBERS = {
+    "Gaussian": ("variance", "scale"),
+    "StudentT": ("scale", "df"),
+    "Poisson": ("binsize",),
+}
 CLASSES = ("Bernoulli", "MultiClass", "Softmax", "Ordinal", _OWN_ORDINAL)
 #: Noise of which the logarithm is linear in the inputs; beyond these it stays as it is there.
 _LOG_LINEAR = "gpflow_pep.likelihoods.LogLinear"
@@ -37,12 +41,24 @@ def check_likelihood(likelihood: Mapping[str, Any]) -> None:
     kind = likelihood["kind"]
     if kind not in (*NUMBERS, *CLASSES):
         raise _unsupported(kind, (*NUMBERS, *CLASSES))
-    numbers = [likelihood[name] for name in NUMBERS.get(kind, ()) if likelihood[name] is not None]
+    numbers = [
+        likelihood[name]
+        for name in NUMBERS.get(kind, ())
+        if likelihood[name] is not None
+    ]
     varies = kind == "Gaussian" and _is_log_linear(likelihood["variance"])
-    constant = varies or all(not isinstance(v, dict) and np.size(v) == 1 for v in numbers)
+    constant = varies or all(
+        not isinstance(v, dict) and np.size(v) == 1 for v in numbers
+    )
     link = kind not in _LINKS or likelihood["invlink"] == _LINKS[kind]
-    if not constant or not link or (kind == "StudentT" and not np.all(likelihood["df"] > 2.0)):
-        got = f"{kind} with noise that depends on the input, no variance, or another link"
+    if (
+        not constant
+        or not link
+        or (kind == "StudentT" and not np.all(likelihood["df"] > 2.0))
+    ):
+        got = (
+            f"{kind} with noise that depends on the input, no variance, or another link"
+        )
         expected = "constant noise of a variance, or LogLinear, and the usual link"
         raise refusal("likelihood", got, expected, REMEDY)
 
@@ -58,7 +74,9 @@ def _noise_at(likelihood: Mapping[str, Any], X: Array) -> Array:
         return np.asarray(likelihood["scale"] ** 2 if noise is None else noise)
     known = np.clip(np.where(np.isnan(X), 0.0, X), -FARTHEST_INPUT, FARTHEST_INPUT)
     exponent = np.clip(known @ noise["weights"], -LARGEST_EXPONENT, LARGEST_EXPONENT)
-    return np.maximum(noise["variance"] * np.exp(exponent), likelihood["variance_lower_bound"])
+    return np.maximum(
+        noise["variance"] * np.exp(exponent), likelihood["variance_lower_bound"]
+    )
 
 
 def target_moments(
@@ -80,7 +98,9 @@ def target_moments(
     raise _unsupported(kind, NUMBERS)
 
 
-def class_probabilities(likelihood: Mapping[str, Any], mean: Array, variance: Array) -> Array:
+def class_probabilities(
+    likelihood: Mapping[str, Any], mean: Array, variance: Array
+) -> Array:
     """Compute the probability of each class, [N, C].
 
     :param likelihood: The description of one of classes.
@@ -92,10 +112,14 @@ def class_probabilities(likelihood: Mapping[str, Any], mean: Array, variance: Ar
     if kind == "Bernoulli":
         margin = mean / np.sqrt(1.0 + variance)
         return np.asarray(
-            SQUEEZE + (1.0 - 2.0 * SQUEEZE) * ndtr(np.concatenate([-margin, margin], axis=1))
+            SQUEEZE
+            + (1.0 - 2.0 * SQUEEZE) * ndtr(np.concatenate([-margin, margin], axis=1))
         )
     if kind == "MultiClass":
-        largest, epsilon = prob_each_largest(mean, variance), likelihood["invlink"]["epsilon"]
+        largest, epsilon = (
+            prob_each_largest(mean, variance),
+            likelihood["invlink"]["epsilon"],
+        )
         other = epsilon / (mean.shape[1] - 1.0)
         return np.asarray(largest * (1.0 - epsilon) + (1.0 - largest) * other)
     if kind == "Softmax":
@@ -116,4 +140,6 @@ def class_probabilities(likelihood: Mapping[str, Any], mean: Array, variance: Ar
 
 def _unsupported(kind: str, known: Iterable[str]) -> ValueError:
     """Refuse a likelihood, for ``raise``; ``known`` has the supported ones."""
-    return refusal("likelihood", kind, f"one of {', '.join(known)}, as GPflow has them", REMEDY)
+    return refusal(
+        "likelihood", kind, f"one of {', '.join(known)}, as GPflow has them", REMEDY
+    )

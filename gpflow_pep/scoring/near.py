@@ -28,7 +28,9 @@ TOLERANCE, MAX_SWEEPS, DAMPING, LEAST = 1e-4, 30, 0.8, 1e-10
 _ELEMENTS = 2**20
 
 
-def moments_from_near_rows(part: Mapping[str, Any]) -> Callable[[Array], tuple[Array, Array]]:
+def moments_from_near_rows(
+    part: Mapping[str, Any],
+) -> Callable[[Array], tuple[Array, Array]]:
     """Prepare the mean and variance of f, [N, P] each, at rows X [N, D].
 
     :param part: A component: ``kernel`` and ``Z``; ``near``, how many near rows; the training rows
@@ -38,7 +40,9 @@ def moments_from_near_rows(part: Mapping[str, Any]) -> Callable[[Array], tuple[A
     kernel, near, r, noise = part["kernel"], part["near"], part["r"], part["noise"]
     precision, M = part["precision"], len(part["W"])
     find, variance = nearest_rows(part["X"] * precision), variance_of(kernel)
-    with_u = covariance_with(kernel, part["Z"]) if M else lambda X: np.zeros((len(X), 0))
+    with_u = (
+        covariance_with(kernel, part["Z"]) if M else lambda X: np.zeros((len(X), 0))
+    )
     group = np.arange(near + 1)
 
     def of_chunk(X: Array) -> tuple[Array, Array]:
@@ -51,20 +55,27 @@ def moments_from_near_rows(part: Mapping[str, Any]) -> Callable[[Array], tuple[A
         D -= A @ A.swapaxes(1, 2)
         targets = r[index]
         if noise is None:
-            targets, variances = _observe_by_sites(2.0 * targets[..., 0] - 1.0, D[:, 1:, 1:])
+            targets, variances = _observe_by_sites(
+                2.0 * targets[..., 0] - 1.0, D[:, 1:, 1:]
+            )
         else:
             variances = noise[index]
         shared = D[:, 1:, 1:] + variances[..., None] * np.eye(near)
         g = np.linalg.solve(shared, D[:, 1:, :1])  # [N, m, 1]
         E = A[:, 0] - np.einsum("nm,nmk->nk", g[..., 0], A[:, 1:])
-        residual = np.maximum(D[:, 0, 0] - np.einsum("nm,nm->n", g[..., 0], D[:, 1:, 0]), 0.0)
+        residual = np.maximum(
+            D[:, 0, 0] - np.einsum("nm,nm->n", g[..., 0], D[:, 1:, 0]), 0.0
+        )
         mean = E @ part["mean"] + np.einsum("nm,nmp->np", g[..., 0], targets)
         spread = residual + np.sum((E @ part["root"]) ** 2, axis=1)
         return mean, spread[:, None] + np.zeros_like(mean)
 
     def moments(X: Array) -> tuple[Array, Array]:
         size = max(_ELEMENTS // ((near + 1) * max(M, near + 1)), 1)
-        chunks = [of_chunk(X[start : start + size]) for start in range(0, max(len(X), 1), size)]
+        chunks = [
+            of_chunk(X[start : start + size])
+            for start in range(0, max(len(X), 1), size)
+        ]
         mean, spread = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
         return mean, spread
 
@@ -79,11 +90,18 @@ def _observe_by_sites(signs: Array, C: Array) -> tuple[Array, Array]:
     :param signs: 1 or -1 for each label, [N, m].
     """
     prior = np.einsum("nmm->nm", C)
-    nu, tau, moves = np.zeros_like(signs), np.zeros_like(signs), np.ones(len(signs), bool)
+    nu, tau, moves = (
+        np.zeros_like(signs),
+        np.zeros_like(signs),
+        np.ones(len(signs), bool),
+    )
     for count in range(MAX_SWEEPS):
         step = 1.0 if count < 2 else DAMPING
         target = _sites(signs[moves], C[moves], nu[moves], tau[moves])
-        change = [step * (new - old[moves]) for new, old in zip(target, (nu, tau), strict=True)]
+        change = [
+            step * (new - old[moves])
+            for new, old in zip(target, (nu, tau), strict=True)
+        ]
         nu[moves] += change[0]
         tau[moves] += change[1]
         v = prior[moves]
@@ -109,6 +127,8 @@ def _sites(signs: Array, C: Array, nu: Array, tau: Array) -> tuple[Array, Array]
     bell = (1.0 - 2.0 * SQUEEZE) * np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi)
     slope = bell / (SQUEEZE + (1.0 - 2.0 * SQUEEZE) * ndtr(z))
     delta1 = signs * slope / np.sqrt(1.0 + v_c)
-    shrinks = np.minimum(-slope * (z + slope) / (1.0 + v_c), 0.0)  # a precision stays at 0
+    shrinks = np.minimum(
+        -slope * (z + slope) / (1.0 + v_c), 0.0
+    )  # a precision stays at 0
     scale = 1.0 / (1.0 + shrinks * v_c)
     return scale * (delta1 - shrinks * m_c), -scale * shrinks

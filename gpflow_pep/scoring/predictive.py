@@ -4,7 +4,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaincinv, erf, gammaln, log_ndtr, ndtr, ndtri, ndtri_exp, stdtr
+from scipy.special import (
+    betaincinv,
+    erf,
+    gammaln,
+    log_ndtr,
+    ndtr,
+    ndtri,
+    ndtri_exp,
+    stdtr,
+)
 
 from ..engine.refusals import refusal
 from .kernels import Array
@@ -46,7 +55,9 @@ class Recalibration(NamedTuple):
     scale: float = 1.0
 
     @classmethod
-    def fit(cls, scores: Array, errors: float = STANDARD_ERRORS, D: int = 0) -> "Recalibration":
+    def fit(
+        cls, scores: Array, errors: float = STANDARD_ERRORS, D: int = 0
+    ) -> "Recalibration":
         r"""Choose it by the normal scores of rows that were left out.
 
         :math:`\nu \in \{3, 4, 5, 7, 10, 20, 50, \infty\}` and :math:`\hat s` maximise
@@ -75,9 +86,13 @@ class Recalibration(NamedTuple):
                 square = max(float(np.mean(weights * scores**2)), smallest)
             return cls(nu, float(np.sqrt(square)))
 
-        nu, scale = max(map(fitted, _DEGREES), key=lambda r: float(np.sum(r.log_ratio(scores))))
+        nu, scale = max(
+            map(fitted, _DEGREES), key=lambda r: float(np.sum(r.log_ratio(scores)))
+        )
         relative = 1.0 if nu is None else (nu + 3.0) / nu
-        margin = errors * np.sqrt(0.5 * relative / len(scores)) + min(D / len(scores), 0.7)
+        margin = errors * np.sqrt(0.5 * relative / len(scores)) + min(
+            D / len(scores), 0.7
+        )
         return cls(nu, scale * float(np.exp(margin)))
 
     @property
@@ -108,7 +123,9 @@ class Recalibration(NamedTuple):
             logs = -0.5 * square - _LOG_ROOT
         else:
             half = 0.5 * (self.nu + 1.0)
-            logs = gammaln(half) - gammaln(0.5 * self.nu) - 0.5 * np.log(np.pi * self.nu)
+            logs = (
+                gammaln(half) - gammaln(0.5 * self.nu) - 0.5 * np.log(np.pi * self.nu)
+            )
             logs = logs - half * np.log1p(square / self.nu)
         return logs - np.log(self.scale) + 0.5 * z**2 + _LOG_ROOT
 
@@ -137,7 +154,9 @@ class Predictive(NamedTuple):
     weights: Array  #: [K], of sum 1.
     #: Of all components, or of each. The logarithm is taken by all of them or by none.
     units: Units | tuple[Units, ...] = Units()
-    noise: str = "Gaussian"  #: The likelihood: components of Gaussian noise are Gaussian.
+    noise: str = (
+        "Gaussian"  #: The likelihood: components of Gaussian noise are Gaussian.
+    )
     #: u of the mean :math:`\sum_k u_k \mu_k`, [K], of sum 1; None: the weights.
     mean_weights: Array | None = None
     recalibration: Recalibration | None = None
@@ -160,7 +179,9 @@ class Predictive(NamedTuple):
         def product(shares: Array, inside: Sequence[Array]) -> Array:
             return np.concatenate([a * b for a, b in zip(shares, inside, strict=True)])
 
-        of_means = [p.weights if p.mean_weights is None else p.mean_weights for p in parts]
+        of_means = [
+            p.weights if p.mean_weights is None else p.mean_weights for p in parts
+        ]
         others = [part.noise for part in parts if part.noise != "Gaussian"]
         return cls(
             np.concatenate([part.means for part in parts]),
@@ -203,7 +224,11 @@ class Predictive(NamedTuple):
 
     def at_scores(self, scores: Array) -> Array:
         r"""Compute the quantiles of the probabilities :math:`\Phi(\cdot)` of normal scores, [Q]."""
-        z = scores if self.recalibration is None else self.recalibration.original(scores)
+        z = (
+            scores
+            if self.recalibration is None
+            else self.recalibration.original(scores)
+        )
         shape = self.means.shape[1:]
         z = np.broadcast_to(z.reshape(-1, *[1] * len(shape)), (len(z), *shape))
         return np.moveaxis(self._targets(z), 0, -1)
@@ -231,7 +256,9 @@ class Predictive(NamedTuple):
         """
         if self.recalibration is None:
             return y
-        rows = self._replace(means=self.means[:, None], variances=self.variances[:, None])
+        rows = self._replace(
+            means=self.means[:, None], variances=self.variances[:, None]
+        )
         z = _normal_scores(rows._standardised(y)[0], self.weights)
         return self._targets(self.recalibration.original(z))
 
@@ -269,9 +296,14 @@ class Predictive(NamedTuple):
             following = 0.5 * (low + high)
             if step < _NEWTON_STEPS:
                 with np.errstate(all="ignore"):  # such a step leaves the interval
-                    log_slope = self._log_density(standardised, slopes) + 0.5 * (excess + z) ** 2
+                    log_slope = (
+                        self._log_density(standardised, slopes)
+                        + 0.5 * (excess + z) ** 2
+                    )
                     newton = x - excess * np.exp(-log_slope - _LOG_ROOT)
-                following = np.where((newton >= low) & (newton <= high), newton, following)
+                following = np.where(
+                    (newton >= low) & (newton <= high), newton, following
+                )
             moved, x = np.abs(following - x), following
             if np.all(moved <= _TOLERANCE * (np.abs(x) + smallest)):
                 break
@@ -281,7 +313,9 @@ class Predictive(NamedTuple):
         r"""Compute :math:`(T_k(y) - m_k) / s_k`, and the logarithm of its slope."""
         t = np.stack([units.transform(y) for units in self._every_units])
         slopes = np.stack([units.log_slope(y) for units in self._every_units])
-        return (t - self.means) / np.sqrt(self.variances), slopes - 0.5 * np.log(self.variances)
+        return (t - self.means) / np.sqrt(self.variances), slopes - 0.5 * np.log(
+            self.variances
+        )
 
     def _log_density(self, standardised: Array, log_slopes: Array) -> Array:
         return _log_sum(log_slopes - 0.5 * standardised**2, self.weights) - _LOG_ROOT
@@ -295,7 +329,9 @@ class Predictive(NamedTuple):
     def _check_gaussian(self, remedy: str) -> None:
         if self.noise != "Gaussian":
             got = f"the likelihood {self.noise}"
-            raise refusal("predict_quantiles, log_densities", got, "Gaussian noise", remedy)
+            raise refusal(
+                "predict_quantiles, log_densities", got, "Gaussian noise", remedy
+            )
 
 
 def require_finite(values: Array) -> Array:
@@ -308,7 +344,9 @@ def require_finite(values: Array) -> Array:
 
 def _normal_scores(standardised: Array, weights: Array) -> Array:
     r"""Compute :math:`\Phi^{-1}(\sum_k w_k \Phi(z_k))` by the nearer tail, which is precise."""
-    tails = [np.tensordot(weights, ndtr(sign * standardised), 1) for sign in (1.0, -1.0)]
+    tails = [
+        np.tensordot(weights, ndtr(sign * standardised), 1) for sign in (1.0, -1.0)
+    ]
     sign = np.where(tails[0] < tails[1], 1.0, -1.0)
     tail = np.minimum(tails[0], tails[1])
     scores = ndtri(tail)
@@ -323,4 +361,6 @@ def _log_sum(logs: Array, weights: Array) -> Array:
     largest = np.max(logs, axis=0)
     shift = np.where(np.isneginf(largest), 0.0, largest)
     with np.errstate(divide="ignore"):
-        return np.asarray(shift + np.log(np.tensordot(weights, np.exp(logs - shift), 1)))
+        return np.asarray(
+            shift + np.log(np.tensordot(weights, np.exp(logs - shift), 1))
+        )

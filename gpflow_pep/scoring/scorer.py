@@ -68,7 +68,9 @@ class Scorer:
     def __init__(self, saved: SavedFiles) -> None:
         parts = Reader(saved.arrays)(saved.content)
         components = parts["components"]
-        self._ensembles = [ensemble.ensemble_of(part["ensemble"]) for part in components]
+        self._ensembles = [
+            ensemble.ensemble_of(part["ensemble"]) for part in components
+        ]
         self._transforms = [_transform_of(part["inputs"]) for part in components]
         self._stack = parts["stack"]
         self._weights = np.ones(1) if self._stack is None else self._stack["weights"]
@@ -127,13 +129,17 @@ class Scorer:
             got, remedy = "a model of numbers", "Use predict with return_std=True."
             raise refusal("predict_proba", got, "a model of classes", remedy)
         X = self._inputs(X)
-        parts = zip(self._weights, self._ensembles, self._transforms, self._columns, strict=True)
+        parts = zip(
+            self._weights, self._ensembles, self._transforms, self._columns, strict=True
+        )
         mixed = sum(
             weight * ensemble.predict_probabilities(part, transform(X))[:, columns]
             for weight, part, transform, columns in parts
         )
         recalibration = self._recalibration
-        return np.asarray(mixed if recalibration is None else recalibration.probabilities(mixed))
+        return np.asarray(
+            mixed if recalibration is None else recalibration.probabilities(mixed)
+        )
 
     def log_densities(self, X: Any, y: Any) -> Array:
         """Compute the log predictive density of each row, [N], of a model with Gaussian noise.
@@ -145,7 +151,9 @@ class Scorer:
         y = as_rows(np.reshape(np.asarray(y), (-1, 1)), 1, None)[:, 0]
         if len(y) != predictive.means.shape[1]:
             expected = f"{predictive.means.shape[1]}, as many as X"
-            raise refusal("y", counted(len(y), "value"), expected, "Pass those of the same rows.")
+            raise refusal(
+                "y", counted(len(y), "value"), expected, "Pass those of the same rows."
+            )
         if self._units[0].logarithm and np.any(y <= 0.0):
             got, remedy = f"{np.min(y):g}", "Its logarithm is what the model predicts."
             raise refusal("y", got, "numbers above 0", remedy)
@@ -167,8 +175,13 @@ class Scorer:
             trained on numbers without a :class:`~gpflow_pep.tables.TableEncoder`.
         """
         if self.formats is None:
-            got, expected = "a scorer of numbers", "one of a pipeline with a TableEncoder"
-            raise refusal("unusual", got, expected, "Compare X with the range of your data.")
+            got, expected = (
+                "a scorer of numbers",
+                "one of a pipeline with a TableEncoder",
+            )
+            raise refusal(
+                "unusual", got, expected, "Compare X with the range of your data."
+            )
         from ..tables.encodings import unusual_cells
 
         return unusual_cells(table, self.formats, self._encodings)
@@ -192,7 +205,9 @@ class Scorer:
             raise refusal(method, "a model of classes", "a model of numbers", remedy)
         X = self._inputs(X)
         every = zip(self._ensembles, self._transforms, self._units, strict=True)
-        parts = [ensemble.predictive(part, change(X), units) for part, change, units in every]
+        parts = [
+            ensemble.predictive(part, change(X), units) for part, change, units in every
+        ]
         if self._stack is None:
             return parts[0]
         mean_weights = self._stack["mean_weights"]
@@ -206,7 +221,9 @@ def _transform_of(inputs: Mapping[str, Any]) -> Callable[[Array], Array]:
     return Units.of_scaler(inputs).transform
 
 
-def _encodings_of(columns: Any) -> "tuple[dict[str, Format] | None, dict[str, Encoding]]":
+def _encodings_of(
+    columns: Any,
+) -> "tuple[dict[str, Format] | None, dict[str, Encoding]]":
     """Make what :func:`~gpflow_pep.tables.encodings.encode_table` takes beside a table."""
     if columns is None:
         return None, {}

@@ -48,14 +48,22 @@ class SavedFiles(NamedTuple):
 
 
 def write_files(
-    folder: str | PathLike[str], saved: SavedFiles, name: str, card: str = "", **versions: str
+    folder: str | PathLike[str],
+    saved: SavedFiles,
+    name: str,
+    card: str = "",
+    **versions: str,
 ) -> None:
     """Write what :func:`read_files` reads, and a text for people.
 
     :param name: That of the description: ``MODEL`` or ``SCORER``.
     :param versions: Of the libraries that write, beside Python and this package.
     """
-    versions = {"python": platform.python_version(), "gpflow_pep": __version__, **versions}
+    versions = {
+        "python": platform.python_version(),
+        "gpflow_pep": __version__,
+        **versions,
+    }
     with replaced_folder(folder, name) as new:
         if card:
             (new / CARD).write_text(card, encoding="utf-8")
@@ -69,13 +77,18 @@ def write_files(
             "digest": digest(saved.content, new, name),
             **saved.content,
         }
-        text = json.dumps(description, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        text = (
+            json.dumps(description, indent=2, ensure_ascii=False, allow_nan=False)
+            + "\n"
+        )
         (new / name).write_text(text, encoding="utf-8")
 
 
 def digest(content: Any, folder: Path, name: str) -> str:
     """Compute a hash of the content and of the other files, but not of format and versions."""
-    total = hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode())
+    total = hashlib.sha256(
+        json.dumps(content, sort_keys=True, allow_nan=False).encode()
+    )
     for other in FILES[name]:
         total.update((folder / other).read_bytes())
     return total.hexdigest()
@@ -91,13 +104,17 @@ def read_files(folder: str | PathLike[str], name: str) -> SavedFiles:
     file_format = description.get("format") if isinstance(description, dict) else None
     if file_format != FORMAT:
         remedy = f"Load it with the version of gpflow_pep that wrote it, or {WRITERS[name]} again."
-        raise refusal(str(folder / name), f"format {file_format!r}", f"format {FORMAT}", remedy)
+        raise refusal(
+            str(folder / name), f"format {file_format!r}", f"format {FORMAT}", remedy
+        )
     check_present(folder, (name, *FILES[name]), remedy_of(name))
     content = {key: part for key, part in description.items() if key not in _HEADER}
     with undamaged(folder, expected, remedy_of(name)):
         same = digest(content, folder, name) == description.get("digest")
     if not same:
-        got = "a file that is damaged or was changed (the digest of the files is another)"
+        got = (
+            "a file that is damaged or was changed (the digest of the files is another)"
+        )
         raise refusal(str(folder), got, expected, remedy_of(name))
     arrays = read_arrays(folder / ARRAYS, expected, remedy_of(name))
     pipeline = (folder / PIPELINE).read_bytes() if PIPELINE in FILES[name] else b""
@@ -153,7 +170,11 @@ class Reader:
             name: parameters[part["value_of"]] if is_parameter(part) else self(part)
             for name, part in described["arguments"].items()
         }
-        return {"kind": kind.removeprefix("gpflow.likelihoods."), **parameters, **arguments}
+        return {
+            "kind": kind.removeprefix("gpflow.likelihoods."),
+            **parameters,
+            **arguments,
+        }
 
 
 def is_parameter(argument: Any) -> bool:

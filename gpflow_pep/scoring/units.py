@@ -72,7 +72,9 @@ class Units(NamedTuple):
         if np.ndim(self.scale):
             values = np.moveaxis(values, axis, -1)
         if self.is_warped:
-            values = np.sinh(np.exp(-np.asarray(self.tails)) * (np.arcsinh(values) + self.skew))
+            values = np.sinh(
+                np.exp(-np.asarray(self.tails)) * (np.arcsinh(values) + self.skew)
+            )
         levels = self.scale * values + self.offset
         values = np.exp(levels) if self.logarithm else levels
         return np.moveaxis(values, -1, axis) if np.ndim(self.scale) else values
@@ -85,7 +87,12 @@ class Units(NamedTuple):
             return slopes
         bent = self._bent(y)
         log_cosh = np.abs(bent) + np.log1p(np.exp(-2.0 * np.abs(bent))) - np.log(2.0)
-        return slopes + log_cosh + self.tails - np.log(np.hypot(1.0, self._standardised(y)))
+        return (
+            slopes
+            + log_cosh
+            + self.tails
+            - np.log(np.hypot(1.0, self._standardised(y)))
+        )
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Compute mean and variance of y from those of Gaussian t; of any t if y is linear in it.

@@ -9,7 +9,14 @@ import pandas as pd
 
 from ..engine.refusals import counted, refusal
 from . import Format, TableEncoder, read_cells, recognise
-from .conventions import MARKS, MARKS_IN_WORDS, PLAIN, WORDS_OF_NOTHING, Conventions, plain_spelling
+from .conventions import (
+    MARKS,
+    MARKS_IN_WORDS,
+    PLAIN,
+    WORDS_OF_NOTHING,
+    Conventions,
+    plain_spelling,
+)
 from .dates import has_order, read_dates
 from .encodings import MAX_CATEGORIES, as_table, check_cells, listed, option
 from .formats import (
@@ -137,7 +144,9 @@ def clean(
     """
     if task not in (None, "regression", "classification"):
         expected = "'regression' or 'classification'"
-        raise refusal("task", repr(task), expected, "Leave it out to have it recognised.")
+        raise refusal(
+            "task", repr(task), expected, "Leave it out to have it recognised."
+        )
     table = as_table(frame, "frame").reset_index(drop=True)  # rows are numbered from 0
     copies = table.columns[table.columns.duplicated()].unique()
     if len(copies):
@@ -145,11 +154,15 @@ def clean(
         raise refusal("frame", got, "different names", "Rename or remove the copies.")
     targets = _places(table, target)
     inputs = [name for name in table.columns if name not in targets]
-    _check_names("drop", [_HALF.sub("", str(name)) for name in drop], inputs, "input columns")
+    _check_names(
+        "drop", [_HALF.sub("", str(name)) for name in drop], inputs, "input columns"
+    )
     _check_names("as_written", as_written, list(table.columns), "columns")
     about = table.attrs
     marks = decimal or about.get("decimal"), thousands or about.get("thousands")
-    known = conventions_of(table, given_conventions(*marks, dates, missing), about.get("sep", ""))
+    known = conventions_of(
+        table, given_conventions(*marks, dates, missing), about.get("sep", "")
+    )
     table = table.drop(columns=[str(name) for name in drop if str(name) in inputs])
     notes: list[str] = list(about.get("notes", ()))
     if known.decimal == ",":
@@ -163,18 +176,26 @@ def clean(
     X, formats = _read_inputs(table, {*map(str, drop)}, literal, known, notes)
     empty = X.isna().any(axis=1)
     if drop_missing and empty.any():
-        notes.append(f"Dropped {empty.sum()} of {len(X)} rows in which an input is missing.")
+        notes.append(
+            f"Dropped {empty.sum()} of {len(X)} rows in which an input is missing."
+        )
         X, y = X[~empty], y[~empty]
-    for name in [name for name in X if X[name].notna().all() and X[name].nunique() <= 1]:
+    for name in [
+        name for name in X if X[name].notna().all() and X[name].nunique() <= 1
+    ]:
         value = X[name].iloc[0] if len(X) else "nothing"
         notes.append(f"Dropped column '{name}': it is {value} in every row.")
         X, _ = X.drop(columns=name), formats.pop(name)
     empty = X.isna().all(axis=1)
     if empty.any() and len(X.columns):
-        notes.append(f"Dropped {empty.sum()} of {len(X)} rows in which every input is missing.")
+        notes.append(
+            f"Dropped {empty.sum()} of {len(X)} rows in which every input is missing."
+        )
         X, y = X[~empty], y[~empty]
     for name in X.columns[X.isna().any()]:
-        notes.append(f"Column '{name}' has no value in {X[name].isna().sum()} of {len(X)} rows.")
+        notes.append(
+            f"Column '{name}' has no value in {X[name].isna().sum()} of {len(X)} rows."
+        )
     warnings = list(about.get("warnings", ()))
     for column in _columns_of(y):
         _check_enough(X, column.dropna(), kind, notes)
@@ -192,7 +213,9 @@ def _sides_of_limits(
 ) -> "pd.Series[Any] | None":
     """Give the side of its number on which each target is, by marks as in <5.8; None without."""
     cells = [cell.strip() if isinstance(cell, str) else "" for cell in column]
-    sides = [(-1.0 if cell[0] in "<≤" else 1.0) if is_limit(cell) else 0.0 for cell in cells]
+    sides = [
+        (-1.0 if cell[0] in "<≤" else 1.0) if is_limit(cell) else 0.0 for cell in cells
+    ]
     count, name = np.count_nonzero(sides), f"'{column.name}'"
     if not count or recognise(column, conventions=known).kind != "number":
         if limits:
@@ -216,16 +239,25 @@ def _sides_of_limits(
     return pd.Series(sides, column.index, name=LIMIT)
 
 
-def _check_names(argument: str, names: Sequence[str], known: Sequence[str], kind: str) -> None:
+def _check_names(
+    argument: str, names: Sequence[str], known: Sequence[str], kind: str
+) -> None:
     unknown = [str(name) for name in names if str(name) not in known]
     if unknown:
         raise refusal(
-            argument, listed(unknown), f"{kind} among {listed(known)}", "Check the names."
+            argument,
+            listed(unknown),
+            f"{kind} among {listed(known)}",
+            "Check the names.",
         )
 
 
 def _read_inputs(
-    table: pd.DataFrame, drop: set[str], literal: set[str], known: Conventions, notes: list[str]
+    table: pd.DataFrame,
+    drop: set[str],
+    literal: set[str],
+    known: Conventions,
+    notes: list[str],
 ) -> tuple[pd.DataFrame, dict[str, Format]]:
     """Read the useful columns, and note how each was read, or why it was dropped."""
     formats, columns = {}, {}
@@ -282,7 +314,9 @@ def _columns_of(y: Any) -> "list[pd.Series[Any]]":
     return [y[name] for name in y.columns] if isinstance(y, pd.DataFrame) else [y]
 
 
-def make_preparation(X: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> TableEncoder:
+def make_preparation(
+    X: pd.DataFrame, formats: Mapping[str, Format] | None = None
+) -> TableEncoder:
     """Make the first step of a pipeline for tables like this one::
 
         X, y, kind, notes, formats, *_ = clean(read_table("data.csv"), "y")
@@ -299,12 +333,17 @@ def make_preparation(X: pd.DataFrame, formats: Mapping[str, Format] | None = Non
     known = X.attrs.get("conventions")
     if formats is None:
         known = known or conventions_of(X)
-        formats = {str(name): recognise(column, conventions=known) for name, column in X.items()}
+        formats = {
+            str(name): recognise(column, conventions=known)
+            for name, column in X.items()
+        }
     for name, form in formats.items():
         if form.kind == "other":
             got = "neither numbers, dates nor text"
             raise refusal(f"column '{name}'", got, "one of them", "Leave it out.")
-    return TableEncoder({str(name): formats[str(name)] for name in X.columns}, conventions=known)
+    return TableEncoder(
+        {str(name): formats[str(name)] for name in X.columns}, conventions=known
+    )
 
 
 def _places(table: pd.DataFrame, target: Any) -> list[str]:
@@ -320,10 +359,14 @@ def _place(table: pd.DataFrame, target: str | int) -> str:
     if target in table.columns:
         return str(target)
     number, count = re.fullmatch(r"-?\d+", str(target)), table.shape[1]
-    if number and -count <= int(target) < count:  # as text, where the command line gives it
+    if (
+        number and -count <= int(target) < count
+    ):  # as text, where the command line gives it
         return str(table.columns[int(target)])
     expected = f"one of the columns {listed(table.columns)}"
-    remedy = "Name it, or its place from 0; is the separator right, and are there names?"
+    remedy = (
+        "Name it, or its place from 0; is the separator right, and are there names?"
+    )
     raise refusal("target", repr(target), expected, remedy)
 
 
@@ -339,7 +382,9 @@ def _read_targets(
     several, columns = len(targets) > 1, {}
     kind: Kind = "numbers"
     for name in targets:
-        columns[name], kind = _read_target(table[name], task, name in as_written, known, notes)
+        columns[name], kind = _read_target(
+            table[name], task, name in as_written, known, notes
+        )
         if several and kind == "classes":
             raise refusal(
                 f"target '{name}'",
@@ -355,23 +400,37 @@ def _read_targets(
         notes.append(f"Dropped {(~there).sum()} of {len(Y)} rows without {name}.")
     Y, table = Y[there], table[there].drop(columns=targets)
     for name in Y.columns[Y.isna().any()]:
-        notes.append(f"Target '{name}' is missing in {Y[name].isna().sum()} of {len(Y)} rows.")
+        notes.append(
+            f"Target '{name}' is missing in {Y[name].isna().sum()} of {len(Y)} rows."
+        )
     return Y if several else Y[targets[0]], kind, table
 
 
 def _read_target(
-    column: "pd.Series[Any]", task: str | None, literal: bool, known: Conventions, notes: list[str]
+    column: "pd.Series[Any]",
+    task: str | None,
+    literal: bool,
+    known: Conventions,
+    notes: list[str],
 ) -> tuple["pd.Series[Any]", Kind]:
     """Read a target, some of which may be missing, and note its kind."""
     target = str(column.name)
     form = recognise(column, as_written=literal, conventions=known)
-    stars = form.unit and not SURE_UNIT.fullmatch(form.unit) and column.nunique() <= MAX_CATEGORIES
+    stars = (
+        form.unit
+        and not SURE_UNIT.fullmatch(form.unit)
+        and column.nunique() <= MAX_CATEGORIES
+    )
     if stars and task != "regression":
-        form = recognise(column, as_written=True, conventions=known)  # classes, such as 3 stars
+        form = recognise(
+            column, as_written=True, conventions=known
+        )  # classes, such as 3 stars
     name = f"target '{target}'"
     if form.kind in ("other", "date") and task != "classification":
         got = "dates" if form.kind == "date" else "neither numbers nor text"
-        remedy = "Choose another target, or make numbers of it, such as days since a date."
+        remedy = (
+            "Choose another target, or make numbers of it, such as days since a date."
+        )
         raise refusal(name, got, "numbers or classes", remedy)
     words = [word for word in form.missing if word not in known.missing]
     if form.kind != "text" and words:
@@ -382,12 +441,17 @@ def _read_target(
     units = several_units(column, known) if plain else {}
     if units and all(map(SURE_UNIT.fullmatch, filter(None, units))):
         got = f"numbers of several units, such as {listed(units.values())}"
-        remedy = "Write all in the same unit, or take the cells as classes (--as-written)."
+        remedy = (
+            "Write all in the same unit, or take the cells as classes (--as-written)."
+        )
         raise refusal(name, got, "one unit", remedy)
     values = read_cells(column, form)
     there, number = values.dropna(), values.nunique()
     if pair := _first_pair(column) if plain and task != "classification" else "":
-        got, remedy = f"two numbers in a cell, such as {pair!r}", "Make two columns, and name both."
+        got, remedy = (
+            f"two numbers in a cell, such as {pair!r}",
+            "Make two columns, and name both.",
+        )
         raise refusal(name, got, "one", remedy)
     notes.extend(_how_joined(target, column, form, known))
     if form.kind == "text" and task == "regression":
@@ -401,7 +465,11 @@ def _read_target(
     if form.kind == "number":
         check_cells(target, values)
     if task == "regression" or (task is None and numbers and number != 2):
-        if task is None and number <= MAX_CATEGORIES and bool(np.all(there == np.round(there))):
+        if (
+            task is None
+            and number <= MAX_CATEGORIES
+            and bool(np.all(there == np.round(there)))
+        ):
             notes.append(
                 f"'{target}' has {number} different whole numbers, which are taken as numbers, such"
                 " as counts. If they are classes, pass task='classification'"
@@ -415,13 +483,19 @@ def _read_target(
         )
     if form.kind != "text":
         words = read_cells(column, Format("text")).where(values.notna())
-        as_they_are = truth or any(is_code(word) or is_limit(word) for word in words.dropna())
+        as_they_are = truth or any(
+            is_code(word) or is_limit(word) for word in words.dropna()
+        )
         values = words if as_they_are else read_cells(values, Format("text"))
     return values.rename(target), "classes"
 
 
 def _why_drop(
-    name: str, column: "pd.Series[Any]", form: Format, known: Conventions, as_written: bool
+    name: str,
+    column: "pd.Series[Any]",
+    form: Format,
+    known: Conventions,
+    as_written: bool,
 ) -> str:
     """Give the reason why a column is dropped; empty if it is not."""
     values = column.dropna()
@@ -434,11 +508,17 @@ def _why_drop(
         words = read_cells(values, form)
         if words.nunique() > max(2, len(words) // 2):
             units = several_units(values, known)
-            also = f"numbers of several units, such as {listed(units.values())}" if units else ""
+            also = (
+                f"numbers of several units, such as {listed(units.values())}"
+                if units
+                else ""
+            )
             also = also or _two_orders(words.unique()) or f"such as {words.iloc[0]!r}"
             return f"{words.nunique()} of its {len(words)} texts differ, {also}"
         return ""
-    named = nameless or (_ID_NAME.fullmatch(name.rstrip(". ")) and not _TIME_NAME.match(name))
+    named = nameless or (
+        _ID_NAME.fullmatch(name.rstrip(". ")) and not _TIME_NAME.match(name)
+    )
     if as_written or form.kind != "number" or not named:
         return ""
     numbers = read_cells(values, form).dropna()
@@ -467,15 +547,21 @@ def _how_read(
     values = column.dropna()
     if not len(values):
         return
-    words = values[~values.isin([*MARKS, *form.missing])] if form.kind != "text" else values
+    words = (
+        values[~values.isin([*MARKS, *form.missing])] if form.kind != "text" else values
+    )
     if form.kind == "number":
         words = words[[not is_limit(str(word)) for word in words]]
     # The first cell that shows most: thousands, zeros before the number, (120) and 120-.
-    telling = (word for word in words if isinstance(word, str) and _TELLING.search(word))
+    telling = (
+        word for word in words if isinstance(word, str) and _TELLING.search(word)
+    )
     cell = next(telling, next(iter(words), ""))
     if form.kind == "date":
         cell = next(iter(words), "")
-        value = f"{read_cells(pd.Series([cell]), form)[0]:%Y-%m-%d %H:%M}".removesuffix(" 00:00")
+        value = f"{read_cells(pd.Series([cell]), form)[0]:%Y-%m-%d %H:%M}".removesuffix(
+            " 00:00"
+        )
         how = f" ('{cell}' is {value})" if form.pattern else ""
         yield f"Column '{name}' holds dates{how}, which become days since 1970-01-01."
     elif form.kind == "number" and isinstance(cell, str) and cell:
@@ -538,7 +624,9 @@ def _how_joined(
         remedy = f"--missing {','.join(marks)}: as no value"
         yield f"Column '{name}': {_are(marks)} taken as text ({remedy})."
     for spelling in form.spellings:
-        same = cells[cells.map(plain_spelling, na_action="ignore") == plain_spelling(spelling)]
+        same = cells[
+            cells.map(plain_spelling, na_action="ignore") == plain_spelling(spelling)
+        ]
         others = sorted(set(same) - {spelling})
         yield (
             f"Column '{name}': {_are(others)} taken as '{spelling}'"
@@ -546,11 +634,18 @@ def _how_joined(
         )
 
 
-def _check_enough(X: pd.DataFrame, y: "pd.Series[Any]", kind: Kind, notes: list[str]) -> None:
+def _check_enough(
+    X: pd.DataFrame, y: "pd.Series[Any]", kind: Kind, notes: list[str]
+) -> None:
     name, counts = f"target '{y.name}'", y.value_counts()
     if len(y) < MIN_ROWS:
-        expected, remedy = f"at least {MIN_ROWS}", "Add rows; some are held out for testing."
-        raise refusal("frame", f"{counted(len(y), 'row')} with a {name}", expected, remedy)
+        expected, remedy = (
+            f"at least {MIN_ROWS}",
+            "Add rows; some are held out for testing.",
+        )
+        raise refusal(
+            "frame", f"{counted(len(y), 'row')} with a {name}", expected, remedy
+        )
     if len(counts) < 2:
         got, expected = f"{y.iloc[0]} in every row", "values that differ"
         raise refusal(name, got, expected, "Choose another target.")
@@ -563,7 +658,9 @@ def _check_enough(X: pd.DataFrame, y: "pd.Series[Any]", kind: Kind, notes: list[
         return
     if len(counts) > max(MAX_CATEGORIES, len(y) // 2):
         remedy = "Choose another target; or is it a number, for regression?"
-        raise refusal(name, f"{len(counts)} classes in {len(y)} rows", "far fewer", remedy)
+        raise refusal(
+            name, f"{len(counts)} classes in {len(y)} rows", "far fewer", remedy
+        )
     if counts.min() < 2:
         remedy = "Remove the class or join it with another; or is the target a number?"
         expected = "at least 2, to train on and to hold out"

@@ -38,9 +38,19 @@ class TableFault(Exception):
 
 #: RuntimeError: a zip file is encrypted, or packed in a way that Python does not support.
 _ERRORS = (
-    OSError, EOFError, ValueError, TypeError, KeyError, OverflowError, RuntimeError, StopIteration,
-    csv.Error, zlib.error, lzma.LZMAError, zipfile.BadZipFile,
-)  # fmt: skip
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    KeyError,
+    OverflowError,
+    RuntimeError,
+    StopIteration,
+    csv.Error,
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+)
 
 
 @contextmanager
@@ -60,7 +70,8 @@ def _unzip(content: bytes) -> bytes:
         names = [
             name
             for name in archive.namelist()
-            if not name.endswith(("/", ".DS_Store")) and not name.startswith("__MACOSX/")
+            if not name.endswith(("/", ".DS_Store"))
+            and not name.startswith("__MACOSX/")
         ]
         if len(names) == 1:
             return archive.read(names[0])
@@ -70,7 +81,9 @@ def _unzip(content: bytes) -> bytes:
         raise TableFault(
             " is a spreadsheet or document, expected text or .xlsx. Save the sheet as CSV."
         )
-    raise TableFault(f" has {len(names)} files in it, expected one. Unpack it and name the table.")
+    raise TableFault(
+        f" has {len(names)} files in it, expected one. Unpack it and name the table."
+    )
 
 
 _UNPACK: dict[bytes, Callable[[bytes], bytes]] = {
@@ -89,7 +102,9 @@ def read_content(path: Path) -> bytes:
         if str(path) == "-":
             content = _content_of(sys.stdin)
         elif not path.exists():
-            raise TableFault(" does not exist, expected a table. Check the name and the folder.")
+            raise TableFault(
+                " does not exist, expected a table. Check the name and the folder."
+            )
         else:
             content = path.read_bytes()
         for magic, unpack in _UNPACK.items():

@@ -35,7 +35,9 @@ PLAIN = {
     )
     for mark in OTHER
 }
-_EITHER = {mark: re.compile(rf"[+-]?[1-9][0-9]{{0,2}}[{mark}][0-9]{{3}}") for mark in OTHER}
+_EITHER = {
+    mark: re.compile(rf"[+-]?[1-9][0-9]{{0,2}}[{mark}][0-9]{{3}}") for mark in OTHER
+}
 #: In fewer cells a mark, a unit or a date of eight digits may be there by chance: two is the least
 #: that repeats.
 FEWEST = 3
@@ -71,7 +73,9 @@ class Conventions(NamedTuple):
         return tuple(value for value in values if not np.isnan(value))
 
 
-def find_conventions(columns: list[list[str]], stated: Conventions, sep: str = "") -> Conventions:
+def find_conventions(
+    columns: list[list[str]], stated: Conventions, sep: str = ""
+) -> Conventions:
     """Find the decimal mark and the order of dates: of each the one in which most cells are written
     that can be read in one way alone. None is found where as many are of one kind as of the other.
 
@@ -87,8 +91,12 @@ def find_conventions(columns: list[list[str]], stated: Conventions, sep: str = "
         dates = "\n".join(cells) if any(map(_DAY_AND_MONTH.match, ways)) else ""
         for first, mark, second, short in _DAY_AND_MONTH.findall(dates):
             first, second = int(first), int(second)
-            year_first = mark == "-" and short and int(short) <= 31  # 21-01-05 may be so
-            orders["dmy"] += second <= 12 and (mark == "." or (first > 12 and not year_first))
+            year_first = (
+                mark == "-" and short and int(short) <= 31
+            )  # 21-01-05 may be so
+            orders["dmy"] += second <= 12 and (
+                mark == "." or (first > 12 and not year_first)
+            )
             orders["mdy"] += first <= 12 < second
             orders["ymd"] += bool(short) and first > 31
         if not stated.decimal:
@@ -130,7 +138,9 @@ def _most(counts: dict[str, int]) -> str:
 
 
 #: Numbers of nines, which stand for "missing" where no cell can be empty.
-_NINES = np.array([-99.0, *(sign * (10.0**k - 1.0) for k in range(3, 10) for sign in (-1.0, 1.0))])
+_NINES = np.array(
+    [-99.0, *(sign * (10.0**k - 1.0) for k in range(3, 10) for sign in (-1.0, 1.0))]
+)
 #: Such a number is clearly outside where it is so many times the range of the others away.
 _LEAST_DISTANCE = 3.0
 #: Words that are spelled in several ways have at least three letters, or are these.
@@ -164,7 +174,11 @@ def _is_outside(number: float, others: npt.NDArray[np.float64]) -> bool:
         return True
     is_even = np.subtract(*np.quantile(others, [0.75, 0.25])) >= width / 20.0
     distance = max(low - number, number - high)
-    return bool(is_even) and len(np.unique(others)) >= 5 and distance > _LEAST_DISTANCE * width
+    return (
+        bool(is_even)
+        and len(np.unique(others)) >= 5
+        and distance > _LEAST_DISTANCE * width
+    )
 
 
 def plain_spelling(word: str) -> str:

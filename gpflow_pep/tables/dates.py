@@ -7,15 +7,40 @@ from typing import Any
 import pandas as pd
 
 ORDERS = ("dmy", "mdy", "ymd")
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTHS = (
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+)
 _FULL = (
-    *("january", "february", "march", "april", "june", "july", "august", "september", "sept"),
+    *(
+        "january",
+        "february",
+        "march",
+        "april",
+        "june",
+        "july",
+        "august",
+        "september",
+        "sept",
+    ),
     *("october", "november", "december"),
 )
 _TIME = r"(?:(?:T|,?\s+)(?P<time>\d.*))?"
 _DIGITS = re.compile(rf"(\d{{1,4}})([./-])(\d{{1,2}})\2(\d{{4}}|\d{{1,2}}){_TIME}")
 _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
-_DAY_FIRST = re.compile(rf"(\d{{1,2}})[ .-]+([A-Za-z]{{3,9}})[ .-]+(\d{{4}}|\d{{2}}){_TIME}")
+_DAY_FIRST = re.compile(
+    rf"(\d{{1,2}})[ .-]+([A-Za-z]{{3,9}})[ .-]+(\d{{4}}|\d{{2}}){_TIME}"
+)
 _MONTH_FIRST = re.compile(rf"([A-Za-z]{{3,9}})\.? (\d{{1,2}}),? (\d{{4}}){_TIME}")
 _CLOCK = re.compile(
     r"(\d{1,2})(?::(\d{2})(?::(\d{2}(?:\.\d+)?))?)?\s*(?:([ap])\.?\s?m\.?)?\s*(Z|[+-]\d{2}:?\d{2})?",
@@ -23,7 +48,9 @@ _CLOCK = re.compile(
 )
 
 
-def read_dates(words: Iterable[str], order: str, first_year: int | None) -> "pd.Series[Any]":
+def read_dates(
+    words: Iterable[str], order: str, first_year: int | None
+) -> "pd.Series[Any]":
     """Read dates, each in its own way of writing; no date where a word is none.
 
     :param order: Of day, month and year, one of :data:`ORDERS`; a year of four digits that is first

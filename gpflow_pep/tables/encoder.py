@@ -75,11 +75,20 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def restore(self, encodings: dict[str, Encoding]) -> "TableEncoder":
         """Take the ``encodings_`` of another one of the same formats, in place of ``fit``."""
         if list(encodings) != list(self.formats):
-            got, remedy = f"those of {listed(encodings)}", "Pass those of the same formats."
+            got, remedy = (
+                f"those of {listed(encodings)}",
+                "Pass those of the same formats.",
+            )
             raise refusal("encodings", got, listed(self.formats), remedy)
         sources = [form.source or name for name, form in self.formats.items()]
-        names = np.array(list(dict.fromkeys(sources)), dtype=object)  # 120/80 has one, twice
-        learnt = {"encodings_": encodings, "feature_names_in_": names, "n_features_in_": len(names)}
+        names = np.array(
+            list(dict.fromkeys(sources)), dtype=object
+        )  # 120/80 has one, twice
+        learnt = {
+            "encodings_": encodings,
+            "feature_names_in_": names,
+            "n_features_in_": len(names),
+        }
         self.__dict__.update(learnt)  # all at once
         return self
 
@@ -95,7 +104,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         return unusual_cells(X, self.formats, self.encodings_)
 
-    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
+    def get_feature_names_out(
+        self, input_features: Any = None
+    ) -> npt.NDArray[np.object_]:
         """Give the names of the numbers."""
         check_is_fitted(self)
         names = encoded_names(self.formats, self.encodings_)

@@ -60,7 +60,8 @@ def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
     X = as_table(X, "X")
     columns = list(X.columns)
     homes = {
-        name: name if name in columns else form.source or name for name, form in formats.items()
+        name: name if name in columns else form.source or name
+        for name, form in formats.items()
     }
     names = list(dict.fromkeys(homes.values()))
     absent = [name for name in names if columns.count(name) != 1]
@@ -87,7 +88,10 @@ def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
 
 
 def learn(
-    column: "pd.Series[Any]", kind: str, max_categories: int = MAX_CATEGORIES, min_count: int = 2
+    column: "pd.Series[Any]",
+    kind: str,
+    max_categories: int = MAX_CATEGORIES,
+    min_count: int = 2,
 ) -> Encoding:
     """Learn what a column is encoded by.
 
@@ -117,7 +121,9 @@ def encode(
     """Turn a column into others, each with its name."""
     missing, values = column.isna().to_numpy(), column.to_numpy()
     if kind == "text":
-        parts = [(f"{name}={category}", values == category) for category in learnt.categories]
+        parts = [
+            (f"{name}={category}", values == category) for category in learnt.categories
+        ]
         if learnt.others:
             others = ~missing & ~column.isin(learnt.categories).to_numpy()
             parts.append((f"{name}=(other)", others))
@@ -147,10 +153,16 @@ def encode_table(
     num_rows = len(next(iter(table.values()), ()))
     numbers = np.array(encoded, dtype=np.float64).reshape(len(encoded), num_rows).T
     unknown = [column.isna().to_numpy() for column in table.values()]
-    return np.where(np.all(unknown, axis=0)[:, None], np.nan, numbers) if table else numbers
+    return (
+        np.where(np.all(unknown, axis=0)[:, None], np.nan, numbers)
+        if table
+        else numbers
+    )
 
 
-def encoded_names(formats: Mapping[str, Format], encodings: Mapping[str, Encoding]) -> list[str]:
+def encoded_names(
+    formats: Mapping[str, Format], encodings: Mapping[str, Encoding]
+) -> list[str]:
     """Name each number of :func:`encode_table`."""
     empty = pd.Series([], dtype=np.float64)
     return [
@@ -172,7 +184,11 @@ def unusual_cells(
     table = read_columns(X, formats)
     remarks: list[list[str]] = [[] for _ in range(len(next(iter(table.values()), ())))]
     for name, column in table.items():
-        learnt, missing, values = encodings[name], column.isna().to_numpy(), column.to_numpy()
+        learnt, missing, values = (
+            encodings[name],
+            column.isna().to_numpy(),
+            column.to_numpy(),
+        )
         if not learnt.missing:
             for row in np.flatnonzero(missing):
                 remarks[row].append(f"{name} is missing")
@@ -184,8 +200,12 @@ def unusual_cells(
         elif learnt.limits:
             low, high = learnt.limits
             margin = MARGIN * (high - low)
-            for row in np.flatnonzero((values < low - margin) | (values > high + margin)):
-                remarks[row].append(f"{name} is {'below' if values[row] < low else 'above'} all")
+            for row in np.flatnonzero(
+                (values < low - margin) | (values > high + margin)
+            ):
+                remarks[row].append(
+                    f"{name} is {'below' if values[row] < low else 'above'} all"
+                )
     return ["; ".join(parts) for parts in remarks]
 
 
@@ -217,7 +237,10 @@ def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
         if large.any():
             row = int(np.argmax(large))
             place = f"row {row} (rows count from 0), and {int(large.sum())} such value(s) in all"
-            got, expected = f"{column.iloc[row]} in {place}", f"numbers below {_MAX_SIZE:g} in size"
+            got, expected = (
+                f"{column.iloc[row]} in {place}",
+                f"numbers below {_MAX_SIZE:g} in size",
+            )
             remedy = "Correct them, or leave the cells empty."
             raise refusal(f"column '{name}'", got, expected, remedy)
     return column

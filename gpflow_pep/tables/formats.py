@@ -91,14 +91,18 @@ def given_conventions(
     decimal = decimal or OTHER.get(thousands or "")
     if decimal not in (None, *OTHER):
         raise refusal("decimal", repr(decimal), "'.' or ','", "Leave it out if unsure.")
-    if thousands is not None and (len(thousands) != 1 or thousands in f"{decimal}0123456789"):
+    if thousands is not None and (
+        len(thousands) != 1 or thousands in f"{decimal}0123456789"
+    ):
         expected = "one mark, and not that of decimals"
         raise refusal("thousands", repr(thousands), expected, "Leave it out if unsure.")
     if dates not in (None, *ORDERS):
         expected = f"one of {', '.join(ORDERS)}: the order of day, month and year"
         raise refusal("dates", repr(dates), expected, "Leave it out if unsure.")
     missing = [missing] if isinstance(missing, (str, int, float)) else missing
-    words = tuple(f"{mark:.15g}" if isinstance(mark, float) else str(mark) for mark in missing)
+    words = tuple(
+        f"{mark:.15g}" if isinstance(mark, float) else str(mark) for mark in missing
+    )
     return Conventions(decimal or "", thousands or "", dates or "", words)
 
 
@@ -133,7 +137,9 @@ def typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
     ways = {*ways_of_writing(cells)}
     numbers, marks = ways - {*MARKS}, ways & {*MARKS}
     if numbers and ways <= {*_TRUTH, ""}:
-        return pd.Series([cell[0] in "Tt" if cell else None for cell in cells], column.index)
+        return pd.Series(
+            [cell[0] in "Tt" if cell else None for cell in cells], column.index
+        )
     whole = all(map(WHOLE.fullmatch, numbers))
     known = bool(decimal) or not any("." in way for way in numbers)  # such as 1e-05
     plain = whole or (known and all(map(PLAIN[decimal or "."].fullmatch, numbers)))
@@ -161,7 +167,10 @@ def may_be_classes(marks: Iterable[Any], numbers: list[Any]) -> bool:
 
 
 def recognise(
-    column: "pd.Series[Any]", *, as_written: bool = False, conventions: Conventions | None = None
+    column: "pd.Series[Any]",
+    *,
+    as_written: bool = False,
+    conventions: Conventions | None = None,
 ) -> Format:
     """Find out how the cells of a column are read.
 
@@ -182,18 +191,28 @@ def recognise(
         return form._replace(spellings=find_spellings(read_cells(column, form)))
     if form.kind == "number" and not as_written:
         named = conventions.sentinels
-        form = form._replace(sentinels=named, missing=(*form.missing, *conventions.missing))
-        form = form._replace(sentinels=(*named, *find_sentinels(read_cells(column, form))))
+        form = form._replace(
+            sentinels=named, missing=(*form.missing, *conventions.missing)
+        )
+        form = form._replace(
+            sentinels=(*named, *find_sentinels(read_cells(column, form)))
+        )
     return form
 
 
-def _recognise(column: "pd.Series[Any]", known: Conventions, as_written: bool) -> Format:
+def _recognise(
+    column: "pd.Series[Any]", known: Conventions, as_written: bool
+) -> Format:
     """Find the kind, and how numbers and dates are written."""
     kind = _kind_of_type(column)
     if kind:
         marks = known.marks(known.decimal) if known.decimal and kind == "number" else ""
         form = Format(kind, known.decimal if marks else ".", marks)
-        dates = kind == "number" and not as_written and _are_dates(_numbers(column).to_numpy())
+        dates = (
+            kind == "number"
+            and not as_written
+            and _are_dates(_numbers(column).to_numpy())
+        )
         return Format("date", pattern="ymd") if dates else form
     words = [word for word in _words(column) if word is not None]
     marks_of_none = {*MARKS, *known.missing}
@@ -207,15 +226,21 @@ def _recognise(column: "pd.Series[Any]", known: Conventions, as_written: bool) -
     best = _best(column.name, counts.index, readings, known.decimal, "decimal . or ,")
     if best and as_written:
         others = [word for word in words if word in MARKS and word not in known.missing]
-        classes = may_be_classes(others, [word for word in words if word not in marks_of_none])
-        codes = bool(best.form.unit) or any(is_code(w) or is_limit(w) for w in counts.index)
+        classes = may_be_classes(
+            others, [word for word in words if word not in marks_of_none]
+        )
+        codes = bool(best.form.unit) or any(
+            is_code(w) or is_limit(w) for w in counts.index
+        )
         return Format("text") if classes or codes else best.form
     if best:
         return Format("date", pattern="ymd") if _are_dates(best.values) else best.form
     orders = sorted(ORDERS, key=lambda order: order != (known.dates or "ymd"))
     orders = orders if any(map(has_order, counts.index)) else orders[:1]
     readings = [_as_dates(counts, order) for order in orders]
-    best = _best(column.name, counts.index, readings, known.dates, "dates dmy, mdy or ymd")
+    best = _best(
+        column.name, counts.index, readings, known.dates, "dates dmy, mdy or ymd"
+    )
     return best.form if best else Format("text")
 
 
@@ -226,7 +251,10 @@ def several_units(column: "pd.Series[Any]", known: Conventions) -> dict[str, str
     quantities = [read_quantity(word, mark, known.marks(mark)) for word in words]
     numbers = [pair for pair in zip(quantities, words) if not np.isnan(pair[0].value)]
     units = {quantity.unit: word for quantity, word in numbers[::-1]}
-    units = {unit: units[unit] for unit in dict.fromkeys(quantity.unit for quantity, _ in numbers)}
+    units = {
+        unit: units[unit]
+        for unit in dict.fromkeys(quantity.unit for quantity, _ in numbers)
+    }
     enough = len(numbers) >= LEAST_SHARE * len(words) and len(numbers) >= FEWEST
     return units if enough and len(units) > 1 else {}
 
@@ -234,8 +262,13 @@ def several_units(column: "pd.Series[Any]", known: Conventions) -> dict[str, str
 def halves(column: "pd.Series[Any]") -> "tuple[pd.Series[Any], pd.Series[Any]]":
     """Cut cells such as 120/80; of others the first part is the cell, and the second is missing."""
     cells = column.astype(object).tolist()
-    matches = [PAIR.fullmatch(cell.strip()) if isinstance(cell, str) else None for cell in cells]
-    parts = [match.groups() if match else (cell, None) for match, cell in zip(matches, cells)]
+    matches = [
+        PAIR.fullmatch(cell.strip()) if isinstance(cell, str) else None
+        for cell in cells
+    ]
+    parts = [
+        match.groups() if match else (cell, None) for match, cell in zip(matches, cells)
+    ]
     first, second = (pd.Series(part, column.index, object) for part in zip(*parts))
     return first, second
 
@@ -246,7 +279,11 @@ def is_code(word: str) -> bool:
 
 
 def _best(
-    name: Any, words: "pd.Index[Any]", readings: list[_Reading], chosen: str, option: str
+    name: Any,
+    words: "pd.Index[Any]",
+    readings: list[_Reading],
+    chosen: str,
+    option: str,
 ) -> _Reading | None:
     """Find the reading of most cells, if it is one of nearly all; of equal ones the first.
 
@@ -262,10 +299,15 @@ def _best(
     if best is None or chosen:
         return best
     for other in enough:
-        differ = ~np.isclose(best.values, other.values, rtol=1e-12, atol=0.0, equal_nan=True)
+        differ = ~np.isclose(
+            best.values, other.values, rtol=1e-12, atol=0.0, equal_nan=True
+        )
         if other.share == best.share and differ.any():
             place = int(np.argmax(differ))
-            values = [_shown(reading.values[place], best.form.kind) for reading in (best, other)]
+            values = [
+                _shown(reading.values[place], best.form.kind)
+                for reading in (best, other)
+            ]
             raise refusal(
                 f"column '{name}'",
                 f"{words[place]!r}, which is {' or '.join(values)}: all cells of the table can be"
@@ -277,7 +319,11 @@ def _best(
 
 
 def _shown(value: float, kind: str) -> str:
-    return f"{EPOCH + pd.Timedelta(days=value):%Y-%m-%d}" if kind == "date" else f"{value:g}"
+    return (
+        f"{EPOCH + pd.Timedelta(days=value):%Y-%m-%d}"
+        if kind == "date"
+        else f"{value:g}"
+    )
 
 
 def _as_numbers(counts: "pd.Series[Any]", mark: str, marks: str) -> _Reading:
@@ -287,13 +333,17 @@ def _as_numbers(counts: "pd.Series[Any]", mark: str, marks: str) -> _Reading:
     quantities = [read_quantity_or_limit(word, mark, marks) for word in words[:50]]
     limits = np.array([is_limit(word) for word in words])
     few = 2 * sum(np.isnan(quantity.value) for quantity in quantities) > len(quantities)
-    if few or (limits.any() and np.sum(~limits) < FEWEST):  # "<5" and ">5" alone are words
+    if few or (
+        limits.any() and np.sum(~limits) < FEWEST
+    ):  # "<5" and ">5" alone are words
         return _Reading(0.0, form, np.full(len(words), np.nan))
     quantities += [read_quantity_or_limit(word, mark, marks) for word in words[50:]]
     values, units = (np.array(part) for part in zip(*quantities, strict=True))
     there = ~np.isnan(values)
     unit = str(counts[there].groupby(units[there]).sum().idxmax())
-    reading = _reading(counts, form._replace(unit=unit), np.where(units == unit, values, np.nan))
+    reading = _reading(
+        counts, form._replace(unit=unit), np.where(units == unit, values, np.nan)
+    )
     if unit:
         few = not SURE_UNIT.fullmatch(unit) and (there & (units == unit)).sum() < FEWEST
         if few or any(re.search(r"\d", word) for word in reading.form.missing):
@@ -312,7 +362,9 @@ def _as_dates(counts: "pd.Series[Any]", order: str) -> _Reading:
     return _reading(counts, form, days(_parse_dates(words, form)).to_numpy())
 
 
-def _reading(counts: "pd.Series[Any]", form: Format, values: npt.NDArray[np.float64]) -> _Reading:
+def _reading(
+    counts: "pd.Series[Any]", form: Format, values: npt.NDArray[np.float64]
+) -> _Reading:
     """Find the share of cells, or of different ones, that are read; `missing`: the others."""
     wrong = np.isnan(values)
     share = max(counts.to_numpy()[~wrong].sum() / counts.sum(), 1.0 - wrong.mean())
@@ -326,7 +378,9 @@ def _are_dates(values: npt.NDArray[np.float64]) -> bool:
     inside = (values >= _DAYS[0]) & (values <= _DAYS[1])
     if len(values) < FEWEST or not inside.all() or np.any(values % 1.0):
         return False
-    return bool(read_dates([f"{value:.0f}" for value in values], "ymd", None).notna().all())
+    return bool(
+        read_dates([f"{value:.0f}" for value in values], "ymd", None).notna().all()
+    )
 
 
 def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
@@ -347,9 +401,13 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
     if form.kind == "text":
         chosen = {plain_spelling(word): word for word in form.spellings}
         values: dict[Any, Any]
-        values = {word: chosen.get(plain_spelling(word), word) for word in filter(None, words)}
+        values = {
+            word: chosen.get(plain_spelling(word), word) for word in filter(None, words)
+        }
         values |= dict.fromkeys((None, *(form.missing or MARKS_IN_WORDS)), np.nan)
-        return pd.Series([values[word] for word in words], column.index, object, column.name)
+        return pd.Series(
+            [values[word] for word in words], column.index, object, column.name
+        )
     places, different = pd.factorize(np.array(words, dtype=object))
     if form.kind == "date":
         read = _parse_dates(different, form).to_numpy()
@@ -358,10 +416,18 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
     wrong = set(different[np.isnan(read)]) - {*MARKS, *form.missing}
     if wrong:
         place = next(row for row, word in enumerate(words) if word in wrong)
-        like = f"as {form.pattern}" if form.pattern else f"with '{form.decimal}' as decimal point"
+        like = (
+            f"as {form.pattern}"
+            if form.pattern
+            else f"with '{form.decimal}' as decimal point"
+        )
         like += f" and the unit '{form.unit}'" if form.unit else ""
         got = f"{words[place]!r} in row {place} (rows count from 0)"
-        expected = "two numbers, such as 120/80" if form.source else f"a {form.kind} written {like}"
+        expected = (
+            "two numbers, such as 120/80"
+            if form.source
+            else f"a {form.kind} written {like}"
+        )
         remedy = "Correct it, or leave the cell empty."
         raise refusal(f"column '{form.source or column.name}'", got, expected, remedy)
     values = pd.api.extensions.take(read, places, allow_fill=True)
@@ -386,18 +452,24 @@ def days(dates: "pd.Series[Any]") -> "pd.Series[Any]":
     return pd.Series(numbers, dates.index, name=dates.name)
 
 
-def _without(values: "pd.Series[Any]", sentinels: tuple[float, ...]) -> "pd.Series[Any]":
+def _without(
+    values: "pd.Series[Any]", sentinels: tuple[float, ...]
+) -> "pd.Series[Any]":
     return values.where(~values.isin(sentinels)) if sentinels else values
 
 
 def _kind_of_type(column: "pd.Series[Any]") -> str:
     """Find the kind by the type of the column or of its objects; empty for words."""
     types, dtype = pd.api.types, column.dtype
-    if isinstance(dtype, np.dtype) and dtype.kind in "biufM":  # by itself: the others take longer
+    if (
+        isinstance(dtype, np.dtype) and dtype.kind in "biufM"
+    ):  # by itself: the others take longer
         return "date" if dtype.kind == "M" else "number"
     if isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype)):
         return ""
-    if types.is_complex_dtype(column) or isinstance(column.dtype, (pd.PeriodDtype, pd.SparseDtype)):
+    if types.is_complex_dtype(column) or isinstance(
+        column.dtype, (pd.PeriodDtype, pd.SparseDtype)
+    ):
         return "other"
     if types.is_numeric_dtype(column) or types.is_timedelta64_dtype(column):
         return "number"
@@ -407,7 +479,10 @@ def _kind_of_type(column: "pd.Series[Any]") -> str:
     if types.is_string_dtype(values) or values.empty:
         return ""
     kinds = {type(value) for value in values}
-    if all(issubclass(kind, (bool, int, float, np.number, decimal.Decimal)) for kind in kinds):
+    if all(
+        issubclass(kind, (bool, int, float, np.number, decimal.Decimal))
+        for kind in kinds
+    ):
         return "number"
     if all(issubclass(kind, (datetime.date, np.datetime64)) for kind in kinds):
         return "date"
@@ -433,5 +508,11 @@ def _words(column: "pd.Series[Any]") -> list[str | None]:
     # In lists: a row of a table is read in a third of the time that pandas takes.
     cells, missing = column.tolist(), column.isna().tolist()
     if pd.api.types.is_float_dtype(column):
-        cells = [int(v) if not none and v.is_integer() else v for v, none in zip(cells, missing)]
-    return [None if none else str(cell).strip() or None for cell, none in zip(cells, missing)]
+        cells = [
+            int(v) if not none and v.is_integer() else v
+            for v, none in zip(cells, missing)
+        ]
+    return [
+        None if none else str(cell).strip() or None
+        for cell, none in zip(cells, missing)
+    ]

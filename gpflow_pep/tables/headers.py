@@ -30,12 +30,18 @@ def count_title_rows(rows: Rows) -> int:
     width = max(lengths, key=lambda length: (lengths[length], length), default=0)
     if width < 2:
         return 0
-    full = (len(row) == width and size >= max(2, width - 1) for row, size in zip(cells, sizes))
+    full = (
+        len(row) == width and size >= max(2, width - 1)
+        for row, size in zip(cells, sizes)
+    )
     start = next((place for place, is_full in enumerate(full) if is_full), 0)
     above = [size for size in sizes[:start] if size]
     if not above or not (sizes[start - 1] == 0 or (set(above) == {1} and width >= 3)):
         return 0
-    names, below = cells[start], [row for row in cells[start + 1 :] if len(row) == width]
+    names, below = (
+        cells[start],
+        [row for row in cells[start + 1 :] if len(row) == width],
+    )
     if 2 * len(set(names)) <= width or not below:
         return 0
     return start if any(map(_is_name_of_numbers, names, zip(*below))) else 0
@@ -44,7 +50,11 @@ def count_title_rows(rows: Rows) -> int:
 def _is_name_of_numbers(name: str, column: Sequence[str]) -> bool:
     values = [cell for cell in column if cell]
     starts = re.compile(r"[+\-\u2212$€£.,]?\s?\d")
-    return bool(name and values) and not starts.match(name) and all(map(starts.match, values))
+    return (
+        bool(name and values)
+        and not starts.match(name)
+        and all(map(starts.match, values))
+    )
 
 
 def _lacks_names(rows: Rows) -> bool:
@@ -55,12 +65,20 @@ def _lacks_names(rows: Rows) -> bool:
     whole numbers that only rise or fall along it, or numbers in equal steps, are names, such as
     years. Where a number is in the row twice there are no names, and its numbers may be anything.
     """
-    first, *below = [[cell.strip() for cell in row] for row in rows if any(map(str.strip, row))]
-    if len(below) < _LEAST_ROWS or len(first) < 2 or any(len(row) != len(first) for row in below):
+    first, *below = [
+        [cell.strip() for cell in row] for row in rows if any(map(str.strip, row))
+    ]
+    if (
+        len(below) < _LEAST_ROWS
+        or len(first) < 2
+        or any(len(row) != len(first) for row in below)
+    ):
         return False
     numbers = [number for number in map(as_number, first) if number is not None]
     margin = MARGIN if len(set(numbers)) == len(numbers) else np.inf
-    if not all(_is_like(cell, column, margin) for cell, column in zip(first, zip(*below))):
+    if not all(
+        _is_like(cell, column, margin) for cell, column in zip(first, zip(*below))
+    ):
         return False
     words = len(list(filter(None, first))) - len(numbers)
     return bool(numbers) and (words > 0 or not _are_names(numbers))
@@ -74,12 +92,17 @@ def _is_like(cell: str, column: Sequence[str], margin: float) -> bool:
     value = as_number(cell)
     if value is None:
         digits = [re.sub(r"\d", "0", word) for word in (cell, *words)]
-        return bool(re.fullmatch(r"[0/.:\- T]*0[0/.:\- T]*", digits[0])) and digits[0] in digits[1:]
+        return (
+            bool(re.fullmatch(r"[0/.:\- T]*0[0/.:\- T]*", digits[0]))
+            and digits[0] in digits[1:]
+        )
     numbers = [number for number in map(as_number, words) if number is not None]
     if len(numbers) < 0.9 * len(words) or not numbers:
         return False
     low, high = min(numbers), max(numbers)
-    return margin == np.inf or abs(value - np.clip(value, low, high)) <= margin * (high - low)
+    return margin == np.inf or abs(value - np.clip(value, low, high)) <= margin * (
+        high - low
+    )
 
 
 def _are_names(numbers: Sequence[float]) -> bool:
@@ -100,7 +123,9 @@ def title_note(rows: Rows) -> str:
     )
 
 
-def names_of_places(rows: Rows, count: int, header: bool | None) -> tuple[list[str], list[str]]:
+def names_of_places(
+    rows: Rows, count: int, header: bool | None
+) -> tuple[list[str], list[str]]:
     """Name columns without names x0, x1, ..., with a note; no names where the first row has them.
 
     :param header: Whether it has; None: by :func:`_lacks_names`.
@@ -122,10 +147,14 @@ def distinct(names: Sequence[str]) -> tuple[list[str], list[str]]:
     counts, used, result, notes = Counter(names), {*names}, [], []
     for name in names:
         new = (f"{name} ({i})" for i in count(1))
-        result.append(name if counts[name] == 1 else next(n for n in new if n not in used))
+        result.append(
+            name if counts[name] == 1 else next(n for n in new if n not in used)
+        )
         used.add(result[-1])
     for name in (name for name in counts if counts[name] > 1):
-        new_names = ", ".join(repr(new) for old, new in zip(names, result) if old == name)
+        new_names = ", ".join(
+            repr(new) for old, new in zip(names, result) if old == name
+        )
         how = "from left to right (--no-header: the first line is a row)"
         notes.append(f"Columns that share the name {name!r} are {new_names}, {how}.")
     return result, notes

@@ -50,9 +50,7 @@ def _number(decimal: str, thousands: str) -> re.Pattern[str]:
     grouped = [rf"[1-9]\d{{0,2}}(?:{re.escape(mark)}\d{{3}})+" for mark in thousands]
     if "," in thousands:
         grouped.append(r"[1-9]\d?(?:,\d{2})+,\d{3}")  # India's: 1,10,000
-    number = (
-        rf"(?:(?:{'|'.join([*grouped, r'[0-9]+'])})(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?"
-    )
+    number = rf"(?:(?:{'|'.join([*grouped, r'[0-9]+'])})(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?"
     return re.compile(
         rf"(?P<open>\()?(?P<sign>[+-]?)\s*(?:(?P<money>{_MONEY})\s*)?(?P<minus>[+-]?)"
         rf"(?P<number>{number})(?P<error>\s*(?:±|\+/-|\+-)\s*{number})?"
@@ -75,16 +73,25 @@ def read_quantity(cell: str, decimal: str, thousands: str) -> Quantity:
     money, unit = match["money"] or "", match["unit"] or ""
     if unit.lower().replace(".", "") in _NO_UNITS:
         return _read_sixtieths(cell)
-    if unit and not match["space"] and len(unit) == 1 and unit.isupper():  # 1A, 2A: names
+    if (
+        unit and not match["space"] and len(unit) == 1 and unit.isupper()
+    ):  # 1A, 2A: names
         return NO_NUMBER
-    signs = [match["sign"], match["minus"], match["last"] or "", "-" if match["open"] else ""]
+    signs = [
+        match["sign"],
+        match["minus"],
+        match["last"] or "",
+        "-" if match["open"] else "",
+    ]
     if sum(map(bool, signs)) > 1 or (match["open"] and match["error"]):
         return NO_NUMBER
     text = match["number"]
     for mark in thousands:
         text = text.replace(mark, "")
     value = float(text.replace(decimal, "."))
-    return Quantity(-value if "-" in signs else value, " ".join(filter(None, (money, unit))))
+    return Quantity(
+        -value if "-" in signs else value, " ".join(filter(None, (money, unit)))
+    )
 
 
 def _read_sixtieths(cell: str) -> Quantity:
@@ -98,7 +105,9 @@ def _read_sixtieths(cell: str) -> Quantity:
         return Quantity(_sum_of_sixtieths(hours, match["m"], match["s"]), ":")
     match = _ANGLE.fullmatch(cell)
     if match and (match["m"] or match["side"]):
-        value = _sum_of_sixtieths(float(match["d"].replace(",", ".")), match["m"], match["s"])
+        value = _sum_of_sixtieths(
+            float(match["d"].replace(",", ".")), match["m"], match["s"]
+        )
         below = (match["sign"] == "-") != (match["side"] in ("S", "W"))
         return Quantity(-value if below else value, "°")
     return NO_NUMBER

@@ -64,12 +64,19 @@ def read_table(
         content = read_content(path_of(path, "Download the table and name the file."))
         parquet = content.startswith(b"PAR1")
         if parquet or is_spreadsheet(content):
-            table = _read_parquet(content) if parquet else read_spreadsheet(content, sheet, header)
+            table = (
+                _read_parquet(content)
+                if parquet
+                else read_spreadsheet(content, sheet, header)
+            )
             marks = {"decimal": stated.decimal, "thousands": stated.thousands}
             table.attrs |= {name: mark for name, mark in marks.items() if mark}
             return table
         if sheet is not None:
-            got, expected = f"{sheet!r} for a file without sheets", "an Excel file (.xlsx)"
+            got, expected = (
+                f"{sheet!r} for a file without sheets",
+                "an Excel file (.xlsx)",
+            )
             raise refusal("sheet", got, expected, "Leave it out.")
         text, encoding = decode(content, encoding)
         num_lines = text.count("\n")
@@ -81,10 +88,20 @@ def read_table(
         cells = _cut(text, sep, num_lines - text.count("\n"))
     except TableFault as fault:
         raise ValueError(f"{path}{fault}") from fault.__cause__
-    known = find_conventions([stripped(column) for _, column in cells.items()], stated, sep)
+    known = find_conventions(
+        [stripped(column) for _, column in cells.items()], stated, sep
+    )
     table = pd.DataFrame({name: typed(cells[name], known.decimal) for name in cells})
-    about: dict[str, Any] = {"sep": sep, "decimal": known.decimal, "thousands": known.thousands}
-    about |= {"encoding": encoding, **cells.attrs, "notes": [*notes, *cells.attrs["notes"]]}
+    about: dict[str, Any] = {
+        "sep": sep,
+        "decimal": known.decimal,
+        "thousands": known.thousands,
+    }
+    about |= {
+        "encoding": encoding,
+        **cells.attrs,
+        "notes": [*notes, *cells.attrs["notes"]],
+    }
     table.attrs = {key: value for key, value in about.items() if value}
     return table
 
@@ -111,7 +128,9 @@ def _read_parquet(content: bytes) -> pd.DataFrame:
     return table
 
 
-def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _records(
+    text: str, sep: str, strict: bool = False
+) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Cut into cells; lines count from 1. Blank lines are left out.
 
     Rows are tuples, because Python's collector does not search tuples of text again and again.
@@ -160,7 +179,9 @@ def _suits(text: str, sep: str) -> tuple[float, float, int]:
     length = len(records[0])
     if len(records) > 1 and len(records[1]) == length + 1:
         length += 1
-    numbers = [[as_number(cell.strip()) is not None for cell in record] for record in records]
+    numbers = [
+        [as_number(cell.strip()) is not None for cell in record] for record in records
+    ]
     if sep == _SPACES and not all(map(any, numbers[1:])):
         return 0.0, 0.0, 0  # words of a sentence
     share = sum(len(record) == length for record in records) / len(records)
@@ -237,7 +258,9 @@ def _without_comments(text: str, sep: str | None) -> str:
     return last[1:].strip(" ") + "\n" + rest if is_header else rest
 
 
-def _begin_with_names(text: str, sep: str | None, header: bool | None) -> tuple[str, list[str]]:
+def _begin_with_names(
+    text: str, sep: str | None, header: bool | None
+) -> tuple[str, list[str]]:
     """Leave out titles above the column names, or give columns names, with a note."""
     notes = []
     if header is None:

@@ -21,7 +21,9 @@ def is_spreadsheet(content: bytes) -> bool:
     return content.startswith(b"PK\x03\x04") and zipfile.is_zipfile(io.BytesIO(content))
 
 
-def read_spreadsheet(content: bytes, sheet: str | None, header: bool | None) -> pd.DataFrame:
+def read_spreadsheet(
+    content: bytes, sheet: str | None, header: bool | None
+) -> pd.DataFrame:
     """
     Read a sheet; the ``attrs`` of the table have its name as "sheet", and "notes" if there are any.
 
@@ -34,16 +36,25 @@ def read_spreadsheet(content: bytes, sheet: str | None, header: bool | None) -> 
     sheets = _read_sheets(content)
     filled = [name for name, cells in sheets.items() if not cells.empty]
     if sheet is not None and sheet not in sheets:
-        raise refusal("sheet", repr(sheet), f"one of {listed(sheets)}", "Correct the name.")
+        raise refusal(
+            "sheet", repr(sheet), f"one of {listed(sheets)}", "Correct the name."
+        )
     if sheet is None and not filled:
-        raise TableFault(" has no sheet with rows, expected one. Check how it was written.")
+        raise TableFault(
+            " has no sheet with rows, expected one. Check how it was written."
+        )
     tables = [name for name in filled if min(sheets[name].shape) > 1]
     name, notes = sheet or (tables or filled)[0], []
     if sheet is None and len(filled) > 1:
         which = "the first of" if name == filled[0] else "the first with a table of"
-        notes.append(f"Read the sheet {name!r}, {which} {listed(filled)} (--sheet names another).")
+        notes.append(
+            f"Read the sheet {name!r}, {which} {listed(filled)} (--sheet names another)."
+        )
     cells = sheets[name]
-    rows = [[_as_text(cell) for cell in row] for row in cells.head(SAMPLE).itertuples(index=False)]
+    rows = [
+        [_as_text(cell) for cell in row]
+        for row in cells.head(SAMPLE).itertuples(index=False)
+    ]
     start = count_title_rows(rows) if header is None else 0
     if start:
         notes.append(title_note(rows[:start]))
@@ -52,7 +63,10 @@ def read_spreadsheet(content: bytes, sheet: str | None, header: bool | None) -> 
     names, why = names_of_places(rows, cells.shape[1], header)
     notes += why
     if not names:
-        names = [text or f"Unnamed: {i}" for i, text in enumerate(map(_as_text, cells.iloc[0]))]
+        names = [
+            text or f"Unnamed: {i}"
+            for i, text in enumerate(map(_as_text, cells.iloc[0]))
+        ]
         cells = cells.iloc[1:]
     names, why = distinct(names)
     notes += why
@@ -78,9 +92,13 @@ def _read_sheets(content: bytes) -> dict[str, pd.DataFrame]:
         ) from error
     # Whatever the error is: openpyxl checks little of what it reads.
     with unreadable((Exception,)), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of openpyxl: styles and the like that it does not support
+        warnings.simplefilter(
+            "ignore"
+        )  # of openpyxl: styles and the like that it does not support
         book = openpyxl.load_workbook(io.BytesIO(content), data_only=True)
-        return {sheet.title: _without_margins(_cells(sheet)) for sheet in book.worksheets}
+        return {
+            sheet.title: _without_margins(_cells(sheet)) for sheet in book.worksheets
+        }
 
 
 def _cells(sheet: Any) -> pd.DataFrame:
@@ -95,7 +113,9 @@ def _cells(sheet: Any) -> pd.DataFrame:
 
 def _without_margins(cells: pd.DataFrame) -> pd.DataFrame:
     cells = cells.map(_plain_cell).astype(object)
-    rows, columns = (cells.notna().any(axis=axis).to_numpy().nonzero()[0] for axis in (1, 0))
+    rows, columns = (
+        cells.notna().any(axis=axis).to_numpy().nonzero()[0] for axis in (1, 0)
+    )
     if not len(rows):
         return pd.DataFrame()
     return cells.iloc[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]

@@ -50,7 +50,9 @@ def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str]
         for name, way in disguises.items()
         if way
     ]
-    columns = [X[name] for name in X if X[name].dtype == np.float64] + [y] * (not classes)
+    columns = [X[name] for name in X if X[name].dtype == np.float64] + [y] * (
+        not classes
+    )
     for column in columns:
         texts += [*_marks(column), *_wild(column, column is y)]
     return [*texts, *(_rare_classes(y) if classes else ())]
@@ -147,7 +149,9 @@ def stuck(column: "pd.Series[Any]") -> Iterator[str]:
         return
     for run in np.flatnonzero(long):
         first, length = starts[run], lengths[run]
-        others = (part for part in (~long, ~long & (numbers == numbers[run])) if part.any())
+        others = (
+            part for part in (~long, ~long & (numbers == numbers[run])) if part.any()
+        )
         equal = max(1.0 - np.sum(part) / lengths[part].sum() for part in others)
         if len(values) * (_ALIKE * equal) ** (length - 1) < _CHANCE:
             rows = f"{column.index[first]} to {column.index[first + length - 1]}"
@@ -171,7 +175,9 @@ def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
         wild[positive] &= _distances(np.log(values[positive])) > _WILD_LOG
     rows = np.flatnonzero(wild)
     if 0 < len(rows) <= max(FEWEST, int(_WILD_SHARE * len(column))):
-        shown = ", ".join(f"{values[row]:g} in row {column.index[row]}" for row in rows[:FEWEST])
+        shown = ", ".join(
+            f"{values[row]:g} in row {column.index[row]}" for row in rows[:FEWEST]
+        )
         more = f" and {len(rows) - FEWEST} more" if len(rows) > FEWEST else ""
         robust = "; if they are right, try --likelihood student_t" if is_target else ""
         yield (
@@ -190,7 +196,9 @@ def _rare_classes(y: "pd.Series[Any]") -> Iterator[str]:
     rare = counts[counts < _RARE * len(y)]
     if not len(rare):
         return
-    parts = [f"'{name}' ({n} of {len(y)} rows, {n / len(y):.1%})" for name, n in rare.items()]
+    parts = [
+        f"'{name}' ({n} of {len(y)} rows, {n / len(y):.1%})" for name, n in rare.items()
+    ]
     yield (
         f"Rare classes of '{y.name}': {', '.join(parts[:8])}. Never predicting them adds little to"
         " the error, which therefore means little. Look at the recall of each class (classes.png),"

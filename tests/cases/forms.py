@@ -31,7 +31,9 @@ def forms(model: Any, folder: Path) -> Iterator[Any]:
     yield scorer(model, folder)
 
 
-def check_forms(model: Any, folder: Path, X: Any, y: Any, rtol: float = 1e-9) -> list[Any]:
+def check_forms(
+    model: Any, folder: Path, X: Any, y: Any, rtol: float = 1e-9
+) -> list[Any]:
     """Each form predicts as the estimator does, and has its words; the forms."""
     found = list(forms(model, folder))
     for other in found:
@@ -48,14 +50,19 @@ def check_forms(model: Any, folder: Path, X: Any, y: Any, rtol: float = 1e-9) ->
     return found
 
 
-def check_mixture(fitted: Any, X: Any, w: Any, m: Any, s: Any, rtol: float = 1e-9) -> None:
+def check_mixture(
+    fitted: Any, X: Any, w: Any, m: Any, s: Any, rtol: float = 1e-9
+) -> None:
     """All predictions of y are of the Gaussians N(m, s^2) [K, N] with weights w [K, 1]."""
     mean, sd = fitted.predict(X, return_std=True)
     assert_allclose(mean, (w * m).sum(0), rtol=rtol)
     assert_allclose(sd**2, (w * (s**2 + (m - mean) ** 2)).sum(0), rtol=1e-7)
     density = logsumexp(norm.logpdf(mean + 1.0, m, s), axis=0, b=w)
     assert_allclose(fitted.log_densities(X, mean + 1.0), density, rtol=1e-7)
-    ends = *fitted.predict_quantiles(X, [0.1, 0.7]).T, *fitted.predict_interval(X, 0.8).T
+    ends = (
+        *fitted.predict_quantiles(X, [0.1, 0.7]).T,
+        *fitted.predict_interval(X, 0.8).T,
+    )
     for end, q in zip(ends, (0.1, 0.7, 0.1, 0.9), strict=True):
         assert_allclose((w * norm.cdf(end, m, s)).sum(0), q, rtol=1e-8)
     _, covariance = fitted.predict(X, return_cov=True)

@@ -56,7 +56,9 @@ def kernel() -> gpflow.kernels.Kernel:
 
 def mixing_kernel() -> gpflow.kernels.LinearCoregionalization:
     W = np.array([[1.0, 0.4], [0.5, -0.8]])
-    return gpflow.kernels.LinearCoregionalization([kernel(), gpflow.kernels.Matern52()], W)
+    return gpflow.kernels.LinearCoregionalization(
+        [kernel(), gpflow.kernels.Matern52()], W
+    )
 
 
 def points(model: gpflow.models.GPModel) -> gpflow.inducing_variables.InducingPoints:
@@ -78,7 +80,9 @@ def _tolerance() -> float:
     return 1e-11 if gpflow.default_float() == np.float64 else 1e-4
 
 
-def _regression(make_kernel: Any, data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+def _regression(
+    make_kernel: Any, data: Data, Z: Any, **options: Any
+) -> gpflow.models.GPModel:
     options = {"noise_variance": 0.1, **_with_mean(options)}
     return pep.models.PEPRegression(data, make_kernel(), Z, **options)
 
@@ -89,14 +93,18 @@ def _pep(parts: Any, data: Data, Z: Any, **options: Any) -> gpflow.models.GPMode
 
 
 def _mixed_likelihood() -> Any:
-    return pep.likelihoods.PerOutput([_gaussian_noise(), gpflow.likelihoods.Bernoulli()])
+    return pep.likelihoods.PerOutput(
+        [_gaussian_noise(), gpflow.likelihoods.Bernoulli()]
+    )
 
 
 _gaussian_noise = functools.partial(gpflow.likelihoods.Gaussian, 0.1)
 _plain = functools.partial(_regression, kernel)
 _probit = functools.partial(_pep, (kernel, gpflow.likelihoods.Bernoulli))
 _gaussian = functools.partial(_pep, (kernel, _gaussian_noise))
-_mixed_regression = functools.partial(_regression, mixing_kernel, noise_variance=[0.1, 0.2])
+_mixed_regression = functools.partial(
+    _regression, mixing_kernel, noise_variance=[0.1, 0.2]
+)
 _mixed_pep = functools.partial(_pep, (mixing_kernel, _mixed_likelihood))
 
 
@@ -120,7 +128,9 @@ def gaussian_model(name: str, problem: RegressionProblem, **options: Any) -> Any
     noise = options.pop("noise_variance", 0.1)
     options = {"kernel": problem.kernel(), "inducing_variable": problem.Z, **options}
     if name == "PEPRegression":
-        return pep.PEPRegression(**{"data": problem.data, "noise_variance": noise, **options})
+        return pep.PEPRegression(
+            **{"data": problem.data, "noise_variance": noise, **options}
+        )
     options = {"likelihood": gpflow.likelihoods.Gaussian(noise), **options}
     if name == "PEP":
         return pep.PEP(**{"data": problem.data, "tolerance": 1e-10, **options})
@@ -129,7 +139,11 @@ def gaussian_model(name: str, problem: RegressionProblem, **options: Any) -> Any
 
 #: For the fast tests one of the tied models: the other two have the same code but for the energy.
 each_tied = pytest.mark.parametrize(
-    "name", ["APEP", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ARPEP", "RPAPEP"))]
+    "name",
+    [
+        "APEP",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("ARPEP", "RPAPEP")),
+    ],
 )
 
 
@@ -149,12 +163,20 @@ MODELS = [
     _case(pep.PEPRegression, _plain, _regression_data),
     _case(pep.PEP, _gaussian, _regression_data),
     _case(pep.PEPClassification, _pep_classification, _label_data),
-    *(_case(kind, _tied(kind), _label_data) for kind in (pep.APEP, pep.ARPEP, pep.RPAPEP)),
+    *(
+        _case(kind, _tied(kind), _label_data)
+        for kind in (pep.APEP, pep.ARPEP, pep.RPAPEP)
+    ),
     _case(pep.PEP, _probit, _label_data, "PEP of labels"),
     *OUTPUTS,
 ]
 BY_CHUNKS = [
-    _case(kind, functools.partial(create, chunk_size=4), data, f"{kind.__name__} by chunks")
+    _case(
+        kind,
+        functools.partial(create, chunk_size=4),
+        data,
+        f"{kind.__name__} by chunks",
+    )
     for kind, create, data in (
         (pep.PEPRegression, _plain, _regression_data),
         (pep.PEP, _probit, _label_data),
@@ -170,14 +192,19 @@ ENOUGH = ("PEPRegression", "ARPEP")
 def params(cases: list[ModelCase], slow: tuple[str, ...] = NEARLY_ANOTHER) -> list[Any]:
     """Cases as parameters; those named `slow` run with the slow tests."""
     marks = {name: [pytest.mark.slow] for name in slow}
-    return [pytest.param(case, marks=marks.get(case.name, []), id=case.name) for case in cases]
+    return [
+        pytest.param(case, marks=marks.get(case.name, []), id=case.name)
+        for case in cases
+    ]
 
 
 def but(*names: str) -> tuple[str, ...]:
     return tuple(case.name for case in (*MODELS, *BY_CHUNKS) if case.name not in names)
 
 
-def loss_closure(model: gpflow.models.GPModel, data: Data, compile: bool) -> Callable[[], Any]:
+def loss_closure(
+    model: gpflow.models.GPModel, data: Data, compile: bool
+) -> Callable[[], Any]:
     """By GPflow's own helper; it compares the data with the model's, and NaN equals nothing."""
     if np.isnan(data[1]).any():
         return model.training_loss_closure(compile=compile)
@@ -188,26 +215,40 @@ class Compiled:
     """A model compiled once for all tests, which borrow it; its variables are put back."""
 
     def __init__(self, case: ModelCase) -> None:
-        shapes = ([None, part.shape[1]] for part in case.data(0))  # of any number of rows
+        shapes = (
+            [None, part.shape[1]] for part in case.data(0)
+        )  # of any number of rows
         pairs = zip(case.data(0), shapes)
-        self.data = tuple(tf.Variable(part, shape=shape, trainable=False) for part, shape in pairs)
+        self.data = tuple(
+            tf.Variable(part, shape=shape, trainable=False) for part, shape in pairs
+        )
         self.model = case.create(self.data, Z)
         self.variables = self.model.trainable_variables
         self.loss = loss_closure(self.model, self.data, compile=True)
         self.loss()  # Traced while all is trainable: of what is not, a graph may hold no gradient.
         self.predict_f = _of_rows(lambda Xnew: self.model.predict_f(Xnew))
-        self.predict_f_full_cov = _of_rows(lambda Xnew: self.model.predict_f(Xnew, full_cov=True))
-        self._kept = [(variable, variable.numpy()) for variable in self._all_variables()]
+        self.predict_f_full_cov = _of_rows(
+            lambda Xnew: self.model.predict_f(Xnew, full_cov=True)
+        )
+        self._kept = [
+            (variable, variable.numpy()) for variable in self._all_variables()
+        ]
         self._trainable = [(part, part.trainable) for part in self.model.parameters]
 
     def _all_variables(self) -> list[tf.Variable]:
-        return list({id(one): one for one in (*self.model.variables, *self.data)}.values())
+        return list(
+            {id(one): one for one in (*self.model.variables, *self.data)}.values()
+        )
 
     def loss_and_gradients(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
         return value_and_gradients(self.loss, self.variables)
 
     def minimize(self, max_steps: int, **options: Any) -> Any:
-        options = {"compile": False, "options": {"maxiter": max_steps}, **options}  # the loss is
+        options = {
+            "compile": False,
+            "options": {"maxiter": max_steps},
+            **options,
+        }  # the loss is
         variables = self.model.trainable_variables
         return gpflow.optimizers.Scipy().minimize(self.loss, variables, **options)
 
@@ -223,7 +264,9 @@ class Compiled:
 
 
 def _of_rows(function: Callable[[tf.Tensor], Any]) -> Callable[[Any], Any]:
-    return tf.function(function, input_signature=[tf.TensorSpec([None, None], dtype=tf.float64)])
+    return tf.function(
+        function, input_signature=[tf.TensorSpec([None, None], dtype=tf.float64)]
+    )
 
 
 def saved_and_loaded(model: gpflow.models.GPModel, method: str, directory: str) -> Any:

@@ -21,9 +21,12 @@ from cases import tilted
 
 N, M = 10, 4
 ALPHAS: dict[str, Array] = {
-    "alpha 0": np.zeros(N), "alpha 0.3": np.full(N, 0.3), "alpha 0.5": np.full(N, 0.5),
-    "alpha 1": np.ones(N), "alpha per row": np.linspace(0.0, 1.0, N),
-}  # fmt: skip
+    "alpha 0": np.zeros(N),
+    "alpha 0.3": np.full(N, 0.3),
+    "alpha 0.5": np.full(N, 0.5),
+    "alpha 1": np.ones(N),
+    "alpha per row": np.linspace(0.0, 1.0, N),
+}
 #: Much below the tolerance of a comparison with the reference.
 TIGHT = 1e-11
 SQUEEZE = 1e-3  # of GPflow's probit
@@ -75,7 +78,10 @@ class Case(NamedTuple):
 
     def _arguments(self) -> dict[str, Any]:
         parts = {"kernel": self.problem.kernel(), "likelihood": self.likelihood()}
-        options = {"inducing_variable": self.problem.Z, "mean_function": self.mean_function()}
+        options = {
+            "inducing_variable": self.problem.Z,
+            "mean_function": self.mean_function(),
+        }
         return {"data": self.rows(), **parts, **options}
 
     def model(self, **arguments: Any) -> "pep.models.PEP":
@@ -94,7 +100,9 @@ class Case(NamedTuple):
         )
 
 
-def _of_tilted(reference: Callable[..., Any], *arguments: Any) -> Callable[[float], Factor]:
+def _of_tilted(
+    reference: Callable[..., Any], *arguments: Any
+) -> Callable[[float], Factor]:
     """A factor by one of the densities in `cases.tilted`."""
     return lambda y: scalar_factor(reference(y, *arguments).log_density)
 
@@ -118,16 +126,22 @@ def _multi_class() -> gpflow.likelihoods.MultiClass:
 
 lik = gpflow.likelihoods
 CASES = {
-    "Gaussian": Case(partial(lik.Gaussian, 0.2), np.copy, _of_tilted(tilted.gaussian, 0.2)),
+    "Gaussian": Case(
+        partial(lik.Gaussian, 0.2), np.copy, _of_tilted(tilted.gaussian, 0.2)
+    ),
     "probit": Case(lik.Bernoulli, _labels, _scalar(probit_log_density)),
     "logit": Case(
         partial(lik.Bernoulli, invlink=tf.sigmoid),
         _labels,
         _scalar(lambda f, y: tilted.LOGIT.log_density((2.0 * y - 1.0) * f)),
     ),
-    "Poisson": Case(lik.Poisson, lambda Y: np.round(np.exp(Y)), _scalar(poisson_log_density)),
+    "Poisson": Case(
+        lik.Poisson, lambda Y: np.round(np.exp(Y)), _scalar(poisson_log_density)
+    ),
     "Gamma": Case(
-        partial(lik.Gamma, shape=1.7), lambda Y: np.exp(Y - 0.3), _of_tilted(tilted.gamma, 1.7)
+        partial(lik.Gamma, shape=1.7),
+        lambda Y: np.exp(Y - 0.3),
+        _of_tilted(tilted.gamma, 1.7),
     ),
     "Beta": Case(
         partial(lik.Beta, scale=3.0),
@@ -140,12 +154,16 @@ CASES = {
         _of_tilted(lambda y: tilted.ordinal(int(y), 0.5, BIN_EDGES).reference),
     ),
     "Student-t": Case(
-        partial(lik.StudentT, scale=0.4, df=4.0), np.copy, _of_tilted(tilted.student_t, 0.4, 4.0)
+        partial(lik.StudentT, scale=0.4, df=4.0),
+        np.copy,
+        _of_tilted(tilted.student_t, 0.4, 4.0),
     ),
     "RobustMax": Case(
         _multi_class,
         _classes,
-        lambda y: largest_latent_factor(int(y), 1.0 - EPSILON, EPSILON / (NUM_CLASSES - 1)),
+        lambda y: largest_latent_factor(
+            int(y), 1.0 - EPSILON, EPSILON / (NUM_CLASSES - 1)
+        ),
         num_latent=NUM_CLASSES,
     ),
 }
@@ -153,11 +171,15 @@ CASES = {
 LIKE_ANOTHER = ("logit", "Gamma", "Beta", "Ordinal")
 #: Names of all cases as parameters.
 _marks = {name: [pytest.mark.slow] * (name in LIKE_ANOTHER) for name in CASES}
-each_case = pytest.mark.parametrize("name", [pytest.param(n, marks=_marks[n]) for n in CASES])
+each_case = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=_marks[n]) for n in CASES]
+)
 
 
 @functools.cache
-def reference_sites(name: str, power: str) -> tuple[pep_reference.Problem, pep_reference.Sites]:
+def reference_sites(
+    name: str, power: str
+) -> tuple[pep_reference.Problem, pep_reference.Sites]:
     problem = CASES[name].reference_problem(ALPHAS[power])
     return problem, pep_reference.fixed_point(problem)
 
@@ -180,4 +202,6 @@ def compiled(name: str) -> Compiled:
     # Tracing takes seconds, the gradient milliseconds: one function serves both.
     parts = model.training_loss, list(variables.values())
     loss_and_gradients = tf.function(lambda: helpers.value_and_gradients(*parts))
-    return Compiled(model, lambda: loss_and_gradients()[0], loss_and_gradients, variables)
+    return Compiled(
+        model, lambda: loss_and_gradients()[0], loss_and_gradients, variables
+    )

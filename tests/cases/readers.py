@@ -25,7 +25,11 @@ from gpflow_pep.tables.reading import read_table
 
 TEXT = "a,b,y\n" + "".join(f"{i},{i % 3}.5,w{i}\n" for i in range(12))
 FRAME = pd.DataFrame(
-    {"a": range(12), "b": [i % 3 + 0.5 for i in range(12)], "y": [f"w{i}" for i in range(12)]}
+    {
+        "a": range(12),
+        "b": [i % 3 + 0.5 for i in range(12)],
+        "y": [f"w{i}" for i in range(12)],
+    }
 )
 
 
@@ -62,18 +66,24 @@ COLUMNS: dict[str, Callable[[int], Any]] = {
 def frames(draw: Any) -> pd.DataFrame:
     num_rows = draw(st.integers(1, 8))
     kinds = draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=4))
-    names = [f"n{i}{draw(st.text(LETTERS, max_size=4)).strip()}" for i in range(len(kinds))]
+    names = [
+        f"n{i}{draw(st.text(LETTERS, max_size=4)).strip()}" for i in range(len(kinds))
+    ]
     columns = {name: draw(COLUMNS[kind](num_rows)) for name, kind in zip(names, kinds)}
     return pd.DataFrame({"row": range(num_rows), **columns})
 
 
-def check_that_it_reads_back(path: Path, frame: pd.DataFrame, way: tuple[Any, ...]) -> None:
+def check_that_it_reads_back(
+    path: Path, frame: pd.DataFrame, way: tuple[Any, ...]
+) -> None:
     sep, decimal, encoding, quoting, ends = way
     options = {"sep": sep, "decimal": decimal, "encoding": encoding, "quoting": quoting}
     frame.to_csv(path, **options, lineterminator=ends, index=False)
     reals = [repr(v) for v in frame.select_dtypes("float").to_numpy().ravel()]
     if decimal == ",":  # 1,234 alone can be either
-        is_clear = [len(real.partition(".")[2]) != 3 or real[0] == "0" for real in reals]
+        is_clear = [
+            len(real.partition(".")[2]) != 3 or real[0] == "0" for real in reals
+        ]
         assume(any(is_clear) or not reals)
     found = read_table(path)
     assert list(found.columns) == list(frame.columns)
@@ -81,8 +91,12 @@ def check_that_it_reads_back(path: Path, frame: pd.DataFrame, way: tuple[Any, ..
         if column.dtype == np.float64:
             np.testing.assert_array_equal(found[name], column)
         else:
-            as_text = column.astype(object).where(column.notna(), "").astype(str).str.strip()
-            others = found[name].astype(object).where(found[name].notna(), "").astype(str)
+            as_text = (
+                column.astype(object).where(column.notna(), "").astype(str).str.strip()
+            )
+            others = (
+                found[name].astype(object).where(found[name].notna(), "").astype(str)
+            )
             assert list(others.str.strip()) == list(as_text)
 
 
@@ -90,15 +104,24 @@ def good_tables() -> list[bytes]:
     text = 'a;b;c\n1,5;x y;2020-01-01\n2,5;"q;""";31.12.2020\n;z;\n'
     parquet, excel = io.BytesIO(), io.BytesIO()
     to_excel = partial(FRAME.to_excel, index=False)
-    for write, file, start in ((FRAME.to_parquet, parquet, b"PAR1"), (to_excel, excel, b"PK")):
+    for write, file, start in (
+        (FRAME.to_parquet, parquet, b"PAR1"),
+        (to_excel, excel, b"PK"),
+    ):
         try:
             write(file)
         except ImportError:
             file.write(start)
     packed = text.encode()
     return [
-        *(text.encode(encoding) for encoding in ("utf-8", "utf-16", "cp1252", "utf-8-sig")),
-        *(pack(packed) for pack in (gzip.compress, bz2.compress, lzma.compress, zipped)),
+        *(
+            text.encode(encoding)
+            for encoding in ("utf-8", "utf-16", "cp1252", "utf-8-sig")
+        ),
+        *(
+            pack(packed)
+            for pack in (gzip.compress, bz2.compress, lzma.compress, zipped)
+        ),
         parquet.getvalue(),
         excel.getvalue(),
     ]
@@ -115,7 +138,9 @@ def spoiled_tables(number: int, seed: int = 0) -> Iterator[bytes]:
             if what == 0 and content:
                 content[min(place, len(content) - 1)] = int(rng.integers(256))
             elif what == 1:
-                content[place:place] = bytes(rng.choice([0, 10, 34, 44, 59, 255], 3).tolist())
+                content[place:place] = bytes(
+                    rng.choice([0, 10, 34, 44, 59, 255], 3).tolist()
+                )
             else:
                 del content[place : place + int(rng.integers(1, 20))]
         yield bytes(content)
@@ -144,7 +169,19 @@ def rewrite(folder: Path, change: Any) -> None:
 
 
 def mutate(value: Any, rng: np.random.Generator) -> Any:
-    odd = [None, -1, 0, 1e308, "", "gpflow.kernels.RBF", [], {}, True, {"array": "0"}, {"ref": 0}]
+    odd = [
+        None,
+        -1,
+        0,
+        1e308,
+        "",
+        "gpflow.kernels.RBF",
+        [],
+        {},
+        True,
+        {"array": "0"},
+        {"ref": 0},
+    ]
     while isinstance(value, (dict, list)) and value:
         keys = list(value) if isinstance(value, dict) else list(range(len(value)))
         key = keys[rng.integers(len(keys))]
@@ -157,7 +194,9 @@ def mutate(value: Any, rng: np.random.Generator) -> Any:
         value = value[key]
 
 
-def spoiled_folders(folder: Path, saved: Path, number: int, seed: int = 0) -> Iterator[bool]:
+def spoiled_folders(
+    folder: Path, saved: Path, number: int, seed: int = 0
+) -> Iterator[bool]:
     """Change one byte, or one entry of the description; yields whether that has to be noticed."""
     rng = np.random.default_rng(seed)
     shutil.copytree(saved, folder, dirs_exist_ok=True)
@@ -166,7 +205,9 @@ def spoiled_folders(folder: Path, saved: Path, number: int, seed: int = 0) -> It
         for name in names:
             shutil.copy(saved / name, folder / name)
         if i % 2:
-            rewrite(folder, lambda description, _: mutate(description["estimators"], rng))
+            rewrite(
+                folder, lambda description, _: mutate(description["estimators"], rng)
+            )
         else:
             name = names[i // 2 % 3]
             content = bytearray((folder / name).read_bytes())

@@ -48,7 +48,11 @@ def classification(**changes: Any) -> "pep.PEPClassification":
 
 def tied(model_class: Any) -> Callable[..., Any]:
     def create(**changes: Any) -> Any:
-        parts = {"kernel": k.RBF(), "likelihood": lik.Bernoulli(), "inducing_variable": Z}
+        parts = {
+            "kernel": k.RBF(),
+            "likelihood": lik.Bernoulli(),
+            "inducing_variable": Z,
+        }
         return model_class(**{"num_data": N, **parts, **changes})
 
     return create
@@ -70,7 +74,10 @@ def with_value(array: Any, value: float) -> Any:
 
 def targets(value: float, likelihood: Any, others: float = 1.0) -> dict[str, Any]:
     """The fifth target is not in the support."""
-    return {"data": (X, with_value(np.full([N, 1], others), value)), "likelihood": likelihood}
+    return {
+        "data": (X, with_value(np.full([N, 1], others), value)),
+        "likelihood": likelihood,
+    }
 
 
 def _kernels(count: int) -> list[Any]:
@@ -87,7 +94,9 @@ def _kernel_in_single_precision() -> Any:
         return k.RBF()
 
 
-TWO_KERNELS, THREE_KERNELS = (k.SeparateIndependent(_kernels(count)) for count in (2, C))
+TWO_KERNELS, THREE_KERNELS = (
+    k.SeparateIndependent(_kernels(count)) for count in (2, C)
+)
 
 
 def _row(words: str, **changes: Any) -> tuple[str, dict[str, Any]]:
@@ -108,15 +117,20 @@ OF_ROWS = [
     _row("Y | (7,) | N, P", data=(X, LABELS[:, 0])),
     _row("X | NaN | finite", data=(with_value(X, np.nan), LABELS)),
     _row("Y | infinity | finite", data=(X, with_value(LABELS, -np.inf))),
-    _row("X | float32 | float64", data=(X.astype(np.float32), LABELS.astype(np.float32))),
+    _row(
+        "X | float32 | float64", data=(X.astype(np.float32), LABELS.astype(np.float32))
+    ),
     *_each("alpha", "[0, 1]", 1.5),
     _row("alpha | 6 | 7", alpha=np.full(N - 1, 0.5)),
     *_each("chunk_size", "positive", 0),
     _row("num_latent_gps | 2 | 1", num_latent_gps=2),
-    _row("inducing_variable | 3 | column | 2", inducing_variable=np.hstack([Z, Z[:, :1]])),
+    _row(
+        "inducing_variable | 3 | column | 2", inducing_variable=np.hstack([Z, Z[:, :1]])
+    ),
 ]
 REGRESSION = [
-    *OF_ROWS, _row("X and Y | 4 | 7 | rows", data=(X[:4], Y)),
+    *OF_ROWS,
+    _row("X and Y | 4 | 7 | rows", data=(X[:4], Y)),
     _row("X | (7,) | N, D", data=(X[:, 0], Y)),
     _row("X | 7, 1, 2 | N, D", data=(X[:, None, :], Y)),
     _row("Y | NaN | finite", data=(X, with_value(Y, np.inf))),
@@ -135,24 +149,42 @@ REGRESSION = [
     _row("blocks | float64 | integers", blocks=np.linspace(0.0, 1.0, N)),
     *_each("chunk_size", "positive", -3),
     *_each("chunk_size", "integer", 2.5, "10", True),
-    _row("noise_variance and likelihood | both", noise_variance=0.1, likelihood=lik.Gaussian(0.1)),
+    _row(
+        "noise_variance and likelihood | both",
+        noise_variance=0.1,
+        likelihood=lik.Gaussian(0.1),
+    ),
     _row("likelihood | StudentT | Gaussian", likelihood=lik.StudentT()),
     _row("kernel | SeparateIndependent | multi", data=TWO_OUTPUTS, kernel=TWO_KERNELS),
-    _row("kernel and inducing_variable | SharedIndependent | both of one output", data=TWO_OUTPUTS,
-        kernel=k.SharedIndependent(k.RBF(), output_dim=2)),
+    _row(
+        "kernel and inducing_variable | SharedIndependent | both of one output",
+        data=TWO_OUTPUTS,
+        kernel=k.SharedIndependent(k.RBF(), output_dim=2),
+    ),
     _row("X | float32 | float64", data=(X.astype(np.float32), Y)),
     _row("Y | int64 | float64", data=(X, Y.astype(int))),
-    _row("kernel | fails at a row of X with 1 column | shapes", data=(X[:, :1], Y),
-        kernel=k.RBF(lengthscales=[1.0, 1.0]), inducing_variable=Z[:, :1]),
+    _row(
+        "kernel | fails at a row of X with 1 column | shapes",
+        data=(X[:, :1], Y),
+        kernel=k.RBF(lengthscales=[1.0, 1.0]),
+        inducing_variable=Z[:, :1],
+    ),
     _row("inducing_variable | 1 | column | 2", inducing_variable=Z[:, :1]),
     _row("inducing_variable | (3,) | M, D", inducing_variable=Z[:, 0]),
     _row("inducing_variable | 0 | inducing | at least", inducing_variable=Z[:0]),
     _row("inducing_variable and kernel | pair", inducing_variable=SHARED_POINTS),
     _row("mean_function | str | gpflow.functions", mean_function="zero"),
-    _row("mean_function | Linear | 2 column", mean_function=functions.Linear(np.ones((3, 1)))),
+    _row(
+        "mean_function | Linear | 2 column",
+        mean_function=functions.Linear(np.ones((3, 1))),
+    ),
     _row("mean_function | (1, 2) | Use", mean_function=functions.Constant(np.ones(2))),
-    _row("kernel | SquaredExponential | 2 column | active_dims", kernel=k.RBF(active_dims=[5])),
-    _row("X | list | Convert", data=(RAGGED, Y)), _row("X | Convert", data=(X.astype(object), Y)),
+    _row(
+        "kernel | SquaredExponential | 2 column | active_dims",
+        kernel=k.RBF(active_dims=[5]),
+    ),
+    _row("X | list | Convert", data=(RAGGED, Y)),
+    _row("X | Convert", data=(X.astype(object), Y)),
     _row("X | NoneType | Convert", data=(None, Y)),
     _row("inducing_variable | NaN", inducing_variable=BAD),
     _row("inducing_variable | Give", inducing_variable=Z.astype(str)),
@@ -163,26 +195,40 @@ REGRESSION = [
         for value in (-0.1, 0.0, np.nan, np.inf, "a", np.full(N, 0.1))
     ),
     *_each("bound", "'standard' or 'tight'", "titsias", True),
-]  # fmt: skip
+]
 POINT = [
     *OF_ROWS,
     ("Y | 2 | row 4 | 0 or 1", targets(2.0, lik.Bernoulli())),
     ("Y | 1.2 | 0 to 1 | Beta", targets(1.2, lik.Beta(), 0.5)),
     _row("likelihood | str | gpflow.likelihoods", likelihood="bernoulli"),
     _row("likelihood | NoneType | gpflow.likelihoods", likelihood=None),
-    *_each("max_sweeps", "at least 1", 0, -1), *_each("max_sweeps", "integer", 2.5, True),
+    *_each("max_sweeps", "at least 1", 0, -1),
+    *_each("max_sweeps", "integer", 2.5, True),
     *_each("tolerance", "positive", 0.0, -1e-6, np.nan, np.inf, "1e-6"),
-    ("W | (3, 3) | 1 rows | LinearCoregionalization",
-     _of_classes(k.LinearCoregionalization(_kernels(C), W=np.eye(C)), SHARED_POINTS)),
+    (
+        "W | (3, 3) | 1 rows | LinearCoregionalization",
+        _of_classes(k.LinearCoregionalization(_kernels(C), W=np.eye(C)), SHARED_POINTS),
+    ),
     ("kernel | 2 | 3", _of_classes(TWO_KERNELS, SHARED_POINTS)),
-    ("inducing_variable | 4 | 3", _of_classes(k.SharedIndependent(k.RBF(), output_dim=C),
-     iv.SeparateIndependentInducingVariables([iv.InducingPoints(Z) for _ in range(4)]))),
-    ("kernel and inducing_variable | SeparateIndependent | InducingPoints | both",
-     _of_classes(THREE_KERNELS, Z)),
+    (
+        "inducing_variable | 4 | 3",
+        _of_classes(
+            k.SharedIndependent(k.RBF(), output_dim=C),
+            iv.SeparateIndependentInducingVariables(
+                [iv.InducingPoints(Z) for _ in range(4)]
+            ),
+        ),
+    ),
+    (
+        "kernel and inducing_variable | SeparateIndependent | InducingPoints | both",
+        _of_classes(THREE_KERNELS, Z),
+    ),
     ("inducing_variable and kernel | pair", _of_classes(k.RBF(), SHARED_POINTS)),
     ("num_latent_gps | 2 | 3", {**_of_classes(k.RBF(), Z), "num_latent_gps": 2}),
-    _row("Y | 2 | 1", data=(X, np.hstack([LABELS, LABELS])), likelihood=lik.MultiClass(C)),
-]  # fmt: skip
+    _row(
+        "Y | 2 | 1", data=(X, np.hstack([LABELS, LABELS])), likelihood=lik.MultiClass(C)
+    ),
+]
 UPDATE_SITES = [
     *_each("damping", "(0, 1]", 0.0, 1.1, np.nan, "a"),
     *_each("max_sweeps", "at least 1", 0, -2),
@@ -192,24 +238,34 @@ TIED = [
     OF_ROWS[0],
     _row("inducing_variable | infinity", inducing_variable=with_value(X, np.inf)),
     *_each("num_data", "number of rows", None, 2.5, np.nan, "7"),
-    *_each("num_data", "at least 1", 0), *_each("alpha", "[0, 1]", 1.5),
+    *_each("num_data", "at least 1", 0),
+    *_each("alpha", "[0, 1]", 1.5),
     _row("alpha | (7,) | one number", alpha=np.ones(7)),
     _row("kernel | float | gpflow.kernels.Kernel", kernel=1.0),
     _row("likelihood | str | likelihoods", likelihood="probit"),
     _row("inducing_variable | 0 | at least 1", inducing_variable=X[:0]),
     _row("inducing_variable | (7,) | [M, D]", inducing_variable=X[:, 0]),
-    *_each("num_latent_gps", "at least 1", 0), *_each("num_latent_gps", "whole", 0.5),
+    *_each("num_latent_gps", "at least 1", 0),
+    *_each("num_latent_gps", "whole", 0.5),
     _row("num_latent_gps | 3 | 1 | wrap", kernel=THREE_KERNELS, num_latent_gps=3),
-    _row("num_latent_gps | 1 | 3 | Pass", kernel=THREE_KERNELS, inducing_variable=SHARED_POINTS,
-        num_latent_gps=1),
+    _row(
+        "num_latent_gps | 1 | 3 | Pass",
+        kernel=THREE_KERNELS,
+        inducing_variable=SHARED_POINTS,
+        num_latent_gps=1,
+    ),
     _row("q_mu | (2, 1) | (3, 1)", q_mu=np.zeros([2, 1])),
     _row("q_mu | (3,) | (3, 3)", q_mu=np.zeros(3)),
     _row("q_mu | NaN | finite", q_mu=np.full([3, 1], np.nan)),
-    _row("q_sqrt | (2, 3, 3) | (1, 3, 3)", q_mu=np.zeros([3, 1]), q_sqrt=np.zeros([2, 3, 3])),
+    _row(
+        "q_sqrt | (2, 3, 3) | (1, 3, 3)",
+        q_mu=np.zeros([3, 1]),
+        q_sqrt=np.zeros([2, 3, 3]),
+    ),
     _row("q_sqrt | (3, 1) | (3, 3, 3)", q_sqrt=np.ones([3, 1])),
     _row("q_sqrt | above the diagonal | lower triangular", q_sqrt=np.ones([1, 3, 3])),
     _row("kernel | float32 | float64", kernel=_kernel_in_single_precision()),
-]  # fmt: skip
+]
 BATCH = [
     _row("data | batch | num_data is: 3 | Pass", data=(X, LABELS), num_data=3),
     _row("data | ndarray | pair", data=X),
@@ -223,12 +279,17 @@ BATCH = [
     _row("data | (0, 2) | one row", data=(X[:0], LABELS[:0])),
     _row("num_latent_gps | 1 | 3", likelihood=lik.MultiClass(3), data=(X, LABELS)),
     _row(
-        "Y | 3 columns | one-hot", likelihood=lik.MultiClass(3), data=(X, np.eye(3)[CLASSES.T[0]])
+        "Y | 3 columns | one-hot",
+        likelihood=lik.MultiClass(3),
+        data=(X, np.eye(3)[CLASSES.T[0]]),
     ),
     _row("Y | -1 | whole numbers", likelihood=lik.Poisson(), data=(X, -LABELS)),
 ]
 CLASSIFICATION = [
-    _row("Y | got the labels -1, 1 | expected 0 to C - 1 | Recode", Y=2 * LABELS.astype(int) - 1),
+    _row(
+        "Y | got the labels -1, 1 | expected 0 to C - 1 | Recode",
+        Y=2 * LABELS.astype(int) - 1,
+    ),
     _row("Y | got the labels 0, 2 | or pass the likelihood", Y=2 * LABELS.astype(int)),
     _row("Y | got the labels 0 | two or more classes", Y=0 * LABELS.astype(int)),
     _row("Y | got the labels 0.5, 1.5 | expected 0 to C - 1", Y=LABELS + 0.5),
@@ -279,7 +340,11 @@ def _fitted() -> "pep.estimators.PEPRegressor":
 
 
 def _fit(**changes: Any) -> Any:
-    options = {"num_steps": 1, "optimizer": tf_keras.optimizers.Adam(), "progress": False}
+    options = {
+        "num_steps": 1,
+        "optimizer": tf_keras.optimizers.Adam(),
+        "progress": False,
+    }
     batches = pep.training.shuffled_batches((X, LABELS), 3, seed=0)
     with uncompiled():
         return pep.training.fit(tied(pep.ARPEP)(), batches, **{**options, **changes})
@@ -328,16 +393,30 @@ BEYOND: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             "near | 3 latent functions | one latent function",
             lambda: point(**_of_classes(k.RBF(), Z)).predict_f(X, near=2),
         ),
-        ("near | 0 | at least 1", lambda: point().posterior(near=2).predict_f(X, near=0)),
+        (
+            "near | 0 | at least 1",
+            lambda: point().posterior(near=2).predict_f(X, near=0),
+        ),
         ("blocks | without blocks", lambda: point().predict_f(X, blocks="nearest")),
         ("near | 0 | positive", lambda: regression().near_row_training_loss_closure(0)),
         ("near | 7 | 0 to 6", lambda: regression().near_row_training_loss_closure(7)),
-        ("near | blocks", lambda: regression(blocks=BLOCKS).near_row_training_loss_closure(2)),
-        ("batch_size | 0", lambda: point().near_row_training_loss_closure(2, batch_size=0)),
+        (
+            "near | blocks",
+            lambda: regression(blocks=BLOCKS).near_row_training_loss_closure(2),
+        ),
+        (
+            "batch_size | 0",
+            lambda: point().near_row_training_loss_closure(2, batch_size=0),
+        ),
         ("num_samples | -1 | positive", lambda: regression().predict_f_samples(X, -1)),
     ],
     "selection": [
-        ("Z | NaN", lambda: pep.inducing_variables.BlurredInducingPoints(Z * np.nan, np.ones(3))),
+        (
+            "Z | NaN",
+            lambda: pep.inducing_variables.BlurredInducingPoints(
+                Z * np.nan, np.ones(3)
+            ),
+        ),
         ("X | Convert", lambda: starts.random_subset(X.astype(str), 2, seed=0)),
         ("X | Convert", lambda: starts.kmeans(X.astype(complex), 2, seed=0)),
         ("X | Convert", lambda: starts.random_subset(RAGGED, 1, seed=0)),
@@ -352,7 +431,10 @@ BEYOND: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             "kernel | Matern32 | 2 column",
             lambda: _greedy(kernel=k.Matern32(lengthscales=[1.0] * 3)),
         ),
-        ("noise_variance | -1 | Pass", lambda: _greedy("variational", noise_variance=-1.0, seed=0)),
+        (
+            "noise_variance | -1 | Pass",
+            lambda: _greedy("variational", noise_variance=-1.0, seed=0),
+        ),
     ],
     "training": [
         ("tolerance | 'a' | at least 0", partial(_maximise, tolerance="a")),
@@ -360,30 +442,54 @@ BEYOND: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         ("seed | 'a' | Pass", partial(_maximise, seed="a")),
         ("callback | 3 | Pass", partial(_maximise, callback=3)),
         ("evaluate | 3 | Pass", partial(_fit, evaluate=3)),
-        ("evaluate | 3.0 | Return", partial(_fit, evaluate=lambda model: 3.0, evaluate_every=1)),
+        (
+            "evaluate | 3.0 | Return",
+            partial(_fit, evaluate=lambda model: 3.0, evaluate_every=1),
+        ),
         (
             "evaluate | b | Return",
             partial(_fit, evaluate=lambda model: {"a": "b"}, evaluate_every=1),
         ),
         ("early_stopping | nlpd | Pass", partial(_fit, early_stopping="nlpd")),
-        ("checkpoint_dir | cannot be written | Name", partial(_fit, checkpoint_dir=__file__)),
+        (
+            "checkpoint_dir | cannot be written | Name",
+            partial(_fit, checkpoint_dir=__file__),
+        ),
         ("log_dir | cannot be written | Name", partial(_fit, log_dir=__file__)),
         ("data | NoneType | Pass", lambda: _shuffled(None)),
         ("data | tuple | Pass", lambda: _shuffled((X, Y, Y))),
         ("data | () | Pass", lambda: _shuffled((1.0, 2.0))),
         ("seed | 'a' | Pass", lambda: _shuffled((X, Y), "a")),
-        ("seed | -1 | Pass", lambda: point().minibatch_training_loss_closure(2, seed=-1)),
+        (
+            "seed | -1 | Pass",
+            lambda: point().minibatch_training_loss_closure(2, seed=-1),
+        ),
     ],
     "estimators": [
-        ("This PEPRegressor | not fitted | Call 'fit'", lambda: _regressor().sample_y(ROWS)),
-        ("quantiles | between", lambda: _fitted().predict_quantiles(ROWS, [[0.1, 0.9]])),
+        (
+            "This PEPRegressor | not fitted | Call 'fit'",
+            lambda: _regressor().sample_y(ROWS),
+        ),
+        (
+            "quantiles | between",
+            lambda: _fitted().predict_quantiles(ROWS, [[0.1, 0.9]]),
+        ),
         ("n_samples | 'a' | positive", lambda: _fitted().sample_y(ROWS, "a")),
-        ("inducing | None | Choose", lambda: _regressor(inducing=None).fit(ROWS, TARGETS)),
+        (
+            "inducing | None | Choose",
+            lambda: _regressor(inducing=None).fit(ROWS, TARGETS),
+        ),
         ("inducing | Convert", lambda: _regressor(inducing=["a"]).fit(ROWS, TARGETS)),
     ],
     "metrics": [
-        ("Y | <U1 | convert", lambda: pep.metrics.smse(np.array(["a", "b"]), np.ones(2))),
-        ("log_density | NoneType | object | convert", lambda: pep.metrics.mean_nlpd(None)),
+        (
+            "Y | <U1 | convert",
+            lambda: pep.metrics.smse(np.array(["a", "b"]), np.ones(2)),
+        ),
+        (
+            "log_density | NoneType | object | convert",
+            lambda: pep.metrics.mean_nlpd(None),
+        ),
         ("labels | 0 to 1 | encode", lambda: _calibration([0, 7], [[0.5, 0.5]] * 2)),
         ("probability | 4.0 | pass", lambda: _calibration([0, 1], [[4.0, 4.0]] * 2)),
         ("num_bins | 2.5 | whole", lambda: _calibration([0, 1], [[0.5, 0.5]] * 2, 2.5)),

@@ -10,7 +10,9 @@ from reference import regression as reference
 import gpflow_pep as pep
 
 N = 17
-UNEVEN_BLOCKS = np.array([4, 0, 0, 1, 4, 2, 2, 2, 0, 4, 3, 0, 2, 2, 0, 4, 4])  # 1 and 3: one row
+UNEVEN_BLOCKS = np.array(
+    [4, 0, 0, 1, 4, 2, 2, 2, 0, 4, 3, 0, 2, 2, 0, 4, 4]
+)  # 1 and 3: one row
 SPARSE_LABELS = UNEVEN_BLOCKS * 7 + 3
 ONE_BLOCK = np.zeros(N, dtype=int)
 ALPHA_PER_ROW = np.linspace(0.0, 1.0, N)
@@ -42,12 +44,21 @@ class Case(NamedTuple):
 
     def mean_at(self, X: Array) -> Array:
         linear = X @ SLOPE + OFFSET
-        return {"zero": 0.0, "constant": CONSTANT, "linear": linear}[self.mean] + 0.0 * linear
+        return {"zero": 0.0, "constant": CONSTANT, "linear": linear}[
+            self.mean
+        ] + 0.0 * linear
 
     def model(self, **arguments: Any) -> "pep.models.PEPRegression":
-        problem, linear = self.problem, gpflow.functions.Linear(NOISE_SLOPE, NOISE_OFFSET)
+        problem, linear = (
+            self.problem,
+            gpflow.functions.Linear(NOISE_SLOPE, NOISE_OFFSET),
+        )
         is_constant = self.noise == "constant"
-        noise = {"variance": problem.noise_variance} if is_constant else {self.noise: linear}
+        noise = (
+            {"variance": problem.noise_variance}
+            if is_constant
+            else {self.noise: linear}
+        )
         options = {
             "alpha": self.alpha,
             "blocks": self.blocks,
@@ -62,7 +73,9 @@ class Case(NamedTuple):
         parts = problem.data, problem.kernel(), problem.Z
         return pep.models.PEPRegression(*parts, **options, **arguments)
 
-    def reference_arguments(self) -> tuple[reference.Prior, Array, Array, reference.Factors]:
+    def reference_arguments(
+        self,
+    ) -> tuple[reference.Prior, Array, Array, reference.Factors]:
         problem = self.problem
         factors = reference.make_factors(N, self.alpha, self.blocks, self.bound)
         R = problem.Y - self.mean_at(problem.X)
@@ -71,7 +84,9 @@ class Case(NamedTuple):
     def expected_prediction(self) -> tuple[Array, Array]:
         """Mean [S, P] with the mean function, covariance [S, S]."""
         problem = self.problem
-        covariances = (problem.covariance(A, problem.Xnew) for A in (problem.Z, problem.Xnew))
+        covariances = (
+            problem.covariance(A, problem.Xnew) for A in (problem.Z, problem.Xnew)
+        )
         mean, cov = reference.pep_predict(*self.reference_arguments(), *covariances)
         return mean + self.mean_at(problem.Xnew), cov
 
@@ -98,12 +113,22 @@ STANDARD = {
     "linear mean": Case(mean="linear"),
     "everything": IN_BLOCKS._replace(num_outputs=2, noise="scale", mean="linear"),
 }
-TIGHT = "alpha 0", "alpha 1e-06", "alpha 0.3", "alpha 1", "alpha per row", "one block", "everything"
+TIGHT = (
+    "alpha 0",
+    "alpha 1e-06",
+    "alpha 0.3",
+    "alpha 1",
+    "alpha per row",
+    "one block",
+    "everything",
+)
 CASES = {
     **STANDARD,
     **{f"scaled, {name}": STANDARD[name]._replace(bound="tight") for name in TIGHT},
     **{
-        f"scaled, blocks, alpha {alpha:g}": Case(alpha=alpha, blocks=UNEVEN_BLOCKS, bound="tight")
+        f"scaled, blocks, alpha {alpha:g}": Case(
+            alpha=alpha, blocks=UNEVEN_BLOCKS, bound="tight"
+        )
         for alpha in (0.0, 0.5, 1.0)
     },
     "scaled, noise variance": Case(

@@ -15,7 +15,11 @@ from cases.pep import CASES, M, N
 LIKELIHOODS = ("Gaussian", "probit", "Poisson", "RobustMax")
 ALPHAS = (0.0, 1e-6, 0.3, 0.5, 1.0)
 NUM_DATA = 37
-MODELS = {"APEP": pep.models.APEP, "ARPEP": pep.models.ARPEP, "RPAPEP": pep.models.RPAPEP}
+MODELS = {
+    "APEP": pep.models.APEP,
+    "ARPEP": pep.models.ARPEP,
+    "RPAPEP": pep.models.RPAPEP,
+}
 
 
 class Start(NamedTuple):
@@ -26,7 +30,9 @@ class Start(NamedTuple):
 
     @property
     def q_mu(self) -> Array:
-        return np.stack([tied_reference.to_floats(one.moments()[0]) for one in self.q], axis=-1)
+        return np.stack(
+            [tied_reference.to_floats(one.moments()[0]) for one in self.q], axis=-1
+        )
 
     @property
     def q_sqrt(self) -> Array:
@@ -37,7 +43,9 @@ class Start(NamedTuple):
         L = np.linalg.cholesky(self.problem.priors[0].Kuu)
         return np.linalg.solve(L, self.q_mu), np.linalg.solve(L, self.q_sqrt)
 
-    def log_z(self, model: str, alpha: float, num_data: int = NUM_DATA, rows: Any = None) -> float:
+    def log_z(
+        self, model: str, alpha: float, num_data: int = NUM_DATA, rows: Any = None
+    ) -> float:
         """The reference's value."""
         rows = range(N) if rows is None else list(rows)
         return tied_reference.log_z(model, self.problem, self.q, alpha, num_data, rows)
@@ -56,14 +64,26 @@ def random_start(name: str, seed: int = 0) -> Start:
     return Start(problem, q)
 
 
-def _parts(name: str, start: Start, whiten: bool, options: Any) -> tuple[list[Any], dict[str, Any]]:
-    case, (q_mu, q_sqrt) = CASES[name], start.whitened() if whiten else (start.q_mu, start.q_sqrt)
-    q = {"q_mu": q_mu, "q_sqrt": q_sqrt, "whiten": whiten, "mean_function": case.mean_function()}
+def _parts(
+    name: str, start: Start, whiten: bool, options: Any
+) -> tuple[list[Any], dict[str, Any]]:
+    case, (q_mu, q_sqrt) = (
+        CASES[name],
+        start.whitened() if whiten else (start.q_mu, start.q_sqrt),
+    )
+    q = {
+        "q_mu": q_mu,
+        "q_sqrt": q_sqrt,
+        "whiten": whiten,
+        "mean_function": case.mean_function(),
+    }
     parts = [case.problem.kernel(), case.likelihood(), case.problem.Z]
     return parts, {"num_data": NUM_DATA, **q, **options}
 
 
-def create(model: str, name: str, start: Start, *, whiten: bool = True, **options: Any) -> Any:
+def create(
+    model: str, name: str, start: Start, *, whiten: bool = True, **options: Any
+) -> Any:
     parts, options = _parts(name, start, whiten, options)
     return MODELS[model](*parts, **options)
 

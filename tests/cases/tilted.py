@@ -18,8 +18,12 @@ from scipy.stats import t as student
 import gpflow_pep as pep
 
 Array = npt.NDArray[np.float64]
-Reference = Callable[[Array, Array, float], float]  # means [L], variances [L], alpha -> ell
-Moments = Callable[[Array, Array], tuple[Any, Any]]  # means [L], variances [L] -> those of y, [P]
+Reference = Callable[
+    [Array, Array, float], float
+]  # means [L], variances [L], alpha -> ell
+Moments = Callable[
+    [Array, Array], tuple[Any, Any]
+]  # means [L], variances [L] -> those of y, [P]
 likelihoods, ours = gpflow.likelihoods, pep.likelihoods
 MEANS = (-50.0, -3.0, 0.7, 8.0, 50.0)
 VARIANCES = (1e-6, 0.3, 1.0, 100.0, 1e6)
@@ -35,7 +39,9 @@ class Case(NamedTuple):
     tolerance: float = 1e-6  # of ell, relative to 1 + |ell|
     num_latent: int = 1
     grows: float = 0.0  # sign of f in which log p falls as fast as exp(|f|)
-    log_scale: int | None = None  # latent function; the density is known by its values alone
+    log_scale: int | None = (
+        None  # latent function; the density is known by its values alone
+    )
     moments: Moments | None = None  # of y; None if they are those of another case
 
     def is_finite(self, mean: float, variance: float, alpha: float) -> bool:
@@ -43,11 +49,15 @@ class Case(NamedTuple):
         return alpha > 0.0 or not self.grows or self.grows * mean + variance < 400.0
 
 
-def _scalar(log_density: Callable[[Array], Array], *places: float, wall: float = 0.0) -> Reference:
+def _scalar(
+    log_density: Callable[[Array], Array], *places: float, wall: float = 0.0
+) -> Reference:
     def integral(mean: Array, variance: Array, alpha: float) -> float:
         more = [-wall * np.log(max(alpha, 1e-8))] if wall else []
         moments = float(mean[0]), float(variance[0])
-        return reference.log_power_expectation(log_density, *moments, alpha, [*places, *more])
+        return reference.log_power_expectation(
+            log_density, *moments, alpha, [*places, *more]
+        )
 
     integral.log_density = log_density  # type: ignore[attr-defined]
     return integral
@@ -59,7 +69,9 @@ LOGIT = _scalar(lambda f: -np.logaddexp(0.0, -f), 0.0)
 
 def _given_f(first: Any, second: Any, *places: float) -> Moments:
     """By integrals of the mean and variance of y given f."""
-    return lambda mean, v: reference.moments(first, second, float(mean[0]), float(v[0]), places)
+    return lambda mean, v: reference.moments(
+        first, second, float(mean[0]), float(v[0]), places
+    )
 
 
 def _noisy(noise: float) -> Moments:
@@ -117,7 +129,9 @@ def _exp(f: Array) -> Array:
 
 
 def squeezed_probit(sign: float, epsilon: float) -> Reference:
-    return _scalar(lambda f: np.log(epsilon + (1 - 2 * epsilon) * ndtr(sign * f)), 0.0, -3 * sign)
+    return _scalar(
+        lambda f: np.log(epsilon + (1 - 2 * epsilon) * ndtr(sign * f)), 0.0, -3 * sign
+    )
 
 
 def student_t(y: float, scale: float, df: float) -> Reference:
@@ -171,12 +185,16 @@ def _in_a_bin(
 
     def log_density(f: Array) -> Array:
         a, b = (low - f) / sigma, (high - f) / sigma
-        inner, outer = (log_ndtr(np.where(a + b > 0.0, *pair)) for pair in ((-a, b), (-b, a)))
+        inner, outer = (
+            log_ndtr(np.where(a + b > 0.0, *pair)) for pair in ((-a, b), (-b, a))
+        )
         log_p = inner + np.log(-np.expm1(outer - inner))
         return np.log((1.0 - 2e-3) * np.exp(log_p) + floor) if floor else log_p
 
     density = _scalar(log_density, *(edge for edge in (low, high) if np.isfinite(edge)))
-    return Case(create, [float(label)], density, rtol, moments=_bins(edges, sigma, floor))
+    return Case(
+        create, [float(label)], density, rtol, moments=_bins(edges, sigma, floor)
+    )
 
 
 def ordinal(label: int, sigma: float, edges: Array = _EDGES) -> Case:
@@ -188,7 +206,9 @@ def ordinal(label: int, sigma: float, edges: Array = _EDGES) -> Case:
     return _in_a_bin(create, label, edges, sigma, 1e-6, 1e-5)
 
 
-def _bin(label: int, sigma: float = 1.0, edges: Array = _EDGES, tolerance: float = 1e-8) -> Case:
+def _bin(
+    label: int, sigma: float = 1.0, edges: Array = _EDGES, tolerance: float = 1e-8
+) -> Case:
     create = partial(ours.Ordinal, edges, sigma)
     return _in_a_bin(create, label, edges, sigma, 0.0, tolerance)
 
@@ -205,7 +225,9 @@ def _step(sign: float, epsilon: float) -> Reference:
 
 
 def _two_valued(prob: Array, logs: Array, alpha: float) -> float:
-    if alpha < 1e-3:  # by the series of cumulants; the fourth is below 1e-7 of the first
+    if (
+        alpha < 1e-3
+    ):  # by the series of cumulants; the fourth is below 1e-7 of the first
         first = float(prob @ logs)
         second, third = (float(prob @ (logs - first) ** k) for k in (2, 3))
         return first + alpha * second / 2 + alpha**2 * third / 6
@@ -219,11 +241,15 @@ def _multi_class(label: int, high: float, low: float) -> Reference:
 
         def product(f: Array) -> Array:
             z = (f - own) / own_deviation
-            log_cdf = sum(log_ndtr((f - mean[k]) / np.sqrt(variance[k])) for k in others)
+            log_cdf = sum(
+                log_ndtr((f - mean[k]) / np.sqrt(variance[k])) for k in others
+            )
             return np.exp(log_cdf - 0.5 * z**2) / np.sqrt(2 * np.pi) / own_deviation
 
         edges = [own + own_deviation * np.linspace(-13, 13, 53)]
-        edges += [mean[k] + np.sqrt(variance[k]) * np.linspace(-9, 9, 19) for k in others]
+        edges += [
+            mean[k] + np.sqrt(variance[k]) * np.linspace(-9, 9, 19) for k in others
+        ]
         points = np.unique(np.concatenate(edges))
         points = points[np.abs(points - own) < 13.1 * own_deviation]
         largest = reference.adaptive_integral(product, points)
@@ -257,7 +283,9 @@ def _noise_of_f(mean: Array, variance: Array) -> tuple[float, float]:
 
 
 def _counts(y: float, dispersion: float) -> Case:
-    counted = sum(np.log1p(dispersion * k) for k in range(int(y)))  # Gamma(y + r) / Gamma(r) / r^y
+    counted = sum(
+        np.log1p(dispersion * k) for k in range(int(y))
+    )  # Gamma(y + r) / Gamma(r) / r^y
     constant = counted - np.log(dispersion) * y - gammaln(y + 1)
 
     def log_density(f: Array) -> Array:
@@ -266,7 +294,10 @@ def _counts(y: float, dispersion: float) -> Case:
 
     walls = [np.log((y + 1.0) / a) for a in (1.0, 0.1, 1e-3, 1e-6)]
     density = _scalar(log_density, -np.log(dispersion), np.log(max(y, 1e-3)), *walls)
-    create, moments = partial(ours.NegativeBinomial, dispersion), _rate(1.0, 1.0, dispersion)
+    create, moments = (
+        partial(ours.NegativeBinomial, dispersion),
+        _rate(1.0, 1.0, dispersion),
+    )
     return Case(create, [y], density, 1e-5, moments=moments)
 
 
@@ -290,19 +321,29 @@ def _noisy_label(epsilon: float, y: float) -> Case:
     return _label(partial(ours.NoisyLabelBernoulli, epsilon), y, one)
 
 
-def _growing(create: Any, y: float, density: Reference, up: float, *rate: float) -> Case:
+def _growing(
+    create: Any, y: float, density: Reference, up: float, *rate: float
+) -> Case:
     """It falls as fast as exp(f), or exp(-f); moments are those of a rate."""
     moments = _rate(*rate) if rate else None
     return Case(create, [y], density, 1e-5, grows=up, moments=moments)
 
 
-def _tobit(y: Sequence[float], density: Reference, *bounds: float, noise: float = 0.3) -> Case:
-    clip = _given_f(lambda f: np.clip(f, *(*bounds, np.inf)[:2]), np.zeros_like, *bounds)
+def _tobit(
+    y: Sequence[float], density: Reference, *bounds: float, noise: float = 0.3
+) -> Case:
+    clip = _given_f(
+        lambda f: np.clip(f, *(*bounds, np.inf)[:2]), np.zeros_like, *bounds
+    )
     moments = (lambda mean, variance: clip(mean, variance + noise)) if bounds else None
-    return Case(partial(ours.Tobit, *bounds, variance=noise), y, density, moments=moments)
+    return Case(
+        partial(ours.Tobit, *bounds, variance=noise), y, density, moments=moments
+    )
 
 
-def _student(parameters: tuple[float, float], y: float, moments: Moments | None = None) -> Case:
+def _student(
+    parameters: tuple[float, float], y: float, moments: Moments | None = None
+) -> Case:
     create = partial(likelihoods.StudentT, *parameters)
     return Case(create, [y], student_t(y, *parameters), moments=moments)
 
@@ -318,21 +359,35 @@ def _other_link(f: Array) -> Array:
 _softplus_link = {"invlink": tf.nn.softplus}
 CASES: dict[str, Case] = {
     **{
-        kind.__name__: Case(partial(kind, 0.3), [1.1], gaussian(1.1, 0.3), moments=_noisy(0.3))
+        kind.__name__: Case(
+            partial(kind, 0.3), [1.1], gaussian(1.1, 0.3), moments=_noisy(0.3)
+        )
         for kind in (likelihoods.Gaussian, likelihoods.GaussianMC)
     },
     "Bernoulli 1": _label(likelihoods.Bernoulli, 1.0, squeezed_probit(1.0, 1e-3)),
     "Bernoulli 0": _label(likelihoods.Bernoulli, 0.0, squeezed_probit(-1.0, 1e-3)),
-    "Bernoulli logit": _label(partial(likelihoods.Bernoulli, invlink=tf.sigmoid), 1.0, LOGIT),
+    "Bernoulli logit": _label(
+        partial(likelihoods.Bernoulli, invlink=tf.sigmoid), 1.0, LOGIT
+    ),
     "Bernoulli other link": Case(
-        lambda: likelihoods.Bernoulli(invlink=lambda f: 0.5 + tf.atan(f) / np.pi * 0.98),
+        lambda: likelihoods.Bernoulli(
+            invlink=lambda f: 0.5 + tf.atan(f) / np.pi * 0.98
+        ),
         [0.0],
         _scalar(lambda f: np.log(0.5 - _other_link(f)), 0.0, 3.0),
-        moments=_given_f(lambda f: 0.5 + _other_link(f), lambda f: 0.25 - _other_link(f) ** 2, 0.0),
+        moments=_given_f(
+            lambda f: 0.5 + _other_link(f), lambda f: 0.25 - _other_link(f) ** 2, 0.0
+        ),
     ),
     "Poisson 0": _growing(likelihoods.Poisson, 0.0, _poisson(0.0), 1.0),
     "Poisson 3": _growing(
-        partial(likelihoods.Poisson, binsize=0.5), 3.0, _poisson(3.0, 0.5), 1.0, 0.5, 0.5, 0.0
+        partial(likelihoods.Poisson, binsize=0.5),
+        3.0,
+        _poisson(3.0, 0.5),
+        1.0,
+        0.5,
+        0.5,
+        0.0,
     ),
     "Poisson 10000": _growing(likelihoods.Poisson, 1e4, _poisson(1e4), 1.0),
     "Poisson softplus": Case(
@@ -342,13 +397,19 @@ CASES: dict[str, Case] = {
         1e-5,
         moments=_given_f(_softplus, _softplus, 0.0),
     ),
-    "Exponential 0": Case(likelihoods.Exponential, [0.0], _scalar(lambda f: -f, wall=-1.0), 1e-5),
-    "Exponential": _growing(likelihoods.Exponential, 0.5, gamma(0.5, 1.0), -1.0, 1.0, 0.0, 1.0),
+    "Exponential 0": Case(
+        likelihoods.Exponential, [0.0], _scalar(lambda f: -f, wall=-1.0), 1e-5
+    ),
+    "Exponential": _growing(
+        likelihoods.Exponential, 0.5, gamma(0.5, 1.0), -1.0, 1.0, 0.0, 1.0
+    ),
     "Gamma": _growing(
         partial(likelihoods.Gamma, shape=2.5), 3.0, gamma(3.0, 2.5), -1.0, 2.5, 0.0, 2.5
     ),
     "Gamma 1": _growing(likelihoods.Gamma, 3.0, gamma(3.0, 1.0), -1.0),
-    "Gamma tiny": _growing(partial(likelihoods.Gamma, shape=100.0), 1e-3, gamma(1e-3, 100.0), -1.0),
+    "Gamma tiny": _growing(
+        partial(likelihoods.Gamma, shape=100.0), 1e-3, gamma(1e-3, 100.0), -1.0
+    ),
     "Beta": Case(
         partial(likelihoods.Beta, scale=3.0),
         [0.3],
@@ -357,13 +418,20 @@ CASES: dict[str, Case] = {
         moments=_given_f(_squashed, lambda f: _squashed(f) * _squashed(-f) / 4.0, 0.0),
     ),
     "Beta 0": Case(likelihoods.Beta, [0.0], beta(0.0, 1.0), 1e-5),
-    "Beta narrow": Case(partial(likelihoods.Beta, scale=100.0), [0.6], beta(0.6, 100.0), 1e-5),
+    "Beta narrow": Case(
+        partial(likelihoods.Beta, scale=100.0), [0.6], beta(0.6, 100.0), 1e-5
+    ),
     "StudentT": _student((1.0, 4.0), -3.0, _noisy(2.0)),
-    "StudentT narrow": _student((0.1, 3.0), 1.3), "Ordinal first": ordinal(0, 1.0),
-    "Ordinal middle": ordinal(1, 1.0), "Ordinal wide": ordinal(2, 0.1),
+    "StudentT narrow": _student((0.1, 3.0), 1.3),
+    "Ordinal first": ordinal(0, 1.0),
+    "Ordinal middle": ordinal(1, 1.0),
+    "Ordinal wide": ordinal(2, 0.1),
     "Ordinal last": ordinal(3, 1.0),
     "MultiClass": Case(
-        partial(likelihoods.MultiClass, 3), [1.0], _multi_class(1, 1 - 1e-3, 5e-4), num_latent=3
+        partial(likelihoods.MultiClass, 3),
+        [1.0],
+        _multi_class(1, 1 - 1e-3, 5e-4),
+        num_latent=3,
     ),
     "Softmax": Case(  # It depends on the difference only, as the logit does.
         partial(likelihoods.Softmax, 2),
@@ -396,18 +464,26 @@ CASES: dict[str, Case] = {
     "NoisyLabelBernoulli step": _label(
         partial(ours.NoisyLabelBernoulli, 0.05, "step"), 0.0, _step(-1.0, 0.05)
     ),
-    "NegativeBinomial 0": _counts(0.0, 0.7), "NegativeBinomial 3": _counts(3.0, 0.7),
-    "NegativeBinomial wide": _counts(40.0, 8.0), "NegativeBinomial narrow": _counts(1e4, 1e-3),
+    "NegativeBinomial 0": _counts(0.0, 0.7),
+    "NegativeBinomial 3": _counts(3.0, 0.7),
+    "NegativeBinomial wide": _counts(40.0, 8.0),
+    "NegativeBinomial narrow": _counts(1e4, 1e-3),
     "NegativeBinomial nearly Poisson": _counts(5.0, 1e-5),
     "NegativeBinomial softplus": Case(
         partial(ours.NegativeBinomial, 0.5, **_softplus_link),
         [2.0],
         _scalar(
-            lambda f: np.log(0.75) + 2.0 * _log_softplus(f) - 4.0 * np.log1p(0.5 * _softplus(f)),
+            lambda f: (
+                np.log(0.75)
+                + 2.0 * _log_softplus(f)
+                - 4.0 * np.log1p(0.5 * _softplus(f))
+            ),
             0.0,
         ),
         1e-5,
-        moments=_given_f(_softplus, lambda f: _softplus(f) + 0.5 * _softplus(f) ** 2, 0.0),
+        moments=_given_f(
+            _softplus, lambda f: _softplus(f) + 0.5 * _softplus(f) ** 2, 0.0
+        ),
     ),
     "ZeroInflatedPoisson 0": _inflated(0.0, 0.3),
     "ZeroInflatedPoisson 0, rare": _inflated(0.0, 1e-5),
@@ -419,21 +495,36 @@ CASES: dict[str, Case] = {
     "Tobit limit of a row": _tobit([0.5, -1.0], _censored(-1.0, 0.5, 0.3)),
     "Tobit upper limit of a row": _tobit([0.5, 1.0], _censored(1.0, 0.5, 0.3)),
     "Tobit no limit of a row": _tobit([1.1, 0.0], gaussian(1.1, 0.3)),
-    "Bin first": _bin(0), "Bin middle": _bin(1), "Bin last": _bin(3),
+    "Bin first": _bin(0),
+    "Bin middle": _bin(1),
+    "Bin last": _bin(3),
     "Bin narrow": _bin(1, 1.0, np.array([0.0, 0.02])),
     "Bin wide": _bin(2, 0.1, tolerance=1e-5),
     "LogNormal": Case(
         partial(ours.LogNormal, 0.3),
         [5.0],
-        _scalar(lambda f: norm.logpdf(np.log(5.0), f, np.sqrt(0.3)) - np.log(5.0), np.log(5.0)),
+        _scalar(
+            lambda f: norm.logpdf(np.log(5.0), f, np.sqrt(0.3)) - np.log(5.0),
+            np.log(5.0),
+        ),
         moments=lambda mean, variance: _rate(1.0, 0.0, 0.0)(mean, variance + 0.3),
     ),
-}  # fmt: skip
+}
 #: Other numbers of a likelihood that is among the fast tests.
 LIKE_ANOTHER = {
-    *("Bernoulli 0", "GaussianMC", "Gamma 1", "NegativeBinomial wide", "NegativeBinomial narrow"),
+    *(
+        "Bernoulli 0",
+        "GaussianMC",
+        "Gamma 1",
+        "NegativeBinomial wide",
+        "NegativeBinomial narrow",
+    ),
     *("Bin first", "Bin last", "Bin wide", "Ordinal last", "Ordinal wide", "Beta 0"),
-    *("ZeroInflatedPoisson 0, rare", "ZeroInflatedPoisson 0, often", "Tobit upper limit of a row"),
+    *(
+        "ZeroInflatedPoisson 0, rare",
+        "ZeroInflatedPoisson 0, often",
+        "Tobit upper limit of a row",
+    ),
 }
 
 
@@ -448,7 +539,9 @@ class Rows(NamedTuple):
         return [tf.constant(array, dtype) for array in self]
 
 
-def grid(case: Case, means: Any = MEANS, variances: Any = VARIANCES, alphas: Any = ALPHAS) -> Rows:
+def grid(
+    case: Case, means: Any = MEANS, variances: Any = VARIANCES, alphas: Any = ALPHAS
+) -> Rows:
     """All combinations that are finite; latent functions after the first have other moments."""
     every = itertools.product(means, variances, alphas)
     points = np.array([point for point in every if case.is_finite(*point)])

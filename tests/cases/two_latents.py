@@ -43,8 +43,14 @@ class DispersedCounts(_Own):
     def _log_prob(self, X: Any, F: Any, Y: Any) -> Any:
         logits, shape = F[..., 0] - F[..., 1], tf.exp(F[..., 1])
         y = Y[..., 0]
-        counted = tf.math.lgamma(y + shape) - tf.math.lgamma(shape) - tf.math.lgamma(y + 1.0)
-        return counted + y * tf.math.log_sigmoid(logits) + shape * tf.math.log_sigmoid(-logits)
+        counted = (
+            tf.math.lgamma(y + shape) - tf.math.lgamma(shape) - tf.math.lgamma(y + 1.0)
+        )
+        return (
+            counted
+            + y * tf.math.log_sigmoid(logits)
+            + shape * tf.math.log_sigmoid(-logits)
+        )
 
 
 class InflatedCounts(gpflow.likelihoods.QuadratureLikelihood):
@@ -67,11 +73,15 @@ class InflatedCounts(gpflow.likelihoods.QuadratureLikelihood):
     @staticmethod
     def log_density(f: Any, g: Any, y: float) -> Any:
         more = expit(g)
-        return np.log(more * (y == 0.0) + (1.0 - more) * stats.poisson.pmf(y, np.exp(f)))
+        return np.log(
+            more * (y == 0.0) + (1.0 - more) * stats.poisson.pmf(y, np.exp(f))
+        )
 
     @staticmethod
     def draw(f: Any, g: Any, rng: np.random.Generator) -> Any:
-        return np.where(rng.uniform(size=f.shape) < expit(g), 0.0, rng.poisson(np.exp(f)))
+        return np.where(
+            rng.uniform(size=f.shape) < expit(g), 0.0, rng.poisson(np.exp(f))
+        )
 
 
 class Weibull(_Own):
@@ -81,8 +91,17 @@ class Weibull(_Own):
     law = lambda f, g: stats.weibull_min(np.logaddexp(0.0, g) + 0.1, scale=np.exp(f))  # noqa: E731
 
     def _log_prob(self, X: Any, F: Any, Y: Any) -> Any:
-        f, shape, log_y = F[..., 0], tf.nn.softplus(F[..., 1]) + 0.1, tf.math.log(Y[..., 0])
-        return tf.math.log(shape) - log_y + shape * (log_y - f) - tf.exp(shape * (log_y - f))
+        f, shape, log_y = (
+            F[..., 0],
+            tf.nn.softplus(F[..., 1]) + 0.1,
+            tf.math.log(Y[..., 0]),
+        )
+        return (
+            tf.math.log(shape)
+            - log_y
+            + shape * (log_y - f)
+            - tf.exp(shape * (log_y - f))
+        )
 
     @staticmethod
     def draw(f: Any, g: Any, rng: np.random.Generator) -> Any:

@@ -48,7 +48,9 @@ def waves() -> pd.DataFrame:
     width = np.round(rng.uniform(-2.0, 2.0, 48), 3)
     wave = np.sin(width) + 0.3 * rng.standard_normal(48)
     kind = np.array(["low", "mid", "top"])[np.digitize(wave, [-0.5, 0.5])]
-    return pd.DataFrame({"width": width, "kind": kind, "visits": rng.poisson(np.exp(1.0 + wave))})
+    return pd.DataFrame(
+        {"width": width, "kind": kind, "visits": rng.poisson(np.exp(1.0 + wave))}
+    )
 
 
 def two_targets() -> pd.DataFrame:
@@ -68,7 +70,9 @@ def limits() -> pd.DataFrame:
     x = np.sort(rng.uniform(-2.0, 2.0, 60))
     true = 10.0 + 3.0 * x + 0.3 * rng.standard_normal(60)
     low = np.where(np.arange(60) % 2, 9.0, 8.0)
-    cells = [f"<{end:g}" if y < end else f"{y:.3f}" for y, end in zip(true, low, strict=True)]
+    cells = [
+        f"<{end:g}" if y < end else f"{y:.3f}" for y, end in zip(true, low, strict=True)
+    ]
     return pd.DataFrame({"x": x, "y": cells, "true": true, "low": low})
 
 
@@ -95,44 +99,80 @@ class Kind(NamedTuple):
 #: What each has is the least that shows it.
 KINDS = {
     "numbers": Kind(
-        small_table, ["load"], "--alphas 1,0 --folds 2 --inducing 6 --max-iterations 15 --seed 2",
-        ["default", "alpha 1", "alpha 0", "mean", "linear", "boosted trees", "exact GP"],
+        small_table,
+        ["load"],
+        "--alphas 1,0 --folds 2 --inducing 6 --max-iterations 15 --seed 2",
+        [
+            "default",
+            "alpha 1",
+            "alpha 0",
+            "mean",
+            "linear",
+            "boosted trees",
+            "exact GP",
+        ],
     ),
     "messy": Kind(
-        messy, ["load"], "--alphas 0.5 --inducing 6 --splits 1 --max-iterations 15 --seed 2"
-        " --no-baselines", ["default", "alpha 0.5", "mean"],
+        messy,
+        ["load"],
+        "--alphas 0.5 --inducing 6 --splits 1 --max-iterations 15 --seed 2"
+        " --no-baselines",
+        ["default", "alpha 0.5", "mean"],
     ),
     "two classes": Kind(
-        small_classes, ["mail"], "--alphas 0.5 --splits 1 --inducing 5 --max-iterations 6 --seed 1",
-        ["default", "alpha 0.5", "class frequencies", "linear", "boosted trees", "SVGP"],
+        small_classes,
+        ["mail"],
+        "--alphas 0.5 --splits 1 --inducing 5 --max-iterations 6 --seed 1",
+        [
+            "default",
+            "alpha 0.5",
+            "class frequencies",
+            "linear",
+            "boosted trees",
+            "SVGP",
+        ],
     ),
     "three classes": Kind(
-        lambda: waves().drop(columns="visits"), ["kind"],
+        lambda: waves().drop(columns="visits"),
+        ["kind"],
         "--alphas 0.5 --splits 1 --inducing 5 --max-iterations 3 --no-details",
-        ["default", "alpha 0.5", "class frequencies", "linear", "boosted trees", "SVGP"],
+        [
+            "default",
+            "alpha 0.5",
+            "class frequencies",
+            "linear",
+            "boosted trees",
+            "SVGP",
+        ],
     ),
     "counts": Kind(
-        lambda: waves().drop(columns="kind"), ["visits"],
+        lambda: waves().drop(columns="kind"),
+        ["visits"],
         "--likelihood poisson --alphas 0.5 --splits 1 --inducing 5 --max-iterations 3 --no-details",
         ["default", "alpha 0.5", "mean", "log-linear", "boosted trees"],
     ),
     "two targets": Kind(
-        two_targets, TARGETS,
+        two_targets,
+        TARGETS,
         "--alphas 0.5 --folds 2 --inducing 5 --max-iterations 12 --no-baselines",
         ["default", "alpha 0.5", "default (separate)", "alpha 0.5 (separate)", "mean"],
     ),
     "limits": Kind(
-        lambda: limits()[["x", "y"]], ["y"], "--likelihood tobit --alphas 1 --folds 2 --inducing 6"
+        lambda: limits()[["x", "y"]],
+        ["y"],
+        "--likelihood tobit --alphas 1 --folds 2 --inducing 6"
         " --max-iterations 25 --no-details --decimal .",
         ["default", "alpha 1", "mean", "linear", "boosted trees"],
     ),
 } | {
     name: Kind(
-        None, [], f"--example {name} --alphas 0.5 --splits 1 --inducing 5 --max-iterations 3",
+        None,
+        [],
+        f"--example {name} --alphas 0.5 --splits 1 --inducing 5 --max-iterations 3",
         ["default", "alpha 0.5", "linear", "boosted trees"],
     )
     for name in cli.EXAMPLES
-}  # fmt: skip
+}
 
 
 class Run(NamedTuple):
@@ -159,7 +199,10 @@ def real(kind: str) -> Run:
         arguments, targets = [], [target]
     else:
         table = make()
-        arguments = [data, *(part for target in targets for part in ("--target", target))]
+        arguments = [
+            data,
+            *(part for target in targets for part in ("--target", target)),
+        ]
         table.to_csv(data, index=False) if kind != "messy" else write_messy(data)
     compare_table = comparing.compare_table
 

@@ -23,12 +23,22 @@ from numpy.testing import assert_allclose
 from pandas.testing import assert_frame_equal
 
 import gpflow_pep
-from gpflow_pep.compare import Fit, Progress, Settings, clean, compare, process, schedule
+from gpflow_pep.compare import (
+    Fit,
+    Progress,
+    Settings,
+    clean,
+    compare,
+    process,
+    schedule,
+)
 from gpflow_pep.compare.trials import Outcome, Trial, Trials
 
 ROOT = Path(gpflow_pep.__file__).parents[1]
 TRIALS = [Trial("alpha 0", part) for part in range(1, 7)]
-of_posix = pytest.mark.skipif(os.name != "posix", reason="signals and terminals of POSIX")
+of_posix = pytest.mark.skipif(
+    os.name != "posix", reason="signals and terminals of POSIX"
+)
 
 
 @pytest.mark.slow
@@ -39,7 +49,9 @@ def test_processes_of_a_backend_run_the_fits(backend: str) -> None:
         if backend == "dask":
             distributed = pytest.importorskip("distributed")
             options = {"threads_per_worker": 1, "dashboard_address": None}
-            cluster = stack.enter_context(distributed.LocalCluster(n_workers=2, **options))
+            cluster = stack.enter_context(
+                distributed.LocalCluster(n_workers=2, **options)
+            )
             stack.enter_context(distributed.Client(cluster))
         jobs = {"n_jobs": 2} if backend == "loky" else {}
         stack.enter_context(joblib.parallel_config(backend=backend, **jobs))
@@ -47,7 +59,11 @@ def test_processes_of_a_backend_run_the_fits(backend: str) -> None:
         found = compare(small_table(), "load", alphas=(1.0, 0.0), folds=2, **OPTIONS)
     expected = small_comparison()  # the same, but for times
     for fit, other in zip(found.fits, expected.fits, strict=True):
-        assert (fit.model, fit.part, fit.iterations) == (other.model, other.part, other.iterations)
+        assert (fit.model, fit.part, fit.iterations) == (
+            other.model,
+            other.part,
+            other.iterations,
+        )
         assert_allclose([*fit.scores.values()], [*other.scores.values()], rtol=1e-6)
     assert list(found.held_out) == list(expected.held_out)
     for name, table in found.held_out.items():
@@ -67,9 +83,11 @@ def run(
         return Outcome(fit, None, 0.5)
 
     trials: Any = SimpleNamespace(
-        data=SimpleNamespace(kind="numbers"), candidates={"alpha 0": (0.0, None)}, run=run_one,
+        data=SimpleNamespace(kind="numbers"),
+        candidates={"alpha 0": (0.0, None)},
+        run=run_one,
         label=lambda trial: str(trial.part),
-    )  # fmt: skip
+    )
     budget = schedule.TimeBudget(60.0, len(TRIALS), joblib.effective_n_jobs(None))
     reports = schedule.Reports(callback or (lambda progress: None), len(TRIALS))
     return list(schedule.run_trials(trials, TRIALS, budget, reports)), budget
@@ -89,7 +107,11 @@ def test_the_callback_is_called_by_one_thread_at_a_time(jobs: int) -> None:
 
     with joblib.parallel_config("threading", n_jobs=jobs):
         done, budget = run(callback)
-    assert sorted(done) == TRIALS and budget.fits == 0 and budget.overhead == {"alpha 0": 0.5}
+    assert (
+        sorted(done) == TRIALS
+        and budget.fits == 0
+        and budget.overhead == {"alpha 0": 0.5}
+    )
     assert [number for begins, number in numbers if not begins] == [1, 2, 3, 4, 5, 6]
     assert sum(begins for begins, _ in numbers) == 6
 
@@ -118,7 +140,9 @@ def test_what_a_callback_raises_is_raised(jobs: int, at_end: bool) -> None:
         assert "6" not in {progress.label for progress in seen}
 
 
-def test_fits_of_a_process_that_was_lost_are_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fits_of_a_process_that_was_lost_are_run_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     parallel = joblib.Parallel
 
     def breaks(**options: Any) -> Any:
@@ -151,22 +175,30 @@ def test_warnings_of_another_process_are_given_here() -> None:
 
 def test_how_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, rows, fits, expected in (
-        (3, process.MOST_ROWS, 15, 3), (3, process.MOST_ROWS + 1, 15, 1), (3, 100, 2, 2),
+        (3, process.MOST_ROWS, 15, 3),
+        (3, process.MOST_ROWS + 1, 15, 1),
+        (3, 100, 2, 2),
         (64, 100, 15, process.MAX_JOBS),
-    ):  # fmt: skip
+    ):
         monkeypatch.setattr(joblib, "cpu_count", lambda cores=cores: cores)
         assert process.default_jobs(rows, fits) == expected
 
 
 def python(code: str, **options: Any) -> "subprocess.CompletedProcess[bytes]":
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120.0, **options)
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, timeout=120.0, **options
+    )
 
 
 def started(code: str, *arguments: Any) -> "subprocess.Popen[bytes]":
     options: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    options["env"] = {name: os.environ[name] for name in os.environ if name != "OMP_NUM_THREADS"}
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, **options)
+    options["env"] = {
+        name: os.environ[name] for name in os.environ if name != "OMP_NUM_THREADS"
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, **options
+    )
 
 
 def test_a_process_that_starts_late_loads_tensorflow_in_silence() -> None:
@@ -236,9 +268,13 @@ def test_the_command_ends_at_once_and_leaves_the_terminal_as_it_was(way: Any) ->
     terminal, its_end = pty.openpty()
     shell = subprocess.Popen(
         [sys.executable, "-c", SHELL, COMMAND],
-        stdin=its_end, stdout=its_end, stderr=its_end, start_new_session=True,
-        cwd=ROOT, env={**os.environ, "TERM": "xterm"},
-    )  # fmt: skip
+        stdin=its_end,
+        stdout=its_end,
+        stderr=its_end,
+        start_new_session=True,
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm"},
+    )
     os.close(its_end)
     written, began = b"", 0.0
     while text := read(terminal):
@@ -269,7 +305,10 @@ def read(terminal: int) -> bytes:
 @pytest.mark.parametrize("command", ["compare", "predict"])
 def test_ctrl_c_while_a_pipe_is_read(command: str, tmp_path: Path) -> None:
     (tmp_path / "scorer.json").touch()
-    arguments = {"compare": ["-", "--target", "y"], "predict": [tmp_path, "-", "--out", "-"]}
+    arguments = {
+        "compare": ["-", "--target", "y"],
+        "predict": [tmp_path, "-", "--out", "-"],
+    }
     code = "from gpflow_pep.compare import cli; print('begun', flush=True); cli.main()"
     waiting = started(code, command, *arguments[command])
     assert waiting.stdout is not None and waiting.stdout.readline() == b"begun\n"

@@ -12,7 +12,13 @@ from compare.small_comparison import run
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.pipeline import make_pipeline
 
-from gpflow_pep.compare import Cleaned, clean, make_preparation, predict_table, read_table
+from gpflow_pep.compare import (
+    Cleaned,
+    clean,
+    make_preparation,
+    predict_table,
+    read_table,
+)
 from gpflow_pep.estimators import PEPRegressor
 from gpflow_pep.tables import Format, encodings, read_cells
 
@@ -35,30 +41,57 @@ def read(path: Path, lines: Iterable[str]) -> pd.DataFrame:
     return read_table(path)
 
 
-@pytest.mark.parametrize("name, values, reason", [
-    ("Unnamed: 0", range(N), "numbers the rows"), ("Unnamed: 7", [None] * N, "is empty"),
-    ("id", range(100, 100 + N), "numbers the rows"), ("customer_id", SHUFFLED, "numbers the rows"),
-    ("customerId", [*map(float, range(N - 1)), np.nan], "numbers the rows"),
-    ("Row", range(N), "numbers the rows"),
-    ("order number", np.arange(N) * 7, "all differ and rise from row to row, as time does"),
-    ("Patient", SHUFFLED, "(--as-written Patient keeps it)"),
-    ("order no", range(N, 0, -1), "(--as-written 'order no' keeps it)"),
-    ("OrderNumber", range(N), "numbers the rows"),
-    ("Kundennummer", [f"{i:05}" for i in range(N)], "(rename it to keep it)"),
-    ("uuid", [f"{i:08x}-{i**3:04x}" for i in range(N)], "40 of its 40 texts differ"),
-    ("invoice_no", [f"2021/{i}" for i in range(N)], "40 of its 40 texts differ"),
-    ("address", [f"Street {i}" for i in range(N)], "40 texts differ, such as 'Street"),
-    ("site", ["A"] * N, "it is A in every row"), ("unit", [2.0] * N, "it is 2.0 in every row"),
-    ("parts", [[1]] * N, "its cells are of type list"),
-    # Those that may tell something:
-    ("time", range(N), ""), ("year", range(1980, 1980 + N), ""), ("humid", range(N), ""),
-    ("paid", range(N), ""), ("grid", range(N), ""), ("id", np.linspace(0.0, 1.0, N), ""),
-    ("id", np.arange(N) % 7, ""), ("index", np.linspace(90.0, 110.0, N), ""),
-    ("day no", range(N), ""), ("weekNr", range(N), ""), ("patient", np.arange(N) % 9, ""),
-    ("colour", ["red", "blue"] * (N // 2), ""), ("ticked", ["x", None] * (N // 2), ""),
-    ("ratio", ["16/9", "4/3"] * (N // 2), ""), ("ratio", ["a/b", "c/d"] * (N // 2), ""),
-    ("ratio", ["1/2/2021", "2/13/2021"] * (N // 2), ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, values, reason",
+    [
+        ("Unnamed: 0", range(N), "numbers the rows"),
+        ("Unnamed: 7", [None] * N, "is empty"),
+        ("id", range(100, 100 + N), "numbers the rows"),
+        ("customer_id", SHUFFLED, "numbers the rows"),
+        ("customerId", [*map(float, range(N - 1)), np.nan], "numbers the rows"),
+        ("Row", range(N), "numbers the rows"),
+        (
+            "order number",
+            np.arange(N) * 7,
+            "all differ and rise from row to row, as time does",
+        ),
+        ("Patient", SHUFFLED, "(--as-written Patient keeps it)"),
+        ("order no", range(N, 0, -1), "(--as-written 'order no' keeps it)"),
+        ("OrderNumber", range(N), "numbers the rows"),
+        ("Kundennummer", [f"{i:05}" for i in range(N)], "(rename it to keep it)"),
+        (
+            "uuid",
+            [f"{i:08x}-{i**3:04x}" for i in range(N)],
+            "40 of its 40 texts differ",
+        ),
+        ("invoice_no", [f"2021/{i}" for i in range(N)], "40 of its 40 texts differ"),
+        (
+            "address",
+            [f"Street {i}" for i in range(N)],
+            "40 texts differ, such as 'Street",
+        ),
+        ("site", ["A"] * N, "it is A in every row"),
+        ("unit", [2.0] * N, "it is 2.0 in every row"),
+        ("parts", [[1]] * N, "its cells are of type list"),
+        # Those that may tell something:
+        ("time", range(N), ""),
+        ("year", range(1980, 1980 + N), ""),
+        ("humid", range(N), ""),
+        ("paid", range(N), ""),
+        ("grid", range(N), ""),
+        ("id", np.linspace(0.0, 1.0, N), ""),
+        ("id", np.arange(N) % 7, ""),
+        ("index", np.linspace(90.0, 110.0, N), ""),
+        ("day no", range(N), ""),
+        ("weekNr", range(N), ""),
+        ("patient", np.arange(N) % 9, ""),
+        ("colour", ["red", "blue"] * (N // 2), ""),
+        ("ticked", ["x", None] * (N // 2), ""),
+        ("ratio", ["16/9", "4/3"] * (N // 2), ""),
+        ("ratio", ["a/b", "c/d"] * (N // 2), ""),
+        ("ratio", ["1/2/2021", "2/13/2021"] * (N // 2), ""),
+    ],
+)
 def test_which_columns_tell_nothing(name: str, values: Any, reason: str) -> None:
     cleaned = clean(table(**{name: list(values)}), "y")
     assert list(cleaned.X) == ["x", name][: 1 + (not reason)] == list(cleaned.formats)
@@ -72,12 +105,17 @@ PRESSURES = [f"{100 + i}/{60 + i // 2}" for i in range(N - 2)]
 LENGTHS = [f"{i},5 / {i + 1},25 mm" for i in range(N)]
 
 
-@pytest.mark.parametrize("cells, first, second", [
-    (["?", "n/a", *PRESSURES], [np.nan] * 2 + [100, 137], [np.nan] * 2 + [60, 78]),
-    (["120", None, *PRESSURES], [120, np.nan, 100, 137], [np.nan] * 2 + [60, 78]),
-    (LENGTHS, [0.5, 1.5, 2.5, 39.5], [1.25, 2.25, 3.25, 40.25]),
-])  # fmt: skip
-def test_two_numbers_in_a_cell(cells: list[Any], first: list[float], second: list[float]) -> None:
+@pytest.mark.parametrize(
+    "cells, first, second",
+    [
+        (["?", "n/a", *PRESSURES], [np.nan] * 2 + [100, 137], [np.nan] * 2 + [60, 78]),
+        (["120", None, *PRESSURES], [120, np.nan, 100, 137], [np.nan] * 2 + [60, 78]),
+        (LENGTHS, [0.5, 1.5, 2.5, 39.5], [1.25, 2.25, 3.25, 40.25]),
+    ],
+)
+def test_two_numbers_in_a_cell(
+    cells: list[Any], first: list[float], second: list[float]
+) -> None:
     frame = table(pair=cells)
     cleaned = clean(frame, "y")
     names = ["pair (1 of 2)", "pair (2 of 2)"]
@@ -91,12 +129,18 @@ def test_two_numbers_in_a_cell(cells: list[Any], first: list[float], second: lis
     # New rows have the cells as they were, of one row too; or what was made of them.
     encoder = make_preparation(cleaned.X, cleaned.formats).fit(cleaned.X)
     assert list(encoder.feature_names_in_) == ["x", "pair"]
-    assert_array_equal(encoder.transform(frame[["pair", "x"]]), encoder.transform(cleaned.X))
+    assert_array_equal(
+        encoder.transform(frame[["pair", "x"]]), encoder.transform(cleaned.X)
+    )
     new = pd.DataFrame({"x": [0.0], "pair": cells[-1:]})
     assert_array_equal(encoder.transform(new)[0, :2], [0.0, first[-1]])
     wild = new.assign(pair="1000/-99" + cells[-1][-3:] * ("mm" in cells[-1]))
-    assert encoder.unusual(wild) == [f"{names[0]} is above all; {names[1]} is below all"]
-    with pytest.raises(ValueError, match=r"column 'pair': got '12O/80' in row 0 .*such as 120/80"):
+    assert encoder.unusual(wild) == [
+        f"{names[0]} is above all; {names[1]} is below all"
+    ]
+    with pytest.raises(
+        ValueError, match=r"column 'pair': got '12O/80' in row 0 .*such as 120/80"
+    ):
         encoder.transform(new.assign(pair="12O/80"))
     with pytest.raises(ValueError, match=r"no column .*'pair' among 'x'"):
         encoder.transform(new[["x"]])
@@ -119,9 +163,10 @@ def test_cells_are_read() -> None:
         "y",
     )
     for name, values in (
-        ("price", 1000.0 * np.arange(N) + 0.5), ("yes", [1.0, np.nan] * (N // 2)),
+        ("price", 1000.0 * np.arange(N) + 0.5),
+        ("yes", [1.0, np.nan] * (N // 2)),
         ("lead", [0.5 if i % 4 == 0 else i + 0.25 for i in range(N)]),
-    ):  # fmt: skip
+    ):
         assert_array_equal(cleaned.X[name], values)
     assert cleaned.X["day"][39] == pd.Timestamp("2020-03-04")
     assert cleaned.formats["day"].pattern == "dmy"
@@ -173,7 +218,10 @@ def test_rows_without_target_or_input_and_notes_of_the_reader() -> None:
     frame.attrs["notes"] = ["Left out a line."]
     frame.loc[3, "y"] = np.nan
     frame.loc[[5, 6], "x"] = np.nan
-    for options, words in (({}, "every input is"), ({"drop_missing": True}, "an input is")):
+    for options, words in (
+        ({}, "every input is"),
+        ({"drop_missing": True}, "an input is"),
+    ):
         cleaned = clean(frame, "y", **options)
         assert list(cleaned.y.index) == list(cleaned.X.index) == kept
         assert cleaned.notes[0] == "Left out a line."
@@ -185,28 +233,65 @@ def test_rows_without_target_or_input_and_notes_of_the_reader() -> None:
 STARS = ["3 stars", "4 stars", "5 stars", "3 stars"]
 
 
-@pytest.mark.parametrize("values, task, kind, labels, note", [
-    (["a", "b"], None, "classes", {"a", "b"}, ""),
-    ([True, False], None, "classes", {"True", "False"}, ""),
-    ([0, 1], None, "classes", {"0", "1"}, "two values, which are taken as classes"),
-    ([0, 1], "regression", "numbers", {0.0, 1.0}, ""),
-    ([0, 1, 2, 3], None, "numbers", {0.0, 1.0, 2.0, 3.0},
-     "pass task='classification' (--task classification)"),
-    ([0, 1, 2, 3], "classification", "classes", {"0", "1", "2", "3"}, ""),
-    ([0.5, 1.5, 2.5, 3.5], None, "numbers", {0.5, 1.5, 2.5, 3.5}, ""),
-    (["1,5", "2,5", "3,5", "4,5"], None, "numbers", {1.5, 2.5, 3.5, 4.5},
-     "'y' was text, and is read as numbers"),
-    (["Yes", "YES", "no", "No"], None, "classes", {"YES", "No"}, "taken as"),
-    (STARS, None, "classes", {*STARS}, ""),  # as before units were read
-    (STARS, "regression", "numbers", {3.0, 4.0, 5.0}, "unit 'stars'"),
-    ([f"{i} kg" for i in range(N)], None, "numbers", {*map(float, range(N))}, "unit 'kg'"),
-    (["01", "02", "10", "03"], "classification", "classes", {"01", "02", "03", "10"},
-     "--as-written y keeps such cells as words"),
-    ([2.5, 2.75, 3.0, 4.0], "classification", "classes", {"2.5", "2.75", "3", "4"}, ""),
-    (["2,5", "2,75", "3", "10"], "classification", "classes", {"2.5", "2.75", "3", "10"},
-     "('2,5' is 2.5)"),
-])  # fmt: skip
-def test_kinds_of_targets(values: Any, task: str | None, kind: str, labels: Any, note: str) -> None:
+@pytest.mark.parametrize(
+    "values, task, kind, labels, note",
+    [
+        (["a", "b"], None, "classes", {"a", "b"}, ""),
+        ([True, False], None, "classes", {"True", "False"}, ""),
+        ([0, 1], None, "classes", {"0", "1"}, "two values, which are taken as classes"),
+        ([0, 1], "regression", "numbers", {0.0, 1.0}, ""),
+        (
+            [0, 1, 2, 3],
+            None,
+            "numbers",
+            {0.0, 1.0, 2.0, 3.0},
+            "pass task='classification' (--task classification)",
+        ),
+        ([0, 1, 2, 3], "classification", "classes", {"0", "1", "2", "3"}, ""),
+        ([0.5, 1.5, 2.5, 3.5], None, "numbers", {0.5, 1.5, 2.5, 3.5}, ""),
+        (
+            ["1,5", "2,5", "3,5", "4,5"],
+            None,
+            "numbers",
+            {1.5, 2.5, 3.5, 4.5},
+            "'y' was text, and is read as numbers",
+        ),
+        (["Yes", "YES", "no", "No"], None, "classes", {"YES", "No"}, "taken as"),
+        (STARS, None, "classes", {*STARS}, ""),  # as before units were read
+        (STARS, "regression", "numbers", {3.0, 4.0, 5.0}, "unit 'stars'"),
+        (
+            [f"{i} kg" for i in range(N)],
+            None,
+            "numbers",
+            {*map(float, range(N))},
+            "unit 'kg'",
+        ),
+        (
+            ["01", "02", "10", "03"],
+            "classification",
+            "classes",
+            {"01", "02", "03", "10"},
+            "--as-written y keeps such cells as words",
+        ),
+        (
+            [2.5, 2.75, 3.0, 4.0],
+            "classification",
+            "classes",
+            {"2.5", "2.75", "3", "4"},
+            "",
+        ),
+        (
+            ["2,5", "2,75", "3", "10"],
+            "classification",
+            "classes",
+            {"2.5", "2.75", "3", "10"},
+            "('2,5' is 2.5)",
+        ),
+    ],
+)
+def test_kinds_of_targets(
+    values: Any, task: str | None, kind: str, labels: Any, note: str
+) -> None:
     cleaned = clean(table(y=values * (N // len(values))), "y", task=task)
     assert cleaned.kind == kind and set(cleaned.y) == labels
     assert cleaned.y.dtype == (np.float64 if kind == "numbers" else object)
@@ -224,49 +309,112 @@ def test_the_target_by_place_and_columns_to_drop() -> None:
 
 
 def test_many_texts_are_limited() -> None:
-    frame = pd.concat([table(city=[f"C{i}" for i in range(N)])] * 3)  # labels of rows repeat
+    frame = pd.concat(
+        [table(city=[f"C{i}" for i in range(N)])] * 3
+    )  # labels of rows repeat
     cleaned = clean(frame, "y")
     assert list(cleaned.X) == ["x", "city"] and len(cleaned.X) == 3 * N
-    assert "Column 'city' has 40 different texts: the 20 most frequent" in notes_of(cleaned)
+    assert "Column 'city' has 40 different texts: the 20 most frequent" in notes_of(
+        cleaned
+    )
 
 
 MIXED = [f"{10 + i}%" if i % 2 else f"{(10 + i) / 100:.2f}" for i in range(N)]
 MONEY = [f"{'€$£'[i % 3]}{100 + i}" for i in range(N)]
 LIMITS = ["<5.8" if i == 3 else f"{i}.5" for i in range(N)]
 TWICE = table().set_axis(["x", "x"], axis=1)
-PRICES = pd.DataFrame({"price": [f"{'€$'[i % 2]}{i}" for i in range(N)], "y": np.arange(N) % 7.5})
+PRICES = pd.DataFrame(
+    {"price": [f"{'€$'[i % 2]}{i}" for i in range(N)], "y": np.arange(N) % 7.5}
+)
 
 
-@pytest.mark.parametrize("frame, options, message", [
-    ({}, {"target": "z"}, r"target: got 'z', expected one of the columns 'x', 'y'"),
-    ({}, {"target": 2}, r"target: got 2"),
-    ({}, {"target": "2"}, r"target: got '2', expected .* Name it, or its place from 0"),
-    ({}, {"drop": ["z"]}, r"drop: got 'z', expected input columns among 'x'"),
-    ({}, {"drop": ["y"]}, r"drop: got 'y', expected input columns"),
-    ({}, {"drop": ["x"]}, r"got no input column beside the target 'y', expected at least one"),
-    ({}, {"task": "ranking"}, r"task: got 'ranking', expected 'regression' or"),
-    ({}, {"as_written": ["z"]}, r"as_written: got 'z', expected columns among 'x', 'y'"),
-    ([[1, 2]], {}, r"frame: got list, expected a table: .* Make one"),
-    (TWICE, {}, r"more than one column named 'x', expected different"),
-    (PRICES, {}, "no input column.*Dropped column 'price': 40 of its 40 texts.*several units"),
-    ({"x": np.inf}, {}, r"column 'x': got inf in row 0"),
-    ({"x": HUGE}, {}, r"column 'x': got a larger one"),
-    ({"y": pd.Series([10**400] * N, dtype=object)}, {}, r"'y': got a larger one, .* below 1e\+100"),
-    ({"y": [*range(N - 1), np.inf]}, {}, r"column 'y': got inf in row 39"),
-    ({"y": 3.0}, {}, r"target 'y': got 3.0 in every row"),
-    ({"y": "a"}, {}, r"target 'y': got a in every row"),
-    ({"y": [*"a" * 39, "b"]}, {}, r"'y': got 1 row of the class 'b', expected at least 2"),
-    ({"y": [f"a{i}" for i in range(N)]}, {}, r"got 40 classes in 40 rows, expected far fewer"),
-    ({"y": pd.date_range("2020", periods=N)}, {}, r"target 'y': got dates, expected numbers"),
-    ({"y": [*"ab"] * 20}, {"task": "regression"}, r"got text such as 'a', expected numbers"),
-    ({"y": [f"{i}/7" for i in range(N)]}, {}, r"numbers in a cell, such as '0/7', .* two c"),
-    ({"y": [*map(str, range(N - 1)), "bad"]}, {}, r"target 'y': got 'bad' among its numbers"),
-    ({"y": [*range(5), *[None] * 35]}, {}, r"got 5 rows with a target 'y', expected at least"),
-    ({"y": MIXED}, {}, "target 'y': got .*numbers of several units"),
-    ({"y": MONEY}, {}, r"target 'y': got .*several units, such as '€100', '\$101'"),
-    ({"y": LIMITS}, {}, r"'<5.8' among its numbers, in 1 of 40 rows.*--likelihood tobit"),
-])  # fmt: skip
-def test_what_cannot_be_learnt_from(frame: Any, options: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(
+    "frame, options, message",
+    [
+        ({}, {"target": "z"}, r"target: got 'z', expected one of the columns 'x', 'y'"),
+        ({}, {"target": 2}, r"target: got 2"),
+        (
+            {},
+            {"target": "2"},
+            r"target: got '2', expected .* Name it, or its place from 0",
+        ),
+        ({}, {"drop": ["z"]}, r"drop: got 'z', expected input columns among 'x'"),
+        ({}, {"drop": ["y"]}, r"drop: got 'y', expected input columns"),
+        (
+            {},
+            {"drop": ["x"]},
+            r"got no input column beside the target 'y', expected at least one",
+        ),
+        ({}, {"task": "ranking"}, r"task: got 'ranking', expected 'regression' or"),
+        (
+            {},
+            {"as_written": ["z"]},
+            r"as_written: got 'z', expected columns among 'x', 'y'",
+        ),
+        ([[1, 2]], {}, r"frame: got list, expected a table: .* Make one"),
+        (TWICE, {}, r"more than one column named 'x', expected different"),
+        (
+            PRICES,
+            {},
+            "no input column.*Dropped column 'price': 40 of its 40 texts.*several units",
+        ),
+        ({"x": np.inf}, {}, r"column 'x': got inf in row 0"),
+        ({"x": HUGE}, {}, r"column 'x': got a larger one"),
+        (
+            {"y": pd.Series([10**400] * N, dtype=object)},
+            {},
+            r"'y': got a larger one, .* below 1e\+100",
+        ),
+        ({"y": [*range(N - 1), np.inf]}, {}, r"column 'y': got inf in row 39"),
+        ({"y": 3.0}, {}, r"target 'y': got 3.0 in every row"),
+        ({"y": "a"}, {}, r"target 'y': got a in every row"),
+        (
+            {"y": [*"a" * 39, "b"]},
+            {},
+            r"'y': got 1 row of the class 'b', expected at least 2",
+        ),
+        (
+            {"y": [f"a{i}" for i in range(N)]},
+            {},
+            r"got 40 classes in 40 rows, expected far fewer",
+        ),
+        (
+            {"y": pd.date_range("2020", periods=N)},
+            {},
+            r"target 'y': got dates, expected numbers",
+        ),
+        (
+            {"y": [*"ab"] * 20},
+            {"task": "regression"},
+            r"got text such as 'a', expected numbers",
+        ),
+        (
+            {"y": [f"{i}/7" for i in range(N)]},
+            {},
+            r"numbers in a cell, such as '0/7', .* two c",
+        ),
+        (
+            {"y": [*map(str, range(N - 1)), "bad"]},
+            {},
+            r"target 'y': got 'bad' among its numbers",
+        ),
+        (
+            {"y": [*range(5), *[None] * 35]},
+            {},
+            r"got 5 rows with a target 'y', expected at least",
+        ),
+        ({"y": MIXED}, {}, "target 'y': got .*numbers of several units"),
+        ({"y": MONEY}, {}, r"target 'y': got .*several units, such as '€100', '\$101'"),
+        (
+            {"y": LIMITS},
+            {},
+            r"'<5.8' among its numbers, in 1 of 40 rows.*--likelihood tobit",
+        ),
+    ],
+)
+def test_what_cannot_be_learnt_from(
+    frame: Any, options: dict[str, Any], message: str
+) -> None:
     frame = table(**frame) if isinstance(frame, dict) else frame
     with pytest.raises(ValueError, match=message):
         clean(frame, **{"target": "x" if frame is TWICE else "y", **options})
@@ -274,7 +422,9 @@ def test_what_cannot_be_learnt_from(frame: Any, options: dict[str, Any], message
 
 def test_thousands_in_a_file_with_decimal_commas(tmp_path: Path) -> None:
     pay = [950, 1200, 12500, 800, 3400] * 8
-    rows = (f"{v:,}".replace(",", ".") + f";{i % 9},5;{i},25" for i, v in enumerate(pay))
+    rows = (
+        f"{v:,}".replace(",", ".") + f";{i % 9},5;{i},25" for i, v in enumerate(pay)
+    )
     frame = read(tmp_path / "t.csv", ["Gehalt;Note;y", *rows])
     cleaned = clean(frame, "y")
     assert_array_equal(cleaned.X["Gehalt"], pay)
@@ -291,7 +441,9 @@ def test_thousands_in_a_file_with_decimal_commas(tmp_path: Path) -> None:
 def test_tables_that_can_be_read_in_two_ways(tmp_path: Path) -> None:
     rows = [f"{(700 + 37 * i):,};{1 + i % 9}/{1 + i % 7}/2021;{i}" for i in range(N)]
     frame = read(tmp_path / "t.csv", ["area;day;y", *rows])
-    with pytest.raises(ValueError, match=r"column 'area': got '1,0.*--decimal . or , \(in Python"):
+    with pytest.raises(
+        ValueError, match=r"column 'area': got '1,0.*--decimal . or , \(in Python"
+    ):
         clean(frame, "y")
     with pytest.raises(ValueError, match=r"column 'day': .* --dates dmy, mdy or ymd"):
         clean(frame, "y", decimal=".")
@@ -301,38 +453,61 @@ def test_tables_that_can_be_read_in_two_ways(tmp_path: Path) -> None:
     assert cleaned.X["day"][7] == pd.Timestamp("2021-08-01")
 
 
-@pytest.mark.parametrize("words", [
-    ["None", "Mild", "Severe", "None"], ["+", "-"], ["NA", "EU"], [".", "x"], ["+/-", "+"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["None", "Mild", "Severe", "None"],
+        ["+", "-"],
+        ["NA", "EU"],
+        [".", "x"],
+        ["+/-", "+"],
+    ],
+)
 def test_words_that_are_classes(tmp_path: Path, words: list[str]) -> None:
     y = [words[i % len(words)] for i in range(N)]
     for number in (N, N - 1):
         lines = ["a,y", *(f"{i % 7}.5,{w}" for i, w in enumerate(y))]
         cleaned = clean(read(tmp_path / "t.csv", lines), "y")
-        assert list(cleaned.y) == [word for word in y if word != "?"] and len(cleaned.y) == number
+        assert (
+            list(cleaned.y) == [word for word in y if word != "?"]
+            and len(cleaned.y) == number
+        )
         y[3] = "?"
     assert "'?' is taken as no value (--as-written y" in notes_of(cleaned)
     for mark in {*words[:2]} & {"None", "-", "NA", "."}:
-        assert f"'{mark}' is taken as text (--missing {mark}: as no value)" in notes_of(cleaned)
+        assert f"'{mark}' is taken as text (--missing {mark}: as no value)" in notes_of(
+            cleaned
+        )
 
 
-@pytest.mark.parametrize("numbers", [("1", "2"), ("0.5", "1.5"), ("10%", "20%"), ("01", "02")])
+@pytest.mark.parametrize(
+    "numbers", [("1", "2"), ("0.5", "1.5"), ("10%", "20%"), ("01", "02")]
+)
 @pytest.mark.parametrize("mark", ["-", "NA", "None", ".", "?"])
 def test_marks_among_numbers_that_are_classes(
     tmp_path: Path, numbers: tuple[str, str], mark: str
 ) -> None:
     y = [(*numbers, mark)[i % 3] for i in range(N)]
-    file = read(tmp_path / "t.csv", ["a,y", *(f"{i % 7}.5,{w}" for i, w in enumerate(y))])
+    file = read(
+        tmp_path / "t.csv", ["a,y", *(f"{i % 7}.5,{w}" for i, w in enumerate(y))]
+    )
     for frame in (file, table(y=y)):
         cleaned = clean(frame, "y")
         assert len(cleaned.y) == N - y.count(mark) and cleaned.y.nunique() == 2
         note = f"Column 'y': '{mark}' is taken as no value (--as-written y: as text), in 13 cells."
-        assert note in cleaned.notes and list(clean(frame, "y", as_written=("y",)).y) == y
-        assert len(clean(frame, "y", as_written=("y",), missing=(mark,)).y) == N - y.count(mark)
+        assert (
+            note in cleaned.notes and list(clean(frame, "y", as_written=("y",)).y) == y
+        )
+        assert len(
+            clean(frame, "y", as_written=("y",), missing=(mark,)).y
+        ) == N - y.count(mark)
 
 
 def test_marks_among_numbers_that_are_no_classes(tmp_path: Path) -> None:
-    rows = [f"{i % 7}.5,{'NA' if i % 9 == 4 else -999 if i % 9 == 5 else i}" for i in range(N)]
+    rows = [
+        f"{i % 7}.5,{'NA' if i % 9 == 4 else -999 if i % 9 == 5 else i}"
+        for i in range(N)
+    ]
     frame = read(tmp_path / "t.csv", ["a,y", *rows])
     assert frame["y"].dtype == float and frame["y"].isna().sum() == 4
     other = frame.rename(columns={"y": "x"}).assign(y=np.arange(N) ** 2)
@@ -341,10 +516,18 @@ def test_marks_among_numbers_that_are_no_classes(tmp_path: Path) -> None:
 
 
 def test_missing_marks_that_a_user_names() -> None:
-    frame = table(y=[-200 if i % 4 == 0 else i for i in range(N)], b=["k.A.", "u", "v", "u"] * 10)
-    assert any("'y' is -200 in 10 of 40 rows" in text for text in clean(frame, "y").warnings)
+    frame = table(
+        y=[-200 if i % 4 == 0 else i for i in range(N)], b=["k.A.", "u", "v", "u"] * 10
+    )
+    assert any(
+        "'y' is -200 in 10 of 40 rows" in text for text in clean(frame, "y").warnings
+    )
     cleaned = clean(frame, "y", missing=["-200", "k.A."])
-    assert cleaned.y.min() == 1.0 and set(cleaned.X["b"]) == {"u", "v"} and cleaned.warnings == []
+    assert (
+        cleaned.y.min() == 1.0
+        and set(cleaned.X["b"]) == {"u", "v"}
+        and cleaned.warnings == []
+    )
     assert "Column 'y': -200 in 10 rows is taken as no value." in cleaned.notes
 
 
@@ -384,10 +567,13 @@ def test_new_tables_are_read_as_the_table_was(
     new += "1,999;2.5 %;03/04/70;-;120/62\n"
     (tmp_path / "new.csv").write_text(new, encoding="cp1250")
     known = {
-        "size": [1555.0, 1999.0], "rate": [np.nan, 2.5], "town": ["Łódź", None],
+        "size": [1555.0, 1999.0],
+        "rate": [np.nan, 2.5],
+        "town": ["Łódź", None],
         "born": pd.to_datetime(["1945-01-02", "1970-03-04"]),
-        "pair (1 of 2)": [115.0, 120.0], "pair (2 of 2)": [65.0, 62.0],
-    }  # fmt: skip
+        "pair (1 of 2)": [115.0, 120.0],
+        "pair (2 of 2)": [65.0, 62.0],
+    }
     expected = model.predict(pd.DataFrame(known)[list(X)])
     for folder in ("model", "scorer"):
         out = tmp_path / f"{folder}.csv"
@@ -410,10 +596,14 @@ def test_new_tables_are_read_as_the_table_was(
 
 
 def test_formats_are_found_out() -> None:
-    X = pd.DataFrame({"a": ["1,5", "2"], "b": ["u", "v"], "c": pd.to_datetime(["2020", "2021"])})
+    X = pd.DataFrame(
+        {"a": ["1,5", "2"], "b": ["u", "v"], "c": pd.to_datetime(["2020", "2021"])}
+    )
     kinds = {name: form.kind for name, form in make_preparation(X).formats.items()}
     assert kinds == {"a": "number", "b": "text", "c": "date"}
-    with pytest.raises(ValueError, match=r"column 'd': got neither numbers, dates nor text"):
+    with pytest.raises(
+        ValueError, match=r"column 'd': got neither numbers, dates nor text"
+    ):
         make_preparation(X.assign(d=[[1], [2]]))
 
 
@@ -421,7 +611,10 @@ def test_later_tables_are_read_by_their_own_marks(tmp_path: Path) -> None:
     """Of numbers with units and thousands too, which are read by the formats of the model."""
 
     def rows(*cells: str) -> Path:
-        lines = ["mass;pay;y", *(f"{cell} kg;{cell};{i % 5}" for i, cell in enumerate(cells))]
+        lines = [
+            "mass;pay;y",
+            *(f"{cell} kg;{cell};{i % 5}" for i, cell in enumerate(cells)),
+        ]
         (tmp_path / "t.csv").write_text("\n".join(lines))
         return tmp_path / "t.csv"
 
@@ -430,7 +623,10 @@ def test_later_tables_are_read_by_their_own_marks(tmp_path: Path) -> None:
 
     def read(cell: str, **options: str) -> list[float]:
         table = read_table(rows(cell, cell), **options)[["mass", "pay"]]  # type: ignore[arg-type]
-        assert encoder.unusual(table)[0].count("is below all") == 2 * (table["pay"] == 1.5).all()
+        assert (
+            encoder.unusual(table)[0].count("is below all")
+            == 2 * (table["pay"] == 1.5).all()
+        )
         return [float(number) for number in encoder.transform(table)[0]]
 
     assert read("1,200") == [1200.0, 1200.0]  # as in the first table

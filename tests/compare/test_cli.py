@@ -20,14 +20,29 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from compare.small_comparison import Run, run, small_comparison, small_table, write_messy
+from compare.small_comparison import (
+    Run,
+    run,
+    small_comparison,
+    small_table,
+    write_messy,
+)
 from numpy.testing import assert_allclose, assert_array_equal
 from rich.console import Console
 
 import gpflow_pep
 import gpflow_pep.compare.run
 from gpflow_pep import plotting
-from gpflow_pep.compare import Cleaned, Comparison, Fit, Progress, cli, page, read_table, report
+from gpflow_pep.compare import (
+    Cleaned,
+    Comparison,
+    Fit,
+    Progress,
+    cli,
+    page,
+    read_table,
+    report,
+)
 from gpflow_pep.compare.findings import ranking
 from gpflow_pep.compare.folder import FOLDERS, MANIFEST, NAMES, UNFINISHED, list_files
 from gpflow_pep.compare.predicting import as_cells
@@ -42,7 +57,9 @@ COMPARE = gpflow_pep.compare.run.compare_table
 
 def replace_compare(monkeypatch: pytest.MonkeyPatch, compare: Any) -> None:
     small_comparison()  # which is trained by what is replaced
-    spec = create_autospec(COMPARE, side_effect=compare)  # it takes what the function takes
+    spec = create_autospec(
+        COMPARE, side_effect=compare
+    )  # it takes what the function takes
     monkeypatch.setattr(gpflow_pep.compare.run, "compare_table", spec)
     monkeypatch.setattr(cli, "default_jobs", lambda *_: 1)
 
@@ -51,7 +68,9 @@ def replace_compare(monkeypatch: pytest.MonkeyPatch, compare: Any) -> None:
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Cleaned]:
     """Tables that would be compared; no report is written."""
     tables: list[Cleaned] = []
-    replace_compare(monkeypatch, lambda data, *_: tables.append(data) or small_comparison())
+    replace_compare(
+        monkeypatch, lambda data, *_: tables.append(data) or small_comparison()
+    )
     monkeypatch.setattr(report, "write_report", lambda *_, **__: [])
     return tables
 
@@ -67,12 +86,16 @@ def test_from_a_messy_table_to_a_model(from_csv: Run) -> None:
         "Note: Dropped column 'Unnamed: 0': it numbers the rows",
         "Note: Dropped column 'site': it is Zürich in every row.",
         "Note: Column 'time' has no value in 1 of 40 rows.",
-        "Target 'load': a number. 2 inputs, 40 rows.", "1/7 default, split 1 of 1: ",
+        "Target 'load': a number. 2 inputs, 40 rows.",
+        "1/7 default, split 1 of 1: ",
         "6/7 how much each input matters\n7/7 pictures and the report",
-    ):  # fmt: skip
+    ):
         assert said in result.stderr
     metrics = pd.read_csv(out / "metrics.csv", index_col="model")
-    assert list(metrics.index) == from_csv.models and metrics.loc["default", "verdict"] == "saved"
+    assert (
+        list(metrics.index) == from_csv.models
+        and metrics.loc["default", "verdict"] == "saved"
+    )
     folds = pd.read_csv(out / "folds.csv", index_col="model")
     for score in ("nlpd", "rmse", "coverage"):
         assert_allclose(metrics[score], folds[score])
@@ -81,23 +104,38 @@ def test_from_a_messy_table_to_a_model(from_csv: Run) -> None:
     assert_array_equal(predictions["true"], small_table()["load"][predictions["row"]])
     assert_allclose(folds.loc["default", "nlpd"], -predictions["log_density"].mean())
     files = json.loads((out / MANIFEST).read_text())["files"]
-    assert {*files} <= {*NAMES}  # else a later run would refuse those of one that was killed
+    assert {*files} <= {
+        *NAMES
+    }  # else a later run would refuse those of one that was killed
     assert {*files} == {
-        "report.html", "metrics.csv", "folds.csv", "predictions.csv", "scores.png",
-        "predictions.png", "details.png", MANIFEST,
-    }  # fmt: skip
+        "report.html",
+        "metrics.csv",
+        "folds.csv",
+        "predictions.csv",
+        "scores.png",
+        "predictions.png",
+        "details.png",
+        MANIFEST,
+    }
     assert {path.name for path in out.iterdir()} == {*files, *FOLDERS}
     for name, description in FOLDERS.items():
         listed = json.loads((out / name / description).read_text())["files"]
         assert {*listed} == files_in(out / name)
 
 
-def test_a_scorer_predicts_the_same_without_tensorflow(from_csv: Run, tmp_path: Path) -> None:
+def test_a_scorer_predicts_the_same_without_tensorflow(
+    from_csv: Run, tmp_path: Path
+) -> None:
     table = read_table(from_csv.data).drop(columns="load")
     table.loc[1, "kind"], table.loc[2, "time"] = "riesig", 900.0
     table.to_csv(tmp_path / "new.csv", index=False)
     arguments = [tmp_path / "new.csv", "--keep", "time", "--out"]
-    assert run("predict", from_csv.out / "model", *arguments, tmp_path / "model.csv").exit_code == 0
+    assert (
+        run(
+            "predict", from_csv.out / "model", *arguments, tmp_path / "model.csv"
+        ).exit_code
+        == 0
+    )
     code = (
         "import sys; from gpflow_pep.compare.cli import main\n"
         "main(sys.argv[1:], standalone_mode=False)\n"
@@ -105,34 +143,81 @@ def test_a_scorer_predicts_the_same_without_tensorflow(from_csv: Run, tmp_path: 
     )
     command = ["predict", from_csv.out / "scorer", *arguments, tmp_path / "scorer.csv"]
     subprocess.run([sys.executable, "-c", code, *map(str, command)], check=True)
-    of_model, of_scorer = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("model", "scorer"))
+    of_model, of_scorer = (
+        pd.read_csv(tmp_path / f"{name}.csv") for name in ("model", "scorer")
+    )
     pd.testing.assert_frame_equal(of_scorer, of_model, check_exact=False, rtol=1e-10)
     assert " ".join(of_model) == "row time mean sd median lower_90 upper_90 unusual"
     assert_array_equal(of_model[["row", "time"]], table["time"].reset_index())
     far = "time is above all; far from all training rows"
-    assert of_scorer["unusual"].fillna("").tolist()[:4] == ["", "kind 'riesig' is new", far, ""]
+    assert of_scorer["unusual"].fillna("").tolist()[:4] == [
+        "",
+        "kind 'riesig' is new",
+        far,
+        "",
+    ]
 
 
-NO_DEVICE = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device of Linux")
+NO_DEVICE = pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="needs a device of Linux"
+)
 
 
-@pytest.mark.parametrize("arguments, code, message", [
-    ("{out}/model nowhere.csv --out p.csv", 2, "nowhere.csv does not exist"),
-    ("{out}/model rows.csv --out p.csv --keep price", 2, "no column 'price' to keep"),
-    ("{out}/scorer rows.csv --out p.csv --keep mean", 2, "already"),
-    ("{out}/model rows.csv --out none/p.csv", 2, "expected a file that can be written"),
-    ("{out}/scorer rows.csv --out locked.csv", 2, "expected a file that can be written"),
-    ("{out}/model other.csv --out p.csv", 2, "columns: got no column 'kind' among 'time', 'load'"),
-    (". rows.csv --out p.csv", 2, "model.json"),
-    ("{out}/scorer rows.csv --out rows.csv", 2, "which is DATA, expected another file"),
-    ("{out}/scorer rows.csv --out link.csv", 2, "which is DATA, expected another file"),
-    pytest.param("{out}/scorer rows.csv --out /dev/full", 1, "No space left on device",
-                 marks=NO_DEVICE),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, code, message",
+    [
+        ("{out}/model nowhere.csv --out p.csv", 2, "nowhere.csv does not exist"),
+        (
+            "{out}/model rows.csv --out p.csv --keep price",
+            2,
+            "no column 'price' to keep",
+        ),
+        ("{out}/scorer rows.csv --out p.csv --keep mean", 2, "already"),
+        (
+            "{out}/model rows.csv --out none/p.csv",
+            2,
+            "expected a file that can be written",
+        ),
+        (
+            "{out}/scorer rows.csv --out locked.csv",
+            2,
+            "expected a file that can be written",
+        ),
+        (
+            "{out}/model other.csv --out p.csv",
+            2,
+            "columns: got no column 'kind' among 'time', 'load'",
+        ),
+        (". rows.csv --out p.csv", 2, "model.json"),
+        (
+            "{out}/scorer rows.csv --out rows.csv",
+            2,
+            "which is DATA, expected another file",
+        ),
+        (
+            "{out}/scorer rows.csv --out link.csv",
+            2,
+            "which is DATA, expected another file",
+        ),
+        pytest.param(
+            "{out}/scorer rows.csv --out /dev/full",
+            1,
+            "No space left on device",
+            marks=NO_DEVICE,
+        ),
+    ],
+)
 def test_predictions_that_cannot_be_made(
-    from_csv: Run, tmp_path: Path, monkeypatch: Any, arguments: str, code: int, message: str
+    from_csv: Run,
+    tmp_path: Path,
+    monkeypatch: Any,
+    arguments: str,
+    code: int,
+    message: str,
 ) -> None:
-    read_table(from_csv.data).assign(mean=1.0).to_csv(tmp_path / "rows.csv", index=False)
+    read_table(from_csv.data).assign(mean=1.0).to_csv(
+        tmp_path / "rows.csv", index=False
+    )
     (tmp_path / "link.csv").hardlink_to(tmp_path / "rows.csv")
     (tmp_path / "other.csv").write_text("time,load\n" + "101.5,3\n" * 3)
     (tmp_path / "locked.csv").write_text("earlier")
@@ -142,11 +227,15 @@ def test_predictions_that_cannot_be_made(
     monkeypatch.setattr(os, "access", may)
     monkeypatch.chdir(tmp_path)
     result = run("predict", *shlex.split(arguments.format(out=from_csv.out)))
-    assert result.exit_code == code and isinstance(result.exception, SystemExit), result.output
+    assert result.exit_code == code and isinstance(result.exception, SystemExit), (
+        result.output
+    )
     assert message in result.stderr.splitlines()[-1] and contents(tmp_path) == before
 
 
-def test_an_earlier_run_alone_is_replaced(from_csv: Run, tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_earlier_run_alone_is_replaced(
+    from_csv: Run, tmp_path: Path, monkeypatch: Any
+) -> None:
     out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     shutil.copytree(from_csv.out, out)
     (out / "notes.txt").write_text("mine")
@@ -164,24 +253,37 @@ def test_an_earlier_run_alone_is_replaced(from_csv: Run, tmp_path: Path, monkeyp
     assert (out / "model").is_symlink()
     assert load_estimator(elsewhere).n_features_in_ == 1  # that of the small comparison
     there = {path.name for path in out.iterdir()}
-    assert not {"saved_model", "classes.png", UNFINISHED} & there  # this run has none of them
+    assert (
+        not {"saved_model", "classes.png", UNFINISHED} & there
+    )  # this run has none of them
     assert {"model", "scorer", "report.html"} <= there
     (out / "model" / "weights.txt").write_text("mine")
     replace_compare(monkeypatch, lambda *_: pytest.fail("trained"))
     result = run("compare", "--out", out)
     assert result.exit_code == 2
-    assert "got weights.txt in it, expected only files that model.json there" in result.stderr
+    assert (
+        "got weights.txt in it, expected only files that model.json there"
+        in result.stderr
+    )
     assert (out / "model" / "weights.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("arguments, message", [
-    ("--example breast-cancer --likelihood poisson", "likelihood of classes: got 'poisson'"),
-    ("{rows} --target y --likelihood poisson", "expected whole numbers"),
-    ("{rows} --target y --folds 400", "folds: got 400 for 20 rows"),
-    ("{rows} --target y --inducing 0", "'--inducing': 0 is not in the range"),
-    ("{out}/predictions.csv --target y", "in which DATA would be replaced"),
-])  # fmt: skip
-def test_refusals_keep_all(from_csv: Any, tmp_path: Path, arguments: str, message: str) -> None:
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (
+            "--example breast-cancer --likelihood poisson",
+            "likelihood of classes: got 'poisson'",
+        ),
+        ("{rows} --target y --likelihood poisson", "expected whole numbers"),
+        ("{rows} --target y --folds 400", "folds: got 400 for 20 rows"),
+        ("{rows} --target y --inducing 0", "'--inducing': 0 is not in the range"),
+        ("{out}/predictions.csv --target y", "in which DATA would be replaced"),
+    ],
+)
+def test_refusals_keep_all(
+    from_csv: Any, tmp_path: Path, arguments: str, message: str
+) -> None:
     rows, out = tmp_path / "shares.csv", tmp_path / "out"
     shutil.copytree(from_csv.out, out)
     rows.write_text("a,y\n" + "".join(f"{i},{i % 7}.5\n" for i in range(20)))
@@ -192,9 +294,16 @@ def test_refusals_keep_all(from_csv: Any, tmp_path: Path, arguments: str, messag
     assert {**contents(out), MANIFEST: b""} == {**before, MANIFEST: b""}
 
 
-def test_predictions_through_pipes(from_csv: Run, tmp_path: Path, monkeypatch: Any) -> None:
+def test_predictions_through_pipes(
+    from_csv: Run, tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("predict", from_csv.out / "scorer", from_csv.data, "--out", "p.csv").exit_code == 0
+    assert (
+        run(
+            "predict", from_csv.out / "scorer", from_csv.data, "--out", "p.csv"
+        ).exit_code
+        == 0
+    )
     arguments = ["predict", str(from_csv.out / "scorer"), "-", "--out", "-"]
     result = CliRunner().invoke(cli.main, arguments, input=from_csv.data.read_bytes())
     assert result.exit_code == 0 and result.stdout == (tmp_path / "p.csv").read_text()
@@ -202,7 +311,20 @@ def test_predictions_through_pipes(from_csv: Run, tmp_path: Path, monkeypatch: A
 
 
 def test_cells_that_a_spreadsheet_would_run() -> None:
-    words = ["=1+1", "@x", "+cmd|x", "-x", "\t=1", "\r=1", "+", "-", "-1.5", "+2e3", "a=b", "'=1"]
+    words = [
+        "=1+1",
+        "@x",
+        "+cmd|x",
+        "-x",
+        "\t=1",
+        "\r=1",
+        "+",
+        "-",
+        "-1.5",
+        "+2e3",
+        "a=b",
+        "'=1",
+    ]
     table = pd.DataFrame({"=name": words, "true": [-1.0] * len(words)})
     cells = as_cells(table)
     assert list(cells) == ["'=name", "true"] and list(table) == ["=name", "true"]
@@ -211,7 +333,9 @@ def test_cells_that_a_spreadsheet_would_run() -> None:
 
 
 @pytest.mark.parametrize("stream", ["ascii", "closed"])
-def test_words_that_standard_output_cannot_take_are_no_failure(tmp_path: Path, stream: str) -> None:
+def test_words_that_standard_output_cannot_take_are_no_failure(
+    tmp_path: Path, stream: str
+) -> None:
     code = (
         "import sys; from gpflow_pep.compare import process\n"
         "process.make_streams_writable(); print('0.1 \u00b1 0.2')\n"
@@ -219,12 +343,16 @@ def test_words_that_standard_output_cannot_take_are_no_failure(tmp_path: Path, s
     )
     close = (lambda: os.close(1)) if stream == "closed" else None
     options = {"env": {**os.environ, "PYTHONIOENCODING": "ascii"}, "preexec_fn": close}
-    printed = subprocess.check_output([sys.executable, "-c", code, tmp_path / "file"], **options)
+    printed = subprocess.check_output(
+        [sys.executable, "-c", code, tmp_path / "file"], **options
+    )
     assert printed == (b"0.1 ? 0.2\n" if stream == "ascii" else b"")
     assert (tmp_path / "file").read_text() == ""
 
 
-def test_scores_are_written_as_fits_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_written_as_fits_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And an earlier run's results stay until this one has ended, or for good if it does not."""
     fits, seen = small_comparison().fits[:2], []
     (tmp_path / "report.html").write_text("earlier")
@@ -243,16 +371,22 @@ def test_scores_are_written_as_fits_end(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "report.html").read_text() == "earlier"
 
 
-def test_two_runs_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_runs_in_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replace_compare(monkeypatch, lambda *_: pytest.fail("trained"))
     with only_writer(tmp_path):
         result = run("compare", "--out", tmp_path)
     assert result.exit_code == 2 and list(tmp_path.iterdir()) == []
-    assert "--out: got a folder that another process writes, expected one" in result.stderr
+    assert (
+        "--out: got a folder that another process writes, expected one" in result.stderr
+    )
 
 
 @pytest.mark.parametrize("full", ["metrics.csv", "report.html", "scorer"])
-def test_a_disk_that_is_full_has_the_model(tmp_path: Path, monkeypatch: Any, full: str) -> None:
+def test_a_disk_that_is_full_has_the_model(
+    tmp_path: Path, monkeypatch: Any, full: str
+) -> None:
     write_bytes = Path.write_bytes
 
     def write(path: Path, content: bytes) -> int:
@@ -269,7 +403,10 @@ def test_a_disk_that_is_full_has_the_model(tmp_path: Path, monkeypatch: Any, ful
     list_files(tmp_path, ["report.html"])
     replace_compare(monkeypatch, lambda *_: small_comparison())
     result = run("compare", "--out", tmp_path)
-    assert result.exit_code == 1 and "No space left on device" in result.stderr.splitlines()[-1]
+    assert (
+        result.exit_code == 1
+        and "No space left on device" in result.stderr.splitlines()[-1]
+    )
     assert isinstance(result.exception, SystemExit)  # and no traceback
     assert ranking(small_comparison()) in result.stdout and "Wrote" not in result.stdout
     load_estimator(tmp_path / "model")
@@ -278,7 +415,10 @@ def test_a_disk_that_is_full_has_the_model(tmp_path: Path, monkeypatch: Any, ful
 
 def with_failures(*names: str) -> Comparison:
     comparison = small_comparison()
-    failed = {"scores": dict.fromkeys(comparison.fits[0].scores, np.nan), "converged": False}
+    failed = {
+        "scores": dict.fromkeys(comparison.fits[0].scores, np.nan),
+        "converged": False,
+    }
     fits = [
         fit._replace(message="it was too hard", **failed) if fit.model in names else fit
         for fit in comparison.fits
@@ -286,11 +426,15 @@ def with_failures(*names: str) -> Comparison:
     held_out = {name: t for name, t in comparison.held_out.items() if name not in names}
     best = next((n for n in ("default", "alpha 1", "alpha 0") if n not in names), None)
     changes = {"fits": fits, "held_out": held_out, "best": best}
-    return replace(comparison, **changes, **({} if best else {"model": None, "final": None}))
+    return replace(
+        comparison, **changes, **({} if best else {"model": None, "final": None})
+    )
 
 
 @pytest.mark.parametrize("names", [("alpha 1",), ("alpha 1", "alpha 0", "default")])
-def test_exit_code_1_if_a_fit_failed(tmp_path: Path, monkeypatch: Any, names: Any) -> None:
+def test_exit_code_1_if_a_fit_failed(
+    tmp_path: Path, monkeypatch: Any, names: Any
+) -> None:
     monkeypatch.setattr(report, "figures_of", lambda comparison: {})
     replace_compare(monkeypatch, lambda *_: with_failures(*names))
     result = run("compare", "--out", tmp_path)
@@ -308,39 +452,49 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(plotting, "available", lambda: False)
     replace_compare(monkeypatch, lambda *_: small_comparison())
     result = run("compare", "--out", tmp_path)
-    assert result.exit_code == 0 and "Warning: matplotlib is not installed" in result.stderr
+    assert (
+        result.exit_code == 0
+        and "Warning: matplotlib is not installed" in result.stderr
+    )
     assert "gpflow_pep[plots]" in result.stderr and list(tmp_path.glob("*.png")) == []
     assert "<img" not in (tmp_path / "report.html").read_text()
 
 
-@pytest.mark.parametrize("arguments, message", [
-    ("{data}", "expected both or neither: name the column"),
-    ("--target load", "expected both or neither: name the column"),
-    ("{data} --target price", "target: got 'price', expected one of the columns"),
-    ("{data} --target load --drop price", "drop: got 'price'"),
-    ("{data} --target load --sep ,", "line 2: got"),
-    ("{data} --target load --encoding utf-8", "is not in the encoding utf-8"),
-    ("{data} --target load --target load", "one column, or several that differ"),
-    ("nowhere.csv --target load", "nowhere.csv does not exist, expected a table"),
-    ("limits.csv --target y", "Pass --likelihood tobit"),
-    ("--alphas 0,half", "'--alphas': 'half' is not a valid float"),
-    ("--alphas 0,1.5", "'--alphas': 1.5 is not in the range 0<=x<=1"),
-    ("--folds 1", "'--folds': 1 is not in the range"),
-    ("--folds 3 --splits 2", "expected one of them: folds hold out every row once"),
-    ("--test-fraction 1", "'--test-fraction': 1.0 is not in the range"),
-    ("--minutes 0", "'--minutes': 0.0 is not in the range"),
-    ("--out {data}", "is a file"),
-    ("--out {data}/below", "a folder that cannot be written"),
-    ("--task regression", "--task regression without DATA, expected none"),
-    ("{data} --target load --example wine", "expected one of them"),
-    ("--example iris", "'iris' is not one of 'diabetes', 'chirp', 'breast-cancer'"),
-])  # fmt: skip
-def test_bad_usage(tmp_path: Path, monkeypatch: Any, arguments: str, message: str) -> None:
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("{data}", "expected both or neither: name the column"),
+        ("--target load", "expected both or neither: name the column"),
+        ("{data} --target price", "target: got 'price', expected one of the columns"),
+        ("{data} --target load --drop price", "drop: got 'price'"),
+        ("{data} --target load --sep ,", "line 2: got"),
+        ("{data} --target load --encoding utf-8", "is not in the encoding utf-8"),
+        ("{data} --target load --target load", "one column, or several that differ"),
+        ("nowhere.csv --target load", "nowhere.csv does not exist, expected a table"),
+        ("limits.csv --target y", "Pass --likelihood tobit"),
+        ("--alphas 0,half", "'--alphas': 'half' is not a valid float"),
+        ("--alphas 0,1.5", "'--alphas': 1.5 is not in the range 0<=x<=1"),
+        ("--folds 1", "'--folds': 1 is not in the range"),
+        ("--folds 3 --splits 2", "expected one of them: folds hold out every row once"),
+        ("--test-fraction 1", "'--test-fraction': 1.0 is not in the range"),
+        ("--minutes 0", "'--minutes': 0.0 is not in the range"),
+        ("--out {data}", "is a file"),
+        ("--out {data}/below", "a folder that cannot be written"),
+        ("--task regression", "--task regression without DATA, expected none"),
+        ("{data} --target load --example wine", "expected one of them"),
+        ("--example iris", "'iris' is not one of 'diabetes', 'chirp', 'breast-cancer'"),
+    ],
+)
+def test_bad_usage(
+    tmp_path: Path, monkeypatch: Any, arguments: str, message: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     replace_compare(monkeypatch, lambda *_: pytest.fail("trained"))
     limits = "".join(f"{i}.5,{'<' * (i < 9)}{max(i, 8)}.25\n" for i in range(20))
     Path("limits.csv").write_text("x,y\n" + limits)
-    result = run("compare", *arguments.format(data=write_messy(tmp_path / "data.csv")).split())
+    result = run(
+        "compare", *arguments.format(data=write_messy(tmp_path / "data.csv")).split()
+    )
     assert result.exit_code == 2, result.output
     last = result.stderr.splitlines()[-1]
     assert last.startswith("Error: ") and message in last
@@ -390,13 +544,19 @@ cli.main(["compare", data, "--target", "load", *options, "--out", out])
 
 @pytest.mark.slow
 def test_in_a_process_of_its_own(tmp_path: Path, from_csv: Run) -> None:
-    environment = {n: value for n, value in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
+    environment = {
+        n: value for n, value in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"
+    }
     out = tmp_path / "out"
     arguments = from_csv.data, out
     process = subprocess.Popen(
-        [sys.executable, "-c", PROCESS, *map(str, arguments)], text=True, env=environment, cwd=ROOT,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-c", PROCESS, *map(str, arguments)],
+        text=True,
+        env=environment,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     mistake, computing = (process.stdout.readline().strip() for _ in range(2))
     assert computing == "computing"
     time.sleep(1.0)  # so that it is in TensorFlow
@@ -405,15 +565,26 @@ def test_in_a_process_of_its_own(tmp_path: Path, from_csv: Run) -> None:
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and time.perf_counter() - began < 2.0, errors
     scores = out / UNFINISHED
-    assert errors.splitlines()[-1] == f"Interrupted. Scores of the fits that ended are in {scores}."
+    assert (
+        errors.splitlines()[-1]
+        == f"Interrupted. Scores of the fits that ended are in {scores}."
+    )
     assert list(pd.read_csv(scores)["model"]) == ["default"]
-    assert mistake.startswith("False target: got 'nothing'")  # before TensorFlow was there
+    assert mistake.startswith(
+        "False target: got 'nothing'"
+    )  # before TensorFlow was there
 
 
-@pytest.mark.parametrize("level, fails, left, shown", [
-    (None, False, "3", ""), (None, True, "3", "chatter\n"), ("0", False, "0", "chatter\n"),
-    ("1", False, "3", ""), ("3", False, "3", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "level, fails, left, shown",
+    [
+        (None, False, "3", ""),
+        (None, True, "3", "chatter\n"),
+        ("0", False, "0", "chatter\n"),
+        ("1", False, "3", ""),
+        ("3", False, "3", ""),
+    ],
+)
 def test_which_messages_of_tensorflow_are_shown(
     level: str | None, fails: bool, left: str, shown: str, monkeypatch: Any, capfd: Any
 ) -> None:
@@ -444,12 +615,17 @@ def test_progress(terminal: bool, capsys: pytest.CaptureFixture[str]) -> None:
     assert "alpha 0.25, fold 1 of 2" in written and "4/7" in written
     assert ("━" in written) is terminal
     if not terminal:
-        lines = ["4/7 alpha 0.25, fold 1 of 2: 2 steps, 3.2 s", "5/7 mean, fold 1 of 2: 3.2 s"]
+        lines = [
+            "4/7 alpha 0.25, fold 1 of 2: 2 steps, 3.2 s",
+            "5/7 mean, fold 1 of 2: 3.2 s",
+        ]
         assert written.splitlines() == lines
 
 
 # Tables with faults: what is said of them, and the options that say otherwise.
-ROWS = "".join(f"{i % 7}.5,{i % 5 if i % 4 else -999},{i % 7 + i % 3 / 4}\n" for i in range(40))
+ROWS = "".join(
+    f"{i % 7}.5,{i % 5 if i % 4 else -999},{i % 7 + i % 3 / 4}\n" for i in range(40)
+)
 
 
 def comparing(folder: Path, text: str, target: str) -> Callable[..., Any]:
@@ -470,10 +646,15 @@ def test_a_table_without_names(tmp_path: Path, seen: list[Cleaned]) -> None:
             "Target 'x2': a number. 2 inputs, 80 rows.",
         ):
             assert said in result.stderr
-    assert called("--no-together").stderr.count("With --no-together some are trained on") == 1
+    assert (
+        called("--no-together").stderr.count("With --no-together some are trained on")
+        == 1
+    )
     assert len(seen) == 4 and all(list(data.X) == ["x0", "x1"] for data in seen)
     result = called("--header")
-    assert result.exit_code == 2 and "target: got 'x2', expected one of" in result.stderr
+    assert (
+        result.exit_code == 2 and "target: got 'x2', expected one of" in result.stderr
+    )
 
 
 def test_numbers_as_they_are_written(tmp_path: Path, seen: list[Cleaned]) -> None:
@@ -485,29 +666,43 @@ def test_numbers_as_they_are_written(tmp_path: Path, seen: list[Cleaned]) -> Non
     assert result.exit_code == 2 and "a file without sheets" in result.stderr
 
 
-def test_whole_numbers_are_numbers_or_classes_as_asked(tmp_path: Path, seen: Any) -> None:
+def test_whole_numbers_are_numbers_or_classes_as_asked(
+    tmp_path: Path, seen: Any
+) -> None:
     rows = "".join(f"{i / 2},{i % 3}\n" for i in range(15))
     called = comparing(tmp_path, "x,grade\n" + rows, "grade")
     assert "(--task classification)" in called().stderr
-    assert "Target 'grade': one of 3 classes." in called("--task", "classification").stderr
+    assert (
+        "Target 'grade': one of 3 classes." in called("--task", "classification").stderr
+    )
     assert [data.kind for data in seen] == ["numbers", "classes"]
 
 
-def test_names_with_commas_marks_and_orders(tmp_path: Path, seen: list[Cleaned]) -> None:
-    cells = ((i % 7, 1 + i % 9, 1 + i % 8, i, i % 3 - 200 * (i % 4 == 0)) for i in range(40))
+def test_names_with_commas_marks_and_orders(
+    tmp_path: Path, seen: list[Cleaned]
+) -> None:
+    cells = (
+        (i % 7, 1 + i % 9, 1 + i % 8, i, i % 3 - 200 * (i % 4 == 0)) for i in range(40)
+    )
     rows = "".join("{}.5;{}/{}/21;{};{}\n".format(*row) for row in cells)
     called = comparing(tmp_path, "a;day;c,d;y\n" + rows, "y")
     result = called()
-    assert result.exit_code == 2 and "Choose one: --dates dmy, mdy or ymd" in result.stderr
+    assert (
+        result.exit_code == 2 and "Choose one: --dates dmy, mdy or ymd" in result.stderr
+    )
     options = "--dates", "mdy", "--drop", '"c,d", a', "--task", "regression"
     result = called(*options, "--missing=-200,-199,-198")
     assert result.exit_code == 0, result.stderr
     assert "('2/2/21' is 2021-02-02)" in result.stderr
-    assert list(seen[-1].X) == ["day"] and seen[-1].X["day"][1] == pd.Timestamp("2021-02-02")
+    assert list(seen[-1].X) == ["day"] and seen[-1].X["day"][1] == pd.Timestamp(
+        "2021-02-02"
+    )
     assert len(seen[-1].y) == 30 and called("--drop", "c").exit_code == 2
 
 
-def test_warnings_reach_the_terminal_and_the_page(tmp_path: Path, seen: list[Cleaned]) -> None:
+def test_warnings_reach_the_terminal_and_the_page(
+    tmp_path: Path, seen: list[Cleaned]
+) -> None:
     y = np.random.default_rng(0).normal(size=40)
     rows = "".join(f"{i % 7}.5,{0.19 * v:.6f},{v:.6f}\n" for i, v in enumerate(y))
     result = comparing(tmp_path, "a,tax,y\n" + rows, "y")()

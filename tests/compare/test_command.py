@@ -24,7 +24,9 @@ def test_examples_have_their_target() -> None:
         assert target in table and table.shape[0] > 100 and table.notna().all(axis=None)
 
 
-@pytest.fixture(params=[pytest.param(k, marks=[pytest.mark.slow] * (k in EXAMPLES)) for k in KINDS])
+@pytest.fixture(
+    params=[pytest.param(k, marks=[pytest.mark.slow] * (k in EXAMPLES)) for k in KINDS]
+)
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -46,7 +48,9 @@ def test_every_model_is_fitted_in_every_part(kind: str) -> None:
     for held_out in comparison.held_out.values():
         if parts == 2 and kind != "two targets":  # each row once
             assert sorted(held_out.index) == list(range(len(real(kind).table)))
-            assert_array_equal(held_out["part"].value_counts(), [len(held_out) // 2] * 2)
+            assert_array_equal(
+                held_out["part"].value_counts(), [len(held_out) // 2] * 2
+            )
     final = comparison.final
     assert final is not None and final.part == 0 and final.model == comparison.best
 
@@ -66,11 +70,17 @@ def test_scores_are_those_of_the_predictions(kind: str) -> None:
             labels = [name[2:-1] for name in held_out if name.startswith("p(")]
             p = held_out[[f"p({label})" for label in labels]].to_numpy()
             assert_allclose(p.sum(axis=1), 1.0, rtol=1e-9)
-            assert_allclose(density, np.log(p[range(len(p)), [*map(labels.index, true)]]))
-            assert list(held_out["predicted"]) == [labels[c] for c in np.argmax(p, axis=1)]
+            assert_allclose(
+                density, np.log(p[range(len(p)), [*map(labels.index, true)]])
+            )
+            assert list(held_out["predicted"]) == [
+                labels[c] for c in np.argmax(p, axis=1)
+            ]
             assert_allclose(fit.scores["error"], np.mean(held_out["predicted"] != true))
             continue
-        mean, sd, low, high = (held_out[n] for n in ("mean", "sd", "lower_90", "upper_90"))
+        mean, sd, low, high = (
+            held_out[n] for n in ("mean", "sd", "lower_90", "upper_90")
+        )
         assert_allclose(fit.scores["rmse"], np.sqrt(np.mean((true - mean) ** 2)))
         assert_allclose(fit.scores["coverage"], np.mean((low <= true) & (true <= high)))
         if not fit.model.startswith("default"):
@@ -96,12 +106,16 @@ def test_what_is_written_predicts(kind: str, tmp_path: Path) -> None:
     known = rows[list(model.feature_names_in_)]
     expected = model.predict(known)
     for folder in ("model", "scorer")[: 1 + (out / "scorer").exists()]:
-        result = run("predict", out / folder, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+        result = run(
+            "predict", out / folder, tmp_path / "new.csv", "--out", tmp_path / "p.csv"
+        )
         assert result.exit_code == 0, result.output
         found = pd.read_csv(tmp_path / "p.csv")
         if "predicted" in found:
             assert list(found["predicted"]) == list(expected)
-            assert_allclose(found.filter(regex=r"^p\("), model.predict_proba(known), rtol=1e-8)
+            assert_allclose(
+                found.filter(regex=r"^p\("), model.predict_proba(known), rtol=1e-8
+            )
             assert [*found][:2] == ["row", "predicted"] and [*found][-1] == "unusual"
         else:
             means = found.filter(regex="^mean").to_numpy().reshape(expected.shape)

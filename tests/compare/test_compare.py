@@ -11,7 +11,12 @@ import pandas as pd
 import pytest
 import scipy.stats
 import tensorflow as tf
-from compare.small_comparison import real, small_classification, small_comparison, small_table
+from compare.small_comparison import (
+    real,
+    small_classification,
+    small_comparison,
+    small_table,
+)
 from helpers import before_calls
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.dummy import DummyRegressor
@@ -19,7 +24,15 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline
 
-from gpflow_pep.compare import Settings, candidates, clean, compare, run, schedule, trials
+from gpflow_pep.compare import (
+    Settings,
+    candidates,
+    clean,
+    compare,
+    run,
+    schedule,
+    trials,
+)
 from gpflow_pep.compare.candidates import WholeSVGP, make_candidates
 from gpflow_pep.compare.findings import findings
 from gpflow_pep.compare.terminal import legend
@@ -29,7 +42,12 @@ from gpflow_pep.training.fitting.objectives import WholeLoss
 
 X40, Y40 = small_table()[["time"]], small_table()["load"]
 NUMBERS = clean(small_table(), "load")
-SMALL: dict[str, Any] = {"num_inducing": 4, "alphas": (0.5,), "baselines": False, "details": False}
+SMALL: dict[str, Any] = {
+    "num_inducing": 4,
+    "alphas": (0.5,),
+    "baselines": False,
+    "details": False,
+}
 
 
 def test_the_saved_model_is_trained_on_all_rows_of_the_users_table() -> None:
@@ -37,7 +55,9 @@ def test_the_saved_model_is_trained_on_all_rows_of_the_users_table() -> None:
     model, final = comparison.model, comparison.final
     assert final.model == comparison.best == "default" and final.num_rows == 40
     assert isinstance(model, Pipeline) and list(model.feature_names_in_) == ["time"]
-    alone = PEPRegressor(max_iterations=15, random_state=2).fit(model[:-1].transform(X40), Y40)
+    alone = PEPRegressor(max_iterations=15, random_state=2).fit(
+        model[:-1].transform(X40), Y40
+    )
     assert_allclose(model.predict(X40), alone.predict(X40.to_numpy()), rtol=1e-6)
 
 
@@ -47,30 +67,47 @@ def with_scores(**nlpd: Any) -> Any:
     values = {name.replace("alpha_", "alpha "): scores for name, scores in nlpd.items()}
     fits = [
         fit._replace(scores={**fit.scores, "nlpd": values[fit.model][fit.part - 1]})
-        if fit.model in values else fit for fit in comparison.fits
-    ]  # fmt: skip
+        if fit.model in values
+        else fit
+        for fit in comparison.fits
+    ]
     return replace(comparison, fits=fits)
 
 
-@pytest.mark.parametrize("alpha_0, alpha_1, saved", [
-    ([1.0, 1.0], [2.0, 2.0], "default"),  # the same
-    ([0.9, 0.5], [2.0, 2.0], "default"),  # by .3 +- .35
-    ([0.8, 0.801], [2.0, 2.0], "alpha 0"),  # by .2 +- .0009
-    ([0.8, 0.801], [0.6, 0.601], "alpha 1"),  # of two that are better the better one
-    ([0.8, 0.801], [0.9, 0.2], "alpha 0"),  # and not one with a lower mean by chance
-    ([np.nan, 0.5], [2.0, 2.0], "default"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "alpha_0, alpha_1, saved",
+    [
+        ([1.0, 1.0], [2.0, 2.0], "default"),  # the same
+        ([0.9, 0.5], [2.0, 2.0], "default"),  # by .3 +- .35
+        ([0.8, 0.801], [2.0, 2.0], "alpha 0"),  # by .2 +- .0009
+        (
+            [0.8, 0.801],
+            [0.6, 0.601],
+            "alpha 1",
+        ),  # of two that are better the better one
+        (
+            [0.8, 0.801],
+            [0.9, 0.2],
+            "alpha 0",
+        ),  # and not one with a lower mean by chance
+        ([np.nan, 0.5], [2.0, 2.0], "default"),
+    ],
+)
 def test_the_default_is_saved_unless_another_is_clearly_better(
     alpha_0: list[float], alpha_1: list[float], saved: str
 ) -> None:
     """By Student's t of two folds, whose limit at 5% is 12.7 standard errors; no baseline is."""
     baseline = {"linear": [0.1, 0.1]}
-    comparison = with_scores(default=[1.0, 1.0], alpha_0=alpha_0, alpha_1=alpha_1, **baseline)
+    comparison = with_scores(
+        default=[1.0, 1.0], alpha_0=alpha_0, alpha_1=alpha_1, **baseline
+    )
     assert run.best_of(comparison) == saved
     assert comparison.choices == ["default", "alpha 1", "alpha 0"]
     failed = with_scores(default=[np.nan, 1.0], alpha_0=alpha_0, alpha_1=alpha_1)
     losses = {"alpha 0": np.mean(alpha_0), "alpha 1": np.mean(alpha_1)}
-    assert run.best_of(failed) == min(losses, key=lambda n: np.nan_to_num(losses[n], nan=9.0))
+    assert run.best_of(failed) == min(
+        losses, key=lambda n: np.nan_to_num(losses[n], nan=9.0)
+    )
 
 
 def test_the_default_has_nothing_set() -> None:
@@ -79,8 +116,13 @@ def test_the_default_has_nothing_set() -> None:
     for data, kind in ((NUMBERS, PEPRegressor), (classes, PEPClassifier)):
         for near_rows in (True, False):
             settings = Settings(num_inducing=7, kernel="matern32", near_rows=near_rows)
-            made = {name: each for name, (_, each) in make_candidates(data, settings).items()}
-            asked = {n: each.get_params().get("near_rows", 0) for n, each in made.items()}
+            made = {
+                name: each
+                for name, (_, each) in make_candidates(data, settings).items()
+            }
+            asked = {
+                n: each.get_params().get("near_rows", 0) for n, each in made.items()
+            }
             estimator, near = made["default"], {} if near_rows else {"near_rows": 0}
             assert type(estimator) is kind
             assert estimator.get_params() == kind(random_state=0, **near).get_params()
@@ -92,17 +134,32 @@ def test_the_default_has_nothing_set() -> None:
 
 
 def test_settings_reach_the_estimators() -> None:
-    given: dict[str, Any] = {"alphas": (0.3,), "num_inducing": 7, "seed": 5, "max_iterations": 9}
+    given: dict[str, Any] = {
+        "alphas": (0.3,),
+        "num_inducing": 7,
+        "seed": 5,
+        "max_iterations": 9,
+    }
     given |= {"init": "variance", "near_rows": False, "kernel": "matern32"}
     found = make_candidates(NUMBERS, Settings(**given))
     options = found["alpha 0.3"][1].get_params()
     expected = {
-        "alpha": 0.3, "num_inducing": 7, "random_state": 5, "max_iterations": 9, "near_rows": 0,
-        "inducing": "greedy_variance", "kernel": "matern32", "likelihood": "gaussian",
-    }  # fmt: skip
+        "alpha": 0.3,
+        "num_inducing": 7,
+        "random_state": 5,
+        "max_iterations": 9,
+        "near_rows": 0,
+        "inducing": "greedy_variance",
+        "kernel": "matern32",
+        "likelihood": "gaussian",
+    }
     assert {name: options[name] for name in expected} == expected
     options = found["exact GP"][1].get_params()
-    assert (options["kernel"], options["inducing"], options["near_rows"]) == ("matern52", "rows", 0)
+    assert (options["kernel"], options["inducing"], options["near_rows"]) == (
+        "matern52",
+        "rows",
+        0,
+    )
     many = make_candidates(NUMBERS, Settings())
     numbers = {name: many[name][1].get_params().get("num_inducing") for name in many}
     assert numbers["alpha 0.5"] == numbers["default"] == "auto"
@@ -115,19 +172,30 @@ def test_which_baselines_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "exact GP" in names() and "exact GP" in names(likelihood="log_normal")
     assert "exact GP" not in names(likelihood="student_t")
     assert "linear" not in names(likelihood="negative_binomial")
-    assert names(baselines=False) == ["default", "alpha 0", "alpha 0.5", "alpha 1", "mean"]
+    assert names(baselines=False) == [
+        "default",
+        "alpha 0",
+        "alpha 0.5",
+        "alpha 1",
+        "mean",
+    ]
     monkeypatch.setattr(candidates, "EXACT_ROWS", 39)
     assert "exact GP" not in names()
 
 
 def test_the_spread_is_of_rows_held_out_or_of_all() -> None:
-    X, y = np.random.default_rng(0).normal(size=(50, 2)), np.random.default_rng(1).normal(size=50)
+    X, y = (
+        np.random.default_rng(0).normal(size=(50, 2)),
+        np.random.default_rng(1).normal(size=50),
+    )
     fitted = candidates.WithSpread(LinearRegression()).fit(X, y)
     train, test = train_test_split(np.arange(50), test_size=0.2, random_state=0)
     other = LinearRegression().fit(X[train], y[train])
     mean, deviation = fitted.predict(X[:3], return_std=True)
     assert_allclose(mean, LinearRegression().fit(X, y).predict(X[:3]))
-    assert_allclose(deviation, np.sqrt(np.mean((y[test] - other.predict(X[test])) ** 2)))
+    assert_allclose(
+        deviation, np.sqrt(np.mean((y[test] - other.predict(X[test])) ** 2))
+    )
     quantiles = fitted.predict_quantiles(X[:3], [0.1])[:, 0]
     assert_allclose(quantiles, scipy.stats.norm.ppf(0.1, mean, deviation))
     y = np.array([1.0, 3.0, 8.0])
@@ -163,7 +231,9 @@ def test_baselines_of_counts_predict_probabilities(excess: float) -> None:
     assert np.mean(line.log_densities(X, y) - mean_alone.log_densities(X, y)) > 0.05
 
 
-def test_classes_are_split_in_proportion_and_predicted_better_than_by_frequencies() -> None:
+def test_classes_are_split_in_proportion_and_predicted_better_than_by_frequencies() -> (
+    None
+):
     comparison, table = small_classification(), real("two classes").table
     labels = table["mail"]
     nlpd = {fit.model: fit.scores["nlpd"] for fit in comparison.fits}
@@ -191,7 +261,9 @@ def test_arrays_are_compared_as_tables_are(monkeypatch: pytest.MonkeyPatch) -> N
     compare(small_table(), "load")
     compare(X40, Y40)
     compare(X40.to_numpy(), Y40.to_numpy())
-    for data, names in zip(seen, (("time", "load"), ("time", "load"), ("x0", "y")), strict=True):
+    for data, names in zip(
+        seen, (("time", "load"), ("time", "load"), ("x0", "y")), strict=True
+    ):
         assert (*data.X, data.y.name) == names
         assert_array_equal(data.X, seen[0].X)
         assert_array_equal(data.y, seen[0].y)
@@ -201,15 +273,45 @@ ZEROS = np.zeros([12, 1])
 FRACTIONS = small_table().round().assign(load=lambda table: table["load"] + 0.5)
 
 
-@pytest.mark.parametrize("X, y, likelihood, message", [
-    (ZEROS, "load", "auto", r"X: got ndarray and the name 'load' .* Pass a DataFrame"),
-    (np.zeros(12), np.zeros(12), "auto", r"X: got shape \(12,\), expected \[N, D\]. Reshape"),
-    (ZEROS, np.zeros(11), "auto", r"y: got shape \(11,\), expected \[12\] .* Pass a target"),
-    (X40, Y40 - Y40.min(), "log_normal", "got 0 at row .*, expected numbers above 0"),
-    (FRACTIONS, "load", "zero_inflated_poisson", "expected whole numbers from 0"),
-    (small_table(), "price", "auto", r"target: got 'price', expected one of the columns 'load'"),
-])  # fmt: skip
-def test_what_does_not_fit_is_refused_first(X: Any, y: Any, likelihood: str, message: str) -> None:
+@pytest.mark.parametrize(
+    "X, y, likelihood, message",
+    [
+        (
+            ZEROS,
+            "load",
+            "auto",
+            r"X: got ndarray and the name 'load' .* Pass a DataFrame",
+        ),
+        (
+            np.zeros(12),
+            np.zeros(12),
+            "auto",
+            r"X: got shape \(12,\), expected \[N, D\]. Reshape",
+        ),
+        (
+            ZEROS,
+            np.zeros(11),
+            "auto",
+            r"y: got shape \(11,\), expected \[12\] .* Pass a target",
+        ),
+        (
+            X40,
+            Y40 - Y40.min(),
+            "log_normal",
+            "got 0 at row .*, expected numbers above 0",
+        ),
+        (FRACTIONS, "load", "zero_inflated_poisson", "expected whole numbers from 0"),
+        (
+            small_table(),
+            "price",
+            "auto",
+            r"target: got 'price', expected one of the columns 'load'",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_first(
+    X: Any, y: Any, likelihood: str, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         compare(X, y, likelihood=likelihood, callback=lambda progress: pytest.fail())
 
@@ -224,7 +326,11 @@ def test_callback_is_told_before_and_after_each_fit() -> None:
     assert labels[0] == "default, fold 1 of 2" and progress[0].total == 17
     best = comparison.best
     assert labels[-2:] == [f"{best}, all rows", f"{best}, fold 1 of 2, 50% of its rows"]
-    assert progress[-1][:3] == (17, 17, "how much each input matters")  # after the last fit
+    assert progress[-1][:3] == (
+        17,
+        17,
+        "how much each input matters",
+    )  # after the last fit
 
 
 SEEN: list[tuple[Any, Any]] = []
@@ -235,7 +341,9 @@ class Broken(PEPRegressor):
 
     def fit(self, X: Any, y: Any, **refused: Any) -> PEPRegressor:
         if self.alpha in (1.0, "auto"):
-            raise tf.errors.InvalidArgumentError(None, None, "assertion failed: [it was too hard.]")
+            raise tf.errors.InvalidArgumentError(
+                None, None, "assertion failed: [it was too hard.]"
+            )
         assert self.max_seconds is not None
         self.max_seconds = 1e-9
         SEEN.append((X[:, 0], y))
@@ -248,7 +356,9 @@ def test_a_fit_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> 
     options = {**SMALL, "num_inducing": 2, "alphas": (1.0, 0.0), "max_iterations": 15}
     comparison = compare(small_table(), "load", splits=1, **options)
     (failed,), (good,) = (comparison.fits_of(name) for name in ("alpha 1", "alpha 0"))
-    assert failed.failed and not failed.converged and failed.message == "it was too hard."
+    assert (
+        failed.failed and not failed.converged and failed.message == "it was too hard."
+    )
     assert not good.failed and not good.converged and good.iterations <= 1
     assert good.message.startswith("The time was over.")
     assert comparison.best == "alpha 0" and "alpha 1" not in comparison.held_out
@@ -265,10 +375,14 @@ def test_sites_that_do_not_converge_are_reported() -> None:
     with pytest.warns(match="did not converge"):
         model.posterior()
     trouble = trials._sites_message(model)
-    assert "the sites did not converge: residual" in trouble and "below 1e-12" in trouble
+    assert (
+        "the sites did not converge: residual" in trouble and "below 1e-12" in trouble
+    )
 
 
-def test_time_is_shared_among_the_fits_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_is_shared_among_the_fits_that_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = 100.0
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     clock = schedule.TimeBudget(60.0, 4)
@@ -287,7 +401,9 @@ def test_time_is_shared_among_the_fits_that_are_left(monkeypatch: pytest.MonkeyP
     assert two_at_once.is_over()
     now -= 60.0 - 3.5
     assert two_at_once.share("a") == 40.0
-    assert two_at_once.share("a") == 60.0  # and the next one, which begins at the same time
+    assert (
+        two_at_once.share("a") == 60.0
+    )  # and the next one, which begins at the same time
     now += 60.0 - 15.0
     assert two_at_once.share("a") == 15.0  # the last one cannot take more than there is
 
@@ -295,10 +411,14 @@ def test_time_is_shared_among_the_fits_that_are_left(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "minutes, left_out", [(1e-6, ["alpha 0.5", "fold 2 of 2"]), (0.07, ["fold 2 of 2"])]
 )
-def test_no_fit_begins_after_the_end(minutes: float, left_out: list[str], monkeypatch: Any) -> None:
+def test_no_fit_begins_after_the_end(
+    minutes: float, left_out: list[str], monkeypatch: Any
+) -> None:
     """By a clock that evaluations alone move on, each by a second. Only the model of all rows."""
     clock, begun, densities = [0.0], [], [0.0]
-    before_calls(monkeypatch, WholeLoss, "__call__", lambda: clock.append(clock.pop() + 1.0))
+    before_calls(
+        monkeypatch, WholeLoss, "__call__", lambda: clock.append(clock.pop() + 1.0)
+    )
     before_calls(monkeypatch, PEPRegressor, "fit", lambda: begun.append(clock[0]))
     note = lambda: densities.append(clock[0])  # noqa: E731
     before_calls(monkeypatch, PEPRegression, "loo_log_density", note)
@@ -306,8 +426,16 @@ def test_no_fit_begins_after_the_end(minutes: float, left_out: list[str], monkey
     monkeypatch.setattr(stack, "LEAST_SECONDS", np.inf)
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     shown: list[Any] = []
-    options = {**SMALL, "num_inducing": 2, "max_iterations": 2, "folds": 2, "details": True}
-    comparison = compare(small_table(), "load", callback=shown.append, minutes=minutes, **options)
+    options = {
+        **SMALL,
+        "num_inducing": 2,
+        "max_iterations": 2,
+        "folds": 2,
+        "details": True,
+    }
+    comparison = compare(
+        small_table(), "load", callback=shown.append, minutes=minutes, **options
+    )
     end = 60.0 * minutes
     assert sum(second > end for second in begun) <= 1 and max(densities) <= end
     # Each that begins late compiles, and has one evaluation.
@@ -318,7 +446,9 @@ def test_no_fit_begins_after_the_end(minutes: float, left_out: list[str], monkey
     assert len(comparison.details.learning) == 1
     kept = {(fit.model, fit.part) for fit in comparison.fits}
     assert kept == {(name, part) for name in comparison.candidates for _, part in kept}
-    assert len(kept) == len(comparison.fits) and not any(fit.failed for fit in comparison.fits)
+    assert len(kept) == len(comparison.fits) and not any(
+        fit.failed for fit in comparison.fits
+    )
     assert comparison.model is not None
     assert shown[-1][:3] == (shown[-1].total, shown[-1].total, more[1])
     assert not any("of its rows" in each.label for each in shown)
@@ -335,7 +465,10 @@ def test_densities_of_logarithms_are_those_of_the_target() -> None:
     options = {**SMALL, "splits": 1, "max_iterations": 2}
     of_target, by_hand = (
         compare(X40.assign(load=y), "load", likelihood=likelihood, **options)
-        for y, likelihood in ((np.exp(logarithm), "log_normal"), (logarithm, "gaussian"))
+        for y, likelihood in (
+            (np.exp(logarithm), "log_normal"),
+            (logarithm, "gaussian"),
+        )
     )
     held_out, expected = of_target.held_out["alpha 0.5"], by_hand.held_out["alpha 0.5"]
     assert_allclose(held_out["true"], np.exp(expected["true"]))
@@ -353,6 +486,10 @@ def test_wild_inputs_and_copies_are_named_by_the_rows_of_the_table_alone() -> No
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         comparison = compare(wild, "load", splits=1, max_iterations=2, **SMALL)
-    assert not [w for w in caught if "X: got" in str(w.message) or "copies" in str(w.message)]
-    assert any("20 of 40 rows have the same inputs" in note for note in comparison.data.notes)
+    assert not [
+        w for w in caught if "X: got" in str(w.message) or "copies" in str(w.message)
+    ]
+    assert any(
+        "20 of 40 rows have the same inputs" in note for note in comparison.data.notes
+    )
     assert "Column 'time' is 1e+09 in row 7" in comparison.data.warnings[0]

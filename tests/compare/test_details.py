@@ -16,10 +16,22 @@ from sklearn.pipeline import Pipeline
 
 import gpflow_pep
 from gpflow_pep.compare import Settings, clean, compare, details
-from gpflow_pep.compare.candidates import WithSpread, is_skewed, label_of, make_candidates, name_of
+from gpflow_pep.compare.candidates import (
+    WithSpread,
+    is_skewed,
+    label_of,
+    make_candidates,
+    name_of,
+)
 from gpflow_pep.compare.details import Details, importance_of
 from gpflow_pep.compare.figures import figures
-from gpflow_pep.compare.findings import findings, more_rows, quality, ranking, usable_for
+from gpflow_pep.compare.findings import (
+    findings,
+    more_rows,
+    quality,
+    ranking,
+    usable_for,
+)
 from gpflow_pep.compare.scores import METRICS, class_report
 from gpflow_pep.compare.trials import Fit, Outcome, Trial, Trials
 from gpflow_pep.estimators import load_estimator
@@ -37,12 +49,20 @@ def test_configurations_are_named_by_what_differs() -> None:
     assert settings.label("rbf", 5) == "rbf, M 5"
     assert Settings(kernel=("rbf", "matern32")).label("rbf", 50) == "rbf"
     assert Settings().label("rbf", 50) == ""
-    assert name_of("alpha 0.5", "rbf, M 5", "separate") == "alpha 0.5 (rbf, M 5, separate)"
-    assert label_of("alpha 0.5 (rbf, M 5)") == "rbf, M 5" and label_of(name_of("default")) == ""
+    assert (
+        name_of("alpha 0.5", "rbf, M 5", "separate") == "alpha 0.5 (rbf, M 5, separate)"
+    )
+    assert (
+        label_of("alpha 0.5 (rbf, M 5)") == "rbf, M 5"
+        and label_of(name_of("default")) == ""
+    )
 
 
 def test_every_pair_of_a_kernel_and_points_is_a_single_model_at_every_power() -> None:
-    several: dict[str, Any] = {"kernel": ("rbf", "matern12", "matern32"), "num_inducing": (3, 6)}
+    several: dict[str, Any] = {
+        "kernel": ("rbf", "matern12", "matern32"),
+        "num_inducing": (3, 6),
+    }
     settings = Settings(alphas=(0.0, 1.0), baselines=False, **several)
     candidates = make_candidates(clean(small_table(), "load"), settings)
     first, *singles, last = candidates
@@ -56,11 +76,15 @@ def test_an_input_that_does_not_matter_has_no_importance() -> None:
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"idle": rng.normal(size=80), "busy": rng.normal(size=80)})
     y = 3.0 * X["busy"] + 0.1 * rng.normal(size=80)
-    model = Pipeline([("prepare", make_preparation(X)), ("model", WithSpread(LinearRegression()))])
+    model = Pipeline(
+        [("prepare", make_preparation(X)), ("model", WithSpread(LinearRegression()))]
+    )
     table = importance_of(model.fit(X, y), X, y, False, RMSE)
     assert list(table.index) == ["busy", "idle"]
     # Permuted, the part of the input in the error is twice its variance.
-    assert_allclose(table.loc["busy", "mean"], 3.0 * np.sqrt(2.0) * X["busy"].std(), rtol=0.1)
+    assert_allclose(
+        table.loc["busy", "mean"], 3.0 * np.sqrt(2.0) * X["busy"].std(), rtol=0.1
+    )
     assert abs(table.loc["idle", "mean"]) < 0.01
 
 
@@ -77,25 +101,42 @@ class Timed(BaseEstimator):
         return 0.0
 
 
-@pytest.mark.parametrize("deadline, scores", [(np.inf, 12), (9.0, 10), (5.0, 6), (4.5, 1)])
-def test_inputs_are_permuted_in_time(deadline: float, scores: int, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    "deadline, scores", [(np.inf, 12), (9.0, 10), (5.0, 6), (4.5, 1)]
+)
+def test_inputs_are_permuted_in_time(
+    deadline: float, scores: int, monkeypatch: Any
+) -> None:
     """In this process: others, begun for it, would load TensorFlow, and show what it writes."""
     monkeypatch.setattr(Timed, "seconds", 0.0)
     monkeypatch.setattr(details.time, "perf_counter", lambda: Timed.seconds)
     X = pd.DataFrame({"a": np.arange(8.0), "b": 0.0})
-    model = Pipeline([("prepare", make_preparation(X)), ("model", Timed())]).fit(X, X["a"])
+    model = Pipeline([("prepare", make_preparation(X)), ("model", Timed())]).fit(
+        X, X["a"]
+    )
     with joblib.parallel_config("loky", n_jobs=2):
         table = importance_of(model, X, X["a"], False, NLPD, deadline)
-    assert Timed.seconds == scores <= deadline + 1.0  # the first, without a change, is twice there
+    assert (
+        Timed.seconds == scores <= deadline + 1.0
+    )  # the first, without a change, is twice there
     assert (table is None) == (scores == 1)
 
 
-@pytest.mark.parametrize("gain, noise, words", [
-    (0.5, 0.1, "worse: more rows would probably help."),
-    (0.0, 0.5, "): no sign that more rows like these would help."),
-    (-0.5, 0.1, "better: look for wrong entries among the rows that are predicted worst."),
-])  # fmt: skip
-def test_whether_more_rows_help_is_told_beyond_noise(gain: float, noise: float, words: str) -> None:
+@pytest.mark.parametrize(
+    "gain, noise, words",
+    [
+        (0.5, 0.1, "worse: more rows would probably help."),
+        (0.0, 0.5, "): no sign that more rows like these would help."),
+        (
+            -0.5,
+            0.1,
+            "better: look for wrong entries among the rows that are predicted worst.",
+        ),
+    ],
+)
+def test_whether_more_rows_help_is_told_beyond_noise(
+    gain: float, noise: float, words: str
+) -> None:
     rng = np.random.default_rng(0)
     few = pd.DataFrame({"log_density": rng.normal(size=100)})
     many = few + gain + noise * rng.normal(size=(100, 1))
@@ -113,11 +154,15 @@ def test_details_of_a_comparison() -> None:
     comparison = small_comparison()
     details = comparison.details
     assert details is not None and details.importance is not None
-    assert list(details.learning) == [10, 20] and list(details.importance.index) == ["time"]
+    assert list(details.learning) == [10, 20] and list(details.importance.index) == [
+        "time"
+    ]
     assert details.importance.loc["time", "mean"] > 0.0
     best = comparison.held_out[str(comparison.best)].query("part == 1")
     assert_allclose(details.learning[20]["log_density"], best["log_density"], rtol=1e-6)
-    assert findings(comparison)[-1][1].startswith("With 10 instead of 20 training rows, the NLPD")
+    assert findings(comparison)[-1][1].startswith(
+        "With 10 instead of 20 training rows, the NLPD"
+    )
     assert not any("time was over" in text for _, text in findings(comparison))
 
 
@@ -125,18 +170,29 @@ def test_the_card_of_a_model_is_in_its_folder() -> None:
     comparison, out = small_comparison(), real("numbers").out
     card = (out / "model" / "README.md").read_text()
     for part in (
-        "# Target 'load', 1 input, 40 rows", str(datetime.date.today()), quality(comparison),
-        "| time | 100.", "    gpflow-pep", f"gpflow_pep {gpflow_pep.__version__}",
-    ):  # fmt: skip
+        "# Target 'load', 1 input, 40 rows",
+        str(datetime.date.today()),
+        quality(comparison),
+        "| time | 100.",
+        "    gpflow-pep",
+        f"gpflow_pep {gpflow_pep.__version__}",
+    ):
         assert part in card
     assert load_estimator(out / "model")[-1].alpha_ == comparison.model[-1].alpha_
 
 
-@pytest.mark.parametrize("rare, options, early", [
-    (20, {}, True), (5, {}, "auto"), (20, {"test_fraction": 0.8}, "auto"),
-    (20, {"time_column": "x"}, "auto"),
-])  # fmt: skip
-def test_trees_stop_early_where_no_class_is_rare(rare: int, options: Any, early: Any) -> None:
+@pytest.mark.parametrize(
+    "rare, options, early",
+    [
+        (20, {}, True),
+        (5, {}, "auto"),
+        (20, {"test_fraction": 0.8}, "auto"),
+        (20, {"time_column": "x"}, "auto"),
+    ],
+)
+def test_trees_stop_early_where_no_class_is_rare(
+    rare: int, options: Any, early: Any
+) -> None:
     """Scikit-learn leaves out rows of each class, and refuses a class of one."""
     table = pd.DataFrame(
         {"x": np.arange(120.0) % 40, "y": np.where(np.arange(120) < rare, "a", "b")}
@@ -166,7 +222,9 @@ def test_what_no_better_than_a_constant_is_not_to_be_used() -> None:
 def skewed_table() -> pd.DataFrame:
     rng = np.random.default_rng(3)
     x = rng.uniform(-3.0, 3.0, 60)
-    return pd.DataFrame({"x": x, "price": np.exp(3.0 * np.sin(x) + 0.3 * rng.normal(size=60))})
+    return pd.DataFrame(
+        {"x": x, "price": np.exp(3.0 * np.sin(x) + 0.3 * rng.normal(size=60))}
+    )
 
 
 def test_logarithms_are_taken_where_they_predict_clearly_better() -> None:
@@ -179,24 +237,34 @@ def test_logarithms_are_taken_where_they_predict_clearly_better() -> None:
     assert comparison.settings.likelihood == "auto"
     change = comparison.difference(best, "default")
     assert change.clear and change.mean < 0.0
-    assert f"{best} has the lowest NLPD, clearly below default, and is saved" in ranking(comparison)
+    assert (
+        f"{best} has the lowest NLPD, clearly below default, and is saved"
+        in ranking(comparison)
+    )
     assert np.all(comparison.model.predict(skewed_table()[["x"]]) > 0.0)
     table = comparison.held_out[best]
     error = np.mean(np.abs(np.log(table["true"] / table["median"])))
     text = quality(comparison)
     assert f"its medians are off by a factor of {np.exp(error):.3g} on average" in text
-    assert "of the variance of the logarithm of 'price'" in text and "Use its medians and" in text
+    assert (
+        "of the variance of the logarithm of 'price'" in text
+        and "Use its medians and" in text
+    )
     assert len(figures(comparison)["predictions"](comparison).axes) == 2
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_fewer_rows_have_all_classes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_rows_have_all_classes(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fit without a class cannot be scored, and said nothing of more rows."""
     y = np.repeat(["a", "b", "c", "d", "rare"], [40, 24, 16, 16, 4])
     table = pd.DataFrame({"x": np.random.default_rng(seed).normal(size=100), "y": y})
     trials = Trials(clean(table, "y"), Settings(folds=2, seed=seed, **SMALL))
     seen: list[Any] = []
-    monkeypatch.setattr(trials, "train", lambda *arguments: seen.append(arguments[1]) or NOTHING)
+    monkeypatch.setattr(
+        trials, "train", lambda *arguments: seen.append(arguments[1]) or NOTHING
+    )
     monkeypatch.setattr(trials, "_scored", lambda outcome, test: outcome)
     for fraction in (0.25, 0.5):
         trials.run(Trial("alpha 0.5", 1, fraction), 0.0)
@@ -208,7 +276,9 @@ def test_fewer_rows_have_all_classes(seed: int, monkeypatch: pytest.MonkeyPatch)
 
 def test_logarithms_are_tried_only_of_skewed_positive_numbers() -> None:
     data = clean(skewed_table(), "price")
-    assert is_skewed(data, Settings()) and not is_skewed(data, Settings(likelihood="gaussian"))
+    assert is_skewed(data, Settings()) and not is_skewed(
+        data, Settings(likelihood="gaussian")
+    )
     for y in (data.y - 1.0, np.log(data.y) + 10.0):
         assert not is_skewed(data._replace(y=y), Settings())
 

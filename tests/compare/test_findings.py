@@ -40,7 +40,9 @@ def of_classes(seed: int, num_classes: int) -> pd.DataFrame:
     true = np.array(names)[np.random.default_rng(0).integers(num_classes, size=60)]
     table = pd.DataFrame(probability, columns=[f"p({name})" for name in names])
     predicted = np.array(names)[np.argmax(probability, axis=1)]
-    return table.assign(true=true, predicted=predicted, log_density=-rng.uniform(size=60))
+    return table.assign(
+        true=true, predicted=predicted, log_density=-rng.uniform(size=60)
+    )
 
 
 def test_scores_of_numbers() -> None:
@@ -48,7 +50,9 @@ def test_scores_of_numbers() -> None:
     error, found = table["mean"] - table["true"], scores(table)
     rmse, mae = np.sqrt(np.mean(error**2)), np.mean(np.abs(error))
     expected = [-table["log_density"].mean(), rmse, mae, np.mean(np.abs(error) <= 1.0)]
-    assert_allclose([found[name] for name in ("nlpd", "rmse", "mae", "coverage")], expected)
+    assert_allclose(
+        [found[name] for name in ("nlpd", "rmse", "mae", "coverage")], expected
+    )
 
 
 def test_the_area_is_scikit_learns() -> None:
@@ -75,7 +79,9 @@ def test_a_difference_over_rows_is_that_of_the_scores(name: str) -> None:
         assert np.isnan(gap.error) and not gap.clear
     if not of_labels:
         # Rows of the same table three times have the same mean, and an error that is √3 smaller.
-        again = difference_over_rows(METRIC[name], *(pd.concat([table] * 3) for table in pair))
+        again = difference_over_rows(
+            METRIC[name], *(pd.concat([table] * 3) for table in pair)
+        )
         assert_allclose(again.mean, gap.mean)
         assert_allclose(again.error * np.sqrt(150 * 149 / 50 / 49 / 3), gap.error)
 
@@ -96,13 +102,21 @@ WORST = [9.0, 8.0, 9.0, 8.0]
 def made(nlpd: dict[str, Any], **changes: Any) -> Comparison:
     """A comparison whose fits have the scores given for each part."""
     rng = np.random.default_rng(0)
-    powers = {name: float(name.split()[-1]) if "alpha" in name else np.nan for name in nlpd}
+    powers = {
+        name: float(name.split()[-1]) if "alpha" in name else np.nan for name in nlpd
+    }
     comparison = Comparison(clean(small_table(), "load"), Settings(folds=4), powers)
     for name, losses in nlpd.items():
         values = rng.standard_normal((len(losses), 10))
-        rows = (np.array(losses)[:, None] + values - values.mean(axis=1, keepdims=True)).ravel()
-        true = 2.0 * (np.arange(len(rows)) % 10 == 0)  # a tenth is outside of the intervals
-        table = pd.DataFrame({"part": PARTS[: len(rows)], "log_density": -rows, "true": true})
+        rows = (
+            np.array(losses)[:, None] + values - values.mean(axis=1, keepdims=True)
+        ).ravel()
+        true = 2.0 * (
+            np.arange(len(rows)) % 10 == 0
+        )  # a tenth is outside of the intervals
+        table = pd.DataFrame(
+            {"part": PARTS[: len(rows)], "log_density": -rows, "true": true}
+        )
         comparison.held_out[name] = table.assign(mean=0.0, lower_90=-1.0, upper_90=1.0)
         for number, score in enumerate(losses, start=1):
             values = {"nlpd": score, "rmse": 2.0 * score, "mae": score, "coverage": 0.9}
@@ -132,26 +146,44 @@ def test_differences_of_folds_that_share_rows() -> None:
 def test_a_single_part_is_compared_by_rows() -> None:
     comparison = made({"alpha 1": [1.0], "alpha 0": [0.5]})
     found = comparison.difference("alpha 1", "alpha 0")
-    densities = [comparison.held_out[name]["log_density"] for name in ("alpha 0", "alpha 1")]
+    densities = [
+        comparison.held_out[name]["log_density"] for name in ("alpha 0", "alpha 1")
+    ]
     assert_allclose(found.mean, 0.5)
-    assert_allclose(found.error, (densities[0] - densities[1]).std(ddof=1) / np.sqrt(10))
+    assert_allclose(
+        found.error, (densities[0] - densities[1]).std(ddof=1) / np.sqrt(10)
+    )
     assert_allclose(found.limit, 1.96, atol=1e-3)
     assert np.isnan(summarise(comparison)["nlpd_se"]).all()
 
 
 def test_the_best_and_what_is_about_as_good() -> None:
-    comparison = made({"mean": WORSE, "alpha 0": STEADY, "alpha 0.5": NOISY, "alpha 1": WORSE})
+    comparison = made(
+        {"mean": WORSE, "alpha 0": STEADY, "alpha 0.5": NOISY, "alpha 1": WORSE}
+    )
     table = summarise(comparison)
     assert list(table["verdict"]) == ["", "about as good", "saved", ""]
     assert_allclose(table.loc["alpha 1", "nlpd"], np.mean(WORSE))
     assert_allclose(table.loc["alpha 1", "nlpd_se"], np.std(WORSE, ddof=1) / 2)
     assert_allclose(table.loc["alpha 1", "rmse"], 2 * np.mean(WORSE))
-    assert [row[0] for row in word_tables(comparison)[0].rows.values()] == ["", "~", "*", ""]
+    assert [row[0] for row in word_tables(comparison)[0].rows.values()] == [
+        "",
+        "~",
+        "*",
+        "",
+    ]
 
 
-@pytest.mark.parametrize("errors, mark, clear", [
-    (-1.5, "~", 0), (0.9, "~", 0), (1.1, "", 0), (2.7, "", 0), (2.9, "", 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "errors, mark, clear",
+    [
+        (-1.5, "~", 0),
+        (0.9, "~", 0),
+        (1.1, "", 0),
+        (2.7, "", 0),
+        (2.9, "", 1),
+    ],
+)
 def test_marks_of_what_is_as_good(errors: float, mark: str, clear: bool) -> None:
     """Of Nadeau and Bengio; from 2.78 of them on a difference of five folds is clear."""
     gaps = np.array([1.0, -1.0, 0.0, 1.0, -1.0])
@@ -161,26 +193,52 @@ def test_marks_of_what_is_as_good(errors: float, mark: str, clear: bool) -> None
     table = word_tables(replace(comparison, settings=Settings()))[0]
     assert table.rows["alpha 0"][0] == mark and table.rows["default"][0] == "*"
     assert comparison.difference("alpha 0", "default").clear == clear
-    assert "not clearly better than that of *, or at most one standard error" in table.caption
+    assert (
+        "not clearly better than that of *, or at most one standard error"
+        in table.caption
+    )
     assert "~ as good: better or worse within noise" in table.title
 
 
-@pytest.mark.parametrize("nlpd, best, text", [
-    ({"alpha 0": STEADY, "alpha 0.5": NOISY, "alpha 1": WORSE}, "alpha 0.5",
-     "alpha 0.5 has the lowest NLPD; alpha 0 is about as good."),
-    ({"default": STEADY, "alpha 0.5": NOISY}, "default",
-     "alpha 0.5 has the lowest NLPD, not clearly below default, which is saved."),
-    ({"mean": WORST, "default": WORSE, "alpha 0.5": NOISY}, "alpha 0.5",
-     "alpha 0.5 has the lowest NLPD, clearly below default, and is saved."),
-    ({"boosted trees": NOISY, "alpha 0": WORSE}, "alpha 0",
-     "boosted trees have the lowest NLPD, clearly below"),
-    ({"exact GP": NOISY, "alpha 0": WORSE, "alpha 1": WORST}, "alpha 0",
-     "exact GP has the lowest NLPD, clearly below alpha 0, which is saved; mean is about as"
-     " good as alpha 0."),
-    ({"linear": LOWER, "alpha 0": WORSE, "alpha 1": NOISY}, "alpha 1",  # as in the table
-     "linear has the lowest NLPD, not clearly below alpha 1, which is saved."),
-])  # fmt: skip
-def test_the_lowest_loss_and_what_is_saved_are_named(nlpd: Any, best: str, text: str) -> None:
+@pytest.mark.parametrize(
+    "nlpd, best, text",
+    [
+        (
+            {"alpha 0": STEADY, "alpha 0.5": NOISY, "alpha 1": WORSE},
+            "alpha 0.5",
+            "alpha 0.5 has the lowest NLPD; alpha 0 is about as good.",
+        ),
+        (
+            {"default": STEADY, "alpha 0.5": NOISY},
+            "default",
+            "alpha 0.5 has the lowest NLPD, not clearly below default, which is saved.",
+        ),
+        (
+            {"mean": WORST, "default": WORSE, "alpha 0.5": NOISY},
+            "alpha 0.5",
+            "alpha 0.5 has the lowest NLPD, clearly below default, and is saved.",
+        ),
+        (
+            {"boosted trees": NOISY, "alpha 0": WORSE},
+            "alpha 0",
+            "boosted trees have the lowest NLPD, clearly below",
+        ),
+        (
+            {"exact GP": NOISY, "alpha 0": WORSE, "alpha 1": WORST},
+            "alpha 0",
+            "exact GP has the lowest NLPD, clearly below alpha 0, which is saved; mean is about as"
+            " good as alpha 0.",
+        ),
+        (
+            {"linear": LOWER, "alpha 0": WORSE, "alpha 1": NOISY},
+            "alpha 1",  # as in the table
+            "linear has the lowest NLPD, not clearly below alpha 1, which is saved.",
+        ),
+    ],
+)
+def test_the_lowest_loss_and_what_is_saved_are_named(
+    nlpd: Any, best: str, text: str
+) -> None:
     comparison = made({"mean": WORSE, **nlpd})
     assert comparison.best == best and ranking(comparison).startswith(text)
     assert ranking(comparison) == text or not text.endswith(".")
@@ -189,7 +247,9 @@ def test_the_lowest_loss_and_what_is_saved_are_named(nlpd: Any, best: str, text:
 
 def test_large_scores_are_written_in_full() -> None:
     large = [7000.0, 9000.0, 8000.0, 10000.0]
-    row = word_tables(made({"mean": large, "alpha 0": large, "alpha 1": NOISY}))[0].rows["alpha 0"]
+    row = word_tables(made({"mean": large, "alpha 0": large, "alpha 1": NOISY}))[
+        0
+    ].rows["alpha 0"]
     # RMSE: the mean of twice these, and the standard deviation 2582 over the root of 4.
     assert row[3] == "17000 ± 1300" and row[4] == "8500 ± 650"
 
@@ -198,7 +258,9 @@ def test_a_constant_that_is_better_is_not_passed_over() -> None:
     """Its errors are smaller, so that it is of some use: as its warning says too."""
     scores = {"mean": NOISY, "alpha 0": WORSE, "alpha 1": WORST}
     comparison = made(scores, **{"alpha 0": errors(3.0, 1.0, 1.0)})
-    assert ranking(comparison).startswith("mean has the lowest NLPD, clearly below alpha 0, which")
+    assert ranking(comparison).startswith(
+        "mean has the lowest NLPD, clearly below alpha 0, which"
+    )
     text = "Use its means but not its intervals: a constant has a better NLPD."
     assert usable_for(comparison) == text
 
@@ -207,25 +269,62 @@ LATE = {"converged": False, "message": "The time was over."}
 REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
 
 
-@pytest.mark.parametrize("alpha_0, alpha_1, changes, warnings", [
-    ([2.0, 2.4, 1.92, 2.1], NOISY, {},
-     ["alpha 0 has no better NLPD than the baseline 'mean' (0.002 lower): it learnt nothing"
-      " from these inputs that holds for other rows."]),
-    (WORSE, NOISY, {"alpha 0": errors(2.1, 1.0, 2.0)},
-     ["(0.007 lower), but its RMSE is 1 instead of 4.215: it is too sure"
-      "...of itself where it is wrong."]),
-    ([1.0, 1.1, 9.0, 1.05], NOISY, {},
-     ["alpha 0 is unstable: the NLPD is 9.00 in fold 3 and 1.08 in the median fold."]),
-    ([1.0, 1.1, 90.0, 1.05], NOISY, {}, ["alpha 0 is unstable"]),  # and not useless
-    (NOISY, STEADY, {"alpha 0": LATE, "alpha 1": REFUSED},
-     ["alpha 0: 4 of 4 fits did not converge: The time was over. More minutes may help.",
-      "alpha 1: 4 of 4 fits failed: it was too hard"]),
-    (NOISY, STEADY, {"alpha 0": LATE, "alpha 1": LATE},
-     ["alpha 0 and alpha 1: 8 of 8 fits did not converge: The time was over. More minutes may"
-      " help."]),
-])  # fmt: skip
-def test_what_is_wrong_warns(alpha_0: Any, alpha_1: Any, changes: Any, warnings: Any) -> None:
-    comparison = made({"mean": WORSE, "alpha 0": alpha_0, "alpha 1": alpha_1}, **changes)
+@pytest.mark.parametrize(
+    "alpha_0, alpha_1, changes, warnings",
+    [
+        (
+            [2.0, 2.4, 1.92, 2.1],
+            NOISY,
+            {},
+            [
+                "alpha 0 has no better NLPD than the baseline 'mean' (0.002 lower): it learnt nothing"
+                " from these inputs that holds for other rows."
+            ],
+        ),
+        (
+            WORSE,
+            NOISY,
+            {"alpha 0": errors(2.1, 1.0, 2.0)},
+            [
+                "(0.007 lower), but its RMSE is 1 instead of 4.215: it is too sure"
+                "...of itself where it is wrong."
+            ],
+        ),
+        (
+            [1.0, 1.1, 9.0, 1.05],
+            NOISY,
+            {},
+            [
+                "alpha 0 is unstable: the NLPD is 9.00 in fold 3 and 1.08 in the median fold."
+            ],
+        ),
+        ([1.0, 1.1, 90.0, 1.05], NOISY, {}, ["alpha 0 is unstable"]),  # and not useless
+        (
+            NOISY,
+            STEADY,
+            {"alpha 0": LATE, "alpha 1": REFUSED},
+            [
+                "alpha 0: 4 of 4 fits did not converge: The time was over. More minutes may help.",
+                "alpha 1: 4 of 4 fits failed: it was too hard",
+            ],
+        ),
+        (
+            NOISY,
+            STEADY,
+            {"alpha 0": LATE, "alpha 1": LATE},
+            [
+                "alpha 0 and alpha 1: 8 of 8 fits did not converge: The time was over. More minutes may"
+                " help."
+            ],
+        ),
+    ],
+)
+def test_what_is_wrong_warns(
+    alpha_0: Any, alpha_1: Any, changes: Any, warnings: Any
+) -> None:
+    comparison = made(
+        {"mean": WORSE, "alpha 0": alpha_0, "alpha 1": alpha_1}, **changes
+    )
     for found, words in zip(texts(comparison, "warning"), warnings, strict=True):
         begin, several, end = words.partition("...")
         assert begin in found and found.endswith(end)
@@ -247,9 +346,15 @@ def test_a_ranking_of_rows_is_something_learnt() -> None:
     fits = [f._replace(scores=scores.get(f.model, f.scores)) for f in comparison.fits]
     comparison = replace(comparison, fits=fits, best="alpha 0.5")
     gain, smaller, use, values = texts_of.gain_over_trivial(comparison, "alpha 0.5")
-    assert (gain, use, values) == (0.0, "order of rows", "AUC is 0.899 instead of 0.500")
+    assert (gain, use, values) == (
+        0.0,
+        "order of rows",
+        "AUC is 0.899 instead of 0.500",
+    )
     assert_allclose(smaller, 1.0 - 0.101 / 0.5)
-    assert usable_for(comparison).startswith("Use its order of rows but not its probabilities")
+    assert usable_for(comparison).startswith(
+        "Use its order of rows but not its probabilities"
+    )
 
 
 def test_a_baseline_with_smaller_errors_is_named() -> None:
@@ -258,16 +363,27 @@ def test_a_baseline_with_smaller_errors_is_named() -> None:
     comparison = made(nlpd, **{"boosted trees": errors(2.0, 2.6, 2.0)})
     fits = [
         fit._replace(scores={**fit.scores, "rmse": 4.93 + 0.01 * fit.part})
-        if fit.model == "alpha 0" else fit for fit in comparison.fits
-    ]  # fmt: skip
+        if fit.model == "alpha 0"
+        else fit
+        for fit in comparison.fits
+    ]
     comparison = replace(comparison, fits=fits)
     assert comparison.best == "alpha 0"
-    assert texts_of.better_at_errors(comparison) == "boosted trees (RMSE 2.6 instead of 4.955)"
-    table = comparison.held_out["alpha 0"].assign(mean=lambda table: 0.5 * table["true"])
+    assert (
+        texts_of.better_at_errors(comparison)
+        == "boosted trees (RMSE 2.6 instead of 4.955)"
+    )
+    table = comparison.held_out["alpha 0"].assign(
+        mean=lambda table: 0.5 * table["true"]
+    )
     comparison.held_out["alpha 0"] = table
-    text = "Use its intervals. For means, take boosted trees (RMSE 2.6 instead of 4.955)."
+    text = (
+        "Use its intervals. For means, take boosted trees (RMSE 2.6 instead of 4.955)."
+    )
     assert usable_for(comparison) == text
-    close = [fit._replace(scores={**fit.scores, "rmse": 2.6}) for fit in comparison.fits]
+    close = [
+        fit._replace(scores={**fit.scores, "rmse": 2.6}) for fit in comparison.fits
+    ]
     assert texts_of.better_at_errors(replace(comparison, fits=close)) == ""
 
 
@@ -306,14 +422,19 @@ def test_the_headline_is_in_plain_words() -> None:
         " Use its means and its intervals."
     )
     text = quality(numbers(true=true, mean=-mean))
-    assert "explains 0%" in text and "Its means of 'load' are no better than a constant" in text
+    assert (
+        "explains 0%" in text
+        and "Its means of 'load' are no better than a constant" in text
+    )
 
 
 def test_what_is_too_good_is_not_recommended() -> None:
     """Of products of inputs, of R^2 above .99, and of one input that does nearly all."""
     rng = np.random.default_rng(0)
     mean = 3.0 * rng.standard_normal(400)
-    importance = pd.DataFrame({"mean": [2.0, 0.05, 0.01], "error": 0.01}, index=["a", "b", "c"])
+    importance = pd.DataFrame(
+        {"mean": [2.0, 0.05, 0.01], "error": 0.01}, index=["a", "b", "c"]
+    )
     for noise, details, names in (
         (0.1, Details(importance, {}), ["nearly all by 'a'."]),
         (0.1, None, ["of the variance of 'load' is explained. Leave out"]),
@@ -321,31 +442,55 @@ def test_what_is_too_good_is_not_recommended() -> None:
         (0.6, None, []),
         (1.5, Details(importance, {}), []),
         (0.6, Details(importance.assign(mean=1.0), {}), []),
-        (0.1, Details(importance.assign(mean=1.0), {}), ["nearly all by 'a', 'b' and 'c'."]),
+        (
+            0.1,
+            Details(importance.assign(mean=1.0), {}),
+            ["nearly all by 'a', 'b' and 'c'."],
+        ),
     ):
         comparison = numbers(true=mean + noise * rng.standard_normal(400), mean=mean)
         comparison = replace(comparison, details=details)
-        warnings = [text for text in texts(comparison, "warning") if text.startswith("Too good")]
-        assert len(warnings) == len(names) and all(map(str.__contains__, warnings, names))
+        warnings = [
+            text for text in texts(comparison, "warning") if text.startswith("Too good")
+        ]
+        assert len(warnings) == len(names) and all(
+            map(str.__contains__, warnings, names)
+        )
         assert ("Read the warning of such scores" in quality(comparison)) == bool(names)
-    table = pd.DataFrame({"units": rng.poisson(9.0, 40) + 1.0, "price": rng.uniform(1.0, 3.0, 40)})
+    table = pd.DataFrame(
+        {"units": rng.poisson(9.0, 40) + 1.0, "price": rng.uniform(1.0, 3.0, 40)}
+    )
     data = clean(table.assign(load=table["units"] * table["price"]), "load")
-    comparison = replace(numbers(true=mean, mean=mean + rng.standard_normal(400)), data=data)
-    (warning,) = (text for text in texts(comparison, "warning") if text.startswith("Too good"))
-    assert "% of the variance of 'load' is explained, nearly all by 'units' and 'price'." in warning
+    comparison = replace(
+        numbers(true=mean, mean=mean + rng.standard_normal(400)), data=data
+    )
+    (warning,) = (
+        text for text in texts(comparison, "warning") if text.startswith("Too good")
+    )
+    assert (
+        "% of the variance of 'load' is explained, nearly all by 'units' and 'price'."
+        in warning
+    )
 
 
 @pytest.mark.parametrize("factor, kind", [(3.0, "narrow"), (0.1, "wide")])
 def test_intervals_that_are_wrong_are_loud(factor: float, kind: str) -> None:
-    mean, noise = np.random.default_rng(0).standard_normal((2, 100)) * [[6.0 * factor], [factor]]
+    mean, noise = np.random.default_rng(0).standard_normal((2, 100)) * [
+        [6.0 * factor],
+        [factor],
+    ]
     text = quality(numbers(true=mean + noise, mean=mean))
-    assert f"Use its means. Its intervals are too {kind}, which predict_interval(" in text
+    assert (
+        f"Use its means. Its intervals are too {kind}, which predict_interval(" in text
+    )
 
 
 def test_intervals_of_counts_may_hold_more() -> None:
     comparison = numbers(true=np.zeros(100), mean=np.zeros(100))
     assert texts_of.width_of_intervals(comparison)
-    counts = replace(comparison, settings=replace(comparison.settings, likelihood="poisson"))
+    counts = replace(
+        comparison, settings=replace(comparison.settings, likelihood="poisson")
+    )
     assert not texts_of.width_of_intervals(counts)
 
 
@@ -357,7 +502,10 @@ def test_a_class_that_is_missed_is_loud() -> None:
     comparison = small_classification()
     held_out = dict.fromkeys(comparison.candidates, table)
     text = quality(replace(comparison, best="alpha 0.5", held_out=held_out))
-    assert "names the right class for 82% of the rows" in text and "is right for 77%" in text
+    assert (
+        "names the right class for 82% of the rows" in text
+        and "is right for 77%" in text
+    )
     assert f"ROC curve is {30 * (2 + 7 * 0.5) / 270:.2f}" in text
     assert text.endswith("do not rely on it to name 'spam' (2 of 9 rows).")
 
@@ -370,16 +518,25 @@ def test_nothing_is_best_if_all_failed() -> None:
     assert list(summarise(comparison)["verdict"]) == ["", ""]
 
 
-@pytest.mark.parametrize("width, shown", [
-    (110, "90% coverage seconds"), (80, "report.html has converged"),
-    (40, "html has RMSE, MAE, 90"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "width, shown",
+    [
+        (110, "90% coverage seconds"),
+        (80, "report.html has converged"),
+        (40, "html has RMSE, MAE, 90"),
+    ],
+)
 def test_the_table_fits_a_terminal(width: int, shown: str) -> None:
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     comparison = made({"class frequencies": WORSE, "mean": WORSE, "alpha 0.5": NOISY})
     console.print(drawn(comparison, word_tables(comparison)[0], width))
     text = " ".join(console.export_text().replace("┃", "").split())
-    for part in ("Target 'load', 1 input, 40 rows", "class frequencies", "1.100 ± 0.108", shown):
+    for part in (
+        "Target 'load', 1 input, 40 rows",
+        "class frequencies",
+        "1.100 ± 0.108",
+        shown,
+    ):
         assert part in text and "…" not in text
 
 
@@ -389,4 +546,6 @@ def test_a_model_of_few_steps_is_not_that_of_the_scores() -> None:
     for steps, said in ((3, True), (4, False)):
         final = comparison.fits[-1]._replace(part=0, iterations=steps, message=OVER)
         text = usable_for(replace(comparison, final=final))
-        assert ("the time was over after 3 of some 7 steps of its training" in text) == said
+        assert (
+            "the time was over after 3 of some 7 steps of its training" in text
+        ) == said

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from gpflow_pep.compare.folder import MANIFEST, NAMES, begin_folder, check_folder, list_files
+from gpflow_pep.compare.folder import (
+    MANIFEST,
+    NAMES,
+    begin_folder,
+    check_folder,
+    list_files,
+)
 
 
 def write(path: Path, text: str = "mine") -> Path:
@@ -17,14 +23,19 @@ def write(path: Path, text: str = "mine") -> Path:
 @pytest.fixture
 def earlier_run(tmp_path: Path) -> Path:
     write(tmp_path / "metrics.csv")
-    description = {"versions": {"gpflow_pep": "1"}, "files": ["arrays.npz", "model.json"]}
+    description = {
+        "versions": {"gpflow_pep": "1"},
+        "files": ["arrays.npz", "model.json"],
+    }
     write(tmp_path / "model" / "model.json", json.dumps(description))
     write(tmp_path / "model" / "arrays.npz")
     list_files(tmp_path, ["metrics.csv"])
     return tmp_path
 
 
-def test_the_folder_of_a_run_that_was_killed_may_be_written_again(earlier_run: Path) -> None:
+def test_the_folder_of_a_run_that_was_killed_may_be_written_again(
+    earlier_run: Path,
+) -> None:
     """At any point: files of an earlier run, of this one, and what was being written."""
     write(earlier_run / "notes.txt")
     there = {*earlier_run.rglob("*")}
@@ -44,12 +55,20 @@ def test_the_folder_of_a_run_that_was_killed_may_be_written_again(earlier_run: P
 
 
 @pytest.mark.parametrize(
-    "name", ["report.html", "model/notes.txt", "fit.png/mine",
-             "scorer/README.md", "model/README.md"],
-)  # fmt: skip
+    "name",
+    [
+        "report.html",
+        "model/notes.txt",
+        "fit.png/mine",
+        "scorer/README.md",
+        "model/README.md",
+    ],
+)
 def test_files_of_others_are_not_replaced(earlier_run: Path, name: str) -> None:
     write(earlier_run / name)
-    with pytest.raises(ValueError, match=rf"got {name.split('/mine')[0].split('/')[-1]} in it"):
+    with pytest.raises(
+        ValueError, match=rf"got {name.split('/mine')[0].split('/')[-1]} in it"
+    ):
         check_folder(earlier_run)
     assert (earlier_run / name).read_text() == "mine"
 
@@ -58,7 +77,9 @@ def test_files_of_others_are_not_replaced(earlier_run: Path, name: str) -> None:
 def test_a_list_of_others_is_none(tmp_path: Path, text: str) -> None:
     write(tmp_path / "metrics.csv")
     write(tmp_path / MANIFEST, text)
-    with pytest.raises(ValueError, match=r"got metrics\.csv in it, .* earlier run .* Choose"):
+    with pytest.raises(
+        ValueError, match=r"got metrics\.csv in it, .* earlier run .* Choose"
+    ):
         check_folder(tmp_path)
 
 
@@ -69,5 +90,7 @@ def test_folders_and_files_in_their_places(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"got model in it"):
         check_folder(tmp_path)
     for place in (tmp_path / "model/below", Path("s3://bucket/results")):
-        with pytest.raises(ValueError, match=r"(cannot be written|a URL).* Choose another --out"):
+        with pytest.raises(
+            ValueError, match=r"(cannot be written|a URL).* Choose another --out"
+        ):
             check_folder(place)

@@ -30,7 +30,12 @@ PNG = b"\x89PNG and so on"
 
 
 def shown(comparison: Comparison, pictures: Any = None, folder: str = "out") -> str:
-    return page(comparison, pictures or {}, command="gpflow-pep compare <a>", folder=Path(folder))
+    return page(
+        comparison,
+        pictures or {},
+        command="gpflow-pep compare <a>",
+        folder=Path(folder),
+    )
 
 
 def drawn(name: str, comparison: Comparison) -> Any:
@@ -45,17 +50,24 @@ def test_the_page_says_what_was_found() -> None:
     for row in word_tables(comparison)[0].rows.values():
         assert "".join(f"<td>{cell}</td>" for cell in row) in text
     for part in (
-        "gpflow-pep compare &lt;a&gt;", f"gpflow_pep {gpflow_pep.__version__}", "tensorflow 2.",
-        "gpflow-pep predict out/model new.csv", "load_estimator(&#39;out/model&#39;)",
-        "num_inducing = 6", "<td>time</td>", "data:image/png;base64,iVBORyBhbmQgc28gb24=",
-    ):  # fmt: skip
+        "gpflow-pep compare &lt;a&gt;",
+        f"gpflow_pep {gpflow_pep.__version__}",
+        "tensorflow 2.",
+        "gpflow-pep predict out/model new.csv",
+        "load_estimator(&#39;out/model&#39;)",
+        "num_inducing = 6",
+        "<td>time</td>",
+        "data:image/png;base64,iVBORyBhbmQgc28gb24=",
+    ):
         assert part in text, part
     summary = comparison.model[-1].summary()  # of what was tried
     assert summary in html.unescape(text) and "weight" in summary
     assert summary.splitlines()[-1] in model_card(comparison)
     (row,) = re.findall(r'<tr class="best">.*?</tr>', text.partition("<h2>The data")[0])
     assert f"<td>{comparison.best}</td>" in row
-    worst = comparison.held_out[str(comparison.best)]["log_density"].sort_values().index[:3]
+    worst = (
+        comparison.held_out[str(comparison.best)]["log_density"].sort_values().index[:3]
+    )
     section = text.partition("predicts worst")[2].partition("<h2>")[0]
     assert re.findall(r"<td></td><td>(\d+)</td>", section)[:3] == list(map(str, worst))
 
@@ -63,7 +75,9 @@ def test_the_page_says_what_was_found() -> None:
 def test_a_class_that_is_never_named_has_no_precision() -> None:
     comparison = small_classification()
     table = comparison.held_out[str(comparison.best)].assign(predicted="spam")
-    comparison = replace(comparison, held_out={**comparison.held_out, str(comparison.best): table})
+    comparison = replace(
+        comparison, held_out={**comparison.held_out, str(comparison.best): table}
+    )
     text = shown(comparison)
     assert "<td>0%</td><td>never named</td>" in text and "nan%" not in text
 
@@ -81,16 +95,23 @@ def test_captions_promise_what_the_pictures_have() -> None:
         assert any(line.get_fillstyle() == "none" for line in axes.lines) == ringed
         assert ("is ringed" in shown(changed, {"scores": [PNG, PNG]})) == ringed
     text = "Held-out rows: predictions against the targets,"
-    assert captions[0].startswith(f"{text} with 90% intervals.") and "Flat is" in captions[0]
+    assert (
+        captions[0].startswith(f"{text} with 90% intervals.")
+        and "Flat is" in captions[0]
+    )
     assert captions[1] == f"{text} with 90% intervals."
-    assert captions[2].startswith(f"{text} darker where there are more; and how many are in")
+    assert captions[2].startswith(
+        f"{text} darker where there are more; and how many are in"
+    )
 
 
 def test_nothing_is_fetched_from_elsewhere() -> None:
     text = shown(small_classification(), {"classes": [PNG, PNG]})
     assert "predict_proba" in text
     assert not re.findall(r"(?:https?:)?//[a-z]|<link|<script|@import", text)
-    assert all(source.startswith("data:") for source in re.findall(r'src="([^"]*)"', text))
+    assert all(
+        source.startswith("data:") for source in re.findall(r'src="([^"]*)"', text)
+    )
 
 
 def test_words_of_the_table_and_the_folder_are_escaped() -> None:
@@ -118,7 +139,9 @@ def test_the_card_shows_words_of_the_table_as_they_are() -> None:
 
 
 def test_without_a_model_nothing_is_said_or_drawn_of_one() -> None:
-    comparison = replace(small_comparison(), best=None, model=None, final=None, details=None)
+    comparison = replace(
+        small_comparison(), best=None, model=None, final=None, details=None
+    )
     text = shown(comparison)
     assert "No model could be trained" in text and "load_estimator" not in text
     assert figures.figures(comparison) == {}
@@ -128,13 +151,25 @@ def test_without_a_model_nothing_is_said_or_drawn_of_one() -> None:
 def test_a_browser_shows_it(from_csv: Run, tmp_path: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
-        pytest.skip("needs the command chromium or google-chrome: install one to run this test")
-    options = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
+        pytest.skip(
+            "needs the command chromium or google-chrome: install one to run this test"
+        )
+    options = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path}",
+    ]
     address = (from_csv.out / "report.html").resolve().as_uri()
     picture, texts = tmp_path / "page.png", []
-    for more in (["--dump-dom"], ["--window-size=1200,2600", f"--screenshot={picture}"]):
+    for more in (
+        ["--dump-dom"],
+        ["--window-size=1200,2600", f"--screenshot={picture}"],
+    ):
         command = [browser, *options, *more, address]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=True
+        )
         texts.append(ended.stdout)
     assert "Target 'load', 2 inputs, 40 rows" in texts[0] and texts[0].count("<img") > 4
     assert picture.stat().st_size > 100_000  # the figures are in it
@@ -142,13 +177,17 @@ def test_a_browser_shows_it(from_csv: Run, tmp_path: Path) -> None:
 
 def test_figures_that_suit_the_target_leave_pyplot_alone() -> None:
     pyplot = sys.modules.get("matplotlib.pyplot")
-    before = [] if pyplot is None else pyplot.get_fignums()  # of other tests of this process
+    before = (
+        [] if pyplot is None else pyplot.get_fignums()
+    )  # of other tests of this process
     for comparison, names in (
         (small_comparison(), ["scores", "predictions", "fit", "details"]),
         (small_classification(), ["scores", "classes", "details"]),
     ):
         drawings = figures.figures(comparison)
-        assert list(drawings) == names and all(draw(comparison).axes for draw in drawings.values())
+        assert list(drawings) == names and all(
+            draw(comparison).axes for draw in drawings.values()
+        )
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert before == ([] if pyplot is None else pyplot.get_fignums())
 
@@ -156,7 +195,9 @@ def test_figures_that_suit_the_target_leave_pyplot_alone() -> None:
 def test_scores_figure_shows_every_score_with_its_error() -> None:
     comparison = small_comparison()
     table = summarise(comparison).loc[["alpha 0", "alpha 1"]]
-    for panel, metric in zip(drawn("scores", comparison).axes, comparison.metrics, strict=True):
+    for panel, metric in zip(
+        drawn("scores", comparison).axes, comparison.metrics, strict=True
+    ):
         line, _, (bars,) = panel.containers[0]
         assert_allclose(line.get_xydata(), table[["alpha", metric.name]])
         ends = np.array([segment[:, 1] for segment in bars.get_segments()])
@@ -165,17 +206,24 @@ def test_scores_figure_shows_every_score_with_its_error() -> None:
         assert "mean" in texts and "exact GP" in texts
 
 
-def test_powers_that_failed_are_left_out_and_of_two_kernels_the_better_one_is_drawn() -> None:
+def test_powers_that_failed_are_left_out_and_of_two_kernels_the_better_one_is_drawn() -> (
+    None
+):
     comparison = small_comparison()
     nan = dict.fromkeys(comparison.fits[0].scores, np.nan)
-    fits = [f._replace(scores=nan) if f.model == "alpha 1" else f for f in comparison.fits]
+    fits = [
+        f._replace(scores=nan) if f.model == "alpha 1" else f for f in comparison.fits
+    ]
     axes = drawn("scores", replace(comparison, fits=fits, best="alpha 0")).axes
     assert list(axes[0].containers[0][0].get_xdata()) == [0.0]
     names = {"alpha 0": "alpha 0 (rbf)", "alpha 1": "alpha 0 (matern12)"}
     changed = replace(
         comparison,
         candidates={names.get(n, n): 0.0 * a for n, a in comparison.candidates.items()},
-        fits=[fit._replace(model=names.get(fit.model, fit.model)) for fit in comparison.fits],
+        fits=[
+            fit._replace(model=names.get(fit.model, fit.model))
+            for fit in comparison.fits
+        ],
         held_out={names.get(n, n): table for n, table in comparison.held_out.items()},
     )
     nlpd = [changed.losses[name] for name in names.values()]
@@ -224,9 +272,13 @@ def test_the_histogram_is_of_the_predicted_distributions(name: str) -> None:
         assert_allclose(table["pit"], gaussian, rtol=1e-8)
     model, data = comparison.model, comparison.data
     predicted = held_out(model, data.X, data.y, False)
-    quantiles = model[-1].predict_quantiles(model[:-1].transform(data.X), predicted["pit"])
+    quantiles = model[-1].predict_quantiles(
+        model[:-1].transform(data.X), predicted["pit"]
+    )
     assert_allclose(np.diag(quantiles), predicted["true"], rtol=1e-8)
     *_, axes = drawn("predictions", comparison).axes
-    heights = [bar.get_height() for bar in axes.patches if isinstance(bar, patches.Rectangle)]
+    heights = [
+        bar.get_height() for bar in axes.patches if isinstance(bar, patches.Rectangle)
+    ]
     counts, _ = np.histogram(table["pit"], 5, (0.0, 1.0))
     assert_allclose(heights[:5], counts * 5 / len(table))

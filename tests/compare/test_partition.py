@@ -14,7 +14,12 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from gpflow_pep.compare import Cleaned, Settings, clean, compare
 from gpflow_pep.compare.findings import quality
 from gpflow_pep.compare.page import page
-from gpflow_pep.compare.partition import clean_for, equal_inputs, note_equal_inputs, parts_of
+from gpflow_pep.compare.partition import (
+    clean_for,
+    equal_inputs,
+    note_equal_inputs,
+    parts_of,
+)
 from gpflow_pep.compare.terminal import legend
 from gpflow_pep.compare.trials import Trial, Trials
 
@@ -24,9 +29,19 @@ N = 60
 def data(kind: str, copies: int = 0, num_inputs: int = N) -> Cleaned:
     """Rows, of which so many are repeated, in any order; or that have only few different inputs."""
     rng = np.random.default_rng(0)
-    x = rng.choice(rng.normal(size=num_inputs), N) if num_inputs < N else rng.normal(size=N)
-    y = np.where(np.arange(N) % 3, "a", "b") if kind == "classes" else rng.normal(size=N)
-    table = pd.DataFrame({"x": x, "word": np.where(np.arange(N) % 2, "u", None), "y": y})
+    x = (
+        rng.choice(rng.normal(size=num_inputs), N)
+        if num_inputs < N
+        else rng.normal(size=N)
+    )
+    y = (
+        np.where(np.arange(N) % 3, "a", "b")
+        if kind == "classes"
+        else rng.normal(size=N)
+    )
+    table = pd.DataFrame(
+        {"x": x, "word": np.where(np.arange(N) % 2, "u", None), "y": y}
+    )
     table = pd.concat([table, table.iloc[:copies]]).sample(frac=1.0, random_state=1)
     return clean(table.reset_index(drop=True), "y")
 
@@ -36,9 +51,12 @@ SPLITTERS: list[tuple[str, dict[str, Any], Any]] = [
     ("numbers", {"folds": 4, "seed": 3}, KFold(4, shuffle=True, random_state=3)),
     ("numbers", {"splits": 2}, theirs.ShuffleSplit(2, test_size=0.2, random_state=0)),
     ("classes", {"folds": 4}, StratifiedKFold(4, **SHUFFLED)),
-    ("classes", {"splits": 2, "test_fraction": 0.3},
-     theirs.StratifiedShuffleSplit(2, test_size=0.3, random_state=0)),
-]  # fmt: skip
+    (
+        "classes",
+        {"splits": 2, "test_fraction": 0.3},
+        theirs.StratifiedShuffleSplit(2, test_size=0.3, random_state=0),
+    ),
+]
 
 
 def assert_parts(parts: Any, expected: Any) -> None:
@@ -60,7 +78,9 @@ def test_without_copies_parts_are_those_of_scikit_learn(
 
 
 @pytest.mark.parametrize("kind, options, splitter", SPLITTERS)
-def test_copies_are_held_out_together(kind: str, options: dict[str, Any], splitter: Any) -> None:
+def test_copies_are_held_out_together(
+    kind: str, options: dict[str, Any], splitter: Any
+) -> None:
     X = pd.DataFrame({"a": [1.0, np.nan, np.nan, 1.0], "b": ["u", "v", "v", None]})
     assert_array_equal(equal_inputs(X), [0, 1, 1, 2])  # missing values are equal
     cleaned, settings = data(kind, copies=12), Settings(**options)
@@ -77,7 +97,9 @@ def test_copies_are_held_out_together(kind: str, options: dict[str, Any], splitt
     plain = splitter.split(cleaned.X, cleaned.y)
     assert any(set(groups[train]) & set(groups[test]) for train, test in plain)
     *_, note = note_equal_inputs(cleaned, settings).notes
-    assert note.startswith("24 of 72 rows have the same inputs as another row, 24 of them the same")
+    assert note.startswith(
+        "24 of 72 rows have the same inputs as another row, 24 of them the same"
+    )
     assert "held out together" in note and "--no-together" in note
 
 
@@ -117,19 +139,32 @@ def visits(**columns: Any) -> pd.DataFrame:
     return table.assign(**columns)
 
 
-@pytest.mark.parametrize("options, number", [
-    ({}, 5), ({"folds": 3}, 3), ({"splits": 4}, 4), ({"splits": 2, "test_fraction": 0.25}, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, number",
+    [
+        ({}, 5),
+        ({"folds": 3}, 3),
+        ({"splits": 4}, 4),
+        ({"splits": 2, "test_fraction": 0.25}, 2),
+    ],
+)
 @pytest.mark.parametrize("times", [60, 30])
-def test_windows_are_those_of_scikit_learn(options: Any, number: int, times: int) -> None:
+def test_windows_are_those_of_scikit_learn(
+    options: Any, number: int, times: int
+) -> None:
     """The latest is the first; rows of one time are on one side."""
     table = visits()
-    table["day"] = pd.to_datetime(table["day"], dayfirst=True).rank().sub(1) // (60 // times)
+    table["day"] = pd.to_datetime(table["day"], dayfirst=True).rank().sub(1) // (
+        60 // times
+    )
     settings = Settings(**options, time_column="day")
     data = clean_for(table, "size", settings)
     size = int(times * 0.25) if "test_fraction" in options else None
     windows = theirs.TimeSeriesSplit(number, test_size=size).split(np.arange(times))
-    rows = [[np.flatnonzero(table["day"].isin(place)) for place in window] for window in windows]
+    rows = [
+        [np.flatnonzero(table["day"].isin(place)) for place in window]
+        for window in windows
+    ]
     assert "day" in data.X
     assert_parts(parts_of(data, settings), rows[::-1])
 
@@ -138,17 +173,28 @@ def test_one_window() -> None:
     settings = Settings(time_column="day", test_fraction=0.6)
     data = clean_for(visits(), "size", settings)
     ((train, test),) = parts_of(data, settings)
-    assert len(test) == 36 and data.blocks.iloc[train].max() < data.blocks.iloc[test].min()
+    assert (
+        len(test) == 36 and data.blocks.iloc[train].max() < data.blocks.iloc[test].min()
+    )
     # Each class is needed before the window alone.
     clean_for(visits(**LATE), "grade", Settings(time_column="day", test_fraction=0.5))
 
 
-@pytest.mark.parametrize("options, target, splitter", [
-    ({"folds": 4}, "size", theirs.GroupKFold(4)),
-    ({"folds": 4}, "grade", theirs.StratifiedGroupKFold(4, **SHUFFLED)),
-    ({"splits": 2}, "grade", theirs.GroupShuffleSplit(2, test_size=0.2, random_state=0)),
-])  # fmt: skip
-def test_groups_are_held_out_as_scikit_learn_does(options: Any, target: str, splitter: Any) -> None:
+@pytest.mark.parametrize(
+    "options, target, splitter",
+    [
+        ({"folds": 4}, "size", theirs.GroupKFold(4)),
+        ({"folds": 4}, "grade", theirs.StratifiedGroupKFold(4, **SHUFFLED)),
+        (
+            {"splits": 2},
+            "grade",
+            theirs.GroupShuffleSplit(2, test_size=0.2, random_state=0),
+        ),
+    ],
+)
+def test_groups_are_held_out_as_scikit_learn_does(
+    options: Any, target: str, splitter: Any
+) -> None:
     table = visits()
     settings = Settings(**options, group_column="patient")
     data = clean_for(table, target, settings, drop=["day"])
@@ -163,43 +209,130 @@ def test_rows_without_a_time_are_dropped_with_a_note() -> None:
     table = visits(other=np.sin(np.arange(60.0)))
     table.loc[:4, "day"] = None
     data = clean_for(table, "size", Settings(time_column="day"))
-    assert len(data.X) == len(data.y) == len(data.blocks) == 55 and "conventions" in data.X.attrs
+    assert (
+        len(data.X) == len(data.y) == len(data.blocks) == 55
+        and "conventions" in data.X.attrs
+    )
     assert "Dropped 5 of 60 rows without 'day'." in data.notes and "day" in data.X
-    data = clean_for(table, ["size", "other"], Settings(time_column="day"), drop=["day"])
-    assert len(data.blocks) == len(data.y) == 55 and list(data.X) == ["patient", "grade"]
+    data = clean_for(
+        table, ["size", "other"], Settings(time_column="day"), drop=["day"]
+    )
+    assert len(data.blocks) == len(data.y) == 55 and list(data.X) == [
+        "patient",
+        "grade",
+    ]
 
 
-LATE = {"day": np.arange(60), "grade": np.where(np.arange(60) < 20, "a", ["b", "c", "a"] * 20)}
+LATE = {
+    "day": np.arange(60),
+    "grade": np.where(np.arange(60) < 20, "a", ["b", "c", "a"] * 20),
+}
 
 
-@pytest.mark.parametrize("options, columns, message", [
-    ({"time_column": "date"}, {}, "time_column: got 'date', expected a column other than the"),
-    ({"group_column": "size"}, {}, "group_column: got 'size', expected a column other than"),
-    ({"time_column": "patient"}, {}, "patient', which is of the kind text, expected dates or"),
-    ({"time_column": ""}, {}, "time_column: got '', expected a column other than the target"),
-    ({"group_column": ""}, {}, "group_column: got '', expected a column other than the target"),
-    ({"group_column": "day"}, {"day": [{}] * 60}, "kind other, expected text, dates or"),
-    ({"time_column": "day", "splits": 99}, {}, "splits: got 99 for"),
-    ({"group_column": "patient", "folds": 21}, {}, "21 for 20 different values of 'patient'"),
-    ({"group_column": "grade"}, {}, "folds: got 5 for 2 different values of 'grade', which"),
-    ({"time_column": "day", "folds": 60}, {}, "60 for 60 different values of 'day', which"),
-    ({"time_column": "day"}, {"day": np.arange(60) // 20}, "5 for 3 different values of"),
-    ({"time_column": "day", "test_fraction": 0.999}, {}, "test_fraction: got 0.999 for 60"),
-    ({"time_column": "day", "splits": 5, "test_fraction": 0.3}, {}, "fraction: got 0.3 for 60"),
-    ({"folds": 31}, {}, "folds: got 31 for 60 rows, which trains on 59 rows and holds out"),
-    ({"folds": 70}, {}, "folds: got 70 for 60 rows, which trains on 0 rows and holds out 0"),
-    ({"test_fraction": 0.99}, {}, "test_fraction: got 0.99 for 60 rows, which trains on 0"),
-    ({"test_fraction": 0.01}, {}, "test_fraction: got 0.01 for 60 rows, which trains on 59"),
-    ({"time_column": "day", "y": "grade"}, LATE,
-     "trains on 20 rows, none of class 'b', 'c', and holds out"),
-])  # fmt: skip
-def test_refused_before_anything_is_trained(options: Any, columns: Any, message: str) -> None:
+@pytest.mark.parametrize(
+    "options, columns, message",
+    [
+        (
+            {"time_column": "date"},
+            {},
+            "time_column: got 'date', expected a column other than the",
+        ),
+        (
+            {"group_column": "size"},
+            {},
+            "group_column: got 'size', expected a column other than",
+        ),
+        (
+            {"time_column": "patient"},
+            {},
+            "patient', which is of the kind text, expected dates or",
+        ),
+        (
+            {"time_column": ""},
+            {},
+            "time_column: got '', expected a column other than the target",
+        ),
+        (
+            {"group_column": ""},
+            {},
+            "group_column: got '', expected a column other than the target",
+        ),
+        (
+            {"group_column": "day"},
+            {"day": [{}] * 60},
+            "kind other, expected text, dates or",
+        ),
+        ({"time_column": "day", "splits": 99}, {}, "splits: got 99 for"),
+        (
+            {"group_column": "patient", "folds": 21},
+            {},
+            "21 for 20 different values of 'patient'",
+        ),
+        (
+            {"group_column": "grade"},
+            {},
+            "folds: got 5 for 2 different values of 'grade', which",
+        ),
+        (
+            {"time_column": "day", "folds": 60},
+            {},
+            "60 for 60 different values of 'day', which",
+        ),
+        (
+            {"time_column": "day"},
+            {"day": np.arange(60) // 20},
+            "5 for 3 different values of",
+        ),
+        (
+            {"time_column": "day", "test_fraction": 0.999},
+            {},
+            "test_fraction: got 0.999 for 60",
+        ),
+        (
+            {"time_column": "day", "splits": 5, "test_fraction": 0.3},
+            {},
+            "fraction: got 0.3 for 60",
+        ),
+        (
+            {"folds": 31},
+            {},
+            "folds: got 31 for 60 rows, which trains on 59 rows and holds out",
+        ),
+        (
+            {"folds": 70},
+            {},
+            "folds: got 70 for 60 rows, which trains on 0 rows and holds out 0",
+        ),
+        (
+            {"test_fraction": 0.99},
+            {},
+            "test_fraction: got 0.99 for 60 rows, which trains on 0",
+        ),
+        (
+            {"test_fraction": 0.01},
+            {},
+            "test_fraction: got 0.01 for 60 rows, which trains on 59",
+        ),
+        (
+            {"time_column": "day", "y": "grade"},
+            LATE,
+            "trains on 20 rows, none of class 'b', 'c', and holds out",
+        ),
+    ],
+)
+def test_refused_before_anything_is_trained(
+    options: Any, columns: Any, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         compare(visits(**columns), **{"y": "size", **options})
 
 
-@pytest.mark.parametrize("setting, name", [("time_column", "day"), ("group_column", "patient")])
-def test_smaller_tables_are_the_latest_or_groups(setting: str, name: str, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    "setting, name", [("time_column", "day"), ("group_column", "patient")]
+)
+def test_smaller_tables_are_the_latest_or_groups(
+    setting: str, name: str, monkeypatch: Any
+) -> None:
     settings = Settings(**{setting: name}, alphas=(0.5,), num_inducing=3)
     trials = Trials(clean_for(visits(), "size", settings), settings)
     train = Mock(side_effect=lambda trial, *_: trials.not_begun(trial))
@@ -214,32 +347,81 @@ def test_smaller_tables_are_the_latest_or_groups(setting: str, name: str, monkey
         assert len({*blocks.iloc[rows]} & {*blocks.iloc[rest]}) <= 1
 
 
-@pytest.mark.parametrize("changes, options, flags", [
-    ({}, {}, ["--time-column day", "--group-column patient"]),
-    ({"day": "x"}, {}, ["--group-column patient"]),
-    ({"day": [{}] * 60}, {}, ["--group-column patient"]),
-    ({"patient": np.arange(60) // 20}, {}, ["--time-column day", "patient --folds 3"]),
-    ({"patient": np.arange(60)}, {}, ["--time-column day"]),
-    ({"patient": np.arange(60), "device": ["phone", "tablet", "TV"] * 20}, {}, ["column day"]),
-    ({"patient": np.arange(60), "device id": [1, 2, 3] * 20}, {}, ["day", "'device id' --folds"]),
-    ({"patient": np.arange(60), "device": [*range(10)] * 6}, {}, ["day", "column device"]),
-    ({"patient": ["Nord", "NORD ", "West", "Ost"] * 15}, {}, ["column day", "--folds 3"]),
-    ({"day": "x", "year": 2015 + np.arange(60) // 5}, {}, ["column year", "column patient"]),
-    ({"day": "x", "year": 2015 + np.arange(60) // 20}, {}, ["column year --folds 2", ""]),
-    ({"day": "x", "year built": 1950 + np.arange(60) // 5}, {}, ["--group-column patient"]),
-    ({"nhs id": [f"N{n}" for n in np.arange(60) % 15]}, {},
-     ["--time-column day", "Columns 'patient', 'nhs id' may name"]),
-    ({}, {"time_column": "day"}, []), ({}, {"group_column": "patient"}, []),
-])  # fmt: skip
-def test_unused_columns_are_named_with_the_command(changes: Any, options: Any, flags: Any) -> None:
-    data = clean_for(visits(**changes), "size", Settings(**options), "gpflow-pep compare a.csv")
+@pytest.mark.parametrize(
+    "changes, options, flags",
+    [
+        ({}, {}, ["--time-column day", "--group-column patient"]),
+        ({"day": "x"}, {}, ["--group-column patient"]),
+        ({"day": [{}] * 60}, {}, ["--group-column patient"]),
+        (
+            {"patient": np.arange(60) // 20},
+            {},
+            ["--time-column day", "patient --folds 3"],
+        ),
+        ({"patient": np.arange(60)}, {}, ["--time-column day"]),
+        (
+            {"patient": np.arange(60), "device": ["phone", "tablet", "TV"] * 20},
+            {},
+            ["column day"],
+        ),
+        (
+            {"patient": np.arange(60), "device id": [1, 2, 3] * 20},
+            {},
+            ["day", "'device id' --folds"],
+        ),
+        (
+            {"patient": np.arange(60), "device": [*range(10)] * 6},
+            {},
+            ["day", "column device"],
+        ),
+        (
+            {"patient": ["Nord", "NORD ", "West", "Ost"] * 15},
+            {},
+            ["column day", "--folds 3"],
+        ),
+        (
+            {"day": "x", "year": 2015 + np.arange(60) // 5},
+            {},
+            ["column year", "column patient"],
+        ),
+        (
+            {"day": "x", "year": 2015 + np.arange(60) // 20},
+            {},
+            ["column year --folds 2", ""],
+        ),
+        (
+            {"day": "x", "year built": 1950 + np.arange(60) // 5},
+            {},
+            ["--group-column patient"],
+        ),
+        (
+            {"nhs id": [f"N{n}" for n in np.arange(60) % 15]},
+            {},
+            ["--time-column day", "Columns 'patient', 'nhs id' may name"],
+        ),
+        ({}, {"time_column": "day"}, []),
+        ({}, {"group_column": "patient"}, []),
+    ],
+)
+def test_unused_columns_are_named_with_the_command(
+    changes: Any, options: Any, flags: Any
+) -> None:
+    data = clean_for(
+        visits(**changes), "size", Settings(**options), "gpflow-pep compare a.csv"
+    )
     for warning, flag in zip(data.warnings, flags, strict=True):
-        words = "held out at random. If ", "too much: run gpflow-pep compare a.csv --", flag
+        words = (
+            "held out at random. If ",
+            "too much: run gpflow-pep compare a.csv --",
+            flag,
+        )
         assert all(word in warning for word in words)
 
 
 def test_names_of_the_groups_are_no_inputs_and_footers_no_rows() -> None:
-    table = visits(number=[f"N{name}" for name in visits()["patient"]], row=[*range(60)])
+    table = visits(
+        number=[f"N{name}" for name in visits()["patient"]], row=[*range(60)]
+    )
     footer = {"day": "", "row": "mean", "patient": "", "number": "", "size": None}
     table = pd.concat([table, pd.DataFrame([footer])], ignore_index=True)
     data = clean_for(table, "size", Settings(group_column="patient"))
@@ -262,7 +444,9 @@ def test_columns_of_other_names_whose_values_explain_the_target() -> None:
         y = np.sort(effect)[np.argsort(np.argsort(number))] if name == "age" else effect
         table = pd.DataFrame({name: values, "x": rng.normal(size=60), "y": y})
         warnings = clean_for(table, "y", Settings()).warnings
-        assert any(f"--group-column {name}" in text for text in warnings) == warned, name
+        assert any(f"--group-column {name}" in text for text in warnings) == warned, (
+            name
+        )
 
 
 def test_a_comparison_over_windows_and_over_groups() -> None:
@@ -276,9 +460,13 @@ def test_a_comparison_over_windows_and_over_groups() -> None:
     days = pd.to_datetime(visits()["day"], dayfirst=True)
     assert {*latest.index} == {*days.nlargest(20).index}
     assert windows.details is not None and {*windows.details.learning} == {10, 20, 40}
-    assert quality(windows).startswith("On rows later by 'day' than all training rows, default")
+    assert quality(windows).startswith(
+        "On rows later by 'day' than all training rows, default"
+    )
     assert "2 windows. Each window is tested on rows later by 'day'" in legend(windows)
     groups = compare(visits(), "size", group_column="patient", details=False, **least)
     assert groups.model is not None and "patient" not in groups.model.feature_names_in_
     assert quality(groups).startswith("On rows of new values of 'patient', ")
-    assert "left out, whatever their patient;" in page(groups, {}, command="", folder=Path())
+    assert "left out, whatever their patient;" in page(
+        groups, {}, command="", folder=Path()
+    )

@@ -10,32 +10,80 @@ from gpflow_pep.compare.settings import COUNTS, GAUSSIAN, INITS, KERNELS, LIKELI
 from gpflow_pep.estimators import parts
 
 
-@pytest.mark.parametrize("options, got, expected, remedy", [
-    ({"alphas": []}, "got []", "one or more numbers", "Try 0"),
-    ({"alphas": [0.5, 1.1]}, "got [0.5, 1.1]", "[0, 1]", "Try 0"),
-    ({"alphas": [float("nan")]}, "got [nan]", "[0, 1]", "Try 0"),
-    ({"alphas": [0.5, 0.5]}, "got [0.5, 0.5]", "that differ", "Try 0"),
-    ({"num_inducing": 0}, "num_inducing: got 0", "at least 1", "Choose another"),
-    ({"num_inducing": True}, "got True", "a whole number", "Choose another"),
-    ({"num_inducing": "many"}, "got 'many'", "at least 1, or 'auto'", "Choose another"),
-    ({"init": "best"}, "init: got 'best'", "kmeans, random", "Choose one"),
-    ({"kernel": "cubic"}, "kernel: got 'cubic'", "rbf, matern12", "Choose one"),
-    ({"likelihood": "cauchy"}, "likelihood: got 'cauchy'", "student_t", "Choose one"),
-    ({"max_iterations": 0}, "max_iterations: got 0", "at least 1", "Choose another"),
-    ({"near_rows": 3}, "near_rows: got 3", "True or False", "Choose one"),
-    ({"seed": 0.5}, "seed: got 0.5", "a whole number", "Choose another"),
-    ({"seed": 2**32}, "seed: got 4294967296", "at most 4294967295", "Choose another"),
-    ({"baselines": "no"}, "baselines: got 'no'", "True or False", "Choose one"),
-    ({"test_fraction": 1.5}, "test_fraction: got 1.5", "(0, 1)", "Choose 0.2"),
-    ({"folds": 1}, "folds: got 1", "at least 2", "Choose another"),
-    ({"splits": 0}, "splits: got 0", "at least 1", "Choose another"),
-    ({"folds": 5, "splits": 2}, "folds: got 5 and splits", "one of them", "Leave one out"),
-    ({"folds": 5, "test_fraction": 0.2}, "or a test fraction", "one of", "Leave one out"),
-    ({"time_column": "a", "group_column": "b"}, "'a' and a group_c", "one of", "Leave one"),
-    ({"group_column": 3}, "group_column: got 3", "the name of a column", "Choose another"),
-    ({"minutes": 0.0}, "minutes: got 0.0", "a positive number", "Raise it"),
-    ({"minutes": float("inf")}, "minutes: got inf", "a positive number", "Raise it"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, got, expected, remedy",
+    [
+        ({"alphas": []}, "got []", "one or more numbers", "Try 0"),
+        ({"alphas": [0.5, 1.1]}, "got [0.5, 1.1]", "[0, 1]", "Try 0"),
+        ({"alphas": [float("nan")]}, "got [nan]", "[0, 1]", "Try 0"),
+        ({"alphas": [0.5, 0.5]}, "got [0.5, 0.5]", "that differ", "Try 0"),
+        ({"num_inducing": 0}, "num_inducing: got 0", "at least 1", "Choose another"),
+        ({"num_inducing": True}, "got True", "a whole number", "Choose another"),
+        (
+            {"num_inducing": "many"},
+            "got 'many'",
+            "at least 1, or 'auto'",
+            "Choose another",
+        ),
+        ({"init": "best"}, "init: got 'best'", "kmeans, random", "Choose one"),
+        ({"kernel": "cubic"}, "kernel: got 'cubic'", "rbf, matern12", "Choose one"),
+        (
+            {"likelihood": "cauchy"},
+            "likelihood: got 'cauchy'",
+            "student_t",
+            "Choose one",
+        ),
+        (
+            {"max_iterations": 0},
+            "max_iterations: got 0",
+            "at least 1",
+            "Choose another",
+        ),
+        ({"near_rows": 3}, "near_rows: got 3", "True or False", "Choose one"),
+        ({"seed": 0.5}, "seed: got 0.5", "a whole number", "Choose another"),
+        (
+            {"seed": 2**32},
+            "seed: got 4294967296",
+            "at most 4294967295",
+            "Choose another",
+        ),
+        ({"baselines": "no"}, "baselines: got 'no'", "True or False", "Choose one"),
+        ({"test_fraction": 1.5}, "test_fraction: got 1.5", "(0, 1)", "Choose 0.2"),
+        ({"folds": 1}, "folds: got 1", "at least 2", "Choose another"),
+        ({"splits": 0}, "splits: got 0", "at least 1", "Choose another"),
+        (
+            {"folds": 5, "splits": 2},
+            "folds: got 5 and splits",
+            "one of them",
+            "Leave one out",
+        ),
+        (
+            {"folds": 5, "test_fraction": 0.2},
+            "or a test fraction",
+            "one of",
+            "Leave one out",
+        ),
+        (
+            {"time_column": "a", "group_column": "b"},
+            "'a' and a group_c",
+            "one of",
+            "Leave one",
+        ),
+        (
+            {"group_column": 3},
+            "group_column: got 3",
+            "the name of a column",
+            "Choose another",
+        ),
+        ({"minutes": 0.0}, "minutes: got 0.0", "a positive number", "Raise it"),
+        (
+            {"minutes": float("inf")},
+            "minutes: got inf",
+            "a positive number",
+            "Raise it",
+        ),
+    ],
+)
 def test_refused(options: dict[str, Any], got: str, expected: str, remedy: str) -> None:
     with pytest.raises(ValueError) as error:
         Settings(**options)
@@ -44,23 +92,31 @@ def test_refused(options: dict[str, Any], got: str, expected: str, remedy: str) 
 
 def test_likelihoods_and_metrics_of_numbers_and_of_classes() -> None:
     for name, value, kind in (
-        ("likelihood", "softmax", "numbers"), ("likelihood", "poisson", "classes"),
+        ("likelihood", "softmax", "numbers"),
+        ("likelihood", "poisson", "classes"),
         ("metric", "auc", "numbers"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ValueError, match=f"{name} of {kind}: got '{value}'"):
             Settings(**{name: value}).check_data(kind, 1)
     assert {*COUNTS, *GAUSSIAN} <= {"auto", *LIKELIHOODS["numbers"]}
 
 
-@pytest.mark.parametrize("options, parts", [
-    ({}, ("fold", 5, 0.2)), ({"folds": 10}, ("fold", 10, 0.1)), ({"splits": 3}, ("split", 3, 0.2)),
-    ({"test_fraction": 0.4}, ("split", 1, 0.4)),
-    ({"time_column": "day"}, ("window", 5, 1.0 / 6.0)),
-    ({"time_column": "day", "splits": 1}, ("window", 1, 0.2)),
-    ({"time_column": "day", "test_fraction": 0.4}, ("window", 1, 0.4)),
-    ({"group_column": "patient"}, ("fold", 5, 0.2)),
-])  # fmt: skip
-def test_what_is_held_out(options: dict[str, Any], parts: tuple[str, int, float]) -> None:
+@pytest.mark.parametrize(
+    "options, parts",
+    [
+        ({}, ("fold", 5, 0.2)),
+        ({"folds": 10}, ("fold", 10, 0.1)),
+        ({"splits": 3}, ("split", 3, 0.2)),
+        ({"test_fraction": 0.4}, ("split", 1, 0.4)),
+        ({"time_column": "day"}, ("window", 5, 1.0 / 6.0)),
+        ({"time_column": "day", "splits": 1}, ("window", 1, 0.2)),
+        ({"time_column": "day", "test_fraction": 0.4}, ("window", 1, 0.4)),
+        ({"group_column": "patient"}, ("fold", 5, 0.2)),
+    ],
+)
+def test_what_is_held_out(
+    options: dict[str, Any], parts: tuple[str, int, float]
+) -> None:
     assert Settings(**options).parts() == parts
 
 

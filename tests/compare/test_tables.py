@@ -25,7 +25,9 @@ from gpflow_pep.tables.reading import read_table
 def read(tmp_path: Path) -> Any:
     """Write a file and read it."""
 
-    def written(content: str | bytes, name: str = "t.csv", **options: Any) -> pd.DataFrame:
+    def written(
+        content: str | bytes, name: str = "t.csv", **options: Any
+    ) -> pd.DataFrame:
         content = content.encode() if isinstance(content, str) else content
         (tmp_path / name).write_bytes(content)
         return read_table(tmp_path / name, **options)
@@ -33,30 +35,51 @@ def read(tmp_path: Path) -> Any:
     return written
 
 
-PACKED = [pack(TEXT.encode()) for pack in (gzip.compress, bz2.compress, lzma.compress, zipped)]
+PACKED = [
+    pack(TEXT.encode()) for pack in (gzip.compress, bz2.compress, lzma.compress, zipped)
+]
 
 
-@pytest.mark.parametrize("content", [
-    TEXT, "\n\n" + TEXT + "\n \n", "sep=;\n" + TEXT.replace(",", ";"), TEXT.replace("\n", "\r"),
-    *(TEXT.replace(",", sep) for sep in (";", "\t", "  ", ", ", "~")),
-    TEXT.replace(",", "|").replace("\n", "\r\n"), TEXT.replace(",", ";").replace(".", ","),
-    *map(TEXT.encode, ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32")),
-    *PACKED,
-], ids=lambda content: str(content)[:9])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        TEXT,
+        "\n\n" + TEXT + "\n \n",
+        "sep=;\n" + TEXT.replace(",", ";"),
+        TEXT.replace("\n", "\r"),
+        *(TEXT.replace(",", sep) for sep in (";", "\t", "  ", ", ", "~")),
+        TEXT.replace(",", "|").replace("\n", "\r\n"),
+        TEXT.replace(",", ";").replace(".", ","),
+        *map(TEXT.encode, ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32")),
+        *PACKED,
+    ],
+    ids=lambda content: str(content)[:9],
+)
 def test_one_table_written_in_many_ways(read: Any, content: str | bytes) -> None:
     found = read(content, **({"sep": "~"} if "~" in str(content) else {}))
     pd.testing.assert_frame_equal(found, FRAME, check_dtype=False, check_exact=True)
     assert set(found.attrs) == {"sep", "decimal", "encoding"}
 
 
-@pytest.mark.parametrize("cells, sep, decimal", [
-    (["1,5", "2,25"], ";", ","), (["1,234", "2,345"], ";", ""), (["1,234", "2,345"], "\t", ""),
-    (["1,234", "0,345"], "\t", ","), (["1.234,5", "2,5"], "\t", ","), (["1.5", "2,5"], "\t", ""),
-    (["31.01.2020", "1,5"], "\t", ","), (['"1,5"', '"2,5"'], ",", ","),
-    (['"1,234"', "7"], ",", "."), (["-1,5e-3", "7"], "|", ","),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "cells, sep, decimal",
+    [
+        (["1,5", "2,25"], ";", ","),
+        (["1,234", "2,345"], ";", ""),
+        (["1,234", "2,345"], "\t", ""),
+        (["1,234", "0,345"], "\t", ","),
+        (["1.234,5", "2,5"], "\t", ","),
+        (["1.5", "2,5"], "\t", ""),
+        (["31.01.2020", "1,5"], "\t", ","),
+        (['"1,5"', '"2,5"'], ",", ","),
+        (['"1,234"', "7"], ",", "."),
+        (["-1,5e-3", "7"], "|", ","),
+    ],
+)
 def test_decimal_points(read: Any, cells: list[str], sep: str, decimal: str) -> None:
-    text = "".join(f"{a}{sep}{b}\n" for a, b in [("x", "y"), *((c, "w") for c in cells)])
+    text = "".join(
+        f"{a}{sep}{b}\n" for a, b in [("x", "y"), *((c, "w") for c in cells)]
+    )
     assert read(text).attrs.get("decimal", "") == decimal
 
 
@@ -68,23 +91,29 @@ def test_latin_letters_and_missing_words(read: Any) -> None:
     assert list(found.isna().sum()) == [2, 1]  # among words - may be one
 
 
-@pytest.mark.parametrize("text, names, first", [
-    # What some programs write:
-    ("a,b,\n1,2,\n3,4,\n", ["a", "b", "Unnamed: 2"], [1, 2]),
-    ("a;b\n1;2;\n3;4;\n", ["a", "b", "Unnamed: 2"], [1, 2]),
-    ('"a" "b"\n"1" 7 3\n"2" 4 5\n', ["Unnamed: 0", "a", "b"], [1, 7, 3]),
-    ("a,b\nx1,7,3\nx2,4,5\n", ["Unnamed: 0", "a", "b"], ["x1", 7, 3]),
-    ("# by me\n# 2020\na,b\n1,2\n", ["a", "b"], [1, 2]),
-    ("# by me\n# a,b\n1,2\n3,4\n", ["a", "b"], [1, 2]),
-    # Names that are no titles:
-    ("Names\nDoe, John\nRoe, Jane\n", ["Names"], ["Doe, John"]),
-    ("Names\n\nDoe, John, Dr\nRoe, Jane, Dr\n", ["Names"], ["Doe, John, Dr"]),
-    ("a\nx1,7\nx2,4\n", ["a"], ["x1,7"]),
-    ("a,b\n\nx1,7,3\nx2,4,5\n", ["Unnamed: 0", "a", "b"], ["x1", 7, 3]),
-    ("a,,\nx,y,z\nu,v,w\n", ["a", "Unnamed: 1", "Unnamed: 2"], ["x", "y", "z"]),
-    ("a,b,c\n,,\n1,2,3\n", ["a", "b", "c"], []), ("a\n1\n2\n", ["a"], [1]),
-])  # fmt: skip
-def test_names_of_columns(read: Any, text: str, names: list[str], first: list[Any]) -> None:
+@pytest.mark.parametrize(
+    "text, names, first",
+    [
+        # What some programs write:
+        ("a,b,\n1,2,\n3,4,\n", ["a", "b", "Unnamed: 2"], [1, 2]),
+        ("a;b\n1;2;\n3;4;\n", ["a", "b", "Unnamed: 2"], [1, 2]),
+        ('"a" "b"\n"1" 7 3\n"2" 4 5\n', ["Unnamed: 0", "a", "b"], [1, 7, 3]),
+        ("a,b\nx1,7,3\nx2,4,5\n", ["Unnamed: 0", "a", "b"], ["x1", 7, 3]),
+        ("# by me\n# 2020\na,b\n1,2\n", ["a", "b"], [1, 2]),
+        ("# by me\n# a,b\n1,2\n3,4\n", ["a", "b"], [1, 2]),
+        # Names that are no titles:
+        ("Names\nDoe, John\nRoe, Jane\n", ["Names"], ["Doe, John"]),
+        ("Names\n\nDoe, John, Dr\nRoe, Jane, Dr\n", ["Names"], ["Doe, John, Dr"]),
+        ("a\nx1,7\nx2,4\n", ["a"], ["x1,7"]),
+        ("a,b\n\nx1,7,3\nx2,4,5\n", ["Unnamed: 0", "a", "b"], ["x1", 7, 3]),
+        ("a,,\nx,y,z\nu,v,w\n", ["a", "Unnamed: 1", "Unnamed: 2"], ["x", "y", "z"]),
+        ("a,b,c\n,,\n1,2,3\n", ["a", "b", "c"], []),
+        ("a\n1\n2\n", ["a"], [1]),
+    ],
+)
+def test_names_of_columns(
+    read: Any, text: str, names: list[str], first: list[Any]
+) -> None:
     found = read(text)
     assert list(found) == names and "notes" not in found.attrs
     assert found.iloc[0].dropna().tolist() == first
@@ -93,14 +122,29 @@ def test_names_of_columns(read: Any, text: str, names: list[str], first: list[An
 ROWS = "".join(f"{i},{i % 3 + 0.5},w{i % 4}\n" for i in range(12))
 
 
-@pytest.mark.parametrize("above, sep, note", [
-    ("Sales report\n\n", ",", "Left out 2 lines above the column names: 'Sales report'"),
-    ("Sales report\n", ";", "Left out a line above the column names: 'Sales report'"),
-    ("Sales, prices\nand more\n\n\n", ",", "Left out 4 lines above .*: 'Sales' and so on"),
-    ("Report,,\n,,\n", ",", "Left out 2 lines above the column names: 'Report'"),
-    ("\n\nReport;;\n", ";", "Left out 3 lines above the column names: 'Report'"),
-    ('"A title\nof two lines"\n\n', "\t", "above the column names: 'A title"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "above, sep, note",
+    [
+        (
+            "Sales report\n\n",
+            ",",
+            "Left out 2 lines above the column names: 'Sales report'",
+        ),
+        (
+            "Sales report\n",
+            ";",
+            "Left out a line above the column names: 'Sales report'",
+        ),
+        (
+            "Sales, prices\nand more\n\n\n",
+            ",",
+            "Left out 4 lines above .*: 'Sales' and so on",
+        ),
+        ("Report,,\n,,\n", ",", "Left out 2 lines above the column names: 'Report'"),
+        ("\n\nReport;;\n", ";", "Left out 3 lines above the column names: 'Report'"),
+        ('"A title\nof two lines"\n\n', "\t", "above the column names: 'A title"),
+    ],
+)
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
 def test_titles(read: Any, above: str, sep: str, note: str, ends: str) -> None:
     text = above + TEXT.replace(",", sep)
@@ -112,34 +156,55 @@ def test_titles(read: Any, above: str, sep: str, note: str, ends: str) -> None:
 
 def test_short_lines_are_filled(read: Any) -> None:
     found = read("Title\n\na,b,c\n1,2,3\n4\n5,6\n7,8,9,,\n1,2,3\n")
-    expected = {"a": [1, 4, 5, 7, 1], "b": [2, None, 6, 8, 2], "c": [3, None, None, 9, 3]}
+    expected = {
+        "a": [1, 4, 5, 7, 1],
+        "b": [2, None, 6, 8, 2],
+        "c": [3, None, None, 9, 3],
+    }
     pd.testing.assert_frame_equal(found, pd.DataFrame(expected), check_dtype=False)
     (warning,) = found.attrs["warnings"]
     assert warning.startswith("2 of 5 lines have fewer cells than there are columns")
     assert "line 5" in warning
 
 
-@pytest.mark.parametrize("text", [
-    ROWS, ROWS.replace(",", ";").replace(".", ","), ROWS.replace(",", " "),
-    ROWS.replace("\n", "\r\n"),
-    "7,7,w1\n" + ROWS,  # no names, as two of them were the same
-    "".join(f"{i % 4}.5,0{i % 5 + 1}.01.2020,{i}\n" for i in range(19, -1, -1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        ROWS,
+        ROWS.replace(",", ";").replace(".", ","),
+        ROWS.replace(",", " "),
+        ROWS.replace("\n", "\r\n"),
+        "7,7,w1\n" + ROWS,  # no names, as two of them were the same
+        "".join(f"{i % 4}.5,0{i % 5 + 1}.01.2020,{i}\n" for i in range(19, -1, -1)),
+    ],
+)
 def test_files_without_names(read: Any, text: str) -> None:
     found = read(text)
     assert list(found) == ["x0", "x1", "x2"] and len(found) == text.count("\n")
     (note,) = found.attrs["notes"]
-    assert "so it is a row: the columns are named x0 to x2" in note and "--header" in note
+    assert (
+        "so it is a row: the columns are named x0 to x2" in note and "--header" in note
+    )
     named = read(text, header=False)
     pd.testing.assert_frame_equal(named, found)
     (note,) = named.attrs["notes"]
     assert note == "The columns are named x0 to x2, and --target may be such a name."
 
 
-@pytest.mark.parametrize("names", [
-    "a,b,c", "1,2,w", "0,1,2", "2019,2020,2021", "3,2,1", "0.2,0.4,0.6", "1,,c", "1,70,w1",
-    "1,b,w1",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "names",
+    [
+        "a,b,c",
+        "1,2,w",
+        "0,1,2",
+        "2019,2020,2021",
+        "3,2,1",
+        "0.2,0.4,0.6",
+        "1,,c",
+        "1,70,w1",
+        "1,b,w1",
+    ],
+)
 def test_first_lines_that_are_names(read: Any, names: str) -> None:
     found = read(f"{names}\n{ROWS.replace('w', '')}")
     assert len(found) == 12 and "notes" not in found.attrs
@@ -159,14 +224,21 @@ def book(tmp_path: Path) -> Any:
     def written(options: Any = None, **sheets: list[list[Any]]) -> pd.DataFrame:
         with pd.ExcelWriter(tmp_path / "t.xlsx") as writer:
             for name, cells in sheets.items():
-                pd.DataFrame(cells).to_excel(writer, sheet_name=name, header=False, index=False)
+                pd.DataFrame(cells).to_excel(
+                    writer, sheet_name=name, header=False, index=False
+                )
         return read_table(tmp_path / "t.xlsx", **(options or {}))
 
     return written
 
 
 CELLS: list[list[Any]] = [["day", "at", "size", "word"]] + [
-    [pd.Timestamp("2023-01-01") + pd.Timedelta(i, "D"), datetime.time(i, 30), i / 2, f"w{i % 3}"]
+    [
+        pd.Timestamp("2023-01-01") + pd.Timedelta(i, "D"),
+        datetime.time(i, 30),
+        i / 2,
+        f"w{i % 3}",
+    ]
     for i in range(9)
 ]
 
@@ -174,8 +246,12 @@ CELLS: list[list[Any]] = [["day", "at", "size", "word"]] + [
 def test_excel(book: Any, tmp_path: Path) -> None:
     CELLS[3][2] = "n.a."
     found = book(Cover=[], Data=CELLS)
-    assert list(found) == CELLS[0] and len(found) == 9 and found.attrs == {"sheet": "Data"}
-    assert found["day"].dtype.kind == "M" and found["day"][8] == pd.Timestamp("2023-01-09")
+    assert (
+        list(found) == CELLS[0] and len(found) == 9 and found.attrs == {"sheet": "Data"}
+    )
+    assert found["day"].dtype.kind == "M" and found["day"][8] == pd.Timestamp(
+        "2023-01-09"
+    )
     assert found["size"].dtype == float and found["size"].isna().sum() == 1
     assert found["at"][1] == "01:30:00" and found["word"][2] == "w2"
     blank: list[Any] = [None] * 5
@@ -189,23 +265,32 @@ def test_excel(book: Any, tmp_path: Path) -> None:
         " first line as names).",
     ]
     assert list(read_table(tmp_path / "t.xlsx", sheet="Other")["x"]) == [1]
-    with pytest.raises(ValueError, match=r"sheet: got 'Two', expected one of 'One', 'Other'"):
+    with pytest.raises(
+        ValueError, match=r"sheet: got 'Two', expected one of 'One', 'Other'"
+    ):
         read_table(tmp_path / "t.xlsx", sheet="Two")
 
 
 def test_marks_of_excel_that_may_be_classes(book: Any) -> None:
     days = [pd.Timestamp("2023-01-01"), "-"] * 12
-    cells = [["x", "y", "day"], *([i + 0.5, (1, 2, "-")[i % 3], days[i]] for i in range(24))]
+    cells = [
+        ["x", "y", "day"],
+        *([i + 0.5, (1, 2, "-")[i % 3], days[i]] for i in range(24)),
+    ]
     found = book(One=cells)
     assert found["y"].tolist() == [1, 2, "-"] * 8
     assert found["day"].dtype.kind == "M" and found["day"].isna().sum() == 12
 
 
-def test_ways_of_writing_are_looked_at_once(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ways_of_writing_are_looked_at_once(
+    read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many numbers differ: reading many rows took three times as long."""
     seen: list[str] = []
     proof = conventions._proof
-    monkeypatch.setattr(conventions, "_proof", lambda way: seen.append(way) or proof(way))
+    monkeypatch.setattr(
+        conventions, "_proof", lambda way: seen.append(way) or proof(way)
+    )
     numbers = [f"{number:.2f}" for number in np.random.default_rng(0).normal(size=2000)]
     found = read("x,y\n" + "".join(f"{x},1\n" for x in numbers))
     assert found["x"].tolist() == list(map(float, numbers)) and 10 < len(seen) < 100
@@ -221,35 +306,46 @@ def test_excel_without_names(book: Any) -> None:
     assert list(twice) == ["a (1)", "b", "a (2)"] and len(twice.attrs["notes"]) == 1
 
 
-@pytest.mark.parametrize("text, names", [
-    ("a, a,b\n1,2,3\n", ["a (1)", "a (2)", "b"]),
-    ("a (1),a,a\n1,2,3\n", ["a (1)", "a (2)", "a (3)"]),
-    ("Report;;\n\nT;y;T\n1;2;3\n", ["T (1)", "y", "T (2)"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, names",
+    [
+        ("a, a,b\n1,2,3\n", ["a (1)", "a (2)", "b"]),
+        ("a (1),a,a\n1,2,3\n", ["a (1)", "a (2)", "a (3)"]),
+        ("Report;;\n\nT;y;T\n1;2;3\n", ["T (1)", "y", "T (2)"]),
+    ],
+)
 def test_columns_that_share_a_name(read: Any, text: str, names: list[str]) -> None:
     found = read(text)
     assert list(found) == names and found.iloc[0].tolist() == [1, 2, 3]
     assert any("Columns that share the name" in note for note in found.attrs["notes"])
 
 
-@pytest.mark.parametrize("rows, message", [
-    ([], "has no sheet with rows"),
-    ([["a", "b"]], "has no rows in the sheet 'A', expected some under the names"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "rows, message",
+    [
+        ([], "has no sheet with rows"),
+        ([["a", "b"]], "has no rows in the sheet 'A', expected some under the names"),
+    ],
+)
 def test_excel_without_a_table(book: Any, rows: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         book(A=rows)
 
 
-@pytest.mark.parametrize("module, extra, content", [
-    ("openpyxl", "excel", zipped(b"x", "[Content_Types].xml", "xl/workbook.xml")),
-    ("pyarrow", "parquet", b"PAR1 and so on"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "module, extra, content",
+    [
+        ("openpyxl", "excel", zipped(b"x", "[Content_Types].xml", "xl/workbook.xml")),
+        ("pyarrow", "parquet", b"PAR1 and so on"),
+    ],
+)
 def test_without_what_reads_a_format(
     read: Any, monkeypatch: pytest.MonkeyPatch, module: str, extra: str, content: bytes
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ValueError, match=rf"needs {module}.*pip install 'gpflow-pep\[{extra}\]'"):
+    with pytest.raises(
+        ValueError, match=rf"needs {module}.*pip install 'gpflow-pep\[{extra}\]'"
+    ):
         read(content, f"t.{extra}")
 
 
@@ -259,42 +355,94 @@ def test_parquet(read: Any) -> None:
     assert list(read(FRAME.set_index("y").to_parquet())) == ["y", "a", "b"]
 
 
-@pytest.mark.parametrize("content, options, message", [
-    ("", {}, r"is empty, expected a line of column names and rows"),
-    ("\n \n", {}, r"is empty"),
-    ("a,b\n", {}, r"only a line of column names \(a, b\), expected rows under it"),
-    ("a,b\n1,2\n1,2,3\n", {}, r"line 3: got 3 value\(s\), expected 2, .* separated by ','"),
-    ("sep=;\na;b\n1\n", {}, r"line 3: got 1 value"),
-    ("Title\n\na,b,c\n1,2,3\n1,2,5,6\n1,2,3\n", {}, r"line 5: got 4 value\(s\), expected 3"),
-    ("1,2,3\n4,5,6\n7,8,9,1\n", {"header": False}, r"line 3: got 4 value\(s\), expected 3"),
-    ("a b c\n1 2 3\n1 2\n1 2 3\n", {}, "line 3: got 2"),  # it may lack any
-    ("a,b\n1.5,2,3\n2.5,3,4\n", {}, r"line 2: got 3 value\(s\), expected 2"),
-    (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9, {}, r"is no text .* control characters"),
-    (gzip.compress(TEXT.encode(), mtime=0)[:40], {}, r"cannot be read .* how it was written"),
-    (zipped(b"x", "a.csv", "b.csv"), {}, r"has 2 files in it, expected one"),
-    (zipped(b"x", "[Content_Types].xml", "xl"), {}, r"is a spreadsheet .* Save the sheet"),
-    (zipped(b"x", "[Content_Types].xml", "xl/workbook.xml"), {}, r"cannot be read \(.*Excel"),
-    (TEXT, {"sheet": "A"}, r"sheet: got 'A' for a file without sheets, expected an Excel"),
-    (b"PAR1 but nothing else", {}, r"cannot be read .* expected a table: CSV"),
-    (TEXT, {"encoding": "klingon"}, r"encoding: got 'klingon', .* such as 'utf-8'"),
-    (b"a,b\n\xff,1\n", {"encoding": "utf-8"}, r"is not in the encoding utf-8 .* Name another"),
-    (TEXT, {"sep": ""}, r"sep: got '', expected one character"),
-    (TEXT, {"sep": '"'}, r"sep: got '\"', expected one character"),
-    (TEXT, {"decimal": ";"}, r"decimal: got ';', expected '\.' or ','"),
-    ('a,b\n1,"2\n', {}, r"cannot be read .* how it was written"),
-])  # fmt: skip
-def test_what_is_no_table(read: Any, content: str | bytes, options: Any, message: str) -> None:
+@pytest.mark.parametrize(
+    "content, options, message",
+    [
+        ("", {}, r"is empty, expected a line of column names and rows"),
+        ("\n \n", {}, r"is empty"),
+        ("a,b\n", {}, r"only a line of column names \(a, b\), expected rows under it"),
+        (
+            "a,b\n1,2\n1,2,3\n",
+            {},
+            r"line 3: got 3 value\(s\), expected 2, .* separated by ','",
+        ),
+        ("sep=;\na;b\n1\n", {}, r"line 3: got 1 value"),
+        (
+            "Title\n\na,b,c\n1,2,3\n1,2,5,6\n1,2,3\n",
+            {},
+            r"line 5: got 4 value\(s\), expected 3",
+        ),
+        (
+            "1,2,3\n4,5,6\n7,8,9,1\n",
+            {"header": False},
+            r"line 3: got 4 value\(s\), expected 3",
+        ),
+        ("a b c\n1 2 3\n1 2\n1 2 3\n", {}, "line 3: got 2"),  # it may lack any
+        ("a,b\n1.5,2,3\n2.5,3,4\n", {}, r"line 2: got 3 value\(s\), expected 2"),
+        (
+            b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9,
+            {},
+            r"is no text .* control characters",
+        ),
+        (
+            gzip.compress(TEXT.encode(), mtime=0)[:40],
+            {},
+            r"cannot be read .* how it was written",
+        ),
+        (zipped(b"x", "a.csv", "b.csv"), {}, r"has 2 files in it, expected one"),
+        (
+            zipped(b"x", "[Content_Types].xml", "xl"),
+            {},
+            r"is a spreadsheet .* Save the sheet",
+        ),
+        (
+            zipped(b"x", "[Content_Types].xml", "xl/workbook.xml"),
+            {},
+            r"cannot be read \(.*Excel",
+        ),
+        (
+            TEXT,
+            {"sheet": "A"},
+            r"sheet: got 'A' for a file without sheets, expected an Excel",
+        ),
+        (b"PAR1 but nothing else", {}, r"cannot be read .* expected a table: CSV"),
+        (TEXT, {"encoding": "klingon"}, r"encoding: got 'klingon', .* such as 'utf-8'"),
+        (
+            b"a,b\n\xff,1\n",
+            {"encoding": "utf-8"},
+            r"is not in the encoding utf-8 .* Name another",
+        ),
+        (TEXT, {"sep": ""}, r"sep: got '', expected one character"),
+        (TEXT, {"sep": '"'}, r"sep: got '\"', expected one character"),
+        (TEXT, {"decimal": ";"}, r"decimal: got ';', expected '\.' or ','"),
+        ('a,b\n1,"2\n', {}, r"cannot be read .* how it was written"),
+    ],
+)
+def test_what_is_no_table(
+    read: Any, content: str | bytes, options: Any, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         read(content, **options)
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"does not exist, expected a table\. Check the name"):
+    with pytest.raises(
+        ValueError, match=r"does not exist, expected a table\. Check the name"
+    ):
         read_table(tmp_path / "t.csv")
     with pytest.raises(ValueError, match="is a folder, expected a file"):
         read_table(tmp_path)
-    for place in ("s3://bucket/t.csv", "https://example.org/t.csv", "a\0b", "n" * 300, "", None):
-        with pytest.raises(ValueError, match=r"(a URL|no path|no name).*Download the table"):
+    for place in (
+        "s3://bucket/t.csv",
+        "https://example.org/t.csv",
+        "a\0b",
+        "n" * 300,
+        "",
+        None,
+    ):
+        with pytest.raises(
+            ValueError, match=r"(a URL|no path|no name).*Download the table"
+        ):
             read_table(place)  # type: ignore[arg-type]
 
 
@@ -311,14 +459,18 @@ def many(number: int) -> Any:
 
 @many(15)
 @given(frame=frames(), way=WAYS)
-def test_tables_read_back(tmp_path: Path, frame: pd.DataFrame, way: tuple[Any, ...]) -> None:
+def test_tables_read_back(
+    tmp_path: Path, frame: pd.DataFrame, way: tuple[Any, ...]
+) -> None:
     check_that_it_reads_back(tmp_path / "t.csv", frame, way)
 
 
 @pytest.mark.slow
 @many(3000)
 @given(frame=frames(), way=WAYS)
-def test_many_tables_read_back(tmp_path: Path, frame: pd.DataFrame, way: tuple[Any, ...]) -> None:
+def test_many_tables_read_back(
+    tmp_path: Path, frame: pd.DataFrame, way: tuple[Any, ...]
+) -> None:
     check_that_it_reads_back(tmp_path / "t.csv", frame, way)
 
 
@@ -345,7 +497,10 @@ def test_what_can_be_read_in_two_ways_stays_text(read: Any) -> None:
 
 def test_what_are_no_plain_numbers_stays_text(read: Any) -> None:
     found = read("zip,id,part,c,t\n01000,1E0,5%,None,True\n20000,2E1,,-,false\n")
-    assert list(found["zip"]) == ["01000", "20000"] and list(found["id"]) == ["1E0", "2E1"]
+    assert list(found["zip"]) == ["01000", "20000"] and list(found["id"]) == [
+        "1E0",
+        "2E1",
+    ]
     assert list(found["c"]) == ["None", "-"] and list(found["t"]) == [True, False]
     assert list(found["part"].isna()) == [False, True]
 
@@ -369,12 +524,17 @@ def test_excel_with_a_cover_merged_cells_and_durations(tmp_path: Path) -> None:
     sheet.append(["site", "took", "rate", "size"])
     for i in range(6):
         took = datetime.timedelta(hours=20 + 2 * i, minutes=30)
-        sheet.append([f"s{i // 3}", took, "#DIV/0!" if i == 2 else i / 2, f"0,{100 + 7 * i}"])
+        sheet.append(
+            [f"s{i // 3}", took, "#DIV/0!" if i == 2 else i / 2, f"0,{100 + 7 * i}"]
+        )
     sheet.merge_cells("A2:A4")
     sheet.merge_cells("A5:A7")
     workbook.save(tmp_path / "t.xlsx")
     found = read_table(tmp_path / "t.xlsx")
-    assert found.attrs["sheet"] == "Data" and "--sheet names another" in found.attrs["notes"][0]
+    assert (
+        found.attrs["sheet"] == "Data"
+        and "--sheet names another" in found.attrs["notes"][0]
+    )
     assert list(found["site"]) == ["s0"] * 3 + ["s1"] * 3
     assert found["took"][2] == "24:30:00" and found["size"][0] == "0,100"
     assert found["rate"].dtype == float and found["rate"].isna().sum() == 1

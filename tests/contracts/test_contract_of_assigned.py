@@ -23,21 +23,27 @@ each_model = pytest.mark.parametrize("create", _models)
 def test_data_that_are_assigned(create: Any) -> None:
     """They replace constants, which compiled functions notice, and go into variables."""
     fresh, rows = create(data=NEW.data), OLD.data
-    in_variables = tuple(tf.Variable(part, shape=[None, part.shape[1]]) for part in rows)
+    in_variables = tuple(
+        tf.Variable(part, shape=[None, part.shape[1]]) for part in rows
+    )
     for data in (rows, in_variables):
         model = create(data=data)
         compiled = tf.function(model.training_loss)
         compiled()
         model.data = NEW.data
         assert_close(model.training_loss(), fresh.training_loss(), rtol=1e-9)
-        assert_all_close(model.predict_f(OLD.Xnew), fresh.predict_f(OLD.Xnew), rtol=1e-8)
+        assert_all_close(
+            model.predict_f(OLD.Xnew), fresh.predict_f(OLD.Xnew), rtol=1e-8
+        )
         if data is in_variables:
             assert isinstance(model.data[0], tf.Variable)
             assert_close(compiled(), fresh.training_loss(), rtol=1e-9)
             assert compiled.experimental_get_tracing_count() == 1
         else:
             assert model.num_data == 9
-            with pytest.raises(tf.errors.InvalidArgumentError, match=r"replaced(.|\n)*anew"):
+            with pytest.raises(
+                tf.errors.InvalidArgumentError, match=r"replaced(.|\n)*anew"
+            ):
                 compiled()
 
 
@@ -69,7 +75,9 @@ def test_data_of_blocks_and_powers_of_rows() -> None:
             model.data = NEW.data
     of_rows.alpha = 0.3
     of_rows.data = NEW.data
-    assert_close(of_rows.training_loss(), _regression(data=NEW.data, alpha=0.3).training_loss())
+    assert_close(
+        of_rows.training_loss(), _regression(data=NEW.data, alpha=0.3).training_loss()
+    )
 
 
 @each_model
@@ -95,7 +103,11 @@ def test_a_power_that_is_assigned(create: Any) -> None:
 def test_point_sites_take_data_and_powers_and_tied_ones_powers() -> None:
     model = _point(alpha=0.5)
     model.data, model.alpha = NEW.data, 0.3
-    assert_close(model.training_loss(), _point(data=NEW.data, alpha=0.3).training_loss(), rtol=1e-9)
+    assert_close(
+        model.training_loss(),
+        _point(data=NEW.data, alpha=0.3).training_loss(),
+        rtol=1e-9,
+    )
     model = gaussian_model("APEP", OLD, alpha=0.5)
     compiled = tf.function(model.training_loss)
     before = float(compiled(OLD.data))
@@ -104,7 +116,9 @@ def test_point_sites_take_data_and_powers_and_tied_ones_powers() -> None:
     assert_close(compiled(OLD.data), -model.elbo(OLD.data))
     with pytest.raises(ValueError, match=r"got shape \(2,\), expected one number"):
         model.alpha = [0.1, 0.2]
-    with pytest.raises(ValueError, match=r"data: got an assignment to .*, which holds none"):
+    with pytest.raises(
+        ValueError, match=r"data: got an assignment to .*, which holds none"
+    ):
         model.data = OLD.data
 
 

@@ -33,7 +33,9 @@ def test_elbo_is_that_of_sgpr() -> None:
     for elbo in (model.elbo, compiled):
         with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=refused):
             elbo()
-    model = gaussian_model("PEP", PROBLEM, noise_variance=PROBLEM.noise_variance, alpha=0.0)
+    model = gaussian_model(
+        "PEP", PROBLEM, noise_variance=PROBLEM.noise_variance, alpha=0.0
+    )
     assert_close(model.elbo(), expected, rtol=1e-9)
     model.alpha = np.where(np.arange(12) == 3, 0.1, 0.0)
     with pytest.raises(ValueError, match="expected 0 for all rows"):
@@ -42,9 +44,13 @@ def test_elbo_is_that_of_sgpr() -> None:
 
 def test_fitc_is_that_of_gprfitc() -> None:
     fitc, model = _gpflows(gpflow.models.GPRFITC), _regression(alpha=1.0)
-    assert_close(model.fitc_log_marginal_likelihood(), fitc.fitc_log_marginal_likelihood())
+    assert_close(
+        model.fitc_log_marginal_likelihood(), fitc.fitc_log_marginal_likelihood()
+    )
     model.alpha = 0.9
-    with pytest.raises(ValueError, match=r"got a power alpha below 1.*model.alpha = 1.0"):
+    with pytest.raises(
+        ValueError, match=r"got a power alpha below 1.*model.alpha = 1.0"
+    ):
         model.fitc_log_marginal_likelihood()
     in_blocks = _regression(alpha=1.0, blocks=np.arange(12) // 3)
     with pytest.raises(ValueError, match=r"got a model with blocks.*PITC"):
@@ -68,9 +74,14 @@ def test_same_parts_as_svgp(name: str, q_diag: bool, whiten: bool) -> None:
     assert ours.q_sqrt.shape == svgp.q_sqrt.shape
     for full_cov in (False, True):
         expected = svgp.predict_f(PROBLEM.Xnew, full_cov=full_cov)
-        assert_all_close(ours.predict_f(PROBLEM.Xnew, full_cov=full_cov), expected, rtol=1e-9)
+        assert_all_close(
+            ours.predict_f(PROBLEM.Xnew, full_cov=full_cov), expected, rtol=1e-9
+        )
     ours.alpha = 0.5
-    for elbo in (ours.elbo, tf.function(ours.elbo)):  # in a graph the reason came after a trace
+    for elbo in (
+        ours.elbo,
+        tf.function(ours.elbo),
+    ):  # in a graph the reason came after a trace
         with pytest.raises(ValueError, match=r"^elbo: got a power alpha above 0"):
             elbo(PROBLEM.data)
 
@@ -83,10 +94,14 @@ def test_what_svgp_has_and_a_computed_q_has_not(name: str) -> None:
             gaussian_model(name, PROBLEM, **{argument: True})
     model = gaussian_model(name, PROBLEM, alpha=0.0)
     for method in (model.training_loss, model.training_loss_closure, model.elbo):
-        with pytest.raises(TypeError, match=f"expected no argument: {name} holds its data. Call"):
+        with pytest.raises(
+            TypeError, match=f"expected no argument: {name} holds its data. Call"
+        ):
             method(PROBLEM.data)
     natural, step = gpflow.optimizers.NaturalGradient(0.1), [(model.q_mu, model.q_sqrt)]
-    with pytest.raises(ValueError, match=r"^NaturalGradient: got q_mu and q_sqrt of a model that"):
+    with pytest.raises(
+        ValueError, match=r"^NaturalGradient: got q_mu and q_sqrt of a model that"
+    ):
         natural.minimize(model.training_loss, step)
     assert_close(model.training_loss(), model.training_loss_closure()())
 
@@ -126,14 +141,22 @@ def _pair(**options: Any) -> tuple[pep.PEPRegression, pep.PEPRegression]:
     return shared, plain
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"bound": "tight"}, {"blocks": np.arange(14) // 4},
-], ids=["rows", "scaled", "blocks"])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"bound": "tight"},
+        {"blocks": np.arange(14) // 4},
+    ],
+    ids=["rows", "scaled", "blocks"],
+)
 @pytest.mark.near_copies
 def test_same_as_without(options: dict[str, Any]) -> None:
     shared, plain = _pair(**options)
     assert_close(shared.training_loss(), plain.training_loss(), rtol=1e-12)
-    each = (gradients(one.training_loss, one.trainable_variables) for one in (shared, plain))
+    each = (
+        gradients(one.training_loss, one.trainable_variables) for one in (shared, plain)
+    )
     assert_all_close(*each, rtol=1e-10)
     for full_cov in (False, True):
         expected = plain.predict_f(OUTPUTS.Xnew, full_cov=full_cov)
@@ -149,7 +172,9 @@ def test_all_else_that_regression_has() -> None:
         assert_close(*(getattr(model, method)() for model in pair), rtol=1e-12)
     assert pair[0].predict_f(OUTPUTS.Xnew, full_output_cov=True)[1].shape == (6, 2, 2)
     parts = ((one.kernel, one.inducing_variable, one.remember()) for one in pair)
-    later = [pep.PEPRegression(OUTPUTS.data, k, Z, memory=memory) for k, Z, memory in parts]
+    later = [
+        pep.PEPRegression(OUTPUTS.data, k, Z, memory=memory) for k, Z, memory in parts
+    ]
     assert_close(*(model.training_loss() for model in later), rtol=1e-10)
 
 
@@ -157,13 +182,23 @@ TWO = SharedIndependent(OUTPUTS.kernel(), 2)
 SEPARATE = iv.SeparateIndependentInducingVariables([iv.InducingPoints(OUTPUTS.Z)] * 2)
 
 
-@pytest.mark.parametrize("kernel, variables, said", [
-    (TWO, OUTPUTS.Z, "SharedIndependentInducingVariables"),
-    (SharedIndependent(OUTPUTS.kernel(), 3), _shared(), "kernel: got 3.*expected 2"),
-    (TWO, SEPARATE, "expected one set for all latent functions"),
-    (SeparateIndependent([OUTPUTS.kernel(), OUTPUTS.kernel()]), _shared(),
-     "SeparateIndependent, expected a kernel of one output.*LinearCoregionalization"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kernel, variables, said",
+    [
+        (TWO, OUTPUTS.Z, "SharedIndependentInducingVariables"),
+        (
+            SharedIndependent(OUTPUTS.kernel(), 3),
+            _shared(),
+            "kernel: got 3.*expected 2",
+        ),
+        (TWO, SEPARATE, "expected one set for all latent functions"),
+        (
+            SeparateIndependent([OUTPUTS.kernel(), OUTPUTS.kernel()]),
+            _shared(),
+            "SeparateIndependent, expected a kernel of one output.*LinearCoregionalization",
+        ),
+    ],
+)
 def test_others_are_refused(kernel: Any, variables: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         pep.PEPRegression(OUTPUTS.data, kernel, variables)

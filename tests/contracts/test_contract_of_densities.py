@@ -54,7 +54,10 @@ def _tied(kind: type, data: Any, kernel: Any, likelihood: Any) -> Any:
 
 MODELS: dict[str, Any] = {
     "PEP": _pep,
-    **{kind.__name__: partial(_tied, kind) for kind in (pep.APEP, pep.ARPEP, pep.RPAPEP)},
+    **{
+        kind.__name__: partial(_tied, kind)
+        for kind in (pep.APEP, pep.ARPEP, pep.RPAPEP)
+    },
     "Ensemble": lambda *parts: pep.training.ensemble_of_models([_pep(*parts)]),
 }
 
@@ -63,15 +66,24 @@ MODELS: dict[str, Any] = {
 @pytest.mark.parametrize("name", list(MODELS))
 def test_densities(name: str, kind: str) -> None:
     create, Y, targets, density = KINDS[kind]
-    model = MODELS[name]((X, Y), K.Matern32(25.0 if kind == "Poisson" else 1.0), create())
+    model = MODELS[name](
+        (X, Y), K.Matern32(25.0 if kind == "Poisson" else 1.0), create()
+    )
     mean, variance = (np.asarray(part)[:, 0] for part in model.predict_f(XNEW))
-    expected = [density(*row) for row in zip(targets[:, 0], mean, variance, strict=True)]
-    np.testing.assert_allclose(model.predict_log_density((XNEW, targets)), expected, rtol=1e-6)
+    expected = [
+        density(*row) for row in zip(targets[:, 0], mean, variance, strict=True)
+    ]
+    np.testing.assert_allclose(
+        model.predict_log_density((XNEW, targets)), expected, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("sources", ["shared", "mixed"])
 def test_densities_of_several_columns(sources: str) -> None:
-    kernel, likelihood = K.Matern32(4.0), pep.likelihoods.PerOutput([L.StudentT(0.5), L.Poisson()])
+    kernel, likelihood = (
+        K.Matern32(4.0),
+        pep.likelihoods.PerOutput([L.StudentT(0.5), L.Poisson()]),
+    )
     if sources == "mixed":
         kernel = K.LinearCoregionalization([kernel], W=[[0.5], [1.0]])
     data = X, np.hstack([F, COUNTS])
@@ -79,24 +91,38 @@ def test_densities_of_several_columns(sources: str) -> None:
     targets = np.hstack([np.sin(3.0 * XNEW) + 0.1, OTHERS])
     mean, variance = map(np.asarray, model.predict_f(XNEW))
     rows = zip(targets, mean, variance)
-    expected = [sum(rule(*of_one) for rule, *of_one in zip(RULES, *row)) for row in rows]
-    np.testing.assert_allclose(model.predict_log_density((XNEW, targets)), expected, rtol=1e-6)
+    expected = [
+        sum(rule(*of_one) for rule, *of_one in zip(RULES, *row)) for row in rows
+    ]
+    np.testing.assert_allclose(
+        model.predict_log_density((XNEW, targets)), expected, rtol=1e-6
+    )
     rate = np.exp(mean[:, 1] + variance[:, 1] / 2)
     right = rate + rate**2 * np.expm1(variance[:, 1])
     np.testing.assert_allclose(model.predict_y(XNEW)[1][:, 1], right, rtol=1e-9)
 
 
-@pytest.mark.parametrize("likelihood", [L.MultiClass(3), L.Softmax(3), L.Ordinal(EDGES)])
-def test_classes_have_densities_for_the_labels_that_the_model_takes(likelihood: Any) -> None:
+@pytest.mark.parametrize(
+    "likelihood", [L.MultiClass(3), L.Softmax(3), L.Ordinal(EDGES)]
+)
+def test_classes_have_densities_for_the_labels_that_the_model_takes(
+    likelihood: Any,
+) -> None:
     count = getattr(likelihood, "num_classes", 1)
     q_mu = np.random.default_rng(1).normal(size=(len(Z), count))
     options: dict[str, Any] = {"num_data": 20, "num_latent_gps": count, "q_mu": q_mu}
     model = pep.ARPEP(K.Matern32(4.0), likelihood, Z.copy(), **options)
-    probability = np.exp([model.predict_log_density((XNEW, XNEW * 0.0 + c)) for c in range(3)])
+    probability = np.exp(
+        [model.predict_log_density((XNEW, XNEW * 0.0 + c)) for c in range(3)]
+    )
     total = 1.0 - 2e-3 + 3e-6 if isinstance(likelihood, L.Ordinal) else 1.0
     np.testing.assert_allclose(probability.sum(axis=0), total, rtol=5e-6)
     mean = np.asarray(model.predict_y(XNEW)[0])
-    right = probability.T if mean.shape[1] == 3 else probability.T @ [[0.0], [1.0], [2.0]] / total
+    right = (
+        probability.T
+        if mean.shape[1] == 3
+        else probability.T @ [[0.0], [1.0], [2.0]] / total
+    )
     np.testing.assert_allclose(mean, right, rtol=5e-6)
     assert np.array_equal(mean, model.predict_y(XNEW)[0])
 
@@ -107,6 +133,9 @@ def test_gaussian_noise_and_full_covariances() -> None:
     expected = norm.logpdf(0.3, mean, np.sqrt(variance + 0.1))[:, 0]
     assert_close(model.predict_log_density((XNEW, 0.3 + 0.0 * XNEW)), expected)
     model = MODELS["PEP"]((X, F), K.Matern32(), L.StudentT())
-    for method, argument in ((model.predict_y, XNEW), (model.predict_log_density, (XNEW, XNEW))):
+    for method, argument in (
+        (model.predict_y, XNEW),
+        (model.predict_log_density, (XNEW, XNEW)),
+    ):
         with pytest.raises(NotImplementedError):
             method(argument, full_cov=True)

@@ -15,7 +15,9 @@ from gpflow_pep.engine.factors.entries import has_gaussian_noise
 
 #: For the fast tests the mixture in closed form.
 pytestmark = pytest.mark.near_copies("mixed regression")
-each = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in OUTPUTS])
+each = pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name) for case in OUTPUTS]
+)
 POWERS = np.linspace(0.0, 1.0, N)
 
 
@@ -32,11 +34,18 @@ def create(case: ModelCase) -> Any:
 def test_powers_of_rows_chunks_and_graphs(create: Any) -> None:
     model, in_chunks = create(alpha=POWERS), create(alpha=POWERS, chunk_size=4)
     assert_close(in_chunks.training_loss(), model.training_loss(), rtol=1e-9)
-    both = (gradients(one.training_loss, one.trainable_variables) for one in (in_chunks, model))
+    both = (
+        gradients(one.training_loss, one.trainable_variables)
+        for one in (in_chunks, model)
+    )
     assert_all_close(*both, rtol=1e-7)
     model = create()
-    assert_close(create(alpha=np.full(N, 0.7)).training_loss(), model.training_loss(), rtol=1e-9)
-    assert_close(tf.function(model.loo_log_density)(), model.loo_log_density(), rtol=1e-9)
+    assert_close(
+        create(alpha=np.full(N, 0.7)).training_loss(), model.training_loss(), rtol=1e-9
+    )
+    assert_close(
+        tf.function(model.loo_log_density)(), model.loo_log_density(), rtol=1e-9
+    )
 
 
 @each
@@ -53,7 +62,10 @@ def test_other_rows_and_powers(case: ModelCase, create: Any) -> None:
         of_rows.update_data((X[3:], Y[3:]))
         check(of_rows, create((X[3:], Y[3:]), alpha=POWERS[3:]))
         of_rows.condition_on((X[:3], Y[:3]), alpha=0.2)
-        powers, rows = np.concatenate([POWERS[3:], np.full(3, 0.2)]), np.roll(np.arange(N), -3)
+        powers, rows = (
+            np.concatenate([POWERS[3:], np.full(3, 0.2)]),
+            np.roll(np.arange(N), -3),
+        )
         check(of_rows, create((X[rows], Y[rows]), alpha=powers))
     model.data = X[3:], Y[3:]
     check(model, fewer)
@@ -83,7 +95,9 @@ def test_density_of_a_mixture_of_models(case: ModelCase, create: Any) -> None:
     quantiles = partial(mixture.predict_quantiles, XNEW, [0.5, 0.975])
     if has_gaussian_noise(model.likelihood):
         mean, variance = mixture.predict_y(XNEW)
-        normal = np.stack([mean, mean + scipy.stats.norm.ppf(0.975) * np.sqrt(variance)], axis=2)
+        normal = np.stack(
+            [mean, mean + scipy.stats.norm.ppf(0.975) * np.sqrt(variance)], axis=2
+        )
         assert_close(quantiles(), normal, rtol=1e-7)
     else:
         with pytest.raises(ValueError, match="PerOutput, expected Gaussian noise"):
@@ -106,20 +120,32 @@ def test_powers_that_are_mixed_and_chosen(case: ModelCase, create: Any) -> None:
     assert_close(mixed.predict_log_density((X, Y)), expected, rtol=1e-5)
     assert mixed.predict_f_samples(XNEW, 3).shape == (3, 5, 2)
 
-    new, each_power = case.data(1), [create(case.data(1), alpha=alpha) for alpha in (0.0, 1.0)]
+    new, each_power = (
+        case.data(1),
+        [create(case.data(1), alpha=alpha) for alpha in (0.0, 1.0)],
+    )
     chosen = pep.training.select_alpha(create(new), [0.0, 1.0], refit=False)
     scores = [float(np.mean(one.loo_log_density())) for one in each_power]
     assert_close([score.log_density for score in chosen.scores], scores, rtol=1e-8)
-    chosen = pep.training.select_alpha(create(), [0.0, 1.0], validation=new, refit=False)
-    scores = [float(np.mean(create(alpha=a).predict_log_density(new))) for a in (0.0, 1.0)]
+    chosen = pep.training.select_alpha(
+        create(), [0.0, 1.0], validation=new, refit=False
+    )
+    scores = [
+        float(np.mean(create(alpha=a).predict_log_density(new))) for a in (0.0, 1.0)
+    ]
     assert_close([score.log_density for score in chosen.scores], scores, rtol=1e-5)
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in OUTPUTS[1:]])
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name) for case in OUTPUTS[1:]]
+)
 def test_derivatives_in_the_mixing(case: ModelCase, create: Any) -> None:
     """Of predictions, which are right, or refused where the sites would have to be followed."""
     model = create()
-    total, variables = lambda: tf.reduce_sum(model.predict_f(XNEW)[0]), model.kernel.W.variables
+    total, variables = (
+        lambda: tf.reduce_sum(model.predict_f(XNEW)[0]),
+        model.kernel.W.variables,
+    )
     if isinstance(model, pep.PEP):
         with pytest.raises(ValueError, match="derivative of q"):
             gradients(total, variables)

@@ -30,9 +30,16 @@ SLOW: dict[str, Any] = {
 MODELS = [
     pytest.param(_regression, id="PEPRegression"),
     pytest.param(_tied, id="APEP"),
-    *(pytest.param(create, id=name, marks=pytest.mark.slow) for name, create in SLOW.items()),
+    *(
+        pytest.param(create, id=name, marks=pytest.mark.slow)
+        for name, create in SLOW.items()
+    ),
 ]
-BOTH = [(full_cov, full_output) for full_cov in (False, True) for full_output in (False, True)]
+BOTH = [
+    (full_cov, full_output)
+    for full_cov in (False, True)
+    for full_output in (False, True)
+]
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -97,7 +104,9 @@ def test_posterior_caches(model: Any, cache: PrecomputeCacheType) -> None:
         if cached:
             assert_all_close(posterior.predict_f(XNEW, *pair), expected, rtol=1e-7)
     if not cached:
-        with pytest.raises(ValueError, match=r"cache: got none|Cache has not been precomputed"):
+        with pytest.raises(
+            ValueError, match=r"cache: got none|Cache has not been precomputed"
+        ):
             posterior.predict_f(XNEW)
     predict, before = tf.function(posterior.predict_f), model.predict_f(XNEW)
     if cache is PrecomputeCacheType.VARIABLE:

@@ -16,7 +16,13 @@ from cases import models as cases
 from cases.models import MODELS, XNEW, Compiled, D, Data, ModelCase, N, Z, params
 from gpflow import monitor
 from gpflow.models import training_mixins
-from helpers import Array, assert_all_close, assert_close, gradients, value_and_gradients
+from helpers import (
+    Array,
+    assert_all_close,
+    assert_close,
+    gradients,
+    value_and_gradients,
+)
 from tf_keras.optimizers import Adam
 
 import gpflow_pep as pep
@@ -24,7 +30,9 @@ from gpflow_pep.engine.numerics.linalg import JitterWarning
 
 ALSO_BY_CHUNKS = [*MODELS, *cases.BY_CHUNKS]
 also_by_chunks = pytest.mark.parametrize("case", params(ALSO_BY_CHUNKS))
-of_gpflow = pytest.mark.parametrize("case", params(MODELS, slow=cases.but(*cases.ENOUGH)))
+of_gpflow = pytest.mark.parametrize(
+    "case", params(MODELS, slow=cases.but(*cases.ENOUGH))
+)
 
 
 @pytest.fixture(params=params(MODELS))
@@ -69,11 +77,15 @@ def test_no_public_model_is_forgotten() -> None:
     assert public == {case.model_class for case in MODELS}
 
 
-def test_is_a_gpflow_model(model: gpflow.models.GPModel, data: Data, capsys: Any) -> None:
+def test_is_a_gpflow_model(
+    model: gpflow.models.GPModel, data: Data, capsys: Any
+) -> None:
     """Its loss, with a prior and without, the parts that it lists, and alpha, which is fixed."""
     assert isinstance(model, gpflow.models.GPModel)
     is_external = isinstance(model, training_mixins.ExternalDataTrainingLossMixin)
-    assert is_external != isinstance(model, training_mixins.InternalDataTrainingLossMixin)
+    assert is_external != isinstance(
+        model, training_mixins.InternalDataTrainingLossMixin
+    )
     arguments = (data,) if is_external else ()
     log_z = model.pep_log_marginal_likelihood(*arguments)
     assert log_z.shape == ()
@@ -81,12 +93,18 @@ def test_is_a_gpflow_model(model: gpflow.models.GPModel, data: Data, capsys: Any
     assert_close(_loss(model, data)(), -log_z, rtol=1e-14)
     part, parameters = cases.first_kernel(model), gpflow.utilities.parameter_dict(model)
     listed = {id(parameter) for parameter in parameters.values()}
-    assert {id(one) for one in (part.variance, part.lengthscales, cases.points(model).Z)} <= listed
-    assert isinstance(parameters[".alpha"], gpflow.Parameter) and not model.alpha.trainable
+    assert {
+        id(one) for one in (part.variance, part.lengthscales, cases.points(model).Z)
+    } <= listed
+    assert (
+        isinstance(parameters[".alpha"], gpflow.Parameter) and not model.alpha.trainable
+    )
     ids = {id(variable) for variable in model.trainable_variables}
     assert id(model.alpha.unconstrained_variable) not in ids
     gpflow.utilities.print_summary(model, fmt="simple")
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if ".alpha" in line)
+    (line,) = (
+        line for line in capsys.readouterr().out.splitlines() if ".alpha" in line
+    )
     assert "False" in line and "0.7" in line  # not trainable, and its value
     part.variance.prior = tfp.distributions.Gamma(np.float64(2.0), np.float64(3.0))
     log_density = float(part.variance.prior.log_prob(part.variance))
@@ -99,12 +117,16 @@ def _pickled(model: Any) -> Any:
 
 
 @pytest.mark.near_copies("*-deepcopy0", "ARPEP-*")
-@pytest.mark.parametrize("copy_of", [gpflow.utilities.deepcopy, copy.deepcopy, _pickled])
+@pytest.mark.parametrize(
+    "copy_of", [gpflow.utilities.deepcopy, copy.deepcopy, _pickled]
+)
 def test_copies(copy_of: Any, model: gpflow.models.GPModel, data: Data) -> None:
     _loss(model, data)()  # Anything cached by a first use has to survive, too.
     twin = copy_of(copy_of(model))
     _assert_same(twin, model, data)
-    both = (gradients(_loss(one, data), one.trainable_variables) for one in (twin, model))
+    both = (
+        gradients(_loss(one, data), one.trainable_variables) for one in (twin, model)
+    )
     assert_all_close(*both, rtol=1e-10)
     before = float(_loss(model, data)())
     _disturb(twin)
@@ -115,16 +137,23 @@ def test_copies(copy_of: Any, model: gpflow.models.GPModel, data: Data) -> None:
 
 
 def _assert_saved(model: gpflow.models.GPModel, method: str, directory: Path) -> None:
-    loaded, predict = cases.saved_and_loaded(model, method, str(directory)), getattr(model, method)
+    loaded, predict = (
+        cases.saved_and_loaded(model, method, str(directory)),
+        getattr(model, method),
+    )
     for Xnew in (XNEW, XNEW[:1], np.vstack([XNEW, XNEW])):
         assert_all_close(loaded.compiled(Xnew), predict(Xnew), rtol=1e-12)
 
 
 @also_by_chunks
-def test_all_that_a_user_does(case: ModelCase, compiled: Compiled, tmp_path: Path) -> None:
+def test_all_that_a_user_does(
+    case: ModelCase, compiled: Compiled, tmp_path: Path
+) -> None:
     """Other data of other lengths, compiled once, trained, copied, written, read and saved."""
     for num_rows in (2 * N, 1):
-        new = tuple(np.concatenate(both)[:num_rows] for both in zip(case.data(1), case.data(2)))
+        new = tuple(
+            np.concatenate(both)[:num_rows] for both in zip(case.data(1), case.data(2))
+        )
         compiled.assign_data(new)
         fresh = case.create(new, Z)
         loss, by_variable = compiled.loss_and_gradients()
@@ -145,29 +174,40 @@ def test_all_that_a_user_does(case: ModelCase, compiled: Compiled, tmp_path: Pat
     assert compiled.loss.experimental_get_tracing_count() == 1
 
     compiled.model.alpha.assign(0.2)
-    trained, values = compiled.predict_f(XNEW), gpflow.utilities.read_values(compiled.model)
+    trained, values = (
+        compiled.predict_f(XNEW),
+        gpflow.utilities.read_values(compiled.model),
+    )
     with_constants, read = (case.create(new, Z) for _ in range(2))
     assert np.max(np.abs(with_constants.predict_f(XNEW)[0] - trained[0])) > 1e-3
     given = {name: values[name] for name in values if ".data" not in name}
     gpflow.utilities.multiple_assign(with_constants, given)
-    checkpoint = tf.train.Checkpoint(model=with_constants).write(str(tmp_path / "checkpoint"))
+    checkpoint = tf.train.Checkpoint(model=with_constants).write(
+        str(tmp_path / "checkpoint")
+    )
     tf.train.Checkpoint(model=read).read(checkpoint).assert_existing_objects_matched()
     for other in (with_constants, read):
         assert float(other.alpha.numpy()) == 0.2
         assert_all_close(other.predict_f(XNEW), trained, rtol=1e-9)
         assert_close(_loss(other, new)(), compiled.loss(), rtol=1e-9)
-    if case.name != "PEP":  # PEPClassification, which has its code, is among the slow tests
+    if (
+        case.name != "PEP"
+    ):  # PEPClassification, which has its code, is among the slow tests
         _assert_saved(read, "predict_f", tmp_path / "saved")
 
 
 @pytest.mark.near_copies("PEPRegression")
 @of_gpflow
-def test_saved_predictions_of_targets_and_posteriors(model: Any, tmp_path: Path) -> None:
+def test_saved_predictions_of_targets_and_posteriors(
+    model: Any, tmp_path: Path
+) -> None:
     """The cached posterior as variables: it needs no data, and can be refreshed."""
     _assert_saved(model, "predict_y", tmp_path / "targets")
     posterior = model.posterior(gpflow.posteriors.PrecomputeCacheType.VARIABLE)
     spec = [tf.TensorSpec([None, D], dtype=tf.float64)]
-    posterior.compiled = tf.function(lambda Xnew: posterior.predict_f(Xnew), input_signature=spec)
+    posterior.compiled = tf.function(
+        lambda Xnew: posterior.predict_f(Xnew), input_signature=spec
+    )
     tf.saved_model.save(posterior, str(tmp_path / "posterior"))
     loaded = tf.saved_model.load(str(tmp_path / "posterior"))
     assert_all_close(loaded.compiled(XNEW), model.predict_f(XNEW), rtol=1e-8)
@@ -243,8 +283,12 @@ def test_ill_conditioned(case: ModelCase, data: Data, singular_Z: Array) -> None
     with pytest.warns(Warning, match="(?i)jitter"):
         assert np.isfinite(_loss(model, data)())
     tensors = gradients(_loss(model, data), model.trainable_variables)
-    tensors += [part for full in (False, True) for part in model.predict_f(XNEW, full_cov=full)]
-    assert all(np.all(np.isfinite(tensor)) for tensor in (*tensors, *model.compute_qu()))
+    tensors += [
+        part for full in (False, True) for part in model.predict_f(XNEW, full_cov=full)
+    ]
+    assert all(
+        np.all(np.isfinite(tensor)) for tensor in (*tensors, *model.compute_qu())
+    )
     escalated = float(_loss(case.create(data, singular_Z, alpha=0.0), data)())
     gpflow.config.set_default_jitter(1e-8)
     plenty = float(_loss(case.create(data, singular_Z, alpha=0.0), data)())
@@ -255,34 +299,46 @@ def test_ill_conditioned(case: ModelCase, data: Data, singular_Z: Array) -> None
 def test_duplicates_under_the_default_jitter(case: ModelCase, data: Data) -> None:
     # At other powers RPAPEP's value at the q that it starts from depends on the number of them.
     alpha = 0.0 if case.model_class is pep.models.RPAPEP else 0.7
-    models = (case.create(data, points, alpha=alpha) for points in (np.vstack([Z, Z]), Z))
+    models = (
+        case.create(data, points, alpha=alpha) for points in (np.vstack([Z, Z]), Z)
+    )
     twice, once = (_loss(model, data)() for model in models)
     assert_close(twice, once, rtol=1e-3)
 
 
 @of_gpflow
 def test_monitor(compiled: Compiled, tmp_path: Path) -> None:
-    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    accumulators = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
     losses: list[float] = []
 
     def current_loss() -> float:
         losses.append(float(compiled.loss()))
         return losses[-1]
 
-    of_model = monitor.ModelToTensorBoard(str(tmp_path), compiled.model, keywords_to_monitor=["*"])
+    of_model = monitor.ModelToTensorBoard(
+        str(tmp_path), compiled.model, keywords_to_monitor=["*"]
+    )
     each = [of_model, monitor.ScalarToTensorBoard(str(tmp_path), current_loss, "loss")]
     groups = monitor.Monitor(monitor.MonitorTaskGroup(each, period=1))
     compiled.minimize(4, step_callback=groups)
     sizes = {accumulators.TENSORS: 0}
-    accumulator = accumulators.EventAccumulator(str(tmp_path), size_guidance=sizes).Reload()
+    accumulator = accumulators.EventAccumulator(
+        str(tmp_path), size_guidance=sizes
+    ).Reload()
 
     def series(*ends: str) -> tuple[list[int], Any]:
         (tag,) = (tag for tag in accumulator.Tags()["tensors"] if tag.endswith(ends))
         events = accumulator.Tensors(tag)
-        return [e.step for e in events], [float(tf.make_ndarray(e.tensor_proto)) for e in events]
+        return [e.step for e in events], [
+            float(tf.make_ndarray(e.tensor_proto)) for e in events
+        ]
 
     steps, written = series("loss")
-    assert steps == list(range(len(losses))) and len(steps) >= 3 and losses[-1] < losses[0]
+    assert (
+        steps == list(range(len(losses))) and len(steps) >= 3 and losses[-1] < losses[0]
+    )
     assert_close(written, losses, rtol=1e-6)
     # The file holds the value before the step that the callback announces or after it; in either
     # case the series has moved away from where it began.

@@ -33,14 +33,25 @@ def fitted() -> PEPClassifier:
 
 
 def test_components_are_mixed_by_rows_that_are_left_out(fitted: PEPClassifier) -> None:
-    assert [part.inputs for part in fitted.components_[:2]] == ["yeo-johnson", "standard"]
-    assert [part.likelihood for part in fitted.components_] == ["softmax", "softmax", "ordinal"]
+    assert [part.inputs for part in fitted.components_[:2]] == [
+        "yeo-johnson",
+        "standard",
+    ]
+    assert [part.likelihood for part in fitted.components_] == [
+        "softmax",
+        "softmax",
+        "ordinal",
+    ]
     assert fitted.components_[1].n_iter_ <= class_stack.STEPS[2]
-    assert not any(part.inducing_variable_.trainable_variables for part in fitted.components_)
+    assert not any(
+        part.inducing_variable_.trainable_variables for part in fitted.components_
+    )
     densities = np.stack([part.model_.loo_log_density() for part in fitted.components_])
 
     def objective(w: Any) -> float:  # of the weights, with the prior c = 0.1
-        return float(np.sum(logsumexp(densities.T, axis=1, b=w)) + 1.5 * np.sum(np.log(w)))
+        return float(
+            np.sum(logsumexp(densities.T, axis=1, b=w)) + 1.5 * np.sum(np.log(w))
+        )
 
     best = objective(fitted.weights_)
     for pair in ([0.0, 1e-3, -1e-3], [1e-3, -1e-3, 0.0], [-1e-3, 0.0, 1e-3]):
@@ -53,14 +64,20 @@ def test_components_are_mixed_by_rows_that_are_left_out(fitted: PEPClassifier) -
     assert_allclose(again.predict_proba(XNEW), fitted.predict_proba(XNEW), rtol=1e-9)
 
 
-def test_probabilities_are_those_of_the_classes_in_any_order(fitted: PEPClassifier) -> None:
+def test_probabilities_are_those_of_the_classes_in_any_order(
+    fitted: PEPClassifier,
+) -> None:
     assert list(fitted.classes_) == ["high", "low", "medium"]
     assert list(fitted.components_[2].classes_) == ["low", "medium", "high"]
     mixed = np.zeros([len(XNEW), 3])
     for weight, part in zip(fitted.weights_, fitted.components_, strict=True):
-        probability = part.posterior_.predict_probabilities(part._in_units(XNEW)).numpy()
+        probability = part.posterior_.predict_probabilities(
+            part._in_units(XNEW)
+        ).numpy()
         for column, label in enumerate(part.classes_):
-            mixed[:, list(fitted.classes_).index(label)] += weight * probability[:, column]
+            mixed[:, list(fitted.classes_).index(label)] += (
+                weight * probability[:, column]
+            )
     mixed **= fitted.recalibration_.scale**-2.0
     mixed /= mixed.sum(axis=1, keepdims=True)
     probability = fitted.predict_proba(XNEW)
@@ -82,7 +99,10 @@ def test_rows_are_left_out_of_all_classes(fitted: PEPClassifier) -> None:
 
 def test_recalibrated_by_rows_that_were_left_out(fitted: PEPClassifier) -> None:
     """The maximum on a grid, and labels whose probabilities are squares that do not sum to 1."""
-    every = [class_stack._left_out(part)[:, part.columns_of(fitted)] for part in fitted.components_]
+    every = [
+        class_stack._left_out(part)[:, part.columns_of(fitted)]
+        for part in fitted.components_
+    ]
     mixed = np.tensordot(fitted.weights_, every, 1)
     label = np.searchsorted(fitted.classes_, WORDS)
     grid = np.linspace(-1.0, 1.0, 4001)
@@ -109,7 +129,8 @@ def test_probabilities_are_recalibrated_as_gaussian_densities_are(scale: float) 
 
 
 @pytest.mark.parametrize(
-    "names, ordinal, line", [(["b", "c", "a"], False, ""), ([1, 0, 2], True, "not kept")]
+    "names, ordinal, line",
+    [(["b", "c", "a"], False, ""), ([1, 0, 2], True, "not kept")],
 )
 def test_classes_without_order_have_a_component_with_wrong_labels(
     names: list[Any], ordinal: bool, line: str, monkeypatch: pytest.MonkeyPatch
@@ -117,15 +138,23 @@ def test_classes_without_order_have_a_component_with_wrong_labels(
     """Words, or numbers whose order means nothing, though it is taken for one."""
     if ordinal:
         monkeypatch.setattr(class_stack, "is_ordinal", lambda *_: True)
-    fitted = PEPClassifier(random_state=0, max_iterations=3).fit(X, np.array(names)[GRADE])
+    fitted = PEPClassifier(random_state=0, max_iterations=3).fit(
+        X, np.array(names)[GRADE]
+    )
     (other,) = fitted.components_[2:]
-    assert other.likelihood == "noisy_multiclass" and list(other.classes_) == sorted(names)
+    assert other.likelihood == "noisy_multiclass" and list(other.classes_) == sorted(
+        names
+    )
     assert_allclose(other.likelihood_.invlink.epsilon, 0.03)
     assert fitted.predict_proba(XNEW).shape == (12, 3)
-    assert line in fitted.summary() and ("Classes in order" in fitted.summary()) == ordinal
+    assert (
+        line in fitted.summary() and ("Classes in order" in fitted.summary()) == ordinal
+    )
 
 
-def test_components_stay_where_the_ordinal_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_components_stay_where_the_ordinal_one_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def failing(*arguments: Any, **options: Any) -> Any:
         if arguments[3]["likelihood"] != "softmax":
             raise ValueError("no factor")
@@ -141,15 +170,22 @@ def test_all_forms_predict_the_same(fitted: PEPClassifier, tmp_path: Path) -> No
     check_forms(fitted, tmp_path, XNEW, None)
 
 
-@pytest.mark.parametrize("named, points", [
-    ({"alpha": 0.5}, 4), ({"num_inducing": 3}, 3), ({"ard": 0.5}, 4),
-    ({"inputs": "yeo-johnson"}, 4),
-    ({"inducing": "rows", "num_inducing": "auto"}, 45),
-    ({"inducing": "rows", "num_inducing": 7}, 7),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "named, points",
+    [
+        ({"alpha": 0.5}, 4),
+        ({"num_inducing": 3}, 3),
+        ({"ard": 0.5}, 4),
+        ({"inputs": "yeo-johnson"}, 4),
+        ({"inducing": "rows", "num_inducing": "auto"}, 45),
+        ({"inducing": "rows", "num_inducing": 7}, 7),
+    ],
+)
 def test_what_is_named_is_one_model(named: Any, points: int, no_training: None) -> None:
     assert PEPClassifier(**named)._names_a_model
-    fitted = PEPClassifier(**{"num_inducing": 4, **named}, random_state=0).fit(X, GRADE > 0)
+    fitted = PEPClassifier(**{"num_inducing": 4, **named}, random_state=0).fit(
+        X, GRADE > 0
+    )
     assert fitted.components_ == (fitted,) and list(fitted.weights_) == [1.0]
     assert "inducing points" in fitted.summary()
     Z = fitted.inducing_variable_.Z
@@ -169,8 +205,14 @@ def test_lengthscales_are_alike_a_priori() -> None:
     assert_allclose(near_lengthscales(0.7)(model), log_z - penalty, rtol=1e-6)
     ratios = [1.1]
     for spread in (0.05, 0.7, True):
-        options: dict[str, Any] = {"ard": spread, "inducing": "rows", "kernel": "matern52"}
-        fitted = PEPClassifier(random_state=0, max_iterations=15, **options).fit(X, GRADE > 0)
+        options: dict[str, Any] = {
+            "ard": spread,
+            "inducing": "rows",
+            "kernel": "matern52",
+        }
+        fitted = PEPClassifier(random_state=0, max_iterations=15, **options).fit(
+            X, GRADE > 0
+        )
         scales = fitted.kernel_.lengthscales.numpy()
         ratios.append(scales.max() / scales.min())
     assert ratios[1] < ratios[0] < ratios[2] < ratios[3]
@@ -195,26 +237,43 @@ def test_components_have_no_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     ensemble = lambda model, *_, **__: Ensemble([model], [1.0])  # noqa: E731
     monkeypatch.setattr(classifier, "ensemble_with_near_labels", ensemble)
     fitted = PEPClassifier(random_state=0).fit(X, GRADE > 0)
-    assert [p.record_.converged for p in fitted.components_] == [True] * 2 and not fitted.near_rows_
+    assert [p.record_.converged for p in fitted.components_] == [
+        True
+    ] * 2 and not fitted.near_rows_
 
 
-def test_labels_that_near_rows_predict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in (("LEAST_ROWS", 500), ("POINTS_OF_AN_INPUT", 2)):  # few for a chessboard
+def test_labels_that_near_rows_predict(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in (
+        ("LEAST_ROWS", 500),
+        ("POINTS_OF_AN_INPUT", 2),
+    ):  # few for a chessboard
         monkeypatch.setattr(class_stack, name, value)
     monkeypatch.setattr(classifier, "LEAST_ROWS", 500)
     inputs = 6.0 * random.uniform(size=[700, 2])
     labels = np.floor(inputs) @ [1, 1] % 2
     fitted = PEPClassifier(random_state=0).fit(inputs[:500], labels[:500])
-    assert fitted.near_rows_ == 20 and len(fitted.weights_) == 1 and "near rows" in fitted.summary()
+    assert (
+        fitted.near_rows_ == 20
+        and len(fitted.weights_) == 1
+        and "near rows" in fitted.summary()
+    )
     assert fitted.log_score(inputs[500:], labels[500:]) > -0.45  # chance is -0.69
     check_forms(fitted, tmp_path, inputs[500:520], None)
 
 
-@pytest.mark.parametrize("labels, expected", [
-    ([10, 9, 2], [2, 1, 0]), (["10", "9", "2"], [2, 1, 0]),
-    (["High", "Low", "very low"], [2, 1, 0]), (["always", "never", "very_often"], None),
-    (["severe", "mild", "none"], [2, 1, 0]), (["a", "b", "c"], None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "labels, expected",
+    [
+        ([10, 9, 2], [2, 1, 0]),
+        (["10", "9", "2"], [2, 1, 0]),
+        (["High", "Low", "very low"], [2, 1, 0]),
+        (["always", "never", "very_often"], None),
+        (["severe", "mild", "none"], [2, 1, 0]),
+        (["a", "b", "c"], None),
+    ],
+)
 def test_orders_that_are_known(labels: list[Any], expected: list[int] | None) -> None:
     order = order_of_labels(np.array(labels))
     assert expected == (None if order is None else list(order))

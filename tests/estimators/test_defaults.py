@@ -70,7 +70,9 @@ def test_attributes_are_those_of_the_heaviest(mixed: PEPRegressor) -> None:
     assert_allclose(mixed.record_.objective, -heaviest.training_loss(), rtol=1e-6)
 
 
-def test_all_forms_of_a_mixture_predict_the_same(mixed: PEPRegressor, tmp_path: Path) -> None:
+def test_all_forms_of_a_mixture_predict_the_same(
+    mixed: PEPRegressor, tmp_path: Path
+) -> None:
     *estimators, _ = check_forms(mixed, tmp_path, XNEW, Y[:7])
     assert all(other.alpha_ == mixed.alpha_ for other in estimators)
 
@@ -84,7 +86,10 @@ def test_where_powers_are_mixed() -> None:
     for seconds, mixes in ((None, True), (9.0, False)):
         at_most = PEPRegressor(max_seconds=seconds)
         assert plan(at_most, gaussian, rows=base.LEAST_ROWS)[1] == mixes
-    assert plan(PEPClassifier(alpha="mix"), gpflow.likelihoods.Bernoulli()) == (ALL, True)
+    assert plan(PEPClassifier(alpha="mix"), gpflow.likelihoods.Bernoulli()) == (
+        ALL,
+        True,
+    )
     assert PEPRegressor()._objective() == PEPClassifier()._objective() == "evidence"
 
 
@@ -107,22 +112,36 @@ def test_powers_of_many_rows_may_be_an_array(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(base, "MANY_POINTS", 4)
     monkeypatch.setattr(points, "MOST_POINTS", 4)
     options: dict[str, Any] = {"near_rows": 0, "random_state": 0, "max_iterations": 2}
-    fitted = [PEPRegressor("rbf", alpha=a, **options).fit(X, Y) for a in (ALL, np.array(ALL))]
+    fitted = [
+        PEPRegressor("rbf", alpha=a, **options).fit(X, Y) for a in (ALL, np.array(ALL))
+    ]
     assert_array_equal(*(each.predict(XNEW) for each in fitted))
 
 
 @pytest.mark.parametrize("is_much_work", [False, True])
-def test_rows_left_out_judge_many(is_much_work: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_left_out_judge_many(
+    is_much_work: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The number of points, the weights, densities; the models then have all rows."""
-    limits = (base, "LEAST_ROWS", 45), (trainer, "LEAST_ROWS", 45), (base, "MANY_POINTS", 4)
+    limits = (
+        (base, "LEAST_ROWS", 45),
+        (trainer, "LEAST_ROWS", 45),
+        (base, "MANY_POINTS", 4),
+    )
     slow = (trainer, "WORK_OF_POWERS", 1.0), (trainer, "WORK_OF_STEPS", 1.0)
-    for room, name, value in (*limits, (points, "MOST_POINTS", 8), *slow[: 2 * is_much_work]):
+    for room, name, value in (
+        *limits,
+        (points, "MOST_POINTS", 8),
+        *slow[: 2 * is_much_work],
+    ):
         monkeypatch.setattr(room, name, value)
     alpha = "auto" if is_much_work else "mix"
     fitted = PEPRegressor("rbf", alpha=alpha, near_rows=0, random_state=0).fit(X, Y)
     assert fitted.record_ is not None and fitted.record_.points[0].num_inducing == 4
     on_some = [score.objective for score in fitted.record_.points]
-    assert (fitted.record_.objective in on_some) == is_much_work  # all rows do not train then
+    assert (
+        fitted.record_.objective in on_some
+    ) == is_much_work  # all rows do not train then
     judged = fitted._judged
     assert judged is not None and len(judged.left_out) == 9
     models, weights = ensemble.components(fitted.model_)
@@ -134,9 +153,14 @@ def test_rows_left_out_judge_many(is_much_work: bool, monkeypatch: pytest.Monkey
         x, y = map(np.asarray, model.data)
         assert len(x) == 45
         parts = model.kernel, model.inducing_variable
-        options: dict[str, Any] = {"alpha": model.alpha.numpy(), "likelihood": model.likelihood}
+        options: dict[str, Any] = {
+            "alpha": model.alpha.numpy(),
+            "likelihood": model.likelihood,
+        }
         some = PEPRegression((x[rest], y[rest]), *parts, **options)
-        for found, expected in zip((mean, variance), some.predict_y(x[judged.left_out])):
+        for found, expected in zip(
+            (mean, variance), some.predict_y(x[judged.left_out])
+        ):
             assert_allclose(found, expected, rtol=1e-6)
         densities.append(norm.logpdf(y[judged.left_out], mean, np.sqrt(variance))[:, 0])
     if not is_much_work:
@@ -160,7 +184,9 @@ def test_much_work_begins_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_many_rows_of_several_classes_begin_with_some(num_classes: int, monkeypatch: Any) -> None:
+def test_many_rows_of_several_classes_begin_with_some(
+    num_classes: int, monkeypatch: Any
+) -> None:
     some, on_some = [], trainer.Trainer.on_some
 
     def noted(self: trainer.Trainer, model: Any, deadline: float) -> Any:
@@ -170,39 +196,64 @@ def test_many_rows_of_several_classes_begin_with_some(num_classes: int, monkeypa
     monkeypatch.setattr(trainer, "SOME_ROWS", 44)
     monkeypatch.setattr(trainer.Trainer, "on_some", noted)
     fitted = PEPClassifier(**SHORT).fit(X, np.minimum(THREE, num_classes - 1))
-    kind = gpflow.likelihoods.Softmax if num_classes == 3 else gpflow.likelihoods.Bernoulli
+    kind = (
+        gpflow.likelihoods.Softmax if num_classes == 3 else gpflow.likelihoods.Bernoulli
+    )
     assert type(fitted.likelihood_) is kind
     assert [len(model.data[0]) for model in some] == [45] * (num_classes > 2)
 
 
-@pytest.mark.parametrize("seconds, alpha, num_inducing, labels", [
-    (4.0, 0.5, "auto", THREE),  # the time ends while some rows are trained on
-    (4.0, (0.5, 0.0, 1.0), 3, THREE),
-    (7.0, "mix", 3, THREE),  # so do the weights, which take densities of all powers
-    (0.5, 0.5, "auto", THREE > 0),
-], ids=["some", "several", "mix", "two"])  # fmt: skip
+@pytest.mark.parametrize(
+    "seconds, alpha, num_inducing, labels",
+    [
+        (4.0, 0.5, "auto", THREE),  # the time ends while some rows are trained on
+        (4.0, (0.5, 0.0, 1.0), 3, THREE),
+        (7.0, "mix", 3, THREE),  # so do the weights, which take densities of all powers
+        (0.5, 0.5, "auto", THREE > 0),
+    ],
+    ids=["some", "several", "mix", "two"],
+)
 @pytest.mark.near_copies("some", "mix", "two")
 def test_no_stage_begins_after_the_end(
-    seconds: float, alpha: Any, num_inducing: Any, labels: Any, monkeypatch: pytest.MonkeyPatch
+    seconds: float,
+    alpha: Any,
+    num_inducing: Any,
+    labels: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By a clock that evaluations alone move on, each by a second: the first is compilation."""
     clock, densities = [0.0], [0.0]
-    before_calls(monkeypatch, WholeLoss, "__call__", lambda: clock.append(clock.pop() + 1.0))
-    before_calls(monkeypatch, PEP, "loo_log_density", lambda: densities.append(clock[0]))
+    before_calls(
+        monkeypatch, WholeLoss, "__call__", lambda: clock.append(clock.pop() + 1.0)
+    )
+    before_calls(
+        monkeypatch, PEP, "loo_log_density", lambda: densities.append(clock[0])
+    )
     monkeypatch.setattr(trainer, "SOME_ROWS", 44)
     monkeypatch.setattr(base, "FIRST_POINTS", 2)
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    options: dict[str, Any] = {"alpha": alpha, "num_inducing": num_inducing, "random_state": 0}
+    options: dict[str, Any] = {
+        "alpha": alpha,
+        "num_inducing": num_inducing,
+        "random_state": 0,
+    }
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fitted = PEPClassifier(max_seconds=seconds, **options).fit(X, labels)
     assert any("The time was over." in str(each.message) for each in caught)
     if alpha == "mix":
-        assert len(fitted.model_.models) == 3 and fitted.model_.record.weights_from == "uniform"
-        assert any("The powers have equal weights" in str(each.message) for each in caught)
+        assert (
+            len(fitted.model_.models) == 3
+            and fitted.model_.record.weights_from == "uniform"
+        )
+        assert any(
+            "The powers have equal weights" in str(each.message) for each in caught
+        )
     assert max(densities) <= seconds or np.ndim(alpha)  # to choose points, or weights
     assert clock[0] <= seconds + 2.0 and fitted.record_ is not None
-    assert fitted.record_.message.startswith(points.OVER) and not fitted.record_.converged
+    assert (
+        fitted.record_.message.startswith(points.OVER) and not fitted.record_.converged
+    )
     assert np.isfinite(fitted.predict_proba(X)).all()
 
 
@@ -219,21 +270,30 @@ def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_allclose(train.share_ends() - (train.end - 6.0), 1.5)
 
 
-@pytest.mark.parametrize("second, gain, converged", [
-    (NO_STEP, 1e-6, True), (NO_STEP, 1e-3, False), ("The time was over.", 0.0, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "second, gain, converged",
+    [
+        (NO_STEP, 1e-6, True),
+        (NO_STEP, 1e-3, False),
+        ("The time was over.", 0.0, False),
+    ],
+)
 def test_a_line_search_without_a_step_starts_once_more(
     second: str, gain: float, converged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = maximise(PEPRegressor(**SHORT).fit(X, Y).model_, max_iterations=1)
-    first = record._replace(objective=3.0, iterations=4, converged=False, message=NO_STEP)
+    first = record._replace(
+        objective=3.0, iterations=4, converged=False, message=NO_STEP
+    )
     again = first._replace(objective=3.0 + gain * len(X), iterations=2, message=second)
     left = iter([first, again])
     monkeypatch.setattr(trainer.Trainer, "_maximise", lambda *_: next(left))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         record = PEPRegressor(**QUICK).fit(X, Y).record_
-    assert record is not None and record.iterations == 6 and record.converged == converged
+    assert (
+        record is not None and record.iterations == 6 and record.converged == converged
+    )
     assert any("Training ended" in str(each.message) for each in caught) != converged
     assert next(left, None) is None
 
@@ -270,33 +330,49 @@ def test_cross_validation_compiles_once(kind: Any, y: Any, compiled: list[Any]) 
     assert len(compiled) == 1
 
 
-@pytest.mark.parametrize("kind, change, y", [
-    (PEPRegressor, {"kernel": "matern32"}, F), (PEPRegressor, {"jitter": 1e-5}, F),
-    (PEPRegressor, {"kernel": KERNEL}, F),
-    (PEPRegressor, {"inducing": gpflow.inducing_variables.InducingPoints(TWO[:3])}, F),
-    (PEPRegressor, {"num_inducing": 6}, F),
-    (PEPClassifier, {"likelihood": gpflow.likelihoods.Bernoulli()}, F > 0.0),
-    (PEPClassifier, {"likelihood": "softmax"}, SEVERAL),
-    (PEPClassifier, {}, SEVERAL),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, change, y",
+    [
+        (PEPRegressor, {"kernel": "matern32"}, F),
+        (PEPRegressor, {"jitter": 1e-5}, F),
+        (PEPRegressor, {"kernel": KERNEL}, F),
+        (
+            PEPRegressor,
+            {"inducing": gpflow.inducing_variables.InducingPoints(TWO[:3])},
+            F,
+        ),
+        (PEPRegressor, {"num_inducing": 6}, F),
+        (PEPClassifier, {"likelihood": gpflow.likelihoods.Bernoulli()}, F > 0.0),
+        (PEPClassifier, {"likelihood": "softmax"}, SEVERAL),
+        (PEPClassifier, {}, SEVERAL),
+    ],
+)
 @pytest.mark.near_copies("PEPRegressor-change0*", "PEPRegressor-change1*")
-def test_what_is_compiled_anew(kind: Any, change: Any, y: Any, compiled: list[Any]) -> None:
+def test_what_is_compiled_anew(
+    kind: Any, change: Any, y: Any, compiled: list[Any]
+) -> None:
     kind(**SHORT).fit(TWO, F if kind is PEPRegressor else F > 0.0)
-    with gpflow.config.as_context(gpflow.config.Config(jitter=change.pop("jitter", 1e-6))):
+    with gpflow.config.as_context(
+        gpflow.config.Config(jitter=change.pop("jitter", 1e-6))
+    ):
         kind(**{**SHORT, **change}).fit(TWO, y)
     assert len(compiled) == 2
 
 
 @pytest.mark.parametrize("most", [10, chunks.CHUNK_ELEMENTS])
 @pytest.mark.near_copies
-def test_several_powers_compile_once(most: int, compiled: list[Any], monkeypatch: Any) -> None:
+def test_several_powers_compile_once(
+    most: int, compiled: list[Any], monkeypatch: Any
+) -> None:
     monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", most)
     for _ in range(2):
         PEPRegressor(**{**SHORT, "alpha": "mix"}).fit(TWO, F)
     assert len(compiled) == (2 if most == 10 else 1)  # in chunks each fit compiles
 
 
-@pytest.mark.parametrize("kernel", ["rbf", gpflow.kernels.Matern52()], ids=["rbf", "own"])
+@pytest.mark.parametrize(
+    "kernel", ["rbf", gpflow.kernels.Matern52()], ids=["rbf", "own"]
+)
 @pytest.mark.near_copies("rbf")
 def test_some_rows_and_all_share_what_is_compiled(
     kernel: Any, compiled: list[Any], monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,12 @@ from numpy.testing import assert_array_equal
 import gpflow_pep as pep
 from gpflow_pep.estimators.describing import MODULES, Describer, Loader, check_same
 
-k, lik, iv, fun = gpflow.kernels, gpflow.likelihoods, gpflow.inducing_variables, gpflow.functions
+k, lik, iv, fun = (
+    gpflow.kernels,
+    gpflow.likelihoods,
+    gpflow.inducing_variables,
+    gpflow.functions,
+)
 Z = np.random.default_rng(0).normal(size=(4, 2))
 
 
@@ -43,7 +48,11 @@ class Strict(lik.StudentT):
 
 KERNELS = [
     k.SquaredExponential(variance=0.3, lengthscales=[0.1, 2.0]),
-    *(k.Matern12(active_dims=[1]), k.Matern32(active_dims=slice(0, 2)), k.Matern52(name="short")),
+    *(
+        k.Matern12(active_dims=[1]),
+        k.Matern32(active_dims=slice(0, 2)),
+        k.Matern52(name="short"),
+    ),
     *(k.RationalQuadratic(alpha=0.3), k.Exponential(), k.Cosine(lengthscales=0.5)),
     *(k.Linear(variance=[1.0, 2.0]), k.Polynomial(degree=4, offset=0.3)),
     k.ArcCosine(order=2, weight_variances=[1.0, 2.0]),
@@ -64,8 +73,16 @@ PARTS = [
     lik.Gaussian(variance=fun.Additive(fun.Constant([1.0]), fun.Identity(1))),
     lik.Gaussian(variance=pep.likelihoods.LogLinear(2, variance=0.2)),
     *(lik.StudentT(scale=0.5, df=5.0), lik.Exponential(), lik.Gamma(shape=3.0)),
-    *(lik.Poisson(binsize=2.0), lik.Poisson(invlink=tf.nn.softplus), lik.Beta(scale=2.0)),
-    *(lik.Ordinal(np.array([0.0, 1.0, 2.0])), lik.Bernoulli(), lik.Bernoulli(invlink=tf.sigmoid)),
+    *(
+        lik.Poisson(binsize=2.0),
+        lik.Poisson(invlink=tf.nn.softplus),
+        lik.Beta(scale=2.0),
+    ),
+    *(
+        lik.Ordinal(np.array([0.0, 1.0, 2.0])),
+        lik.Bernoulli(),
+        lik.Bernoulli(invlink=tf.sigmoid),
+    ),
     *(lik.MultiClass(3), lik.MultiClass(3, invlink=lik.RobustMax(3, epsilon=0.05))),
     *(lik.Softmax(3), lik.SwitchedLikelihood([lik.Gaussian(0.1), lik.Gaussian(0.2)])),
     lik.HeteroskedasticTFPConditional(),
@@ -74,13 +91,21 @@ PARTS = [
     pep.likelihoods.Ordinal([-0.3, 0.1, 2.0], sigma=0.7),
     *(iv.InducingPoints(Z), iv.Multiscale(Z, np.ones_like(Z))),
     iv.SharedIndependentInducingVariables(iv.InducingPoints(Z)),
-    iv.SeparateIndependentInducingVariables([iv.InducingPoints(Z), iv.InducingPoints(Z + 1.0)]),
+    iv.SeparateIndependentInducingVariables(
+        [iv.InducingPoints(Z), iv.InducingPoints(Z + 1.0)]
+    ),
     Strict(2.5, limit=2.0),
-    *(BLURRED(Z, np.full(4, 0.3)), BLURRED(Z, np.abs(Z)), BLURRED(Z, Z[:, :, None] * Z[:, None])),
+    *(
+        BLURRED(Z, np.full(4, 0.3)),
+        BLURRED(Z, np.abs(Z)),
+        BLURRED(Z, Z[:, :, None] * Z[:, None]),
+    ),
 ]
 
 
-@pytest.mark.parametrize("part", [*KERNELS, *PARTS], ids=lambda part: type(part).__name__)
+@pytest.mark.parametrize(
+    "part", [*KERNELS, *PARTS], ids=lambda part: type(part).__name__
+)
 def test_parts_come_back(part: Any) -> None:
     found = there_and_back(part)
     values, expected = parameter_dict(found), parameter_dict(part)
@@ -96,12 +121,18 @@ def test_parts_come_back(part: Any) -> None:
 
 def test_parameters_come_back_whole() -> None:
     kernel = k.RBF()
-    prior = tfp.distributions.Gamma(gpflow.utilities.to_default_float(2.0), np.float64(3.0))
+    prior = tfp.distributions.Gamma(
+        gpflow.utilities.to_default_float(2.0), np.float64(3.0)
+    )
     kernel.variance = gpflow.Parameter(0.3, transform=positive(0.1, "exp"), prior=prior)
     gpflow.set_trainable(kernel.lengthscales, False)
     found = there_and_back(kernel)
-    assert_array_equal(found.variance.log_prior_density(), kernel.variance.log_prior_density())
-    assert found.variance.transform.forward(0.0) == kernel.variance.transform.forward(0.0)
+    assert_array_equal(
+        found.variance.log_prior_density(), kernel.variance.log_prior_density()
+    )
+    assert found.variance.transform.forward(0.0) == kernel.variance.transform.forward(
+        0.0
+    )
     assert not found.lengthscales.trainable
 
 
@@ -124,13 +155,22 @@ def test_which_public_classes_are_not_known() -> None:
     """All other public kernels and likelihoods of GPflow are tested above."""
     tested = {type(part) for value in [*KERNELS, *PARTS] for part in value.submodules}
     tested |= {type(value) for value in [*KERNELS, *PARTS]}
-    kinds = {kind for room in (k, lik) for kind in vars(room).values() if inspect.isclass(kind)}
+    kinds = {
+        kind
+        for room in (k, lik)
+        for kind in vars(room).values()
+        if inspect.isclass(kind)
+    }
     public = {kind for kind in kinds if issubclass(kind, gpflow.base.Module)}
     left = {kind.__name__ for kind in public - tested if not inspect.isabstract(kind)}
     assert left <= {
         *("AnisotropicStationary", "IsotropicStationary"),  # bases
         "MultiLatentTFPConditional",  # takes a function
-        *("ArcHierarchical", "WedgeHierarchical", "GaussianMC"),  # do not keep their arguments
+        *(
+            "ArcHierarchical",
+            "WedgeHierarchical",
+            "GaussianMC",
+        ),  # do not keep their arguments
     }
 
 
@@ -169,31 +209,54 @@ def more_points() -> gpflow.likelihoods.Likelihood:
     return likelihood
 
 
-@pytest.mark.parametrize("make, message", [
-    (lambda: k.RBF() + local(), r"kernels\[1\]: got a .*Local, expected a class that has a nam"),
-    (lambda: lik.Poisson(invlink=lambda f: f), r"value.invlink: got .*<lambda>, expected what"),
-    (exotic, r"variance.transform: got .*Tanh"),
-    (more_points, r"num_gauss_hermite_points: got 50, expected 20, as loading would give it"),
-    (lambda: np.array([np.nan]), r"got NaN or infinity, expected finite numbers"),
-    (lambda: float("inf"), r"got inf, expected a finite number"),
-    (lambda: np.array([{}]), r"got an array of objects, expected numbers, or words only"),
-    (lambda: np.array([1j]), r"got an array of complex128"),
-    (lambda: np.random.RandomState(0), r"got numpy.random.*RandomState"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (
+            lambda: k.RBF() + local(),
+            r"kernels\[1\]: got a .*Local, expected a class that has a nam",
+        ),
+        (
+            lambda: lik.Poisson(invlink=lambda f: f),
+            r"value.invlink: got .*<lambda>, expected what",
+        ),
+        (exotic, r"variance.transform: got .*Tanh"),
+        (
+            more_points,
+            r"num_gauss_hermite_points: got 50, expected 20, as loading would give it",
+        ),
+        (lambda: np.array([np.nan]), r"got NaN or infinity, expected finite numbers"),
+        (lambda: float("inf"), r"got inf, expected a finite number"),
+        (
+            lambda: np.array([{}]),
+            r"got an array of objects, expected numbers, or words only",
+        ),
+        (lambda: np.array([1j]), r"got an array of complex128"),
+        (lambda: np.random.RandomState(0), r"got numpy.random.*RandomState"),
+    ],
+)
 def test_what_would_be_lost(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=rf"{message}.*tf\.train\.Checkpoint"):
         there_and_back(make())
 
 
-@pytest.mark.parametrize("described", [
-    *(
-        {"number": 0, "class": name, "arguments": {}, "parameters": {}}
-        for name in ("os.system", "gpflow.kernels.np", "numpy.ndarray",
-                     "gpflow.likelihoods.base", "gpflow.kernels.Callable")
-    ),
-    {"bijector": "Inline", "arguments": {}},
-    {"distribution": "JointDistributionCoroutine", "arguments": {}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "described",
+    [
+        *(
+            {"number": 0, "class": name, "arguments": {}, "parameters": {}}
+            for name in (
+                "os.system",
+                "gpflow.kernels.np",
+                "numpy.ndarray",
+                "gpflow.likelihoods.base",
+                "gpflow.kernels.Callable",
+            )
+        ),
+        {"bijector": "Inline", "arguments": {}},
+        {"distribution": "JointDistributionCoroutine", "arguments": {}},
+    ],
+)
 def test_other_classes_are_never_made(described: Any) -> None:
     with pytest.raises(ValueError, match=r"is no .* that is known"):
         Loader({})(described)

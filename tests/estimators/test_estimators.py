@@ -24,11 +24,18 @@ from gpflow_pep.models import PEPRegression
 from gpflow_pep.tables import TableEncoder, recognise
 from gpflow_pep.training.choosing.ensemble import ensemble_posterior
 
-SMALL: dict[str, Any] = {"num_inducing": 6, "alpha": 0.5, "max_iterations": 30, "random_state": 0}
+SMALL: dict[str, Any] = {
+    "num_inducing": 6,
+    "alpha": 0.5,
+    "max_iterations": 30,
+    "random_state": 0,
+}
 pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
 
 RNG = np.random.default_rng(1)
-X = pd.DataFrame({"far": 1e3 + 50.0 * RNG.standard_normal(60), "near": RNG.uniform(-1, 1, 60)})
+X = pd.DataFrame(
+    {"far": 1e3 + 50.0 * RNG.standard_normal(60), "near": RNG.uniform(-1, 1, 60)}
+)
 Y = 200.0 + 30.0 * np.sin(3.0 * X["near"].to_numpy()) + 5.0 * RNG.standard_normal(60)
 LABELS = np.array(["low", "middle", "high"])[np.digitize(Y, [190.0, 210.0])]
 
@@ -85,7 +92,9 @@ def test_labels_are_words(classifier: PEPClassifier) -> None:
     assert_array_equal(classifier.predict(X), best)
     own = probability[np.arange(60), np.searchsorted(classifier.classes_, LABELS)]
     assert_allclose(classifier.log_score(X, LABELS), np.log(own).mean())
-    assert_array_equal(np.exp(classifier.predict_log_proba(X)), np.exp(np.log(probability)))
+    assert_array_equal(
+        np.exp(classifier.predict_log_proba(X)), np.exp(np.log(probability))
+    )
     assert classifier.score(X, LABELS) > 0.6
     with pytest.raises(ValueError, match="y: got labels that are none of"):
         classifier.log_score(X, np.full(60, "other"))
@@ -94,11 +103,16 @@ def test_labels_are_words(classifier: PEPClassifier) -> None:
 def test_grades_are_in_the_order_of_their_values(no_training: None) -> None:
     """Those of numbers as text too, of which 10 comes before 2 in the alphabet."""
     rows, grades = np.arange(24.0)[:, None], np.repeat(np.arange(1, 13), 2)
-    words, small = grades.astype(str), {**SMALL, "likelihood": "ordinal", "num_inducing": 5}
+    words, small = (
+        grades.astype(str),
+        {**SMALL, "likelihood": "ordinal", "num_inducing": 5},
+    )
     fitted = [PEPClassifier(**small).fit(rows, y) for y in (grades, words)]
     assert list(fitted[1].classes_) == [str(grade) for grade in range(1, 13)]
     assert_allclose(*(one.predict_proba(rows) for one in fitted), rtol=1e-9)
-    assert_allclose(fitted[1].log_score(rows, words), fitted[0].log_score(rows, grades), rtol=1e-9)
+    assert_allclose(
+        fitted[1].log_score(rows, words), fitted[0].log_score(rows, grades), rtol=1e-9
+    )
     assert fitted[1].score(rows, words) == fitted[0].score(rows, grades)
     few = PEPClassifier(**{**small, "num_inducing": 2}).fit(rows[:3], [2.5, 3.0, 2.75])
     assert list(few.classes_) == [2.5, 2.75, 3.0]
@@ -112,23 +126,38 @@ PAIR = pd.DataFrame({"p": Y, "q": -Y})
 #: Estimators, the rows of a first fit, and those of one that fails.
 REFITS: dict[str, Any] = {
     "regressor": (PEPRegressor(**SMALL), (X, Y), (X * 50.0 + 7.0, PAIR)),
-    "classifier": (PEPClassifier(**SMALL), (X, Y > 200.0),
-                   (X.to_numpy(), np.where(Y > 200.0, "zebra", "ant"))),
-    "separate": (SeparateRegressors(PEPRegressor(**SMALL)), (X, PAIR),
-                 (X * 50.0, PAIR[["q", "p"]])),
-    "encoder": (TableEncoder({name: recognise(X[name]) for name in X}), (X,), (X * 2.0,)),
-}  # fmt: skip
+    "classifier": (
+        PEPClassifier(**SMALL),
+        (X, Y > 200.0),
+        (X.to_numpy(), np.where(Y > 200.0, "zebra", "ant")),
+    ),
+    "separate": (
+        SeparateRegressors(PEPRegressor(**SMALL)),
+        (X, PAIR),
+        (X * 50.0, PAIR[["q", "p"]]),
+    ),
+    "encoder": (
+        TableEncoder({name: recognise(X[name]) for name in X}),
+        (X,),
+        (X * 2.0,),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", REFITS)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_a_fit_that_fails_leaves_the_one_before(name: str, error: Any, monkeypatch: Any) -> None:
+def test_a_fit_that_fails_leaves_the_one_before(
+    name: str, error: Any, monkeypatch: Any
+) -> None:
     model, rows, others = REFITS[name]
     model, never = clone(model), clone(model)
     with monkeypatch.context() as patched:
         skip_training(patched)
         model.fit(*rows)
-    before, predict = state(model), getattr(model, "predict", getattr(model, "transform", None))
+    before, predict = (
+        state(model),
+        getattr(model, "predict", getattr(model, "transform", None)),
+    )
     predictions, calls = predict(rows[0]), []
 
     def fail(*arguments: Any) -> Any:
@@ -150,13 +179,21 @@ def test_a_fit_that_fails_leaves_the_one_before(name: str, error: Any, monkeypat
     assert_array_equal(predict(rows[0]), predictions)
 
 
-@pytest.mark.parametrize("targets, place", [
-    (np.full(8, 5e6), ""), (np.full(8, 1e-9), ""),
-    (np.full(8, 0.1) + 0.2 - np.arange(8) % 2 * 1e-17, ""),
-    (np.column_stack([Y[:8], np.full(8, 3.0)]), " in column 1"),
-])  # fmt: skip
-def test_targets_that_are_equal_are_warned_of(targets: Any, place: str, no_training: None) -> None:
-    with pytest.warns(UserWarning, match=f"y: all targets{place} are .* cannot be learnt") as w:
+@pytest.mark.parametrize(
+    "targets, place",
+    [
+        (np.full(8, 5e6), ""),
+        (np.full(8, 1e-9), ""),
+        (np.full(8, 0.1) + 0.2 - np.arange(8) % 2 * 1e-17, ""),
+        (np.column_stack([Y[:8], np.full(8, 3.0)]), " in column 1"),
+    ],
+)
+def test_targets_that_are_equal_are_warned_of(
+    targets: Any, place: str, no_training: None
+) -> None:
+    with pytest.warns(
+        UserWarning, match=f"y: all targets{place} are .* cannot be learnt"
+    ) as w:
         PEPRegressor(**SMALL).fit(X[:8], targets)
     assert len([each for each in w if "cannot be learnt" in str(each.message)]) == 1
 
@@ -166,13 +203,22 @@ def test_one_wild_number_is_named(no_training: None) -> None:
     wild = X.assign(near=np.where(is_seventh, -1e9, X["near"]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        PEPRegressor(**SMALL).fit(X[:8], np.full(8, 5e6) + 1e-6 * np.arange(8))  # nor equal ones
-        PEPRegressor(**SMALL, likelihood="poisson").fit(X[:8], np.ones(8))  # without size of noise
-    for estimator, y in ((PEPRegressor(**SMALL), Y), (PEPClassifier(**SMALL), Y > 200.0)):
+        PEPRegressor(**SMALL).fit(
+            X[:8], np.full(8, 5e6) + 1e-6 * np.arange(8)
+        )  # nor equal ones
+        PEPRegressor(**SMALL, likelihood="poisson").fit(
+            X[:8], np.ones(8)
+        )  # without size of noise
+    for estimator, y in (
+        (PEPRegressor(**SMALL), Y),
+        (PEPClassifier(**SMALL), Y > 200.0),
+    ):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             estimator.fit(X.assign(rare=is_seventh), y)  # an indicator of one row
-        with pytest.warns(UserWarning, match=r"X: got -1e\+09 in column 'near', row 7 \("):
+        with pytest.warns(
+            UserWarning, match=r"X: got -1e\+09 in column 'near', row 7 \("
+        ):
             estimator.fit(wild, y)
     with pytest.warns(UserWarning, match=r"y: got 1e\+09 in column 0, row 7 \("):
         PEPRegressor(**SMALL).fit(X, np.where(is_seventh, 1e9, Y))
@@ -180,21 +226,32 @@ def test_one_wild_number_is_named(no_training: None) -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.near_copies("rational_quadratic")
-def test_one_lengthscale_for_all_inputs(kernel: str, tmp_path: Path, no_training: None) -> None:
-    for kind, y, name in (PEPRegressor, Y, "predict"), (PEPClassifier, Y > 200.0, "predict_proba"):
+def test_one_lengthscale_for_all_inputs(
+    kernel: str, tmp_path: Path, no_training: None
+) -> None:
+    for kind, y, name in (
+        (PEPRegressor, Y, "predict"),
+        (PEPClassifier, Y > 200.0, "predict_proba"),
+    ):
         fitted = kind(kernel, ard=False, **SMALL).fit(X, y)
         assert fitted.kernel_.lengthscales.shape == ()
         assert kind(kernel, **SMALL).fit(X, y).kernel_.lengthscales.shape == (2,)
         loaded = saved(fitted, tmp_path)
         assert loaded.ard is False
         for again in (loaded, scorer(fitted, tmp_path)):
-            assert_allclose(getattr(again, name)(X), getattr(fitted, name)(X), rtol=1e-9)
+            assert_allclose(
+                getattr(again, name)(X), getattr(fitted, name)(X), rtol=1e-9
+            )
 
 
 def test_what_scikit_learn_passes_and_asks_for(no_training: None) -> None:
     generators = [np.random.default_rng(5) for _ in range(4)]
-    seeds = [PEPRegressor(num_inducing=6, alpha=0.5, random_state=r) for r in generators[:2]]
-    points = [model.fit(X, Y, sample_weight=None).inducing_variable_.Z for model in seeds]
+    seeds = [
+        PEPRegressor(num_inducing=6, alpha=0.5, random_state=r) for r in generators[:2]
+    ]
+    points = [
+        model.fit(X, Y, sample_weight=None).inducing_variable_.Z for model in seeds
+    ]
     assert_array_equal(points[0], points[1])
     draws = [seeds[0].sample_y(X[:3], 2, random_state=r) for r in generators[2:]]
     assert_array_equal(draws[0], draws[1])
@@ -211,59 +268,130 @@ def test_own_kernel_and_points_are_copied() -> None:
     assert isinstance(fitted.kernel_, gpflow.kernels.Matern32)
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"kernel": "cosine"}, "kernel: got 'cosine', expected 'rbf'"),
-    ({"likelihood": "normal"}, "likelihood: got 'normal', expected 'gaussian'"),
-    ({"inducing": "best"}, "inducing: got 'best', expected 'kmeans'"),
-    ({"alpha": "best"}, "alpha: got 'best', expected a number.*'mix' or 'auto'"),
-    ({"alpha": [0.5, 1.5]}, "alphas: got"), ({"alpha": 1.5}, "alpha"),
-    ({"alpha": "mix", "batch_size": 5}, "alpha: got 'mix' with minibatches"),
-    ({"batch_size": "many"}, "batch_size: got 'many'"),
-    ({"batch_size": 0}, "batch_size"), ({"num_inducing": 0}, "num_inducing"),
-    ({"max_iterations": 0}, "max_iterations"),
-    ({"max_seconds": "x"}, "max_seconds: got 'x', expected a number"),
-    ({"max_seconds": -1}, "max_seconds: got -1"),
-    ({"standardize": "yes"}, "standardize: got 'yes', expected True or False"),
-    ({"warm_start": 1}, "warm_start: got 1"),
-    ({"alpha": True}, "alpha: got True, expected a number"),
-    ({"random_state": "a"}, "random_state: got 'a', expected None, a whole number"),
-    ({"ard": None}, "ard: got None, expected True or False"),
-    ({"kernel": gpflow.kernels.Matern32(), "ard": False}, "ard: got False with a Matern32"),
-    ({"ard": 0.5, "objective": "evidence+loo"}, r"got 'evidence\+loo', .* number as ard"),
-    ({"noise": "odd"}, "noise: got 'odd', expected 'auto' or 'constant' or 'varying'"),
-    ({"warp": "yes"}, "warp: got 'yes', expected True, False or 'auto'"),
-    ({"inputs": "log"}, "inputs: got 'log'"),
-    ({"inducing": np.full((5, 2), np.nan)}, "inducing: got NaN or infinite numbers"),
-    ({"inputs": "yeo-johnson", "standardize": False}, "inputs: got .*standardize=False"),
-    ({"warp": True, "likelihood": "poisson"}, "warp: got True with .*poisson"),
-    ({"noise": "varying", "likelihood": "student_t"}, "noise: got 'varying' with .*student_t"),
-    ({"warp": True, "standardize": False}, "warp: got True with .*standardize=False"),
-    *(({"near_rows": n}, f"near_rows: got {n!r}, expected 'auto', 0 or N") for n in ("many", 3)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"kernel": "cosine"}, "kernel: got 'cosine', expected 'rbf'"),
+        ({"likelihood": "normal"}, "likelihood: got 'normal', expected 'gaussian'"),
+        ({"inducing": "best"}, "inducing: got 'best', expected 'kmeans'"),
+        ({"alpha": "best"}, "alpha: got 'best', expected a number.*'mix' or 'auto'"),
+        ({"alpha": [0.5, 1.5]}, "alphas: got"),
+        ({"alpha": 1.5}, "alpha"),
+        ({"alpha": "mix", "batch_size": 5}, "alpha: got 'mix' with minibatches"),
+        ({"batch_size": "many"}, "batch_size: got 'many'"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"num_inducing": 0}, "num_inducing"),
+        ({"max_iterations": 0}, "max_iterations"),
+        ({"max_seconds": "x"}, "max_seconds: got 'x', expected a number"),
+        ({"max_seconds": -1}, "max_seconds: got -1"),
+        ({"standardize": "yes"}, "standardize: got 'yes', expected True or False"),
+        ({"warm_start": 1}, "warm_start: got 1"),
+        ({"alpha": True}, "alpha: got True, expected a number"),
+        ({"random_state": "a"}, "random_state: got 'a', expected None, a whole number"),
+        ({"ard": None}, "ard: got None, expected True or False"),
+        (
+            {"kernel": gpflow.kernels.Matern32(), "ard": False},
+            "ard: got False with a Matern32",
+        ),
+        (
+            {"ard": 0.5, "objective": "evidence+loo"},
+            r"got 'evidence\+loo', .* number as ard",
+        ),
+        (
+            {"noise": "odd"},
+            "noise: got 'odd', expected 'auto' or 'constant' or 'varying'",
+        ),
+        ({"warp": "yes"}, "warp: got 'yes', expected True, False or 'auto'"),
+        ({"inputs": "log"}, "inputs: got 'log'"),
+        (
+            {"inducing": np.full((5, 2), np.nan)},
+            "inducing: got NaN or infinite numbers",
+        ),
+        (
+            {"inputs": "yeo-johnson", "standardize": False},
+            "inputs: got .*standardize=False",
+        ),
+        ({"warp": True, "likelihood": "poisson"}, "warp: got True with .*poisson"),
+        (
+            {"noise": "varying", "likelihood": "student_t"},
+            "noise: got 'varying' with .*student_t",
+        ),
+        (
+            {"warp": True, "standardize": False},
+            "warp: got True with .*standardize=False",
+        ),
+        *(
+            ({"near_rows": n}, f"near_rows: got {n!r}, expected 'auto', 0 or N")
+            for n in ("many", 3)
+        ),
+    ],
+)
 def test_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PEPRegressor(**{**SMALL, **change}).fit(X[:10], Y[:10])
 
 
-@pytest.mark.parametrize("estimator, rows, y, message", [
-    (PEPClassifier(), X[:3], np.array(["a", None, "b"], object), "y: got missing labels"),
-    (PEPClassifier(), X, np.zeros(60), "y: got one class"),
-    (PEPClassifier(), X[:3], [2.5, 2.75, 3.0],
-     "y: got Unknown label type: continuous, expected labels"),
-    (PEPClassifier(likelihood="bernoulli"), X, LABELS, "'bernoulli' for 3 classes"),
-    (PEPClassifier(gpflow.kernels.RBF(), ard=0.5), X, LABELS,
-     r"ard: got 0\.5 with a SquaredExponential as the kernel"),
-    *((PEPClassifier(ard=a), X, LABELS, "ard: got") for a in (0.0, -1.0, np.nan, "yes")),
-    *((PEPClassifier(near_rows=n), X, LABELS,
-       f"near_rows: got {n!r}, expected 'auto', 0 or None") for n in ("many", 5, True, -1)),
-    (PEPRegressor(), X[:1], Y[:1], r"y: got 1 sample\(s\) with a target, expected at least 2"),
-    (PEPRegressor(), np.where(np.arange(60)[:, None] == 3, 1e200, X), Y,
-     r"X: got 1e\+200 in row 3 .*, expected numbers below"),
-    (PEPRegressor(), X, np.r_[-1e160, Y[1:]], r"y: got -1e\+160 in row 0"),
-    (PEPRegressor(), X, 1e-170 * Y, "y: got .*e-1.. at most, expected some above"),
-    (PEPClassifier(), X, np.array([1, *["b"] * 59], object), "y: got words and numbers as labels"),
-])  # fmt: skip
-def test_rows_that_are_refused(estimator: Any, rows: Any, y: AnyNDArray, message: str) -> None:
+@pytest.mark.parametrize(
+    "estimator, rows, y, message",
+    [
+        (
+            PEPClassifier(),
+            X[:3],
+            np.array(["a", None, "b"], object),
+            "y: got missing labels",
+        ),
+        (PEPClassifier(), X, np.zeros(60), "y: got one class"),
+        (
+            PEPClassifier(),
+            X[:3],
+            [2.5, 2.75, 3.0],
+            "y: got Unknown label type: continuous, expected labels",
+        ),
+        (PEPClassifier(likelihood="bernoulli"), X, LABELS, "'bernoulli' for 3 classes"),
+        (
+            PEPClassifier(gpflow.kernels.RBF(), ard=0.5),
+            X,
+            LABELS,
+            r"ard: got 0\.5 with a SquaredExponential as the kernel",
+        ),
+        *(
+            (PEPClassifier(ard=a), X, LABELS, "ard: got")
+            for a in (0.0, -1.0, np.nan, "yes")
+        ),
+        *(
+            (
+                PEPClassifier(near_rows=n),
+                X,
+                LABELS,
+                f"near_rows: got {n!r}, expected 'auto', 0 or None",
+            )
+            for n in ("many", 5, True, -1)
+        ),
+        (
+            PEPRegressor(),
+            X[:1],
+            Y[:1],
+            r"y: got 1 sample\(s\) with a target, expected at least 2",
+        ),
+        (
+            PEPRegressor(),
+            np.where(np.arange(60)[:, None] == 3, 1e200, X),
+            Y,
+            r"X: got 1e\+200 in row 3 .*, expected numbers below",
+        ),
+        (PEPRegressor(), X, np.r_[-1e160, Y[1:]], r"y: got -1e\+160 in row 0"),
+        (PEPRegressor(), X, 1e-170 * Y, "y: got .*e-1.. at most, expected some above"),
+        (
+            PEPClassifier(),
+            X,
+            np.array([1, *["b"] * 59], object),
+            "y: got words and numbers as labels",
+        ),
+    ],
+)
+def test_rows_that_are_refused(
+    estimator: Any, rows: Any, y: AnyNDArray, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         estimator.fit(rows, y)
 
@@ -285,14 +413,22 @@ def test_refused_by_fit_and_predict(regressor: PEPRegressor) -> None:
 
 
 @pytest.mark.parametrize("estimator", [PEPRegressor(), PEPClassifier()], ids=repr)
-@pytest.mark.parametrize("name, number", [("predict", 1), ("score", 2), ("log_score", 2)])
-def test_what_needs_a_fit_is_refused_before_it(estimator: Any, name: str, number: int) -> None:
+@pytest.mark.parametrize(
+    "name, number", [("predict", 1), ("score", 2), ("log_score", 2)]
+)
+def test_what_needs_a_fit_is_refused_before_it(
+    estimator: Any, name: str, number: int
+) -> None:
     with pytest.raises(NotFittedError):
         getattr(estimator, name)(*[np.zeros([3, 2]), np.zeros(3)][:number])
 
 
-def test_points_of_many_rows_are_chosen_from_some(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_of_many_rows_are_chosen_from_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(parts, "MOST_CHOSEN_FROM", 20)
-    Z = parts.make_inducing_variable("kmeans", X.to_numpy(), 20, gpflow.kernels.RBF(), 0).Z
+    Z = parts.make_inducing_variable(
+        "kmeans", X.to_numpy(), 20, gpflow.kernels.RBF(), 0
+    ).Z
     some = X.to_numpy()[np.random.default_rng(0).permutation(60)[:20]]
     assert_allclose(np.sort(Z, axis=0), np.sort(some, axis=0), rtol=1e-12)

@@ -65,7 +65,9 @@ def test_alpha_scores_are_in_units_of_the_targets() -> None:
     model.fit(X, y)
     for alpha, score in scores.items():
         assert_allclose(model.alpha_scores_[alpha], score - np.log(1e3), rtol=1e-6)
-    assert model.alpha_ == max(scores, key=scores.get)  # of the densities of rows left out
+    assert model.alpha_ == max(
+        scores, key=scores.get
+    )  # of the densities of rows left out
     left_out = np.mean(model.model_.loo_log_density()) - np.log(np.std(y))
     assert_allclose(model.alpha_scores_[model.alpha_], left_out, rtol=1e-6)
 
@@ -73,7 +75,9 @@ def test_alpha_scores_are_in_units_of_the_targets() -> None:
 @pytest.mark.slow
 def test_noise_by_a_second_latent_function(tmp_path: Path) -> None:
     y = 1e3 * (np.sin(X[:, 0]) + np.exp(0.5 * X[:, 0]) * RNG.standard_normal(60))
-    model = PEPRegressor(likelihood=lik.HeteroskedasticTFPConditional(), **SMALL).fit(X, y)
+    model = PEPRegressor(likelihood=lik.HeteroskedasticTFPConditional(), **SMALL).fit(
+        X, y
+    )
     rows = np.array([[-2.0], [2.0]])
     mean, std = model.predict(rows, return_std=True)
     assert std[1] > 1.5 * std[0]
@@ -95,7 +99,11 @@ def test_single_precision(dtype: Any) -> None:
         assert model.model_.data[0].dtype == classes.model_.data[0].dtype == np.float32
         mean, std = model.predict(X.astype(dtype), return_std=True)
         assert model.score(X, Y) > 0.5 and np.all(std > 0.0)
-        assert mean.shape == model.sample_y(X)[:, 0].shape == model.predict_quantiles(X)[:, 0].shape
+        assert (
+            mean.shape
+            == model.sample_y(X)[:, 0].shape
+            == model.predict_quantiles(X)[:, 0].shape
+        )
         assert np.isfinite(model.log_score(X, Y)) and classes.score(X, LABELS > 0) > 0.7
 
 
@@ -109,30 +117,40 @@ NO_NAMES = "got more than one column named 'a', expected different names"
 ONE, SEVERAL = PEPRegressor(**SMALL), PEPClassifier(**SMALL)
 
 
-@pytest.mark.parametrize("estimator, rows, y, message", [
-    (ONE, WIDE, Y, r"X: got a sparse matrix .*, expected at most 50,000,000"),
-    (ONE, WORDS, Y, r"X: got the column\(s\) 'b' of words.*make_preparation"),
-    (ONE, WORDS.assign(b=DAYS["t"][0]), Y, "'b' of words, dates or mixed cells"),
-    *(
-        (estimator, frame, LABELS, f"X: {NO_DATES}")
-        for frame in (DAYS, GAP, DAYS - DAYS.iloc[0], DAYS.to_numpy())
-        for estimator in (ONE, SEVERAL)
-    ),
-    (ONE, X, DAYS["t"], f"y: {NO_DATES}"),
-    (ONE, X, pd.DatetimeIndex(DAYS["t"]), f"y: {NO_DATES}"),
-    (ONE, X, DAYS.assign(u=DAYS["t"]), f"y: {NO_DATES}"),
-    (ONE, X, DAYS.assign(u=1.0), f"y: {NO_DATES}"), (ONE, TWICE, Y, f"X: {NO_NAMES}"),
-    (ONE, X, TWICE, f"y: {NO_NAMES}"),
-    *(
-        (PEPClassifier(likelihood=likelihood, **SMALL), X, labels,
-         rf"likelihood: got .* classes, expected .*not {number}")
-        for likelihood, labels, number in (
-            (lik.MultiClass(6), LABELS, 6), (lik.Softmax(2), LABELS, 2),
-            (lik.Bernoulli(), LABELS, 2), ("bernoulli", LABELS, 2),
-            (lik.MultiClass(3), LABELS > 0, 3),
-        )
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "estimator, rows, y, message",
+    [
+        (ONE, WIDE, Y, r"X: got a sparse matrix .*, expected at most 50,000,000"),
+        (ONE, WORDS, Y, r"X: got the column\(s\) 'b' of words.*make_preparation"),
+        (ONE, WORDS.assign(b=DAYS["t"][0]), Y, "'b' of words, dates or mixed cells"),
+        *(
+            (estimator, frame, LABELS, f"X: {NO_DATES}")
+            for frame in (DAYS, GAP, DAYS - DAYS.iloc[0], DAYS.to_numpy())
+            for estimator in (ONE, SEVERAL)
+        ),
+        (ONE, X, DAYS["t"], f"y: {NO_DATES}"),
+        (ONE, X, pd.DatetimeIndex(DAYS["t"]), f"y: {NO_DATES}"),
+        (ONE, X, DAYS.assign(u=DAYS["t"]), f"y: {NO_DATES}"),
+        (ONE, X, DAYS.assign(u=1.0), f"y: {NO_DATES}"),
+        (ONE, TWICE, Y, f"X: {NO_NAMES}"),
+        (ONE, X, TWICE, f"y: {NO_NAMES}"),
+        *(
+            (
+                PEPClassifier(likelihood=likelihood, **SMALL),
+                X,
+                labels,
+                rf"likelihood: got .* classes, expected .*not {number}",
+            )
+            for likelihood, labels, number in (
+                (lik.MultiClass(6), LABELS, 6),
+                (lik.Softmax(2), LABELS, 2),
+                (lik.Bernoulli(), LABELS, 2),
+                ("bernoulli", LABELS, 2),
+                (lik.MultiClass(3), LABELS > 0, 3),
+            )
+        ),
+    ],
+)
 def test_refused(estimator: Any, rows: Any, y: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         estimator.fit(rows, y)

@@ -50,7 +50,9 @@ def test_folds_are_trained_without_the_row(fitted: PEPRegressor) -> None:
         models, weights = components(clone(fitted).fit(x, y).model_)
         moments = [one.predict_y((X[test] - x.mean()) / x.std()) for one in models]
         m, v = (np.stack([part[k][:, 0] for part in moments]) for k in (0, 1))
-        below = np.asarray(weights) @ norm.cdf((Y[test] - y.mean()) / y.std(), m, np.sqrt(v))
+        below = np.asarray(weights) @ norm.cdf(
+            (Y[test] - y.mean()) / y.std(), m, np.sqrt(v)
+        )
         scores[test] = np.abs(ndtri(below))
     score = np.sort(scores)[int(np.ceil(61 * 0.7)) - 1]
     expected = fitted.predict_quantiles(XNEW, norm.cdf([-score, score]))
@@ -80,14 +82,29 @@ def test_copies_are_in_one_fold(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_allclose(scores, np.append(Y, Y[:20]))
 
 
-@pytest.mark.parametrize("settings, arguments, message", [
-    ({}, {"coverage": 1.0}, r"coverage: got 1.0, expected a number in \(0, 1\)"),
-    ({}, {"calibrate": "split"}, "calibrate: got 'split', expected 'folds' or None"),
-    ({}, {"coverage": 0.99, "calibrate": "folds"}, "0.99 with 60 rows, expected at most 0.9836"),
-    ({"batch_size": 50}, {"calibrate": "folds"}, "and a model that holds its rows"),
-    pytest.param({"likelihood": "student_t"}, {"calibrate": "folds"}, "expected Gaussian noise",
-     marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, arguments, message",
+    [
+        ({}, {"coverage": 1.0}, r"coverage: got 1.0, expected a number in \(0, 1\)"),
+        (
+            {},
+            {"calibrate": "split"},
+            "calibrate: got 'split', expected 'folds' or None",
+        ),
+        (
+            {},
+            {"coverage": 0.99, "calibrate": "folds"},
+            "0.99 with 60 rows, expected at most 0.9836",
+        ),
+        ({"batch_size": 50}, {"calibrate": "folds"}, "and a model that holds its rows"),
+        pytest.param(
+            {"likelihood": "student_t"},
+            {"calibrate": "folds"},
+            "expected Gaussian noise",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
 def test_what_cannot_be_is_refused(settings: Any, arguments: Any, message: str) -> None:
     options = {**OPTIONS, "max_iterations": 1, "alpha": 0.5, **settings}
     model = PEPRegressor(**options).fit(X, Y)

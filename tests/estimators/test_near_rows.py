@@ -11,7 +11,13 @@ from cases.forms import check_forms, check_mixture, forms, saved
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, classifier, export_numpy, trainer
+from gpflow_pep.estimators import (
+    PEPClassifier,
+    PEPRegressor,
+    classifier,
+    export_numpy,
+    trainer,
+)
 from gpflow_pep.scoring.ensemble import predictive
 from gpflow_pep.scoring.units import Units
 from gpflow_pep.training import Ensemble, NearRows
@@ -36,7 +42,9 @@ def fitted() -> PEPRegressor:
         return too_few_points().fit(X, Y)
 
 
-def test_near_rows_are_known_where_that_pays(fitted: PEPRegressor, monkeypatch: Any) -> None:
+def test_near_rows_are_known_where_that_pays(
+    fitted: PEPRegressor, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(trainer, "LEAST_ROWS", 80)
     assert fitted.near_rows_ == 40 and len(fitted.model_.models) == 6
     alone = clone(fitted).set_params(near_rows=0).fit(X, Y)
@@ -65,15 +73,22 @@ def test_all_forms_know_them(fitted: PEPRegressor, tmp_path: Path) -> None:
     parts = components_of_y(fitted)
     *estimators, of_numpy = check_forms(fitted, tmp_path, XNEW, Y[:7], rtol=1e-12)
     for other in estimators:
-        assert other.near_rows_ == fitted.near_rows_ and other.model_.near == fitted.model_.near
+        assert (
+            other.near_rows_ == fitted.near_rows_
+            and other.model_.near == fitted.model_.near
+        )
         assert len({id(model) for model in other.model_.models}) == 3
         assert isinstance(other.model_.near[-1], NearRows)
     for numpy_alone in (fitted._numpy_ensemble, of_numpy._ensembles[0]):
         found = predictive(numpy_alone, fitted._inputs(XNEW), Units())
         assert_allclose(found.means, parts[0], rtol=0, atol=1e-8)
         assert_allclose(found.variances, parts[1], rtol=1e-8)
-    with np.load(tmp_path / "scorer" / "arrays.npz") as arrays:  # of six components, once
-        assert sum(array.shape == X.shape for array in arrays.values()) == 2  # X, and targets
+    with np.load(
+        tmp_path / "scorer" / "arrays.npz"
+    ) as arrays:  # of six components, once
+        assert (
+            sum(array.shape == X.shape for array in arrays.values()) == 2
+        )  # X, and targets
 
 
 @pytest.mark.slow
@@ -97,7 +112,9 @@ def test_one_power_has_none_by_itself_and_few_rows_neither(no_training: None) ->
 # Classifiers: the squares of a chessboard, more than four points can follow.
 WORDS = np.array(["no", "yes"])
 ROWS, NEW = np.split(np.random.default_rng(5).uniform(0.0, 4.0, (360, 2)), [300])
-LABELS, EXPECTED = (WORDS[(np.floor(rows).sum(axis=1) % 2).astype(int)] for rows in (ROWS, NEW))
+LABELS, EXPECTED = (
+    WORDS[(np.floor(rows).sum(axis=1) % 2).astype(int)] for rows in (ROWS, NEW)
+)
 FEW: dict[str, Any] = {"num_inducing": 4, "max_iterations": 25, "random_state": 0}
 
 
@@ -122,7 +139,9 @@ def test_probabilities_are_mixed(labels: PEPClassifier) -> None:
     scaled, posterior = labels.input_scaler_.transform(NEW), labels.posterior_
     of_one = [
         likelihood.predict_mean_and_var(scaled, *one.predict_f(scaled))[0][:, 0]
-        for likelihood, one in zip(posterior.likelihoods, posterior.posteriors, strict=True)
+        for likelihood, one in zip(
+            posterior.likelihoods, posterior.posteriors, strict=True
+        )
     ]
     probability = labels.predict_proba(NEW)
     mixed = labels.model_.weights.numpy() @ np.stack(of_one)
@@ -136,7 +155,9 @@ def test_all_forms_know_near_labels(labels: PEPClassifier, tmp_path: Path) -> No
     for other in (loaded, pickled):
         assert other.near_rows_ == 20 and other.model_.near == labels.model_.near
     assert_allclose(loaded.predict_proba(NEW), labels.predict_proba(NEW), rtol=1e-9)
-    moments = (each.model_.models[1].predict_f(NEW[:3], near=20) for each in (pickled, labels))
+    moments = (
+        each.model_.models[1].predict_f(NEW[:3], near=20) for each in (pickled, labels)
+    )
     for one, other in zip(*moments, strict=True):
         assert_allclose(one, other, rtol=1e-12)
     expected = np.asarray(labels.posterior_.predict_probabilities(labels._inputs(NEW)))
@@ -148,18 +169,24 @@ def test_all_forms_know_near_labels(labels: PEPClassifier, tmp_path: Path) -> No
     assert_array_equal(of_numpy.far_rows(NEW), labels.far_rows(NEW))
 
 
-def test_of_another_power_tensorflow_predicts(labels: PEPClassifier, tmp_path: Path) -> None:
+def test_of_another_power_tensorflow_predicts(
+    labels: PEPClassifier, tmp_path: Path
+) -> None:
     other, model = copy.copy(labels), labels.model_
     models = [model.models[0], copy_of(model.models[1])]
     models[1].alpha = 0.5
     other._set_model(Ensemble(models, model.weights.numpy(), near=model.near))
     assert other._numpy_ensemble is None and len(other.predict_proba(NEW)) == len(NEW)
-    with pytest.raises(ValueError, match="near rows of Bernoulli, or of a power below 1"):
+    with pytest.raises(
+        ValueError, match="near rows of Bernoulli, or of a power below 1"
+    ):
         export_numpy(tmp_path / "scorer", other)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options, number", [({"batch_size": 100}, 2), ({"alpha": "mix"}, 4)])
+@pytest.mark.parametrize(
+    "options, number", [({"batch_size": 100}, 2), ({"alpha": "mix"}, 4)]
+)
 def test_minibatches_and_several_powers(
     options: Any, number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -172,7 +199,9 @@ def test_minibatches_and_several_powers(
     assert model.set_params(warm_start=True).fit(ROWS, LABELS).near_rows_ == 20
 
 
-def test_a_quarter_of_the_seconds_is_for_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quarter_of_the_seconds_is_for_near_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(classifier, "LEAST_ROWS", 80)
     seconds: list[float] = []
     instead = lambda *_, **options: seconds.append(options["seconds"])  # noqa: E731

@@ -25,11 +25,20 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, QuantileTransformer, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    QuantileTransformer,
+    StandardScaler,
+)
 from skops import io
 
 import gpflow_pep as pep
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, load_estimator, save_estimator
+from gpflow_pep.estimators import (
+    PEPClassifier,
+    PEPRegressor,
+    load_estimator,
+    save_estimator,
+)
 from gpflow_pep.models import ARPEP, PEP, PEPClassification, PEPRegression
 from gpflow_pep.scoring import load_scorer
 from gpflow_pep.tables import Format, TableEncoder
@@ -55,7 +64,9 @@ def classifier(**options: Any) -> PEPClassifier:
 
 def encoder() -> TableEncoder:
     numbers = dict.fromkeys("ab", Format("number"))
-    return TableEncoder(numbers | {"c": Format("text"), "day": Format("date", pattern="dmy")})
+    return TableEncoder(
+        numbers | {"c": Format("text"), "day": Format("date", pattern="dmy")}
+    )
 
 
 def pipeline() -> Pipeline:
@@ -83,14 +94,20 @@ def check_comes_back(folder: Path, before: Any, rows: Any = X) -> Any:
     same: Any = assert_array_equal
     model = getattr(before, "model_", None)
     if model is not None and isinstance(components(model)[0][0], PEP):
-        same = partial(assert_allclose, rtol=1e-12)  # sweeps of sites that have converged
-    for found, expected in zip(predictions(after, rows), predictions(before, rows), strict=True):
+        same = partial(
+            assert_allclose, rtol=1e-12
+        )  # sweeps of sites that have converged
+    for found, expected in zip(
+        predictions(after, rows), predictions(before, rows), strict=True
+    ):
         (assert_array_equal if found.dtype.kind in "OU" else same)(found, expected)
     return after
 
 
 def test_regression(tmp_path: Path) -> None:
-    before = regressor(kernel=gpflow.kernels.Matern32(lengthscales=[0.5, 2.0]), alpha=0.3)
+    before = regressor(
+        kernel=gpflow.kernels.Matern32(lengthscales=[0.5, 2.0]), alpha=0.3
+    )
     after = check_comes_back(tmp_path / "new" / "model", before)
     assert isinstance(after.model_, PEPRegression)
     assert after.model_.alpha.numpy() == after.alpha_ == 0.3
@@ -98,8 +115,12 @@ def test_regression(tmp_path: Path) -> None:
     assert after.get_params()["num_inducing"] == 5
     for found, expected in zip(after.model_.data, before.model_.data, strict=True):
         assert_array_equal(found, expected)
-    assert_allclose(tf.function(after.model_.training_loss)(), before.model_.training_loss())
-    assert len(after.model_.trainable_variables) == len(before.model_.trainable_variables)
+    assert_allclose(
+        tf.function(after.model_.training_loss)(), before.model_.training_loss()
+    )
+    assert len(after.model_.trainable_variables) == len(
+        before.model_.trainable_variables
+    )
     assert_array_equal(after.predict(X[["b", "a"]]), before.predict(X))
     with pytest.raises(ValueError, match="feature names"):
         after.predict(X.rename(columns={"a": "A"}))
@@ -110,12 +131,17 @@ def test_regression(tmp_path: Path) -> None:
 BLURRED = pep.inducing_variables.BlurredInducingPoints(np.eye(2), np.ones(2))
 
 
-@pytest.mark.parametrize("options, model", [
-    pytest.param({"likelihood": "student_t"}, PEP, marks=pytest.mark.slow),
-    ({"batch_size": 10, "max_iterations": 1}, ARPEP),
-    ({"inducing": BLURRED, "standardize": False}, PEPRegression),
-])  # fmt: skip
-def test_other_regressions(tmp_path: Path, options: dict[str, Any], model: type) -> None:
+@pytest.mark.parametrize(
+    "options, model",
+    [
+        pytest.param({"likelihood": "student_t"}, PEP, marks=pytest.mark.slow),
+        ({"batch_size": 10, "max_iterations": 1}, ARPEP),
+        ({"inducing": BLURRED, "standardize": False}, PEPRegression),
+    ],
+)
+def test_other_regressions(
+    tmp_path: Path, options: dict[str, Any], model: type
+) -> None:
     after = check_comes_back(tmp_path, regressor(**options))
     assert type(after.model_) is model
 
@@ -127,7 +153,10 @@ def test_classes(tmp_path: Path, likelihood: str) -> None:
     before.model_.max_sweeps = 150
     after = check_comes_back(tmp_path, before)
     assert isinstance(after.model_, PEPClassification)
-    assert after.model_.max_sweeps == 150 and after.model_.tolerance == before.model_.tolerance
+    assert (
+        after.model_.max_sweeps == 150
+        and after.model_.tolerance == before.model_.tolerance
+    )
     # The sites are restored, not found anew.
     assert_allclose(after.model_.sites.nu, before.model_.sites.nu, rtol=1e-13)
     assert_allclose(after.model_.sites.tau, before.model_.sites.tau, rtol=1e-13)
@@ -142,7 +171,9 @@ def test_a_pipeline_and_its_description(tmp_path: Path) -> None:
     after = check_comes_back(tmp_path, pipeline(), MESSY)
     assert [name for name, _ in after.steps] == ["tableencoder", "pepregressor"]
     text = MESSY.assign(day=MESSY["day"].dt.strftime("%d.%m.%Y"))
-    assert_array_equal(after.predict(text[["day", "c", "b", "a"]]), after.predict(MESSY))
+    assert_array_equal(
+        after.predict(text[["day", "c", "b", "a"]]), after.predict(MESSY)
+    )
     with pytest.raises(ValueError, match=r"got no column 'c' among 'a', 'b', 'day'"):
         after.predict(MESSY.drop(columns="c"))
     with pytest.raises(ValueError, match=r"got the columns 'z', expected"):
@@ -161,7 +192,9 @@ def test_other_gpflow_config(tmp_path: Path) -> None:
         assert_array_equal(load_estimator(tmp_path).predict(X), before.predict(X))
     with (
         gpflow.config.as_context(gpflow.config.Config(jitter=1e-3)),
-        pytest.raises(ValueError, match=r"got .*0\.001.*, expected .*1e-06.*set_default_jitter"),
+        pytest.raises(
+            ValueError, match=r"got .*0\.001.*, expected .*1e-06.*set_default_jitter"
+        ),
     ):
         load_estimator(tmp_path)
 
@@ -189,17 +222,24 @@ AROUND = {
     "splines": make_pipeline(preprocessing.SplineTransformer(), plain()),
     "best": make_pipeline(SelectKBest(f_regression, k=1), plain()),
     "encoder": make_pipeline(encoder(), StandardScaler(), plain()),
-    "columns": make_pipeline(words(ONE_HOT, SimpleImputer(add_indicator=True)), plain()),
+    "columns": make_pipeline(
+        words(ONE_HOT, SimpleImputer(add_indicator=True)), plain()
+    ),
     "ordinal columns": make_pipeline(
-        words(preprocessing.OrdinalEncoder(encoded_missing_value=-1), SimpleImputer()), plain()),
-    "logarithm": compose.TransformedTargetRegressor(plain(), func=np.log, inverse_func=np.exp),
+        words(preprocessing.OrdinalEncoder(encoded_missing_value=-1), SimpleImputer()),
+        plain(),
+    ),
+    "logarithm": compose.TransformedTargetRegressor(
+        plain(), func=np.log, inverse_func=np.exp
+    ),
     "target's quantiles": compose.TransformedTargetRegressor(
-        plain(), transformer=QuantileTransformer(n_quantiles=9)),
+        plain(), transformer=QuantileTransformer(n_quantiles=9)
+    ),
     "several": VotingRegressor([("x", plain()), ("y", plain())]),
     "search": GridSearchCV(plain(), {"alpha": [0.0, 1.0]}, cv=2),
     "classes": make_pipeline(StandardScaler(), PEPClassifier(**SMALL)),
     "calibrated classes": CalibratedClassifierCV(PEPClassifier(**SMALL), cv=2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", AROUND)
@@ -207,7 +247,9 @@ AROUND = {
 def test_what_is_around_comes_back(name: str, tmp_path: Path) -> None:
     rows = {"encoder": MESSY, "columns": WORDS, "ordinal columns": WORDS}.get(name, ONE)
     targets = (
-        np.where(np.median(POSITIVE) < POSITIVE, "high", "low") if "classes" in name else POSITIVE
+        np.where(np.median(POSITIVE) < POSITIVE, "high", "low")
+        if "classes" in name
+        else POSITIVE
     )
     estimator = clone(AROUND[name]).fit(rows, targets)
     save_estimator(tmp_path, estimator)
@@ -262,7 +304,9 @@ def test_classes_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert type(after.likelihood_) is OwnLikelihood and after.num_inducing_ == 5
     assert "model_" in fitted.__getstate__()  # in a save alone skops sees another state
     monkeypatch.delitem(sys.modules, __name__)
-    with pytest.raises(ValueError, match=f"got a class of the module {__name__}, .* Import it"):
+    with pytest.raises(
+        ValueError, match=f"got a class of the module {__name__}, .* Import it"
+    ):
         load_estimator(tmp_path)
 
 
@@ -284,22 +328,53 @@ def piped(step: Any) -> Pipeline:
     return make_pipeline(step, plain()).fit(ONE, Y)
 
 
-@pytest.mark.parametrize("make, message", [
-    (lambda: LinearRegression().fit(X, Y), r"estimator: got a LinearRegression, expected"),
-    (lambda: make_pipeline(LinearRegression()).fit(X, Y), r"got a Pipeline, expected a PEPReg"),
-    (lambda: OwnRegressor(**SMALL).fit(X, Y), r"estimator: got a OwnRegressor, expected"),
-    (lambda: regressor(likelihood=Forgetful("0.8")), r"estimator: got a part .*Forgetful: d"),
-    (lambda: regressor(random_state=np.random.RandomState(0)), r"random_state: got .*Random"),
-    (lambda: changed({"blocks": np.arange(18) // 4}), r"model_: got blocks of rows, expected"),
-    (lambda: changed({"mean_function": gpflow.functions.Constant(1.0)}),
-     r"model_.mean_function: got a Constant, expected a Zero"),
-    (lambda: piped(FunctionTransformer(double)),
-     r"estimator: got .*test_save_estimator\.double in it, expected only types .* pickle"),
-    (lambda: piped(FunctionTransformer(lambda X: X)), r"estimator: got .*<lambda> in it"),
-    (lambda: piped(OwnScaler()), r"estimator: got .*OwnScaler in it"),
-    (lambda: regressor(likelihood=more_points()), "hermite_points: got 50, expected None"),
-    (PEPRegressor, r"not fitted yet"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (
+            lambda: LinearRegression().fit(X, Y),
+            r"estimator: got a LinearRegression, expected",
+        ),
+        (
+            lambda: make_pipeline(LinearRegression()).fit(X, Y),
+            r"got a Pipeline, expected a PEPReg",
+        ),
+        (
+            lambda: OwnRegressor(**SMALL).fit(X, Y),
+            r"estimator: got a OwnRegressor, expected",
+        ),
+        (
+            lambda: regressor(likelihood=Forgetful("0.8")),
+            r"estimator: got a part .*Forgetful: d",
+        ),
+        (
+            lambda: regressor(random_state=np.random.RandomState(0)),
+            r"random_state: got .*Random",
+        ),
+        (
+            lambda: changed({"blocks": np.arange(18) // 4}),
+            r"model_: got blocks of rows, expected",
+        ),
+        (
+            lambda: changed({"mean_function": gpflow.functions.Constant(1.0)}),
+            r"model_.mean_function: got a Constant, expected a Zero",
+        ),
+        (
+            lambda: piped(FunctionTransformer(double)),
+            r"estimator: got .*test_save_estimator\.double in it, expected only types .* pickle",
+        ),
+        (
+            lambda: piped(FunctionTransformer(lambda X: X)),
+            r"estimator: got .*<lambda> in it",
+        ),
+        (lambda: piped(OwnScaler()), r"estimator: got .*OwnScaler in it"),
+        (
+            lambda: regressor(likelihood=more_points()),
+            "hermite_points: got 50, expected None",
+        ),
+        (PEPRegressor, r"not fitted yet"),
+    ],
+)
 def test_what_would_be_lost_is_refused(tmp_path: Path, make: Any, message: str) -> None:
     estimator = make()
     with pytest.raises(ValueError, match=message):
@@ -321,7 +396,9 @@ def test_types_of_others_are_not_constructed(tmp_path: Path, saved: Path) -> Non
     shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     (tmp_path / "pipeline.skops").write_bytes(io.dumps(Spy()))
     rewrite(tmp_path, lambda description, arrays: None)
-    with pytest.raises(ValueError, match=r"do not describe an estimator .*got .*Spy in it"):
+    with pytest.raises(
+        ValueError, match=r"do not describe an estimator .*got .*Spy in it"
+    ):
         load_estimator(tmp_path)
     assert Spy.restored == []
     io.loads(io.dumps(Spy()), trusted=[Spy])
@@ -331,7 +408,11 @@ def test_types_of_others_are_not_constructed(tmp_path: Path, saved: Path) -> Non
 @pytest.mark.parametrize("earlier", [False, True])
 @pytest.mark.parametrize("step", ["savez", "write_text", "rename"])
 def test_a_save_that_fails_leaves_what_was_there(
-    tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch, step: str, earlier: bool
+    tmp_path: Path,
+    saved: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    earlier: bool,
 ) -> None:
     folder = tmp_path / "model"
     if earlier:
@@ -356,7 +437,9 @@ def test_a_save_that_fails_leaves_what_was_there(
         load_estimator(folder)
 
 
-def test_a_saved_folder_is_as_open_as_any_and_replaces_another(tmp_path: Path, saved: Path) -> None:
+def test_a_saved_folder_is_as_open_as_any_and_replaces_another(
+    tmp_path: Path, saved: Path
+) -> None:
     save_estimator(tmp_path / "model", regressor())
     save_estimator(tmp_path / "model", load_estimator(saved))
     assert isinstance(load_estimator(tmp_path / "model"), Pipeline)
@@ -378,21 +461,39 @@ def test_files_of_others_are_not_replaced(
         assert not (folder / "README.md").exists()
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text("mine")
-    with pytest.raises(ValueError, match=rf"got {name} in it, expected only files .* Choose"):
+    with pytest.raises(
+        ValueError, match=rf"got {name} in it, expected only files .* Choose"
+    ):
         save_estimator(folder, load_estimator(saved))
     assert (folder / name).read_text() == "mine"
 
 
-@pytest.mark.parametrize("place", [
-    "file", "file/below", "s3://bucket/model", "s3://bucket", Path("s3://bucket"), "S3:/model",
-    "file:///tmp/model", "a\0b", "n" * 300, "", None, 3,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "place",
+    [
+        "file",
+        "file/below",
+        "s3://bucket/model",
+        "s3://bucket",
+        Path("s3://bucket"),
+        "S3:/model",
+        "file:///tmp/model",
+        "a\0b",
+        "n" * 300,
+        "",
+        None,
+        3,
+    ],
+)
 def test_places_where_no_folder_can_be(
     tmp_path: Path, saved: Path, place: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("mine")
-    model, got = load_estimator(saved), r"(cannot be written|got a URL|no path|no name).*"
+    model, got = (
+        load_estimator(saved),
+        r"(cannot be written|got a URL|no path|no name).*",
+    )
     for write in (save_estimator, pep.estimators.export_numpy):
         with pytest.raises(ValueError, match=got + "Choose another folder"):
             write(place, model)  # type: ignore[operator]
@@ -414,25 +515,30 @@ def in_model(key: str, value: Any) -> Any:
 
 
 def without_numbers(description: Any, arrays: dict[str, Any]) -> None:
-    arrays.update({n: np.full(a.shape, np.nan) for n, a in arrays.items() if a.ndim == 2})
+    arrays.update(
+        {n: np.full(a.shape, np.nan) for n, a in arrays.items() if a.ndim == 2}
+    )
 
 
-@pytest.mark.parametrize("damage, got", [
-    # Mutated files, below, have what else can happen.
-    *(
-        (lambda folder, name=name: (folder / name).unlink(), f"got no file {name}")
-        for name in ("model.json", "arrays.npz", "pipeline.skops")
-    ),
-    (write("model.json", "[" * 100_000), "is damaged"),
-    (write("model.json", "[]"), "got format None, expected format 8"),
-    (write("model.json", '{"format": 3}'), "got format 3, expected format 8"),
-    (write("model.json", '{"format": 8}'), "digest of the files is another"),
-    (write("arrays.npz", ""), "is damaged"),
-    (lambda folder: rewrite(folder, without_numbers), "no finite numbers"),
-    (in_model("class", "SVGP"), "do not describe an estimator"),
-    (in_model("kernel", {"function": "exp"}), "do not describe an estimator"),
-    (in_model("alpha", 7.0), "do not describe an estimator"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "damage, got",
+    [
+        # Mutated files, below, have what else can happen.
+        *(
+            (lambda folder, name=name: (folder / name).unlink(), f"got no file {name}")
+            for name in ("model.json", "arrays.npz", "pipeline.skops")
+        ),
+        (write("model.json", "[" * 100_000), "is damaged"),
+        (write("model.json", "[]"), "got format None, expected format 8"),
+        (write("model.json", '{"format": 3}'), "got format 3, expected format 8"),
+        (write("model.json", '{"format": 8}'), "digest of the files is another"),
+        (write("arrays.npz", ""), "is damaged"),
+        (lambda folder: rewrite(folder, without_numbers), "no finite numbers"),
+        (in_model("class", "SVGP"), "do not describe an estimator"),
+        (in_model("kernel", {"function": "exp"}), "do not describe an estimator"),
+        (in_model("alpha", 7.0), "do not describe an estimator"),
+    ],
+)
 def test_damaged_folder(tmp_path: Path, saved: Path, damage: Any, got: str) -> None:
     shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     damage(tmp_path)

@@ -28,7 +28,12 @@ Y = COMPLETE.copy()
 Y[RNG.random(Y.shape) < 0.3] = np.nan
 Y[3] = np.nan
 NEW = np.linspace(-2.0, 2.0, 6)[:, None]
-SMALL: dict[str, Any] = {"num_inducing": 5, "alpha": 0.5, "max_iterations": 3, "random_state": 0}
+SMALL: dict[str, Any] = {
+    "num_inducing": 5,
+    "alpha": 0.5,
+    "max_iterations": 3,
+    "random_state": 0,
+}
 pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
 
 
@@ -38,19 +43,31 @@ def fitted() -> PEPRegressor:
 
 
 def dense_prediction(
-    model: PEPRegressor, known: AnyNDArray | None, at: AnyNDArray = NEW, left_out: bool = False
+    model: PEPRegressor,
+    known: AnyNDArray | None,
+    at: AnyNDArray = NEW,
+    left_out: bool = False,
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """The exact process of several outputs, in units of the model, by NumPy alone.
 
     The last latent function is white noise, which the outputs of a row share.
     """
     W = np.asarray(model.kernel_.W)
-    scales = [float(part.lengthscales.numpy()[0]) for part in model.kernel_.latent_kernels[:-1]]
-    noise = np.array([float(part.variance.numpy()) for part in model.likelihood_.likelihoods])
+    scales = [
+        float(part.lengthscales.numpy()[0])
+        for part in model.kernel_.latent_kernels[:-1]
+    ]
+    noise = np.array(
+        [float(part.variance.numpy()) for part in model.likelihood_.likelihoods]
+    )
 
-    def covariance(a: AnyNDArray, p: AnyNDArray, b: AnyNDArray, q: AnyNDArray) -> AnyNDArray:
+    def covariance(
+        a: AnyNDArray, p: AnyNDArray, b: AnyNDArray, q: AnyNDArray
+    ) -> AnyNDArray:
         squares = (a[:, None] - b[None, :]) ** 2
-        parts = [np.exp(-0.5 * squares / scale**2) for scale in scales] + [squares == 0.0]
+        parts = [np.exp(-0.5 * squares / scale**2) for scale in scales] + [
+            squares == 0.0
+        ]
         return sum(np.outer(W[p, k], W[q, k]) * part for k, part in enumerate(parts))
 
     every_row, every_output = np.nonzero(~np.isnan(Y))
@@ -58,7 +75,11 @@ def dense_prediction(
     for n, x in enumerate(at[:, 0]):
         kept = np.logical_not(left_out) | (X[every_row, 0] != x)
         rows, outputs = every_row[kept], every_output[kept]
-        also = np.flatnonzero(~np.isnan(known[n])) if known is not None else np.empty(0, int)
+        also = (
+            np.flatnonzero(~np.isnan(known[n]))
+            if known is not None
+            else np.empty(0, int)
+        )
         places, which = np.r_[X[rows, 0], np.full(len(also), x)], np.r_[outputs, also]
         values = np.r_[Y[rows, outputs], [] if known is None else known[n, also]]
         K = covariance(places, which, places, which) + np.diag(noise[which])
@@ -70,11 +91,20 @@ def dense_prediction(
     return means, variances
 
 
-def test_predictions_are_exact_with_inducing_points_at_all_rows(no_training: None) -> None:
+def test_predictions_are_exact_with_inducing_points_at_all_rows(
+    no_training: None,
+) -> None:
     with gpflow.config.as_context(gpflow.config.Config(jitter=1e-9)):
-        options: dict[str, Any] = {**SMALL, "inducing": X, "standardize": False, "alpha": 1.0}
+        options: dict[str, Any] = {
+            **SMALL,
+            "inducing": X,
+            "standardize": False,
+            "alpha": 1.0,
+        }
         model = PEPRegressor("matern12", **options)
-        model.set_params(kernel=gpflow.kernels.SquaredExponential(lengthscales=[0.6])).fit(X, Y)
+        model.set_params(
+            kernel=gpflow.kernels.SquaredExponential(lengthscales=[0.6])
+        ).fit(X, Y)
         known = np.where([True, False], COMPLETE[: len(NEW)], np.nan)
         known[2] = np.nan
         for given in (None, known):
@@ -91,9 +121,14 @@ def test_predictions_are_exact_with_inducing_points_at_all_rows(no_training: Non
 def table(shared: bool) -> tuple[AnyNDArray, AnyNDArray]:
     """Two functions of x, with noise that they share beside that of each, or without."""
     random = np.random.default_rng(1)
-    x, shared_noise = random.uniform(-3.0, 3.0, (280, 1)), 0.5 * random.standard_normal((280, 1))
+    x, shared_noise = (
+        random.uniform(-3.0, 3.0, (280, 1)),
+        0.5 * random.standard_normal((280, 1)),
+    )
     noise = 0.1 if shared else 0.3
-    y = np.hstack([np.sin(2.0 * x), np.cos(3.0 * x)]) + noise * random.standard_normal((280, 2))
+    y = np.hstack([np.sin(2.0 * x), np.cos(3.0 * x)]) + noise * random.standard_normal(
+        (280, 2)
+    )
     return x, y + shared * shared_noise
 
 
@@ -120,7 +155,9 @@ def test_targets_that_are_known_help_where_noise_is_shared(
     correlation = [np.corrcoef(row)[0, 1] for row in draws]
     assert np.min(correlation) > 0.8 if shared else np.max(np.abs(correlation)) < 0.4
     expected = model.predict(new, known=known)
-    assert_allclose(saved(model, tmp_path).predict(new, known=known), expected, rtol=1e-9)
+    assert_allclose(
+        saved(model, tmp_path).predict(new, known=known), expected, rtol=1e-9
+    )
 
 
 def test_each_column_is_warped_as_it_needs() -> None:
@@ -128,9 +165,14 @@ def test_each_column_is_warped_as_it_needs() -> None:
     targets[:, 0] = np.exp(targets[:, 0])
     some = targets[:80].copy()
     some[:9, 1] = np.nan
-    options: dict[str, Any] = {"inducing": "rows", "kernel": "matern52", "max_iterations": 150}
+    options: dict[str, Any] = {
+        "inducing": "rows",
+        "kernel": "matern52",
+        "max_iterations": 150,
+    }
     plain, warped = (
-        PEPRegressor(warp=warp, alpha=1.0, **options).fit(rows[:80], some) for warp in (False, True)
+        PEPRegressor(warp=warp, alpha=1.0, **options).fit(rows[:80], some)
+        for warp in (False, True)
     )
     assert warped._target.skew[0] > 0.3 > abs(warped._target.skew[1])
     gains = warped.log_densities(rows[80:], targets[80:]).mean(axis=0)
@@ -161,7 +203,9 @@ def test_everything_is_in_original_units(fitted: PEPRegressor) -> None:
 
 def test_score_is_the_mean_over_columns(fitted: PEPRegressor) -> None:
     mean = fitted.predict(X)
-    parts = [r2_score(Y[~np.isnan(y), p], mean[~np.isnan(y), p]) for p, y in enumerate(Y.T)]
+    parts = [
+        r2_score(Y[~np.isnan(y), p], mean[~np.isnan(y), p]) for p, y in enumerate(Y.T)
+    ]
     assert fitted.score(X, Y) == pytest.approx(np.mean(parts))
     assert fitted.score(X, COMPLETE) == pytest.approx(r2_score(COMPLETE, mean))
     weights = np.arange(28.0)
@@ -176,15 +220,21 @@ def test_draws_have_the_covariances_of_rows_and_outputs(fitted: PEPRegressor) ->
     scaled = fitted.input_scaler_.transform(rows)
     size = np.tile(np.nanstd(Y, axis=0), 2)
     _, of_f = fitted.model_.predict_f(scaled, full_cov=True, full_output_cov=True)
-    noise = np.tile([float(part.variance.numpy()) for part in fitted.likelihood_.likelihoods], 2)
+    noise = np.tile(
+        [float(part.variance.numpy()) for part in fitted.likelihood_.likelihoods], 2
+    )
     expected = np.asarray(of_f).reshape(4, 4) + np.diag(noise)
     got = np.cov(draws.reshape(4, -1)) / np.outer(size, size)
     assert_allclose(got, expected, atol=0.06 * np.diag(expected).max())
     apart = fitted.model_.predict_f(scaled)[1]
-    assert np.max(np.abs(expected - np.diag(np.ravel(apart) + noise))) > 0.1  # they are correlated
+    assert (
+        np.max(np.abs(expected - np.diag(np.ravel(apart) + noise))) > 0.1
+    )  # they are correlated
 
 
-def test_densities_of_mixtures_are_mixed_by_entry(fitted: PEPRegressor, no_training: None) -> None:
+def test_densities_of_mixtures_are_mixed_by_entry(
+    fitted: PEPRegressor, no_training: None
+) -> None:
     other = clone(fitted).fit(X, Y)
     mixture = Ensemble([fitted.model_, other.model_], np.array([0.3, 0.7])).posterior()
     assert isinstance(mixture, EnsemblePosterior)
@@ -197,12 +247,17 @@ def test_densities_of_mixtures_are_mixed_by_entry(fitted: PEPRegressor, no_train
     assert_allclose(found, expected, rtol=1e-8)
 
 
-@pytest.mark.parametrize("options, model", [
-    ({}, "PEPRegression"),
-    pytest.param({"num_latent": 0}, "PEPRegression", marks=pytest.mark.slow),
-    pytest.param({"likelihood": "student_t"}, "PEP", marks=pytest.mark.slow),
-])  # fmt: skip
-def test_forms(options: dict[str, Any], model: str, tmp_path: Path, no_training: None) -> None:
+@pytest.mark.parametrize(
+    "options, model",
+    [
+        ({}, "PEPRegression"),
+        pytest.param({"num_latent": 0}, "PEPRegression", marks=pytest.mark.slow),
+        pytest.param({"likelihood": "student_t"}, "PEP", marks=pytest.mark.slow),
+    ],
+)
+def test_forms(
+    options: dict[str, Any], model: str, tmp_path: Path, no_training: None
+) -> None:
     before = PEPRegressor(**SMALL, **options).fit(X, Y)
     for after in (saved(before, tmp_path), pickle.loads(pickle.dumps(before))):
         assert type(after.model_).__name__ == model and after.n_outputs_ == 2
@@ -221,10 +276,15 @@ def test_number_of_latent_functions(no_training: None) -> None:
     model = PEPRegressor(**SMALL, num_latent=1).fit(X, Y)
     assert model.kernel_.W.shape == (2, 1)
     independent = PEPRegressor(**SMALL, num_latent=0).fit(X, COMPLETE)
-    assert independent.kernel_.variance.shape == () and independent.predict(X).shape == Y.shape
+    assert (
+        independent.kernel_.variance.shape == ()
+        and independent.predict(X).shape == Y.shape
+    )
     for each in (model, independent):
         assert not each.far_rows(X).any() and each.far_rows(X + 50.0).all()
-    with pytest.raises(ValueError, match="known: got them with outputs that are independent"):
+    with pytest.raises(
+        ValueError, match="known: got them with outputs that are independent"
+    ):
         independent.predict(X, known=Y)
     one = PEPRegressor(**SMALL).fit(X, COMPLETE[:, 0])
     assert one.predict(X).shape == (28,) and one.predict_interval(X).shape == (28, 2)
@@ -233,20 +293,30 @@ def test_number_of_latent_functions(no_training: None) -> None:
 @pytest.mark.slow
 def test_own_mixtures_and_likelihoods_are_copied(no_training: None) -> None:
     kernels = [gpflow.kernels.SquaredExponential(), gpflow.kernels.Matern32()]
-    kernel = gpflow.kernels.LinearCoregionalization(kernels, W=np.array([[1.0, 0.2], [0.5, 1.0]]))
-    likelihood = PerOutput([gpflow.likelihoods.Gaussian(0.1), gpflow.likelihoods.Gaussian(0.2)])
+    kernel = gpflow.kernels.LinearCoregionalization(
+        kernels, W=np.array([[1.0, 0.2], [0.5, 1.0]])
+    )
+    likelihood = PerOutput(
+        [gpflow.likelihoods.Gaussian(0.1), gpflow.likelihoods.Gaussian(0.2)]
+    )
     model = PEPRegressor(kernel, likelihood=likelihood, **SMALL).fit(X, Y)
     assert [*map(type, model.kernel_.kernels)] == [*map(type, kernels)]
-    assert model.likelihood_ is not likelihood and isinstance(model.likelihood_, PerOutput)
+    assert model.likelihood_ is not likelihood and isinstance(
+        model.likelihood_, PerOutput
+    )
     assert model.kernel_ is not kernel
-    with pytest.raises(ValueError, match="num_latent: got 1, expected 2, which the kernel has"):
+    with pytest.raises(
+        ValueError, match="num_latent: got 1, expected 2, which the kernel has"
+    ):
         PEPRegressor(kernel, num_latent=1, **SMALL).fit(X, Y)
 
 
 @pytest.mark.slow
 def test_units_of_each_column(no_training: None) -> None:
     counts = np.column_stack([np.round(10.0 + X[:, 0]), 100.0 * X[:, 0]])
-    likelihood = PerOutput([gpflow.likelihoods.Poisson(), gpflow.likelihoods.Gaussian(0.1)])
+    likelihood = PerOutput(
+        [gpflow.likelihoods.Poisson(), gpflow.likelihoods.Gaussian(0.1)]
+    )
     model = PEPRegressor(likelihood=likelihood, **SMALL).fit(X, counts)
     targets = np.asarray(model.model_.data[1])
     assert_array_equal(targets[:, 0], counts[:, 0])
@@ -260,20 +330,39 @@ def test_intervals_of_folds() -> None:
     ends = model.predict_interval(X, 0.7, calibrate="folds")
     scores, there = model._known_scores, ~np.isnan(Y[:, 0])
     assert_array_equal(~np.isnan(scores), ~np.isnan(Y[~np.isnan(Y).all(axis=1)]))
-    assert np.mean((ends[there, 0, 0] < Y[there, 0]) & (Y[there, 0] < ends[there, 0, 1])) > 0.5
+    assert (
+        np.mean((ends[there, 0, 0] < Y[there, 0]) & (Y[there, 0] < ends[there, 0, 1]))
+        > 0.5
+    )
 
 
-@pytest.mark.parametrize("options, targets, message", [
-    ({"num_latent": 3}, Y, "num_latent: got 3, expected an integer from 1 to 2"),
-    ({"num_latent": 2}, Y[:, 0] * 0.0 + 1.0, "NaN"),
-    ({"num_latent": 2}, COMPLETE[:, 0], "num_latent: got 2, expected an integer from 1 to 1"),
-    ({}, np.where([True, False], Y, np.nan), r"y: got 0 sample\(s\) with a target in column 1"),
-    ({}, np.where([True, False] | (X[0] == X), COMPLETE, np.nan), r"got 1 sample\(s\) .* 1,"),
-    ({}, np.where(np.isnan(Y), np.inf, Y), "infinity"),
-    ({}, np.where(np.isnan(Y), 1e200, Y), r"y: got 1e\+200 in row"),
-    ({"batch_size": 10}, Y, "batch_size: got 10 with several columns"),
-    ({"near_rows": 2}, Y, "near_rows"), ({}, Y[:-1], "inconsistent"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, targets, message",
+    [
+        ({"num_latent": 3}, Y, "num_latent: got 3, expected an integer from 1 to 2"),
+        ({"num_latent": 2}, Y[:, 0] * 0.0 + 1.0, "NaN"),
+        (
+            {"num_latent": 2},
+            COMPLETE[:, 0],
+            "num_latent: got 2, expected an integer from 1 to 1",
+        ),
+        (
+            {},
+            np.where([True, False], Y, np.nan),
+            r"y: got 0 sample\(s\) with a target in column 1",
+        ),
+        (
+            {},
+            np.where([True, False] | (X[0] == X), COMPLETE, np.nan),
+            r"got 1 sample\(s\) .* 1,",
+        ),
+        ({}, np.where(np.isnan(Y), np.inf, Y), "infinity"),
+        ({}, np.where(np.isnan(Y), 1e200, Y), r"y: got 1e\+200 in row"),
+        ({"batch_size": 10}, Y, "batch_size: got 10 with several columns"),
+        ({"near_rows": 2}, Y, "near_rows"),
+        ({}, Y[:-1], "inconsistent"),
+    ],
+)
 def test_refused(options: dict[str, Any], targets: AnyNDArray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PEPRegressor(**{**SMALL, **options}).fit(X, targets)
@@ -296,7 +385,9 @@ def test_columns_of_y_are_matched_by_name(separate: bool, no_training: None) -> 
     model = (SeparateRegressors(model) if separate else model).fit(X, table)
     for method in (model.score, model.log_score, model.log_densities):
         assert_array_equal(method(X, turned), method(X, COMPLETE))
-        with pytest.raises(ValueError, match=r"y: got the columns \['p', 'r'\], expected \['p'"):
+        with pytest.raises(
+            ValueError, match=r"y: got the columns \['p', 'r'\], expected \['p'"
+        ):
             method(X, other)
     if not separate:
         for predict in (model.predict, model.predict_quantiles):

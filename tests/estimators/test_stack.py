@@ -17,7 +17,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base, regressor, stack, trainer
+from gpflow_pep.estimators import (
+    PEPClassifier,
+    PEPRegressor,
+    base,
+    regressor,
+    stack,
+    trainer,
+)
 from gpflow_pep.estimators.inputs import fit_yeo_johnson
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.scoring.predictive import Recalibration
@@ -47,11 +54,15 @@ def left_out(part: PEPRegressor) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
     return t[:, 0] - variance * (inverse @ t[:, 0]), variance, t[:, 0]
 
 
-def test_components_are_exact_and_weighted_by_rows_left_out(stacked: PEPRegressor) -> None:
+def test_components_are_exact_and_weighted_by_rows_left_out(
+    stacked: PEPRegressor,
+) -> None:
     parts = stacked.components_
     assert [part.kernel for part in parts] == ["additive", "rbf", "matern52"]
     plain = "constant", False, "standard"
-    for part, settings in zip(parts, (("varying", True, "yeo-johnson"), plain, plain), strict=True):
+    for part, settings in zip(
+        parts, (("varying", True, "yeo-johnson"), plain, plain), strict=True
+    ):
         model = part.model_
         assert type(model) is PEPRegression and not model.inducing_variable.Z.trainable
         assert (part.noise, part.warp, part.inputs) == settings
@@ -63,24 +74,34 @@ def test_components_are_exact_and_weighted_by_rows_left_out(stacked: PEPRegresso
         slope = np.cosh(inside - part._target.skew) * np.exp(part._target.tails)
         slope /= np.hypot(1.0, (Y - Y.mean()) / Y.std()) * Y.std()
         squares = (t - mean) ** 2 / variance
-        densities.append(-0.5 * (squares + np.log(2.0 * np.pi * variance)) + np.log(slope))
+        densities.append(
+            -0.5 * (squares + np.log(2.0 * np.pi * variance)) + np.log(slope)
+        )
         at_nodes = mean + np.sqrt(variance) * nodes[:, None]
-        values = np.sinh(np.exp(-part._target.tails) * (np.arcsinh(at_nodes) + part._target.skew))
+        values = np.sinh(
+            np.exp(-part._target.tails) * (np.arcsinh(at_nodes) + part._target.skew)
+        )
         means.append(node_weights @ values / node_weights.sum() * Y.std() + Y.mean())
     weights = ensemble_weights(np.stack(densities), prior_weight=0.03)
     assert_allclose(stacked.weights_, weights, rtol=1e-3)
-    assert_allclose(stacked.mean_weights_, weights_of_means(np.stack(means), Y, weights), rtol=1e-2)
+    assert_allclose(
+        stacked.mean_weights_, weights_of_means(np.stack(means), Y, weights), rtol=1e-2
+    )
     heaviest = stacked.components_[int(np.argmax(weights))]
     for name in ("model_", "kernel_", "likelihood_", "alpha_", "record_", "n_iter_"):
         assert getattr(stacked, name) is getattr(heaviest, name) or name == "alpha_"
-    assert densities[0].mean() > densities[1].mean() + 0.1  # these targets need the full model
+    assert (
+        densities[0].mean() > densities[1].mean() + 0.1
+    )  # these targets need the full model
 
 
 def test_predictions_follow_one_distribution(stacked: PEPRegressor) -> None:
     row = ROWS[:1]
     grid = np.linspace(-5.0, 15.0, 20_001)
     density = np.exp(stacked.log_densities(np.repeat(row, len(grid), axis=0), grid))
-    below = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))]) * 1e-3
+    below = (
+        np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))]) * 1e-3
+    )
     assert_allclose(below[-1], 1.0, atol=1e-4)
     q = np.array([0.05, 0.5, 0.9])
     quantiles = stacked.predict_quantiles(row, q)[0]
@@ -116,11 +137,23 @@ def test_five_lines_describe_it(no_training: None, capsys: Any) -> None:
     assert f"these rows: {fitted.recalibration_.scale:.2f} times as wide" in lines[4]
 
 
-@pytest.mark.parametrize("named", [
-    {"kernel": "rbf"}, {"alpha": 0.5}, {"num_inducing": 4}, {"inducing": X[:4]},
-    {"likelihood": "student_t"}, {"objective": "evidence+loo"}, {"batch_size": None},
-    {"noise": "varying"}, {"warp": True}, {"inputs": "yeo-johnson"}, {"standardize": False},
-], ids=lambda named: str(*named))  # fmt: skip
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"kernel": "rbf"},
+        {"alpha": 0.5},
+        {"num_inducing": 4},
+        {"inducing": X[:4]},
+        {"likelihood": "student_t"},
+        {"objective": "evidence+loo"},
+        {"batch_size": None},
+        {"noise": "varying"},
+        {"warp": True},
+        {"inputs": "yeo-johnson"},
+        {"standardize": False},
+    ],
+    ids=lambda named: str(*named),
+)
 def test_what_is_named_is_one_model(named: dict[str, Any], no_training: None) -> None:
     assert PEPRegressor(**named)._names_a_model
     options = {"num_inducing": 4, "alpha": 0.5, "random_state": 0}
@@ -136,7 +169,9 @@ def test_settings_are_usable_by_themselves() -> None:
     for named in ({"noise": "varying"}, {"warp": True}, {"inputs": "yeo-johnson"}):
         fitted = PEPRegressor(**options, **named).fit(X, Y)
         scores[str(*named)] = fitted.log_score(X, Y)
-    assert_allclose(fitted.predict_f(ROWS), clone(fitted).fit(X, Y).predict_f(ROWS), rtol=1e-6)
+    assert_allclose(
+        fitted.predict_f(ROWS), clone(fitted).fit(X, Y).predict_f(ROWS), rtol=1e-6
+    )
     assert fitted.input_scaler_.transform(X).std() == pytest.approx(1.0)
     assert min(scores["warp"], scores["noise"]) > scores["plain"]
 
@@ -161,27 +196,39 @@ def test_rows_as_points_are_exact_regression(kernel: str) -> None:
 
 def test_time_ends_training() -> None:
     began = time.process_time()
-    with pytest.warns(ConvergenceWarning, match=r"The time was over\. Raise max_iterations or max"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"The time was over\. Raise max_iterations or max"
+    ):
         fitted = PEPRegressor(max_seconds=1e-3).fit(X, Y)
     assert len(fitted.components_) == 1 and "weight" not in fitted.summary()
     assert np.isfinite(fitted.log_score(X, Y)) and time.process_time() - began < 5.0
 
 
-@pytest.mark.parametrize("kind, y", [
-    (PEPRegressor, Y[:, None]), (PEPClassifier, 1.0 * (Y[:, None] > 1.0)),
-    (PEPRegressor, np.column_stack([Y, np.where(Y > 1.0, Y, np.nan)])),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, y",
+    [
+        (PEPRegressor, Y[:, None]),
+        (PEPClassifier, 1.0 * (Y[:, None] > 1.0)),
+        (PEPRegressor, np.column_stack([Y, np.where(Y > 1.0, Y, np.nan)])),
+    ],
+)
 def test_copies_count_once(kind: Any, y: AnyNDArray, stacked: PEPRegressor) -> None:
     rows = np.tile(X, (10, 1)), np.tile(y, (10, 1))
-    with pytest.warns(match=r"540 of 600 rows are copies of others, inputs and y\. They are left"):
+    with pytest.warns(
+        match=r"540 of 600 rows are copies of others, inputs and y\. They are left"
+    ):
         assert_allclose(np.hstack(kind()._known_rows(*rows)), np.hstack([X, y]))
-    with pytest.warns(match=r"540 of 600 rows are copies .* Remove a copy"):  # of one model
+    with pytest.warns(
+        match=r"540 of 600 rows are copies .* Remove a copy"
+    ):  # of one model
         assert len(kind(alpha=0.5)._known_rows(*rows)[0]) == 600
     with pytest.warns(match=r"1 of 61 rows are copies .* Remove a copy"):
         assert len(kind()._known_rows(*(part[:61] for part in rows))[0]) == 61
     if kind is PEPRegressor and y.shape[1] == 1:
         fitted = PEPRegressor(random_state=0).fit(rows[0], np.tile(Y, 10))
-        assert_allclose(fitted.predict_interval(ROWS), stacked.predict_interval(ROWS), rtol=1e-9)
+        assert_allclose(
+            fitted.predict_interval(ROWS), stacked.predict_interval(ROWS), rtol=1e-9
+        )
     with pytest.warns(match="X: all rows are the same"):
         kind()._known_rows(np.ones([5, 2]), y[:5])
 
@@ -233,8 +280,14 @@ def test_scikit_learn(estimator: Any, check: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:Training ended")
 @pytest.mark.parametrize("most", [100, 10], ids=["exact", "trained points"])
-def test_scouts_of_more_rows(most: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in (("EXACT_ROWS", 30), ("SCOUT_ROWS", 25), ("EXACT_BY_SCOUT", most)):
+def test_scouts_of_more_rows(
+    most: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in (
+        ("EXACT_ROWS", 30),
+        ("SCOUT_ROWS", 25),
+        ("EXACT_BY_SCOUT", most),
+    ):
         monkeypatch.setattr(stack, name, value)
     for room in (base, trainer):
         monkeypatch.setattr(room, "LEAST_ROWS", 40)
@@ -243,17 +296,28 @@ def test_scouts_of_more_rows(most: int, monkeypatch: pytest.MonkeyPatch, tmp_pat
     fitted = PEPRegressor(random_state=0, max_seconds=1000.0).fit(X, Y)
     (part,), recalibration = fitted.components_, fitted.recalibration_
     assert_allclose([fitted.weights_, fitted.mean_weights_], 1.0, rtol=1e-12)
-    tried = "and targets, and noise that varies, are" if most == 100 else "and targets are"
-    assert f"in a trial with 25, transformed inputs {tried}" in fitted.summary().splitlines()[0]
+    tried = (
+        "and targets, and noise that varies, are" if most == 100 else "and targets are"
+    )
+    assert (
+        f"in a trial with 25, transformed inputs {tried}"
+        in fitted.summary().splitlines()[0]
+    )
     if most == 100:
         gains = "are better on 35 others by" in fitted.summary()
         assert part._is_exact and part.warp == gains and part.n_iter_ <= stack.FEW_STEPS
-        assert fitted.inducing_variable_.num_inducing == 60 and recalibration.scale != 1.0
+        assert (
+            fitted.inducing_variable_.num_inducing == 60 and recalibration.scale != 1.0
+        )
     else:
         rows, left_out = part._left_out()
-        assert part.kernel == "rbf" and len(rows) == 12 and len(part.model_.data[0]) == 60
+        assert (
+            part.kernel == "rbf" and len(rows) == 12 and len(part.model_.data[0]) == 60
+        )
         scores = left_out.normal_scores(Y[rows])
-        assert recalibration == Recalibration.fit(scores, 0.0)  # honest: without a margin
+        assert recalibration == Recalibration.fit(
+            scores, 0.0
+        )  # honest: without a margin
         assert_allclose(fitted.predict(ROWS), part.predict(ROWS), rtol=1e-12)
         z = np.array([-1.0, 1.0]) * recalibration.original(np.array(norm.ppf(0.95)))
         expected = part.predict_quantiles(ROWS, norm.cdf(z))
@@ -266,11 +330,20 @@ def test_scouts_of_more_rows(most: int, monkeypatch: pytest.MonkeyPatch, tmp_pat
     spike[np.random.default_rng(0).permutation(60)[-1]] = 1e3
     options: dict[str, Any] = {"random_state": 0, "max_iterations": 3}
     monkeypatch.setattr(stack, "EXACT_BY_SCOUT", 100)
-    record = fit_exact(X, Y, max_iterations=1)[1]._replace(seconds=1e4)  # of a slow machine
-    monkeypatch.setattr(regressor, "fit_exact", lambda *a, **b: (fit_exact(*a, **b)[0], record))
-    (bare,) = (unseen := PEPRegressor(**options, max_seconds=1000.0).fit(X, spike)).components_
+    record = fit_exact(X, Y, max_iterations=1)[1]._replace(
+        seconds=1e4
+    )  # of a slow machine
+    monkeypatch.setattr(
+        regressor, "fit_exact", lambda *a, **b: (fit_exact(*a, **b)[0], record)
+    )
+    (bare,) = (
+        unseen := PEPRegressor(**options, max_seconds=1000.0).fit(X, spike)
+    ).components_
     # The scout has seen zeros only.
     assert not bare._is_exact and (bare.warp, bare.inputs) == (False, "standard")
     assert np.isfinite(unseen.predict(ROWS, return_std=True)).all()
     early = PEPRegressor(**options, max_seconds=1.0).fit(X, Y)
-    assert early.components_[0].inputs == "standard" and "without a trial" in early.summary()
+    assert (
+        early.components_[0].inputs == "standard"
+        and "without a trial" in early.summary()
+    )

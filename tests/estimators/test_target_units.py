@@ -72,14 +72,29 @@ def test_targets_in_other_units_are_those_of_a_model_of_t(name: str) -> None:
     assert_allclose(by_name.log_densities(X, y), densities, rtol=1e-9)
     assert_allclose(by_name.log_score(X, y), densities.mean())
     grid = t.mean() + np.linspace(-13.0, 13.0, 6001)
-    values, rtol = to_y(grid), 1e-8 if name == "log_normal" else 1e-5  # by a formula, by nodes
-    of_y, of_f = (each(ROWS, return_std=True) for each in (by_name.predict, by_name.predict_f))
+    values, rtol = (
+        to_y(grid),
+        1e-8 if name == "log_normal" else 1e-5,
+    )  # by a formula, by nodes
+    of_y, of_f = (
+        each(ROWS, return_std=True) for each in (by_name.predict, by_name.predict_f)
+    )
     for n, row in enumerate(ROWS):
-        pairs = [(of_y, np.exp(by_hand.log_densities(np.repeat(row[None], len(grid), 0), grid)))]
+        pairs = [
+            (
+                of_y,
+                np.exp(by_hand.log_densities(np.repeat(row[None], len(grid), 0), grid)),
+            )
+        ]
         if name == "warped":
-            weights, parts = by_hand.model_.weights, by_hand.posterior_.components_of_f(row[None])
+            weights, parts = (
+                by_hand.model_.weights,
+                by_hand.posterior_.components_of_f(row[None]),
+            )
             moments = zip(weights.numpy(), parts)
-            density = sum(w * norm.pdf(grid, m[0, 0], np.sqrt(v[0, 0])) for w, (m, v) in moments)
+            density = sum(
+                w * norm.pdf(grid, m[0, 0], np.sqrt(v[0, 0])) for w, (m, v) in moments
+            )
             pairs.append((of_f, density))
         for (mean, std), p in pairs:
             p = p * (grid[1] - grid[0])
@@ -87,8 +102,12 @@ def test_targets_in_other_units_are_those_of_a_model_of_t(name: str) -> None:
             assert_allclose(std[n] ** 2, p @ (values - mean[n]) ** 2, rtol=10.0 * rtol)
     if name == "log_normal":
         for alpha, score in by_hand.alpha_scores_.items():
-            assert_allclose(by_name.alpha_scores_[alpha], score - LOG_Y.mean(), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"return_cov: got it with (log_normal|a warped target)"):
+            assert_allclose(
+                by_name.alpha_scores_[alpha], score - LOG_Y.mean(), rtol=1e-6
+            )
+    with pytest.raises(
+        ValueError, match=r"return_cov: got it with (log_normal|a warped target)"
+    ):
         by_name.predict(ROWS, return_cov=True)
 
 
@@ -102,11 +121,15 @@ def test_log_normal_of_one_model() -> None:
     """Its intervals, without standardising, and by an object."""
     models = fit("log_normal", Y), fit("gaussian", LOG_Y)
     for calibrate in ("folds", None):
-        of_y, of_log = (each.predict_interval(ROWS, calibrate=calibrate) for each in models)
+        of_y, of_log = (
+            each.predict_interval(ROWS, calibrate=calibrate) for each in models
+        )
         assert_allclose(of_y, np.exp(of_log))
     by_name = fit("log_normal", Y, standardize=False)
     by_hand = fit("gaussian", LOG_Y, standardize=False)
-    assert_allclose(by_name.log_densities(X, Y), by_hand.log_densities(X, LOG_Y) - LOG_Y)
+    assert_allclose(
+        by_name.log_densities(X, Y), by_hand.log_densities(X, LOG_Y) - LOG_Y
+    )
     assert_allclose(by_name.model_.data[1][:, 0], LOG_Y)
     # The inner loop of an object finds what is exact by name.
     fitted = fit(LogNormal(0.1), Y)
@@ -116,7 +139,9 @@ def test_log_normal_of_one_model() -> None:
     exact = PEPRegressor(likelihood="log_normal", **options).fit(scaled, Y)
     expected = exact.predict(rows, return_std=True)
     assert_allclose(fitted.predict(ROWS, return_std=True), expected, rtol=1e-5)
-    assert_allclose(fitted.log_densities(X, Y), exact.log_densities(scaled, Y), rtol=1e-5)
+    assert_allclose(
+        fitted.log_densities(X, Y), exact.log_densities(scaled, Y), rtol=1e-5
+    )
 
 
 def test_what_log_normal_cannot_do_is_refused() -> None:
@@ -147,7 +172,9 @@ def test_counts_and_cut_off_targets(name: str, tmp_path: Path) -> None:
         ends = [(end - y.mean()) / y.std() for end in likelihood.bounds]
         assert_allclose(targets, (y - y.mean()) / y.std())
         assert_allclose(model.likelihood_.bounds, ends)
-        assert np.min(targets) == model.likelihood_.bounds[0] or likelihood.low is None  # exactly
+        assert (
+            np.min(targets) == model.likelihood_.bounds[0] or likelihood.low is None
+        )  # exactly
     else:
         assert_array_equal(targets, y)
     assert np.isfinite(model.log_score(X, y))
@@ -177,13 +204,17 @@ def test_a_shift_and_a_scale_of_y_change_predictions_likewise(name: str) -> None
     """Where y has a density this is divided by the scale; a probability at a bound is not."""
     create, y = FAMILIES[name]
     scale, shift = 40.0, 300.0
-    moved_y = np.column_stack([y]) * [scale, 1.0][: np.ndim(y)] + [shift, 0.0][: np.ndim(y)]
+    moved_y = (
+        np.column_stack([y]) * [scale, 1.0][: np.ndim(y)] + [shift, 0.0][: np.ndim(y)]
+    )
     moved_y = moved_y.reshape(y.shape)
     plain, moved = fit(create(1.0, 0.0), y), fit(create(scale, shift), moved_y)
     for predict in ("predict", "predict_f"):
         mean, std = getattr(plain, predict)(ROWS, return_std=True)
         expected = scale * mean + shift, scale * std
-        assert_allclose(getattr(moved, predict)(ROWS, return_std=True), expected, rtol=1e-7)
+        assert_allclose(
+            getattr(moved, predict)(ROWS, return_std=True), expected, rtol=1e-7
+        )
     inside = (y if y.ndim == 1 else y[:, 0]) == SHIFTED
     assert name in ("Gaussian", "StudentT") or 0 < inside.sum() < 40
     densities = plain.log_densities(X, y) - np.where(inside, np.log(scale), 0.0)
@@ -197,12 +228,18 @@ def test_equal_limits_of_rows_are_a_bound() -> None:
     rows = fit("tobit", np.column_stack([y, np.where(y == -0.3, -1.0, 0.0)]))
     expected = bound.predict_f(ROWS, return_std=True)
     assert_allclose(rows.predict_f(ROWS, return_std=True), expected, rtol=1e-7)
-    assert_allclose(rows.predict(ROWS), bound.predict_f(ROWS))  # no limits are predicted
-    with pytest.raises(ValueError, match="Y: got 1 column, expected 2 for the likelihood Tobit"):
+    assert_allclose(
+        rows.predict(ROWS), bound.predict_f(ROWS)
+    )  # no limits are predicted
+    with pytest.raises(
+        ValueError, match="Y: got 1 column, expected 2 for the likelihood Tobit"
+    ):
         fit("tobit", y)
     for score in (rows.score, rows.log_score, rows.log_densities):
         for targets in (y, y[:, None]):
-            with pytest.raises(ValueError, match=r"y: got 1 column, expected 2, .*\(Tobit\)"):
+            with pytest.raises(
+                ValueError, match=r"y: got 1 column, expected 2, .*\(Tobit\)"
+            ):
                 score(X, targets)
 
 
@@ -216,7 +253,9 @@ def test_bounds_of_columns_are_in_their_units() -> None:
 class OfTheExponential(gpflow.likelihoods.ScalarLikelihood):  # type: ignore[misc]
     """Gaussian noise of exp(f): any number has a density, and none may be taken from y."""
 
-    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+    def _scalar_log_prob(
+        self, X: TensorType, F: TensorType, Y: TensorType
+    ) -> tf.Tensor:
         return gpflow.logdensities.gaussian(Y, tf.exp(F), 0.1 * tf.ones_like(F))
 
     def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
@@ -233,17 +272,23 @@ def test_of_other_likelihoods_no_level_is_taken_away() -> None:
 def test_noise_that_is_not_trained_is_in_units_of_y() -> None:
     lik = gpflow.likelihoods
     for likelihood, expected in (
-        (lik.Gaussian(variance=25.0), 25.0), (lik.Gaussian(scale=5.0), 25.0),
-        (lik.StudentT(scale=5.0, df=4.0), 50.0), (lik.Gaussian(variance=2e-6), None),
+        (lik.Gaussian(variance=25.0), 25.0),
+        (lik.Gaussian(scale=5.0), 25.0),
+        (lik.StudentT(scale=5.0, df=4.0), 50.0),
+        (lik.Gaussian(variance=2e-6), None),
         (lik.Gaussian(variance=gpflow.functions.Constant(1.0)), None),
-    ):  # fmt: skip
+    ):
         gpflow.set_trainable(likelihood, False)
         if expected is None:
-            with pytest.raises(ValueError, match="likelihood: got a variance that is not trained"):
+            with pytest.raises(
+                ValueError, match="likelihood: got a variance that is not trained"
+            ):
                 fit(likelihood, 40.0 * LOG_Y)
             continue
         model = fit(likelihood, 40.0 * LOG_Y)
-        std, of_f = (each(ROWS, return_std=True)[1] for each in (model.predict, model.predict_f))
+        std, of_f = (
+            each(ROWS, return_std=True)[1] for each in (model.predict, model.predict_f)
+        )
         assert_allclose(std**2 - of_f**2, expected, rtol=1e-6)
 
 
@@ -259,10 +304,17 @@ def test_each_output_has_its_warp(tmp_path: Path) -> None:
     by_hand = fit("gaussian", t, standardize=False)
     model = copy.copy(by_hand)
     units = Units.of_columns(np.array([2.0, 0.5]), np.array([1.0, -3.0]))
-    model._target = units = units._replace(skew=np.array([0.4, 0.0]), tails=np.array([-0.3, 0.2]))
-    each = [Units(*(value[p] if np.ndim(value) else value for value in units)) for p in (0, 1)]
+    model._target = units = units._replace(
+        skew=np.array([0.4, 0.0]), tails=np.array([-0.3, 0.2])
+    )
+    each = [
+        Units(*(value[p] if np.ndim(value) else value for value in units))
+        for p in (0, 1)
+    ]
     y = units.inverse_transform(t)
-    quantiles, of_t = (part.predict_quantiles(ROWS, [0.1, 0.5]) for part in (model, by_hand))
+    quantiles, of_t = (
+        part.predict_quantiles(ROWS, [0.1, 0.5]) for part in (model, by_hand)
+    )
     slopes = model.log_densities(X, y) - by_hand.log_densities(X, t)
     draws, of_draws = (part.sample_y(ROWS, 3) for part in (model, by_hand))
     means, stds = by_hand.predict(ROWS, return_std=True)
@@ -272,5 +324,9 @@ def test_each_output_has_its_warp(tmp_path: Path) -> None:
         assert_allclose(slopes[:, p], one.log_slope(y[:, p]), rtol=1e-9, atol=1e-12)
         assert_allclose(draws[:, p], one.inverse_transform(of_draws[:, p]), rtol=1e-12)
         mean, variance = one.moments(means[:, p], stds[:, p] ** 2)
-        assert_allclose((expected[0][:, p], expected[1][:, p] ** 2), (mean, variance), rtol=1e-9)
-    assert_allclose(saved(model, tmp_path).predict(ROWS, return_std=True), expected, rtol=1e-12)
+        assert_allclose(
+            (expected[0][:, p], expected[1][:, p] ** 2), (mean, variance), rtol=1e-9
+        )
+    assert_allclose(
+        saved(model, tmp_path).predict(ROWS, return_std=True), expected, rtol=1e-12
+    )

@@ -22,13 +22,17 @@ first_call = load_example("benchmarks/first_call.py")
 
 @pytest.fixture(scope="module")
 def small() -> Any:
-    return large_scale.Labelled(*(part[:60] for part in large_scale.load("generated", Path())))
+    return large_scale.Labelled(
+        *(part[:60] for part in large_scale.load("generated", Path()))
+    )
 
 
 @pytest.mark.slow
 def test_a_run(small: Any, tmp_path: Path) -> None:
     run, subject = "ARPEP:0.5", large_scale.SUBJECTS["generated"]
-    first, second = (large_scale.create(run, small, small.X[:5], subject) for _ in range(2))
+    first, second = (
+        large_scale.create(run, small, small.X[:5], subject) for _ in range(2)
+    )
     before = first.inducing_variable.Z.numpy()
     rates = {"rate": 0.1, "natural": 0.1, "natural_rate": 0.1}
     training = large_scale.Training(3, batch_size=20, evaluations=20, **rates)
@@ -51,10 +55,15 @@ def test_a_run(small: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_scores_are_those_of_gpflow(small: Any) -> None:
-    model = large_scale.create("VB", small, small.X[:5], large_scale.SUBJECTS["generated"])
+    model = large_scale.create(
+        "VB", small, small.X[:5], large_scale.SUBJECTS["generated"]
+    )
     model.q_mu.assign(np.random.default_rng(0).standard_normal(model.q_mu.shape))
     error, nlpd = large_scale.scorer(model, 3)(small.X_test, small.Y_test)
-    probability, labels = model.predict_y(small.X_test)[0].numpy(), small.Y_test[:, 0].astype(int)
+    probability, labels = (
+        model.predict_y(small.X_test)[0].numpy(),
+        small.Y_test[:, 0].astype(int),
+    )
     assert error == np.mean(probability.argmax(axis=1) != labels)
     # GPflow's 20 nodes.
     expected = -np.mean(np.log(probability[np.arange(60), labels]))
@@ -75,9 +84,14 @@ def test_data_of_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(order) == [10, 11, 12, 13] and problem.num_classes == 10
     np.testing.assert_array_equal(problem.Y_test[:, 0], digits[order])
     monkeypatch.setattr(large_scale, "FLIGHTS_HELD_OUT", 6)
-    X, labels = rng.normal(3.0, 2.0, (30, 8)).astype(np.float32), np.arange(30, dtype=np.int8) % 3
+    X, labels = (
+        rng.normal(3.0, 2.0, (30, 8)).astype(np.float32),
+        np.arange(30, dtype=np.int8) % 3,
+    )
     np.savez(tmp_path / "airline_nyc13.npz", X=X, y=labels)
-    problem, late, parity = (large_scale.load(n, tmp_path) for n in ("airline", "late", "parity"))
+    problem, late, parity = (
+        large_scale.load(n, tmp_path) for n in ("airline", "late", "parity")
+    )
     assert problem.X.shape == (24, 8) and problem.Y_test.shape == (6, 1)
     np.testing.assert_allclose(problem.X.mean(axis=0), 0.0, atol=1e-12)
     np.testing.assert_array_equal(late.Y == 1.0, problem.Y == 1.0)
@@ -91,7 +105,9 @@ def test_data_of_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.slow
 def test_stream(capsys: pytest.CaptureFixture[str]) -> None:
     stream = load_example("benchmarks/stream.py")
-    batches, again = ([(X.numpy(), Y.numpy()) for X, Y in stream.stream(3, 50)] for _ in range(2))
+    batches, again = (
+        [(X.numpy(), Y.numpy()) for X, Y in stream.stream(3, 50)] for _ in range(2)
+    )
     assert [X.shape for X, _ in batches] == [(50, 5)] * 3
     assert len(np.unique(np.concatenate([X for X, _ in batches]), axis=0)) == 150
     for (X, Y), (same, _) in zip(batches, again):
@@ -105,11 +121,22 @@ def test_stream(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_plan() -> None:
-    problem = cluster.Problem(num_rows=10_000, num_inducing=10, bytes_per_row=36, evaluations=6)
+    problem = cluster.Problem(
+        num_rows=10_000, num_inducing=10, bytes_per_row=36, evaluations=6
+    )
     costs = cluster.Costs(row=1e-3, serial=0.5)
     network = cluster.Network(bytes_per_second=1e6, latency=1e-3)
     one, ten = (cluster.plan(problem, costs, network, cores) for cores in (1, 10))
-    assert one == (1, 10.5, 10.0 / 10.5, 0.0, 63.0 / 3600.0, 63.0 / 3600.0, 3.6e5, 7.2e5 / 10.5)
+    assert one == (
+        1,
+        10.5,
+        10.0 / 10.5,
+        0.0,
+        63.0 / 3600.0,
+        63.0 / 3600.0,
+        3.6e5,
+        7.2e5 / 10.5,
+    )
     size = 8 * (2 * (100 + 10 + 2) + 1 + 1 + 10 * 8 + 8 + 2)
     messages = 1.8 * size / 1e6 + 4 * 18 * 1e-3
     np.testing.assert_allclose(ten.message_seconds, messages)
@@ -118,8 +145,12 @@ def test_a_plan() -> None:
     assert ten.bytes_on_core == 3.6e4
 
 
-def test_the_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    options = "--rows 1e6 --inducing 10 --cores 1 4 --row-seconds 1e-5 --serial-seconds 1"
+def test_the_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = (
+        "--rows 1e6 --inducing 10 --cores 1 4 --row-seconds 1e-5 --serial-seconds 1"
+    )
     monkeypatch.setattr(sys, "argv", ["cluster", *options.split(), "--price", "2"])
     cluster.main()
     *_, heads, one, four = map(str.split, capsys.readouterr().out.splitlines())
@@ -143,7 +174,9 @@ def test_rows_of_the_file(tmp_path: Path) -> None:
             np.testing.assert_allclose(actual, part, rtol=1e-6, atol=1e-6)
     assert 36 <= path.stat().st_size / 1000 < 45
     noise = expected[1] - parquet.friedman(expected[0])
-    assert 0.18 < np.std(noise) < 0.22 and np.std(expected[1]) == pytest.approx(1.0, abs=0.1)
+    assert 0.18 < np.std(noise) < 0.22 and np.std(expected[1]) == pytest.approx(
+        1.0, abs=0.1
+    )
 
 
 @pytest.mark.slow
@@ -154,14 +187,23 @@ def test_quick_run_of_the_file(tmp_path: Path, capfd: Any, monkeypatch: Any) -> 
     _, heads, *lines = capfd.readouterr().out.splitlines()
     assert heads.split()[:2] == ["seconds", "processor"]
     labels = [line.split(",")[0].split()[0] for line in lines]
-    assert labels == ["before", "PEPRegression", "...", "...", "...", *["ARPEP"] * 5, "the"]
+    assert labels == [
+        "before",
+        "PEPRegression",
+        "...",
+        "...",
+        "...",
+        *["ARPEP"] * 5,
+        "the",
+    ]
     nlpd = [float(line.split()[-2]) for line in lines if line.startswith("ARPEP")]
     assert nlpd[-1] < nlpd[0]
     assert float(lines[-1].split()[-1]) < float(lines[3].split()[-2]) < 0.0
 
 
 needs_kernels = pytest.mark.skipif(
-    not devices.is_known("MatMul"), reason="this TensorFlow is built without kernels for GPUs"
+    not devices.is_known("MatMul"),
+    reason="this TensorFlow is built without kernels for GPUs",
 )
 
 
@@ -180,12 +222,16 @@ def test_what_a_gpu_cannot_run_and_copies_in_a_row_loop_are_seen() -> None:
         return k + 1, tf.ensure_shape(tf.numpy_function(np.sin, [x], x.dtype), [2])
 
     def loop(body: Any, x: tf.Tensor, **options: Any) -> tf.Tensor:
-        return tf.while_loop(lambda k, _: k < 3, body, [tf.constant(0), x], **options)[1]
+        return tf.while_loop(lambda k, _: k < 3, body, [tf.constant(0), x], **options)[
+            1
+        ]
 
     found = operations_of(lambda x: loop(add, x, name="rows"))
     assert found.copied_in_row_loops == {"Any for StatelessIf"}
     assert found.in_row_loops["Greater"] == 1
-    found = operations_of(lambda x: (tf.sin(loop(by_the_host, x)), *tf.raw_ops.ListDiff(x=x, y=x)))
+    found = operations_of(
+        lambda x: (tf.sin(loop(by_the_host, x)), *tf.raw_ops.ListDiff(x=x, y=x))
+    )
     assert "ListDiff" in found.without and "Sin" not in found.without
     assert found.without_in_loops == {"PyFunc"} and found.num_messages == 1
 
@@ -205,7 +251,10 @@ def test_row_loops_wait_for_no_number(name: str, copies: set[str]) -> None:
 
 @needs_kernels
 @pytest.mark.near_copies(
-    "float64-PEPRegression", "float64-... three classes", "float64-ARPEP*", "float64-*data set"
+    "float64-PEPRegression",
+    "float64-... three classes",
+    "float64-ARPEP*",
+    "float64-*data set",
 )
 @pytest.mark.parametrize("name", devices.losses(3, 2))
 @pytest.mark.parametrize("kind", [np.float64, np.float32])

@@ -50,7 +50,10 @@ class Block(NamedTuple):
 def blocks_of_markdown(text: str) -> list[Block]:
     """Fenced blocks, all of which run in every test."""
     blocks = re.finditer(r"^```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
-    return [Block(each[1], False, False, text[: each.start(1)].count("\n")) for each in blocks]
+    return [
+        Block(each[1], False, False, text[: each.start(1)].count("\n"))
+        for each in blocks
+    ]
 
 
 def blocks_of_page(path: Path) -> list[Block]:
@@ -60,10 +63,15 @@ def blocks_of_page(path: Path) -> list[Block]:
         return blocks_of_markdown(text)
     blocks, slow, not_run = [], False, False
     if _README in text:
-        blocks = blocks_of_markdown((ROOT / "README.md").read_text(encoding="utf-8"))[:1]
+        blocks = blocks_of_markdown((ROOT / "README.md").read_text(encoding="utf-8"))[
+            :1
+        ]
     for each in _BLOCK.finditer(text):
         kind, body = each[2], each[3]
-        slow, not_run = slow or kind.startswith("slow"), not_run or kind.startswith("not run")
+        slow, not_run = (
+            slow or kind.startswith("slow"),
+            not_run or kind.startswith("not run"),
+        )
         if kind in ("hidden code:", "code-block:: python"):
             line = text[: each.start(3)].count("\n")
             blocks.append(Block(dedent(body), slow, not_run, line))
@@ -88,7 +96,9 @@ def _readme(names: Namespace) -> None:
     """The example recovers the function and its noise, by the model and by the estimator."""
     _, variance = names["model"].predict_y(names["Xnew"])
     np.testing.assert_allclose(variance, 0.2**2, rtol=0.3)
-    np.testing.assert_allclose(names["mean"], np.sin(2.0 * names["Xnew"])[:, 0], atol=0.15)
+    np.testing.assert_allclose(
+        names["mean"], np.sin(2.0 * names["Xnew"])[:, 0], atol=0.15
+    )
     np.testing.assert_allclose(names["std"], 0.2, rtol=0.15)
 
 
@@ -129,8 +139,12 @@ def check_printed(shown: str, printed: str) -> None:
     for line in filter(str.strip, shown.splitlines()):
         words, numbers = _words_and_numbers(line)
         same_words = [others for other_words, others in lines if other_words == words]
-        near = [np.allclose(others, numbers, rtol=0.03, atol=0.02) for others in same_words]
-        assert any(near), f"the page shows {words} with {numbers}; its code printed {same_words}"
+        near = [
+            np.allclose(others, numbers, rtol=0.03, atol=0.02) for others in same_words
+        ]
+        assert any(near), (
+            f"the page shows {words} with {numbers}; its code printed {same_words}"
+        )
 
 
 def _run_in(
@@ -142,7 +156,9 @@ def _run_in(
 ) -> None:
     monkeypatch.chdir(directory)
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    blocks = [each for each in BLOCKS[page] if not each.not_run and (slow or not each.slow)]
+    blocks = [
+        each for each in BLOCKS[page] if not each.not_run and (slow or not each.slow)
+    ]
     names = run(PAGES[page], blocks, {"__name__": "page"})
     if len(blocks) < len(BLOCKS[page]):
         return
@@ -155,7 +171,8 @@ def _run_in(
 
 @pytest.mark.filterwarnings("error:::gpflow_pep")
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in LONG)) for page in BLOCKS]
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] * (page in LONG)) for page in BLOCKS],
 )
 def test_code_runs(page: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     """All blocks that are not slow."""
@@ -164,9 +181,12 @@ def test_code_runs(page: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", [name for name, blocks in BLOCKS.items() if any(each.slow for each in blocks)]
+    "page",
+    [name for name, blocks in BLOCKS.items() if any(each.slow for each in blocks)],
 )
-def test_all_code_runs(page: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_all_code_runs(
+    page: str, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
     """The pages with slow blocks, from the first to the last."""
     _run_in(tmp_path, monkeypatch, capsys, page, slow=True)
 
@@ -180,9 +200,13 @@ def test_other_output_than_shown_is_noticed() -> None:
 
 def test_all_pages_have_code_that_runs() -> None:
     """Only what needs several processes is left out, and every page keeps a fast block."""
-    left_out = {name: sum(each.not_run for each in blocks) for name, blocks in BLOCKS.items()}
+    left_out = {
+        name: sum(each.not_run for each in blocks) for name, blocks in BLOCKS.items()
+    }
     assert {name: number for name, number in left_out.items() if number} == NOT_RUN
-    slow = {name for name, blocks in BLOCKS.items() if all(each.slow for each in blocks)}
+    slow = {
+        name for name, blocks in BLOCKS.items() if all(each.slow for each in blocks)
+    }
     assert not slow
 
 
@@ -222,8 +246,14 @@ def test_moving_here() -> None:
     """The code of both sides runs; where the page says that they are equal, they are."""
     path = PAGES["docs/moving.rst"]
     text = path.read_text(encoding="utf-8").splitlines()
-    beside = [each for each in BLOCKS["docs/moving.rst"] if text[each.line - 1].startswith(" ")]
-    start, after_sgpr, _ = (each for each in BLOCKS["docs/moving.rst"] if each not in beside)
+    beside = [
+        each
+        for each in BLOCKS["docs/moving.rst"]
+        if text[each.line - 1].startswith(" ")
+    ]
+    start, after_sgpr, _ = (
+        each for each in BLOCKS["docs/moving.rst"] if each not in beside
+    )
     assert len(beside) == 12
     names = [run(path, [start, side], {}) for side in beside]
     sgpr, fitc, _, tied, regressor, classifier = zip(names[::2], names[1::2])
@@ -240,4 +270,6 @@ def test_moving_here() -> None:
     # GPflow's quadrature has 20 nodes.
     assert_close(arpep.pep_log_marginal_likelihood(data), svgp.elbo(data), rtol=1e-5)
     np.testing.assert_allclose(regressor[1]["mean"], regressor[0]["mean"], atol=0.3)
-    np.testing.assert_allclose(classifier[1]["probability"], classifier[0]["probability"], atol=0.3)
+    np.testing.assert_allclose(
+        classifier[1]["probability"], classifier[0]["probability"], atol=0.3
+    )

@@ -30,18 +30,24 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - OTHERS))
-def test_help_shows_what_the_example_does(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_what_the_example_does(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         run([name, "--help"])
     shown = capsys.readouterr().out
     assert ended.value.code in (0, None)
-    assert "--quick" in shown and COMMANDS[name][1].split(":")[0] in " ".join(shown.split())
+    assert "--quick" in shown and COMMANDS[name][1].split(":")[0] in " ".join(
+        shown.split()
+    )
 
 
 @pytest.mark.slow
 def test_what_is_of_the_tests_is_found_without_them() -> None:
     command = [sys.executable, "-m", "examples", "tilted", "--help"]
-    subprocess.run(command, cwd=Path(common.__file__).parents[1], check=True, capture_output=True)
+    subprocess.run(
+        command, cwd=Path(common.__file__).parents[1], check=True, capture_output=True
+    )
 
 
 @pytest.mark.slow
@@ -56,11 +62,21 @@ def test_quick_runs(name: str, tmp_path: Path, capfd: Any, monkeypatch: Any) -> 
 
 
 def test_arguments() -> None:
-    options = {"rows": 20, "steps": int, "grow": False, "kind": ("a", "b"), "sizes": [1, 2]}
+    options = {
+        "rows": 20,
+        "steps": int,
+        "grow": False,
+        "kind": ("a", "b"),
+        "sizes": [1, 2],
+    }
     quick = {"rows": 3, "names": ["two"]}
 
     def parse(*given: str) -> dict[str, object]:
-        return vars(common.arguments("What.", names=("one",), quick=quick, given=given, **options))
+        return vars(
+            common.arguments(
+                "What.", names=("one",), quick=quick, given=given, **options
+            )
+        )
 
     plain = {"rows": 20, "steps": None, "grow": False, "kind": "a", "sizes": [1, 2]}
     assert parse() == {"names": ["one"], "quick": False, **plain}

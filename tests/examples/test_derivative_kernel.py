@@ -58,7 +58,9 @@ def test_covariances_equal_finite_differences(name: str) -> None:
     assert_close(kernel(rows.reshape(4, 4, 4))[1], K[4:8, 4:8], rtol=1e-12, scale=1.0)
 
 
-@pytest.mark.parametrize("name", ["SquaredExponential", "RationalQuadratic", "Matern52"])
+@pytest.mark.parametrize(
+    "name", ["SquaredExponential", "RationalQuadratic", "Matern52"]
+)
 def test_gradients_equal_finite_differences(name: str) -> None:
     """In the lengthscales, the variance and x; none in the last column."""
     kernel = ValueOrDerivative(gpflow.utilities.deepcopy(BASES[name]))
@@ -74,7 +76,9 @@ def test_gradients_equal_finite_differences(name: str) -> None:
     _, (by_rows,) = value_and_gradients(lambda: value(inputs), [inputs])
     assert np.all(by_rows.numpy()[:, -1] == 0.0)
     along = rng.standard_normal(rows.shape) * [1.0, 1.0, 1.0, 0.0]
-    difference = (value(rows + STEP * along) - value(rows - STEP * along)) / (2.0 * STEP)
+    difference = (value(rows + STEP * along) - value(rows - STEP * along)) / (
+        2.0 * STEP
+    )
     assert_close(tf.reduce_sum(by_rows * along), difference, rtol=1e-6)
 
 
@@ -90,16 +94,23 @@ def _data() -> Any:
 def test_models_equal_exact_regression(alpha: float) -> None:
     """With inducing inputs at all rows, of values and of slopes."""
     data = _data()
-    kernel, likelihood = ValueOrDerivative(SquaredExponential()), gpflow.likelihoods.Gaussian(0.01)
+    kernel, likelihood = (
+        ValueOrDerivative(SquaredExponential()),
+        gpflow.likelihoods.Gaussian(0.01),
+    )
     Z = data[0].copy()
     with gpflow.config.as_context(gpflow.config.Config(jitter=1e-12)):
         exact = gpflow.models.GPR(data, kernel, likelihood=likelihood)
-        regression = pep.PEPRegression(data, kernel, Z, alpha=alpha, likelihood=likelihood)
+        regression = pep.PEPRegression(
+            data, kernel, Z, alpha=alpha, likelihood=likelihood
+        )
         sites = pep.PEP(data, kernel, likelihood, Z, alpha=alpha)
         expected = exact.log_marginal_likelihood()
         for model in (regression, sites):
             assert_close(model.pep_log_marginal_likelihood(), expected, rtol=1e-6)
-            new = np.vstack([rows_of(np.array([[0.4], [2.2]]), kind) for kind in (0, 1)])
+            new = np.vstack(
+                [rows_of(np.array([[0.4], [2.2]]), kind) for kind in (0, 1)]
+            )
             for actual, other in zip(model.predict_f(new), exact.predict_f(new)):
                 assert_close(actual, other, rtol=1e-5, scale=1.0)
 
@@ -107,7 +118,9 @@ def test_models_equal_exact_regression(alpha: float) -> None:
 @uncompiled()
 def test_training_moves_points_and_not_their_kinds() -> None:
     data = _data()
-    Z = np.vstack([rows_of(np.array([[1.0], [3.1], [5.0]])), rows_of(np.array([[1.5], [4.0]]), 1)])
+    Z = np.vstack(
+        [rows_of(np.array([[1.0], [3.1], [5.0]])), rows_of(np.array([[1.5], [4.0]]), 1)]
+    )
     kernel = ValueOrDerivative(SquaredExponential())
     model = pep.PEPRegression(data, kernel, Z.copy(), alpha=0.5)
     before = float(model.pep_log_marginal_likelihood())
@@ -122,15 +135,24 @@ def test_kinds_that_are_none() -> None:
     with pytest.raises(ValueError, match=r"X: got 3 in the last column.*or 1 to 1"):
         kernel(x)
     assert np.isnan(tf.function(kernel.K, autograph=False)(tf.constant(x))).all()
-    with pytest.raises(ValueError, match=r"derivative: got 2, expected 0 for values.*1 to 1"):
+    with pytest.raises(
+        ValueError, match=r"derivative: got 2, expected 0 for values.*1 to 1"
+    ):
         rows_of(x[:, :1], 2)
 
 
-@pytest.mark.parametrize("base, message", [
-    (gpflow.kernels.Matern12(), r"base: got Matern12, a function of the distance"),
-    (gpflow.kernels.Linear(), r"base: got Linear, expected a stationary kernel"),
-    (SquaredExponential() + SquaredExponential(), r"got Sum.*add kernels ValueOrDerivative"),
-], ids=["Matern12", "Linear", "Sum"])  # fmt: skip
+@pytest.mark.parametrize(
+    "base, message",
+    [
+        (gpflow.kernels.Matern12(), r"base: got Matern12, a function of the distance"),
+        (gpflow.kernels.Linear(), r"base: got Linear, expected a stationary kernel"),
+        (
+            SquaredExponential() + SquaredExponential(),
+            r"got Sum.*add kernels ValueOrDerivative",
+        ),
+    ],
+    ids=["Matern12", "Linear", "Sum"],
+)
 def test_kernels_without_derivatives_are_refused(base: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ValueOrDerivative(base)

@@ -53,12 +53,19 @@ def test_numbers_are_those_of_the_files() -> None:
     tables = *DOCS.glob("figures/*.txt"), *DOCS.glob("results/*/*.txt")
     printed = " ".join(map(read, tables))
     numbers = re.findall(r"-?\d+\.\d{3,}", read(DOCS / "choosing.rst"))
-    assert len(numbers) > 40 and not set(numbers) - set(re.findall(r"-?\d+\.\d+", printed))
+    assert len(numbers) > 40 and not set(numbers) - set(
+        re.findall(r"-?\d+\.\d+", printed)
+    )
 
 
 def test_commands_of_the_pages_exist() -> None:
     """Each ``python -m examples NAME`` on a page, and each option of it."""
-    pages = *DOCS.glob("*.rst"), *DOCS.glob("figures/*.txt"), ROOT / "README.md", ROOT / "Makefile"
+    pages = (
+        *DOCS.glob("*.rst"),
+        *DOCS.glob("figures/*.txt"),
+        ROOT / "README.md",
+        ROOT / "Makefile",
+    )
     text = " ".join(map(read, pages))
     commands = re.findall(r"python\s+-m examples (\w+)((?:\s+[-\w:./\"\\]+)*)", text)
     known = example_commands()
@@ -68,13 +75,17 @@ def test_commands_of_the_pages_exist() -> None:
         if ".papers." in known[name][0]:
             source += read(EXAMPLES / "papers" / "runner.py")
         for option in re.findall(r"--([a-z][\w-]+)", words):
-            assert re.search(rf"\b{option.replace('-', '_')}\b", source), f"{name} --{option}"
+            assert re.search(rf"\b{option.replace('-', '_')}\b", source), (
+                f"{name} --{option}"
+            )
 
 
 def test_figures_are_shown_and_name_their_command() -> None:
     """Each table is on a page, which names a command before it, or it begins with one."""
     pages = [*map(read, [*DOCS.glob("*.rst"), *TUTORIALS])]
-    command = re.compile(r"-m\s+examples|gpflow-pep|``make |trieste_loop|tutorials/plot_07")
+    command = re.compile(
+        r"-m\s+examples|gpflow-pep|``make |trieste_loop|tutorials/plot_07"
+    )
     for path in DOCS.glob("figures/*.txt"):
         shown = [page.partition(f"figures/{path.name}") for page in pages]
         places = [before for before, name, _ in shown if name]
@@ -92,7 +103,9 @@ def test_versions_and_citation() -> None:
 
 
 def regression(X: Any = X, kernel: Any = None, Z: Any = None) -> pep.PEPRegression:
-    return pep.PEPRegression((X, Y), kernel or SquaredExponential(), X[:5] if Z is None else Z)
+    return pep.PEPRegression(
+        (X, Y), kernel or SquaredExponential(), X[:5] if Z is None else Z
+    )
 
 
 def classification(labels: Any = LABELS, kernel: Any = None, **options: Any) -> Any:
@@ -116,17 +129,29 @@ FAR = np.linspace(0.0, 1.0, 60)[:, None] + 2.46e6
 GAP = np.where(np.arange(60)[:, None] == 3, np.nan, X)
 
 
-@pytest.mark.parametrize("number, trouble, kind", [
-    pytest.param(0, lambda: classification(**HARD).predict_f(X[:2]), pep.models.ConvergenceWarning,
-     marks=pytest.mark.slow),
-    pytest.param(1, lambda: regression(**THREE_TIMES).predict_f(X[:2]), JitterWarning,
-     marks=pytest.mark.slow),
-    (3, lambda: regression(FAR, Linear()), ValueError),
-    (4, lambda: regression(X.astype(np.float32)), ValueError),
-    (5, lambda: regression(GAP), ValueError),
-    (6, lambda: classification(2.0 * LABELS - 1.0), ValueError),
-    (7, _derivative, ValueError),
-], ids=["sites", "jitter", "far", "float32", "missing", "labels", "derivative"])  # fmt: skip
+@pytest.mark.parametrize(
+    "number, trouble, kind",
+    [
+        pytest.param(
+            0,
+            lambda: classification(**HARD).predict_f(X[:2]),
+            pep.models.ConvergenceWarning,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            1,
+            lambda: regression(**THREE_TIMES).predict_f(X[:2]),
+            JitterWarning,
+            marks=pytest.mark.slow,
+        ),
+        (3, lambda: regression(FAR, Linear()), ValueError),
+        (4, lambda: regression(X.astype(np.float32)), ValueError),
+        (5, lambda: regression(GAP), ValueError),
+        (6, lambda: classification(2.0 * LABELS - 1.0), ValueError),
+        (7, _derivative, ValueError),
+    ],
+    ids=["sites", "jitter", "far", "float32", "missing", "labels", "derivative"],
+)
 def test_messages_are_printed_so(
     number: int, trouble: Callable[[], None], kind: type[Exception]
 ) -> None:
@@ -134,9 +159,13 @@ def test_messages_are_printed_so(
     boxes = re.findall(r"\.\. code-block:: text\n\n((?:   .*\n)+)", page)
     box = " ".join(boxes[number].split())
     with warnings.catch_warnings():
-        warnings.simplefilter("error", kind if issubclass(kind, Warning) else UserWarning)
+        warnings.simplefilter(
+            "error", kind if issubclass(kind, Warning) else UserWarning
+        )
         with pytest.raises(kind) as raised:
             trouble()
     # Numbers depend on the machine: the last digits of a residual.
-    message = re.sub(r"Residual [\d.e-]+", "Residual", f"{kind.__name__}: {raised.value}")
+    message = re.sub(
+        r"Residual [\d.e-]+", "Residual", f"{kind.__name__}: {raised.value}"
+    )
     assert re.sub(r"Residual [\d.e-]+", "Residual", box) in message

@@ -15,20 +15,56 @@ TABLES = {table.file: table for table in EXAMPLE.TABLES}
 #: Of each table its inputs; what some note and some warning begin with or have, and how many
 #: warnings there are.
 EXPECTED: dict[str, tuple[str, list[str], list[str]]] = {
-    "sales.xlsx": ("day region price", ["Left out 3 lines above the column names: 'Sales rep"], []),
-    "airfoil.dat": ("x0 x1 x2 x3", ["so it is a row: the columns are named x0 to x4"], []),
-    "wind.csv": ("time wind mass", ["'01/31/2023 01:30 PM' is 2023-01-31 13:30", "'kg'",
-                                    "the unit 'm/s' ('7,5 m/s' is 7.5)"], []),
-    "weather.csv": ("temperature sun humidity", ["-999 in 14 rows is far", "-99 in 14 rows is far",
-                                                 "9999 in 14 rows is far"], []),
-    "survey.csv": ("smoker city age weight", ["'ill': 'YES', 'yes' are taken as 'Yes'",
-                                              "121 of 210 rows have the same inputs"], []),
-    "leak.csv": ("area rooms tax", [], ["Column 'tax' puts the rows in the same order"]),
+    "sales.xlsx": (
+        "day region price",
+        ["Left out 3 lines above the column names: 'Sales rep"],
+        [],
+    ),
+    "airfoil.dat": (
+        "x0 x1 x2 x3",
+        ["so it is a row: the columns are named x0 to x4"],
+        [],
+    ),
+    "wind.csv": (
+        "time wind mass",
+        [
+            "'01/31/2023 01:30 PM' is 2023-01-31 13:30",
+            "'kg'",
+            "the unit 'm/s' ('7,5 m/s' is 7.5)",
+        ],
+        [],
+    ),
+    "weather.csv": (
+        "temperature sun humidity",
+        ["-999 in 14 rows is far", "-99 in 14 rows is far", "9999 in 14 rows is far"],
+        [],
+    ),
+    "survey.csv": (
+        "smoker city age weight",
+        [
+            "'ill': 'YES', 'yes' are taken as 'Yes'",
+            "121 of 210 rows have the same inputs",
+        ],
+        [],
+    ),
+    "leak.csv": (
+        "area rooms tax",
+        [],
+        ["Column 'tax' puts the rows in the same order"],
+    ),
     "pressure.csv": ("depth salt", [], ["is 386900 in row 77 (rows count from 0)"]),
     "auctions.csv": ("age size artist", [], []),
-    "calls.csv": ("hour staff temperature", ["which are taken as numbers, such as counts"], []),
-    "fraud.csv": ("amount hour", [], ["Rare classes of 'kind': 'fraud' (12 of 300 rows, 4.0%)"]),
-}  # fmt: skip
+    "calls.csv": (
+        "hour staff temperature",
+        ["which are taken as numbers, such as counts"],
+        [],
+    ),
+    "fraud.csv": (
+        "amount hour",
+        [],
+        ["Rare classes of 'kind': 'fraud' (12 of 300 rows, 4.0%)"],
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +90,9 @@ def test_what_is_recognised(folder: Path, file: str) -> None:
     inputs, notes, warnings = EXPECTED[file]
     data = cleaned(folder, file)
     assert list(data.X) == inputs.split() and 150 <= len(data.X) <= 300
-    assert data.kind == ("classes" if file in ("survey.csv", "fraud.csv") else "numbers")
+    assert data.kind == (
+        "classes" if file in ("survey.csv", "fraud.csv") else "numbers"
+    )
     for text in notes:
         assert any(text in note for note in data.notes), data.notes
     assert len(data.warnings) == len(warnings)
@@ -83,7 +121,9 @@ def test_values_are_those_that_were_meant(folder: Path) -> None:
     assert set(cleaned(folder, "survey.csv").y) == {"Yes", "No"}
     times = cleaned(folder, "wind.csv").X["time"]
     moments = "01-31 13:30", "01-31 19:00", "02-01 00:30"
-    assert times.iloc[:3].tolist() == [pd.Timestamp(f"2023-{moment}") for moment in moments]
+    assert times.iloc[:3].tolist() == [
+        pd.Timestamp(f"2023-{moment}") for moment in moments
+    ]
     price = cleaned(folder, "auctions.csv").y
     assert price.max() > 1e4 * price.min() > 0.0
 
@@ -105,7 +145,9 @@ def test_the_messy_table_of_the_documentation(tmp_path: Path, argv: Any) -> None
         example.main()
 
 
-def test_the_command(tmp_path: Path, argv: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    tmp_path: Path, argv: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("openpyxl")
     argv("messy_tables.py", tmp_path)
     EXAMPLE.main()

@@ -20,7 +20,9 @@ def test_what_is_removed(name: str) -> None:
     assert not removed.all(axis=1).any() and 0.2 < removed.mean() < 0.5
     assert np.array_equal(np.isnan(at_random.Y), removed)
     if name == "diabetes":
-        assert np.allclose(table.Y.mean(axis=0), 0.0) and np.allclose(table.Y.std(axis=0), 1.0)
+        assert np.allclose(table.Y.mean(axis=0), 0.0) and np.allclose(
+            table.Y.std(axis=0), 1.0
+        )
     failure = example.incomplete(name, "failure", 0, 60, Path("."))
     (failing,) = np.flatnonzero(failure.removed.any(axis=0))
     place, gone = failure.table.X[:, 0], failure.removed[:, failing]
@@ -33,7 +35,10 @@ def test_the_truth_is_the_best() -> None:
         "truth": {"mixed": {"imputed": example.truth(data)}},
         "linear": example.baseline(example.linear, data),
     }
-    lines = {name: example.scores(predicted, data)[0] for name, predicted in by_method.items()}
+    lines = {
+        name: example.scores(predicted, data)[0]
+        for name, predicted in by_method.items()
+    }
     assert lines["truth"]["nlpd"] < lines["linear"]["nlpd"]
     assert lines["truth"]["rmse"] < lines["linear"]["rmse"]
 
@@ -50,9 +55,23 @@ def test_mixture_of_powers() -> None:
 
 
 def test_gains_are_differences_in_pairs(capsys: pytest.CaptureFixture[str]) -> None:
-    nlpd = {("separate", 0): 1.0, ("separate", 1): 3.0, ("other", 0): 0.5, ("other", 1): 2.3}
-    key = {"table": "t", "pattern": "random", "power": "0.5", "way": "imputed", "rmse": 1.0}
-    lines = [{**key, "method": m, "split": s, "nlpd": value} for (m, s), value in nlpd.items()]
+    nlpd = {
+        ("separate", 0): 1.0,
+        ("separate", 1): 3.0,
+        ("other", 0): 0.5,
+        ("other", 1): 2.3,
+    }
+    key = {
+        "table": "t",
+        "pattern": "random",
+        "power": "0.5",
+        "way": "imputed",
+        "rmse": 1.0,
+    }
+    lines = [
+        {**key, "method": m, "split": s, "nlpd": value}
+        for (m, s), value in nlpd.items()
+    ]
     example.report(pd.DataFrame(lines))
     printed = capsys.readouterr().out
     assert "2.000 (1.000)" in printed and "1.400 (1.000)" in printed
@@ -60,7 +79,9 @@ def test_gains_are_differences_in_pairs(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.slow
-def test_the_table(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "scores.csv"
     arguments = f"generated counted --quick --patterns random --out {out}"
     monkeypatch.setattr(sys, "argv", ["missing_outputs", *arguments.split()])

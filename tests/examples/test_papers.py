@@ -70,7 +70,9 @@ def test_grids() -> None:
         assert len(grids[0]) < len(grids[1]) < len(grids[2])
         for cells in grids:
             assert len(cells) == len(set(cells))
-            methods, names = ({getattr(c, n) for c in cells} for n in ("method", "experiment"))
+            methods, names = (
+                {getattr(c, n) for c in cells} for n in ("method", "experiment")
+            )
             assert names == {*vh20.EXPERIMENTS} or module is byt17
             assert methods <= {*baselines.METHODS} or module is vh20
     full = [cell for cell in byt17.grid("full") if cell.experiment == "regression"]
@@ -79,7 +81,8 @@ def test_grids() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "script, only, sets", [("byt17", "inducing", "banana:400"), ("vh20", "places", "plane")]
+    "script, only, sets",
+    [("byt17", "inducing", "banana:400"), ("vh20", "places", "plane")],
 )
 def test_two_processes(
     script: str, only: str, sets: str, data_directory: Path, tmp_path: Path
@@ -107,7 +110,10 @@ def data(tmp_path: Path) -> Path:
     for name, target in (("boston", Y), ("banana", Y > 0.0), ("ionosphere", Y > 0.0)):
         table = pd.DataFrame(np.hstack([X, target]), columns=["a", "b", "y"])
         table.to_csv(tmp_path / f"{name}.csv.gz", index=False)
-    images, digits = rng.integers(0, 255, (40, 1, 2)).astype(np.uint8), np.arange(40) % 10
+    images, digits = (
+        rng.integers(0, 255, (40, 1, 2)).astype(np.uint8),
+        np.arange(40) % 10,
+    )
     arrays = {"x_train": images, "x_test": images, "y_train": digits, "y_test": digits}
     np.savez(tmp_path / "mnist.npz", **arrays)
     return tmp_path
@@ -118,7 +124,11 @@ def test_a_cell_of_each_experiment_of_byt17(
     data: Path, monkeypatch: pytest.MonkeyPatch, no_pictures: None
 ) -> None:
     """From the command line to the tables; cells share compiled models where they can."""
-    sets = {"regression": "boston:30", "classification": "banana:30", "inducing": "banana:30"}
+    sets = {
+        "regression": "boston:30",
+        "classification": "banana:30",
+        "inducing": "banana:30",
+    }
     sets |= {"mnist": "mnist:30", "synthetic": "gp:30", "baselines": "boston:30"}
     cells = [Cell(name, rows, 0, 4, "PEP", 0.5, 2) for name, rows in sets.items()]
     cells.append(Cell("everywhere", "ionosphere:20", 0, 2, "PEP", 1.0))
@@ -126,7 +136,9 @@ def test_a_cell_of_each_experiment_of_byt17(
     assert names == {cell.experiment for size in SIZES for cell in byt17.grid(size)}
     out, again = data / "out", data / "2"
     monkeypatch.setattr(byt17, "grid", lambda size: cells)
-    monkeypatch.setattr("sys.argv", ["byt17", "--quick", "--data", str(data), "--out", str(out)])
+    monkeypatch.setattr(
+        "sys.argv", ["byt17", "--quick", "--data", str(data), "--out", str(out)]
+    )
     byt17.main()
     table = pd.read_csv(out / runner.TABLE)
     assert table["error"].isna().all(), table["error"].dropna().to_list()
@@ -136,7 +148,16 @@ def test_a_cell_of_each_experiment_of_byt17(
     assert len(everywhere) == 4
     # Standard EP, which knows nothing of the package: appendix I.5.
     assert_close(everywhere["objective"], everywhere["standard"], 1e-4)
-    for name in ("claims", "sets", "hurry", "grid", "synthetic", "inducing", "everywhere", "mnist"):
+    for name in (
+        "claims",
+        "sets",
+        "hurry",
+        "grid",
+        "synthetic",
+        "inducing",
+        "everywhere",
+        "mnist",
+    ):
         assert (out / f"{name}.txt").exists()
     table_of = ["byt17", "--table", str(out / runner.TABLE), "--out", str(again)]
     monkeypatch.setattr("sys.argv", table_of)
@@ -146,9 +167,20 @@ def test_a_cell_of_each_experiment_of_byt17(
 
 def test_wins_ranks_and_intervals() -> None:
     """Power 0.5 beats 0 in three of four runs, one of them a tie, and 1 in all."""
-    values = {0.0: [2.0, 2.0, 2.0, 0.5], 0.5: [1.0, 1.0, 2.0, 1.0], 1.0: [3.0, 3.0, 3.0, 3.0]}
+    values = {
+        0.0: [2.0, 2.0, 2.0, 0.5],
+        0.5: [1.0, 1.0, 2.0, 1.0],
+        1.0: [3.0, 3.0, 3.0, 3.0],
+    }
     rows = [
-        {"data": f"d{n % 2}", "split": n, "M": 5, "method": "PEP", "alpha": alpha, "smse": value}
+        {
+            "data": f"d{n % 2}",
+            "split": n,
+            "M": 5,
+            "method": "PEP",
+            "alpha": alpha,
+            "smse": value,
+        }
         for alpha, column in values.items()
         for n, value in enumerate(column)
     ]
@@ -178,24 +210,36 @@ def small_vh20(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
     sizes = {"TRAIN": 20, "POOL": 12, "TEST": 10, "NUM_INDUCING": 3, "SCORED": 1}
     for name, size in {**sizes, "FIRST_STEPS": 1, "STEPS": 1}.items():
         monkeypatch.setattr(vh20_active, name, size)
-    if not request.node.get_closest_marker("slow"):  # compiling takes longer than few steps
+    if not request.node.get_closest_marker(
+        "slow"
+    ):  # compiling takes longer than few steps
         plain = lambda *given, **_: given[0] if given else lambda function: function  # noqa: E731
         monkeypatch.setattr(tf, "function", plain)
     baselines._compiled.cache_clear()
     vh20_active._learner.cache_clear()
 
 
-@pytest.mark.parametrize("cell", [
-    ("uci", "waveform", 0, 20, "PEP", 1.0, 1), ("uci", "waveform", 0, 20, "APEP", 0.5, 1),
-    ("places", "plane", 0, 3, "PEP", 0.5, 1), ("time", "waveform", 0, 3, "ARPEP", 0.5, 2),
-    ("active", "waveform", 0, 1, "entropy", 1.0),
-], ids=lambda cell: f"{cell[0]} {cell[4]}")  # fmt: skip
+@pytest.mark.parametrize(
+    "cell",
+    [
+        ("uci", "waveform", 0, 20, "PEP", 1.0, 1),
+        ("uci", "waveform", 0, 20, "APEP", 0.5, 1),
+        ("places", "plane", 0, 3, "PEP", 0.5, 1),
+        ("time", "waveform", 0, 3, "ARPEP", 0.5, 2),
+        ("active", "waveform", 0, 1, "entropy", 1.0),
+    ],
+    ids=lambda cell: f"{cell[0]} {cell[4]}",
+)
 @pytest.mark.near_copies("time *")
-def test_a_cell_of_vh20(small_vh20: None, cell: tuple[Any, ...], tmp_path: Path) -> None:
+def test_a_cell_of_vh20(
+    small_vh20: None, cell: tuple[Any, ...], tmp_path: Path
+) -> None:
     given = Cell(*cell)
     found = vh20.evaluate(tmp_path, given)
     rows = [found] if isinstance(found, dict) else found
-    assert len(rows) == {"uci": 1, "places": 3, "time": 2, "active": 2}[given.experiment]
+    assert (
+        len(rows) == {"uci": 1, "places": 3, "time": 2, "active": 2}[given.experiment]
+    )
     assert all(np.all(np.isfinite(list(row.values()))) for row in rows)
     if given.experiment == "uci":
         assert rows[0]["num_inducing"] == 4 and 0.0 <= rows[0]["error_rate"] <= 1.0
@@ -206,7 +250,9 @@ def test_a_cell_of_vh20(small_vh20: None, cell: tuple[Any, ...], tmp_path: Path)
 def test_waves() -> None:
     X, classes = waveform.waveform(0, 6000)
     assert X.shape == (6000, 21)
-    wave = [np.maximum(6.0 - np.abs(np.arange(1, 22) - peak), 0.0) for peak in (7, 15, 11)]
+    wave = [
+        np.maximum(6.0 - np.abs(np.arange(1, 22) - peak), 0.0) for peak in (7, 15, 11)
+    ]
     for number, (one, other) in enumerate([(0, 1), (0, 2), (1, 2)]):
         mean = X[classes == number].mean(axis=0)
         np.testing.assert_allclose(mean, 0.5 * (wave[one] + wave[other]), atol=0.25)
@@ -217,21 +263,40 @@ def test_summary_of_vh20(tmp_path: Path) -> None:
     random, rows = np.random.default_rng(0), []
     for split in range(4):
         noise = 0.001 * random.standard_normal()
-        common = {"experiment": "uci", "data": "glass", "split": split, "M": 5, "seconds": 2.0}
-        for method, alpha, nlpd in (("SVGP", np.nan, 1.8), ("PEP", 0.5, 0.8), ("PEP", 1.0, 0.9)):
+        common = {
+            "experiment": "uci",
+            "data": "glass",
+            "split": split,
+            "M": 5,
+            "seconds": 2.0,
+        }
+        for method, alpha, nlpd in (
+            ("SVGP", np.nan, 1.8),
+            ("PEP", 0.5, 0.8),
+            ("PEP", 1.0, 0.9),
+        ):
             own = {"nlpd": nlpd + noise, "error_rate": 0.3, "left_out": nlpd}
             rows.append({**common, "method": method, "alpha": alpha, **own})
         for rule, error in (("entropy", 0.18), ("random", 0.2 + noise)):
             for labels in (0, 5, 10):
-                own = {"error_rate": error, "labels": labels, "alpha": 0.5, "method": rule}
-                rows.append({**common, "experiment": "active", "data": "waveform", **own})
+                own = {
+                    "error_rate": error,
+                    "labels": labels,
+                    "alpha": 0.5,
+                    "method": rule,
+                }
+                rows.append(
+                    {**common, "experiment": "active", "data": "waveform", **own}
+                )
     vh20_summary.summarise(pd.DataFrame(rows), tmp_path)
     text = texts(tmp_path)
     (line,) = [line for line in text["nlpd.txt"].splitlines() if "PEP 0.5" in line]
     assert "0.81 ± 0.02" in line, "the paper's"
     assert float(line.split()[-1]) == pytest.approx(-0.01, abs=0.002)
     (line,) = [line for line in text["zero.txt"].splitlines() if "glass" in line]
-    assert "+1.000 [+1.000, +1.000]" in line and "+1.24" in line, "the paper's difference"
+    assert "+1.000 [+1.000, +1.000]" in line and "+1.24" in line, (
+        "the paper's difference"
+    )
     assert "100% chosen" in text["left_out.txt"] and "+0.020" in text["active.txt"]
     pytest.importorskip("matplotlib")
     assert (tmp_path / "active.png").stat().st_size > 0
@@ -239,7 +304,12 @@ def test_summary_of_vh20(tmp_path: Path) -> None:
 
 def test_powers_of_vh20() -> None:
     """Both are best at 0.5, and ARPEP before PEP at 1; PEP has a split that ARPEP lacks."""
-    nlpd = {("PEP", 0.5): 0.1, ("PEP", 1.0): 0.4, ("ARPEP", 0.5): 0.3, ("ARPEP", 1.0): 0.35}
+    nlpd = {
+        ("PEP", 0.5): 0.1,
+        ("PEP", 1.0): 0.4,
+        ("ARPEP", 0.5): 0.3,
+        ("ARPEP", 1.0): 0.35,
+    }
     scores = pd.DataFrame(
         {"data": "wine", "M": 5, "split": split, "method": method, "alpha": alpha}
         | {"nlpd": value + 9.0 * (split == 3), "error_rate": 0.1}
@@ -253,13 +323,28 @@ def test_powers_of_vh20() -> None:
         return {" ".join(line[:2]): float(line[2]) for line in lines}
 
     text, _ = vh20_powers.powers(scores).split("error, mean ± s.e.")
-    assert "PEP           0.100 ± 0.000" in text and "ARPEP         0.300 ± 0.000" in text
+    assert (
+        "PEP           0.100 ± 0.000" in text and "ARPEP         0.300 ± 0.000" in text
+    )
     of_powers, of_methods = text.split("same power")
-    assert ranks(of_powers) == {"PEP 0.5": 1.0, "PEP 1": 2.0, "ARPEP 0.5": 1.0, "ARPEP 1": 2.0}
-    assert ranks(of_methods) == {"PEP 0.5": 1.0, "PEP 1": 2.0, "ARPEP 0.5": 2.0, "ARPEP 1": 1.0}
+    assert ranks(of_powers) == {
+        "PEP 0.5": 1.0,
+        "PEP 1": 2.0,
+        "ARPEP 0.5": 1.0,
+        "ARPEP 1": 2.0,
+    }
+    assert ranks(of_methods) == {
+        "PEP 0.5": 1.0,
+        "PEP 1": 2.0,
+        "ARPEP 0.5": 2.0,
+        "ARPEP 1": 1.0,
+    }
     pytest.importorskip("matplotlib")
     panels = vh20_powers.draw_powers(scores).axes
-    assert [len(axes.lines) for axes in panels[1::2]] == [2, 2]  # the scores of both methods
+    assert [len(axes.lines) for axes in panels[1::2]] == [
+        2,
+        2,
+    ]  # the scores of both methods
     assert panels[1].lines[0].get_ydata() == pytest.approx([0.1, 0.4])
 
 
@@ -280,7 +365,9 @@ def test_the_grid_of_the_study_has_enough_sets() -> None:
 
 @pytest.mark.parametrize("name", ["diabetes", "friedman1", "friedman2", "friedman3"])
 def test_rows_are_split_and_standardised(name: str) -> None:
-    problem = study.problem_of(Cell("regression", f"{name}:100", 0, 5, "all rules"), Path())
+    problem = study.problem_of(
+        Cell("regression", f"{name}:100", 0, 5, "all rules"), Path()
+    )
     X, Y = problem.train
     assert len(X) == len(Y) == 100 and len(problem.test[0]) > 80
     rows = {row.tobytes() for row in X}
@@ -290,11 +377,26 @@ def test_rows_are_split_and_standardised(name: str) -> None:
 
 def test_the_summary_compares_with_the_reference(tmp_path: Path, capsys: Any) -> None:
     rules = {
-        **{"evidence 0": [1.5, 2.1], "evidence .5": [1.0, 2.0], "evidence .75": [1.2, 2.3]},
-        **{"evidence 1": [1.1, 1.9], "evidence mix": [0.5, 2.2], "PEPRegressor()": [0.9, 1.7]},
+        **{
+            "evidence 0": [1.5, 2.1],
+            "evidence .5": [1.0, 2.0],
+            "evidence .75": [1.2, 2.3],
+        },
+        **{
+            "evidence 1": [1.1, 1.9],
+            "evidence mix": [0.5, 2.2],
+            "PEPRegressor()": [0.9, 1.7],
+        },
     }
     rows = [
-        {"experiment": "regression", "data": data, "split": 0, "rule": rule, "N": 10, "nlpd": value}
+        {
+            "experiment": "regression",
+            "data": data,
+            "split": 0,
+            "rule": rule,
+            "N": 10,
+            "nlpd": value,
+        }
         for rule, values in rules.items()
         for data, value in zip("ab", values)
     ]
@@ -304,12 +406,32 @@ def test_the_summary_compares_with_the_reference(tmp_path: Path, capsys: Any) ->
     summary, _ = text.split("NLPD of each set")
     summary, beside = summary.split("NLPD of other rules less that of PEPRegressor()")
     lines = {line[:22].strip(): line[22:].split() for line in summary.splitlines()}
-    assert [float(word) for word in lines["evidence mix"]] == [2, 1.35, -0.15, 0.35, 1, 3]
-    lines_beside = {line[:35].strip(): line[35:].split() for line in beside.splitlines()}
+    assert [float(word) for word in lines["evidence mix"]] == [
+        2,
+        1.35,
+        -0.15,
+        0.35,
+        1,
+        3,
+    ]
+    lines_beside = {
+        line[:35].strip(): line[35:].split() for line in beside.splitlines()
+    }
     # Of -0.4 and 0.5; Student's t with one degree of freedom has 12.706. One split each.
-    assert lines_beside["evidence mix"] == ["+0.050", "[-5.668,", "+5.768]", "2", "1", "1"]
+    assert lines_beside["evidence mix"] == [
+        "+0.050",
+        "[-5.668,",
+        "+5.768]",
+        "2",
+        "1",
+        "1",
+    ]
     # The powers that were best are .5 and 1.
-    assert [float(word) for word in lines["best power, hindsight"][:3]] == [2, 1.45, -0.05]
+    assert [float(word) for word in lines["best power, hindsight"][:3]] == [
+        2,
+        1.45,
+        -0.05,
+    ]
     assert (tmp_path / "study.png").stat().st_size > 10_000
 
 
@@ -322,7 +444,9 @@ def test_every_rule_gives_scores() -> None:
     assert all(np.isfinite(row["nlpd"]) for row in rows if "quant" not in row["rule"])
     assert all(row["error_rate"] < 0.5 for row in of_study("moons:60", "binary"))
     rows = of_study("diabetes:30", "points")
-    assert [row["rule"] for row in rows] == [f"M = {M}" for M in (25, 50, 100, 200, 400)]
+    assert [row["rule"] for row in rows] == [
+        f"M = {M}" for M in (25, 50, 100, 200, 400)
+    ]
     assert all(np.isfinite(row["optimism"]) for row in rows)
     rows = of_study("bumps:60", "counts")
     assert all(np.isfinite(row["nlpd"]) and row["rmse"] < 20.0 for row in rows)
@@ -347,5 +471,8 @@ def test_predictions_of_another_version_are_of_its_estimator() -> None:
     y = np.sin(X[:, 0]) + 0.1 * random.standard_normal(30)
     problem = {"X": X, "y": y, "X_new": X_new, "y_new": np.sin(X_new[:, 0])}
     answer = earlier.predict({**problem, "classes": False})
-    assert np.all((answer["ends"][:, 0] < answer["mean"]) & (answer["mean"] < answer["ends"][:, 1]))
+    assert np.all(
+        (answer["ends"][:, 0] < answer["mean"])
+        & (answer["mean"] < answer["ends"][:, 1])
+    )
     assert answer["density"].shape == (5,)

@@ -49,10 +49,15 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         cells = [runner.Cell("sums", "none", split, 3, "PEP", 0.5) for split in range(5)]
         runner.run(cells, evaluate, Path({str(tmp_path)!r}))
     """
-    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], check=False
+    )
     assert killed.returncode == 9
     journal = tmp_path / runner.JOURNAL
-    assert len(journal.read_text().splitlines()) == 3 and not (tmp_path / runner.TABLE).exists()
+    assert (
+        len(journal.read_text().splitlines()) == 3
+        and not (tmp_path / runner.TABLE).exists()
+    )
     with journal.open("ab") as file:
         file.write(b'{"cell": {"experiment": "su')
     more: list[int] = []
@@ -62,12 +67,24 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         return {"value": 2.0 * cell.split}
 
     table, again = (runner.run(cells(), evaluate, tmp_path) for _ in range(2))
-    assert (tmp_path / "calls").read_text().split() == ["0", "1", "2"] and more == [3, 4]
-    assert list(table["split"]) == [0, 1, 2, 3, 4] and list(table["value"]) == [0, 2, 4, 6, 8]
+    assert (tmp_path / "calls").read_text().split() == ["0", "1", "2"] and more == [
+        3,
+        4,
+    ]
+    assert list(table["split"]) == [0, 1, 2, 3, 4] and list(table["value"]) == [
+        0,
+        2,
+        4,
+        6,
+        8,
+    ]
     assert all(json.loads(line) for line in journal.read_text().splitlines())
     assert again.equals(table)
     read = runner.read(tmp_path / runner.TABLE)
-    assert list(read["value"]) == list(table["value"]) and "gpflow_pep" in read["versions"][0]
+    assert (
+        list(read["value"]) == list(table["value"])
+        and "gpflow_pep" in read["versions"][0]
+    )
 
 
 def test_errors_are_rows(tmp_path: Path) -> None:
@@ -132,7 +149,9 @@ def latent_moments(fitted: Any, Xnew: AnyNDArray) -> tuple[AnyNDArray, AnyNDArra
     """Lines 4 and 6 of GPML's Algorithm 3.2, at scikit-learn's mode; its own are of 1.7."""
     K = fitted.kernel_(fitted.X_train_, Xnew)
     v = np.linalg.solve(fitted.L_, fitted.W_sr_[:, None] * K)
-    return K.T @ (fitted.y_train_ - fitted.pi_), fitted.kernel_.diag(Xnew) - np.sum(v**2, axis=0)
+    return K.T @ (fitted.y_train_ - fitted.pi_), fitted.kernel_.diag(Xnew) - np.sum(
+        v**2, axis=0
+    )
 
 
 def test_laplace_is_that_of_scikit_learn() -> None:
@@ -142,10 +161,14 @@ def test_laplace_is_that_of_scikit_learn() -> None:
     of_theirs = ConstantKernel(PROBLEM.variance) * RBF(list(PROBLEM.lengthscales))
     theirs = GaussianProcessClassifier(of_theirs, optimizer=None, max_iter_predict=1000)
     theirs.fit(PROBLEM.X, LABELS[:, 0])
-    value, slope = theirs.log_marginal_likelihood(theirs.kernel_.theta, eval_gradient=True)
+    value, slope = theirs.log_marginal_likelihood(
+        theirs.kernel_.theta, eval_gradient=True
+    )
     parameters = kernel.variance, kernel.lengthscales
     variables = [parameter.unconstrained_variable for parameter in parameters]
-    log_z, slopes = value_and_gradients(model.maximum_log_likelihood_objective, variables)
+    log_z, slopes = value_and_gradients(
+        model.maximum_log_likelihood_objective, variables
+    )
     # Theirs is by the logarithms; d log(theta) / d unconstrained is ours over theta.
     ours = [g * p / tf.sigmoid(v) for g, p, v in zip(slopes, parameters, variables)]
     # They stop 1e-10 nats from the mode's objective, and add no jitter.
@@ -162,7 +185,9 @@ def test_laplace_of_several_classes() -> None:
     twice.variance.assign(2.0 * PROBLEM.variance)
     two = baselines.Laplace(data, PROBLEM.kernel(), gpflow.likelihoods.Softmax(2), 2)
     one = baselines.Laplace(data, twice, LOGIT, 1)
-    assert_close(*(model.maximum_log_likelihood_objective() for model in (two, one)), 1e-5)
+    assert_close(
+        *(model.maximum_log_likelihood_objective() for model in (two, one)), 1e-5
+    )
     (f, _), (difference, _) = (model.predict_f(PROBLEM.Xnew) for model in (two, one))
     assert_close(f[:, 1] - f[:, 0], difference[:, 0], 1e-5, scale=1.0)
 
@@ -170,7 +195,9 @@ def test_laplace_of_several_classes() -> None:
 def test_dtc() -> None:
     """log N(y; 0, Q + noise), and no trace."""
     noise, Z = PROBLEM.noise_variance, PROBLEM.Z
-    model = baselines.DTC(PROBLEM.data, PROBLEM.kernel(), Z.copy(), noise_variance=noise)
+    model = baselines.DTC(
+        PROBLEM.data, PROBLEM.kernel(), Z.copy(), noise_variance=noise
+    )
     Kuu = PROBLEM.covariance(Z, Z) + 1e-6 * np.eye(len(Z))
     Kuf = PROBLEM.covariance(Z, PROBLEM.X)
     covariance = Kuf.T @ np.linalg.solve(Kuu, Kuf) + noise * np.eye(len(PROBLEM.X))
@@ -183,11 +210,17 @@ def test_compiled_models_forget() -> None:
     task = baselines.Task(*PROBLEM.data, PROBLEM.Xnew, PROBLEM.Z)
     budget = baselines.Budget(3)
     first = baselines.fit("PEP", task, 0.5, budget)
-    other = baselines.fit("PEP", task._replace(Y=-2.0 * PROBLEM.Y, Z=PROBLEM.X[:5]), 1.0, budget)
+    other = baselines.fit(
+        "PEP", task._replace(Y=-2.0 * PROBLEM.Y, Z=PROBLEM.X[:5]), 1.0, budget
+    )
     again = baselines.fit("PEP", task, 0.5, budget)
-    assert np.array_equal(first.mean, again.mean) and not np.array_equal(first.mean, other.mean)
+    assert np.array_equal(first.mean, again.mean) and not np.array_equal(
+        first.mean, other.mean
+    )
     scores = tasks.regression_scores(first, np.sin(PROBLEM.Xnew[:, :1]), PROBLEM.Y)
-    assert set(scores) == {"smse", "smll", "nlpd"} and np.all(np.isfinite(list(scores.values())))
+    assert set(scores) == {"smse", "smll", "nlpd"} and np.all(
+        np.isfinite(list(scores.values()))
+    )
 
 
 @pytest.mark.slow
@@ -197,24 +230,41 @@ def test_every_method_learns(num_classes: int) -> None:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((160, 2))
     Y = np.sin(2.0 * X[:, :1]) + X[:, 1:]
-    Y = np.digitize(Y, {0: [], 2: [0.0], 3: [-0.7, 0.7]}[num_classes]) if num_classes else Y
+    Y = (
+        np.digitize(Y, {0: [], 2: [0.0], 3: [-0.7, 0.7]}[num_classes])
+        if num_classes
+        else Y
+    )
     train, test = np.split(np.arange(160), [100])
-    task = baselines.Task(X[train], Y[train].astype(float), X[test], X[:20], num_classes)
+    task = baselines.Task(
+        X[train], Y[train].astype(float), X[test], X[:20], num_classes
+    )
     names = baselines.CLASSIFICATION if num_classes else baselines.REGRESSION
     for name in {*names} - {"IVM"} if num_classes == 3 else names:
         fitted = baselines.fit(name, task, 0.5, baselines.Budget(50))
         few = name in ("SoD", "IVM")
         if num_classes:
             scores = tasks.classification_scores(fitted, Y[test])
-            error, loss, chance = scores["error_rate"], scores["nlpd"], np.log(num_classes)
+            error, loss, chance = (
+                scores["error_rate"],
+                scores["nlpd"],
+                np.log(num_classes),
+            )
             most = 0.9 * (1.0 - 1.0 / num_classes) if few else 0.3
         else:
             scores = tasks.regression_scores(fitted, Y[test], Y[train])
-            error, loss, chance, most = scores["smse"], scores["smll"], -0.5, 0.9 if few else 0.3
+            error, loss, chance, most = (
+                scores["smse"],
+                scores["smll"],
+                -0.5,
+                0.9 if few else 0.3,
+            )
         assert error < most and (few or loss < chance), (name, scores)
 
 
-@pytest.mark.parametrize("pieces", [(0.5, 0.001, 0.999), (-0.3, 2.0, 0.5), (0.0, 1.0, 1.0)])
+@pytest.mark.parametrize(
+    "pieces", [(0.5, 0.001, 0.999), (-0.3, 2.0, 0.5), (0.0, 1.0, 1.0)]
+)
 def test_two_pieces(pieces: tuple[float, float, float]) -> None:
     """The share and the mean below the threshold are those of the reweighted density."""
     threshold, below, above = pieces
@@ -231,15 +281,25 @@ def test_one_inducing_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rows, two classes: f0 - f1 is all that matters, and its prior is of one dimension."""
     monkeypatch.setattr(gibbs, "SWEEPS", 4000)
     monkeypatch.setattr(gibbs, "THIN", 1)
-    X, Y, Xnew = np.array([[0.0], [0.7]]), np.array([[0.0], [1.0]]), np.array([[-0.4], [1.0]])
+    X, Y, Xnew = (
+        np.array([[0.0], [0.7]]),
+        np.array([[0.0], [1.0]]),
+        np.array([[-0.4], [1.0]]),
+    )
     Z = gpflow.inducing_variables.InducingPoints(np.array([[-0.2]]))
-    parts = gpflow.kernels.SquaredExponential(variance=2.0), gpflow.likelihoods.MultiClass(2), Z
+    parts = (
+        gpflow.kernels.SquaredExponential(variance=2.0),
+        gpflow.likelihoods.MultiClass(2),
+        Z,
+    )
     found = gibbs.probabilities(*parts, gibbs.sample(*parts, (X, Y)), Xnew)
     difference = np.linspace(-9.0, 9.0, 4001)  # of v0 - v1, in deviations
 
     def zero_wins(x: np.ndarray) -> np.ndarray:
         slope = 2.0 * np.exp(-0.5 * (x[:, 0] + 0.2) ** 2) / np.sqrt(2.0)
-        return 0.001 + 0.998 * ndtr(slope * difference[:, None] / np.sqrt(2.0 - slope**2))
+        return 0.001 + 0.998 * ndtr(
+            slope * difference[:, None] / np.sqrt(2.0 - slope**2)
+        )
 
     rows = zero_wins(X)
     weight = np.exp(-0.5 * difference**2) * rows[:, 0] * (1.0 - rows[:, 1])

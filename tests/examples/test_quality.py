@@ -30,7 +30,9 @@ def test_scores_take_no_time_of_the_run() -> None:
     curve.look(u=predict, near=predict)
     assert [point.kind for point in curve.points] == ["u", "u", "near"]
     assert all(point.scores == {"value": 2.0} for point in curve.points)
-    assert curve.points[0].processor < 0.01 and 0.08 <= curve.points[-1].processor < 0.12
+    assert (
+        curve.points[0].processor < 0.01 and 0.08 <= curve.points[-1].processor < 0.12
+    )
     assert curve.points[-1].wall >= 0.08
 
 
@@ -63,11 +65,16 @@ def found() -> pd.DataFrame:
     points = [
         *(("PEP", 50, "u", 0.5, 0.5, 0.9), ("PEP", 50, "u", 0.5, 2.0, 0.3)),
         *(("PEP", 50, "u", 0.5, 8.0, 0.4), ("PEP", 100, "near", 0.5, 2.5, 0.35)),
-        *(("GPflow SGPR", 50, "u", np.nan, 0.9, 0.7), ("GPflow SGPR", 50, "u", np.nan, 9.0, 0.1)),
+        *(
+            ("GPflow SGPR", 50, "u", np.nan, 0.9, 0.7),
+            ("GPflow SGPR", 50, "u", np.nan, 9.0, 0.1),
+        ),
         ("HistGB 0.1", 0, "u", np.nan, 0.2, 0.8),
     ]
     columns = ["method", "M", "kind", "alpha", "processor", "nlpd"]
-    table = pd.DataFrame(points, columns=columns).assign(data="friedman/300", experiment="10 s")
+    table = pd.DataFrame(points, columns=columns).assign(
+        data="friedman/300", experiment="10 s"
+    )
     return table.assign(loss=table["nlpd"] / 2.0)
 
 
@@ -78,7 +85,10 @@ def test_a_run_is_judged_by_the_last_that_it_had(found: pd.DataFrame) -> None:
     np.testing.assert_allclose(nlpd["ours"], [0.9, 0.3, 0.35])
     np.testing.assert_allclose(nlpd["others"], [0.7, 0.7, 0.1])
     np.testing.assert_allclose(nlpd["difference"], [0.2, -0.4, 0.25])
-    assert nlpd["ours_run"].tolist()[1:] == ["PEP 0.5, M = 50", "PEP 0.5 + near rows, M = 100"]
+    assert nlpd["ours_run"].tolist()[1:] == [
+        "PEP 0.5, M = 50",
+        "PEP 0.5 + near rows, M = 100",
+    ]
     assert nlpd["others_run"].tolist()[0] == "GPflow SGPR, M = 50"
     lines = list(quality.lines(fronts))
     assert lines[0] == "friedman/300, test NLPD" and "-0.4000" in lines[3]
@@ -95,13 +105,17 @@ def test_figures(found: pd.DataFrame, tmp_path: Path, capsys: Any) -> None:
     pytest.importorskip("matplotlib")
     quality.summarise(found, tmp_path)
     assert (tmp_path / "friedman_300.png").stat().st_size > 0
-    assert (tmp_path / "front.txt").read_text(encoding="utf-8") in capsys.readouterr().out + "\n"
+    assert (tmp_path / "front.txt").read_text(
+        encoding="utf-8"
+    ) in capsys.readouterr().out + "\n"
 
 
 def test_sets_and_methods() -> None:
     assert quality.parts("kin40k") == ("kin40k", 10_000, False)
     assert quality.parts("late/500") == ("late", 500, True)
-    cells = quality.grid(["kin8nm/300", "friedman/1000000"], ["mix", "ARPEP natural 0.03"], [5.0])
+    cells = quality.grid(
+        ["kin8nm/300", "friedman/1000000"], ["mix", "ARPEP natural 0.03"], [5.0]
+    )
     expected = {("kin8nm/300", "mix"), ("friedman/1000000", "ARPEP natural 0.03")}
     assert {(cell.data, cell.method) for cell in cells} == expected
     assert max(cell.M for cell in cells if cell.method == "mix") == 100
@@ -109,7 +123,12 @@ def test_sets_and_methods() -> None:
     assert (one.method, one.M) == ("GPflow SGPR", 400) and not others
     for name in quality.SETS:
         cells = quality.grid([name], [], [5.0])
-        assert len(set(cells)) == len(cells) > len(quality.grid([name], [], [5.0], most=14)) > 12
+        assert (
+            len(set(cells))
+            == len(cells)
+            > len(quality.grid([name], [], [5.0], most=14))
+            > 12
+        )
 
 
 def evaluate(method: str, M: int, alpha: float | None, limit: float) -> pd.DataFrame:
@@ -128,11 +147,18 @@ def test_methods_learn(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method, M, alpha", [
-    ("GPflow SGPR", 20, None), ("GPflow SVGP 0.03", 20, None), ("near", 20, 0.5),
-    ("ARPEP natural 0.03", 20, 0.5), ("ARPEP 0.03", 20, 0.5), ("PEPRegressor", 0, None),
-    ("mix", 20, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "method, M, alpha",
+    [
+        ("GPflow SGPR", 20, None),
+        ("GPflow SVGP 0.03", 20, None),
+        ("near", 20, 0.5),
+        ("ARPEP natural 0.03", 20, 0.5),
+        ("ARPEP 0.03", 20, 0.5),
+        ("PEPRegressor", 0, None),
+        ("mix", 20, None),
+    ],
+)
 def test_other_methods_learn(method: str, M: int, alpha: float | None) -> None:
     assert evaluate(method, M, alpha, 4.0)["loss"].iloc[-1] < 0.5
 

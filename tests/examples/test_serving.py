@@ -20,7 +20,11 @@ from gpflow_pep.tables import Format, TableEncoder
 
 AREA = np.linspace(30.0, 140.0, 20)
 FLATS = pd.DataFrame({"area": AREA, "region": ["Nord", "Ost"] * 10})
-ROWS = [{"area": 71.5, "region": "Ost"}, {"region": "Mars", "area": 1000.0}, {"area": 50.0}]
+ROWS = [
+    {"area": 71.5, "region": "Ost"},
+    {"region": "Mars", "area": 1000.0},
+    {"area": 50.0},
+]
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +74,16 @@ def test_rows_that_are_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ["", "{", "[1", '[{"area": 1' + "0" * 400 + ', "region": "Ost"}]', "[" * 100_000,
-     '[{"area": ' + "9" * 5000 + "}]", '[{"area": ' + "[" * 100_000 + "]" * 100_000 + "}]"],
-)  # fmt: skip
+    [
+        "",
+        "{",
+        "[1",
+        '[{"area": 1' + "0" * 400 + ', "region": "Ost"}]',
+        "[" * 100_000,
+        '[{"area": ' + "9" * 5000 + "}]",
+        '[{"area": ' + "[" * 100_000 + "]" * 100_000 + "}]",
+    ],
+)
 def test_bodies_that_are_refused(folder: Path, body: str) -> None:
     """By the error that the endpoint answers by 422, whatever a stranger sends."""
     with pytest.raises(ValueError):

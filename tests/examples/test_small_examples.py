@@ -26,7 +26,10 @@ LABELS = (PROBLEM.Y > 0.4).astype(float)
 
 @pytest.mark.slow
 def test_bounds() -> None:
-    bounds, X = load_example("benchmarks/bounds.py"), np.linspace(-2.0, 2.0, 30)[:, None]
+    bounds, X = (
+        load_example("benchmarks/bounds.py"),
+        np.linspace(-2.0, 2.0, 30)[:, None],
+    )
     found = bounds.bounds(bounds.Problem(X, np.sin(3.0 * X), 4), steps=2, repeats=1)
     assert found["GPflow"] == pytest.approx(found["prior"], rel=1e-8)
     assert found["prior"] < found["scaled"] < found["blocks"] < found["log p(y)"]
@@ -56,7 +59,9 @@ def test_the_bound_in_numpy_is_that_of_the_model(alpha: float) -> None:
     value = single_precision.collapsed_bound(*setting, np.float64, np.float64)
     X, Y = data.X.astype(float), data.Y.astype(float)
     options = {"alpha": alpha, "noise_variance": 0.01}
-    model = pep.PEPRegression((X, Y), SquaredExponential(lengthscales=0.5), X[:10], **options)
+    model = pep.PEPRegression(
+        (X, Y), SquaredExponential(lengthscales=0.5), X[:10], **options
+    )
     np.testing.assert_allclose(value, model.pep_log_marginal_likelihood(), rtol=1e-9)
     both = single_precision.collapsed_bound(*setting, np.float32, np.float32)
     assert 0.0 < abs(both - value) < 1e-3
@@ -70,7 +75,9 @@ def test_basis_points() -> None:
     example = load_example("basis_points.py")
     Ynew = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 0.0])[:, None]
     problem = example.Problem((PROBLEM.X, LABELS), (PROBLEM.Xnew, Ynew))
-    result = example.compare(problem, PROBLEM.kernel(), Bernoulli(), (len(PROBLEM.X),), 0)
+    result = example.compare(
+        problem, PROBLEM.kernel(), Bernoulli(), (len(PROBLEM.X),), 0
+    )
     assert result.shape == (1 + len(example.METHODS), 1, 2)
     assert_close(result, np.broadcast_to(result[0], result.shape), 1e-4, scale=1.0)
 
@@ -81,7 +88,9 @@ def test_titsias() -> None:
     problem = example.Problem(PROBLEM.data, (PROBLEM.Xnew, np.sin(PROBLEM.Xnew[:, :1])))
     optimize = example.lbfgs(5)
     exact = example.exact_regression(problem.train, optimize)
-    values = example.fixed_hyperparameters(problem, exact, (len(PROBLEM.X),), 0, optimize)
+    values = example.fixed_hyperparameters(
+        problem, exact, (len(PROBLEM.X),), 0, optimize
+    )
     assert values.shape == (3 * (len(example.RULES) + 1) + 1, 1)
     # What Titsias observes of SPGP: trained, it leaves the exact posterior that it started from.
     *others, spgp, subset = np.abs(values[:, 0])
@@ -93,19 +102,27 @@ def test_titsias() -> None:
 
 def test_split_and_rows() -> None:
     example = load_example("data_sets.py")
-    (X, Y), (Xnew, _) = example.random_split(example.Dataset(PROBLEM.X, PROBLEM.Y), 0.3, 0)
+    (X, Y), (Xnew, _) = example.random_split(
+        example.Dataset(PROBLEM.X, PROBLEM.Y), 0.3, 0
+    )
     assert len(X) == 9 and len(Xnew) == 5
     for chosen, part in zip(example.rows_of((X, Y), X[[4, 1]]), (X, Y)):
         assert_close(part.mean(axis=0), np.zeros(part.shape[1]), 1e-12, scale=1.0)
         assert_close(part.std(axis=0), np.ones(part.shape[1]))
         np.testing.assert_array_equal(chosen, part[[4, 1]])
-    with pytest.raises(SystemExit, match=r"Name the directory that holds it with --data"):
+    with pytest.raises(
+        SystemExit, match=r"Name the directory that holds it with --data"
+    ):
         example.read(Path("nowhere"), "boston")
 
 
 @pytest.mark.slow
-def test_pic(capsys: pytest.CaptureFixture[str], monkeypatch: Any, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "argv", ["pic.py", "--rows", "200", "--out", f"{tmp_path}/pic.png"])
+def test_pic(
+    capsys: pytest.CaptureFixture[str], monkeypatch: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        sys, "argv", ["pic.py", "--rows", "200", "--out", f"{tmp_path}/pic.png"]
+    )
     load_example("pic.py").main()
     lines = capsys.readouterr().out.splitlines()
     table = {line[:20].strip(): float(line.split()[-2]) for line in lines[2:7]}
@@ -132,7 +149,9 @@ def _assumed_density_filtering(K: Array, labels: Array) -> tuple[Array, Array]:
         ratio = scipy.stats.norm.pdf(z) / scipy.stats.norm.cdf(z)
         column = covariance[:, n]
         mean = mean + column * sign * ratio / np.sqrt(1.0 + variance)
-        covariance = covariance - np.outer(column, column) * ratio * (z + ratio) / (1.0 + variance)
+        covariance = covariance - np.outer(column, column) * ratio * (z + ratio) / (
+            1.0 + variance
+        )
     return mean, covariance
 
 
@@ -146,7 +165,9 @@ def test_a_filter_sees_each_row_once() -> None:
     filtered.update((X[5:], Y[5:]))
     assert filtered.num_refused == 0
     mean, covariance = filtered.posterior().predict_f(X, full_cov=True)
-    expected, expected_covariance = _assumed_density_filtering(kernel(X).numpy(), Y[:, 0])
+    expected, expected_covariance = _assumed_density_filtering(
+        kernel(X).numpy(), Y[:, 0]
+    )
     assert_close(mean[:, 0], expected, rtol=1e-4)
     assert_close(covariance[0], expected_covariance, rtol=1e-4)
 
@@ -164,7 +185,9 @@ def three_classes(tmp_path: Path) -> Path:
 def test_problem_of_a_file(three_classes: Path) -> None:
     minibatch = load_example("minibatch.py")
     problem = minibatch.load("three", three_classes)
-    assert problem.num_classes == 3 and len(problem.X) == 120 and len(problem.X_test) == 30
+    assert (
+        problem.num_classes == 3 and len(problem.X) == 120 and len(problem.X_test) == 30
+    )
     np.testing.assert_allclose(problem.X.mean(axis=0), 0.0, atol=1e-12)
     with pytest.raises(SystemExit, match="does not exist"):
         minibatch.load("three", Path("nowhere"))
@@ -175,7 +198,13 @@ def test_problem_of_a_file(three_classes: Path) -> None:
 def test_minibatches_by_all_methods(three_classes: Path, name: str) -> None:
     minibatch = load_example("minibatch.py")
     problem = minibatch.load(name, three_classes)
-    options = {"inducing": 6, "alpha": 0.5, "batch_size": 20, "iterations": 15, "steps": 60}
+    options = {
+        "inducing": 6,
+        "alpha": 0.5,
+        "batch_size": 20,
+        "iterations": 15,
+        "steps": 60,
+    }
     options = argparse.Namespace(**options, rate=0.05)
     for train in minibatch.METHODS.values():
         found = minibatch.scores(train(problem, options), problem)
@@ -220,7 +249,9 @@ def test_blur_brings_the_circle_nearer() -> None:
 @pytest.mark.parametrize("epsilon", [0.01, 0.1])
 @pytest.mark.parametrize("name", ["gaussians", "ionosphere"])
 @pytest.mark.near_copies("gaussians-0.01")
-def test_the_papers_own_likelihood_converges(name: str, epsilon: float, request: Any) -> None:
+def test_the_papers_own_likelihood_converges(
+    name: str, epsilon: float, request: Any
+) -> None:
     if name == "gaussians":
         (X, Y), scale, M = load_example("saspa.py").gaussians(0, 100), 1.0, 10
     else:
@@ -237,25 +268,38 @@ def test_quality_of_classification() -> None:
     p, full, Y = np.array([0.2, 0.6]), np.array([0.5, 0.6]), np.array([1.0, 1.0])
     error, divergence = load_example("saspa.py").quality(p, full, Y)
     assert error == 0.5
-    np.testing.assert_allclose(divergence, 0.5 * np.log(0.5 / 0.2) + 0.5 * np.log(0.5 / 0.8))
+    np.testing.assert_allclose(
+        divergence, 0.5 * np.log(0.5 / 0.2) + 0.5 * np.log(0.5 / 0.8)
+    )
 
 
-def _log_evidence(likelihood: Likelihood, y: float, mean: float, variance: float) -> float:
+def _log_evidence(
+    likelihood: Likelihood, y: float, mean: float, variance: float
+) -> float:
     f = mean + np.sqrt(variance) * np.linspace(-9.0, 9.0, 4001)[:, None]
     log_p = likelihood.log_prob(np.zeros_like(f), f, np.full_like(f, y)).numpy()
     density = np.exp(log_p - 0.5 * np.square(f[:, 0] - mean) / variance)
-    return float(np.log(np.sum(density) * (f[1, 0] - f[0, 0]) / np.sqrt(2.0 * np.pi * variance)))
+    return float(
+        np.log(np.sum(density) * (f[1, 0] - f[0, 0]) / np.sqrt(2.0 * np.pi * variance))
+    )
 
 
-@pytest.mark.parametrize("likelihood, targets", [
-    (Bernoulli(), LABELS), (StudentT(0.3, 4.0), PROBLEM.Y),
-], ids=["labels", "heavy"])  # fmt: skip
+@pytest.mark.parametrize(
+    "likelihood, targets",
+    [
+        (Bernoulli(), LABELS),
+        (StudentT(0.3, 4.0), PROBLEM.Y),
+    ],
+    ids=["labels", "heavy"],
+)
 def test_informative_vector_machine(likelihood: Likelihood, targets: Array) -> None:
     """Assumed-density filtering with explicit sites, and derivatives by finite differences."""
     kernel, step = PROBLEM.kernel() + gpflow.kernels.Linear(0.3), 1e-3
     inputs, targets = PROBLEM.X[:8], targets[:8]
     K = kernel(inputs).numpy()
-    Z = ivm((inputs, targets), 4, kernel=kernel, likelihood=likelihood, seed=0).Z.numpy()
+    Z = ivm(
+        (inputs, targets), 4, kernel=kernel, likelihood=likelihood, seed=0
+    ).Z.numpy()
     nu, tau, chosen = np.zeros(8), np.zeros(8), list[int]()
     for row in Z:
         place = int(np.flatnonzero((inputs == row).all(axis=1))[0])
@@ -267,9 +311,14 @@ def test_informative_vector_machine(likelihood: Likelihood, targets: Array) -> N
             low, middle, high = (
                 _log_evidence(likelihood, targets[n, 0], m, variance[n]) for m in at
             )
-            delta1, delta2 = (high - low) / (2.0 * step), (high - 2.0 * middle + low) / step**2
+            delta1, delta2 = (
+                (high - low) / (2.0 * step),
+                (high - 2.0 * middle + low) / step**2,
+            )
             falls[n] = -0.5 * np.log1p(delta2 * variance[n])
-            sites[n] = np.array([-delta2, delta1 - delta2 * mean[n]]) / (1.0 + delta2 * variance[n])
+            sites[n] = np.array([-delta2, delta1 - delta2 * mean[n]]) / (
+                1.0 + delta2 * variance[n]
+            )
         assert falls[place] >= falls.max() - 1e-4
         tau[place], nu[place] = sites[place]
         chosen.append(place)

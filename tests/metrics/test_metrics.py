@@ -29,20 +29,30 @@ BY_HAND: dict[str, tuple[Callable[[], Any], Any]] = {
     "smse": (lambda: metrics.smse(Y, np.array([1.0, 3.0, 4.0, 3.0])), 1.25 / 2.5),
     "smse of the truth": (lambda: metrics.smse(Y, Y), 0.0),
     "smse of the mean": (lambda: metrics.smse(Y, np.full(4, 3.0)), 1.0),
-    "smse of columns": (lambda: metrics.smse(COLUMNS, MEANS),
-                        np.mean([metrics.smse(COLUMNS[:, p], MEANS[:, p]) for p in range(2)])),
+    "smse of columns": (
+        lambda: metrics.smse(COLUMNS, MEANS),
+        np.mean([metrics.smse(COLUMNS[:, p], MEANS[:, p]) for p in range(2)]),
+    ),
     "smse of columns' means": (
-        lambda: metrics.smse(COLUMNS, np.tile(COLUMNS.mean(axis=0), (4, 1))), 1.0),
+        lambda: metrics.smse(COLUMNS, np.tile(COLUMNS.mean(axis=0), (4, 1))),
+        1.0,
+    ),
     "mean nlpd": (lambda: metrics.mean_nlpd(np.array([-1.0, -5.0, 0.0])), 2.0),
     # Trivial loss at y = 3: log(2 pi 2.5) / 2. Ours: unit variance, one away: (log 2 pi + 1) / 2.
-    "smll": (lambda: metrics.smll(np.array([3.0]), log_density(np.array([3.0]), 2.0, 1.0), Y),
-             0.5 - 0.5 * np.log(2.5)),
+    "smll": (
+        lambda: metrics.smll(
+            np.array([3.0]), log_density(np.array([3.0]), 2.0, 1.0), Y
+        ),
+        0.5 - 0.5 * np.log(2.5),
+    ),
     "smll of the trivial model": (
-        lambda: metrics.smll(Y[:2], log_density(Y[:2], 3.0, 2.5), Y), 0.0),
+        lambda: metrics.smll(Y[:2], log_density(Y[:2], 3.0, 2.5), Y),
+        0.0,
+    ),
     # 90% of N(0, 4) lies within 3.2897 of 0.
     "coverage": (lambda: metrics.coverage(*FIVE), 0.6),
     "coverage of 91%": (lambda: metrics.coverage(*FIVE, level=0.91), 1.0),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -61,7 +71,9 @@ def test_smll_of_columns_is_the_sum_of_theirs_and_has_no_units() -> None:
     held_out, mean = COLUMNS[:2] + np.array([0.3, 60.0]), COLUMNS[:2]
     density = log_density(held_out, mean, np.array([0.5, 2e5]))
     whole = metrics.smll(held_out, density, COLUMNS)
-    each = [metrics.smll(held_out[:, p], density[:, p], COLUMNS[:, p]) for p in range(2)]
+    each = [
+        metrics.smll(held_out[:, p], density[:, p], COLUMNS[:, p]) for p in range(2)
+    ]
     assert_allclose(whole, np.sum(each))
     assert_allclose(metrics.smll(held_out, np.sum(density, axis=1), COLUMNS), whole)
     scaled = metrics.smll(10 * held_out, density - np.log(10), 10 * COLUMNS)
@@ -72,12 +84,18 @@ def test_smll_of_columns_is_the_sum_of_theirs_and_has_no_units() -> None:
 
 @pytest.mark.parametrize("dtype", [int, str])
 def test_error_rate(dtype: type) -> None:
-    labels, predicted = (np.array(row).astype(dtype) for row in ([0, 1, 2, 2, 1], [0, 1, 1, 2, 0]))
-    assert metrics.error_rate(labels, predicted) == 0.4 == zero_one_loss(labels, predicted)
+    labels, predicted = (
+        np.array(row).astype(dtype) for row in ([0, 1, 2, 2, 1], [0, 1, 1, 2, 0])
+    )
+    assert (
+        metrics.error_rate(labels, predicted) == 0.4 == zero_one_loss(labels, predicted)
+    )
 
 
 def test_calibration_by_hand() -> None:
-    probability = np.array([[0.9, 0.1], [0.96, 0.04], [0.35, 0.65], [0.0, 1.0], [0.62, 0.38]])
+    probability = np.array(
+        [[0.9, 0.1], [0.96, 0.04], [0.35, 0.65], [0.0, 1.0], [0.62, 0.38]]
+    )
     found = metrics.calibration(np.array([0, 1, 1, 1, 1]), probability)
     # 0.65 and 0.62, one of them right; 0.9, 0.96 and 1, two of them right.
     expected = [0.635, 2.86 / 3], [0.5, 2 / 3], [2, 3]
@@ -99,19 +117,31 @@ EMPTY = np.zeros(0)
 ZERO = np.zeros(4)
 ONE_FLAT = np.stack([Y, ZERO], axis=1), np.stack([Y, Y], axis=1)
 BAD_VALUES: dict[str, Callable[[], Any]] = {
-    "Y: got NaN or infinity in 2.*finite.*Remove those rows": lambda: metrics.smse(NAN, Y),
-    "mean: got NaN or infinity in 2.*finite.*look at the fit": lambda: metrics.smse(Y, NAN),
-    "Y: got no values.*at least one row.*Pass held-out": lambda: metrics.smse(EMPTY, EMPTY),
+    "Y: got NaN or infinity in 2.*finite.*Remove those rows": lambda: metrics.smse(
+        NAN, Y
+    ),
+    "mean: got NaN or infinity in 2.*finite.*look at the fit": lambda: metrics.smse(
+        Y, NAN
+    ),
+    "Y: got no values.*at least one row.*Pass held-out": lambda: metrics.smse(
+        EMPTY, EMPTY
+    ),
     r"zero variance \(4 rows.*differ.*needs more rows": lambda: metrics.smse(ZERO, Y),
-    r"column 1 of Y: got zero variance \(4 rows.*needs more": lambda: metrics.smse(*ONE_FLAT),
+    r"column 1 of Y: got zero variance \(4 rows.*needs more": lambda: metrics.smse(
+        *ONE_FLAT
+    ),
     "Y_train: got zero.*differ.*needs more rows": lambda: metrics.smll(Y, Y, ZERO),
     "log_density: got NaN.*finite.*Remove those rows": lambda: metrics.smll(Y, NAN, Y),
     "log_density: got NaN.*finite.*Remove those": lambda: metrics.mean_nlpd(NAN),
     "Y: got NaN or infinity in 2.*finite.*Remove": lambda: metrics.coverage(NAN, Y, Y),
     r"variance: got 0\.0.*positive.*predict_y": lambda: metrics.coverage(Y, Y, ZERO),
     r"level: got 90\.0.*\(0, 1\).*Pass 0\.9": lambda: metrics.coverage(Y, Y, Y, 90.0),
-    "labels: got no values.*at least.*Pass": lambda: metrics.calibration(EMPTY, EMPTY[:, None]),
-    "probability: got NaN.*finite.*Remove": lambda: metrics.calibration(ZERO, NAN[:, None]),
+    "labels: got no values.*at least.*Pass": lambda: metrics.calibration(
+        EMPTY, EMPTY[:, None]
+    ),
+    "probability: got NaN.*finite.*Remove": lambda: metrics.calibration(
+        ZERO, NAN[:, None]
+    ),
     r"probability: got values from -3\.0 to 1\.5.*numbers from 0 to 1.*not their logarithms": (
         lambda: metrics.calibration(np.array([0, 1]), np.array([1.5, -3.0]))
     ),
@@ -130,10 +160,15 @@ def test_bad_values(message: str) -> None:
         BAD_VALUES[message]()
 
 
-@pytest.mark.parametrize("call", [
-    lambda: metrics.smse(Y, Y[:, None]), lambda: metrics.smll(Y, Y[:, None], Y),
-    lambda: metrics.coverage(Y, Y, np.array(1.0)), lambda: metrics.error_rate(Y, Y[:3]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: metrics.smse(Y, Y[:, None]),
+        lambda: metrics.smll(Y, Y[:, None], Y),
+        lambda: metrics.coverage(Y, Y, np.array(1.0)),
+        lambda: metrics.error_rate(Y, Y[:3]),
+    ],
+)
 def test_arrays_of_other_shapes_are_not_broadcast(call: Callable[[], float]) -> None:
     with pytest.raises(ShapeMismatchError):
         call()

@@ -45,7 +45,9 @@ kinds = pytest.mark.parametrize("case, options", KINDS.values(), ids=KINDS)
 
 
 def _expected(case: Case, held: list[Any], same: Array | None) -> tuple[Array, Array]:
-    mean, cov = context_reference.predict(context_reference.dense(case, XNEW), held, same)
+    mean, cov = context_reference.predict(
+        context_reference.dense(case, XNEW), held, same
+    )
     return mean + case.mean_at(XNEW), cov
 
 
@@ -67,11 +69,15 @@ def _check(predict: Callable[..., Any], mean: Array, cov: Array) -> None:
 
 def _both(predict: Callable[..., Any], *arguments: Any, **options: Any) -> list[Any]:
     """Of variances and of covariances."""
-    return [part for full in (False, True) for part in predict(*arguments, full, **options)]
+    return [
+        part for full in (False, True) for part in predict(*arguments, full, **options)
+    ]
 
 
 def _in_variables(data: Any) -> tuple[tf.Variable, ...]:
-    return tuple(tf.Variable(part, shape=[None, part.shape[1]], trainable=False) for part in data)
+    return tuple(
+        tf.Variable(part, shape=[None, part.shape[1]], trainable=False) for part in data
+    )
 
 
 class TestBlocks:
@@ -84,7 +90,9 @@ class TestBlocks:
 
     @pytest.mark.parametrize("num_outputs, noise", [(1, "constant"), (2, "variance")])
     def test_exact_for_the_model_of_pitc(self, num_outputs: int, noise: str) -> None:
-        case = Case(alpha=1.0, blocks=UNEVEN_BLOCKS, num_outputs=num_outputs, noise=noise)
+        case = Case(
+            alpha=1.0, blocks=UNEVEN_BLOCKS, num_outputs=num_outputs, noise=noise
+        )
         dense = context_reference.dense(case, XNEW)
         expected = context_reference.pitc_conditional(dense, UNEVEN_BLOCKS, NEW_BLOCKS)
         _check(partial(case.model().predict_f, XNEW, blocks=NEW_BLOCKS), *expected)
@@ -92,17 +100,22 @@ class TestBlocks:
     def test_nearest_centre(self) -> None:
         case = Case(blocks=SPARSE_LABELS)
         problem, names = case.problem, np.unique(SPARSE_LABELS)
-        centres = np.stack([problem.X[name == SPARSE_LABELS].mean(axis=0) for name in names])
+        centres = np.stack(
+            [problem.X[name == SPARSE_LABELS].mean(axis=0) for name in names]
+        )
         scaled = (part / problem.lengthscales for part in (centres, XNEW))
         labels = names[np.concatenate(context_reference.nearest(*scaled, 1))]
         assert len(set(labels)) > 2
-        actual, expected = (case.model().predict_f(XNEW, blocks=b) for b in ("nearest", labels))
+        actual, expected = (
+            case.model().predict_f(XNEW, blocks=b) for b in ("nearest", labels)
+        )
         assert_all_close(actual, expected, rtol=1e-12)
 
 
 class TestNeighbours:
     @pytest.mark.parametrize(
-        "name, m", [*((name, 5) for name in ROW_CASES), *(("everything", m) for m in (1, N))]
+        "name, m",
+        [*((name, 5) for name in ROW_CASES), *(("everything", m) for m in (1, N))],
     )
     def test_equation(self, name: str, m: int) -> None:
         case = ROW_CASES[name]
@@ -132,19 +145,28 @@ class TestBoth:
     def test_chunks_change_nothing(self, case: Case, options: dict[str, Any]) -> None:
         Xnew = np.vstack([XNEW, XNEW + 0.1, XNEW - 0.1])
         actual, expected = (
-            _both(case.model(chunk_size=size).predict_f, Xnew, **options) for size in (10, None)
+            _both(case.model(chunk_size=size).predict_f, Xnew, **options)
+            for size in (10, None)
         )
         assert_all_close(actual, expected, rtol=1e-10)
 
     @pytest.mark.parametrize(
-        "cache", ["tensor", *(pytest.param(c, marks=pytest.mark.slow) for c in ("variable", None))]
+        "cache",
+        [
+            "tensor",
+            *(pytest.param(c, marks=pytest.mark.slow) for c in ("variable", None)),
+        ],
     )
-    def test_posterior(self, case: Case, options: dict[str, Any], cache: str | None) -> None:
+    def test_posterior(
+        self, case: Case, options: dict[str, Any], cache: str | None
+    ) -> None:
         model = case.model()
         posterior = model.posterior(cache, near=options.get("near", 0))
         assert isinstance(posterior, gpflow.posteriors.AbstractPosterior)
         expected = _both(model.predict_f, XNEW, **options)
-        copies = [copy_of(posterior) for copy_of in (copy.deepcopy, gpflow.utilities.deepcopy)]
+        copies = [
+            copy_of(posterior) for copy_of in (copy.deepcopy, gpflow.utilities.deepcopy)
+        ]
         for one in (posterior, *copies):
             assert_all_close(_both(one.fused_predict_f, XNEW, **options), expected)
             if cache:
@@ -152,14 +174,19 @@ class TestBoth:
         twin = gpflow.utilities.deepcopy(model)
         assert_all_close(_both(twin.predict_f, XNEW, **options), expected)
 
-    def test_posterior_is_brought_up_to_date(self, case: Case, options: dict[str, Any]) -> None:
+    def test_posterior_is_brought_up_to_date(
+        self, case: Case, options: dict[str, Any]
+    ) -> None:
         model = case.model()
         model.data = X, _ = _in_variables(case.problem.data)
         posterior = model.posterior("variable", near=options.get("near", 0))
         before, _ = posterior.predict_f(XNEW, **options)
         X.assign(X.numpy()[::-1])
         model.kernel.lengthscales.assign([0.3, 1.9])
-        assert np.max(np.abs(posterior.fused_predict_f(XNEW, **options)[0] - before)) > 1e-2
+        assert (
+            np.max(np.abs(posterior.fused_predict_f(XNEW, **options)[0] - before))
+            > 1e-2
+        )
         posterior.update_cache()
         after = model.predict_f(XNEW, **options)
         assert_all_close(posterior.predict_f(XNEW, **options), after)
@@ -170,9 +197,13 @@ class TestBoth:
         assert_close(cov, np.swapaxes(cov, 1, 2))
         assert np.min(np.linalg.eigvalsh(cov)) > -1e-10
 
-    @pytest.mark.parametrize("full_cov", [False, pytest.param(True, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize(
+        "full_cov", [False, pytest.param(True, marks=pytest.mark.slow)]
+    )
     @pytest.mark.near_copies
-    def test_any_number_of_rows(self, case: Case, options: dict[str, Any], full_cov: bool) -> None:
+    def test_any_number_of_rows(
+        self, case: Case, options: dict[str, Any], full_cov: bool
+    ) -> None:
         """In graphs: of new ones, and of the data."""
         model, spec = case.model(), [tf.TensorSpec([None, None], tf.float64)]
         predict = partial(model.predict_f, full_cov=full_cov, **options)
@@ -185,25 +216,39 @@ class TestBoth:
         for one in (predict, tf.function(lambda Xnew: predict(Xnew))):
             assert_all_close(one(XNEW), expected)
 
-    @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
-    def test_gradients(self, case: Case, options: dict[str, Any], compiled: bool) -> None:
+    @pytest.mark.parametrize(
+        "compiled", [False, pytest.param(True, marks=pytest.mark.slow)]
+    )
+    def test_gradients(
+        self, case: Case, options: dict[str, Any], compiled: bool
+    ) -> None:
         model = case.model(chunk_size=10)
-        weights, Xnew = np.random.default_rng(3).standard_normal([len(XNEW), 2]), tf.Variable(XNEW)
+        weights, Xnew = (
+            np.random.default_rng(3).standard_normal([len(XNEW), 2]),
+            tf.Variable(XNEW),
+        )
 
         def value() -> tf.Tensor:
-            return tf.add_n([tf.reduce_sum(weights * p) for p in model.predict_f(Xnew, **options)])
+            return tf.add_n(
+                [tf.reduce_sum(weights * p) for p in model.predict_f(Xnew, **options)]
+            )
 
         variables = [Xnew, model.kernel.lengthscales.unconstrained_variable]
         value = tf.function(value) if compiled else value
         assert_gradients(value, variables, step=1e-4, rtol=1e-6, scale=0.1)
 
 
-@pytest.mark.parametrize("case, options", [
-    pytest.param(*KINDS["blocks"], marks=pytest.mark.slow, id="blocks"),
-    pytest.param(*KINDS["near"], id="near"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "case, options",
+    [
+        pytest.param(*KINDS["blocks"], marks=pytest.mark.slow, id="blocks"),
+        pytest.param(*KINDS["near"], id="near"),
+    ],
+)
 class TestOneOfBoth:
-    def test_saved_posterior(self, case: Case, options: dict[str, Any], tmp_path: Path) -> None:
+    def test_saved_posterior(
+        self, case: Case, options: dict[str, Any], tmp_path: Path
+    ) -> None:
         posterior = case.model().posterior("variable", near=options.get("near", 0))
         # In eager mode near are found by a tree, which has no place in the file.
         expected = posterior.predict_f(XNEW, **options)
@@ -211,7 +256,9 @@ class TestOneOfBoth:
             partial(posterior.predict_f, **options),
             tf.TensorSpec([None, 2], tf.float64),
         )
-        posterior.compiled = tf.function(lambda Xnew: predict(Xnew), input_signature=[spec])
+        posterior.compiled = tf.function(
+            lambda Xnew: predict(Xnew), input_signature=[spec]
+        )
         tf.saved_model.save(posterior, str(tmp_path))
         loaded = tf.saved_model.load(str(tmp_path))
         assert_all_close(loaded.compiled(XNEW), expected)
@@ -301,7 +348,9 @@ def _of_labels(alpha: Any = 0.5, rows: int = 60, **options: Any) -> pep.PEP:
     kernel = gpflow.kernels.Matern32(variance=3.0, lengthscales=[0.5, 1.3])
     bernoulli, Z = gpflow.likelihoods.Bernoulli(), INPUTS[:4].copy()
     data, mean = (INPUTS[:rows], LABELS[:rows]), gpflow.functions.Constant(0.2)
-    return pep.PEP(data, kernel, bernoulli, Z, alpha=alpha, mean_function=mean, **options)
+    return pep.PEP(
+        data, kernel, bernoulli, Z, alpha=alpha, mean_function=mean, **options
+    )
 
 
 def _given_near(model: pep.PEP, m: int, alpha: float) -> Array:
@@ -331,14 +380,20 @@ def test_posterior_and_graph_and_powers_of_rows_are_the_same() -> None:
     graph = tf.function(lambda x: model.predict_f(x, near=5), autograph=False)
     assert_all_close(model.posterior(near=5).predict_f(NEW), expected, rtol=1e-8)
     assert_all_close(graph(tf.constant(NEW)), expected, rtol=1e-8)
-    assert_all_close(_of_labels(np.ones(60)).predict_f(NEW, near=5), expected, rtol=1e-6)
-    with pytest.raises(ValueError, match="full_cov: got True with near rows of a likelihood"):
+    assert_all_close(
+        _of_labels(np.ones(60)).predict_f(NEW, near=5), expected, rtol=1e-6
+    )
+    with pytest.raises(
+        ValueError, match="full_cov: got True with near rows of a likelihood"
+    ):
         model.predict_f(NEW, full_cov=True, near=5)
 
 
 def test_density_of_rows_with_gaussian_noise() -> None:
     kernel = gpflow.kernels.Matern32(lengthscales=[0.5, 1.3])
-    model = pep.PEPRegression((INPUTS, LABELS), kernel, INPUTS[:4].copy(), noise_variance=0.3)
+    model = pep.PEPRegression(
+        (INPUTS, LABELS), kernel, INPUTS[:4].copy(), noise_variance=0.3
+    )
     index, near = np.array([3, 8]), np.array([[1, 2, 40], [5, 7, 9]])
     actual = model.near_row_log_density(tf.constant(index), tf.constant(near))
     for n, others, value in zip(index, near, actual, strict=True):
@@ -362,12 +417,16 @@ def test_gradient(labels: bool) -> None:
     parts = model.kernel, model.mean_function, model.likelihood
     variables = [v for part in parts for v in part.trainable_variables]
     rtol = 0.1 if labels else 1e-5
-    assert_gradients(lambda: loss.of_batch(batch), variables, step=1e-4, rtol=rtol, scale=1.0)
+    assert_gradients(
+        lambda: loss.of_batch(batch), variables, step=1e-4, rtol=rtol, scale=1.0
+    )
 
 
 def test_neighbours_are_others_and_nearest() -> None:
     model = _of_labels()
-    index, near = next(iter(model.near_row_training_loss_closure(5, batch_size=60).epoch(0)))
+    index, near = next(
+        iter(model.near_row_training_loss_closure(5, batch_size=60).epoch(0))
+    )
     assert sorted(index.numpy()) == list(range(60))
     scaled = INPUTS / [0.5, 1.3]
     for n, others in zip(index.numpy(), near.numpy(), strict=True):
@@ -383,7 +442,9 @@ def test_training_for_near_rows() -> None:
     labels = 1.0 * (np.sin(25.0 * inputs[:, :1]) > 0.0)
     kernel = gpflow.kernels.Matern32(lengthscales=[1.0, 1.0])
     data = inputs[:1000], labels[:1000]
-    model = pep.PEP(data, kernel, gpflow.likelihoods.Bernoulli(), inputs[:5].copy(), alpha=1.0)
+    model = pep.PEP(
+        data, kernel, gpflow.likelihoods.Bernoulli(), inputs[:5].copy(), alpha=1.0
+    )
 
     def errors() -> float:
         mean, _ = model.predict_f(inputs[1000:], near=10)

@@ -12,7 +12,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from cases.pep import ALPHAS, CASES, N
-from gpflow.kernels import LinearCoregionalization, Matern32, Matern52, SquaredExponential
+from gpflow.kernels import (
+    LinearCoregionalization,
+    Matern32,
+    Matern52,
+    SquaredExponential,
+)
 from gpflow.likelihoods import Bernoulli, Poisson
 from helpers import Array, assert_close, assert_gradients, directional_slope, gradients
 
@@ -147,7 +152,9 @@ def mixed(alpha: float) -> pep.PEPRegression:
     """With rows at inducing inputs, where nothing is left of f given u."""
     kernels = [SquaredExponential(1.0, length) for length in (0.6, 1.2)]
     kernel = LinearCoregionalization(kernels, W=np.array([[1.0, 0.3], [-0.5, 0.8]]))
-    return pep.PEPRegression((X, Y), kernel, X[::3].copy(), noise_variance=[0.1, 0.2], alpha=alpha)
+    return pep.PEPRegression(
+        (X, Y), kernel, X[::3].copy(), noise_variance=[0.1, 0.2], alpha=alpha
+    )
 
 
 def with_memory(alpha: float) -> pep.PEPRegression:
@@ -161,23 +168,31 @@ def with_memory(alpha: float) -> pep.PEPRegression:
     return model(slice(6, 12), memory=model(slice(0, 6)).remember())
 
 
-def check_second(of: Function, variables: Any, step: float = 1e-3, rtol: float = 1e-6) -> None:
+def check_second(
+    of: Function, variables: Any, step: float = 1e-3, rtol: float = 1e-6
+) -> None:
     """In all variables at once, each in a direction of its own."""
     random = np.random.default_rng(1)
     direction = [random.standard_normal(variable.shape) for variable in variables]
 
     def slope() -> tf.Tensor:
-        parts = zip(helpers.value_and_gradients(of, variables)[1], direction, strict=True)
+        parts = zip(
+            helpers.value_and_gradients(of, variables)[1], direction, strict=True
+        )
         return tf.add_n([tf.reduce_sum(part * along) for part, along in parts])
 
     actual = sum(np.sum(a * b) for a, b in zip(gradients(slope, variables), direction))
-    assert_close(actual, directional_slope(slope, variables, direction, step), rtol=rtol)
+    assert_close(
+        actual, directional_slope(slope, variables, direction, step), rtol=rtol
+    )
 
 
 @pytest.mark.near_copies("*-0.0", "*-0.3", "*-1.0")
 @pytest.mark.parametrize("alpha", [0.0, 1e-6, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("make", [mixed, with_memory])
-def test_second_derivatives(make: Callable[[float], pep.PEPRegression], alpha: float) -> None:
+def test_second_derivatives(
+    make: Callable[[float], pep.PEPRegression], alpha: float
+) -> None:
     """In the one case with all tapes outside of a graph, too."""
     model = make(alpha)
     check_second(model.training_loss, model.trainable_variables)
@@ -186,7 +201,10 @@ def test_second_derivatives(make: Callable[[float], pep.PEPRegression], alpha: f
 
 
 #: Kernels with Matern parts, whose distances are 0 where rows are inducing inputs.
-MATERN: dict[str, Callable[[], gpflow.kernels.Kernel]] = {"3/2": Matern32, "5/2": Matern52}
+MATERN: dict[str, Callable[[], gpflow.kernels.Kernel]] = {
+    "3/2": Matern32,
+    "5/2": Matern52,
+}
 MATERN["sum and product"] = lambda: Matern32() + Matern52() * SquaredExponential()
 
 
@@ -215,7 +233,9 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "q_mu": lambda model: model.q_mu,
 }
 OTHERS: dict[str, Callable[[Any], Any]] = {
-    "variance of predict_f": lambda model: model.predict_f(model.data[0][:3], full_cov=True)[1],
+    "variance of predict_f": lambda model: model.predict_f(
+        model.data[0][:3], full_cov=True
+    )[1],
     "posterior": lambda model: model.posterior().predict_f(model.data[0][:3])[1],
     "q_sqrt": lambda model: model.q_sqrt,
     "compute_qu": lambda model: model.compute_qu()[1],
@@ -236,14 +256,18 @@ def check(model: Any, functions: Any, rtol: float = RTOL) -> None:
     expected = directional_slope(values, variables, direction)
     for function, slope in zip(functions.values(), expected, strict=True):
         gradient = gradients(lambda: weighted(function(model)), variables)  # noqa: B023
-        along = np.sum([np.sum(part * other) for part, other in zip(gradient, direction)])
+        along = np.sum(
+            [np.sum(part * other) for part, other in zip(gradient, direction)]
+        )
         assert_close(along, slope, rtol=rtol, scale=0.1)
         assert_record(model)
 
 
 def assert_record(model: Any) -> None:
     info = model.last_adjoint
-    assert 1 <= info.num_products <= 2 * N * model.num_latent_gps and info.residual < 1e-8
+    assert (
+        1 <= info.num_products <= 2 * N * model.num_latent_gps and info.residual < 1e-8
+    )
 
 
 each_name = pytest.mark.parametrize("name", ["probit", "Student-t", "RobustMax"])
@@ -252,7 +276,9 @@ each_alpha = pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 
 @pytest.mark.near_copies("probit-0.5")
 @each_alpha
-@pytest.mark.parametrize("name", ["probit", "Gaussian", "Poisson", "Student-t", "RobustMax"])
+@pytest.mark.parametrize(
+    "name", ["probit", "Gaussian", "Poisson", "Student-t", "RobustMax"]
+)
 def test_gradient_table(name: str, alpha: float) -> None:
     check(CASES[name].model(alpha=alpha), FUNCTIONS)
 
@@ -276,7 +302,11 @@ def _of_separate_kernels() -> Any:
 def _with_a_flat_direction() -> Any:
     """A level of all classes that nothing but the prior knows, which is nearly flat."""
     rows, labels = np.linspace(-1.0, 1.0, 8)[:, None], np.arange(8)[:, None] % 3
-    parts = SquaredExponential(1e4, 0.7), gpflow.likelihoods.MultiClass(3), rows[::3].copy()
+    parts = (
+        SquaredExponential(1e4, 0.7),
+        gpflow.likelihoods.MultiClass(3),
+        rows[::3].copy(),
+    )
     model = pep.PEPClassification((rows, labels), *parts, tolerance=1e-11)
     gpflow.set_trainable(model.inducing_variable, False)
     return model
@@ -286,7 +316,11 @@ PER_ROW = {"alpha": ALPHAS["alpha per row"]}
 NEAR = {"probability": lambda model: model.predict_y(model.data[0][:4] + 0.05)[0]}
 MODELS: dict[str, tuple[Callable[[], Any], dict[str, Any], float]] = {
     "powers of rows": (lambda: CASES["Student-t"].model(**PER_ROW), OF_ROWS, RTOL),
-    "powers, three classes": (lambda: CASES["RobustMax"].model(**PER_ROW), OF_ROWS, RTOL),
+    "powers, three classes": (
+        lambda: CASES["RobustMax"].model(**PER_ROW),
+        OF_ROWS,
+        RTOL,
+    ),
     "all that depends on sites": (CASES["probit"].model, OTHERS, 1e-6),
     "chunks": (lambda: CASES["Poisson"].model(chunk_size=3), {**OF_ROWS, **OF_Q}, RTOL),
     "memory": (_with_memory, OF_Q, RTOL),
@@ -310,10 +344,14 @@ def test_products_with_the_hessian_of_the_loss(name: str, alpha: float) -> None:
     vector = [RNG.standard_normal(variable.shape) for variable in variables]
     with tf.GradientTape() as tape:
         first = helpers.value_and_gradients(loss, variables)[1]
-        slope = tf.add_n([tf.reduce_sum(a * b) for a, b in zip(first, vector, strict=True)])
+        slope = tf.add_n(
+            [tf.reduce_sum(a * b) for a, b in zip(first, vector, strict=True)]
+        )
     product = tape.gradient(slope, variables)
     assert_record(model)
-    expected = directional_slope(lambda: flat(gradients(loss, variables)), variables, vector)
+    expected = directional_slope(
+        lambda: flat(gradients(loss, variables)), variables, vector
+    )
     assert_close(flat(product), expected, rtol=RTOL)
 
 
@@ -375,7 +413,10 @@ def forwards() -> Any:
 def in_a_branch() -> Any:
     """TensorFlow's gradients of branches and loops cannot read variables."""
     model = converged("probit")
-    branches = lambda: tf.reduce_sum(mean_at(XNEW, model)), lambda: tf.zeros([], tf.float64)
+    branches = (
+        lambda: tf.reduce_sum(mean_at(XNEW, model)),
+        lambda: tf.zeros([], tf.float64),
+    )
     chosen = in_graph(lambda condition: tf.cond(condition, *branches))
     return gradient(lambda: chosen(tf.constant(True)), lengthscale(model))
 
@@ -389,15 +430,22 @@ CALLS: dict[str, Callable[[], Any]] = {
 }
 twice_in_graph = in_graph(lambda: twice(pep.PEP.training_loss))
 # The model is made outside.
-IN_GRAPH = {"got one in a hyperparameter": lambda: (converged("probit"), twice_in_graph())}
+IN_GRAPH = {
+    "got one in a hyperparameter": lambda: (converged("probit"), twice_in_graph())
+}
 test_refused = helpers.refusals(CALLS)
 test_refused_in_a_graph = pytest.mark.slow(helpers.refusals(IN_GRAPH))
 
 
 def test_sites_away_from_their_fixed_point_are_refused() -> None:
     model = CASES["Student-t"].model(max_sweeps=1)
-    message = r"derivative of q\(v\): got sites that did not converge, .* residual: .*clipped"
-    with pytest.warns(pep.models.ConvergenceWarning), pytest.raises(ValueError, match=message):
+    message = (
+        r"derivative of q\(v\): got sites that did not converge, .* residual: .*clipped"
+    )
+    with (
+        pytest.warns(pep.models.ConvergenceWarning),
+        pytest.raises(ValueError, match=message),
+    ):
         gradients(lambda: model.q_mu, parts_of(model))
 
 
@@ -407,7 +455,9 @@ def test_sites_that_no_derivative_needs_may_not_have_converged() -> None:
     both = tf.function(lambda: (model.training_loss(), mean_at(XNEW, model)))
     with pytest.warns(pep.models.ConvergenceWarning):
         assert np.all(np.isfinite(gradient(lambda: both()[0], lengthscale(model))))
-        with pytest.raises(tf.errors.InvalidArgumentError, match="sites that did not converge"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="sites that did not converge"
+        ):
             gradient(lambda: both()[1], lengthscale(model))
 
 
@@ -418,7 +468,9 @@ def test_a_compiled_function_refuses_where_what_is_refused_has_a_share() -> None
     likelihood = pep.likelihoods.PerOutput([Bernoulli(), Bernoulli()])
     data = PROBLEM.X, 1.0 * np.hstack([PROBLEM.Y > 0.4, PROBLEM.Y < 0.6])
     model = pep.PEP(data, kernel, likelihood, PROBLEM.Z, tolerance=1e-11)
-    compiled = in_graph(lambda: (model.training_loss(), tf.reduce_sum(mean_at(XNEW, model))))
+    compiled = in_graph(
+        lambda: (model.training_loss(), tf.reduce_sum(mean_at(XNEW, model)))
+    )
     variable = kernel.W.unconstrained_variable
     expected = gradient(model.training_loss, variable)
     assert_close(gradient(lambda: compiled()[0], variable), expected, rtol=1e-6)
@@ -437,11 +489,18 @@ def test_derivatives_in_new_inputs_stay(name: str) -> None:
     graph = in_graph(eager)
     posterior = lambda: model.posterior().predict_f(Xnew)[0]  # noqa: E731
 
-    by_own_tape = functools.partial(gradient, eager, Xnew, watch_accessed_variables=False)
+    by_own_tape = functools.partial(
+        gradient, eager, Xnew, watch_accessed_variables=False
+    )
     results = [gradient(function, Xnew) for function in (eager, graph, posterior)]
     results += [by_own_tape(), in_graph(by_own_tape)()]
-    units, total = np.eye(XNEW.size).reshape(-1, *XNEW.shape), lambda: tf.reduce_sum(graph())
-    expected = np.reshape([directional_slope(total, [Xnew], [u]) for u in units], XNEW.shape)
+    units, total = (
+        np.eye(XNEW.size).reshape(-1, *XNEW.shape),
+        lambda: tf.reduce_sum(graph()),
+    )
+    expected = np.reshape(
+        [directional_slope(total, [Xnew], [u]) for u in units], XNEW.shape
+    )
     for result in results:  # that of the sum over classes is 0
         assert_close(result, expected, rtol=1e-6, scale=1e-3)
 
@@ -457,7 +516,9 @@ def test_hessians_in_new_inputs_stay(compiled: bool) -> None:
         first = gradient(function, Xnew)
     by_pfor = not compiled  # its refusal is documented
     hessian = tape.jacobian(first, Xnew, experimental_use_pfor=by_pfor)[0, :, 0].numpy()
-    expected = directional_slope(lambda: gradient(function, Xnew)[0], [Xnew], [direction])
+    expected = directional_slope(
+        lambda: gradient(function, Xnew)[0], [Xnew], [direction]
+    )
     assert_close(hessian @ direction[0], expected, rtol=1e-5)
 
 
@@ -476,4 +537,7 @@ def test_the_loss_is_differentiable_once_in_any_way() -> None:
 def test_tied_models_have_all_derivatives_with_the_conditional_of_the_prior() -> None:
     data = PROBLEM.X, 1.0 * (PROBLEM.Y > 0.4)
     model = pep.ARPEP(PROBLEM.kernel(), Bernoulli(), PROBLEM.Z, alpha=0.5, num_data=17)
-    check_second(lambda: model.training_loss(data), [model.kernel.variance.unconstrained_variable])
+    check_second(
+        lambda: model.training_loss(data),
+        [model.kernel.variance.unconstrained_variable],
+    )

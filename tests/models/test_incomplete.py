@@ -16,7 +16,9 @@ rng = np.random.default_rng(0)
 X = rng.uniform(-2.0, 2.0, (N, 2))
 Z, XNEW = X[::4] + 0.1, rng.uniform(-2.0, 2.0, (5, 2))
 COMPLETE = np.hstack([np.sin(X[:, :1]), X[:, 1:], X[:, :1] * X[:, 1:]])
-Y = np.where(rng.uniform(size=(N, P)) < 0.3, np.nan, COMPLETE + 0.1 * rng.standard_normal((N, P)))
+Y = np.where(
+    rng.uniform(size=(N, P)) < 0.3, np.nan, COMPLETE + 0.1 * rng.standard_normal((N, P))
+)
 Y[3] = np.nan  # nothing is known of this row
 THERE = np.isfinite(Y)
 
@@ -24,7 +26,11 @@ THERE = np.isfinite(Y)
 def regression(X: Any, Y: Any, **options: Any) -> pep.models.PEPRegression:
     kernel = gpflow.kernels.Matern52(variance=1.3, lengthscales=[0.7, 1.1])
     mean = gpflow.functions.Constant([0.2])
-    arguments: dict[str, Any] = {"mean_function": mean, "noise_variance": 0.05, **options}
+    arguments: dict[str, Any] = {
+        "mean_function": mean,
+        "noise_variance": 0.05,
+        **options,
+    }
     return pep.models.PEPRegression((X, Y), kernel, Z.copy(), **arguments)
 
 
@@ -49,20 +55,33 @@ def test_as_separate_models(alpha: float) -> None:
     expected = np.sum([log_z(other) for other in others])
     assert_close(log_z(model), expected, rtol=1e-11)
     mean, variance = zip(*(other.predict_y(XNEW) for other in others))
-    assert_all_close(model.predict_y(XNEW), map(np.hstack, (mean, variance)), rtol=1e-10)
+    assert_all_close(
+        model.predict_y(XNEW), map(np.hstack, (mean, variance)), rtol=1e-10
+    )
     posterior, in_full = model.posterior(), {"full_cov": True}
     mean, covariance = zip(*(other.predict_f(XNEW, **in_full) for other in others))
     moments = np.hstack(mean), np.concatenate(covariance)
     assert_all_close(posterior.predict_f(XNEW, **in_full), moments, rtol=1e-10)
     mean, covariance = zip(*(other.compute_qu() for other in others))
-    assert_all_close(model.compute_qu(), (np.hstack(mean), np.stack(covariance)), rtol=1e-8)
+    assert_all_close(
+        model.compute_qu(), (np.hstack(mean), np.stack(covariance)), rtol=1e-8
+    )
     for output, other in enumerate(others):
-        actual = [part.numpy()[THERE[:, output], output] for part in model.loo_moments()]
-        assert_all_close(actual, [part[:, 0] for part in other.loo_moments()], rtol=1e-10)
-    left_out, density = sum(np.sum(o.loo_log_density()) for o in others), model.loo_log_density()
+        actual = [
+            part.numpy()[THERE[:, output], output] for part in model.loo_moments()
+        ]
+        assert_all_close(
+            actual, [part[:, 0] for part in other.loo_moments()], rtol=1e-10
+        )
+    left_out, density = (
+        sum(np.sum(o.loo_log_density()) for o in others),
+        model.loo_log_density(),
+    )
     assert_close(tf.reduce_sum(density), left_out, rtol=1e-10)
     assert float(density[3]) == 0.0
-    assert_close(tf.stack(model.evidence_and_left_out()), [expected, left_out], rtol=1e-10)
+    assert_close(
+        tf.stack(model.evidence_and_left_out()), [expected, left_out], rtol=1e-10
+    )
 
 
 def test_densities_and_what_was_not_observed() -> None:
@@ -85,7 +104,9 @@ def test_gradients(chunk_size: int | None) -> None:
     for one in (model, deepcopy(model)):
         assert_close(log_z(one), expected, rtol=1e-11)
     assert len(model.trainable_variables) == 5
-    assert_gradients(tf.function(model.training_loss), model.trainable_variables, rtol=1e-6)
+    assert_gradients(
+        tf.function(model.training_loss), model.trainable_variables, rtol=1e-6
+    )
 
 
 UNSEEN = np.where(np.arange(P) == 1, np.nan, Y)
@@ -114,8 +135,12 @@ def test_other_data() -> None:
 REFUSED = {
     "Y: got NaN alone, expected some": lambda: regression(X, Y * np.nan),
     "Y: got NaN or infinity": lambda: regression(X, np.where(np.isnan(Y), np.inf, Y)),
-    "Y: got NaN or infinity in .*": lambda: setattr(regression(X, COMPLETE), "data", (X, Y)),
-    "Y: got targets that are missing beside": lambda: regression(X, Y, blocks=np.arange(N)),
+    "Y: got NaN or infinity in .*": lambda: setattr(
+        regression(X, COMPLETE), "data", (X, Y)
+    ),
+    "Y: got targets that are missing beside": lambda: regression(
+        X, Y, blocks=np.arange(N)
+    ),
     "bound: got 'tight'": lambda: regression(X, Y, bound="tight"),
     "upper_bound: got missing targets": lambda: regression(X, Y).upper_bound(),
     "near: got near rows without targets": lambda: regression(X, Y).posterior(near=3),
@@ -124,15 +149,21 @@ REFUSED = {
 test_refusals = refusals(REFUSED)
 
 
-ASSIGNED = [(bound, value) for bound in ("standard", "tight") for value in (np.nan, np.inf)]
+ASSIGNED = [
+    (bound, value) for bound in ("standard", "tight") for value in (np.nan, np.inf)
+]
 
 
 @pytest.mark.parametrize("bound, value", [*ASSIGNED, (None, np.inf)])
-def test_what_is_assigned_to_variables_is_not_taken_for_0(bound: str | None, value: float) -> None:
+def test_what_is_assigned_to_variables_is_not_taken_for_0(
+    bound: str | None, value: float
+) -> None:
     """A model of complete targets cannot leave one out; nor is infinity a missing one."""
     variables = in_variables(COMPLETE if bound else Y)
     model = regression(*variables, bound=bound or "standard")
     variables[1][2 if bound else 3, 1].assign(value)
     for computed in (model.training_loss, model.loo_log_density, model.compute_qu):
-        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="NaN or infinity"):
+        with pytest.raises(
+            (ValueError, tf.errors.InvalidArgumentError), match="NaN or infinity"
+        ):
             computed()

@@ -21,12 +21,18 @@ import gpflow_pep as pep
 NOISE = 0.09
 rng = np.random.default_rng(2)
 X = rng.uniform(-2.0, 2.0, [36, 2])
-Y = np.sin(2.0 * X[:, :1]) + 0.5 * np.cos(3.0 * X[:, 1:]) + 0.3 * rng.standard_normal([36, 1])
+Y = (
+    np.sin(2.0 * X[:, :1])
+    + 0.5 * np.cos(3.0 * X[:, 1:])
+    + 0.3 * rng.standard_normal([36, 1])
+)
 LABELS = np.where(Y > 0.2, 1.0, 0.0)
 CLASSES = np.digitize(Y, [-0.3, 0.5]).astype(float)
 BATCHES = tuple(slice(12 * k, 12 * (k + 1)) for k in range(3))
 Z = rng.uniform(-2.0, 2.0, [4, 2])
-MOVED = np.vstack([Z[2], rng.uniform(-2.0, 2.0, [3, 2]), Z[0]])  # two stay, at other places
+MOVED = np.vstack(
+    [Z[2], rng.uniform(-2.0, 2.0, [3, 2]), Z[0]]
+)  # two stay, at other places
 MORE = np.vstack([MOVED[1:3], rng.uniform(-2.0, 2.0, [4, 2])])
 
 
@@ -44,28 +50,43 @@ class Prior(NamedTuple):
     def process(self, Z: Array) -> Process:
         parts = {"variance": self.variance, "lengthscales": [self.lengthscale] * 2}
         mean = lambda X: np.full(len(X), self.mean)  # noqa: E731
-        return Process(partial(squared_exponential, **parts), mean, Z, gpflow.default_jitter())
+        return Process(
+            partial(squared_exponential, **parts), mean, Z, gpflow.default_jitter()
+        )
 
 
 FIRST, SECOND, THIRD = Prior(1.3, 0.9, 0.4), Prior(0.8, 1.2, -0.2), Prior(1.7, 0.7, 0.1)
 
 
-def _regression(batch: slice, prior: Prior, Z: Array, memory: Any = None, **options: Any) -> Any:
+def _regression(
+    batch: slice, prior: Prior, Z: Array, memory: Any = None, **options: Any
+) -> Any:
     targets = options.pop("targets", Y)
     options = {"noise_variance": NOISE, "memory": memory, **prior.parts(), **options}
-    return pep.PEPRegression((X[batch], targets[batch]), inducing_variable=Z.copy(), **options)
+    return pep.PEPRegression(
+        (X[batch], targets[batch]), inducing_variable=Z.copy(), **options
+    )
 
 
-def _pep(batch: slice, prior: Prior, Z: Array, memory: Any = None, **options: Any) -> Any:
+def _pep(
+    batch: slice, prior: Prior, Z: Array, memory: Any = None, **options: Any
+) -> Any:
     data = X[batch], options.pop("targets", LABELS)[batch]
-    options = {"likelihood": Bernoulli(), "tolerance": 1e-11, **prior.parts(), **options}
+    options = {
+        "likelihood": Bernoulli(),
+        "tolerance": 1e-11,
+        **prior.parts(),
+        **options,
+    }
     return pep.PEP(data, inducing_variable=Z.copy(), memory=memory, **options)
 
 
 _gaussian = partial(_pep, likelihood=gpflow.likelihoods.Gaussian(NOISE), targets=Y)
 REGRESSION = [(_regression, alpha) for alpha in (0.0, 1e-6, 0.3, 0.5, 1.0)]
 REGRESSION += [(_gaussian, alpha) for alpha in (0.0, 0.3, 1.0)]
-each_model = pytest.mark.parametrize("create", [_regression, _pep], ids=["PEPRegression", "PEP"])
+each_model = pytest.mark.parametrize(
+    "create", [_regression, _pep], ids=["PEPRegression", "PEP"]
+)
 
 
 def _second(create: Any = _regression, **options: Any) -> Any:
@@ -80,11 +101,16 @@ def _log_z(model: Any) -> Any:
 
 def _past(model: Any, k: int = 0) -> Past:
     """The numbers of one of a model's latent functions, for the reference."""
-    points = getattr(model.inducing_variable, "inducing_variable_list", [model.inducing_variable])
+    points = getattr(
+        model.inducing_variable, "inducing_variable_list", [model.inducing_variable]
+    )
     kernels = getattr(model.kernel, "kernels", [model.kernel])
     Z, kernel = points[min(k, len(points) - 1)], kernels[min(k, len(kernels) - 1)]
     prior = gpflow.covariances.Kuu(Z, kernel, jitter=gpflow.default_jitter())
-    (mean, covariance), means = model.compute_qu(), model.mean_function(tf.identity(Z.Z))[:, k]
+    (mean, covariance), means = (
+        model.compute_qu(),
+        model.mean_function(tf.identity(Z.Z))[:, k],
+    )
     S = np.reshape(covariance, [-1, len(mean), len(mean)])[k]
     parts = map(np.asarray, (Z.Z, means, prior, mean[:, k] + means, S))
     return Past(*parts, float(_log_z(model)))
@@ -95,8 +121,13 @@ def test_nothing_is_lost_where_little_is_known() -> None:
     t, dense = (np.linspace(0.0, 9.0, size)[:, None] for size in (90, 40))
 
     def model(rows: slice, memory: Any = None) -> Any:
-        kernel, data = gpflow.kernels.SquaredExponential(1.0, 0.7), (t[rows], np.sin(2.0 * t[rows]))
-        return pep.PEPRegression(data, kernel, dense, noise_variance=0.01, memory=memory)
+        kernel, data = (
+            gpflow.kernels.SquaredExponential(1.0, 0.7),
+            (t[rows], np.sin(2.0 * t[rows])),
+        )
+        return pep.PEPRegression(
+            data, kernel, dense, noise_variance=0.01, memory=memory
+        )
 
     memory = None
     for k in range(3):
@@ -112,7 +143,9 @@ def test_nothing_is_lost_where_little_is_known() -> None:
 def test_batch_after_batch(create: Any, alpha: float) -> None:
     """Nothing is lost where neither prior nor points change; otherwise beside the reference."""
     expected = memory = same = None
-    for batch, prior, points in zip(BATCHES, (FIRST, SECOND, THIRD), (Z, MOVED, MORE), strict=True):
+    for batch, prior, points in zip(
+        BATCHES, (FIRST, SECOND, THIRD), (Z, MOVED, MORE), strict=True
+    ):
         model = create(batch, prior, points, memory, alpha=alpha)
         rows = Rows(X[batch], Y[batch, 0], np.full(12, NOISE))
         expected = streamed(prior.process(points), rows, expected, alpha)
@@ -150,7 +183,9 @@ def test_the_memory_has_a_power_of_its_own() -> None:
     values = []
     for of_memory in (0.0, 0.3):
         memory = before.remember(alpha=of_memory)
-        of_rows, same = (_second(memory=memory, alpha=a) for a in (np.full(12, 0.3), 0.3))
+        of_rows, same = (
+            _second(memory=memory, alpha=a) for a in (np.full(12, 0.3), 0.3)
+        )
         values.append(float(_log_z(same)))
         assert_close(_log_z(of_rows), values[-1])
     assert abs(values[0] - values[1]) > 1e-3
@@ -168,13 +203,16 @@ def test_probit(alpha: float, points: Array) -> None:
     before, batch = _pep(BATCHES[0], FIRST, Z, alpha=alpha), BATCHES[1]
     model = _pep(batch, SECOND, points, before.remember(), alpha=alpha)
     factors = [
-        scalar_factor(lambda f, y=float(y): probit_log_density(f, y)) for y in LABELS[batch, 0]
+        scalar_factor(lambda f, y=float(y): probit_log_density(f, y))
+        for y in LABELS[batch, 0]
     ]
     past = _past(before)
     parts = [SECOND.process(points)], X[batch], factors, [past], past.log_z, alpha
     log_z, (q,) = streamed_by_sites(*parts)
     assert_close(_log_z(model), log_z)
-    assert_all_close(_past(model)[3:5], q, rtol=1e-7)  # what the reference's sites reach
+    assert_all_close(
+        _past(model)[3:5], q, rtol=1e-7
+    )  # what the reference's sites reach
 
 
 @pytest.mark.parametrize("separate", [True, False], ids=["separate", "shared"])
@@ -194,23 +232,38 @@ def test_several_latent_functions(separate: bool) -> None:
             shared = variables.SeparateIndependentInducingVariables(each)
             parts = gpflow.kernels.SeparateIndependent(kernels), shared
         robust = gpflow.likelihoods.RobustMax(3, epsilon=epsilon)
-        likelihood, data = gpflow.likelihoods.MultiClass(3, robust), (X[batch], CLASSES[batch])
+        likelihood, data = (
+            gpflow.likelihoods.MultiClass(3, robust),
+            (X[batch], CLASSES[batch]),
+        )
         mean = gpflow.functions.Constant([prior.mean for prior in priors])
-        options = {"mean_function": mean, "alpha": alpha, "tolerance": 1e-11, "memory": memory}
+        options = {
+            "mean_function": mean,
+            "alpha": alpha,
+            "tolerance": 1e-11,
+            "memory": memory,
+        }
         return pep.PEP(data, parts[0], likelihood, parts[1], **options)
 
     before = model(BATCHES[0], old)
     actual = model(later, new, before.remember())
     pasts = [_past(before, k)._replace(log_z=0.0) for k in range(3)]
-    factors = [largest_latent_factor(int(y), 1.0 - epsilon, epsilon / 2) for y in CLASSES[later, 0]]
+    factors = [
+        largest_latent_factor(int(y), 1.0 - epsilon, epsilon / 2)
+        for y in CLASSES[later, 0]
+    ]
     processes = [prior.process(points) for prior, points in zip(priors, new)]
-    log_z, q = streamed_by_sites(processes, X[later], factors, pasts, float(_log_z(before)), alpha)
+    log_z, q = streamed_by_sites(
+        processes, X[later], factors, pasts, float(_log_z(before)), alpha
+    )
     assert_close(_log_z(actual), log_z, rtol=1e-6)  # GPflow's quadrature
     for k, expected in enumerate(q):
         assert_all_close(_past(actual, k)[3:5], expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("create, moved", [(_regression, True), (_pep, True), (_regression, False)])
+@pytest.mark.parametrize(
+    "create, moved", [(_regression, True), (_pep, True), (_regression, False)]
+)
 @pytest.mark.near_copies("_regression-True")
 def test_gradients(create: Any, moved: bool) -> None:
     """Where nothing has moved the residual covariances of the memory are zero."""
@@ -233,7 +286,9 @@ def test_ways_to_the_same_fixed_point() -> None:
     assert_close(tf.function(model.training_loss)(), expected)
     loss = model.minibatch_training_loss_closure(12, seed=0, compile=False)
     assert_close(loss(), expected)
-    both = [gradients(of, model.trainable_variables) for of in (loss, model.training_loss)]
+    both = [
+        gradients(of, model.trainable_variables) for of in (loss, model.training_loss)
+    ]
     assert_all_close(*both, rtol=1e-6, scale=1.0)
     loss = model.minibatch_training_loss_closure(4, seed=0, compile=False)
     # At the fixed point no batch changes anything.
@@ -269,11 +324,15 @@ def test_other_inducing_variables_take_a_memory_of_points() -> None:
     """A blur of no width is a point; what it blurs then is not what the memory is of."""
     memory = _regression(BATCHES[0], FIRST, Z).remember()
     model = _regression(BATCHES[1], SECOND, MORE, memory)
-    blurred = pep.inducing_variables.BlurredInducingPoints(MORE, np.full(len(MORE), 1e-12))
+    blurred = pep.inducing_variables.BlurredInducingPoints(
+        MORE, np.full(len(MORE), 1e-12)
+    )
     options = {"noise_variance": NOISE, "memory": memory, **SECOND.parts()}
     other = pep.PEPRegression(model.data, inducing_variable=blurred, **options)
     assert_close(_log_z(other), _log_z(model), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"BlurredInducingPoints, expected inducing points"):
+    with pytest.raises(
+        ValueError, match=r"BlurredInducingPoints, expected inducing points"
+    ):
         other.remember()
 
 
@@ -283,7 +342,10 @@ def test_single_precision(create: Any) -> None:
     kind, targets = (pep.PEP, LABELS) if create is _pep else (pep.PEPRegression, Y)
 
     def log_z(dtype: type) -> Array:
-        memory, parts = None, [gpflow.kernels.SquaredExponential(np.float64(1.3), np.float64(0.9))]
+        memory, parts = (
+            None,
+            [gpflow.kernels.SquaredExponential(np.float64(1.3), np.float64(0.9))],
+        )
         parts += [Bernoulli()] if create is _pep else []
         for batch, points in ((BATCHES[0], Z), (BATCHES[1], MOVED)):
             data = X[batch].astype(dtype), targets[batch].astype(dtype)
@@ -304,29 +366,39 @@ def test_what_is_refused() -> None:
     rows = np.array([[0.0], [5.0]]), np.array([[0.0], [4.0]])
     student = gpflow.likelihoods.StudentT(scale=0.5, df=3.0)
     outlier = pep.PEP(rows, gpflow.kernels.SquaredExponential(), student, rows[0])
-    with pytest.raises(ValueError, match=r"remember: got sites of negative.*Use a log-concave"):
+    with pytest.raises(
+        ValueError, match=r"remember: got sites of negative.*Use a log-concave"
+    ):
         outlier.remember()
     before = _regression(BATCHES[0], FIRST, Z)
     memory = before.remember()
     refused: dict[str, dict[str, Any]] = {
         r"got 2 latent.*, expected 1.*Give": {"first": tf.tile(memory.first, [2, 1])},
-        r"got Z of float32, expected float64.*Cast": {"Z": tf.cast(memory.Z, tf.float32)},
+        r"got Z of float32, expected float64.*Cast": {
+            "Z": tf.cast(memory.Z, tf.float32)
+        },
         r"got NaN or infinity in first.*Make": {"first": memory.first * np.nan},
         r"got inducing points of 1 col.*, expected 2.*Give": {"Z": memory.Z[..., :1]},
         r"got mean of shape \(4,\), expected 2 axes.*Pass": {"mean": memory.mean[0]},
         r"got Z, weights, first and.*Pass": {"weights": memory.weights[..., 1:]},
         r"got 1.5, expected a number in \[0, 1\].*None stands for": {"alpha": 1.5},
     }
-    wrong = {message: memory._replace(**changes) for message, changes in refused.items()}
+    wrong = {
+        message: memory._replace(**changes) for message, changes in refused.items()
+    }
     wrong["got SurrogateRegression, expected.*Pass"] = before.surrogate()
     for message, other in wrong.items():
         for create in (_regression, _pep):
             with pytest.raises(ValueError, match=message):
                 _second(create, memory=other)
     for alpha in (-0.1, np.nan, "half", [0.5, 0.5]):
-        with pytest.raises(ValueError, match=r"alpha: got.*expected a number in \[0, 1\]"):
+        with pytest.raises(
+            ValueError, match=r"alpha: got.*expected a number in \[0, 1\]"
+        ):
             before.remember(alpha=alpha)
-    with pytest.raises(ValueError, match=r"memory: got one with bound='tight'.*Leave it out"):
+    with pytest.raises(
+        ValueError, match=r"memory: got one with bound='tight'.*Leave it out"
+    ):
         _second(memory=before.remember(alpha=0.0), alpha=0.0, bound="tight")
     # Under another kernel, or with a memory of another power, log Z may be above the evidence.
     model, point = _second(memory=memory), _second(_gaussian, alpha=0.0)
@@ -338,14 +410,18 @@ def test_what_is_refused() -> None:
         ):
             refusing()
     model.inducing_variable = gpflow.inducing_variables.InducingPoints(MORE)
-    with pytest.raises(ValueError, match=r"inducing_variable: got 6 where.*5.*Make a new model"):
+    with pytest.raises(
+        ValueError, match=r"inducing_variable: got 6 where.*5.*Make a new model"
+    ):
         _log_z(model)
 
 
 @pytest.mark.near_copies("missing0-0.5", "missing1-0.0", "missing1-1.0")
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("missing", [[(0, 0), (0, 1)], [(0, 0), (3, 1), (4, 0)]])
-def test_targets_that_are_missing_are_not_remembered(alpha: float, missing: Any) -> None:
+def test_targets_that_are_missing_are_not_remembered(
+    alpha: float, missing: Any
+) -> None:
     """As if all rows were in one model, although the outputs differ in what is known of them."""
     targets = BOTH.copy()
     targets[tuple(zip(*missing))] = np.nan

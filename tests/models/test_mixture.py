@@ -62,12 +62,16 @@ def likelihood(kind: str) -> PerOutput:
 
 
 def kernel(mixing: Array = W) -> gpflow.kernels.LinearCoregionalization:
-    parts = [gpflow.kernels.SquaredExponential(lengthscales=scale) for scale in LENGTHSCALES]
+    parts = [
+        gpflow.kernels.SquaredExponential(lengthscales=scale) for scale in LENGTHSCALES
+    ]
     return gpflow.kernels.LinearCoregionalization(parts, mixing.copy())
 
 
 def points(of_each: Any = Z) -> Any:
-    variables = [gpflow.inducing_variables.InducingPoints(part.copy()) for part in of_each]
+    variables = [
+        gpflow.inducing_variables.InducingPoints(part.copy()) for part in of_each
+    ]
     return gpflow.inducing_variables.SeparateIndependentInducingVariables(variables)
 
 
@@ -78,10 +82,14 @@ def problem(kind: str, of_each: Any = Z) -> reference.Problem:
     return reference.Problem(X, Y[kind], of_each, *parts)
 
 
-def model(kind: str, targets: Any = None, of_each: Any = Z, **options: Any) -> pep.models.PEP:
+def model(
+    kind: str, targets: Any = None, of_each: Any = Z, **options: Any
+) -> pep.models.PEP:
     data = X, Y[kind] if targets is None else targets
     arguments = {"mean_function": Constant(MEANS), **TIGHT, **options}
-    return pep.models.PEP(data, kernel(), likelihood(kind), points(of_each), **arguments)
+    return pep.models.PEP(
+        data, kernel(), likelihood(kind), points(of_each), **arguments
+    )
 
 
 def regression(targets: Any = None, of_each: Any = Z, **options: Any) -> Any:
@@ -118,10 +126,13 @@ class TestGaussianNoise:
         assert_all_close(*(one.impute_f() for one in both), rtol=1e-8)
         assert_close(*map(log_z, both), rtol=1e-10)
         for options in ({}, {"full_output_cov": True}, {"full_cov": True}):
-            assert_all_close(*(one.predict_f(XNEW, **options) for one in both), rtol=1e-9)
+            assert_all_close(
+                *(one.predict_f(XNEW, **options) for one in both), rtol=1e-9
+            )
         for whole_rows in (True, False):
             one, other = (
-                each.loo_log_density_of_entries(whole_rows=whole_rows).numpy() for each in both
+                each.loo_log_density_of_entries(whole_rows=whole_rows).numpy()
+                for each in both
             )
             assert np.array_equal(np.isfinite(one), THERE)
             assert_close(one[THERE], other[THERE], rtol=1e-8)
@@ -146,8 +157,12 @@ def test_energy_written_out(kind: str, alpha: float) -> None:
     assert np.array_equal(nu != 0.0, THERE)
     assert_close(log_z(fixed), reference.row_energy(parts, nu, tau, alpha), rtol=1e-8)
     for seed in range(2):
-        a, b = 1e-4 * THERE * np.random.default_rng(seed).standard_normal([2, *nu.shape])
-        both = [reference.row_energy(parts, nu + s * a, tau + s * b, alpha) for s in (1, -1)]
+        a, b = (
+            1e-4 * THERE * np.random.default_rng(seed).standard_normal([2, *nu.shape])
+        )
+        both = [
+            reference.row_energy(parts, nu + s * a, tau + s * b, alpha) for s in (1, -1)
+        ]
         assert abs(both[0] - both[1]) / 2e-4 < 1e-5
 
 
@@ -159,25 +174,42 @@ def test_alpha_0_is_the_best_bound_over_a_full_q() -> None:
     assert_close(fixed.elbo(), value, rtol=1e-9)
     random = np.random.default_rng(0)
     for size in (1e-5, 1e-2):
-        noise = random.standard_normal(mean.shape), np.tril(random.standard_normal(root.shape))
+        noise = (
+            random.standard_normal(mean.shape),
+            np.tril(random.standard_normal(root.shape)),
+        )
         a, b = size * noise[0], size * noise[1] * np.abs(root)
-        both = [reference.bound(parts, mean + sign * a, root + sign * b) for sign in (1, -1)]
+        both = [
+            reference.bound(parts, mean + sign * a, root + sign * b) for sign in (1, -1)
+        ]
         if size == 1e-5:
             assert abs(both[0] - both[1]) / (2.0 * size) < 1e-5  # it is stationary,
         else:
-            assert max(both) < value  # a maximum, as three of the likelihoods are log-concave
+            assert (
+                max(both) < value
+            )  # a maximum, as three of the likelihoods are log-concave
 
 
 @pytest.mark.near_copies("5-regression-*")
-@pytest.mark.parametrize("kind, alpha, rtol", [
-    ("regression", 0.4, 1e-8), ("four", 0.0, 1e-6), ("four", 0.5, 1e-6), ("Gaussian", 0.6, 1e-7),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, alpha, rtol",
+    [
+        ("regression", 0.4, 1e-8),
+        ("four", 0.0, 1e-6),
+        ("four", 0.5, 1e-6),
+        ("Gaussian", 0.6, 1e-7),
+    ],
+)
 @pytest.mark.parametrize("chunk_size", [None, 5])
-def test_gradients(kind: str, alpha: float, rtol: float, chunk_size: int | None) -> None:
+def test_gradients(
+    kind: str, alpha: float, rtol: float, chunk_size: int | None
+) -> None:
     """Of kernels, inducing points, mixing, offsets and likelihoods."""
     options = {"alpha": alpha, "chunk_size": chunk_size}
     trained = regression(**options) if kind == "regression" else model(kind, **options)
-    assert len(trained.trainable_variables) == 4 + 2 + 1 + 1 + (2 if kind == "four" else P)
+    assert len(trained.trainable_variables) == 4 + 2 + 1 + 1 + (
+        2 if kind == "four" else P
+    )
     if kind == "regression":
         assert trained.rows.num_inducing == Q * M  # what chunks are chosen by
     loss = tf.function(trained.training_loss)
@@ -204,7 +236,9 @@ class TestPredictions:
         for predict in (fixed.predict_f, fixed.posterior().predict_f):
             assert_all_close(predict(XNEW, *full), expected, rtol=1e-8)
         batches = np.stack([XNEW, XNEW + 0.1])
-        assert_close(fixed.posterior().predict_f(batches, *full)[1][0], covariance, rtol=1e-8)
+        assert_close(
+            fixed.posterior().predict_f(batches, *full)[1][0], covariance, rtol=1e-8
+        )
 
     def test_of_each_output(self) -> None:
         fixed = converged("four", 0.5)
@@ -223,8 +257,13 @@ class TestPredictions:
         fixed = regression(alpha=0.5)
         known = np.full((5, P), np.nan)
         known[:3, 0], known[1:4, 2] = 0.7, -0.4
-        mean, covariance = (part.numpy() for part in fixed.predict_f(XNEW, full_output_cov=True))
-        expected_mean, expected_variance = mean.copy(), np.einsum("npp->np", covariance).copy()
+        mean, covariance = (
+            part.numpy() for part in fixed.predict_f(XNEW, full_output_cov=True)
+        )
+        expected_mean, expected_variance = (
+            mean.copy(),
+            np.einsum("npp->np", covariance).copy(),
+        )
         for n in range(5):
             there = np.isfinite(known[n])
             K = covariance[n][there][:, there] + np.diag(NOISE[there])
@@ -241,7 +280,9 @@ class TestPredictions:
         """A row with one known output: its posterior by integration."""
         fixed, known = converged("four", 0.5), np.full((5, P), np.nan)
         known[:, 2] = [0.0, 1.0, 2.0, 3.0, 9.0]
-        mean, covariance = (part.numpy() for part in fixed.predict_f(XNEW, full_output_cov=True))
+        mean, covariance = (
+            part.numpy() for part in fixed.predict_f(XNEW, full_output_cov=True)
+        )
         actual = fixed.predict_f(XNEW, given=known)
         x = np.linspace(-12.0, 12.0, 6001)
         for n in range(5):
@@ -271,13 +312,20 @@ class TestPredictions:
 @pytest.mark.parametrize("whole_rows", [True, False])
 def test_left_out_is_trained_without(whole_rows: bool) -> None:
     """At power 1 Gaussian noise is exact: what is left out can be taken out of the model."""
-    density = regression(alpha=1.0).loo_log_density_of_entries(whole_rows=whole_rows).numpy()
-    for n, p in [(0, int(np.flatnonzero(THERE[0])[0])), (7, int(np.flatnonzero(THERE[7])[-1]))]:
+    density = (
+        regression(alpha=1.0).loo_log_density_of_entries(whole_rows=whole_rows).numpy()
+    )
+    for n, p in [
+        (0, int(np.flatnonzero(THERE[0])[0])),
+        (7, int(np.flatnonzero(THERE[7])[-1])),
+    ]:
         rest, row = GAUSSIAN.copy(), GAUSSIAN[n : n + 1].copy()
         rest[n], row[0, p] = np.nan, np.nan
         known = {} if whole_rows else {"given": row}
         mean, variance = regression(rest, alpha=1.0).predict_y(X[n : n + 1], **known)
-        expected = gpflow.logdensities.gaussian(GAUSSIAN[n, p], mean[0, p], variance[0, p])
+        expected = gpflow.logdensities.gaussian(
+            GAUSSIAN[n, p], mean[0, p], variance[0, p]
+        )
         assert_close(density[n, p], expected, rtol=1e-8)
 
 
@@ -287,7 +335,9 @@ def test_imputed_by_a_mixture_of_powers() -> None:
     (m0, s0), (m1, s1) = (part.impute_y() for part in parts)
     assert_close(mean, 0.3 * m0 + 0.7 * m1, rtol=1e-10)
     assert_close(variance, 0.3 * s0 + 0.7 * s1 + 0.21 * (m1 - m0) ** 2, rtol=1e-10)
-    independent = pep.models.PEPRegression((X, X), gpflow.kernels.SquaredExponential(), X[:3])
+    independent = pep.models.PEPRegression(
+        (X, X), gpflow.kernels.SquaredExponential(), X[:3]
+    )
     with pytest.raises(ValueError, match="impute_y"):
         pep.training.ensemble_of_models([independent]).impute_y()
 
@@ -297,7 +347,11 @@ def test_imputed_and_left_out_of_any_likelihood() -> None:
     """Close to what a model without the row predicts: given it, and of it."""
     n, fixed, others = 5, converged("four", 1.0), MIXED.copy()
     others[n] = np.nan
-    row, targets, without = X[n : n + 1], MIXED[n : n + 1], model("four", others, alpha=1.0)
+    row, targets, without = (
+        X[n : n + 1],
+        MIXED[n : n + 1],
+        model("four", others, alpha=1.0),
+    )
     expected = [part[0] for part in without.predict_f(row, given=targets)]
     assert_all_close([part[n] for part in fixed.impute_f()], expected, rtol=0.1)
     whole = fixed.loo_log_density_of_entries(whole_rows=True).numpy()
@@ -322,9 +376,14 @@ class TestAsOtherModels:
     def test_one_likelihood_for_all(self) -> None:
         parts = (X, GAUSSIAN), kernel()
         one = pep.models.PEP(*parts, Gaussian(0.05), points(), num_latent_gps=Q)
-        other = pep.models.PEP(*parts, PerOutput([Gaussian(0.05) for _ in range(P)]), points())
+        other = pep.models.PEP(
+            *parts, PerOutput([Gaussian(0.05) for _ in range(P)]), points()
+        )
         closed = pep.models.PEPRegression(*parts, points(), likelihood=Gaussian(0.05))
-        assert np.isnan(closed.predict_y(XNEW, given=np.full((5, P), np.nan))[0]).sum() == 0
+        assert (
+            np.isnan(closed.predict_y(XNEW, given=np.full((5, P), np.nan))[0]).sum()
+            == 0
+        )
         for each in (one, other):
             assert_close(log_z(each), log_z(closed), rtol=1e-9)
 
@@ -338,17 +397,24 @@ class TestAsOtherModels:
         assert_all_close(mixture.predict_y(XNEW), plain.predict_y(XNEW), rtol=1e-6)
 
     def test_an_output_without_observations(self) -> None:
-        fixed, three = model("four", np.where(np.arange(P) == 2, np.nan, MIXED)), [0, 1, 3]
+        fixed, three = (
+            model("four", np.where(np.arange(P) == 2, np.nan, MIXED)),
+            [0, 1, 3],
+        )
         others = PerOutput([likelihood("four").likelihoods[p] for p in three])
         options = {"mean_function": Constant(MEANS[three]), **TIGHT}
-        without = pep.PEP((X, MIXED[:, three]), kernel(W[three]), others, points(), **options)
+        without = pep.PEP(
+            (X, MIXED[:, three]), kernel(W[three]), others, points(), **options
+        )
         assert_close(log_z(fixed), log_z(without), rtol=1e-8)
 
 
 def test_labels_of_several_outputs_and_what_constructors_make() -> None:
     assert type(model("four")) is pep.PEP
     copied = deepcopy(regression())
-    assert type(copied) is pep.PEPRegression and type(copied.latents).__name__ == "Mixed"
+    assert (
+        type(copied) is pep.PEPRegression and type(copied.latents).__name__ == "Mixed"
+    )
     labels = np.where(THERE, F > 0.0, np.nan)[:, :2]
     parts = (X, labels), kernel(W[:2])
     one = pep.PEPClassification(*parts, None, points())
@@ -366,7 +432,9 @@ def test_targets_that_go_missing_later() -> None:
 
 
 def independent() -> pep.models.PEPRegression:
-    return pep.models.PEPRegression((X, F), gpflow.kernels.SquaredExponential(), Z[0].copy())
+    return pep.models.PEPRegression(
+        (X, F), gpflow.kernels.SquaredExponential(), Z[0].copy()
+    )
 
 
 def _targets(column: int, value: float) -> Array:
@@ -392,12 +460,18 @@ REFUSED = {
     "likelihoods: got none": lambda: PerOutput([]),
     "likelihoods: got Softmax": lambda: PerOutput([gpflow.likelihoods.Softmax(3)]),
     "likelihood: got PerOutput, expected a gpflow.likelihoods.Gaussian": (
-        lambda: pep.PEPRegression((X, MIXED), kernel(), points(), likelihood=likelihood("four"))
+        lambda: pep.PEPRegression(
+            (X, MIXED), kernel(), points(), likelihood=likelihood("four")
+        )
     ),
     "blocks: got a model": lambda: regression(blocks=np.arange(N)),
-    "given: got it with full_cov": lambda: fixed().predict_f(XNEW, full_cov=True, given=ZEROS),
+    "given: got it with full_cov": lambda: fixed().predict_f(
+        XNEW, full_cov=True, given=ZEROS
+    ),
     "Y: got 1 column": lambda: regression().predict_f(XNEW, given=ZEROS[:, :1]),
-    "blocks and near rows: got": lambda: regression().predict_f(XNEW, blocks=np.arange(5)),
+    "blocks and near rows: got": lambda: regression().predict_f(
+        XNEW, blocks=np.arange(5)
+    ),
     "remember: got": lambda: fixed().remember(),
     "converged_rows: got": lambda: fixed().converged_rows(),
     "surrogate: got": lambda: regression().surrogate(),
@@ -406,10 +480,16 @@ REFUSED = {
     ),
     "bound: got": lambda: regression(bound="tight"),
     "impute_f: got a model of independent outputs": lambda: independent().impute_f(),
-    "given: got a model of independent": lambda: independent().predict_y(XNEW, given=XNEW),
-    "loo_log_density_of_entries: got a": lambda: independent().loo_log_density_of_entries(),
+    "given: got a model of independent": lambda: independent().predict_y(
+        XNEW, given=XNEW
+    ),
+    "loo_log_density_of_entries: got a": lambda: (
+        independent().loo_log_density_of_entries()
+    ),
     "memory: got a model whose outputs are mixed": lambda: model("four", memory=0),
     "upper_bound: got": lambda: regression().upper_bound(),
-    "fitc_log_marginal_likelihood: got": lambda: regression().fitc_log_marginal_likelihood(),
+    "fitc_log_marginal_likelihood: got": lambda: (
+        regression().fitc_log_marginal_likelihood()
+    ),
 }
 test_refusals = refusals(REFUSED)

@@ -11,23 +11,42 @@ import numpy as np
 import pytest
 import scipy.stats
 import tensorflow as tf
-from cases.pep import ALPHAS, CASES, MEANS, TIGHT, N, compiled, each_case, reference_sites
+from cases.pep import (
+    ALPHAS,
+    CASES,
+    MEANS,
+    TIGHT,
+    N,
+    compiled,
+    each_case,
+    reference_sites,
+)
 from gpflow import inducing_variables as iv
 from gpflow.kernels import SeparateIndependent, SharedIndependent, SquaredExponential
-from helpers import Array, assert_all_close, assert_close, gradients, value_and_gradients
+from helpers import (
+    Array,
+    assert_all_close,
+    assert_close,
+    gradients,
+    value_and_gradients,
+)
 from reference import sites as pep_reference
 from reference.regression import squared_exponential_prior
 
 import gpflow_pep as pep
 
 
-def _expected(name: str, power: str) -> "tuple[tuple[Array, Array], tuple[Array, Array]]":
+def _expected(
+    name: str, power: str
+) -> "tuple[tuple[Array, Array], tuple[Array, Array]]":
     """Moments of q(u), and of f at new rows with the mean function: [., L] and [L, ., .]."""
     problem, sites = reference_sites(name, power)
     q, of_case = pep_reference.posterior(problem, sites), CASES[name].problem
     new = [of_case.covariance(Z, of_case.Xnew) for Z in (of_case.Z, of_case.Xnew)]
     of_u = zip(*(one.moments() for one in q))
-    of_f = zip(*(pep_reference.predict(one, p, *new) for one, p in zip(q, problem.priors)))
+    of_f = zip(
+        *(pep_reference.predict(one, p, *new) for one, p in zip(q, problem.priors))
+    )
     (mean_u, cov_u), (mean_f, cov_f) = (map(np.stack, pair) for pair in (of_u, of_f))
     return (mean_u.T, cov_u), (mean_f.T + MEANS[: len(q)], cov_f)
 
@@ -50,7 +69,9 @@ def test_the_fixed_point_is_the_reference(name: str, power: str) -> None:
     w = np.array([[problem.direction(n, k) for k in latent] for n in range(N)])
     assert_close(nu[..., None] * w, [[site.T1 for site in row] for row in sites])
     outer = w[..., :, None] * w[..., None, :]
-    assert_close(tau[..., None, None] * outer, [[site.T2 for site in row] for row in sites])
+    assert_close(
+        tau[..., None, None] * outer, [[site.T2 for site in row] for row in sites]
+    )
 
 
 @each_case
@@ -77,7 +98,9 @@ def test_predictions_follow_from_the_prediction_of_f(name: str) -> None:
     likelihood.num_gauss_hermite_points = 200
     if name == "RobustMax":  # GPflow squashes by 1e-6: probabilities do not sum to 1
         likelihood.invlink._squash = 0.0
-    assert_all_close(model.predict_y(Xnew), likelihood.predict_mean_and_var(Xnew, *moments))
+    assert_all_close(
+        model.predict_y(Xnew), likelihood.predict_mean_and_var(Xnew, *moments)
+    )
     density = likelihood.predict_log_density(Xnew, *moments, Ynew)
     assert_close(model.predict_log_density((Xnew, Ynew)), density)
 
@@ -106,9 +129,15 @@ def test_a_class_without_rows_on_inputs_in_a_line() -> None:
     Y = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0])[:, None]
     likelihood = gpflow.likelihoods.MultiClass(3)
     model = pep.models.PEP((X, Y), SquaredExponential(), likelihood, X[::3], alpha=0.5)
-    prior = squared_exponential_prior(X, X[::3], 1.0, 1.0, gpflow.config.default_jitter())
-    factors = [pep_reference.largest_latent_factor(int(y), 1.0 - 1e-3, 5e-4) for y in Y[:, 0]]
-    problem = pep_reference.Problem([prior] * 3, np.zeros([7, 3]), factors, np.full(7, 0.5))
+    prior = squared_exponential_prior(
+        X, X[::3], 1.0, 1.0, gpflow.config.default_jitter()
+    )
+    factors = [
+        pep_reference.largest_latent_factor(int(y), 1.0 - 1e-3, 5e-4) for y in Y[:, 0]
+    ]
+    problem = pep_reference.Problem(
+        [prior] * 3, np.zeros([7, 3]), factors, np.full(7, 0.5)
+    )
     expected = pep_reference.log_z(problem, pep_reference.fixed_point(problem))
     actual = tf.function(model.pep_log_marginal_likelihood)()
     assert model.last_inference.converged, model.last_inference
@@ -130,18 +159,26 @@ def test_latent_functions_of_their_own() -> None:
     parameters = [(1.3, [0.8, 1.1]), (0.7, [1.0, 0.9]), (1.0, [0.7, 0.7])]
     inputs = [case.problem.Z + shift for shift in (0.0, 0.2, -0.3)]
     kernel = SeparateIndependent([SquaredExponential(*each) for each in parameters])
-    points = iv.SeparateIndependentInducingVariables([iv.InducingPoints(Z) for Z in inputs])
+    points = iv.SeparateIndependentInducingVariables(
+        [iv.InducingPoints(Z) for Z in inputs]
+    )
     model = case.model(kernel=kernel, inducing_variable=points, **powers)
-    priors = [squared_exponential_prior(X, Z, *p, jitter) for Z, p in zip(inputs, parameters)]
+    priors = [
+        squared_exponential_prior(X, Z, *p, jitter) for Z, p in zip(inputs, parameters)
+    ]
     problem = case.reference_problem(ALPHAS["alpha per row"])._replace(priors=priors)
     sites = pep_reference.fixed_point(problem)
-    assert_close(model.pep_log_marginal_likelihood(), pep_reference.log_z(problem, sites))
+    assert_close(
+        model.pep_log_marginal_likelihood(), pep_reference.log_z(problem, sites)
+    )
     mean, covariance = model.predict_f(Xnew, full_cov=True)
     q = pep_reference.posterior(problem, sites)
     for k, (natural, prior, Z, each) in enumerate(zip(q, priors, inputs, parameters)):
         of_new = squared_exponential_prior(Xnew, Z, *each)
         expected = pep_reference.predict(natural, prior, of_new.Kuf, of_new.Kff)
-        assert_all_close((mean[:, k], covariance[k]), (expected[0] + MEANS[k], expected[1]))
+        assert_all_close(
+            (mean[:, k], covariance[k]), (expected[0] + MEANS[k], expected[1])
+        )
 
 
 # What the cache of sites must not do.
@@ -163,7 +200,9 @@ def test_a_prediction_is_never_stale() -> None:
     assert_all_close(posterior.predict_f(Xnew), model.predict_f(Xnew), rtol=1e-9)
 
 
-def test_a_converged_model_costs_one_sweep_as_do_copies_and_checkpoints(tmp_path: Path) -> None:
+def test_a_converged_model_costs_one_sweep_as_do_copies_and_checkpoints(
+    tmp_path: Path,
+) -> None:
     model = CASES["probit"].model(alpha=0.5)
     first = model.update_sites()
     assert first.converged and first.num_sweeps > 2
@@ -195,14 +234,21 @@ def test_an_unfinished_inner_loop_says_so_and_stays_usable() -> None:
     assert np.isfinite(loss)
     record = model.last_inference
     assert not record.converged and record.residual > TIGHT
-    assert record.num_sweeps == 4  # two, and two of the fallback, too few for "continuation"
+    assert (
+        record.num_sweeps == 4
+    )  # two, and two of the fallback, too few for "continuation"
     expected = _expected_log_z("probit", "alpha 0.5")
-    for options in ({"max_sweeps": 100}, {"damping": 0.3, "max_sweeps": 500, "fresh": True}):
+    for options in (
+        {"max_sweeps": 100},
+        {"damping": 0.3, "max_sweeps": 500, "fresh": True},
+    ):
         assert model.update_sites(**options).converged
         assert_close(model.pep_log_marginal_likelihood(), expected)
 
 
-def test_log_z_does_not_depend_on_where_the_sites_start(rng: np.random.Generator) -> None:
+def test_log_z_does_not_depend_on_where_the_sites_start(
+    rng: np.random.Generator,
+) -> None:
     model, loss, *_ = compiled("Poisson")
     model.alpha.assign(ALPHAS["alpha 0.5"])
     for spread in (0.1, 10.0, 1e6):
@@ -222,7 +268,9 @@ def test_how_exact_the_training_loss_is_can_change_without_another_trace() -> No
     assert model.last_inference.residual < model.tolerance == 1e-6
     assert_close(-exact, model.pep_log_marginal_likelihood(), rtol=1e-12)
     assert loss.experimental_get_tracing_count() == 1
-    assert CASES["probit"].model(alpha=0.5, tolerance=1e-3).loss_tolerance.numpy() == 0.0
+    assert (
+        CASES["probit"].model(alpha=0.5, tolerance=1e-3).loss_tolerance.numpy() == 0.0
+    )
 
 
 @pytest.mark.slow
@@ -246,15 +294,24 @@ def test_a_fixed_point_that_is_found_from_smaller_powers() -> None:
 #: What the likelihoods bring to be trained.
 OF_LIKELIHOOD = {"Gaussian": "variance", "Gamma": "shape", "Ordinal": "sigma"}
 OF_LIKELIHOOD |= {"Beta": "scale", "Student-t": "scale"}
-OF_ALL = {".kernel.variance", ".kernel.lengthscales", ".inducing_variable.Z", ".mean_function.c"}
+OF_ALL = {
+    ".kernel.variance",
+    ".kernel.lengthscales",
+    ".inducing_variable.Z",
+    ".mean_function.c",
+}
 
 
 @pytest.mark.parametrize("power", ["alpha 0", "alpha 0.5", "alpha 1", "alpha per row"])
 @each_case
-@pytest.mark.near_copies("Gaussian-*", "Poisson-alpha 0", "RobustMax-alpha 0", "probit-alpha 0.5")
+@pytest.mark.near_copies(
+    "Gaussian-*", "Poisson-alpha 0", "RobustMax-alpha 0", "probit-alpha 0.5"
+)
 def test_loss_gradient_is_the_finite_difference(name: str, power: str) -> None:
     model, loss, loss_and_gradients, variables = compiled(name)
-    of_likelihood = {f".likelihood.{OF_LIKELIHOOD[name]}"} if name in OF_LIKELIHOOD else set()
+    of_likelihood = (
+        {f".likelihood.{OF_LIKELIHOOD[name]}"} if name in OF_LIKELIHOOD else set()
+    )
     assert variables.keys() == OF_ALL | of_likelihood
     model.alpha.assign(ALPHAS[power])
     actual = loss_and_gradients()[1]
@@ -284,7 +341,13 @@ def test_xla_compiles_value_and_gradient(name: str) -> None:
 # Where other models coincide with it.
 
 #: Of a rule with 150 points.
-SVGP_RTOL = {"probit": 1e-7, "logit": 1e-7, "Poisson": 1e-8, "Student-t": 1e-6, "RobustMax": 1e-7}
+SVGP_RTOL = {
+    "probit": 1e-7,
+    "logit": 1e-7,
+    "Poisson": 1e-8,
+    "Student-t": 1e-6,
+    "RobustMax": 1e-7,
+}
 
 
 def _svgp(name: str) -> gpflow.models.SVGP:
@@ -313,12 +376,16 @@ def test_alpha_0_is_svgp_at_its_best_q(name: str) -> None:
     svgp.q_sqrt.assign(tf.linalg.cholesky(covariance))
     data = case.problem.X, case.Y
     assert_close(log_z, svgp.elbo(data), rtol=rtol)
-    moments, expected = (one.predict_f(case.problem.Xnew, full_cov=True) for one in (model, svgp))
+    moments, expected = (
+        one.predict_f(case.problem.Xnew, full_cov=True) for one in (model, svgp)
+    )
     assert_all_close(moments, expected, rtol=100.0 * rtol)
     q = [part.unconstrained_variable for part in (svgp.q_mu, svgp.q_sqrt)]
 
     def steepness() -> float:
-        return max(np.max(np.abs(part)) for part in gradients(lambda: svgp.elbo(data), q))
+        return max(
+            np.max(np.abs(part)) for part in gradients(lambda: svgp.elbo(data), q)
+        )
 
     at_the_best = steepness()
     svgp.q_mu.assign(mean + 0.1)
@@ -332,8 +399,12 @@ def test_gaussian_likelihood_is_regression(power: str) -> None:
     # BYT17, Remark 4: from no sites one undamped sweep; the other one finds nothing left to do.
     record = model.update_sites()
     assert record.converged and record.num_sweeps == 2
-    assert_close(model.pep_log_marginal_likelihood(), regression.pep_log_marginal_likelihood())
-    moments, expected = (m.predict_f(case.problem.Xnew, full_cov=True) for m in (model, regression))
+    assert_close(
+        model.pep_log_marginal_likelihood(), regression.pep_log_marginal_likelihood()
+    )
+    moments, expected = (
+        m.predict_f(case.problem.Xnew, full_cov=True) for m in (model, regression)
+    )
     assert_all_close(moments, expected)
 
 
@@ -351,7 +422,8 @@ def test_log_z_does_not_lose_its_digits_to_precise_sites() -> None:
 
 
 @pytest.mark.parametrize(
-    "name, alpha", [("Gaussian", 0.5), ("probit", 1.0), ("Poisson", 0.5), ("Gaussian", 0.0)]
+    "name, alpha",
+    [("Gaussian", 0.5), ("probit", 1.0), ("Poisson", 0.5), ("Gaussian", 0.0)],
 )
 @pytest.mark.near_copies("Gaussian-0.5", "probit-1.0")
 def test_leave_one_out_is_a_refit_without_the_row(name: str, alpha: float) -> None:
@@ -361,7 +433,9 @@ def test_leave_one_out_is_a_refit_without_the_row(name: str, alpha: float) -> No
     actual = case.model(alpha=alpha).loo_log_density().numpy()
     for row in range(N) if exact else (1, 4):
         rest = {"data": case.rows(np.arange(N) != row), "alpha": alpha}
-        refitted = case.regression(**rest) if exact else case.model(**rest, tolerance=None)
+        refitted = (
+            case.regression(**rest) if exact else case.model(**rest, tolerance=None)
+        )
         expected = refitted.predict_log_density(case.rows([row]))
         assert_close(actual[row], expected[0], rtol=1e-8 if exact else 0.02)
 
@@ -384,12 +458,19 @@ BATCH = N // 2
 
 
 def _loss(model: Any, **options: Any) -> Any:
-    return model.minibatch_training_loss_closure(**{"batch_size": BATCH, "seed": 0, **options})
+    return model.minibatch_training_loss_closure(
+        **{"batch_size": BATCH, "seed": 0, **options}
+    )
 
 
-@pytest.mark.parametrize("name, power", [
-    ("probit", "alpha 0"), ("Student-t", "alpha per row"), ("RobustMax", "alpha per row"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, power",
+    [
+        ("probit", "alpha 0"),
+        ("Student-t", "alpha per row"),
+        ("RobustMax", "alpha per row"),
+    ],
+)
 @pytest.mark.near_copies
 def test_batches_add_up_to_the_whole(name: str, power: str) -> None:
     """At the fixed point sites stay where they are, and the batches' mean is the full batch."""
@@ -399,11 +480,15 @@ def test_batches_add_up_to_the_whole(name: str, power: str) -> None:
     value, gradient = value_and_gradients(whole, model.trainable_variables)
     sites = [part.numpy() for part in model.read_sites()]
     loss, count = _loss(model), N // BATCH
-    of_each = [value_and_gradients(loss, model.trainable_variables) for _ in range(count)]
+    of_each = [
+        value_and_gradients(loss, model.trainable_variables) for _ in range(count)
+    ]
     values, slopes = zip(*of_each)
     assert np.ptp(values) > 1e-3
     assert_close(np.mean(values), value, rtol=1e-7)
-    assert_all_close([np.mean(parts, axis=0) for parts in zip(*slopes)], gradient, rtol=1e-6)
+    assert_all_close(
+        [np.mean(parts, axis=0) for parts in zip(*slopes)], gradient, rtol=1e-6
+    )
     assert_all_close(model.read_sites(), sites, rtol=1e-6)
 
 

@@ -35,7 +35,9 @@ def _model(rows: Any = slice(None), **options: Any) -> pep.models.PEP:
 def _first(fixed: bool = False) -> tuple[tf.Variable, ...]:
     """Twelve rows in variables, with room for more or not."""
     shape = None if fixed else [None, 1]
-    return tuple(tf.Variable(part[:12], shape=shape, trainable=False) for part in (X, Y))
+    return tuple(
+        tf.Variable(part[:12], shape=shape, trainable=False) for part in (X, Y)
+    )
 
 
 def _compiled(model: Any) -> Any:
@@ -61,14 +63,18 @@ def test_other_rows(seed: int) -> None:
     model.update_sites()
     nu, is_new = model.sites.nu.numpy(), changed | (rows >= 12)
     assert 0 < np.sum(is_new) < len(rows)
-    with pytest.raises(ValueError, match=r"alpha: got none, expected the power of the \d+ rows"):
+    with pytest.raises(
+        ValueError, match=r"alpha: got none, expected the power of the \d+ rows"
+    ):
         model.update_data(others)
     model.update_data(others, alpha=POWERS[rows][is_new])
     np.testing.assert_array_equal(model.alpha, POWERS[rows])
     expected = np.where(is_new[:, None], 0.0, nu[np.where(is_new, 0, rows)])
     np.testing.assert_array_equal(model.sites.nu, expected)
     fresh = _model(data=others, alpha=POWERS[rows])
-    assert_close(model.pep_log_marginal_likelihood(), fresh.pep_log_marginal_likelihood())
+    assert_close(
+        model.pep_log_marginal_likelihood(), fresh.pep_log_marginal_likelihood()
+    )
 
 
 def test_more_rows_are_a_new_model_that_is_nearly_there() -> None:
@@ -80,7 +86,9 @@ def test_more_rows_are_a_new_model_that_is_nearly_there() -> None:
     np.testing.assert_array_equal(twin.sites.nu[:12], sites)
     np.testing.assert_array_equal(twin.sites.nu[12:], 0.0)
     assert twin.num_data == 16 and len(model.sites.nu.numpy()) == 12
-    assert_close(twin.pep_log_marginal_likelihood(), expected.pep_log_marginal_likelihood())
+    assert_close(
+        twin.pep_log_marginal_likelihood(), expected.pep_log_marginal_likelihood()
+    )
     assert twin.last_inference.num_sweeps < expected.last_inference.num_sweeps
     assert_all_close(twin.predict_f(X), expected.predict_f(X))
 
@@ -89,7 +97,11 @@ def test_more_rows_are_a_new_model_that_is_nearly_there() -> None:
 def test_a_function_compiled_for_other_rows_or_powers_stops() -> None:
     cases = [
         ({}, None, r"have been replaced.*anew"),
-        ({"data": _first(), "alpha": np.full(12, 0.5)}, 0.5, r"powers of rows.*Scipy\(\)\)\."),
+        (
+            {"data": _first(), "alpha": np.full(12, 0.5)},
+            0.5,
+            r"powers of rows.*Scipy\(\)\)\.",
+        ),
     ]
     for options, alpha, message in cases:
         model = _model(slice(0, 12), **options)
@@ -117,17 +129,27 @@ REFUSED: list[tuple[dict[str, Any], Any, Any, str]] = [  # options, data, alpha,
     ({}, (X[:, 0], Y), None, "two axes"),
     ({}, OTHERS, 0.3, "one power for all"),
     ({"data": _first(fixed=True)}, OTHERS, None, r"shape=\[None, D\]"),
-    ({"data": (_first()[0], _first(fixed=True)[1])}, OTHERS, None, "Y: got 16 rows for a tf.V"),
+    (
+        {"data": (_first()[0], _first(fixed=True)[1])},
+        OTHERS,
+        None,
+        "Y: got 16 rows for a tf.V",
+    ),
     (OF_POWERS, OTHERS, 1.5, r"alpha: got 1\.5, expected values in \[0, 1\]"),
     (OF_POWERS, OTHERS, [0.5, 0.5], r"got the shape \(2,\), .* of the 4 rows"),
 ]
 
 
 @pytest.mark.parametrize("options, data, alpha, match", REFUSED)
-def test_a_refusal_leaves_the_model_as_it_was(options: Any, data: Any, alpha: Any, match: str):
+def test_a_refusal_leaves_the_model_as_it_was(
+    options: Any, data: Any, alpha: Any, match: str
+):
     model = _model(slice(0, 12), **options)
     before = model.alpha.numpy()
-    for change in (model.condition_on, *((model.update_data,) if data is not OTHERS else ())):
+    for change in (
+        model.condition_on,
+        *((model.update_data,) if data is not OTHERS else ()),
+    ):
         with pytest.raises(ValueError, match=match):
             change(data, alpha=alpha)
         np.testing.assert_array_equal(np.hstack(model.data), np.hstack([X, Y])[:12])
@@ -141,14 +163,18 @@ def test_a_copy_takes_other_rows_into_its_variables(name: str) -> None:
 
     def create(data: Any) -> Any:
         kernel = SquaredExponential()
-        return _model(data=data) if name == "PEP" else pep.PEPRegression(data, kernel, Z)
+        return (
+            _model(data=data) if name == "PEP" else pep.PEPRegression(data, kernel, Z)
+        )
 
     model = create(_first())
     model.training_loss()
     twin = gpflow.utilities.deepcopy(model)
     compiled = _compiled(twin)
     twin.data = (X, Y)
-    assert twin.data[0].shape.as_list() == [None, 1] and len(model.data[0].numpy()) == 12
+    assert (
+        twin.data[0].shape.as_list() == [None, 1] and len(model.data[0].numpy()) == 12
+    )
     assert_close(compiled(), create((X, Y)).training_loss())
 
 
@@ -164,10 +190,13 @@ def _of_classes(Y: Any, likelihood: Any = None) -> pep.models.PEPClassification:
     return pep.models.PEPClassification((INPUTS, Y), kernel, likelihood, INPUTS[:3])
 
 
-@pytest.mark.parametrize("kinds, chosen, num_latent", [
-    ([BINARY.astype(kind) for kind in (int, bool, np.uint8, float)], Bernoulli, 1),
-    ([CLASSES, tf.constant(CLASSES)], MultiClass, 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kinds, chosen, num_latent",
+    [
+        ([BINARY.astype(kind) for kind in (int, bool, np.uint8, float)], Bernoulli, 1),
+        ([CLASSES, tf.constant(CLASSES)], MultiClass, 3),
+    ],
+)
 def test_likelihood_of_labels(kinds: Any, chosen: type, num_latent: int) -> None:
     """And then it is PEP, whatever their type."""
     for labels in kinds:
@@ -175,16 +204,25 @@ def test_likelihood_of_labels(kinds: Any, chosen: type, num_latent: int) -> None
         assert type(model.likelihood) is chosen and model.num_latent_gps == num_latent
         assert model.data[1].dtype == tf.float64
         np.testing.assert_array_equal(model.data[1], labels)
-    parts = (INPUTS, tf.cast(labels, tf.float64)), model.kernel, model.likelihood, INPUTS[:3]
+    parts = (
+        (INPUTS, tf.cast(labels, tf.float64)),
+        model.kernel,
+        model.likelihood,
+        INPUTS[:3],
+    )
     expected = pep.PEP(*parts).pep_log_marginal_likelihood()
     assert_close(model.pep_log_marginal_likelihood(), expected)
 
 
 @pytest.mark.near_copies("counts")
-@pytest.mark.parametrize("likelihood", [MultiClass(3), Poisson()], ids=["classes", "counts"])
+@pytest.mark.parametrize(
+    "likelihood", [MultiClass(3), Poisson()], ids=["classes", "counts"]
+)
 def test_pep_takes_integers_as_svgp_does(likelihood: Any) -> None:
     parts = SquaredExponential(), likelihood, INPUTS[:3]
-    whole, real = (pep.PEP((INPUTS, CLASSES.astype(dtype)), *parts) for dtype in (int, float))
+    whole, real = (
+        pep.PEP((INPUTS, CLASSES.astype(dtype)), *parts) for dtype in (int, float)
+    )
     assert_close(whole.training_loss(), real.training_loss())
     for model, dtype in ((whole, int), (real, float)):
         model.condition_on((INPUTS[:4] + 0.1, CLASSES[:4].astype(dtype)))
@@ -195,7 +233,12 @@ def test_pep_takes_integers_as_svgp_does(likelihood: Any) -> None:
 
 def test_a_likelihood_of_classes_is_kept() -> None:
     """One of the classes may be empty then."""
-    of_two = Bernoulli(), pep.likelihoods.NoisyLabelBernoulli(0.05), MultiClass(2), Softmax(2)
+    of_two = (
+        Bernoulli(),
+        pep.likelihoods.NoisyLabelBernoulli(0.05),
+        MultiClass(2),
+        Softmax(2),
+    )
     for likelihood in of_two:
         assert _of_classes(BINARY, likelihood).likelihood is likelihood
     assert _of_classes(2 * BINARY, MultiClass(3)).num_latent_gps == 3
@@ -212,7 +255,9 @@ def test_integer_labels_of_other_rows(convert: Any) -> None:
     assert model.num_data == 12
     model.data = (INPUTS, convert(1 - BINARY))
     np.testing.assert_array_equal(model.data[1], 1.0 - BINARY)
-    with pytest.raises(ValueError, match=r"Y: got labels of type <U1, expected whole numbers"):
+    with pytest.raises(
+        ValueError, match=r"Y: got labels of type <U1, expected whole numbers"
+    ):
         model.data = (INPUTS, np.array([["a"]] * 12))
 
 
@@ -258,7 +303,9 @@ def test_reset_sites_make_log_z_a_function_of_the_parameters() -> None:
     def create(**options: Any) -> "pep.models.PEP":
         likelihood = pep.likelihoods.NoisyLabelBernoulli(0.01, link="step")
         kernel, Z = SquaredExponential(lengthscales=0.6), ROWS[:15].copy()
-        return pep.models.PEP((ROWS, LABELS), kernel, likelihood, Z, alpha=0.0, **options)
+        return pep.models.PEP(
+            (ROWS, LABELS), kernel, likelihood, Z, alpha=0.0, **options
+        )
 
     model, other = create(reset_sites=True), create()
     first = float(model.pep_log_marginal_likelihood())
@@ -272,9 +319,13 @@ def test_reset_sites_make_log_z_a_function_of_the_parameters() -> None:
     assert_close(other.sites.nu, model.sites.nu, rtol=1e-6)
 
 
-@pytest.mark.parametrize("disturb", ["prediction", "update_data", "loss", "another loss"])
+@pytest.mark.parametrize(
+    "disturb", ["prediction", "update_data", "loss", "another loss"]
+)
 @pytest.mark.slow
-def test_minibatch_totals_follow_sites_that_something_else_replaced(disturb: str) -> None:
+def test_minibatch_totals_follow_sites_that_something_else_replaced(
+    disturb: str,
+) -> None:
     model = _of_labels()
     loss = model.minibatch_training_loss_closure(10, seed=0, refresh_every=10**6)
     other = model.minibatch_training_loss_closure(8, seed=1, refresh_every=10**6)
@@ -304,7 +355,9 @@ def test_powers_of_rows_that_became_fewer() -> None:
         variable.assign(variable[:20])
     with pytest.raises(ValueError, match=r"alpha: got shape \(40,\).*\(20,\)"):
         model.training_loss()
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"alpha: got shape \(40,\)"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"alpha: got shape \(40,\)"
+    ):
         compiled()
 
 
@@ -320,8 +373,13 @@ def test_a_tolerance_that_the_float_can_reach() -> None:
 
 
 def test_sites_that_do_not_converge_warn_at_the_end() -> None:
-    compiled, train = tf.function(_of_labels(max_sweeps=1).training_loss), pep.training.maximise
-    with pytest.warns(ConvergenceWarning, match="The sites did not converge: residual expected"):
+    compiled, train = (
+        tf.function(_of_labels(max_sweeps=1).training_loss),
+        pep.training.maximise,
+    )
+    with pytest.warns(
+        ConvergenceWarning, match="The sites did not converge: residual expected"
+    ):
         compiled()
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
@@ -337,5 +395,7 @@ def test_latent_functions_with_different_numbers_of_inducing_variables() -> None
     kernel = gpflow.kernels.SharedIndependent(SquaredExponential(), 3)
     classes = np.digitize(ROWS, [-1.0, 1.0]).astype(float)
     likelihood = MultiClass(3)
-    with pytest.raises(ValueError, match=r"got 4, 5 .*expected as many for each.*Give each"):
+    with pytest.raises(
+        ValueError, match=r"got 4, 5 .*expected as many for each.*Give each"
+    ):
         pep.models.PEP((ROWS, classes), kernel, likelihood, variables)

@@ -25,10 +25,18 @@ EVERYTHING, PROBLEM = CASES["everything"], regression_problem(num_data=N)
 ROUNDING = 1e-9
 ONE_BLOCK, TEN_BLOCKS = np.zeros(30, dtype=int), np.arange(30) // 3
 each_bound = pytest.mark.parametrize("bound", ["standard", "tight"])
-each_grouping = pytest.mark.parametrize("blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"])
+each_grouping = pytest.mark.parametrize(
+    "blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"]
+)
 by_chunks = pytest.mark.parametrize("chunk_size", [None, 4])
 #: Chunks that end within the rows; all sizes for the case that has everything.
-CHUNKED = ("alpha 0", "alpha per row", "uneven blocks, alpha 0.5", "one block", "three outputs")
+CHUNKED = (
+    "alpha 0",
+    "alpha per row",
+    "uneven blocks, alpha 0.5",
+    "one block",
+    "three outputs",
+)
 CHUNKED += ("scaled, alpha per row", "scaled, everything")
 SIZES = {**dict.fromkeys(CHUNKED, (3,)), "everything": (1, 3, N - 1, N, 1000)}
 
@@ -81,7 +89,9 @@ def test_xla_computes_the_same(name: str, chunk_size: int | None) -> None:
     by_xla = tf.function(helpers.value_and_gradients, autograph=False, jit_compile=True)
     loss, gradient = by_xla(model.training_loss, model.trainable_variables)
     assert_close(loss, model.training_loss())
-    assert_all_close(gradient, gradients(model.training_loss, model.trainable_variables))
+    assert_all_close(
+        gradient, gradients(model.training_loss, model.trainable_variables)
+    )
     predict = tf.function(model.predict_f, jit_compile=True)
     assert_all_close(predict(Xnew), model.predict_f(Xnew))
 
@@ -93,29 +103,49 @@ def test_xla_refuses_blocks_in_several_chunks() -> None:
 
 
 def multiscale(Z: Array) -> gpflow.inducing_variables.Multiscale:
-    return gpflow.inducing_variables.Multiscale(Z, np.linspace(0.1, 0.9, Z.size).reshape(Z.shape))
+    return gpflow.inducing_variables.Multiscale(
+        Z, np.linspace(0.1, 0.9, Z.size).reshape(Z.shape)
+    )
 
 
 MORE = np.random.default_rng(1).uniform(-2.0, 2.0, [N + 3, 2])
 FEATURES_AND_KERNELS: dict[str, Callable[[Array], tuple[Any, k.Kernel]]] = {
     "Multiscale": lambda Z: (multiscale(Z), PROBLEM.kernel()),
-    "sum of kernels": lambda Z: (Z, k.Matern32(lengthscales=0.7) + k.Linear(active_dims=[1])),
-    "product": lambda Z: (Z, k.RBF(active_dims=[0]) * k.Periodic(k.RBF(active_dims=[1]))),
-    "change points": lambda Z: (Z[:, :1], k.ChangePoints([k.Matern12(), k.RBF(1.0, 0.5)], [0.1])),
+    "sum of kernels": lambda Z: (
+        Z,
+        k.Matern32(lengthscales=0.7) + k.Linear(active_dims=[1]),
+    ),
+    "product": lambda Z: (
+        Z,
+        k.RBF(active_dims=[0]) * k.Periodic(k.RBF(active_dims=[1])),
+    ),
+    "change points": lambda Z: (
+        Z[:, :1],
+        k.ChangePoints([k.Matern12(), k.RBF(1.0, 0.5)], [0.1]),
+    ),
     "more inducing points than rows": lambda Z: (MORE, k.Matern12()),
 }
 
 
-@pytest.mark.near_copies("rows-None-[cM]*", "blocks-4-[cM]*")  # change points, Multiscale
+@pytest.mark.near_copies(
+    "rows-None-[cM]*", "blocks-4-[cM]*"
+)  # change points, Multiscale
 @pytest.mark.parametrize("name", FEATURES_AND_KERNELS)
 @by_chunks
 @each_grouping
-def test_other_features_and_kernels(name: str, blocks: Any | None, chunk_size: int | None) -> None:
+def test_other_features_and_kernels(
+    name: str, blocks: Any | None, chunk_size: int | None
+) -> None:
     """Beside the reference of GPflow's own matrices."""
     feature, kernel = FEATURES_AND_KERNELS[name](PROBLEM.Z)
     D = 1 if name == "change points" else 2
     X, Xnew, noise = PROBLEM.X[:, :D], PROBLEM.Xnew[:, :D], PROBLEM.noise_variance
-    options = {"alpha": 0.4, "noise_variance": noise, "blocks": blocks, "chunk_size": chunk_size}
+    options = {
+        "alpha": 0.4,
+        "noise_variance": noise,
+        "blocks": blocks,
+        "chunk_size": chunk_size,
+    }
     model = pep.PEPRegression((X, PROBLEM.Y), kernel, feature, **options)
     points, covariances = model.inducing_variable, gpflow.covariances
     Kuu = covariances.Kuu(points, kernel, jitter=gpflow.config.default_jitter()).numpy()
@@ -137,15 +167,23 @@ SCRIPTS: dict[str, dict[str, Callable[[], Any]]] = {
     "plain": {"noise_variance": lambda: 0.09},
     "three outputs": {"noise_variance": lambda: 0.09, "outputs": lambda: 3},
     "linear mean": {"mean_function": lambda: Linear(cases.SLOPE, cases.OFFSET)},
-    "mean and two outputs": {"outputs": lambda: 2, "mean_function": lambda: Constant([0.4, -0.1])},
+    "mean and two outputs": {
+        "outputs": lambda: 2,
+        "mean_function": lambda: Constant([0.4, -0.1]),
+    },
     "likelihood": {"likelihood": lambda: Gaussian(0.2)},
     "noise scale": {
-        "likelihood": lambda: Gaussian(scale=Linear(cases.NOISE_SLOPE, cases.NOISE_OFFSET))
+        "likelihood": lambda: Gaussian(
+            scale=Linear(cases.NOISE_SLOPE, cases.NOISE_OFFSET)
+        )
     },
     "Multiscale": {"noise_variance": lambda: 0.09, "feature": lambda: multiscale},
     "default noise": {},
 }
-LIMITS = {"SGPR at 0": (gpflow.models.SGPR, 0.0), "GPRFITC at 1": (gpflow.models.GPRFITC, 1.0)}
+LIMITS = {
+    "SGPR at 0": (gpflow.models.SGPR, 0.0),
+    "GPRFITC at 1": (gpflow.models.GPRFITC, 1.0),
+}
 
 
 def _of_script(model_class: Any, name: str, **options: Any) -> Any:
@@ -164,7 +202,10 @@ def test_gpflows_models_are_limits(script: str, limit: str) -> None:
         _of_script(pep.PEPRegression, script, alpha=alpha),
         _of_script(other_class, script),
     )
-    assert_close(ours.maximum_log_likelihood_objective(), other.maximum_log_likelihood_objective())
+    assert_close(
+        ours.maximum_log_likelihood_objective(),
+        other.maximum_log_likelihood_objective(),
+    )
     named, others = map(helpers.trainable_by_name, (ours, other))
     assert named.keys() == others.keys()
     assert_all_close(
@@ -194,7 +235,9 @@ def test_upper_bound_of_several_outputs_is_the_sum_of_theirs() -> None:
 
 @each_bound
 @each_grouping
-def test_inducing_points_at_all_the_rows_give_gpr(blocks: Any | None, bound: str) -> None:
+def test_inducing_points_at_all_the_rows_give_gpr(
+    blocks: Any | None, bound: str
+) -> None:
     gpflow.config.set_default_jitter(1e-13)
     problem, mean = regression_problem(num_data=N, num_outputs=2), Constant(0.4)
     options = {"blocks": blocks, "mean_function": mean, "bound": bound}
@@ -212,9 +255,13 @@ def test_inducing_points_at_all_the_rows_give_gpr(blocks: Any | None, bound: str
 @each_grouping
 def test_continuous_in_alpha_at_0(blocks: Any | None, bound: str) -> None:
     """At alpha = 1e-14 the difference is of the order of alpha itself, and so is its gradient's."""
-    both = [Case(alpha=alpha, blocks=blocks, bound=bound).model() for alpha in (1e-14, 0.0)]
+    both = [
+        Case(alpha=alpha, blocks=blocks, bound=bound).model() for alpha in (1e-14, 0.0)
+    ]
     assert_close(*map(log_z, both), rtol=1e-11)
-    of_each = [gradients(model.training_loss, model.trainable_variables) for model in both]
+    of_each = [
+        gradients(model.training_loss, model.trainable_variables) for model in both
+    ]
     assert_all_close(*of_each, rtol=1e-10)
     for alpha in (1e-15, 1e-12, 1e-9, 1e-6, 1e-4, 1e-2) if bound == "standard" else ():
         case = Case(alpha=alpha, blocks=blocks)  # no digit is lost on the way
@@ -239,7 +286,9 @@ def _random_problem(seed: int) -> helpers.RegressionProblem:
     )
 
 
-def _create(problem: helpers.RegressionProblem, bound: str = "tight", **options: Any) -> Any:
+def _create(
+    problem: helpers.RegressionProblem, bound: str = "tight", **options: Any
+) -> Any:
     return problem.model(pep.PEPRegression, **{"alpha": 0.0, "bound": bound, **options})
 
 
@@ -275,7 +324,10 @@ def test_bounds_in_their_order(seed: int, jitter: float) -> None:
 @pytest.mark.near_copies("0-*")
 def test_log_z_grows_with_alpha(seed: int, blocks: Any | None) -> None:
     problem = _random_problem(seed)
-    values = [_log_z(problem, alpha=alpha, blocks=blocks) for alpha in np.linspace(0.0, 1.0, 6)]
+    values = [
+        _log_z(problem, alpha=alpha, blocks=blocks)
+        for alpha in np.linspace(0.0, 1.0, 6)
+    ]
     assert np.all(np.diff(values) > -ROUNDING * abs(values[0])), values
     assert values[-1] - values[0] > 1e-3
 
@@ -321,7 +373,9 @@ def test_log_z_is_between_its_bounds(bound: str) -> None:
 
 def _with_priors(**options: Any) -> "pep.models.PEPRegression":
     model, of = Case().model(**options), tfp.distributions
-    model.kernel.lengthscales.prior = of.Gamma(np.array([2.0, 3.0]), np.array([1.0, 2.0]))
+    model.kernel.lengthscales.prior = of.Gamma(
+        np.array([2.0, 3.0]), np.array([1.0, 2.0])
+    )
     model.likelihood.variance.prior = of.LogNormal(np.float64(-1.0), np.float64(0.5))
     model.inducing_variable.Z.prior = of.Normal(np.float64(0.0), np.float64(2.0))
     return model
@@ -341,7 +395,9 @@ MODELS: dict[str, Callable[..., "pep.models.PEPRegression"]] = {
         for name in ("alpha per row", "alpha per block", "constant mean", "everything")
     },
     "Multiscale": _multiscale,
-    "Multiscale, blocks": lambda **options: _multiscale(blocks=UNEVEN_BLOCKS, **options),
+    "Multiscale, blocks": lambda **options: _multiscale(
+        blocks=UNEVEN_BLOCKS, **options
+    ),
     "priors": _with_priors,
     "scaled": Case(bound="tight", noise="variance", alpha=ALPHA_PER_ROW).model,
     "scaled, everything": CASES["scaled, everything"].model,
@@ -355,7 +411,10 @@ POWERS = {"rows": (0.0, 0.5, 1.0), "blocks": (0.0, 0.5, 1.0)}
 def test_loss_gradient_is_the_finite_difference(name: str) -> None:
     """By chunks in a graph, and eager without."""
     model, in_chunks = MODELS[name](), MODELS[name](chunk_size=4)
-    loss, variables = tf.function(in_chunks.training_loss), in_chunks.trainable_variables
+    loss, variables = (
+        tf.function(in_chunks.training_loss),
+        in_chunks.trainable_variables,
+    )
     assert len(variables) >= 4
     for power in POWERS.get(name, (None,)):
         for one in (model, in_chunks) if power is not None else ():
@@ -374,7 +433,9 @@ def test_loss_gradient_is_the_finite_difference(name: str) -> None:
 def test_loss_gradient_is_the_same_for_every_chunk_size() -> None:
     whole, *others = (
         gradients(model.training_loss, model.trainable_variables)
-        for model in (EVERYTHING.model(chunk_size=size) for size in (N, None, 1, N - 1, 1000))
+        for model in (
+            EVERYTHING.model(chunk_size=size) for size in (N, None, 1, N - 1, 1000)
+        )
     )
     for gradient in others:
         assert_all_close(gradient, whole, rtol=1e-9)
@@ -393,22 +454,33 @@ def test_gradient_scales_with_what_comes_back(chunk_size: int | None) -> None:
         return -2.5 * inner + tf.math.log(-inner) + model.kernel.variance
 
     variance = model.kernel.variance.unconstrained_variable
-    own_term = gradients(lambda: tf.convert_to_tensor(model.kernel.variance), [variance])[0]
-    for variable, actual, gradient in zip(variables, gradients(composed, variables), plain):
+    own_term = gradients(
+        lambda: tf.convert_to_tensor(model.kernel.variance), [variance]
+    )[0]
+    for variable, actual, gradient in zip(
+        variables, gradients(composed, variables), plain
+    ):
         expected = (-2.5 + 1.0 / value) * gradient
-        assert_close(actual, expected + (own_term if variable is variance else 0.0), rtol=1e-9)
+        assert_close(
+            actual, expected + (own_term if variable is variance else 0.0), rtol=1e-9
+        )
     gpflow.set_trainable([model.inducing_variable, model.kernel.variance], False)
     rest = {id(variable) for variable in model.trainable_variables}
-    expected = [part for variable, part in zip(variables, plain) if id(variable) in rest]
+    expected = [
+        part for variable, part in zip(variables, plain) if id(variable) in rest
+    ]
     assert len(expected) == len(variables) - 2
     actual = gradients(lambda: log_z(model), model.trainable_variables)
     assert_all_close(actual, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
-    "alpha, chunk_size", [(0.0, 4), (0.5, None), pytest.param(1.0, 4, marks=pytest.mark.slow)]
+    "alpha, chunk_size",
+    [(0.0, 4), (0.5, None), pytest.param(1.0, 4, marks=pytest.mark.slow)],
 )
-def test_prediction_gradient_is_the_finite_difference(alpha: float, chunk_size: int | None) -> None:
+def test_prediction_gradient_is_the_finite_difference(
+    alpha: float, chunk_size: int | None
+) -> None:
     model = Case(alpha=alpha, mean="linear").model(chunk_size=chunk_size)
     Xnew = tf.Variable(Case().problem.Xnew)
 
@@ -418,5 +490,10 @@ def test_prediction_gradient_is_the_finite_difference(alpha: float, chunk_size: 
 
     variables = (Xnew, *model.trainable_variables)
     actual = gradients(some_of_the_prediction, variables)
-    tolerance = {"rtol": 1e-6, "scale": 0.01 * max(float(np.max(np.abs(part))) for part in actual)}
-    helpers.assert_gradients(tf.function(some_of_the_prediction), variables, actual, **tolerance)
+    tolerance = {
+        "rtol": 1e-6,
+        "scale": 0.01 * max(float(np.max(np.abs(part))) for part in actual),
+    }
+    helpers.assert_gradients(
+        tf.function(some_of_the_prediction), variables, actual, **tolerance
+    )

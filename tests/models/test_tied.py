@@ -14,7 +14,16 @@ import scipy.stats
 import tensorflow as tf
 import tf_keras
 from cases.pep import CASES, N
-from cases.tied import ALPHAS, LIKELIHOODS, MODELS, NUM_DATA, create, data_of, random_start, svgp
+from cases.tied import (
+    ALPHAS,
+    LIKELIHOODS,
+    MODELS,
+    NUM_DATA,
+    create,
+    data_of,
+    random_start,
+    svgp,
+)
 from gpflow import inducing_variables as iv
 from gpflow import kernels as k
 from gpflow.likelihoods import Bernoulli, Gaussian, MultiClass, Poisson
@@ -42,14 +51,18 @@ def test_reference(model_name: str, name: str) -> None:
         for num_data, rows in ((NUM_DATA, range(N)), (5, ROWS), (1, [2])):
             model.num_data = num_data
             value = model.pep_log_marginal_likelihood(data_of(name, list(rows)))
-            assert_close(value, start.log_z(model_name, alpha, num_data, rows), rtol=1e-8)
+            assert_close(
+                value, start.log_z(model_name, alpha, num_data, rows), rtol=1e-8
+            )
 
 
 @each_model
 def test_coordinates(model_name: str) -> None:
     """The energy, predictions and q(u) do not depend on the coordinates that q is held in."""
     start, name = random_start("RobustMax"), "RobustMax"
-    white, plain = (create(model_name, name, start, whiten=w, alpha=0.3) for w in (True, False))
+    white, plain = (
+        create(model_name, name, start, whiten=w, alpha=0.3) for w in (True, False)
+    )
     q = start.q_mu, start.q_sqrt @ start.q_sqrt.transpose(0, 2, 1)
     for model in (white, plain):
         log_z = model.pep_log_marginal_likelihood(data_of(name))
@@ -62,7 +75,8 @@ def test_coordinates(model_name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, rtol", [("Gaussian", 1e-10), ("Poisson", 1e-10), ("probit", 1e-3), ("RobustMax", 1e-3)]
+    "name, rtol",
+    [("Gaussian", 1e-10), ("Poisson", 1e-10), ("probit", 1e-3), ("RobustMax", 1e-3)],
 )
 @each_model
 def test_alpha_0_is_svgp(model_name: str, name: str, rtol: float) -> None:
@@ -113,7 +127,9 @@ class TestManyRows:
         q = WhitenedGaussian(tf.constant(self.Q_MU), tf.constant(self.Q_SQRT))
         for alpha in (0.0, 1e-12, 1e-6, 0.01, 0.5, 1.0):
             energy = getattr(tied_energies, name)(q, alpha, num_data)
-            assert_close(energy.rest, self._expected(name, alpha, num_data), 1e-13, scale=1.0)
+            assert_close(
+                energy.rest, self._expected(name, alpha, num_data), 1e-13, scale=1.0
+            )
 
     def test_gradient_of_many_rows_is_that_of_infinitely_many(self) -> None:
         """Where both are ARPEP's, but for the power of the prior in RPAPEP."""
@@ -138,9 +154,13 @@ def test_compiled_functions_see_another_num_data(model_name: str) -> None:
     for num_data in (10, 5, 10**6):
         model.num_data = num_data
         assert model.num_data == num_data
-        assert_close(compiled(rows), start.log_z(model_name, 0.3, num_data, ROWS), rtol=1e-8)
+        assert_close(
+            compiled(rows), start.log_z(model_name, 0.3, num_data, ROWS), rtol=1e-8
+        )
     model.num_data = 2
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="more rows than num_da"):
+    with pytest.raises(
+        (ValueError, tf.errors.InvalidArgumentError), match="more rows than num_da"
+    ):
         compiled(rows)
     assert compiled.experimental_get_tracing_count() == 1
     for wrong in (None, 0, 2.5):
@@ -157,7 +177,9 @@ def test_compiled_functions_see_another_num_data(model_name: str) -> None:
 @each_model
 @pytest.mark.near_copies("APEP-True", "ARPEP-False", "RPAPEP-True")
 def test_gradients(model_name: str, whiten: bool) -> None:
-    model = create(model_name, "probit", random_start("probit"), whiten=whiten, num_data=12)
+    model = create(
+        model_name, "probit", random_start("probit"), whiten=whiten, num_data=12
+    )
     data = tuple(map(tf.constant, data_of("probit", slice(0, 5))))
     loss = tf.function(lambda: model.training_loss(data), autograph=False)
     tolerance = {"step": 1e-4, "rtol": 1e-7, "scale": 1.0}
@@ -170,7 +192,9 @@ def test_gradients(model_name: str, whiten: bool) -> None:
 def test_xla_compiles_value_and_gradient(model_name: str, name: str) -> None:
     model = create(model_name, name, random_start(name), alpha=0.5)
     loss = partial(model.training_loss, tuple(map(tf.constant, data_of(name))))
-    compiled = tf.function(helpers.value_and_gradients, jit_compile=True, autograph=False)
+    compiled = tf.function(
+        helpers.value_and_gradients, jit_compile=True, autograph=False
+    )
     value, gradient = compiled(loss, model.trainable_variables)
     assert_close(value, loss(), rtol=1e-8)
     assert_all_close(gradient, gradients(loss, model.trainable_variables), rtol=1e-8)
@@ -186,7 +210,9 @@ def test_tempered_gradient(power: float) -> None:
         parts = tied_energies._tempered(tf.linalg.band_part(root, -1, 0), power)
         return sum(tf.reduce_sum(w * part) for w, part in zip(weights, parts))
 
-    tolerance = 1e-8 if power > 1e-6 else 1e-4  # of log P / power by TensorFlow's logarithm
+    tolerance = (
+        1e-8 if power > 1e-6 else 1e-4
+    )  # of log P / power by TensorFlow's logarithm
     helpers.assert_gradients(weighted, [root], rtol=tolerance)
 
 
@@ -221,10 +247,15 @@ def test_learns_from_a_stream_of_batches(model_name: str) -> None:
     """GPflow's loop over tf.data with Adam, labels of an integer type."""
     problem = regression_problem(0, num_data=100, num_inducing=8)
     X, Y = problem.X, np.where(problem.Y > 0.4, 1, 0)
-    batches = iter(tf.data.Dataset.from_tensor_slices((X, Y)).repeat().shuffle(100, 0).batch(50))
+    batches = iter(
+        tf.data.Dataset.from_tensor_slices((X, Y)).repeat().shuffle(100, 0).batch(50)
+    )
     model = MODELS[model_name](problem.kernel(), Bernoulli(), problem.Z, num_data=100)
     before = float(model.training_loss((X, Y)))
-    optimizer, loss = tf_keras.optimizers.Adam(0.05), model.training_loss_closure(batches)
+    optimizer, loss = (
+        tf_keras.optimizers.Adam(0.05),
+        model.training_loss_closure(batches),
+    )
     step = tf.function(lambda: optimizer.minimize(loss, model.trainable_variables))
     for _ in range(100):
         step()
@@ -237,8 +268,12 @@ def _several_outputs() -> dict[str, tuple[Any, Any, int]]:
     one, other = k.SquaredExponential(lengthscales=0.7), k.Matern32(variance=1.4)
     points = iv.InducingPoints(Z)
     shared = iv.SharedIndependentInducingVariables(points)
-    separate = iv.SeparateIndependentInducingVariables([points, iv.InducingPoints(Z - 0.3)])
-    mixing = k.LinearCoregionalization([one, other], np.array([[1.0, 0.3], [-0.4, 0.8]]))
+    separate = iv.SeparateIndependentInducingVariables(
+        [points, iv.InducingPoints(Z - 0.3)]
+    )
+    mixing = k.LinearCoregionalization(
+        [one, other], np.array([[1.0, 0.3], [-0.4, 0.8]])
+    )
     return {
         "one kernel": (one, points, 2),
         "shared": (k.SharedIndependent(one, 2), shared, 2),
@@ -254,7 +289,9 @@ def _parts_and_q(outputs: str) -> tuple[tuple[Any, ...], dict[str, Any], int]:
     kernel, inducing_variable, num_latent = _several_outputs()[outputs]
     size, rng = 8 if outputs == "fully correlated" else 4, np.random.default_rng(0)
     q_mu = rng.standard_normal([size, num_latent])
-    q_sqrt = np.tril(0.2 * rng.standard_normal([num_latent, size, size])) + 0.6 * np.eye(size)
+    q_sqrt = np.tril(
+        0.2 * rng.standard_normal([num_latent, size, size])
+    ) + 0.6 * np.eye(size)
     parts = kernel, Gaussian(NOISE), inducing_variable
     return parts, {"q_mu": q_mu, "q_sqrt": q_sqrt, "num_data": 50}, num_latent
 
@@ -286,7 +323,9 @@ def _tilted(mean: Array, covariance: Array, y: Array, alpha: float) -> float:
     if alpha == 0.0:
         expected = scipy.stats.norm.logpdf(y, mean, np.sqrt(NOISE))
         return float(np.sum(expected - 0.5 * np.diagonal(covariance) / NOISE))
-    log_density = scipy.stats.multivariate_normal(mean, covariance + NOISE / alpha * np.eye(2))
+    log_density = scipy.stats.multivariate_normal(
+        mean, covariance + NOISE / alpha * np.eye(2)
+    )
     to_power = (1.0 - alpha) * np.log(2.0 * np.pi * NOISE) - np.log(alpha)
     return float((to_power + log_density.logpdf(y)) / alpha)
 
@@ -299,7 +338,9 @@ def test_correlated_outputs(outputs: str, alpha: float) -> None:
     q["num_data"] = len(X)
     model = pep.models.ARPEP(*parts, alpha=alpha, **q)
     svgp = gpflow.models.SVGP(*parts, num_latent_gps=num_latent, **q)
-    mean, covariance = (part.numpy() for part in svgp.predict_f(X, full_output_cov=True))
+    mean, covariance = (
+        part.numpy() for part in svgp.predict_f(X, full_output_cov=True)
+    )
     assert np.max(np.abs(covariance[:, 0, 1])) > 0.05  # there is something to lose
     ell = [_tilted(*row, alpha) for row in zip(mean, covariance, Y)]
     # The product of densities loses digits as 1 / alpha; the model does not.
@@ -323,9 +364,13 @@ def test_other_likelihoods_of_correlated_outputs_are_refused_above_alpha_0() -> 
     (kernel, _, points), q, _ = _parts_and_q("coregionalised")
     model = pep.models.ARPEP(kernel, Poisson(), points, alpha=0.5, **q)
     counts = TWO.X, np.round(np.exp(TWO.Y))
-    with pytest.raises(ValueError, match=r"alpha: got .*Coregionalization.*Poisson, expected"):
+    with pytest.raises(
+        ValueError, match=r"alpha: got .*Coregionalization.*Poisson, expected"
+    ):
         model.training_loss(counts)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="correlates the latent functions"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="correlates the latent functions"
+    ):
         tf.function(model.training_loss)(counts)
     model.alpha.assign(0.0)
     assert np.isfinite(float(model.training_loss(counts)))
@@ -350,6 +395,8 @@ def test_q_of_another_model() -> None:
     q = {"q_mu": first.q_mu, "q_sqrt": tf.convert_to_tensor(first.q_sqrt)}
     points = iv.InducingPoints(first.inducing_variable.Z)
     for model_class in MODELS.values():
-        second = model_class(k.SquaredExponential(), MultiClass(3), points, num_data=7, **q)
+        second = model_class(
+            k.SquaredExponential(), MultiClass(3), points, num_data=7, **q
+        )
         assert second.num_latent_gps == 3
         assert_all_close((second.q_mu, second.q_sqrt), (first.q_mu, first.q_sqrt))

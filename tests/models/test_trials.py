@@ -126,7 +126,9 @@ class Slope(k.Linear):
 
 @pytest.mark.parametrize("kernel", [Half(), Slope(), k.RBF() + Half()])
 def test_variances_that_are_no_diagonal_are_refused(kernel):
-    with pytest.raises(ValueError, match=r"kernel: got .* with K_diag .* diagonal of K"):
+    with pytest.raises(
+        ValueError, match=r"kernel: got .* with K_diag .* diagonal of K"
+    ):
         pep.PEPRegression((X, Y), kernel, Z.copy())
     with pytest.raises(ValueError, match="Correct its K_diag"):
         pep.ARPEP(kernel, L.Gaussian(), Z.copy(), num_data=5)
@@ -136,7 +138,10 @@ def test_variances_that_are_no_diagonal_are_refused(kernel):
 @pytest.mark.parametrize("kind", [pep.ARPEP, pep.APEP, pep.RPAPEP])
 def test_a_natural_step_that_is_too_long_is_refused_by_name(kind):
     rows = np.linspace(-3.0, 3.0, 200)[:, None]
-    targets, points = 1.5 * np.sin(3.0 * rows) + 0.5 * np.cos(9.0 * rows), rows[::14].copy()
+    targets, points = (
+        1.5 * np.sin(3.0 * rows) + 0.5 * np.cos(9.0 * rows),
+        rows[::14].copy(),
+    )
     model = kind(k.RBF(1.0, 0.5), L.Gaussian(0.01), points, num_data=200, alpha=0.5)
     q, loss = (model.q_mu, model.q_sqrt), lambda: model.training_loss((rows, targets))
     for gamma in (1.0, 0.1):
@@ -156,7 +161,10 @@ def test_a_natural_step_that_is_too_long_is_refused_by_name(kind):
 def test_patches_have_columns_of_their_own():
     rng = np.random.default_rng(0)
     images, targets = rng.standard_normal((10, 16)), rng.standard_normal((10, 1))
-    kernel, points = k.Convolutional(k.RBF(), [4, 4], [2, 2]), rng.standard_normal((5, 4))
+    kernel, points = (
+        k.Convolutional(k.RBF(), [4, 4], [2, 2]),
+        rng.standard_normal((5, 4)),
+    )
     data, patches = (images, targets), iv.InducingPatches(points)
     model = pep.PEPRegression(data, kernel, patches, alpha=0.0, noise_variance=0.1)
     other = gpflow.models.SGPR(data, kernel, patches, noise_variance=0.1)
@@ -178,8 +186,15 @@ def test_an_f_that_is_known_leaves_the_noise():
     """A linear kernel at x = 0, and an output that no latent function enters."""
     rows = np.linspace(-2.0, 2.0, 9)[:, None]
     targets, weights = np.hstack([rows, -rows]) + 0.1, np.diag([1.0, 0.0])
-    kernel, noise = k.LinearCoregionalization([k.Linear(), k.Linear()], W=weights), [0.01, 0.04]
-    model = pep.PEPRegression((rows, targets), kernel, rows[2:7:4].copy(), noise_variance=noise)
+    kernel, noise = (
+        k.LinearCoregionalization([k.Linear(), k.Linear()], W=weights),
+        [0.01, 0.04],
+    )
+    model = pep.PEPRegression(
+        (rows, targets), kernel, rows[2:7:4].copy(), noise_variance=noise
+    )
     density = model.loo_log_density_of_entries().numpy()
-    np.testing.assert_allclose(density[:, 1], norm(scale=0.2).logpdf(targets[:, 1]), rtol=1e-9)
+    np.testing.assert_allclose(
+        density[:, 1], norm(scale=0.2).logpdf(targets[:, 1]), rtol=1e-9
+    )
     np.testing.assert_allclose(density[4, 0], norm(scale=0.1).logpdf(0.1), rtol=1e-9)

@@ -18,7 +18,12 @@ from gpflow_pep.scoring.predictive import Predictive
 from gpflow_pep.scoring.units import Units
 from gpflow_pep.training import weights_of_means
 from gpflow_pep.training.fitting import exact as fitting
-from gpflow_pep.training.fitting.exact import KERNELS, Hyperparameters, evidence, fit_exact
+from gpflow_pep.training.fitting.exact import (
+    KERNELS,
+    Hyperparameters,
+    evidence,
+    fit_exact,
+)
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (14, 2))
@@ -40,7 +45,9 @@ def model(alpha: float, Z: AnyNDArray = X, Y: AnyNDArray = Y) -> PEPRegression:
     noise.weights.assign(W[:, None])
     likelihood = gpflow.likelihoods.Gaussian(variance=noise)
     kernel = gpflow.kernels.Matern32(1.2, [0.7, 1.1])
-    return PEPRegression((X, Y), kernel, Z.copy(), alpha=alpha, likelihood=likelihood, chunk_size=5)
+    return PEPRegression(
+        (X, Y), kernel, Z.copy(), alpha=alpha, likelihood=likelihood, chunk_size=5
+    )
 
 
 def noise_at(X: AnyNDArray) -> Any:
@@ -52,7 +59,9 @@ def covariance(A: AnyNDArray, B: AnyNDArray) -> Any:
     return 1.2 * (1.0 + r) * np.exp(-r)
 
 
-def exact(rows: AnyNDArray, y: AnyNDArray, new: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+def exact(
+    rows: AnyNDArray, y: AnyNDArray, new: AnyNDArray
+) -> tuple[AnyNDArray, AnyNDArray]:
     """Mean and variance of new targets given others."""
     K = covariance(X[rows], X[rows]) + np.diag(noise_at(X[rows]))
     k = covariance(X[rows], new)
@@ -72,7 +81,9 @@ def test_log_z_and_predictions_are_those_of_the_exact_model(alpha: float) -> Non
         assert_allclose(new[:, 0], expected, rtol=1e-8, atol=1e-9)
     # The prior on the weights is a part of what is maximised.
     log_prior = every.log_posterior_density() - every.pep_log_marginal_likelihood()
-    assert_allclose(log_prior, norm(scale=0.6 / np.sqrt(2.0)).logpdf(W).sum(), rtol=1e-12)
+    assert_allclose(
+        log_prior, norm(scale=0.6 / np.sqrt(2.0)).logpdf(W).sum(), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
@@ -81,7 +92,9 @@ def test_log_z_of_fewer_points(alpha: float) -> None:
     k = covariance(X[::3], X)
     Q = k.T @ np.linalg.solve(covariance(X[::3], X[::3]), k)
     d, s = 1.2 - np.diag(Q), noise_at(X)
-    log_z = multivariate_normal(np.zeros(14), Q + np.diag(alpha * d + s)).logpdf(Y[:, 0])
+    log_z = multivariate_normal(np.zeros(14), Q + np.diag(alpha * d + s)).logpdf(
+        Y[:, 0]
+    )
     log_z -= 0.5 * (1.0 - alpha) / alpha * np.sum(np.log1p(alpha * d / s))
     assert_allclose(sparse.pep_log_marginal_likelihood(), log_z, rtol=1e-8)
     variables = sparse.likelihood.trainable_variables
@@ -93,7 +106,9 @@ def test_log_z_of_fewer_points(alpha: float) -> None:
 def test_leave_one_out_with_noise_and_warp_is_that_of_refits(alpha: float) -> None:
     y = Y[:, 0]
     t = UNITS.transform(y)
-    mean, variance = (part.numpy()[:, 0] for part in model(alpha, Y=t[:, None]).loo_moments())
+    mean, variance = (
+        part.numpy()[:, 0] for part in model(alpha, Y=t[:, None]).loo_moments()
+    )
     left_out = Predictive(mean[None], variance[None], np.ones(1), UNITS)
     densities, scores = left_out.log_densities(y), left_out.normal_scores(y)
     for n in range(14):
@@ -101,7 +116,9 @@ def test_leave_one_out_with_noise_and_warp_is_that_of_refits(alpha: float) -> No
         (m,), (v,) = exact(others, t[others], X[n : n + 1])
         assert_allclose([mean[n], variance[n]], [m, v], rtol=1e-8, atol=1e-9)
         slope = (UNITS.transform(y[n] + 1e-6) - UNITS.transform(y[n] - 1e-6)) / 2e-6
-        assert_allclose(densities[n], norm.logpdf(t[n], m, np.sqrt(v)) + np.log(slope), atol=1e-8)
+        assert_allclose(
+            densities[n], norm.logpdf(t[n], m, np.sqrt(v)) + np.log(slope), atol=1e-8
+        )
         assert_allclose(scores[n], (t[n] - m) / np.sqrt(v), rtol=1e-8, atol=1e-8)
 
 
@@ -110,7 +127,9 @@ def test_inputs_that_are_missing_or_far_away() -> None:
     assert_allclose(noise(np.array([[np.nan, np.nan], [0.0, 0.0]]))[:, 0], 0.1)
     far = noise(np.array([[1e9, 1.0], [3.0, 1.0]]))[:, 0]
     assert_allclose(far, noise_at(np.array([[3.0, 1.0]] * 2)))
-    with pytest.raises(ValueError, match="LogLinear: got 3 inputs, expected 2, as it was made for"):
+    with pytest.raises(
+        ValueError, match="LogLinear: got 3 inputs, expected 2, as it was made for"
+    ):
         noise(np.ones((1, 3)))
     with pytest.raises(ValueError, match="variance: got 0"):
         LogLinear(2, variance=0.0)
@@ -121,7 +140,9 @@ def test_inputs_that_are_missing_or_far_away() -> None:
 def test_weights_of_means_are_the_least_squares_of_the_simplex() -> None:
     targets, w = RNG.normal(size=30), np.array([0.4, 0.3, 0.28, 0.02])
     means = targets + 0.5 * RNG.normal(size=(4, 30))
-    means[-1] = 10.0 * (means[:3].mean(axis=0) - targets)  # one whose share would be below 0
+    means[-1] = 10.0 * (
+        means[:3].mean(axis=0) - targets
+    )  # one whose share would be below 0
     assert_allclose(weights_of_means(means[:1], targets, np.ones(1)), 1.0)
     u = weights_of_means(means, targets, w)
     assert_allclose(u.sum(), 1.0, rtol=1e-12)
@@ -134,7 +155,9 @@ def test_weights_of_means_are_the_least_squares_of_the_simplex() -> None:
     assert np.all(slope[~inside] >= slope[inside][0])
     assert 0 < np.sum(inside) < 4
     # In other units they are the same.
-    assert_allclose(weights_of_means(1e6 * means + 3.0, 1e6 * targets + 3.0, w), u, atol=1e-9)
+    assert_allclose(
+        weights_of_means(1e6 * means + 3.0, 1e6 * targets + 3.0, w), u, atol=1e-9
+    )
     assert_allclose(weights_of_means(means, w @ means, w), w)
 
 
@@ -142,7 +165,9 @@ def test_weights_of_means_are_the_least_squares_of_the_simplex() -> None:
 
 RANDOM = np.random.default_rng(0)
 INPUTS = RANDOM.standard_normal((30, 2)) * [1.0, 2.0]
-TARGETS = np.sin(INPUTS[:, 0]) + 0.2 * np.exp(0.5 * INPUTS[:, 1]) * RANDOM.standard_normal(30)
+TARGETS = np.sin(INPUTS[:, 0]) + 0.2 * np.exp(
+    0.5 * INPUTS[:, 1]
+) * RANDOM.standard_normal(30)
 TARGETS = (TARGETS - TARGETS.mean()) / TARGETS.std()
 WEIGHTS, NO_PARTS = np.array([0.3, -0.4]), np.full(2, -np.inf)
 THETA = Hyperparameters(np.array([0.2, 0.7]), 0.3, -1.4, WEIGHTS, 0.3, -0.2, NO_PARTS)
@@ -152,7 +177,9 @@ THETAS["additive"] = THETA._replace(log_additive=np.array([-0.3, -1.2]))
 
 def dense(theta: Hyperparameters, kernel: str = "matern52") -> tuple[AnyNDArray, ...]:
     """Warped targets, the logarithms of their slopes, and the covariance."""
-    r = cdist(INPUTS / np.exp(theta.log_lengthscales), INPUTS / np.exp(theta.log_lengthscales))
+    r = cdist(
+        INPUTS / np.exp(theta.log_lengthscales), INPUTS / np.exp(theta.log_lengthscales)
+    )
     matern52 = (1.0 + np.sqrt(5.0) * r + 5.0 / 3.0 * r**2) * np.exp(-np.sqrt(5.0) * r)
     correlation = np.exp(-0.5 * r**2) if kernel == "rbf" else matern52
     pairs = zip(theta.log_additive, INPUTS.T)
@@ -169,16 +196,23 @@ def test_evidence_and_gradient(kernel: str) -> None:
     theta = THETAS[kernel]
     factors = fitting.smooth_factors(INPUTS) if kernel == "additive" else None
     t, log_slopes, covariance = dense(theta, kernel)
-    priors = -0.5 * np.sum(THETA.noise_weights**2) * 2 / 0.6**2 - 0.5 * (0.3**2 + 0.2**2) / 0.5**2
+    priors = (
+        -0.5 * np.sum(THETA.noise_weights**2) * 2 / 0.6**2
+        - 0.5 * (0.3**2 + 0.2**2) / 0.5**2
+    )
     expected = multivariate_normal.logpdf(t, cov=covariance) + log_slopes.sum() + priors
     value, gradient = evidence(theta, INPUTS, TARGETS, kernel, factors)
     assert_allclose(value, expected, rtol=1e-10 if factors is None else 1e-7)
 
     def of_vector(vector: AnyNDArray) -> float:
-        return evidence(Hyperparameters.of_vector(vector), INPUTS, TARGETS, kernel, factors)[0]
+        return evidence(
+            Hyperparameters.of_vector(vector), INPUTS, TARGETS, kernel, factors
+        )[0]
 
     vector, steps = np.hstack(theta), 1e-5 * np.eye(10)
-    differences = [(of_vector(vector + h) - of_vector(vector - h)) / 2e-5 for h in steps]
+    differences = [
+        (of_vector(vector + h) - of_vector(vector - h)) / 2e-5 for h in steps
+    ]
     assert_allclose(gradient, differences, rtol=1e-6, atol=1e-6)
 
 
@@ -189,9 +223,13 @@ def test_the_model_leaves_rows_out_as_refits_do(kernel: str) -> None:
     mean, variance = (np.asarray(part)[:, 0] for part in model.loo_moments())
     for n in range(0, 30, 7):
         others = np.arange(30) != n
-        solved = np.linalg.solve(covariance[np.ix_(others, others)], covariance[others, n])
+        solved = np.linalg.solve(
+            covariance[np.ix_(others, others)], covariance[others, n]
+        )
         assert_allclose(mean[n], solved @ t[others], rtol=1e-4, atol=1e-6)
-        assert_allclose(variance[n], covariance[n, n] - solved @ covariance[others, n], rtol=1e-4)
+        assert_allclose(
+            variance[n], covariance[n, n] - solved @ covariance[others, n], rtol=1e-4
+        )
     assert not model.inducing_variable.Z.trainable
     back = Hyperparameters.of_model(model, THETA.skew, THETA.tails)
     assert back is not None
@@ -206,7 +244,9 @@ def test_a_plain_model_is_that_of_gpflow(name: str) -> None:
     data, noise = (INPUTS, TARGETS[:, None]), np.exp(theta.log_noise)
     model = gpflow.models.GPR(data, kernel, noise_variance=noise)
     assert_allclose(best.objective, float(model.log_marginal_likelihood()), rtol=1e-9)
-    slopes = evidence(theta, INPUTS, TARGETS, name.lower())[1][:4]  # of w, a and b they are not 0
+    slopes = evidence(theta, INPUTS, TARGETS, name.lower())[1][
+        :4
+    ]  # of w, a and b they are not 0
     assert_allclose(slopes, 0.0, atol=0.05)
     assert best.converged and best.objective == max(a.objective for a in best.starts)
     assert theta.skew == theta.tails == 0.0 and not theta.noise_weights.any()
@@ -220,7 +260,11 @@ def test_the_full_model_gains_and_stops_in_time() -> None:
     assert best.objective > record.objective + 1.0 and full.skew > 0.1
     ended = time.perf_counter() - 1.0
     _, late = fit_exact(INPUTS, y, plain, varying=True, warp=True, deadline=ended)
-    assert late.iterations <= 1 and not late.converged and late.objective >= record.objective
+    assert (
+        late.iterations <= 1
+        and not late.converged
+        and late.objective >= record.objective
+    )
 
 
 def test_rows_that_no_factor_has_are_passed_over() -> None:

@@ -24,7 +24,9 @@ from gpflow_pep.plotting import predicted_against_actual as against_actual
 
 @pytest.fixture
 def ax() -> Any:
-    figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(5.0, 5.0), dpi=100)
+    figure = pytest.importorskip("matplotlib.figure").Figure(
+        figsize=(5.0, 5.0), dpi=100
+    )
     return figure.subplots()
 
 
@@ -47,10 +49,14 @@ def test_reliability_with_counts_and_intervals(ax: Any) -> None:
     plotting.reliability(labels, P, ax=ax)
     (curve,) = [line.get_xydata() for line in ax.lines if line.get_marker() == "o"]
     assert_allclose(curve, [[0.65, 2 / 3], [0.9, 0.75]])
-    for segment, share, number in zip(ax.collections[0].get_segments(), curve[:, 1], (3, 8)):
+    for segment, share, number in zip(
+        ax.collections[0].get_segments(), curve[:, 1], (3, 8)
+    ):
         ends = segment[:, 1]  # Wilson's: where the score test is on the edge
         variance = ends * (1.0 - ends) / number
-        assert_allclose((share - ends) ** 2, 1.959963984540054**2 * variance, atol=1e-12)
+        assert_allclose(
+            (share - ends) ** 2, 1.959963984540054**2 * variance, atol=1e-12
+        )
     assert {"3", "8"} <= set(texts(ax))
     heights = [bar.get_height() for bar in ax.patches]
     assert_allclose(heights[0] / heights[1], 3 / 8)
@@ -101,7 +107,9 @@ def test_decision_boundary_of_a_model_is_its_own(ax: Any) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(12, 2))
     labels = (X[:, :1] > 0.0).astype(float)
-    model = pep.PEPClassification((X, labels), SE(), gpflow.likelihoods.Bernoulli(), X[:3])
+    model = pep.PEPClassification(
+        (X, labels), SE(), gpflow.likelihoods.Bernoulli(), X[:3]
+    )
     found = plotting.classes.predictor(model)(X)
     expected = np.asarray(model.predict_y(X)[0])
     assert_allclose(found, np.hstack([1.0 - expected, expected]), rtol=1e-6)
@@ -111,7 +119,9 @@ def test_decision_boundary_of_a_model_is_its_own(ax: Any) -> None:
 
 def test_inducing_points_of_estimators_are_in_original_units() -> None:
     X = np.linspace(100.0, 300.0, 20)[:, None]
-    model = pep.estimators.PEPRegressor(num_inducing=3, max_iterations=1, random_state=0)
+    model = pep.estimators.PEPRegressor(
+        num_inducing=3, max_iterations=1, random_state=0
+    )
     with pytest.warns(UserWarning, match="Training ended"):
         model.fit(X, np.sin(X[:, 0] / 40.0))
     (found,) = plotting.inducing_points_of(model)
@@ -121,12 +131,16 @@ def test_inducing_points_of_estimators_are_in_original_units() -> None:
 
 
 def test_inducing_points_with_blur_and_of_each_set() -> None:
-    points = pep.inducing_variables.BlurredInducingPoints(np.eye(2), np.array([0.25, 1.0]))
+    points = pep.inducing_variables.BlurredInducingPoints(
+        np.eye(2), np.array([0.25, 1.0])
+    )
     found = plotting.inducing_points_of(points)
     assert_allclose(found[0].covariance, [0.25 * np.eye(2), np.eye(2)])
     Z, sets = np.eye(3, 2), gpflow.inducing_variables
     shared = sets.SharedIndependentInducingVariables(InducingPoints(Z))
-    separate = sets.SeparateIndependentInducingVariables(list(map(InducingPoints, (Z, Z + 1))))
+    separate = sets.SeparateIndependentInducingVariables(
+        list(map(InducingPoints, (Z, Z + 1)))
+    )
     for kernel, variables, expected in (
         (SE(), Z, [Z]),
         (SharedIndependent(SE(), 2), shared, [Z]),
@@ -140,24 +154,38 @@ def test_inducing_points_with_blur_and_of_each_set() -> None:
 
 def test_alpha_sweep_and_baselines(ax: Any) -> None:
     plotting.alpha_sweep(
-        [1.0, 0.0, 0.5], [0.3, 0.1, 0.2], [0.01, 0.02, 0.03], best=0.5,
-        baselines={"GP": (0.25, 0.05), "mean": 99.0}, ax=ax,
-    )  # fmt: skip
+        [1.0, 0.0, 0.5],
+        [0.3, 0.1, 0.2],
+        [0.01, 0.02, 0.03],
+        best=0.5,
+        baselines={"GP": (0.25, 0.05), "mean": 99.0},
+        ax=ax,
+    )
     assert_allclose(ax.lines[0].get_xydata(), [[0.0, 0.1], [0.5, 0.2], [1.0, 0.3]])
     bars = ax.collections[0].get_segments()
-    assert_allclose([one[:, 1] for one in bars], [[0.08, 0.12], [0.17, 0.23], [0.29, 0.31]])
+    assert_allclose(
+        [one[:, 1] for one in bars], [[0.08, 0.12], [0.17, 0.23], [0.29, 0.31]]
+    )
     (ring,) = [line for line in ax.lines if line.get_fillstyle() == "none"]
     assert_allclose(ring.get_xydata(), [[0.5, 0.2]])
-    heights = {line.get_label(): line.get_ydata() for line in ax.lines if ":" in line.get_label()}
+    heights = {
+        line.get_label(): line.get_ydata()
+        for line in ax.lines
+        if ":" in line.get_label()
+    }
     assert_allclose(heights["GP: 0.25"], [0.25, 0.25])
-    low, high = ax.patches[0].get_extents().transformed(ax.transData.inverted()).intervaly
+    low, high = (
+        ax.patches[0].get_extents().transformed(ax.transData.inverted()).intervaly
+    )
     assert_allclose([low, high], [0.2, 0.3])
     assert named(ax) == ["GP: 0.25", "mean: 99 ↑"] and ax.get_ylim()[1] < 1.0
 
 
 def test_one_alpha_is_a_point_with_its_number(ax: Any) -> None:
     plotting.alpha_sweep([0.5], [0.2], [0.01], best=0.5, baselines={"SVGP": 0.4}, ax=ax)
-    assert [len(line.get_xdata()) for line in ax.lines if line.get_marker() == "o"] == [1]
+    assert [len(line.get_xdata()) for line in ax.lines if line.get_marker() == "o"] == [
+        1
+    ]
     assert sorted(named(ax)) == ["SVGP: 0.4", "alpha 0.5: 0.2"]
     assert ax.get_xlim()[0] < 0.0 < 1.0 < ax.get_xlim()[1]
 
@@ -173,15 +201,23 @@ def predictions(size: int) -> tuple[Any, Any, Any]:
 def test_few_rows_have_points_and_intervals(ax: Any, given: str) -> None:
     y, mean, std = predictions(20)
     half = 0.6744897501960817 * std  # the normal quantile of 0.75
-    ends = np.stack([mean - half, mean + (half if given == "std" else 3.0 * std)], axis=1)
-    options = {"std": std, "level": 0.5} if given == "std" else {"intervals": pd.DataFrame(ends)}
+    ends = np.stack(
+        [mean - half, mean + (half if given == "std" else 3.0 * std)], axis=1
+    )
+    options = (
+        {"std": std, "level": 0.5}
+        if given == "std"
+        else {"intervals": pd.DataFrame(ends)}
+    )
     assert against_actual(y, mean, **options, ax=ax) is ax
     (segments,) = [found.get_segments() for found in ax.collections]
     assert_allclose([one[:, 1] for one in segments], ends)
     drawn = [line.get_xydata() for line in ax.lines if len(line.get_xdata()) == 20]
     assert_allclose(drawn, [np.stack([y, mean], axis=1)])
     held = np.mean((ends[:, 0] <= y) & (y <= ends[:, 1]))
-    assert f"{50 if given == 'std' else 90}% intervals hold {held:.1%}" in "\n".join(texts(ax))
+    assert f"{50 if given == 'std' else 90}% intervals hold {held:.1%}" in "\n".join(
+        texts(ax)
+    )
     assert ax.get_xlim() == ax.get_ylim()
 
 
@@ -225,7 +261,11 @@ def test_pit_histogram_and_its_band(ax: Any) -> None:
 
 
 def test_regression_in_one_input(ax: Any) -> None:
-    x, mean, std = np.array([2.0, 0.0, 1.0]), np.array([5.0, 3.0, 4.0]), np.array([1.0, 2.0, 0.5])
+    x, mean, std = (
+        np.array([2.0, 0.0, 1.0]),
+        np.array([5.0, 3.0, 4.0]),
+        np.array([1.0, 2.0, 0.5]),
+    )
     blurred = plotting.Inducing(np.array([[0.5], [1.5]]), np.array([[[0.04]], [[0.0]]]))
     options = {"data": {"train": ([0.0, 1.0], [3.5, 4.5])}, "inducing": blurred}
     plotting.regression_1d(x, mean, std, **options, levels=[0.9], ax=ax)
@@ -237,7 +277,9 @@ def test_regression_in_one_input(ax: Any) -> None:
     for place, (middle, spread) in enumerate(zip(np.array([3.0, 4.0, 5.0]), half)):
         found = vertices[vertices[:, 0] == place, 1]
         assert_allclose([found.min(), found.max()], [middle - spread, middle + spread])
-    assert_allclose([one[:, 0] for one in blur.get_segments()], [[0.3, 0.7], [1.5, 1.5]])
+    assert_allclose(
+        [one[:, 0] for one in blur.get_segments()], [[0.3, 0.7], [1.5, 1.5]]
+    )
     names = {text.get_text() for text in ax.get_legend().texts}
     assert names == {"mean", "90%", "train", "inducing inputs", "blur ± 1 std"}
     _, top = ax.get_ylim()
@@ -245,7 +287,9 @@ def test_regression_in_one_input(ax: Any) -> None:
 
 
 def test_regression_without_a_legend(ax: Any) -> None:
-    plotting.regression_1d([0.0, 1.0], [3.0, 4.0], [1.0, 1.0], levels=[0.9], legend=False, ax=ax)
+    plotting.regression_1d(
+        [0.0, 1.0], [3.0, 4.0], [1.0, 1.0], levels=[0.9], legend=False, ax=ax
+    )
     low, high = ax.get_ylim()
     assert ax.get_legend() is None  # and no room for one
     assert_allclose(high - 5.6448536269514722, 1.3551463730485278 - low)
@@ -277,8 +321,14 @@ REFUSED: list[tuple[str, Any]] = [
     ("rows that sum to 1.4", partial(plotting.reliability, Y2, [[0.5, 0.9]] * 2)),
     ("labels: got 2", partial(plotting.reliability, [0, 2], [[0.5, 0.5]] * 2)),
     ("1 missing label", partial(plotting.confusion_matrix, ["a", None], Y2)),
-    ("predicted: got 2 values, expected 1", partial(plotting.confusion_matrix, [0], Y2)),
-    ("names: got 1 name, expected 2", partial(plotting.confusion_matrix, Y2, Y2, ["a"])),
+    (
+        "predicted: got 2 values, expected 1",
+        partial(plotting.confusion_matrix, [0], Y2),
+    ),
+    (
+        "names: got 1 name, expected 2",
+        partial(plotting.confusion_matrix, Y2, Y2, ["a"]),
+    ),
     ("X: got 3 inputs", partial(plotting.decision_boundary, np.eye(3), [0, 1, 2], len)),
     ("classifier: got int", partial(plotting.decision_boundary, X2, Y2, 3)),
     ("likelihood: got Gaussian", partial(plotting.decision_boundary, X2, Y2, GAUSSIAN)),
@@ -286,7 +336,10 @@ REFUSED: list[tuple[str, Any]] = [
     ("y: got NaN or infinity in 1 row.* index 1", partial(against_actual, NAN, OK)),
     ("mean: got 1 value, expected 2", partial(against_actual, OK, [1.0])),
     ("std: got 0, expected positive", partial(against_actual, OK, OK, [1.0, 0.0])),
-    ("intervals: got 1 value,", partial(against_actual, OK, OK, intervals=[[0.0, 1.0]])),
+    (
+        "intervals: got 1 value,",
+        partial(against_actual, OK, OK, intervals=[[0.0, 1.0]]),
+    ),
     ("y: got list that is no array", partial(against_actual, ["a", "b"], OK)),
     (r"y: got shape \(2, 2\)", partial(against_actual, np.ones([2, 2]), OK)),
     (r"y: got shape \(0,\)", partial(against_actual, [], [])),

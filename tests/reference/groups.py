@@ -21,7 +21,11 @@ def slopes(log_prob: Density, m: float, v: float, alpha: float) -> tuple[float, 
 
 
 def fixed_point(
-    log_probs: list[Density], mean: AnyNDArray, C: AnyNDArray, alpha: float, sweeps: int = 300
+    log_probs: list[Density],
+    mean: AnyNDArray,
+    C: AnyNDArray,
+    alpha: float,
+    sweeps: int = 300,
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Sites nu and tau [S] of f ~ N(mean, C) with one factor for each row."""
     size = len(mean)

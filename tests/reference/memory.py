@@ -63,7 +63,9 @@ def _log_det_ratio(D: Array, noise: Array, alpha: float) -> float:
     """log|I + alpha noise^-1 D| / alpha, or its limit."""
     root = np.linalg.inv(np.linalg.cholesky(noise))
     values = np.linalg.eigvalsh(root @ D @ root.T)
-    return float(np.sum(values) if alpha == 0.0 else np.sum(np.log1p(alpha * values)) / alpha)
+    return float(
+        np.sum(values) if alpha == 0.0 else np.sum(np.log1p(alpha * values)) / alpha
+    )
 
 
 def streamed(now: Process, rows: Rows, past: Past | None, alpha: float) -> Past:
@@ -80,7 +82,9 @@ def streamed(now: Process, rows: Rows, past: Past | None, alpha: float) -> Past:
         alone = gaussian_log_density(off, past.prior_covariance + covariance)
         log_z = past.log_z - alone
     Kuu, Kuf, Kff = now.of_points(), now.covariance(now.Z, X), now.covariance(X, X)
-    if past is not None:  # inducing variables have the jitter, and those that stay the same one
+    if (
+        past is not None
+    ):  # inducing variables have the jitter, and those that stay the same one
         kept = np.all(now.Z[:, None] == past.Z[None], axis=-1)
         Kuf[:, len(rows.y) :] += now.jitter * kept
         Kff[len(rows.y) :, len(rows.y) :] += now.jitter * np.eye(len(past.Z))
@@ -98,7 +102,12 @@ def streamed(now: Process, rows: Rows, past: Past | None, alpha: float) -> Past:
 
 
 def streamed_by_sites(
-    processes: Any, X: Array, factors: list[Factor], pasts: Any, log_z: float, alpha: float
+    processes: Any,
+    X: Array,
+    factors: list[Factor],
+    pasts: Any,
+    log_z: float,
+    alpha: float,
 ) -> tuple[float, list[tuple[Array, Array]]]:
     """log Z of all rows so far, from that of those before, where new ones have any likelihood, and
     q(f(Z)) of each latent function: Power EP, where the prior is what the past says of the points.
@@ -108,7 +117,9 @@ def streamed_by_sites(
         known = streamed(now, no_rows(X.shape[1]), past._replace(log_z=0.0), alpha)
         log_z += known.log_z
         Kuf, S = now.covariance(now.Z, X), known.covariance
-        w = np.linalg.solve(now.of_points(), Kuf)  # f = w' u + residual, whatever is known of u
+        w = np.linalg.solve(
+            now.of_points(), Kuf
+        )  # f = w' u + residual, whatever is known of u
         residual = now.covariance(X, X) - Kuf.T @ w
         priors.append(Prior(S, S @ w, residual + w.T @ S @ w))
         means.append((now.mean(X) + w.T @ (known.mean - now.mean(now.Z)), known.mean))

@@ -47,12 +47,17 @@ class Problem(NamedTuple):
     def directions(self, X: Array) -> Array:
         """[N, P, S]: f_np is this direction of v and what is left."""
         A, _ = self.projected(X)
-        rows = [self.mixing[None, :, q, None] * part.T[:, None, :] for q, part in enumerate(A)]
+        rows = [
+            self.mixing[None, :, q, None] * part.T[:, None, :]
+            for q, part in enumerate(A)
+        ]
         return np.concatenate(rows, axis=2)
 
     def residual(self, X: Array) -> Array:
         """[N, P, P], the covariance of what is left."""
-        return np.einsum("pq,nq,rq->npr", self.mixing, self.projected(X)[1], self.mixing)
+        return np.einsum(
+            "pq,nq,rq->npr", self.mixing, self.projected(X)[1], self.mixing
+        )
 
 
 class Posterior(NamedTuple):
@@ -97,7 +102,11 @@ def imputed(problem: Problem, noise: Array, alpha: float) -> tuple[Array, Array]
     mean, variance = np.empty_like(problem.Y), np.empty_like(problem.Y)
     for row in range(len(problem.X)):
         here = n == row
-        K = a[n, p] @ a[n, p].T + np.where(here, 1.0, alpha) * residual + np.diag(noise[p])
+        K = (
+            a[n, p] @ a[n, p].T
+            + np.where(here, 1.0, alpha) * residual
+            + np.diag(noise[p])
+        )
         cross = a[row] @ a[n, p].T + D[row][:, p] * here
         mean[row] = problem.means + cross @ np.linalg.solve(K, y)
         prior = np.diagonal(a[row] @ a[row].T + D[row])
@@ -113,7 +122,9 @@ def exact(problem: Problem, noise: Array) -> float:
     return gaussian_log_density((problem.Y[n, p] - problem.means[p])[:, None], K)
 
 
-def tilted(log_prob: LogProb, y: Array, mean: Array, variance: Array, alpha: float) -> Array:
+def tilted(
+    log_prob: LogProb, y: Array, mean: Array, variance: Array, alpha: float
+) -> Array:
     """log of the mean of p(y | f) ** alpha, over alpha, on a fine grid."""
     x = np.linspace(-12.0, 12.0, 6001)[:, None]
     weights = np.exp(-0.5 * x**2) / np.sum(np.exp(-0.5 * x**2))
@@ -121,7 +132,9 @@ def tilted(log_prob: LogProb, y: Array, mean: Array, variance: Array, alpha: flo
     if alpha == 0.0:
         return np.sum(weights * values, axis=0)
     top = values.max(axis=0)
-    return top + np.log(np.sum(weights * np.exp(alpha * (values - top)), axis=0)) / alpha
+    return (
+        top + np.log(np.sum(weights * np.exp(alpha * (values - top)), axis=0)) / alpha
+    )
 
 
 def of_each(problem: Problem, mean: Array, variance: Array, alpha: float) -> Array:
@@ -150,7 +163,9 @@ class RowsAsFactors(NamedTuple):
     cavity_variance: Array
 
 
-def rows_as_factors(problem: Problem, nu: Array, tau: Array, alpha: float) -> RowsAsFactors:
+def rows_as_factors(
+    problem: Problem, nu: Array, tau: Array, alpha: float
+) -> RowsAsFactors:
     """Every normaliser of rows and inner sites by itself; alpha > 0."""
     a, D = problem.directions(problem.X), problem.residual(problem.X)
     J = np.eye(D.shape[1]) + alpha * tau[:, :, None] * D
@@ -166,11 +181,15 @@ def rows_as_factors(problem: Problem, nu: Array, tau: Array, alpha: float) -> Ro
         cavity = precision - alpha * a[n].T @ R[n] @ a[n]
         covariance = np.linalg.inv(cavity)
         mean = covariance @ (precision @ q.mean - alpha * a[n].T @ r[n])
-        totals[n] += (_log_partition(cavity, mean) - _log_partition(precision, q.mean)) / alpha
+        totals[n] += (
+            _log_partition(cavity, mean) - _log_partition(precision, q.mean)
+        ) / alpha
         # f of the row under it, and with its inner sites to the power alpha.
         prior, prior_mean = a[n] @ covariance @ a[n].T + D[n], a[n] @ mean
         K = np.eye(len(prior)) + alpha * prior * tau[n]
-        s, m = (np.linalg.solve(K, x) for x in (prior, prior_mean + alpha * prior @ nu[n]))
+        s, m = (
+            np.linalg.solve(K, x) for x in (prior, prior_mean + alpha * prior @ nu[n])
+        )
         log_mass = nu[n] @ (prior_mean + m) - np.sum(tau[n] * prior_mean * m)
         log_mass = 0.5 * (alpha * log_mass - np.linalg.slogdet(K)[1])
         s = np.diagonal(s)

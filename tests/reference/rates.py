@@ -38,4 +38,8 @@ def bound_and_slopes(
     bound = np.sum(y * m - r - scipy.special.gammaln(y + 1.0)) - divergence
     g = A @ (y - r) - w
     G = 0.5 * (B - identity - (A * r) @ A.T)
-    return float(bound), float(np.linalg.norm(root @ g)), float(np.linalg.norm(root @ G @ root.T))
+    return (
+        float(bound),
+        float(np.linalg.norm(root @ g)),
+        float(np.linalg.norm(root @ G @ root.T)),
+    )

@@ -13,7 +13,9 @@ Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-def squared_exponential(X1: Array, X2: Array, variance: float, lengthscales: Any) -> Array:
+def squared_exponential(
+    X1: Array, X2: Array, variance: float, lengthscales: Any
+) -> Array:
     """variance * exp(-0.5 sum_d (x_d - x'_d)^2 / lengthscale_d^2) of [N, D] and [S, D]: [N, S]."""
     scaled = (X1[:, None, :] - X2[None, :, :]) / np.asarray(lengthscales, dtype=float)
     return variance * np.exp(-0.5 * np.sum(scaled**2, axis=-1))
@@ -32,7 +34,9 @@ def squared_exponential_prior(
 ) -> Prior:
     """The :class:`Prior` of ordinary inducing points under :func:`squared_exponential`."""
     pairs = (Z, Z), (Z, X), (X, X)
-    Kuu, *others = (squared_exponential(*pair, variance, lengthscales) for pair in pairs)
+    Kuu, *others = (
+        squared_exponential(*pair, variance, lengthscales) for pair in pairs
+    )
     return Prior(Kuu + jitter * np.eye(len(Z)), *others)
 
 
@@ -41,7 +45,9 @@ class Factors(NamedTuple):
 
     blocks: IntArray  # [N], label of the block of each row
     row_alpha: Array  # [N], the power of the factor that the row belongs to
-    bound: str = "standard"  # q(f | u): p(f | u), or "tight": scaled as Titsias (2025) does
+    bound: str = (
+        "standard"  # q(f | u): p(f | u), or "tight": scaled as Titsias (2025) does
+    )
 
 
 def make_factors(
@@ -52,7 +58,9 @@ def make_factors(
     """
     labels = np.arange(num_data) if blocks is None else np.asarray(blocks)
     _, position = np.unique(labels, return_inverse=True)
-    alpha_of_block = np.broadcast_to(np.asarray(alpha, dtype=float), [position.max() + 1])
+    alpha_of_block = np.broadcast_to(
+        np.asarray(alpha, dtype=float), [position.max() + 1]
+    )
     return Factors(labels, alpha_of_block[position], bound)
 
 
@@ -76,14 +84,20 @@ def approximate_covariance(prior: Prior, noise: Array, factors: Factors) -> Arra
     D = _residual_covariance(prior)
     same_block = factors.blocks[:, None] == factors.blocks[None, :]
     if factors.bound == "tight":
-        return Q + np.linalg.inv(_scaled_precision(np.where(same_block, D, 0.0), noise, factors))
-    return Q + np.where(same_block, factors.row_alpha[:, None] * D, 0.0) + np.diag(noise)
+        return Q + np.linalg.inv(
+            _scaled_precision(np.where(same_block, D, 0.0), noise, factors)
+        )
+    return (
+        Q + np.where(same_block, factors.row_alpha[:, None] * D, 0.0) + np.diag(noise)
+    )
 
 
 def _scaled_precision(D: Array, noise: Array, factors: Factors) -> Array:
     """(1 - alpha) S^-1 + alpha (S + D)^-1 with D zero outside the blocks.  [N, N]."""
     alpha = factors.row_alpha
-    return np.diag((1.0 - alpha) / noise) + alpha[:, None] * np.linalg.inv(D + np.diag(noise))
+    return np.diag((1.0 - alpha) / noise) + alpha[:, None] * np.linalg.inv(
+        D + np.diag(noise)
+    )
 
 
 def gaussian_log_density(R: Array, K: Array) -> float:
@@ -110,7 +124,9 @@ def scaled_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
     """The same with a scaled conditional: -1/2 log of the determinants of S + D_b and of the
     precision, since the density has the inverse of the latter's already.
     """
-    factors = make_factors(len(noise_b), alpha, np.zeros(len(noise_b), dtype=int), "tight")
+    factors = make_factors(
+        len(noise_b), alpha, np.zeros(len(noise_b), dtype=int), "tight"
+    )
     precision = _scaled_precision(D_b, noise_b, factors)
     return -0.5 * (_log_det(D_b + np.diag(noise_b)) + _log_det(precision))
 
@@ -122,12 +138,16 @@ def pep_log_z(prior: Prior, R: Array, noise: Array, factors: Factors) -> float:
     correction = 0.0
     for label in np.unique(factors.blocks):
         rows = np.flatnonzero(factors.blocks == label)
-        correction += correct(D[np.ix_(rows, rows)], noise[rows], float(factors.row_alpha[rows[0]]))
+        correction += correct(
+            D[np.ix_(rows, rows)], noise[rows], float(factors.row_alpha[rows[0]])
+        )
     density = gaussian_log_density(R, approximate_covariance(prior, noise, factors))
     return density + R.shape[1] * correction
 
 
-def pep_qu(prior: Prior, R: Array, noise: Array, factors: Factors) -> tuple[Array, Array]:
+def pep_qu(
+    prior: Prior, R: Array, noise: Array, factors: Factors
+) -> tuple[Array, Array]:
     """q(u) = N(Kuf K_bar^-1 R, Kuu - Kuf K_bar^-1 Kfu), BYT17 section 3.6: [M, P], [M, M]."""
     solved = np.linalg.solve(approximate_covariance(prior, noise, factors), prior.Kuf.T)
     return solved.T @ R, prior.Kuu - prior.Kuf @ solved
@@ -146,7 +166,10 @@ def loo_log_density(prior: Prior, R: Array, noise: Array, factors: Factors) -> A
     """log p(y_n | the others) [N] with each row a factor, summed over outputs: f_n given the other
     rows under K_bar, plus the residual variance and the noise of the row itself.
     """
-    K, D = approximate_covariance(prior, noise, factors), np.diag(_residual_covariance(prior))
+    K, D = (
+        approximate_covariance(prior, noise, factors),
+        np.diag(_residual_covariance(prior)),
+    )
     Q, densities = prior.Kuf.T @ np.linalg.solve(prior.Kuu, prior.Kuf), np.zeros(len(R))
     for n in range(len(R)):
         others = np.arange(len(R)) != n

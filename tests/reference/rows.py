@@ -56,11 +56,18 @@ def predict(of: Dense, held: list[IntArray], same: Array | None) -> tuple[Array,
     residual = of.D[N:, N:] - G.T @ of.D[:N, N:]
     if same is None:
         noisy = of.D[:N, :N] + np.diag(of.noise)
-        residual, same = residual - of.D[N:, :N] @ G + G.T @ noisy @ G, np.ones_like(residual)
-    return E @ of.qu_mean + G.T @ of.R, np.where(same, residual, 0.0) + E @ of.qu_cov @ E.T
+        residual, same = (
+            residual - of.D[N:, :N] @ G + G.T @ noisy @ G,
+            np.ones_like(residual),
+        )
+    return E @ of.qu_mean + G.T @ of.R, np.where(
+        same, residual, 0.0
+    ) + E @ of.qu_cov @ E.T
 
 
-def pitc_conditional(of: Dense, blocks: IntArray, new_blocks: IntArray) -> tuple[Array, Array]:
+def pitc_conditional(
+    of: Dense, blocks: IntArray, new_blocks: IntArray
+) -> tuple[Array, Array]:
     """Mean and covariance of new rows given all targets, by the joint Gaussian of PITC's model."""
     N, labels = len(of.R), np.concatenate([blocks, new_blocks])
     K = of.Q + np.where(labels[:, None] == labels[None, :], of.D, 0.0)

@@ -58,17 +58,28 @@ def largest_latent_factor(label: int, high: float, low: float) -> Factor:
         z = (mean[label] + offset - mean[:, None]) / deviation[:, None]  # [L, G]
         below, density = scipy.stats.norm.cdf(z), scipy.stats.norm.pdf(z)
         below[label] = 1.0
-        inside, first, second = _WEIGHTS @ np.prod(below, axis=0), 0.0 * mean, 0.0 * mean
+        inside, first, second = (
+            _WEIGHTS @ np.prod(below, axis=0),
+            0.0 * mean,
+            0.0 * mean,
+        )
         for k in range(len(mean)):
-            parts = -deviation[k] * density[k], variance[k] * (below[k] - z[k] * density[k])
+            parts = (
+                -deviation[k] * density[k],
+                variance[k] * (below[k] - z[k] * density[k]),
+            )
             if k == label:
                 parts = offset, offset**2
             others = _WEIGHTS * np.prod(np.delete(below, k, axis=0), axis=0)
             first[k], second[k] = (np.sum(others * part) for part in parts)
-        w_low, w_high = (low**alpha, high**alpha) if alpha > 0.0 else np.log([low, high])
+        w_low, w_high = (
+            (low**alpha, high**alpha) if alpha > 0.0 else np.log([low, high])
+        )
         # The average over everywhere is that of w_low; only the difference is left inside.
         more = w_high - w_low
-        return TiltedMoments(w_low + more * inside, more * first, w_low * variance + more * second)
+        return TiltedMoments(
+            w_low + more * inside, more * first, w_low * variance + more * second
+        )
 
     return average
 
@@ -94,7 +105,9 @@ class Natural(NamedTuple):
         """log of the integral over u, BYT17's G."""
         sign, log_det = np.linalg.slogdet(self.T2)
         if sign <= 0:
-            raise ValueError("expected a proper Gaussian, got a precision that is not positive.")
+            raise ValueError(
+                "expected a proper Gaussian, got a precision that is not positive."
+            )
         quadratic = float(self.T1 @ np.linalg.solve(self.T2, self.T1))
         return 0.5 * (len(self.T1) * np.log(2 * np.pi) - float(log_det) + quadratic)
 
@@ -134,7 +147,9 @@ class Problem(NamedTuple):
     def residual_variance(self, row: int, latent: int) -> float:
         """The variance of f given u."""
         prior = self.priors[latent]
-        return float(prior.Kff[row, row] - prior.Kuf[:, row] @ self.direction(row, latent))
+        return float(
+            prior.Kff[row, row] - prior.Kuf[:, row] @ self.direction(row, latent)
+        )
 
 
 Sites = list[list[Natural]]  # [N][L]
@@ -143,7 +158,9 @@ Sites = list[list[Natural]]  # [N][L]
 def no_sites(problem: Problem) -> Sites:
     """Sites that say nothing."""
     sizes = [p.Kuu for p in problem.priors]
-    return [[Natural(0.0 * Kuu[0], 0.0 * Kuu) for Kuu in sizes] for _ in problem.factors]
+    return [
+        [Natural(0.0 * Kuu[0], 0.0 * Kuu) for Kuu in sizes] for _ in problem.factors
+    ]
 
 
 def posterior(problem: Problem, sites: Sites) -> list[Natural]:
@@ -154,7 +171,9 @@ def posterior(problem: Problem, sites: Sites) -> list[Natural]:
     return q
 
 
-def _moments_of_f(problem: Problem, row: int, of_u: Sequence[Natural]) -> tuple[Array, Array]:
+def _moments_of_f(
+    problem: Problem, row: int, of_u: Sequence[Natural]
+) -> tuple[Array, Array]:
     """Mean and variance of the row's latent functions where u has these distributions, [L]."""
     mean, variance = np.zeros(len(of_u)), np.zeros(len(of_u))
     for latent, natural in enumerate(of_u):
@@ -164,26 +183,36 @@ def _moments_of_f(problem: Problem, row: int, of_u: Sequence[Natural]) -> tuple[
     return mean, variance
 
 
-def _cavity(problem: Problem, q: Sequence[Natural], sites: Sites, row: int) -> list[Natural]:
+def _cavity(
+    problem: Problem, q: Sequence[Natural], sites: Sites, row: int
+) -> list[Natural]:
     """BYT17 section 3.3, deletion."""
     alpha = float(problem.alpha[row])
     return [one.plus(site, -alpha) for one, site in zip(q, sites[row])]
 
 
-def _log_tilted_normaliser(problem: Problem, row: int, cavity: Sequence[Natural]) -> float:
+def _log_tilted_normaliser(
+    problem: Problem, row: int, cavity: Sequence[Natural]
+) -> float:
     """log of E[p^alpha] under the cavity; at alpha = 0, E[log p]."""
     alpha = float(problem.alpha[row])
     zeroth = problem.factors[row](*_moments_of_f(problem, row, cavity), alpha).zeroth
     return float(np.log(zeroth)) if alpha > 0.0 else zeroth
 
 
-def target_site(problem: Problem, q: Sequence[Natural], sites: Sites, row: int) -> list[Natural]:
+def target_site(
+    problem: Problem, q: Sequence[Natural], sites: Sites, row: int
+) -> list[Natural]:
     """The row's site after projection and an undamped update.
 
     For alpha > 0 what the moments of the tilted distribution add to the cavity, to the power
     1 / alpha (u given f is Gaussian); for alpha = 0 the steepest ascent of E_q[log p].
     """
-    alpha, cavity, target = float(problem.alpha[row]), _cavity(problem, q, sites, row), []
+    alpha, cavity, target = (
+        float(problem.alpha[row]),
+        _cavity(problem, q, sites, row),
+        [],
+    )
     mean, variance = _moments_of_f(problem, row, cavity)
     tilted = problem.factors[row](mean, variance, alpha)
     for latent, (natural, v) in enumerate(zip(cavity, variance)):
@@ -213,14 +242,20 @@ def sweep(problem: Problem, sites: Sites, step: float) -> tuple[Sites, float]:
         for one, new, old in zip(q, target, sites[row]):
             size = np.max(np.abs(one.T2))
             changes += [np.max(np.abs(a - b)) / size for a, b in zip(new, old)]
-        moves = [new.plus(old, -1.0).times(step) for old, new in zip(sites[row], target)]
+        moves = [
+            new.plus(old, -1.0).times(step) for old, new in zip(sites[row], target)
+        ]
         sites[row] = [old.plus(move) for old, move in zip(sites[row], moves)]
         q = [one.plus(move) for one, move in zip(q, moves)]
     return sites, float(np.max(changes))
 
 
 def fixed_point(
-    problem: Problem, *, step: float = 0.8, tolerance: float = 1e-12, max_sweeps: int = 300
+    problem: Problem,
+    *,
+    step: float = 0.8,
+    tolerance: float = 1e-12,
+    max_sweeps: int = 300,
 ) -> Sites:
     """The sites that no update changes any more; an error where they are not reached."""
     sites = no_sites(problem)
@@ -228,7 +263,9 @@ def fixed_point(
         sites, change = sweep(problem, sites, step)
         if change < tolerance:
             return sites
-    raise ArithmeticError(f"no fixed point after {max_sweeps} sweeps: change {change:.3g}")
+    raise ArithmeticError(
+        f"no fixed point after {max_sweeps} sweeps: change {change:.3g}"
+    )
 
 
 def log_z(problem: Problem, sites: Sites) -> float:
@@ -251,7 +288,9 @@ def log_z(problem: Problem, sites: Sites) -> float:
         for one, site in zip(q, sites[row]):
             mean, covariance = one.moments()
             second_moment = covariance + np.outer(mean, mean)
-            value -= float(site.T1 @ mean) - 0.5 * float(np.sum(site.T2 * second_moment))
+            value -= float(site.T1 @ mean) - 0.5 * float(
+                np.sum(site.T2 * second_moment)
+            )
     return value
 
 
@@ -273,10 +312,14 @@ def leave_one_out(problem: Problem, sites: Sites) -> Array:
     rows, q = range(len(problem.factors)), posterior(problem, sites)
     whole = problem._replace(alpha=np.ones(len(rows)))
     cavities = (_cavity(whole, q, sites, row) for row in rows)
-    return np.array([_log_tilted_normaliser(whole, *pair) for pair in zip(rows, cavities)])
+    return np.array(
+        [_log_tilted_normaliser(whole, *pair) for pair in zip(rows, cavities)]
+    )
 
 
-def predict(natural: Natural, prior: Prior, Kus: Array, Kss: Array) -> tuple[Array, Array]:
+def predict(
+    natural: Natural, prior: Prior, Kus: Array, Kss: Array
+) -> tuple[Array, Array]:
     """Mean [S] and covariance [S, S] of f at new rows, without the mean function, by q(u)."""
     mean, covariance = natural.moments()
     W = np.linalg.solve(prior.Kuu, Kus).T

@@ -23,8 +23,12 @@ LOG_DENSITIES: dict[str, Callable[[float, float], float]] = {
     "logit": lambda y, f: stats.bernoulli.logpmf(y, stats.logistic.cdf(f)),
     "Poisson": lambda y, f: stats.poisson.logpmf(y, np.exp(f)),
     "Gamma": lambda y, f: stats.gamma.logpdf(y, 1.7, scale=np.exp(f)),
-    "Beta": lambda y, f: stats.beta.logpdf(y, 3.0 * probit_link(f), 3.0 - 3.0 * probit_link(f)),
-    "Ordinal": lambda y, f: np.log(1e-6 + np.diff(probit_link((ENDS - f) / 0.5))[int(y)]),
+    "Beta": lambda y, f: stats.beta.logpdf(
+        y, 3.0 * probit_link(f), 3.0 - 3.0 * probit_link(f)
+    ),
+    "Ordinal": lambda y, f: np.log(
+        1e-6 + np.diff(probit_link((ENDS - f) / 0.5))[int(y)]
+    ),
     "Student-t": lambda y, f: stats.t.logpdf((y - f) / 0.4, 4.0) - np.log(0.4),
 }
 
@@ -43,7 +47,9 @@ def test_tilted_moments_of_one_latent_function(name: str, alpha: float) -> None:
 
     accuracy = {"epsabs": 1e-13, "epsrel": 1e-12, "points": [mean]}
     for power, value in enumerate((actual.zeroth, actual.first[0], actual.second[0])):
-        expected = scipy.integrate.quad(integrand, mean - 9.0, mean + 9.0, (power,), **accuracy)
+        expected = scipy.integrate.quad(
+            integrand, mean - 9.0, mean + 9.0, (power,), **accuracy
+        )
         assert value == pytest.approx(expected[0], rel=1e-10, abs=1e-12)
 
 
@@ -52,7 +58,9 @@ def test_tilted_moments_of_one_latent_function(name: str, alpha: float) -> None:
 def test_tilted_moments_of_three_latent_functions(label: int, alpha: float) -> None:
     """Against two integrals, over the other two functions, of the label's Gaussian tail."""
     high, low = 0.9, 0.05
-    actual = pep_reference.largest_latent_factor(label, high, low)(MEANS, VARIANCES, alpha)
+    actual = pep_reference.largest_latent_factor(label, high, low)(
+        MEANS, VARIANCES, alpha
+    )
     w_high, w_low = (high**alpha, low**alpha) if alpha > 0.0 else np.log([high, low])
     more, deviation = w_high - w_low, np.sqrt(VARIANCES)
     others = [k for k in range(3) if k != label]
@@ -81,14 +89,20 @@ def test_gaussian_likelihood_is_the_collapsed_regression(power: str) -> None:
     assert pep_reference.sweep(problem, sites, step=1.0)[1] < 1e-11
     factors = make_factors(N, ALPHAS[power])
     arguments = (problem.priors[0], case.Y - problem.means, np.full(N, 0.2), factors)
-    assert_close(pep_reference.log_z(problem, sites), reference.pep_log_z(*arguments), rtol=1e-10)
+    assert_close(
+        pep_reference.log_z(problem, sites), reference.pep_log_z(*arguments), rtol=1e-10
+    )
     mean, covariance = pep_reference.posterior(problem, sites)[0].moments()
-    assert_all_close((mean[:, None], covariance), reference.pep_qu(*arguments), rtol=1e-10)
+    assert_all_close(
+        (mean[:, None], covariance), reference.pep_qu(*arguments), rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.near_copies("Gaussian")
-def test_alpha_0_is_the_best_variational_bound(name: str, rng: np.random.Generator) -> None:
+def test_alpha_0_is_the_best_variational_bound(
+    name: str, rng: np.random.Generator
+) -> None:
     problem, sites = reference_sites(name, "alpha 0")
     q = pep_reference.posterior(problem, sites)
     best = pep_reference.variational_bound(problem, q)
@@ -97,7 +111,9 @@ def test_alpha_0_is_the_best_variational_bound(name: str, rng: np.random.Generat
     def moved(natural: pep_reference.Natural, scale: float) -> pep_reference.Natural:
         root, T1 = np.linalg.cholesky(natural.T2), natural.T1
         root = root + scale * np.tril(rng.standard_normal(root.shape))
-        return pep_reference.Natural(T1 + scale * rng.standard_normal(T1.shape), root @ root.T)
+        return pep_reference.Natural(
+            T1 + scale * rng.standard_normal(T1.shape), root @ root.T
+        )
 
     for scale in (1e-3, 0.1):
         for _ in range(4):
@@ -120,11 +136,15 @@ def test_continuous_at_alpha_0(name: str) -> None:
 # Of regression; iterative Power EP is its second derivation.
 
 POWERS = [0.0, 0.3, 0.5, 1.0]
-BLOCKS = np.array([4, 0, 0, 1, 4, 2, 2, 2, 0, 4, 3, 0, 2, 2, 0, 4, 4])  # 5 blocks, one of one row
+BLOCKS = np.array(
+    [4, 0, 0, 1, 4, 2, 2, 2, 0, 4, 3, 0, 2, 2, 0, 4, 4]
+)  # 5 blocks, one of one row
 ONE_BLOCK, NOISE = np.zeros(17, dtype=int), np.linspace(0.05, 0.4, 17)
 PROBLEM, TWO_OUTPUTS = (regression_problem(num_outputs=count) for count in (1, 2))
 Y, PRIOR = PROBLEM.Y, PROBLEM.prior()
-of_rows_and_blocks = pytest.mark.parametrize("blocks", [None, BLOCKS], ids=["rows", "blocks"])
+of_rows_and_blocks = pytest.mark.parametrize(
+    "blocks", [None, BLOCKS], ids=["rows", "blocks"]
+)
 
 
 @of_rows_and_blocks
@@ -154,7 +174,9 @@ def test_alpha_1_and_one_block_of_everything_is_exact() -> None:
 
 @pytest.mark.parametrize("alpha", POWERS)
 @of_rows_and_blocks
-def test_inducing_points_at_all_the_rows_are_exact(alpha: float, blocks: Any | None) -> None:
+def test_inducing_points_at_all_the_rows_are_exact(
+    alpha: float, blocks: Any | None
+) -> None:
     problem = TWO_OUTPUTS._replace(Z=TWO_OUTPUTS.X)
     prior, (X, R) = problem.prior(jitter=1e-13), problem.data
     factors, new = make_factors(17, alpha, blocks), problem.Xnew

@@ -18,8 +18,12 @@ from reference.sites import Problem
 
 decimal.getcontext().prec = 100
 Decimals = Any
-_LOG_TWO_PI = (2 * Decimal("3.14159265358979323846264338327950288419716939937510582097494459")).ln()
-to_decimals: Callable[[Any], Decimals] = np.vectorize(lambda x: Decimal(float(x)), otypes=[object])
+_LOG_TWO_PI = (
+    2 * Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
+).ln()
+to_decimals: Callable[[Any], Decimals] = np.vectorize(
+    lambda x: Decimal(float(x)), otypes=[object]
+)
 
 
 def to_floats(values: Decimals) -> Array:
@@ -73,7 +77,11 @@ def _decimal_power(alpha: float) -> Decimal:
 
 
 def _sum_of_tilted(
-    problem: Problem, of_u: Sequence[Natural], alpha: float, num_data: int, rows: Sequence[int]
+    problem: Problem,
+    of_u: Sequence[Natural],
+    alpha: float,
+    num_data: int,
+    rows: Sequence[int],
 ) -> Decimal:
     """N / |rows| times the sum over the rows of log E[p^alpha] / alpha where u has this law."""
     moments = [tuple(map(to_floats, one.moments())) for one in of_u]
@@ -89,7 +97,9 @@ def _sum_of_tilted(
     return Decimal(num_data) / len(rows) * Decimal(total)
 
 
-def cavity(model: str, prior: Natural, q: Natural, alpha: float, num_data: int) -> Natural:
+def cavity(
+    model: str, prior: Natural, q: Natural, alpha: float, num_data: int
+) -> Natural:
     """Each of N factors of APEP is the site, q over the prior, to the power 1 / N; ARPEP has none;
     of RPAPEP's N + 1 equal ones the last stands for the prior.
     """
@@ -99,7 +109,9 @@ def cavity(model: str, prior: Natural, q: Natural, alpha: float, num_data: int) 
     return q if model == "ARPEP" else q.times(1 - power / (num_data + 1))
 
 
-def rest(model: str, prior: Natural, q: Natural, alpha: float, num_data: int) -> Decimal:
+def rest(
+    model: str, prior: Natural, q: Natural, alpha: float, num_data: int
+) -> Decimal:
     """What the energy of one latent function has beside the tilted integrals of the rows."""
     if model == "ARPEP":
         mean, covariance = q.moments()
@@ -116,7 +128,12 @@ def rest(model: str, prior: Natural, q: Natural, alpha: float, num_data: int) ->
 
 
 def log_z(
-    model: str, problem: Problem, q: Sequence[Natural], alpha: float, num_data: int, rows: Any
+    model: str,
+    problem: Problem,
+    q: Sequence[Natural],
+    alpha: float,
+    num_data: int,
+    rows: Any,
 ) -> float:
     """Equation (8) of APEP, (9) of ARPEP, (10) of RPAPEP, at q(u) of each latent function."""
     pairs = [(prior_of_u(problem, latent), one) for latent, one in enumerate(q)]

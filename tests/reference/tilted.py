@@ -34,7 +34,9 @@ def adaptive_integral(integrand: LogDensity, edges: Array) -> float:
         magnitude = max(magnitude, float(np.sum(left_size + right_size)))
         # Either is enough: rounding of a large exponent keeps a panel from ever reaching the first.
         error = np.abs(coarse - left - right)
-        good = (error <= _TOLERANCE * magnitude) | (error <= 1e-10 * (left_size + right_size))
+        good = (error <= _TOLERANCE * magnitude) | (
+            error <= 1e-10 * (left_size + right_size)
+        )
         done += float(np.sum((left + right)[good]))
         low, high, coarse = (
             np.concatenate([low[~good], middle[~good]]),
@@ -43,11 +45,17 @@ def adaptive_integral(integrand: LogDensity, edges: Array) -> float:
         )
         if not low.size:
             return done
-    raise ArithmeticError(f"no convergence in {low.size} intervals, the first {low[0], high[0]}")
+    raise ArithmeticError(
+        f"no convergence in {low.size} intervals, the first {low[0], high[0]}"
+    )
 
 
 def _edges(
-    log_density: LogDensity, mean: float, variance: float, alpha: float, places: Sequence[float]
+    log_density: LogDensity,
+    mean: float,
+    variance: float,
+    alpha: float,
+    places: Sequence[float],
 ) -> Array:
     """Sorted points, geometrically spaced from the mean, the places of structure and the mode."""
     ladder = np.concatenate([[0.0], np.geomspace(1e-8, 1e8, 33)])
@@ -81,7 +89,11 @@ def _log_gaussian(f: Array, mean: float, variance: float) -> Array:
 
 
 def log_power_expectation(
-    log_density: LogDensity, mean: float, variance: float, alpha: float, places: Any = (0.0,)
+    log_density: LogDensity,
+    mean: float,
+    variance: float,
+    alpha: float,
+    places: Any = (0.0,),
 ) -> float:
     """(1 / alpha) log E[exp(alpha log_density(f))], f normal, with structure at the places."""
     edges = _edges(log_density, mean, variance, alpha, places)
@@ -90,7 +102,9 @@ def log_power_expectation(
         return alpha * log_density(f) + _log_gaussian(f, mean, variance)
 
     if alpha > 0.0:
-        top = float(np.max(exponent(np.concatenate([edges, 0.5 * (edges[1:] + edges[:-1])]))))
+        top = float(
+            np.max(exponent(np.concatenate([edges, 0.5 * (edges[1:] + edges[:-1])])))
+        )
         integral = adaptive_integral(lambda f: np.exp(exponent(f) - top), edges)
         if abs(top + np.log(integral)) > 0.5:
             return (top + np.log(integral)) / alpha
@@ -104,7 +118,11 @@ def log_power_expectation(
 
 
 def moments(
-    first: LogDensity, second: LogDensity, mean: float, variance: float, places: Any = (0.0,)
+    first: LogDensity,
+    second: LogDensity,
+    mean: float,
+    variance: float,
+    places: Any = (0.0,),
 ) -> tuple[float, float]:
     """Mean and variance of y from those given f ~ N(mean, variance), with structure at places."""
 
@@ -114,9 +132,13 @@ def moments(
                 return np.log(np.abs(values(f)))
 
         def integrand(f: Array) -> Array:
-            return np.sign(values(f)) * np.exp(log_size(f) + _log_gaussian(f, mean, variance))
+            return np.sign(values(f)) * np.exp(
+                log_size(f) + _log_gaussian(f, mean, variance)
+            )
 
-        return adaptive_integral(integrand, _edges(log_size, mean, variance, 1.0, places))
+        return adaptive_integral(
+            integrand, _edges(log_size, mean, variance, 1.0, places)
+        )
 
     centre = expected(first)
     return centre, expected(lambda f: second(f) + (first(f) - centre) ** 2)

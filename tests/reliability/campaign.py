@@ -69,7 +69,10 @@ class Trial:
 def drawing(max_examples: int) -> settings:
     """The same so many examples of hypothesis in every run."""
     options = {"deadline": None, "database": None, "derandomize": True}
-    options |= {"suppress_health_check": list(HealthCheck), "report_multiple_bugs": False}
+    options |= {
+        "suppress_health_check": list(HealthCheck),
+        "report_multiple_bugs": False,
+    }
     return settings(max_examples=max_examples, **options)
 
 
@@ -77,7 +80,9 @@ def size_of(name: str) -> Size:
     """Choose numbers by one of :data:`SIZES`; ``long`` is ``full`` where nothing else is said."""
 
     def size(*, quick: int, full: int, long: int | None = None) -> int:
-        return {"quick": quick, "full": full, "long": full if long is None else long}[name]
+        return {"quick": quick, "full": full, "long": full if long is None else long}[
+            name
+        ]
 
     return size
 
@@ -100,6 +105,10 @@ def table(trials: list[Trial]) -> str:
         lines += [f"      FAILED {failure}" for failure in row.failures[:SHOWN]]
         more = len(row.failures) - SHOWN
         lines += [f"      and {more} more"] if more > 0 else []
-    total = [sum(getattr(row, name) for row in rows.values()) for name in ("tried", "passed")]
+    total = [
+        sum(getattr(row, name) for row in rows.values()) for name in ("tried", "passed")
+    ]
     seconds = sum(row.seconds for row in rows.values())
-    return "\n".join([*lines, "", f"{'all':74}{total[0]:7d}{total[1]:8d}{seconds:9.0f}", ""])
+    return "\n".join(
+        [*lines, "", f"{'all':74}{total[0]:7d}{total[1]:8d}{seconds:9.0f}", ""]
+    )

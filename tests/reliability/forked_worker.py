@@ -40,7 +40,9 @@ COMPARE += " --no-baselines"
 STEPS = 120
 
 
-def fit(directory: str, kind: str = "ARPEP", *, pause: float = 0.0, steps: int = STEPS) -> Any:
+def fit(
+    directory: str, kind: str = "ARPEP", *, pause: float = 0.0, steps: int = STEPS
+) -> Any:
     """Minibatch training with checkpoints: losses and predictions."""
     model = arpep() if kind == "ARPEP" else probit()
     batches: Any = pep.training.shuffled_batches((X, Y), 30, seed=3)
@@ -56,9 +58,15 @@ def fit(directory: str, kind: str = "ARPEP", *, pause: float = 0.0, steps: int =
     options = {"evaluate": evaluate, "evaluate_every": 5, "early_stopping": stopping}
     options |= {"checkpoint_dir": directory, "checkpoint_every": 4, "progress": False}
     optimizer = tf_keras.optimizers.Adam(0.02)
-    record = pep.training.fit(model, batches, num_steps=steps, optimizer=optimizer, **options)
+    record = pep.training.fit(
+        model, batches, num_steps=steps, optimizer=optimizer, **options
+    )
     metrics = [evaluation.metrics["mean"] for evaluation in record.evaluations]
-    return {"losses": record.losses, "metrics": metrics, "mean": model.predict_f(XNEW)[0]}
+    return {
+        "losses": record.losses,
+        "metrics": metrics,
+        "mean": model.predict_f(XNEW)[0],
+    }
 
 
 def train(kind: str, directory: str, output: str) -> None:
@@ -68,7 +76,9 @@ def train(kind: str, directory: str, output: str) -> None:
 
 def interrupted_maximise(output: str) -> None:
     """Training on all rows, which keeps what it has when it is interrupted."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # ignored in the background of a shell
     model = regression()
     before, seen = -float(model.training_loss()), []
 
@@ -78,7 +88,9 @@ def interrupted_maximise(output: str) -> None:
         seen.append(step.objective)
 
     with contextlib.suppress(KeyboardInterrupt):
-        pep.training.maximise(model, starts=10_000, tolerance=0.0, callback=tell, progress=False)
+        pep.training.maximise(
+            model, starts=10_000, tolerance=0.0, callback=tell, progress=False
+        )
     ended, kept = time.time(), -float(model.training_loss())
     np.savez(output, before=before, best=max(seen), kept=kept, ended=ended)
 
@@ -100,13 +112,17 @@ def compare(table: str, out: str) -> None:
 def save(folder: str, *templates: str) -> None:
     """Estimators in turn, over and over, into one folder; each read from another before."""
     print(RUNNING, flush=True)
-    for content in itertools.cycle([read_files(template, MODEL) for template in templates]):
+    for content in itertools.cycle(
+        [read_files(template, MODEL) for template in templates]
+    ):
         write_files(folder, content, MODEL)
 
 
 def export(folder: str, *templates: str) -> None:
     """The same as SavedModels."""
-    for estimator in itertools.cycle([load_estimator(template) for template in templates]):
+    for estimator in itertools.cycle(
+        [load_estimator(template) for template in templates]
+    ):
         export_saved_model(folder, estimator)
         print(RUNNING, flush=True)
 
@@ -130,7 +146,9 @@ def run(job: str, *arguments: str) -> int:
 
 def main() -> None:
     importlib.import_module("gpflow_pep.compare.report")
-    tf.config.threading.set_inter_op_parallelism_threads(1)  # raises where something was computed
+    tf.config.threading.set_inter_op_parallelism_threads(
+        1
+    )  # raises where something was computed
     for line in sys.stdin:
         process = os.fork()
         if process == 0:
@@ -148,7 +166,11 @@ class Forks:
     def __init__(self, errors: Path) -> None:
         self._errors = errors
         with errors.open("w") as file:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": file}
+            pipes = {
+                "stdin": subprocess.PIPE,
+                "stdout": subprocess.PIPE,
+                "stderr": file,
+            }
             options = {"cwd": Path(__file__).parent, "text": True, **pipes}
             self._server = subprocess.Popen([sys.executable, __file__], **options)
         self._code: int | None = None
@@ -157,8 +179,12 @@ class Forks:
         """Start one, and wait until it is under way; False where it ended before."""
         assert self._server.stdin is not None
         self._code = None
-        print(json.dumps([job, *map(str, arguments)]), file=self._server.stdin, flush=True)
-        self._number = int(next(number for word, number in self._said() if word == BEGUN))
+        print(
+            json.dumps([job, *map(str, arguments)]), file=self._server.stdin, flush=True
+        )
+        self._number = int(
+            next(number for word, number in self._said() if word == BEGUN)
+        )
         return any(word == RUNNING for word, _ in self._said())
 
     def _said(self) -> Iterator[tuple[str, str]]:

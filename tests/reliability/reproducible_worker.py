@@ -47,7 +47,9 @@ def arpep() -> Any:
 def numbers(model: Any) -> Numbers:
     """The loss, its gradient, and predictions, of the parameters as they are."""
     variables = model.trainable_variables
-    loss = gpflow.models.training_loss_closure(model, getattr(model, "data", (X, Y)), compile=False)
+    loss = gpflow.models.training_loss_closure(
+        model, getattr(model, "data", (X, Y)), compile=False
+    )
     with tf.GradientTape() as tape:
         value = loss()
     gradient = [tf.convert_to_tensor(part) for part in tape.gradient(value, variables)]
@@ -57,7 +59,11 @@ def numbers(model: Any) -> Numbers:
 
 def _fit(model: Any = None, **options: Any) -> Numbers:
     """ARPEP, or a model by its own minibatches."""
-    options = {"optimizer": tf_keras.optimizers.Adam(0.02), "progress": False, **options}
+    options = {
+        "optimizer": tf_keras.optimizers.Adam(0.02),
+        "progress": False,
+        **options,
+    }
     if model is None:
         model, batches = arpep(), pep.training.shuffled_batches((X, Y), 30, seed=3)
         options |= {"num_steps": 30, "natural_gradient": 0.1}
@@ -69,20 +75,29 @@ def _fit(model: Any = None, **options: Any) -> Numbers:
 
 def _maximise() -> Numbers:
     model = regression()
-    record = pep.training.maximise(model, starts=3, seed=5, max_iterations=20, progress=False)
+    record = pep.training.maximise(
+        model, starts=3, seed=5, max_iterations=20, progress=False
+    )
     return [np.array(record.objective), *model.predict_f(XNEW)]
 
 
 def _estimator() -> Numbers:
-    model = pep.estimators.PEPRegressor(num_inducing=10, random_state=2, max_iterations=20)
-    return [model.fit(X, Y[:, 0]).predict(XNEW), model.sample_y(XNEW, 3, random_state=1)]
+    model = pep.estimators.PEPRegressor(
+        num_inducing=10, random_state=2, max_iterations=20
+    )
+    return [
+        model.fit(X, Y[:, 0]).predict(XNEW),
+        model.sample_y(XNEW, 3, random_state=1),
+    ]
 
 
 # Kernels are made when called for: where a module has computed, no process can be forked.
 CHOSEN: dict[str, Callable[..., Any]] = {
     "random_subset": lambda M: starts.random_subset(X, M, seed=3),
     "kmeans": lambda M: starts.kmeans(X, M, seed=3),
-    "greedy_variance": lambda M: starts.greedy_variance(X, M, kernel=Matern32(), seed=3),
+    "greedy_variance": lambda M: starts.greedy_variance(
+        X, M, kernel=Matern32(), seed=3
+    ),
     "greedy_variational": lambda M: starts.greedy_variational(
         (X, Y), M, kernel=Matern32(), noise_variance=0.1, seed=3
     ),
@@ -97,7 +112,11 @@ FIXED: dict[str, Callable[[], Numbers]] = {
         for name, rule in CHOSEN.items()
     },
 }
-TRAINED = {"fit": _fit, "fit of PEP": lambda: _fit(probit(), num_steps=20), "maximise": _maximise}
+TRAINED = {
+    "fit": _fit,
+    "fit of PEP": lambda: _fit(probit(), num_steps=20),
+    "maximise": _maximise,
+}
 TRAINED["PEPRegressor"] = _estimator
 
 

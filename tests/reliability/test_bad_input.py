@@ -34,7 +34,9 @@ def outcome(call: Callable[[], Any]) -> str:
         assert not any(part in str(error) for part in INSIDES), str(error)
         return "refused"
     numbers = [np.asarray(part) for part in tf.nest.flatten(found)]
-    assert all(np.isfinite(part).all() for part in numbers if part.dtype.kind in "fc"), found
+    assert all(
+        np.isfinite(part).all() for part in numbers if part.dtype.kind in "fc"
+    ), found
     return "finite"
 
 
@@ -77,7 +79,11 @@ def _regression(data: Any, Zs: Any, options: Any, Xnew: Any) -> Any:
 
 
 def _point(data: Any, Zs: Any, options: Any, Xnew: Any) -> Any:
-    known = {k: v for k, v in options.items() if k in ("alpha", "chunk_size", "num_latent_gps")}
+    known = {
+        k: v
+        for k, v in options.items()
+        if k in ("alpha", "chunk_size", "num_latent_gps")
+    }
     X, Y = data
     if isinstance(Y, np.ndarray) and Y.dtype == np.float64:
         Y = (Y > 0).astype(float)
@@ -89,7 +95,9 @@ def _point(data: Any, Zs: Any, options: Any, Xnew: Any) -> Any:
 def _tied(data: Any, Zs: Any, options: Any, Xnew: Any) -> Any:
     known = {k: v for k, v in options.items() if k == "alpha"}
     known["num_data"] = options.get("num_latent_gps", 5)
-    model = pep.models.ARPEP(SquaredExponential(), gpflow.likelihoods.Gaussian(), Zs, **known)
+    model = pep.models.ARPEP(
+        SquaredExponential(), gpflow.likelihoods.Gaussian(), Zs, **known
+    )
     return model.training_loss(data), model.predict_y(Xnew)
 
 
@@ -99,7 +107,9 @@ def _selection(data: Any, Zs: Any, options: Any, Xnew: Any) -> Any:
     chosen = [
         starts.kmeans(data[0], M, seed=seed),
         starts.greedy_variance(data[0], M, kernel=kernel, seed=seed),
-        starts.greedy_variational(data, M, kernel=kernel, noise_variance=0.1, seed=seed),
+        starts.greedy_variational(
+            data, M, kernel=kernel, noise_variance=0.1, seed=seed
+        ),
     ]
     return [np.asarray(one.Z) for one in chosen]
 
@@ -119,7 +129,12 @@ def test_drawn(trial: Trial, size: Size) -> None:
         outcomes, before = Counter[str](), trial.tried
 
         @drawing(size(quick=20, full=400, long=4000))
-        @given(ROWS, st.just(Z) | matrices(None, 2), st.just({}) | OPTIONS, st.just(X) | matrices())
+        @given(
+            ROWS,
+            st.just(Z) | matrices(None, 2),
+            st.just({}) | OPTIONS,
+            st.just(X) | matrices(),
+        )
         def try_one(data: Any, Zs: Any, options: Any, Xnew: Any) -> None:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -128,7 +143,9 @@ def test_drawn(trial: Trial, size: Size) -> None:
         with trial.case(name):
             try_one()
         trial.tried = before + max(sum(outcomes.values()), 1)
-        trial.note(f"{name}: {outcomes['refused']} refused, {outcomes['finite']} finite")
+        trial.note(
+            f"{name}: {outcomes['refused']} refused, {outcomes['finite']} finite"
+        )
 
 
 def _fitted(estimator: Any, X: Any, y: Any) -> Any:
@@ -143,7 +160,9 @@ def test_estimators(trial: Trial, size: Size) -> None:
     spoil: dict[str, Callable[[Any], Any]] = {
         "as it is": lambda table: table,
         "NaN": lambda table: np.where(random.random(table.shape) < 0.02, np.nan, table),
-        "infinite": lambda table: np.where(random.random(table.shape) < 0.02, np.inf, table),
+        "infinite": lambda table: np.where(
+            random.random(table.shape) < 0.02, np.inf, table
+        ),
         "constant column": lambda table: np.c_[table, np.ones(len(table))],
         "column twice": lambda table: np.c_[table, table[:, :1]],
         "rows twice": lambda table: np.r_[table[:3], table[:3], table[:3]],
@@ -151,7 +170,9 @@ def test_estimators(trial: Trial, size: Size) -> None:
         "no row": lambda table: table[:0],
         **{f"scale of {s:g}": lambda table, s=s: s * table for s in (1e6, 1e-6, 1e200)},
         "offset of 1e9": lambda table: table + 1e9,
-        "outlier": lambda table: table + 1e4 * (np.arange(table.size) == 5).reshape(table.shape),
+        "outlier": lambda table: (
+            table + 1e4 * (np.arange(table.size) == 5).reshape(table.shape)
+        ),
         "integers": lambda table: np.round(5 * table).astype(int),
         "booleans": lambda table: table > 0,
         "text": lambda table: np.char.add(table.astype(str), "x"),
@@ -169,7 +190,12 @@ def test_estimators(trial: Trial, size: Size) -> None:
         "whole numbers": lambda y: np.round(y).astype(int),
         "huge": lambda y: 1e250 * y,
     }
-    every = [(a, b) for a in spoil for b in targets if "as it is" in a or b in ("numbers", "text")]
+    every = [
+        (a, b)
+        for a in spoil
+        for b in targets
+        if "as it is" in a or b in ("numbers", "text")
+    ]
     found: Counter[str] = Counter()
     for of_X, of_y in every[:: size(quick=6, full=1)]:
         table = random.standard_normal((9, 2))
@@ -186,7 +212,9 @@ def test_unusual(trial: Trial) -> None:
     """What is unusual and accepted: finite log Z and predictions"""
     random = np.random.default_rng(1)
     unusual: dict[str, dict[str, Any]] = {
-        "more inducing points than rows": {"inducing_variable": random.standard_normal((20, 2))},
+        "more inducing points than rows": {
+            "inducing_variable": random.standard_normal((20, 2))
+        },
         "duplicate inducing points": {"inducing_variable": np.r_[Z, Z, Z]},
         "constant columns": {"data": (np.ones_like(X), Y)},
         "constant targets": {"data": (X, 0.0 * Y)},
@@ -198,4 +226,6 @@ def test_unusual(trial: Trial) -> None:
         with trial.case(name):
             arguments = {"data": (X, Y), "inducing_variable": Z, **changes}
             model = pep.models.PEPRegression(kernel=SquaredExponential(), **arguments)
-            assert outcome(lambda m=model: (m.training_loss(), m.predict_y(X))) == "finite"
+            assert (
+                outcome(lambda m=model: (m.training_loss(), m.predict_y(X))) == "finite"
+            )

@@ -25,7 +25,11 @@ GROWTH = 30.0
 #: Of predictions that other threads may nudge in the last bits, such as those from sites.
 CLOSE = 1e-6
 
-MODELS: dict[str, Callable[[], Any]] = {"PEPRegression": regression, "PEP": probit, "ARPEP": arpep}
+MODELS: dict[str, Callable[[], Any]] = {
+    "PEPRegression": regression,
+    "PEP": probit,
+    "ARPEP": arpep,
+}
 
 
 def _in_threads(call: Callable[[int], Any], count: int) -> list[Any]:
@@ -46,7 +50,9 @@ def test_predictions(trial: Trial, size: Size) -> None:
         model = create()
         expected = model.predict_f(XNEW)
         spec = tf.TensorSpec([None, 2], tf.float64)
-        compiled = tf.function(lambda x, model=model: model.predict_f(x), input_signature=[spec])
+        compiled = tf.function(
+            lambda x, model=model: model.predict_f(x), input_signature=[spec]
+        )
         ways: dict[str, Callable[[Any], Any]] = {
             "predict_f": model.predict_f,
             "predict_y": lambda x, m=model, v=expected[1]: (m.predict_y(x)[0], v),
@@ -65,7 +71,10 @@ def test_several_models(trial: Trial, size: Size) -> None:
 
     def trained(number: int) -> Any:
         model = pep.models.PEPRegression(
-            (X, Y), gpflow.kernels.Matern52(), worker.Z + 0.01 * number, noise_variance=0.1
+            (X, Y),
+            gpflow.kernels.Matern52(),
+            worker.Z + 0.01 * number,
+            noise_variance=0.1,
         )
         record = pep.training.maximise(model, max_iterations=5, progress=False)
         return np.array([record.objective]), *model.predict_f(XNEW)
@@ -95,7 +104,12 @@ def _num_graphs() -> int:
 
 
 def _steady(
-    trial: Trial, name: str, call: Callable[[], Any], count: int, *, per_graph: float = 0.0
+    trial: Trial,
+    name: str,
+    call: Callable[[], Any],
+    count: int,
+    *,
+    per_graph: float = 0.0,
 ) -> None:
     """Memory after some calls, and after many more, each of which may keep the MB of a graph."""
     with trial.case(name):
@@ -106,7 +120,9 @@ def _steady(
             call()
         growth, graphs = _megabytes() - before, _num_graphs() - graphs
         trial.note(f"{name}, {count} times: {growth:+.1f} MB, {graphs:+d} graphs")
-        assert growth < GROWTH + per_graph * count, f"the process grew by {growth:.0f} MB"
+        assert growth < GROWTH + per_graph * count, (
+            f"the process grew by {growth:.0f} MB"
+        )
         assert graphs == 0 or per_graph, f"there are {graphs} graphs more"
 
 
@@ -118,12 +134,16 @@ def test_memory(trial: Trial, size: Size) -> None:
         data = getattr(model, "data", (tf.constant(X), tf.constant(Y)))
         loss = gpflow.models.training_loss_closure(model, data, compile=True)
         eager = gpflow.models.training_loss_closure(model, data, compile=False)
-        few = calls // 10 if name == "PEP" else calls  # each of PEP's takes long without a graph
+        few = (
+            calls // 10 if name == "PEP" else calls
+        )  # each of PEP's takes long without a graph
         _steady(trial, f"{name}, compiled losses", loss, calls)
         _steady(trial, f"{name}, losses", eager, few)
         _steady(trial, f"{name}, predictions", lambda m=model: m.predict_f(XNEW), few)
         _steady(trial, f"{name}, models", create, builds)
-    choose = partial(pep.training.starts.greedy_variance, X, 5, kernel=gpflow.kernels.Matern32())
+    choose = partial(
+        pep.training.starts.greedy_variance, X, 5, kernel=gpflow.kernels.Matern32()
+    )
     options = {"max_iterations": 1, "progress": False}
     train = lambda: pep.training.maximise(regression(), **options)  # noqa: E731
     _steady(trial, "posteriors", regression().posterior, builds)

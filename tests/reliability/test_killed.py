@@ -18,7 +18,12 @@ from campaign import Size, Trial
 from forked_worker import Forks
 
 from gpflow_pep.compare.folder import MANIFEST, UNFINISHED
-from gpflow_pep.estimators import PEPRegressor, export_saved_model, load_estimator, save_estimator
+from gpflow_pep.estimators import (
+    PEPRegressor,
+    export_saved_model,
+    load_estimator,
+    save_estimator,
+)
 
 ROWS = np.linspace(-1.0, 1.0, 7)[:, None]
 
@@ -48,7 +53,9 @@ def readable(directory: Path) -> int:
 
 
 @pytest.mark.parametrize("kind", ["ARPEP", "PEP"])
-def test_training(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Path) -> None:
+def test_training(
+    trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Path
+) -> None:
     """SIGKILL in fit: checkpoints whole, resumed to the same numbers"""
     whole = tmp_path / "whole.npz"
     forks.run("train", kind, tmp_path / "whole", whole)
@@ -70,7 +77,9 @@ def test_training(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: P
             forks.run("train", kind, directory, output)
             found = np.load(output)
             for name, numbers in expected.items():
-                np.testing.assert_allclose(found[name], numbers, rtol=1e-10, err_msg=name)
+                np.testing.assert_allclose(
+                    found[name], numbers, rtol=1e-10, err_msg=name
+                )
             assert not list(directory.glob("*_temp"))
     trial.note(f"{kind}: {killed} kills, {runs} runs resumed until they were done")
 
@@ -84,13 +93,20 @@ def table(path: Path) -> pd.DataFrame:
 def assert_whole(out: Path, expected: Path, *, done: bool) -> None:
     """The folder of a comparison has the files of another, or fewer until it is done."""
     there = {path.name for path in out.iterdir() if not path.name.startswith(".")}
-    wanted = {path.name for path in expected.iterdir()} | (set() if done else {UNFINISHED})
+    wanted = {path.name for path in expected.iterdir()} | (
+        set() if done else {UNFINISHED}
+    )
     assert there == wanted if done else there <= wanted, there ^ wanted
     for name in there:
         path = out / name
         if path.suffix == ".csv":
-            rows, written = table(expected / name.replace(UNFINISHED, "folds.csv")), table(path)
-            if name == UNFINISHED:  # as fits end, those on fewer rows too, which come last
+            rows, written = (
+                table(expected / name.replace(UNFINISHED, "folds.csv")),
+                table(path),
+            )
+            if (
+                name == UNFINISHED
+            ):  # as fits end, those on fewer rows too, which come last
                 number = min(len(rows), len(written))
                 rows, written = rows.iloc[:number], written.iloc[:number]
             pd.testing.assert_frame_equal(written, rows, check_dtype=done, rtol=1e-10)
@@ -113,7 +129,11 @@ def write_table(path: Path) -> Path:
 
 def test_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
     """SIGKILL in gpflow-pep compare: files whole, run again: the same numbers"""
-    data, whole, out = write_table(tmp_path / "t.csv"), tmp_path / "whole", tmp_path / "out"
+    data, whole, out = (
+        write_table(tmp_path / "t.csv"),
+        tmp_path / "whole",
+        tmp_path / "out",
+    )
     began = time.perf_counter()
     forks.run("compare", data, whole)
     seconds = time.perf_counter() - began
@@ -129,11 +149,15 @@ def test_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None
     with trial.case("to the end"):
         forks.run("compare", data, out)
         assert_whole(out, whole, done=True)
-    trial.note(f"{killed} kills in the {seconds:.1f} s of a run, {done} ended before, one folder")
+    trial.note(
+        f"{killed} kills in the {seconds:.1f} s of a run, {done} ended before, one folder"
+    )
 
 
 @pytest.mark.parametrize("kind", ["save", "export"])
-def test_saving(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Path) -> None:
+def test_saving(
+    trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Path
+) -> None:
     """SIGKILL in saving over an older model: it is the old or the new one"""
     templates, expected = [tmp_path / "template0", tmp_path / "template1"], []
     for number, template in enumerate(templates):
@@ -142,11 +166,18 @@ def test_saving(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Pat
         save_estimator(template, estimator)
         expected.append(estimator.predict(ROWS))
     write, read, full, longest = {
-        "save": (save_estimator, lambda folder: load_estimator(folder).predict(ROWS), 32, 0.1),
+        "save": (
+            save_estimator,
+            lambda folder: load_estimator(folder).predict(ROWS),
+            32,
+            0.1,
+        ),
         "export": (
             export_saved_model,
             # The name keeps its variables.
-            lambda folder: (_kept := tf.saved_model.load(str(folder))).predict_y(ROWS)[0][:, 0],
+            lambda folder: (_kept := tf.saved_model.load(str(folder))).predict_y(ROWS)[
+                0
+            ][:, 0],
             *(8, 1.5),
         ),
     }[kind]
@@ -158,8 +189,12 @@ def test_saving(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Pat
             assert forks.start(kind, folder, *templates)
             time.sleep(random.uniform(0.0, longest))
             assert forks.kill()
-            if not folder.exists():  # killed between two names: a message says where it is
-                with pytest.raises(ValueError, match=r"a process that was killed has left"):
+            if (
+                not folder.exists()
+            ):  # killed between two names: a message says where it is
+                with pytest.raises(
+                    ValueError, match=r"a process that was killed has left"
+                ):
                     load_estimator(folder)
                 continue
             found = read(folder)
@@ -173,7 +208,11 @@ class Interrupts:
     """Processes that are interrupted after some seconds, and how long they take to end."""
 
     def __init__(self, forks: Forks, longest: float) -> None:
-        self.forks, self._longest, self._random = forks, longest, np.random.default_rng(1)
+        self.forks, self._longest, self._random = (
+            forks,
+            longest,
+            np.random.default_rng(1),
+        )
         self.took: list[float] = []
 
     def interrupt(self) -> tuple[float, int]:
@@ -197,9 +236,14 @@ class Interrupts:
         assert took <= PROMPT, f"it took {took:.1f} seconds"
 
 
-def test_interrupted_fit(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
+def test_interrupted_fit(
+    trial: Trial, size: Size, forks: Forks, tmp_path: Path
+) -> None:
     """SIGINT in fit: ends within 2 seconds, with what was finished kept"""
-    alone, interrupts = worker.fit(str(tmp_path / "alone"), steps=STEPS), Interrupts(forks, 1.0)
+    alone, interrupts = (
+        worker.fit(str(tmp_path / "alone"), steps=STEPS),
+        Interrupts(forks, 1.0),
+    )
     for number in range(size(quick=2, full=6, long=50)):
         directory = tmp_path / f"fit{number}"
         with trial.case(f"fit {number}"):
@@ -213,7 +257,9 @@ def test_interrupted_fit(trial: Trial, size: Size, forks: Forks, tmp_path: Path)
     trial.note(f"at most {max(interrupts.took):.1f} seconds")
 
 
-def test_interrupted_maximise(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
+def test_interrupted_maximise(
+    trial: Trial, size: Size, forks: Forks, tmp_path: Path
+) -> None:
     """SIGINT in maximise: ends within 2 seconds, with the best that was found kept"""
     interrupts = Interrupts(forks, 1.0)
     for number in range(size(quick=2, full=8, long=50)):
@@ -224,7 +270,9 @@ def test_interrupted_maximise(trial: Trial, size: Size, forks: Forks, tmp_path: 
     trial.note(f"at most {max(interrupts.took):.1f} seconds")
 
 
-def test_interrupted_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
+def test_interrupted_compare(
+    trial: Trial, size: Size, forks: Forks, tmp_path: Path
+) -> None:
     """SIGINT in gpflow-pep compare: ends within 2 seconds, with the scores of fits that ended"""
     data, interrupts = write_table(tmp_path / "t.csv"), Interrupts(forks, 2.0)
     for number in range(size(quick=2, full=8, long=50)):
@@ -236,15 +284,21 @@ def test_interrupted_compare(trial: Trial, size: Size, forks: Forks, tmp_path: P
                 time.sleep(0.01)
             sent, code = interrupts.interrupt()
             took = time.time() - sent
-            assert code in (0, 130), forks.errors()  # 0: it had ended; 130: it ended at once
+            assert code in (0, 130), (
+                forks.errors()
+            )  # 0: it had ended; 130: it ended at once
             scores = [out / name for name in ("unfinished.csv", "folds.csv")]
             fits = pd.read_csv(next(path for path in scores if path.exists()))["model"]
             assert set(fits) <= {"default", "mean", "alpha 0.5"} and fits.is_unique
             if code == 130:
                 last = forks.errors().splitlines()[-1]
-                assert last.endswith(f"that ended are in {out / 'unfinished.csv'}."), last
+                assert last.endswith(f"that ended are in {out / 'unfinished.csv'}."), (
+                    last
+                )
             interrupts.check(took)
-    trial.note(f"at most {max(interrupts.took):.1f} seconds, with the end of the process")
+    trial.note(
+        f"at most {max(interrupts.took):.1f} seconds, with the end of the process"
+    )
 
 
 def _fill(path: Path, leave: int) -> None:
@@ -265,7 +319,9 @@ def test_full_disk(trial: Trial, tmp_path: Path) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)]
     made = subprocess.run(mount, capture_output=True, text=True, check=False)
     if made.returncode:
-        return trial.skip(f"a small file system cannot be mounted here ({made.stderr.strip()})")
+        return trial.skip(
+            f"a small file system cannot be mounted here ({made.stderr.strip()})"
+        )
     try:
         _with_full_disk(trial, disk, tmp_path)
     finally:
@@ -279,7 +335,9 @@ def _with_full_disk(trial: Trial, disk: Path, tmp_path: Path) -> None:
     for leave in (0, 4096, 8192):
         with trial.case(f"full but for {leave} bytes"):
             _fill(filler, leave)
-            with pytest.raises((OSError, ValueError), match=r"checkpoint_dir: got.*room"):
+            with pytest.raises(
+                (OSError, ValueError), match=r"checkpoint_dir: got.*room"
+            ):
                 worker.fit(str(directory), steps=12)
             filler.unlink()
             assert readable(directory) >= 6
@@ -288,6 +346,8 @@ def _with_full_disk(trial: Trial, disk: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(found["losses"], expected["losses"])
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     with trial.case("read-only"):
-        with pytest.raises(ValueError, match=r"checkpoint_dir: got .*cannot be written to"):
+        with pytest.raises(
+            ValueError, match=r"checkpoint_dir: got .*cannot be written to"
+        ):
             worker.fit(str(directory), steps=13)
         assert readable(directory) == 12

@@ -33,7 +33,11 @@ ROWS = X, np.sin(2.0 * X[:, :1]) + 0.2 * RANDOM.standard_normal((N, 1))
 def inducing(X: Any) -> dict[str, Any]:
     """Near repeats, so that Kuu is nearly singular; spread; all rows."""
     near = X[:4] + 1e-6 * np.random.default_rng(1).standard_normal((len(X[:4]), 2))
-    return {"near repeats": np.r_[X[:4], near], "spread": X[:6].copy(), "all rows": X.copy()}
+    return {
+        "near repeats": np.r_[X[:4], near],
+        "spread": X[:6].copy(),
+        "all rows": X.copy(),
+    }
 
 
 def left_out(trial: Trial, size: Size, name: str, quick: tuple[str, ...]) -> bool:
@@ -45,7 +49,9 @@ def left_out(trial: Trial, size: Size, name: str, quick: tuple[str, ...]) -> boo
 
 
 def regression(rows: Any, Z: Any, **options: Any) -> Any:
-    return pep.PEPRegression(rows, SquaredExponential(), Z, noise_variance=0.1, **options)
+    return pep.PEPRegression(
+        rows, SquaredExponential(), Z, noise_variance=0.1, **options
+    )
 
 
 def point(rows: Any, Z: Any) -> Any:
@@ -54,7 +60,9 @@ def point(rows: Any, Z: Any) -> Any:
 
 
 def tied(kind: Any) -> Callable[..., Any]:
-    return lambda rows, Z: kind(SquaredExponential(), Gaussian(), Z, num_data=len(rows[0]))
+    return lambda rows, Z: kind(
+        SquaredExponential(), Gaussian(), Z, num_data=len(rows[0])
+    )
 
 
 MODELS: dict[str, Callable[..., Any]] = {
@@ -85,7 +93,9 @@ def evaluation(model: Any, rows: Any) -> Callable[[], None]:
 
     def call() -> None:
         numbers, least = all_of_it()
-        assert all(np.isfinite(number).all() for number in numbers), "NaN or infinity came out"
+        assert all(np.isfinite(number).all() for number in numbers), (
+            "NaN or infinity came out"
+        )
         largest = max(1.0, float(np.asarray(model.kernel.variance)))
         assert least > -1e-6 * largest, f"a variance of {least}"
 
@@ -97,7 +107,9 @@ def refuses(call: Callable[[], None]) -> bool:
     try:
         call()
     except (ValueError, tf.errors.InvalidArgumentError) as error:
-        if not any(words in str(error) for words in ("got NaN or infinity", "expected")):
+        if not any(
+            words in str(error) for words in ("got NaN or infinity", "expected")
+        ):
             raise
         return True
     return False
@@ -114,7 +126,9 @@ def test_grid(trial: Trial, size: Size, name: str) -> None:
             model.alpha.assign(alpha)
             model.kernel.variance.assign(variance)
             model.kernel.lengthscales.assign(lengthscale)
-            with trial.case(f"{name}, {label}, alpha {alpha}, {variance:g}, {lengthscale:g}"):
+            with trial.case(
+                f"{name}, {label}, alpha {alpha}, {variance:g}, {lengthscale:g}"
+            ):
                 refused += refuses(evaluate)
     if refused:
         trial.note(f"{name}: {refused} of these by a message")
@@ -160,7 +174,10 @@ def train(model: Any, rows: Any) -> None:
         record = pep.training.maximise(model, max_iterations=5, progress=False)
         assert np.isfinite(record.objective)
     else:
-        batches, optimizer = tf.data.Dataset.from_tensors(rows), tf_keras.optimizers.Adam(0.01)
+        batches, optimizer = (
+            tf.data.Dataset.from_tensors(rows),
+            tf_keras.optimizers.Adam(0.01),
+        )
         options = {"num_steps": 5, "progress": False, "natural_gradient": True}
         record = pep.training.fit(model, batches, optimizer=optimizer, **options)
         assert np.isfinite(record.losses).all()
@@ -186,6 +203,8 @@ def test_scales(trial: Trial, size: Size, name: str) -> None:
         refused += _trained(trial, name, rows, rows[0][:6].copy(), label)
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32, jitter=1e-4)):
         single = tuple(part.astype(np.float32) for part in ROWS)
-        refused += _trained(trial, name, single, single[0][:6].copy(), "single precision")
+        refused += _trained(
+            trial, name, single, single[0][:6].copy(), "single precision"
+        )
     if refused:
         trial.note(f"{name}: {refused} of these by a message")

@@ -24,8 +24,21 @@ from gpflow_pep.tables import Format, TableEncoder
 PATIENCE = 30.0
 #: Of Python's audit events, what a reader has no business with.
 FORBIDDEN = (
-    *("pickle.find_class", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.remove"),
-    *("subprocess.Popen", "socket.connect", "urllib.Request", "os.rename", "shutil.rmtree"),
+    *(
+        "pickle.find_class",
+        "os.system",
+        "os.exec",
+        "os.fork",
+        "os.posix_spawn",
+        "os.remove",
+    ),
+    *(
+        "subprocess.Popen",
+        "socket.connect",
+        "urllib.Request",
+        "os.rename",
+        "shutil.rmtree",
+    ),
 )
 _seen: list[str] | None = None
 
@@ -101,7 +114,9 @@ def _pipeline(table: pd.DataFrame) -> Any:
 
 ESTIMATORS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "pipeline": _pipeline,
-    "PEPClassifier": lambda table: PEPClassifier(**OPTIONS).fit(table, table["a"] > 0.0),
+    "PEPClassifier": lambda table: PEPClassifier(**OPTIONS).fit(
+        table, table["a"] > 0.0
+    ),
     "PEPRegressor with a batch_size": (
         lambda table: PEPRegressor(**BY_BATCHES).fit(table, table["b"])
     ),
@@ -117,7 +132,9 @@ def test_spoiled_models(trial: Trial, size: Size, tmp_path: Path, name: str) -> 
     save_estimator(tmp_path / "saved", ESTIMATORS[name](table))
     pep.estimators.load_estimator(tmp_path / "saved")  # all that is imported, is
     number = size(quick=20, full=900, long=9000)
-    spoiled = readers.spoiled_folders(tmp_path / "spoiled", tmp_path / "saved", number, seed=1)
+    spoiled = readers.spoiled_folders(
+        tmp_path / "spoiled", tmp_path / "saved", number, seed=1
+    )
     for i, must_be_noticed in enumerate(spoiled):
         with trial.case(f"{name}, folder {i}"), watched():
             readers.check_folder(tmp_path / "spoiled", must_be_noticed)

@@ -19,7 +19,9 @@ def _in_process(threads: int, output: Path) -> dict[str, Any]:
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OPENBLAS_NUM_THREADS")
     env = {**os.environ, **dict.fromkeys((*names, "OMP_NUM_THREADS"), str(threads))}
     options = {"env": env, "cwd": Path(worker.__file__).parent, "capture_output": True}
-    subprocess.run([sys.executable, worker.__file__, str(output)], check=True, **options)
+    subprocess.run(
+        [sys.executable, worker.__file__, str(output)], check=True, **options
+    )
     return dict(np.load(output))
 
 

@@ -38,10 +38,14 @@ class Problem(NamedTuple):
 def _of_sklearn(X: Any, y: Any, likelihood: Callable[[], Any]) -> Problem:
     rows = np.random.default_rng(0).permutation(len(X))[:N]
     Y = y[rows, None].astype(float)
-    return Problem(scale(X[rows]), scale(Y) if likelihood is Gaussian else Y, likelihood)
+    return Problem(
+        scale(X[rows]), scale(Y) if likelihood is Gaussian else Y, likelihood
+    )
 
 
-def _drawn(seed: int, half: float, likelihood: Any, draw: Callable[[Any, Any], Any]) -> Problem:
+def _drawn(
+    seed: int, half: float, likelihood: Any, draw: Callable[[Any, Any], Any]
+) -> Problem:
     random = np.random.default_rng(seed)
     X = np.sort(random.uniform(-half, half, (N, 1)), axis=0)
     Y = draw(X, random)
@@ -49,11 +53,17 @@ def _drawn(seed: int, half: float, likelihood: Any, draw: Callable[[Any, Any], A
 
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {
-    "sine": lambda: _drawn(0, 3.0, Gaussian, lambda X, r: r.normal(np.sin(3.0 * X), 0.3)),
+    "sine": lambda: _drawn(
+        0, 3.0, Gaussian, lambda X, r: r.normal(np.sin(3.0 * X), 0.3)
+    ),
     "step": lambda: _drawn(1, 2.0, Gaussian, lambda X, r: r.normal(np.sign(X), 0.1)),
     "diabetes": lambda: _of_sklearn(*datasets.load_diabetes(return_X_y=True), Gaussian),
-    "moons": lambda: _of_sklearn(*datasets.make_moons(N, noise=0.25, random_state=0), Bernoulli),
-    "breast cancer": lambda: _of_sklearn(*datasets.load_breast_cancer(return_X_y=True), Bernoulli),
+    "moons": lambda: _of_sklearn(
+        *datasets.make_moons(N, noise=0.25, random_state=0), Bernoulli
+    ),
+    "breast cancer": lambda: _of_sklearn(
+        *datasets.load_breast_cancer(return_X_y=True), Bernoulli
+    ),
     "counts": lambda: _drawn(
         2, 2.0, Poisson, lambda X, r: 1.0 * r.poisson(np.exp(1.0 + np.sin(2.0 * X)))
     ),
@@ -76,7 +86,10 @@ def start(problem: Problem, seed: int) -> Callable[[Any], None]:
 
 def ours(problem: Problem, alpha: float, moves: list[Any]) -> list[float]:
     """Objectives where ``maximise`` ended, of each start."""
-    parts, likelihood = ((problem.X, problem.Y), SquaredExponential()), problem.likelihood()
+    parts, likelihood = (
+        ((problem.X, problem.Y), SquaredExponential()),
+        problem.likelihood(),
+    )
     if isinstance(likelihood, Gaussian):
         options = {"likelihood": likelihood, "alpha": alpha}
         model = pep.models.PEPRegression(*parts, problem.Z, **options)
@@ -90,7 +103,11 @@ def ours(problem: Problem, alpha: float, moves: list[Any]) -> list[float]:
 
 def theirs(problem: Problem, moves: list[Any]) -> tuple[list[float], int]:
     """The same of GPflow's SGPR or SVGP by SciPy, and how many ended by an error or NaN."""
-    rows, kernel, likelihood = (problem.X, problem.Y), SquaredExponential(), problem.likelihood()
+    rows, kernel, likelihood = (
+        (problem.X, problem.Y),
+        SquaredExponential(),
+        problem.likelihood(),
+    )
     model: Any = None
     if isinstance(likelihood, Gaussian):
         model = gpflow.models.SGPR(rows, kernel, problem.Z, likelihood=likelihood)
@@ -110,7 +127,11 @@ def theirs(problem: Problem, moves: list[Any]) -> tuple[list[float], int]:
         move(model)
         try:
             begin = optimizer.initial_parameters(variables)
-            ends.append(-float(scipy.optimize.minimize(evaluate, begin, jac=True, **options).fun))
+            ends.append(
+                -float(
+                    scipy.optimize.minimize(evaluate, begin, jac=True, **options).fun
+                )
+            )
         except Exception:
             ends.append(-np.inf)
     return ends, sum(not np.isfinite(end) for end in ends)
@@ -155,4 +176,6 @@ def test_estimators(trial: Trial, size: Size, name: str) -> None:
             scores.append(model.log_score(problem.X, problem.Y[:, 0]))
             assert np.isfinite(scores[-1]), f"log score {scores[-1]}"
     if scores:
-        trial.note(f"{name}: log scores of training rows {min(scores):.2f} to {max(scores):.2f}")
+        trial.note(
+            f"{name}: log scores of training rows {min(scores):.2f} to {max(scores):.2f}"
+        )

@@ -9,7 +9,14 @@ import pytest
 import tensorflow as tf
 from gpflow import kernels as k
 from gpflow.inducing_variables import InducingPoints
-from gpflow.likelihoods import Bernoulli, Gaussian, MultiClass, Poisson, RobustMax, StudentT
+from gpflow.likelihoods import (
+    Bernoulli,
+    Gaussian,
+    MultiClass,
+    Poisson,
+    RobustMax,
+    StudentT,
+)
 from helpers import refusals
 from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
@@ -20,12 +27,21 @@ from gpflow_pep.engine.numerics.nearest_in_numpy import nearest_rows
 from gpflow_pep.estimators.describing import Describer
 from gpflow_pep.estimators.numpy_parts import describe_posterior
 from gpflow_pep.inducing_variables import BlurredInducingPoints
-from gpflow_pep.likelihoods import LogLinear, NoisyLabelBernoulli, Ordinal, predict_mean_and_var
+from gpflow_pep.likelihoods import (
+    LogLinear,
+    NoisyLabelBernoulli,
+    Ordinal,
+    predict_mean_and_var,
+)
 from gpflow_pep.likelihoods import class_probabilities as tilted_probabilities
 from gpflow_pep.scoring import ensemble
 from gpflow_pep.scoring.kernels import KINDS, covariance_with, variance_of
 from gpflow_pep.scoring.largest import prob_each_largest
-from gpflow_pep.scoring.likelihoods import check_likelihood, class_probabilities, target_moments
+from gpflow_pep.scoring.likelihoods import (
+    check_likelihood,
+    class_probabilities,
+    target_moments,
+)
 from gpflow_pep.scoring.stored import Reader
 from gpflow_pep.scoring.units import Units
 from gpflow_pep.training import Ensemble, NearRows
@@ -42,7 +58,9 @@ KERNELS: dict[str, Callable[[], k.Kernel]] = {
     "one lengthscale": lambda: k.SquaredExponential(1.7, 0.8),
     "some columns": lambda: k.SquaredExponential(1.7, [0.5, 0.9], active_dims=[2, 0]),
     "a slice from the end": lambda: k.Linear(active_dims=slice(-2, None)),
-    "a slice of columns": lambda: k.Matern32(1.7, [0.5, 0.9], active_dims=slice(0, 3, 2)),
+    "a slice of columns": lambda: k.Matern32(
+        1.7, [0.5, 0.9], active_dims=slice(0, 3, 2)
+    ),
     **{
         name: lambda name=name: getattr(k, name)(0.6, WIDE)
         for name in ("Matern12", "Matern32", "Matern52", "Exponential", "Cosine")
@@ -51,8 +69,12 @@ KERNELS: dict[str, Callable[[], k.Kernel]] = {
     "Linear": lambda: k.Linear([0.3, 0.2, 1.1]),
     "Constant": lambda: k.Constant(2.5),
     "White": lambda: k.White(2.5),
-    "Periodic": lambda: k.Periodic(k.SquaredExponential(1.1, WIDE), period=[1.0, 2.0, 3.0]),
-    "Periodic of a distance": lambda: k.Periodic(k.Matern32(1.1, 0.7, active_dims=[1]), 1.5),
+    "Periodic": lambda: k.Periodic(
+        k.SquaredExponential(1.1, WIDE), period=[1.0, 2.0, 3.0]
+    ),
+    "Periodic of a distance": lambda: k.Periodic(
+        k.Matern32(1.1, 0.7, active_dims=[1]), 1.5
+    ),
     "Sum": lambda: k.SquaredExponential(active_dims=[0]) + k.Linear(0.2) + k.White(0.1),
     "Product": lambda: (
         (k.Matern12(0.6) + k.Constant(0.3)) * k.RationalQuadratic(1.0, 1.0, 1.0, [1, 2])
@@ -76,12 +98,18 @@ def test_a_kernel_is_gpflows(name: str) -> None:
     kernel = KERNELS[name]()
     described = read(kernel)
     close = {"rtol": 1e-12, "atol": 1e-13}
-    assert_allclose(covariance_with(described, OTHERS)(INPUTS), kernel(INPUTS, OTHERS), **close)
-    assert_allclose(variance_of(described)(INPUTS), kernel(INPUTS, full_cov=False), rtol=1e-12)
+    assert_allclose(
+        covariance_with(described, OTHERS)(INPUTS), kernel(INPUTS, OTHERS), **close
+    )
+    assert_allclose(
+        variance_of(described)(INPUTS), kernel(INPUTS, full_cov=False), rtol=1e-12
+    )
     groups, others = INPUTS[[[0, 1, 2], [4, 5, 6]]], OTHERS[[[0, 3], [1, 2]]]
     expected = [kernel(*pair) for pair in zip(groups, others, strict=True)]
     assert_allclose(covariance_with(described, others)(groups), expected, **close)
-    if name.startswith(("Matern12", "Squared")):  # rounding can make a squared distance negative
+    if name.startswith(
+        ("Matern12", "Squared")
+    ):  # rounding can make a squared distance negative
         diagonal = np.diag(covariance_with(described, OTHERS)(OTHERS.copy()))
         assert_allclose(diagonal, kernel.variance.numpy(), rtol=1e-7)
 
@@ -107,14 +135,19 @@ def test_moments_of_numbers(likelihood: Any) -> None:
     moments = RNG.normal(size=(9, 1)), RNG.uniform(0.0, 2.0, size=(9, 1))
     check_likelihood(read(likelihood))
     found = target_moments(read(likelihood), ROWS, *moments)
-    for new, tilted in zip(found, predict_mean_and_var(likelihood, ROWS, *moments), strict=True):
+    for new, tilted in zip(
+        found, predict_mean_and_var(likelihood, ROWS, *moments), strict=True
+    ):
         assert_allclose(new, tilted, rtol=1e-12)
 
 
 CLASSES: dict[str, tuple[Any, int]] = {
     "Bernoulli": (Bernoulli(), 1),
     **{
-        f"RobustMax of {C}, {epsilon:g}": (MultiClass(C, invlink=RobustMax(C, epsilon)), C)
+        f"RobustMax of {C}, {epsilon:g}": (
+            MultiClass(C, invlink=RobustMax(C, epsilon)),
+            C,
+        )
         for C in (2, 3, 8)
         for epsilon in (1e-3, 0.05)
     },
@@ -132,14 +165,20 @@ def test_probabilities_of_classes(name: str) -> None:
     variance = 10.0 ** RNG.uniform(-3.0, 2.0, size=mean.shape)
     check_likelihood(read(likelihood))
     probability = class_probabilities(read(likelihood), mean, variance)
-    expected = tilted_probabilities(likelihood, np.zeros((20, 1)), mean, variance, number)
+    expected = tilted_probabilities(
+        likelihood, np.zeros((20, 1)), mean, variance, number
+    )
     assert probability.shape == (20, number)
     rtol, atol = (0.0, 1e-10) if "Robust" in name else (1e-8, 1e-14)
     assert_allclose(probability, expected, rtol=rtol, atol=atol)
 
 
-MEANS = np.array([[0.3, -0.2, 0.5], [0.0, 1e-3, 0.1], [0.2, 0.1, 0.0], [8.0, 0.0, -3.0]])
-VARIANCES = np.array([[1.0, 0.5, 2.0], [1e-8, 4.0, 1e-4], [25.0, 1e-6, 1e-6], [0.3, 0.2, 0.1]])
+MEANS = np.array(
+    [[0.3, -0.2, 0.5], [0.0, 1e-3, 0.1], [0.2, 0.1, 0.0], [8.0, 0.0, -3.0]]
+)
+VARIANCES = np.array(
+    [[1.0, 0.5, 2.0], [1e-8, 4.0, 1e-4], [25.0, 1e-6, 1e-6], [0.3, 0.2, 0.1]]
+)
 
 
 def test_the_largest_by_bivariate_normals() -> None:
@@ -152,7 +191,9 @@ def test_the_largest_by_bivariate_normals() -> None:
             assert_allclose(probability[c], expected, atol=1e-10)
     assert_allclose(found.sum(axis=1), 1.0, atol=1e-10)
     decided = prob_each_largest(MEANS, np.zeros((4, 3)))  # a variance of 0 decides
-    assert_allclose(decided, np.arange(3) == np.argmax(MEANS, axis=1)[:, None], atol=1e-12)
+    assert_allclose(
+        decided, np.arange(3) == np.argmax(MEANS, axis=1)[:, None], atol=1e-12
+    )
 
 
 # Ensembles.
@@ -167,21 +208,29 @@ def three() -> EnsemblePosterior:
     return ensemble_posterior(Ensemble(models, np.array([0.2, 0.5, 0.3])))
 
 
-def assert_same_moments(component: Any, predict: Any, sets: list[Any], **tolerance: Any) -> None:
+def assert_same_moments(
+    component: Any, predict: Any, sets: list[Any], **tolerance: Any
+) -> None:
     tolerance = {"rtol": 1e-10, "atol": 1e-11, **tolerance}
     for rows in sets:
-        for new, expected in zip(ensemble.latent_moments(component, rows), predict(rows)):
+        for new, expected in zip(
+            ensemble.latent_moments(component, rows), predict(rows)
+        ):
             assert_allclose(new, expected, **tolerance)
 
 
 def test_a_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
     posterior = three()
     prepared = ensemble.ensemble_of(read(posterior))
-    for component, tensors in zip(prepared.components, posterior.posteriors, strict=True):
+    for component, tensors in zip(
+        prepared.components, posterior.posteriors, strict=True
+    ):
         assert_same_moments(component, tensors.predict_f, [XNEW, XNEW[:1]])
     found = ensemble.predictive(prepared, XNEW, Units())
     moments, y = found.moments(), RNG.normal(size=(9, 1))
-    assert_allclose(moments, [part[:, 0] for part in posterior.predict_y(XNEW)], rtol=1e-10)
+    assert_allclose(
+        moments, [part[:, 0] for part in posterior.predict_y(XNEW)], rtol=1e-10
+    )
     expected = posterior.predict_log_density((XNEW, y))
     assert_allclose(found.log_densities(y[:, 0]), expected, rtol=1e-10)
     q = np.array([1e-4, 0.05, 0.31, 0.5, 0.95, 0.999])
@@ -194,8 +243,17 @@ def test_a_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("q_diag", [False, True])
 def test_moments_of_several_latent_functions(q_diag: bool) -> None:
-    q_sqrt = RNG.uniform(0.2, 0.9, (10, 3)) if q_diag else np.tril(RNG.normal(size=(3, 10, 10)))
-    parts = k.Matern52(0.8, [0.9, 1.1]), InducingPoints(Z), RNG.normal(size=(10, 3)), q_sqrt
+    q_sqrt = (
+        RNG.uniform(0.2, 0.9, (10, 3))
+        if q_diag
+        else np.tril(RNG.normal(size=(3, 10, 10)))
+    )
+    parts = (
+        k.Matern52(0.8, [0.9, 1.1]),
+        InducingPoints(Z),
+        RNG.normal(size=(10, 3)),
+        q_sqrt,
+    )
     posterior = gpflow.posteriors.create_posterior(*parts, whiten=True)
     mixed = EnsemblePosterior([posterior], [posterior], [MultiClass(3)], [1.0])
     component = ensemble.ensemble_of(read(mixed)).components[0]
@@ -207,13 +265,17 @@ def test_moments_of_several_latent_functions(q_diag: bool) -> None:
 NEAR_KERNELS = {
     "one": lambda: k.Matern32(lengthscales=[0.3, 0.9]),
     "unused input": lambda: k.SquaredExponential(lengthscales=[0.4], active_dims=[0]),
-    "sum": lambda: k.Matern32(0.7, 0.4) + k.Linear([0.2, 0.1]) + k.White(0.05) + k.Constant(0.3),
+    "sum": lambda: (
+        k.Matern32(0.7, 0.4) + k.Linear([0.2, 0.1]) + k.White(0.05) + k.Constant(0.3)
+    ),
     "product": lambda: k.Matern32(lengthscales=0.4) * (k.Constant(0.5) + k.White(0.02)),
 }
 
 
 def near_component(model: Any, near: NearRows) -> Any:
-    return ensemble.ensemble_of(read(Ensemble([model], near=[near]).posterior())).components[0]
+    return ensemble.ensemble_of(
+        read(Ensemble([model], near=[near]).posterior())
+    ).components[0]
 
 
 @pytest.mark.parametrize("labels", [False, True])
@@ -224,13 +286,21 @@ def test_near_rows(kernel: str, labels: bool) -> None:
         made = NEAR_KERNELS[kernel]()
         if labels:
             wrong = np.arange(60)[:, None] % 7 == 0
-            model = pep.PEP((X, 1.0 * ((Y > 0.0) ^ wrong)), made, Bernoulli(), X[:4], alpha=alpha)
-            model.kernel.trainable_parameters[0].assign(made.trainable_parameters[0] * 5.0)
+            model = pep.PEP(
+                (X, 1.0 * ((Y > 0.0) ^ wrong)), made, Bernoulli(), X[:4], alpha=alpha
+            )
+            model.kernel.trainable_parameters[0].assign(
+                made.trainable_parameters[0] * 5.0
+            )
         else:
-            model = pep.PEPRegression((X, Y), made, X[::9], noise_variance=0.1, alpha=alpha)
+            model = pep.PEPRegression(
+                (X, Y), made, X[::9], noise_variance=0.1, alpha=alpha
+            )
         predict = lambda rows, model=model, near=near: model.predict_f(rows, near=near)  # noqa: E731
         sets = [XNEW, XNEW[3:4], X[:4]]
-        assert_same_moments(near_component(model, near), predict, sets, atol=1e-10, rtol=1e-8)
+        assert_same_moments(
+            near_component(model, near), predict, sets, atol=1e-10, rtol=1e-8
+        )
 
 
 def test_the_nearest_in_many_dimensions() -> None:
@@ -259,7 +329,9 @@ def likelihood(likelihood: Any) -> Any:
 
 def parts(kernel: k.Kernel, points: Any = Z, near: Any = None, **options: Any) -> Any:
     model = pep.PEPRegression((X, Y), kernel, points, **options)
-    return read(ensemble_posterior(model)) if near is None else near_component(model, near)
+    return (
+        read(ensemble_posterior(model)) if near is None else near_component(model, near)
+    )
 
 
 def changed(**parts: Any) -> Any:
@@ -276,31 +348,59 @@ BLURRED = BlurredInducingPoints(Z, np.tile(np.eye(2), (10, 1, 1)))
 LINE, TWO = gpflow.functions.Linear(np.ones((2, 1))), gpflow.functions.Constant(2.0)
 PAIR = np.zeros((1, 1)), np.ones((1, 1))
 REFUSED: dict[str, Callable[[], Any]] = {
-    r"kernel: got .*\.OwnKernel, expected one of GPflow's" + SAVE: lambda: kernel(OwnKernel()),
+    r"kernel: got .*\.OwnKernel, expected one of GPflow's" + SAVE: lambda: kernel(
+        OwnKernel()
+    ),
     "part: got a .*SquaredExponential, expected a class that has a name": (
         lambda: kernel(type("SquaredExponential", (k.SquaredExponential,), {})())
     ),
-    "kernel: got ArcCosine, expected one of GPflow's" + SAVE: lambda: kernel(k.ArcCosine()),
-    "kernel: got Polynomial" + SAVE: lambda: kernel(k.SquaredExponential() + k.Polynomial()),
-    r"kernel: got Periodic of .*\.OwnKernel, expected": lambda: kernel(k.Periodic(OwnKernel())),
+    "kernel: got ArcCosine, expected one of GPflow's" + SAVE: lambda: kernel(
+        k.ArcCosine()
+    ),
+    "kernel: got Polynomial" + SAVE: lambda: kernel(
+        k.SquaredExponential() + k.Polynomial()
+    ),
+    r"kernel: got Periodic of .*\.OwnKernel, expected": lambda: kernel(
+        k.Periodic(OwnKernel())
+    ),
     "kernel: got SharedIndependent, expected one of GPflow's": (
         lambda: kernel(k.SharedIndependent(k.SquaredExponential(), 2))
     ),
-    "kernel: got Wavelet, expected one": lambda: covariance_with({"kind": "Wavelet"}, OTHERS),
+    "kernel: got Wavelet, expected one": lambda: covariance_with(
+        {"kind": "Wavelet"}, OTHERS
+    ),
     "kernel: got Wavelet, expected one of": lambda: variance_of({"kind": "Wavelet"}),
-    r"got gpflow_pep\.likelihoods\.Noisy" + SAVE: lambda: likelihood(NoisyLabelBernoulli()),
-    "likelihood: got Bernoulli with" + SAVE: lambda: likelihood(Bernoulli(invlink=tf.sigmoid)),
-    "likelihood: got Poisson with" + SAVE: lambda: likelihood(Poisson(invlink=tf.nn.softplus)),
+    r"got gpflow_pep\.likelihoods\.Noisy" + SAVE: lambda: likelihood(
+        NoisyLabelBernoulli()
+    ),
+    "likelihood: got Bernoulli with" + SAVE: lambda: likelihood(
+        Bernoulli(invlink=tf.sigmoid)
+    ),
+    "likelihood: got Poisson with" + SAVE: lambda: likelihood(
+        Poisson(invlink=tf.nn.softplus)
+    ),
     "likelihood: got StudentT with" + SAVE: lambda: likelihood(StudentT(df=1.5)),
-    "likelihood: got Gaussian with noise that" + SAVE: lambda: likelihood(Gaussian(variance=LINE)),
-    "likelihood: got StudentT with noise that" + SAVE: lambda: likelihood(StudentT(scale=LINE)),
+    "likelihood: got Gaussian with noise that" + SAVE: lambda: likelihood(
+        Gaussian(variance=LINE)
+    ),
+    "likelihood: got StudentT with noise that" + SAVE: lambda: likelihood(
+        StudentT(scale=LINE)
+    ),
     "part: got a .*Gaussian, expected a class that has a name" + SAVE: (
         lambda: likelihood(type("Gaussian", (Gaussian,), {})())
     ),
-    "got Beta, expected one of Gaussian": lambda: target_moments({"kind": "Beta"}, ROWS[:1], *PAIR),
-    "got Gaussian, expected one of Bern": lambda: class_probabilities({"kind": "Gaussian"}, *PAIR),
-    "mean_function: got L.*, expected " + SAVE: lambda: parts(k.Matern32(), mean_function=LINE),
-    "BlurredInducing.*, expected " + SAVE: lambda: parts(k.SquaredExponential(), BLURRED),
+    "got Beta, expected one of Gaussian": lambda: target_moments(
+        {"kind": "Beta"}, ROWS[:1], *PAIR
+    ),
+    "got Gaussian, expected one of Bern": lambda: class_probabilities(
+        {"kind": "Gaussian"}, *PAIR
+    ),
+    "mean_function: got L.*, expected " + SAVE: lambda: parts(
+        k.Matern32(), mean_function=LINE
+    ),
+    "BlurredInducing.*, expected " + SAVE: lambda: parts(
+        k.SquaredExponential(), BLURRED
+    ),
     "mean_function: got Constant, expected none or Zero": (
         lambda: parts(k.Matern32(), mean_function=TWO, near=NearRows(3, 0.1))
     ),
@@ -308,7 +408,9 @@ REFUSED: dict[str, Callable[[], Any]] = {
         changed(likelihood=LOG_COUNTS), XNEW, Units()
     ).quantiles(np.array([0.5])),
     "prediction: got NaN": (
-        lambda: ensemble.predictive(changed(kernel=OF_ALL), np.full((1, 2), 1e200), Units())
+        lambda: ensemble.predictive(
+            changed(kernel=OF_ALL), np.full((1, 2), 1e200), Units()
+        )
     ),
 }
 

@@ -22,9 +22,9 @@ UNITS = {
     "warped": Units(2.5, -1.0, False, 0.6, -0.4),
     "light tails": Units(0.3, 4.0, False, -0.8, 0.5),
     "logarithm, warped": Units(0.7, 0.2, True, 0.3, 0.2),
-    "two outputs": Units.of_columns(np.array([2.0, 0.1]), np.array([1.0, -3.0]))._replace(
-        skew=np.array([0.5, 0.0]), tails=np.array([-0.2, 0.0])
-    ),
+    "two outputs": Units.of_columns(
+        np.array([2.0, 0.1]), np.array([1.0, -3.0])
+    )._replace(skew=np.array([0.5, 0.0]), tails=np.array([-0.2, 0.0])),
 }
 W = np.array([0.2, 0.5, 0.3])
 Q = np.array([1e-6, 0.05, 0.5, 0.95, 1.0 - 1e-6])
@@ -55,7 +55,9 @@ def test_quantiles_invert_the_distribution_function(weights: list[float]) -> Non
         np.einsum("k,knq->nq", w, norm.cdf(y + d, m[..., None], s[..., None]))
         for d in (-error, error)
     )
-    assert np.all(low <= q * (1.0 + 1e-7) + 1e-13) and np.all(q * (1.0 - 1e-7) - 1e-13 <= high)
+    assert np.all(low <= q * (1.0 + 1e-7) + 1e-13) and np.all(
+        q * (1.0 - 1e-7) - 1e-13 <= high
+    )
 
 
 def test_without_a_warp_units_are_linear_bit_for_bit() -> None:
@@ -65,12 +67,20 @@ def test_without_a_warp_units_are_linear_bit_for_bit() -> None:
         g = ((np.log(y) if logarithm else y) - 0.3) / 0.7
         assert_array_equal(units.transform(y), g)
         back = 0.7 * g + 0.3
-        assert_array_equal(units.inverse_transform(g), np.exp(back) if logarithm else back)
+        assert_array_equal(
+            units.inverse_transform(g), np.exp(back) if logarithm else back
+        )
         slope = np.full(50, -np.log(0.7))
-        assert_array_equal(units.log_slope(y), slope - np.log(y) if logarithm else slope)
+        assert_array_equal(
+            units.log_slope(y), slope - np.log(y) if logarithm else slope
+        )
     assert_array_equal(Units(0.7, 0.3).moments(y, v), (0.7 * y + 0.3, 0.7**2 * v))
-    nearly = Units(2.0, 1.0, False, 1e-13, -1e-13)  # a warp is continuous where it is none
-    assert_allclose(nearly.transform(y), Units(2.0, 1.0).transform(y), rtol=1e-12, atol=1e-12)
+    nearly = Units(
+        2.0, 1.0, False, 1e-13, -1e-13
+    )  # a warp is continuous where it is none
+    assert_allclose(
+        nearly.transform(y), Units(2.0, 1.0).transform(y), rtol=1e-12, atol=1e-12
+    )
     assert_allclose(nearly.log_slope(y), np.full(50, -np.log(2.0)), atol=1e-12)
 
 
@@ -86,7 +96,9 @@ def test_moments_of_warped_targets(name: str, sd: float, precision: float) -> No
                 y = float(units.inverse_transform(np.array([m + sd * z]))[0])
                 return float(norm.pdf(z)) * y**power
 
-            return float(quad(term, -9.0, 9.0, epsabs=1e-12, epsrel=1e-12, limit=200)[0])
+            return float(
+                quad(term, -9.0, 9.0, epsabs=1e-12, epsrel=1e-12, limit=200)[0]
+            )
 
         mean = moment(1)
         assert_allclose(found[0], mean, rtol=precision)
@@ -100,7 +112,11 @@ PREDICTIVES: dict[str, tuple[Any, tuple[int, ...], Recalibration | None]] = {
     "logarithm": (UNITS["logarithm"], (2,), None),
     "two outputs": (UNITS["two outputs"], (2,), None),
     "several units": (SEVERAL, (), None),
-    "several units of two outputs": ((UNITS["two outputs"], Units(), Units(0.5)), (2,), None),
+    "several units of two outputs": (
+        (UNITS["two outputs"], Units(), Units(0.5)),
+        (2,),
+        None,
+    ),
     "narrower": (UNITS["linear"], (), Recalibration(None, 0.7)),
     "heavy tails": (UNITS["linear"], (), Recalibration(3.0, 0.6)),
     "all": (SEVERAL, (), Recalibration(7.0, 1.1)),
@@ -129,27 +145,45 @@ def test_one_distribution_has_quantiles_densities_moments_and_scores(name: str) 
     assert ends.shape == (4, *shape, 5)
     for place, probability in enumerate(q):
         assert_allclose(cdf(ends[..., place]), probability, rtol=1e-8)
-        assert_allclose(predictive.normal_scores(ends[..., place]), ndtri(probability), atol=1e-8)
+        assert_allclose(
+            predictive.normal_scores(ends[..., place]), ndtri(probability), atol=1e-8
+        )
     # By Gauss-Legendre panels between quantiles of the components.
     grid = np.linspace(-7.0, 7.0, 141).reshape(-1, 1, *[1] * len(shape))
-    inside = [u.inverse_transform(m + s * grid) for u, m, s in zip(each, means, sds, strict=True)]
-    edges = np.clip(np.sort(np.concatenate(inside), axis=0), ends[..., 0], ends[..., -1])
+    inside = [
+        u.inverse_transform(m + s * grid)
+        for u, m, s in zip(each, means, sds, strict=True)
+    ]
+    edges = np.clip(
+        np.sort(np.concatenate(inside), axis=0), ends[..., 0], ends[..., -1]
+    )
     nodes, weights = (part.reshape(-1, *[1] * edges.ndim) for part in leggauss(16))
     half = 0.5 * np.diff(edges, axis=0)
     y = edges[:-1] + half + nodes * half  # [16, 422, N, ...]
-    rows = predictive._replace(means=means[:, None, None], variances=sds[:, None, None] ** 2)
+    rows = predictive._replace(
+        means=means[:, None, None], variances=sds[:, None, None] ** 2
+    )
     mass = weights * half * np.exp(rows.log_densities(y))
     below = np.cumsum(mass.sum(axis=0), axis=0)
     assert_allclose(below, cdf(edges[1:]) - farthest, rtol=1e-7, atol=1e-11)
-    if recalibration is None:  # the moments of a recalibrated distribution are those of no integral
+    if (
+        recalibration is None
+    ):  # the moments of a recalibrated distribution are those of no integral
         mean, variance = predictive.moments()
         assert_allclose(mean, (mass * y).sum(axis=(0, 1)), rtol=1e-3, atol=1e-3)
         assert_allclose(variance, (mass * (y - mean) ** 2).sum(axis=(0, 1)), rtol=1e-2)
 
 
 def test_far_quantiles_and_scores_keep_their_digits() -> None:
-    heavy = Predictive(np.zeros((1, 1)), np.ones((1, 1)), np.ones(1), Units(), "Gaussian", None,
-                       Recalibration(3.0, 0.5))  # fmt: skip
+    heavy = Predictive(
+        np.zeros((1, 1)),
+        np.ones((1, 1)),
+        np.ones(1),
+        Units(),
+        "Gaussian",
+        None,
+        Recalibration(3.0, 0.5),
+    )
     q = np.array([1e-200, 1e-9, 0.5, 1.0 - 1e-9])
     assert_allclose(heavy.quantiles(q)[0, 1:], 0.5 * student.ppf(q[1:], 3.0), rtol=1e-9)
     # T_3(-x) = 2 sqrt(3) / (pi x^3) (1 + O(x^-2))
@@ -157,16 +191,26 @@ def test_far_quantiles_and_scores_keep_their_digits() -> None:
     assert_allclose(heavy.quantiles(q)[0, 0], far, rtol=1e-9)
     two = Predictive(np.array([[0.0], [1.0]]), np.ones((2, 1)), np.array([0.5, 0.5]))
     assert_allclose(two.at_scores(np.array([60.0])), 61.0, rtol=1e-3)
-    assert_allclose(two.normal_scores(two.at_scores(np.array([-60.0, 60.0]))[0, 1:]), 60.0)
+    assert_allclose(
+        two.normal_scores(two.at_scores(np.array([-60.0, 60.0]))[0, 1:]), 60.0
+    )
 
 
-@pytest.mark.parametrize("nu, scale", [(None, 0.8), (3.0, 0.6), (7.0, 1.3), (50.0, 1.0)])
-def test_recalibration_is_a_change_of_the_normal_score(nu: float | None, scale: float) -> None:
+@pytest.mark.parametrize(
+    "nu, scale", [(None, 0.8), (3.0, 0.6), (7.0, 1.3), (50.0, 1.0)]
+)
+def test_recalibration_is_a_change_of_the_normal_score(
+    nu: float | None, scale: float
+) -> None:
     recalibration = Recalibration(nu, scale)
     z = np.array([-30.0, -4.0, -0.3, -1e-9, 0.0, 1e-4, 2.0, 9.0])
     law = norm(scale=scale) if nu is None else student(nu, scale=scale)
-    assert_allclose(recalibration.scores(z[1:-1]), ndtri(law.cdf(z[1:-1])), rtol=1e-7, atol=1e-16)
-    assert_allclose(recalibration.original(recalibration.scores(z)), z, rtol=1e-9, atol=1e-12)
+    assert_allclose(
+        recalibration.scores(z[1:-1]), ndtri(law.cdf(z[1:-1])), rtol=1e-7, atol=1e-16
+    )
+    assert_allclose(
+        recalibration.original(recalibration.scores(z)), z, rtol=1e-9, atol=1e-12
+    )
     ratio = law.logpdf(z) - norm.logpdf(z)
     assert_allclose(recalibration.log_ratio(z), ratio, rtol=1e-12, atol=1e-12)
     assert_allclose(recalibration.spread, law.var(), rtol=1e-12)
@@ -183,7 +227,9 @@ def test_recalibration_maximises_the_likelihood(nu: float | None) -> None:
         return -float(np.sum(law.logpdf(z)))
 
     best = {
-        nu: minimize_scalar(loss, args=(nu,), bracket=(-1.0, 0.0), options={"xtol": 1e-10})
+        nu: minimize_scalar(
+            loss, args=(nu,), bracket=(-1.0, 0.0), options={"xtol": 1e-10}
+        )
         for nu in (3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0, None)
     }
     chosen = min(best, key=lambda nu: best[nu].fun)
@@ -232,4 +278,6 @@ def test_a_mixture_of_mixtures() -> None:
     inner = sum(share * (v + m**2) for share, (m, v) in zip(w, moments))
     centre = sum(share * m for share, (m, _) in zip(w, moments))
     assert_allclose(recalibrated.moments()[0], centre, rtol=1e-12)
-    assert_allclose(recalibrated.moments()[1], 0.81 * 5.0 / 3.0 * (inner - centre**2), rtol=1e-12)
+    assert_allclose(
+        recalibrated.moments()[1], 0.81 * 5.0 / 3.0 * (inner - centre**2), rtol=1e-12
+    )

@@ -34,7 +34,11 @@ XNEW = 100.0 + 9.0 * RNG.normal(size=(7, 2))
 Y = 3e3 * np.sin(X[:, 0] / 9.0)
 POSITIVE = np.exp(Y / 1e3)
 TABLE = pd.DataFrame({"a": X[:, 0], "c": ["u", "v", "w"] * 8, "d": ["2024-01-31"] * 24})
-FORMATS = {"a": Format("number"), "c": Format("text"), "d": Format("date", pattern="ymd")}
+FORMATS = {
+    "a": Format("number"),
+    "c": Format("text"),
+    "d": Format("date", pattern="ymd"),
+}
 WORDS = np.array(["dry", "wet", "ice"])[np.digitize(Y, [-1e3, 1e3])]
 WIDE = gpflow.kernels.SquaredExponential(1e2, 9.0) + gpflow.kernels.Constant(1e2)
 BINS = gpflow.likelihoods.Ordinal(np.array([-0.5, 0.5]))
@@ -49,16 +53,30 @@ def regressor() -> PEPRegressor:
 ESTIMATORS: dict[str, Callable[[], Any]] = {
     "ensemble": regressor,
     "one power": lambda: PEPRegressor("matern32", alpha=0.5, **SMALL).fit(X, Y),
-    "units as they are": lambda: PEPRegressor(WIDE, standardize=False, **SMALL).fit(X, Y),
-    "minibatches": lambda: PEPRegressor(batch_size=8, max_iterations=1, **SMALL).fit(X, Y),
+    "units as they are": lambda: PEPRegressor(WIDE, standardize=False, **SMALL).fit(
+        X, Y
+    ),
+    "minibatches": lambda: PEPRegressor(batch_size=8, max_iterations=1, **SMALL).fit(
+        X, Y
+    ),
     "Student-t": lambda: PEPRegressor(likelihood="student_t", **SMALL).fit(X, Y),
-    "logarithms": lambda: PEPRegressor(likelihood="log_normal", **SMALL).fit(X, POSITIVE),
-    "counts": lambda: PEPRegressor(likelihood="poisson", **SMALL).fit(X, np.round(X[:, 0] - 60.0)),
+    "logarithms": lambda: PEPRegressor(likelihood="log_normal", **SMALL).fit(
+        X, POSITIVE
+    ),
+    "counts": lambda: PEPRegressor(likelihood="poisson", **SMALL).fit(
+        X, np.round(X[:, 0] - 60.0)
+    ),
     "two classes": lambda: PEPClassifier(**SMALL).fit(X, Y > 0.0),
-    "numbered classes": lambda: PEPClassifier(**SMALL).fit(X, np.digitize(Y, [-1e3, 1e3])),
+    "numbered classes": lambda: PEPClassifier(**SMALL).fit(
+        X, np.digitize(Y, [-1e3, 1e3])
+    ),
     "RobustMax": lambda: PEPClassifier(likelihood="multiclass", **SMALL).fit(X, WORDS),
-    "ordered classes": lambda: PEPClassifier(likelihood="ordinal", **SMALL).fit(X, WORDS),
-    "GPflow's ordered classes": lambda: PEPClassifier(likelihood=BINS, **SMALL).fit(X, WORDS),
+    "ordered classes": lambda: PEPClassifier(likelihood="ordinal", **SMALL).fit(
+        X, WORDS
+    ),
+    "GPflow's ordered classes": lambda: PEPClassifier(likelihood=BINS, **SMALL).fit(
+        X, WORDS
+    ),
     "words": cache(lambda: PEPClassifier(**SMALL).fit(X, WORDS)),
     "words as objects": lambda: PEPClassifier(**SMALL).fit(X, WORDS.astype(object)),
 }
@@ -98,7 +116,9 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_estimator_and_scorer_predict_what_tensorflow_does(name: str, tmp_path: Path) -> None:
+def test_estimator_and_scorer_predict_what_tensorflow_does(
+    name: str, tmp_path: Path
+) -> None:
     estimator = ESTIMATORS[name]()
     expected = of_tensorflow(estimator, XNEW)
     assert_same(predictions(estimator, XNEW), expected)
@@ -107,9 +127,15 @@ def test_estimator_and_scorer_predict_what_tensorflow_does(name: str, tmp_path: 
     scorer.likelihood_ = estimator.likelihood_  # type: ignore[attr-defined]
     assert_same(predictions(scorer, XNEW), expected)
     for number in (1, 7):
-        assert_same(predictions(scorer, XNEW[:number].tolist()), predictions(scorer, XNEW[:number]))
+        assert_same(
+            predictions(scorer, XNEW[:number].tolist()),
+            predictions(scorer, XNEW[:number]),
+        )
     if name in ("ensemble", "two classes"):
-        rows, expected = np.vstack([X[:3], X[:2] + 1e3]), [False, False, False, True, True]
+        rows, expected = (
+            np.vstack([X[:3], X[:2] + 1e3]),
+            [False, False, False, True, True],
+        )
         assert scorer.far_rows(rows).tolist() == expected
         for ensembles in (None, ()):
             estimator._numpy_ensembles = ensembles
@@ -132,8 +158,12 @@ def test_parts_that_are_not_known_leave_it_to_tensorflow(tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
     assert "kernel: got ArcCosine" in why_no_scorer(estimator)
     student = ESTIMATORS["Student-t"]()
-    assert "a scorer has no quantiles under the likelihood StudentT" in why_no_scorer(student)
-    assert why_no_scorer(regressor()) == why_no_scorer(ESTIMATORS["two classes"]()) == ""
+    assert "a scorer has no quantiles under the likelihood StudentT" in why_no_scorer(
+        student
+    )
+    assert (
+        why_no_scorer(regressor()) == why_no_scorer(ESTIMATORS["two classes"]()) == ""
+    )
     gpflow.config.set_default_float(np.float32)
     estimator = PEPRegressor(**SMALL, alpha=0.5).fit(X, Y)
     assert estimator.predict(XNEW).dtype == np.float32
@@ -146,7 +176,9 @@ def test_what_predicts_follows_another_fit_and_is_not_pickled() -> None:
     assert estimator._numpy_ensembles
     state = estimator.__getstate__()
     assert state["_numpy_ensembles"] is None and state["_posterior"] is None
-    assert_allclose(pickle.loads(pickle.dumps(estimator)).predict(XNEW), before, rtol=1e-10)
+    assert_allclose(
+        pickle.loads(pickle.dumps(estimator)).predict(XNEW), before, rtol=1e-10
+    )
     assert_allclose(estimator.fit(X, Y + 5e3).predict(XNEW), before + 5e3, rtol=1e-6)
 
 
@@ -170,7 +202,9 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
     model = make_pipeline(StandardScaler(), PEPRegressor(**SMALL)).fit(table, Y)
     scorer = scorer_of(model, tmp_path)
     assert_allclose(scorer.predict(new[["q", "p"]]), model.predict(new), rtol=1e-10)
-    with pytest.raises(ValueError, match=r"got the columns \['p', 'r'\], expected the columns"):
+    with pytest.raises(
+        ValueError, match=r"got the columns \['p', 'r'\], expected the columns"
+    ):
         scorer.predict(new.rename(columns={"q": "r"}))
     with pytest.raises(ValueError, match="unusual: got a scorer of numbers"):
         scorer.unusual(new)
@@ -195,7 +229,10 @@ INPUTS: list[tuple[Any, str]] = [
     (XNEW[0], r"shape \(2,\).*a single row is X\[None, :\]"),
     (XNEW[:0], r"shape \(0, 2\), expected .* at least one row"),
     ([[1.0, np.nan], [1.0, 2.0]], "NaN or infinity in 1 row.* index 0"),
-    *((rows, "no array of numbers") for rows in ([["a", "b"]], [[1.0], [1.0, 2.0]], 1j * XNEW)),
+    *(
+        (rows, "no array of numbers")
+        for rows in ([["a", "b"]], [[1.0], [1.0, 2.0]], 1j * XNEW)
+    ),
     *((rows, "X: got") for rows in ([[1.0, None]], None)),
 ]
 
@@ -209,15 +246,29 @@ def test_inputs_that_are_refused(folder: Path) -> None:
 CALLS: dict[str, list[tuple[Callable[[Scorer], Any], str]]] = {
     "ensemble": [
         (lambda s: s.predict_proba(XNEW), "predict_proba: got a model of numbers"),
-        (lambda s: s.predict_quantiles(XNEW, [0.0, 0.5]), "quantiles: got .*between 0 and 1"),
+        (
+            lambda s: s.predict_quantiles(XNEW, [0.0, 0.5]),
+            "quantiles: got .*between 0 and 1",
+        ),
         (lambda s: s.predict_quantiles(XNEW, "half"), "quantiles: got half"),
-        (lambda s: s.predict_interval(XNEW, 1.0), r"coverage: got 1.0, expected .*\(0, 1\)"),
+        (
+            lambda s: s.predict_interval(XNEW, 1.0),
+            r"coverage: got 1.0, expected .*\(0, 1\)",
+        ),
         (lambda s: s.log_densities(XNEW, [1.0]), "y: got 1 value, expected 7"),
     ],
-    "logarithms": [(lambda s: s.log_densities(XNEW, -np.ones(7)), "y: got -1, .* above 0")],
+    "logarithms": [
+        (lambda s: s.log_densities(XNEW, -np.ones(7)), "y: got -1, .* above 0")
+    ],
     "words": [
-        (lambda s: s.predict(XNEW, return_std=True), "return_std: got True for classes"),
-        (lambda s: s.predict_quantiles(XNEW), "predict_quantiles: got a model of classes"),
+        (
+            lambda s: s.predict(XNEW, return_std=True),
+            "return_std: got True for classes",
+        ),
+        (
+            lambda s: s.predict_quantiles(XNEW),
+            "predict_quantiles: got a model of classes",
+        ),
     ],
 }
 
@@ -264,7 +315,9 @@ def write(name: str, text: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text(text)
 
 
-def edit(change: Callable[[dict[str, Any]], object], sign: bool) -> Callable[[Path], None]:
+def edit(
+    change: Callable[[dict[str, Any]], object], sign: bool
+) -> Callable[[Path], None]:
     """Change the description, as somebody would who knows of the digest if ``sign``."""
 
     def apply(folder: Path) -> None:
@@ -273,7 +326,9 @@ def edit(change: Callable[[dict[str, Any]], object], sign: bool) -> Callable[[Pa
         change(description)
         if sign:
             header = ("format", "versions", "files", "digest")
-            content = {name: part for name, part in description.items() if name not in header}
+            content = {
+                name: part for name, part in description.items() if name not in header
+            }
             description["digest"] = digest(content, folder, SCORER)
         path.write_text(json.dumps(description))
 
@@ -295,33 +350,54 @@ def other_arrays(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], No
     return apply
 
 
-infinite = other_arrays(lambda arrays: {**arrays, "0": np.full_like(arrays["0"], np.inf)})
+infinite = other_arrays(
+    lambda arrays: {**arrays, "0": np.full_like(arrays["0"], np.inf)}
+)
 objects = other_arrays(lambda arrays: {"0": np.array([print], dtype=object)})
 
 
 def kernel_of(description: dict[str, Any]) -> dict[str, Any]:
-    kernel: dict[str, Any] = description["components"][0]["ensemble"]["components"][0]["kernel"]
+    kernel: dict[str, Any] = description["components"][0]["ensemble"]["components"][0][
+        "kernel"
+    ]
     return kernel
 
 
-execute = edit(lambda description: kernel_of(description).update({"class": "exec"}), sign=True)
+execute = edit(
+    lambda description: kernel_of(description).update({"class": "exec"}), sign=True
+)
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda folder: (folder / "arrays.npz").unlink(), "no file arrays.npz, expected scorer.j"),
-    (lambda folder: (folder / "scorer.json").unlink(), "no file scorer.json"),
-    (write("scorer.json", "{"), "damaged or was changed"),
-    (write("scorer.json", "[]"), "got format None, expected format 8"),
-    (edit(lambda d: d.update(format=1), sign=False), "1, expected format 8. Load it with"),
-    (edit(lambda d: d.update(format=True), sign=False), "format True, expected format 8"),
-    (edit(lambda d: d.update(names=["a", "b"]), sign=False), "digest of the files"),
-    (flip_a_bit, "digest of the files is another"),
-    (write("arrays.npz", "no archive"), "digest of the files is another"),
-    (infinite, "float64 values in entry 0 that are no finite numbers"),
-    (objects, "damaged or was changed .*allow_pickle"),
-    (edit(lambda d: d["components"][0].pop("target"), sign=True), "do not describe a scorer"),
-    (execute, "do not describe a scorer .*got exec, expected one of"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            lambda folder: (folder / "arrays.npz").unlink(),
+            "no file arrays.npz, expected scorer.j",
+        ),
+        (lambda folder: (folder / "scorer.json").unlink(), "no file scorer.json"),
+        (write("scorer.json", "{"), "damaged or was changed"),
+        (write("scorer.json", "[]"), "got format None, expected format 8"),
+        (
+            edit(lambda d: d.update(format=1), sign=False),
+            "1, expected format 8. Load it with",
+        ),
+        (
+            edit(lambda d: d.update(format=True), sign=False),
+            "format True, expected format 8",
+        ),
+        (edit(lambda d: d.update(names=["a", "b"]), sign=False), "digest of the files"),
+        (flip_a_bit, "digest of the files is another"),
+        (write("arrays.npz", "no archive"), "digest of the files is another"),
+        (infinite, "float64 values in entry 0 that are no finite numbers"),
+        (objects, "damaged or was changed .*allow_pickle"),
+        (
+            edit(lambda d: d["components"][0].pop("target"), sign=True),
+            "do not describe a scorer",
+        ),
+        (execute, "do not describe a scorer .*got exec, expected one of"),
+    ],
+)
 def test_files_that_were_changed_are_refused(
     folder: Path, tmp_path: Path, change: Callable[[Path], object], message: str
 ) -> None:
@@ -342,9 +418,14 @@ assert not slow, slow
 """
 
 
-def test_a_scorer_needs_numpy_and_scipy_alone_and_no_training_rows(folder: Path) -> None:
+def test_a_scorer_needs_numpy_and_scipy_alone_and_no_training_rows(
+    folder: Path,
+) -> None:
     subprocess.run([sys.executable, "-c", NUMPY_ALONE, str(folder)], check=True)
     with np.load(folder / "arrays.npz") as archive:
         sizes = [size for array in archive.values() for size in array.shape]
     assert sizes and len(X) not in sizes
-    assert sorted(path.name for path in folder.iterdir()) == ["arrays.npz", "scorer.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "arrays.npz",
+        "scorer.json",
+    ]

@@ -55,17 +55,29 @@ def test_dates() -> None:
     expected = np.stack([days, *waves], axis=1)
     assert_allclose(encoder.transform(X), expected, rtol=1e-12)
     for periods, freq, cycles in (
-        (40, "9h", ["week", "day"]), (9, "180D", ["year"]),
-        (30, "1D", ["week"]), (13, "1D", []), (30, "7D", []), (60, "3D", ["week"]), (40, "5D", []),
-        (500, "1h", ["week", "day"]), (900, "1D", ["year", "week"]),
-    ):  # fmt: skip
-        dates = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=periods, freq=freq)})
-        names = [f"day: {wave} of {cycle}" for cycle in cycles for wave in ("sine", "cosine")]
+        (40, "9h", ["week", "day"]),
+        (9, "180D", ["year"]),
+        (30, "1D", ["week"]),
+        (13, "1D", []),
+        (30, "7D", []),
+        (60, "3D", ["week"]),
+        (40, "5D", []),
+        (500, "1h", ["week", "day"]),
+        (900, "1D", ["year", "week"]),
+    ):
+        dates = pd.DataFrame(
+            {"day": pd.date_range("2024-01-01", periods=periods, freq=freq)}
+        )
+        names = [
+            f"day: {wave} of {cycle}" for cycle in cycles for wave in ("sine", "cosine")
+        ]
         assert list(encoder.fit(dates).get_feature_names_out()) == ["day", *names]
     X.loc[3, "day"] = pd.NaT
     assert encoder.fit(X).encodings_["day"].median == np.median(np.delete(days, 3))
     # Of a row in which all is missing nothing is known.
-    assert_array_equal(np.isnan(encoder.transform(X)).all(axis=1), np.arange(len(X)) == 3)
+    assert_array_equal(
+        np.isnan(encoder.transform(X)).all(axis=1), np.arange(len(X)) == 3
+    )
 
 
 def test_cells_are_read_as_they_were() -> None:
@@ -73,7 +85,9 @@ def test_cells_are_read_as_they_were() -> None:
     encoder = TableEncoder(formats)
     text = pd.DataFrame({"a": ["1.234,5", "2,5"], "b": ["31.01.1970", "02.01.1970"]})
     assert_array_equal(encoder.fit_transform(text), [[1234.5, 30.0], [2.5, 1.0]])
-    read = pd.DataFrame({"a": [1234.5, 2.5], "b": pd.to_datetime(["1970-01-31", "1970-01-02"])})
+    read = pd.DataFrame(
+        {"a": [1234.5, 2.5], "b": pd.to_datetime(["1970-01-31", "1970-01-02"])}
+    )
     assert_array_equal(encoder.transform(read), encoder.transform(text))
 
 
@@ -81,21 +95,35 @@ def test_columns_are_found_by_name() -> None:
     X = table()
     encoder = clone(TableEncoder(FORMATS)).fit(X[["day", "colour", "size"]])
     assert list(encoder.feature_names_in_) == list(FORMATS)
-    assert_array_equal(encoder.transform(X), encoder.transform(X[["colour", "day", "size"]]))
+    assert_array_equal(
+        encoder.transform(X), encoder.transform(X[["colour", "day", "size"]])
+    )
     assert encoder.set_output(transform="pandas").transform(X).columns[0] == "size"
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda X: X.drop(columns="size"), r"no column 'size' among 'colour', 'day'"),
-    (lambda X: X.rename(columns={"size": "Size"}), r"'size' among 'Size', .* Add or rename"),
-    (lambda X: X.assign(more=1), r"got the columns 'more', expected .* no others. Choose them"),
-    (lambda X: X.set_axis(["size", "size", "day"], axis=1), r"one column 'size' among"),
-    (lambda X: X.to_numpy(), r"got ndarray, expected a table"),
-    (lambda X: X.assign(size=np.inf), r"column 'size': got inf in row 0"),
-    (lambda X: X.assign(size=1e200), r"got 1e\+200 in row 0 .* below 1e\+100"),
-    (lambda X: X.assign(size="big"), r"column 'size': got 'big' in row 0"),
-    (lambda X: X.assign(day="soon"), r"column 'day': got 'soon' in row 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda X: X.drop(columns="size"), r"no column 'size' among 'colour', 'day'"),
+        (
+            lambda X: X.rename(columns={"size": "Size"}),
+            r"'size' among 'Size', .* Add or rename",
+        ),
+        (
+            lambda X: X.assign(more=1),
+            r"got the columns 'more', expected .* no others. Choose them",
+        ),
+        (
+            lambda X: X.set_axis(["size", "size", "day"], axis=1),
+            r"one column 'size' among",
+        ),
+        (lambda X: X.to_numpy(), r"got ndarray, expected a table"),
+        (lambda X: X.assign(size=np.inf), r"column 'size': got inf in row 0"),
+        (lambda X: X.assign(size=1e200), r"got 1e\+200 in row 0 .* below 1e\+100"),
+        (lambda X: X.assign(size="big"), r"column 'size': got 'big' in row 0"),
+        (lambda X: X.assign(day="soon"), r"column 'day': got 'soon' in row 0"),
+    ],
+)
 def test_other_tables_are_refused(change: Any, message: str) -> None:
     X = table()
     encoder = TableEncoder(FORMATS).fit(X)
@@ -114,7 +142,10 @@ def test_no_rows_and_no_values_and_polars() -> None:
     X = table().assign(size=np.nan)
     encoder = TableEncoder(FORMATS).fit(X)
     assert np.all(encoder.transform(X)[:, 0] == 0.0)
-    assert encoder.transform(X.head(0)).shape == (0, len(encoder.get_feature_names_out()))
+    assert encoder.transform(X.head(0)).shape == (
+        0,
+        len(encoder.get_feature_names_out()),
+    )
     polars = pytest.importorskip("polars")
     assert_array_equal(encoder.transform(polars.from_pandas(X)), encoder.transform(X))
 
@@ -130,7 +161,15 @@ def test_what_is_unusual_is_listed() -> None:
     new.loc[3, "size"] = X["size"].max() + 0.09 * np.ptp(X["size"].dropna())
     new.loc[4, ["size", "day"]] = [-100.0, pd.NaT]
     middle = "colour 'unheard of' is new", "size is above all", ""
-    assert encoder.unusual(new) == ["", *middle, "size is below all; day is missing", ""]
-    for name, learnt in encoder.encodings_.items():  # as an earlier version remembered them
+    assert encoder.unusual(new) == [
+        "",
+        *middle,
+        "size is below all; day is missing",
+        "",
+    ]
+    for (
+        name,
+        learnt,
+    ) in encoder.encodings_.items():  # as an earlier version remembered them
         encoder.encodings_[name] = learnt._replace(limits=(), rare=())
     assert encoder.unusual(new) == [""] * 4 + ["day is missing", ""]

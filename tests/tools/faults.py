@@ -166,7 +166,9 @@ class Fault(NamedTuple):
         name, place, *changes = block.strip().split("\n")
         file, tests = place.split(": ", 1)
         old, new = ("\n".join(c[1:] for c in changes if c[0] == sign) for sign in "-+")
-        named = [each for test in tests.split() for each in SEVERAL.get(test, test).split()]
+        named = [
+            each for test in tests.split() for each in SEVERAL.get(test, test).split()
+        ]
         return cls(name, file, old, new, named)
 
 
@@ -190,11 +192,17 @@ def check(tree: Path, faults: list[Fault]) -> bool:
         count = path.read_text().count(fault.old) if path.is_file() else -1
         if count != 1:
             good = False
-            what = "there is no such file" if count < 0 else f"the old text occurs {count} times"
+            what = (
+                "there is no such file"
+                if count < 0
+                else f"the old text occurs {count} times"
+            )
             print(f"EDIT ME   {fault.name}: {fault.file}: {what}")
         for test in fault.tests:
             path, _, name = (tree / "tests" / test).as_posix().partition("::")
-            if not Path(path).is_file() or (name and f"def {name}(" not in Path(path).read_text()):
+            if not Path(path).is_file() or (
+                name and f"def {name}(" not in Path(path).read_text()
+            ):
                 good = False
                 print(f"EDIT ME   {fault.name}: there is no tests/{test}")
     return good
@@ -205,13 +213,36 @@ def try_fault(tree: Path, fault: Fault) -> str:
     sound = path.read_text()
     path.write_text(sound.replace(fault.old, fault.new))
     try:
-        command = [sys.executable, "-m", "pytest", "-m", "not slow", "-x", "-q", "--tb=no"]
-        command += ["-p", "no:cacheprovider", *(f"tests/{test}" for test in fault.tests)]
-        environ = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-        said = subprocess.run(command, cwd=tree, env=environ, capture_output=True, text=True)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-m",
+            "not slow",
+            "-x",
+            "-q",
+            "--tb=no",
+        ]
+        command += [
+            "-p",
+            "no:cacheprovider",
+            *(f"tests/{test}" for test in fault.tests),
+        ]
+        environ = {
+            **os.environ,
+            "PYTHONPATH": str(tree),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        said = subprocess.run(
+            command, cwd=tree, env=environ, capture_output=True, text=True
+        )
     finally:
         path.write_text(sound)
-    failed = [line for line in said.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    failed = [
+        line
+        for line in said.stdout.splitlines()
+        if line.startswith(("FAILED", "ERROR"))
+    ]
     if said.returncode == 1 and failed:
         return f"caught    by {failed[0].split(' ', 1)[1].split(' - ')[0]}"
     if said.returncode == 0:
@@ -224,7 +255,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    faults = [f for f in FAULTS if any(name in f.name for name in options.names or [""])]
+    faults = [
+        f for f in FAULTS if any(name in f.name for name in options.names or [""])
+    ]
     tree = Path(__file__).parents[2]
     if not check(tree, faults):
         sys.exit(2)
@@ -240,7 +273,10 @@ def main() -> None:
             start = time.time()
             result = try_fault(copy, fault)
             missed += not result.startswith("caught")
-            print(f"{result}\n          {fault.name} ({time.time() - start:.0f} s)", flush=True)
+            print(
+                f"{result}\n          {fault.name} ({time.time() - start:.0f} s)",
+                flush=True,
+            )
     print(f"{len(faults) - missed} of {len(faults)} faults caught")
     sys.exit(missed > 0)
 

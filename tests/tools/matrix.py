@@ -94,11 +94,18 @@ class Failed(Exception):
 
 def run(*command: object, may_fail: bool = False, **options: Any) -> str:
     """Run a command where nothing of this tree can be imported."""
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    environ = {
+        key: value for key, value in os.environ.items() if not key.startswith("PYTHON")
+    }
     environ.update(TF_CPP_MIN_LOG_LEVEL="3", OPENBLAS_NUM_THREADS="1")
     environ.update(TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1")
     environ.update(options.pop("environ", {}))
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, **options}
+    options = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+        **options,
+    }
     done = subprocess.run([str(part) for part in command], env=environ, **options)
     if done.returncode and not may_fail:
         raise Failed(f"{command[0]} ...: " + " ".join(done.stdout.split())[-600:])
@@ -106,7 +113,9 @@ def run(*command: object, may_fail: bool = False, **options: Any) -> str:
 
 
 def uv(*arguments: object, **options: Any) -> str:
-    return run(sys.executable, "-m", "uv", "--no-python-downloads", *arguments, **options)
+    return run(
+        sys.executable, "-m", "uv", "--no-python-downloads", *arguments, **options
+    )
 
 
 def copy_tree(folder: Path) -> Path:
@@ -135,17 +144,36 @@ def check_contents(source: Path, sdist: Path, wheel: Path) -> Metadata:
     with zipfile.ZipFile(wheel) as archive:
         described = [name for name in archive.namelist() if ".dist-info/" in name]
         names = {*archive.namelist()} - {*described}
-        (text,) = (archive.read(name) for name in described if name.endswith("/METADATA"))
+        (text,) = (
+            archive.read(name) for name in described if name.endswith("/METADATA")
+        )
         metadata = Metadata.from_email(text, validate=True)
     with tarfile.open(sdist) as archive:
-        members = [member.name.partition("/")[2] for member in archive if member.isfile()]
+        members = [
+            member.name.partition("/")[2] for member in archive if member.isfile()
+        ]
     inside = {name for name in members if ".egg-info/" not in name}
-    meta = {"PKG-INFO", "pyproject.toml", "setup.cfg", "MANIFEST.in", "README.md", "LICENSE"}
-    for path, found, expected in ((wheel, names, package), (sdist, inside, package | meta)):
+    meta = {
+        "PKG-INFO",
+        "pyproject.toml",
+        "setup.cfg",
+        "MANIFEST.in",
+        "README.md",
+        "LICENSE",
+    }
+    for path, found, expected in (
+        (wheel, names, package),
+        (sdist, inside, package | meta),
+    ):
         if found != expected:
-            raise Failed(f"{path.name}: on one side only: {sorted(found ^ expected)[:20]}")
+            raise Failed(
+                f"{path.name}: on one side only: {sorted(found ^ expected)[:20]}"
+            )
         print(f"{path.name}: {len(found)} files", flush=True)
-    if not any("LICENSE" in name for name in described) or "gpflow_pep/py.typed" not in names:
+    if (
+        not any("LICENSE" in name for name in described)
+        or "gpflow_pep/py.typed" not in names
+    ):
         raise Failed(f"{wheel.name}: no licence or no py.typed in it")
     return metadata
 
@@ -162,7 +190,9 @@ def requirements(metadata: Metadata, extras: tuple[str, ...] = EXTRAS) -> str:
     return "\n".join(sorted(lines)) + "\n"
 
 
-def make_environment(folder: Path, python: str, end: str, wheel: Path, needed: str) -> Path:
+def make_environment(
+    folder: Path, python: str, end: str, wheel: Path, needed: str
+) -> Path:
     """Make an empty environment and install into it; its interpreter."""
     if shutil.which(python) is None:
         raise Failed(f"there is no {python} on this machine")
@@ -173,13 +203,25 @@ def make_environment(folder: Path, python: str, end: str, wheel: Path, needed: s
     wanted.write_text(needed)
     options = ["--resolution", RESOLUTIONS[end], "--only-binary", ":all:", "--quiet"]
     uv("pip", "compile", wanted, "--python", inside, *options, "--output-file", pinned)
-    uv("pip", "install", "--quiet", "--python", inside, "--no-deps", "--requirement", pinned, wheel)
+    uv(
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        inside,
+        "--no-deps",
+        "--requirement",
+        pinned,
+        wheel,
+    )
     return inside
 
 
 def measure_imports(inside: Path, folder: Path) -> list[float]:
     """Medians of interpreters one after the other; the first only compiles bytecode."""
-    said = [run(inside, "-c", IMPORTS, cwd=folder).splitlines() for _ in range(REPEATS + 1)][1:]
+    said = [
+        run(inside, "-c", IMPORTS, cwd=folder).splitlines() for _ in range(REPEATS + 1)
+    ][1:]
     found = [json.loads(lines[-1]) for lines in said]
     return [sorted(column)[REPEATS // 2] for column in zip(*found)]
 
@@ -197,7 +239,9 @@ def run_tests(cell: Cell, inside: Path, folder: Path, tree: Path, jobs: int) -> 
     with (folder / "log.txt").open("w") as log:
         run(*command, cwd=outside, may_fail=True, environ=environ, stdout=log)
     if not report.is_file():
-        raise Failed("pytest: " + " ".join((folder / "log.txt").read_text().split())[-600:])
+        raise Failed(
+            "pytest: " + " ".join((folder / "log.txt").read_text().split())[-600:]
+        )
     suite = xml.etree.ElementTree.parse(report).getroot().find("testsuite")
     assert suite is not None
     for case in suite.iter("testcase"):
@@ -211,7 +255,9 @@ def run_tests(cell: Cell, inside: Path, folder: Path, tree: Path, jobs: int) -> 
     cell.minutes = float(suite.get("time", "nan")) / 60.0
 
 
-def try_cell(cell: Cell, folder: Path, tree: Path, wheel: Path, needed: str, jobs: int) -> None:
+def try_cell(
+    cell: Cell, folder: Path, tree: Path, wheel: Path, needed: str, jobs: int
+) -> None:
     """Fill in what is found, up to what goes wrong."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -221,7 +267,9 @@ def try_cell(cell: Cell, folder: Path, tree: Path, wheel: Path, needed: str, job
         said = run(inside, "-c", "import platform as p; print(p.python_version())")
         cell.versions["python"] = said.strip()
         said = uv("pip", "check", "--python", inside, may_fail=True)
-        cell.pip_check = "ok" if "All installed packages are compatible" in said else said
+        cell.pip_check = (
+            "ok" if "All installed packages are compatible" in said else said
+        )
         cell.imports = measure_imports(inside, folder)
         if TESTS[cell.tests]:
             run_tests(cell, inside, folder, tree, jobs)
@@ -234,7 +282,10 @@ def table(cells: list[Cell], version: str) -> str:
     rows: list[tuple[str, list[str]]] = [
         ("", [cell.end for cell in cells]),
         ("python", [cell.versions.get("python", cell.python) for cell in cells]),
-        *((name, [cell.versions.get(name, "-") for cell in cells]) for name in SHOWN.split()),
+        *(
+            (name, [cell.versions.get(name, "-") for cell in cells])
+            for name in SHOWN.split()
+        ),
         ("", []),
         ("pip check", ["ok" if cell.pip_check == "ok" else "no" for cell in cells]),
         ("tests", [cell.tests for cell in cells]),
@@ -245,8 +296,12 @@ def table(cells: list[Cell], version: str) -> str:
         ("", []),
         ("CPU seconds of imports", []),
     ]
-    for place, name in enumerate(("gpflow", "+ gpflow_pep", "+ its models", "+ all its rooms")):
-        seconds = [f"{cell.imports[place]:.2f}" if cell.imports else "-" for cell in cells]
+    for place, name in enumerate(
+        ("gpflow", "+ gpflow_pep", "+ its models", "+ all its rooms")
+    ):
+        seconds = [
+            f"{cell.imports[place]:.2f}" if cell.imports else "-" for cell in cells
+        ]
         rows.append((f"  {name}", seconds))
     lines = [f"{name:24}" + "".join(f"{one:>11}" for one in row) for name, row in rows]
     for cell in cells:
@@ -255,7 +310,11 @@ def table(cells: list[Cell], version: str) -> str:
         more = len(cell.failures) - FAILURES_SHOWN
         said = [*filter(None, said), *([f"and {more} more"] if more > 0 else [])]
         if said:
-            lines += ["", f"{cell.end} versions, {cell.python}:", *(f"  {one}" for one in said)]
+            lines += [
+                "",
+                f"{cell.end} versions, {cell.python}:",
+                *(f"  {one}" for one in said),
+            ]
     today = datetime.date.today().isoformat()
     head = f"gpflow_pep {version}, installed from the wheel of its sdist; printed on {today}\n"
     return "\n".join([head, *(line.rstrip() for line in lines), ""])
@@ -263,15 +322,21 @@ def table(cells: list[Cell], version: str) -> str:
 
 def kept(folder: Path) -> list[Cell]:
     """Every cell that was run, in order."""
-    found = [Cell(**json.loads(path.read_text())) for path in folder.glob("*/cell.json")]
-    return sorted(found, key=lambda cell: (list(RESOLUTIONS).index(cell.end), cell.python))
+    found = [
+        Cell(**json.loads(path.read_text())) for path in folder.glob("*/cell.json")
+    ]
+    return sorted(
+        found, key=lambda cell: (list(RESOLUTIONS).index(cell.end), cell.python)
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     pythons = ["python3.10", "python3.11", "python3.12"]
     parser.add_argument("--pythons", nargs="+", default=pythons, help="names or paths")
-    parser.add_argument("--ends", nargs="+", default=["oldest", "newest"], choices=RESOLUTIONS)
+    parser.add_argument(
+        "--ends", nargs="+", default=["oldest", "newest"], choices=RESOLUTIONS
+    )
     parser.add_argument("--tests", default="fast", choices=TESTS)
     parser.add_argument("--jobs", type=int, default=2, help="processes of pytest")
     parser.add_argument("--folder", type=Path, default=Path("matrix-output"))
@@ -282,7 +347,9 @@ def main() -> None:
     sdist, wheel = build(tree, folder / "dist")
     metadata = check_contents(tree, sdist, wheel)
     needed = requirements(metadata)
-    for python, end in ((python, end) for python in options.pythons for end in options.ends):
+    for python, end in (
+        (python, end) for python in options.pythons for end in options.ends
+    ):
         cell = Cell(Path(python).name, end, options.tests)
         place = folder / f"{cell.python}-{end}"
         try_cell(cell, place, tree, wheel, needed, options.jobs)
@@ -294,7 +361,9 @@ def main() -> None:
     print(text)
     if options.table:
         options.table.write_text(text, encoding="utf-8")
-    sys.exit(any(cell.problem or cell.failures or cell.pip_check != "ok" for cell in cells))
+    sys.exit(
+        any(cell.problem or cell.failures or cell.pip_check != "ok" for cell in cells)
+    )
 
 
 if __name__ == "__main__":

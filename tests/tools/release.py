@@ -15,19 +15,39 @@ import sys
 import tempfile
 from pathlib import Path
 
-from matrix import Failed, build, check_contents, copy_tree, make_environment, requirements, run, uv
+from matrix import (
+    Failed,
+    build,
+    check_contents,
+    copy_tree,
+    make_environment,
+    requirements,
+    run,
+    uv,
+)
 
 #: It runs in an environment of its own, since nothing else here needs it.
 TWINE = ("tool", "run", "--quiet", "twine==7.0.0")
 COMMANDS = (
     ("--help",),
-    ("compare", "--example", "diabetes", "--inducing", "10", "--folds", "2", "--no-baselines"),
+    (
+        "compare",
+        "--example",
+        "diabetes",
+        "--inducing",
+        "10",
+        "--folds",
+        "2",
+        "--no-baselines",
+    ),
 )
 
 
 def python_of(readme: str) -> str:
     """Join the Python of a page, which is one program."""
-    return "\n".join(re.findall(r"^```python\n(.*?)^```", readme, re.DOTALL | re.MULTILINE))
+    return "\n".join(
+        re.findall(r"^```python\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    )
 
 
 def try_wheel(python: str, wheel: Path, needed: str, readme: str, folder: Path) -> None:
@@ -50,7 +70,9 @@ def try_wheel(python: str, wheel: Path, needed: str, readme: str, folder: Path) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--python", default=sys.executable, help="of the environment")
-    parser.add_argument("--dist", type=Path, default=Path("dist"), help="where archives are left")
+    parser.add_argument(
+        "--dist", type=Path, default=Path("dist"), help="where archives are left"
+    )
     options = parser.parse_args()
     dist = options.dist.resolve()
     with tempfile.TemporaryDirectory() as name:
@@ -62,7 +84,9 @@ def main() -> None:
         place = folder / "elsewhere"
         place.mkdir()
         readme = metadata.description or ""
-        try_wheel(options.python, wheel, requirements(metadata, extras=()), readme, place)
+        try_wheel(
+            options.python, wheel, requirements(metadata, extras=()), readme, place
+        )
     print(f"{sdist}\n{wheel}")
 
 

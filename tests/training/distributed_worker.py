@@ -46,17 +46,29 @@ def log_density(model: Any) -> dict[str, float]:
     return {"nlpd": -float(np.mean(model.predict_log_density((X, Y))))}
 
 
-def fitted(strategy: Any, checkpoint_dir: Path | None, evaluate: Any = log_density) -> Arrays:
+def fitted(
+    strategy: Any, checkpoint_dir: Path | None, evaluate: Any = log_density
+) -> Arrays:
     """ARPEP by minibatches; with a directory, stopped and resumed on the way."""
-    options: dict[str, Any] = {"evaluate": evaluate, "evaluate_every": 2, "strategy": strategy}
-    options |= {"checkpoint_dir": checkpoint_dir, "checkpoint_every": STEPS, "progress": False}
+    options: dict[str, Any] = {
+        "evaluate": evaluate,
+        "evaluate_every": 2,
+        "strategy": strategy,
+    }
+    options |= {
+        "checkpoint_dir": checkpoint_dir,
+        "checkpoint_every": STEPS,
+        "progress": False,
+    }
     options["early_stopping"] = pep.training.EarlyStopping("nlpd", patience=STEPS)
     options["log_dir"] = checkpoint_dir and checkpoint_dir / "log"
     for num_steps in (STEPS - 3, STEPS) if checkpoint_dir else (STEPS,):
         with strategy.scope() if strategy else nullcontext():
             kernel = RBF()
             kernel.variance = gpflow.Parameter(kernel.variance, trainable=False)
-            model = pep.models.ARPEP(kernel, Gaussian(0.3), Z.copy(), num_data=N, alpha=0.5)
+            model = pep.models.ARPEP(
+                kernel, Gaussian(0.3), Z.copy(), num_data=N, alpha=0.5
+            )
             schedule = tf_keras.optimizers.schedules.CosineDecay(0.05, STEPS)
             optimizer = tf_keras.optimizers.Adam(schedule, clipnorm=5.0)
         batches = pep.training.shuffled_batches((X, Y), BATCH, seed=1)
@@ -77,16 +89,23 @@ def full_batch_models(rows: slice) -> Models:
     def kernel() -> Any:
         kernel = RBF()
         # A term of the loss that is no sum over rows.
-        kernel.lengthscales.prior = tfp.distributions.LogNormal(np.float64(0.0), np.float64(1.0))
+        kernel.lengthscales.prior = tfp.distributions.LogNormal(
+            np.float64(0.0), np.float64(1.0)
+        )
         return kernel
 
     data, labels = (X[rows], Y[rows]), (X[rows], LABELS[rows])
     alpha = np.linspace(0.0, 1.0, N)[rows]
     chunked: dict[str, Any] = {"noise_variance": 0.2, "chunk_size": 7}
-    yield "regression", pep.PEPRegression(data, kernel(), Z.copy(), alpha=alpha, **chunked)
+    yield (
+        "regression",
+        pep.PEPRegression(data, kernel(), Z.copy(), alpha=alpha, **chunked),
+    )
     batches = tf.data.Dataset.from_tensor_slices(data).batch(4)
     yield "streamed", pep.PEPRegression(batches, kernel(), Z.copy(), **chunked)
-    model = pep.PEPClassification(labels, kernel(), Bernoulli(), Z.copy(), tolerance=1e-9)
+    model = pep.PEPClassification(
+        labels, kernel(), Bernoulli(), Z.copy(), tolerance=1e-9
+    )
     yield "classification", model
 
 
@@ -95,11 +114,17 @@ def models_of_classes_and_of_missing_targets(rows: slice) -> Models:
     nothing: the first process has seen nothing of the third.
     """
     bins = np.digitize(Y, [-0.3, 0.5]).astype(float)[rows]
-    yield "classes", pep.PEP((X[rows], bins), RBF(), MultiClass(3), Z.copy(), tolerance=1e-9)
+    yield (
+        "classes",
+        pep.PEP((X[rows], bins), RBF(), MultiClass(3), Z.copy(), tolerance=1e-9),
+    )
     targets = np.hstack([Y, LABELS, Y**2])
     targets[::3, 0] = targets[SHARDS[0], 2] = np.nan
     data, W = (X[rows], targets[rows]), [[1.0, 0.3], [0.5, -0.8], [0.2, 0.6]]
-    mixing = [LinearCoregionalization([RBF(), Matern32(lengthscales=2.0)], W) for _ in range(2)]
+    mixing = [
+        LinearCoregionalization([RBF(), Matern32(lengthscales=2.0)], W)
+        for _ in range(2)
+    ]
     options: dict[str, Any] = {"noise_variance": 0.2, "chunk_size": 7}
     yield "incomplete", pep.PEPRegression(data, RBF(), Z.copy(), **options)
     yield "mixture", pep.PEPRegression(data, mixing[0], Z.copy(), **options)
@@ -123,7 +148,9 @@ def full_batch(strategy: Any, models: Any = full_batch_models) -> Arrays:
         with tf.GradientTape() as tape:
             value = loss()
         gradient = tape.gradient(value, variables)
-        result = gpflow.optimizers.Scipy().minimize(loss, variables, options={"maxiter": 5})
+        result = gpflow.optimizers.Scipy().minimize(
+            loss, variables, options={"maxiter": 5}
+        )
         with together(model, strategy):
             posterior = model.posterior()
         found |= {
@@ -134,9 +161,14 @@ def full_batch(strategy: Any, models: Any = full_batch_models) -> Arrays:
             f"{name} parameters": result.x,
             f"{name} predictions": np.stack(posterior.predict_f(X[:4])),
         }
-    blocks = pep.PEPRegression((X[rows], Y[rows]), Matern32(), Z.copy(), blocks=BLOCKS[rows])
+    blocks = pep.PEPRegression(
+        (X[rows], Y[rows]), Matern32(), Z.copy(), blocks=BLOCKS[rows]
+    )
     with together(blocks, strategy):
-        found |= {"blocks": blocks.pep_log_marginal_likelihood(), "bound": blocks.upper_bound()}
+        found |= {
+            "blocks": blocks.pep_log_marginal_likelihood(),
+            "bound": blocks.upper_bound(),
+        }
     return found
 
 
@@ -197,10 +229,14 @@ def main(kind: str, output: str) -> None:
     elif kind == "mirrored":
         np.savez(output, **mirrored())
     elif kind == "others":
-        np.savez(output, **full_batch(several(), models_of_classes_and_of_missing_targets))
+        np.savez(
+            output, **full_batch(several(), models_of_classes_and_of_missing_targets)
+        )
     else:
         strategy = several()
-        found = fitted(strategy, checkpoints) | full_batch(strategy) | refusals(strategy)
+        found = (
+            fitted(strategy, checkpoints) | full_batch(strategy) | refusals(strategy)
+        )
         np.savez(output, **found)
 
 

@@ -31,13 +31,19 @@ SAME = 1e-10
 @contextmanager
 def started(kind: str, outputs: list[Path]) -> Iterator[list[Any]]:
     """Processes of the worker's script, in one cluster if there are several."""
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    pipes: dict[str, Any] = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+    }
     processes: list[Any] = []
     cluster = {"worker": free_addresses(len(outputs))}
     try:
         for k, output in enumerate(outputs):
             configuration = {"cluster": cluster, "task": {"type": "worker", "index": k}}
-            variable = {"TF_CONFIG": json.dumps(configuration)} if len(outputs) > 1 else {}
+            variable = (
+                {"TF_CONFIG": json.dumps(configuration)} if len(outputs) > 1 else {}
+            )
             options = {"cwd": Path(__file__).parent, "env": {**os.environ, **variable}}
             command = [sys.executable, worker.__file__, kind, str(output)]
             processes.append(subprocess.Popen(command, **options, **pipes))
@@ -85,7 +91,9 @@ def assert_fitted(actual: Any, expected: Any) -> None:
 
 
 @pytest.mark.slow
-def test_fit_of_two_processes(workers: list[Any], fitted_alone: Any, directory: Path) -> None:
+def test_fit_of_two_processes(
+    workers: list[Any], fitted_alone: Any, directory: Path
+) -> None:
     """Step for step, with a schedule, clipped gradients, early stopping, stopped and resumed. The
     chief alone writes: the other resumed without a checkpoint of its own.
     """
@@ -99,9 +107,12 @@ def test_fit_of_two_processes(workers: list[Any], fitted_alone: Any, directory: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "models", [worker.full_batch_models, worker.models_of_classes_and_of_missing_targets]
+    "models",
+    [worker.full_batch_models, worker.models_of_classes_and_of_missing_targets],
 )
-def test_shards_add_up_to_all_rows(models: Any, workers: list[Any], directory: Path) -> None:
+def test_shards_add_up_to_all_rows(
+    models: Any, workers: list[Any], directory: Path
+) -> None:
     if models is not worker.full_batch_models:
         workers = results("others", directory)
     expected = worker.full_batch(None, models)
@@ -121,7 +132,9 @@ def test_refused_in_all_processes(workers: list[Any]) -> None:
         "minibatches": "minibatch.*2 processes.*ARPEP",
     }
     for name, message in messages.items():
-        assert all(re.search(message, str(found[f"refused {name}"]), re.S) for found in workers)
+        assert all(
+            re.search(message, str(found[f"refused {name}"]), re.S) for found in workers
+        )
 
 
 @pytest.mark.slow
@@ -144,24 +157,44 @@ def test_loss_of_one_shard_is_the_models() -> None:
 
 
 def svgp(num_data: int | None = N, fixed: bool = False) -> gpflow.models.SVGP:
-    kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.3)
+    kernel, likelihood = (
+        gpflow.kernels.SquaredExponential(),
+        gpflow.likelihoods.Gaussian(0.3),
+    )
     gpflow.set_trainable(kernel.variance, not fixed)
     return gpflow.models.SVGP(kernel, likelihood, Z.copy(), num_data=num_data)
 
 
 def point_pep() -> "pep.models.PEP":
-    return pep.models.PEP((X, Y), gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), Z.copy())
+    return pep.models.PEP(
+        (X, Y), gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), Z.copy()
+    )
 
 
-@pytest.mark.parametrize("create, options, message", [
-    (svgp, {"strategy": tf.distribute.OneDeviceStrategy("CPU:0")}, "OneDevice.*Mirrored"),
-    (svgp, {"natural_gradient": gpflow.optimizers.NaturalGradient(0.1)}, "q_mu.*Leave"),
-    (svgp, {"optimizer": tf_keras.optimizers.Adam()}, "optimizer.*scope"),
-    (lambda: svgp(None), {}, "SVGP.*num_data=None.*Pass"),
-    (lambda: svgp(fixed=True), {}, r"(?=.*set_trainable)(?=.*no effect).*gpflow\.Parameter"),
-    (point_pep, {"minibatches": True}, "minibatches of PEP.*sharded_training_loss"),
-    (svgp, {"outside": True}, r"model: got one made outside .* strategy\.scope"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "create, options, message",
+    [
+        (
+            svgp,
+            {"strategy": tf.distribute.OneDeviceStrategy("CPU:0")},
+            "OneDevice.*Mirrored",
+        ),
+        (
+            svgp,
+            {"natural_gradient": gpflow.optimizers.NaturalGradient(0.1)},
+            "q_mu.*Leave",
+        ),
+        (svgp, {"optimizer": tf_keras.optimizers.Adam()}, "optimizer.*scope"),
+        (lambda: svgp(None), {}, "SVGP.*num_data=None.*Pass"),
+        (
+            lambda: svgp(fixed=True),
+            {},
+            r"(?=.*set_trainable)(?=.*no effect).*gpflow\.Parameter",
+        ),
+        (point_pep, {"minibatches": True}, "minibatches of PEP.*sharded_training_loss"),
+        (svgp, {"outside": True}, r"model: got one made outside .* strategy\.scope"),
+    ],
+)
 def test_fit_refuses(create: Any, options: dict[str, Any], message: str) -> None:
     strategy = one_device()
     with strategy.scope():
@@ -171,12 +204,21 @@ def test_fit_refuses(create: Any, options: dict[str, Any], message: str) -> None
         model = create()
     if options.pop("minibatches", False):
         batches = model.minibatch_training_loss_closure(5, seed=0)
-    arguments = {"optimizer": optimizer, "strategy": strategy, "progress": False, **options}
+    arguments = {
+        "optimizer": optimizer,
+        "strategy": strategy,
+        "progress": False,
+        **options,
+    }
     with pytest.raises(ValueError, match=f"(?s){message}"):
         pep.training.fit(model, batches, num_steps=1, **arguments)
 
 
 def test_a_model_of_batches_has_no_shards() -> None:
-    arpep = pep.ARPEP(gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), Z.copy(), num_data=N)
-    with pytest.raises(ValueError, match=r"model: got ARPEP, expected .*fit.strategy=\.\.\."):
+    arpep = pep.ARPEP(
+        gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), Z.copy(), num_data=N
+    )
+    with pytest.raises(
+        ValueError, match=r"model: got ARPEP, expected .*fit.strategy=\.\.\."
+    ):
         pep.training.sharded_training_loss(arpep, one_device())

@@ -14,7 +14,12 @@ from scipy.stats import norm, sem
 import gpflow_pep as pep
 from gpflow_pep import training
 from gpflow_pep.models import PEP, PEPRegression
-from gpflow_pep.training import Ensemble, ensemble_of_powers, ensemble_weights, select_alpha
+from gpflow_pep.training import (
+    Ensemble,
+    ensemble_of_powers,
+    ensemble_weights,
+    select_alpha,
+)
 from gpflow_pep.training.choosing.ensemble import ensemble_posterior
 
 
@@ -29,9 +34,13 @@ LABELS = (Y > 0.0).astype(float)
 XNEW, YNEW = rows(5, seed=3)
 
 
-def regression(alpha: float = 0.5, noise: float = 0.05, **options: Any) -> PEPRegression:
+def regression(
+    alpha: float = 0.5, noise: float = 0.05, **options: Any
+) -> PEPRegression:
     kernel = gpflow.kernels.SquaredExponential()
-    return PEPRegression((X, Y), kernel, X[:8], alpha=alpha, noise_variance=noise, **options)
+    return PEPRegression(
+        (X, Y), kernel, X[:8], alpha=alpha, noise_variance=noise, **options
+    )
 
 
 def classification(kernel: Any = None, M: int = 6) -> PEP:
@@ -45,7 +54,9 @@ def test_weights_are_the_best_of_the_simplex(prior_weight: float) -> None:
     density = np.exp(np.random.default_rng(1).normal(size=(3, 50)))
     weights = ensemble_weights(np.log(density), prior_weight=prior_weight)
     assert np.all(weights > 0.0) and np.isclose(weights.sum(), 1.0)
-    slope = np.sum(density / (weights @ density), axis=1) + prior_weight * 50 / 3 / weights
+    slope = (
+        np.sum(density / (weights @ density), axis=1) + prior_weight * 50 / 3 / weights
+    )
     assert_allclose(slope, slope[0], rtol=1e-8)
 
 
@@ -104,7 +115,9 @@ def test_moments_densities_and_quantiles_are_those_of_the_sum(name: str) -> None
 @pytest.mark.parametrize("full_cov", [False, True])
 def test_samples_have_the_moments(full_cov: bool) -> None:
     mixed, arguments = MIXTURES["two"](), (XNEW[:3], 20_000, full_cov)
-    draws, again = (mixed.predict_f_samples(*arguments, seed=1).numpy()[..., 0] for _ in "ab")
+    draws, again = (
+        mixed.predict_f_samples(*arguments, seed=1).numpy()[..., 0] for _ in "ab"
+    )
     mean, variance = (part[:, 0] for part in mixed.predict_f(XNEW[:3]))
     assert (np.abs(draws.mean(0) - mean) < 4 * np.sqrt(variance / 20_000)).all()
     assert_allclose(draws.var(0), variance, rtol=0.06)
@@ -114,7 +127,9 @@ def test_samples_have_the_moments(full_cov: bool) -> None:
 def few_steps(model: PEPRegression) -> None:
     """Train outside a graph, which is quick for so few rows."""
     optimizer, variables = gpflow.optimizers.Scipy(), model.trainable_variables
-    optimizer.minimize(model.training_loss, variables, compile=False, options={"maxiter": 2})
+    optimizer.minimize(
+        model.training_loss, variables, compile=False, options={"maxiter": 2}
+    )
 
 
 @pytest.mark.slow
@@ -145,19 +160,25 @@ def test_alphas_are_trained_and_mixed() -> None:
 
 def test_where_weights_are_from() -> None:
     validation = rows(20, seed=5)
-    mixed = ensemble_of_powers(regression(), (0.0, 1.0), validation=validation, refit=False)
+    mixed = ensemble_of_powers(
+        regression(), (0.0, 1.0), validation=validation, refit=False
+    )
     densities = np.stack([one.predict_log_density(validation) for one in mixed.models])
     assert_allclose(mixed.weights, ensemble_weights(densities), atol=1e-12)
     assert mixed.record.weights_from == "held-out"
     # Blocks are not left out row by row.
-    mixed = ensemble_of_powers(regression(blocks=np.arange(40) // 5), (0.0, 1.0), refit=False)
+    mixed = ensemble_of_powers(
+        regression(blocks=np.arange(40) // 5), (0.0, 1.0), refit=False
+    )
     assert_array_equal(mixed.weights, [0.5, 0.5])
     assert mixed.record.weights_from == "uniform"
 
 
 def test_classification_is_mixed_too() -> None:
     mixed = ensemble_of_powers(classification(), (0.0, 1.0), refit=False)
-    probability = sum(w * m.predict_y(X)[0] for w, m in zip(mixed.weights.numpy(), mixed.models))
+    probability = sum(
+        w * m.predict_y(X)[0] for w, m in zip(mixed.weights.numpy(), mixed.models)
+    )
     mean, variance = mixed.predict_y(X)
     assert_allclose(mean, probability, rtol=1e-10)
     assert_allclose(variance, mean * (1.0 - mean), rtol=1e-7)
@@ -181,14 +202,18 @@ def test_a_power_that_fails_is_left_out() -> None:
         if model.alpha.numpy() == 0.5:
             raise ValueError("it ran off")
 
-    with pytest.warns(UserWarning, match="alpha = 0.5 is left out of the ensemble: it ran off"):
+    with pytest.warns(
+        UserWarning, match="alpha = 0.5 is left out of the ensemble: it ran off"
+    ):
         mixed = ensemble_of_powers(regression(), weights=[1.0, 1.0, 3.0], refit=train)
     assert mixed.record.alphas == (0.0, 1.0)
     assert_allclose(mixed.weights, [0.25, 0.75])
 
 
 def _not_trained(weights: Any) -> Ensemble:
-    return ensemble_of_powers(regression(), weights=weights, refit=lambda _: pytest.fail("trained"))
+    return ensemble_of_powers(
+        regression(), weights=weights, refit=lambda _: pytest.fail("trained")
+    )
 
 
 NONE = np.array([[0.0, -np.inf], [0.0, np.nan]])
@@ -225,7 +250,10 @@ def test_a_row_of_nan_first_changes_no_other_prediction() -> None:
     mean = np.mean(means)
     of_nan = mean, np.mean(variances + (means - mean) ** 2)
     new = np.vstack([np.full_like(X[:1], np.nan), X[:4] + 0.01])
-    for predict in (mixed.posterior().predict_f, tf.function(mixed.posterior().predict_f)):
+    for predict in (
+        mixed.posterior().predict_f,
+        tf.function(mixed.posterior().predict_f),
+    ):
         for part, one, others in zip(predict(new), of_nan, expected, strict=True):
             assert_allclose(part[0, 0], one, rtol=1e-6)
             assert_allclose(part[1:], others, rtol=1e-6)
@@ -239,7 +267,9 @@ ALPHAS = (0.0, 1.0)
 
 
 def of_power(alpha: Any = 0.3, **options: Any) -> pep.PEPRegression:
-    return pep.PEPRegression(PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, alpha=alpha, **options)
+    return pep.PEPRegression(
+        PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, alpha=alpha, **options
+    )
 
 
 def tied(name: str) -> Any:
@@ -273,7 +303,9 @@ def test_the_order_does_not_matter() -> None:
     def grow(model: Any) -> None:
         model.kernel.variance.assign(2.0 * model.kernel.variance)
 
-    one, other = (select_alpha(of_power(), order, refit=grow) for order in ((0, 1), (1, 0)))
+    one, other = (
+        select_alpha(of_power(), order, refit=grow) for order in ((0, 1), (1, 0))
+    )
     assert one.alpha == other.alpha
     scores = [[score.log_density for score in found.scores] for found in (one, other)]
     assert_close(scores[0], scores[1][::-1], rtol=1e-12)
@@ -285,7 +317,9 @@ def test_held_out_rows_without_refit() -> None:
     found = select_alpha(model, (0.5, 1.0), validation=HELD.data, refit=False)
     mean, variance = (part.numpy() for part in model.predict_f(HELD.X))
     expected = norm(mean, np.sqrt(variance + 0.1)).logpdf(HELD.Y).mean()
-    assert_close([score.log_density for score in found.scores], [expected] * 2, rtol=1e-10)
+    assert_close(
+        [score.log_density for score in found.scores], [expected] * 2, rtol=1e-10
+    )
     assert found.alpha == 0.5, "the first of equal ones"
     assert found.rows == "held-out"
     np.testing.assert_array_equal(before, model.q_mu.numpy())
@@ -335,8 +369,12 @@ REFUSED_POWERS = {
     "model: got GPR, expected one of gpflow_pep.models. Other models": (
         lambda: select_alpha(gpflow.models.GPR(PROBLEM.data, PROBLEM.kernel()))
     ),
-    "model: got PEPRegressor, .* alpha='auto'": lambda: select_alpha(pep.estimators.PEPRegressor()),
+    "model: got PEPRegressor, .* alpha='auto'": lambda: select_alpha(
+        pep.estimators.PEPRegressor()
+    ),
     "validation: got none with ARPEP": lambda: select_alpha(tied("ARPEP")),
-    "refit: got True with ARPEP": lambda: select_alpha(tied("ARPEP"), validation=HELD.data),
+    "refit: got True with ARPEP": lambda: select_alpha(
+        tied("ARPEP"), validation=HELD.data
+    ),
 }
 test_refused = refusals(REFUSED_POWERS)

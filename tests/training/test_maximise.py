@@ -8,7 +8,14 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import Array, assert_all_close, assert_close, refusals, regression_problem, uncompiled
+from helpers import (
+    Array,
+    assert_all_close,
+    assert_close,
+    refusals,
+    regression_problem,
+    uncompiled,
+)
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import gpflow_pep as pep
@@ -31,12 +38,16 @@ kernel, bernoulli = gpflow.kernels.SquaredExponential, gpflow.likelihoods.Bernou
 
 def classifier(**options: Any) -> "pep.models.PEPClassification":
     options = {"alpha": 0.5, **options}
-    return pep.models.PEPClassification((X, LABELS), kernel(), bernoulli(), Z.copy(), **options)
+    return pep.models.PEPClassification(
+        (X, LABELS), kernel(), bernoulli(), Z.copy(), **options
+    )
 
 
 MODELS = {
     "PEPRegression": lambda: pep.PEPRegression((X, Y), kernel(), Z.copy(), alpha=0.5),
-    "PEP": lambda: pep.PEP((X, Y), kernel(), gpflow.likelihoods.Gaussian(), Z.copy(), alpha=0.5),
+    "PEP": lambda: pep.PEP(
+        (X, Y), kernel(), gpflow.likelihoods.Gaussian(), Z.copy(), alpha=0.5
+    ),
     "PEPClassification": classifier,
     "SGPR": lambda: gpflow.models.SGPR((X, Y), kernel(), Z.copy()),
     "GPR": lambda: gpflow.models.GPR((X, Y), kernel()),
@@ -88,7 +99,10 @@ class Misleading(gpflow.models.GPR):
 @pytest.mark.near_copies
 def test_reaches_the_optimum_of_scipy(name: str) -> None:
     ours, other = MODELS[name](), MODELS[name]()
-    for model in (ours, other):  # where inducing inputs are trained, one of several optima
+    for model in (
+        ours,
+        other,
+    ):  # where inducing inputs are trained, one of several optima
         if hasattr(model, "inducing_variable"):
             gpflow.set_trainable(model.inducing_variable, False)
     before = objective(ours)
@@ -124,7 +138,9 @@ def test_the_record_is_true() -> None:
 def test_what_was_done_is_shown_and_logged(caplog: Any, capsys: Any) -> None:
     with caplog.at_level("INFO", logger="gpflow_pep"):
         record = maximise(exact(), max_iterations=2)
-    (line,) = [r.getMessage() for r in caplog.records if r.name.startswith("gpflow_pep")]
+    (line,) = [
+        r.getMessage() for r in caplog.records if r.name.startswith("gpflow_pep")
+    ]
     assert f"GPR: objective {record.objective:.6g} after 2 steps in" in line
     shown = capsys.readouterr().err
     assert "2/2" in shown and "objective" in shown
@@ -134,7 +150,9 @@ def test_it_ends_with_sites_as_exact_as_predictions_need_them(monkeypatch: Any) 
     model = classifier()
     record = quiet(model, max_iterations=5)
     assert model.update_sites().num_sweeps == 1
-    assert_close(float(model.pep_log_marginal_likelihood()), record.objective, rtol=1e-10)
+    assert_close(
+        float(model.pep_log_marginal_likelihood()), record.objective, rtol=1e-10
+    )
     assert model.loss_tolerance.numpy() > 0.0
     # While it climbed it was less exact.
     (start,) = record.starts
@@ -149,7 +167,9 @@ def test_it_ends_with_sites_as_exact_as_predictions_need_them(monkeypatch: Any) 
     monkeypatch.setattr(WholeLoss, "settle", fail)
     failed = quiet(failing, max_iterations=5)
     assert failed.objective == failed.starts[0].objective
-    assert_close(float(failing.pep_log_marginal_likelihood()), record.objective, rtol=1e-8)
+    assert_close(
+        float(failing.pep_log_marginal_likelihood()), record.objective, rtol=1e-8
+    )
 
 
 @uncompiled()
@@ -167,15 +187,21 @@ def test_where_training_stops() -> None:
     before = objective(model)
     record = quiet(model, seconds=1e-9, starts=3)
     assert record.message == "The time was over." and not record.converged
-    assert record.evaluations == 1 and record.iterations == 0 and len(record.starts) == 1
+    assert (
+        record.evaluations == 1 and record.iterations == 0 and len(record.starts) == 1
+    )
     assert_all_close([objective(model), record.objective], [before] * 2)
     quiet(model, tolerance=1e-9)
     record = quiet(model, tolerance=1e-5)
     assert record.iterations == 0 and record.converged
-    assert record.message.startswith("No step was taken, as the objective is all but flat")
+    assert record.message.startswith(
+        "No step was taken, as the objective is all but flat"
+    )
 
 
-def test_nothing_is_evaluated_after_the_end_but_what_is_under_way(monkeypatch: Any) -> None:
+def test_nothing_is_evaluated_after_the_end_but_what_is_under_way(
+    monkeypatch: Any,
+) -> None:
     """By a clock that each evaluation moves on by a second."""
     clock, evaluated = [0.0], WholeLoss.__call__
 
@@ -193,12 +219,17 @@ def test_nothing_is_evaluated_after_the_end_but_what_is_under_way(monkeypatch: A
 @pytest.mark.parametrize("filter", ["always", "default"])
 def test_sites_that_do_not_converge_warn_once(filter: Any) -> None:
     """By our training; by GPflow's, under Python's own filter: equal warnings once."""
-    model, scipy = classifier(alpha=1.0, max_sweeps=1, reset_sites=True), gpflow.optimizers.Scipy()
+    model, scipy = (
+        classifier(alpha=1.0, max_sweeps=1, reset_sites=True),
+        gpflow.optimizers.Scipy(),
+    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter(filter)
         if filter == "always":
             record = quiet(model, tolerance=1e-2, max_iterations=20)
-            assert not record.converged and not any(start.converged for start in record.starts)
+            assert not record.converged and not any(
+                start.converged for start in record.starts
+            )
             said = "The sites did not converge at the last evaluation(s)"
             assert record.message.startswith(said)
         else:
@@ -218,7 +249,9 @@ def test_interrupt_keeps_the_best_of_all_starts(name: str, starts: int) -> None:
     def interrupt(step: Step) -> None:
         seen.append(step.objective)
         if step.start == starts - 1 and step.iteration == 2:
-            for variable in model.trainable_variables:  # what else happened does not matter
+            for (
+                variable
+            ) in model.trainable_variables:  # what else happened does not matter
                 variable.assign_add(tf.ones_like(variable))
             raise KeyboardInterrupt
 
@@ -239,7 +272,10 @@ def test_steps_go_back_from_where_the_model_fails(silent: bool, wall: float) -> 
     assert record.objective > before + 1.0
     assert_close(objective(model), record.objective)
     if wall == 0.03:
-        assert record.converged and abs(record.objective - quiet(exact()).objective) < CLOSE
+        assert (
+            record.converged
+            and abs(record.objective - quiet(exact()).objective) < CLOSE
+        )
     else:
         said = "not finite" if silent else "beyond the wall"
         assert record.converged or said in record.message
@@ -250,8 +286,13 @@ def test_a_start_that_fails_leaves_the_others() -> None:
     model = walled(0.03)
     record = quiet(model, starts=[lambda model: model.likelihood.variance.assign(0.01)])
     first, second = record.starts
-    assert second.objective == -np.inf and second.iterations == 0 and not second.converged
-    assert second.failures == second.evaluations == 1 and "beyond the wall" in second.message
+    assert (
+        second.objective == -np.inf and second.iterations == 0 and not second.converged
+    )
+    assert (
+        second.failures == second.evaluations == 1
+        and "beyond the wall" in second.message
+    )
     assert record[:7] == first[:7]
     assert_close(objective(model), first.objective)
     for silent, said in ((False, "beyond the wall"), (True, "loss: got nan")):
@@ -283,8 +324,12 @@ def test_one_optimizer_compiles_once() -> None:
 
 
 def test_random_starts_follow_from_the_seed() -> None:
-    records = [quiet(exact(), starts=3, seed=seed, max_iterations=3) for seed in (1, 1, 2)]
-    first, again, other = ([start.losses for start in record.starts] for record in records)
+    records = [
+        quiet(exact(), starts=3, seed=seed, max_iterations=3) for seed in (1, 1, 2)
+    ]
+    first, again, other = (
+        [start.losses for start in record.starts] for record in records
+    )
     for losses, same in zip(first, again, strict=True):
         assert_close(losses, same)
     assert_close(first[0], other[0])  # the parameters as they are
@@ -297,7 +342,9 @@ def test_the_best_start_wins() -> None:
         model.kernel.lengthscales.assign(50.0)
 
     def good(model: Any) -> None:
-        assert model.kernel.lengthscales.numpy() == 1.0  # as it was, not where another start ended
+        assert (
+            model.kernel.lengthscales.numpy() == 1.0
+        )  # as it was, not where another start ended
         model.kernel.lengthscales.assign(0.8)
         model.likelihood.variance.assign(0.05)
 
@@ -322,7 +369,11 @@ def test_single_precision() -> None:
 
 def test_one_thread_of_scipys_linear_algebra() -> None:
     def threads() -> list[int]:
-        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+        return [
+            pool["num_threads"]
+            for pool in threadpool_info()
+            if pool["user_api"] == "blas"
+        ]
 
     seen: list[list[int]] = []
     with threadpool_limits(2, user_api="blas"):
@@ -349,6 +400,8 @@ REFUSED = {
     r"seconds.*0\.0.*positive": lambda: quiet(exact(), seconds=0.0),
     "starts.*0.*at least 1": lambda: quiet(exact(), starts=0),
     r"starts.*3\.0.*functions of the model": lambda: quiet(exact(), starts=[3.0]),
-    "set_trainable": lambda: changed("SGPR", lambda one: gpflow.set_trainable(one, False)),
+    "set_trainable": lambda: changed(
+        "SGPR", lambda one: gpflow.set_trainable(one, False)
+    ),
 }
 test_refused = refusals(REFUSED)

@@ -33,14 +33,18 @@ def moments_of(model: Any, near: NearRows | None, X: Any) -> tuple[Any, Any]:
     """Of y."""
     if near is None:
         return tuple(part.numpy() for part in model.predict_y(X))
-    mean, variance = choosing.moments_given_near(model, near.number, X, [near.noise_variance])
+    mean, variance = choosing.moments_given_near(
+        model, near.number, X, [near.noise_variance]
+    )
     return mean[:, 0], variance[:, 0] + np.zeros_like(mean[:, 0])
 
 
 def dense_moments(case: Case, noise: float) -> tuple[Any, Any]:
     """Of f at new rows given their near rows, whose noise has a variance."""
     problem = case.problem
-    dense = context_reference.dense(case, problem.Xnew)._replace(noise=np.full(N, noise))
+    dense = context_reference.dense(case, problem.Xnew)._replace(
+        noise=np.full(N, noise)
+    )
     scaled = (part / problem.lengthscales for part in (problem.X, problem.Xnew))
     return context_reference.predict(dense, context_reference.nearest(*scaled, m), None)
 
@@ -49,7 +53,9 @@ def dense_moments(case: Case, noise: float) -> tuple[Any, Any]:
 def test_moments_at_each_level_of_noise(case: Case) -> None:
     Xnew, variances = case.problem.Xnew, [0.2, 0.7]
     moments = choosing.moments_given_near(case.model(), m, Xnew, variances)
-    for mean, variance, noise in zip(*(np.swapaxes(p, 0, 1) for p in moments), variances):
+    for mean, variance, noise in zip(
+        *(np.swapaxes(p, 0, 1) for p in moments), variances
+    ):
         expected = dense_moments(case, noise)
         assert_close(mean, expected[0] + case.mean_at(Xnew))
         assert_close(variance[:, 0], np.diag(expected[1]) + noise)
@@ -61,7 +67,11 @@ def test_near_rows_may_have_another_noise() -> None:
     Xnew, mixed = case.problem.Xnew, Ensemble([case.model()], near=[NearRows(m, 0.6)])
     mean, cov = dense_moments(case, 0.6)
     posterior = mixed.posterior()
-    for predict in (mixed.predict_y, posterior.predict_y, tf.function(posterior.predict_y)):
+    for predict in (
+        mixed.predict_y,
+        posterior.predict_y,
+        tf.function(posterior.predict_y),
+    ):
         actual = predict(Xnew)
         assert_close(actual[0], mean)
         assert_close(actual[1][:, 0], np.diag(cov) + 0.6)
@@ -73,12 +83,17 @@ def levels(error: float, noise: float = 1e-4) -> list[float]:
     return [noise, *(level * error for level in choosing.NOISE_LEVELS)]
 
 
-def wavy(alpha: float, seed: int = 0, num_rows: int = 150) -> "pep.models.PEPRegression":
+def wavy(
+    alpha: float, seed: int = 0, num_rows: int = 150
+) -> "pep.models.PEPRegression":
     """Too few inducing points for the function."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(0.0, 10.0, (num_rows, 1))
     Y = np.sin(5.0 * X) + 0.1 * rng.standard_normal(X.shape)
-    Z, kernel = np.linspace(0.0, 10.0, 6)[:, None], gpflow.kernels.Matern32(lengthscales=0.5)
+    Z, kernel = (
+        np.linspace(0.0, 10.0, 6)[:, None],
+        gpflow.kernels.Matern32(lengthscales=0.5),
+    )
     return pep.models.PEPRegression((X, Y), kernel, Z, noise_variance=1e-4, alpha=alpha)
 
 
@@ -104,7 +119,9 @@ def test_the_noise_is_that_of_the_highest_density() -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_noise_that_inducing_points_leave_is_not_that_of_near_rows(alpha: float) -> None:
+def test_noise_that_inducing_points_leave_is_not_that_of_near_rows(
+    alpha: float,
+) -> None:
     """Too few inducing points: the model takes what they leave of the function for noise."""
     model = wavy(alpha)
     model.likelihood.variance.assign(0.4)
@@ -112,16 +129,25 @@ def test_noise_that_inducing_points_leave_is_not_that_of_near_rows(alpha: float)
     assert near.noise_variance < 0.1
 
 
-@pytest.mark.parametrize(("kernel", "D", "expected"), [
-    (gpflow.kernels.SquaredExponential, 2, 40), (gpflow.kernels.Matern12, 1, 10),
-], ids=["smooth", "Markov"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kernel", "D", "expected"),
+    [
+        (gpflow.kernels.SquaredExponential, 2, 40),
+        (gpflow.kernels.Matern12, 1, 10),
+    ],
+    ids=["smooth", "Markov"],
+)
 def test_more_near_rows_where_others_gain(kernel: type, D: int, expected: int) -> None:
     """Of a function that is smooth in the plane far rows say more; of one that is Markov, none."""
     rng = np.random.default_rng(0)
     X, covariance = rng.uniform(0.0, 1.0, (900, D)), kernel(lengthscales=0.1)
-    f = np.linalg.cholesky(covariance(X).numpy() + 1e-6 * np.eye(900)) @ rng.standard_normal(900)
+    f = np.linalg.cholesky(
+        covariance(X).numpy() + 1e-6 * np.eye(900)
+    ) @ rng.standard_normal(900)
     Y = f[:, None] + 0.01 * rng.standard_normal((900, 1))
-    model = pep.models.PEPRegression((X[:700], Y[:700]), covariance, X[:10], noise_variance=1e-4)
+    model = pep.models.PEPRegression(
+        (X[:700], Y[:700]), covariance, X[:10], noise_variance=1e-4
+    )
     mixed = with_near_rows(Ensemble([model]), (X[700:], Y[700:]))
     assert mixed is not None and mixed.near[1] is not None
     assert mixed.near[1].number == expected
@@ -146,7 +172,9 @@ def test_near_rows_are_mixed_where_they_help() -> None:
     assert better > np.mean(before.predict_log_density((Xtest, Ytest))) + 0.5
     components = []
     for model, near in pairs:
-        mean, variance = model.predict_f(Xtest, **({} if near is None else {"near": near}))
+        mean, variance = model.predict_f(
+            Xtest, **({} if near is None else {"near": near})
+        )
         deviation = np.sqrt(variance + (near.noise_variance if near else 1e-4))
         components.append(norm.logpdf(Ytest, mean, deviation)[:, 0])
     density = logsumexp(components, axis=0, b=mixed.weights.numpy()[:, None])
@@ -174,27 +202,38 @@ COARSE = 1.0 * (X[:, :1] + 0.3 * RNG.standard_normal((400, 1)) > 0.0)
 THREE = np.arange(400)[:, None] % 3
 
 
-def of_labels(labels: AnyNDArray, rows: Any = X, **options: Any) -> pep.PEPClassification:
+def of_labels(
+    labels: AnyNDArray, rows: Any = X, **options: Any
+) -> pep.PEPClassification:
     kernel = gpflow.kernels.SquaredExponential(lengthscales=[0.8, 0.8])
     return pep.PEPClassification((rows, labels), kernel, None, X[:12].copy(), **options)
 
 
 def test_residuals_of_near_rows() -> None:
-    inputs, kernel = RNG.uniform(-1.0, 1.0, (30, 2)), gpflow.kernels.RBF(1.0, [0.5, 2.0])
+    inputs, kernel = (
+        RNG.uniform(-1.0, 1.0, (30, 2)),
+        gpflow.kernels.RBF(1.0, [0.5, 2.0]),
+    )
     p, rows = RNG.uniform(0.2, 0.8, 30), np.array([4, 9, 22])
     labels = 1.0 * (RNG.uniform(size=30) < p)
     of_label = np.where(labels == 1.0, p, 1.0 - p)
     actual = choosing.near_residuals(kernel, inputs, np.log(of_label), labels, rows)
     residuals = (labels - p) / np.sqrt(p * (1.0 - p))
     for n, product in zip(rows, actual, strict=True):
-        near = np.argsort(np.sum(((inputs - inputs[n]) / [0.5, 2.0]) ** 2, axis=1))[1:11]
+        near = np.argsort(np.sum(((inputs - inputs[n]) / [0.5, 2.0]) ** 2, axis=1))[
+            1:11
+        ]
         assert_allclose(product, residuals[n] * residuals[near].mean(), rtol=1e-10)
 
 
-def test_nothing_is_trained_where_near_residuals_have_nothing_in_common(monkeypatch: Any) -> None:
+def test_nothing_is_trained_where_near_residuals_have_nothing_in_common(
+    monkeypatch: Any,
+) -> None:
     monkeypatch.setattr(choosing, "fit", lambda *_, **__: pytest.fail("trained"))
     assert with_near_labels(of_labels(COARSE), (X, COARSE)) is None
-    inputs, labels = (part[np.arange(799) % 400] for part in (X, THREE % 2.0))  # 399 are copies
+    inputs, labels = (
+        part[np.arange(799) % 400] for part in (X, THREE % 2.0)
+    )  # 399 are copies
     assert with_near_labels(of_labels(labels, inputs), (inputs, labels)) is None
 
 
@@ -207,7 +246,9 @@ def mixed() -> Ensemble:
 
 def test_mixture_by_rows_left_out(mixed: Ensemble) -> None:
     model, near = mixed.models
-    assert near.alpha.numpy() == 1.0 and near.kernel.lengthscales.numpy()[0] != 0.8  # trained
+    assert (
+        near.alpha.numpy() == 1.0 and near.kernel.lengthscales.numpy()[0] != 0.8
+    )  # trained
     assert mixed.near == (None, (6, None)) and mixed.weights.numpy()[1] > 0.8
     # The density of a row that is left out is that of a model without it.
     left_out = np.random.default_rng(0).permutation(400)[:1000]
@@ -232,13 +273,19 @@ def test_predictions_are_those_of_both(mixed: Ensemble) -> None:
         parts.append(component.likelihood.predict_log_density(new, *moments, labels))
     expected = logsumexp(np.stack(parts), axis=0, b=mixed.weights.numpy()[:, None])
     for predictor in (mixed, mixed.posterior()):
-        assert_allclose(predictor.predict_log_density((new, labels)), expected, rtol=1e-8)
+        assert_allclose(
+            predictor.predict_log_density((new, labels)), expected, rtol=1e-8
+        )
 
 
 @pytest.mark.slow
 def test_rows_that_share_sites() -> None:
     """Densities of the training rows stand for those that are left out."""
-    parts = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli(), X[:5].copy()
+    parts = (
+        gpflow.kernels.SquaredExponential(),
+        gpflow.likelihoods.Bernoulli(),
+        X[:5].copy(),
+    )
     tied = pep.ARPEP(*parts, num_data=400)
     mixed = with_near_labels(tied, (X, FINE), 5, num_steps=1)
     assert mixed is not None
@@ -254,12 +301,21 @@ in_blocks = Case(blocks=np.arange(N) // 4).model
 
 
 def point() -> pep.PEP:
-    return pep.PEP(ROWS, CASE.problem.kernel(), gpflow.likelihoods.Gaussian(), np.eye(2))
+    return pep.PEP(
+        ROWS, CASE.problem.kernel(), gpflow.likelihoods.Gaussian(), np.eye(2)
+    )
 
 
 def test_what_takes_near_rows_and_labels() -> None:
-    others = Case(alpha=ALPHA_PER_ROW).model(), in_blocks(), Case(noise="scale").model(), point()
-    assert choosing.takes_near_rows(CASE.model()) and not any(map(choosing.takes_near_rows, others))
+    others = (
+        Case(alpha=ALPHA_PER_ROW).model(),
+        in_blocks(),
+        Case(noise="scale").model(),
+        point(),
+    )
+    assert choosing.takes_near_rows(CASE.model()) and not any(
+        map(choosing.takes_near_rows, others)
+    )
     three = of_labels(THREE)
     assert not choosing.takes_near_labels(three.kernel, three.likelihood)
 
@@ -277,13 +333,23 @@ def with_labels(labels: AnyNDArray, number: int = m) -> Any:
 
 
 REFUSED = {
-    "got PEPRegression, expected PEPRegression w": lambda: with_rows(Ensemble([in_blocks()])),
+    "got PEPRegression, expected PEPRegression w": lambda: with_rows(
+        Ensemble([in_blocks()])
+    ),
     "ensemble: got components that use near rows": lambda: with_rows(of_near()),
     "near: got 18, .* from 1 to 17": lambda: with_rows(Ensemble([CASE.model()]), N + 1),
-    r"noise_variance: got -1\.0": (lambda: CASE.model().predict_f(NEW, near=NearRows(m, -1.0))),
-    r"near: noise_variance: got -1\.0, expected a positive number": lambda: of_near(-1.0),
-    r"noise_variance: got 0\.1, .* None": lambda: point().posterior(near=NearRows(m, 0.1)),
-    "model: got PEPClassification with MultiClass, expected": lambda: with_labels(THREE),
+    r"noise_variance: got -1\.0": (
+        lambda: CASE.model().predict_f(NEW, near=NearRows(m, -1.0))
+    ),
+    r"near: noise_variance: got -1\.0, expected a positive number": lambda: of_near(
+        -1.0
+    ),
+    r"noise_variance: got 0\.1, .* None": lambda: point().posterior(
+        near=NearRows(m, 0.1)
+    ),
+    "model: got PEPClassification with MultiClass, expected": lambda: with_labels(
+        THREE
+    ),
     "near: got 400, expected an integer from 1 to 399": lambda: with_labels(FINE, 400),
 }
 test_refused = refusals(REFUSED)
@@ -296,12 +362,16 @@ INPUTS = RANDOM.uniform(-3.0, 3.0, (200, 2))
 
 
 def _bands(inputs: AnyNDArray) -> AnyNDArray:
-    return np.digitize(inputs[:, :1] + 0.5 * np.sin(inputs[:, 1:]), [-1.0, 1.0]).astype(float)
+    return np.digitize(inputs[:, :1] + 0.5 * np.sin(inputs[:, 1:]), [-1.0, 1.0]).astype(
+        float
+    )
 
 
 def _with_errors(labels: AnyNDArray) -> AnyNDArray:
     """Change a tenth of them to the next class."""
-    return np.where(np.arange(len(labels))[:, None] % 10 == 0, (labels + 1.0) % 3.0, labels)
+    return np.where(
+        np.arange(len(labels))[:, None] % 10 == 0, (labels + 1.0) % 3.0, labels
+    )
 
 
 RIGHT = _bands(INPUTS)
@@ -311,12 +381,16 @@ YNEW = _with_errors(_bands(NEW_INPUTS))
 
 
 def _robust_max(rate: float) -> gpflow.likelihoods.MultiClass:
-    return gpflow.likelihoods.MultiClass(3, gpflow.likelihoods.RobustMax(3, epsilon=rate))
+    return gpflow.likelihoods.MultiClass(
+        3, gpflow.likelihoods.RobustMax(3, epsilon=rate)
+    )
 
 
 def _of_bands(labels: AnyNDArray) -> pep.PEPClassification:
     kernel = gpflow.kernels.SquaredExponential(lengthscales=[1.5, 1.5])
-    return pep.PEPClassification((INPUTS, labels), kernel, None, INPUTS[:12].copy(), alpha=0.5)
+    return pep.PEPClassification(
+        (INPUTS, labels), kernel, None, INPUTS[:12].copy(), alpha=0.5
+    )
 
 
 def _train(model: Any) -> Any:
@@ -331,7 +405,9 @@ def trained() -> pep.PEPClassification:
     return model
 
 
-@pytest.mark.parametrize(("likelihood", "num_latent"), [(_robust_max, 3), (NoisyLabelBernoulli, 1)])
+@pytest.mark.parametrize(
+    ("likelihood", "num_latent"), [(_robust_max, 3), (NoisyLabelBernoulli, 1)]
+)
 @pytest.mark.parametrize("start", [0.001, 0.02])
 def test_likeliest_rate(likelihood: Any, num_latent: int, start: float) -> None:
     """Among all rates, those of predictions from the same moments under the likelihood itself."""
@@ -343,7 +419,9 @@ def test_likeliest_rate(likelihood: Any, num_latent: int, start: float) -> None:
 
     def densities(rate: float) -> AnyNDArray:
         arguments = np.zeros((300, 2)), mean, variance, 1.0 * labels[:, None], 1.0
-        return pep.likelihoods.log_power_expectation(likelihood(rate), *arguments).numpy()
+        return pep.likelihoods.log_power_expectation(
+            likelihood(rate), *arguments
+        ).numpy()
 
     rate, gain = likeliest_error_rate(densities(start), start, num_classes)
     assert 0.05 < rate < 0.15
@@ -357,19 +435,27 @@ FEW_FAR_TOO_SMALL = np.append(np.full(30, 0.99), np.full(3, 0.0006))
 GAINS = [(SURE, -1e-3, 1e-3), (UNSURE, -1e-3, 0.1), (FEW_FAR_TOO_SMALL, 1.0, np.inf)]
 
 
-@pytest.mark.parametrize("densities, low, high", GAINS, ids=["sure", "unsure", "far too small"])
-def test_the_gain_of_another_rate(densities: AnyNDArray, low: float, high: float) -> None:
+@pytest.mark.parametrize(
+    "densities, low, high", GAINS, ids=["sure", "unsure", "far too small"]
+)
+def test_the_gain_of_another_rate(
+    densities: AnyNDArray, low: float, high: float
+) -> None:
     """Rows without a density change nothing."""
     densities = np.log(densities)
     found = likeliest_error_rate(densities, 0.001, 3)
     assert low <= found.gain < high
-    assert likeliest_error_rate(np.append(densities, [np.nan, -np.inf]), 0.001, 3) == found
+    assert (
+        likeliest_error_rate(np.append(densities, [np.nan, -np.inf]), 0.001, 3) == found
+    )
     for rate in (0.0, 0.7, np.nan):
         with pytest.raises(ValueError, match=r"error_rate: got .*expected"):
             likeliest_error_rate(densities, rate, 3)
 
 
-def test_training_goes_on_with_the_rate_of_wrong_labels(trained: pep.PEPClassification) -> None:
+def test_training_goes_on_with_the_rate_of_wrong_labels(
+    trained: pep.PEPClassification,
+) -> None:
     model = gpflow.utilities.deepcopy(trained)
     before = model.predict_log_density((NEW_INPUTS, YNEW))
     record = raise_error_rate(model, _train)

@@ -61,18 +61,24 @@ def test_chunks_and_several_outputs_change_nothing() -> None:
     Y = np.hstack([PROBLEM.Y, np.cos(PROBLEM.Y)])
     whole, chunks = (regression(Y=Y, chunk_size=size) for size in (None, 4))
     assert_of_parts(whole, rtol=1e-12)
-    assert_close(whole.evidence_and_left_out(), chunks.evidence_and_left_out(), rtol=1e-11)
+    assert_close(
+        whole.evidence_and_left_out(), chunks.evidence_and_left_out(), rtol=1e-11
+    )
 
 
 @functools.cache
-def compiled_sum(chunk_size: int | None) -> tuple[PEPRegression, Callable[[], tf.Tensor]]:
+def compiled_sum(
+    chunk_size: int | None,
+) -> tuple[PEPRegression, Callable[[], tf.Tensor]]:
     """One model serves all powers."""
     model = regression(chunk_size=chunk_size)
     return model, tf.function(lambda: summed(model), autograph=False)
 
 
 @pytest.mark.near_copies("0.0-*", "1e-06-*", "1.0-*", "*-7")
-@pytest.mark.parametrize(("alpha", "chunk_size"), [*((alpha, None) for alpha in ALPHAS), (0.3, 7)])
+@pytest.mark.parametrize(
+    ("alpha", "chunk_size"), [*((alpha, None) for alpha in ALPHAS), (0.3, 7)]
+)
 def test_gradients(alpha: float, chunk_size: int | None) -> None:
     model, compiled = compiled_sum(chunk_size)
     model.alpha.assign(alpha)
@@ -98,7 +104,9 @@ def test_whatever_trains_takes_it() -> None:
 
 def test_priors_count() -> None:
     model = regression()
-    model.kernel.variance.prior = tfp.distributions.Gamma(np.float64(2.0), np.float64(1.0))
+    model.kernel.variance.prior = tfp.distributions.Gamma(
+        np.float64(2.0), np.float64(1.0)
+    )
     expected = -(summed(model) + model.log_prior_density())
     assert_close(training_loss(model, "evidence+loo")(), expected, rtol=1e-10)
 
@@ -124,10 +132,14 @@ def expected_density(model: PEP) -> tf.Tensor:
     X, Y = map(tf.convert_to_tensor, model.data)
     moments = rows.m + model.mean_function(X), rows.s + rows.d
     weighted = tf.reduce_sum(rows.nu * rows.m - 0.5 * rows.tau * rows.s)
-    return weighted + tf.reduce_sum(model.likelihood.variational_expectations(X, *moments, Y))
+    return weighted + tf.reduce_sum(
+        model.likelihood.variational_expectations(X, *moments, Y)
+    )
 
 
-OBJECTIVES: dict[str, Objective] = {name: name for name in ("evidence", "loo", "evidence+loo")}
+OBJECTIVES: dict[str, Objective] = {
+    name: name for name in ("evidence", "loo", "evidence+loo")
+}
 OBJECTIVES["of rows"] = expected_density
 
 
@@ -135,7 +147,10 @@ OBJECTIVES["of rows"] = expected_density
 def compiled_losses(name: str) -> tuple[PEP, dict[str, WholeLoss]]:
     """One model serves all powers."""
     model = CASES[name].model(alpha=0.5, tolerance=TIGHT)
-    losses = {key: WholeLoss(model, objective=objective) for key, objective in OBJECTIVES.items()}
+    losses = {
+        key: WholeLoss(model, objective=objective)
+        for key, objective in OBJECTIVES.items()
+    }
     return model, losses
 
 
@@ -143,7 +158,9 @@ def compiled_losses(name: str) -> tuple[PEP, dict[str, WholeLoss]]:
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("name", ["probit", "Poisson", "Student-t"])
-def test_gradients_of_compiled_objectives_of_sites(name: str, alpha: float, objective: str) -> None:
+def test_gradients_of_compiled_objectives_of_sites(
+    name: str, alpha: float, objective: str
+) -> None:
     """Against differences along a random direction, by five points."""
     model, losses = compiled_losses(name)
     model.alpha.assign(alpha)
@@ -151,7 +168,9 @@ def test_gradients_of_compiled_objectives_of_sites(name: str, alpha: float, obje
     x = loss.parameters()
     direction = np.random.default_rng(0).standard_normal(x.shape)
     gradient, moved = loss(x)[1], tf.Variable(x)
-    slope = helpers.directional_slope(lambda: loss(moved.numpy())[0], [moved], [direction])
+    slope = helpers.directional_slope(
+        lambda: loss(moved.numpy())[0], [moved], [direction]
+    )
     loss(x)
     assert_close(gradient @ direction, slope, rtol=1e-7, scale=0.1)
 
@@ -179,7 +198,9 @@ def test_maximise_raises_objectives_of_sites(objective: Objective) -> None:
 
 
 def mixture() -> PEP:
-    kernel = gpflow.kernels.LinearCoregionalization([PROBLEM.kernel()], W=np.ones([1, 1]))
+    kernel = gpflow.kernels.LinearCoregionalization(
+        [PROBLEM.kernel()], W=np.ones([1, 1])
+    )
     return PEP(PROBLEM.data, kernel, gpflow.likelihoods.StudentT(), PROBLEM.Z)
 
 
@@ -196,8 +217,12 @@ REFUSED = {
     "PEPRegression without blocks": lambda: maximise(in_blocks(), **BOTH),
     "_left_out: got a model with blocks": lambda: in_blocks().evidence_and_left_out(),
     SITES: lambda: unsettled(by_maximise=False),
-    "_left_out: got a model whose outputs are m": lambda: training_loss(mixture(), "loo")(),
-    "got a function with a result of shape": lambda: training_loss(mixture(), OF_SHAPE)(),
+    "_left_out: got a model whose outputs are m": lambda: training_loss(
+        mixture(), "loo"
+    )(),
+    "got a function with a result of shape": lambda: training_loss(
+        mixture(), OF_SHAPE
+    )(),
     r"objective: got 'evidence\+loo' with SGPR": lambda: maximise(sgpr(), **BOTH),
     "objective: got 'mixed', expected 'evidence' or 'loo' or": (
         lambda: maximise(regression(), objective="mixed")
@@ -205,7 +230,9 @@ REFUSED = {
     "with a WholeLoss of 'evidence'": lambda: maximise(WholeLoss(regression()), **BOTH),
 }
 test_refused = refusals(REFUSED)
-test_refused_by_maximise = pytest.mark.slow(refusals({SITES: lambda: unsettled(by_maximise=True)}))
+test_refused_by_maximise = pytest.mark.slow(
+    refusals({SITES: lambda: unsettled(by_maximise=True)})
+)
 
 
 # The number of inducing points.
@@ -219,7 +246,10 @@ LEFT_OUT = XOUT, np.sin(2.0 * XOUT) + 0.1 * RNG.standard_normal(XOUT.shape)
 
 def of_points(M: int = 2, Z: Any = None, **options) -> PEPRegression:
     data = X, F + 0.1 * RNG.standard_normal(X.shape)
-    kernel, Z = gpflow.kernels.SquaredExponential(lengthscales=0.8), X[:M] if Z is None else Z
+    kernel, Z = (
+        gpflow.kernels.SquaredExponential(lengthscales=0.8),
+        X[:M] if Z is None else Z,
+    )
     return PEPRegression(data, kernel, Z, **{"noise_variance": 0.01, **options})
 
 
@@ -267,8 +297,12 @@ def test_points_are_doubled_as_long_as_rows_left_out_gain(model: Any) -> None:
 
     scores, record = add_points(model, train, (X_out, y), seed=0)
     numbers = numbers_of(scores)
-    assert numbers == [min(2 * 2**k, 30) for k in range(len(numbers))] and len(numbers) > 2
-    rtol = 1e-6 if is_gaussian else 3e-3  # GPflow's Bernoulli has probabilities in [.001, .999]
+    assert (
+        numbers == [min(2 * 2**k, 30) for k in range(len(numbers))] and len(numbers) > 2
+    )
+    rtol = (
+        1e-6 if is_gaussian else 3e-3
+    )  # GPflow's Bernoulli has probabilities in [.001, .999]
     means = [score.log_density for score in scores]
     np.testing.assert_allclose(means, np.mean(densities, axis=1), rtol=rtol)
     gains = np.diff(densities, axis=0)
@@ -281,7 +315,9 @@ def test_points_are_doubled_as_long_as_rows_left_out_gain(model: Any) -> None:
     np.testing.assert_allclose(record.objective, -model.training_loss(), rtol=1e-5)
 
 
-def test_q_is_computed_once_where_no_model_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_q_is_computed_once_where_no_model_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model, passes, natural = of_points(), [], PEPRegression.natural_of_v
     counted = lambda model: passes.append(model) or natural(model)  # noqa: E731
     monkeypatch.setattr(PEPRegression, "natural_of_v", counted)
@@ -314,7 +350,9 @@ def test_the_number_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tried(of_points()) == [2, 4, 7]
     ends = {"deadline": time.perf_counter() + 1e6}
     assert tried(of_points(), **ends) == [2, 4, 8, 15]
-    assert tried(of_points(), **ends, after=1e12) == [2]  # what follows takes all the time
+    assert tried(of_points(), **ends, after=1e12) == [
+        2
+    ]  # what follows takes all the time
     monkeypatch.setattr(points, "CHEAP_POINTS", 2)
     monkeypatch.setattr(points, "MOST_WORK", 30.0 * 5.5**2)
     assert points._most_points(classification()) == 5
@@ -327,17 +365,33 @@ def test_the_number_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_copies_are_left_out_together() -> None:
     """Those of the same inputs and targets; not measurements at the same inputs, or settings."""
-    rows, Y = np.array([[0.0], [1.0], [0.0], [2.0], [1.0]]), np.array([[3.0], [4.0], [3.0]])
+    rows, Y = (
+        np.array([[0.0], [1.0], [0.0], [2.0], [1.0]]),
+        np.array([[3.0], [4.0], [3.0]]),
+    )
     assert len(set(points.copies_of(rows, np.concatenate([Y, [[5.0], [6.0]]])))) == 4
     missing = np.array([[np.nan, 1.0], [2.0, 3.0], [np.nan, 1.0], [4.0, np.nan]])
     assert len(set(points.copies_of(rows[:4], missing))) == 3
     rng = np.random.default_rng(0)
-    grid, few = rng.integers(0, 3, [600, 4]), np.repeat(rng.normal(size=[60, 2]), 10, axis=0)
+    grid, few = (
+        rng.integers(0, 3, [600, 4]),
+        np.repeat(rng.normal(size=[60, 2]), 10, axis=0),
+    )
     one_each = (few[:, :1] > 0.0) * 1.0
-    cases = (grid, grid[:, :1]), (few, one_each), (few, grid[:, :1]), (few, few[:, :1] + one_each)
-    numbers = [len(set(points.copies_of(*rows))) for rows in (*cases, (0.0 * grid, 0.0 * grid))]
+    cases = (
+        (grid, grid[:, :1]),
+        (few, one_each),
+        (few, grid[:, :1]),
+        (few, few[:, :1] + one_each),
+    )
+    numbers = [
+        len(set(points.copies_of(*rows))) for rows in (*cases, (0.0 * grid, 0.0 * grid))
+    ]
     assert numbers == [600, 60, 600, 60, 600]
-    data, parts = (np.tile(X, (2, 1)), np.tile(F, (2, 1))), (gpflow.kernels.RBF(), X[:3])
+    data, parts = (
+        (np.tile(X, (2, 1)), np.tile(F, (2, 1))),
+        (gpflow.kernels.RBF(), X[:3]),
+    )
     some, out = leave_rows_out(PEPRegression(data, *parts), 0)
     assert len(out) == 12 and not np.isin(data[0][out], some.data[0]).any()
 
@@ -345,9 +399,13 @@ def test_copies_are_left_out_together() -> None:
 @pytest.mark.parametrize(
     "gain, M", [([0.011], 4), ([0.009], 2), ([0.4, -0.2], 4), ([0.9, -0.7], 2)]
 )
-def test_a_gain_exceeds_its_error(gain: Any, M: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gain_exceeds_its_error(
+    gain: Any, M: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     densities = iter([np.zeros(30), np.resize(gain, 30), np.zeros(30)])
-    monkeypatch.setattr(points, "held_out_densities", lambda *_: lambda: next(densities))
+    monkeypatch.setattr(
+        points, "held_out_densities", lambda *_: lambda: next(densities)
+    )
     tried(model := of_points())
     assert model.inducing_variable.num_inducing == M
 

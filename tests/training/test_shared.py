@@ -9,7 +9,13 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import assert_all_close, assert_close, refusals, uncompiled, value_and_gradients
+from helpers import (
+    assert_all_close,
+    assert_close,
+    refusals,
+    uncompiled,
+    value_and_gradients,
+)
 
 import gpflow_pep as pep
 from gpflow_pep.engine.numerics import chunks
@@ -37,12 +43,16 @@ class Counting(gpflow.kernels.SquaredExponential):
         return super().K(X, X2)
 
 
-def regression(rows: slice, alpha: float = 0.5, M: int = 5) -> "pep.models.PEPRegression":
+def regression(
+    rows: slice, alpha: float = 0.5, M: int = 5
+) -> "pep.models.PEPRegression":
     data = X[rows], Y[rows]
     return pep.models.PEPRegression(data, Counting(), X[rows][:M].copy(), alpha=alpha)
 
 
-def _of_sites(targets: Any, likelihood: Callable[[], Any], rows: slice, alpha: float) -> Any:
+def _of_sites(
+    targets: Any, likelihood: Callable[[], Any], rows: slice, alpha: float
+) -> Any:
     data, options = (X[rows], targets[rows]), {"alpha": alpha, "tolerance": 1e-9}
     return pep.models.PEP(data, Counting(), likelihood(), X[rows][:5].copy(), **options)
 
@@ -70,11 +80,18 @@ shared_losses = functools.cache(lambda make: SharedLosses())
 def test_missing_targets_have_a_loss_of_their_own() -> None:
     losses = SharedLosses()
     for targets in (Y[:30], np.where(np.arange(30)[:, None] == 4, np.nan, Y[:30])):
-        kernels, Z = [gpflow.kernels.SquaredExponential() for _ in range(2)], X[:5].copy()
-        one, other = (pep.models.PEPRegression((X[:30], targets), k, Z) for k in kernels)
+        kernels, Z = (
+            [gpflow.kernels.SquaredExponential() for _ in range(2)],
+            X[:5].copy(),
+        )
+        one, other = (
+            pep.models.PEPRegression((X[:30], targets), k, Z) for k in kernels
+        )
         with uncompiled():
             expected = maximise(other, **OPTIONS)
-        assert_close(losses.maximise(one, **OPTIONS).objective, expected.objective, rtol=1e-7)
+        assert_close(
+            losses.maximise(one, **OPTIONS).objective, expected.objective, rtol=1e-7
+        )
 
 
 MAKES = {f.__name__: f for f in (regression, exact, in_chunks)} | {"binary": binary}
@@ -93,12 +110,16 @@ def test_models_end_as_by_themselves_with_one_compilation(name: str) -> None:
         assert_close(-float(model.training_loss()), found.objective)
         if number != 1 or name == "binary":  # of which the next slow test is
             continue
-        sites = isinstance(alone, pep.models.PEP)  # whose inner loop takes long outside a graph
+        sites = isinstance(
+            alone, pep.models.PEP
+        )  # whose inner loop takes long outside a graph
         with nullcontext() if sites else uncompiled():
             expected = maximise(alone, **OPTIONS)
         assert_close(found.objective, expected.objective, rtol=1e-7)
         assert found.iterations == expected.iterations
-        assert_all_close(model.trainable_variables, alone.trainable_variables, rtol=1e-5)
+        assert_all_close(
+            model.trainable_variables, alone.trainable_variables, rtol=1e-5
+        )
 
 
 def test_parameters_that_are_fixed_stay() -> None:
@@ -158,7 +179,9 @@ def test_a_callback_may_train_another_model() -> None:
     losses.maximise(models[0], **OPTIONS, callback=train)
     maximise(alone, **OPTIONS)
     assert_close(models[0].training_loss(), alone.training_loss(), rtol=1e-12)
-    assert float(models[1].training_loss()) < float(regression(FOLDS[1]).training_loss())
+    assert float(models[1].training_loss()) < float(
+        regression(FOLDS[1]).training_loss()
+    )
 
 
 @pytest.mark.slow
@@ -186,7 +209,9 @@ def test_one_loss_serves_many_runs() -> None:
     assert Counting.uses == 0
     assert second.objective > first.objective
     assert_close(-float(model.training_loss()), second.objective)
-    with pytest.raises(ValueError, match=r"optimizer: got .*expected None. Leave it out"):
+    with pytest.raises(
+        ValueError, match=r"optimizer: got .*expected None. Leave it out"
+    ):
         maximise(loss, optimizer=gpflow.optimizers.Scipy())
 
 
@@ -194,7 +219,10 @@ def test_one_loss_serves_many_runs() -> None:
 @pytest.mark.parametrize("make", [regression, binary])
 def test_all_rows_in_one_chunk_where_their_number_is_not_known(make: Make) -> None:
     model, expected = make(FOLDS[0], 0.5), make(FOLDS[1], 0.5)
-    rows = (tf.Variable(part, shape=[None, part.shape[1]], trainable=False) for part in model.data)
+    rows = (
+        tf.Variable(part, shape=[None, part.shape[1]], trainable=False)
+        for part in model.data
+    )
     set_unchecked(model, data=tuple(rows))
     model.chunk_size = chunks.ALL_ROWS
     variables = model.trainable_variables
@@ -204,7 +232,9 @@ def test_all_rows_in_one_chunk_where_their_number_is_not_known(make: Make) -> No
     compiled()
     model.data = expected.data
     model.inducing_variable.Z.assign(expected.inducing_variable.Z)
-    value, wanted = value_and_gradients(expected.training_loss, expected.trainable_variables)
+    value, wanted = value_and_gradients(
+        expected.training_loss, expected.trainable_variables
+    )
     loss, gradient = compiled()
     assert_close(loss, value)
     assert_all_close(gradient, wanted)
@@ -230,7 +260,9 @@ TARGETS = np.sin(2.0 * ROWS) + 0.1 * _RANDOM.standard_normal(ROWS.shape)
 
 def of_numbers(data=(ROWS, TARGETS), **options) -> pep.PEPRegression:
     kernel = gpflow.kernels.SquaredExponential(lengthscales=0.8)
-    return pep.PEPRegression(data, kernel, ROWS[:3].copy(), noise_variance=0.05, **options)
+    return pep.PEPRegression(
+        data, kernel, ROWS[:3].copy(), noise_variance=0.05, **options
+    )
 
 
 def assert_trained_on_subset(model: Any, other: Any) -> None:
@@ -254,21 +286,32 @@ def test_it_is_training_of_a_model_of_these_rows(alpha: float) -> None:
     parts = model.kernel, model.inducing_variable
     options = {"likelihood": model.likelihood, "alpha": alpha, "bound": "tight"}
     whole = pep.PEPRegression((ROWS, TARGETS), *parts, **options)
-    np.testing.assert_allclose(model.predict_f(ROWS[:5]), whole.predict_f(ROWS[:5]), rtol=1e-8)
+    np.testing.assert_allclose(
+        model.predict_f(ROWS[:5]), whole.predict_f(ROWS[:5]), rtol=1e-8
+    )
 
 
-def test_the_default_number_follows_that_of_points(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_number_follows_that_of_points(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     trained = []
     monkeypatch.setattr(cheaper, "maximise", lambda model, **_: trained.append(model))
     large = of_numbers((np.tile(ROWS, [2, 1]), np.tile(TARGETS, [2, 1])))
     for model, number in ((large, None), (of_numbers(), None), (of_numbers(), 10**6)):
         cheaper.maximise_on_subset(model, number)  # at most half
-    assert [len(each.data[0]) for each in trained] == [3 * cheaper.ROWS_PER_POINT, 45, 90]
+    assert [len(each.data[0]) for each in trained] == [
+        3 * cheaper.ROWS_PER_POINT,
+        45,
+        90,
+    ]
 
 
 def of_labels(rows=slice(None), **options) -> pep.PEP:
     labels, likelihood = (TARGETS > 0.0).astype(float), gpflow.likelihoods.Bernoulli()
-    data, kernel = (ROWS[rows], labels[rows]), gpflow.kernels.SquaredExponential(lengthscales=0.8)
+    data, kernel = (
+        (ROWS[rows], labels[rows]),
+        gpflow.kernels.SquaredExponential(lengthscales=0.8),
+    )
     return pep.PEPClassification(data, kernel, likelihood, ROWS[:3].copy(), **options)
 
 
@@ -289,6 +332,8 @@ REFUSED = {
     "a memory or a power for each row": lambda: on(of_numbers(alpha=HALVES)),
     "num_rows: got 0, expected": lambda: on(of_numbers(), num_rows=0),
     "seed: got -1": lambda: on(of_numbers(), seed=-1),
-    "num_inducing: got 'auto', expected none": lambda: on(of_numbers(), num_inducing="auto"),
+    "num_inducing: got 'auto', expected none": lambda: on(
+        of_numbers(), num_inducing="auto"
+    ),
 }
 test_subsets_are_refused = refusals(REFUSED)

@@ -63,7 +63,12 @@ def batches() -> Callable[[int], tf.data.Dataset]:
 
 
 def run(model: Any, num_steps: int, **options: Any) -> "pep.training.FitRecord":
-    arguments = {"batches": batches(), "optimizer": adam(), "progress": False, **options}
+    arguments = {
+        "batches": batches(),
+        "optimizer": adam(),
+        "progress": False,
+        **options,
+    }
     return fit(model, num_steps=num_steps, **arguments)
 
 
@@ -87,14 +92,22 @@ def exact(kernel: gpflow.kernels.Kernel) -> gpflow.models.SGPR:
     return gpflow.models.SGPR((X, Y), kernel, X[:4].copy(), noise_variance=0.3)
 
 
-@pytest.mark.parametrize("way", [1.0, _NATURAL, True], ids=["number", "optimiser", "True"])
+@pytest.mark.parametrize(
+    "way", [1.0, _NATURAL, True], ids=["number", "optimiser", "True"]
+)
 @pytest.mark.parametrize("name", ["SVGP", "ARPEP", "APEP"])
 @pytest.mark.near_copies("SVGP-number", "ARPEP-optimiser", "APEP-True")
 def test_natural_gradients_and_optimiser(name: str, way: Any) -> None:
     """One step of length 1 on all rows is the optimum where the likelihood is Gaussian."""
     model = svgp() if name == "SVGP" else tied(name)
     before, optimum = float(model.training_loss((X, Y))), -exact(model.kernel).elbo()
-    run(model, 1, batches=ALL_ROWS, optimizer=tf_keras.optimizers.SGD(0.0), natural_gradient=way)
+    run(
+        model,
+        1,
+        batches=ALL_ROWS,
+        optimizer=tf_keras.optimizers.SGD(0.0),
+        natural_gradient=way,
+    )
     if way is True:  # steps of 0.1
         assert optimum + 1.0 < model.training_loss((X, Y)) < before - 1.0
     else:
@@ -144,7 +157,10 @@ def test_q_alone_by_natural_gradients(way: Any) -> None:
     before = [part.numpy() for part in others]
     run(model, 1, batches=ALL_ROWS, natural_gradient=way)
     assert_close(model.training_loss((X, Y)), -exact(model.kernel).elbo(), rtol=1e-6)
-    assert all(np.all(part.numpy() == value) for part, value in zip(others, before, strict=True))
+    assert all(
+        np.all(part.numpy() == value)
+        for part, value in zip(others, before, strict=True)
+    )
 
 
 @uncompiled()
@@ -163,7 +179,9 @@ def test_steps_of_q_alone_are_counted(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_natural_steps_go_on_where_q_would_be_improper(name: str) -> None:
     """Long steps with a power above 0 on a wrong label that stands for many rows."""
-    labels = np.where(np.arange(N)[:, None] == 7, 1.0 - (Y > 0.0), Y > 0.0).astype(float)
+    labels = np.where(np.arange(N)[:, None] == 7, 1.0 - (Y > 0.0), Y > 0.0).astype(
+        float
+    )
     rows = tf.data.Dataset.from_tensors((X[5:8], labels[5:8]))
 
     def trained(way: Any) -> "pep.training.FitRecord":
@@ -174,7 +192,10 @@ def test_natural_steps_go_on_where_q_would_be_improper(name: str) -> None:
     with pytest.raises(ValueError, match=r"Training stopped at step \d+"):
         trained(gpflow.optimizers.NaturalGradient(0.5))
     record = trained(0.5)
-    assert np.all(np.isfinite(record.losses)) and record.losses[-1] < 0.1 * record.losses[0]
+    assert (
+        np.all(np.isfinite(record.losses))
+        and record.losses[-1] < 0.1 * record.losses[0]
+    )
 
 
 def test_every_row_once_an_epoch_in_an_order_of_the_seed() -> None:
@@ -223,7 +244,9 @@ def test_best_evaluation() -> None:
 
 
 def test_nan_stops_with_a_message() -> None:
-    with pytest.raises(ValueError, match=r"(?s)step 2\b.*training loss: got NaN.*learning rate"):
+    with pytest.raises(
+        ValueError, match=r"(?s)step 2\b.*training loss: got NaN.*learning rate"
+    ):
         run(svgp(), 5, optimizer=tf_keras.optimizers.SGD(1e200))
     model = arpep()
     broken = np.where(np.arange(N)[:, None] == 7, np.nan, Y)
@@ -311,12 +334,18 @@ REFUSED = {
     "batches.*another model.*this": lambda: of_point(point_pep(), point_pep()),
     "batches.*none.*at least one": lambda: of_svgp(batches=ALL_ROWS.take(0)),
     "early_stopping.*no evaluate.*Pass": lambda: of_svgp(early_stopping=STOP),
-    "early_stopping.*100.*at most": lambda: of_svgp(early_stopping=STOP, evaluate=log_density),
-    "patience.*0.*positive": lambda: of_svgp(early_stopping=EarlyStopping("a", 0), **SCORED),
+    "early_stopping.*100.*at most": lambda: of_svgp(
+        early_stopping=STOP, evaluate=log_density
+    ),
+    "patience.*0.*positive": lambda: of_svgp(
+        early_stopping=EarlyStopping("a", 0), **SCORED
+    ),
     "'error', expected one that evaluate returns: nlpd": (
         lambda: of_svgp(early_stopping=EarlyStopping("error", 2), **SCORED)
     ),
-    "natural_gradient.*PEP.*Leave": lambda: of_point(point_pep(), natural_gradient=GPFLOWS),
+    "natural_gradient.*PEP.*Leave": lambda: of_point(
+        point_pep(), natural_gradient=GPFLOWS
+    ),
     r"natural_gradient.*\(4, 1\).*q_diag=False": (
         lambda: run(svgp(q_diag=True), 5, natural_gradient=0.1)
     ),
@@ -352,7 +381,9 @@ def interrupt() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_the_first_interrupt_waits_for_the_end_and_the_second_does_not(number: int) -> None:
+def test_the_first_interrupt_waits_for_the_end_and_the_second_does_not(
+    number: int,
+) -> None:
     done = []
     with pytest.raises(KeyboardInterrupt), loop._delay_interrupts():
         for _ in range(number):
@@ -369,20 +400,31 @@ def _by_batches(model: Any) -> dict[str, Any]:
 def _natural(model: Any) -> dict[str, Any]:
     """Ours, and GPflow's."""
     length = gpflow.optimizers.NaturalGradient(0.1)
-    return {"natural_gradient": length if isinstance(model, gpflow.models.SVGP) else 0.1}
+    return {
+        "natural_gradient": length if isinstance(model, gpflow.models.SVGP) else 0.1
+    }
 
 
-RUNS = [(arpep, _natural), (svgp, _natural), (arpep, lambda model: {}), (point_pep, _by_batches)]
+RUNS = [
+    (arpep, _natural),
+    (svgp, _natural),
+    (arpep, lambda model: {}),
+    (point_pep, _by_batches),
+]
 
 
 @pytest.mark.parametrize("create, options", RUNS)
 @pytest.mark.near_copies
-def test_interrupted_fit_keeps_its_steps(create: Any, options: Any, tmp_path: Path) -> None:
+def test_interrupted_fit_keeps_its_steps(
+    create: Any, options: Any, tmp_path: Path
+) -> None:
     """From the model or a checkpoint it goes on to the same numbers, whatever evaluations move."""
 
     def evaluate(model: Any) -> dict[str, float]:
         for part in model.parameters:
-            part.unconstrained_variable.assign_add(tf.ones_like(part.unconstrained_variable))
+            part.unconstrained_variable.assign_add(
+                tf.ones_like(part.unconstrained_variable)
+            )
         if not resumed:
             interrupt()
         return {"nlpd": 0.0}
@@ -392,7 +434,9 @@ def test_interrupted_fit_keeps_its_steps(create: Any, options: Any, tmp_path: Pa
     model, whole, restored = create(), create(), create()
     with pytest.raises(KeyboardInterrupt):
         run(model, 9, **looking, **options(model))
-    run(restored, 4, checkpoint_dir=tmp_path, **options(restored))  # there is no step to take
+    run(
+        restored, 4, checkpoint_dir=tmp_path, **options(restored)
+    )  # there is no step to take
     assert_same(model, restored)
     assert str(tf.train.latest_checkpoint(tmp_path)).endswith("-4")
     resumed.append(True)
@@ -404,7 +448,9 @@ def test_interrupted_fit_keeps_its_steps(create: Any, options: Any, tmp_path: Pa
     assert_same(model, whole)
 
 
-def test_interrupt_within_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_within_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The step is taken, noted, and in the checkpoint."""
     value = loop._checked_loss
 
@@ -420,18 +466,26 @@ def test_interrupt_within_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         run(model, 9, checkpoint_dir=tmp_path)
     assert str(tf.train.latest_checkpoint(tmp_path)).endswith("-3")
     monkeypatch.undo()
-    assert run(restored, 3, checkpoint_dir=tmp_path).num_steps == 3  # there is none to take
+    assert (
+        run(restored, 3, checkpoint_dir=tmp_path).num_steps == 3
+    )  # there is none to take
     assert_same(model, restored)
 
 
-def test_checkpoint_that_cannot_be_written_says_so(tmp_path: Path, monkeypatch: Any) -> None:
+def test_checkpoint_that_cannot_be_written_says_so(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     def full(*arguments: Any, **options: Any) -> None:
         raise tf.errors.ResourceExhaustedError(
-            None, None, "{{function_node x}} /disk/ckpt; No space left on device [Op:SaveV2]"
+            None,
+            None,
+            "{{function_node x}} /disk/ckpt; No space left on device [Op:SaveV2]",
         )
 
     monkeypatch.setattr(tf.train.CheckpointManager, "save", full)
-    with pytest.raises(OSError, match=r"checkpoint_dir: got .*No space left.*Make room") as error:
+    with pytest.raises(
+        OSError, match=r"checkpoint_dir: got .*No space left.*Make room"
+    ) as error:
         run(arpep(), 2, checkpoint_dir=tmp_path)
     assert "{{" not in str(error.value) and "[Op" not in str(error.value)
 
@@ -448,7 +502,11 @@ def test_unfinished_checkpoints_of_a_killed_run_are_removed(tmp_path: Path) -> N
 
 def test_threads_of_linear_algebra_are_put_back_by_the_last() -> None:
     def threads() -> set[int]:
-        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+        return {
+            pool["num_threads"]
+            for pool in threadpool_info()
+            if pool["user_api"] == "blas"
+        }
 
     with threadpool_limits(2, user_api="blas"):
         before, (first, second) = threads(), (one_blas_thread(), one_blas_thread())

@@ -28,7 +28,9 @@ SOME = Rows(PROBLEM.X[:9], PROBLEM.Y[:9])
 
 
 def regression(**options: Any) -> PEPModel:
-    model = pep.PEPRegression(PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, noise_variance=0.3)
+    model = pep.PEPRegression(
+        PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, noise_variance=0.3
+    )
     return PEPModel(model, num_features=64, **options)
 
 
@@ -43,8 +45,13 @@ def test_predictions_are_those_of_the_model(make: Callable[[], PEPModel]) -> Non
     adapter = make()
     model = adapter.model
     points = tf.constant(X.reshape(2, 3, 2))
-    for name, of_model in (("predict", model.predict_f), ("predict_y", model.predict_y)):
-        for part, expected in zip(getattr(adapter, name)(points), of_model(X), strict=True):
+    for name, of_model in (
+        ("predict", model.predict_f),
+        ("predict_y", model.predict_y),
+    ):
+        for part, expected in zip(
+            getattr(adapter, name)(points), of_model(X), strict=True
+        ):
             assert part.shape == (2, 3, 1)
             assert_close(tf.reshape(part, [-1, 1]), expected, rtol=1e-9)
     mean, covariance = adapter.predict_joint(points)
@@ -76,7 +83,9 @@ def test_updates() -> None:
     adapter = regression(max_iterations=3)
     first = adapter.optimize()
     assert first.compile_seconds > 0.0
-    assert_close(first.objective, adapter.model.pep_log_marginal_likelihood(), rtol=1e-10)
+    assert_close(
+        first.objective, adapter.model.pep_log_marginal_likelihood(), rtol=1e-10
+    )
     compiled, copied = (
         tf.function(lambda: adapter.predict(X), autograph=False),
         copy.deepcopy(adapter),
@@ -101,9 +110,13 @@ def test_trajectories_are_functions() -> None:
     compiled = tf.function(trajectory, autograph=False)
     values = compiled(points)
     assert values.shape == (6, 2, 1)
-    assert_close(trajectory(points[2:3]), values[2:3], rtol=1e-9)  # also drawn in the graph
+    assert_close(
+        trajectory(points[2:3]), values[2:3], rtol=1e-9
+    )  # also drawn in the graph
     assert np.max(np.abs(values[:, 0] - values[::-1, 1])) > 1e-3  # two functions
-    with pytest.raises(ValueError, match=r"x: got shape \(6, 1, 2\), expected \[N, 2, D\]"):
+    with pytest.raises(
+        ValueError, match=r"x: got shape \(6, 1, 2\), expected \[N, 2, D\]"
+    ):
         trajectory(points[:, :1])
     others = sampler.get_trajectory()(points)
     assert np.max(np.abs(others - values)) > 1e-3
@@ -125,10 +138,16 @@ def test_values_stay_until_they_are_reset() -> None:
 
 def test_what_it_does_not_take() -> None:
     blocks = np.arange(len(PROBLEM.X)) // 4
-    in_blocks = pep.PEPRegression(PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, blocks=blocks)
-    tied = pep.ARPEP(PROBLEM.kernel(), gpflow.likelihoods.Bernoulli(), PROBLEM.Z, num_data=17)
+    in_blocks = pep.PEPRegression(
+        PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, blocks=blocks
+    )
+    tied = pep.ARPEP(
+        PROBLEM.kernel(), gpflow.likelihoods.Bernoulli(), PROBLEM.Z, num_data=17
+    )
     for model in (in_blocks, tied):
-        with pytest.raises(ValueError, match="expected PEP or PEPRegression without blocks"):
+        with pytest.raises(
+            ValueError, match="expected PEP or PEPRegression without blocks"
+        ):
             PEPModel(model)
     assert_close(regression().get_observation_noise(), 0.3)
     with pytest.raises(ValueError, match="noise: got Bernoulli"):

@@ -40,13 +40,17 @@ def check_data(
     if num_X is not None and num_Y is not None and num_X != num_Y:
         got = f"{num_X} and {num_Y} rows"
         expected = "as many of one as of the other"
-        raise refusal("X and Y", got, expected, "Check that X and Y come from the same rows.")
+        raise refusal(
+            "X and Y", got, expected, "Check that X and Y come from the same rows."
+        )
     if num_X == 0 or X.shape[1] == 0 or Y.shape[1] == 0:
         got = f"X of shape {_shape(X)} and Y of shape {_shape(Y)}"
         expected = "at least one row and one column in each"
         raise refusal("data", got, expected, "Check how the data were read.")
     check_finite("X", X)
-    check_finite("Y", tf.where(tf.math.is_nan(Y), tf.zeros_like(Y), Y) if missing_targets else Y)
+    check_finite(
+        "Y", tf.where(tf.math.is_nan(Y), tf.zeros_like(Y), Y) if missing_targets else Y
+    )
     return X, Y
 
 
@@ -54,15 +58,21 @@ def check_incomplete_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
     """Check training data whose Y may have NaN where nothing was observed, but not everywhere."""
     X, Y = check_data(data, missing_targets=True)
     if tf.executing_eagerly() and np.isnan(Y).all():
-        raise refusal("Y", "NaN alone", "some targets that were observed", "Check how Y was read.")
+        raise refusal(
+            "Y", "NaN alone", "some targets that were observed", "Check how Y was read."
+        )
     return X, Y
 
 
 def as_pair(data: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Convert a pair of arrays to tensors."""
     if isinstance(data, tf.data.Dataset):
-        remedy = "PEPRegression of independent outputs reads one; ARPEP takes one in fit."
-        raise refusal("data", "a tf.data.Dataset", "a pair of arrays", f"Pass (X, Y). {remedy}")
+        remedy = (
+            "PEPRegression of independent outputs reads one; ARPEP takes one in fit."
+        )
+        raise refusal(
+            "data", "a tf.data.Dataset", "a pair of arrays", f"Pass (X, Y). {remedy}"
+        )
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise refusal("data", type(data).__name__, "a pair of arrays", "Pass (X, Y).")
     return _as_tensor("X", data[0]), _as_tensor("Y", data[1])
@@ -91,12 +101,19 @@ def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.
     if Xnew.dtype != dtype:
         got = f"dtype {Xnew.dtype.name}"
         remedy = f"Cast it, for instance Xnew.astype(numpy.{dtype.name})."
-        raise refusal("Xnew", got, f"{dtype.name}, as the data that the model was made of", remedy)
-    known = None not in (num_columns, Xnew.shape.rank) and Xnew.shape[-1:].is_fully_defined()
+        raise refusal(
+            "Xnew", got, f"{dtype.name}, as the data that the model was made of", remedy
+        )
+    known = (
+        None not in (num_columns, Xnew.shape.rank)
+        and Xnew.shape[-1:].is_fully_defined()
+    )
     if Xnew.shape.rank in (0, 1) or (known and Xnew.shape[-1] != num_columns):
         got = f"shape {_shape(Xnew)}"
         expected = f"[N, {num_columns or 'D'}], the columns of the data that the model was made of"
-        raise refusal("Xnew", got, expected, "Give those; a single row is Xnew[None, :].")
+        raise refusal(
+            "Xnew", got, expected, "Give those; a single row is Xnew[None, :]."
+        )
     check_finite("Xnew", Xnew)
     return Xnew
 
@@ -120,7 +137,9 @@ def check_mean_function(mean_function: Any) -> None:
 def check_kernel(kernel: Any) -> None:
     """Refuse what is none of GPflow's kernels."""
     if not isinstance(kernel, Kernel):
-        raise refusal("kernel", type(kernel).__name__, "a gpflow.kernels.Kernel", "Pass one.")
+        raise refusal(
+            "kernel", type(kernel).__name__, "a gpflow.kernels.Kernel", "Pass one."
+        )
 
 
 def check_single_output(kernel: Any) -> None:
@@ -165,7 +184,9 @@ def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
         rows = "unknown number of" if num_rows is None else num_rows
         got = f"shape {labels.shape}"
         expected = f"one label for each of the {rows} rows"
-        raise refusal("blocks", got, expected, "Give data of a known length and as many labels.")
+        raise refusal(
+            "blocks", got, expected, "Give data of a known length and as many labels."
+        )
     return labels
 
 

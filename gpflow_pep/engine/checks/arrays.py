@@ -10,7 +10,9 @@ from ..refusals import counted, refusal
 _ROWS_WITHOUT = "Leave out rows without a value."
 
 
-def as_numbers(name: str, values: Any, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+def as_numbers(
+    name: str, values: Any, dtype: npt.DTypeLike = np.float64
+) -> npt.NDArray[Any]:
     """Convert anything like an array to one of floats; refuse others than real numbers."""
     try:
         array = np.asarray(values)
@@ -25,7 +27,10 @@ def as_numbers(name: str, values: Any, dtype: npt.DTypeLike = np.float64) -> npt
 
 
 def as_matrix(
-    name: str, values: Any, num_columns: int | None = None, dtype: npt.DTypeLike = np.float64
+    name: str,
+    values: Any,
+    num_columns: int | None = None,
+    dtype: npt.DTypeLike = np.float64,
 ) -> npt.NDArray[Any]:
     """Convert to a matrix of finite numbers, [N, D], with at least one row and one column."""
     array = as_numbers(name, values, dtype)
@@ -58,7 +63,9 @@ def as_labels(name: str, values: Any) -> npt.NDArray[Any]:
     array = _single_column(name, np.asarray(values), "label")
     missing = [value is None or value != value for value in array.tolist()]
     if any(missing):
-        got = f"{sum(missing)} missing label(s), the first at index {missing.index(True)}"
+        got = (
+            f"{sum(missing)} missing label(s), the first at index {missing.index(True)}"
+        )
         raise refusal(name, got, "a label for each row", "Leave those rows out.")
     return array
 
@@ -76,7 +83,12 @@ def require_same_length(name: str, values: Any, other: str, others: Any) -> None
     """Refuse what has not as many rows as something else."""
     if len(values) != len(others):
         expected = f"{len(others)}, as many as {other}"
-        raise refusal(name, counted(len(values), "value"), expected, "Pass those of the same rows.")
+        raise refusal(
+            name,
+            counted(len(values), "value"),
+            expected,
+            "Pass those of the same rows.",
+        )
 
 
 def _single_column(name: str, array: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
@@ -84,5 +96,7 @@ def _single_column(name: str, array: npt.NDArray[Any], kind: str) -> npt.NDArray
         array = array[:, 0]
     if array.ndim != 1 or array.size == 0:
         expected = f"one {kind} for each row, [N], and at least one row"
-        raise refusal(name, f"shape {array.shape}", expected, "Pass one column at a time.")
+        raise refusal(
+            name, f"shape {array.shape}", expected, "Pass one column at a time."
+        )
     return array

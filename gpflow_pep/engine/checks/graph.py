@@ -30,7 +30,9 @@ def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
         return tf.identity(value)
 
 
-def require(condition: tf.Tensor, message: str, *numbers: tf.Tensor) -> list[tf.Operation]:
+def require(
+    condition: tf.Tensor, message: str, *numbers: tf.Tensor
+) -> list[tf.Operation]:
     """Stop with a message where a condition does not hold.
 
     :param message: What was got, what was expected, what to do.
@@ -42,7 +44,9 @@ def require(condition: tf.Tensor, message: str, *numbers: tf.Tensor) -> list[tf.
     if not tf.executing_eagerly():
         # tf.debugging.Assert makes a branch of it, to copy the numbers only where it stops.
         text = tf.constant(message)
-        return [tf.raw_ops.Assert(condition=condition, data=[text, *numbers], summarize=10)]
+        return [
+            tf.raw_ops.Assert(condition=condition, data=[text, *numbers], summarize=10)
+        ]
     if not bool(condition):
         printed = (", ".join(map(str, np.ravel(part)[:10])) for part in numbers)
         raise ValueError(" ".join([message, *printed]))
@@ -76,15 +80,21 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
         return value
     number = "as many as there are" if known is None else known
     expected = f"a number, or one for each {factor}: ({number},)"
-    text = message("alpha", f"shape {tuple(value.shape)}", expected, "Assign or pass as many.")
+    text = message(
+        "alpha", f"shape {tuple(value.shape)}", expected, "Assign or pass as many."
+    )
     same = value.shape.rank == 1 and tf.equal(tf.shape(value)[0], num_factors)
-    if value.shape.rank > 1 or (known is not None and value.shape[0] not in (None, known)):
+    if value.shape.rank > 1 or (
+        known is not None and value.shape[0] not in (None, known)
+    ):
         raise ValueError(text)
     with tf.control_dependencies(require(same, text)):
         return tf.identity(value)
 
 
-def refuse_derivatives(values: Any, sources: Sequence[TensorType], quantity: str) -> Any:
+def refuse_derivatives(
+    values: Any, sources: Sequence[TensorType], quantity: str
+) -> Any:
     """Let constants pass that are functions of others, with a gradient that refuses.
 
     A tape calls it where it watches a source, whatever its user wants. The gradient of a compiled
@@ -94,16 +104,16 @@ def refuse_derivatives(values: Any, sources: Sequence[TensorType], quantity: str
     :raises ValueError: While a derivative is computed, in eager mode or in the graph of the values.
         The gradient of that graph stops as :func:`require` does.
     """
-    expected = (
-        "none: how sites at their fixed point move with hyperparameters is not differentiated"
-    )
+    expected = "none: how sites at their fixed point move with hyperparameters is not differentiated"
     where, error = _default_graph(), _refusal(quantity, expected)
 
     def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
         here = _default_graph()
         if here is not None and (here is where or is_for_xla()):
             raise error
-        unused = tf.reduce_all([tf.reduce_all(tf.equal(part, 0.0)) for part in upstream])
+        unused = tf.reduce_all(
+            [tf.reduce_all(tf.equal(part, 0.0)) for part in upstream]
+        )
         with tf.control_dependencies(require(unused, str(error))):
             return [tf.zeros_like(source) for source in sources]
 
@@ -125,19 +135,30 @@ def differentiable(
     """
 
     def refuse(_: Any) -> NoReturn:
-        raise _refusal(quantity, "experimental_use_pfor=False, which takes one after another")
+        raise _refusal(
+            quantity, "experimental_use_pfor=False, which takes one after another"
+        )
 
     where = _default_graph()
 
     def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
         here = _default_graph()
-        if here is not where and type(here) not in (type(None), tf.__internal__.FuncGraph):
-            raise _refusal(quantity, "a tape inside of the tf.cond or loop that computes it")
+        if here is not where and type(here) not in (
+            type(None),
+            tf.__internal__.FuncGraph,
+        ):
+            raise _refusal(
+                quantity, "a tape inside of the tf.cond or loop that computes it"
+            )
         upstream = tuple(map(tf.identity, upstream))
         for part in filter(tf.is_symbolic_tensor, upstream):
-            part.op.pfor_converter = refuse  # GMRES may take another number of steps for each
+            part.op.pfor_converter = (
+                refuse  # GMRES may take another number of steps for each
+            )
         of_gradient = f"the gradient of {quantity}"
-        return refuse_derivatives(gradients(*upstream), [*sources, *upstream], of_gradient)
+        return refuse_derivatives(
+            gradients(*upstream), [*sources, *upstream], of_gradient
+        )
 
     return _with_gradient(values, sources, gradient)
 
@@ -175,7 +196,9 @@ def once_differentiable(value: tf.Tensor, quantity: str) -> tf.Tensor:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
             # The gradient depends on what the value does.
             unit = tf.ones_like(upstream)
-            return upstream * refuse_derivatives(unit, [value], f"the gradient of {quantity}")
+            return upstream * refuse_derivatives(
+                unit, [value], f"the gradient of {quantity}"
+            )
 
         return tf.identity(value), gradient
 
@@ -200,6 +223,8 @@ def reason(error: Exception) -> str:
     if assertion:
         return " ".join(assertion[1].replace("\\", "").split())
     if isinstance(error, tf.errors.OpError):
-        text = [line for line in text.splitlines() if line[:1] not in ("", "\t", " ")][-1]
+        text = [line for line in text.splitlines() if line[:1] not in ("", "\t", " ")][
+            -1
+        ]
         text = re.sub(r"\{\{.*?\}\}|\[Op:\w+\].*", "", text)
     return " ".join(text.split())

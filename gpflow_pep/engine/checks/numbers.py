@@ -14,13 +14,19 @@ from ..refusals import refusal
 def is_number(value: Any) -> bool:
     """Whether a value is a real number; NaN, truth values and text are none."""
     numbers = (int, float, np.integer, np.floating)
-    return isinstance(value, numbers) and not isinstance(value, bool) and not np.isnan(value)
+    return (
+        isinstance(value, numbers)
+        and not isinstance(value, bool)
+        and not np.isnan(value)
+    )
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:
     """Refuse what is no whole number of at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise refusal(name, repr(seed), "a whole number of at least 0", "Pass 0, for example.")
+        raise refusal(
+            name, repr(seed), "a whole number of at least 0", "Pass 0, for example."
+        )
     return int(seed)
 
 
@@ -50,7 +56,9 @@ def check_noise_variance(noise_variance: Any) -> None:
 
 def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, float]:
     """Check the limits of the inner loop; its tolerance is raised to what the float can reach."""
-    tolerance = check_real("tolerance", tolerance, "(0, inf)", "Pass 1e-6, for example.")
+    tolerance = check_real(
+        "tolerance", tolerance, "(0, inf)", "Pass 1e-6, for example."
+    )
     # The residual of the inner loop that rounding leaves, in units of the float's epsilon.
     reachable = 500.0 * float(np.finfo(dtype.as_numpy_dtype).eps)
     return check_positive("max_sweeps", max_sweeps), max(tolerance, reachable)
@@ -66,7 +74,11 @@ def check_positive(name: str, value: Any, remedy: str = "Pass one.") -> int:
 
 def check_number(M: Any, most: int, name: str = "M", counted: str = "rows") -> None:
     """Refuse what is no number of rows to choose, or of other things of which there are so many."""
-    if isinstance(M, bool) or not isinstance(M, (int, np.integer)) or not 1 <= M <= most:
+    if (
+        isinstance(M, bool)
+        or not isinstance(M, (int, np.integer))
+        or not 1 <= M <= most
+    ):
         expected = f"an integer from 1 to {most}, the number of {counted}"
         raise refusal(name, repr(M), expected, "Choose another number.")
 
@@ -79,7 +91,9 @@ def check_real(name: str, value: Any, interval: str, remedy: str) -> float:
     if not above or value > high or (interval[-1] == ")" and value == high):
         expected = f"a number in {interval}"
         if high == np.inf:
-            expected = f"a number {'above' if interval[0] == '(' else 'of at least'} {ends[0]}"
+            expected = (
+                f"a number {'above' if interval[0] == '(' else 'of at least'} {ends[0]}"
+            )
         expected = "a positive number" if expected == "a number above 0" else expected
         raise refusal(name, repr(value), expected, remedy)
     return float(value)
@@ -91,9 +105,14 @@ def check_level(level: Any) -> float:
 
 
 def check_choice(
-    name: str, value: Any, choices: Iterable[Any], remedy: str = "Pass one, or leave it out."
+    name: str,
+    value: Any,
+    choices: Iterable[Any],
+    remedy: str = "Pass one, or leave it out.",
 ) -> Any:
     """Refuse what is none of some names and other choices."""
-    if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
+    if not any(
+        isinstance(value, type(choice)) and value == choice for choice in choices
+    ):
         raise refusal(name, repr(value), " or ".join(map(repr, choices)), remedy)
     return value

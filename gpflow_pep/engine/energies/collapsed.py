@@ -66,7 +66,9 @@ class ProjectedRows(NamedTuple):
     r: tf.Tensor  #: [N, P] or [B, S, P], targets less the mean function.
 
 
-def sum_single_rows(parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool = False) -> RowSums:
+def sum_single_rows(
+    parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool = False
+) -> RowSums:
     """Sum over rows that are each a factor; with gaps, each target that is not NaN is one."""
     A, d, noise, alpha, r = _project_single_rows(parts, rows, W, has_gaps=has_gaps)
     weight = tf.cast(~tf.math.is_nan(rows[1]), r.dtype) if has_gaps else None
@@ -74,7 +76,9 @@ def sum_single_rows(parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool = F
     return _sums_by_precision(A, precision, r, logdet, weight)
 
 
-def _project_single_rows(parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool) -> ProjectedRows:
+def _project_single_rows(
+    parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool
+) -> ProjectedRows:
     """Project rows that are each a factor: X [N, D], Y [N, P] and the power of each [N]. NaN in Y
     is one in r, and in all sums, or with gaps a target that is missing.
     """
@@ -98,7 +102,9 @@ def _project_blocks(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
     """
     member, X, Y, alpha = rows
     num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
-    flat_X, flat_Y = (tf.reshape(part, [num_blocks * size, part.shape[-1]]) for part in (X, Y))
+    flat_X, flat_Y = (
+        tf.reshape(part, [num_blocks * size, part.shape[-1]]) for part in (X, Y)
+    )
     r, noise = parts.observe(flat_X, flat_Y)
     r = tf.reshape(r, [num_blocks, size, Y.shape[-1]])
     noise = tf.reshape(noise, [num_blocks, size])
@@ -195,7 +201,9 @@ def _by_output(moments: tf.Tensor) -> tf.Tensor:
     return tf.transpose(moments, [2, 1, 0])
 
 
-def log_density(of_logdet: RowSums, of_quadratic: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
+def log_density(
+    of_logdet: RowSums, of_quadratic: RowSums, num_targets: tf.Tensor
+) -> tf.Tensor:
     r"""Compute the logarithm of a Gaussian density from the sums that its two terms take; of the
     same sums it is :math:`\log Z_\mathrm{PEP}` of regression.
 
@@ -233,12 +241,16 @@ def left_out_moments(
     d, noise, alpha = (part[:, None] for part in (d, noise, alpha))
     tau = row_precision(d, noise, alpha) * tf.cast(~tf.math.is_nan(Y), r.dtype)
     m, s = marginals(A, q)
-    without = cavity(Marginals(m, s + tf.zeros_like(m)), Sites(tau * r, tau), tf.ones_like(d))
+    without = cavity(
+        Marginals(m, s + tf.zeros_like(m)), Sites(tau * r, tau), tf.ones_like(d)
+    )
     return without.m + parts.mean(X), without.s + d + parts.noise(X)[:, None]
 
 
 @check_shapes("Y: [N, P]", "mean: [N, P]", "variance: [N, P]", "return: [N]")
-def observed_log_density(Y: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+def observed_log_density(
+    Y: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
+) -> tf.Tensor:
     """Sum the Gaussian log densities of the targets of each row that were observed."""
     observed = ~tf.math.is_nan(Y)
     density = logdensities.gaussian(tf.where(observed, Y, mean), mean, variance)

@@ -92,7 +92,9 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint) -> tf.Tensor:
         return change - 0.5 * tf.reduce_sum(log_determinant(rows, d, alpha))
 
     rows = fixed_point.sites, tilted, h, problem.rows.alpha
-    value = energy_by(chunk_terms, problem, fixed_point, rows, (problem.latents.weights,))
+    value = energy_by(
+        chunk_terms, problem, fixed_point, rows, (problem.latents.weights,)
+    )
     return checks.once_differentiable(value, "log Z")
 
 
@@ -112,8 +114,13 @@ def _of_posterior(
             number, weights = int(A.shape[0]), tf.transpose(T, [1, 2, 0])
             all_v = tf.shape(covariance)[0]
             blocks = tf.split(covariance, number)  # the rows of each latent function
-            weighted = (tf.reshape(A * weights[k][:, None, :], [all_v, -1]) for k in range(number))
-            by_A = w * slope - tf.stack([tf.matmul(*pair) for pair in zip(blocks, weighted)])
+            weighted = (
+                tf.reshape(A * weights[k][:, None, :], [all_v, -1])
+                for k in range(number)
+            )
+            by_A = w * slope - tf.stack(
+                [tf.matmul(*pair) for pair in zip(blocks, weighted)]
+            )
             return upstream * by_A, -0.5 * upstream * outer, upstream * h.mean
 
         return tf.zeros([], A.dtype), gradient
@@ -143,10 +150,14 @@ def leave_out(
             without = cavity(moments, sites, power_1[:, None])
             moments = Marginals(without.m, without.s)
         # 0 is that of an f that is known: the density is that of noise alone.
-        variance = tf.where(moments.s >= 0.0, moments.s, tf.constant(np.nan, moments.s.dtype))
+        variance = tf.where(
+            moments.s >= 0.0, moments.s, tf.constant(np.nan, moments.s.dtype)
+        )
         mean, likelihood = moments.m + problem.parts.mean(X), problem.parts.likelihood
         improper = tf.math.is_nan(variance) & tf.math.is_finite(Y)
-        mean, variance = (tf.where(improper, tf.ones_like(part), part) for part in (mean, variance))
+        mean, variance = (
+            tf.where(improper, tf.ones_like(part), part) for part in (mean, variance)
+        )
         density = entry_log_power_expectation(likelihood, X, mean, variance, Y, power_1)
         return tf.where(improper, tf.constant(np.inf, density.dtype), density)
 
@@ -157,7 +168,9 @@ def leave_out(
         "leave-one-out log density",
         "A site is too precise to be removed; use a smaller alpha, or more inducing variables.",
     )
-    value = tf.where(tf.math.is_finite(problem.rows.Y), value, tf.constant(np.nan, value.dtype))
+    value = tf.where(
+        tf.math.is_finite(problem.rows.Y), value, tf.constant(np.nan, value.dtype)
+    )
     return checks.refuse_derivatives(value, problem.variables, "loo_log_density")
 
 
@@ -183,10 +196,14 @@ def at_rows(
 
     rows = problem.rows.alpha, sites, h
     value = map(tf.stop_gradient, chunks.map_over_chunks(moments, problem.pieces(rows)))
-    return Marginals(*checks.refuse_derivatives(tuple(value), problem.variables, "impute_f"))
+    return Marginals(
+        *checks.refuse_derivatives(tuple(value), problem.variables, "impute_f")
+    )
 
 
-def _given_other_rows(h: LatentMarginals, rows: RowSites, d: tf.Tensor) -> LatentMarginals:
+def _given_other_rows(
+    h: LatentMarginals, rows: RowSites, d: tf.Tensor
+) -> LatentMarginals:
     """Compute the moments of g of each row without its whole sites, as if it were a new one."""
     S, T = h.covariance, rows.T
     V = symmetric(tf.matmul(inverse_of_sum(-tf.matmul(S, T)), S))

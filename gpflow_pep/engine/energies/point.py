@@ -59,31 +59,47 @@ from ..sites.sweep import parameters
 KEPT_MATRICES = 4
 
 
-def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) -> tf.Tensor:
+def energy(
+    problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0
+) -> tf.Tensor:
     """Compute the energy of some rows, see this module.
 
     :param fixed_point: Their sites with what belongs to them, constant for differentiation. Where
         other rows have sites in q too, these stand for a part of all.
     """
-    q, (_, delta1, delta2), parts = fixed_point.extra.q, fixed_point.extra.tilted, problem.parts
+    q, (_, delta1, delta2), parts = (
+        fixed_point.extra.q,
+        fixed_point.extra.tilted,
+        problem.parts,
+    )
     covariance, w = tf.matmul(q.W, q.W, transpose_a=True), q.w
-    by_variance = 0.5 * (delta2 + tf.expand_dims(problem.rows.alpha, 1) * tf.square(delta1))
+    by_variance = 0.5 * (
+        delta2 + tf.expand_dims(problem.rows.alpha, 1) * tf.square(delta1)
+    )
     slope = fixed_point.sites.nu - fixed_point.sites.tau * fixed_point.marginals.m
 
     def chunk_terms(piece: Any, W: tf.Tensor, *projection: tf.Tensor) -> tf.Tensor:
         """Compute something that has the derivatives of what the rows contribute."""
         X, (slope, tau, delta1, by_variance) = piece
         A, D = Projection(*projection) if projection else parts.project(W, X)
-        d, mean, prior = tf.stop_gradient(tf.transpose(D)), parts.mean(X), parts.variance(X)
+        d, mean, prior = (
+            tf.stop_gradient(tf.transpose(D)),
+            parts.mean(X),
+            parts.variance(X),
+        )
         by_d = tf.where(d > 0.0, by_variance, tf.zeros_like(by_variance))
         change = tf.reduce_sum(delta1 * mean + by_d * prior)
-        by_A = _projection_gradient_only(A, covariance, w, *map(tf.transpose, (slope, tau, by_d)))
+        by_A = _projection_gradient_only(
+            A, covariance, w, *map(tf.transpose, (slope, tau, by_d))
+        )
         return change + by_A
 
     rows = slope, fixed_point.sites.tau, delta1, by_variance
     value = energy_by(chunk_terms, problem, fixed_point, rows, scale=scale)
     if problem.memory is not None:
-        of_all = covariance + tf.zeros_like(w)  # it may be one for several latent functions
+        of_all = covariance + tf.zeros_like(
+            w
+        )  # it may be one for several latent functions
         value += problem.memory.log_scale
         value -= 0.5 * _gradient_only(tf.reduce_sum(of_all * problem.memory.natural.G))
     return checks.once_differentiable(value, "log Z")
@@ -104,7 +120,10 @@ def energy_by(
     :param rows: What it needs of each row.
     :param shared: Tensors that it needs, in which it is differentiated too.
     """
-    (sites, (m, s), extra, _), power = fixed_point, tf.expand_dims(problem.rows.alpha, 1)
+    (sites, (m, s), extra, _), power = (
+        fixed_point,
+        tf.expand_dims(problem.rows.alpha, 1),
+    )
     chunk_size, keep_all = problem.plan(KEPT_MATRICES)
     chunk_size = chunks.ALL_ROWS if problem.projection else chunk_size
     change = chunks.sum_over_chunks(
@@ -116,14 +135,22 @@ def energy_by(
     )
     if extra.by_parameters:
         pairs = zip(extra.by_parameters, parameters(problem), strict=True)
-        by_likelihood = [tf.cast(tf.reduce_sum(by * v), problem.W.dtype) for by, v in pairs]
+        by_likelihood = [
+            tf.cast(tf.reduce_sum(by * v), problem.W.dtype) for by, v in pairs
+        ]
         change += tf.add_n(by_likelihood)
     left, slope = cavity(fixed_point.marginals, sites, power), sites.nu - sites.tau * m
-    terms = tf.reduce_sum(extra.tilted.ell) + _site_terms(s, slope, sites.tau, left.e, power)
+    terms = tf.reduce_sum(extra.tilted.ell) + _site_terms(
+        s, slope, sites.tau, left.e, power
+    )
     terms = sum(tf.nest.flatten(extra.joint), terms)
     known = [] if problem.memory is None else [problem.memory.natural]
     of_mean = terms_of_mean(extra.q.w, known)
-    return scale * (tf.stop_gradient(terms) + _gradient_only(change)) + of_mean - log_root(extra.q)
+    return (
+        scale * (tf.stop_gradient(terms) + _gradient_only(change))
+        + of_mean
+        - log_root(extra.q)
+    )
 
 
 def twice_differentiable(
@@ -153,7 +180,10 @@ def twice_differentiable(
 
         def gradient(upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
             first = checks.differentiable(
-                _gradients_or_zeros(tape, value, sources), sources, "the gradient of log Z", second
+                _gradients_or_zeros(tape, value, sources),
+                sources,
+                "the gradient of log Z",
+                second,
             )
             return [upstream * part for part in first], [None] * len(variables)
 
@@ -214,7 +244,9 @@ def leave_one_out(converged: Converged) -> tf.Tensor:
     def log_density(piece: Any) -> tf.Tensor:
         (X, (Y, moments, sites)), projection = piece
         some = problem._replace(rows=problem.rows._replace(X=X, Y=Y))
-        return _left_out_log_density(some, problem.project(X, projection), moments, sites)
+        return _left_out_log_density(
+            some, problem.project(X, projection), moments, sites
+        )
 
     rows = problem.rows.Y, fixed_point.marginals, fixed_point.sites
     value = tf.stop_gradient(chunks.map_over_chunks(log_density, problem.pieces(rows)))
@@ -245,7 +277,9 @@ def _site_terms(
 
     :param slope: :math:`\nu - \tau m`, of the log site where q has its mean; all are [N, L].
     """
-    return 0.5 * tf.reduce_sum(alpha * s * tf.square(slope) / e - log1p_over_power(-tau * s, alpha))
+    return 0.5 * tf.reduce_sum(
+        alpha * s * tf.square(slope) / e - log1p_over_power(-tau * s, alpha)
+    )
 
 
 def _energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
@@ -257,17 +291,27 @@ def _energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
     A, D = problem.project(X, problem.projection or ())
     q = posterior_factor(add_memory(sites_of_rows(A, sites), memory))
     m, s = marginals(A, q)
-    moments, power, d = Marginals(m, s + tf.zeros_like(m)), alpha[:, None], tf.transpose(D)
+    moments, power, d = (
+        Marginals(m, s + tf.zeros_like(m)),
+        alpha[:, None],
+        tf.transpose(D),
+    )
     left = cavity(moments, sites, power)
     mean, variance = left.m + parts.mean(X), left.s + d
-    value = tf.reduce_sum(log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha))
+    value = tf.reduce_sum(
+        log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha)
+    )
     slope = sites.nu - sites.tau * m
     value += _site_terms(moments.s, slope, sites.tau, left.e, power)
-    value += terms_of_mean(q.w, [] if memory is None else [memory.natural]) - log_root(q)
+    value += terms_of_mean(q.w, [] if memory is None else [memory.natural]) - log_root(
+        q
+    )
     return value if memory is None else value + memory.log_scale
 
 
-def hessian_product(converged: Converged, vector: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def hessian_product(
+    converged: Converged, vector: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
     """Compute the product of the second derivative of the energy in the parameters with a vector,
     which has a part for each variable of the problem's parts.
     """
@@ -279,7 +323,9 @@ def hessian_product(converged: Converged, vector: Sequence[tf.Tensor]) -> list[t
             inner.watch(variables)
             value = _energy_of(converged.rebuild(), sites)
         first = _gradients_or_zeros(inner, value, variables)
-        along = tf.add_n([tf.reduce_sum(a * b) for a, b in zip(vector, first, strict=True)])
+        along = tf.add_n(
+            [tf.reduce_sum(a * b) for a, b in zip(vector, first, strict=True)]
+        )
     by_nu, by_tau, *direct = _gradients_or_zeros(outer, along, [*sites, *variables])
     by_way_of_sites = converged.gradients("the gradient of log Z", Sites(by_nu, by_tau))
     return [a + b for a, b in zip(direct, by_way_of_sites, strict=True)]

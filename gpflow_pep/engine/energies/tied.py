@@ -39,7 +39,9 @@ class _Tempered(NamedTuple):
     :math:`b = 0`."""
 
 
-@check_shapes("root: [L, M, M]", "power: []", "return.root: [L, M, M]", "return.logdet: [L]")
+@check_shapes(
+    "root: [L, M, M]", "power: []", "return.root: [L, M, M]", "return.logdet: [L]"
+)
 def _tempered(root: tf.Tensor, power: TensorType) -> _Tempered:
     r"""Compute :math:`N(0, S)^{1 - b} N(0, I)^b`, whose precision is
     :math:`(1 - b) S^{-1} + b I`, from :math:`S = R Rᵀ`.
@@ -65,7 +67,9 @@ def _tempered(root: tf.Tensor, power: TensorType) -> _Tempered:
     power = tf.stop_gradient(tf.convert_to_tensor(power, root.dtype))
 
     @tf.custom_gradient
-    def product(root: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., Any]]:
+    def product(
+        root: tf.Tensor,
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., Any]]:
         reverse, K, logdet = _factor(root, power, 1.0)
         half = tf.linalg.triangular_solve(K, tf.linalg.matrix_transpose(reverse))
         result = tf.reverse(tf.linalg.matrix_transpose(half), [-1])
@@ -79,7 +83,9 @@ def _tempered(root: tf.Tensor, power: TensorType) -> _Tempered:
                 2.0 * by_logdet[:, None] - power * tf.linalg.diag_part(H),
             )
             total = tf.reverse(by_root + tf.matmul(result, middle), [-1])
-            solved = tf.linalg.triangular_solve(K, tf.linalg.matrix_transpose(total), adjoint=True)
+            solved = tf.linalg.triangular_solve(
+                K, tf.linalg.matrix_transpose(total), adjoint=True
+            )
             ordered = tf.reverse(tf.linalg.matrix_transpose(solved), [-1])
             return tf.linalg.band_part(ordered, -1, 0)
 
@@ -98,7 +104,11 @@ class _Normaliser(NamedTuple):
 
 
 @check_shapes(
-    "root: [L, M, M]", "mean: [L, M, 1]", "power: []", "return.logdet: [L]", "return.quadratic: [L]"
+    "root: [L, M, M]",
+    "mean: [L, M, 1]",
+    "power: []",
+    "return.logdet: [L]",
+    "return.quadratic: [L]",
 )
 def _normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> _Normaliser:
     r"""Compute what :math:`\int N(v; m, S) N(v; 0, I)^b dv` depends on, from :math:`S = R Rᵀ`.
@@ -120,12 +130,16 @@ def _normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> _Normali
     power = tf.stop_gradient(tf.convert_to_tensor(power, root.dtype))
 
     @tf.custom_gradient
-    def terms(root: tf.Tensor, mean: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable[..., Any]]:
+    def terms(
+        root: tf.Tensor, mean: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, ...], Callable[..., Any]]:
         reverse, K, logdet = _factor(root, power, 0.0)
         along = tf.linalg.cholesky_solve(K, tf.matmul(reverse, mean, transpose_a=True))
         w = mean - power * tf.matmul(reverse, along)
 
-        def gradient(by_logdet: tf.Tensor, by_quadratic: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def gradient(
+            by_logdet: tf.Tensor, by_quadratic: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor]:
             solved = tf.linalg.cholesky_solve(K, tf.linalg.matrix_transpose(reverse))
             by_root = tf.reverse(tf.linalg.matrix_transpose(solved), [-1])
             by_root *= 2.0 * by_logdet[:, None, None]
@@ -152,7 +166,11 @@ def _factor(
         tf.linalg.set_diag(power * gram, (1.0 - power * shift) + power * squares)
     )
     below = tf.linalg.set_diag(K, tf.zeros_like(squares))
-    y = squares - shift - divide_by_power(tf.reduce_sum(tf.square(below), axis=-1), power)
+    y = (
+        squares
+        - shift
+        - divide_by_power(tf.reduce_sum(tf.square(below), axis=-1), power)
+    )
     return reverse, K, tf.reduce_sum(log1p_over_power(y, power), axis=-1)
 
 
@@ -218,7 +236,9 @@ def rpapep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> Tied
     alpha = tf.convert_to_tensor(alpha, q.q_mu.dtype)
     fraction = alpha / (tf.convert_to_tensor(num_data, q.q_mu.dtype) + 1.0)
     c = 1.0 - fraction
-    logdet, quadratic = _normaliser(q.q_sqrt, tf.transpose(q.q_mu)[:, :, None], alpha / c)
+    logdet, quadratic = _normaliser(
+        q.q_sqrt, tf.transpose(q.q_mu)[:, :, None], alpha / c
+    )
     size = tf.cast(tf.size(q.q_mu), q.q_mu.dtype)
     minus_one = -tf.ones_like(fraction)
     rest = _half_logdet(q) - 0.5 * (

@@ -49,7 +49,11 @@ def _beta(likelihood: Beta, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor
         )
 
     link = Structure(tf.zeros_like(Y), 0.6 * tf.ones_like(Y), 4.0 * tf.ones_like(Y))
-    return ScalarFactor(log_prob, [link, _peak(likelihood, Y, scale, alpha)], num_nodes=144)
+    return ScalarFactor(
+        log_prob, [link, _peak(likelihood, Y, scale, alpha)], num_nodes=144
+    )
 
 
-support.register(Beta)(lambda likelihood, Y: Support((Y >= 0) & (Y <= 1), "numbers from 0 to 1"))
+support.register(Beta)(
+    lambda likelihood, Y: Support((Y >= 0) & (Y <= 1), "numbers from 0 to 1")
+)

@@ -51,7 +51,11 @@ _ROWS = 10_000
 
 @check_shapes("X: [N, D]", "Fmu: [N, L]", "Fvar: [N, L]", "return: [N, C]")
 def class_probabilities(
-    likelihood: Likelihood, X: TensorType, Fmu: TensorType, Fvar: TensorType, num_classes: int
+    likelihood: Likelihood,
+    X: TensorType,
+    Fmu: TensorType,
+    Fvar: TensorType,
+    num_classes: int,
 ) -> Tensor:
     """Compute the probability of each class: its tilted integral at power 1.
 
@@ -87,7 +91,9 @@ def moments_of_labels(
     """Compute the moments of labels 0 to C - 1, of one latent function each, [..., N, P]."""
     shape, size = tf.shape(Fmu), tf.shape(X)[-1]
     X = tf.broadcast_to(X[..., None, :], tf.concat([shape, [size]], axis=0))
-    X, mean, variance = (tf.reshape(part, [-1, n]) for part, n in ((X, size), (Fmu, 1), (Fvar, 1)))
+    X, mean, variance = (
+        tf.reshape(part, [-1, n]) for part, n in ((X, size), (Fmu, 1), (Fvar, 1))
+    )
     p = class_probabilities(likelihood, X, mean, variance, num_classes)
     p /= tf.reduce_sum(p, axis=1, keepdims=True)
     labels = tf.range(num_classes, dtype=p.dtype)
@@ -108,7 +114,9 @@ def register_classes(kind: type[Likelihood], **others: Any) -> None:
     def of_likelihood(likelihood: Likelihood) -> Traits:
         number = count(likelihood)
 
-        def predict(X: TensorType, Fmu: TensorType, Fvar: TensorType) -> MeanAndVariance:
+        def predict(
+            X: TensorType, Fmu: TensorType, Fvar: TensorType
+        ) -> MeanAndVariance:
             p = class_probabilities(likelihood, X, Fmu, Fvar, number)
             return p, p - tf.square(p)
 
@@ -151,7 +159,12 @@ def normal_cdf(x: Tensor) -> Tensor:
 
 @implementations.register(Bernoulli)
 def _bernoulli(
-    likelihood: Bernoulli, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+    likelihood: Bernoulli,
+    X: Tensor,
+    Fmu: Tensor,
+    Fvar: Tensor,
+    Y: Tensor,
+    alpha: Tensor,
 ) -> Tensor:
     if likelihood.invlink is not inv_probit:
         return scalar_log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
@@ -159,7 +172,9 @@ def _bernoulli(
         power = tf.expand_dims(alpha, 1)
         return tf.reduce_sum(_with_one_bump(signs(Y) * Fmu, Fvar, power), axis=-1)
     epsilon = tf.constant(_SQUEEZE, Fmu.dtype)
-    terms = squeezed_probit_log_power_expectation(Fmu, Fvar, Y, epsilon, alpha[:, None], _NUM_NODES)
+    terms = squeezed_probit_log_power_expectation(
+        Fmu, Fvar, Y, epsilon, alpha[:, None], _NUM_NODES
+    )
     return tf.reduce_sum(terms, axis=-1)
 
 
@@ -179,7 +194,9 @@ def _with_one_bump(mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
     b = high - low
     weights = tf.matmul(tf.constant(inverse), g - (low + b * tf.constant(cdf)))
     low, b, weights = (tf.cast(part, mean.dtype) for part in (low, b, weights))
-    mixed = _mixed(places, weights, mean, variance + width**2, tf.reduce_any(alpha < 1.0))
+    mixed = _mixed(
+        places, weights, mean, variance + width**2, tf.reduce_any(alpha < 1.0)
+    )
     excess = low + b * normal_cdf(mean / tf.sqrt(1.0 + variance)) + mixed
     return fast_log1p_over_power(excess, alpha)
 
@@ -197,7 +214,9 @@ def _gaussians() -> tuple[AnyNDArray, float, AnyNDArray, AnyNDArray, AnyNDArray]
     width = _WIDTH * float(places[1, 0] - places[0, 0])
     values = scipy.stats.norm.pdf(places, places.T, width)
     cdf = scipy.special.ndtr(places)
-    logs = np.log(_SQUEEZE + (1.0 - 2.0 * _SQUEEZE) * np.concatenate([[[0.0]], cdf, [[1.0]]]))
+    logs = np.log(
+        _SQUEEZE + (1.0 - 2.0 * _SQUEEZE) * np.concatenate([[[0.0]], cdf, [[1.0]]])
+    )
     return places, width, logs, cdf, np.linalg.inv(values)
 
 
@@ -211,12 +230,20 @@ def _mixed(
 
     def density() -> Tensor:
         """Of each row at the places, [NL, Q]: a matrix product makes the squares of differences."""
-        of_rows = [-0.5 / v, m / v, -0.5 * (tf.square(m) / v + tf.math.log(2.0 * np.pi * v))]
+        of_rows = [
+            -0.5 / v,
+            m / v,
+            -0.5 * (tf.square(m) / v + tf.math.log(2.0 * np.pi * v)),
+        ]
         of_places = np.concatenate([places**2, places, np.ones_like(places)], axis=1).T
-        return tf.exp(tf.matmul(tf.concat(of_rows, axis=1), tf.constant(of_places, m.dtype)))
+        return tf.exp(
+            tf.matmul(tf.concat(of_rows, axis=1), tf.constant(of_places, m.dtype))
+        )
 
     @tf.custom_gradient
-    def sums(weights: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Callable[..., Any]]:
+    def sums(
+        weights: Tensor, mean: Tensor, variance: Tensor
+    ) -> tuple[Tensor, Callable[..., Any]]:
         def gradient(upstream: Tensor) -> tuple[Any, ...]:
             slopes = _slopes(three(weights, mean, variance), mean, variance)
             return None, *(tf.reduce_sum(upstream * by, 1, True) for by in slopes)
@@ -246,7 +273,9 @@ def _mixed(
     return tf.reshape(zeroth(mean, variance), shape)
 
 
-def _slopes(moments: Iterable[Tensor], mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+def _slopes(
+    moments: Iterable[Tensor], mean: Tensor, variance: Tensor
+) -> tuple[Tensor, Tensor]:
     """Differentiate a sum of Gaussian densities at some places in their mean and variance.
 
     :param moments: The sum, and the same with the places, and with their squares, as factors.
@@ -258,7 +287,12 @@ def _slopes(moments: Iterable[Tensor], mean: Tensor, variance: Tensor) -> tuple[
 
 
 def squeezed_probit_log_power_expectation(
-    mean: Tensor, variance: Tensor, Y: Tensor, epsilon: Tensor, alpha: Tensor, num_nodes: int
+    mean: Tensor,
+    variance: Tensor,
+    Y: Tensor,
+    epsilon: Tensor,
+    alpha: Tensor,
+    num_nodes: int,
 ) -> Tensor:
     r"""Compute the tilted integral of :math:`p = \epsilon + (1 - 2\epsilon) \Phi(\pm f)`.
 
@@ -301,7 +335,9 @@ def squeezed_probit_log_power_expectation(
     bump = _integrate(g(erfc) - (a + 0.5 * b * erfc), offset, reach, mean, variance)
     excess = a + b * normal_cdf(mean / tf.sqrt(1.0 + variance)) + bump
     log_prob = tf.math.log(epsilon + 2.0 * half_slope * normal_cdf(mean))
-    return rows.between(log_prob, tf.math.log(reference) + log1p_over_power(excess, alpha))
+    return rows.between(
+        log_prob, tf.math.log(reference) + log1p_over_power(excess, alpha)
+    )
 
 
 def _integrate(
@@ -314,7 +350,9 @@ def _integrate(
     """
     m, v = tf.stop_gradient(mean), tf.stop_gradient(variance)
     spacing = 2.0 / (offset.shape[0] - 1)
-    density = tf.stop_gradient(reach * (spacing / np.sqrt(2.0 * np.pi)) * tf.math.rsqrt(v))
+    density = tf.stop_gradient(
+        reach * (spacing / np.sqrt(2.0 * np.pi)) * tf.math.rsqrt(v)
+    )
     weights = tf.stop_gradient(density * tf.exp(offset * (offset * (-0.5 / v))))
 
     @tf.custom_gradient
@@ -323,7 +361,9 @@ def _integrate(
     ) -> tuple[Tensor, Callable[..., Any]]:
         def gradient(upstream: Tensor) -> list[Tensor]:
             once = weighted * offset
-            moments = (total(part, mean, variance) for part in (weighted, once, once * offset))
+            moments = (
+                total(part, mean, variance) for part in (weighted, once, once * offset)
+            )
             # The offsets are from the constant mean; the difference, 0, has a derivative.
             slopes = _slopes(moments, mean - m, variance)
             return [upstream * by for by in (tf.ones_like(weighted), *slopes)]
@@ -342,7 +382,9 @@ def step_log_power_expectation(
     :math:`P = \Phi(\pm m / \sqrt{v})`.
     """
     margin = signs(Y) * mean / tf.sqrt(tf.maximum(variance, _SMALLEST_VARIANCE))
-    return two_valued(normal_cdf(margin), normal_cdf(-margin), 1.0 - epsilon, epsilon, alpha)
+    return two_valued(
+        normal_cdf(margin), normal_cdf(-margin), 1.0 - epsilon, epsilon, alpha
+    )
 
 
 def two_valued(
@@ -365,7 +407,9 @@ def two_valued(
 
 
 @scalar_factor.register(Bernoulli)
-def _bernoulli_link(likelihood: Bernoulli, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
+def _bernoulli_link(
+    likelihood: Bernoulli, X: Tensor, Y: Tensor, alpha: Tensor
+) -> ScalarFactor:
     step = Structure(tf.zeros_like(Y), tf.ones_like(Y), 2.0 * tf.ones_like(Y))
     if any(likelihood.invlink is link for link in _LOGITS):
         sign = signs(Y)
@@ -386,7 +430,9 @@ def register_two_classes(kind: type[Likelihood], **others: Any) -> None:
     common = Traits(num_classes=2, follows_wider_priors=True, **others)
     support.register(kind)(lambda likelihood, Y: Support((Y == 0) | (Y == 1), "0 or 1"))
     traits.register(kind)(
-        lambda likelihood: common._replace(predict=partial(moments_of_labels, likelihood, 2))
+        lambda likelihood: common._replace(
+            predict=partial(moments_of_labels, likelihood, 2)
+        )
     )
 
 

@@ -49,7 +49,9 @@ def has_gaussian_noise(likelihood: Any) -> bool:
     return all(traits(part).is_gaussian for part in parts)
 
 
-def _groups_of(likelihood: Likelihood, num_outputs: int) -> list[tuple[Likelihood, list[int]]]:
+def _groups_of(
+    likelihood: Likelihood, num_outputs: int
+) -> list[tuple[Likelihood, list[int]]]:
     """Find the outputs that share a likelihood: it, and their columns."""
     parts = traits(likelihood).of_outputs
     if not parts and not is_of_one_target(likelihood):
@@ -69,7 +71,9 @@ def _groups_of(likelihood: Likelihood, num_outputs: int) -> list[tuple[Likelihoo
     return [(parts[some[0]], some) for some in columns.values()]
 
 
-def _observed(likelihood: Likelihood, X: Tensor, Y: Tensor, alpha: Tensor) -> list[_Entries]:
+def _observed(
+    likelihood: Likelihood, X: Tensor, Y: Tensor, alpha: Tensor
+) -> list[_Entries]:
     groups, there = list[_Entries](), tf.math.is_finite(Y)
     for part, columns in _groups_of(likelihood, int(Y.shape[1])):
         wanted = tf.reduce_sum(tf.one_hot(columns, int(Y.shape[1])), axis=0) > 0.0
@@ -105,28 +109,51 @@ def entry_derivatives(
     """
     total, by_variables = [tf.zeros_like(Fmu)] * 3, list(map(tf.zeros_like, variables))
     for some in _observed(likelihood, X, Y, alpha):
-        arguments = some.X, some.take(Fmu), some.take(Fvar), some.Y, some.alpha, variables
-        (ell, *others), more = derivatives_in_moments_and_parameters(some.likelihood, *arguments)
+        arguments = (
+            some.X,
+            some.take(Fmu),
+            some.take(Fvar),
+            some.Y,
+            some.alpha,
+            variables,
+        )
+        (ell, *others), more = derivatives_in_moments_and_parameters(
+            some.likelihood, *arguments
+        )
         values = zip(total, (ell, *(part[:, 0] for part in others)), strict=True)
-        total = [tf.tensor_scatter_nd_update(to, some.index, part) for to, part in values]
+        total = [
+            tf.tensor_scatter_nd_update(to, some.index, part) for to, part in values
+        ]
         by_variables = list(map(tf.add, by_variables, more))
     return TiltedDerivatives(*total), by_variables
 
 
 def entry_log_power_expectation(
-    likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+    likelihood: Likelihood,
+    X: Tensor,
+    Fmu: Tensor,
+    Fvar: Tensor,
+    Y: Tensor,
+    alpha: Tensor,
 ) -> Tensor:
     """Compute the tilted integral of each target, [N, P], see :func:`entry_derivatives`."""
     total = tf.zeros_like(Fmu)
     for some in _observed(likelihood, X, Y, alpha):
         moments = some.take(Fmu), some.take(Fvar)
-        ell = log_power_expectation(some.likelihood, some.X, *moments, some.Y, some.alpha)
+        ell = log_power_expectation(
+            some.likelihood, some.X, *moments, some.Y, some.alpha
+        )
         total += tf.scatter_nd(some.index, ell, tf.shape(total, tf.int64))
     return total
 
 
 def observed_log_power_expectation(
-    likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+    likelihood: Likelihood,
+    X: Tensor,
+    Fmu: Tensor,
+    Fvar: Tensor,
+    Y: Tensor,
+    alpha: Tensor,
 ) -> Tensor:
     """Sum the tilted integrals of the targets of each row that were observed, [N]."""
     by_entry = entry_log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
@@ -136,8 +163,12 @@ def observed_log_power_expectation(
 class _TargetRule(NamedTuple):
     """What is done with targets of new rows."""
 
-    check: Callable[[Likelihood, Tensor], None]  #: Refuses targets without a probability.
-    log_power_expectation: Callable[..., Tensor]  #: Computes the tilted integral of each row, [N].
+    check: Callable[
+        [Likelihood, Tensor], None
+    ]  #: Refuses targets without a probability.
+    log_power_expectation: Callable[
+        ..., Tensor
+    ]  #: Computes the tilted integral of each row, [N].
 
 
 def takes_missing_targets(model: Any) -> bool:
@@ -194,4 +225,6 @@ def check_entries(likelihood: Likelihood, Y: Tensor) -> None:
             target = values[:, column : column + 1]
             there = ~np.isnan(target)
             if there.any():
-                check_support(part, tf.constant(np.where(there, target, target[there][0])))
+                check_support(
+                    part, tf.constant(np.where(there, target, target[there][0]))
+                )

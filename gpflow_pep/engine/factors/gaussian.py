@@ -55,8 +55,12 @@ def joint_log_power_expectation(
     residual = tf.linalg.triangular_solve(root, (Y - mean)[..., None])
     scale = tf.math.rsqrt(noise)
     relative = tf.linalg.eigvalsh(scale[:, :, None] * covariance * scale[:, None, :])
-    logdet = tf.math.log(2.0 * np.pi * noise) + log1p_over_power(tf.nn.relu(relative), alpha)
-    return -0.5 * (tf.reduce_sum(logdet, axis=-1) + tf.reduce_sum(residual**2, axis=[-2, -1]))
+    logdet = tf.math.log(2.0 * np.pi * noise) + log1p_over_power(
+        tf.nn.relu(relative), alpha
+    )
+    return -0.5 * (
+        tf.reduce_sum(logdet, axis=-1) + tf.reduce_sum(residual**2, axis=[-2, -1])
+    )
 
 
 @implementations.register(Gaussian)
@@ -82,7 +86,9 @@ def noise_in_units(likelihood: Any, name: str, factor: float) -> Any:
     value = np.asarray(noise * factor) if isinstance(noise, Parameter) else np.nan
     if not np.isfinite(value) or not np.isfinite(noise.transform.inverse(value)):
         got = f"a {name} that is not trained, and a function of the row or of {value} there"
-        expected = "a larger constant, because the model takes standardised targets and rows"
+        expected = (
+            "a larger constant, because the model takes standardised targets and rows"
+        )
         remedy = "Pass standardize=False, and data whose size is near 1."
         raise refusal("likelihood", got, expected, remedy)
     copied = copy.deepcopy(likelihood)
@@ -97,7 +103,9 @@ def _traits(likelihood: Gaussian) -> Traits:
         return np.asarray(f + deviation * random.standard_normal(f.shape))
 
     def in_units(change: Callable[[float], float], scale: float) -> Likelihood:
-        name, power = ("variance", 2) if likelihood.variance is not None else ("scale", 1)
+        name, power = (
+            ("variance", 2) if likelihood.variance is not None else ("scale", 1)
+        )
         return noise_in_units(likelihood, name, scale**-power)
 
     predict = partial(Gaussian._predict_mean_and_var, likelihood)

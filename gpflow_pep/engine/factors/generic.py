@@ -84,7 +84,9 @@ def place(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor) -
         mode = factor.mode(tf.stop_gradient(mean), tf.stop_gradient(variance))
     else:
         mode = search_mode(factor.log_prob, mean, variance, alpha, factor.structures)
-    nodes = stretched_nodes(mean, variance, alpha, factor.structures, mode, factor.num_nodes)
+    nodes = stretched_nodes(
+        mean, variance, alpha, factor.structures, mode, factor.num_nodes
+    )
     slope = tf.stop_gradient(mode.slope)
     return _Rule(nodes, slope, 0.5 * (alpha * slope * variance) * slope)
 
@@ -119,9 +121,13 @@ def find_narrow(variance: Tensor, scale: Tensor | float = 1.0) -> Narrow:
     return Narrow(rows, tf.where(rows, variance, 0.0), wider)
 
 
-def integrate(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
+def integrate(
+    factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor
+) -> Tensor:
     r"""Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y|f)^\alpha df`, [N, P]."""
-    scales = [structure.resolution + tf.zeros_like(mean) for structure in factor.structures]
+    scales = [
+        structure.resolution + tf.zeros_like(mean) for structure in factor.structures
+    ]
     rows = find_narrow(variance, tf.reduce_min(scales, axis=0) if scales else 1.0)
     integral = _by_rule(factor, mean, rows.wider, alpha)
     if factor.exact is not None:
@@ -129,7 +135,9 @@ def integrate(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tenso
     return rows.between(factor.log_prob(mean[None])[0], integral)
 
 
-def _by_rule(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
+def _by_rule(
+    factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor
+) -> Tensor:
     rule = place(factor, mean, variance, alpha)
     nodes, log_prob = rule.nodes, factor.log_prob(rule.nodes.f)
     if factor.mean_prob is not None:
@@ -182,7 +190,9 @@ def bounded(log_prob: Function) -> Function:
     def finite_log_prob(F: Tensor) -> Tensor:
         values = log_prob(F)
         lowest = tf.constant(-1.0 / smallest(values), values.dtype)
-        is_number = tf.math.is_finite(values) & (values < np.log(float(values.dtype.max)))
+        is_number = tf.math.is_finite(values) & (
+            values < np.log(float(values.dtype.max))
+        )
         return tf.maximum(tf.where(is_number, values, lowest), lowest)
 
     return finite_log_prob
@@ -207,7 +217,12 @@ def _outermost(rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> T
 
 
 def integrate_density(
-    likelihood: ScalarLikelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+    likelihood: ScalarLikelihood,
+    X: Tensor,
+    Fmu: Tensor,
+    Fvar: Tensor,
+    Y: Tensor,
+    alpha: Tensor,
 ) -> Tensor:
     """Integrate a likelihood with a latent function for each column by the values of its density.
 
@@ -227,12 +242,16 @@ def integrate_density(
     tilted = _peak(log_prob, mean, deviation, powers, Y)
     # Nodes also go where the density has its peak, under this Gaussian and one of ten times its
     # width.
-    own_peaks = [_peak(log_prob, mean, width, ones, Y) for width in (deviation, 10.0 * deviation)]
+    own_peaks = [
+        _peak(log_prob, mean, width, ones, Y) for width in (deviation, 10.0 * deviation)
+    ]
     shift = (tilted.centre - mean) / deviation
     # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
     shift = tf.where(tf.abs(shift) > BULK, shift, tf.zeros_like(shift))
     mode = Mode(divide_by_power(shift, powers * deviation), None)
-    factor = ScalarFactor(log_prob, [tilted, *own_peaks], lambda *_: mode, num_nodes=200)
+    factor = ScalarFactor(
+        log_prob, [tilted, *own_peaks], lambda *_: mode, num_nodes=200
+    )
 
     def by_rule(factor: ScalarFactor) -> tuple[_Rule, Tensor, Tensor, Tensor]:
         rule = place(factor, Fmu, Fvar, power)
@@ -261,9 +280,16 @@ def integrate_density(
         " own."
     )
     unresolved = tf.reduce_any(~is_resolved(value, by_half))
-    warn(AccuracyWarning, unresolved, message, {"Largest difference": tf.reduce_max(error)})
+    warn(
+        AccuracyWarning,
+        unresolved,
+        message,
+        {"Largest difference": tf.reduce_max(error)},
+    )
     without = _is_zero(values)
-    none = tf.reduce_any(without, axis=0) & (power == 0.0) | tf.reduce_all(without, axis=0)
+    none = tf.reduce_any(without, axis=0) & (power == 0.0) | tf.reduce_all(
+        without, axis=0
+    )
     value = rows.between(log_prob(Fmu[None])[0], value)
     terms = tf.where(none, tf.constant(np.nan, value.dtype), value)
     return tf.reduce_sum(terms, axis=-1)
@@ -282,7 +308,9 @@ def _is_jump(log_prob: Tensor) -> Tensor:
 
 
 @constant
-def _added_by_jumps(rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
+def _added_by_jumps(
+    rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor
+) -> Tensor:
     """Compute what a density adds to an integral where it jumps, [Q - 1, N, P]; else 0."""
     excess = expm1_over_power(log_prob - value, alpha)
     weights = tf.maximum(rule.nodes.weights[1:], rule.nodes.weights[:-1])
@@ -292,7 +320,9 @@ def _added_by_jumps(rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor)
 
 
 @constant
-def _at_jumps(log_prob: Function, f: Tensor, jumps: Tensor, some: Any) -> list[Structure]:
+def _at_jumps(
+    log_prob: Function, f: Tensor, jumps: Tensor, some: Any
+) -> list[Structure]:
     """Halve the distances of the nodes f [Q, N, P] beside the four largest jumps of a row, if there
     are some."""
     sizes, first = tf.math.top_k(tf.transpose(jumps, [1, 2, 0]), 4)
@@ -306,11 +336,15 @@ def _at_jumps(log_prob: Function, f: Tensor, jumps: Tensor, some: Any) -> list[S
         above = tf.abs(at_middle - at_low) < tf.abs(at_middle - at_high)
         return tf.where(above, middle, low), tf.where(above, high, middle)
 
-    places = tf.while_loop(lambda *_: some, halve, (low, high), maximum_iterations=_ZOOM_ROUNDS)
+    places = tf.while_loop(
+        lambda *_: some, halve, (low, high), maximum_iterations=_ZOOM_ROUNDS
+    )
     # Where there is no jump the structure is wide and empty, and moves no node.
     scale = tf.where(sizes > 0.0, _AT_JUMP * (high - low), tf.constant(np.inf, f.dtype))
     empty = tf.zeros_like(scale)
-    return [Structure(*parts) for parts in zip(*map(tf.unstack, (places[0], scale, empty)))]
+    return [
+        Structure(*parts) for parts in zip(*map(tf.unstack, (places[0], scale, empty)))
+    ]
 
 
 @constant

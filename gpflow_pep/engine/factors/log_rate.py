@@ -60,11 +60,16 @@ def exponential_family_factor(
         # The limit of small powers, E[log p], where a bound of alpha Var[log p] is rounding.
         rate = present * bounded_exp(sign * mean + 0.5 * variance + log_b)
         square = present * bounded_exp(2.0 * (sign * mean + variance + log_b))
-        limit, spread = a * (sign * mean) - rate + constant, 2.0 * (a**2 * variance + square)
+        limit, spread = (
+            a * (sign * mean) - rate + constant,
+            2.0 * (a**2 * variance + square),
+        )
         # Without the term of first order in alpha, the derivative in a small variance is wrong.
         at_mean = present * bounded_exp(sign * mean + log_b)
         first = 0.5 * alpha * variance * tf.square(a - at_mean)
-        return alpha * spread <= rounding_of(mean) * (1.0 + tf.abs(limit)), limit + first
+        return alpha * spread <= rounding_of(mean) * (
+            1.0 + tf.abs(limit)
+        ), limit + first
 
     edge = tf.math.log1p(A) - log_B
     wall = Structure(sign * (edge + 1.5 * width), width, 2.5 * width)
@@ -80,7 +85,9 @@ def log_of_link(invlink: Link, f: Tensor) -> Tensor:
     return value
 
 
-def _by_link(invlink: Link, a: Tensor, b: Tensor, constant: Tensor, sign: float) -> ScalarFactor:
+def _by_link(
+    invlink: Link, a: Tensor, b: Tensor, constant: Tensor, sign: float
+) -> ScalarFactor:
     def log_prob(f: Tensor) -> Tensor:
         log_link = log_of_link(invlink, f)
         rate = invlink(f) if sign > 0.0 else bounded_exp(-log_link)
@@ -99,7 +106,9 @@ def _poisson(likelihood: Poisson, X: Tensor, Y: Tensor, alpha: Tensor) -> Scalar
 
 
 @scalar_factor.register(Exponential)
-def _exponential(likelihood: Exponential, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
+def _exponential(
+    likelihood: Exponential, X: Tensor, Y: Tensor, alpha: Tensor
+) -> ScalarFactor:
     ones, zeros = tf.ones_like(Y), tf.zeros_like(Y)
     return exponential_family_factor(likelihood.invlink, ones, Y, zeros, -1.0, alpha)
 
@@ -109,7 +118,9 @@ def _gamma(likelihood: Gamma, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFact
     shape = likelihood._shape(X) * tf.ones_like(Y)
     # Not xlogy, whose derivative in its first argument is 0 where that is 0.
     constant = (shape - 1.0) * bounded_log(Y) - tf.math.lgamma(shape)
-    return exponential_family_factor(likelihood.invlink, shape, Y, constant, -1.0, alpha)
+    return exponential_family_factor(
+        likelihood.invlink, shape, Y, constant, -1.0, alpha
+    )
 
 
 support.register(Poisson)(lambda likelihood, Y: whole_numbers(Y, np.inf))
@@ -136,7 +147,9 @@ def _poisson_traits(likelihood: Poisson) -> Traits:
         rate = np.asarray(likelihood.invlink(f)) * np.asarray(likelihood.binsize)
         return random.poisson(rate).astype(np.float64)
 
-    return _rate_traits(likelihood, lambda X: (likelihood.binsize, likelihood.binsize, 0.0), draw)
+    return _rate_traits(
+        likelihood, lambda X: (likelihood.binsize, likelihood.binsize, 0.0), draw
+    )
 
 
 def _rate_traits(
@@ -158,4 +171,6 @@ def _rate_traits(
 
 
 traits.register(Exponential)(lambda rate: _rate_traits(rate, lambda X: (1.0, 0.0, 1.0)))
-traits.register(Gamma)(lambda g: _rate_traits(g, lambda X: (g._shape(X), 0.0, g._shape(X))))
+traits.register(Gamma)(
+    lambda g: _rate_traits(g, lambda X: (g._shape(X), 0.0, g._shape(X)))
+)

@@ -60,7 +60,9 @@ def check_support(likelihood: Likelihood, Y: Tensor) -> None:
     if not inside.all():
         got = f"{values[~inside][0]:g} at row {np.argwhere(~inside)[0, 0]}"
         expected = f"{expected} for the likelihood {type(likelihood).__name__}"
-        raise refusal("Y", got, expected, "Recode the targets, or choose another likelihood.")
+        raise refusal(
+            "Y", got, expected, "Recode the targets, or choose another likelihood."
+        )
 
 
 def check_noise(likelihood: Likelihood, num_columns: int) -> None:
@@ -97,13 +99,20 @@ def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> 
         raise refusal("Y", counted(columns, "column"), expected, remedy)
     if num_latent_gps not in (None, needed):
         expected = f"{needed} for the likelihood {name}"
-        raise refusal("num_latent_gps", num_latent_gps, expected, f"Pass num_latent_gps={needed}.")
+        raise refusal(
+            "num_latent_gps", num_latent_gps, expected, f"Pass num_latent_gps={needed}."
+        )
     return needed
 
 
 @support.register(object)
 def _no_likelihood(likelihood: Any, Y: AnyNDArray) -> Support:
-    raise refusal("likelihood", type(likelihood).__name__, "one of gpflow.likelihoods", "Pass one.")
+    raise refusal(
+        "likelihood",
+        type(likelihood).__name__,
+        "one of gpflow.likelihoods",
+        "Pass one.",
+    )
 
 
 @support.register(Likelihood)
@@ -115,14 +124,17 @@ def any_number(likelihood: Likelihood, Y: AnyNDArray) -> Support:
 def whole_numbers(Y: AnyNDArray, count: float) -> Support:
     """Find the support of counts, or of classes."""
     inside = np.asarray((np.round(Y) == Y) & (Y >= 0) & (count > Y))
-    return Support(inside, f"whole numbers from 0{'' if np.isinf(count) else f' to {count - 1}'}")
+    return Support(
+        inside, f"whole numbers from 0{'' if np.isinf(count) else f' to {count - 1}'}"
+    )
 
 
 @layout.register(object)
 def _layout_by_attributes(likelihood: Likelihood, num_columns: int) -> Layout:
     latent, observed = likelihood.latent_dim, likelihood.observation_dim
     return Layout(
-        None if observed is None else int(observed), num_columns if latent is None else int(latent)
+        None if observed is None else int(observed),
+        num_columns if latent is None else int(latent),
     )
 
 
@@ -132,7 +144,9 @@ class Traits(NamedTuple):
 
     is_gaussian: bool = False
     """Whether y is f plus Gaussian noise of ``likelihood.variance_at(X)``: closed forms hold."""
-    num_classes: int | None = None  #: C where the targets are the classes 0 to C - 1, else None.
+    num_classes: int | None = (
+        None  #: C where the targets are the classes 0 to C - 1, else None.
+    )
     ignores_level: bool = False
     r"""Whether :math:`p(y | f)` stays the same when all latent functions of a row move up or down
     together. Then their means take one step together, see
@@ -159,16 +173,22 @@ class Traits(NamedTuple):
     advice: str = ""
     """What to do, beside what helps for all likelihoods, where sites do not converge: a sentence
     after a space."""
-    draw: Callable[[AnyNDArray, AnyNDArray, np.random.Generator], AnyNDArray] | None = None
+    draw: Callable[[AnyNDArray, AnyNDArray, np.random.Generator], AnyNDArray] | None = (
+        None
+    )
     """``(X, f, random) -> y`` draws targets [N, S] given one latent function [N, S], or several
     [N, S, L]; those of several outputs are [N, S, P]. None where nothing is known that draws."""
     in_units: Callable[[Callable[[float], float], float], Likelihood] | None = None
     r"""``(change, scale) -> likelihood`` of targets :math:`g = (y - b) / s`, with f in the same
     units; ``change(y)`` is g. Of location-scale families: it changes bounds, and noise that is not
     trained. None for others, whose targets stay as they are."""
-    has_density: Callable[[AnyNDArray], AnyNDArray] = lambda Y: np.ones(Y.shape, dtype=bool)
+    has_density: Callable[[AnyNDArray], AnyNDArray] = lambda Y: np.ones(
+        Y.shape, dtype=bool
+    )
     """``Y -> [N, P]``: which targets have a density, and not a probability as at a bound."""
-    predict: Callable[[TensorType, TensorType, TensorType], MeanAndVariance] | None = None
+    predict: Callable[[TensorType, TensorType, TensorType], MeanAndVariance] | None = (
+        None
+    )
     """``(X, Fmu, Fvar) -> mean, variance`` of y, [N, P], for rows of any number. None: see
     :func:`~gpflow_pep.likelihoods.predict_mean_and_var`. A class that derives from this one
     inherits it unless it has conditional moments of its own."""
@@ -245,7 +265,11 @@ def log_power_expectation(
     :param alpha: The power, in [0, 1]: one number, or one for each row.
     :raises NotImplementedError: If nothing is registered for the likelihood's type.
     """
-    Fmu, Fvar, Y = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar), tf.convert_to_tensor(Y)
+    Fmu, Fvar, Y = (
+        tf.convert_to_tensor(Fmu),
+        tf.convert_to_tensor(Fvar),
+        tf.convert_to_tensor(Y),
+    )
     # GPflow takes class labels of integer types.
     Y = tf.cast(Y, Fmu.dtype)
     alpha = tf.convert_to_tensor(alpha, Fmu.dtype)
@@ -281,7 +305,13 @@ def in_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
 
 @in_rows
 def log_power_expectation_of_batches(
-    likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, *, alpha: TensorType
+    likelihood: Likelihood,
+    X: Tensor,
+    Fmu: Tensor,
+    Fvar: Tensor,
+    Y: Tensor,
+    *,
+    alpha: TensorType,
 ) -> Tensor:
     """Compute :func:`log_power_expectation` of rows in any number of batches, [..., N].
 
@@ -320,7 +350,9 @@ def tilted_derivatives(
     The tilted variance of a latent function is :math:`v (1 + \alpha \delta_2 v)`. For the
     parameters see :func:`log_power_expectation`.
     """
-    return derivatives_in_moments_and_parameters(likelihood, X, Fmu, Fvar, Y, alpha, ())[0]
+    return derivatives_in_moments_and_parameters(
+        likelihood, X, Fmu, Fvar, Y, alpha, ()
+    )[0]
 
 
 @tf.autograph.experimental.do_not_convert
@@ -358,8 +390,12 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
     """
     kind = type(likelihood)
     if isinstance(likelihood, ScalarLikelihood):
-        registered = implementations.funcs.keys() | scalar_factor.funcs.keys()  # with object
-        nearest = next(ancestor for ancestor in kind.__mro__ if (ancestor,) in registered)
+        registered = (
+            implementations.funcs.keys() | scalar_factor.funcs.keys()
+        )  # with object
+        nearest = next(
+            ancestor for ancestor in kind.__mro__ if (ancestor,) in registered
+        )
         if nearest._scalar_log_prob is not kind._scalar_log_prob:  # type: ignore[attr-defined]
             return integrate_density
     return implementations.dispatch_or_raise(kind)
@@ -399,7 +435,12 @@ def require_resolved(
 
 @implementations.register(ScalarLikelihood)
 def scalar_log_power_expectation(
-    likelihood: ScalarLikelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+    likelihood: ScalarLikelihood,
+    X: Tensor,
+    Fmu: Tensor,
+    Fvar: Tensor,
+    Y: Tensor,
+    alpha: Tensor,
 ) -> Tensor:
     """Sum what :func:`~gpflow_pep.engine.factors.generic.integrate` gives for the factor over
     columns."""

@@ -56,8 +56,12 @@ _SMALLEST_RATIO = 1e-12
 _SMALLEST_VARIANCE = 1e-30
 
 
-@check_shapes("label: [N]", "mean: [N, L]", "variance: [N, L]", "return[0]: [N]", "return[1]: [N]")
-def prob_is_largest(label: Tensor, mean: Tensor, variance: Tensor) -> "tuple[Tensor, Tensor]":
+@check_shapes(
+    "label: [N]", "mean: [N, L]", "variance: [N, L]", "return[0]: [N]", "return[1]: [N]"
+)
+def prob_is_largest(
+    label: Tensor, mean: Tensor, variance: Tensor
+) -> "tuple[Tensor, Tensor]":
     r"""Compute the probability that the label's latent function is the largest, and that it is not:
 
     .. math::
@@ -69,7 +73,10 @@ def prob_is_largest(label: Tensor, mean: Tensor, variance: Tensor) -> "tuple[Ten
     :param label: The label y of each row, in 0 ... L - 1.
     """
     # Classes first: sums over them then run along memory.
-    m, v = tf.transpose(mean), tf.transpose(tf.maximum(variance, 0.0) + _SMALLEST_VARIANCE)
+    m, v = (
+        tf.transpose(mean),
+        tf.transpose(tf.maximum(variance, 0.0) + _SMALLEST_VARIANCE),
+    )
     is_label = tf.equal(tf.range(tf.shape(m)[0], dtype=label.dtype)[:, None], label)
 
     def of_label(x: Tensor) -> Tensor:
@@ -80,7 +87,9 @@ def prob_is_largest(label: Tensor, mean: Tensor, variance: Tensor) -> "tuple[Ten
         return tf.where(is_label[1:], x[:1], x[1:])
 
     label_variance, others = of_label(v), of_others(v)
-    precision = tf.math.rsqrt(others + _SMALLEST_RATIO * tf.stop_gradient(label_variance))
+    precision = tf.math.rsqrt(
+        others + _SMALLEST_RATIO * tf.stop_gradient(label_variance)
+    )
     label_variance += _SMALLEST_RATIO * tf.stop_gradient(tf.reduce_min(others, axis=0))
     margin = (of_label(m) - of_others(m)) * precision
     largest = prob_above_all(margin, tf.sqrt(label_variance) * precision)
@@ -98,7 +107,9 @@ def prob_above_all(margin: Tensor, rate: Tensor) -> Tensor:
 
     @tf.custom_gradient
     def probability(margin: Tensor, rate: Tensor) -> tuple[Tensor, Callable[..., Any]]:
-        value, *derivatives = tf.split(_by_rule(margin, rate), [1, *[margin.shape[0]] * 2])
+        value, *derivatives = tf.split(
+            _by_rule(margin, rate), [1, *[margin.shape[0]] * 2]
+        )
         return value[0], lambda upstream: tuple(upstream * by for by in derivatives)
 
     return probability(margin, rate)
@@ -178,7 +189,9 @@ def _even_nodes(few: Tensor, dtype: tf.DType) -> _Nodes:
 
 def _integrals(nodes: _Nodes, margin: Tensor, rate: Tensor) -> Tensor:
     """Compute P and its derivatives in the margins and rates [K, N], [1 + 2 K, N]."""
-    x = (margin * -np.sqrt(0.5))[:, None, :] + (rate * -np.sqrt(0.5))[:, None, :] * nodes.t
+    x = (margin * -np.sqrt(0.5))[:, None, :] + (rate * -np.sqrt(0.5))[
+        :, None, :
+    ] * nodes.t
     # Stands for a distribution function of 0 in a quotient: it is 0 beside any error rate of
     # labels.
     cdf = tf.maximum(tf.math.erfc(x), 1e-30)  # twice it
@@ -190,7 +203,11 @@ def _integrals(nodes: _Nodes, margin: Tensor, rate: Tensor) -> Tensor:
 
 
 def _over_panels(
-    of_nodes: Callable[..., Tensor], size: int, margin: Tensor, rate: Tensor, *others: Tensor
+    of_nodes: Callable[..., Tensor],
+    size: int,
+    margin: Tensor,
+    rate: Tensor,
+    *others: Tensor,
 ) -> Tensor:
     """
     Sum what a function makes of the nodes of one panel after another, until all rows are covered.
@@ -210,7 +227,8 @@ def _over_panels(
     places, sizes = np.polynomial.legendre.leggauss(_RULE.num_in_panel)
     # From 0 to 2, with weights for a density that is that of the standard normal at 0.
     places, sizes = (
-        tf.constant(part[:, None], dtype) for part in (1.0 + places, sizes / np.sqrt(2.0 * np.pi))
+        tf.constant(part[:, None], dtype)
+        for part in (1.0 + places, sizes / np.sqrt(2.0 * np.pi))
     )
     # NaN where a row is, which TensorFlow 2.16 makes 0 of in a product with 0.
     zeros = tf.where(tf.math.is_nan(start), start, tf.zeros_like(start))
@@ -218,9 +236,13 @@ def _over_panels(
 
     def add_panel(start: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
         steep = tf.reduce_sum(squares * tf.cast(over > start, dtype), axis=0)
-        end = tf.minimum(start + 2.0 * _RULE.half_panel * tf.math.rsqrt(1.0 + steep), last_end)
+        end = tf.minimum(
+            start + 2.0 * _RULE.half_panel * tf.math.rsqrt(1.0 + steep), last_end
+        )
         rows = positions(start < last_end)
-        begin, stop, *some = (tf.gather(part, rows, axis=-1) for part in (start, end, *inputs))
+        begin, stop, *some = (
+            tf.gather(part, rows, axis=-1) for part in (start, end, *inputs)
+        )
         half = 0.5 * (stop - begin)
         t = begin + half * places
         more = of_nodes(_Nodes(t, half * sizes * tf.exp(-0.5 * t * t)), *some)
@@ -238,7 +260,12 @@ def _over_panels(
 
 @implementations.register(MultiClass)
 def _multi_class(
-    likelihood: MultiClass, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+    likelihood: MultiClass,
+    X: Tensor,
+    Fmu: Tensor,
+    Fvar: Tensor,
+    Y: Tensor,
+    alpha: Tensor,
 ) -> Tensor:
     high = 1.0 - tf.cast(likelihood.invlink.epsilon, Fmu.dtype)
     low = tf.cast(likelihood.invlink.eps_k1, Fmu.dtype)

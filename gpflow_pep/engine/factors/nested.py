@@ -113,7 +113,9 @@ class _GridIntegral(NamedTuple):
 def _narrow_rows(variance: Tensor) -> Narrow:
     """Find narrow Gaussians; here the power mean is linear in the variance, not its logarithm."""
     narrow = find_narrow(variance)
-    return narrow._replace(wider=tf.where(narrow.rows, narrow.wider / 16.0, narrow.wider))
+    return narrow._replace(
+        wider=tf.where(narrow.rows, narrow.wider / 16.0, narrow.wider)
+    )
 
 
 def _even_axes(variance: Tensor) -> list[_Axis]:
@@ -175,7 +177,9 @@ def _integrate_on_grid(
             # nodes beside the one at the mean: a weight of 0 would have no derivative.
             some = narrow.variance[:, k] / v + 1e-8
             part = tf.where(narrow.rows[:, k], some, tf.ones_like(some))
-            weights = axis.weights * (part + (change - 1.0)) + (1.0 - part) * axis.at_mean
+            weights = (
+                axis.weights * (part + (change - 1.0)) + (1.0 - part) * axis.at_mean
+            )
         all_weights.append(weights)
     joint = all_weights[0]
     for weights in all_weights[1:]:
@@ -183,7 +187,11 @@ def _integrate_on_grid(
     flat = [-1, shape[-1]]
     joint = tf.broadcast_to(joint, shape)
     value = log_power_mean(tf.reshape(values, flat), tf.reshape(joint, flat), alpha)
-    constants = tf.stop_gradient(value), tf.stop_gradient(values), tf.stop_gradient(alpha)
+    constants = (
+        tf.stop_gradient(value),
+        tf.stop_gradient(values),
+        tf.stop_gradient(alpha),
+    )
     error = _difference_of_half_rules(
         list(map(tf.stop_gradient, all_weights)), *constants, with_ends
     )
@@ -196,7 +204,11 @@ def _integrate_on_grid(
 
 
 def _difference_of_half_rules(
-    all_weights: Sequence[Tensor], value: Tensor, values: Tensor, alpha: Tensor, with_ends: bool
+    all_weights: Sequence[Tensor],
+    value: Tensor,
+    values: Tensor,
+    alpha: Tensor,
+    with_ends: bool,
 ) -> Tensor:
     """Add up what the rules of every second node, of one latent function at a time, change."""
     u = expm1_over_power(values - value, alpha)
@@ -208,7 +220,9 @@ def _difference_of_half_rules(
         error = tf.reduce_sum(weights * error, axis=0)
         error += tf.abs(tf.reduce_sum(half * u[::2], axis=0) - mean)
         if with_ends:
-            error += weights[0] * tf.abs(u[0] - mean) + weights[-1] * tf.abs(u[-1] - mean)
+            error += weights[0] * tf.abs(u[0] - mean) + weights[-1] * tf.abs(
+                u[-1] - mean
+            )
         u = mean
     return error
 
@@ -244,7 +258,8 @@ def _placed_axes(
         parts = rule.nodes.offset, rule.nodes.weights, rule.slope[None]
         sizes = placing.num_nodes, placing.num_nodes, 1
         offset, weights, slope = (
-            tf.reshape(part, [1] * dimension + [size, *grid]) for part, size in zip(parts, sizes)
+            tf.reshape(part, [1] * dimension + [size, *grid])
+            for part, size in zip(parts, sizes)
         )
         axes.insert(0, (offset, weights, slope))
         outer = search.append(outer, rule.nodes.f)
@@ -264,7 +279,11 @@ class _Search(NamedTuple):
 
     def append(self, outer: Tensor, f: Tensor) -> Tensor:
         """Put values f [Q, K N, 1] of the next latent function beside the outer ones."""
-        nodes, count, num_rows = tf.shape(f)[0], tf.shape(outer)[0], tf.shape(self.mean)[0]
+        nodes, count, num_rows = (
+            tf.shape(f)[0],
+            tf.shape(outer)[0],
+            tf.shape(self.mean)[0],
+        )
         f_of_rows = tf.reshape(f, [nodes * count, num_rows, 1])
         return tf.concat([f_of_rows, tf.tile(outer, [nodes, 1, 1])], axis=2)
 
@@ -298,7 +317,9 @@ class _Search(NamedTuple):
         placing, is_careful = self.placing, self.placing.num_powers > 1
         m, v = self.moments(outer, dimension)
         deviation, repeats = tf.sqrt(v), placing.num_powers
-        powers = tf.concat([power, tf.ones_like(power)], axis=0)[(2 - repeats) * tf.shape(m)[0] :]
+        powers = tf.concat([power, tf.ones_like(power)], axis=0)[
+            (2 - repeats) * tf.shape(m)[0] :
+        ]
         both = self.peak(tf.tile(outer, [repeats, 1, 1]), powers, dimension)
         parts = [tf.reshape(part, [repeats, -1, 1]) for part in both]
         # With one power there is one structure: the other one, wide and empty, moves no node.
@@ -315,12 +336,18 @@ class _Search(NamedTuple):
         # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
         x = parts[0][0]
         is_far = is_careful & (tf.abs(x) > BULK)
-        slope = divide_by_power(tf.where(is_far, x, tf.zeros_like(x)), power * deviation)
+        slope = divide_by_power(
+            tf.where(is_far, x, tf.zeros_like(x)), power * deviation
+        )
         mode = Mode(slope, None)
-        return ScalarFactor(self.log_prob, structures, lambda *_: mode, num_nodes=placing.num_nodes)
+        return ScalarFactor(
+            self.log_prob, structures, lambda *_: mode, num_nodes=placing.num_nodes
+        )
 
 
-def _find_peak(exponent: Callable[[Tensor], Tensor], like: Tensor, placing: _Placing) -> _Peak:
+def _find_peak(
+    exponent: Callable[[Tensor], Tensor], like: Tensor, placing: _Placing
+) -> _Peak:
     """Zoom in on a peak, to within its width, from the best of a few places.
 
     :param exponent: The logarithm of what has the peak, of x [Q, ...] standard deviations.
@@ -333,14 +360,24 @@ def _find_peak(exponent: Callable[[Tensor], Tensor], like: Tensor, placing: _Pla
         return (middle - low > _SMALL_DROP) | (middle < high)
 
     def zoom(
-        count: Tensor, zooms: Tensor, coarse: Tensor, t: Tensor, reach: Tensor, three: Tensor
+        count: Tensor,
+        zooms: Tensor,
+        coarse: Tensor,
+        t: Tensor,
+        reach: Tensor,
+        three: Tensor,
     ) -> tuple[Tensor, ...]:
         fraction = tf.linspace(-tf.ones([], t.dtype), 1.0, count)[:, None, None]
         values = exponent(tf.sinh(t + reach * fraction))
-        best = tf.clip_by_value(tf.argmax(values, axis=0, output_type=tf.int32), 1, count - 2)
+        best = tf.clip_by_value(
+            tf.argmax(values, axis=0, output_type=tf.int32), 1, count - 2
+        )
         hot = tf.one_hot(best, count, axis=0, dtype=t.dtype)
         finer = tf.stack(
-            [tf.reduce_sum(tf.roll(hot, k, axis=0) * values, axis=0) for k in (-1, 0, 1)]
+            [
+                tf.reduce_sum(tf.roll(hot, k, axis=0) * values, axis=0)
+                for k in (-1, 0, 1)
+            ]
         )
         step = 2.0 * reach / tf.cast(count - 1, t.dtype)
         t = tf.where(coarse, t + tf.reduce_sum(hot * fraction, axis=0) * reach, t)
@@ -351,7 +388,9 @@ def _find_peak(exponent: Callable[[Tensor], Tensor], like: Tensor, placing: _Pla
 
     zeros = tf.zeros_like(like)
     *_, t, step, three = tf.while_loop(
-        lambda count, zooms, coarse, *_: (zooms <= placing.num_zooms) & tf.reduce_any(coarse),
+        lambda count, zooms, coarse, *_: (
+            (zooms <= placing.num_zooms) & tf.reduce_any(coarse)
+        ),
         zoom,
         (
             placing.num_starts,
@@ -369,22 +408,27 @@ def _find_peak(exponent: Callable[[Tensor], Tensor], like: Tensor, placing: _Pla
 
 
 @convert_user_code
-def _log_prob(likelihood: QuadratureLikelihood, X: Tensor, F: Tensor, Y: Tensor) -> Tensor:
+def _log_prob(
+    likelihood: QuadratureLikelihood, X: Tensor, F: Tensor, Y: Tensor
+) -> Tensor:
     return likelihood.log_prob(X, F, Y)
 
 
 @implementations.register(QuadratureLikelihood)
 @tf.autograph.experimental.do_not_convert
 def _nested_rule(
-    likelihood: QuadratureLikelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+    likelihood: QuadratureLikelihood,
+    X: Tensor,
+    Fmu: Tensor,
+    Fvar: Tensor,
+    Y: Tensor,
+    alpha: Tensor,
 ) -> Tensor:
     num_latent = int(Fmu.shape[1])
     if num_latent not in _NUM_NODES:
         got = f"{type(likelihood).__name__} with {num_latent} latent functions"
         expected = f"at most {max(_NUM_NODES)} for nested quadrature"
-        remedy = (
-            "Register your own rule for it with gpflow_pep.likelihoods.implementations.register."
-        )
+        remedy = "Register your own rule for it with gpflow_pep.likelihoods.implementations.register."
         raise refusal("likelihood", got, expected, remedy)
 
     def log_prob_of(X: Tensor, Y: Tensor) -> Function:
@@ -413,11 +457,15 @@ def _nested_rule(
     carefully = _Placing(careful, RESOLVED, 2000.0, 41, 15, 6.0, 2)
     for placing in (_Placing(quick, 1e-5), carefully):
         others = [tf.gather(row, index[:, 0]) for row in rows]
-        placed = place(list(map(tf.stop_gradient, others)), placing.tensors(value.dtype))
+        placed = place(
+            list(map(tf.stop_gradient, others)), placing.tensors(value.dtype)
+        )
         axes = [_Axis(*map(tf.stop_gradient, axis)) for axis in placed]
         # A careful search has looked further out than its nodes are.
         with_ends = placing.num_powers == 1
-        of_others, is_enough = integrate_rows(others, axes, placing.tolerance, with_ends)
+        of_others, is_enough = integrate_rows(
+            others, axes, placing.tolerance, with_ends
+        )
         value = tf.tensor_scatter_nd_update(value, index, of_others)
         index = tf.boolean_mask(index, ~is_enough)
     nan = tf.fill(tf.shape(index)[:1], tf.constant(np.nan, value.dtype))
@@ -449,7 +497,9 @@ def _heteroscedastic(
     ones = tf.ones_like(Y)
     # Where the error's square over the noise, times the power, is 1.
     centre = tf.math.log(error) + 0.5 * tf.math.log(power + smallest(Y))
-    factor = ScalarFactor(log_prob, [Structure(centre, ones, 3.0 * ones)], num_nodes=128)
+    factor = ScalarFactor(
+        log_prob, [Structure(centre, ones, 3.0 * ones)], num_nodes=128
+    )
     return tf.squeeze(integrate(factor, Fmu[:, 1:], Fvar[:, 1:], power), axis=-1)
 
 
@@ -462,7 +512,9 @@ for _kind in (MultiLatentTFPConditional, HeteroskedasticTFPConditional):
 def _traits(likelihood: MultiLatentTFPConditional) -> Traits:
     def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
         seed = random.integers(2**31, size=2).astype(np.int32)
-        return np.asarray(likelihood.conditional_distribution(f).sample(seed=seed))[..., 0]
+        return np.asarray(likelihood.conditional_distribution(f).sample(seed=seed))[
+            ..., 0
+        ]
 
     return Traits(draw=draw)
 
@@ -470,7 +522,10 @@ def _traits(likelihood: MultiLatentTFPConditional) -> Traits:
 @traits.register(HeteroskedasticTFPConditional)
 def _location_and_scale(likelihood: HeteroskedasticTFPConditional) -> Traits:
     def predict(X: TensorType, Fmu: TensorType, Fvar: TensorType) -> MeanAndVariance:
-        if type(likelihood.conditional_distribution(Fmu)) is not tfp.distributions.Normal:
+        if (
+            type(likelihood.conditional_distribution(Fmu))
+            is not tfp.distributions.Normal
+        ):
             return integrated_moments(likelihood, X, Fmu, Fvar)
 
         def given_f(_: Tensor, f: Tensor) -> MeanAndVariance:
@@ -479,4 +534,6 @@ def _location_and_scale(likelihood: HeteroskedasticTFPConditional) -> Traits:
         _, noise = expected_moments(given_f, X, [Fmu[:, 1:]], [Fvar[:, 1:]])
         return Fmu[:, :1], Fvar[:, :1] + noise
 
-    return _traits(likelihood)._replace(predict=predict, in_units=lambda change, scale: likelihood)
+    return _traits(likelihood)._replace(
+        predict=predict, in_units=lambda change, scale: likelihood
+    )

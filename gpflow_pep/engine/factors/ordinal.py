@@ -63,15 +63,21 @@ def _ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> Scalar
             _edge_structure(falling, falls * sigma, floor),
         ],
         mode=no_tilt,
-        mean_prob=lambda mean, variance: bin_probability(mean, tf.sqrt(sigma**2 + variance)),
+        mean_prob=lambda mean, variance: bin_probability(
+            mean, tf.sqrt(sigma**2 + variance)
+        ),
         num_nodes=128,
     )
 
 
-support.register(Ordinal)(lambda likelihood, Y: whole_numbers(Y, int(likelihood.num_bins)))
+support.register(Ordinal)(
+    lambda likelihood, Y: whole_numbers(Y, int(likelihood.num_bins))
+)
 
 
 @traits.register(Ordinal)
 def _traits(likelihood: Ordinal) -> Traits:
     number = int(likelihood.num_bins)
-    return Traits(num_classes=number, predict=partial(moments_of_labels, likelihood, number))
+    return Traits(
+        num_classes=number, predict=partial(moments_of_labels, likelihood, number)
+    )

@@ -80,7 +80,9 @@ def _gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
         precision = 1.0 / (deviation**2 + variance)
         offset = x - place
         slope = offset * (-0.5 * precision)
-        bump = (height * deviation * tf.sqrt(precision)) * tf.exp(offset * slope - log_tail)
+        bump = (height * deviation * tf.sqrt(precision)) * tf.exp(
+            offset * slope - log_tail
+        )
         cdf += bump
         slopes += slope * bump
     normal = tf.exp(-0.5 * t * t - log_tail) * (scale / np.sqrt(2.0 * np.pi))
@@ -95,7 +97,9 @@ def _scaled_normal_cdf(t: Tensor, log_tail: Tensor) -> Tensor:
     # The asymptotic series; the first term left out is below 2e-9.
     u = 1.0 / tf.square(tf.minimum(t, -_FAR_LEFT))
     series = 1.0 - u * (1.0 - 3.0 * u * (1.0 - 5.0 * u * (1.0 - 7.0 * u)))
-    return tf.where(t > -_FAR_LEFT, near, tf.sqrt(u) * series * (1.0 / np.sqrt(2.0 * np.pi)))
+    return tf.where(
+        t > -_FAR_LEFT, near, tf.sqrt(u) * series * (1.0 / np.sqrt(2.0 * np.pi))
+    )
 
 
 def _log_gamma_ratio(alpha: Tensor) -> Tensor:
@@ -105,7 +109,10 @@ def _log_gamma_ratio(alpha: Tensor) -> Tensor:
     """
     places, weights = np.polynomial.legendre.leggauss(10)
     return tf.add_n(
-        [0.5 * w * tf.math.digamma(1.0 + 0.5 * (1.0 + x) * alpha) for x, w in zip(places, weights)]
+        [
+            0.5 * w * tf.math.digamma(1.0 + 0.5 * (1.0 + x) * alpha)
+            for x, w in zip(places, weights)
+        ]
     )
 
 
@@ -151,13 +158,16 @@ def _integral_and_derivatives(
     power = alpha[:, None]
     nodes = _nodes(one_hot, mean, variance, power, _STEP)
     moved, spread = (
-        tf.transpose(part)[:, None, :] for part in (mean + power * one_hot * variance, variance)
+        tf.transpose(part)[:, None, :]
+        for part in (mean + power * one_hot * variance, variance)
     )
     rise = _gumbel_plus_gaussian(nodes.w - moved, spread)
     log_product = nodes.log_spacing + tf.reduce_sum(rise.log_cdf, axis=0)
     rates = tf.reduce_sum(rise.rate, axis=0)
     log_density = log_product + tf.math.log(rates)
-    own_mean, own_variance = (tf.reduce_sum(one_hot * part, axis=1) for part in (mean, variance))
+    own_mean, own_variance = (
+        tf.reduce_sum(one_hot * part, axis=1) for part in (mean, variance)
+    )
     shift = own_mean + 0.5 * alpha * own_variance
     values = shift - nodes.w
     # Moved by several standard deviations the distribution of W is not where the integrand is, so
@@ -166,7 +176,9 @@ def _integral_and_derivatives(
     far = alpha**2 * own_variance > 1.0
     divisor = tf.where(far, alpha, tf.ones_like(alpha))
     directly = tf.reduce_logsumexp(log_density + divisor * values, axis=0) / divisor
-    weights = tf.nn.softmax(tf.where(far, tf.zeros_like(log_density), log_density), axis=0)
+    weights = tf.nn.softmax(
+        tf.where(far, tf.zeros_like(log_density), log_density), axis=0
+    )
     ratio = _log_gamma_ratio(alpha)
     value = tf.where(far, directly, log_power_mean(values, weights, alpha)) - ratio
 
@@ -174,9 +186,13 @@ def _integral_and_derivatives(
     share = tf.exp(log_product - alpha * nodes.w - log_mass)
     shared = share * rise.rate
     by_moved = -tf.transpose(tf.reduce_sum(shared, axis=1))
-    by_spread = tf.transpose(tf.reduce_sum(shared * (alpha - rates + rise.rate), axis=1))
+    by_spread = tf.transpose(
+        tf.reduce_sum(shared * (alpha - rates + rise.rate), axis=1)
+    )
     by_variance = 0.5 * by_spread + power * one_hot * (0.5 + by_moved)
-    expected = tf.reduce_sum(tf.exp(log_density - alpha * nodes.w - log_mass) * nodes.w, axis=0)
+    expected = tf.reduce_sum(
+        tf.exp(log_density - alpha * nodes.w - log_mass) * nodes.w, axis=0
+    )
     rest = expected + tf.math.digamma(1.0 + alpha) + value - shift
     by_alpha = own_variance * (0.5 + tf.reduce_sum(one_hot * by_moved, axis=1))
     by_alpha -= tf.math.divide_no_nan(rest, alpha)
@@ -199,7 +215,14 @@ def softmax_probabilities(mean: Tensor, variance: Tensor) -> Tensor:
     m, v = (tf.transpose(part)[:, None, :] for part in (mean, variance))
     x = nodes.w - m
     log_cdf, moved = (_gumbel_plus_gaussian(part, v).log_cdf for part in (x, x - v))
-    values = tf.reduce_sum(log_cdf, axis=0) - log_cdf + moved - x + 0.5 * v + nodes.log_spacing
+    values = (
+        tf.reduce_sum(log_cdf, axis=0)
+        - log_cdf
+        + moved
+        - x
+        + 0.5 * v
+        + nodes.log_spacing
+    )
     return tf.exp(tf.transpose(tf.reduce_logsumexp(values, axis=1)))
 
 
@@ -222,8 +245,13 @@ def _nodes(
     deviation = tf.sqrt(variance)
     # The power draws the maximum down, against every class but the label's.
     drawn = (1.0 - one_hot) * power * variance
-    low = tf.reduce_max(mean - drawn - REACH * deviation, axis=1, keepdims=True) + LOWEST_GUMBEL
-    high = tf.reduce_max(mean + REACH * deviation, axis=1, keepdims=True) + HIGHEST_GUMBEL
+    low = (
+        tf.reduce_max(mean - drawn - REACH * deviation, axis=1, keepdims=True)
+        + LOWEST_GUMBEL
+    )
+    high = (
+        tf.reduce_max(mean + REACH * deviation, axis=1, keepdims=True) + HIGHEST_GUMBEL
+    )
     width = tf.sqrt(variance + GUMBEL_VARIANCE)
     alive = mean + REACH * deviation + HIGHEST_GUMBEL > low
     structures = _least_resolved(alive, mean + GUMBEL_PLACE, width)
@@ -237,16 +265,22 @@ def _nodes(
         middle, reach**2, ones, structures, no_tilt(middle, reach), number, largest_step
     )
     z = rule.offset / reach
-    log_spacing = tf.math.log(rule.weights * reach) + 0.5 * (z * z + np.log(2.0 * np.pi))
+    log_spacing = tf.math.log(rule.weights * reach) + 0.5 * (
+        z * z + np.log(2.0 * np.pi)
+    )
     return _Nodes(rule.f[..., 0], log_spacing[..., 0])
 
 
-def _least_resolved(alive: Tensor, mean: Tensor, deviation: Tensor) -> "list[Structure]":
+def _least_resolved(
+    alive: Tensor, mean: Tensor, deviation: Tensor
+) -> "list[Structure]":
     """Find structures for the narrowest rise, and for the least resolved ones beside it."""
     far = tf.constant(mean.dtype.max, mean.dtype) / 4.0
 
     def structure(score: Tensor) -> Structure:
-        chosen = tf.one_hot(tf.argmin(score, axis=1), tf.shape(mean)[1], dtype=mean.dtype)
+        chosen = tf.one_hot(
+            tf.argmin(score, axis=1), tf.shape(mean)[1], dtype=mean.dtype
+        )
         width = tf.reduce_sum(chosen * deviation, axis=1, keepdims=True)
         centre = tf.reduce_sum(chosen * mean, axis=1, keepdims=True)
         return Structure(centre, RISE_RESOLUTION * width, RISE_EXTENT * width)
@@ -254,7 +288,9 @@ def _least_resolved(alive: Tensor, mean: Tensor, deviation: Tensor) -> "list[Str
     structures = [structure(tf.where(alive, deviation, far))]
     nearest = far * tf.ones_like(mean)
     for _ in range(MORE_STRUCTURES):
-        distance = tf.maximum(tf.abs(mean - structures[0].centre), structures[0].resolution)
+        distance = tf.maximum(
+            tf.abs(mean - structures[0].centre), structures[0].resolution
+        )
         nearest = tf.minimum(nearest, distance)
         structures.insert(0, structure(tf.where(alive, deviation / nearest, far)))
     return structures
@@ -267,7 +303,9 @@ def _softmax(
     # In double precision always: the shift by the power times the variance cancels.
     mean, variance, power = (tf.cast(part, tf.float64) for part in (Fmu, Fvar, alpha))
     label = tf.cast(Y[:, 0], tf.int32)
-    return tf.cast(_softmax_log_power_expectation(label, mean, variance, power), Fmu.dtype)
+    return tf.cast(
+        _softmax_log_power_expectation(label, mean, variance, power), Fmu.dtype
+    )
 
 
 register_classes(Softmax, probabilities=softmax_probabilities)

@@ -17,7 +17,9 @@ from .moments import Traits, any_number, scalar_factor, support, traits
 
 
 @scalar_factor.register(StudentT)
-def _student_t(likelihood: StudentT, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
+def _student_t(
+    likelihood: StudentT, X: Tensor, Y: Tensor, alpha: Tensor
+) -> ScalarFactor:
     df = tf.cast(likelihood.df, Y.dtype)
     scale = likelihood._scale(X) * tf.ones_like(Y)
     constant = (
@@ -42,11 +44,16 @@ def _student_t(likelihood: StudentT, X: Tensor, Y: Tensor, alpha: Tensor) -> Sca
         # u^3 - u^2 + (b + c) u - b, with b = root^2 / (y - m)^2 and c = c_0 / (y - m)^2.
         best = search_mode(log_prob, mean, variance, alpha, structures)
         distance, by_power = Y - mean, tf.maximum(alpha * variance, tiny)
-        b, c = (part / tf.square(distance) for part in (tf.square(root), (df + 1.0) * by_power))
+        b, c = (
+            part / tf.square(distance)
+            for part in (tf.square(root), (df + 1.0) * by_power)
+        )
         m = tf.sqrt(tf.maximum(1.0 - 3.0 * (b + c), 0.0)) / 3.0
         cosine = (1.0 / 27.0 + 0.5 * b - (b + c) / 6.0) / m**3
         u = 1.0 / 3.0 + 2.0 * m * tf.cos((tf.acos(cosine) + 2.0 * np.pi) / 3.0)
-        is_near = (tf.abs(cosine) < 1.0) & (2.0 * REACH * tf.sqrt(variance) > tf.abs(distance))
+        is_near = (tf.abs(cosine) < 1.0) & (
+            2.0 * REACH * tf.sqrt(variance) > tf.abs(distance)
+        )
         near = distance * (1.0 - u) / by_power
         return Mode(tf.where(is_near, near, best.slope), best.width)
 
@@ -57,7 +64,9 @@ def _student_t(likelihood: StudentT, X: Tensor, Y: Tensor, alpha: Tensor) -> Sca
 def _traits(likelihood: StudentT) -> Traits:
     def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
         scale = np.asarray(likelihood._scale(X))
-        return np.asarray(f + scale * random.standard_t(np.asarray(likelihood.df), f.shape))
+        return np.asarray(
+            f + scale * random.standard_t(np.asarray(likelihood.df), f.shape)
+        )
 
     def in_units(change: Callable[[float], float], scale: float) -> Likelihood:
         return noise_in_units(likelihood, "scale", 1.0 / scale)

@@ -22,12 +22,20 @@ from .targets import predict_mean_and_var
 
 @implementations.register(SwitchedLikelihood)
 def _switched(
-    likelihood: SwitchedLikelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+    likelihood: SwitchedLikelihood,
+    X: Tensor,
+    Fmu: Tensor,
+    Fvar: Tensor,
+    Y: Tensor,
+    alpha: Tensor,
 ) -> Tensor:
     count = len(likelihood.likelihoods)
     alpha = tf.broadcast_to(alpha, tf.shape(Fmu)[:1])
     which = tf.cast(Y[:, -1], tf.int32)
-    parts = [tf.dynamic_partition(rows, which, count) for rows in (X, Fmu, Fvar, Y[:, :-1], alpha)]
+    parts = [
+        tf.dynamic_partition(rows, which, count)
+        for rows in (X, Fmu, Fvar, Y[:, :-1], alpha)
+    ]
     results = [
         implementation_for(component)(component, *rows)
         for component, *rows in zip(likelihood.likelihoods, *parts)
@@ -59,7 +67,9 @@ layout.register(SwitchedLikelihood)(
 def _traits(likelihood: SwitchedLikelihood) -> Traits:
     def predict(X: TensorType, Fmu: TensorType, Fvar: TensorType) -> MeanAndVariance:
         # As GPflow's, under each of them: no last column names that of a new row.
-        parts = [predict_mean_and_var(part, X, Fmu, Fvar) for part in likelihood.likelihoods]
+        parts = [
+            predict_mean_and_var(part, X, Fmu, Fvar) for part in likelihood.likelihoods
+        ]
         means, variances = zip(*parts)
         return tf.concat(means, axis=1), tf.concat(variances, axis=1)
 

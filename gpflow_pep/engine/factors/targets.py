@@ -57,7 +57,9 @@ def predict_mean_and_var(
     same = (getattr(kind, name, 0) is getattr(registered, name, 1) for name in _MOMENTS)
     rule = traits(likelihood).predict if all(same) else None
     if rule is None:
-        by_gpflow = all(getattr(kind, n).__module__.startswith("gpflow.") for n in _PREDICT)
+        by_gpflow = all(
+            getattr(kind, n).__module__.startswith("gpflow.") for n in _PREDICT
+        )
         integrals = partial(integrated_moments, likelihood)
         rule = integrals if by_gpflow else likelihood.predict_mean_and_var
     mean, variance = rule(X, Fmu, Fvar)
@@ -107,7 +109,9 @@ def integrated_moments(
     def given_f(X: Tensor, F: Tensor) -> MeanAndVariance:
         return _conditional_moments(likelihood, X, F)
 
-    means, variances = ([part] if scalar else tf.split(part, num_latent, 1) for part in (Fmu, Fvar))
+    means, variances = (
+        [part] if scalar else tf.split(part, num_latent, 1) for part in (Fmu, Fvar)
+    )
     return expected_moments(given_f, X, means, variances)
 
 
@@ -137,7 +141,9 @@ def expected_moments(
 
 
 @convert_user_code
-def _conditional_moments(likelihood: Likelihood, X: Tensor, F: Tensor) -> MeanAndVariance:
+def _conditional_moments(
+    likelihood: Likelihood, X: Tensor, F: Tensor
+) -> MeanAndVariance:
     return likelihood.conditional_mean(X, F), likelihood.conditional_variance(X, F)
 
 
@@ -152,8 +158,12 @@ class _Integrals(NamedTuple):
     def moments(self) -> MeanAndVariance:
         """Compute mean and variance of y."""
         all_ends, missed = self._panels()
-        message = "The mean or variance of y is inaccurate: what the likelihood defines as"
-        message += " _conditional_mean and _conditional_variance varies too fast. Define its"
+        message = (
+            "The mean or variance of y is inaccurate: what the likelihood defines as"
+        )
+        message += (
+            " _conditional_mean and _conditional_variance varies too fast. Define its"
+        )
         message += " _predict_mean_and_var."
         numbers = {"Largest relative error": tf.reduce_max(missed)}
         warn(AccuracyWarning, tf.reduce_any(missed > 1e-4), message, numbers)
@@ -163,7 +173,9 @@ class _Integrals(NamedTuple):
             x, w = self._nodes(ends)
             f = centre + tf.sqrt(tf.stop_gradient(narrow.wider)) * x
             # Where the Gaussian is narrow the integral is linear in its variance.
-            part = tf.where(narrow.rows, narrow.variance / narrow.wider, tf.ones_like(v))
+            part = tf.where(
+                narrow.rows, narrow.variance / narrow.wider, tf.ones_like(v)
+            )
             w = reweigh(w, f, m, narrow.wider, tf.zeros_like(m)) + (part - 1.0) * w
             columns.append(tf.concat([centre[None], f], axis=0))
             weights.append(tf.concat([(1.0 - part)[None], w], axis=0))
@@ -184,8 +196,12 @@ class _Integrals(NamedTuple):
             total = tf.add_n([tf.reduce_sum(part, axis=0) for part in missed])
             total = tf.ensure_shape(total, self.means[0].shape)
             pairs = zip(all_ends, missed)
-            moved = [tf.where(total > resolved, _moved(*pair), pair[0]) for pair in pairs]
-            return total, *(tf.ensure_shape(*new) for new in zip(moved, shapes))  # NaN stays
+            moved = [
+                tf.where(total > resolved, _moved(*pair), pair[0]) for pair in pairs
+            ]
+            return total, *(
+                tf.ensure_shape(*new) for new in zip(moved, shapes)
+            )  # NaN stays
 
         first = [self._first_ends(k) for k in range(len(self.means))]
         shapes = [ends.shape for ends in first]
@@ -207,7 +223,9 @@ class _Integrals(NamedTuple):
             return tf.constant(values[:, None, None], dtype)
 
         x = column(np.sinh(np.linspace(-6.0, 6.0, 65)))
-        moved = [m + (deviation * x if m is mean else tf.zeros_like(x)) for m in self.means]
+        moved = [
+            m + (deviation * x if m is mean else tf.zeros_like(x)) for m in self.means
+        ]
         first, second = self._of_y(moved)
         sizes = tf.stack([tf.abs(first), second + tf.square(first)])
         # What is beyond the largest float counts as that.
@@ -223,7 +241,9 @@ class _Integrals(NamedTuple):
     def _nodes(self, ends: Tensor) -> tuple[Tensor, Tensor]:
         """Give nodes and weights for the standard normal distribution, [Q, N, P] each."""
         half = 0.5 * (ends[1:] - ends[:-1])[:, None]
-        places, sizes = (tf.constant(part[:, None, None], ends.dtype) for part in self._rule())
+        places, sizes = (
+            tf.constant(part[:, None, None], ends.dtype) for part in self._rule()
+        )
         x = 0.5 * (ends[1:] + ends[:-1])[:, None] + half * places
         weights = half * sizes * tf.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
         flat = [-1, *tf.unstack(tf.shape(ends)[1:])]
@@ -242,7 +262,9 @@ class _Integrals(NamedTuple):
         return first, second
 
     def _of_y(self, columns: Sequence[Tensor]) -> MeanAndVariance:
-        return self.moments_given(columns[0] if len(columns) == 1 else tf.concat(columns, axis=-1))
+        return self.moments_given(
+            columns[0] if len(columns) == 1 else tf.concat(columns, axis=-1)
+        )
 
     def _missed(self, all_ends: Sequence[Tensor]) -> list[Tensor]:
         """Compute the last coefficients of each panel, relative to the integrals, [B, N, P]."""
@@ -255,7 +277,10 @@ class _Integrals(NamedTuple):
         square = second + tf.square(first - _sum(first, weights))
         places, _ = self._rule()
         # Those of an integrand over its interval; the weights are in it already.
-        last = [(2 * k + 1) * legendre.legval(places, np.eye(k + 1)[k]) for k in range(len(places))]
+        last = [
+            (2 * k + 1) * legendre.legval(places, np.eye(k + 1)[k])
+            for k in range(len(places))
+        ]
         last = tf.constant(np.stack(last[-2:]), first.dtype)
         missed = []
         for k, ends in enumerate(all_ends):
@@ -273,7 +298,9 @@ class _Integrals(NamedTuple):
 def _on_axis(column: Tensor, k: int, count: int) -> Tensor:
     """Reshape [Q, N, P] to the k-th of several axes of nodes."""
     ones = [1] * count
-    return tf.reshape(column, [*ones[:k], -1, *ones[k + 1 :], *tf.unstack(tf.shape(column)[1:])])
+    return tf.reshape(
+        column, [*ones[:k], -1, *ones[k + 1 :], *tf.unstack(tf.shape(column)[1:])]
+    )
 
 
 def _sum(values: Tensor, weights: Sequence[Tensor], axis: int | None = None) -> Tensor:

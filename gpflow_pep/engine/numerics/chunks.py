@@ -42,7 +42,9 @@ class Chunks(NamedTuple):
 
 def num_rows(X: tf.Tensor) -> Any:
     """N of [N, D], as a number where it is known before a graph runs."""
-    return tf.shape(X)[0] if X.shape[0] is None or tf.executing_eagerly() else X.shape[0]
+    return (
+        tf.shape(X)[0] if X.shape[0] is None or tf.executing_eagerly() else X.shape[0]
+    )
 
 
 class Plan(NamedTuple):
@@ -54,7 +56,9 @@ class Plan(NamedTuple):
     is :data:`ALL_ROWS`."""
 
 
-def plan(chunk_size: int | None, num_inducing: int | None, X: tf.Tensor, copies: int) -> Plan:
+def plan(
+    chunk_size: int | None, num_inducing: int | None, X: tf.Tensor, copies: int
+) -> Plan:
     """Choose how to sum over rows: chunks such that M x chunk numbers fit the processor's cache.
 
     Where N is not known and no size asked for, nothing is kept of the ``copies`` M x N matrices.
@@ -62,7 +66,9 @@ def plan(chunk_size: int | None, num_inducing: int | None, X: tf.Tensor, copies:
     size, known = num_inducing or 1, X.shape[0]
     fits = known is not None and copies * X.dtype.size * size * known <= MEMORY_BUDGET
     chosen = max(MIN_CHUNK, CHUNK_ELEMENTS // size)
-    return Plan(chunk_size or chosen, chunk_size == ALL_ROWS or (chunk_size is None and fits))
+    return Plan(
+        chunk_size or chosen, chunk_size == ALL_ROWS or (chunk_size is None and fits)
+    )
 
 
 def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunks:
@@ -90,7 +96,9 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
             return rows if columns is None else (rows, columns)
         # Chunk 0 takes the remainder. The others have a static size, for XLA.
         is_first = isinstance(k, int) and k == 0
-        start, size = (0, first) if is_first else (first + (k - 1) * chunk_size, chunk_size)
+        start, size = (
+            (0, first) if is_first else (first + (k - 1) * chunk_size, chunk_size)
+        )
 
         def cut(tensor: tf.Tensor, axis: int) -> tf.Tensor:
             if axis == 0 and tensor.shape[0] == 1:
@@ -98,9 +106,11 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
             if is_first:
                 return tensor[:size] if axis == 0 else tensor[..., :size]
             zeros, full = [0] * (tensor.shape.rank - 1), [-1] * (tensor.shape.rank - 1)
-            begin, sizes = ([start, *zeros], [size, *full]) if axis == 0 else (
-                [*zeros, start], [*full, size]
-            )  # fmt: skip
+            begin, sizes = (
+                ([start, *zeros], [size, *full])
+                if axis == 0
+                else ([*zeros, start], [*full, size])
+            )
             return tf.slice(tensor, begin, sizes)
 
         chunk = tf.nest.map_structure(lambda row: cut(row, 0), rows)
@@ -111,7 +121,9 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
     return Chunks(count, take)
 
 
-def _loop(function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.Tensor]) -> Tensors:
+def _loop(
+    function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.Tensor]
+) -> Tensors:
     total = function(chunks.take(0), *shared)
     if chunks.is_one():
         return total
@@ -126,7 +138,9 @@ def _loop(function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.
     return _after_the_first(chunks, add, total)[0]
 
 
-def _after_the_first(chunks: Chunks, body: Callable[..., Any], *start: Tensors) -> list[Any]:
+def _after_the_first(
+    chunks: Chunks, body: Callable[..., Any], *start: Tensors
+) -> list[Any]:
     """Run a loop over all chunks but the first, one at a time."""
     _, *results = tf.while_loop(
         lambda k, *_: k < chunks.count,
@@ -194,13 +208,18 @@ def _sum_over_chunks(
     def recomputed(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
         shared = inputs[: len(inputs) - len(fixed)]
 
-        def gradient(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
+        def gradient(
+            *upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()
+        ) -> Any:
             # What was not trainable when the sum was made may be trainable here, and known twice.
             read = [v for v in variables if not any(v is other for other in fixed)]
             watched = [*fixed, *read]
 
             def chunk_gradients(rows: Tensors, *args: tf.Tensor) -> list[tf.Tensor]:
-                shared, upstream = args[: len(args) - num_sums], args[len(args) - num_sums :]
+                shared, upstream = (
+                    args[: len(args) - num_sums],
+                    args[len(args) - num_sums :],
+                )
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch(shared)
                     tape.watch(watched)
@@ -216,7 +235,9 @@ def _sum_over_chunks(
             gradients = _sum_over_chunks(
                 chunk_gradients, chunks, (*shared, *upstream), False, fixed
             )
-            by_read = {id(v): by for v, by in zip(read, gradients[len(inputs) :], strict=True)}
+            by_read = {
+                id(v): by for v, by in zip(read, gradients[len(inputs) :], strict=True)
+            }
             return gradients[: len(inputs)], [by_read.get(id(v)) for v in variables]
 
         sums = _loop(on_chunk, chunks, shared)
@@ -237,7 +258,10 @@ def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> T
 
     def add(k: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
         values = tf.nest.flatten(function(chunks.take(k)))
-        return (k + 1, *(array.write(k - 1, v) for array, v in zip(arrays, values, strict=True)))
+        return (
+            k + 1,
+            *(array.write(k - 1, v) for array, v in zip(arrays, values, strict=True)),
+        )
 
     shapes = [[None, *value.shape[1:]] for value in head]
     arrays = [
@@ -289,7 +313,9 @@ def shuffled_rows(num_rows: int, batch_size: int, seed: int) -> Epochs:
         seeds = tf.stack([tf.constant(seed, tf.int64), tf.cast(number, tf.int64)])
         rows = tf.range(num_rows, dtype=tf.int64)
         order = tf.random.experimental.stateless_shuffle(rows, seeds, alg="philox")
-        return tf.data.Dataset.from_tensor_slices(order).batch(batch_size, drop_remainder=True)
+        return tf.data.Dataset.from_tensor_slices(order).batch(
+            batch_size, drop_remainder=True
+        )
 
     return epoch
 

@@ -11,13 +11,17 @@ class _KrylovSolution(NamedTuple):
 
     x: tf.Tensor  #: [n], the solution.
     num_products: tf.Tensor  #: [], int: how many products there were.
-    residual: tf.Tensor  #: [], the norm of what is left, divided by that of the right-hand side.
+    residual: (
+        tf.Tensor
+    )  #: [], the norm of what is left, divided by that of the right-hand side.
 
 
 class _State(NamedTuple):
     """After k steps, in units in which b has the norm 1."""
 
-    num_products: tf.Tensor  #: [], int: k, or one more where the last product was of no use.
+    num_products: (
+        tf.Tensor
+    )  #: [], int: k, or one more where the last product was of no use.
     basis: tf.Tensor
     """[k + 1, n], orthonormal rows, the first along b. K times the first k is H in all of them."""
     rotations: tf.Tensor
@@ -61,7 +65,10 @@ def gmres(
         new, column = times(V[-1]), tf.zeros_like(V[:, 0])
         for _ in range(2):  # once is not enough where rounding errors matter
             along = tf.linalg.matvec(V, new)
-            column, new = column + along, new - tf.linalg.matvec(V, along, transpose_a=True)
+            column, new = (
+                column + along,
+                new - tf.linalg.matvec(V, along, transpose_a=True),
+            )
         length, column = tf.norm(new), tf.linalg.matvec(state.rotations, column)
         pivot = tf.sqrt(tf.square(column[-1]) + tf.square(length))
         largest = tf.reduce_max(tf.pad(tf.linalg.diag_part(state.triangle), [[1, 0]]))
@@ -77,7 +84,10 @@ def gmres(
             ),
         )
 
-    square, columns = tf.TensorShape([None, None]), tf.TensorShape([None, right.shape[0]])
+    square, columns = (
+        tf.TensorShape([None, None]),
+        tf.TensorShape([None, right.shape[0]]),
+    )
     scalar = tf.TensorShape([])
     (end,) = tf.while_loop(
         lambda state: state.goes_on,

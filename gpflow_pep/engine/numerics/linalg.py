@@ -29,7 +29,9 @@ _JITTER_ADDED = (
 #: Not empty while parameters are only tried: see :func:`warnings_of_graphs_dropped`.
 _TRIALS: list[None] = []
 #: The graph of a loss, None in eager mode, and whether factorisations in it succeeded.
-_TRIED: ContextVar[tuple[Any, list[tf.Tensor]] | None] = ContextVar("_TRIED", default=None)
+_TRIED: ContextVar[tuple[Any, list[tf.Tensor]] | None] = ContextVar(
+    "_TRIED", default=None
+)
 
 
 class JitterWarning(UserWarning):
@@ -101,7 +103,9 @@ def sum_like(gradient: tf.Tensor, shared: tf.Tensor) -> tf.Tensor:
 
 
 @check_shapes(
-    "W: [broadcast L, M, M]  # lower triangular", "B: [broadcast L, M, N]", "return: [L, M, N]"
+    "W: [broadcast L, M, M]  # lower triangular",
+    "B: [broadcast L, M, N]",
+    "return: [L, M, N]",
 )
 def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """Compute the product :math:`W B` of lower triangular matrices with any matrices.
@@ -112,13 +116,18 @@ def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     @tf.custom_gradient
     def product(W: tf.Tensor, B: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            by_W, by_B = _lower_of_product(upstream, B), _adjoint_lower_matmul(W, upstream)
+            by_W, by_B = (
+                _lower_of_product(upstream, B),
+                _adjoint_lower_matmul(W, upstream),
+            )
             return sum_like(by_W, W), sum_like(by_B, B)
 
         blocks = _row_blocks(_num_rows(W))
         if len(blocks) == 1:
             return tf.matmul(W, B), gradient
-        products = [tf.matmul(W[:, start:stop, :stop], B[:, :stop]) for start, stop in blocks]
+        products = [
+            tf.matmul(W[:, start:stop, :stop], B[:, :stop]) for start, stop in blocks
+        ]
         return tf.concat(products, axis=-2), gradient
 
     return product(W, B)
@@ -132,13 +141,17 @@ def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
 
 
 @check_shapes(
-    "A: [broadcast L, M, N]", "weights: [broadcast L, broadcast N]", "return: [broadcast L, M, M]"
+    "A: [broadcast L, M, N]",
+    "weights: [broadcast L, broadcast N]",
+    "return: [broadcast L, M, M]",
 )
 def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     r"""Compute :math:`A \,\mathrm{diag}(w) Aᵀ` for w of either sign, symmetric but for rounding."""
 
     @tf.custom_gradient
-    def product(A: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+    def product(
+        A: tf.Tensor, weights: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[..., Any]]:
         weights = tf.expand_dims(weights, 1)
         left = A * weights
         if len(_row_blocks(_num_rows(A))) > 1:
@@ -202,7 +215,9 @@ def _with_jitter(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     K = tf.stop_gradient(K)
     scale = tf.reduce_mean(tf.linalg.diag_part(K), axis=-1)
     size, eps = _num_rows(K), float(np.finfo(K.dtype.as_numpy_dtype).eps)
-    rounding = scale * (eps * (size if isinstance(size, int) else tf.cast(size, K.dtype)))
+    rounding = scale * (
+        eps * (size if isinstance(size, int) else tf.cast(size, K.dtype))
+    )
     eye = identity_like(K)
 
     def succeeded(L: tf.Tensor) -> tf.Tensor:
@@ -240,9 +255,13 @@ def warn(
     """
     if tf.executing_eagerly():
         if bool(condition):
-            printed = (f"{name} {np.array2string(np.asarray(x), precision=3)}"
-                       for name, x in numbers.items())  # fmt: skip
-            warnings.warn(f"{message} {', '.join(printed)}.", category, stacklevel=3 + up)
+            printed = (
+                f"{name} {np.array2string(np.asarray(x), precision=3)}"
+                for name, x in numbers.items()
+            )
+            warnings.warn(
+                f"{message} {', '.join(printed)}.", category, stacklevel=3 + up
+            )
         return
     if not sizes_may_vary():
         return
@@ -252,7 +271,11 @@ def warn(
             warnings.warn(message, category, stacklevel=1)
         return np.True_
 
-    tf.cond(condition, lambda: tf.numpy_function(report, [], tf.bool), lambda: tf.constant(True))
+    tf.cond(
+        condition,
+        lambda: tf.numpy_function(report, [], tf.bool),
+        lambda: tf.constant(True),
+    )
 
 
 @contextmanager
@@ -315,7 +338,9 @@ def _factor_of(K: tf.Tensor, L: tf.Tensor) -> Factor:
 
     def back(W: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
         """From what :math:`W dK W^T` is multiplied by to K."""
-        lower = 0.5 * (tf.linalg.band_part(X, -1, 0) + X - tf.linalg.band_part(X, 0, -1))
+        lower = 0.5 * (
+            tf.linalg.band_part(X, -1, 0) + X - tf.linalg.band_part(X, 0, -1)
+        )
         by_K = tf.matmul(W, tf.matmul(lower, W), transpose_a=True)
         return 0.5 * (by_K + tf.linalg.matrix_transpose(by_K))
 

@@ -29,7 +29,9 @@ def nearest_rows(X: Array) -> Search:
     def of_some(new: Array, m: int) -> npt.NDArray[np.intp]:
         distances = squares - 2.0 * new @ X.T
         some = np.argpartition(distances, m - 1, axis=1)[:, :m]
-        order = np.argsort(np.take_along_axis(distances, some, axis=1), axis=1, kind="stable")
+        order = np.argsort(
+            np.take_along_axis(distances, some, axis=1), axis=1, kind="stable"
+        )
         return np.take_along_axis(some, order, axis=1)
 
     def search(new: Array, m: int) -> npt.NDArray[np.int32]:
@@ -39,7 +41,9 @@ def nearest_rows(X: Array) -> Search:
         if tree is not None:
             return tree.query(new, np.arange(1, m + 1))[1].astype(np.int32)
         size = max(_ELEMENTS // len(X), 1)
-        pieces = [of_some(new[start : start + size], m) for start in range(0, len(new), size)]
+        pieces = [
+            of_some(new[start : start + size], m) for start in range(0, len(new), size)
+        ]
         return np.concatenate(pieces).astype(np.int32)
 
     return search

@@ -30,9 +30,12 @@ def _log1p_over(t: tf.Tensor) -> tf.Tensor:
     t_far = tf.where(near, tf.ones_like(t), t)
     column = [-1, *[1] * t.shape.rank]
     first, second = (
-        tf.constant(part.reshape(column), t.dtype) for part in (1.0 / _WEIGHTS, _NODES / _WEIGHTS)
+        tf.constant(part.reshape(column), t.dtype)
+        for part in (1.0 / _WEIGHTS, _NODES / _WEIGHTS)
     )
-    integral = tf.reduce_sum(tf.math.reciprocal(first + second * tf.expand_dims(t_near, 0)), 0)
+    integral = tf.reduce_sum(
+        tf.math.reciprocal(first + second * tf.expand_dims(t_near, 0)), 0
+    )
     return tf.where(near, integral, tf.math.log1p(t_far) / t_far)
 
 
@@ -80,9 +83,14 @@ def fast_log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
 
 
 @check_shapes(
-    "values: [Q, any...]", "weights: [Q, any...]", "alpha: [broadcast any...]", "return: [any...]"
+    "values: [Q, any...]",
+    "weights: [Q, any...]",
+    "alpha: [broadcast any...]",
+    "return: [any...]",
 )
-def log_power_mean(values: TensorType, weights: TensorType, alpha: TensorType) -> tf.Tensor:
+def log_power_mean(
+    values: TensorType, weights: TensorType, alpha: TensorType
+) -> tf.Tensor:
     r"""Compute :math:`\frac{1}{\alpha} \log \sum_i w_i e^{\alpha \ell_i}`, which tends to
     :math:`\sum_i w_i \ell_i` as :math:`\alpha \to 0`.
 
@@ -105,11 +113,15 @@ def log_power_mean(values: TensorType, weights: TensorType, alpha: TensorType) -
     largest = tf.stop_gradient(tf.reduce_max(tf.where(counts, values, lowest), axis=0))
     values = tf.where(counts, values, largest)
     log_mean = tf.math.log(
-        tf.reduce_sum(tf.stop_gradient(weights * tf.exp(alpha * (values - largest))), axis=0)
+        tf.reduce_sum(
+            tf.stop_gradient(weights * tf.exp(alpha * (values - largest))), axis=0
+        )
     )
     # To within 1 / alpha of the result, expm1 and log1p keep all digits.
     far = log_mean < -1.0
-    origin = largest + tf.where(far, log_mean / tf.where(far, alpha, tf.ones_like(alpha)), 0.0)
+    origin = largest + tf.where(
+        far, log_mean / tf.where(far, alpha, tf.ones_like(alpha)), 0.0
+    )
     distance = values - tf.stop_gradient(origin)
     # The quotient has all digits for every alpha but 0, where it is the mean of the distances.
     zero = alpha == 0.0
@@ -131,4 +143,6 @@ def divide_by_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
 
     :param alpha: The power, in :math:`[0, 1]`.
     """
-    return tf.math.divide_no_nan(x, tf.convert_to_tensor(alpha, tf.convert_to_tensor(x).dtype))
+    return tf.math.divide_no_nan(
+        x, tf.convert_to_tensor(alpha, tf.convert_to_tensor(x).dtype)
+    )

@@ -55,7 +55,9 @@ class Nodes(NamedTuple):
     r"""A rule for expectations under :math:`N(f; m + \alpha v g, v)`, where g is a mode's slope."""
 
     f: tf.Tensor  #: [Q, N, L], where; constants for differentiation.
-    weights: tf.Tensor  #: [Q, N, L], positive, of sum 1 over the nodes; differentiable in m and v.
+    weights: (
+        tf.Tensor
+    )  #: [Q, N, L], positive, of sum 1 over the nodes; differentiable in m and v.
     offset: tf.Tensor
     """[Q, N, L], f - m with f held constant, to all its digits: differentiable in m."""
 
@@ -105,7 +107,9 @@ def _compose(
     """Find stretches, the first one outermost, that resolve all structures (in standard
     deviations), and both ends in the innermost variable, [2, N, L]."""
     # The ends, and the structures that are left, go through all stretches together.
-    centres = [tf.clip_by_value(structure.centre, low, high) for structure in structures]
+    centres = [
+        tf.clip_by_value(structure.centre, low, high) for structure in structures
+    ]
     points = tf.stack([low, high, *centres])
     slopes = tf.ones_like(points[2:])
     stretches: list[_Stretch] = []
@@ -143,14 +147,19 @@ def stretched_nodes(
     :param largest_step: Of the stretched variable: there are fewer nodes where this suffices for
         all rows. None: there are not.
     """
-    constant_mean, deviation = tf.stop_gradient(mean), tf.sqrt(tf.stop_gradient(variance))
+    constant_mean, deviation = (
+        tf.stop_gradient(mean),
+        tf.sqrt(tf.stop_gradient(variance)),
+    )
     moved = tf.stop_gradient(alpha * mode.slope) * deviation
     # A factor that is not log-concave may leave a second peak near the Gaussian's own mean.
     back = tf.where(tf.abs(moved) > 2.0 * REACH, tf.zeros_like(moved), -moved)
     low = tf.minimum(back, 0.0) - REACH
     high = tf.maximum(back, 0.0) + REACH
     if mode.width is not None:
-        peak = Structure(constant_mean + deviation * moved, mode.width, PEAK_EXTENT * mode.width)
+        peak = Structure(
+            constant_mean + deviation * moved, mode.width, PEAK_EXTENT * mode.width
+        )
         structures = [*structures, peak]
     standard = [
         Structure(
@@ -164,7 +173,9 @@ def stretched_nodes(
     number: TensorType = num_nodes
     if largest_step is not None and sizes_may_vary():
         steps = tf.math.ceil(tf.reduce_max(ends[1] - ends[0]) / largest_step)
-        number = tf.cast(tf.minimum(steps, num_nodes - 1.0), tf.int32) + 1  # NaN gives the most
+        number = (
+            tf.cast(tf.minimum(steps, num_nodes - 1.0), tf.int32) + 1
+        )  # NaN gives the most
     fraction = _even_column(0.0, number, mean.dtype)
     x = ends[0] + (ends[1] - ends[0]) * fraction
     spacing = tf.ones_like(x)
@@ -180,12 +191,18 @@ def stretched_nodes(
     x, weights = tf.stop_gradient(x), tf.stop_gradient(weights)
     offset = deviation * (x + moved) + (constant_mean - mean)
     drift = alpha * tf.stop_gradient(mode.slope)
-    weights = reweigh(weights, tf.stop_gradient(offset) + constant_mean, mean, variance, drift)
+    weights = reweigh(
+        weights, tf.stop_gradient(offset) + constant_mean, mean, variance, drift
+    )
     return Nodes(tf.stop_gradient(constant_mean + offset), weights, offset)
 
 
 def reweigh(
-    weights: tf.Tensor, f: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, drift: tf.Tensor
+    weights: tf.Tensor,
+    f: tf.Tensor,
+    mean: tf.Tensor,
+    variance: tf.Tensor,
+    drift: tf.Tensor,
 ) -> tf.Tensor:
     r"""Give the weights the derivatives of :math:`N(f; m + g v, v)` at f held constant.
 
@@ -246,7 +263,10 @@ def search_mode(
 
 
 def zoom_in(
-    exponent: Callable[[tf.Tensor], tf.Tensor], middle: tf.Tensor, reach: tf.Tensor, rounds: int
+    exponent: Callable[[tf.Tensor], tf.Tensor],
+    middle: tf.Tensor,
+    reach: tf.Tensor,
+    rounds: int,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Find a peak, to within its width, by ever finer grids.
 
@@ -256,14 +276,18 @@ def zoom_in(
     """
     fraction = _even_column(-1.0, _SEARCH_NODES, middle.dtype)
 
-    def zoom(middle: tf.Tensor, reach: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def zoom(
+        middle: tf.Tensor, reach: tf.Tensor, *_: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
         x = middle + reach * fraction
         values = exponent(x)
         best = tf.argmax(values, axis=0)
         hot = tf.one_hot(best, _SEARCH_NODES, axis=0, dtype=x.dtype)
         at_end = (best == 0) | (best == _SEARCH_NODES - 1)
         # To the lower one of the neighbours.
-        left, right = (tf.reduce_sum(tf.roll(hot, by, axis=0) * values, axis=0) for by in (-1, 1))
+        left, right = (
+            tf.reduce_sum(tf.roll(hot, by, axis=0) * values, axis=0) for by in (-1, 1)
+        )
         drop = tf.reduce_max(values, axis=0) - tf.minimum(left, right)
         step = 2.0 * reach / (_SEARCH_NODES - 1.0)
         finer = at_end | (drop > 0.5) | (step > 1.0)

@@ -82,7 +82,11 @@ class _Stretch(NamedTuple):
     def forward(self, t: Array) -> tuple[Array, Array]:
         """Compute x and dx/dt."""
         y = self.resolution / self.step * ((1.0 - self.mu) * t + self.mu * np.sinh(t))
-        slope = self.resolution * ((1.0 - self.mu) + self.mu * np.cosh(t)) / np.sqrt(y * y + 1.0)
+        slope = (
+            self.resolution
+            * ((1.0 - self.mu) + self.mu * np.cosh(t))
+            / np.sqrt(y * y + 1.0)
+        )
         return self.centre + self.step * np.arcsinh(y), slope
 
     def inverse(self, x: Array) -> Array:
@@ -111,7 +115,8 @@ def _nodes(mean: Array, variance: Array) -> tuple[Array, Array]:
         chosen.insert(0, np.argmin(score, axis=1))
         distance = np.abs(centre - centre[rows, chosen[0]][:, None])
         nearest = np.minimum(
-            nearest, np.maximum(distance, RISE_RESOLUTION * width[rows, chosen[0]][:, None])
+            nearest,
+            np.maximum(distance, RISE_RESOLUTION * width[rows, chosen[0]][:, None]),
         )
         score = np.where(alive, width / nearest, np.inf)
     ends = np.full((2, len(mean)), REACH) * np.array([[-1.0], [1.0]])
@@ -134,4 +139,6 @@ def _nodes(mean: Array, variance: Array) -> tuple[Array, Array]:
     weights = spacing * density / np.sum(spacing * density, axis=0)
     x = x - np.sum(weights * x, axis=0)
     x = x / np.sqrt(np.sum(weights * x * x, axis=0))
-    return middle + unit * x, weights * unit * np.sqrt(2.0 * np.pi) * np.exp(0.5 * x * x)
+    return middle + unit * x, weights * unit * np.sqrt(2.0 * np.pi) * np.exp(
+        0.5 * x * x
+    )

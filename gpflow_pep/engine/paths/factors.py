@@ -44,7 +44,9 @@ class KernelFactor(NamedTuple):
     r"""One kernel as it enters a product."""
 
     amplitudes: Function  #: [..., D] -> [..., J], :math:`\phi`.
-    waves: Waves | None = None  #: None where the kernel is a finite sum: its cosine is 1.
+    waves: Waves | None = (
+        None  #: None where the kernel is a finite sum: its cosine is 1.
+    )
 
 
 def _gaussian(kernel: Kernel, random: Generator, shape: tuple[int, ...]) -> AnyNDArray:
@@ -61,7 +63,9 @@ def _student_t(degrees: int, scale: float = 1.0) -> Spectrum:
     return draw
 
 
-def _gamma_mixture(kernel: Any, random: Generator, shape: tuple[int, ...]) -> AnyNDArray:
+def _gamma_mixture(
+    kernel: Any, random: Generator, shape: tuple[int, ...]
+) -> AnyNDArray:
     r""":math:`(1 + r^2 / 2a)^{-a} = E[\exp(-\gamma r^2 / 2)]` of gamma with mean 1, shape a."""
     a = kernel.alpha.numpy()
     # Quantiles are smooth in a. A generator that rejects would change all numbers drawn after it.
@@ -124,7 +128,9 @@ def _of_periodic(kernel: Any) -> KernelFactor:
         if type(base) not in SPECTRA:
             raise _refusal(kernel, f"Periodic of {type(base).__name__}")
         if num_active > 1 and not isinstance(base, _PERIODIC_IN_SEVERAL):
-            raise _refusal(kernel, f"Periodic of {type(base).__name__} in {num_active} inputs")
+            raise _refusal(
+                kernel, f"Periodic of {type(base).__name__} in {num_active} inputs"
+            )
         lengthscales = np.broadcast_to(2.0 * base.lengthscales.numpy(), [num_active])
         return SPECTRA[type(base)](base, random, shape) / np.tile(lengthscales, 2)
 
@@ -190,7 +196,9 @@ def kernel_factor(kernel: Kernel) -> KernelFactor:
 def _refusal(kernel: Kernel, got: str) -> ValueError:
     if isinstance(kernel, kernels.White):
         expected = "functions: draws under White jump everywhere"
-        return refusal("kernel", got, expected, "Leave White out: noise is in the likelihood.")
+        return refusal(
+            "kernel", got, expected, "Leave White out: noise is in the likelihood."
+        )
     names = ", ".join(sorted(known.__name__ for known in FACTORS))
     return refusal(
         "kernel",

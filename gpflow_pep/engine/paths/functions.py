@@ -36,7 +36,10 @@ class _PartsOfPaths(tf.Module):
     def assign(self, other: "_PartsOfPaths") -> None:
         """Take the values of others, of the same types and shapes."""
         forms = [
-            [*map(type, parts.submodules), *(variable.shape for variable in parts.variables)]
+            [
+                *map(type, parts.submodules),
+                *(variable.shape for variable in parts.variables),
+            ]
             for parts in (self, other)
         ]
         if forms[0] != forms[1]:
@@ -77,7 +80,9 @@ class Paths(tf.Module):
         super().__init__()
         if not tf.executing_eagerly():
             remedy = "Draw paths before, and call them in the graph."
-            raise checks.refusal("paths", "a call inside a graph", "an eager one", remedy)
+            raise checks.refusal(
+                "paths", "a call inside a graph", "an eager one", remedy
+            )
         self.num_paths = checks.check_positive("num_paths", num_paths)
         num_features = checks.check_positive("num_features", num_features)
         self._state, self._seed = state, checks.check_seed(seed)
@@ -90,14 +95,20 @@ class Paths(tf.Module):
 
     def _create(self, num_features: int) -> list[PosteriorDraws]:
         variables = split_outputs(self._parts.inducing_variable)
-        kernels = latent_kernels(self._parts.kernel) if self._of_latents else [self._parts.kernel]
+        kernels = (
+            latent_kernels(self._parts.kernel)
+            if self._of_latents
+            else [self._parts.kernel]
+        )
         number = max(len(kernels), len(variables))  # 1 where all share both, or L
         origin = np.mean(points_and_blur(variables[0])[0], axis=0)
         # Or q is one Gaussian over the inducing variables of all.
         num_latent = max(self._q[0].shape[1], number)
         draws = Draws(self.num_paths, num_latent // number, num_features, origin)
         return [
-            PosteriorDraws(kernels[k % len(kernels)], variables[k % len(variables)], draws)
+            PosteriorDraws(
+                kernels[k % len(kernels)], variables[k % len(variables)], draws
+            )
             for k in range(number)
         ]
 
@@ -156,7 +167,9 @@ class Paths(tf.Module):
         Xnew = tf.convert_to_tensor(Xnew)
         if Xnew.shape.rank != 3 or Xnew.shape[0] not in (None, self.num_paths):
             got, expected = f"shape {tuple(Xnew.shape)}", f"[{self.num_paths}, N, D]"
-            remedy = "Pass inputs for each path; for the same inputs of all, call the paths."
+            remedy = (
+                "Pass inputs for each path; for the same inputs of all, call the paths."
+            )
             raise checks.refusal("Xnew", got, f"{expected}, for each path", remedy)
         Xnew = tf.ensure_shape(Xnew, [self.num_paths, None, None])
         flat = self._inputs(tf.reshape(Xnew, [-1, Xnew.shape[2]]))
@@ -179,10 +192,14 @@ class Paths(tf.Module):
             values = tf.einsum("pl,sln->spn", kernel.W, values)
         values = tf.transpose(values, [2, 0, 1])
         means = mean(self._parts.mean_function, tf.reshape(X, [-1, X.shape[2]]))
-        return values + tf.reshape(means, [tf.shape(X)[0], tf.shape(X)[1], means.shape[1]])
+        return values + tf.reshape(
+            means, [tf.shape(X)[0], tf.shape(X)[1], means.shape[1]]
+        )
 
 
-def draw_paths(model: Any, num_paths: int, num_features: int = 1024, seed: int = 0) -> Paths:
+def draw_paths(
+    model: Any, num_paths: int, num_features: int = 1024, seed: int = 0
+) -> Paths:
     """Draw functions from the posterior of f, to be evaluated anywhere: see :doc:`/paths`.
 
     :param num_paths: S, how many.
@@ -213,7 +230,9 @@ def _map_rows(
             return tape.gradient(value, rows[0], output_gradients=rows[1])
 
         def gradient(upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
-            by_X = map_over_chunks(chunk_gradient, row_chunks((X, upstream), chunk_size))
+            by_X = map_over_chunks(
+                chunk_gradient, row_chunks((X, upstream), chunk_size)
+            )
             return (by_X, [None] * len(variables)) if variables else by_X
 
         return map_over_chunks(function, row_chunks(X, chunk_size)), gradient

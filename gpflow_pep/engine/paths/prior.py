@@ -81,7 +81,9 @@ class _ProductDraws(tf.Module):
             scale = size[-1] ** -0.5
         assign(self.weights, scale * random.standard_normal(tuple(self.weights.shape)))
 
-    @check_shapes("X: [B, N, D]  # B is 1 or S", "covariance: [N, D, D]", "return: [S, C, N]")
+    @check_shapes(
+        "X: [B, N, D]  # B is 1 or S", "covariance: [N, D, D]", "return: [S, C, N]"
+    )
     def __call__(self, X: tf.Tensor, covariance: tf.Tensor | None = None) -> tf.Tensor:
         r"""Evaluate the functions.
 
@@ -103,10 +105,16 @@ class _ProductDraws(tf.Module):
 
     def _damping(self, covariance: tf.Tensor) -> tf.Tensor:
         """[S, C, N, R], what a blur leaves of each wave."""
-        half = tf.linalg.matrix_transpose(self._inputs(covariance))  # inputs are linear here
+        half = tf.linalg.matrix_transpose(
+            self._inputs(covariance)
+        )  # inputs are linear here
         spread = self._inputs(half)
         exponent = tf.einsum(
-            "scre,nef,scrf->scnr", self.frequencies, spread, self.frequencies, optimize="optimal"
+            "scre,nef,scrf->scnr",
+            self.frequencies,
+            spread,
+            self.frequencies,
+            optimize="optimal",
         )
         return tf.exp(-0.5 * exponent)
 
@@ -121,7 +129,9 @@ class _ProductDraws(tf.Module):
 
     def _amplitudes(self, X: tf.Tensor) -> tf.Tensor:
         """Multiply those of all factors, each with each, [..., J]."""
-        return reduce(_all_products, [factor.amplitudes(X) for factor in self._factors()])
+        return reduce(
+            _all_products, [factor.amplitudes(X) for factor in self._factors()]
+        )
 
 
 def _all_products(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
@@ -136,7 +146,9 @@ class PriorDraws(tf.Module):
 
     def __init__(self, kernel: Kernel, draws: Draws) -> None:
         super().__init__()
-        self.products = [_ProductDraws(product, draws) for product in multiplied_out(kernel)]
+        self.products = [
+            _ProductDraws(product, draws) for product in multiplied_out(kernel)
+        ]
         self.row_size = max(product.row_size for product in self.products)
 
     def resample(self, random: Generator) -> None:

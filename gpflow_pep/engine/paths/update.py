@@ -30,17 +30,26 @@ class PosteriorDraws(tf.Module):
     :raises ValueError: If they are something else.
     """
 
-    def __init__(self, kernel: Kernel, inducing_variable: InducingVariables, draws: Draws) -> None:
+    def __init__(
+        self, kernel: Kernel, inducing_variable: InducingVariables, draws: Draws
+    ) -> None:
         super().__init__()
         if isinstance(kernel, MultioutputKernel):
             got = f"{type(kernel).__name__} with inducing variables of one output"
             remedy = "Wrap these in gpflow.inducing_variables.SharedIndependentInducingVariables."
-            raise refusal("kernel", got, "inducing variables of its latent functions", remedy)
+            raise refusal(
+                "kernel", got, "inducing variables of its latent functions", remedy
+            )
         self.kernel, self.inducing_variable = kernel, inducing_variable
-        self.prior, size = PriorDraws(kernel, draws), int(inducing_variable.num_inducing)
+        self.prior, size = (
+            PriorDraws(kernel, draws),
+            int(inducing_variable.num_inducing),
+        )
         self.coefficients = variable(draws.num_paths, draws.num_functions, size)
         """[S, C, M], c."""
-        self.chunk_size = max(CHUNK_ELEMENTS // max(self.prior.row_size, draws.num_paths * size), 1)
+        self.chunk_size = max(
+            CHUNK_ELEMENTS // max(self.prior.row_size, draws.num_paths * size), 1
+        )
         """The most rows to be worked on at a time."""
 
     def resample(self, random: Generator) -> AnyNDArray:
@@ -71,7 +80,9 @@ class PosteriorDraws(tf.Module):
         """Compute the prior covariance of u, [M, M], and how much of its diagonal is noise."""
         K = kuu(self.inducing_variable, self.kernel)
         more = float(jitter_needed(K[None])[0])
-        return np.asarray(K, np.float64) + more * np.eye(len(K)), default_jitter() + more
+        return np.asarray(K, np.float64) + more * np.eye(
+            len(K)
+        ), default_jitter() + more
 
     def _prior_values(self) -> tf.Tensor:
         """Compute what the inducing variables see of the functions of the prior, [S, C, M]."""

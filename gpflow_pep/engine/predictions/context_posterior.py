@@ -13,14 +13,26 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 from .. import checks
 from ..numerics.nearest_in_numpy import Search, nearest_rows
 from ..prior import Parts, nearest_by_products
-from .context_rows import BlockRows, Context, NearRows, predict_from_blocks, predict_from_near_rows
+from .context_rows import (
+    BlockRows,
+    Context,
+    NearRows,
+    predict_from_blocks,
+    predict_from_near_rows,
+)
 from .posterior import ComputedPosterior
 
 #: What ``blocks`` may be instead of labels: each row belongs to the block of the nearest centre.
 NEAREST = "nearest"
 #: Which of the axes of each can change: that of rows.
 _DYNAMIC = Context(
-    (False,) * 3, (False,) * 2, (False,) * 2, (True, False), (True, False), (True,), (False,)
+    (False,) * 3,
+    (False,) * 2,
+    (False,) * 2,
+    (True, False),
+    (True, False),
+    (True,),
+    (False,),
 )
 
 
@@ -61,8 +73,12 @@ class ContextRowsPosterior(ComputedPosterior):
         Xnew, columns = tf.convert_to_tensor(Xnew, X.dtype), X.shape[1]
         if Xnew.shape.rank != 2:
             expected = f"[N, {columns}], two axes and the columns of X"
-            raise checks.refusal("Xnew", f"shape {tuple(Xnew.shape)}", expected, "Reshape it.")
-        return tf.ensure_shape(checks.check_new_inputs(Xnew, columns, X.dtype), [None, columns])
+            raise checks.refusal(
+                "Xnew", f"shape {tuple(Xnew.shape)}", expected, "Reshape it."
+            )
+        return tf.ensure_shape(
+            checks.check_new_inputs(Xnew, columns, X.dtype), [None, columns]
+        )
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         return tuple(map(PrecomputedValue, self._compute(), _DYNAMIC))
@@ -78,7 +94,11 @@ class ContextRowsPosterior(ComputedPosterior):
         near: int | None = None,
     ) -> MeanAndVariance:
         context = Context(*map(tf.convert_to_tensor, cache))
-        X, scaled, known = context.X / context.scales, Xnew / context.scales, context.X.shape[0]
+        X, scaled, known = (
+            context.X / context.scales,
+            Xnew / context.scales,
+            context.X.shape[0],
+        )
         parts, options = self._parts, (full_cov, self._chunk_size)
         if near is None:
             m = self.near if known is None else min(self.near, known)
@@ -86,37 +106,55 @@ class ContextRowsPosterior(ComputedPosterior):
             m = as_near(near, known, self._blocks is not None).number
         if blocks is not None and self._blocks is None:
             remedy = "Leave them out and pass near rows, or give the model blocks."
-            raise checks.refusal("blocks", "them for a model without blocks", "none", remedy)
+            raise checks.refusal(
+                "blocks", "them for a model without blocks", "none", remedy
+            )
         if blocks is None and m == 0 and context.mean.shape[0] == 0:
             remedy = "Use the model's predict_f without near rows to predict from u."
-            raise checks.refusal("near", "0", "at least 1, as nothing else is known", remedy)
+            raise checks.refusal(
+                "near", "0", "at least 1, as nothing else is known", remedy
+            )
         if m and full_cov and parts.likelihood is not None:
             got = "True with near rows of a likelihood that is not Gaussian, whose sites are others"
-            remedy = "Predict each row by itself, or for the covariance without near rows."
+            remedy = (
+                "Predict each row by itself, or for the covariance without near rows."
+            )
             raise checks.refusal("full_cov", f"{got} for each new row", "False", remedy)
         if blocks is not None and self._blocks is not None:
             place = _places_of(self._blocks, blocks, X, scaled)
             mean, covariance = predict_from_blocks(
                 parts, context, self._blocks, Xnew, place, *options
             )
-        elif m == 0 and full_cov:  # as if all were new rows of one block that has no rows
+        elif (
+            m == 0 and full_cov
+        ):  # as if all were new rows of one block that has no rows
             none = BlockRows(*(tf.zeros([number], tf.int32) for number in (1, 0, 2)))
             place = tf.zeros_like(Xnew[:, 0], tf.int32)
-            mean, covariance = predict_from_blocks(parts, context, none, Xnew, place, *options)
+            mean, covariance = predict_from_blocks(
+                parts, context, none, Xnew, place, *options
+            )
         else:
             if m == 0:
                 index = tf.zeros([tf.shape(Xnew)[0], 0], tf.int32)
             elif tf.executing_eagerly():
-                index = tf.constant(self._search(X, cache is self.cache)(scaled.numpy(), m))
+                index = tf.constant(
+                    self._search(X, cache is self.cache)(scaled.numpy(), m)
+                )
             else:
                 index = nearest_by_products(X, scaled, m)
-            mean, covariance = predict_from_near_rows(parts, context, Xnew, index, *options)
+            mean, covariance = predict_from_near_rows(
+                parts, context, Xnew, index, *options
+            )
         advice = "Check the new inputs. If they are right, a block or some near rows could not be"
         advice = f"{advice} factorised: give the likelihood more noise."
         mean = checks.require_finite(mean, "mean of predictions", advice)
-        covariance = checks.require_finite(covariance, "covariance of predictions", advice)
+        covariance = checks.require_finite(
+            covariance, "covariance of predictions", advice
+        )
         axis = 0 if full_cov else -1
-        covariance = tf.repeat(tf.expand_dims(covariance, axis), mean.shape[1], axis=axis)
+        covariance = tf.repeat(
+            tf.expand_dims(covariance, axis), mean.shape[1], axis=axis
+        )
         return mean, expand_independent_outputs(covariance, full_cov, full_output_cov)
 
     def _search(self, X: tf.Tensor, is_own: bool) -> Search:
@@ -145,12 +183,16 @@ def as_near(near: Any, num_data: int | None, has_blocks: bool) -> NearRows:
         remedy = f"Leave them out and give blocks, such as blocks={NEAREST!r}."
         raise checks.refusal("near", got, "0", remedy)
     if noise_variance is not None:
-        checks.check_real("near: noise_variance", noise_variance, "(0, inf)", "None: the model's.")
+        checks.check_real(
+            "near: noise_variance", noise_variance, "(0, inf)", "None: the model's."
+        )
     return NearRows(int(number), noise_variance)
 
 
 @check_shapes("X: [N, D]", "Xnew: [N_new, D]", "return: [N_new]")
-def _places_of(blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor) -> tf.Tensor:
+def _places_of(
+    blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor
+) -> tf.Tensor:
     """Find the block of each new row, by a label for each or by "nearest"."""
     num_blocks = blocks.names.shape[0]
     if isinstance(labels, str):
@@ -159,7 +201,9 @@ def _places_of(blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor) ->
             remedy = f"Use {NEAREST!r} for the block with the nearest centre."
             raise checks.refusal("blocks", repr(labels), expected, remedy)
         member = tf.repeat(tf.range(num_blocks), blocks.start[1:] - blocks.start[:-1])
-        centres = tf.math.unsorted_segment_mean(tf.gather(X, blocks.rows), member, num_blocks)
+        centres = tf.math.unsorted_segment_mean(
+            tf.gather(X, blocks.rows), member, num_blocks
+        )
         return nearest_by_products(centres, Xnew, 1)[:, 0]
     try:
         labels = tf.convert_to_tensor(labels)
@@ -167,7 +211,9 @@ def _places_of(blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor) ->
         labels = tf.constant("")
     number = Xnew.shape[0]
     if not labels.dtype.is_integer or not labels.shape.is_compatible_with([number]):
-        expected = f"an integer for each of the {number or 'new'} rows, the label of its block"
+        expected = (
+            f"an integer for each of the {number or 'new'} rows, the label of its block"
+        )
         got = f"{labels.dtype.name} of shape {tuple(labels.shape)}"
         raise checks.refusal("blocks", got, expected, "Give as many.")
     same = tf.equal(tf.shape(labels)[0], tf.shape(Xnew)[0])

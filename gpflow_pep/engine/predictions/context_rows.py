@@ -47,7 +47,9 @@ class Context(NamedTuple):
     noise: tf.Tensor
     """[N], their noise variances; where rows get sites the powers of these, [N], or [1] of all."""
 
-    scales: tf.Tensor  #: [D], see :func:`~gpflow_pep.engine.prior.nearest.input_scales`.
+    scales: (
+        tf.Tensor
+    )  #: [D], see :func:`~gpflow_pep.engine.prior.nearest.input_scales`.
 
 
 class NearRows(NamedTuple):
@@ -73,7 +75,9 @@ class _Conditioned(NamedTuple):
         return (
             tf.matmul(self.E, context.mean) + self.mean,
             tf.tensordot(self.E, context.root, 1),
-            tf.maximum(variance, tf.zeros_like(variance)),  # rounding can make it negative
+            tf.maximum(
+                variance, tf.zeros_like(variance)
+            ),  # rounding can make it negative
         )
 
 
@@ -85,7 +89,9 @@ class BlockRows(NamedTuple):
     start: tf.Tensor  #: [B + 1], where each block starts there.
 
 
-def _condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor) -> _Conditioned:
+def _condition_on_rows(
+    A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor
+) -> _Conditioned:
     """
     Condition new rows on held ones, in G groups of T new rows and then S held ones, K = T + S: from
     A [G, K, M], D [G, K, K], r [G, S, P] and noise [G, S].
@@ -103,7 +109,11 @@ def _condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tenso
 
 
 def condition_groups(
-    parts: Parts, context: Context, Xnew: tf.Tensor, index: tf.Tensor, tolerance: float = TOLERANCE
+    parts: Parts,
+    context: Context,
+    Xnew: tf.Tensor,
+    index: tf.Tensor,
+    tolerance: float = TOLERANCE,
 ) -> _Conditioned:
     """Condition groups of new rows [G, T, D] on the held rows of each [G, S].
 
@@ -128,7 +138,9 @@ def condition_groups(
     return _condition_on_rows(A, D, r, noise)
 
 
-def _project_groups(parts: Parts, W: tf.Tensor, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _project_groups(
+    parts: Parts, W: tf.Tensor, X: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Project groups of rows [G, K, D]: A [G, K, M], and residual covariances D [G, K, K]."""
     A, D = parts.project_blocks(W, X)
     num_groups, size = tf.shape(D)[0], tf.shape(D)[1]
@@ -136,7 +148,9 @@ def _project_groups(parts: Parts, W: tf.Tensor, X: tf.Tensor) -> tuple[tf.Tensor
     return tf.reshape(tf.transpose(A[0]), [num_groups, size, M]), D
 
 
-def _groups_at_a_time(context: Context, index: tf.Tensor, chunk_size: int | None) -> int:
+def _groups_at_a_time(
+    context: Context, index: tf.Tensor, chunk_size: int | None
+) -> int:
     """Count groups of a new row and held ones for a chunk, of a size that is given or chosen."""
     group, num_inducing = (index.shape[1] or 0) + 1, context.mean.shape[0] or 1
     return max((chunk_size or CHUNK_ELEMENTS // max(num_inducing, group)) // group, 1)
@@ -207,7 +221,9 @@ def predict_by_levels(
     def chunk_terms(pieces: Any) -> tuple[tf.Tensor, ...]:
         X, index = pieces
         A, D = _project_groups(
-            parts, context.W, tf.concat([X[:, None], tf.gather(context.X, index)], axis=1)
+            parts,
+            context.W,
+            tf.concat([X[:, None], tf.gather(context.X, index)], axis=1),
         )
         targets = tf.gather(context.r, index)
         means, variances = [], []
@@ -263,7 +279,9 @@ def predict_from_blocks(
 
     M, P = context.mean.shape
     shapes = [[None, P], [None, M], [None, None]] if full_cov else [[None, P], [None]]
-    ragged = tuple(tf.RaggedTensorSpec(shape, Xnew.dtype, ragged_rank=0) for shape in shapes)
+    ragged = tuple(
+        tf.RaggedTensorSpec(shape, Xnew.dtype, ragged_rank=0) for shape in shapes
+    )
     options = {"fn_output_signature": ragged, "parallel_iterations": 1}
     pieces = tf.map_fn(of_piece, tf.range(tf.shape(start)[0]), **options)
     back = tf.argsort(order)

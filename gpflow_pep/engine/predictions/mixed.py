@@ -20,7 +20,14 @@ from ..sites.mixed import (
     row_sites,
     whitened_columns,
 )
-from ..sites.posterior import PosteriorFactor, SiteProblem, SiteRows, Sites, no_sites, scaled_error
+from ..sites.posterior import (
+    PosteriorFactor,
+    SiteProblem,
+    SiteRows,
+    Sites,
+    no_sites,
+    scaled_error,
+)
 from ..sites.record import FixedPoint, Goal, Solver, SweepEvaluation
 from ..sites.sweep import RowPrior, match_moments
 from .posterior import ComputedPosterior, new_inputs
@@ -31,7 +38,9 @@ class MixedContext(NamedTuple):
 
     W: tf.Tensor  #: [Q, M, M], inverse Cholesky factors of ``Kuu``.
     root: tf.Tensor  #: [1, S, S], inverse Cholesky factor of the precision of v.
-    c: tf.Tensor  #: [1, S, 1], see :class:`~gpflow_pep.engine.sites.posterior.PosteriorFactor`.
+    c: (
+        tf.Tensor
+    )  #: [1, S, 1], see :class:`~gpflow_pep.engine.sites.posterior.PosteriorFactor`.
     mixing: tf.Tensor  #: [P, Q]
 
     @property
@@ -48,7 +57,11 @@ def latent_at(parts: Parts, context: MixedContext, X: tf.Tensor) -> LatentMargin
 
 
 def _mixed_at(
-    parts: Parts, context: MixedContext, X: tf.Tensor, full_cov: bool, full_output_cov: bool
+    parts: Parts,
+    context: MixedContext,
+    X: tf.Tensor,
+    full_cov: bool,
+    full_output_cov: bool,
 ) -> MeanAndVariance:
     """Compute the moments of f at new rows, without its mean function.
 
@@ -78,14 +91,18 @@ def mixed_covariance(mixing: tf.Tensor, g: LatentMarginals) -> tf.Tensor:
     return tf.matmul(tf.matmul(mixing, g.covariance), mixing, transpose_b=True)
 
 
-def _between_rows(parts: Parts, A: tf.Tensor, q: PosteriorFactor, X: tf.Tensor) -> tf.Tensor:
+def _between_rows(
+    parts: Parts, A: tf.Tensor, q: PosteriorFactor, X: tf.Tensor
+) -> tf.Tensor:
     """Compute the covariances of g between rows, [Q, Q, N, N]."""
     columns, kernels = whitened_columns(A, q), parts.kernel.latent_kernels
     number, size = len(columns), tf.shape(A)[1]
     blocks: list[list[Any]] = [[None] * number for _ in range(number)]
     for k in range(number):
         for r in range(k, number):
-            product = tf.matmul(columns[k][(r - k) * size :], columns[r], transpose_a=True)
+            product = tf.matmul(
+                columns[k][(r - k) * size :], columns[r], transpose_a=True
+            )
             blocks[k][r], blocks[r][k] = product, tf.transpose(product)
         prior = covariance(kernels[k], X)
         blocks[k][k] += prior - tf.matmul(A[k], A[k], transpose_a=True)
@@ -118,9 +135,13 @@ def condition_on_outputs(
 
     def evaluate(sites: Sites, _: tf.Tensor, __: Any) -> SweepEvaluation:
         moments = mixed_marginals(mixing, given_sites(sites))
-        target, limited, proper, *_ = match_moments(problem, None, moments, prior, sites)
+        target, limited, proper, *_ = match_moments(
+            problem, None, moments, prior, sites
+        )
         error, nil = scaled_error(sites, target, moments), tf.zeros([], mean.dtype)
-        return SweepEvaluation(moments, target, limited, error, tf.reduce_all(proper), nil)
+        return SweepEvaluation(
+            moments, target, limited, error, tf.reduce_all(proper), nil
+        )
 
     initial = no_sites(tf.shape(Y)[0], int(mixing.shape[0]), mean.dtype)
     goal = Goal(1e-8 if mean.dtype == tf.float64 else 1e-4)
@@ -133,7 +154,9 @@ class CoregionalisedPosterior(ComputedPosterior):
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         context = self._compute()
-        return tuple(PrecomputedValue(part, (False,) * part.shape.rank) for part in context)
+        return tuple(
+            PrecomputedValue(part, (False,) * part.shape.rank) for part in context
+        )
 
     def _new_inputs(self, Xnew: InputData, cache: tuple[Any, ...]) -> tf.Tensor:
         return new_inputs(Xnew, self.X_data, MixedContext(*cache).W.dtype)
@@ -146,4 +169,6 @@ class CoregionalisedPosterior(ComputedPosterior):
         full_output_cov: bool = False,
     ) -> MeanAndVariance:
         context = MixedContext(*map(tf.convert_to_tensor, cache))
-        return _mixed_at(latent_parts(self._parts), context, Xnew, full_cov, full_output_cov)
+        return _mixed_at(
+            latent_parts(self._parts), context, Xnew, full_cov, full_output_cov
+        )

@@ -46,10 +46,14 @@ def f_under(
         mean_function=mean_function,
         precompute_cache=PrecomputeCacheType.NOCACHE,
     )
-    return posterior.fused_predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
+    return posterior.fused_predict_f(
+        Xnew, full_cov=full_cov, full_output_cov=full_output_cov
+    )
 
 
-def new_inputs(Xnew: InputData, inducing_variable: InducingVariables, dtype: tf.DType) -> tf.Tensor:
+def new_inputs(
+    Xnew: InputData, inducing_variable: InducingVariables, dtype: tf.DType
+) -> tf.Tensor:
     """Check rows to predict: their numbers, float and columns, as those of inducing variables."""
     return checks.check_new_inputs(Xnew, count_columns(inducing_variable), dtype)
 
@@ -71,7 +75,9 @@ def gpflow_posterior(
     kernel, inducing_variable, mean_function, _ = parts
     variables = well_conditioned(inducing_variable, kernel)
     plain = get_posterior_class(kernel, variables)
-    unused = [q()]  # the constructor shows it, its cache consumes it: q is computed once
+    unused = [
+        q()
+    ]  # the constructor shows it, its cache consumes it: q is computed once
 
     class UpdatingPosterior(plain):  # type: ignore[misc,valid-type]
         """A posterior that computes q whenever it is used."""
@@ -82,9 +88,14 @@ def gpflow_posterior(
             return self._with_fresh_q(super()._precompute)
 
         def _conditional_fused(
-            self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
+            self,
+            Xnew: TensorType,
+            full_cov: bool = False,
+            full_output_cov: bool = False,
         ) -> MeanAndVariance:
-            return self._with_fresh_q(super()._conditional_fused, Xnew, full_cov, full_output_cov)
+            return self._with_fresh_q(
+                super()._conditional_fused, Xnew, full_cov, full_output_cov
+            )
 
         def predict_f(
             self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
@@ -104,7 +115,9 @@ def gpflow_posterior(
             try:
                 return method(*args)
             except tf.errors.InvalidArgumentError as error:
-                if "Tensor had" not in error.message:  # as GPflow's checks do of NaN and infinity
+                if (
+                    "Tensor had" not in error.message
+                ):  # as GPflow's checks do of NaN and infinity
                     raise
                 raise checks.refusal(
                     "posterior",
@@ -113,7 +126,9 @@ def gpflow_posterior(
                     "A hyperparameter ran off: start from others, or put priors on them.",
                 ) from error
             finally:
-                if not tf.executing_eagerly():  # a symbolic tensor must not outlive its graph
+                if (
+                    not tf.executing_eagerly()
+                ):  # a symbolic tensor must not outlive its graph
                     self._q_dist = before
 
     UpdatingPosterior.__name__ = UpdatingPosterior.__qualname__ = plain.__name__
@@ -144,7 +159,9 @@ class ComputedPosterior(AbstractPosterior, abc.ABC):
         parts: Parts,
         precompute_cache: PrecomputeCacheType | str | None,
     ) -> None:
-        super().__init__(parts.kernel, parts.inducing_variable, mean_function=parts.mean_function)
+        super().__init__(
+            parts.kernel, parts.inducing_variable, mean_function=parts.mean_function
+        )
         self._compute, self._likelihood = compute, parts.likelihood
         self.update_cache(PrecomputeCacheType(precompute_cache or "nocache"))
 
@@ -154,7 +171,11 @@ class ComputedPosterior(AbstractPosterior, abc.ABC):
 
     @skip_autograph
     def predict_f(
-        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False, **rows: Any
+        self,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        **rows: Any,
     ) -> MeanAndVariance:
         """Predict f from the cache; ``rows`` are what else the model's own ``predict_f`` takes."""
         if self.cache is None:
@@ -164,7 +185,11 @@ class ComputedPosterior(AbstractPosterior, abc.ABC):
 
     @skip_autograph
     def fused_predict_f(
-        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False, **rows: Any
+        self,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        **rows: Any,
     ) -> MeanAndVariance:
         """See :meth:`predict_f`; without the cache, for the parameters as they are."""
         return self._predict(self._compute(), Xnew, full_cov, full_output_cov, **rows)
@@ -184,4 +209,6 @@ class ComputedPosterior(AbstractPosterior, abc.ABC):
     def _conditional_fused(
         self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
-        return self._conditional_with_precompute(self._compute(), Xnew, full_cov, full_output_cov)
+        return self._conditional_with_precompute(
+            self._compute(), Xnew, full_cov, full_output_cov
+        )

@@ -51,7 +51,9 @@ class BlurredInducingPoints(InducingPointsBase):
     :raises ValueError: If shapes do not agree, or a covariance is not one.
     """
 
-    def __init__(self, Z: TensorData, covariance: TensorData, name: str | None = None) -> None:
+    def __init__(
+        self, Z: TensorData, covariance: TensorData, name: str | None = None
+    ) -> None:
         if np.ndim(Z) != 2:
             remedy = "Give a matrix with one row for each centre."
             raise refusal("Z", f"shape {np.shape(Z)}", "two axes [M, D]", remedy)
@@ -59,7 +61,9 @@ class BlurredInducingPoints(InducingPointsBase):
         super().__init__(Z, name=name)
         roots = _square_roots(covariance, *np.shape(Z))
         self.covariance_sqrt = Parameter(
-            roots, transform=triangular() if roots.ndim == 3 else None, dtype=default_float()
+            roots,
+            transform=triangular() if roots.ndim == 3 else None,
+            dtype=default_float(),
         )
 
     @property
@@ -79,7 +83,9 @@ class BlurredInducingPoints(InducingPointsBase):
         return tf.broadcast_to(tf.square(root)[:, None], tf.shape(self.Z))
 
 
-def _square_roots(covariance: TensorData, num_points: int, num_inputs: int) -> AnyNDArray:
+def _square_roots(
+    covariance: TensorData, num_points: int, num_inputs: int
+) -> AnyNDArray:
     """Take roots: standard deviations, or lower triangular L with C = L Lᵀ, C maybe singular."""
     value: AnyNDArray = np.asarray(covariance, dtype=default_float())
     shapes = [(num_points, *[num_inputs] * axes) for axes in range(3)]
@@ -104,7 +110,9 @@ def _square_roots(covariance: TensorData, num_points: int, num_inputs: int) -> A
     roots = np.sqrt(np.maximum(eigenvalues, 0.0))[:, None, :] * vectors
     _, R = np.linalg.qr(roots.transpose(0, 2, 1))
     signs = np.where(np.diagonal(R, axis1=1, axis2=2) < 0.0, -1.0, 1.0)
-    return np.asarray(np.tril((R * signs[:, :, None]).transpose(0, 2, 1)), dtype=value.dtype)
+    return np.asarray(
+        np.tril((R * signs[:, :, None]).transpose(0, 2, 1)), dtype=value.dtype
+    )
 
 
 def _refuse_negative(variances: AnyNDArray) -> None:
@@ -150,10 +158,16 @@ def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
     return products
 
 
-def _gaussian_term(product: Sequence[Closed], num_inputs: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _gaussian_term(
+    product: Sequence[Closed], num_inputs: int
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Multiply to a Gaussian function of differences: v, [], and p, [D], which may be 0."""
-    variance = tf.reduce_prod(tf.stack([tf.convert_to_tensor(k.variance) for k in product]))
-    precisions = [_precision(k, num_inputs) for k in product if isinstance(k, SquaredExponential)]
+    variance = tf.reduce_prod(
+        tf.stack([tf.convert_to_tensor(k.variance) for k in product])
+    )
+    precisions = [
+        _precision(k, num_inputs) for k in product if isinstance(k, SquaredExponential)
+    ]
     return variance, sum(precisions, start=tf.zeros([num_inputs], dtype=variance.dtype))
 
 
@@ -167,9 +181,13 @@ def _precision(kernel: SquaredExponential, num_inputs: int) -> tf.Tensor:
     if active.size == 0 or precision.shape not in ([], [active.size]):
         shape = tuple(precision.shape)
         got = f"active_dims {kernel.active_dims} and lengthscales of shape {shape} for {num_inputs}"
-        expected = "active inputs among these, and one lengthscale for all or one for each"
+        expected = (
+            "active inputs among these, and one lengthscale for all or one for each"
+        )
         raise refusal("kernel", f"{got} input(s)", expected, "Change the kernel.")
-    return tf.scatter_nd(active[:, None], tf.broadcast_to(precision, [active.size]), [num_inputs])
+    return tf.scatter_nd(
+        active[:, None], tf.broadcast_to(precision, [active.size]), [num_inputs]
+    )
 
 
 def _of_differences(p: tf.Tensor, difference: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
@@ -197,7 +215,9 @@ def _of_rows(p: tf.Tensor, Z: tf.Tensor, C: tf.Tensor, X: tf.Tensor) -> tf.Tenso
     else:
         root = tf.sqrt(p)
         L = _factor(root, C)
-        Y = tf.linalg.triangular_solve(L, tf.broadcast_to(tf.linalg.diag(root), tf.shape(L)))
+        Y = tf.linalg.triangular_solve(
+            L, tf.broadcast_to(tf.linalg.diag(root), tf.shape(L))
+        )
         Q = tf.matmul(Y, Y, transpose_a=True)
         Qz = tf.linalg.matvec(Q, Z)
         num_pairs = tf.square(tf.shape(X)[1])
@@ -211,7 +231,9 @@ def _of_rows(p: tf.Tensor, Z: tf.Tensor, C: tf.Tensor, X: tf.Tensor) -> tf.Tenso
 
 def _factor(root: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
     """Cholesky factors of I + S."""
-    return tf.linalg.cholesky(tf.eye(C.shape[-1], dtype=C.dtype) + root[:, None] * C * root)
+    return tf.linalg.cholesky(
+        tf.eye(C.shape[-1], dtype=C.dtype) + root[:, None] * C * root
+    )
 
 
 def _logdet(L: tf.Tensor) -> tf.Tensor:
@@ -238,13 +260,19 @@ def _Kuu_blurred(
     row, column = np.tril_indices(num_points)
     difference = tf.gather(Z, row) - tf.gather(Z, column)
     total = tf.gather(C, row) + tf.gather(C, column)
-    entries = _mean_of_kernel(kernel, Z.shape[1], lambda p: _of_differences(p, difference, total))
-    K = mirrored(tf.scatter_nd(np.stack([row, column], axis=1), entries, [num_points] * 2))
+    entries = _mean_of_kernel(
+        kernel, Z.shape[1], lambda p: _of_differences(p, difference, total)
+    )
+    K = mirrored(
+        tf.scatter_nd(np.stack([row, column], axis=1), entries, [num_points] * 2)
+    )
     return K + jitter * tf.eye(num_points, dtype=K.dtype)
 
 
 @Kuf.register(BlurredInducingPoints, Kernel, TensorLike)
-@check_shapes("inducing_variable: [M, D, 1]", "Xnew: [batch..., N, D]", "return: [M, batch..., N]")
+@check_shapes(
+    "inducing_variable: [M, D, 1]", "Xnew: [batch..., N, D]", "return: [M, batch..., N]"
+)
 def _Kuf_blurred(
     inducing_variable: BlurredInducingPoints, kernel: Kernel, Xnew: TensorType
 ) -> tf.Tensor:

@@ -62,11 +62,18 @@ def _matern_profile(order: int, squared: tf.Tensor) -> tf.Tensor:
     quadratic, slope = _SMOOTHNESS[order]
 
     @tf.custom_gradient
-    def profile(squared: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        squared = tf.identity(squared)  # of this graph, for gradients of compiled gradients
+    def profile(
+        squared: tf.Tensor,
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        squared = tf.identity(
+            squared
+        )  # of this graph, for gradients of compiled gradients
         t = tf.sqrt(tf.nn.relu(squared))
         value = (1.0 + t + quadratic * tf.square(t)) * tf.exp(-t)
-        return value, lambda upstream: -slope * upstream * _matern_profile(order - 1, squared)
+        return (
+            value,
+            lambda upstream: -slope * upstream * _matern_profile(order - 1, squared),
+        )
 
     return profile(squared)
 
@@ -77,11 +84,26 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _PLAIN = ("gpflow", "gpflow_pep", "tensorflow_probability")
 #: Kernels and inducing variables whose ``Kuf`` consists of those of their parts.
 _INDEPENDENT = SharedIndependent, SeparateIndependent
-_OF_INDEPENDENT = SharedIndependentInducingVariables, SeparateIndependentInducingVariables
+_OF_INDEPENDENT = (
+    SharedIndependentInducingVariables,
+    SeparateIndependentInducingVariables,
+)
 #: By whose methods a kernel is a function of scaled differences of inputs.
 _OF_DIFFERENCES: dict[type[Kernel], tuple[str, ...]] = {
-    IsotropicStationary: ("__call__", "slice", "scale", "K", "scaled_squared_euclid_dist"),
-    AnisotropicStationary: ("__call__", "slice", "scale", "K", "scaled_difference_matrix"),
+    IsotropicStationary: (
+        "__call__",
+        "slice",
+        "scale",
+        "K",
+        "scaled_squared_euclid_dist",
+    ),
+    AnisotropicStationary: (
+        "__call__",
+        "slice",
+        "scale",
+        "K",
+        "scaled_difference_matrix",
+    ),
 }
 #: Kernels with second derivatives where inputs are equal, which GPflow's distances lose: smoothness
 #: less 1/2.
@@ -92,12 +114,15 @@ _MATERN: dict[type[Kernel], int] = {Matern32: 1, Matern52: 2}
 def is_stationary(kind: type[Kernel]) -> bool:
     """Whether kernels of a class are functions of differences by methods that are GPflow's own."""
     return any(
-        issubclass(kind, base) and all(getattr(kind, name) is getattr(base, name) for name in names)
+        issubclass(kind, base)
+        and all(getattr(kind, name) is getattr(base, name) for name in names)
         for base, names in _OF_DIFFERENCES.items()
     )
 
 
-def _near_origin(X: TensorType, X2: TensorType | None = None) -> tuple[tf.Tensor, tf.Tensor | None]:
+def _near_origin(
+    X: TensorType, X2: TensorType | None = None
+) -> tuple[tf.Tensor, tf.Tensor | None]:
     """Subtract the mean of X [..., N, D] from X, and from X2; it is constant for differentiation,
     since what is computed of differences does not depend on it."""
     X = tf.convert_to_tensor(X)
@@ -116,7 +141,9 @@ def centred(kernel: Kernel) -> Kernel:
     if kind is type(kernel):
         return kernel
     same = object.__new__(kind)
-    object.__setattr__(same, "__dict__", vars(kernel))  # past TensorFlow, which would track it
+    object.__setattr__(
+        same, "__dict__", vars(kernel)
+    )  # past TensorFlow, which would track it
     return same
 
 
@@ -142,7 +169,11 @@ def _centred_kind(kind: type[Kernel]) -> type[Kernel]:
 
             changed["K_r2"] = K_r2
     elif issubclass(kind, Combination) and not hasattr(kind, "kernels"):
-        changed = {"kernels": property(lambda self: [centred(k) for k in vars(self)["kernels"]])}
+        changed = {
+            "kernels": property(
+                lambda self: [centred(k) for k in vars(self)["kernels"]]
+            )
+        }
     elif issubclass(kind, SharedIndependent) and not hasattr(kind, "kernel"):
         changed = {"kernel": property(lambda self: centred(vars(self)["kernel"]))}
     if not changed:
@@ -157,17 +188,25 @@ def is_plain(part: Any) -> bool:
     GPflow's or of this package, with all submodules.
     """
     modules = (part, *part.submodules) if isinstance(part, tf.Module) else (part,)
-    return all(type(module).__module__.partition(".")[0] in _PLAIN for module in modules)
+    return all(
+        type(module).__module__.partition(".")[0] in _PLAIN for module in modules
+    )
 
 
 def _has_code_of_others(part: Any) -> bool:
     """Whether a part of a model, if there is one, may read variables that GPflow does not list."""
     modules = (part, *part.submodules) if isinstance(part, tf.Module) else (part,)
-    attributes = (value for module in modules for value in getattr(module, "__dict__", {}).values())
+    attributes = (
+        value
+        for module in modules
+        for value in getattr(module, "__dict__", {}).values()
+    )
     code = [*map(type, modules), *filter(callable, attributes)]
     names = (getattr(item, "__module__", None) or "" for item in code)
     known = *_PLAIN, "tensorflow"
-    return part is not None and any(name.partition(".")[0] not in known for name in names)
+    return part is not None and any(
+        name.partition(".")[0] not in known for name in names
+    )
 
 
 def convert_user_code(function: Function) -> Function:
@@ -179,7 +218,9 @@ def convert_user_code(function: Function) -> Function:
 
     @functools.wraps(function)
     def boundary(*arguments: Any) -> Any:
-        parts = [part for part in arguments if isinstance(part, tf.Module) or callable(part)]
+        parts = [
+            part for part in arguments if isinstance(part, tf.Module) or callable(part)
+        ]
         if tf.executing_eagerly() or all(map(is_plain, parts)):
             return function(*arguments)
         return tf.autograph.to_graph(function)(*arguments)
@@ -210,7 +251,9 @@ def unconverted(*shapes: str) -> Callable[[Function], Function]:
 
         @functools.wraps(checked)
         def chosen(*arguments: Any, **options: Any) -> Any:
-            return (checked if tf.executing_eagerly() else traced)(*arguments, **options)
+            return (checked if tf.executing_eagerly() else traced)(
+                *arguments, **options
+            )
 
         return tf.autograph.experimental.do_not_convert(chosen)
 
@@ -228,7 +271,11 @@ def split_outputs(inducing_variable: InducingVariables) -> list[InducingVariable
 
 def latent_kernels(kernel: Kernel) -> list[Kernel]:
     """List the kernels of latent functions: one where all share it."""
-    return list(kernel.latent_kernels) if isinstance(kernel, MultioutputKernel) else [kernel]
+    return (
+        list(kernel.latent_kernels)
+        if isinstance(kernel, MultioutputKernel)
+        else [kernel]
+    )
 
 
 @convert_user_code
@@ -238,13 +285,17 @@ def kuu(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
 
 
 @convert_user_code
-def kuf(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> tf.Tensor:
+def kuf(
+    inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
+) -> tf.Tensor:
     """[(L,) M, N], prior covariances of inducing variables and f at some rows."""
     if type(kernel) in _INDEPENDENT and type(inducing_variable) in _OF_INDEPENDENT:
         u, kernels = split_outputs(inducing_variable), kernel.latent_kernels
         number = max(len(u), len(kernels))
         if {len(u), len(kernels)} <= {1, number}:
-            parts = [kuf(u[k % len(u)], kernels[k % len(kernels)], X) for k in range(number)]
+            parts = [
+                kuf(u[k % len(u)], kernels[k % len(kernels)], X) for k in range(number)
+            ]
             return tf.stack(parts) if number > 1 else parts[0]
     if not _of_distance(inducing_variable, kernel, X):
         return Kuf(inducing_variable, centred(kernel), X)
@@ -252,7 +303,9 @@ def kuf(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> 
     return centred(kernel).K_r2(_scaled_squared_distances(Z, X, kernel.lengthscales))
 
 
-def _of_distance(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> bool:
+def _of_distance(
+    inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
+) -> bool:
     """Whether GPflow computes ``Kuf`` from scaled distances, by its own methods, unchanged."""
     kind = type(kernel)
     return (
@@ -265,7 +318,9 @@ def _of_distance(inducing_variable: InducingVariables, kernel: Kernel, X: Tensor
 
 
 @check_shapes("Z: [M, D]", "X: [N, D]", "lengthscales: [broadcast D]", "return: [M, N]")
-def _scaled_squared_distances(Z: tf.Tensor, X: tf.Tensor, lengthscales: TensorType) -> tf.Tensor:
+def _scaled_squared_distances(
+    Z: tf.Tensor, X: tf.Tensor, lengthscales: TensorType
+) -> tf.Tensor:
     r"""Compute :math:`\sum_d (z_d - x_d)^2 / \ell_d^2` as GPflow does, from products.
 
     Only Z is scaled: with constant X the way back has one product with X and one with its squares,
@@ -287,7 +342,9 @@ def variance(kernel: Kernel, X: TensorType) -> tf.Tensor:
 
 
 @convert_user_code
-def covariance(kernel: Kernel, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
+def covariance(
+    kernel: Kernel, X: TensorType, X2: TensorType | None = None
+) -> tf.Tensor:
     """[..., N, N2], prior covariances of f at some rows, for a kernel of one output."""
     return centred(kernel)(X, X2)
 
@@ -301,7 +358,9 @@ def mean(mean_function: MeanFunction, X: TensorType) -> tf.Tensor:
 class Projection(NamedTuple):
     """Prior of f at some rows given the whitened inducing variables."""
 
-    A: tf.Tensor  #: [K, M, N], :math:`A = L^{-1} K_{uf}`: :math:`f_n = A_nᵀ v +` residual.
+    A: (
+        tf.Tensor
+    )  #: [K, M, N], :math:`A = L^{-1} K_{uf}`: :math:`f_n = A_nᵀ v +` residual.
     D: tf.Tensor
     """Residual prior covariance given u. [K, N]: its diagonal :math:`d_n = k_{nn} - |A_n|^2`, at
     least 0; or [B, S, S]: its diagonal blocks, for rows that come in B blocks of S."""
@@ -324,7 +383,9 @@ def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Factor:
 def _with_latent_axis(covariances: tf.Tensor, rank: int) -> tf.Tensor:
     """Add the axis of latent functions to what they share; with it there are ``rank`` axes."""
     # A new axis by indexing would be a copy on the way back.
-    return tf.expand_dims(covariances, 0) if covariances.shape.rank < rank else covariances
+    return (
+        tf.expand_dims(covariances, 0) if covariances.shape.rank < rank else covariances
+    )
 
 
 @check_shapes("W: [K, M, M]", "X: [N, D]", "return.A: [K, M, N]")
@@ -334,7 +395,9 @@ def project(
     """Project rows on whitened inducing variables; see :func:`whiten` for the kernel and W."""
     A = lower_matmul(W, _with_latent_axis(kuf(inducing_variable, kernel, X), 3))
     d = _with_latent_axis(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
-    return Projection(A, tf.maximum(d, tf.zeros_like(d)))  # rounding can make it negative
+    return Projection(
+        A, tf.maximum(d, tf.zeros_like(d))
+    )  # rounding can make it negative
 
 
 @convert_user_code
@@ -344,7 +407,9 @@ def noise_variance(likelihood: Likelihood, X: TensorType) -> tf.Tensor:
 
 
 @convert_user_code
-def _log_density(likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+def _log_density(
+    likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor
+) -> tf.Tensor:
     return likelihood.log_prob(X, F, Y)
 
 
@@ -392,7 +457,9 @@ class Parts(NamedTuple):
         """See :func:`project`."""
         return project(W, self.inducing_variable, self.kernel, X)
 
-    @check_shapes("W: [1, M, M]", "X: [B, S, D]", "return.A: [1, M, N]", "return.D: [B, S, S]")
+    @check_shapes(
+        "W: [1, M, M]", "X: [B, S, D]", "return.A: [1, M, N]", "return.D: [B, S, S]"
+    )
     def project_blocks(self, W: tf.Tensor, X: tf.Tensor) -> Projection:
         """Project B blocks of S rows each, N = B S, for a kernel of one output: the residual
         covariance is kept inside the blocks (PITC). With M = 0 it is the prior's.
@@ -403,7 +470,9 @@ class Parts(NamedTuple):
             return Projection(A, covariance(self.kernel, X))
         flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
         A = lower_matmul(W, kuf(self.inducing_variable, self.kernel, flat)[None])
-        blocks = tf.transpose(tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0])  # [B, S, M]
+        blocks = tf.transpose(
+            tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0]
+        )  # [B, S, M]
         return Projection(A, covariance(self.kernel, X) - row_products(blocks))
 
     def mean(self, X: tf.Tensor) -> tf.Tensor:
@@ -418,7 +487,9 @@ class Parts(NamedTuple):
         """[N, P], targets less the mean function."""
         return Y - self.mean(X)
 
-    def observed_residual(self, X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def observed_residual(
+        self, X: tf.Tensor, Y: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """[N, P] each: which targets are not NaN, and their residuals, 0 elsewhere."""
         observed = tf.math.is_finite(Y)
         residual = self.residual(X, tf.where(observed, Y, tf.zeros_like(Y)))
@@ -462,9 +533,13 @@ def project_points(
     kernels = latent_kernels(kernel)
     jitter = tf.constant(default_jitter(), W.dtype)
     A, D = [], []
-    for latent in range(max(len(kernels), *(part.shape[0] for part in (W, Z, same_point)))):
+    for latent in range(
+        max(len(kernels), *(part.shape[0] for part in (W, Z, same_point)))
+    ):
         Z_latent = _take_latent(Z, latent)
-        Kuf = _take_latent(_with_latent_axis(kuf(inducing_variable, kernel, Z_latent), 3), latent)
+        Kuf = _take_latent(
+            _with_latent_axis(kuf(inducing_variable, kernel, Z_latent), 3), latent
+        )
         Kuf += jitter * _take_latent(same_point, latent)
         A.append(lower_matmul(_take_latent(W, latent)[None], Kuf[None])[0])
         K = covariance(kernels[min(latent, len(kernels) - 1)], Z_latent)

@@ -60,7 +60,9 @@ def nearest_others(X: tf.Tensor, rows: TensorType, m: int) -> tf.Tensor:
     X = np.asarray(X)
     near = nearest_rows(X)(X[np.asarray(rows)], m + 1)
     # Of rows that are there several times, the row itself need not be among the nearest.
-    others = np.argsort(near == np.asarray(rows)[:, None], axis=1, kind="stable")[:, :-1]
+    others = np.argsort(near == np.asarray(rows)[:, None], axis=1, kind="stable")[
+        :, :-1
+    ]
     return tf.constant(np.take_along_axis(near, others, axis=1), tf.int32)
 
 
@@ -76,7 +78,9 @@ def nearest_by_products(X: tf.Tensor, Xnew: tf.Tensor, m: int) -> tf.Tensor:
     )
     with tf.control_dependencies(checks.require(m <= tf.shape(X)[0], text)):
         X, Xnew = tf.stop_gradient(X), tf.stop_gradient(Xnew)
-    centre = tf.reduce_mean(X, axis=0)  # distances from products lose the digits of a large mean
+    centre = tf.reduce_mean(
+        X, axis=0
+    )  # distances from products lose the digits of a large mean
     X, Xnew = X - centre, Xnew - centre
     squares = tf.reduce_sum(tf.square(X), axis=1)
 
@@ -87,4 +91,6 @@ def nearest_by_products(X: tf.Tensor, Xnew: tf.Tensor, m: int) -> tf.Tensor:
     rows_at_a_time = tf.maximum(chunks.CHUNK_ELEMENTS // tf.shape(X)[0], 1)
     if X.shape[0] is not None:
         rows_at_a_time = max(chunks.CHUNK_ELEMENTS // X.shape[0], 1)
-    return chunks.map_over_chunks(nearest_of_chunk, chunks.row_chunks(Xnew, rows_at_a_time))
+    return chunks.map_over_chunks(
+        nearest_of_chunk, chunks.row_chunks(Xnew, rows_at_a_time)
+    )

@@ -18,7 +18,12 @@ from gpflow.inducing_variables import (
     InducingVariables,
     MultioutputInducingVariables,
 )
-from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent, SharedIndependent
+from gpflow.kernels import (
+    Kernel,
+    MultioutputKernel,
+    SeparateIndependent,
+    SharedIndependent,
+)
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import inducingpoint_wrapper
 
@@ -105,7 +110,11 @@ def _check_points(Z: Any) -> None:
 def count_columns(inducing_variable: InducingVariables) -> int | None:
     """Count the columns of X by inducing variables; None for patches, which have others."""
     part = split_outputs(inducing_variable)[0]
-    return None if isinstance(part, InducingPatches) else (*(part.shape or ()), None, None)[1]
+    return (
+        None
+        if isinstance(part, InducingPatches)
+        else (*(part.shape or ()), None, None)[1]
+    )
 
 
 def example_inputs(inducing_variable: InducingVariables) -> tf.Tensor | None:
@@ -113,7 +122,9 @@ def example_inputs(inducing_variable: InducingVariables) -> tf.Tensor | None:
     number = count_columns(inducing_variable)
     if number is None:
         return None
-    Z = getattr(split_outputs(inducing_variable)[0], "Z", tf.zeros([1, number], default_float()))
+    Z = getattr(
+        split_outputs(inducing_variable)[0], "Z", tf.zeros([1, number], default_float())
+    )
     return tf.convert_to_tensor(Z)
 
 
@@ -134,7 +145,11 @@ def mixes_outputs(kernel: Kernel, inducing_variable: InducingVariables) -> bool:
 
 
 def check_independent(
-    kernel: Kernel, inducing_variable: InducingVariables, num_latent: int, *, shared: bool = False
+    kernel: Kernel,
+    inducing_variable: InducingVariables,
+    num_latent: int,
+    *,
+    shared: bool = False,
 ) -> None:
     """Refuse latent functions that are not independent a priori, or not as many as there should be.
 
@@ -159,11 +174,16 @@ def check_independent(
             "Wrap the kernel in gpflow.kernels.SharedIndependent, or the inducing variables in"
             " gpflow.inducing_variables.SharedIndependentInducingVariables.",
         )
-    separate = isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables)
+    separate = isinstance(
+        inducing_variable, FallbackSeparateIndependentInducingVariables
+    )
     if shared and separate:
         remedy = "Use gpflow.inducing_variables.SharedIndependentInducingVariables, or one model"
         remedy += " for each output."
-        got, expected = type(inducing_variable).__name__, "one set for all latent functions"
+        got, expected = (
+            type(inducing_variable).__name__,
+            "one set for all latent functions",
+        )
         raise checks.refusal("inducing_variable", got, expected, remedy)
     numbers = {}
     if several:
@@ -172,7 +192,10 @@ def check_independent(
         numbers["inducing_variable"] = len(inducing_variable.inducing_variable_list)
     for name, number in numbers.items():
         if number != num_latent:
-            got, expected = f"{number} of one output each", f"{num_latent}, one for each latent"
+            got, expected = (
+                f"{number} of one output each",
+                f"{num_latent}, one for each latent",
+            )
             raise checks.refusal(name, got, f"{expected} function", "Give as many.")
 
 
@@ -186,14 +209,23 @@ def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
     eps = np.finfo(rows.dtype.as_numpy_dtype).eps
     # Of single rows, because GPflow's stationary kernels then have distance 0; that of others, from
     # products, may be as large as the root of a rounding error.
-    rounding = np.sqrt(eps) * (1.0 + np.abs(rows).max(initial=0.0)) if [*_others(kernel)] else 0.0
+    rounding = (
+        np.sqrt(eps) * (1.0 + np.abs(rows).max(initial=0.0))
+        if [*_others(kernel)]
+        else 0.0
+    )
     least = max(1e-6, 100.0 * eps, rounding)
     for part in latent_kernels(kernel):
         _evaluate("kernel", part, partial(kuf, InducingPoints(rows), part, rows), rows)
-        if is_plain(part):  # what follows takes a third of the time in which a model is made
+        if is_plain(
+            part
+        ):  # what follows takes a third of the time in which a model is made
             continue
         single = [rows[n : n + 1] for n in range(len(rows))]
-        K = [_evaluate("kernel", part, partial(covariance, part, row), row) for row in single]
+        K = [
+            _evaluate("kernel", part, partial(covariance, part, row), row)
+            for row in single
+        ]
         of_K = np.ravel(K)
         variances = variance(part, rows).numpy()
         if np.any(np.abs(variances - of_K) > least * np.abs(of_K).max(initial=0.0)):
@@ -205,14 +237,18 @@ def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
             )
 
 
-def check_mean_at_row(mean_function: MeanFunction, X: TensorType, num_latent: int | None) -> None:
+def check_mean_at_row(
+    mean_function: MeanFunction, X: TensorType, num_latent: int | None
+) -> None:
     """Refuse a mean function that fails at the first row, or has other columns than one or one for
     each latent function; in a graph nothing is tried.
     """
     if not tf.executing_eagerly():
         return
     row = tf.convert_to_tensor(X[:1])
-    value = _evaluate("mean_function", mean_function, partial(mean, mean_function, row), row)
+    value = _evaluate(
+        "mean_function", mean_function, partial(mean, mean_function, row), row
+    )
     expected = sorted({1, num_latent or 1})
     if value.shape.rank != 2 or value.shape[1] not in expected:
         raise checks.refusal(
@@ -224,7 +260,9 @@ def check_mean_at_row(mean_function: MeanFunction, X: TensorType, num_latent: in
         )
 
 
-def _evaluate(name: str, part: Any, call: Callable[[], tf.Tensor], row: tf.Tensor) -> tf.Tensor:
+def _evaluate(
+    name: str, part: Any, call: Callable[[], tf.Tensor], row: tf.Tensor
+) -> tf.Tensor:
     try:
         with tf.device("CPU:0"):  # GPUs take 0 for columns that are not there
             return call()
@@ -266,10 +304,15 @@ def _others(kernel: Kernel) -> Iterator[Kernel]:
 def _is_of_differences(kernel: Kernel, rows: tf.Tensor) -> bool:
     """Whether a kernel is the same for inputs near 0, up to less than half of its digits."""
     try:
-        K, near = covariance(kernel, rows).numpy(), covariance(kernel, rows - rows[:1]).numpy()
+        K, near = (
+            covariance(kernel, rows).numpy(),
+            covariance(kernel, rows - rows[:1]).numpy(),
+        )
     except _FAILURES:
         return False
-    return bool(np.all(np.abs(K - near) <= np.sqrt(np.finfo(K.dtype).eps) * np.abs(near).max()))
+    return bool(
+        np.all(np.abs(K - near) <= np.sqrt(np.finfo(K.dtype).eps) * np.abs(near).max())
+    )
 
 
 def check_near_origin(kernel: Kernel, X: TensorType) -> None:

@@ -60,7 +60,9 @@ def _Kuu_well_conditioned(
     return K + jitter_needed(K + to_come * eye) * eye
 
 
-def well_conditioned(inducing_variable: InducingVariables, kernel: Kernel) -> InducingVariables:
+def well_conditioned(
+    inducing_variable: InducingVariables, kernel: Kernel
+) -> InducingVariables:
     """Make inducing variables well-conditioned inside GPflow's multi-output wrappers.
 
     :param inducing_variable: Of one output, or of several that are independent. Those of one output

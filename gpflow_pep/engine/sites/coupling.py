@@ -52,7 +52,9 @@ class Curvature(NamedTuple):
     @classmethod
     def from_precision(cls, tau: tf.Tensor) -> "Curvature":
         """Take that of the precisions that the sites want."""
-        return cls(tf.nn.relu(tau) + 1e-12)  # where all are 0, W is next to nothing, and not NaN
+        return cls(
+            tf.nn.relu(tau) + 1e-12
+        )  # where all are 0, W is next to nothing, and not NaN
 
     @property
     def total(self) -> tf.Tensor:
@@ -77,7 +79,9 @@ class CurvatureFactor(NamedTuple):
         size = (problem.W.shape[1] or tf.shape(problem.W)[1]) * zeros.shape[1]
         return cls(zeros, tf.zeros([1, size, size], zeros.dtype))
 
-    def refactorised(self, problem: SiteProblem, curvature: Curvature) -> "CurvatureFactor":
+    def refactorised(
+        self, problem: SiteProblem, curvature: Curvature
+    ) -> "CurvatureFactor":
         """Take this one as long as its curvature is close: that changes the path, not its end."""
         parts = tf.reduce_sum(tf.abs(curvature.t - self.t)), tf.reduce_sum(curvature.t)
         change, size = map(tf.stop_gradient, parts)
@@ -85,7 +89,9 @@ class CurvatureFactor(NamedTuple):
         return tf.cond(
             change < 0.1 * size,
             lambda: self,
-            lambda: CurvatureFactor(curvature.t, tf.linalg.cholesky(_matrix(problem, curvature.t))),
+            lambda: CurvatureFactor(
+                curvature.t, tf.linalg.cholesky(_matrix(problem, curvature.t))
+            ),
         )
 
 
@@ -146,7 +152,10 @@ def _matrix(problem: SiteProblem, t: tf.Tensor) -> tf.Tensor:
 
     within, among = _sum(problem, terms, t)
     within += identity_like(within)
-    blocks = within[:, :, None, :] * tf.eye(within.shape[0], dtype=within.dtype)[:, None, :, None]
+    blocks = (
+        within[:, :, None, :]
+        * tf.eye(within.shape[0], dtype=within.dtype)[:, None, :, None]
+    )
     return tf.reshape(blocks, tf.shape(among)) - among
 
 

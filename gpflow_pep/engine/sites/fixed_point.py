@@ -61,7 +61,17 @@ from .record import (
     Stage,
     SweepEvaluation,
 )
-from .steps import State, accept, chosen, is_close, meets, newton_choice, propose, refuse, start_at
+from .steps import (
+    State,
+    accept,
+    chosen,
+    is_close,
+    meets,
+    newton_choice,
+    propose,
+    refuse,
+    start_at,
+)
 
 #: ``(sites, stage, extra) -> evaluation``: what belongs to some sites, one sweep over the rows, of
 #: the problem of a stage. The last argument is ``extra`` of the last evaluation that was accepted.
@@ -102,12 +112,17 @@ def _smaller_powers(features: Features, solver: Solver) -> Part:
     mean_square = solver.newton_mean_square if by_newton else solver.power_mean_square
     # From no sites Newton's method may diverge. Where it does not reach a power, only the last one
     # is tried after it.
-    ways = [(0, 1), *((int(by_newton), number - k if by_newton else 1) for k in range(1, number))]
+    ways = [
+        (0, 1),
+        *((int(by_newton), number - k if by_newton else 1) for k in range(1, number)),
+    ]
     stages = [
         Stage((k - number) / number, 1.0, mean_square, few, *way, CONTINUATION)
         for k, way in enumerate(ways)
     ]
-    last = Stage(sweeps=solver.max_sweeps, is_newton=int(by_newton), fallback=CONTINUATION)
+    last = Stage(
+        sweeps=solver.max_sweeps, is_newton=int(by_newton), fallback=CONTINUATION
+    )
     has_smaller = tf.constant(True)
     if features.largest_power is not None:
         has_smaller = features.largest_power > solver.nearly_zero
@@ -129,14 +144,19 @@ def _prior_scales(solver: Solver) -> list[float]:
 def _first_prior(largest_variance: tf.Tensor, solver: Solver) -> tf.Tensor:
     """Choose which of :func:`_prior_scales` comes first, by the largest prior variance, []."""
     last = solver.num_priors
-    steps = tf.math.log(largest_variance / solver.first_variance) / np.log(solver.prior_factor)
+    steps = tf.math.log(largest_variance / solver.first_variance) / np.log(
+        solver.prior_factor
+    )
     return tf.clip_by_value(last - tf.cast(tf.math.ceil(steps), tf.int32), 0, last - 1)
 
 
 def _narrower_priors(largest_variance: tf.Tensor, solver: Solver) -> Part:
     """Follow the fixed point from narrower priors, unless the run is close."""
     sweeps, number = solver.max_sweeps, solver.num_priors
-    goal, first = (solver.warm_up_mean_square, sweeps, 0), _first_prior(largest_variance, solver)
+    goal, first = (
+        (solver.warm_up_mean_square, sweeps, 0),
+        _first_prior(largest_variance, solver),
+    )
     stages = [
         Stage(0.0, part, *goal, number + 1 - place, CONTINUATION)
         for place, part in enumerate(_prior_scales(solver))
@@ -184,8 +204,14 @@ class _Schedule:
 
     def after(self, state: State, stage: Stage) -> tuple[State, tf.Tensor]:
         """Begin the next stage where this one is over; and decide whether the run goes on."""
-        is_warm_up, infinity = stage.mean_square > 0.0, tf.constant(np.inf, state.x.dtype)
-        settled, spent = self._settled(state, stage, is_warm_up), self._spent(state, stage)
+        is_warm_up, infinity = (
+            stage.mean_square > 0.0,
+            tf.constant(np.inf, state.x.dtype),
+        )
+        settled, spent = (
+            self._settled(state, stage, is_warm_up),
+            self._spent(state, stage),
+        )
         close = is_close(state, self._solver)
         place = state.stage + tf.where(settled, 1, stage.otherwise)
         for start, entry in self.entries[1:]:
@@ -206,7 +232,9 @@ class _Schedule:
             factor = tf.constant(self._solver.prior_factor, part.dtype)
             ratio = tf.where(settled, factor, 1.0 / part)
             predicted = _predicted_change(state.x, state.marginals[0], ratio)
-            following = following._replace(F=tf.where(part < 1.0, predicted, following.F))
+            following = following._replace(
+                F=tf.where(part < 1.0, predicted, following.F)
+            )
         return chosen(over, following, state), over | ~(spent | settled)
 
     def _settled(self, state: State, stage: Stage, is_warm_up: tf.Tensor) -> tf.Tensor:
@@ -226,7 +254,9 @@ class _Schedule:
         return spent
 
 
-def _begin(state: State, close: tf.Tensor, warm_up: tf.Tensor, place: tf.Tensor) -> State:
+def _begin(
+    state: State, close: tf.Tensor, warm_up: tf.Tensor, place: tf.Tensor
+) -> State:
     """Start a stage: from no sites, unless the last one was a warm-up or is close."""
     start = tf.cast(close | warm_up, state.x.dtype)
     restart, infinity = ~close | warm_up, tf.constant(np.inf, state.x.dtype)
@@ -277,7 +307,9 @@ def run_to_fixed_point(
         accepted = accept(state, stage.fallback, proposal, evaluation, solver, features)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
         # Near the fixed point a step may lower the merit a little on the way there.
-        no_worse |= is_close(state, solver) & (accepted.norm < solver.largest_jump * state.norm)
+        no_worse |= is_close(state, solver) & (
+            accepted.norm < solver.largest_jump * state.norm
+        )
         step = (
             evaluation.proper & (state.nothing_accepted | no_worse),
             accepted,

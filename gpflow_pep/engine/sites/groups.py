@@ -43,7 +43,9 @@ class GroupRows(NamedTuple):
     covariance: tf.Tensor  #: [G, S, S].
 
 
-@check_shapes("sites.nu: [G, S]", "sites.tau: [G, S]", "return[0]: [G, S]", "return[1]: [G, S]")
+@check_shapes(
+    "sites.nu: [G, S]", "sites.tau: [G, S]", "return[0]: [G, S]", "return[1]: [G, S]"
+)
 def _group_marginals(rows: GroupRows, sites: Sites) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute mean and variance of f at each row, under the prior of its group and all sites."""
     C, s = rows.covariance, tf.sqrt(sites.tau)
@@ -52,13 +54,18 @@ def _group_marginals(rows: GroupRows, sites: Sites) -> tuple[tf.Tensor, tf.Tenso
     residual = sites.nu - sites.tau * rows.mean
     gain = tf.linalg.matvec(C, residual)
     gain -= tf.linalg.matvec(V, tf.linalg.matvec(V, residual), transpose_a=True)
-    return rows.mean + gain, tf.linalg.diag_part(C) - tf.reduce_sum(tf.square(V), axis=1)
+    return rows.mean + gain, tf.linalg.diag_part(C) - tf.reduce_sum(
+        tf.square(V), axis=1
+    )
 
 
 def _group_targets(likelihood: Likelihood, rows: GroupRows, sites: Sites) -> Sites:
     """Compute the sites that match the tilted moments at the cavities of the present ones."""
     m, v = _group_marginals(rows, sites)
-    alpha, tiny = rows.alpha, tf.constant(np.finfo(m.dtype.as_numpy_dtype).tiny, m.dtype)
+    alpha, tiny = (
+        rows.alpha,
+        tf.constant(np.finfo(m.dtype.as_numpy_dtype).tiny, m.dtype),
+    )
     remaining = tf.maximum(1.0 - alpha * sites.tau * v, tf.constant(1e-12, m.dtype))
     v_c = tf.maximum(v, tiny) / remaining
     m_c = (m - alpha * v * sites.nu) / remaining
@@ -66,7 +73,9 @@ def _group_targets(likelihood: Likelihood, rows: GroupRows, sites: Sites) -> Sit
     X, Y = (tf.reshape(part, [-1, part.shape[2]]) for part in (rows.X, rows.Y))
     tilted = tilted_derivatives(likelihood, X, *flat, Y, tf.reshape(alpha, [-1]))
     delta1, delta2 = (tf.reshape(part, tf.shape(m)) for part in tilted[1:])
-    shrinks = tf.minimum(delta2, tf.zeros_like(delta2))  # a precision below 0 is left at 0
+    shrinks = tf.minimum(
+        delta2, tf.zeros_like(delta2)
+    )  # a precision below 0 is left at 0
     scale = 1.0 / (1.0 + alpha * shrinks * v_c)
     return Sites(scale * (delta1 - shrinks * m_c), -scale * shrinks)
 
@@ -91,12 +100,17 @@ def infer_groups(
     :param max_sweeps: The most of them.
     """
 
-    def sweep(count: tf.Tensor, last: tf.Tensor, *sites: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def sweep(
+        count: tf.Tensor, last: tf.Tensor, *sites: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
         target = _group_targets(likelihood, rows, Sites(*sites))
         # A group that has settled stays as it is: its predictions do not depend on other groups.
         # From the third sweep on sites go a part of the way to their targets.
         step = tf.where(last > tolerance, tf.where(count < 2, 1.0, 0.8), 0.0)[:, None]
-        moved = [old + tf.cast(step, old.dtype) * (new - old) for old, new in zip(sites, target)]
+        moved = [
+            old + tf.cast(step, old.dtype) * (new - old)
+            for old, new in zip(sites, target)
+        ]
         deviation = tf.sqrt(tf.linalg.diag_part(rows.covariance))
         change = [tf.abs(new - old) for old, new in zip(sites, moved)]
         largest = tf.maximum(deviation * change[0], deviation**2 * change[1])
@@ -105,7 +119,11 @@ def infer_groups(
 
     def run() -> Sites:
         none = tf.zeros_like(rows.mean)
-        start = tf.constant(0), tf.fill(tf.shape(none)[:1], tf.constant(np.inf, none.dtype)), none
+        start = (
+            tf.constant(0),
+            tf.fill(tf.shape(none)[:1], tf.constant(np.inf, none.dtype)),
+            none,
+        )
         _, last, *sites = tf.while_loop(
             lambda count, last, *_: tf.reduce_any(last > tolerance),
             sweep,
@@ -115,7 +133,9 @@ def infer_groups(
         if tolerance < TRAINING_TOLERANCE:
             largest = tf.reduce_max(last)
             numbers = {"In standard deviations, the last sweep moved one by": largest}
-            warn(ConvergenceWarning, largest > TRAINING_TOLERANCE, _NOT_SETTLED, numbers)
+            warn(
+                ConvergenceWarning, largest > TRAINING_TOLERANCE, _NOT_SETTLED, numbers
+            )
         return Sites(*sites)
 
     return _group_targets(likelihood, rows, without_gradient(run))

@@ -61,7 +61,9 @@ class AdjointInfo(NamedTuple):
     num_products: tf.Tensor
     """[], int: products with the derivative of a sweep, each of the price of a sweep without its
     integrals."""
-    residual: tf.Tensor  #: [], what is left of the equations, relative to their right-hand side.
+    residual: (
+        tf.Tensor
+    )  #: [], what is left of the equations, relative to their right-hand side.
 
 
 class ConvergedRows(NamedTuple):
@@ -80,7 +82,9 @@ class Converged(NamedTuple):
     problem: SiteProblem
     fixed_point: FixedPoint
     rebuild: Callable[[], SiteProblem]  #: Makes the problem anew, under a tape.
-    report: Callable[[AdjointInfo], None]  #: Takes the record of each derivative in eager mode.
+    report: Callable[
+        [AdjointInfo], None
+    ]  #: Takes the record of each derivative in eager mode.
 
     def natural(self, values: Natural) -> Natural:
         """Let the sums of all sites pass, with their derivatives in the parameters.
@@ -90,11 +94,15 @@ class Converged(NamedTuple):
 
         def gradients(*by: tf.Tensor) -> list[tf.Tensor]:
             by_natural = Natural(*by)
-            return self.gradients("q(v)", _by_sites(self.problem, by_natural), by_natural)
+            return self.gradients(
+                "q(v)", _by_sites(self.problem, by_natural), by_natural
+            )
 
         return self._known(values, "q(v)", gradients)
 
-    def rows(self, values: tf.Tensor, function: RowFunction, quantity: str) -> tf.Tensor:
+    def rows(
+        self, values: tf.Tensor, function: RowFunction, quantity: str
+    ) -> tf.Tensor:
         """
         Let numbers of each row pass, [N] or [N, K], with their derivatives in the parameters; see
         :meth:`natural`.
@@ -150,14 +158,18 @@ class Converged(NamedTuple):
         """
         with tf.control_dependencies(self._require_fixed_point(quantity, by_sites)):
             by_sites = Sites(*map(tf.identity, by_sites))
-        adjoint, info = _solve_adjoint(self.problem, self.fixed_point, by_sites, quantity)
+        adjoint, info = _solve_adjoint(
+            self.problem, self.fixed_point, by_sites, quantity
+        )
         if tf.executing_eagerly():
             self.report(info)
         terms = (*terms, (_target_sites, tf.concat(adjoint, axis=1)))
         variables, sites = self.problem.variables, self.fixed_point.sites
         return _in_parameters(self.rebuild, variables, sites, by_natural, terms)
 
-    def _require_fixed_point(self, quantity: str, by_sites: Sites) -> list[tf.Operation]:
+    def _require_fixed_point(
+        self, quantity: str, by_sites: Sites
+    ) -> list[tf.Operation]:
         info = self.fixed_point.info
         text = checks.message(
             f"derivative of {quantity}",
@@ -177,10 +189,14 @@ def _target_sites(
 ) -> tf.Tensor:
     """Compute T of all rows of a problem, [N, 2 L]: first nu, then tau."""
     prior = row_prior(problem, sites)
-    return tf.concat(match_moments(problem, projection, moments, prior, sites).sites, axis=1)
+    return tf.concat(
+        match_moments(problem, projection, moments, prior, sites).sites, axis=1
+    )
 
 
-def _numbers(_: SiteProblem, projection: Projection, moments: Marginals, sites: Sites) -> tf.Tensor:
+def _numbers(
+    _: SiteProblem, projection: Projection, moments: Marginals, sites: Sites
+) -> tf.Tensor:
     """Stack the numbers of :class:`ConvergedRows`, [N, 5 L]."""
     d = tf.transpose(projection.D) + tf.zeros_like(moments.m)
     return tf.concat([*moments, *sites, d], axis=1)
@@ -205,7 +221,9 @@ def _solve_adjoint(
         return tf.reshape(tf.cast(tf.stack([first, second]), tf.float64), [-1])
 
     def unscaled(x: tf.Tensor) -> Sites:
-        first, second = tf.unstack(tf.reshape(tf.cast(x, dtype), [2, *tf.unstack(tf.shape(s))]))
+        first, second = tf.unstack(
+            tf.reshape(tf.cast(x, dtype), [2, *tf.unstack(tf.shape(s))])
+        )
         nu = tf.sqrt(s) * first
         return Sites(nu, s * second - m * nu)
 
@@ -225,12 +243,16 @@ def _solve_adjoint(
     # In exact arithmetic as many products as unknowns are enough.
     solved = solution.residual <= 1e3 * tolerance
     products = solution.num_products
-    with tf.control_dependencies(checks.require(solved, text, solution.residual, products)):
+    with tf.control_dependencies(
+        checks.require(solved, text, solution.residual, products)
+    ):
         x = tf.identity(solution.x)
     return unscaled(x), AdjointInfo(quantity, products, solution.residual)
 
 
-def _of_rows(problem: SiteProblem, fixed_point: FixedPoint, function: RowFunction) -> tf.Tensor:
+def _of_rows(
+    problem: SiteProblem, fixed_point: FixedPoint, function: RowFunction
+) -> tf.Tensor:
     r"""
     Differentiate a function of rows in the moments and site of each row, at the parameters as they
     are: [N, K, 4, L], in m, s, :math:`\nu` and :math:`\tau`.
@@ -243,9 +265,14 @@ def _of_rows(problem: SiteProblem, fixed_point: FixedPoint, function: RowFunctio
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(inputs)
             moments, sites = Marginals(*inputs[:2]), Sites(*inputs[2:])
-            columns = tf.unstack(_columns(function(some, projection, moments, sites)), axis=1)
+            columns = tf.unstack(
+                _columns(function(some, projection, moments, sites)), axis=1
+            )
         zero = tf.UnconnectedGradients.ZERO
-        slopes = (tape.gradient(column, inputs, unconnected_gradients=zero) for column in columns)
+        slopes = (
+            tape.gradient(column, inputs, unconnected_gradients=zero)
+            for column in columns
+        )
         return tf.stack([tf.stack(parts, axis=1) for parts in slopes], axis=1)
 
     rows = problem.rows.Y, problem.rows.alpha, fixed_point.marginals, fixed_point.sites
@@ -307,7 +334,9 @@ def _in_parameters(
 
         def total(function: Callable[..., Any], rows: Any, *shared: tf.Tensor) -> Any:
             pieces = chunks.row_chunks((problem.rows.X, rows), chunk_size)
-            return chunks.sum_over_chunks(function, pieces, shared, keep=keep_all, parts=parts)
+            return chunks.sum_over_chunks(
+                function, pieces, shared, keep=keep_all, parts=parts
+            )
 
         def natural_terms(piece: Any, W: tf.Tensor) -> Natural:
             X, sites = piece
@@ -316,7 +345,9 @@ def _in_parameters(
         natural = Natural(*total(natural_terms, sites, problem.W))
         q = posterior_factor(add_memory(natural, memory))
 
-        def row_terms(piece: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
+        def row_terms(
+            piece: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor
+        ) -> tf.Tensor:
             X, (Y, alpha, sites, weights) = piece
             some = problem._replace(rows=SiteRows(X, Y, alpha), W=W, projection=None)
             projection = parts.project(W, X)
@@ -324,7 +355,10 @@ def _in_parameters(
             arguments = some, projection, Marginals(m, s + tf.zeros_like(m)), sites
             values = (_columns(function(*arguments)) for function in functions)
             return tf.add_n(
-                [tf.reduce_sum(by * value) for by, value in zip(weights, values, strict=True)]
+                [
+                    tf.reduce_sum(by * value)
+                    for by, value in zip(weights, values, strict=True)
+                ]
             )
 
         rows = problem.rows.Y, problem.rows.alpha, sites, weights

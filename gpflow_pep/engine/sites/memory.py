@@ -96,7 +96,9 @@ def memory_terms(
     seen = tf.matmul(A, whitened, transpose_b=True)
     # Pivots of I + alpha D, less 1 and over alpha: they are smooth in D, which may be 0.
     below = tf.square(cholesky - tf.linalg.band_part(cholesky, 0, 0))
-    pivots = tf.linalg.diag_part(D) - tf.math.divide_no_nan(tf.reduce_sum(below, axis=-1), alpha)
+    pivots = tf.linalg.diag_part(D) - tf.math.divide_no_nan(
+        tf.reduce_sum(below, axis=-1), alpha
+    )
     logdet = tf.reduce_sum(log1p_over_power(pivots, alpha), axis=-1)
     log_scale = (
         memory.log_constant
@@ -105,4 +107,6 @@ def memory_terms(
         - 0.5 * tf.reduce_sum(tf.square(alpha * e))
         - 0.5 * tf.reduce_sum(logdet + tf.zeros_like(g[:, 0, 0]))
     )
-    return MemoryTerms(Natural(gram(seen, tf.ones([1, 1], seen.dtype)), first), log_scale)
+    return MemoryTerms(
+        Natural(gram(seen, tf.ones([1, 1], seen.dtype)), first), log_scale
+    )

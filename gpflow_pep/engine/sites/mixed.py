@@ -41,7 +41,15 @@ from ..factors.entries import entry_derivatives, require_entries_resolved
 from ..numerics.linalg import mirrored, on_columns
 from ..numerics.power import log1p_over_power
 from ..prior import Projection
-from .posterior import Marginals, Natural, PosteriorFactor, SiteProblem, Sites, View, improper
+from .posterior import (
+    Marginals,
+    Natural,
+    PosteriorFactor,
+    SiteProblem,
+    Sites,
+    View,
+    improper,
+)
 
 
 class Mixed(NamedTuple):
@@ -54,11 +62,15 @@ class Mixed(NamedTuple):
         """Multiply the variance of the prior: of all latent functions by way of their weights."""
         return Mixed(tf.sqrt(part) * self.weights)
 
-    def rows(self, projection: Projection, sites: Sites, alpha: tf.Tensor) -> "RowSites":
+    def rows(
+        self, projection: Projection, sites: Sites, alpha: tf.Tensor
+    ) -> "RowSites":
         """Write the sites of some rows as functions of h."""
         return row_sites(self.weights, sites, tf.transpose(projection.D), alpha)
 
-    def natural(self, projection: Projection, sites: Sites, alpha: tf.Tensor) -> Natural:
+    def natural(
+        self, projection: Projection, sites: Sites, alpha: tf.Tensor
+    ) -> Natural:
         """Sum the sites of some rows."""
         rows = self.rows(projection, sites, alpha)
         return latent_sums(projection.A, rows.T, rows.first)
@@ -68,7 +80,9 @@ class Mixed(NamedTuple):
     ) -> View:
         """Compute the moments under q of what sites are functions of: f."""
         rows, h = self.rows(projection, sites, alpha), latent_marginals(projection.A, q)
-        return View(mixed_marginals(self.weights, with_residual(h, rows, alpha)), h, rows)
+        return View(
+            mixed_marginals(self.weights, with_residual(h, rows, alpha)), h, rows
+        )
 
     def residual(self, _: Projection | None) -> float:
         """Give the variance of f beside that of what its site is a function of: none."""
@@ -79,20 +93,31 @@ class Mixed(NamedTuple):
         return tf.matmul(variance, tf.square(self.weights), transpose_b=True)
 
     def joint_terms(
-        self, proper: tf.Tensor, view: View, projection: Projection, sites: Sites, alpha: tf.Tensor
+        self,
+        proper: tf.Tensor,
+        view: View,
+        projection: Projection,
+        sites: Sites,
+        alpha: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Compute what sites of a row have in common."""
         d, slope = tf.transpose(projection.D), sites.nu - sites.tau * view.marginals.m
-        of_residual = tf.reduce_sum(d * tf.square(tf.matmul(slope, self.weights)), axis=1)
+        of_residual = tf.reduce_sum(
+            d * tf.square(tf.matmul(slope, self.weights)), axis=1
+        )
         log_det = log_determinant(view.rows, d, alpha)
-        proper &= _proper_rows(view.h, view.rows, sites.tau, alpha) & tf.math.is_finite(log_det)
+        proper &= _proper_rows(view.h, view.rows, sites.tau, alpha) & tf.math.is_finite(
+            log_det
+        )
         return proper, -0.5 * (alpha * of_residual + log_det)
 
     def tilted(self, *arguments: Any) -> tuple[TiltedDerivatives, list[tf.Tensor]]:
         """Integrate entries, see :func:`~gpflow_pep.engine.factors.entries.entry_derivatives`."""
         return entry_derivatives(*arguments)
 
-    def require_resolved(self, problem: SiteProblem, *values: tf.Tensor) -> list[tf.Operation]:
+    def require_resolved(
+        self, problem: SiteProblem, *values: tf.Tensor
+    ) -> list[tf.Operation]:
         """Stop where a tilted integral is not resolved, see
         :func:`~gpflow_pep.engine.factors.entries.require_entries_resolved`."""
         X, Y, _ = problem.rows
@@ -104,7 +129,9 @@ class Mixed(NamedTuple):
 
     def unevaluated(self, W: tf.Tensor, zeros: tf.Tensor) -> tuple[Any, ...]:
         """Make q, the tilted integrals, h and joint terms of sites [N, P] before an evaluation."""
-        q = improper(1, int(self.weights.shape[1]) * (W.shape[1] or tf.shape(W)[1]), W.dtype)
+        q = improper(
+            1, int(self.weights.shape[1]) * (W.shape[1] or tf.shape(W)[1]), W.dtype
+        )
         mean = tf.matmul(zeros, self.weights)
         h = LatentMarginals(mean, mean[:, :, None] * mean[:, None, :])
         return q, TiltedDerivatives(zeros, zeros, zeros), h, tf.zeros([], W.dtype)
@@ -117,7 +144,9 @@ class RowSites(NamedTuple):
     of_g: tf.Tensor  #: [N, Q], :math:`Wᵀ \nu_n`.
     T: tf.Tensor  #: [N, Q, Q], :math:`T_n`.
     first: tf.Tensor  #: [N, Q], :math:`\lambda_n`.
-    F: tf.Tensor | None = None  #: [N, Q, Q], :math:`F_n`; None where no residual is shared.
+    F: tf.Tensor | None = (
+        None  #: [N, Q, Q], :math:`F_n`; None where no residual is shared.
+    )
     Lambda: tf.Tensor | None = None
     r"""[N, Q, Q], :math:`\Lambda_n`; None where no residual is shared."""
 
@@ -130,9 +159,15 @@ class LatentMarginals(NamedTuple):
 
 
 @check_shapes(
-    "mixing: [P, Q]", "sites.nu: [N, P]", "sites.tau: [N, P]", "d: [N, Q]", "alpha: [broadcast N]"
+    "mixing: [P, Q]",
+    "sites.nu: [N, P]",
+    "sites.tau: [N, P]",
+    "d: [N, Q]",
+    "alpha: [broadcast N]",
 )
-def row_sites(mixing: tf.Tensor, sites: Sites, d: tf.Tensor | None, alpha: tf.Tensor) -> RowSites:
+def row_sites(
+    mixing: tf.Tensor, sites: Sites, d: tf.Tensor | None, alpha: tf.Tensor
+) -> RowSites:
     """Write the sites of the outputs of each row as functions of h.
 
     :param d: Residual variances that the outputs of a row share; None: none, where g is known.
@@ -187,16 +222,27 @@ def latent_sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> Natural:
     number, size = int(A.shape[0]), A.shape[1] or tf.shape(A)[1]
 
     @tf.custom_gradient
-    def sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> tuple[Natural, Callable[..., Any]]:
-        weights, first = tf.transpose(T, [1, 2, 0]), tf.transpose(first)[:, :, None]  # [Q, Q, N]
+    def sums(
+        A: tf.Tensor, T: tf.Tensor, first: tf.Tensor
+    ) -> tuple[Natural, Callable[..., Any]]:
+        weights, first = (
+            tf.transpose(T, [1, 2, 0]),
+            tf.transpose(first)[:, :, None],
+        )  # [Q, Q, N]
         upper = []
         for q, part in enumerate(tf.unstack(A)):
             others = tf.reshape(A[q:] * weights[q, q:, None], [(number - q) * size, -1])
-            upper.append(tf.pad(tf.matmul(part, others, transpose_b=True), [[0, 0], [q * size, 0]]))
+            upper.append(
+                tf.pad(
+                    tf.matmul(part, others, transpose_b=True), [[0, 0], [q * size, 0]]
+                )
+            )
         G = mirrored(tf.linalg.band_part(tf.concat(upper, axis=0), 0, -1))
         b = tf.reshape(tf.matmul(A, first), [-1, 1])
 
-        def gradient(by_G: tf.Tensor, by_b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        def gradient(
+            by_G: tf.Tensor, by_b: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             both, w = by_G[0] + tf.transpose(by_G[0]), by_latent(by_b, A)
             by_A, by_T = [w * tf.transpose(first, [0, 2, 1])], []
             for r, part in enumerate(tf.unstack(A)):
@@ -228,7 +274,10 @@ def whitened_columns(A: tf.Tensor, q: PosteriorFactor) -> list[tf.Tensor]:
     size = A.shape[1] or tf.shape(A)[1]
     starts = (latent * size for latent in range(int(A.shape[0])))
     blocks = (q.W[0, start:, start : start + size] for start in starts)
-    return [tf.matmul(block, part) for block, part in zip(blocks, tf.unstack(A), strict=True)]
+    return [
+        tf.matmul(block, part)
+        for block, part in zip(blocks, tf.unstack(A), strict=True)
+    ]
 
 
 def latent_marginals(A: tf.Tensor, q: PosteriorFactor) -> LatentMarginals:
@@ -238,16 +287,22 @@ def latent_marginals(A: tf.Tensor, q: PosteriorFactor) -> LatentMarginals:
     S: list[list[Any]] = [[None] * number for _ in range(number)]
     for k in range(number):
         for r in range(k, number):
-            S[k][r] = S[r][k] = tf.reduce_sum(columns[k][(r - k) * size :] * columns[r], axis=0)
+            S[k][r] = S[r][k] = tf.reduce_sum(
+                columns[k][(r - k) * size :] * columns[r], axis=0
+            )
     covariance = tf.stack([tf.stack(row, axis=-1) for row in S], axis=-1)
     return LatentMarginals(tf.transpose(on_columns(A, by_latent(q.w, A))), covariance)
 
 
-def with_residual(h: LatentMarginals, rows: RowSites, alpha: tf.Tensor) -> LatentMarginals:
+def with_residual(
+    h: LatentMarginals, rows: RowSites, alpha: tf.Tensor
+) -> LatentMarginals:
     """Compute the moments of g from those of h, under row sites."""
     of_residual = tf.linalg.matvec(rows.Lambda, alpha[:, None] * rows.of_g)
     covariance = tf.matmul(tf.matmul(rows.F, h.covariance), rows.F, transpose_b=True)
-    return LatentMarginals(tf.linalg.matvec(rows.F, h.mean) + of_residual, rows.Lambda + covariance)
+    return LatentMarginals(
+        tf.linalg.matvec(rows.F, h.mean) + of_residual, rows.Lambda + covariance
+    )
 
 
 def mixed_marginals(mixing: tf.Tensor, g: LatentMarginals) -> Marginals:
@@ -256,14 +311,19 @@ def mixed_marginals(mixing: tf.Tensor, g: LatentMarginals) -> Marginals:
     return Marginals(tf.matmul(g.mean, mixing, transpose_b=True), s)
 
 
-def _proper_rows(h: LatentMarginals, rows: RowSites, tau: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+def _proper_rows(
+    h: LatentMarginals, rows: RowSites, tau: tf.Tensor, alpha: tf.Tensor
+) -> tf.Tensor:
     r"""Find the rows whose site can be removed to the power alpha, [N]: the eigenvalues of
     :math:`I - \alpha T S` are positive.
 
     Where no precision :math:`\tau` is negative, what the others leave is at least the prior's
     precision, and nothing is computed.
     """
-    some_negative, every_row = ~tf.reduce_all(tau >= 0.0), tf.ones_like(h.mean[:, 0], tf.bool)
+    some_negative, every_row = (
+        ~tf.reduce_all(tau >= 0.0),
+        tf.ones_like(h.mean[:, 0], tf.bool),
+    )
     removable = partial(_removable_rows, h, rows, alpha)
     return tf.cond(some_negative, removable, lambda: every_row)  # NaN is not above 0
 
@@ -283,4 +343,6 @@ def conditioned(g: LatentMarginals, rows: RowSites) -> LatentMarginals:
     """Multiply Gaussians of g by whole sites of the outputs of the same row."""
     K = inverse_of_sum(tf.matmul(g.covariance, rows.C))
     mean = g.mean + tf.linalg.matvec(g.covariance, rows.of_g)
-    return LatentMarginals(tf.linalg.matvec(K, mean), symmetric(tf.matmul(K, g.covariance)))
+    return LatentMarginals(
+        tf.linalg.matvec(K, mean), symmetric(tf.matmul(K, g.covariance))
+    )

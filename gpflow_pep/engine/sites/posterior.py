@@ -18,7 +18,11 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 
-from ..factors import TiltedDerivatives, derivatives_in_moments_and_parameters, require_resolved
+from ..factors import (
+    TiltedDerivatives,
+    derivatives_in_moments_and_parameters,
+    require_resolved,
+)
 from ..numerics import chunks
 from ..numerics.linalg import factorise, gram, identity_like, lower_matmul, on_columns
 from ..prior import Parts, Projection
@@ -43,7 +47,9 @@ class Natural(NamedTuple):
 class MemoryTerms(NamedTuple):
     """What a memory adds to a model, see :mod:`gpflow_pep.engine.sites.memory`."""
 
-    natural: Natural  #: To the natural parameters of the prior of v; G is [1 or L, M, M].
+    natural: (
+        Natural  #: To the natural parameters of the prior of v; G is [1 or L, M, M].
+    )
     log_scale: tf.Tensor
     """[], to log Z, beside what it adds there by way of the natural parameters."""
 
@@ -112,7 +118,9 @@ class Independent(NamedTuple):
         """Multiply the variance of the prior."""
         return Independent(part)
 
-    def natural(self, projection: Projection, sites: Sites, alpha: tf.Tensor) -> Natural:
+    def natural(
+        self, projection: Projection, sites: Sites, alpha: tf.Tensor
+    ) -> Natural:
         """Sum the sites of some rows."""
         G, b = natural = sites_of_rows(projection.A, sites)
         part = self.prior_part
@@ -136,7 +144,12 @@ class Independent(NamedTuple):
         return variance
 
     def joint_terms(
-        self, proper: tf.Tensor, view: View, projection: Projection, sites: Sites, alpha: tf.Tensor
+        self,
+        proper: tf.Tensor,
+        view: View,
+        projection: Projection,
+        sites: Sites,
+        alpha: tf.Tensor,
     ) -> tuple[tf.Tensor, Any]:
         """Compute what sites of a row have in common.
 
@@ -151,7 +164,9 @@ class Independent(NamedTuple):
         differentiate in variables of the likelihood too."""
         return derivatives_in_moments_and_parameters(*arguments)
 
-    def require_resolved(self, problem: "SiteProblem", *values: tf.Tensor) -> list[tf.Operation]:
+    def require_resolved(
+        self, problem: "SiteProblem", *values: tf.Tensor
+    ) -> list[tf.Operation]:
         """Stop where a tilted integral is not resolved, see
         :func:`~gpflow_pep.engine.factors.moments.require_resolved`."""
         return require_resolved(problem.parts.likelihood, *values)
@@ -183,8 +198,12 @@ class SiteProblem(NamedTuple):
     """[K, M, M], inverse Cholesky factors of ``Kuu``, see
     :func:`~gpflow_pep.engine.prior.evaluate.whiten`."""
     chunk_size: int | None  #: The most rows that are worked on at a time; None: chosen.
-    memory: MemoryTerms | None = None  #: What is known of v beside the rows of this model.
-    projection: Projection | None = None  #: The rows projected, where there is memory for it.
+    memory: MemoryTerms | None = (
+        None  #: What is known of v beside the rows of this model.
+    )
+    projection: Projection | None = (
+        None  #: The rows projected, where there is memory for it.
+    )
     latents: Any = Independent()
     """How outputs depend on latent functions: :class:`Independent` or
     :class:`~gpflow_pep.engine.sites.mixed.Mixed`, with which likelihood, mean function and targets
@@ -205,7 +224,9 @@ class SiteProblem(NamedTuple):
     def plan(self, copies: int) -> chunks.Plan:
         """Choose how to sum over the rows, with so many matrices of size M x N."""
         num_priors, num_inducing, _ = self.W.shape
-        return chunks.plan(self.chunk_size, num_inducing, self.rows.X, copies * (num_priors or 1))
+        return chunks.plan(
+            self.chunk_size, num_inducing, self.rows.X, copies * (num_priors or 1)
+        )
 
     def keep_projections(self, copies: int = 1) -> "SiteProblem":
         """Project the rows once, if there is memory for so many matrices of size M x N."""
@@ -250,7 +271,10 @@ def natural_sums(problem: SiteProblem, sites: Sites) -> Natural:
 
 def improper(number: int, size: Any, dtype: tf.DType) -> PosteriorFactor:
     """Make q(v) of so many Gaussians whose B is not positive definite: NaN."""
-    shapes, nan = ((number, size, size), (number, size, 1), (number,)), tf.constant(np.nan, dtype)
+    shapes, nan = (
+        ((number, size, size), (number, size, 1), (number,)),
+        tf.constant(np.nan, dtype),
+    )
     return PosteriorFactor(*(tf.fill(shape, nan) for shape in shapes))
 
 
@@ -263,7 +287,9 @@ def posterior_factor(natural: Natural) -> PosteriorFactor:
     """Factorise the precision B = I + G of q(v)."""
     G, b = natural
     W = factorise(G + identity_like(G)).W
-    logs = tf.math.log(tf.linalg.diag_part(W))  # so that derivatives need those of W alone
+    logs = tf.math.log(
+        tf.linalg.diag_part(W)
+    )  # so that derivatives need those of W alone
     return PosteriorFactor(W, lower_matmul(W, b), -tf.reduce_sum(logs, axis=-1))
 
 
@@ -352,4 +378,6 @@ def scaled_error(sites: Sites, matched: Sites, marginals: Marginals) -> tf.Tenso
     """Compute how far sites are from others, [2, N, L], in units of q's standard deviation; the
     largest is the residual of a record.
     """
-    return in_deviations(tf.stack(matched) - tf.stack(sites), tf.stack(marginals), coupled=False)
+    return in_deviations(
+        tf.stack(matched) - tf.stack(sites), tf.stack(marginals), coupled=False
+    )

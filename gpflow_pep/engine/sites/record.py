@@ -30,13 +30,17 @@ class Stage(NamedTuple):
     power_shift: Any = 0.0
     """From 0 to 1: powers are at least as large as that; or down to -1: smaller by that part; None:
     as they are."""
-    prior_scale: Any = 1.0  #: By which the prior's variance is multiplied; None: as it is.
+    prior_scale: Any = (
+        1.0  #: By which the prior's variance is multiplied; None: as it is.
+    )
     mean_square: Any = 0.0
     """Below which the next stage begins, with the same sites; 0: the goal of the run counts. One
     with another number is a *warm-up*: it serves but to begin the next one."""
     sweeps: Any = 0  #: The most of them.
     is_newton: Any = 0  #: 1 where Newton's method takes the steps, else 0.
-    otherwise: Any = 1  #: How many places further the run goes on where the stage has not settled.
+    otherwise: Any = (
+        1  #: How many places further the run goes on where the stage has not settled.
+    )
     fallback: Any = 0  #: A place in :data:`FALLBACKS`.
 
 
@@ -55,7 +59,9 @@ class SweepEvaluation(NamedTuple):
     marginals: Marginals  #: Moments of h under the q that has these sites.
     target: Sites  #: The target of the two numbers: x*.
     limited: Sites  #: The same with precisions that are not negative.
-    error: tf.Tensor  #: [2, N, L], see :func:`~gpflow_pep.engine.sites.posterior.scaled_error`.
+    error: (
+        tf.Tensor
+    )  #: [2, N, L], see :func:`~gpflow_pep.engine.sites.posterior.scaled_error`.
     proper: tf.Tensor
     """[], bool: B is positive definite, all cavities are proper and all numbers finite."""
     merit: tf.Tensor
@@ -90,7 +96,9 @@ class Solver:
     warm_up_mean_square: float = 3e-3
     """Each of them, and each narrower prior, is left for the next one below it."""
     warm_up_sweeps: int = 30  #: Each of them is left after so many.
-    many: int = 10  #: Runs of fewer sweeps try nothing easier, which has a part of them.
+    many: int = (
+        10  #: Runs of fewer sweeps try nothing easier, which has a part of them.
+    )
     num_powers: int = 20  #: On the continuation from power 0.
     power_mean_square: float = 1e-4  #: Each of them is left below it.
     power_part: float = 0.1
@@ -142,8 +150,12 @@ class Solver:
     is no sites at all, which is always proper; later the cap is made small."""
 
     # Acceleration, and Newton's method.
-    accelerate_below: float = 0.5  #: A residual, above which no differences are remembered.
-    largest_jump: float = 2.0  #: They are forgotten where the norm of the residual grows by more.
+    accelerate_below: float = (
+        0.5  #: A residual, above which no differences are remembered.
+    )
+    largest_jump: float = (
+        2.0  #: They are forgotten where the norm of the residual grows by more.
+    )
     depth: int = 16
     small_depth: int = 4
     deep_sites: int = 200_000  #: How many differences: few where there are more sites.
@@ -162,9 +174,13 @@ class Solver:
 class Features:
     """What is known of a problem, by which a run chooses its steps and what it tries."""
 
-    coupled: bool = False  #: What the numbers of a site are, see :class:`SweepEvaluation`.
+    coupled: bool = (
+        False  #: What the numbers of a site are, see :class:`SweepEvaluation`.
+    )
     largest_power: tf.Tensor | None = None  #: Of a row; None: not small.
-    warm_up: tf.Tensor | None = None  #: Whether to begin with larger powers; None: never.
+    warm_up: tf.Tensor | None = (
+        None  #: Whether to begin with larger powers; None: never.
+    )
     by_newton: bool = False
     """Whether the fallback through smaller powers takes steps of Newton's method."""
     largest_variance: tf.Tensor | None = None

@@ -50,7 +50,10 @@ class Differences(NamedTuple):
         place = tf.reshape((self.count - 1) % self.depth, [1, 1])
         rooms = zip(self.last, tf.split(self.newest, len(self.last)))
         return self._replace(
-            last=tuple(tf.tensor_scatter_nd_update(room, place, newest) for room, newest in rooms)
+            last=tuple(
+                tf.tensor_scatter_nd_update(room, place, newest)
+                for room, newest in rooms
+            )
         )
 
     @property
@@ -122,7 +125,9 @@ def chosen(condition: tf.Tensor, state: State, other: State) -> State:
     passed_on = [k for k, (a, b, same) in enumerate(pairs) if same and a is not b]
     if passed_on:
         first, second = zip(*(pairs[k][:2] for k in passed_on))
-        for k, tensor in zip(passed_on, tf.cond(condition, lambda: first, lambda: second)):
+        for k, tensor in zip(
+            passed_on, tf.cond(condition, lambda: first, lambda: second)
+        ):
             parts[k] = tensor
     return tf.nest.pack_sequence_as(state, parts)
 
@@ -152,7 +157,9 @@ def start_at(x: tf.Tensor, solver: Solver, features: Features, extra: Any) -> St
         merit=nil,
         step=tf.ones_like(x[:own_steps]),
         cap=tf.ones([own_steps, 1, 1], x.dtype),
-        differences=Differences.empty(x, solver, features.coupled or features.by_newton),
+        differences=Differences.empty(
+            x, solver, features.coupled or features.by_newton
+        ),
         probing=tf.constant(False) if features.by_newton else (),
     )
 
@@ -173,14 +180,20 @@ def propose(
     def plain_step() -> tuple[tf.Tensor, tf.Tensor]:
         """Towards where each site wants to be."""
         damped = factor * tf.minimum(state.step, state.cap)
-        return tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F, no
+        return tf.where(
+            state.improper | (state.retry < 2), damped, uniform
+        ) * state.F, no
 
     def with_differences() -> tuple[tf.Tensor, tf.Tensor]:
         """With what the last ones have changed."""
         # Most runs end before there are many differences, and Newton's method needs all.
         few = past.count <= solver.small_depth
         few &= ~is_newton if by_newton else ~no
-        number = tf.where(few, solver.small_depth, past.depth) if sizes_may_vary() else past.depth
+        number = (
+            tf.where(few, solver.small_depth, past.depth)
+            if sizes_may_vary()
+            else past.depth
+        )
         r, (dr, *parts) = state.scaled, (part[:number] for part in past.last)
         if by_newton:  # the equations are linear in the units of one q alone
             units = state.marginals, features.coupled
@@ -200,7 +213,9 @@ def propose(
     step, probing = tf.cond(looks_back, with_differences, plain_step)
     first, tau = tf.unstack(state.x + step)
     tau = tf.where(state.improper & (tau < 0.0), negative * tau, tau)
-    return tf.stack([first, tau]), state._replace(probing=probing) if by_newton else state
+    return tf.stack([first, tau]), state._replace(
+        probing=probing
+    ) if by_newton else state
 
 
 def _what_is_left(
@@ -215,7 +230,10 @@ def _what_is_left(
     """
     depth = tf.shape(dr)[0]
     rows = tf.reshape(dr, [depth, -1])
-    both = tf.matmul(rows, rows, transpose_b=True), tf.matmul(rows, tf.reshape(r, [-1, 1]))
+    both = (
+        tf.matmul(rows, rows, transpose_b=True),
+        tf.matmul(rows, tf.reshape(r, [-1, 1])),
+    )
     products, moments = _constants(*both)
     squares = tf.linalg.diag_part(products)
     known = (tf.range(depth) < state.differences.count) & (squares > 0.0)
@@ -226,7 +244,10 @@ def _what_is_left(
     normal = column * products * unit
     normal = tf.linalg.set_diag(normal, ridge + tf.ones_like(squares))
     gamma = column * tf.linalg.solve(normal, column * moments)
-    sums = (tf.matmul(gamma, tf.reshape(part, [depth, -1]), transpose_a=True) for part in parts)
+    sums = (
+        tf.matmul(gamma, tf.reshape(part, [depth, -1]), transpose_a=True)
+        for part in parts
+    )
     return [state.F - tf.reshape(part, tf.shape(state.F)) for part in sums]
 
 
@@ -235,8 +256,12 @@ def _constants(*parts: tf.Tensor) -> list[tf.Tensor]:
     return list(map(tf.stop_gradient, parts))
 
 
-def _either(condition: tf.Tensor, number: float, other: float, like: tf.Tensor) -> tf.Tensor:
-    return tf.where(condition, tf.constant(number, like.dtype), tf.constant(other, like.dtype))
+def _either(
+    condition: tf.Tensor, number: float, other: float, like: tf.Tensor
+) -> tf.Tensor:
+    return tf.where(
+        condition, tf.constant(number, like.dtype), tf.constant(other, like.dtype)
+    )
 
 
 def accept(
@@ -259,7 +284,12 @@ def accept(
     mean_square, clipped = 0.5 * error / total_rows, fallback == CLIPPED
     first_mean_square = tf.where(state.sweep == 1, mean_square, state.first_mean_square)
     early = coupled & (mean_square > solver.early)
-    F = tf.where(clipped | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
+    F = (
+        tf.where(
+            clipped | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)
+        )
+        - x
+    )
     scaled = in_deviations(F, marginals, coupled)
     if coupled:
         # Many first numbers that change by little, but together, move the means of all rows far: by
@@ -271,9 +301,12 @@ def accept(
     # A step is too long where the residual points back along the one it followed.
     along, squares = scaled * state.scaled, tf.square(state.scaled)
     if not coupled:
-        along, squares = (tf.reduce_sum(part, axis=0, keepdims=True) for part in (along, squares))
+        along, squares = (
+            tf.reduce_sum(part, axis=0, keepdims=True) for part in (along, squares)
+        )
     all_along, squared_norm = _constants(
-        tf.reduce_sum(along, axis=[1, 2], keepdims=True), tf.reduce_sum(tf.square(scaled))
+        tf.reduce_sum(along, axis=[1, 2], keepdims=True),
+        tf.reduce_sum(tf.square(scaled)),
     )
     norm = tf.sqrt(squared_norm)
     plain = ~state.nothing_accepted & ~state.accelerates
@@ -281,7 +314,9 @@ def accept(
     if coupled:
         turned &= tf.constant([[[False]], [[True]]])
     step = state.step * _either(turned & plain, solver.shrink_step, solver.grow_step, x)
-    cap = state.cap * _either((all_along < 0.0) & plain, solver.shrink_cap, solver.grow_cap, x)
+    cap = state.cap * _either(
+        (all_along < 0.0) & plain, solver.shrink_cap, solver.grow_cap, x
+    )
     restarted = (state.retry == len(solver.tries) - 1) & ~state.nothing_accepted
     cap = tf.where(restarted, solver.restart_cap * state.cap, cap)
     jumped = norm > solver.largest_jump * state.norm
@@ -290,13 +325,17 @@ def accept(
     remembers = ~(jumped | state.nothing_accepted | restarted)
     remembers &= largest < solver.accelerate_below
     dF = F - state.F
-    newest = [scaled - state.scaled, x - state.x + dF, dF][: len(state.differences.last)]
+    newest = [scaled - state.scaled, x - state.x + dF, dF][
+        : len(state.differences.last)
+    ]
     count = tf.where(remembers, state.differences.count + 1, 0)
     differences = state.differences._replace(count=count, newest=tf.stack(newest))
     largest_step = tf.constant(solver.damping, x.dtype)
     if coupled:
         from_far = min(solver.damping, solver.cap_from_far)
-        largest_step = _either(first_mean_square > solver.far, from_far, solver.damping, x)
+        largest_step = _either(
+            first_mean_square > solver.far, from_far, solver.damping, x
+        )
     return state._replace(
         nothing_accepted=tf.zeros_like(state.nothing_accepted),
         retry=tf.zeros_like(state.retry),
@@ -345,7 +384,9 @@ def _newton_step(
     )
     size = tf.sqrt(square)
     known = past.count >= past.depth
-    probing = ~(state.nothing_accepted | known | (size <= solver.newton_left * state.norm))
+    probing = ~(
+        state.nothing_accepted | known | (size <= solver.newton_left * state.norm)
+    )
     probing &= state.retry == 0
     # The error of a difference is least where its two parts, of rounding and of curvature, agree.
     h = np.finfo(dtype.as_numpy_dtype).eps ** 0.25
@@ -373,9 +414,13 @@ def newton_choice(
     """
     accepts, after, refused = others
     forgotten = after._replace(differences=after.differences.forgotten())
-    smaller = after.norm < (1.0 - solver.newton_sufficient * _newton_part(state)) * state.norm
+    smaller = (
+        after.norm < (1.0 - solver.newton_sufficient * _newton_part(state)) * state.norm
+    )
     is_forward = state.nothing_accepted | (~state.probing & smaller)
-    known = state.probing & proper  # the difference of a probe; else the step was too long
+    known = (
+        state.probing & proper
+    )  # the difference of a probe; else the step was too long
     past, too_long = state.differences, tf.cast(~known, tf.int32)
     newest = tf.where(known, after.differences.newest, past.newest)
     count = past.count + tf.cast(known, tf.int32)

@@ -50,9 +50,14 @@ def informed_directions(G: tf.Tensor, quantity: str) -> tuple[tf.Tensor, tf.Tens
 
 
 @check_shapes(
-    "W: [broadcast L, M, M]", "natural.G: [broadcast L, M, M]", "natural.b: [L, M, 1]", "log_z: []"
+    "W: [broadcast L, M, M]",
+    "natural.G: [broadcast L, M, M]",
+    "natural.b: [L, M, 1]",
+    "log_z: []",
 )
-def surrogate_regression(W: tf.Tensor, natural: Natural, log_z: tf.Tensor) -> SurrogateRegression:
+def surrogate_regression(
+    W: tf.Tensor, natural: Natural, log_z: tf.Tensor
+) -> SurrogateRegression:
     """Take apart what the sites add to the prior into M observations of each latent function.
 
     :param natural: What all sites add: G positive semi-definite, and b in its range.
@@ -68,7 +73,9 @@ def surrogate_regression(W: tf.Tensor, natural: Natural, log_z: tf.Tensor) -> Su
     targets = tf.where(known, along / tf.where(known, root, tf.ones_like(root)), zeros)
     weights = tf.matmul(root[..., None] * tf.linalg.matrix_transpose(vectors), W)
     variance = 1.0 + tf.where(known, values, zeros)
-    log_density = -0.5 * (tf.math.log(2.0 * np.pi * variance) + tf.square(targets) / variance)
+    log_density = -0.5 * (
+        tf.math.log(2.0 * np.pi * variance) + tf.square(targets) / variance
+    )
     return SurrogateRegression(
         weights + tf.zeros_like(natural.b), targets, log_z - tf.reduce_sum(log_density)
     )

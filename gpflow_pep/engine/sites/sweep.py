@@ -42,7 +42,9 @@ class _AtFixedPoint(NamedTuple):
     h: Any = ()  #: See :class:`~gpflow_pep.engine.sites.posterior.View`.
     joint: Any = ()
     """[], what the rows of this process have in the energy beside the terms of each site; or ()."""
-    factor: CurvatureFactor | tuple[()] = ()  #: By which the means of several classes moved.
+    factor: (
+        CurvatureFactor | tuple[()]
+    ) = ()  #: By which the means of several classes moved.
     by_parameters: Sequence[tf.Tensor] = ()
     """Derivatives of the sum of the tilted integrals, at fixed moments, in :func:`parameters`."""
 
@@ -171,12 +173,22 @@ def sweep(
         if coupled:
             sites = Sites(sites.nu + sites.tau * view.marginals.m, sites.tau)
         some = problem._replace(rows=SiteRows(X, Y, alpha))
-        matched = match_moments(some, projection, view.marginals, prior, sites, variables)
-        proper, joint = latents.joint_terms(matched.proper, view, projection, sites, alpha)
-        return sites, view._replace(rows=()), matched._replace(proper=proper, joint=joint)
+        matched = match_moments(
+            some, projection, view.marginals, prior, sites, variables
+        )
+        proper, joint = latents.joint_terms(
+            matched.proper, view, projection, sites, alpha
+        )
+        return (
+            sites,
+            view._replace(rows=()),
+            matched._replace(proper=proper, joint=joint),
+        )
 
     rows = prior, problem.rows.Y, problem.rows.alpha, sites
-    present, (moments, h, _), matched = chunks.map_over_chunks(chunk_terms, problem.pieces(rows))
+    present, (moments, h, _), matched = chunks.map_over_chunks(
+        chunk_terms, problem.pieces(rows)
+    )
     joint = tf.nest.map_structure(tf.reduce_sum, matched.joint)
     proper = tf.reduce_all(matched.proper)
     target, limited = matched.sites, matched.limited
@@ -195,7 +207,9 @@ def sweep(
         # A precision that is to be negative falls by no more of B's than this in one step: whether
         # it is may change from sweep to sweep, and a full step overshoots by orders of magnitude.
         step = tf.math.divide_no_nan(tf.constant(0.3, moments.s.dtype), moments.s)
-        gradual = tf.where(target.tau < 0.0, tf.maximum(target.tau, sites.tau - step), target.tau)
+        gradual = tf.where(
+            target.tau < 0.0, tf.maximum(target.tau, sites.tau - step), target.tau
+        )
         target = Sites(first, gradual)
         limited = Sites(first, limited.tau)
     error = scaled_error(present, matched.sites, moments)
@@ -270,7 +284,9 @@ def infer(
             largest_power=tf.reduce_max(problem.rows.alpha),
             warm_up=warm_up,
             by_newton=special.follows_by_newton,
-            largest_variance=_variance_to_narrow(problem, prior, solver) if alone else None,
+            largest_variance=_variance_to_narrow(problem, prior, solver)
+            if alone
+            else None,
         ),
         _AtFixedPoint(*problem.latents.unevaluated(problem.W, zeros))._replace(
             factor=CurvatureFactor.empty(problem, zeros) if direct else (),
@@ -295,10 +311,14 @@ def _with_power_shift(problem: SiteProblem, stage: Stage) -> SiteProblem:
 def _starts_from_no_sites(problem: SiteProblem, initial: Sites) -> tf.Tensor:
     """Whether there are no sites yet, and powers at which it is better not to begin."""
     # Powers below which several classes were seen to have several fixed points.
-    return tf.reduce_all(tf.stack(initial) == 0.0) & (tf.reduce_min(problem.rows.alpha) < 0.5)
+    return tf.reduce_all(tf.stack(initial) == 0.0) & (
+        tf.reduce_min(problem.rows.alpha) < 0.5
+    )
 
 
-def _variance_to_narrow(problem: SiteProblem, prior: RowPrior, solver: Solver) -> tf.Tensor | None:
+def _variance_to_narrow(
+    problem: SiteProblem, prior: RowPrior, solver: Solver
+) -> tf.Tensor | None:
     """Compute the largest prior variance, where narrower priors may help; else None."""
     if not (solver.fall_back and traits(problem.parts.likelihood).follows_wider_priors):
         return None

@@ -16,7 +16,14 @@ from scipy.stats import sem
 from ...engine import checks
 from ...models.tied import TiedModel
 from ..fitting.full_batch import maximise
-from ..fitting.objectives import FAILURES, Objective, WholeLoss, assign, assigned_at_exit, state_of
+from ..fitting.objectives import (
+    FAILURES,
+    Objective,
+    WholeLoss,
+    assign,
+    assigned_at_exit,
+    state_of,
+)
 from ..fitting.points import held_out_densities, left_out_densities
 
 #: What is tried unless others are asked for.
@@ -32,14 +39,18 @@ class AlphaScore(NamedTuple):
     log_density: float  #: The mean over rows, in nats.
     standard_error: float  #: Of that mean.
     behind: float  #: How much less the mean is than that of the power that was chosen.
-    behind_error: float  #: The standard error of that difference, from differences row by row.
+    behind_error: (
+        float  #: The standard error of that difference, from differences row by row.
+    )
     message: str  #: Why there is no score; empty where there is one.
 
 
 class AlphaSelection(NamedTuple):
     """The power that :func:`select_alpha` chose, and the scores of all."""
 
-    alpha: float  #: The power with the highest mean log density; the first of equal ones.
+    alpha: (
+        float  #: The power with the highest mean log density; the first of equal ones.
+    )
     scores: tuple[AlphaScore, ...]  #: Of each power, in the order asked for.
     rows: str  #: Which rows were left out: ``"leave-one-out"`` or ``"held-out"``.
 
@@ -72,7 +83,9 @@ def select_alpha(
     """
     alphas = check_alphas(alphas)
     density = (
-        left_out_densities(model) if validation is None else held_out_densities(model, validation)
+        left_out_densities(model)
+        if validation is None
+        else held_out_densities(model, validation)
     )
     state = state_of(model)
     best_values = [variable.numpy() for variable in state]
@@ -107,7 +120,9 @@ def check_alphas(alphas: Any) -> tuple[float, ...]:
         powers = ()
     if not powers or not all(0.0 <= alpha <= 1.0 for alpha in powers):
         expected = "powers in [0, 1], at least one"
-        raise checks.refusal("alphas", repr(alphas), expected, "(0, 0.5, 1) are the usual ones.")
+        raise checks.refusal(
+            "alphas", repr(alphas), expected, "(0, 0.5, 1) are the usual ones."
+        )
     return tuple(dict.fromkeys(powers))
 
 
@@ -150,7 +165,9 @@ def _trainer(model: GPModel, refit: bool | Train, objective: Objective) -> Train
         return refit
     if refit not in (True, False):
         expected = "True, False or a function of the model that trains it"
-        raise checks.refusal("refit", repr(refit), expected, "Leave it out if in doubt.")
+        raise checks.refusal(
+            "refit", repr(refit), expected, "Leave it out if in doubt."
+        )
     if not refit:
         return lambda model: None
     if isinstance(model, TiedModel):

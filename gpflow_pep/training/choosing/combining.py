@@ -30,7 +30,13 @@ from gpflow.models import GPModel
 from scipy.optimize import nnls
 
 from ...engine import checks
-from ..fitting.objectives import FAILURES, Objective, assigned_at_exit, copy_of, state_of
+from ..fitting.objectives import (
+    FAILURES,
+    Objective,
+    assigned_at_exit,
+    copy_of,
+    state_of,
+)
 from ..fitting.points import check_one_power
 from .alphas import ALPHAS, Train, check_alphas, train_at_each
 from .ensemble import Ensemble, EnsembleRecord, check_models, check_weights
@@ -72,7 +78,9 @@ def ensemble_weights(
             "one under at least one component",
             "Remove the rows, or the components that failed.",
         )
-    density = np.exp(np.nan_to_num(np.maximum(log_densities - best, -_FLOOR), nan=-_FLOOR))
+    density = np.exp(
+        np.nan_to_num(np.maximum(log_densities - best, -_FLOOR), nan=-_FLOOR)
+    )
     num_components, num_rows = density.shape
     weights = np.full(num_components, 1.0 / num_components)
     pseudo_rows = prior_weight * num_rows / num_components
@@ -88,7 +96,11 @@ def ensemble_weights(
 
 @check_shapes("means: [K, N]", "targets: [N]", "weights: [K]", "return: [K]")
 def weights_of_means(
-    means: AnyNDArray, targets: AnyNDArray, weights: AnyNDArray, *, shrinkage: float = 0.1
+    means: AnyNDArray,
+    targets: AnyNDArray,
+    weights: AnyNDArray,
+    *,
+    shrinkage: float = 0.1,
 ) -> AnyNDArray:
     r"""
     Compute the weights u of the components' means in the predicted mean, :math:`\sum_k u_k \mu_k`:
@@ -148,9 +160,15 @@ def ensemble_of_models(
             chosen = ensemble_weights(densities, prior_weight=prior_weight)
     else:
         densities, weights_from, chosen = None, "given", weights
-    means = np.full(len(models), np.nan) if densities is None else np.mean(densities, axis=1)
+    means = (
+        np.full(len(models), np.nan)
+        if densities is None
+        else np.mean(densities, axis=1)
+    )
     return Ensemble(
-        models, chosen, EnsembleRecord(tuple(map(power_of, models)), means, weights_from)
+        models,
+        chosen,
+        EnsembleRecord(tuple(map(power_of, models)), means, weights_from),
     )
 
 
@@ -190,14 +208,23 @@ def ensemble_of_powers(
     trained: dict[float, GPModel] = {}
     with assigned_at_exit(state, lambda: start):
         failures = train_at_each(
-            alphas, model, refit, objective, lambda at: trained.update({at: copy_of(model)})
+            alphas,
+            model,
+            refit,
+            objective,
+            lambda at: trained.update({at: copy_of(model)}),
         )
     for alpha, message in failures.items():
-        warnings.warn(f"alpha = {alpha:g} is left out of the ensemble: {message}", stacklevel=2)
+        warnings.warn(
+            f"alpha = {alpha:g} is left out of the ensemble: {message}", stacklevel=2
+        )
     if not isinstance(weights, str):
         weights = weights[[alpha in trained for alpha in alphas]]
     return ensemble_of_models(
-        list(trained.values()), weights, validation=validation, prior_weight=prior_weight
+        list(trained.values()),
+        weights,
+        validation=validation,
+        prior_weight=prior_weight,
     )
 
 
@@ -206,14 +233,20 @@ def _checked(weights: str | AnyNDArray, num_components: int) -> str | AnyNDArray
         return check_weights(weights, num_components)
     if weights not in ("loo", "uniform"):
         expected = "'loo', 'uniform' or numbers"
-        raise checks.refusal("weights", repr(weights), expected, "Leave it out if in doubt.")
+        raise checks.refusal(
+            "weights", repr(weights), expected, "Leave it out if in doubt."
+        )
     return weights
 
 
-def _densities(models: Sequence[GPModel], validation: RegressionData | None) -> AnyNDArray | None:
+def _densities(
+    models: Sequence[GPModel], validation: RegressionData | None
+) -> AnyNDArray | None:
     """Log densities [K, N] of rows that were left out; None where a model has none."""
     if validation is not None:
-        return np.stack([np.asarray(model.predict_log_density(validation)) for model in models])
+        return np.stack(
+            [np.asarray(model.predict_log_density(validation)) for model in models]
+        )
     rows: list[AnyNDArray | None] = []
     for model in models:
         try:
@@ -225,7 +258,9 @@ def _densities(models: Sequence[GPModel], validation: RegressionData | None) -> 
     known = [row for row in rows if row is not None]
     if not known or len({len(row) for row in known}) > 1:
         return None
-    return np.stack([np.full(len(known[0]), -np.inf) if row is None else row for row in rows])
+    return np.stack(
+        [np.full(len(known[0]), -np.inf) if row is None else row for row in rows]
+    )
 
 
 def power_of(model: GPModel) -> float | None:

@@ -15,7 +15,12 @@ from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior
 
 from ...engine import checks
-from ...engine.factors import class_probabilities, num_classes, predict_mean_and_var, traits
+from ...engine.factors import (
+    class_probabilities,
+    num_classes,
+    predict_mean_and_var,
+    traits,
+)
 from ...engine.factors.entries import (
     check_entries,
     draw_targets,
@@ -42,7 +47,10 @@ class EnsemblePredictions(Module):
     """
 
     def __init__(
-        self, models: Sequence[Any], likelihoods: Sequence[Likelihood], weights: AnyNDArray
+        self,
+        models: Sequence[Any],
+        likelihoods: Sequence[Likelihood],
+        weights: AnyNDArray,
     ) -> None:
         super().__init__()
         self.likelihoods = list(likelihoods)
@@ -116,7 +124,10 @@ class EnsemblePredictions(Module):
         return tf.where(tf.math.is_nan(Y), Y, densities)
 
     def _mix_densities(
-        self, log_power_expectation: Callable[..., tf.Tensor], X: tf.Tensor, Y: tf.Tensor
+        self,
+        log_power_expectation: Callable[..., tf.Tensor],
+        X: tf.Tensor,
+        Y: tf.Tensor,
     ) -> tf.Tensor:
         power = tf.ones([1], X.dtype)
         densities = tf.stack(
@@ -142,7 +153,9 @@ class EnsemblePredictions(Module):
         return checks.require_finite(mixed, "prediction", ADVICE)
 
     @check_shapes("Xnew: [N, D]", "quantiles: [Q]", "return: [N, P, Q]")
-    def predict_quantiles(self, Xnew: InputData, quantiles: Any = (0.05, 0.5, 0.95)) -> tf.Tensor:
+    def predict_quantiles(
+        self, Xnew: InputData, quantiles: Any = (0.05, 0.5, 0.95)
+    ) -> tf.Tensor:
         r"""Compute quantiles of new targets with Gaussian noise, :math:`\sum_k w_k F_k(y) = q`.
 
         :param quantiles: Probabilities in (0, 1).
@@ -157,7 +170,9 @@ class EnsemblePredictions(Module):
             )
         means, variances = map(np.stack, zip(*self.components_of_y(Xnew), strict=True))
         predictive = Predictive(means, variances, self.weights.numpy())
-        return tf.constant(predictive.quantiles(as_probabilities(quantiles)), means.dtype)
+        return tf.constant(
+            predictive.quantiles(as_probabilities(quantiles)), means.dtype
+        )
 
     @check_shapes("Xnew: [N, D]", "return: [S, N, P]")
     def predict_f_samples(
@@ -213,7 +228,9 @@ class EnsemblePredictions(Module):
         """Draw components [S] and f [S, N, L], and give the generator for what comes next."""
         checks.check_positive("num_samples", num_samples)
         random = np.random.default_rng(seed)
-        component = random.choice(len(self.likelihoods), num_samples, p=self.weights.numpy())
+        component = random.choice(
+            len(self.likelihoods), num_samples, p=self.weights.numpy()
+        )
         correlated = self._mixes_outputs  # the outputs of a row
         components = self.components_of_f(Xnew, full_cov, correlated)
         moments = [[part.numpy() for part in m] for m in components]
@@ -224,7 +241,9 @@ class EnsemblePredictions(Module):
             if correlated:
                 blocks = [1, mean.size] if full_cov else list(mean.shape)
                 root = _root_of(covariance.reshape([*blocks, blocks[1]]))
-                drawn = np.einsum("bij,sbj->sbi", root, noise.reshape([-1, *blocks]), optimize=True)
+                drawn = np.einsum(
+                    "bij,sbj->sbi", root, noise.reshape([-1, *blocks]), optimize=True
+                )
                 f[chosen] = mean + drawn.reshape(noise.shape)
             elif full_cov:
                 root = _root_of(covariance)
@@ -233,7 +252,9 @@ class EnsemblePredictions(Module):
                 f[chosen] = mean + np.sqrt(covariance) * noise
         return component, f, random
 
-    def _components(self, Xnew: InputData) -> Iterator[tuple[Likelihood, MeanAndVariance]]:
+    def _components(
+        self, Xnew: InputData
+    ) -> Iterator[tuple[Likelihood, MeanAndVariance]]:
         return zip(self.likelihoods, self.components_of_f(Xnew), strict=True)
 
     def _weights(self, like: tf.Tensor) -> tf.Tensor:
@@ -272,7 +293,9 @@ class EnsembleRecord(NamedTuple):
     log_densities: AnyNDArray
     """[K], the mean log density of the rows that were left out, in nats; NaN where unknown."""
 
-    weights_from: str  #: ``"leave-one-out"``, ``"held-out"``, ``"uniform"`` or ``"given"``.
+    weights_from: (
+        str  #: ``"leave-one-out"``, ``"held-out"``, ``"uniform"`` or ``"given"``.
+    )
 
 
 class Ensemble(EnsemblePredictions):
@@ -318,18 +341,26 @@ class Ensemble(EnsemblePredictions):
         :raises ValueError: If the components are not of mixed outputs.
         """
         if not all(is_mixed(model.kernel) for model in self.models):
-            got, expected = type(self.models[0]).__name__, "models whose outputs are mixed"
+            got, expected = (
+                type(self.models[0]).__name__,
+                "models whose outputs are mixed",
+            )
             raise checks.refusal("impute_y", got, expected, "Use predict_y.")
         return finite(self.mix_moments([model.impute_y() for model in self.models]))
 
     def components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> Sequence[MeanAndVariance]:
-        options: list[dict[str, Any]] = [{"near": near} if near else {} for near in self.near]
+        options: list[dict[str, Any]] = [
+            {"near": near} if near else {} for near in self.near
+        ]
         if self._known is not None:
             options = [{"given": self._known}] * len(self.models)
         pairs = zip(self.models, options, strict=True)
-        return [model.predict_f(Xnew, full_cov, full_output_cov, **more) for model, more in pairs]
+        return [
+            model.predict_f(Xnew, full_cov, full_output_cov, **more)
+            for model, more in pairs
+        ]
 
 
 class EnsemblePosterior(EnsemblePredictions):
@@ -339,7 +370,10 @@ class EnsemblePosterior(EnsemblePredictions):
     """
 
     def __init__(
-        self, posteriors: Sequence[AbstractPosterior], models: Sequence[Any], *ensemble: Any
+        self,
+        posteriors: Sequence[AbstractPosterior],
+        models: Sequence[Any],
+        *ensemble: Any,
     ) -> None:
         super().__init__(models, *ensemble)
         self.posteriors = list(posteriors)
@@ -351,7 +385,9 @@ class EnsemblePosterior(EnsemblePredictions):
         component: one that may be any of the training rows, or some 1000 of them.
         """
 
-        def moments(posterior: AbstractPosterior, rows: AnyNDArray) -> tuple[AnyNDArray, ...]:
+        def moments(
+            posterior: AbstractPosterior, rows: AnyNDArray
+        ) -> tuple[AnyNDArray, ...]:
             means, variances = map(np.asarray, posterior.predict_f(rows))
             mean = means.mean(axis=0)
             return mean, np.mean(variances + (means - mean) ** 2, axis=0)
@@ -374,7 +410,9 @@ class EnsemblePosterior(EnsemblePredictions):
             Xnew = tf.where(unknown[:, None], tf.zeros([], Xnew.dtype), Xnew)
             some = iter(self.moments_anywhere())
         moments = [part.predict_f(Xnew, *options) for part in self.posteriors]
-        moments = [(mean, tf.maximum(variance, least)) for mean, variance in moments]  # of rounding
+        moments = [
+            (mean, tf.maximum(variance, least)) for mean, variance in moments
+        ]  # of rounding
         if some is None:
             return moments
         return [_with_unknown(unknown, next(some), *pair, *options) for pair in moments]
@@ -385,7 +423,9 @@ def _some_rows(model: Any, posterior: Any) -> AnyNDArray:
     if hasattr(model, "data"):
         rows: AnyNDArray = np.asarray(model.data[0])
     else:
-        rows = np.asarray(getattr(posterior.X_data, "inducing_variable", posterior.X_data).Z)
+        rows = np.asarray(
+            getattr(posterior.X_data, "inducing_variable", posterior.X_data).Z
+        )
     return rows[np.unique(np.linspace(0, len(rows) - 1, 1000).astype(int))]
 
 
@@ -401,7 +441,9 @@ def _with_unknown(
     of_rows = tf.where(unknown[:, None], anywhere[1], tf.zeros_like(mean))  # [N, L]
     replaced = unknown[:, None] | unknown if full_cov else unknown
     if full_cov and full_output_cov:
-        apart = tf.reshape(tf.linalg.diag(tf.reshape(of_rows, [-1])), tf.shape(covariance))
+        apart = tf.reshape(
+            tf.linalg.diag(tf.reshape(of_rows, [-1])), tf.shape(covariance)
+        )
         replaced = replaced[:, None, :, None]
     elif full_cov:
         apart = tf.linalg.diag(tf.transpose(of_rows))
@@ -409,7 +451,9 @@ def _with_unknown(
         apart, replaced = tf.linalg.diag(of_rows), replaced[:, None, None]
     else:
         apart, replaced = of_rows, replaced[:, None]
-    return tf.where(unknown[:, None], anywhere[0], mean), tf.where(replaced, apart, covariance)
+    return tf.where(unknown[:, None], anywhere[0], mean), tf.where(
+        replaced, apart, covariance
+    )
 
 
 def ensemble_posterior(model: GPModel | Ensemble) -> EnsemblePosterior:
@@ -417,8 +461,12 @@ def ensemble_posterior(model: GPModel | Ensemble) -> EnsemblePosterior:
     (models, weights), near = components(model), near_rows(model)
     pairs: Any = zip(models, near, strict=True)
     with q_once():  # a component may be there twice, with near rows and without
-        posteriors = [part.posterior(**({"near": rows} if rows else {})) for part, rows in pairs]
-    likelihoods = getattr(model, "likelihoods", [component.likelihood for component in models])
+        posteriors = [
+            part.posterior(**({"near": rows} if rows else {})) for part, rows in pairs
+        ]
+    likelihoods = getattr(
+        model, "likelihoods", [component.likelihood for component in models]
+    )
     return EnsemblePosterior(posteriors, models, likelihoods, weights)
 
 
@@ -426,7 +474,9 @@ def _likelihood_of_targets(model: GPModel, near: NearRows | None) -> Likelihood:
     if near is None or near.noise_variance is None:
         return model.likelihood
     variance: Any = as_near(near, None, has_blocks=False).noise_variance
-    likelihood = gpflow.likelihoods.Gaussian(variance, variance_lower_bound=0.5 * variance)
+    likelihood = gpflow.likelihoods.Gaussian(
+        variance, variance_lower_bound=0.5 * variance
+    )
     gpflow.set_trainable(likelihood, False)
     return likelihood
 
@@ -448,7 +498,9 @@ def heaviest(model: GPModel | Ensemble, *, from_points: bool = False) -> GPModel
 
     :param from_points: Leave out components trained to predict from near rows alone.
     """
-    alone = [near is not None and near.noise_variance is None for near in near_rows(model)]
+    alone = [
+        near is not None and near.noise_variance is None for near in near_rows(model)
+    ]
     candidates = zip(*components(model), alone, strict=True)
     return max(candidates, key=lambda part: (not (from_points and part[2]), part[1]))[0]
 
@@ -471,9 +523,15 @@ def check_weights(weights: Any, num_components: int) -> AnyNDArray:
     if weights is None:
         return np.full(num_components, 1.0 / num_components)
     values: AnyNDArray = np.asarray(weights, dtype=np.float64)
-    if values.shape != (num_components,) or not np.all(values >= 0.0) or not values.sum() > 0.0:
+    if (
+        values.shape != (num_components,)
+        or not np.all(values >= 0.0)
+        or not values.sum() > 0.0
+    ):
         expected = f"{num_components} numbers of at least 0, not all 0"
-        raise checks.refusal("weights", repr(weights), expected, "Give one for each component.")
+        raise checks.refusal(
+            "weights", repr(weights), expected, "Give one for each component."
+        )
     # Weights that were divided once stay as they are: a saved ensemble loads as the same.
     total = values.sum()
     return values if abs(total - 1.0) < 1e-14 * len(values) else values / total

@@ -120,7 +120,9 @@ def ensemble_with_near_rows(
     models, (first, *more) = ensemble.models, NUMBERS if near is None else (near,)
     others = [model for model in models if not takes_near_rows(model)]
     if others or any(ensemble.near):
-        got = "components that use near rows" if not others else type(others[0]).__name__
+        got = (
+            "components that use near rows" if not others else type(others[0]).__name__
+        )
         expected = "PEPRegression without blocks or memory, and constant noise"
         raise checks.refusal("ensemble", got, expected, "Keep it as it is.")
     num_rows = len(models[0].data[0])
@@ -131,10 +133,15 @@ def ensemble_with_near_rows(
     scored: list[tuple[NearRows, AnyNDArray]] = []
     for model in models:
         error = np.mean((Y - np.asarray(model.predict_f(X)[0])) ** 2)
-        levels = [float(model.likelihood.variance.numpy()), *(error * np.array(NOISE_LEVELS))]
+        levels = [
+            float(model.likelihood.variance.numpy()),
+            *(error * np.array(NOISE_LEVELS)),
+        ]
         chosen, densities = choose_noise(model, min(first, num_rows), (X, Y), levels)
         for number in more:
-            levels = [(chosen.noise_variance or 0.0) * factor for factor in (0.6, 1.0, 1.6)]
+            levels = [
+                (chosen.noise_variance or 0.0) * factor for factor in (0.6, 1.0, 1.6)
+            ]
             with_more = choose_noise(model, min(number, num_rows), (X, Y), levels)
             if gains(with_more[1], densities, LEAST_GAIN):
                 chosen, densities = with_more
@@ -186,9 +193,13 @@ def ensemble_with_near_labels(
             for model in models
         ]
     )
-    once = np.sort(np.unique(copies_of(X, Y), return_index=True)[1])  # no row predicts its copy
+    once = np.sort(
+        np.unique(copies_of(X, Y), return_index=True)[1]
+    )  # no row predicts its copy
     X, Y, alone = X[once], Y[once], alone[:, once]
-    rows = np.random.default_rng(checks.check_seed(seed)).permutation(len(X))[:MOST_LEFT_OUT]
+    rows = np.random.default_rng(checks.check_seed(seed)).permutation(len(X))[
+        :MOST_LEFT_OUT
+    ]
     mixed = logsumexp(alone, axis=0, b=weights[:, None])
     products = near_residuals(main.kernel, X, mixed, Y[:, 0], rows)
     if not gains(products, np.zeros_like(products), LEAST_GAIN):
@@ -204,14 +215,21 @@ def ensemble_with_near_labels(
 
 
 def choose_noise(
-    model: PEPRegression, number: int, validation: RegressionData, levels: Sequence[float]
+    model: PEPRegression,
+    number: int,
+    validation: RegressionData,
+    levels: Sequence[float],
 ) -> tuple[NearRows, AnyNDArray]:
     """Choose of some levels the noise variance with the highest mean density of rows that the model
     does not have, X [S, D] and Y [S, P], and give their log densities, [S].
     """
     mean, variance = moments_given_near(model, number, validation[0], levels)
-    with np.errstate(invalid="ignore"):  # rounding can leave a row that does not depend on others
-        densities = norm.logpdf(validation[1][:, None], mean, np.sqrt(variance)).sum(axis=-1)
+    with np.errstate(
+        invalid="ignore"
+    ):  # rounding can leave a row that does not depend on others
+        densities = norm.logpdf(validation[1][:, None], mean, np.sqrt(variance)).sum(
+            axis=-1
+        )
     densities = np.where(np.isnan(densities), -np.inf, densities)
     best = int(np.argmax(densities.mean(axis=0)))
     return NearRows(number, float(levels[best])), densities[:, best]
@@ -225,7 +243,9 @@ def moments_given_near(
     and variance [S, K, 1].
     """
     parts, context = model.context_parts(), model.row_context()
-    index = nearest_rows(np.asarray(context.X / context.scales))(X / context.scales, number)
+    index = nearest_rows(np.asarray(context.X / context.scales))(
+        X / context.scales, number
+    )
     Xnew, noise = tf.constant(X), tf.constant(levels, X.dtype)
     mean, variance = predict_by_levels(parts, context, Xnew, tf.constant(index), noise)
     mean += parts.mean(Xnew)[:, None]
@@ -233,7 +253,11 @@ def moments_given_near(
 
 
 def near_residuals(
-    kernel: Any, X: AnyNDArray, log_densities: AnyNDArray, labels: AnyNDArray, rows: AnyNDArray
+    kernel: Any,
+    X: AnyNDArray,
+    log_densities: AnyNDArray,
+    labels: AnyNDArray,
+    rows: AnyNDArray,
 ) -> AnyNDArray:
     r"""
     Multiply the residuals :math:`e_n` of rows [S] by the mean of the residuals of ten near them.
@@ -251,7 +275,12 @@ def near_residuals(
 
 
 def _train(
-    model: PEP, near: int, num_steps: int, seconds: float | None, seed: int, progress: bool
+    model: PEP,
+    near: int,
+    num_steps: int,
+    seconds: float | None,
+    seed: int,
+    progress: bool,
 ) -> None:
     """Train the kernel of a model for predictions from near rows."""
     ends: list[float] = []
@@ -268,7 +297,14 @@ def _train(
     options = {"optimizer": tf_keras.optimizers.Adam(rate), "progress": progress}
     set_trainable(model.inducing_variable, False)
     with contextlib.suppress(TimeoutError):
-        fit(model, loss, num_steps=num_steps, evaluate=check_time, evaluate_every=5, **options)
+        fit(
+            model,
+            loss,
+            num_steps=num_steps,
+            evaluate=check_time,
+            evaluate_every=5,
+            **options,
+        )
 
 
 def _near_label_densities(model: PEP, near: int, rows: AnyNDArray) -> AnyNDArray:
@@ -298,5 +334,7 @@ def _with_components(
     if not gains(mixed, alone, LEAST_GAIN):
         return None
     every = [*models, *others]
-    record = EnsembleRecord(tuple(map(power_of, every)), np.mean(both, axis=1), "leave-one-out")
+    record = EnsembleRecord(
+        tuple(map(power_of, every)), np.mean(both, axis=1), "leave-one-out"
+    )
     return Ensemble(every, weights, record, [*[None] * len(models), *near])

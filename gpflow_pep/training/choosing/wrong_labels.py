@@ -58,16 +58,22 @@ def likeliest_error_rate(
     :raises ValueError: If the rate is not below that of labels drawn at random, (C - 1) / C.
     """
     most = 1.0 - 1.0 / num_classes
-    checks.check_real("error_rate", error_rate, f"(0, {most:g})", "RobustMax's own is 0.001.")
+    checks.check_real(
+        "error_rate", error_rate, f"(0, {most:g})", "RobustMax's own is 0.001."
+    )
     density = np.exp(log_densities[np.isfinite(log_densities)])
     of_others = error_rate / (num_classes - 1)
-    is_largest = np.clip((density - of_others) / (1.0 - error_rate - of_others), 0.0, 1.0)
+    is_largest = np.clip(
+        (density - of_others) / (1.0 - error_rate - of_others), 0.0, 1.0
+    )
 
     def total(rate: float) -> float:
         wrong = rate / (num_classes - 1) * (1.0 - is_largest)
         return float(np.sum(np.log((1.0 - rate) * is_largest + wrong)))
 
-    best = minimize_scalar(lambda rate: -total(rate), bounds=(error_rate, most), method="bounded")
+    best = minimize_scalar(
+        lambda rate: -total(rate), bounds=(error_rate, most), method="bounded"
+    )
     return ErrorRate(float(best.x), -float(best.fun) - total(error_rate))
 
 
@@ -93,7 +99,9 @@ def raise_error_rate(model: GPModel, train: Callable[[GPModel], Any]) -> Any:
     if error_rate is None:
         got = f"one with the likelihood {type(likelihood).__name__}"
         expected = "one with MultiClass or NoisyLabelBernoulli"
-        raise checks.refusal("model", got, expected, "Others have no rate of wrong labels.")
+        raise checks.refusal(
+            "model", got, expected, "Others have no rate of wrong labels."
+        )
     epsilon, record = error_rate(likelihood), None
     densities, num_classes = left_out_densities(model), factors.num_classes(likelihood)
     for _ in range(_MOST_ROUNDS):

@@ -30,7 +30,11 @@ TOLERANCE, WINDOW = 1e-3, 5
 
 
 def maximise_on_subset(
-    model: PEPRegression | PEP, num_rows: int | None = None, *, seed: int = 0, **options: Any
+    model: PEPRegression | PEP,
+    num_rows: int | None = None,
+    *,
+    seed: int = 0,
+    **options: Any,
 ) -> MaximiseRecord:
     """Train a model on some of its rows::
 
@@ -66,7 +70,9 @@ def maximise_on_subset(
     return maximise(subset, **{"tolerance": TOLERANCE, "window": WINDOW, **options})
 
 
-def on_some_rows(model: PEPRegression | PEP, num_rows: int, seed: int) -> PEPRegression | PEP:
+def on_some_rows(
+    model: PEPRegression | PEP, num_rows: int, seed: int
+) -> PEPRegression | PEP:
     """Make a model of random rows, whose parts and so parameters are those of the other one."""
     X, Y = map(np.asarray, model.data)
     rows = np.random.default_rng(seed).permutation(len(X))[:num_rows]
@@ -77,7 +83,9 @@ def has_subsets(model: Any) -> bool:
     """Whether a model can be trained on some of its rows: without blocks, and so on."""
     kinds = PEPRegression, PEP, PEPClassification
     plain = type(model) in kinds and model.memory is None and not model.has_blocks
-    return plain and not takes_missing_targets(model) and bool(model.alpha.shape.rank == 0)
+    return (
+        plain and not takes_missing_targets(model) and bool(model.alpha.shape.rank == 0)
+    )
 
 
 #: How many losses are kept: the ones used last.
@@ -123,7 +131,14 @@ class SharedLosses:
         state, data = state_of(model), tuple(map(tf.convert_to_tensor, model.data))
         columns = [tuple(part.shape[1:]) for part in data]
         shapes = ((variable.trainable, *variable.shape) for variable in state)
-        key = (cache_key, objective, type(model), takes_missing_targets(model), *columns, *shapes)
+        key = (
+            cache_key,
+            objective,
+            type(model),
+            takes_missing_targets(model),
+            *columns,
+            *shapes,
+        )
         # It is not in the cache while it is used: a callback may train another such model.
         loss = self._losses.pop(key, None) or _loss_of_any_rows(model, data, objective)
         assign(loss.model.data, data)
@@ -153,7 +168,10 @@ def _loss_of_any_rows(
 ) -> WholeLoss:
     """Make the loss of a copy that stands for models with any number of rows."""
     template = copy_of(model)
-    rows = [tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False) for part in data]
+    rows = [
+        tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False)
+        for part in data
+    ]
     set_unchecked(template, data=tuple(rows))
     if isinstance(template, InternalDataModel):
         template.chunk_size = chunks.ALL_ROWS

@@ -66,7 +66,9 @@ class Replicas:
         """Run a function in all replicas, which gives the same in all."""
         if self._strategy is None:
             return function()
-        return self._strategy.experimental_local_results(self._strategy.run(function))[0]
+        return self._strategy.experimental_local_results(self._strategy.run(function))[
+            0
+        ]
 
     def share(self, batch: Any) -> tuple[Any, tf.Tensor | float]:
         """Take the rows of a batch for the present replica, and their fraction of all."""
@@ -85,7 +87,9 @@ class Replicas:
         """Sum over replicas."""
         if self._strategy is None:
             return list(tensors)
-        return list(tf.distribute.get_replica_context().all_reduce("SUM", list(tensors)))
+        return list(
+            tf.distribute.get_replica_context().all_reduce("SUM", list(tensors))
+        )
 
     def from_chief(self, values: Sequence[Any]) -> list[Any]:
         """Send the chief's numbers to all processes, which pass numbers of the same shapes."""
@@ -93,19 +97,28 @@ class Replicas:
             return list(values)
         # TensorFlow takes Python's floats for float32.
         tensors = [
-            tf.convert_to_tensor(np.float64(value) if isinstance(value, float) else value)
+            tf.convert_to_tensor(
+                np.float64(value) if isinstance(value, float) else value
+            )
             for value in values
         ]
 
         def chosen() -> list[tf.Tensor]:
-            first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
+            first = tf.equal(
+                tf.distribute.get_replica_context().replica_id_in_sync_group, 0
+            )
             terms = [tf.where(first, value, tf.zeros_like(value)) for value in tensors]
-            return [self.total([term])[0] for term in terms]  # one at a time: each has its own type
+            return [
+                self.total([term])[0] for term in terms
+            ]  # one at a time: each has its own type
 
         def on_all() -> list[tf.Tensor]:
             assert self._strategy is not None  # for mypy
             results = self._strategy.run(chosen)
-            return [self._strategy.experimental_local_results(result)[0] for result in results]
+            return [
+                self._strategy.experimental_local_results(result)[0]
+                for result in results
+            ]
 
         results = [result.numpy() for result in tf.function(on_all, autograph=False)()]
         return [result if result.shape else result.item() for result in results]

@@ -76,7 +76,9 @@ KERNELS: dict[str, tuple[Any, Any]] = {
 
 def additive(kernel: Kernel, variances: AnyNDArray) -> Kernel:
     """Add to a kernel a smooth function of each input, whose lengthscale is not trained."""
-    parts = [RBF(v, SMOOTH, active_dims=[d]) for d, v in enumerate(variances) if v > 0.0]
+    parts = [
+        RBF(v, SMOOTH, active_dims=[d]) for d, v in enumerate(variances) if v > 0.0
+    ]
     for part in parts:
         gpflow.set_trainable(part.lengthscales, False)
     return gpflow.kernels.Sum([kernel, *parts]) if parts else kernel
@@ -123,12 +125,15 @@ class Hyperparameters(NamedTuple):
         return cls(lengthscales, v[0], c[0], w, a[0], b[0], log_additive)
 
     @classmethod
-    def of_model(cls, model: Any, skew: float, tails: float) -> "Hyperparameters | None":
+    def of_model(
+        cls, model: Any, skew: float, tails: float
+    ) -> "Hyperparameters | None":
         """Read them from a model of one output whose targets are so warped, if it has them."""
         kernel, *parts = getattr(model.kernel, "kernels", [model.kernel])
         noise = getattr(model.likelihood, "variance", None)
         is_plain = all(
-            type(part) is RBF and np.asarray(part.active_dims).shape == (1,) for part in parts
+            type(part) is RBF and np.asarray(part.active_dims).shape == (1,)
+            for part in parts
         )
         if not isinstance(kernel, IsotropicStationary) or noise is None or not is_plain:
             return None
@@ -147,12 +152,17 @@ class Hyperparameters(NamedTuple):
         """The units of t, of standardised targets."""
         return Units(skew=self.skew, tails=self.tails)
 
-    def model(self, X: AnyNDArray, y: AnyNDArray, kernel: str, varying: bool) -> PEPRegression:
+    def model(
+        self, X: AnyNDArray, y: AnyNDArray, kernel: str, varying: bool
+    ) -> PEPRegression:
         """Make the model that predicts t, with inducing points at all rows that differ.
 
         :param varying: Whether the noise is a function of the inputs.
         """
-        variance, lengthscales = np.exp(self.log_variance), np.exp(self.log_lengthscales)
+        variance, lengthscales = (
+            np.exp(self.log_variance),
+            np.exp(self.log_lengthscales),
+        )
         noise: Any = max(np.exp(self.log_noise), 1.001 * LEAST_NOISE)
         if varying:
             noise = LogLinear(X.shape[1], noise)
@@ -162,7 +172,9 @@ class Hyperparameters(NamedTuple):
         gpflow.set_trainable(points, False)
         return PEPRegression(
             (X, self.units.transform(y)[:, None]),
-            additive(KERNELS[kernel][0](variance, lengthscales), np.exp(self.log_additive)),
+            additive(
+                KERNELS[kernel][0](variance, lengthscales), np.exp(self.log_additive)
+            ),
             points,
             likelihood=gpflow.likelihoods.Gaussian(variance=noise),
         )
@@ -201,7 +213,9 @@ def evidence(
         return -np.inf, np.zeros(3 * D + 4)
     t, stretched = theta.units.transform(y), np.exp(b) * np.arcsinh(y)
     beta, _ = lapack.dpotrs(L, t, lower=1)
-    value = -0.5 * (t @ beta + len(y) * np.log(2.0 * np.pi)) - np.sum(np.log(np.diag(L)))
+    value = -0.5 * (t @ beta + len(y) * np.log(2.0 * np.pi)) - np.sum(
+        np.log(np.diag(L))
+    )
     # Above or below the diagonal there are zeros: sums of W times what is symmetric stay the same.
     inverse = lapack.dpotri(L, lower=1, overwrite_c=1)[0].T
     W = np.outer(0.5 * beta, beta) - inverse
@@ -215,10 +229,22 @@ def evidence(
     W *= by_r2
     sums = np.sum(W, axis=0) + np.sum(W, axis=1)
     by_lengthscale = np.sum(U * (4.0 * W @ U - 2.0 * sums[:, None] * U), axis=0)
-    by_weight = features.T @ (by_noise * (np.abs(exponent) < LARGEST_EXPONENT)) - precision * w
+    by_weight = (
+        features.T @ (by_noise * (np.abs(exponent) < LARGEST_EXPONENT)) - precision * w
+    )
     by_t = beta * np.cosh(stretched - a) - np.tanh(stretched - a)
-    by_warp = np.sum(by_t) - warp_precision * a, np.sum(1.0 - by_t * stretched) - warp_precision * b
-    parts = by_lengthscale, by_variance, np.sum(by_noise), by_weight, *by_warp, by_additive
+    by_warp = (
+        np.sum(by_t) - warp_precision * a,
+        np.sum(1.0 - by_t * stretched) - warp_precision * b,
+    )
+    parts = (
+        by_lengthscale,
+        by_variance,
+        np.sum(by_noise),
+        by_weight,
+        *by_warp,
+        by_additive,
+    )
     return float(value), np.hstack(parts)
 
 
@@ -244,7 +270,10 @@ def fit_exact(
     D = X.shape[1]
     is_additive = kernel == "additive"
     log_v = np.log(ADDITIVE / D) if is_additive else -np.inf
-    values, repeats = [0.5 * np.log(D), 0.0, np.log(NOISE), 0.0, log_v], [D, 1, 1, D + 2, D]
+    values, repeats = (
+        [0.5 * np.log(D), 0.0, np.log(NOISE), 0.0, log_v],
+        [D, 1, 1, D + 2, D],
+    )
     free = np.repeat([True, varying, warp, is_additive], [D + 2, D, 2, D])
     limits = np.repeat(LIMITS, [D, 1, 1, D, 2, D], axis=0)[free]
     best, vector = -np.inf, np.repeat(values, repeats)
@@ -258,7 +287,9 @@ def fit_exact(
         nonlocal best, vector
         tried = fixed.copy()
         tried[free] = x
-        value, gradient = evidence(Hyperparameters.of_vector(tried), X, y, kernel, factors)
+        value, gradient = evidence(
+            Hyperparameters.of_vector(tried), X, y, kernel, factors
+        )
         if value > best:
             best, vector = value, tried
         return (-value if np.isfinite(value) else 1e10), -gradient[free]
@@ -269,9 +300,13 @@ def fit_exact(
             raise StopIteration
 
     options = {"maxiter": max_iterations, "ftol": GAIN, "gtol": FLAT}
-    minimize = partial(scipy.optimize.minimize, jac=True, method="L-BFGS-B", options=options)
+    minimize = partial(
+        scipy.optimize.minimize, jac=True, method="L-BFGS-B", options=options
+    )
     with one_blas_thread():
-        end = minimize(loss, np.clip(vector[free], *limits.T), bounds=limits, callback=step)
+        end = minimize(
+            loss, np.clip(vector[free], *limits.T), bounds=limits, callback=step
+        )
     now = time.perf_counter()
     # A line search that finds no step ends where the evidence is all but flat.
     converged = end.nit < max_iterations and now <= deadline

@@ -21,10 +21,23 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from threadpoolctl import threadpool_limits
 
-from ...engine.checks import check_callable, check_positive, check_real, check_seed, reason, refusal
+from ...engine.checks import (
+    check_callable,
+    check_positive,
+    check_real,
+    check_seed,
+    reason,
+    refusal,
+)
 from ...engine.numerics.linalg import warnings_of_graphs_dropped
 from ...models.base import NO_FACTOR, TrialWarning
 from .objectives import FAILURES, Objective, WholeLoss, assign, assigned_at_exit
@@ -129,19 +142,31 @@ class _Run:
             "gtol": min(10.0 * self.limits.tolerance, 1e-5),
         }
         try:
-            start, how = self.loss.parameters(), {"method": "L-BFGS-B", "options": options}
-            outcome = scipy.optimize.minimize(self, start, jac=True, callback=self.step, **how)
+            start, how = (
+                self.loss.parameters(),
+                {"method": "L-BFGS-B", "options": options},
+            )
+            outcome = scipy.optimize.minimize(
+                self, start, jac=True, callback=self.step, **how
+            )
             converged, message = bool(outcome.success), str(outcome.message).strip()
-            if message.startswith("ABNORMAL"):  # mostly rounding, where the objective is flat
+            if message.startswith(
+                "ABNORMAL"
+            ):  # mostly rounding, where the objective is flat
                 message = NO_STEP
             if converged and len(self.losses) <= 1:
                 stayed = "No step was taken, as the objective is all but flat where training began."
                 message = f"{stayed} {message}"
         except _Halt as halt:
             converged, message = halt.converged, str(halt)
-        if self.loss.unsettled:  # a line search may end at a jump, which SciPy calls convergence
+        if (
+            self.loss.unsettled
+        ):  # a line search may end at a jump, which SciPy calls convergence
             last = f"last evaluation(s) of the loss: {self.loss.unsettled}."
-            converged, message = False, f"The sites did not converge at the {last} {message}"
+            converged, message = (
+                False,
+                f"The sites did not converge at the {last} {message}",
+            )
         if self.trouble and not converged and self.trouble != message:
             message = f"{message} The newest evaluation that failed: {self.trouble}"
         objective = -np.inf if self.best is None else -self.num_rows * self.best.loss
@@ -157,7 +182,9 @@ class _Run:
         try:
             # A second evaluation of the first point brings sites closer: not where time is over.
             known = is_over and np.array_equal(x, self.first.x)
-            self.newest = self.first if known else _evaluate(self.loss, x, self.num_rows)
+            self.newest = (
+                self.first if known else _evaluate(self.loss, x, self.num_rows)
+            )
         except FAILURES as error:
             self.failures, self.trouble = self.failures + 1, reason(error)
             return self._too_far(x)
@@ -176,7 +203,9 @@ class _Run:
         if iterations >= window:
             gain = (self.losses[-1 - window] - self.losses[-1]) / window
             if gain < tolerance:
-                raise _Halt(f"Steps gained less than {tolerance:g} nats for each row.", True)
+                raise _Halt(
+                    f"Steps gained less than {tolerance:g} nats for each row.", True
+                )
 
     def _accept(self) -> None:
         self.losses.append(self.newest.loss)
@@ -205,7 +234,9 @@ def _evaluate(loss: WholeLoss, x: AnyNDArray, num_rows: int) -> _Point:
     if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
         bad = np.sum(~np.isfinite(gradient))
         got = f"{value} and a gradient with {bad} entries that are not finite"
-        remedy = "Start from other parameters, standardise the data, or look for outliers."
+        remedy = (
+            "Start from other parameters, standardise the data, or look for outliers."
+        )
         raise refusal("training loss", got, "finite numbers", remedy)
     values = [variable.numpy() for variable in loss.state]
     return _Point(x.copy(), float(value), gradient, values)
@@ -238,7 +269,9 @@ class MaximiseRecord(NamedTuple):
     converged: bool
     message: str
     losses: AnyNDArray
-    compile_seconds: float  #: The first evaluation, which compiles, once for all starts.
+    compile_seconds: (
+        float  #: The first evaluation, which compiles, once for all starts.
+    )
     starts: tuple[Ascent, ...]
     points: tuple[PointsScore, ...] = ()
     """The numbers of inducing points that ``num_inducing="auto"`` tried, with their scores."""
@@ -316,7 +349,9 @@ def maximise(
     limits = _Limits(tolerance, window, max_iterations)
     check_positive("window", window)
     check_positive("max_iterations", max_iterations)
-    check_real("tolerance", tolerance, "[0, inf)", "In nats for each row, 1e-6 is fine.")
+    check_real(
+        "tolerance", tolerance, "[0, inf)", "In nats for each row, 1e-6 is fine."
+    )
     if seconds is not None:
         check_real("seconds", seconds, "(0, inf]", "None is for no limit.")
     if isinstance(model, WholeLoss) and optimizer is not None:
@@ -324,19 +359,31 @@ def maximise(
         raise refusal("optimizer", got, "None", "Leave it out, or pass the model.")
     if isinstance(model, WholeLoss) and objective not in ("evidence", model.objective):
         got = f"{objective!r} with a WholeLoss of {model.objective!r}"
-        raise refusal("objective", got, "that of the loss", "Leave it out, or pass the model.")
+        raise refusal(
+            "objective", got, "that of the loss", "Leave it out, or pass the model."
+        )
     if num_inducing is not None:
-        if num_inducing != "auto" or isinstance(model, WholeLoss) or optimizer is not None:
+        if (
+            num_inducing != "auto"
+            or isinstance(model, WholeLoss)
+            or optimizer is not None
+        ):
             got = f"{num_inducing!r} for {type(model).__name__} with optimizer={optimizer!r}"
             expected = "None, or 'auto' for a model without an optimizer of your own"
             raise refusal("num_inducing", got, expected, "Leave it out if in doubt.")
         deadline = time.perf_counter() + (np.inf if seconds is None else seconds)
-        options: dict[str, Any] = {"objective": objective, "tolerance": tolerance, "window": window}
+        options: dict[str, Any] = {
+            "objective": objective,
+            "tolerance": tolerance,
+            "window": window,
+        }
         options |= {"max_iterations": max_iterations, "starts": starts, "seed": seed}
         options |= {"callback": callback, "progress": progress}
 
         def train(model: GPModel, ends: float = deadline) -> MaximiseRecord:
-            return maximise(model, seconds=max(ends - time.perf_counter(), 1e-3), **options)
+            return maximise(
+                model, seconds=max(ends - time.perf_counter(), 1e-3), **options
+            )
 
         check_grows(model)
         some, rows = leave_rows_out(model, seed)
@@ -345,7 +392,9 @@ def maximise(
         model.inducing_variable = some.inducing_variable
         return train(model)._replace(points=points)
     loss: WholeLoss = (
-        model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer, objective)
+        model
+        if isinstance(model, WholeLoss)
+        else WholeLoss(model, optimizer, objective)
     )
     model, state, num_rows = loss.model, loss.state, loss.num_rows()
     check_seed(seed)
@@ -367,7 +416,11 @@ def maximise(
         points = [run.best for run in runs if run.best is not None]
         return min(points, key=lambda point: point.loss, default=first).values
 
-    with warnings_of_graphs_dropped(), assigned_at_exit(state, best_values), one_blas_thread():
+    with (
+        warnings_of_graphs_dropped(),
+        assigned_at_exit(state, best_values),
+        one_blas_thread(),
+    ):
         for number, move in enumerate(starting):
             if runs and time.perf_counter() > deadline:
                 break
@@ -375,7 +428,9 @@ def maximise(
             move(model)
             with bar(progress, max_iterations) as show:
 
-                def report(step: int, value: float, start: int = number, show: Any = show) -> None:
+                def report(
+                    step: int, value: float, start: int = number, show: Any = show
+                ) -> None:
                     show(step, {"objective": value})
                     if callback is not None:
                         callback(Step(start, step, value))
@@ -402,14 +457,18 @@ def maximise(
 
 
 def _moves(
-    starts: int | Sequence[Callable[[GPModel], None]], variables: Sequence[tf.Variable], seed: int
+    starts: int | Sequence[Callable[[GPModel], None]],
+    variables: Sequence[tf.Variable],
+    seed: int,
 ) -> list[Callable[[GPModel], None]]:
     """Make functions that change the model before each start; the first changes nothing."""
     random = np.random.default_rng(seed)
 
     def perturb(model: GPModel) -> None:
         for variable in variables:
-            change = 0.5 * random.standard_normal(variable.numpy().shape)  # unconstrained
+            change = 0.5 * random.standard_normal(
+                variable.numpy().shape
+            )  # unconstrained
             variable.assign_add(change.astype(variable.dtype.as_numpy_dtype))
 
     if not isinstance(starts, Sequence):
@@ -422,7 +481,9 @@ def _moves(
 
 
 @contextmanager
-def bar(progress: bool, num_steps: int) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
+def bar(
+    progress: bool, num_steps: int
+) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
     """Show on stderr how many steps were taken, and some values."""
     columns = (
         TextColumn("step"),
@@ -431,7 +492,9 @@ def bar(progress: bool, num_steps: int) -> Iterator[Callable[[int, Mapping[str, 
         TimeRemainingColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=not progress) as display:
+    with Progress(
+        *columns, console=Console(stderr=True), disable=not progress
+    ) as display:
         task = display.add_task("", total=num_steps)
 
         def show(step: int, values: Mapping[str, float]) -> None:

@@ -24,7 +24,9 @@ class EarlyStopping(NamedTuple):
     metric: str  #: Its name in what ``evaluate`` returns.
     patience: int  #: Stop after as many evaluations without a better value.
     min_delta: float = 0.0  #: By how much a value must be better to count.
-    larger_is_better: bool = False  #: As for an accuracy; a loss is better where it is smaller.
+    larger_is_better: bool = (
+        False  #: As for an accuracy; a loss is better where it is smaller.
+    )
 
 
 class Evaluation(NamedTuple):
@@ -41,7 +43,9 @@ class FitRecord(NamedTuple):
     seconds: float
     losses: AnyNDArray  #: The batch's estimate of the training loss at each step.
     evaluations: list[Evaluation]
-    best_step: int | None  #: The steps that the model's parameters are of, with early stopping.
+    best_step: (
+        int | None
+    )  #: The steps that the model's parameters are of, with early stopping.
     stopped_early: bool
 
 
@@ -60,7 +64,9 @@ class History(tf.train.experimental.PythonState):
         return len(self.losses)
 
     def serialize(self) -> bytes:
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields = {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
+        }
         return json.dumps(fields).encode()
 
     def deserialize(self, string_value: bytes) -> None:
@@ -71,7 +77,9 @@ class History(tf.train.experimental.PythonState):
     def lacks_evaluation(self, every: int) -> bool:
         """Whether an evaluation is due after this step, and was not done yet."""
         due = self.num_steps > 0 and self.num_steps % every == 0
-        return due and not (self.evaluations and self.evaluations[-1].step == self.num_steps)
+        return due and not (
+            self.evaluations and self.evaluations[-1].step == self.num_steps
+        )
 
     def _best(self, rule: EarlyStopping) -> int | None:
         """
@@ -100,7 +108,9 @@ class History(tf.train.experimental.PythonState):
 
 
 def resumed(
-    checkpoint: tf.train.Checkpoint, directory: str | PathLike[str] | None, history: History
+    checkpoint: tf.train.Checkpoint,
+    directory: str | PathLike[str] | None,
+    history: History,
 ) -> Callable[[], None]:
     """Restore the newest checkpoint if there is one. Returns a function that writes the next."""
     if directory is None:
@@ -114,10 +124,14 @@ def resumed(
     manager = tf.train.CheckpointManager(checkpoint, str(directory), max_to_keep=2)
     if manager.latest_checkpoint:
         try:
-            checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
+            checkpoint.restore(
+                manager.latest_checkpoint
+            ).assert_existing_objects_matched()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             got = f"{manager.latest_checkpoint}, which does not fit ({str(error).splitlines()[0]})"
-            expected = "one of the same model, optimizer, kind of batches and early stopping"
+            expected = (
+                "one of the same model, optimizer, kind of batches and early stopping"
+            )
             remedy = "Name another directory to start anew."
             raise refusal("checkpoint_dir", got, expected, remedy) from error
 
@@ -142,7 +156,9 @@ def _check_writable(name: str, directory: str | PathLike[str]) -> None:
     except tf.errors.OpError as error:
         got = f"{directory}, which cannot be written to ({reason(error)})"
         expected = "a folder, or the name of one to make"
-        raise refusal(name, got, expected, "Name another, or make room there.") from error
+        raise refusal(
+            name, got, expected, "Name another, or make room there."
+        ) from error
 
 
 @contextmanager
@@ -155,7 +171,9 @@ def scalars(
         return
     if importlib.util.find_spec("tensorboard") is None:
         expected = "that tensorboard is installed, which TensorFlow writes scalars with"
-        raise refusal("log_dir", directory, expected, "Install it, or leave log_dir out.")
+        raise refusal(
+            "log_dir", directory, expected, "Install it, or leave log_dir out."
+        )
     _check_writable("log_dir", directory)
     writer = tf.summary.create_file_writer(str(directory))
 

@@ -145,7 +145,9 @@ def fit(
     check_positive("evaluate_every", evaluate_every)
     check_positive("checkpoint_every", checkpoint_every)
     check_positive("log_every", log_every)
-    check_callable("evaluate", evaluate, "Pass a function of the model that returns metrics.")
+    check_callable(
+        "evaluate", evaluate, "Pass a function of the model that returns metrics."
+    )
     _check_stopping(early_stopping, evaluate, num_steps, evaluate_every)
     if not isinstance(optimizer, tf_keras.optimizers.Optimizer):
         expected = "one of tf_keras.optimizers (neither legacy nor of Keras 3)"
@@ -170,10 +172,14 @@ def fit(
     )
     save = resumed(checkpoint, checkpoint_dir if replicas.is_chief else None, history)
     if checkpoint_dir is not None:
-        replicas.copy_chief([*model.variables, *optimizer.variables, *run.best], history)
+        replicas.copy_chief(
+            [*model.variables, *optimizer.variables, *run.best], history
+        )
     parts = optimizer, variables, natural, replicas
     take_step = tf.function(
-        without_collector(lambda batch: replicas.run(lambda: _step(loss, batch, *parts))),
+        without_collector(
+            lambda batch: replicas.run(lambda: _step(loss, batch, *parts))
+        ),
         input_signature=[epochs(history.epoch).element_spec],
         autograph=not is_plain(model),
     )
@@ -189,7 +195,10 @@ def fit(
         while True:
             if evaluate is not None and history.lacks_evaluation(evaluate_every):
                 metrics = run.evaluate(evaluate)
-                log(run.step, {f"held_out/{name}": value for name, value in metrics.items()})
+                log(
+                    run.step,
+                    {f"held_out/{name}": value for name, value in metrics.items()},
+                )
             if history.losses:
                 newest = history.evaluations[-1].metrics if history.evaluations else {}
                 show(run.step, {"loss": history.losses[-1], **newest})
@@ -199,7 +208,9 @@ def fit(
                 save()
             step_seconds = run.advance(take_step, stream)
             if run.step % log_every == 0:
-                log(run.step, {"loss": history.losses[-1], "step_seconds": step_seconds})
+                log(
+                    run.step, {"loss": history.losses[-1], "step_seconds": step_seconds}
+                )
         save()
     return run.finish()
 
@@ -219,7 +230,9 @@ class _Run:
         self.history = History()
         self.state = state_of(model)
         state = self.state if early_stopping else ()
-        self.best = [tf.Variable(tf.identity(v), trainable=False, shape=v.shape) for v in state]
+        self.best = [
+            tf.Variable(tf.identity(v), trainable=False, shape=v.shape) for v in state
+        ]
 
     @property
     def step(self) -> int:
@@ -229,7 +242,9 @@ class _Run:
         return self.step >= self.num_steps or self.history.is_over(self.early_stopping)
 
     def advance(
-        self, take_step: Callable[[Any], tf.Tensor], stream: Iterator[tuple[Any, int, int]]
+        self,
+        take_step: Callable[[Any], tf.Tensor],
+        stream: Iterator[tuple[Any, int, int]],
     ) -> float:
         """Take the next step; the seconds it took."""
         started, history = time.perf_counter(), self.history
@@ -241,7 +256,9 @@ class _Run:
             history.seconds += step_seconds
         return step_seconds
 
-    def evaluate(self, evaluate: Callable[[GPModel], Mapping[str, float]]) -> dict[str, float]:
+    def evaluate(
+        self, evaluate: Callable[[GPModel], Mapping[str, float]]
+    ) -> dict[str, float]:
         """Compute held-out metrics, and keep the parameters if they are the best so far."""
         started, history = time.perf_counter(), self.history
         # Predictions of PEP move its sites, which training must not see.
@@ -255,7 +272,10 @@ class _Run:
         metrics = dict(zip(metrics, self.replicas.from_chief([*metrics.values()])))
         with _delay_interrupts():
             history.evaluations.append(Evaluation(self.step, metrics))
-            if self.early_stopping and history.best_step(self.early_stopping) == self.step:
+            if (
+                self.early_stopping
+                and history.best_step(self.early_stopping) == self.step
+            ):
                 assign(self.best, self.state)
             history.seconds += time.perf_counter() - started
         return metrics
@@ -269,7 +289,9 @@ class _Run:
         return FitRecord(self.step, history.seconds, np.array(history.losses), *end)
 
 
-def _stream(epochs: Epochs, epoch: int, num_read: int) -> Iterator[tuple[Any, int, int]]:
+def _stream(
+    epochs: Epochs, epoch: int, num_read: int
+) -> Iterator[tuple[Any, int, int]]:
     """Batch after batch, epoch after epoch, each with its epoch and its number there (from 1).
 
     :param num_read: How many of its batches were read before, to leave out.
@@ -300,7 +322,9 @@ def _step(
         tape.watch(trained)
         value = loss(share)
         value *= tf.cast(weight, value.dtype)
-    gradients = tape.gradient(value, trained, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    gradients = tape.gradient(
+        value, trained, unconnected_gradients=tf.UnconnectedGradients.ZERO
+    )
     # All replicas check the sums, and agree.
     value, *gradients = replicas.total([value, *map(tf.convert_to_tensor, gradients)])
     value = require_finite(value, "training loss", ADVICE)
@@ -320,7 +344,9 @@ def _step(
     return value
 
 
-def _checked_loss(take_step: Callable[[Any], tf.Tensor], batch: Any, step: int) -> float:
+def _checked_loss(
+    take_step: Callable[[Any], tf.Tensor], batch: Any, step: int
+) -> float:
     """Take a step: its loss, or an error with the reason and the step."""
     try:
         return float(take_step(batch))
@@ -371,17 +397,26 @@ def _check_stopping(
         remedy = "Pass evaluate, and evaluate_every of at most num_steps."
         raise refusal("early_stopping", got, "evaluations to judge by", remedy)
     check_positive("early_stopping.patience", rule.patience)
-    check_real("early_stopping.min_delta", rule.min_delta, "[0, inf]", "0 counts any improvement.")
+    check_real(
+        "early_stopping.min_delta",
+        rule.min_delta,
+        "[0, inf]",
+        "0 counts any improvement.",
+    )
 
 
-def _as_metrics(returned: Any, step: int, rule: EarlyStopping | None) -> dict[str, float]:
+def _as_metrics(
+    returned: Any, step: int, rule: EarlyStopping | None
+) -> dict[str, float]:
     """Take metrics that a function of the user returned as numbers by name; refuse all else."""
     try:
         metrics = {str(name): float(value) for name, value in returned.items()}
     except (AttributeError, TypeError, ValueError) as error:
         got = f"a function that returned {returned!r}"
         expected = "numbers by name"
-        raise refusal("evaluate", got, expected, "Return {'nlpd': 0.7}, for example.") from error
+        raise refusal(
+            "evaluate", got, expected, "Return {'nlpd': 0.7}, for example."
+        ) from error
     for name, value in metrics.items():
         if not np.isfinite(value):
             name = f"Training stopped at step {step}. Metric '{name}'"
@@ -409,7 +444,9 @@ def _loss_and_epochs(
         if isinstance(model, PEP):
             remedy = "Pass model.minibatch_training_loss_closure(batch_size, seed=0) as batches."
         got = f"{type(model).__name__}, which holds its data, with batches of data"
-        raise refusal("model", got, "a model that takes its data with each call", remedy)
+        raise refusal(
+            "model", got, "a model that takes its data with each call", remedy
+        )
     if isinstance(batches, tf.data.Dataset):
         dataset = batches
         return model.training_loss, lambda number: dataset
@@ -427,21 +464,30 @@ def _check_strategy(
     kinds = tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy
     if not isinstance(strategy, kinds):
         expected = "tf.distribute.MirroredStrategy or tf.distribute.MultiWorkerMirroredStrategy"
-        raise refusal("strategy", type(strategy).__name__, expected, "Pass one of them, or None.")
+        raise refusal(
+            "strategy", type(strategy).__name__, expected, "Pass one of them, or None."
+        )
     if isinstance(batches, BatchLoss):
         got = "one for minibatches of PEP, whose sites belong to one process"
         remedy = "Train ARPEP, APEP or RPAPEP."
-        raise refusal("strategy", got, "a model that takes its data with each call", remedy)
+        raise refusal(
+            "strategy", got, "a model that takes its data with each call", remedy
+        )
     if natural_gradient is not None:
         expected = "none: q_mu and q_sqrt would be assigned in each replica, which variables of a"
         expected += " strategy refuse"
-        raise refusal("natural_gradient", "one under a strategy", expected, "Leave it out.")
+        raise refusal(
+            "natural_gradient", "one under a strategy", expected, "Leave it out."
+        )
     if getattr(model, "num_data", 0) is None:
         got = f"{type(model).__name__} with num_data=None under a strategy"
         expected = "the number of rows of the whole data set: a replica sees a share of a batch"
         raise refusal("model", got, expected, "Pass num_data.")
     created_in_scope = strategy.extended.variable_created_in_scope
-    for name, variables in (("model", model.variables), ("optimizer", optimizer.variables)):
+    for name, variables in (
+        ("model", model.variables),
+        ("optimizer", optimizer.variables),
+    ):
         if not all(map(created_in_scope, variables)):
             got, expected = "one made outside of the strategy", "one made in its scope"
             remedy = "Make model and optimizer under `with strategy.scope():`."
@@ -451,8 +497,12 @@ def _check_strategy(
         if vars(variable).get("_trainable", variable.trainable) != variable.trainable:
             got = f"set_trainable on {variable.name}"
             remedy = "Replace the parameter, under the scope:"
-            remedy += " kernel.variance = gpflow.Parameter(kernel.variance, trainable=False)."
-            raise refusal("model", got, "none under a strategy, where it has no effect", remedy)
+            remedy += (
+                " kernel.variance = gpflow.Parameter(kernel.variance, trainable=False)."
+            )
+            raise refusal(
+                "model", got, "none under a strategy, where it has no effect", remedy
+            )
 
 
 @contextmanager

@@ -34,7 +34,11 @@ class _NaturalStep(NamedTuple):
     "return.gamma: [L]",
 )
 def natural_step(
-    mean: tf.Tensor, root: tf.Tensor, by_mean: tf.Tensor, by_root: tf.Tensor, gamma: TensorType
+    mean: tf.Tensor,
+    root: tf.Tensor,
+    by_mean: tf.Tensor,
+    by_root: tf.Tensor,
+    gamma: TensorType,
 ) -> _NaturalStep:
     r"""Take a step of length :math:`\gamma` against the natural gradient of a loss, which is its
     gradient in the expectation parameters, in natural parameters (Salimbeni, Eleftheriadis &
@@ -95,8 +99,12 @@ class NaturalGradients(NamedTuple):
     """How :func:`~gpflow_pep.training.fit` trains q: by our steps, GPflow's, or none."""
 
     q: Any = ()  #: Parameters: mean [M, L] and lower triangular square roots [L, M, M].
-    length: Length | None = None  #: Of steps by the gradient that the optimiser gets too.
-    gpflow: NaturalGradient | None = None  #: Takes steps of its own before the optimiser's.
+    length: Length | None = (
+        None  #: Of steps by the gradient that the optimiser gets too.
+    )
+    gpflow: NaturalGradient | None = (
+        None  #: Takes steps of its own before the optimiser's.
+    )
 
     @property
     def variables_of_q(self) -> list[tf.Variable]:
@@ -120,7 +128,11 @@ class NaturalGradients(NamedTuple):
         if q_sqrt.transform is not None:
             by_root = q_sqrt.transform.forward(by_root)  # from a vector: it is linear
         mean, root = map(tf.convert_to_tensor, self.q)
-        gamma = tf.cast(self.length(step), mean.dtype) if callable(self.length) else self.length
+        gamma = (
+            tf.cast(self.length(step), mean.dtype)
+            if callable(self.length)
+            else self.length
+        )
         after = natural_step(mean, root, by_mean, by_root, gamma)
         q_mu.assign(after.mean)
         q_sqrt.assign(after.root)
@@ -138,13 +150,21 @@ def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
     if root.shape.rank != 3:
         got = f"one for q_sqrt of shape {tuple(root.shape)}"
         expected = "[L, M, M]: natural gradients are of full covariances"
-        raise refusal("natural_gradient", got, expected, "Use q_diag=False, or leave it out.")
+        raise refusal(
+            "natural_gradient", got, expected, "Use q_diag=False, or leave it out."
+        )
     if isinstance(natural_gradient, gpflow.optimizers.NaturalGradient):
         return NaturalGradients((mean, root), gpflow=natural_gradient)
     natural_gradient = 0.1 if natural_gradient is True else natural_gradient
-    schedule = isinstance(natural_gradient, tf_keras.optimizers.schedules.LearningRateSchedule)
-    if not (schedule or (is_number(natural_gradient) and 0.0 < natural_gradient <= 1.0)):
+    schedule = isinstance(
+        natural_gradient, tf_keras.optimizers.schedules.LearningRateSchedule
+    )
+    if not (
+        schedule or (is_number(natural_gradient) and 0.0 < natural_gradient <= 1.0)
+    ):
         got, remedy = repr(natural_gradient), "Pass 0.1, for example."
-        expected = "a step length in (0, 1], a schedule of it, True, or gpflow.optimizers."
+        expected = (
+            "a step length in (0, 1], a schedule of it, True, or gpflow.optimizers."
+        )
         raise refusal("natural_gradient", got, f"{expected}NaturalGradient", remedy)
     return NaturalGradients((mean, root), natural_gradient)

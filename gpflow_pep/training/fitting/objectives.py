@@ -70,7 +70,11 @@ def assign_same(model: GPModel, other: GPModel) -> None:
     parameters = gpflow.utilities.parameter_dict(model)
     for path, value in gpflow.utilities.parameter_dict(other).items():
         parameter = parameters.get(path)
-        if parameter is not None and parameter.trainable and parameter.shape == value.shape:
+        if (
+            parameter is not None
+            and parameter.trainable
+            and parameter.shape == value.shape
+        ):
             parameter.assign(value)
 
 
@@ -80,7 +84,9 @@ NAMES = "evidence", "loo", "evidence+loo"
 Objective = str | Callable[[Any], tf.Tensor]
 
 
-def training_loss(model: GPModel, objective: Objective = "evidence") -> Callable[[], tf.Tensor]:
+def training_loss(
+    model: GPModel, objective: Objective = "evidence"
+) -> Callable[[], tf.Tensor]:
     """Make the loss of a model that holds its data, for GPflow's and Keras's optimisers::
 
         loss = pep.training.training_loss(model, "evidence+loo")
@@ -133,19 +139,25 @@ def near_lengthscales(spread: float) -> Callable[[GPModel], tf.Tensor]:
         value = model.maximum_log_likelihood_objective()
         for kernel in latent_kernels(model.kernel):
             logs = tf.math.log(kernel.lengthscales)
-            value -= tf.reduce_sum((logs - tf.reduce_mean(logs)) ** 2) / (2.0 * spread**2)
+            value -= tf.reduce_sum((logs - tf.reduce_mean(logs)) ** 2) / (
+                2.0 * spread**2
+            )
         return value
 
     return objective
 
 
-def _of_function(model: Any, objective: Callable[[Any], tf.Tensor]) -> Callable[[], tf.Tensor]:
+def _of_function(
+    model: Any, objective: Callable[[Any], tf.Tensor]
+) -> Callable[[], tf.Tensor]:
     @tf.autograph.experimental.do_not_convert
     def loss() -> tf.Tensor:
         value = tf.convert_to_tensor(objective(model))
         if value.shape.rank != 0:
             got = f"a function with a result of shape {value.shape}"
-            raise refusal("objective", got, "a number", "Sum over rows with tf.reduce_sum.")
+            raise refusal(
+                "objective", got, "a number", "Sum over rows with tf.reduce_sum."
+            )
         return -(value + model.log_prior_density())
 
     return loss
@@ -184,7 +196,11 @@ class WholeLoss:
 
     def num_rows(self) -> int:
         """Count the rows that the model has now."""
-        known = self.model.rows.num_rows if isinstance(self.model, InternalDataModel) else None
+        known = (
+            self.model.rows.num_rows
+            if isinstance(self.model, InternalDataModel)
+            else None
+        )
         if known is not None:
             return known
         some = tf.nest.flatten(self.model.data)[0]
@@ -198,7 +214,9 @@ class WholeLoss:
     def __call__(self, x: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Assign the trainable parameters and compute loss and gradient."""
         loss, gradient = self._evaluate(x)
-        has_converged = not isinstance(self.model, PEP) or self.model.last_inference.converged
+        has_converged = (
+            not isinstance(self.model, PEP) or self.model.last_inference.converged
+        )
         self.unsettled = 0 if has_converged else self.unsettled + 1
         self.warn_after(3)  # a line search may go far for an evaluation or two
         return loss, gradient
@@ -237,7 +255,9 @@ def _check_holds_data(model: Any) -> list[tf.Variable]:
     has_data = hasattr(model, "training_loss") and hasattr(model, "data")
     if isinstance(model, ExternalDataTrainingLossMixin) or not has_data:
         expected = "a model that holds its data, such as PEPRegression, PEP or gpflow.models.SGPR"
-        remedy = "Train one that takes its data in batches with gpflow_pep.training.fit."
+        remedy = (
+            "Train one that takes its data in batches with gpflow_pep.training.fit."
+        )
         raise refusal("model", type(model).__name__, expected, remedy)
     return variables_of_optimizer(model)
 
@@ -250,5 +270,7 @@ def variables_of_optimizer(
     variables = [v for v in model.trainable_variables if id(v) not in others]
     if not variables and not others:
         got = "none with a parameter for the optimizer to train"
-        raise refusal("model", got, "at least one", "Use gpflow.set_trainable(model, True).")
+        raise refusal(
+            "model", got, "at least one", "Use gpflow.set_trainable(model, True)."
+        )
     return variables

@@ -43,11 +43,15 @@ def left_out_densities(model: GPModel) -> Callable[[], AnyNDArray]:
         remedy, expected = "Pass validation=(X, Y).", "rows that were held out"
         raise checks.refusal("validation", f"{got} for a single row", expected, remedy)
     if model.data[0].shape[0] == 1:
-        raise checks.refusal("model", "one row", "several", "There is no other to predict by.")
+        raise checks.refusal(
+            "model", "one row", "several", "There is no other to predict by."
+        )
     return lambda: np.asarray(model.loo_log_density())
 
 
-def held_out_densities(model: GPModel, validation: RegressionData) -> Callable[[], AnyNDArray]:
+def held_out_densities(
+    model: GPModel, validation: RegressionData
+) -> Callable[[], AnyNDArray]:
     """Make a function that computes the log density of each row that was held out, [N]."""
     check_one_power(model)
     missing, rule = takes_missing_targets(model), target_rule(model)
@@ -68,7 +72,9 @@ def held_out_densities(model: GPModel, validation: RegressionData) -> Callable[[
             arguments = model.likelihood, X[some], *moments, Y[some], power
             parts.append(rule.log_power_expectation(*arguments))
         values = tf.concat(parts, axis=0)
-        return np.asarray(checks.require_finite(values, "log density of held-out rows", _ADVICE))
+        return np.asarray(
+            checks.require_finite(values, "log density of held-out rows", _ADVICE)
+        )
 
     return density
 
@@ -80,9 +86,14 @@ def check_one_power(model: Any) -> None:
             if hasattr(model, "get_params")
             else "Other models have no power."
         )
-        raise checks.refusal("model", type(model).__name__, "one of gpflow_pep.models", remedy)
+        raise checks.refusal(
+            "model", type(model).__name__, "one of gpflow_pep.models", remedy
+        )
     if model.alpha.shape.rank != 0:
-        got, remedy = f"powers of shape {tuple(model.alpha.shape)}", "Pass a number for alpha."
+        got, remedy = (
+            f"powers of shape {tuple(model.alpha.shape)}",
+            "Pass a number for alpha.",
+        )
         raise checks.refusal("model", got, "one power for all rows", remedy)
 
 
@@ -133,14 +144,22 @@ def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     have few levels, and none is a copy: unless a column, of targets, or of inputs of which a tenth
     at most have several targets, has ten levels and half as many as rows differ.
     """
-    codes = pd.util.hash_pandas_object(pd.DataFrame(X + 0.0), index=False)  # 64 bits of each: fast
+    codes = pd.util.hash_pandas_object(
+        pd.DataFrame(X + 0.0), index=False
+    )  # 64 bits of each: fast
     _, first, group = np.unique(codes, return_index=True, return_inverse=True)
-    several = np.bincount(group, np.any((Y[first][group] != Y) & ~np.isnan(Y), axis=1)) > 0.0
+    several = (
+        np.bincount(group, np.any((Y[first][group] != Y) & ~np.isnan(Y), axis=1)) > 0.0
+    )
     copies = np.where(several[group], len(X) + np.arange(len(X)), group)
     if 2 * (number := len(np.unique(copies))) > len(X):
         return copies
-    is_y = np.sum(several) > 0.1 * np.sum(np.bincount(group) > 1)  # inputs have several targets
-    levels = max(len(np.unique(column)) for column in (Y if is_y else np.hstack([X, Y])).T)
+    is_y = np.sum(several) > 0.1 * np.sum(
+        np.bincount(group) > 1
+    )  # inputs have several targets
+    levels = max(
+        len(np.unique(column)) for column in (Y if is_y else np.hstack([X, Y])).T
+    )
     return copies if levels >= max(number / 2, 10) else np.arange(len(X))
 
 
@@ -150,9 +169,13 @@ def with_data(model: Any, data: tuple[AnyNDArray, AnyNDArray]) -> Any:
     kernel, Z, likelihood = model.kernel, model.inducing_variable, model.likelihood
     if isinstance(model, PEPRegression):
         return PEPRegression(data, kernel, Z, likelihood=likelihood, **options)
-    options |= {key: getattr(model, key) for key in ("max_sweeps", "tolerance", "reset_sites")}
+    options |= {
+        key: getattr(model, key) for key in ("max_sweeps", "tolerance", "reset_sites")
+    }
     other = type(model)(data, kernel, likelihood, Z, **options)
-    other.loss_tolerance.assign(model.loss_tolerance)  # a tolerance that is passed has set it to 0
+    other.loss_tolerance.assign(
+        model.loss_tolerance
+    )  # a tolerance that is passed has set it to 0
     return other
 
 
@@ -202,11 +225,15 @@ def add_points(
             trained = time.perf_counter()
         seconds, judging = trained - began, time.perf_counter() - trained
         objective = np.nan if record is None else float(record.objective)
-        scores.append(PointsScore(M, float(np.mean(density)), objective, seconds, judging))
+        scores.append(
+            PointsScore(M, float(np.mean(density)), objective, seconds, judging)
+        )
         _LOGGER.info("%d inducing points: %.5g nats a row", *scores[-1][:2])
         pays = best is None or gains(density, best.densities, errors=1.0, least=GAIN)
         if best is None or pays:
-            best = _Trained(points, [value.numpy() for value in state_of(model)], record, density)
+            best = _Trained(
+                points, [value.numpy() for value in state_of(model)], record, density
+            )
         else:
             _set_points(model, best.points)
             assign(state_of(model), best.values)
@@ -221,7 +248,9 @@ def add_points(
         _set_points(model, _with_more(points.Z, candidates, min(2 * M, most)))
 
 
-def gains(log_densities: AnyNDArray, others: AnyNDArray, errors: float, least: float = 0.0) -> bool:
+def gains(
+    log_densities: AnyNDArray, others: AnyNDArray, errors: float, least: float = 0.0
+) -> bool:
     """Whether log densities [S] exceed others on average by more than so many standard errors, and
     by more than so many nats.
     """
@@ -238,7 +267,9 @@ def _most_points(model: GPModel, deadline: float = np.inf) -> int:
     if isinstance(model, PEPRegression) and not is_mixed(model.kernel):
         return MOST_POINTS if deadline == np.inf else len(model.data[0]) // 2
     number = len(latent_kernels(model.kernel))
-    return max(CHEAP_POINTS, int(np.sqrt(MOST_WORK / len(np.asarray(model.data[0]))) / number))
+    return max(
+        CHEAP_POINTS, int(np.sqrt(MOST_WORK / len(np.asarray(model.data[0]))) / number)
+    )
 
 
 def check_grows(model: Any) -> None:
@@ -253,13 +284,17 @@ def check_grows(model: Any) -> None:
     if model.rows.cut.block_rows is not None or has_parts:
         got = "'auto' with blocks, a memory or a power for each row"
         remedy = "Leave it out, and choose the number by rows that you hold out."
-        raise checks.refusal("num_inducing", got, "rows that can be left out singly", remedy)
+        raise checks.refusal(
+            "num_inducing", got, "rows that can be left out singly", remedy
+        )
 
 
 def _points_of(model: Any) -> Any:
     """Give the inducing variables, of mixed latent functions the shared ones."""
     variables = model.inducing_variable
-    if isinstance(variables, SharedIndependentInducingVariables) and is_mixed(model.kernel):
+    if isinstance(variables, SharedIndependentInducingVariables) and is_mixed(
+        model.kernel
+    ):
         return variables.inducing_variable
     return variables
 
@@ -276,7 +311,9 @@ class _Trained(NamedTuple):
     densities: AnyNDArray
 
 
-def _with_more(Z: gpflow.Parameter, candidates: AnyNDArray, number: int) -> InducingPoints:
+def _with_more(
+    Z: gpflow.Parameter, candidates: AnyNDArray, number: int
+) -> InducingPoints:
     """Add rows in random order, none of which is a point already.
 
     Rows of the largest residual variances served no better on the table where both were tried.
@@ -285,5 +322,9 @@ def _with_more(Z: gpflow.Parameter, candidates: AnyNDArray, number: int) -> Indu
     known = set(map(bytes, points))
     others = [row for row in candidates[: 2 * number] if bytes(row) not in known]
     points = np.concatenate([points, others[: number - len(points)]])
-    options: dict[str, Any] = {"transform": Z.transform, "prior": Z.prior, "trainable": Z.trainable}
+    options: dict[str, Any] = {
+        "transform": Z.transform,
+        "prior": Z.prior,
+        "trainable": Z.trainable,
+    }
     return InducingPoints(gpflow.Parameter(points, **options))

@@ -36,8 +36,12 @@ def predictive_entropy(model: GPModel, X: InputData) -> tf.Tensor:
         m, v = model.predict_f(X)
         if factors.traits(likelihood).is_gaussian:
             variance = v + likelihood.variance_at(X)
-            return 0.5 * tf.reduce_sum(tf.math.log(2.0 * np.pi * np.e * variance), axis=1)
-        p = factors.class_probabilities(likelihood, X, m, v, factors.num_classes(likelihood))
+            return 0.5 * tf.reduce_sum(
+                tf.math.log(2.0 * np.pi * np.e * variance), axis=1
+            )
+        p = factors.class_probabilities(
+            likelihood, X, m, v, factors.num_classes(likelihood)
+        )
         p = p / tf.reduce_sum(p, axis=1, keepdims=True)
         return -tf.reduce_sum(tf.math.xlogy(p, p), axis=1)
 

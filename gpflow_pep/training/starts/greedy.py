@@ -76,11 +76,15 @@ class _CompiledKernel:
 
     def variances(self, X: AnyNDArray) -> AnyNDArray:
         """[N], the variances of rows, which must all be finite."""
-        parts = [self._variances(X[part]).numpy() for part in _chunks(len(X), X.shape[1])]
+        parts = [
+            self._variances(X[part]).numpy() for part in _chunks(len(X), X.shape[1])
+        ]
         values = np.concatenate(parts)
         if not np.all(np.isfinite(values)):
             got = "a variance of NaN or infinity at some row"
-            raise checks.refusal("kernel", got, "finite numbers", "Check the kernel's parameters.")
+            raise checks.refusal(
+                "kernel", got, "finite numbers", "Check the kernel's parameters."
+            )
         return values
 
 
@@ -123,7 +127,11 @@ def greedy_variance(
     if tolerance is not None:
         remedy = "A thousandth of the kernel's variance is precise; None is for none."
         checks.check_real("tolerance", tolerance, "[0, inf]", remedy)
-    order = np.arange(len(X)) if seed is None else np.random.default_rng(seed).permutation(len(X))
+    order = (
+        np.arange(len(X))
+        if seed is None
+        else np.random.default_rng(seed).permutation(len(X))
+    )
     threshold = -np.inf if tolerance is None else tolerance
     pivots = _pivots(X, order, M, _CompiledKernel(kernel, X), threshold)
     if tolerance is None and len(pivots) < M:
@@ -290,7 +298,11 @@ class _Candidates:
         scale = np.sqrt(max(self.covariance.diagonal[i], 0.0) + default_jitter())
         rows = (self.covariance.row(i), self.products.row(i), self.whitened.row(i))
         along, p, c = (row / scale for row in rows)  # cov(fⱼ, a), rⱼᵀ a, rⱼᵀ S⁻¹ a
-        q, s, t = p[i] / scale, c[i] / scale, self.moments[i] / scale  # aᵀa, aᵀS⁻¹a, aᵀS⁻¹y
+        q, s, t = (
+            p[i] / scale,
+            c[i] / scale,
+            self.moments[i] / scale,
+        )  # aᵀa, aᵀS⁻¹a, aᵀS⁻¹y
         # First S grows by a aᵀ, then every r loses its part along a.
         root = np.sqrt(1.0 + s)
         d = (c - 0.5 * s * along) / (1.0 + s)

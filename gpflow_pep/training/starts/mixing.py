@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 from gpflow import set_trainable
 from gpflow.base import AnyNDArray, RegressionData, TensorData
-from gpflow.kernels import Kernel, LinearCoregionalization, Product, SquaredExponential, Sum, White
+from gpflow.kernels import (
+    Kernel,
+    LinearCoregionalization,
+    Product,
+    SquaredExponential,
+    Sum,
+    White,
+)
 
 from ...engine import checks
 from .rows import as_data
@@ -55,28 +62,42 @@ def coregionalization(
     """
     X, Y = as_data(data, missing_targets=True)
     num_outputs = Y.shape[1]
-    checks.check_number(num_latent, num_outputs, "num_latent", counted="outputs, the columns of Y")
+    checks.check_number(
+        num_latent, num_outputs, "num_latent", counted="outputs, the columns of Y"
+    )
     unseen = np.flatnonzero(np.isnan(Y).all(axis=0))
     if unseen.size:
         got = f"NaN alone in {unseen.size} column(s), the first at index {unseen[0]}"
-        raise checks.refusal("Y", got, "some targets of each output", "Leave such outputs out.")
+        raise checks.refusal(
+            "Y", got, "some targets of each output", "Leave such outputs out."
+        )
     if kernel is None:
         spread = _nonzero(X.std(axis=0))
         kernel = SquaredExponential(lengthscales=0.5 * np.sqrt(X.shape[1]) * spread)
     checks.check_single_output(kernel)
-    s = _nonzero(np.nanstd(Y, axis=0)) if scales is None else checks.as_vector("scales", scales)
+    s = (
+        _nonzero(np.nanstd(Y, axis=0))
+        if scales is None
+        else checks.as_vector("scales", scales)
+    )
     if len(s) != num_outputs or not np.all(s > 0.0):
         expected = f"{num_outputs} positive numbers, one for each column of Y"
-        raise checks.refusal("scales", repr(scales), expected, "Leave it out, or pass those.")
+        raise checks.refusal(
+            "scales", repr(scales), expected, "Leave it out, or pass those."
+        )
     values, vectors = np.linalg.eigh(_correlations(Y))
     leading = np.argsort(values)[::-1][:num_latent]
     unit = vectors[:, leading] * np.sqrt(np.maximum(values[leading], LEAST_EIGENVALUE))
-    unit = unit * np.where(unit.sum(axis=0) < 0.0, -1.0, 1.0)  # the same signs on each machine
+    unit = unit * np.where(
+        unit.sum(axis=0) < 0.0, -1.0, 1.0
+    )  # the same signs on each machine
     weights, base = s[:, None] * unit, _with_variance_1(kernel)
     factors = np.geomspace(2.0, 0.5, num_latent) if num_latent > 1 else [1.0]
     kernels: list[Kernel] = [_stretched(base, factor) for factor in factors]
     kernels += [_with_variance_1(White()) for _ in range(num_white)]
-    return LinearCoregionalization(kernels, np.hstack([weights, WHITE * weights[:, :num_white]]))
+    return LinearCoregionalization(
+        kernels, np.hstack([weights, WHITE * weights[:, :num_white]])
+    )
 
 
 def _correlations(Y: AnyNDArray) -> AnyNDArray:

@@ -39,11 +39,15 @@ def as_inputs(X: TensorData) -> AnyNDArray:
     return checks.as_matrix("X", X, dtype=default_float())
 
 
-def as_data(data: Any, *, missing_targets: bool = False) -> tuple[AnyNDArray, AnyNDArray]:
+def as_data(
+    data: Any, *, missing_targets: bool = False
+) -> tuple[AnyNDArray, AnyNDArray]:
     """Convert inputs and targets to such matrices, with as many rows; Y may lack some targets."""
     if isinstance(data, (tuple, list)) and len(data) == 2:
         float_type = default_float()
-        data = tuple(checks.as_numbers(name, part, float_type) for name, part in zip("XY", data))
+        data = tuple(
+            checks.as_numbers(name, part, float_type) for name, part in zip("XY", data)
+        )
     X, Y = checks.check_data(data, missing_targets=missing_targets)
     return X.numpy(), Y.numpy()
 
@@ -53,7 +57,9 @@ def key(row: AnyNDArray) -> bytes:
     return (row + 0.0).tobytes()
 
 
-def distinct_rows(X: AnyNDArray, order: Iterable[int], at_least: int, limit: int = 0) -> AnyNDArray:
+def distinct_rows(
+    X: AnyNDArray, order: Iterable[int], at_least: int, limit: int = 0
+) -> AnyNDArray:
     """Take rows in some order, leaving out copies of rows taken before.
 
     :param limit: How many to take at most, if that is more than are needed.
@@ -107,7 +113,9 @@ def kmeans(
     checks.check_seed(seed)
     spreads = (False, True, "spherical", "diagonal", "full")
     checks.check_choice("covariances", covariances, spreads, "Choose one of them.")
-    checks.check_choice("minibatches", minibatches, (None, False, True), "Leave it out.")
+    checks.check_choice(
+        "minibatches", minibatches, (None, False, True), "Leave it out."
+    )
     num_distinct = len(np.unique(X, axis=0))
     if num_distinct < M:
         raise too_few_distinct(M, num_distinct)
@@ -124,11 +132,15 @@ def kmeans(
     if not covariances:
         return InducingPoints(centres)
     deviations = (X[clusters.labels_ == m] - centre for m, centre in enumerate(centres))
-    full = np.stack([R.T @ R / max(1, len(R)) for R in deviations])  # 0 for a single row
+    full = np.stack(
+        [R.T @ R / max(1, len(R)) for R in deviations]
+    )  # 0 for a single row
     diagonal = np.diagonal(full, axis1=1, axis2=2)
     if covariances == "spherical":
         return BlurredInducingPoints(centres, diagonal.mean(axis=1))
-    return BlurredInducingPoints(centres, diagonal if covariances == "diagonal" else full)
+    return BlurredInducingPoints(
+        centres, diagonal if covariances == "diagonal" else full
+    )
 
 
 def saspa(
@@ -168,5 +180,7 @@ def saspa(
     if isinstance(kernel, MultioutputKernel):
         points = SharedIndependentInducingVariables(points)
     elif traits(likelihood).is_gaussian:
-        return PEPRegression(data, kernel, points, alpha=alpha, likelihood=likelihood, **options)
+        return PEPRegression(
+            data, kernel, points, alpha=alpha, likelihood=likelihood, **options
+        )
     return PEP(data, kernel, likelihood, points, alpha=alpha, **options)

@@ -10,7 +10,18 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from cases import refusals as cases
-from cases.refusals import LABELS, REFUSALS, D, N, X, Y, Z, point, regression, with_value
+from cases.refusals import (
+    LABELS,
+    REFUSALS,
+    D,
+    N,
+    X,
+    Y,
+    Z,
+    point,
+    regression,
+    with_value,
+)
 from cases.tied import MODELS
 
 from gpflow_pep.models import PEPClassification
@@ -22,7 +33,9 @@ def _check(message: str, words: str) -> None:
     name, *others = words.split(" | ")
     assert message.startswith(name)
     for word in others:
-        assert re.search(rf"(?i)(?<!\w){re.escape(word)}(?!\w)", message), f"no {word}: {message}"
+        assert re.search(rf"(?i)(?<!\w){re.escape(word)}(?!\w)", message), (
+            f"no {word}: {message}"
+        )
 
 
 @pytest.mark.parametrize("entry, words, call", REFUSALS)
@@ -36,7 +49,9 @@ def test_refused(entry: str, words: str, call: Any) -> None:
     "changes", [{"noise_variance": -0.1}, {"inducing_variable": with_value(X, np.nan)}]
 )
 def test_values_that_gpflows_parameters_refuse(changes: dict[str, Any]) -> None:
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=r"(?i)nan|-0\.1"):
+    with pytest.raises(
+        (ValueError, tf.errors.InvalidArgumentError), match=r"(?i)nan|-0\.1"
+    ):
         regression(**changes)
 
 
@@ -47,7 +62,9 @@ def test_alpha_when_assigned(start: Any, value: Any, words: str) -> None:
         model.alpha.assign(value)
     _check(str(caught.value), words)
     np.testing.assert_array_equal(model.alpha.numpy(), start)
-    for accepted in (0.0, 1e-300, 0.25, 1.0, 1, np.float64(0.5)) if np.ndim(start) == 0 else ():
+    for accepted in (
+        (0.0, 1e-300, 0.25, 1.0, 1, np.float64(0.5)) if np.ndim(start) == 0 else ()
+    ):
         model.alpha.assign(accepted)
         assert float(model.alpha.numpy()) == accepted
 
@@ -57,7 +74,9 @@ def test_a_likelihood_that_nobody_registered_is_named() -> None:
     density = dict.fromkeys(methods, lambda self, X, F, *Y: -(F[..., 0] ** 2))
     kind = type("Unheard", (gpflow.likelihoods.MonteCarloLikelihood,), density)
     with pytest.raises(NotImplementedError, match=r"Unheard.*register"):
-        point(likelihood=kind(input_dim=None, latent_dim=1, observation_dim=1)).training_loss()
+        point(
+            likelihood=kind(input_dim=None, latent_dim=1, observation_dim=1)
+        ).training_loss()
 
 
 def test_hyperparameters_that_ran_off_are_an_error_that_says_what_to_try() -> None:
@@ -74,8 +93,13 @@ def test_hyperparameters_that_ran_off_are_an_error_that_says_what_to_try() -> No
 def test_nan_in_a_parameter_is_named(model_class: Any) -> None:
     model = cases.tied(model_class)()
     compiled = tf.function(model.pep_log_marginal_likelihood)
-    model.q_mu.unconstrained_variable.assign(model.q_mu * np.nan)  # as an optimiser might
-    for function in (lambda: model.pep_log_marginal_likelihood((X, LABELS)), model.posterior):
+    model.q_mu.unconstrained_variable.assign(
+        model.q_mu * np.nan
+    )  # as an optimiser might
+    for function in (
+        lambda: model.pep_log_marginal_likelihood((X, LABELS)),
+        model.posterior,
+    ):
         with pytest.raises(ValueError, match="q: got NaN"):
             function()
     with pytest.raises(tf.errors.InvalidArgumentError, match="got NaN"):
@@ -86,16 +110,24 @@ def test_nan_in_a_parameter_is_named(model_class: Any) -> None:
         model.pep_log_marginal_likelihood((X, LABELS))
     for off in (np.nan, np.inf):
         model.kernel.variance.unconstrained_variable.assign(off)
-        with pytest.raises(ValueError, match=r"posterior: got .*expected finite.*priors"):
+        with pytest.raises(
+            ValueError, match=r"posterior: got .*expected finite.*priors"
+        ):
             model.posterior()
-        with pytest.raises(ValueError, match=r"prediction: got NaN or infinity.*priors"):
+        with pytest.raises(
+            ValueError, match=r"prediction: got NaN or infinity.*priors"
+        ):
             model.predict_f(X)
 
 
 MANY = np.random.default_rng(0).uniform(-1.0, 1.0, [N + 3, D])
 #: Of PEPRegression and of PEP.
 ACCEPTED: list[tuple[Any, dict[str, Any]]] = [
-    *((entry, {"inducing_variable": A}) for entry in (regression, point) for A in (MANY, Z[:1])),
+    *(
+        (entry, {"inducing_variable": A})
+        for entry in (regression, point)
+        for A in (MANY, Z[:1])
+    ),
     *((entry, {"alpha": [0.5] * N}) for entry in (regression, point)),
     (regression, {"data": (X[:1], Y[:1])}),
     (regression, {"data": (tf.constant(X), tf.constant(Y))}),
@@ -106,9 +138,15 @@ ACCEPTED: list[tuple[Any, dict[str, Any]]] = [
     (point, {"data": (X[:1], LABELS[:1])}),
     (point, {"data": (X, np.ones([N, 1]))}),  # all labels equal
     (point, {"max_sweeps": np.int64(50)}),
-    (point, cases.targets(0.0, gpflow.likelihoods.Beta(), 1.0)),  # the edges of the support
+    (
+        point,
+        cases.targets(0.0, gpflow.likelihoods.Beta(), 1.0),
+    ),  # the edges of the support
     (point, {"data": (X, np.hstack([LABELS, 1.0 - LABELS]))}),
-    (point, {"data": (np.vstack([X, X[:1]]), np.vstack([LABELS, [[1.0]]]))}),  # a row twice
+    (
+        point,
+        {"data": (np.vstack([X, X[:1]]), np.vstack([LABELS, [[1.0]]]))},
+    ),  # a row twice
 ]
 
 
@@ -121,21 +159,31 @@ def test_accepted(entry: Any, changes: dict[str, Any]) -> None:
     assert np.all(np.isfinite(mean)) and np.all(variance.numpy() > -1e-12)
 
 
-def test_tables_and_lists_are_data_and_predictions_stay_in_the_float_of_the_model() -> None:
+def test_tables_and_lists_are_data_and_predictions_stay_in_the_float_of_the_model() -> (
+    None
+):
     expected = regression().predict_f(X)[0]
     for data in ((pd.DataFrame(X), pd.DataFrame(Y)), (X.tolist(), Y.tolist())):
-        np.testing.assert_array_equal(regression(data=data).predict_f(data[0])[0], expected)
+        np.testing.assert_array_equal(
+            regression(data=data).predict_f(data[0])[0], expected
+        )
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
         rows = X.astype(np.float32)
-        model = regression(data=(rows, Y.astype(np.float32)), inducing_variable=rows[::3])
+        model = regression(
+            data=(rows, Y.astype(np.float32)), inducing_variable=rows[::3]
+        )
     mean, _ = model.predict_f(rows)
     assert mean.dtype == np.float32 and mean.shape == (N, 1)
 
 
 def test_predictions_are_never_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Variances of f that rounding made negative were NaN probabilities."""
-    model = PEPClassification((X, (Y > 0.0).astype(float)), gpflow.kernels.RBF(), None, X[::3])
+    model = PEPClassification(
+        (X, (Y > 0.0).astype(float)), gpflow.kernels.RBF(), None, X[::3]
+    )
     moments = -3.0 * np.ones((N, 1)), -3.3 * np.ones((N, 1))
-    monkeypatch.setattr(model, "predict_f", lambda *_, **__: tuple(map(tf.constant, moments)))
+    monkeypatch.setattr(
+        model, "predict_f", lambda *_, **__: tuple(map(tf.constant, moments))
+    )
     with pytest.raises(ValueError, match=r"prediction: got NaN.*Standardise"):
         model.predict_y(X)

@@ -6,7 +6,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from helpers import assert_all_close, assert_close, assert_gradients, value_and_gradients
+from helpers import (
+    assert_all_close,
+    assert_close,
+    assert_gradients,
+    value_and_gradients,
+)
 from scipy.special import ndtr
 from scipy.stats import norm
 
@@ -52,7 +57,9 @@ def _rows(num_others: int, cubes: float, seed: int = 0) -> "tuple[Array, Array]"
     rate[:, : N // 3] = 1.0
     rate *= (cubes / np.sum(rate**3, axis=0)) ** (1.0 / 3.0)
     centre = rng.choice([-6.0, 0.0, 4.0], N)
-    return centre + rng.choice([0.0, 0.5, 3.0], N) * rng.standard_normal((num_others, N)), rate
+    return centre + rng.choice([0.0, 0.5, 3.0], N) * rng.standard_normal(
+        (num_others, N)
+    ), rate
 
 
 def _with_steep_row(margin: Array, rate: Array) -> "tuple[Array, Array]":
@@ -74,7 +81,9 @@ def panels(monkeypatch: pytest.MonkeyPatch) -> "list[None]":
     calls: list[None] = []
     original: Any = multiclass._over_panels
     monkeypatch.setattr(
-        multiclass, "_over_panels", lambda *parts: calls.append(None) or original(*parts)
+        multiclass,
+        "_over_panels",
+        lambda *parts: calls.append(None) or original(*parts),
     )
     return calls
 
@@ -98,12 +107,16 @@ def test_even_nodes(num_others: int, cubes: float, panels: "list[None]") -> None
 @pytest.mark.near_copies("0.0-*", "100.0-19")
 @pytest.mark.parametrize("num_others", [1, 2, 3, 5, 12, 19])
 @pytest.mark.parametrize("spread", [0.0, 1.0, 100.0])
-def test_rates_of_any_size(num_others: int, spread: float, panels: "list[None]") -> None:
+def test_rates_of_any_size(
+    num_others: int, spread: float, panels: "list[None]"
+) -> None:
     """Rises that are steep and not, at about one place and anywhere: probabilities from 1e-17."""
     rng = np.random.default_rng(num_others)
     rate = 10.0 ** rng.uniform(-3.0, 6.0, (num_others, 100))
     rate[:, :20] = rate[:1, :20]
-    margin = spread * rng.standard_normal(rate.shape) - rate * rng.uniform(-9.0, 9.0, 100)
+    margin = spread * rng.standard_normal(rate.shape) - rate * rng.uniform(
+        -9.0, 9.0, 100
+    )
     actual = _value_and_derivatives(margin, rate)
     assert panels
     _assert_accurate(actual, margin, rate)
@@ -113,7 +126,11 @@ def test_rates_of_any_size(num_others: int, spread: float, panels: "list[None]")
 def test_rows_without_numbers_hold_nothing_up(compiled: bool) -> None:
     """In a graph the rule is chosen by the numbers of each call, not by those of the trace."""
     unknown = [tf.TensorSpec([3, None], tf.float64)] * 2
-    function = tf.function(prob_above_all, input_signature=unknown) if compiled else prob_above_all
+    function = (
+        tf.function(prob_above_all, input_signature=unknown)
+        if compiled
+        else prob_above_all
+    )
     rows = _rows(3, 2.0)
     even = function(*map(tf.constant, rows)).numpy()
     margin, rate = _with_steep_row(*rows)
@@ -139,10 +156,15 @@ def test_one_class_without_variance(of_label: bool, variance: float) -> None:
     first = density @ cdf[::-1]
     second = slope @ cdf[::-1] + 2.0 * np.prod(density)
     if not of_label:  # the first of the two others is the label
-        value = norm.cdf((mean[0] - mean[1]) / np.sqrt(v.sum())) - _below(known, mean, v)
+        value = norm.cdf((mean[0] - mean[1]) / np.sqrt(v.sum())) - _below(
+            known, mean, v
+        )
         first = -density[0] * cdf[1]
         second = -slope[0] * cdf[1] - np.prod(density)
-    label, moments = tf.constant([0 if of_label else 1]), ([known, *mean], [variance, *v])
+    label, moments = (
+        tf.constant([0 if of_label else 1]),
+        ([known, *mean], [variance, *v]),
+    )
     m, s = (tf.constant([row], tf.float64) for row in moments)
     others = prob_is_largest(label, m, s)[1]
     actual, by = value_and_gradients(lambda: prob_is_largest(label, m, s)[0], [m, s])
@@ -156,7 +178,9 @@ def _below(known: float, mean: Array, v: Array) -> float:
     places, sizes = np.polynomial.legendre.leggauss(200)
     half = 0.5 * (known + 12.0)
     f = known + half * (places - 1.0)
-    integrand = norm.pdf(f, mean[0], np.sqrt(v[0])) * ndtr((f - mean[1]) / np.sqrt(v[1]))
+    integrand = norm.pdf(f, mean[0], np.sqrt(v[0])) * ndtr(
+        (f - mean[1]) / np.sqrt(v[1])
+    )
     return float(half * sizes @ integrand)
 
 
@@ -173,19 +197,25 @@ def test_panels_of_special_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_all_close(actual, expected, rtol=1e-5, scale=1.0)
     rows = _with_steep_row(*_rows(3, 12.0))
     expected = _value_and_derivatives(*rows)
-    monkeypatch.setattr(multiclass, "positions", lambda condition: tf.range(len(condition)))
+    monkeypatch.setattr(
+        multiclass, "positions", lambda condition: tf.range(len(condition))
+    )
     assert_all_close(_value_and_derivatives(*rows), expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize("steep, compiled", [(False, True), (True, False)])
-def test_second_derivatives_equal_finite_differences(steep: bool, compiled: bool) -> None:
+def test_second_derivatives_equal_finite_differences(
+    steep: bool, compiled: bool
+) -> None:
     rng = np.random.default_rng(1)
     start = np.stack([rng.standard_normal((2, 3)), rng.uniform(0.3, 1.2, (2, 3))])
     start[1, :, -1] *= 3.0 if steep else 1.0
     both = tf.Variable(start)
 
     def slopes() -> tf.Tensor:
-        (by_both,) = value_and_gradients(lambda: prob_above_all(*tf.unstack(both)), [both])[1]
+        (by_both,) = value_and_gradients(
+            lambda: prob_above_all(*tf.unstack(both)), [both]
+        )[1]
         return tf.reduce_sum(tf.sin(3.0 * by_both))
 
     function = tf.function(slopes, autograph=False) if compiled else slopes

@@ -12,13 +12,22 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from cases.tilted import ALPHAS, CASES, grid, reference_values
 from cases.two_latents import TWO_LATENTS, NoisyStudentT, draw_rows
-from gpflow.likelihoods import Bernoulli, MultiLatentTFPConditional, Poisson, ScalarLikelihood
+from gpflow.likelihoods import (
+    Bernoulli,
+    MultiLatentTFPConditional,
+    Poisson,
+    ScalarLikelihood,
+)
 from helpers import assert_all_close, assert_close
 from reference import tilted as reference
 from scipy.special import ndtr
 
 import gpflow_pep as pep
-from gpflow_pep.likelihoods import AccuracyWarning, log_power_expectation, tilted_derivatives
+from gpflow_pep.likelihoods import (
+    AccuracyWarning,
+    log_power_expectation,
+    tilted_derivatives,
+)
 
 MEANS, VARIANCES = (-3.0, 0.3, 5.0), (1e-4, 0.3, 1.0, 10.0)
 
@@ -68,16 +77,22 @@ class Window(_Own):
 
 
 def _ell(likelihood: Any, mean: Any, variance: Any, Y: Any, alpha: Any) -> Any:
-    mean, variance, Y = (np.asarray(part, float)[:, None] for part in (mean, variance, Y))
+    mean, variance, Y = (
+        np.asarray(part, float)[:, None] for part in (mean, variance, Y)
+    )
     X = np.zeros_like(mean)
     return log_power_expectation(likelihood, X, mean, variance, Y, alpha).numpy()
 
 
-@pytest.mark.parametrize("likelihood, tolerance", [(Laplace(), 1e-4), (Cauchy(0.01), 1e-12)])
+@pytest.mark.parametrize(
+    "likelihood, tolerance", [(Laplace(), 1e-4), (Cauchy(0.01), 1e-12)]
+)
 def test_equals_adaptive_integration(likelihood: Any, tolerance: float) -> None:
     rows = np.array([(m, v, a) for m in MEANS for v in VARIANCES for a in ALPHAS])
     density, y = likelihood.log_density, likelihood.target
-    expected = np.array([reference.log_power_expectation(density, *row, [y]) for row in rows])
+    expected = np.array(
+        [reference.log_power_expectation(density, *row, [y]) for row in rows]
+    )
     mean, variance, alpha = rows.T
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -86,10 +101,15 @@ def test_equals_adaptive_integration(likelihood: Any, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("likelihood, rtol", [(Laplace(), 1e-2), (Cauchy(0.5), 1e-6)])
-def test_derivatives_in_a_parameter_and_the_moments(likelihood: Any, rtol: float) -> None:
+def test_derivatives_in_a_parameter_and_the_moments(
+    likelihood: Any, rtol: float
+) -> None:
     """A kink moves between nodes."""
     one, mean = tf.ones([1, 1], tf.float64), tf.Variable([[0.2]], dtype=tf.float64)
-    rows, variables = (0.7 * one, one, 0.5), [mean, likelihood.scale.unconstrained_variable]
+    rows, variables = (
+        (0.7 * one, one, 0.5),
+        [mean, likelihood.scale.unconstrained_variable],
+    )
 
     def value() -> tf.Tensor:
         return log_power_expectation(likelihood, one, mean, *rows)[0]
@@ -112,17 +132,25 @@ def test_what_is_not_resolved_is_said(compiled: bool) -> None:
     rows = (tf.constant([[part]], tf.float64) for part in (0.0, 0.3, 200.0, 3.0))
     rule: Any = log_power_expectation
     rule = tf.function(rule, autograph=False) if compiled else rule
-    with pytest.warns(AccuracyWarning, match=r"OwnPoisson.*not accurate.*scalar_factor"):
+    with pytest.warns(
+        AccuracyWarning, match=r"OwnPoisson.*not accurate.*scalar_factor"
+    ):
         rule(OwnPoisson(), *rows, 0.0)
 
 
-@pytest.mark.parametrize("half_width, outside", [(0.1, -30.0), (1e-3, -30.0), (2.0, -3.0)])
+@pytest.mark.parametrize(
+    "half_width, outside", [(0.1, -30.0), (1e-3, -30.0), (2.0, -3.0)]
+)
 def test_a_density_that_jumps(half_width: float, outside: float) -> None:
     """The nodes of both rules missed the same part, and there was no warning."""
-    y, v, alpha = map(np.ravel, np.meshgrid([0.0, 0.37, 3.0], [1e-4, 1.0, 10.0, 1e4], ALPHAS))
+    y, v, alpha = map(
+        np.ravel, np.meshgrid([0.0, 0.37, 3.0], [1e-4, 1.0, 10.0, 1e4], ALPHAS)
+    )
     likelihood = Window()
     likelihood.half_width, likelihood.outside = half_width, outside
-    inside = np.diff([ndtr((y + end) / np.sqrt(v)) for end in (-half_width, half_width)], axis=0)[0]
+    inside = np.diff(
+        [ndtr((y + end) / np.sqrt(v)) for end in (-half_width, half_width)], axis=0
+    )[0]
     with np.errstate(divide="ignore", invalid="ignore"):
         expected = np.log(inside + (1.0 - inside) * np.exp(alpha * outside)) / alpha
     expected = np.where(alpha == 0.0, (1.0 - inside) * outside, expected)
@@ -144,9 +172,14 @@ def test_no_density_is_no_number() -> None:
     assert np.isnan(_ell(Window(), [0.3], [1.0], [0.4], 0.0)).all()
     expected = np.log(np.diff(scipy.stats.norm.cdf([-0.4, 0.6])))
     assert_close(_ell(Window(), [0.3], [1.0], [0.4], 1.0), expected, rtol=1e-5)
-    kernel, options = gpflow.kernels.SquaredExponential(1e-3), {"num_data": 2, "alpha": 0.0}
+    kernel, options = (
+        gpflow.kernels.SquaredExponential(1e-3),
+        {"num_data": 2, "alpha": 0.0},
+    )
     model = pep.ARPEP(kernel, Window(), np.zeros((1, 1)), **options)
-    with pytest.raises(ValueError, match=r"got Window.*or 0\..*The first of these rows: 1"):
+    with pytest.raises(
+        ValueError, match=r"got Window.*or 0\..*The first of these rows: 1"
+    ):
         model.elbo((np.zeros((2, 1)), np.array([[0.0], [5.0]])))
 
 
@@ -167,7 +200,9 @@ def test_a_class_that_changes_the_density_is_not_what_it_derives_from() -> None:
     density = lambda f: np.log(0.3 + 0.7 * np.exp(-np.exp(f)))  # noqa: E731
     for alpha in (0.0, 0.5, 1.0):
         expected = reference.log_power_expectation(density, 0.4, 0.6, alpha, [0.0])
-        assert_close(_ell(Inflated(), [0.4], [0.6], [0.0], alpha), [expected], rtol=1e-8)
+        assert_close(
+            _ell(Inflated(), [0.4], [0.6], [0.0], alpha), [expected], rtol=1e-8
+        )
         same = _ell(Same(), [0.4], [0.6], [1.0], alpha)
         assert_close(same, _ell(Bernoulli(), [0.4], [0.6], [1.0], alpha), rtol=1e-14)
 
@@ -213,7 +248,12 @@ def test_rows_that_are_not_resolved_are_named() -> None:
     points = gpflow.inducing_variables.InducingPoints([[100.0]])
     shared = gpflow.inducing_variables.SharedIndependentInducingVariables(points)
     kernel = gpflow.kernels.SeparateIndependent(kernels)
-    options = {"num_latent_gps": 2, "num_data": 3, "alpha": 0.5, "mean_function": Means()}
+    options = {
+        "num_latent_gps": 2,
+        "num_data": 3,
+        "alpha": 0.5,
+        "mean_function": Means(),
+    }
     model = pep.ARPEP(kernel, MULTI.create(), shared, **options)
     X, Y = np.array([[0.0], [1.0], [2.0]]), np.full((3, 1), 0.4)
     with pytest.raises(ValueError, match=r"do not give its integral(.|\n)*rows: 0, 2$"):
@@ -230,7 +270,9 @@ def test_a_density_whose_terms_cancel_far_away() -> None:
 
     mean, variance = np.array([[2.0, 1.08]]), np.array([[0.05, 0.22]])
     x, w = np.polynomial.hermite_e.hermegauss(60)
-    first, second = np.meshgrid(*(m + np.sqrt(v) * x for m, v in zip(mean[0], variance[0])))
+    first, second = np.meshgrid(
+        *(m + np.sqrt(v) * x for m, v in zip(mean[0], variance[0]))
+    )
     log_density = scipy.stats.gamma.logpdf(4.0, np.exp(first), scale=np.exp(-second))
     weights = np.outer(w, w) / np.sum(w) ** 2
     expected = 2.0 * np.log(np.sum(weights * np.exp(0.5 * log_density)))
@@ -244,7 +286,9 @@ def test_a_model_trains_with_a_likelihood_that_registers_nothing() -> None:
     random = np.random.default_rng(0)
     X = np.linspace(-2.0, 2.0, 12)[:, None]
     parts = gpflow.kernels.SquaredExponential(), Laplace(), X[::4].copy()
-    model = pep.PEP((X, np.sin(2.0 * X) + 0.2 * random.laplace(size=X.shape)), *parts, alpha=0.5)
+    model = pep.PEP(
+        (X, np.sin(2.0 * X) + 0.2 * random.laplace(size=X.shape)), *parts, alpha=0.5
+    )
     variables = model.trainable_variables
     before, by = helpers.value_and_gradients(model.training_loss, variables)
     length = sum(float(tf.reduce_sum(tf.square(one))) for one in by)
@@ -285,11 +329,16 @@ def test_equals_dense_grids(name: str, largest: float) -> None:
             sums = weights @ (np.exp(a * values) if a else values) @ weights
             expected[k, n] = np.log(sums) / a if a else sums
     actual = log_power_expectation(kind(), X, mean, variance, Y, alpha)
-    assert_close(actual, expected.ravel(), rtol=1e-7 if largest < 1.0 else 1e-6, scale=1.0)
+    assert_close(
+        actual, expected.ravel(), rtol=1e-7 if largest < 1.0 else 1e-6, scale=1.0
+    )
 
 
 def test_gradient_in_a_parameter_equals_finite_differences() -> None:
-    rows, likelihood = [part[::3] for part in _arguments("NoisyStudentT", 2.0)], NoisyStudentT()
+    rows, likelihood = (
+        [part[::3] for part in _arguments("NoisyStudentT", 2.0)],
+        NoisyStudentT(),
+    )
     weights = np.cos(np.arange(len(rows[0]), dtype=float))
 
     def value() -> Any:

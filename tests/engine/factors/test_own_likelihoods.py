@@ -15,10 +15,17 @@ from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from gpflow_pep import likelihoods as ours
-from gpflow_pep.engine.factors.entries import entry_derivatives, entry_log_power_expectation
+from gpflow_pep.engine.factors.entries import (
+    entry_derivatives,
+    entry_log_power_expectation,
+)
 
 EDGES = np.array([-1.0, 0.5, 4.0])
-OURS = [name for name, case in CASES.items() if "gpflow_pep" in type(case.create()).__module__]
+OURS = [
+    name
+    for name, case in CASES.items()
+    if "gpflow_pep" in type(case.create()).__module__
+]
 
 
 def _column(values: Any) -> Any:
@@ -34,7 +41,9 @@ def test_density_moments_and_draws_given_f(name: str) -> None:
     assert_close(likelihood.log_prob(X, F, Y), expected, rtol=1e-9, scale=1e-3)
     if case.moments is None:
         return
-    mean, variance = np.transpose([case.moments(f, np.array([1e-14])) for f in F])[..., None]
+    mean, variance = np.transpose([case.moments(f, np.array([1e-14])) for f in F])[
+        ..., None
+    ]
     assert_close(likelihood.conditional_mean(X, F), mean, rtol=1e-10)
     assert_close(likelihood.conditional_variance(X, F), variance, rtol=1e-9)
 
@@ -52,7 +61,9 @@ def test_density_moments_and_draws_given_f(name: str) -> None:
 
 @pytest.mark.parametrize("mean", [-30.0, -8.0, -0.9, 0.0, 7.0, 25.0])
 @pytest.mark.parametrize("low, high", [(-1.0, None), (None, 2.0), (-1.0, 2.0)])
-def test_moments_of_what_is_cut_off_keep_their_digits(mean: float, low: Any, high: Any) -> None:
+def test_moments_of_what_is_cut_off_keep_their_digits(
+    mean: float, low: Any, high: Any
+) -> None:
     """Where next to all is at a bound, the variance is tiny and not a rounding error."""
     likelihood = ours.Tobit(low, high, variance=0.5)
     actual = likelihood.predict_mean_and_var(*map(_column, (0.0, mean, 0.5)))
@@ -65,7 +76,12 @@ def test_moments_of_what_is_cut_off_keep_their_digits(mean: float, low: Any, hig
         for sign, end in ((1.0, up), (-1.0, down)):
 
             def tail(x: float, sign: float = sign) -> float:
-                return sign**power * power * x ** (power - 1) * norm.sf(x + sign * (start - mean))
+                return (
+                    sign**power
+                    * power
+                    * x ** (power - 1)
+                    * norm.sf(x + sign * (start - mean))
+                )
 
             for a, b in pairwise(np.linspace(0.0, min(end, 40.0), 41)):
                 total += scipy.integrate.quad(tail, a, b, epsabs=0.0, epsrel=1e-12)[0]
@@ -84,21 +100,48 @@ def test_the_rate_of_wrong_labels_can_be_trained_and_stays_in_its_range() -> Non
 
 
 REFUSED: list[tuple[Any, str]] = [
-    (lambda: ours.NegativeBinomial(0.0), "dispersion: got 0.0, expected .* above 1e-06.*Poisson"),
-    (lambda: ours.ZeroInflatedPoisson(1.0), r"zero_probability: got 1.0, .*a number in \(1e"),
+    (
+        lambda: ours.NegativeBinomial(0.0),
+        "dispersion: got 0.0, expected .* above 1e-06.*Poisson",
+    ),
+    (
+        lambda: ours.ZeroInflatedPoisson(1.0),
+        r"zero_probability: got 1.0, .*a number in \(1e",
+    ),
     (lambda: ours.LogNormal(-1.0), "variance: got -1.0, expected a number above 1e-06"),
-    (lambda: ours.Tobit(0.0, variance=0.0), "variance: got 0.0, expected a number above 1e-06"),
-    (lambda: ours.Tobit(low=[0.0, 1.0]), r"low: got \[0.0, 1.0\], .* each row is Tobit\(\)"),
+    (
+        lambda: ours.Tobit(0.0, variance=0.0),
+        "variance: got 0.0, expected a number above 1e-06",
+    ),
+    (
+        lambda: ours.Tobit(low=[0.0, 1.0]),
+        r"low: got \[0.0, 1.0\], .* each row is Tobit\(\)",
+    ),
     (lambda: ours.Tobit(2.0, 1.0), "low: got 2 with high=1, expected one below high"),
     (lambda: ours.Tobit(low=np.nan), "low: got nan, expected a number"),
-    (lambda: ours.Ordinal([0.0, 0.0]), r"edges: got \[0.0, 0.0\], expected one .* ascending"),
+    (
+        lambda: ours.Ordinal([0.0, 0.0]),
+        r"edges: got \[0.0, 0.0\], expected one .* ascending",
+    ),
     (lambda: ours.Ordinal([]), r"edges: got \[\], expected one number or more"),
     (lambda: ours.Ordinal([np.nan]), "edges: got .*nan"),
-    (lambda: ours.Ordinal([0.0], sigma=0.0), "sigma: got 0.0, expected a number above 0.001"),
-    (lambda: ours.Ordinal.of_classes(1), "num_classes: got 1, expected a whole number above 1"),
-    (lambda: ours.NoisyLabelBernoulli(0.1, "logit"), "link: got 'logit', expected 'probit' or"),
+    (
+        lambda: ours.Ordinal([0.0], sigma=0.0),
+        "sigma: got 0.0, expected a number above 0.001",
+    ),
+    (
+        lambda: ours.Ordinal.of_classes(1),
+        "num_classes: got 1, expected a whole number above 1",
+    ),
+    (
+        lambda: ours.NoisyLabelBernoulli(0.1, "logit"),
+        "link: got 'logit', expected 'probit' or",
+    ),
     *(
-        (partial(ours.NoisyLabelBernoulli, e), r"epsilon: got .*a number in .0, 0.5.*a rate")
+        (
+            partial(ours.NoisyLabelBernoulli, e),
+            r"epsilon: got .*a number in .0, 0.5.*a rate",
+        )
         for e in (0.0, 0.5, -0.1, np.nan)
     ),
 ]
@@ -116,7 +159,9 @@ def test_probabilities_far_out() -> None:
     f, labels = np.concatenate([f, -f]), np.concatenate([labels, labels]).astype(int)
     ends = np.r_[-np.inf, EDGES, np.inf]
     low, high = ends[labels], ends[labels + 1]
-    a, b = np.where(f > 0.0, (low - f, high - f), (f - high, f - low))  # both Phi are small
+    a, b = np.where(
+        f > 0.0, (low - f, high - f), (f - high, f - low)
+    )  # both Phi are small
     expected = log_ndtr(b) + np.log(-np.expm1(log_ndtr(a) - log_ndtr(b)))
     likelihood, F, Y = ours.Ordinal(EDGES), tf.constant(_column(f)), _column(labels)
     with tf.GradientTape() as tape:
@@ -159,7 +204,9 @@ def test_bins_of_no_width_are_finite() -> None:
 
 def test_moments_keep_their_digits_far_out() -> None:
     likelihood = ours.Ordinal(EDGES)
-    mean, variance = likelihood.predict_mean_and_var(*map(_column, ([0, 0], [-30, 40], [1, 1])))
+    mean, variance = likelihood.predict_mean_and_var(
+        *map(_column, ([0, 0], [-30, 40], [1, 1]))
+    )
     near = norm.cdf((np.array([-29.0, -36.0])) / np.sqrt(2.0))
     assert_close(mean, [[near[0]], [3.0 - near[1]]], rtol=1e-8, scale=1e-200)
     assert_close(variance, near[:, None], rtol=1e-6, scale=1e-200)
@@ -171,12 +218,15 @@ N = 6
 rng = np.random.default_rng(0)
 X = rng.standard_normal((N, 1))
 MEAN, VARIANCE = rng.standard_normal((N, 3)), rng.uniform(0.1, 1.0, (N, 3))
-Y = np.column_stack([rng.standard_normal(N), np.arange(N) % 2, np.arange(N)]).astype(np.float64)
+Y = np.column_stack([rng.standard_normal(N), np.arange(N) % 2, np.arange(N)]).astype(
+    np.float64
+)
 PARTS = [Gaussian(0.2), Bernoulli(), Poisson()]
 MOMENTS = X, MEAN, VARIANCE
 #: Each likelihood with X and its columns of means, variances and targets.
 ALONE: list[tuple[Any, ...]] = [
-    (part, X, *(of[:, p : p + 1] for of in (MEAN, VARIANCE, Y))) for p, part in enumerate(PARTS)
+    (part, X, *(of[:, p : p + 1] for of in (MEAN, VARIANCE, Y)))
+    for p, part in enumerate(PARTS)
 ]
 
 
@@ -195,7 +245,9 @@ def test_columns() -> None:
 def test_integrals(alpha: float) -> None:
     each = [ours.log_power_expectation(*rows, alpha) for rows in ALONE]
     both = ours.PerOutput(PARTS)
-    assert_close(ours.log_power_expectation(both, *MOMENTS, Y, alpha), sum(each), rtol=1e-12)
+    assert_close(
+        ours.log_power_expectation(both, *MOMENTS, Y, alpha), sum(each), rtol=1e-12
+    )
     # Those of the tilted integral, where GPflow has 20 nodes.
     methods = {0.0: both.variational_expectations, 1.0: both.predict_log_density}
     if alpha in methods:
@@ -219,7 +271,9 @@ def test_shared_parameters() -> None:
     both, power = ours.PerOutput([shared, shared, Poisson()]), np.full(N, 0.5)
     assert len(both.trainable_variables) == 1
     apart = ours.PerOutput([Gaussian(0.3), Gaussian(0.3), Poisson()])
-    actual, expected = (entry_log_power_expectation(p, *MOMENTS, Y, power) for p in (both, apart))
+    actual, expected = (
+        entry_log_power_expectation(p, *MOMENTS, Y, power) for p in (both, apart)
+    )
     assert_close(actual, expected, rtol=1e-12)
 
 
@@ -227,7 +281,9 @@ def test_supports() -> None:
     ours.check_support(ours.PerOutput(PARTS), Y)
     wrong = Y.copy()
     wrong[2, 1] = 0.5
-    with pytest.raises(ValueError, match=r"Y: got 0\.5 at row 2, expected .* in column 1"):
+    with pytest.raises(
+        ValueError, match=r"Y: got 0\.5 at row 2, expected .* in column 1"
+    ):
         ours.check_support(ours.PerOutput(PARTS), wrong)
     with pytest.raises(ValueError, match="Y: got 2 columns, expected 3"):
         ours.check_support(ours.PerOutput(PARTS), Y[:, :2])

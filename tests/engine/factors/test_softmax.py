@@ -11,7 +11,9 @@ from helpers import assert_close, directional_slope, value_and_gradients
 from scipy.special import gammaln, logsumexp
 
 from gpflow_pep.engine.factors import softmax
-from gpflow_pep.engine.numerics.softmax_in_numpy import softmax_probabilities as in_numpy
+from gpflow_pep.engine.numerics.softmax_in_numpy import (
+    softmax_probabilities as in_numpy,
+)
 from gpflow_pep.likelihoods import log_power_expectation
 
 each_power = pytest.mark.parametrize("alpha", (0.0, 1e-6, 0.1, 0.5, 1.0))
@@ -26,9 +28,13 @@ def _ell(label: Any, mean: Any, variance: Any, alpha: Any) -> Any:
     return log_power_expectation(likelihood, np.zeros((N, 1)), mean, variance, Y, alpha)
 
 
-def _over_a_grid(label: int, mean: np.ndarray, variance: np.ndarray, alpha: float) -> float:
+def _over_a_grid(
+    label: int, mean: np.ndarray, variance: np.ndarray, alpha: float
+) -> float:
     z = np.linspace(-8.0, 8.0, 51)
-    F = mean + np.sqrt(variance) * np.array(list(itertools.product(z, repeat=len(mean))))
+    F = mean + np.sqrt(variance) * np.array(
+        list(itertools.product(z, repeat=len(mean)))
+    )
     log_weights = -0.5 * np.sum(((F - mean) ** 2) / variance, axis=1)
     log_weights -= logsumexp(log_weights)
     log_p = F[:, label] - logsumexp(F, axis=1)
@@ -44,19 +50,31 @@ def _wide_moments(rng: np.random.Generator, L: int) -> "tuple[np.ndarray, np.nda
 
 @each_power
 def test_values(alpha: float, rng: np.random.Generator) -> None:
-    mean, variance = rng.normal(0.0, 2.0, (6, 3)), 10.0 ** rng.uniform(-3.0, 0.7, (6, 3))
+    mean, variance = (
+        rng.normal(0.0, 2.0, (6, 3)),
+        10.0 ** rng.uniform(-3.0, 0.7, (6, 3)),
+    )
     expected = [_over_a_grid(2, m, v, alpha) for m, v in zip(mean, variance)]
     assert_close(_ell(2, mean, variance, alpha), expected, rtol=1e-5, scale=1.0)
     mean = rng.normal(0.0, 20.0, (50, 5))
     expected = mean[:, 3] - logsumexp(mean, axis=1)
-    assert_close(_ell(3, mean, np.full((50, 5), 1e-12), alpha), expected, rtol=1e-5, scale=1.0)
+    assert_close(
+        _ell(3, mean, np.full((50, 5), 1e-12), alpha), expected, rtol=1e-5, scale=1.0
+    )
     mean, variance = _wide_moments(rng, 3)
-    more = np.hstack([mean, np.full((200, 1), -5e4)]), np.hstack([variance, np.ones((200, 1))])
-    assert_close(_ell(1, *more, alpha), _ell(1, mean, variance, alpha), rtol=1e-4, scale=1.0)
+    more = (
+        np.hstack([mean, np.full((200, 1), -5e4)]),
+        np.hstack([variance, np.ones((200, 1))]),
+    )
+    assert_close(
+        _ell(1, *more, alpha), _ell(1, mean, variance, alpha), rtol=1e-4, scale=1.0
+    )
 
 
 @pytest.mark.parametrize("L", [2, 3, 10])
-def test_probabilities_sum_to_one_at_every_width(L: int, rng: np.random.Generator) -> None:
+def test_probabilities_sum_to_one_at_every_width(
+    L: int, rng: np.random.Generator
+) -> None:
     mean, variance = _wide_moments(rng, L)
     total = sum(np.exp(_ell(label, mean, variance, 1.0)) for label in range(L))
     assert_close(total, np.ones(200), rtol=1e-4)
@@ -71,7 +89,9 @@ def test_the_sum_of_bumps_is_the_gumbel_distribution() -> None:
 
 @some_powers
 @few_and_many
-def test_the_variance_acts_as_the_heat_equation_says(alpha: float, L: int, rng: Any) -> None:
+def test_the_variance_acts_as_the_heat_equation_says(
+    alpha: float, L: int, rng: Any
+) -> None:
     decades = np.repeat(np.arange(-3.0, 4.0), 6)[:, None]
     mean = tf.constant(rng.normal(0.0, 2.0, (42, L)) * np.sqrt(1.0 + 10.0**decades))
     variance = tf.constant(10.0 ** (decades + rng.uniform(-0.5, 0.5, (42, L))))
@@ -79,10 +99,14 @@ def test_the_variance_acts_as_the_heat_equation_says(alpha: float, L: int, rng: 
         outer.watch(mean)
         with tf.GradientTape() as tape:
             tape.watch((mean, variance))
-            ell = _ell(np.arange(42) % L, mean, variance, tf.constant(alpha, tf.float64))
+            ell = _ell(
+                np.arange(42) % L, mean, variance, tf.constant(alpha, tf.float64)
+            )
         by_mean, by_variance = tape.gradient(ell, (mean, variance))
         columns = tf.unstack(by_mean, axis=1)
-    second = tf.stack([outer.gradient(c, mean)[:, k] for k, c in enumerate(columns)], axis=1)
+    second = tf.stack(
+        [outer.gradient(c, mean)[:, k] for k, c in enumerate(columns)], axis=1
+    )
     expected = 0.5 * (second + alpha * by_mean**2)
     assert_close(variance * by_variance, variance * expected, rtol=1e-6, scale=1.0)
 
@@ -92,8 +116,13 @@ def test_the_variance_acts_as_the_heat_equation_says(alpha: float, L: int, rng: 
 def test_derivatives_equal_finite_differences(
     alpha: float, L: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(softmax, "_STEP", 0.2)  # differences magnify the errors of values
-    mean, variance = rng.normal(0.0, 2.0, (5, L)), 10.0 ** rng.uniform(-2.0, 1.0, (5, L))
+    monkeypatch.setattr(
+        softmax, "_STEP", 0.2
+    )  # differences magnify the errors of values
+    mean, variance = (
+        rng.normal(0.0, 2.0, (5, L)),
+        10.0 ** rng.uniform(-2.0, 1.0, (5, L)),
+    )
     variables = [tf.Variable(part) for part in (mean, variance, np.array([alpha]))]
     direction = [rng.standard_normal(part.shape) * part for part in variables]
 
@@ -111,10 +140,17 @@ def test_derivatives_equal_finite_differences(
 
 def test_probabilities_of_all_classes_at_once(rng: np.random.Generator) -> None:
     """Those of SciPy's integral, and of NumPy alone, down to the smallest."""
-    mean, variance = rng.normal(0.0, 3.0, (6, 4)), 10.0 ** rng.uniform(-3.0, 1.5, (6, 4))
-    probabilities = softmax.softmax_probabilities(tf.constant(mean), tf.constant(variance)).numpy()
+    mean, variance = (
+        rng.normal(0.0, 3.0, (6, 4)),
+        10.0 ** rng.uniform(-3.0, 1.5, (6, 4)),
+    )
+    probabilities = softmax.softmax_probabilities(
+        tf.constant(mean), tf.constant(variance)
+    ).numpy()
     assert_close(in_numpy(mean, variance), probabilities, rtol=1e-8)
-    expected = np.stack([np.exp(_ell(c, mean, variance, 1.0)) for c in range(4)], axis=1)
+    expected = np.stack(
+        [np.exp(_ell(c, mean, variance, 1.0)) for c in range(4)], axis=1
+    )
     assert_close(probabilities, expected, rtol=1e-6)
     sure = np.array([[0.0, -20.0, -300.0]])
     expected = np.exp(sure - logsumexp(sure))

@@ -34,7 +34,9 @@ class RegisteredComparison(Comparison):
     pass
 
 
-traits.register(RegisteredComparison)(lambda _: Traits(num_classes=2, ignores_level=True))
+traits.register(RegisteredComparison)(
+    lambda _: Traits(num_classes=2, ignores_level=True)
+)
 
 
 def _fixed_exponential() -> gpflow.likelihoods.Likelihood:
@@ -44,44 +46,111 @@ def _fixed_exponential() -> gpflow.likelihoods.Likelihood:
 
 
 def _switched() -> gpflow.likelihoods.Likelihood:
-    return likelihoods.SwitchedLikelihood([ours.NoisyLabelBernoulli(), likelihoods.Poisson()])
+    return likelihoods.SwitchedLikelihood(
+        [ours.NoisyLabelBernoulli(), likelihoods.Poisson()]
+    )
 
 
 _multi, _softmax = partial(likelihoods.MultiClass, 3), partial(likelihoods.Softmax, 4)
 #: A likelihood, targets in its support, others that are outside, and words of the message.
 SUPPORTS: list[tuple[Create, Any, Any, str]] = [
-    (likelihoods.Bernoulli, [0.0, 1.0], [1.0, 2.0], "got 2 at row 1, expected 0 or 1 .* Bernoulli"),
-    (ours.NoisyLabelBernoulli, [0.0, 1.0], [1.0, 2.0], "got 2 at row 1, expected 0 or 1 for"),
+    (
+        likelihoods.Bernoulli,
+        [0.0, 1.0],
+        [1.0, 2.0],
+        "got 2 at row 1, expected 0 or 1 .* Bernoulli",
+    ),
+    (
+        ours.NoisyLabelBernoulli,
+        [0.0, 1.0],
+        [1.0, 2.0],
+        "got 2 at row 1, expected 0 or 1 for",
+    ),
     (_multi, [0, 2], [3.0], "got 3 at row 0, expected whole .* 0 to 2"),
     (_softmax, [0.0, 3.0], [0.5], "got 0.5 at row 0"),
-    (partial(likelihoods.Ordinal, np.array([0.0, 1.0])), [2.0], [3.0], "numbers from 0 to 2"),
+    (
+        partial(likelihoods.Ordinal, np.array([0.0, 1.0])),
+        [2.0],
+        [3.0],
+        "numbers from 0 to 2",
+    ),
     (lambda: ours.Ordinal([0.0, 1.0]), [0.0, 2.0], [3.0], "whole numbers from 0 to 2"),
-    (likelihoods.Poisson, [0.0, 7.0], [0.5], "got 0.5 at row 0, expected whole numbers from 0"),
+    (
+        likelihoods.Poisson,
+        [0.0, 7.0],
+        [0.5],
+        "got 0.5 at row 0, expected whole numbers from 0",
+    ),
     (likelihoods.Exponential, [0.0], [-1.0], "expected numbers from 0"),
-    (lambda: likelihoods.Gamma(shape=2.0), [1e-9], [1.0, 0.0], "got 0 at row 1, .* above 0"),
+    (
+        lambda: likelihoods.Gamma(shape=2.0),
+        [1e-9],
+        [1.0, 0.0],
+        "got 0 at row 1, .* above 0",
+    ),
     (likelihoods.Gamma, [1e-9], [0.0], "above 0, or from 0 if shape is fixed at 1"),
     (_fixed_exponential, [0.0], [-1.0], "expected numbers from 0"),
     (likelihoods.Beta, [0.0, 1.0], [1.1], "numbers from 0 to 1"),
     (likelihoods.Gaussian, [-3.0], None, ""),
-    (ours.NegativeBinomial, [0.0, 7.0], [0.5], "got 0.5 at row 0, expected whole numbers from 0"),
-    (ours.ZeroInflatedPoisson, [0.0, 7.0], [-1.0], "got -1 at row 0, expected whole numbers from"),
-    (ours.LogNormal, [1e-9, 1e9], [1.0, 0.0], "got 0 at row 1, expected numbers above 0"),
+    (
+        ours.NegativeBinomial,
+        [0.0, 7.0],
+        [0.5],
+        "got 0.5 at row 0, expected whole numbers from 0",
+    ),
+    (
+        ours.ZeroInflatedPoisson,
+        [0.0, 7.0],
+        [-1.0],
+        "got -1 at row 0, expected whole numbers from",
+    ),
+    (
+        ours.LogNormal,
+        [1e-9, 1e9],
+        [1.0, 0.0],
+        "got 0 at row 1, expected numbers above 0",
+    ),
     (lambda: ours.Tobit(high=2.0), [-1e9, 2.0], [2.5], "numbers"),
-    (lambda: ours.Tobit(low=1.0), [1.0], [0.5], "got 0.5 at row 0, expected numbers from 1"),
-    (lambda: ours.Tobit(0.0, 1.0), [0.0, 1.0], [1.5], "expected numbers from 0 to 1 for"),
-    (ours.Tobit, [[-9.0, -1.0], [2.0, 1.0], [3.0, 0.0]], [[0.5, 0.5]],
-     "got 0.5 .*, and -1, 0 or 1"),
+    (
+        lambda: ours.Tobit(low=1.0),
+        [1.0],
+        [0.5],
+        "got 0.5 at row 0, expected numbers from 1",
+    ),
+    (
+        lambda: ours.Tobit(0.0, 1.0),
+        [0.0, 1.0],
+        [1.5],
+        "expected numbers from 0 to 1 for",
+    ),
+    (
+        ours.Tobit,
+        [[-9.0, -1.0], [2.0, 1.0], [3.0, 0.0]],
+        [[0.5, 0.5]],
+        "got 0.5 .*, and -1, 0 or 1",
+    ),
     *(
         (_switched, [[1.0, 0.0], [5.0, 1.0]], rows, message)
         for rows, message in (
-            ([[1.0, 0.0], [2.0, 0.0]], "got 2 at row 1, .*0 or 1 where the last column is 0"),
+            (
+                [[1.0, 0.0], [2.0, 0.0]],
+                "got 2 at row 1, .*0 or 1 where the last column is 0",
+            ),
             ([[0.5, 1.0]], "got 0.5 at row 0, .*whole numbers from 0 where .* is 1"),
-            ([[1.0, 2.0]], "got 2 at row 0, expected in the last column .* from 0 to 1"),
+            (
+                [[1.0, 2.0]],
+                "got 2 at row 0, expected in the last column .* from 0 to 1",
+            ),
             ([[1.0, 0.5]], "got 0.5 at row 0, expected in the last column"),
         )
     ),
-    (lambda: "Bernoulli", None, [0.0], "likelihood: got str, expected one of gpflow.likelihoods"),
-]  # fmt: skip
+    (
+        lambda: "Bernoulli",
+        None,
+        [0.0],
+        "likelihood: got str, expected one of gpflow.likelihoods",
+    ),
+]
 
 
 @pytest.mark.parametrize("create, inside, outside, message", SUPPORTS)
@@ -96,11 +165,17 @@ def test_targets_outside_the_support_are_refused(
         with pytest.raises(ValueError, match=message):
             check_support(likelihood, refused)
         if create is likelihoods.Bernoulli:  # a graph has no values to check
-            tf.function(lambda Y: check_support(likelihood, Y), autograph=False)(refused)
+            tf.function(lambda Y: check_support(likelihood, Y), autograph=False)(
+                refused
+            )
 
 
 def test_noise_of_each_row_is_a_function_of_it() -> None:
-    X, Y, kernel = np.arange(3.0)[:, None], np.ones((3, 1)), gpflow.kernels.SquaredExponential()
+    X, Y, kernel = (
+        np.arange(3.0)[:, None],
+        np.ones((3, 1)),
+        gpflow.kernels.SquaredExponential(),
+    )
     message = r"likelihood: got a .* of shape \(3,\), expected one number, or a gpflow.functions"
     gaussian = likelihoods.Gaussian(variance=[0.1, 0.2, 0.3])
     for likelihood in (gaussian, likelihoods.StudentT(scale=[0.1, 0.2, 0.3])):
@@ -108,47 +183,75 @@ def test_noise_of_each_row_is_a_function_of_it() -> None:
             pep.models.PEP((X, Y), kernel, likelihood, X)
     with pytest.raises(ValueError, match=message):
         pep.models.PEPRegression((X, Y), kernel, X, likelihood=gaussian)
-    with pytest.raises(ValueError, match=r"noise_variance: got 3 numbers, expected one\. .* row"):
+    with pytest.raises(
+        ValueError, match=r"noise_variance: got 3 numbers, expected one\. .* row"
+    ):
         pep.models.PEPRegression((X, Y), kernel, X, noise_variance=np.ones(3))
 
 
-@pytest.mark.parametrize("create, columns, num_latent, wrong", [
-    (likelihoods.Bernoulli, 2, 2, None), (_multi, 1, 3, 2), (_softmax, 1, 4, 3),
-    (likelihoods.HeteroskedasticTFPConditional, 1, 2, None),
-    (_switched, 2, 1, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "create, columns, num_latent, wrong",
+    [
+        (likelihoods.Bernoulli, 2, 2, None),
+        (_multi, 1, 3, 2),
+        (_softmax, 1, 4, 3),
+        (likelihoods.HeteroskedasticTFPConditional, 1, 2, None),
+        (_switched, 2, 1, 1),
+    ],
+)
 def test_numbers_of_latent_functions_and_columns(
     create: Create, columns: int, num_latent: int, wrong: int | None
 ) -> None:
     Y = tf.zeros((3, columns))
     for given in (None, num_latent):
         assert check_num_latent(given, create(), Y) == num_latent
-    with pytest.raises(ValueError, match=f"num_latent_gps: got 7, expected {num_latent}"):
+    with pytest.raises(
+        ValueError, match=f"num_latent_gps: got 7, expected {num_latent}"
+    ):
         check_num_latent(7, create(), Y)
     if wrong:
-        with pytest.raises(ValueError, match=f"Y: got {wrong} columns?, expected {columns}"):
+        with pytest.raises(
+            ValueError, match=f"Y: got {wrong} columns?, expected {columns}"
+        ):
             check_num_latent(None, create(), tf.zeros((3, wrong)))
 
 
 _TWO = {"num_classes": 2, "follows_wider_priors": True}
 
 
-@pytest.mark.parametrize("create, expected", [
-    (likelihoods.Bernoulli, _TWO), (ours.NoisyLabelBernoulli, _TWO),
-    (_multi, {"num_classes": 3, "ignores_level": True, "follows_by_newton": True}),
-    (_softmax, {"num_classes": 4, "ignores_level": True}),
-    (likelihoods.Gamma, {"starts_at_high_powers": True, "follows_wider_priors": True}),
-    (likelihoods.Beta, {}),
-    (ours.NegativeBinomial, {"starts_at_high_powers": True}),
-    (ours.ZeroInflatedPoisson, {"starts_at_high_powers": True}),
-    (lambda: ours.Tobit(0.0), {}), (ours.LogNormal, {}),
-    (lambda: ours.Ordinal.of_classes(4), {"num_classes": 4}),
-    (Comparison, {}),
-    (RegisteredComparison, {"num_classes": 2, "ignores_level": True}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "create, expected",
+    [
+        (likelihoods.Bernoulli, _TWO),
+        (ours.NoisyLabelBernoulli, _TWO),
+        (_multi, {"num_classes": 3, "ignores_level": True, "follows_by_newton": True}),
+        (_softmax, {"num_classes": 4, "ignores_level": True}),
+        (
+            likelihoods.Gamma,
+            {"starts_at_high_powers": True, "follows_wider_priors": True},
+        ),
+        (likelihoods.Beta, {}),
+        (ours.NegativeBinomial, {"starts_at_high_powers": True}),
+        (ours.ZeroInflatedPoisson, {"starts_at_high_powers": True}),
+        (lambda: ours.Tobit(0.0), {}),
+        (ours.LogNormal, {}),
+        (lambda: ours.Ordinal.of_classes(4), {"num_classes": 4}),
+        (Comparison, {}),
+        (RegisteredComparison, {"num_classes": 2, "ignores_level": True}),
+    ],
+)
 def test_traits(create: Create, expected: dict[str, Any]) -> None:
-    others: dict[str, Any] = {"draw": None, "advice": "", "error_rate": None, "in_units": None}
-    others |= {"has_density": Traits().has_density, "predict": None, "probabilities": None}
+    others: dict[str, Any] = {
+        "draw": None,
+        "advice": "",
+        "error_rate": None,
+        "in_units": None,
+    }
+    others |= {
+        "has_density": Traits().has_density,
+        "predict": None,
+        "probabilities": None,
+    }
     assert traits(create())._replace(**others) == Traits(**expected)
 
 
@@ -162,18 +265,24 @@ def test_traits_that_are_parameters_or_names() -> None:
     for likelihood in (varying, likelihoods.GaussianMC()):
         assert traits(likelihood).is_gaussian
     assert not traits(likelihoods.StudentT()).is_gaussian
-    with pytest.raises(ValueError, match="likelihood: got Beta, expected one of classes, such as"):
+    with pytest.raises(
+        ValueError, match="likelihood: got Beta, expected one of classes, such as"
+    ):
         num_classes(likelihoods.Beta())
 
 
 @pytest.mark.near_copies("Registered*")
-@pytest.mark.parametrize("kind, is_coupled", [(Comparison, False), (RegisteredComparison, True)])
+@pytest.mark.parametrize(
+    "kind, is_coupled", [(Comparison, False), (RegisteredComparison, True)]
+)
 def test_several_classes_of_a_users_own_take_their_steps_together(
     kind: type[Comparison], is_coupled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps, together = [], sweep.mean_step
     monkeypatch.setattr(
-        sweep, "mean_step", lambda *parts, **more: steps.append(parts) or together(*parts, **more)
+        sweep,
+        "mean_step",
+        lambda *parts, **more: steps.append(parts) or together(*parts, **more),
     )
     X = np.linspace(0.0, 3.0, 5)[:, None]
     kernel, Y = gpflow.kernels.SquaredExponential(), (X > 1.0).astype(float)

@@ -16,10 +16,18 @@ from scipy.stats import t as student
 
 import gpflow_pep as pep
 from gpflow_pep.engine.factors import classes, num_classes
-from gpflow_pep.likelihoods import AccuracyWarning, log_power_expectation, predict_mean_and_var
+from gpflow_pep.likelihoods import (
+    AccuracyWarning,
+    log_power_expectation,
+    predict_mean_and_var,
+)
 
 likelihoods = gpflow.likelihoods
-GRID: Any = (-50.0, 0.7, 8.0), (1e-6, 0.3, 100.0, 1e6), (1.0,)  # means, variances, alpha
+GRID: Any = (
+    (-50.0, 0.7, 8.0),
+    (1e-6, 0.3, 100.0, 1e6),
+    (1.0,),
+)  # means, variances, alpha
 ONE = np.ones((1, 1))
 
 
@@ -29,7 +37,9 @@ def test_moments_of_targets(name: str) -> None:
     assert case.moments is not None
     rows = grid(case, *GRID)
     pairs = zip(rows.mean, rows.variance)
-    expected = [np.stack([np.ravel(part) for part in case.moments(*pair)]) for pair in pairs]
+    expected = [
+        np.stack([np.ravel(part) for part in case.moments(*pair)]) for pair in pairs
+    ]
     actual = predict_mean_and_var(case.create(), *rows.arguments()[:3])
     for k, part in enumerate(actual):
         right, got = np.stack(expected)[:, k], part.numpy()
@@ -45,25 +55,35 @@ def test_probabilities_of_classes(name: str) -> None:
     probability, variance = predict_mean_and_var(case.create(), *rows.arguments()[:3])
     p = np.exp([case.reference(m, v, 1.0) for m, v in zip(rows.mean, rows.variance)])
     np.testing.assert_allclose(probability[:, label], p, atol=5.0 * case.tolerance)
-    assert_close(tf.reduce_sum(probability, axis=1), np.ones(len(p)), rtol=5.0 * case.tolerance)
+    assert_close(
+        tf.reduce_sum(probability, axis=1), np.ones(len(p)), rtol=5.0 * case.tolerance
+    )
     assert_close(variance, probability * (1.0 - probability))
 
 
 def test_each_output_by_its_own_rule() -> None:
     """Also where one likelihood is that of all columns, and by the method of our own classes."""
     parts = [likelihoods.Poisson(), likelihoods.StudentT(0.2), likelihoods.Beta()]
-    X, mean, variance = np.zeros((2, 1)), np.ones((2, 3)), np.array([[25.0, 1.0, 9.0]] * 2)
+    X, mean, variance = (
+        np.zeros((2, 1)),
+        np.ones((2, 3)),
+        np.array([[25.0, 1.0, 9.0]] * 2),
+    )
     bins = likelihoods.Ordinal(np.array([-1.0, 0.5, 4.0]))
     of_each = pep.likelihoods.PerOutput(parts)
     for of_all, each in ((of_each, parts), (bins, [bins] * 3)):
         both = predict_mean_and_var(of_all, X, mean, variance)
         for p, part in enumerate(each):
-            alone = predict_mean_and_var(part, X, mean[:, p : p + 1], variance[:, p : p + 1])
+            alone = predict_mean_and_var(
+                part, X, mean[:, p : p + 1], variance[:, p : p + 1]
+            )
             assert_all_close([m[:, p : p + 1] for m in both], alone, rtol=1e-12)
     own = CASES["ZeroInflatedPoisson 3"].create()
     for kind in (of_each, own):
         expected = predict_mean_and_var(kind, X, mean, variance)
-        assert_all_close(kind.predict_mean_and_var(X, mean, variance), expected, rtol=1e-12)
+        assert_all_close(
+            kind.predict_mean_and_var(X, mean, variance), expected, rtol=1e-12
+        )
 
 
 Function = Any
@@ -76,7 +96,9 @@ class Own(likelihoods.ScalarLikelihood):
         super().__init__()
         self.first, self.second = first, second
 
-    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+    def _scalar_log_prob(
+        self, X: TensorType, F: TensorType, Y: TensorType
+    ) -> tf.Tensor:
         return gpflow.logdensities.gaussian(Y, self.first(F), self.second(F))
 
     def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
@@ -86,16 +108,25 @@ class Own(likelihoods.ScalarLikelihood):
         return self.second(F) + tf.zeros_like(F)
 
 
-@pytest.mark.parametrize("first, first_numpy, second", [
-    (lambda f: tf.sigmoid(20.0 * (f - 7.0)), lambda f: expit(20.0 * (f - 7.0)), 0.0),
-    (lambda f: 100.0 + tf.sin(f), lambda f: 100.0 + np.sin(f), 1e-8),
-    (lambda f: f * f, lambda f: f * f, 0.3),
-    (lambda f: tf.exp(-f), lambda f: np.exp(-np.maximum(f, -700.0)), 0.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "first, first_numpy, second",
+    [
+        (
+            lambda f: tf.sigmoid(20.0 * (f - 7.0)),
+            lambda f: expit(20.0 * (f - 7.0)),
+            0.0,
+        ),
+        (lambda f: 100.0 + tf.sin(f), lambda f: 100.0 + np.sin(f), 1e-8),
+        (lambda f: f * f, lambda f: f * f, 0.3),
+        (lambda f: tf.exp(-f), lambda f: np.exp(-np.maximum(f, -700.0)), 0.0),
+    ],
+)
 def test_a_users_own(first: Function, first_numpy: Function, second: float) -> None:
     mean = np.array([[-3.0], [0.7], [8.0]] * 4)
     variance = np.repeat([1e-6, 0.3, 3.0, 30.0], 3)[:, None]
-    actual = predict_mean_and_var(Own(first, lambda f: second), 0.0 * mean, mean, variance)
+    actual = predict_mean_and_var(
+        Own(first, lambda f: second), 0.0 * mean, mean, variance
+    )
     integrals = partial(reference.moments, first_numpy, lambda f: second + 0.0 * f)
     expected = [integrals(m, v, [0.0, 7.0]) for m, v in zip(mean[:, 0], variance[:, 0])]
     for part, right in zip(actual, zip(*expected, strict=True), strict=True):
@@ -107,7 +138,10 @@ LOW, HIGH, SIGMA = -1.0, 0.2, 2e-3
 
 def _in_bin(f: Any) -> Any:
     low, high = (LOW - f) / SIGMA, (HIGH - f) / SIGMA
-    inner, outer = np.where(low + high > 0, -low, high), np.where(low + high > 0, -high, low)
+    inner, outer = (
+        np.where(low + high > 0, -low, high),
+        np.where(low + high > 0, -high, low),
+    )
     return log_ndtr(inner) + np.log(-np.expm1(log_ndtr(outer) - log_ndtr(inner)))
 
 
@@ -116,14 +150,30 @@ def _t(df: float, f: Any) -> Any:
 
 
 CUT_OFF = pep.likelihoods.Tobit(high=HIGH, variance=SIGMA**2)
-PLACES = [edge + k * SIGMA for edge in (LOW, HIGH) for k in (-30, -10, -3, 0, 3, 10, 30)]
-WIDE = [(m, v, a) for m in (0.2, -1.0, -30.0) for v in (1e4, 1e6) for a in (0.1, 0.5, 0.9)]
+PLACES = [
+    edge + k * SIGMA for edge in (LOW, HIGH) for k in (-30, -10, -3, 0, 3, 10, 30)
+]
+WIDE = [
+    (m, v, a) for m in (0.2, -1.0, -30.0) for v in (1e4, 1e6) for a in (0.1, 0.5, 0.9)
+]
 #: Likelihood, target, density, where it has structure, and rows: means, variances, powers.
 HARD: dict[str, tuple[Any, float, Function, Any, Any]] = {
-    "bins": (pep.likelihoods.Ordinal([LOW, HIGH, 2.0], SIGMA), 1.0, _in_bin, PLACES, WIDE),
+    "bins": (
+        pep.likelihoods.Ordinal([LOW, HIGH, 2.0], SIGMA),
+        1.0,
+        _in_bin,
+        PLACES,
+        WIDE,
+    ),
     "cut off": (CUT_OFF, HIGH, lambda f: log_ndtr((f - HIGH) / SIGMA), PLACES, WIDE),
     **{
-        f"two modes, {df}": (likelihoods.StudentT(1.0, df), 0.0, partial(_t, df), [0.0, 3.0], [row])
+        f"two modes, {df}": (
+            likelihoods.StudentT(1.0, df),
+            0.0,
+            partial(_t, df),
+            [0.0, 3.0],
+            [row],
+        )
         for df, row in ((20, (47.0, 23.7, 1.0)), (50, (67.0, 42.17, 0.5)))
     },
 }
@@ -142,17 +192,27 @@ def test_narrow_noise_under_a_wide_gaussian(name: str) -> None:
 
 def test_what_has_no_number_is_not_one_or_refused_with_a_way_out() -> None:
     # Sites that any value is a fixed point of would look converged.
-    ell = pep.likelihoods.tilted_derivatives(likelihoods.Poisson(), ONE, ONE, 1e4 * ONE, ONE, 0.0)
+    ell = pep.likelihoods.tilted_derivatives(
+        likelihoods.Poisson(), ONE, ONE, 1e4 * ONE, ONE, 0.0
+    )
     assert ell.delta1[0, 0] < -1e100 and ell.delta2[0, 0] < -1e100
     for value in predict_mean_and_var(Own(tf.exp, tf.exp), ONE, ONE, 2e3 * ONE):
         assert not np.isfinite(value).any()  # beyond all floats
-    with pytest.warns(AccuracyWarning, match="_conditional_mean and _conditional_variance varies"):
-        predict_mean_and_var(Own(lambda f: tf.sin(1e5 * f), lambda f: 0.1), ONE, ONE, ONE)
+    with pytest.warns(
+        AccuracyWarning, match="_conditional_mean and _conditional_variance varies"
+    ):
+        predict_mean_and_var(
+            Own(lambda f: tf.sin(1e5 * f), lambda f: 0.1), ONE, ONE, ONE
+        )
     rows = np.ones((2, 4))
-    with pytest.raises(ValueError, match=r"4 latent functions, expected at most 3.*_predict_mean"):
+    with pytest.raises(
+        ValueError, match=r"4 latent functions, expected at most 3.*_predict_mean"
+    ):
         predict_mean_and_var(Several(4), rows, rows, rows)
     for df in (2.0, 1.0):
-        with pytest.raises(ValueError, match=r"df: got .*, expected above 2.*predict_f"):
+        with pytest.raises(
+            ValueError, match=r"df: got .*, expected above 2.*predict_f"
+        ):
             predict_mean_and_var(likelihoods.StudentT(1.0, df), ONE, ONE, ONE)
 
 
@@ -174,7 +234,9 @@ class Several(likelihoods.MultiLatentLikelihood):
 def test_several_latent_functions(num_latent: int) -> None:
     mean = np.array([[0.3, -0.5, 1.0], [-2.0, 4.0, 0.2]])[:, :num_latent]
     variance = np.array([[1e-6, 2.0, 9.0], [100.0, 0.3, 1e-9]])[:, :num_latent]
-    actual = predict_mean_and_var(Several(num_latent), 0.0 * mean[:, :1], mean, variance)
+    actual = predict_mean_and_var(
+        Several(num_latent), 0.0 * mean[:, :1], mean, variance
+    )
     for n, (m, v) in enumerate(zip(mean, variance)):
         softplus = partial(np.logaddexp, 0.0)
         scale, spread = reference.moments(softplus, np.zeros_like, m[1], v[1])
@@ -215,7 +277,9 @@ def test_a_class_with_moments_of_its_own_does_not_inherit_a_closed_form() -> Non
     assert_all_close(predict_mean_and_var(Moved(), *moments), (101.0 * ONE, 9.0 * ONE))
 
 
-@pytest.mark.parametrize("name", ["Beta", "MultiClass", "Softmax", "NegativeBinomial softplus"])
+@pytest.mark.parametrize(
+    "name", ["Beta", "MultiClass", "Softmax", "NegativeBinomial softplus"]
+)
 def test_batches_and_graphs(name: str) -> None:
     likelihood, L = CASES[name].create(), CASES[name].num_latent
     X, mean = np.zeros((2, 3, 1)), np.linspace(-2.0, 2.0, 6 * L).reshape(2, 3, L)
@@ -251,13 +315,23 @@ def test_derivatives_equal_finite_differences(name: str) -> None:
 
 
 @pytest.mark.near_copies("*-6-*")
-@pytest.mark.parametrize("name, rtol", [
-    ("Bernoulli 0", 1e-8), ("Bernoulli logit", 1e-8), ("MultiClass", 1e-8), ("Softmax", 1e-6),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, rtol",
+    [
+        ("Bernoulli 0", 1e-8),
+        ("Bernoulli logit", 1e-8),
+        ("MultiClass", 1e-8),
+        ("Softmax", 1e-6),
+    ],
+)
 @pytest.mark.parametrize("rows_at_a_time", [10_000, 6])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_probability_of_a_class_is_its_integral(
-    name: str, rtol: float, compiled: bool, rows_at_a_time: int, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    rtol: float,
+    compiled: bool,
+    rows_at_a_time: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(classes, "_ROWS", rows_at_a_time)
     case, random, num_rows = CASES[name], np.random.default_rng(3), 7

@@ -9,7 +9,15 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from cases.tilted import ALPHAS, CASES, LIKE_ANOTHER, MEANS, VARIANCES, grid, reference_values
+from cases.tilted import (
+    ALPHAS,
+    CASES,
+    LIKE_ANOTHER,
+    MEANS,
+    VARIANCES,
+    grid,
+    reference_values,
+)
 from gpflow.likelihoods import Likelihood
 from helpers import assert_all_close, assert_close, assert_gradients
 from numpy.testing import assert_allclose
@@ -23,7 +31,9 @@ NAMES = list(CASES)
 
 
 def names(*slow: str) -> Any:
-    each = [pytest.param(name, marks=[pytest.mark.slow] * (name in slow)) for name in NAMES]
+    each = [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in slow)) for name in NAMES
+    ]
     return pytest.mark.parametrize("name", each)
 
 
@@ -32,9 +42,22 @@ LONG = "MultiLatentTFPConditional"
 all_names, each_name = names(LONG), names(LONG, *LIKE_ANOTHER)
 MODERATE = {"means": (-1.2, 0.3, 2.0), "variances": (0.05, 0.8)}
 #: GPflow's own rules: closed forms, or 20 Gauss-Hermite points, which hardly resolve the narrow.
-NARROW = {"Poisson 10000", "Gamma tiny", "StudentT narrow", "Beta narrow", "Ordinal wide"}
+NARROW = {
+    "Poisson 10000",
+    "Gamma tiny",
+    "StudentT narrow",
+    "Beta narrow",
+    "Ordinal wide",
+}
 NARROW |= {"Bin wide"}
-GPFLOW_EXACT = {"Gaussian", "Poisson 0", "Poisson 3", "Exponential", "Gamma", "Exponential 0"}
+GPFLOW_EXACT = {
+    "Gaussian",
+    "Poisson 0",
+    "Poisson 3",
+    "Exponential",
+    "Gamma",
+    "Exponential 0",
+}
 OF_TARGETS = ("MultiClass", "Softmax", "PerOutput")
 
 
@@ -53,12 +76,17 @@ def test_equals_adaptive_integration(name: str) -> None:
     actual = _ell(name, rows)
     lost = np.isnan(actual)  # where the values of the density do not tell
     assert np.mean(lost) <= (0.02 if case.log_scale is not None else 0.0)
-    assert _relative_error(actual[~lost], reference_values(case, rows)[~lost]) <= case.tolerance
+    assert (
+        _relative_error(actual[~lost], reference_values(case, rows)[~lost])
+        <= case.tolerance
+    )
 
 
 def test_no_likelihood_is_forgotten() -> None:
     """`PerOutput` has each target by the likelihood of its output."""
-    tested = {type(case.create()) for case in CASES.values()} | {pep.likelihoods.PerOutput}
+    tested = {type(case.create()) for case in CASES.values()} | {
+        pep.likelihoods.PerOutput
+    }
     registered = {kinds[0] for kinds in pep.likelihoods.support.funcs}
     with_moments = {type(case.create()) for case in CASES.values() if case.moments}
     # Of the targets of classes: test_targets.
@@ -66,17 +94,24 @@ def test_no_likelihood_is_forgotten() -> None:
     bases = {"", "MonteCarlo", "Quadrature", "Scalar", "MultiLatent"}
     for module in (gpflow.likelihoods, pep.likelihoods):
         for name, kind in inspect.getmembers(module, inspect.isclass):
-            if issubclass(kind, Likelihood) and name.removesuffix("Likelihood") not in bases:
+            if (
+                issubclass(kind, Likelihood)
+                and name.removesuffix("Likelihood") not in bases
+            ):
                 assert kind in registered, f"support.register({name}) is missing"
                 assert kind in tested, f"{name} is in no row of cases.tilted.CASES"
-                assert kind in with_moments, f"{name} has no moments of its targets there"
+                assert kind in with_moments, (
+                    f"{name} has no moments of its targets there"
+                )
 
 
 def test_closed_form_limit_and_sign() -> None:
     """Of the probit at power 1; of small powers; of the tilted variance."""
     rows = grid(CASES["Bernoulli 1"], alphas=(1.0,))
     z = rows.mean[:, 0] / np.sqrt(1.0 + rows.variance[:, 0])
-    assert_close(_ell("Bernoulli 1", rows), np.log(1e-3 + (1.0 - 2e-3) * ndtr(z)), rtol=1e-14)
+    assert_close(
+        _ell("Bernoulli 1", rows), np.log(1e-3 + (1.0 - 2e-3) * ndtr(z)), rtol=1e-14
+    )
     rows = grid(CASES["StudentT"], **MODERATE, alphas=(0.0,))
     limit = _ell("StudentT", rows)
     for alpha in (1e-14, 1e-10, 1e-7):
@@ -85,7 +120,10 @@ def test_closed_form_limit_and_sign() -> None:
     for name in ("Poisson 10000", "StudentT narrow", "Bernoulli logit"):
         rows = grid(CASES[name], MEANS, VARIANCES, (0.1, 0.5, 1.0))
         result = tilted_derivatives(CASES[name].create(), *rows.arguments())
-        assert np.min(1.0 + rows.alpha[:, None] * result.delta2.numpy() * rows.variance) > 0.0
+        assert (
+            np.min(1.0 + rows.alpha[:, None] * result.delta2.numpy() * rows.variance)
+            > 0.0
+        )
 
 
 @each_name
@@ -97,8 +135,13 @@ def test_equals_gpflow_at_both_ends(name: str) -> None:
         pytest.skip("GPflow's value is NaN with a TensorFlow whose erf(inf) is NaN")
     likelihood = CASES[name].create()
     is_ours = isinstance(likelihood, pep.likelihoods.integrated.IntegratedLikelihood)
-    for alpha, method in ((0.0, "variational_expectations"), (1.0, "predict_log_density")):
-        rows = grid(CASES[name], means=(0.3, 1.0), variances=(0.1, 0.3), alphas=(alpha,))
+    for alpha, method in (
+        (0.0, "variational_expectations"),
+        (1.0, "predict_log_density"),
+    ):
+        rows = grid(
+            CASES[name], means=(0.3, 1.0), variances=(0.1, 0.3), alphas=(alpha,)
+        )
         *parts, _ = rows.arguments()
         expected = getattr(likelihood, method)(*parts).numpy()
         is_exact = is_ours or name == "Gaussian" or (name in GPFLOW_EXACT and not alpha)
@@ -107,7 +150,9 @@ def test_equals_gpflow_at_both_ends(name: str) -> None:
         tolerance = 1e-12 if is_exact else 0.1 if name in NARROW else 1e-3
         assert _relative_error(_ell(name, rows), expected) <= tolerance
         if is_ours:
-            actual = getattr(likelihood, method)(*(tf.reshape(p, [2, 2, -1]) for p in parts))
+            actual = getattr(likelihood, method)(
+                *(tf.reshape(p, [2, 2, -1]) for p in parts)
+            )
             assert_close(tf.reshape(actual, [-1]), expected, rtol=1e-12)
 
 
@@ -116,22 +161,35 @@ def test_derivatives_equal_finite_differences(name: str) -> None:
     """First and second ones in means and variances by tapes, and those in closed form."""
     case = CASES[name]
     likelihood, L = case.create(), case.num_latent
-    rows = grid(case, means=(-1.2, 0.3, 5.0), variances=(0.4, 1.5), alphas=(0.0, 1e-6, 0.4, 1.0))
+    rows = grid(
+        case, means=(-1.2, 0.3, 5.0), variances=(0.4, 1.5), alphas=(0.0, 1e-6, 0.4, 1.0)
+    )
     arguments = [np.asarray(part) for part in rows.arguments()]
     weights = np.cos(np.arange(2.0 * L * len(rows.X))).reshape(-1, 2 * L)
-    step, towards = 1e-4, np.cos(1.0 + np.arange(2.0 * L))  # all moments of a row at once
+    step, towards = (
+        1e-4,
+        np.cos(1.0 + np.arange(2.0 * L)),
+    )  # all moments of a row at once
     moments = np.hstack([rows.mean, rows.variance])
     # The rows, and the same with other moments, in one call: its time hardly depends on them.
-    moved = [step * sign * one for one in (towards, *np.eye(L, 2 * L)) for sign in (1.0, -1.0)]
+    moved = [
+        step * sign * one
+        for one in (towards, *np.eye(L, 2 * L))
+        for sign in (1.0, -1.0)
+    ]
     x = tf.constant(np.concatenate([moments, *(moments + by for by in moved)]))
-    X, _, _, Y, alpha = (np.concatenate([part] * (1 + len(moved))) for part in arguments)
+    X, _, _, Y, alpha = (
+        np.concatenate([part] * (1 + len(moved))) for part in arguments
+    )
     with tf.GradientTape() as outer:
         outer.watch(x)
         with tf.GradientTape() as tape:
             tape.watch(x)
             ell = log_power_expectation(likelihood, X, x[:, :L], x[:, L:], Y, alpha)
         by_moments = tape.gradient(ell, x)
-        first = tf.reduce_sum(np.tile(weights, [1 + len(moved), 1]) * by_moments, axis=1)
+        first = tf.reduce_sum(
+            np.tile(weights, [1 + len(moved), 1]) * by_moments, axis=1
+        )
     second = outer.gradient(first, x).numpy()[: len(moments)] @ towards
 
     def check(actual: Any, values: Any, place: int, scale: float = 0.0) -> None:
@@ -147,7 +205,9 @@ def test_derivatives_equal_finite_differences(name: str) -> None:
     by_variance = 0.5 * (delta2 + arguments[-1][:, None] * delta1**2)
     assert_close(value, ell[: len(moments)], rtol=1e-12)
     assert_close(delta1, by_moments[:, :L], rtol=1e-7, scale=1.0)
-    assert_close(by_variance, by_moments[:, L:], rtol=1e-5, scale=1.0 + np.abs(by_variance).max())
+    assert_close(
+        by_variance, by_moments[:, L:], rtol=1e-5, scale=1.0 + np.abs(by_variance).max()
+    )
     for k in range(L):
         check(delta1[:, k], ell, 1 + k)
 
@@ -195,7 +255,9 @@ def test_everything_is_finite_on_an_extreme_grid(name: str, dtype: Any) -> None:
     if case.log_scale is not None:
         pytest.skip("the density is the user's, here one that overflows")
     gpflow.config.set_default_float(dtype)
-    rows = grid(case, (-50.0, -9.0, 0.0, 11.0, 50.0), (1e-6, 1e-3, 1.0, 30.0, 1e3, 1e6), ALPHAS)
+    rows = grid(
+        case, (-50.0, -9.0, 0.0, 11.0, 50.0), (1e-6, 1e-3, 1.0, 30.0, 1e3, 1e6), ALPHAS
+    )
     result = tilted_derivatives(case.create(), *rows.arguments(dtype))
     for field, value in zip(result._fields, result):
         assert value.dtype == dtype
@@ -208,42 +270,70 @@ def test_float32_is_near_float64(name: str) -> None:
     rows = grid(CASES[name], **MODERATE)
     expected = _ell(name, rows)
     gpflow.config.set_default_float(np.float32)
-    actual = log_power_expectation(CASES[name].create(), *rows.arguments(np.float32)).numpy()
+    actual = log_power_expectation(
+        CASES[name].create(), *rows.arguments(np.float32)
+    ).numpy()
     assert _relative_error(actual, expected) <= 2e-4
 
 
 @pytest.mark.near_copies("Gaussian", "Bernoulli*", "Switched*")
 @pytest.mark.parametrize(
-    "name", ["Gaussian", "Bernoulli 1", "SwitchedLikelihood", "Poisson 3", "MultiClass", "StudentT"]
+    "name",
+    [
+        "Gaussian",
+        "Bernoulli 1",
+        "SwitchedLikelihood",
+        "Poisson 3",
+        "MultiClass",
+        "StudentT",
+    ],
 )
 def test_compiles(name: str) -> None:
     likelihood = CASES[name].create()
     arguments = grid(CASES[name], means=(0.3,), variances=(0.8,)).arguments()
     expected = tilted_derivatives(likelihood, *arguments)
-    xla = name != "SwitchedLikelihood"  # its rows are sorted by likelihood, in unknown numbers
+    xla = (
+        name != "SwitchedLikelihood"
+    )  # its rows are sorted by likelihood, in unknown numbers
     rows = [tf.TensorSpec([None, *part.shape[1:]], tf.float64) for part in arguments]
-    options = {"input_signature": None if xla else rows, "jit_compile": xla, "autograph": False}
-    compiled = tf.function(lambda *parts: tilted_derivatives(likelihood, *parts), **options)
+    options = {
+        "input_signature": None if xla else rows,
+        "jit_compile": xla,
+        "autograph": False,
+    }
+    compiled = tf.function(
+        lambda *parts: tilted_derivatives(likelihood, *parts), **options
+    )
     assert_all_close(compiled(*arguments), expected, rtol=1e-9, scale=1.0)
 
 
 def test_outputs_and_rows_are_those_of_their_own_likelihoods() -> None:
     """One power for all rows of several outputs; rows that are switched."""
     likelihood = gpflow.likelihoods.Bernoulli()
-    X, mean, variance = np.zeros((2, 1)), np.array([[0.1, -0.4]] * 2), np.array([[0.5, 2.0]] * 2)
+    X, mean, variance = (
+        np.zeros((2, 1)),
+        np.array([[0.1, -0.4]] * 2),
+        np.array([[0.5, 2.0]] * 2),
+    )
     rows = mean, variance, np.array([[1.0, 0.0], [0.0, 0.0]])
     both = log_power_expectation(likelihood, X, *rows, 0.5)
     columns = ([part[:, k, None] for part in rows] for k in range(2))
-    expected = sum(log_power_expectation(likelihood, X, *column, 0.5) for column in columns)
+    expected = sum(
+        log_power_expectation(likelihood, X, *column, 0.5) for column in columns
+    )
     assert_close(both, expected, rtol=1e-13)
     likelihood = CASES["SwitchedLikelihood"].create()
     which, alpha = np.array([1, 0, 1, 0]), np.array([0.1, 0.2, 0.0, 1.0])
     rows = np.zeros((4, 1)), np.linspace(-1, 1, 4)[:, None], np.full((4, 1), 0.7)
     Y = np.array([[0.3], [1.0], [-2.0], [0.0]])
-    actual = log_power_expectation(likelihood, *rows, np.hstack([Y, which[:, None]]), alpha)
+    actual = log_power_expectation(
+        likelihood, *rows, np.hstack([Y, which[:, None]]), alpha
+    )
     for k, one in enumerate(likelihood.likelihoods):
         some = [part[which == k] for part in (*rows, Y, alpha)]
-        assert_close(actual.numpy()[which == k], log_power_expectation(one, *some), rtol=1e-13)
+        assert_close(
+            actual.numpy()[which == k], log_power_expectation(one, *some), rtol=1e-13
+        )
 
 
 def test_the_probit_needs_two_files_of_tilted() -> None:
@@ -269,7 +359,9 @@ def test_the_two_rules_of_the_probit_agree_where_they_meet(epsilon: float) -> No
     likelihood = pep.likelihoods.NoisyLabelBernoulli(epsilon)
     mean = np.linspace(-9.0, 9.0, 61)[:, None]
     narrow, wide = (
-        tilted_derivatives(likelihood, mean, mean, s**2 + 0.0 * mean, np.ones_like(mean), 0.3)
+        tilted_derivatives(
+            likelihood, mean, mean, s**2 + 0.0 * mean, np.ones_like(mean), 0.3
+        )
         for s in (0.7 - 1e-13, 0.7 + 1e-13)
     )
     assert_all_close(narrow, wide, rtol=2e-8, scale=1.0)
@@ -287,7 +379,9 @@ def test_a_factor_of_ones_own_class_is_used_and_asked_for() -> None:
     one = tf.ones((2, 1), tf.float64)
     value = log_power_expectation(_Half(tf.sigmoid), one, one, one, one, 0.3)
     assert_close(value, [np.log(0.5)] * 2, rtol=1e-14)
-    with pytest.raises(NotImplementedError, match=r"_Unknown.*implementations\.register"):
+    with pytest.raises(
+        NotImplementedError, match=r"_Unknown.*implementations\.register"
+    ):
         log_power_expectation(type("_Unknown", (), {})(), one, one, one, one, 0.5)
 
 
@@ -298,10 +392,15 @@ def test_without_variance_the_integral_is_the_density(name: str) -> None:
     alpha = np.repeat([0.0, 1e-6, 0.5, 1.0], 4)
     mean = np.tile([-3.0, -0.3, 0.7, 2.0], 4)[:, None] * np.cos(latent) + 0.5 * latent
     rows = zip(mean, alpha)
-    expected = np.tile([case.reference(m, np.full(L, 1e-10), float(a)) for m, a in rows], 2)
+    expected = np.tile(
+        [case.reference(m, np.full(L, 1e-10), float(a)) for m, a in rows], 2
+    )
     alpha, mean = np.tile(alpha, 2), np.tile(mean, (2, 1))
     variance = np.repeat([0.0, 1e-20], 16)[:, None] + 0.0 * mean
-    moved = [mean, *(mean + sign * h * one for one in np.eye(L) for sign in (1.0, -1.0))]
+    moved = [
+        mean,
+        *(mean + sign * h * one for one in np.eye(L) for sign in (1.0, -1.0)),
+    ]
     K = len(moved)
     X, Y = np.zeros((32 * K, 1)), np.tile(case.target, (32 * K, 1))
     of_all = X, np.vstack(moved), np.tile(variance, (K, 1)), Y, np.tile(alpha, K)
@@ -312,13 +411,17 @@ def test_without_variance_the_integral_is_the_density(name: str) -> None:
     # What a variance of 1e-10 does where log p is steep, and rounding.
     slope = np.abs(delta1).max()
     assert_allclose(at, value, 1e-9, 1e-12)
-    assert_allclose(value, expected, case.tolerance, 10 * case.tolerance + 1e-10 * slope**2)
+    assert_allclose(
+        value, expected, case.tolerance, 10 * case.tolerance + 1e-10 * slope**2
+    )
     for k, (above, below) in enumerate(zip(ends[::2], ends[1::2])):
         curvature = (above - 2.0 * value + below) / h**2
         atol = 1e-3 * (1.0 + slope + np.abs(curvature).max()) + 1e-5 * slope**2
         assert_allclose(delta1[:, k], (above - below) / (2.0 * h), 1e-5, 0.1 * atol)
         assert_allclose(delta2[:, k], curvature, 1e-3, atol)
     some = alpha == 0.5
-    of_one = tilted_derivatives(likelihood, *(part[some] for part in arguments[:4]), 0.5)
+    of_one = tilted_derivatives(
+        likelihood, *(part[some] for part in arguments[:4]), 0.5
+    )
     for actual, part in zip(of_one, parts):
         assert_allclose(actual, part[some], 1e-4, atol)

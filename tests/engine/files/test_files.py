@@ -14,7 +14,12 @@ from typing import Any
 import pytest
 
 from gpflow_pep.engine import files
-from gpflow_pep.engine.files import _atomic_folder, atomic_write, check_replaceable, check_writable
+from gpflow_pep.engine.files import (
+    _atomic_folder,
+    atomic_write,
+    check_replaceable,
+    check_writable,
+)
 
 DESCRIPTION = "model.json"
 FILES = ("a", DESCRIPTION, "sub/b")
@@ -83,7 +88,10 @@ def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
     for text in ("first", "second"):
         write(folder, text)
         assert read(folder) == text and list(folder.parent.iterdir()) == [folder]
-        with pytest.raises(OSError, match="no space"), _atomic_folder(folder, DESCRIPTION):
+        with (
+            pytest.raises(OSError, match="no space"),
+            _atomic_folder(folder, DESCRIPTION),
+        ):
             raise OSError("no space")
         assert read(folder) == text and files.unfinished_folders(folder.parent) == []
 
@@ -93,7 +101,10 @@ def test_a_mounted_volume(tmp_path: Path) -> None:
     folder = tmp_path / "volume"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
-    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+    if (
+        not shutil.which("mount")
+        or subprocess.run(mount, capture_output=True).returncode
+    ):
         pytest.skip("needs root and the command mount")
     try:
         (folder / "lost+found").mkdir()
@@ -125,10 +136,16 @@ def test_a_writable_folder_in_one_that_is_not(tmp_path: Path, monkeypatch: Any) 
     folder = tmp_path / "model"
     write(folder, "first")
     access = os.access
-    monkeypatch.setattr(os, "access", lambda path, way: path != tmp_path and access(path, way))
+    monkeypatch.setattr(
+        os, "access", lambda path, way: path != tmp_path and access(path, way)
+    )
     cannot_be_moved(folder, monkeypatch)
     write(folder, "second")
-    assert read(folder) == "second" and {*os.listdir(folder)} == {"a", "sub", DESCRIPTION}
+    assert read(folder) == "second" and {*os.listdir(folder)} == {
+        "a",
+        "sub",
+        DESCRIPTION,
+    }
 
 
 #: What changes a folder on a disk.
@@ -166,10 +183,14 @@ def test_whichever_call_is_the_last(
         assert read(folder) == "next"
         if done:
             break
-    assert last > 3 and seen == ({"old", "new", "message"} if killed else {"old", "new"})
+    assert last > 3 and seen == (
+        {"old", "new", "message"} if killed else {"old", "new"}
+    )
 
 
-def written_until(folder: Path, last: int, killed: bool, volume: bool, patch: Any) -> bool:
+def written_until(
+    folder: Path, last: int, killed: bool, volume: bool, patch: Any
+) -> bool:
     """Write while so many calls change the disk: the next one ends the process, or fails."""
     if volume:
         cannot_be_moved(folder, patch)
@@ -206,7 +227,9 @@ def test_two_writers(tmp_path: Path) -> None:
         "        new.mkdir()\n"
         "        [(new / name).write_text(sys.argv[2]) for name in 'ab']\n"
     )
-    writers = [subprocess.Popen([sys.executable, "-c", code, tmp_path, text]) for text in "xy"]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, tmp_path, text]) for text in "xy"
+    ]
     while any(writer.poll() is None for writer in writers):
         if (tmp_path / "file").exists():
             text = (tmp_path / "file").read_text()
@@ -225,16 +248,24 @@ def test_one_writer_at_a_time_and_no_tensorflow(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("name, content", [
-    ("README.md", "mine"), ("model.json", "mine"),
-    ("model.json", '{"versions": {"another": "1.0"}}'),
-    ("model.json", "[" * 100_000), ("model.json/mine", "mine"), (".hidden", "mine"),
-    ("sub/b", "mine"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("README.md", "mine"),
+        ("model.json", "mine"),
+        ("model.json", '{"versions": {"another": "1.0"}}'),
+        ("model.json", "[" * 100_000),
+        ("model.json/mine", "mine"),
+        (".hidden", "mine"),
+        ("sub/b", "mine"),
+    ],
+)
 def test_files_of_others(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=rf"got {name} in it, expected .* Choose another\."):
+    with pytest.raises(
+        ValueError, match=rf"got {name} in it, expected .* Choose another\."
+    ):
         check_replaceable(tmp_path, DESCRIPTION, "Choose another.")
     files.remove_written(tmp_path, DESCRIPTION)
     assert (tmp_path / name).read_text() == content
@@ -252,20 +283,29 @@ def test_files_of_others_beside_ours(tmp_path: Path) -> None:
     files.remove_written(folder, DESCRIPTION)
     assert [path.name for path in folder.rglob("*")] == ["sub", "mine"]
     write(other, "ours")
-    content = {"versions": {"gpflow_pep": "1"}, "files": ["../mine", str(tmp_path / "mine"), "a"]}
+    content = {
+        "versions": {"gpflow_pep": "1"},
+        "files": ["../mine", str(tmp_path / "mine"), "a"],
+    }
     (other / DESCRIPTION).write_text(json.dumps(content))
     files.remove_written(other, DESCRIPTION)
     assert (tmp_path / "mine").exists() and not (other / "a").exists()
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check_writable(tmp_path / "a" / "b", "Choose another.")
     assert list((tmp_path / "a" / "b").iterdir()) == []
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ValueError, match=r"file.* cannot be written .* Choose another\."):
+    with pytest.raises(
+        ValueError, match=r"file.* cannot be written .* Choose another\."
+    ):
         check_writable(tmp_path / "file" / "below", "Choose another.")
     monkeypatch.chdir(tmp_path / "a" / "b")
     for url in ("s3://bucket/x", "gs://x", "hdfs://host:80/x", "https://x.org/a"):
-        with pytest.raises(ValueError, match=r"got a URL, expected a file or folder of this mach"):
+        with pytest.raises(
+            ValueError, match=r"got a URL, expected a file or folder of this mach"
+        ):
             check_writable(Path(url), "Choose another.")
     assert list(Path().iterdir()) == []

@@ -26,14 +26,18 @@ COVARIANCES: dict[str, Array] = {
     "full": _ROOT @ _ROOT.transpose(0, 2, 1),
 }
 DIAGONAL, FULL = COVARIANCES["diagonal"], COVARIANCES["full"]
-every_covariance = pytest.mark.parametrize("covariance", COVARIANCES.values(), ids=COVARIANCES)
+every_covariance = pytest.mark.parametrize(
+    "covariance", COVARIANCES.values(), ids=COVARIANCES
+)
 
 
 def _ard() -> SquaredExponential:
     return SquaredExponential(1.3, lengthscales=[0.8, 1.1])
 
 
-def _of(column: int, variance: float = 1.0, lengthscale: float = 0.6) -> SquaredExponential:
+def _of(
+    column: int, variance: float = 1.0, lengthscale: float = 0.6
+) -> SquaredExponential:
     return SquaredExponential(variance, lengthscales=lengthscale, active_dims=[column])
 
 
@@ -44,12 +48,15 @@ KERNELS: dict[str, Any] = {
     "active dimensions in another order": lambda: SquaredExponential(
         lengthscales=[0.5, 0.9], active_dims=[1, 0]
     ),
-    "active slice": lambda: SquaredExponential(lengthscales=[0.9], active_dims=slice(0, 1)),
+    "active slice": lambda: SquaredExponential(
+        lengthscales=[0.9], active_dims=slice(0, 1)
+    ),
     "constant": lambda: Constant(0.4),
     "sum": lambda: _ard() + Constant(0.4) + _of(0),
     "product": lambda: Constant(0.4) * _of(0, 1.2) * _of(1, 0.8, 0.9),
     "product of sums": lambda: (
-        (_ard() + Constant(0.3)) * (SquaredExponential(lengthscales=0.7) + Constant(0.2))
+        (_ard() + Constant(0.3))
+        * (SquaredExponential(lengthscales=0.7) + Constant(0.2))
     ),
 }
 every_kernel = pytest.mark.parametrize("make_kernel", KERNELS.values(), ids=KERNELS)
@@ -74,18 +81,28 @@ def test_equal_averages_by_quadrature(make_kernel: Any, covariance: Array) -> No
     nodes, weights = zip(*(_nodes(z, C) for z, C in zip(Z, blurred.covariance.numpy())))
     weight, places = np.array(weights), np.concatenate(nodes)  # [M, K] and [M K, 2]
     of_rows = kernel(places, X).numpy().reshape(M, -1, len(X))
-    assert_close(Kuf(blurred, kernel, X), np.einsum("mk,mkn->mn", weight, of_rows), 1e-9)
-    between = kernel(places, places).numpy().reshape(M, weight.shape[1], M, weight.shape[1])
+    assert_close(
+        Kuf(blurred, kernel, X), np.einsum("mk,mkn->mn", weight, of_rows), 1e-9
+    )
+    between = (
+        kernel(places, places).numpy().reshape(M, weight.shape[1], M, weight.shape[1])
+    )
     expected = np.einsum("mk,mkjl,jl->mj", weight, between, weight, optimize=True)
     assert_close(Kuu(blurred, kernel), expected, 1e-9)
 
 
 @every_kernel
 def test_points_without_blur(make_kernel: Any) -> None:
-    kernel, points, in_batches = make_kernel(), iv.InducingPoints(Z), np.stack([X, X + 1.0])
+    kernel, points, in_batches = (
+        make_kernel(),
+        iv.InducingPoints(Z),
+        np.stack([X, X + 1.0]),
+    )
     for axes in range(3):
         blurred = BlurredInducingPoints(Z, np.zeros([M, *[D] * axes]))
-        assert_close(Kuu(blurred, kernel, jitter=0.1), Kuu(points, kernel, jitter=0.1), 1e-12)
+        assert_close(
+            Kuu(blurred, kernel, jitter=0.1), Kuu(points, kernel, jitter=0.1), 1e-12
+        )
         for rows in (X, in_batches):
             assert_close(Kuf(blurred, kernel, rows), Kuf(points, kernel, rows), 1e-12)
 
@@ -99,7 +116,9 @@ def test_equals_multiscale(name: str, lengthscales: Any) -> None:
     scales = np.sqrt(np.square(lengthscales) + variances) - lengthscales
     multiscale = iv.Multiscale(Z, np.broadcast_to(scales, [M, D]))
     blurred = BlurredInducingPoints(Z, COVARIANCES[name])
-    assert_close(Kuu(blurred, kernel, jitter=1e-6), Kuu(multiscale, kernel, jitter=1e-6), 1e-10)
+    assert_close(
+        Kuu(blurred, kernel, jitter=1e-6), Kuu(multiscale, kernel, jitter=1e-6), 1e-10
+    )
     assert_close(Kuf(blurred, kernel, X), Kuf(multiscale, kernel, X), 1e-10)
 
 
@@ -108,7 +127,11 @@ def test_covariances_are_kept() -> None:
     singular = direction[:, :, None] * direction[:, None, :]
     for covariance in (*COVARIANCES.values(), singular):
         blurred = BlurredInducingPoints(Z, covariance)
-        expected = covariance if covariance.ndim == 3 else covariance.reshape(M, -1, 1) * np.eye(D)
+        expected = (
+            covariance
+            if covariance.ndim == 3
+            else covariance.reshape(M, -1, 1) * np.eye(D)
+        )
         assert_close(blurred.covariance, expected, 1e-14)
         assert blurred.covariance_sqrt.shape == covariance.shape
 
@@ -137,7 +160,9 @@ def test_gradients(name: str, covariance: Array) -> None:
     total = tf.function(lambda: _total(blurred, kernel), autograph=False)
     variables = (*blurred.trainable_variables, *kernel.trainable_variables)
     assert_gradients(total, variables, rtol=1e-7, scale=1.0)
-    compiled = tf.function(lambda: _total(blurred, kernel), jit_compile=True, autograph=False)
+    compiled = tf.function(
+        lambda: _total(blurred, kernel), jit_compile=True, autograph=False
+    )
     assert_close(compiled(), total())
 
 
@@ -145,14 +170,22 @@ def test_gradients(name: str, covariance: Array) -> None:
 @every_covariance
 def test_models_of_both_packages_agree(covariance: Array) -> None:
     blurred, data = BlurredInducingPoints(Z, covariance), PROBLEM.data
-    sgpr, fitc = (PROBLEM.model(k, blurred) for k in (gpflow.models.SGPR, gpflow.models.GPRFITC))
-    ours, at_one = (
-        PROBLEM.model(pep.PEPRegression, blurred, alpha=alpha, chunk_size=4) for alpha in (0.0, 1.0)
+    sgpr, fitc = (
+        PROBLEM.model(k, blurred) for k in (gpflow.models.SGPR, gpflow.models.GPRFITC)
     )
-    assert_close(at_one.pep_log_marginal_likelihood(), fitc.fitc_log_marginal_likelihood())
+    ours, at_one = (
+        PROBLEM.model(pep.PEPRegression, blurred, alpha=alpha, chunk_size=4)
+        for alpha in (0.0, 1.0)
+    )
+    assert_close(
+        at_one.pep_log_marginal_likelihood(), fitc.fitc_log_marginal_likelihood()
+    )
     assert_close(ours.pep_log_marginal_likelihood(), sgpr.elbo())
     assert_all_close(ours.predict_f(PROBLEM.Xnew), sgpr.predict_f(PROBLEM.Xnew))
-    noise, q = gpflow.likelihoods.Gaussian(PROBLEM.noise_variance), (ours.q_mu, ours.q_sqrt)
+    noise, q = (
+        gpflow.likelihoods.Gaussian(PROBLEM.noise_variance),
+        (ours.q_mu, ours.q_sqrt),
+    )
     svgp = gpflow.models.SVGP(PROBLEM.kernel(), noise, blurred, q_mu=q[0], q_sqrt=q[1])
     assert_close(svgp.elbo(data), sgpr.elbo())
     full = svgp.predict_f(PROBLEM.Xnew, full_cov=True)
@@ -168,10 +201,17 @@ def test_several_latent_functions(separate: bool) -> None:
     several = iv.SeparateIndependentInducingVariables(parts)
     variables = several if separate else iv.SharedIndependentInducingVariables(parts[0])
     kernel = gpflow.kernels.SeparateIndependent(kernels)
-    for K, part, one in zip(Kuu(variables, kernel, jitter=1e-6), parts, kernels, strict=True):
+    for K, part, one in zip(
+        Kuu(variables, kernel, jitter=1e-6), parts, kernels, strict=True
+    ):
         assert_close(K, Kuu(part, one, jitter=1e-6))
-    rows, likelihood = (X, np.where(X[:, :1] > 0.0, 1.0, 0.0)), gpflow.likelihoods.Softmax(2)
-    model = pep.models.PEP(rows, kernel, likelihood, variables, alpha=0.5, max_sweeps=50)
+    rows, likelihood = (
+        (X, np.where(X[:, :1] > 0.0, 1.0, 0.0)),
+        gpflow.likelihoods.Softmax(2),
+    )
+    model = pep.models.PEP(
+        rows, kernel, likelihood, variables, alpha=0.5, max_sweeps=50
+    )
     assert np.isfinite(model.pep_log_marginal_likelihood())
     assert np.all(np.isfinite(model.predict_f(PROBLEM.Xnew)[1]))
 
@@ -189,7 +229,9 @@ def _pep(data: Any, variable: Any) -> Any:
     labels = data[0], (data[1] > 0.4).astype(data[0].dtype)
     tolerance = 1e-3 if data[0].dtype == np.float32 else 1e-8
     likelihood = gpflow.likelihoods.Bernoulli()
-    return pep.models.PEP(labels, PROBLEM.kernel(), likelihood, variable, tolerance=tolerance)
+    return pep.models.PEP(
+        labels, PROBLEM.kernel(), likelihood, variable, tolerance=tolerance
+    )
 
 
 def _regression(data: Any, variable: Any) -> Any:
@@ -198,24 +240,36 @@ def _regression(data: Any, variable: Any) -> Any:
 
 def _create(create: Any, covariance: Array, dtype: Any = np.float64) -> Any:
     data = tuple(part.astype(dtype) for part in PROBLEM.data)
-    return create(data, BlurredInducingPoints(Z.astype(dtype), covariance.astype(dtype)))
+    return create(
+        data, BlurredInducingPoints(Z.astype(dtype), covariance.astype(dtype))
+    )
 
 
-every_model = pytest.mark.parametrize("create, name", [
-    *((_regression, name) for name in ("full", "spherical", "diagonal")),
-    (_pep, "diagonal"), (_svgp, "diagonal"),
-])  # fmt: skip
+every_model = pytest.mark.parametrize(
+    "create, name",
+    [
+        *((_regression, name) for name in ("full", "spherical", "diagonal")),
+        (_pep, "diagonal"),
+        (_svgp, "diagonal"),
+    ],
+)
 
 
 @every_model
 @pytest.mark.near_copies
-def test_trained_copied_and_saved(create: Any, name: str, tmp_path: Path, capsys: Any) -> None:
+def test_trained_copied_and_saved(
+    create: Any, name: str, tmp_path: Path, capsys: Any
+) -> None:
     model, Xnew = _create(create, COVARIANCES[name]), PROBLEM.Xnew
     external = isinstance(model, gpflow.models.SVGP)
-    loss = model.training_loss_closure(PROBLEM.data) if external else model.training_loss
+    loss = (
+        model.training_loss_closure(PROBLEM.data) if external else model.training_loss
+    )
     before, parts = float(loss()), model.inducing_variable.trainable_variables
     start = [part.numpy().copy() for part in parts]
-    gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables, options={"maxiter": 3})
+    gpflow.optimizers.Scipy().minimize(
+        loss, model.trainable_variables, options={"maxiter": 3}
+    )
     assert float(loss()) < before
     assert all(np.max(np.abs(part - old)) > 1e-5 for part, old in zip(parts, start))
     expected = [part.numpy() for part in model.predict_f(Xnew)]
@@ -248,7 +302,9 @@ def test_float32(create: Any, name: str) -> None:
     gpflow.config.set_default_float(np.float32)
     gpflow.config.set_default_jitter(1e-5)
     model = _create(create, COVARIANCES[name], np.float32)
-    for actual, in_double in zip(model.predict_f(PROBLEM.Xnew.astype(np.float32)), expected):
+    for actual, in_double in zip(
+        model.predict_f(PROBLEM.Xnew.astype(np.float32)), expected
+    ):
         assert actual.dtype == tf.float32
         assert_close(actual, in_double, rtol=1e-2)
 
@@ -265,7 +321,10 @@ UNKNOWN = {
 @pytest.mark.parametrize("make_kernel", UNKNOWN.values(), ids=UNKNOWN)
 def test_unknown_kernels_are_refused(make_kernel: Any) -> None:
     blurred, kernel, data = BlurredInducingPoints(Z, FULL), make_kernel(), PROBLEM.data
-    student, shared = gpflow.likelihoods.StudentT(), gpflow.kernels.SharedIndependent(kernel, 1)
+    student, shared = (
+        gpflow.likelihoods.StudentT(),
+        gpflow.kernels.SharedIndependent(kernel, 1),
+    )
     several = iv.SharedIndependentInducingVariables(blurred)
     for attempt in (
         lambda: Kuu(blurred, kernel),
@@ -274,7 +333,9 @@ def test_unknown_kernels_are_refused(make_kernel: Any) -> None:
         lambda: pep.models.PEP(data, kernel, student, blurred),
         lambda: pep.models.PEP(data, shared, student, several),
     ):
-        with pytest.raises(ValueError, match="SquaredExponential and Constant, and for Sum and"):
+        with pytest.raises(
+            ValueError, match="SquaredExponential and Constant, and for Sum and"
+        ):
             attempt()
 
 
@@ -284,13 +345,27 @@ BAD_ARGUMENTS = {
     "not square": (Z, np.ones([M, D, D + 1]), "expected .* Give one covariance"),
     "one axis": (Z[:, 0], np.ones(M), r"Z: got shape \(5,\), expected two axes"),
     "NaN": (Z, np.full(M, np.nan), "got NaN or infinity"),
-    "negative": (Z, np.array([1.0, 1.0, -0.5, 1.0, 1.0]), "negative variance .*-0.5, at point 2"),
-    "indefinite": (Z, np.tile([[1.0, 2.0], [2.0, 1.0]], [M, 1, 1]), "negative variance"),
-    "not symmetric": (Z, np.tile([[1.0, 0.5], [0.0, 1.0]], [M, 1, 1]), "got an asymmetric one"),
+    "negative": (
+        Z,
+        np.array([1.0, 1.0, -0.5, 1.0, 1.0]),
+        "negative variance .*-0.5, at point 2",
+    ),
+    "indefinite": (
+        Z,
+        np.tile([[1.0, 2.0], [2.0, 1.0]], [M, 1, 1]),
+        "negative variance",
+    ),
+    "not symmetric": (
+        Z,
+        np.tile([[1.0, 0.5], [0.0, 1.0]], [M, 1, 1]),
+        "got an asymmetric one",
+    ),
 }
 
 
-@pytest.mark.parametrize("Z, covariance, message", BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS)
+@pytest.mark.parametrize(
+    "Z, covariance, message", BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS
+)
 def test_bad_arguments_are_refused(Z: Array, covariance: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BlurredInducingPoints(Z, covariance)
@@ -298,5 +373,7 @@ def test_bad_arguments_are_refused(Z: Array, covariance: Any, message: str) -> N
 
 def test_kernels_of_other_inputs_are_refused() -> None:
     for options in ({"active_dims": [2]}, {"lengthscales": [1.0, 1.0, 1.0]}):
-        with pytest.raises(ValueError, match=r"for 2 input\(s\), expected active inputs among"):
+        with pytest.raises(
+            ValueError, match=r"for 2 input\(s\), expected active inputs among"
+        ):
             Kuu(BlurredInducingPoints(Z, FULL), SquaredExponential(**options))

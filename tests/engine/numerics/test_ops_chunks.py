@@ -32,7 +32,9 @@ def test_rows_of_unknown_number(rng: np.random.Generator) -> None:
     terms, X = Terms(rng, 1), tf.constant(rng.standard_normal((9, 2)))
 
     def double(rows: tf.Tensor) -> tf.Tensor:
-        return chunks.map_over_chunks(lambda some: 2.0 * some, chunks.row_chunks(rows, 3))
+        return chunks.map_over_chunks(
+            lambda some: 2.0 * some, chunks.row_chunks(rows, 3)
+        )
 
     @tf.function(input_signature=spec)
     def total(X: tf.Tensor) -> tf.Tensor:
@@ -52,7 +54,10 @@ def test_rows_of_unknown_number(rng: np.random.Generator) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.sampled_from([1, 4, 6, 1000]))
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=8),
+    st.sampled_from([1, 4, 6, 1000]),
+)
 def test_block_chunks_hold_every_row_once(sizes: list[int], chunk_size: int) -> None:
     rng = np.random.default_rng(len(sizes))
     names = rng.permutation(100)[: len(sizes)] - 50
@@ -79,16 +84,22 @@ class Terms:
         self.weight = tf.Variable([0.3, -0.7], dtype=tf.float64)
         self.shared = tf.constant([0.2, 1.5], tf.float64)
 
-    def of_rows(self, rows: list[tf.Tensor], shared: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def of_rows(
+        self, rows: list[tf.Tensor], shared: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         f = tf.sin(rows[0] * self.weight + shared)
         return tf.reduce_sum(f), tf.matmul(f, tf.exp(f), transpose_a=True)
 
-    def total(self, chunk_size: int = 0, keep: bool = False, parts: Any = ()) -> tf.Tensor:
+    def total(
+        self, chunk_size: int = 0, keep: bool = False, parts: Any = ()
+    ) -> tf.Tensor:
         """Written out where there are no chunks."""
         if chunk_size:
             pieces = chunks.row_chunks([self.X], chunk_size)
             options = {"keep": keep, "parts": parts}
-            a, b = chunks.sum_over_chunks(self.of_rows, pieces, (self.shared,), **options)
+            a, b = chunks.sum_over_chunks(
+                self.of_rows, pieces, (self.shared,), **options
+            )
         else:
             a, b = self.of_rows([self.X], self.shared)
         return tf.square(a) + tf.reduce_sum(tf.sin(b))
@@ -136,7 +147,9 @@ def test_variables_that_are_not_trainable(late: bool, rng: np.random.Generator) 
                 value = terms.total(3, False, [part, part])
                 gpflow.set_trainable(part, late)
             gradient = tape.gradient(value, terms.weight)
-        return gradient, outer.jacobian(gradient, terms.weight, experimental_use_pfor=False)
+        return gradient, outer.jacobian(
+            gradient, terms.weight, experimental_use_pfor=False
+        )
 
     by_chunks = second()
     assert_close(by_chunks[0], expected[1], rtol=1e-12)
@@ -162,7 +175,10 @@ class Pair(NamedTuple):
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_structures_of_tensors(keep: bool, rng: np.random.Generator) -> None:
-    X, A = tf.constant(rng.standard_normal((7, 2))), tf.constant(rng.standard_normal((3, 4, 7)))
+    X, A = (
+        tf.constant(rng.standard_normal((7, 2))),
+        tf.constant(rng.standard_normal((3, 4, 7))),
+    )
     pieces = chunks.row_chunks({"X": X}, 3, columns=(A,))
 
     def of_chunk(piece: Any, factor: tf.Tensor) -> Pair:
@@ -191,7 +207,9 @@ def test_chunks_that_know_less_of_their_shape() -> None:
         pieces = chunks.Chunks(3, lambda k: (X[start[k] : start[k + 1]],))
 
         def of_chunk(rows: Any) -> tf.Tensor:
-            return tf.reduce_sum(tf.reshape(rows[0], [tf.size(rows[0]) // 2, -1]), axis=0)
+            return tf.reduce_sum(
+                tf.reshape(rows[0], [tf.size(rows[0]) // 2, -1]), axis=0
+            )
 
         return chunks.sum_over_chunks(of_chunk, pieces, (), keep=False)
 

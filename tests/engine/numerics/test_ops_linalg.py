@@ -9,7 +9,12 @@ import tensorflow as tf
 from helpers import assert_all_close, assert_close, value_and_gradients
 
 from gpflow_pep.engine.numerics import krylov, linalg
-from gpflow_pep.engine.numerics.linalg import JitterWarning, gram, jitter_needed, lower_matmul
+from gpflow_pep.engine.numerics.linalg import (
+    JitterWarning,
+    gram,
+    jitter_needed,
+    lower_matmul,
+)
 
 SIZES = [1, 7, 159, 160, 321, 500]
 
@@ -24,7 +29,9 @@ def _values_and_gradients(function: Any, parts: list[tf.Tensor]) -> Any:
     with tf.GradientTape() as tape:
         tape.watch(parts)
         value = function(*parts)
-        total = tf.reduce_sum(value * np.random.default_rng(0).standard_normal(value.shape))
+        total = tf.reduce_sum(
+            value * np.random.default_rng(0).standard_normal(value.shape)
+        )
     return [value, *tape.gradient(total, parts)]
 
 
@@ -46,7 +53,11 @@ def test_products(size: int, rng: np.random.Generator) -> None:
     unknown = [tf.TensorSpec([1, None, None], tf.float64)] * 2
     for product, plain, some in (
         (lower_matmul, tf.matmul, parts),
-        (lambda A, w: gram(A, w[:, 0]), lambda A, w: _plain_gram(A, w[:, 0]), [parts[1]] * 2),
+        (
+            lambda A, w: gram(A, w[:, 0]),
+            lambda A, w: _plain_gram(A, w[:, 0]),
+            [parts[1]] * 2,
+        ),
     ):
         compiled = tf.function(product, input_signature=unknown, autograph=False)
         assert_close(compiled(*some), plain(*some), rtol=1e-13)
@@ -58,7 +69,9 @@ def test_products(size: int, rng: np.random.Generator) -> None:
         assert_close(actual[0], transposed, rtol=0.0 if size > 320 else 1e-15)
 
 
-def test_one_matrix_for_all_latent_functions_and_row_products(rng: np.random.Generator) -> None:
+def test_one_matrix_for_all_latent_functions_and_row_products(
+    rng: np.random.Generator,
+) -> None:
     """What they share gets the sum of their gradients."""
     for L_of_A, L_of_other in ((1, 3), (3, 1)):
         A = tf.constant(rng.standard_normal((L_of_A, 5, 7)))
@@ -75,7 +88,9 @@ def test_one_matrix_for_all_latent_functions_and_row_products(rng: np.random.Gen
 
 def _plain_factor(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     L = tf.linalg.cholesky(K)
-    return L, tf.linalg.triangular_solve(L, tf.eye(K.shape[-1], batch_shape=[2], dtype=K.dtype))
+    return L, tf.linalg.triangular_solve(
+        L, tf.eye(K.shape[-1], batch_shape=[2], dtype=K.dtype)
+    )
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -103,7 +118,9 @@ def test_a_factor_and_its_derivatives_of_first_and_second_order(
         second = outer.gradient(along, K)  # K stays symmetric
         return [*parts, first, 0.5 * (second + tf.linalg.matrix_transpose(second))]
 
-    ours = (tf.function(derivatives, autograph=False) if compiled else derivatives)(own, K)
+    ours = (tf.function(derivatives, autograph=False) if compiled else derivatives)(
+        own, K
+    )
     expected = derivatives(_plain_factor, K)
     assert_all_close(ours[:2], expected[:2], rtol=1e-12)
     assert_all_close(ours[2:], expected[2:], rtol=1e-9)
@@ -113,12 +130,15 @@ def test_gradient_where_jitter_was_needed() -> None:
     x = tf.Variable(np.linspace(0.0, 1.0, 40)[:, None])
 
     def covariance(jitter: Any = 0.0) -> tf.Tensor:
-        return tf.exp(-0.5 * (x - tf.transpose(x)) ** 2 / 9.0) + jitter * tf.eye(40, dtype=x.dtype)
+        return tf.exp(-0.5 * (x - tf.transpose(x)) ** 2 / 9.0) + jitter * tf.eye(
+            40, dtype=x.dtype
+        )
 
     with pytest.warns(JitterWarning):
         jitter = jitter_needed(covariance())
         value, own = value_and_gradients(
-            lambda: tf.reduce_sum(linalg.factorise_with_jitter(covariance()[None]).L), [x]
+            lambda: tf.reduce_sum(linalg.factorise_with_jitter(covariance()[None]).L),
+            [x],
         )
     same, expected = value_and_gradients(
         lambda: tf.reduce_sum(tf.linalg.cholesky(covariance(jitter))), [x]
@@ -163,7 +183,10 @@ def test_jitter_only_for_what_needs_it(rng: np.random.Generator) -> None:
 
 
 def test_a_compiled_graph_warns_by_pythons_rules() -> None:
-    compiled, singular = tf.function(jitter_needed, autograph=False), tf.ones([4, 4], tf.float64)
+    compiled, singular = (
+        tf.function(jitter_needed, autograph=False),
+        tf.ones([4, 4], tf.float64),
+    )
     for action, number in {"default": 1, "always": 3, "ignore": 0}.items():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter(action)  # type: ignore[arg-type]
@@ -173,7 +196,9 @@ def test_a_compiled_graph_warns_by_pythons_rules() -> None:
     assert jitters[0] > 0.0 and by_xla == jitters[0]
     with warnings.catch_warnings():
         warnings.simplefilter("error", JitterWarning)
-        with pytest.raises(tf.errors.UnknownError, match="JitterWarning: A covariance matrix"):
+        with pytest.raises(
+            tf.errors.UnknownError, match="JitterWarning: A covariance matrix"
+        ):
             compiled(singular)
         with linalg.warnings_of_graphs_dropped():
             assert compiled(singular) > 0.0
@@ -185,7 +210,9 @@ def test_a_compiled_graph_warns_by_pythons_rules() -> None:
 RNG = np.random.default_rng(0)
 
 
-def gmres(matrix: Any, right: Any, tolerance: float, most: int = 100) -> krylov._KrylovSolution:
+def gmres(
+    matrix: Any, right: Any, tolerance: float, most: int = 100
+) -> krylov._KrylovSolution:
     def times(x: tf.Tensor) -> tf.Tensor:
         return tf.linalg.matvec(matrix, x)
 
@@ -207,7 +234,9 @@ def test_solution(size: int, compiled: bool) -> None:
 def test_residual_is_what_is_left() -> None:
     matrix, right = np.diag(np.linspace(1.0, 50.0, 40)), np.ones(40)
     solution = gmres(matrix, right, 1e-3)
-    left = np.linalg.norm(right - matrix @ np.asarray(solution.x)) / np.linalg.norm(right)
+    left = np.linalg.norm(right - matrix @ np.asarray(solution.x)) / np.linalg.norm(
+        right
+    )
     assert_close(solution.residual, left, rtol=1e-6)
     assert left <= 1e-3 and solution.num_products < 40
     few = gmres(matrix, right, 1e-3, most=4)
@@ -223,7 +252,9 @@ def test_few_products_and_flat_directions() -> None:
     Q, _ = np.linalg.qr(RNG.standard_normal((8, 8)))
     matrix = (Q * np.r_[0.0, 0.0, np.linspace(0.5, 2.0, 6)]) @ Q.T
     right = matrix @ RNG.standard_normal(8)
-    assert_close(gmres(matrix, right, 1e-11).x, np.linalg.pinv(matrix, rcond=1e-10) @ right)
+    assert_close(
+        gmres(matrix, right, 1e-11).x, np.linalg.pinv(matrix, rcond=1e-10) @ right
+    )
     assert gmres(matrix, right + Q[:, 0], 1e-11).residual > 0.01
     solution = gmres(np.eye(3), np.zeros(3), 1e-10)
     none = gmres(np.zeros((3, 3)), np.ones(3), 1e-10)

@@ -19,7 +19,9 @@ def symmetric(seed: int) -> Array:
 
 _rng = np.random.default_rng(0)
 #: Means [M, L] and roots [L, M, M], with a negative entry on one diagonal.
-ROOT = np.tril(0.3 * _rng.standard_normal([L, M, M]), -1) + np.diag([0.4, 0.9, 0.2, 1.3])
+ROOT = np.tril(0.3 * _rng.standard_normal([L, M, M]), -1) + np.diag(
+    [0.4, 0.9, 0.2, 1.3]
+)
 ROOT[1, 2, 2] *= -1.0
 MEAN = _rng.standard_normal([M, L])
 PRECISION = np.linalg.inv(ROOT @ ROOT.transpose(0, 2, 1))
@@ -30,16 +32,26 @@ INDEFINITE = C - 30.0 * np.eye(M) * [[[1.0]], [[0.0]]]
 def taken(by_mean: Array, by_covariance: Array, gamma: float) -> _NaturalStep:
     """A step by the gradients in mean and covariance of a loss; it has that in the root."""
     parts = MEAN, ROOT, by_mean, 2.0 * by_covariance @ ROOT
-    return _NaturalStep(*(p.numpy() for p in natural_step(*map(tf.constant, parts), gamma)))
+    return _NaturalStep(
+        *(p.numpy() for p in natural_step(*map(tf.constant, parts), gamma))
+    )
 
 
-@pytest.mark.parametrize("by_mean, by_covariance, gamma, shortened", [
-    *((SMALL, C, gamma, None) for gamma in (1.0, 0.3, 1e-6)),
-    *((0.0 * SMALL, INDEFINITE, gamma, "indefinite") for gamma in (1.0, 0.1)),
-    *((np.ones([M, L]) * [1e4, 1e-4], 0.0 * C, gamma, "far") for gamma in (0.5, 0.1)),
-    (0.0 * SMALL, 0.0 * C, 1.0, "nowhere"),
-])  # fmt: skip
-def test_definition(by_mean: Array, by_covariance: Array, gamma: float, shortened: Any) -> None:
+@pytest.mark.parametrize(
+    "by_mean, by_covariance, gamma, shortened",
+    [
+        *((SMALL, C, gamma, None) for gamma in (1.0, 0.3, 1e-6)),
+        *((0.0 * SMALL, INDEFINITE, gamma, "indefinite") for gamma in (1.0, 0.1)),
+        *(
+            (np.ones([M, L]) * [1e4, 1e-4], 0.0 * C, gamma, "far")
+            for gamma in (0.5, 0.1)
+        ),
+        (0.0 * SMALL, 0.0 * C, 1.0, "nowhere"),
+    ],
+)
+def test_definition(
+    by_mean: Array, by_covariance: Array, gamma: float, shortened: Any
+) -> None:
     """Natural parameters less a length times the gradient in expectations (m, S + mm')."""
     step = taken(by_mean, by_covariance, gamma)
     for k in range(L):
@@ -56,7 +68,10 @@ def test_definition(by_mean: Array, by_covariance: Array, gamma: float, shortene
         assert np.all(after > before[0]) and np.all(np.isfinite(after))
         assert np.linalg.eigvalsh(PRECISION[0] + 2.0 * by_covariance[0])[0] < 0.0
     elif shortened == "far":
-        move, longest = np.linalg.solve(ROOT[0], (step.mean - MEAN)[:, 0]), gamma / (1.0 - gamma)
+        move, longest = (
+            np.linalg.solve(ROOT[0], (step.mean - MEAN)[:, 0]),
+            gamma / (1.0 - gamma),
+        )
         assert 0.45 * longest < np.sqrt(np.mean(move**2)) <= longest
     else:
         assert step.gamma[0] == pytest.approx(gamma, rel=1e-15)
@@ -69,7 +84,9 @@ def test_quadratic_loss_in_one_step_and_single_precision() -> None:
     P = np.linalg.inv(target @ target.transpose(0, 2, 1))
     step = taken(np.einsum("lij,jl->il", P, MEAN - wanted), 0.5 * (P - PRECISION), 1.0)
     assert_close(step.mean, wanted, rtol=1e-10)
-    assert_close(step.root @ step.root.transpose(0, 2, 1), target @ target.transpose(0, 2, 1))
+    assert_close(
+        step.root @ step.root.transpose(0, 2, 1), target @ target.transpose(0, 2, 1)
+    )
     by_mean = 0.1 * np.ones([M, L])
     expected = taken(by_mean, C, 0.2)
     parts = [tf.constant(p, tf.float32) for p in (MEAN, ROOT, by_mean, 2.0 * C @ ROOT)]

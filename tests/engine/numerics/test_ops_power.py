@@ -34,10 +34,15 @@ def _expm1_ratio(x: float, alpha: float) -> float:
 
 @each_power
 def test_log1p_ratio_to_rounding(alpha: float) -> None:
-    parts = (-0.999999, -0.5, -1e-3, -1e-12, 0.0, 1e-300), (1e-12, 1e-3, 0.99, 1.01, 7.0, 1e3, 1e9)
+    parts = (
+        (-0.999999, -0.5, -1e-3, -1e-12, 0.0, 1e-300),
+        (1e-12, 1e-3, 0.99, 1.01, 7.0, 1e3, 1e9),
+    )
     x = np.concatenate(parts)
     expected = [_log1p_ratio(one, alpha) for one in x]
-    np.testing.assert_allclose(log1p_over_power(x, alpha), expected, rtol=4e-15, atol=0.0)
+    np.testing.assert_allclose(
+        log1p_over_power(x, alpha), expected, rtol=4e-15, atol=0.0
+    )
 
 
 @each_power
@@ -49,7 +54,10 @@ def test_log1p_ratio_derivatives(alpha: float) -> None:
         outer.watch(x)
         with tf.GradientTape(persistent=True) as tape:
             tape.watch([x, powers])
-            value, fast = log1p_over_power(x, powers), power.fast_log1p_over_power(x, alpha)
+            value, fast = (
+                log1p_over_power(x, powers),
+                power.fast_log1p_over_power(x, alpha),
+            )
         first = tape.gradient(fast, x)
     t = alpha * x.numpy()
     series = sum((-1.0) ** k * k * t ** (k - 1) / (k + 1) for k in range(1, 60))
@@ -77,7 +85,9 @@ def test_log_power_mean_and_its_derivatives(alpha: float) -> None:
     # Around the mean, where the exact sum of fractions converges fast.
     origin = float(WEIGHTS @ VALUES)
     pairs = zip(VALUES, WEIGHTS)
-    excess = sum(Fraction(float(w)) * Fraction(_expm1_ratio(v - origin, alpha)) for v, w in pairs)
+    excess = sum(
+        Fraction(float(w)) * Fraction(_expm1_ratio(v - origin, alpha)) for v, w in pairs
+    )
     t = float(excess) * alpha
     expected = origin + (np.log1p(t) / alpha if t > 1e-12 else float(excess))
     parts = tf.constant(VALUES), tf.constant(WEIGHTS)
@@ -100,13 +110,19 @@ def test_log_power_mean_where_all_terms_underflow(alpha: float) -> None:
 
 def test_special_rows() -> None:
     """Weights that vanish do not matter; shapes broadcast; single precision stays."""
-    values, weights = (tf.constant(p, tf.float64) for p in ([1.0, 1e300, 2.0], [0.5, 0.0, 0.5]))
-    mean, (by_values,) = value_and_gradients(lambda: log_power_mean(values, weights, 0.5), [values])
+    values, weights = (
+        tf.constant(p, tf.float64) for p in ([1.0, 1e300, 2.0], [0.5, 0.0, 0.5])
+    )
+    mean, (by_values,) = value_and_gradients(
+        lambda: log_power_mean(values, weights, 0.5), [values]
+    )
     expected = log_power_mean(np.array([1.0, 2.0]), np.array([0.5, 0.5]), 0.5)
     assert_close(mean, expected, rtol=1e-15)
     assert np.all(np.isfinite(by_values))
     quotient = power.divide_by_power(np.array([0.0, 3.0]), np.array([0.0, 0.5]))
     assert_close(quotient, [0.0, 6.0], rtol=1e-16)
-    value = log1p_over_power(tf.constant([1.0, 2.0], tf.float32), tf.constant([[0.0], [1.0]]))
+    value = log1p_over_power(
+        tf.constant([1.0, 2.0], tf.float32), tf.constant([[0.0], [1.0]])
+    )
     assert value.dtype == tf.float32
     np.testing.assert_allclose(value, [[1.0, 2.0], np.log([2.0, 3.0])], rtol=1e-6)

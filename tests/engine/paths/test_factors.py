@@ -26,7 +26,11 @@ def coregion() -> kernels.Kernel:
 
 def inputs(name: str) -> Array:
     """Rows, of which Coregion reads one column as numbers of outputs."""
-    return np.column_stack([X[:, 0], np.arange(len(X)) % 2, X[:, 2]]) if name == "Coregion" else X
+    return (
+        np.column_stack([X[:, 0], np.arange(len(X)) % 2, X[:, 2]])
+        if name == "Coregion"
+        else X
+    )
 
 
 _kinds = k.SquaredExponential, k.Exponential, k.Matern12, k.Matern32, k.Matern52
@@ -35,8 +39,12 @@ RANDOM: dict[str, Callable[[], kernels.Kernel]] = {
     "RationalQuadratic": partial(k.RationalQuadratic, alpha=0.8, **ARD),
     "one lengthscale for all inputs": lambda: k.Matern52(lengthscales=1.4),
     "Periodic": lambda: k.Periodic(k.SquaredExponential(**ARD), period=[1.5, 2.0]),
-    "Periodic of RationalQuadratic": lambda: k.Periodic(RANDOM["RationalQuadratic"](), period=1.7),
-    "Periodic of Matern32": lambda: k.Periodic(k.Matern32(0.8, 0.6, active_dims=[1]), period=1.7),
+    "Periodic of RationalQuadratic": lambda: k.Periodic(
+        RANDOM["RationalQuadratic"](), period=1.7
+    ),
+    "Periodic of Matern32": lambda: k.Periodic(
+        k.Matern32(0.8, 0.6, active_dims=[1]), period=1.7
+    ),
 }
 EXACT: dict[str, Callable[[], kernels.Kernel]] = {
     "Constant": lambda: k.Constant(0.7),
@@ -48,9 +56,15 @@ EXACT: dict[str, Callable[[], kernels.Kernel]] = {
 }
 PRODUCTS: dict[str, Callable[[], kernels.Kernel]] = {
     "sum": lambda: RANDOM["Matern52"]() + EXACT["Linear"]() + k.Constant(0.2),
-    "product of two stationary": lambda: RANDOM["SquaredExponential"]() * RANDOM["Matern32"](),
-    "stationary times linear": lambda: RANDOM["SquaredExponential"]() * EXACT["Linear"](),
-    "periodic times stationary": lambda: RANDOM["Periodic"]() * RANDOM["SquaredExponential"](),
+    "product of two stationary": lambda: (
+        RANDOM["SquaredExponential"]() * RANDOM["Matern32"]()
+    ),
+    "stationary times linear": lambda: (
+        RANDOM["SquaredExponential"]() * EXACT["Linear"]()
+    ),
+    "periodic times stationary": lambda: (
+        RANDOM["Periodic"]() * RANDOM["SquaredExponential"]()
+    ),
     "product of finite": lambda: EXACT["Linear"]() * EXACT["Polynomial of degree 1"](),
     "product of sums": lambda: (
         (RANDOM["Matern52"]() + EXACT["Linear"]())
@@ -77,19 +91,26 @@ def test_error_falls_with_the_root_of_the_number_of_features(name: str) -> None:
     if name in EXACT:
         assert_close(covariance(kernel, rows, 3, 0), kernel(rows), rtol=1e-10)
         return
-    errors = [[covariance(kernel, X, n, i) - kernel(X) for i in range(20)] for n in (40, 4000)]
+    errors = [
+        [covariance(kernel, X, n, i) - kernel(X) for i in range(20)] for n in (40, 4000)
+    ]
     few, many = (np.sqrt(np.mean(np.square(of_one))) for of_one in errors)
     assert 0.005 < few < 0.25
     assert 7.0 < few / many < 14.0  # 10
 
 
-def test_every_kernel_is_here_and_others_can_be_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kernel_is_here_and_others_can_be_entered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     covered = {type(case()) for case in (*RANDOM.values(), *EXACT.values())}
     assert covered == FACTORS.keys() and SPECTRA.keys() < covered
     kind = type("Mine", (kernels.SquaredExponential,), {})
     for table in (SPECTRA, FACTORS):
         monkeypatch.setitem(table, kind, table[kernels.SquaredExponential])
-    pair = covariance(kind(), X, 5, 0), covariance(kernels.SquaredExponential(), X, 5, 0)
+    pair = (
+        covariance(kind(), X, 5, 0),
+        covariance(kernels.SquaredExponential(), X, 5, 0),
+    )
     assert_close(*pair, rtol=1e-14)
 
 
@@ -119,16 +140,26 @@ def test_average_over_a_blur() -> None:
     points = centres[:, None] + np.einsum("nde,ge->ngd", roots, grid)
     values = draws(tf.constant(points.reshape(1, -1, 2))).numpy().reshape(2, 1, 3, -1)
     covariance = tf.constant(np.einsum("nde,nfe->ndf", roots, roots))
-    assert_close(draws(tf.constant(centres[None]), covariance), values @ weight, rtol=1e-8)
+    assert_close(
+        draws(tf.constant(centres[None]), covariance), values @ weight, rtol=1e-8
+    )
 
 
-@pytest.mark.parametrize(("kernel", "got"), [
-    (kernels.White(), "White"), (kernels.ArcCosine(), "ArcCosine"),
-    (kernels.SquaredExponential() + kernels.White(), "White"),
-    (kernels.Polynomial(1.5), "Polynomial of degree 1.5"),
-    (kernels.Periodic(kernels.Matern32()), "Periodic of Matern32 in 3 inputs"),
-    (type("Mine", (kernels.SquaredExponential,), {})(), "Mine"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kernel", "got"),
+    [
+        (kernels.White(), "White"),
+        (kernels.ArcCosine(), "ArcCosine"),
+        (kernels.SquaredExponential() + kernels.White(), "White"),
+        (kernels.Polynomial(1.5), "Polynomial of degree 1.5"),
+        (kernels.Periodic(kernels.Matern32()), "Periodic of Matern32 in 3 inputs"),
+        (type("Mine", (kernels.SquaredExponential,), {})(), "Mine"),
+    ],
+)
 def test_other_kernels_are_refused(kernel: kernels.Kernel, got: str) -> None:
-    with pytest.raises(ValueError, match=f"^kernel: got {got}, expected .*(Draw f|Leave White)"):
-        PriorDraws(kernel, Draws(2, 1, 5, np.zeros(3))).resample(np.random.default_rng(0))
+    with pytest.raises(
+        ValueError, match=f"^kernel: got {got}, expected .*(Draw f|Leave White)"
+    ):
+        PriorDraws(kernel, Draws(2, 1, 5, np.zeros(3))).resample(
+            np.random.default_rng(0)
+        )

@@ -68,7 +68,9 @@ def test_a_path_is_one_function(paths: Paths) -> None:
     assert_close(paths(tf.concat([X, X], 0))[:, len(XNEW) :], whole, rtol=1e-12)
     assert paths(X[:0]).shape == (NUM_PATHS, 0, whole.shape[2])
     values = paths.each(BATCHES)
-    assert_all_close(values, [paths(rows)[k] for k, rows in enumerate(BATCHES)], rtol=1e-12)
+    assert_all_close(
+        values, [paths(rows)[k] for k, rows in enumerate(BATCHES)], rtol=1e-12
+    )
 
 
 def test_resample_and_update_in_place(create: Any) -> None:
@@ -93,8 +95,12 @@ def test_resample_and_update_in_place(create: Any) -> None:
     assert compiled.experimental_get_tracing_count() == 1
 
 
-@pytest.mark.parametrize("kernel", [kernels.Matern12(), kernels.RationalQuadratic(alpha=0.7)])
-def test_update_moves_paths_no_further_than_the_posterior(kernel: kernels.Kernel) -> None:
+@pytest.mark.parametrize(
+    "kernel", [kernels.Matern12(), kernels.RationalQuadratic(alpha=0.7)]
+)
+def test_update_moves_paths_no_further_than_the_posterior(
+    kernel: kernels.Kernel,
+) -> None:
     paths = model(kernel=kernel).paths(NUM_PATHS, 50)
     before = paths(X)
     for parameter in kernel.parameters:
@@ -167,7 +173,9 @@ def test_second_derivatives(paths: Paths) -> None:
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
     source = model()
     whole = source.paths(NUM_PATHS, 50)
-    expected = [value_and_gradient(f, x) for f, x in ((whole, X), (whole.each, BATCHES))]
+    expected = [
+        value_and_gradient(f, x) for f, x in ((whole, X), (whole.each, BATCHES))
+    ]
     monkeypatch.setattr(update, "CHUNK_ELEMENTS", 4 * 50 * NUM_PATHS)  # two rows
     pieces = source.paths(NUM_PATHS, 50)
     calls: list[Any] = [pieces, pieces.each]
@@ -193,7 +201,11 @@ def test_no_features_outlive_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = chunks.CHUNK_ELEMENTS // (NUM_PATHS * 2 * num_features)
     paths(rows)
     number = len(sizes)
-    assert max(sizes) <= limit and number == -(-num_rows // limit) and sum(sizes) == num_rows
+    assert (
+        max(sizes) <= limit
+        and number == -(-num_rows // limit)
+        and sum(sizes) == num_rows
+    )
     value_and_gradient(paths, rows)
     assert len(sizes) == 3 * number and max(sizes) <= limit
 
@@ -223,7 +235,9 @@ def test_nothing_is_trained_and_the_model_is_left_alone() -> None:
     assert len(source.trainable_variables) == before[0] > 0
     assert np.array_equal(source.predict_f(X)[0], before[1])
     source.kernel.variance.assign(3.0)
-    assert_close(paths(X), model(mean_function=Slope()).paths(NUM_PATHS, 50)(X), rtol=1e-12)
+    assert_close(
+        paths(X), model(mean_function=Slope()).paths(NUM_PATHS, 50)(X), rtol=1e-12
+    )
     assert_close(tf.function(paths)(X), paths(X), rtol=1e-12)
 
 
@@ -250,7 +264,10 @@ def with_other_points() -> Paths:
 MULTISCALE = gpflow.inducing_variables.Multiscale(Z.copy(), 0.1 * np.ones_like(Z))
 WHITE = kernels.SquaredExponential() + kernels.White()
 REFUSALS: list[tuple[Any, str]] = [
-    (lambda: model(kernel=WHITE).paths(2), "^kernel: got White, .*noise is in the likelihood"),
+    (
+        lambda: model(kernel=WHITE).paths(2),
+        "^kernel: got White, .*noise is in the likelihood",
+    ),
     (lambda: model().paths(0), "^num_paths: got 0, expected a positive integer"),
     (lambda: model().paths(1, 1.5), "^num_features: got 1.5, expected"),
     (lambda: model().paths(1, 1, -1), "^seed: got -1, expected"),
@@ -258,14 +275,22 @@ REFUSALS: list[tuple[Any, str]] = [
     (lambda: model().paths(1, 1)(XNEW[:, :1]), "^Xnew: got"),
     (lambda: model().paths(1, 1)(np.nan * XNEW), "^Xnew: got NaN"),
     *(
-        (lambda new=new: model().paths(2, 1).each(new), rf"got shape \({size}, expected \[2, N, D")
+        (
+            lambda new=new: model().paths(2, 1).each(new),
+            rf"got shape \({size}, expected \[2, N, D",
+        )
         for new, size in ((XNEW, r"5, 2\)"), (np.stack([XNEW] * 3), r"3, 5, 2\)"))
     ),
-    (lambda: tf.function(model().paths, autograph=False)(2), "paths: got a call inside a graph"),
+    (
+        lambda: tf.function(model().paths, autograph=False)(2),
+        "paths: got a call inside a graph",
+    ),
     (lambda: with_other_points().update(), "^update: got a model whose"),
-    (lambda: PROBLEM.model(pep.PEPRegression, MULTISCALE).paths(1, 1),
-     "^inducing_variable: got Multiscale, expected InducingPoints"),
-]  # fmt: skip
+    (
+        lambda: PROBLEM.model(pep.PEPRegression, MULTISCALE).paths(1, 1),
+        "^inducing_variable: got Multiscale, expected InducingPoints",
+    ),
+]
 
 
 @pytest.mark.parametrize("call, message", REFUSALS)

@@ -22,16 +22,24 @@ SE, lik, iv = kernels.SquaredExponential, gpflow.likelihoods, gpflow.inducing_va
 
 def assert_moments(model: Any, seed: int = 0, of_all: bool = False) -> None:
     """By z-scores, over rows and over outputs, or both; few features are right already."""
-    values = model.paths(NUM_PATHS, num_features=32, seed=seed)(XNEW).numpy()  # [S, N, P]
+    values = model.paths(NUM_PATHS, num_features=32, seed=seed)(
+        XNEW
+    ).numpy()  # [S, N, P]
     for full_cov in (True, False):
-        mean, covariance = model.predict_f(XNEW, full_cov=full_cov, full_output_cov=not full_cov)
+        mean, covariance = model.predict_f(
+            XNEW, full_cov=full_cov, full_output_cov=not full_cov
+        )
         axes = [0, 2, 1] if full_cov else [0, 1, 2]
         mean = np.transpose(mean[None], axes)[0]
         assert worst_z(np.transpose(values, axes), mean, covariance) < 4.0
     if of_all:
         mean, covariance = model.predict_f(XNEW, full_cov=True, full_output_cov=True)
         size = values[0].size
-        flat = values.reshape(-1, size), np.ravel(mean), np.reshape(covariance, (size, size))
+        flat = (
+            values.reshape(-1, size),
+            np.ravel(mean),
+            np.reshape(covariance, (size, size)),
+        )
         assert worst_z(*flat) < 4.5
 
 
@@ -51,16 +59,25 @@ def test_every_model_at_each_alpha(case: ModelCase, alpha: float) -> None:
 
 
 @each_power
-@pytest.mark.parametrize("likelihood, Y", [
-    (lik.StudentT(0.3), PROBLEM.Y), (lik.Poisson(), np.round(np.exp(PROBLEM.Y))),
-    (lik.Bernoulli(), LABELS),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "likelihood, Y",
+    [
+        (lik.StudentT(0.3), PROBLEM.Y),
+        (lik.Poisson(), np.round(np.exp(PROBLEM.Y))),
+        (lik.Bernoulli(), LABELS),
+    ],
+)
 def test_likelihoods(likelihood: Any, Y: Any, alpha: float) -> None:
-    assert_moments(pep.PEP((PROBLEM.X, Y), PROBLEM.kernel(), likelihood, Z.copy(), alpha=alpha))
+    assert_moments(
+        pep.PEP((PROBLEM.X, Y), PROBLEM.kernel(), likelihood, Z.copy(), alpha=alpha)
+    )
 
 
 ROOTS = np.tril(np.random.default_rng(0).uniform(0.1, 0.5, (len(Z), D, D)))
-BLURS = {"blurred": ROOTS @ np.transpose(ROOTS, [0, 2, 1]), "spherical": 0.3 * np.ones(len(Z))}
+BLURS = {
+    "blurred": ROOTS @ np.transpose(ROOTS, [0, 2, 1]),
+    "spherical": 0.3 * np.ones(len(Z)),
+}
 
 
 def with_kernel(kernel: kernels.Kernel) -> Any:
@@ -68,20 +85,26 @@ def with_kernel(kernel: kernels.Kernel) -> Any:
 
 
 def with_blur(name: str, alpha: float) -> Any:
-    kernel = PROBLEM.kernel() * SE(active_dims=[0], lengthscales=2.0) + kernels.Constant(0.2)
+    kernel = PROBLEM.kernel() * SE(
+        active_dims=[0], lengthscales=2.0
+    ) + kernels.Constant(0.2)
     points = BlurredInducingPoints(Z.copy(), BLURS[name])
     options = {"alpha": alpha, "noise_variance": 0.1}
     return lambda: pep.PEPRegression(PROBLEM.data, kernel, points, **options)
 
 
 def tied(*parts: Any, **options: Any) -> Any:
-    return lambda: pep.ARPEP(*parts, Z.copy(), num_data=20, q_mu=np.ones([len(Z), 1]), **options)
+    return lambda: pep.ARPEP(
+        *parts, Z.copy(), num_data=20, q_mu=np.ones([len(Z), 1]), **options
+    )
 
 
 def several_columns(missing: bool) -> Any:
     problem = regression_problem(3, num_data=15, num_outputs=2)
     holes = (np.arange(15)[:, None] % 3 == [0, 1]) & missing
-    return problem._replace(Y=np.where(holes, np.nan, problem.Y)).model(pep.PEPRegression)
+    return problem._replace(Y=np.where(holes, np.nan, problem.Y)).model(
+        pep.PEPRegression
+    )
 
 
 def with_memory() -> Any:
@@ -96,11 +119,16 @@ PARTS_OF_MODELS: dict[str, Any] = {
     "Matern32": with_kernel(kernels.Matern32(active_dims=[1])),
     "Matern52": with_kernel(kernels.Matern52(variance=0.6, lengthscales=1.3)),
     "RationalQuadratic": with_kernel(kernels.RationalQuadratic(alpha=0.7)),
-    "sum": with_kernel(SE(active_dims=[0]) + kernels.Linear(0.3) + kernels.Constant(0.4)),
+    "sum": with_kernel(
+        SE(active_dims=[0]) + kernels.Linear(0.3) + kernels.Constant(0.4)
+    ),
     "product": with_kernel(SE(lengthscales=0.8) * kernels.Matern32(lengthscales=3.0)),
-    "linear times stationary": with_kernel(kernels.Linear([0.3, 0.5]) * SE(lengthscales=2.0)),
+    "linear times stationary": with_kernel(
+        kernels.Linear([0.3, 0.5]) * SE(lengthscales=2.0)
+    ),
     "periodic and polynomial": with_kernel(
-        kernels.Periodic(SE(active_dims=[0]), period=1.7) + kernels.Polynomial(2, variance=0.2)
+        kernels.Periodic(SE(active_dims=[0]), period=1.7)
+        + kernels.Polynomial(2, variance=0.2)
     ),
     **{f"{n}, {a}": with_blur(n, a) for n in BLURS for a in (0.0, 0.5, 1.0)},
     "not whitened": tied(SE(), lik.Bernoulli(), whiten=False),
@@ -111,7 +139,14 @@ PARTS_OF_MODELS: dict[str, Any] = {
     # Without labels blocks predict from u alone.
     "blocks": lambda: PROBLEM.model(pep.PEPRegression, blocks=np.arange(15) // 5),
 }
-FAST = ("Matern12", "blurred, 0.0", "not whitened", "diagonal q", "two columns", "missing targets")
+FAST = (
+    "Matern12",
+    "blurred, 0.0",
+    "not whitened",
+    "diagonal q",
+    "two columns",
+    "missing targets",
+)
 
 
 @pytest.mark.near_copies(*FAST, "memory", "blocks")
@@ -122,9 +157,13 @@ def test_parts_of_models(name: str) -> None:
 
 def test_other_moments() -> None:
     """Of a kernel of numbered outputs; of exact regression, with inducing points at all data."""
-    X, rows = (np.column_stack([A[:, 0], np.arange(len(A)) % 2]) for A in (PROBLEM.X, XNEW))
+    X, rows = (
+        np.column_stack([A[:, 0], np.arange(len(A)) % 2]) for A in (PROBLEM.X, XNEW)
+    )
     kernel = SE(active_dims=[0]) * kernels.Coregion(2, 1, active_dims=[1])
-    numbered = pep.PEPRegression((X, PROBLEM.Y), kernel, X[:5].copy(), noise_variance=0.1)
+    numbered = pep.PEPRegression(
+        (X, PROBLEM.Y), kernel, X[:5].copy(), noise_variance=0.1
+    )
     at_all = PROBLEM.model(pep.PEPRegression, PROBLEM.X.copy(), alpha=1.0)
     exact = PROBLEM.model(gpflow.models.GPR)
     for model, Xnew, expected in ((numbered, rows, numbered), (at_all, XNEW, exact)):
@@ -145,7 +184,9 @@ def shared() -> Any:
 
 
 def separate() -> Any:
-    return iv.SeparateIndependentInducingVariables([iv.InducingPoints(Z + k) for k in (0.0, 0.3)])
+    return iv.SeparateIndependentInducingVariables(
+        [iv.InducingPoints(Z + k) for k in (0.0, 0.3)]
+    )
 
 
 MIXING = np.array([[1.0, 0.5], [-0.3, 0.8], [0.2, 0.1]])
@@ -154,11 +195,20 @@ PARTS = [SE(lengthscales=0.8), kernels.Matern32()]
 SEVERAL: dict[str, Any] = {
     "one kernel": lambda: (SE(), iv.InducingPoints(Z.copy())),
     "shared": lambda: (kernels.SharedIndependent(SE(), 2), shared()),
-    "shared kernel, separate points": lambda: (kernels.SharedIndependent(SE(), 2), separate()),
-    "separate kernels, shared points": lambda: (kernels.SeparateIndependent(PARTS), shared()),
+    "shared kernel, separate points": lambda: (
+        kernels.SharedIndependent(SE(), 2),
+        separate(),
+    ),
+    "separate kernels, shared points": lambda: (
+        kernels.SeparateIndependent(PARTS),
+        shared(),
+    ),
     "separate": lambda: (kernels.SeparateIndependent(PARTS), separate()),
     "mixed": lambda: (kernels.LinearCoregionalization(PARTS, MIXING), shared()),
-    "mixed, separate points": lambda: (kernels.LinearCoregionalization(PARTS, MIXING), separate()),
+    "mixed, separate points": lambda: (
+        kernels.LinearCoregionalization(PARTS, MIXING),
+        separate(),
+    ),
 }
 
 
@@ -167,7 +217,9 @@ def test_several_outputs(name: str) -> None:
     kernel, variables = SEVERAL[name]()
     mean = gpflow.functions.Constant(0.7)
     options = {"num_data": 20, "num_latent_gps": 2, "mean_function": mean}
-    assert_moments(with_random_q(pep.ARPEP(kernel, lik.Gaussian(), variables, **options)))
+    assert_moments(
+        with_random_q(pep.ARPEP(kernel, lik.Gaussian(), variables, **options))
+    )
 
 
 MIXED_DATA = regression_problem(3, num_data=15, num_outputs=3).data
@@ -187,7 +239,9 @@ def mixed_pep() -> pep.PEP:
     return pep.PEP(
         (PROBLEM.X, Y),
         kernels.LinearCoregionalization(PARTS, MIXING),
-        pep.likelihoods.PerOutput([lik.Gaussian(0.1), lik.Bernoulli(), lik.StudentT(0.3)]),
+        pep.likelihoods.PerOutput(
+            [lik.Gaussian(0.1), lik.Bernoulli(), lik.StudentT(0.3)]
+        ),
         separate(),
         mean_function=gpflow.functions.Constant([0.1, 0.0, 0.4]),
     )

@@ -53,23 +53,39 @@ POINTS = {
     "shared": lambda: iv.SharedIndependentInducingVariables(InducingPoints(Z)),
     "shifted": lambda: Shifted(Z),
 }
-SEPARATE = k.SeparateIndependent([*(k.RBF(lengthscales=i + 0.5) for i in range(2)), k.Linear()])
+SEPARATE = k.SeparateIndependent(
+    [*(k.RBF(lengthscales=i + 0.5) for i in range(2)), k.Linear()]
+)
 SHARED = k.SharedIndependent(k.Matern32(lengthscales=0.7), 3)
-STATIONARY = k.RBF, k.RationalQuadratic, k.Exponential, k.Matern12, k.Matern32, k.Matern52
+STATIONARY = (
+    k.RBF,
+    k.RationalQuadratic,
+    k.Exponential,
+    k.Matern12,
+    k.Matern32,
+    k.Matern52,
+)
 KERNELS = [
     *(
         kind(variance=1.7, lengthscales=lengthscales)
         for kind in STATIONARY
         for lengthscales in (1.3, [0.5, 2.0, 1.1, 30.0])
     ),
-    *(k.Matern52(lengthscales=0.7, active_dims=dims) for dims in ([2], [0, 3], slice(1, 3))),
+    *(
+        k.Matern52(lengthscales=0.7, active_dims=dims)
+        for dims in ([2], [0, 3], slice(1, 3))
+    ),
     *(k.Linear(), k.Cosine(), k.RBF() + k.Linear(), k.ArcCosine()),
     *(kind(lengthscales=1.3) for kind in (Halved, Doubled, Warped)),
 ]
 CASES = [
     *(("points", kernel) for kernel in KERNELS),
     ("among the rows", k.SquaredExponential()),
-    *((points, kernel) for points in ("separate", "shared") for kernel in (SEPARATE, SHARED)),
+    *(
+        (points, kernel)
+        for points in ("separate", "shared")
+        for kernel in (SEPARATE, SHARED)
+    ),
     ("shifted", k.Matern12(lengthscales=1.3)),
 ]
 
@@ -91,7 +107,9 @@ def test_values_and_gradients_are_those_of_gpflow(points, kernel):
     for own, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-10, atol=1e-13)
     if isinstance(kernel, Halved | Doubled | Warped) or isinstance(points, Shifted):
-        plain = {Shifted: k.Matern12}.get(type(points), k.SquaredExponential)(lengthscales=1.3)
+        plain = {Shifted: k.Matern12}.get(type(points), k.SquaredExponential)(
+            lengthscales=1.3
+        )
         assert np.max(np.abs(ours[0] - kuf(InducingPoints(Z), plain, X))) > 0.1
 
 
@@ -102,7 +120,9 @@ def test_few_digits_and_numbers_that_do_not_agree():
     assert ours.dtype == tf.float32
     np.testing.assert_allclose(ours, Kuf(InducingPoints(Z), k.Matern52(), X), rtol=1e-4)
     with pytest.raises(AssertionError, match="same number"):  # as by GPflow
-        kuf(POINTS["separate"](), k.SeparateIndependent([k.Matern52(), k.Matern52()]), X)
+        kuf(
+            POINTS["separate"](), k.SeparateIndependent([k.Matern52(), k.Matern52()]), X
+        )
 
 
 def test_gradient_of_gradient():
@@ -147,7 +167,9 @@ def _branch(part: Any, x: tf.Tensor) -> tf.Tensor:
     return -x
 
 
-@pytest.mark.parametrize("part", [Branching(), gpflow.kernels.White() + Branching(), lambda x: x])
+@pytest.mark.parametrize(
+    "part", [Branching(), gpflow.kernels.White() + Branching(), lambda x: x]
+)
 def test_the_code_of_users_is_converted(part: Any) -> None:
     function = tf.autograph.experimental.do_not_convert(lambda x: _branch(part, x))
     assert tf.function(function)(tf.constant(-3.0)) == 3.0
@@ -166,7 +188,9 @@ def _branching_model(likelihood: Any = None) -> Any:
     X, Y = rng.standard_normal((20, 1)), rng.integers(0, 2, (20, 1)).astype(float)
     options: dict[str, Any] = {"alpha": 0.5, "mean_function": BranchingMean()}
     if likelihood is None:
-        return pep.models.PEPRegression((X, Y), Branching(), X[:5], noise_variance=0.1, **options)
+        return pep.models.PEPRegression(
+            (X, Y), Branching(), X[:5], noise_variance=0.1, **options
+        )
     return pep.models.PEP((X, Y), Branching(), likelihood, X[:5], **options)
 
 
@@ -182,4 +206,6 @@ def test_losses_take_kernels_and_means_that_branch_on_tensors(likelihood: Any) -
 def test_so_do_predictions(likelihood: Any, near: dict[str, int]) -> None:
     model = _branching_model(likelihood and gpflow.likelihoods.Gaussian())
     predict = tf.function(lambda Xnew: model.predict_f(Xnew, **near))
-    assert_all_close(predict(model.data[0]), model.predict_f(model.data[0], **near), rtol=1e-9)
+    assert_all_close(
+        predict(model.data[0]), model.predict_f(model.data[0], **near), rtol=1e-9
+    )

@@ -7,7 +7,10 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from gpflow.inducing_variables import InducingPoints, SeparateIndependentInducingVariables
+from gpflow.inducing_variables import (
+    InducingPoints,
+    SeparateIndependentInducingVariables,
+)
 from gpflow.kernels import SeparateIndependent, SquaredExponential
 from helpers import assert_all_close, assert_close
 
@@ -19,20 +22,30 @@ from gpflow_pep.likelihoods import Traits
 from gpflow_pep.models import ConvergenceWarning
 
 N, M, C = 60, 8, 3
-LIKELIHOODS = {"RobustMax": gpflow.likelihoods.MultiClass, "Softmax": gpflow.likelihoods.Softmax}
+LIKELIHOODS = {
+    "RobustMax": gpflow.likelihoods.MultiClass,
+    "Softmax": gpflow.likelihoods.Softmax,
+}
 
 
 def classes(
-    likelihood: str = "RobustMax", lengthscale: float = 3.0, separate: bool = False, **options: Any
+    likelihood: str = "RobustMax",
+    lengthscale: float = 3.0,
+    separate: bool = False,
+    **options: Any,
 ) -> pep.models.PEP:
     """Three classes of noisy rows in the plane, with a lengthscale that is long beside the data."""
     rng = np.random.default_rng(3)
     X = rng.standard_normal((N, 2))
-    Y = np.digitize(X[:, :1] + 0.5 * rng.standard_normal((N, 1)), [-0.5, 0.5]).astype(float)
+    Y = np.digitize(X[:, :1] + 0.5 * rng.standard_normal((N, 1)), [-0.5, 0.5]).astype(
+        float
+    )
     kernel: Any = SquaredExponential(lengthscales=lengthscale)
     Z: Any = X[:M].copy()
     if separate:
-        kernel = SeparateIndependent([SquaredExponential(lengthscales=k + 2.0) for k in range(C)])
+        kernel = SeparateIndependent(
+            [SquaredExponential(lengthscales=k + 2.0) for k in range(C)]
+        )
         points = [InducingPoints(X[k * M : (k + 1) * M].copy()) for k in range(C)]
         Z = SeparateIndependentInducingVariables(points)
     return pep.models.PEP((X, Y), kernel, LIKELIHOODS[likelihood](C), Z, **options)
@@ -46,7 +59,9 @@ def run(model: pep.models.PEP) -> tuple[float, int]:
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.slow
-def test_the_same_sites_in_fewer_sweeps(likelihood: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_sites_in_fewer_sweeps(
+    likelihood: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     coupled = classes(likelihood, alpha=0.5, tolerance=1e-9)
     value, sweeps = run(coupled)
     monkeypatch.setattr(sweep, "traits", lambda likelihood: Traits())
@@ -61,7 +76,9 @@ def test_the_same_sites_in_fewer_sweeps(likelihood: str, monkeypatch: pytest.Mon
     assert site_by_site.update_sites(tolerance=2e-9).num_sweeps == 1
 
 
-def test_few_inducing_inputs_and_a_long_lengthscale_take_tens_of_sweeps_at_alpha_1() -> None:
+def test_few_inducing_inputs_and_a_long_lengthscale_take_tens_of_sweeps_at_alpha_1() -> (
+    None
+):
     """Full steps in what the acceleration does not explain made it take hundreds."""
     X = np.random.default_rng(0).standard_normal((150, 2))
     Y = (X[:, :1] > 0.0) + (X[:, 1:] > 0.0).astype(float)
@@ -79,13 +96,19 @@ def test_many_rows_take_no_more_sweeps(alpha: float, most: int) -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (25_000, 8))
     f = np.sin(4.0 * X[:, 0]) * X[:, 1] + X[:, 2] ** 2
-    Y = np.digitize(f + 0.3 * rng.standard_normal(len(X)), [0.0, 0.5])[:, None].astype(float)
+    Y = np.digitize(f + 0.3 * rng.standard_normal(len(X)), [0.0, 0.5])[:, None].astype(
+        float
+    )
     X = np.sqrt(3.0) * X[:4000]
     # Where some steps of training lead to: 25 inducing inputs, lengthscales and variance.
-    point = np.load(Path(__file__).parent / "data" / "after_some_training.npy").astype(float)
+    point = np.load(Path(__file__).parent / "data" / "after_some_training.npy").astype(
+        float
+    )
     kernel = SquaredExponential(point[208], point[200:208])
     parts = kernel, gpflow.likelihoods.MultiClass(C), point[:200].reshape(25, 8)
-    record = pep.models.PEP((X, Y[:4000]), *parts, alpha=alpha).update_sites(max_sweeps=60)
+    record = pep.models.PEP((X, Y[:4000]), *parts, alpha=alpha).update_sites(
+        max_sweeps=60
+    )
     assert record.converged and record.num_sweeps <= most and record.num_rejected <= 1
 
 
@@ -99,7 +122,11 @@ def test_the_energy_never_falls_at_alpha_0() -> None:
             q = posterior_factor(natural_sums(model.site_problem(), model.read_sites()))
             root = tf.linalg.cholesky(tf.matmul(q.W, q.W, transpose_a=True))
             parts = model.kernel, model.likelihood, model.inducing_variable
-            options = {"num_latent_gps": C, "q_mu": tf.transpose(q.w[..., 0]), "q_sqrt": root}
+            options = {
+                "num_latent_gps": C,
+                "q_mu": tf.transpose(q.w[..., 0]),
+                "q_sqrt": root,
+            }
             svgp, (X, Y) = gpflow.models.SVGP(*parts, **options), model.data
             rows = X, *svgp.predict_f(X), Y
             ell = pep.likelihoods.log_power_expectation(model.likelihood, *rows, 0.0)
@@ -123,7 +150,9 @@ def test_conjugate_gradients_are_the_direct_solve(separate: bool) -> None:
     assert problem.projection is not None
     rng = np.random.default_rng(0)
     tau, g = np.exp(rng.standard_normal((N, C))), rng.standard_normal((N, C))
-    q = posterior_factor(natural_sums(problem, Sites(tf.constant(g), tf.constant(0.8 * tau))))
+    q = posterior_factor(
+        natural_sums(problem, Sites(tf.constant(g), tf.constant(0.8 * tau)))
+    )
     curvature = Curvature.from_precision(tf.constant(tau))
     nothing = CurvatureFactor.empty(problem, tf.zeros([N, C], tf.float64))
     factor = nothing.refactorised(problem, curvature)
@@ -147,7 +176,9 @@ def test_conjugate_gradients_are_the_direct_solve(separate: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("most_factorised", [1500, 0])
-def test_chunks_change_nothing(most_factorised: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_change_nothing(
+    most_factorised: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(coupling, "MOST_FACTORISED", most_factorised)
     whole, sweeps = run(classes(alpha=0.5, tolerance=1e-9))
     monkeypatch.setattr(coupling, "MOST_FACTORISED", 1500)

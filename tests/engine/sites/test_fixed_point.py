@@ -11,7 +11,14 @@ from helpers import Array, assert_all_close, assert_close
 from gpflow_pep.engine.sites import record
 from gpflow_pep.engine.sites.fixed_point import run_to_fixed_point
 from gpflow_pep.engine.sites.posterior import Marginals, Sites, scaled_error
-from gpflow_pep.engine.sites.record import FALLBACKS, Features, Goal, Solver, Stage, SweepEvaluation
+from gpflow_pep.engine.sites.record import (
+    FALLBACKS,
+    Features,
+    Goal,
+    Solver,
+    Stage,
+    SweepEvaluation,
+)
 
 N, L = 5, 2
 SHAPE = (N, L)
@@ -27,10 +34,18 @@ Condition = Any | None
 
 
 def evaluation(
-    sites: Sites, target: Any, m: Any = 0.0, s: Any = 1.0, proper: Any = True, merit: Any = 0.0
+    sites: Sites,
+    target: Any,
+    m: Any = 0.0,
+    s: Any = 1.0,
+    proper: Any = True,
+    merit: Any = 0.0,
 ) -> SweepEvaluation:
     none = 0.0 * sites.nu
-    target, marginals = Sites(*(none + part for part in target)), Marginals(none + m, none + s)
+    target, marginals = (
+        Sites(*(none + part for part in target)),
+        Marginals(none + m, none + s),
+    )
     error = scaled_error(sites, target, marginals)
     limited = Sites(target.nu, tf.nn.relu(target.tau))
     proper, merit = tf.convert_to_tensor(proper), tf.cast(merit, none.dtype)
@@ -47,7 +62,9 @@ class Run(NamedTuple):
 class Map:
     """Where the sites want to go; the marginals are constant."""
 
-    def __init__(self, target: Target, proper: Condition = None, merit: Condition = None) -> None:
+    def __init__(
+        self, target: Target, proper: Condition = None, merit: Condition = None
+    ) -> None:
         self.target = target
         self.proper: Any = proper or (lambda nu, tau: True)
         self.merit: Any = merit or (lambda nu, tau: 0.0)
@@ -58,7 +75,9 @@ class Map:
         if tf.executing_eagerly():
             self.asked.append(np.stack([part.numpy() for part in sites]))
             self.shifts.append(float(stage.power_shift))
-        target, proper, merit = (of(*sites) for of in (self.target, self.proper, self.merit))
+        target, proper, merit = (
+            of(*sites) for of in (self.target, self.proper, self.merit)
+        )
         return evaluation(sites, target, MEAN, VARIANCE, proper, merit)
 
     def errors(self, sites: Sites) -> Array:
@@ -67,9 +86,16 @@ class Map:
         return np.stack([np.sqrt(VARIANCE) * (F_nu - MEAN * F_tau), VARIANCE * F_tau])
 
     def run(
-        self, initial: Sites = ZEROS, *, max_sweeps: int = 200, tolerance: float = TOLERANCE,
-        gap: float = 0.0, damping: float = 1.0, fall_back: bool = False, **features: Any,
-    ) -> Run:  # fmt: skip
+        self,
+        initial: Sites = ZEROS,
+        *,
+        max_sweeps: int = 200,
+        tolerance: float = TOLERANCE,
+        gap: float = 0.0,
+        damping: float = 1.0,
+        fall_back: bool = False,
+        **features: Any,
+    ) -> Run:
         """Its record is true of the sites that come back, however it ends."""
         self.asked.clear()
         self.shifts.clear()
@@ -77,7 +103,9 @@ class Map:
         start = Sites(*map(tf.constant, initial))
         ended = run_to_fixed_point(self, start, solver, Features(**features))
         parts = *ended[:2], ended.info
-        sites, marginals, info = (type(part)(*(one.numpy() for one in part)) for part in parts)
+        sites, marginals, info = (
+            type(part)(*(one.numpy() for one in part)) for part in parts
+        )
         assert info.num_sweeps == len(self.asked)
         if np.isfinite(info.residual):
             residual = np.max(np.abs(self.errors(sites)))
@@ -96,7 +124,9 @@ def _below(wall: float) -> Any:
     return lambda nu, tau: tf.reduce_all(tau < wall)
 
 
-_rotation, _ = np.linalg.qr(np.random.default_rng(2).standard_normal([2 * N * L, 2 * N * L]))
+_rotation, _ = np.linalg.qr(
+    np.random.default_rng(2).standard_normal([2 * N * L, 2 * N * L])
+)
 SLOPES = _rotation @ np.diag(np.linspace(-2.5, 0.9, 2 * N * L)) @ _rotation.T
 
 
@@ -108,12 +138,16 @@ def _coupled(nu: Any, tau: Any) -> tuple[Any, Any]:
 
 
 def _contraction(nu: Any, tau: Any) -> tuple[Any, Any]:
-    return NU + 0.4 * tf.sin(nu - NU), TAU + 0.3 * tf.sin(tau - TAU) + 0.1 * tf.sin(nu - NU)
+    return NU + 0.4 * tf.sin(nu - NU), TAU + 0.3 * tf.sin(tau - TAU) + 0.1 * tf.sin(
+        nu - NU
+    )
 
 
 def _jump(nu: Any, tau: Any) -> tuple[Any, Any]:
     """No fixed point: it jumps from one side of it to the other."""
-    return 1.0 - 2.0 * tf.cast(nu > 0.31, nu.dtype), 2.0 * tf.cast(tau <= 0.7, tau.dtype)
+    return 1.0 - 2.0 * tf.cast(nu > 0.31, nu.dtype), 2.0 * tf.cast(
+        tau <= 0.7, tau.dtype
+    )
 
 
 def _nan_where_improper(nu: Any, tau: Any) -> tuple[Any, Any]:
@@ -129,7 +163,9 @@ REACHED: dict[str, Map] = {
     "oscillation that diverges undamped": Map(_linear(-3.0)),
     "coupled, diverges undamped": Map(_coupled),
     "improper beyond a wall": Map(_linear(-3.0), _below(2.5)),
-    "NaN beyond a wall": Map(_nan_where_improper, lambda nu, tau: tf.reduce_all(tau <= 2.5)),
+    "NaN beyond a wall": Map(
+        _nan_where_improper, lambda nu, tau: tf.reduce_all(tau <= 2.5)
+    ),
     "improper where it first wants to go": Map(
         lambda nu, tau: (NU, TAU + 6.0 * tf.exp(-tau) - 6.0 * np.exp(-TAU)), _below(2.6)
     ),
@@ -142,7 +178,9 @@ UNREACHABLE: dict[str, Map] = {
     "only no sites are proper": Map(
         lambda nu, tau: (NU, TAU), lambda nu, tau: tf.reduce_all(tau == 0.0)
     ),
-    NEGATIVE: Map(lambda nu, tau: (NU, -1.0), lambda nu, tau: tf.reduce_all(tau > -0.5)),
+    NEGATIVE: Map(
+        lambda nu, tau: (NU, -1.0), lambda nu, tau: tf.reduce_all(tau > -0.5)
+    ),
 }
 
 
@@ -163,7 +201,9 @@ def test_reaches_the_fixed_point_and_stays_there(name: str) -> None:
     np.testing.assert_array_equal(np.stack(sites), asked[-1])
     np.testing.assert_array_equal(np.stack(marginals), [MEAN, VARIANCE])
     refused = sum(not bool(REACHED[name].proper(*x)) for x in asked)
-    assert info.num_rejected == refused and bool(refused) == (" wall" in name or "first" in name)
+    assert info.num_rejected == refused and bool(refused) == (
+        " wall" in name or "first" in name
+    )
     again = REACHED[name].run(sites)
     assert (again.info.num_sweeps, again.info.num_rejected) == (1, 0)
     np.testing.assert_array_equal(np.stack(again.sites), np.stack(sites))
@@ -189,10 +229,14 @@ def test_a_compiled_run_is_an_eager_one(name: str) -> None:
 def test_the_record_of_a_run_that_is_cut_short(name: str) -> None:
     """It ends and says so where there is no fixed point."""
     for max_sweeps in (1, 2, 5):
-        assert {**REACHED, **UNREACHABLE}[name].run(max_sweeps=max_sweeps).info.num_sweeps <= 5
+        assert {**REACHED, **UNREACHABLE}[name].run(
+            max_sweeps=max_sweeps
+        ).info.num_sweeps <= 5
     if name in ("drift", NEGATIVE):
         info = UNREACHABLE[name].run(max_sweeps=60).info
-        assert not info.converged and info.num_sweeps == 60 and np.isfinite(info.residual)
+        assert (
+            not info.converged and info.num_sweeps == 60 and np.isfinite(info.residual)
+        )
 
 
 def test_ends_where_nothing_at_all_is_proper() -> None:
@@ -207,7 +251,9 @@ def test_ends_where_nothing_at_all_is_proper() -> None:
 def test_damped_steps(damping: float) -> None:
     """None is longer than the damping, and none fakes convergence by being short."""
     function = Map(lambda nu, tau: (NU + 100.0, TAU + 100.0))
-    run = function.run(max_sweeps=3, damping=damping)  # nothing is accelerated while F is large
+    run = function.run(
+        max_sweeps=3, damping=damping
+    )  # nothing is accelerated while F is large
     for before, after in zip(run.asked, run.asked[1:]):
         F = np.stack(function.target(*before)) - before
         assert np.all(np.abs(after - before) <= damping * np.abs(F) * (1.0 + 1e-12))
@@ -227,12 +273,17 @@ def test_each_fallback_has_as_many_sweeps_and_none_is_tried_without_need() -> No
     options: dict[str, Any] = {"max_sweeps": 10, "fall_back": True}
     info = UNREACHABLE["drift"].run(**options, largest_power=NO_POWER).info
     assert info.num_sweeps == 2 * 10
-    assert UNREACHABLE["drift"].run(**options).info.num_sweeps == 3 * 10 + SOLVER.num_powers
+    assert (
+        UNREACHABLE["drift"].run(**options).info.num_sweeps
+        == 3 * 10 + SOLVER.num_powers
+    )
     run = REACHED["coupled, diverges undamped"].run(fall_back=True)
     assert run.info.converged and FALLBACKS[run.info.fallback] == ""
     # The net settles where there is no proper fixed point: precisions at 0, the rest where it wants
     # to be; the record is that of the whole target.
-    run = UNREACHABLE[NEGATIVE].run(max_sweeps=30, fall_back=True, largest_power=NO_POWER)
+    run = UNREACHABLE[NEGATIVE].run(
+        max_sweeps=30, fall_back=True, largest_power=NO_POWER
+    )
     assert FALLBACKS[run.info.fallback] == "clipped"
     assert not run.info.converged and 30 < run.info.num_sweeps < 50
     np.testing.assert_allclose(run.sites.tau, 0.0, atol=1e-8)
@@ -256,7 +307,10 @@ def test_smaller_powers_lead_to_a_fixed_point_that_attracts_few() -> None:
     run = function.run(start, **options)
     assert_reached(run)
     assert FALLBACKS[run.info.fallback] == "continuation"
-    assert list(dict.fromkeys(function.shifts)) == [0.0, *(k / 20 for k in range(-20, 0))]
+    assert list(dict.fromkeys(function.shifts)) == [
+        0.0,
+        *(k / 20 for k in range(-20, 0)),
+    ]
     run = function.run(start, **options, largest_power=NO_POWER)
     assert set(function.shifts) == {0.0} and not run.info.converged
 
@@ -273,7 +327,9 @@ def test_a_goal_of_the_mean_is_met_sooner_and_relative_after_a_long_step() -> No
     assert run.info.num_sweeps < reached("contraction").info.num_sweeps
     for distance, least, most in ((0.1, goal, 1e2 * goal), (0.2, 0.0, goal)):
         start = Sites(NU + distance, TAU + distance)
-        assert (mean_square(start) > 0.1) == (distance == 0.2)  # too far away for a long step
+        assert (mean_square(start) > 0.1) == (
+            distance == 0.2
+        )  # too far away for a long step
         run = function.run(start, gap=goal)
         assert run.info.converged and least < mean_square(run.sites) < most
 
@@ -301,17 +357,23 @@ def test_easier_problems_come_first_if_wanted() -> None:
     run = function.run(warm_up=tf.constant(True))
     assert_reached(run)
     assert list(dict.fromkeys(function.shifts)) == [*SOLVER.larger_powers, 0.0]
-    assert np.all(np.diff(function.shifts) <= 0.0) and FALLBACKS[run.info.fallback] == ""
+    assert (
+        np.all(np.diff(function.shifts) <= 0.0) and FALLBACKS[run.info.fallback] == ""
+    )
     function.run(warm_up=tf.constant(False))
     assert set(function.shifts) == {0.0}
 
     def evaluate(sites: Sites, stage: Stage, _: Any) -> SweepEvaluation:
         is_last = float(stage.power_shift) == 0.0
-        return (REACHED["contraction"] if is_last else UNREACHABLE["drift"])(sites, stage)
+        return (REACHED["contraction"] if is_last else UNREACHABLE["drift"])(
+            sites, stage
+        )
 
     # A warm-up that has no fixed point is left.
     features = Features(warm_up=tf.constant(True))
-    run = run_to_fixed_point(evaluate, Sites(*map(tf.constant, ZEROS)), SOLVER, features)
+    run = run_to_fixed_point(
+        evaluate, Sites(*map(tf.constant, ZEROS)), SOLVER, features
+    )
     assert_reached(run)
     assert 60 < int(run.info.num_sweeps) < 100
 
@@ -320,9 +382,13 @@ def test_single_precision() -> None:
     nu, tau = (tf.constant(part, tf.float32) for part in GOAL)
 
     def evaluate(sites: Sites, stage: Stage, _: Any) -> SweepEvaluation:
-        return evaluation(sites, (nu - 0.9 * (sites.nu - nu), tau - 0.9 * (sites.tau - tau)))
+        return evaluation(
+            sites, (nu - 0.9 * (sites.nu - nu), tau - 0.9 * (sites.tau - tau))
+        )
 
-    run = run_to_fixed_point(evaluate, Sites(0.0 * nu, 0.0 * tau), Solver(Goal(1e-4), 100))
+    run = run_to_fixed_point(
+        evaluate, Sites(0.0 * nu, 0.0 * tau), Solver(Goal(1e-4), 100)
+    )
     assert run.sites.nu.dtype == tf.float32 and bool(run.info.converged)
     assert_close(run.sites.nu, nu, rtol=1e-4)
 
@@ -348,7 +414,9 @@ def repelled(by_newton: bool) -> Any:
             return evaluation(sites, (part * NU + by_nu, part * TAU + by_tau), s=s)
 
         start = Sites(tf.constant(NU + 2.0), tf.constant(TAU - 1.0))
-        return run_to_fixed_point(evaluate, start, SOLVER, Features(by_newton=by_newton))
+        return run_to_fixed_point(
+            evaluate, start, SOLVER, Features(by_newton=by_newton)
+        )
 
     return tf.function(run, autograph=False)
 
@@ -360,7 +428,9 @@ def test_a_fixed_point_that_repels_is_reached(turning: float) -> None:
     assert bool(end.info.converged)
     assert FALLBACKS[int(end.info.fallback)] == "continuation"
     assert_all_close(end.sites, GOAL, rtol=1e-8)
-    assert int(end.info.num_rejected) < int(end.info.num_sweeps) / 10  # probes are no refusals
+    assert (
+        int(end.info.num_rejected) < int(end.info.num_sweeps) / 10
+    )  # probes are no refusals
 
 
 @pytest.mark.slow
@@ -374,25 +444,44 @@ def test_smaller_powers_alone_do_not_lead_to_it() -> None:
 LEFT, RIGHT = -2.0, 2.0
 
 
-@pytest.mark.parametrize("start, wanders, best, power, max_sweeps, least, most", [
-    pytest.param(-0.5, False, RIGHT, 0.0, 6, 1, 99, id="far"),
-    pytest.param(-1.8, False, LEFT, 0.0, 6, 1, 4, id="near: nothing else is tried"),
-    pytest.param(-0.5, False, LEFT, 0.01, 6, 1, 99, id="without merit"),
-    pytest.param(-0.5, True, RIGHT, 0.0, 10, 11, 99, id="nowhere"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "start, wanders, best, power, max_sweeps, least, most",
+    [
+        pytest.param(-0.5, False, RIGHT, 0.0, 6, 1, 99, id="far"),
+        pytest.param(-1.8, False, LEFT, 0.0, 6, 1, 4, id="near: nothing else is tried"),
+        pytest.param(-0.5, False, LEFT, 0.01, 6, 1, 99, id="without merit"),
+        pytest.param(-0.5, True, RIGHT, 0.0, 10, 11, 99, id="nowhere"),
+    ],
+)
 def test_sites_that_climb_to_a_worse_optimum_are_left(
-    start: float, wanders: bool, best: float, power: float, max_sweeps: int, least: int, most: int
+    start: float,
+    wanders: bool,
+    best: float,
+    power: float,
+    max_sweeps: int,
+    least: int,
+    most: int,
 ) -> None:
     def evaluate(sites: Sites, stage: Stage, _: Any) -> SweepEvaluation:
         nu = sites.nu
         to_the_left = -0.2 if wanders else LEFT - nu
-        change = tf.where(nu < 0.0, to_the_left, tf.clip_by_value(RIGHT - nu, -0.1, 0.1))
+        change = tf.where(
+            nu < 0.0, to_the_left, tf.clip_by_value(RIGHT - nu, -0.1, 0.1)
+        )
         change = tf.where(stage.power_shift > 0.0, RIGHT - nu, change)
-        return evaluation(sites, (nu + change, 1.0), merit=tf.reduce_sum(-tf.abs(nu - best)))
+        return evaluation(
+            sites, (nu + change, 1.0), merit=tf.reduce_sum(-tf.abs(nu - best))
+        )
 
     one = tf.ones([1, 1], tf.float64)
-    options = {"largest_power": tf.constant(power, tf.float64), "warm_up": tf.constant(False)}
-    solver, features = Solver(Goal(TOLERANCE), max_sweeps), Features(**options, coupled=True)
+    options = {
+        "largest_power": tf.constant(power, tf.float64),
+        "warm_up": tf.constant(False),
+    }
+    solver, features = (
+        Solver(Goal(TOLERANCE), max_sweeps),
+        Features(**options, coupled=True),
+    )
     run = run_to_fixed_point(evaluate, Sites(start * one, one), solver, features)
     assert run.info.converged and least <= run.info.num_sweeps <= most
     assert_close(run.sites.nu, [[best]], rtol=1e-9)
@@ -407,13 +496,22 @@ def test_a_run_that_only_narrower_priors_begin(converges: bool) -> None:
     def evaluate(sites: Sites, stage: Stage, _: Any) -> SweepEvaluation:
         part = stage.prior_scale
         parts.append(float(part))
-        near = tf.reduce_all(tf.abs(sites.nu - part * end) < 0.5) and (converges or part <= 0.5)
+        near = tf.reduce_all(tf.abs(sites.nu - part * end) < 0.5) and (
+            converges or part <= 0.5
+        )
         target = part * end + 0.1 * (sites.nu - part * end), 1.0
         return evaluation(sites, target, m=part * end, proper=near)
 
-    zeros, features = tf.zeros([5, 1], tf.float64), Features(largest_variance=tf.constant(100.0))
-    point = run_to_fixed_point(evaluate, Sites(zeros, zeros), Solver(Goal(1e-9), 50), features)
+    zeros, features = (
+        tf.zeros([5, 1], tf.float64),
+        Features(largest_variance=tf.constant(100.0)),
+    )
+    point = run_to_fixed_point(
+        evaluate, Sites(zeros, zeros), Solver(Goal(1e-9), 50), features
+    )
     assert bool(point.info.converged) == converges
     assert min(parts) == pytest.approx(0.1, rel=0.1)
-    assert FALLBACKS[int(point.info.fallback)] == ("continuation" if converges else "clipped")
+    assert FALLBACKS[int(point.info.fallback)] == (
+        "continuation" if converges else "clipped"
+    )
     assert not converges or not np.any(np.abs(point.sites.nu - end) > 2e-8)

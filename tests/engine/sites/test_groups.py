@@ -32,7 +32,9 @@ def _rows(likelihood: Likelihood, alpha: float, each: bool = False) -> GroupRows
     Y = 1.0 * rng.integers(0, 2 if isinstance(likelihood, Bernoulli) else 5, (2, S, 1))
     C = gpflow.kernels.Matern32(variance=2.0, lengthscales=0.7)(X).numpy()
     alphas = np.full((2, S) if each else (1, 1), alpha)
-    return GroupRows(*map(tf.constant, (X, Y, alphas, 0.3 * rng.standard_normal((2, S)), C)))
+    return GroupRows(
+        *map(tf.constant, (X, Y, alphas, 0.3 * rng.standard_normal((2, S)), C))
+    )
 
 
 @cache
@@ -46,7 +48,9 @@ def compiled(likelihood: Likelihood) -> Any:
 @pytest.mark.parametrize(
     "alpha, each", [*((alpha, False) for alpha in ALPHAS), (0.3, True), (1.0, True)]
 )
-@pytest.mark.parametrize("likelihood", [Bernoulli(), Poisson()], ids=["bernoulli", "poisson"])
+@pytest.mark.parametrize(
+    "likelihood", [Bernoulli(), Poisson()], ids=["bernoulli", "poisson"]
+)
 def test_fixed_point(likelihood: Likelihood, alpha: float, each: bool) -> None:
     rows = _rows(likelihood, alpha, each)
     sites = Sites(*compiled(likelihood)(*rows))
@@ -70,7 +74,10 @@ def test_default_tolerance_is_that_of_means() -> None:
     """Nor does a group depend on others: sweeps went on until the last had settled."""
     rows, ends = _rows(Bernoulli(), 0.5), []
     mean, inverse = rows.mean.numpy()[..., None], np.linalg.inv(rows.covariance)
-    for sites in (infer_groups(Bernoulli(), rows), infer_groups(Bernoulli(), rows, 1e-12, 50)):
+    for sites in (
+        infer_groups(Bernoulli(), rows),
+        infer_groups(Bernoulli(), rows, 1e-12, 50),
+    ):
         v = np.linalg.inv(inverse + sites.tau.numpy()[..., None] * np.eye(S))
         m = v @ (inverse @ mean + sites.nu.numpy()[..., None])
         expected = m[..., 0], v.diagonal(0, 1, 2)
@@ -78,7 +85,9 @@ def test_default_tolerance_is_that_of_means() -> None:
             np.testing.assert_allclose(*pair, rtol=1e-8)
         ends.append(m[..., 0])
     assert np.max(np.abs(ends[0] - ends[1]) / np.sqrt(expected[1])) < 1e-3
-    hard = rows._replace(covariance=rows.covariance * np.array([1.0, 30.0])[:, None, None])
+    hard = rows._replace(
+        covariance=rows.covariance * np.array([1.0, 30.0])[:, None, None]
+    )
     both = infer_groups(Bernoulli(), hard)
     first = infer_groups(Bernoulli(), GroupRows(*(part[:1] for part in hard)))
     for part, alone in zip(both, first, strict=True):
@@ -86,7 +95,9 @@ def test_default_tolerance_is_that_of_means() -> None:
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_sites_that_do_not_settle(in_graph: bool, recwarn: pytest.WarningsRecorder) -> None:
+def test_sites_that_do_not_settle(
+    in_graph: bool, recwarn: pytest.WarningsRecorder
+) -> None:
     """Those of Student-t targets that a long lengthscale cannot follow; in training silently."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (20, 8, 2))
@@ -97,9 +108,13 @@ def test_sites_that_do_not_settle(in_graph: bool, recwarn: pytest.WarningsRecord
 
     def infer(**options: float) -> Sites:
         function = lambda: infer_groups(student, rows, **options)  # noqa: E731
-        return Sites(*(tf.function(function, autograph=False) if in_graph else function)())
+        return Sites(
+            *(tf.function(function, autograph=False) if in_graph else function)()
+        )
 
-    with pytest.warns(ConvergenceWarning, match="near rows did not settle.*fewer near rows"):
+    with pytest.warns(
+        ConvergenceWarning, match="near rows did not settle.*fewer near rows"
+    ):
         assert np.isfinite(infer().nu).all()
     if in_graph:
         infer(tolerance=groups.TRAINING_TOLERANCE)

@@ -21,7 +21,10 @@ stress = load_example("benchmarks/stress.py")
 
 def _cell(problem: Any, inducing: str, alpha: float, *kernel: float) -> pep.models.PEP:
     X, Y, likelihood = problem
-    Z, own = stress.inducing_inputs(X)[inducing], gpflow.kernels.SquaredExponential(*kernel)
+    Z, own = (
+        stress.inducing_inputs(X)[inducing],
+        gpflow.kernels.SquaredExponential(*kernel),
+    )
     return pep.models.PEP((X, Y), own, likelihood, Z, alpha=alpha)
 
 
@@ -72,7 +75,9 @@ def test_students_t_at_a_long_lengthscale() -> None:
     kernel = gpflow.kernels.SquaredExponential(variance=100.0, lengthscales=5.0)
     mixing = gpflow.kernels.LinearCoregionalization([kernel], W=np.ones([1, 1]))
     each = (kernel, likelihood), (mixing, pep.likelihoods.PerOutput([likelihood]))
-    model, mixed = (pep.models.PEP((X, Y), *parts, X[::5].copy(), alpha=0.5) for parts in each)
+    model, mixed = (
+        pep.models.PEP((X, Y), *parts, X[::5].copy(), alpha=0.5) for parts in each
+    )
     energies = [one.pep_log_marginal_likelihood for one in (model, mixed)]
     evaluate, of_mixed = (tf.function(energy, autograph=False) for energy in energies)
     assert_close(of_mixed(), evaluate(), rtol=1e-9)
@@ -92,8 +97,13 @@ def test_students_t_at_a_long_lengthscale() -> None:
     # Of the derivative of the update, in units of q's standard deviation.
     s = found.marginals.s.numpy().ravel()
     units = np.concatenate([1.0 / np.sqrt(s), 1.0 / s])
-    columns = [(evaluated(x + h).target, evaluated(x - h).target) for h in np.diag(1e-5 * units)]
-    J = np.stack([np.ravel(np.subtract(up, down)) / units / 2e-5 for up, down in columns], axis=1)
+    columns = [
+        (evaluated(x + h).target, evaluated(x - h).target)
+        for h in np.diag(1e-5 * units)
+    ]
+    J = np.stack(
+        [np.ravel(np.subtract(up, down)) / units / 2e-5 for up, down in columns], axis=1
+    )
     assert np.max(np.linalg.eigvals(J).real) > 1.1
 
     model.alpha.assign(1.0)  # where no search has found one
@@ -107,7 +117,9 @@ def test_three_classes_from_sites_of_wrong_labels() -> None:
     labels = np.sum(X > 0.0, axis=1)
     Z = X[np.random.default_rng(1).permutation(300)[:30]].copy()
     kernel = gpflow.kernels.SquaredExponential(lengthscales=30.0 * np.sqrt(2.0))
-    model = pep.models.PEPClassification((X, labels[:, None]), kernel, None, Z, alpha=0.0)
+    model = pep.models.PEPClassification(
+        (X, labels[:, None]), kernel, None, Z, alpha=0.0
+    )
     evaluate = tf.function(model.pep_log_marginal_likelihood, autograph=False)
     model.sites.tau.assign(np.ones([300, 3]))
     model.sites.nu.assign(2.0 * np.eye(3)[(labels + 1) % 3] - 1.0)

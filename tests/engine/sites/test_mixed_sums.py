@@ -19,7 +19,9 @@ ALPHA = np.linspace(0.0, 1.0, N)
 
 
 def test_latent_sums_and_their_gradients() -> None:
-    variables = [tf.Variable(part) for part in (A, rng.standard_normal((N, Q, Q)), NU[:, :Q])]
+    variables = [
+        tf.Variable(part) for part in (A, rng.standard_normal((N, Q, Q)), NU[:, :Q])
+    ]
     by_G, by_b = rng.standard_normal((Q * M, Q * M)), rng.standard_normal((Q * M, 1))
 
     def sums_and_gradients(written_out: bool) -> list[tf.Tensor]:
@@ -32,7 +34,9 @@ def test_latent_sums_and_their_gradients() -> None:
             else:
                 (G,), (b,) = map(tf.unstack, mixed.latent_sums(A, T, first))
                 assert np.array_equal(G, np.transpose(G))
-            value = tf.reduce_sum(by_G * tf.square(G)) + tf.reduce_sum(by_b * tf.square(b))
+            value = tf.reduce_sum(by_G * tf.square(G)) + tf.reduce_sum(
+                by_b * tf.square(b)
+            )
         return [G, b, *tape.gradient(value, variables)]
 
     assert_all_close(sums_and_gradients(False), sums_and_gradients(True), rtol=1e-12)
@@ -53,7 +57,11 @@ def test_log_determinants(smallest: float) -> None:
         terms = values if alpha[n] == 0.0 else np.log1p(alpha[n] * values) / alpha[n]
         assert_close(actual[n], np.sum(terms), rtol=1e-12)
     power, d = tf.ones([1], tf.float64), tf.ones([1, 2], tf.float64)
-    for tau, is_finite in (([-0.5, -0.5], True), ([-3.0, 1.0], False), ([-3.0, -3.0], False)):
+    for tau, is_finite in (
+        ([-0.5, -0.5], True),
+        ([-3.0, 1.0], False),
+        ([-3.0, -3.0], False),
+    ):
         rows = row_sites(tf.eye(2, dtype=tf.float64), Sites(0.0 * d, d * tau), d, power)
         assert np.isfinite(log_determinant(rows, d, power)[0]) == is_finite
 
@@ -63,12 +71,16 @@ def test_proper_rows() -> None:
     half = rng.standard_normal((N, Q, Q))
     for tau in (np.where(rng.uniform(size=TAU.shape) < 0.5, -TAU, TAU), TAU):
         none = np.zeros((N, Q))  # no residual variance: T is C
-        rows = row_sites(tf.constant(MIXING), Sites(NU, tau), tf.constant(none), tf.constant(ALPHA))
+        rows = row_sites(
+            tf.constant(MIXING), Sites(NU, tau), tf.constant(none), tf.constant(ALPHA)
+        )
         T = rows.T.numpy()
         others = half @ np.swapaxes(half, 1, 2) + 0.5 * np.eye(Q)
         S = np.linalg.inv(0.02 * others + (T if np.all(tau > 0.0) else 0.0))
         h = mixed.LatentMarginals(tf.constant(none), tf.constant(S))
-        actual = mixed._proper_rows(h, rows, tf.constant(tau), tf.constant(ALPHA)).numpy()
+        actual = mixed._proper_rows(
+            h, rows, tf.constant(tau), tf.constant(ALPHA)
+        ).numpy()
         eigenvalues = np.linalg.eigvals(np.eye(Q) - ALPHA[:, None, None] * (T @ S)).real
         assert np.array_equal(actual, np.all(eigenvalues > 0.0, axis=1))
         assert actual.all() == bool(np.all(tau > 0.0)) and actual.any()

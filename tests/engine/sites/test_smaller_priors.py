@@ -13,7 +13,11 @@ from helpers import assert_all_close, assert_close, value_and_gradients
 from reference.rates import bound_and_slopes
 
 import gpflow_pep as pep
-from gpflow_pep.engine.sites.fixed_point import _first_prior, _predicted_change, _prior_scales
+from gpflow_pep.engine.sites.fixed_point import (
+    _first_prior,
+    _predicted_change,
+    _prior_scales,
+)
 from gpflow_pep.engine.sites.posterior import Sites
 from gpflow_pep.engine.sites.record import Goal, Solver, Stage
 from gpflow_pep.engine.sites.sweep import row_prior, sweep
@@ -27,7 +31,9 @@ DRAWS: dict[type, Draw] = {
 each_rate = pytest.mark.parametrize("kind", DRAWS)
 
 
-def rates(kind: Any = Poisson, num_columns: int = 2, rows: int = 40, **kernel: float) -> Any:
+def rates(
+    kind: Any = Poisson, num_columns: int = 2, rows: int = 40, **kernel: float
+) -> Any:
     """Few inducing inputs, far from most of the rows; or all rows of one column."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((rows, num_columns))
@@ -103,7 +109,9 @@ def test_log_z_that_no_float_can_state(alpha: float) -> None:
         assert model.last_inference.converged
         return
     model.max_sweeps = 20
-    with pytest.warns(pep.models.ConvergenceWarning, match="raise alpha, add inducing inputs"):
+    with pytest.warns(
+        pep.models.ConvergenceWarning, match="raise alpha, add inducing inputs"
+    ):
         assert np.isfinite(evaluated(model))
     record = model.last_inference
     assert record.no_fixed_point_found and record.residual == np.inf
@@ -133,7 +141,9 @@ def test_predicted_means_grow_with_the_prior() -> None:
     prior = row_prior(problem, sites)
 
     def means(sites: Sites, part: float) -> tf.Tensor:
-        end = sweep(problem, prior, sites, stage=Stage(None, tf.constant(part, tf.float64)))
+        end = sweep(
+            problem, prior, sites, stage=Stage(None, tf.constant(part, tf.float64))
+        )
         return end.marginals.m
 
     m, x = means(sites, 0.5), tf.stack(sites)
@@ -141,7 +151,9 @@ def test_predicted_means_grow_with_the_prior() -> None:
     assert_close(means(Sites(*tf.unstack(x)), 0.5 * ratio), ratio * m, rtol=1e-9)
 
 
-@pytest.mark.parametrize("variance, largest", [(1e4, 10.0), (5.0, 10.0), (1e30, np.inf)])
+@pytest.mark.parametrize(
+    "variance, largest", [(1e4, 10.0), (5.0, 10.0), (1e30, np.inf)]
+)
 def test_the_first_prior_is_narrow(variance: float, largest: float) -> None:
     solver = Solver(Goal(1e-9), 50)
     place = int(_first_prior(tf.constant(variance, tf.float64), solver))

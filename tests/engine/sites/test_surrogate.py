@@ -30,8 +30,13 @@ def _few_rows() -> pep.PEPRegression:
 
 POWERS = {"probit": "0", "Poisson": "per row", "logit": "1", "RobustMax": "0.5"}
 MODELS: dict[str, Any] = {
-    **{name: partial(CASES[name].model, alpha=ALPHAS[f"alpha {POWERS[name]}"]) for name in POWERS},
-    **{f"regression, {alpha}": partial(_regression, alpha) for alpha in (0.0, 0.5, 1.0)},
+    **{
+        name: partial(CASES[name].model, alpha=ALPHAS[f"alpha {POWERS[name]}"])
+        for name in POWERS
+    },
+    **{
+        f"regression, {alpha}": partial(_regression, alpha) for alpha in (0.0, 0.5, 1.0)
+    },
     "few rows": _few_rows,
 }
 
@@ -42,12 +47,16 @@ def test_exact_inference_gives_the_posterior_and_the_evidence(name: str) -> None
     model = MODELS[name]()
     surrogate, (mean, covariances) = model.surrogate(), model.compute_qu()
     log_z, Z = model.pep_log_marginal_likelihood(), model.inducing_variable
-    Kuu = gpflow.covariances.Kuu(Z, model.kernel, jitter=gpflow.default_jitter()).numpy()
+    Kuu = gpflow.covariances.Kuu(
+        Z, model.kernel, jitter=gpflow.default_jitter()
+    ).numpy()
     L, M = surrogate.targets.shape
     covariances = np.broadcast_to(covariances, (L, M, M))
     scale = np.exp(-float(surrogate.log_constant) / (L * M))
     evidence = scaled = 0.0
-    for k, (W, y) in enumerate(zip(surrogate.weights.numpy(), surrogate.targets.numpy())):
+    for k, (W, y) in enumerate(
+        zip(surrogate.weights.numpy(), surrogate.targets.numpy())
+    ):
         covariance = W @ Kuu @ W.T + np.eye(M)  # of y = W u + N(0, I)
         gain = np.linalg.solve(covariance, W @ Kuu).T
         assert_close(gain @ y, mean[:, k])
@@ -65,7 +74,9 @@ def test_less_precision_than_the_prior_is_no_regression() -> None:
     """An outlier far from all else, for which Student's likelihood is convex."""
     X, Y = np.array([[0.0], [5.0]]), np.array([[0.0], [4.0]])
     likelihood = gpflow.likelihoods.StudentT(scale=0.5, df=3.0)
-    model = pep.models.PEP((X, Y), gpflow.kernels.SquaredExponential(), likelihood, X, alpha=0.5)
+    model = pep.models.PEP(
+        (X, Y), gpflow.kernels.SquaredExponential(), likelihood, X, alpha=0.5
+    )
     model.update_sites()
     assert np.any(model.sites.tau.numpy() < -1e-3)
     with pytest.raises(ValueError, match=r"negative precision.*log-concave"):

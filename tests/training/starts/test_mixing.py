@@ -17,7 +17,11 @@ rng = np.random.default_rng(5)
 X = rng.uniform(-3.0, 3.0, (N, 2)) * np.array([1.0, 10.0])
 COMMON = np.stack([np.sin(X[:, 0]), np.cos(0.1 * X[:, 1])], axis=1)
 MIXING = np.array([[1.0, 0.2], [-2.0, 0.1], [0.3, 5.0], [0.0, 0.1]])
-Y = COMMON @ MIXING.T + 0.05 * rng.standard_normal((N, P)) + np.array([3.0, 0.0, -7.0, 1.0])
+Y = (
+    COMMON @ MIXING.T
+    + 0.05 * rng.standard_normal((N, P))
+    + np.array([3.0, 0.0, -7.0, 1.0])
+)
 INCOMPLETE = np.where(rng.uniform(size=Y.shape) < 0.3, np.nan, Y)
 
 
@@ -31,7 +35,9 @@ def test_weights_of_complete_targets_are_the_best_of_their_rank(rank: int) -> No
     expected = kept.T @ np.diag(1.0 / singular[:rank] ** 2) @ kept
     if singular[rank - 1] ** 2 > LEAST_EIGENVALUE:
         assert_close(W @ W.T, expected, rtol=1e-8)
-    assert_close(W.T @ W, np.diag(np.maximum(singular[:rank] ** 2, LEAST_EIGENVALUE)), 1e-8)
+    assert_close(
+        W.T @ W, np.diag(np.maximum(singular[:rank] ** 2, LEAST_EIGENVALUE)), 1e-8
+    )
 
 
 def test_correlations_of_pairs() -> None:
@@ -60,7 +66,9 @@ def test_no_column_is_zero_and_scales() -> None:
     same[3, 3] = 4.0
     W = coregionalization((X, same), P).W.numpy()
     assert np.all(np.isfinite(W)) and np.all(np.abs(W).max(axis=0) > 0.05)
-    one, other = (coregionalization((X, Y), 2, scales=scales) for scales in (None, [1.0] * P))
+    one, other = (
+        coregionalization((X, Y), 2, scales=scales) for scales in (None, [1.0] * P)
+    )
     assert_close(one.W, other.W * Y.std(axis=0)[:, None], rtol=1e-12)
 
 
@@ -80,7 +88,9 @@ def test_lengthscales_differ() -> None:
         assert_close(second.kernels[0].base_kernel.lengthscales, factor, rtol=1e-12)
         assert first.variance.numpy() == 1.0 and not first.variance.trainable
         assert second.kernels[1].variance.trainable
-    assert mine.kernels[0].variance.numpy() == 3.0 and mine.kernels[0].variance.trainable
+    assert (
+        mine.kernels[0].variance.numpy() == 3.0 and mine.kernels[0].variance.trainable
+    )
     alone = coregionalization((X, Y), 1, kernel=mine.kernels[1]).latent_kernels[0]
     assert [part.variance.trainable for part in alone.kernels[1:]] == [False]
 
@@ -89,11 +99,14 @@ def test_lengthscales_differ() -> None:
 def test_training_from_here_beats_equal_latent_functions() -> None:
     kernel = coregionalization((X, INCOMPLETE), 2)
     equal = gpflow.kernels.LinearCoregionalization(
-        [SquaredExponential(lengthscales=X.std(axis=0)) for _ in range(2)], np.full((P, 2), 0.1)
+        [SquaredExponential(lengthscales=X.std(axis=0)) for _ in range(2)],
+        np.full((P, 2), 0.1),
     )
     values = []
     for each in (kernel, equal):
-        model = pep.PEPRegression((X, INCOMPLETE), each, X[:15].copy(), noise_variance=0.1)
+        model = pep.PEPRegression(
+            (X, INCOMPLETE), each, X[:15].copy(), noise_variance=0.1
+        )
         pep.training.maximise(model, max_iterations=60, progress=False)
         values.append(float(model.pep_log_marginal_likelihood()))
     assert values[0] > values[1] + 10.0
@@ -106,7 +119,9 @@ def changed(**changes: Any) -> Any:
 UNSEEN, INFINITE = np.where(np.arange(P) == 2, np.nan, Y), np.where(Y > 3.0, np.inf, Y)
 SEVERAL = gpflow.kernels.SharedIndependent(Matern32(), P)
 REFUSED = {
-    r"Y: got NaN alone in 1 column\(s\), .* at index 2": lambda: changed(data=(X, UNSEEN)),
+    r"Y: got NaN alone in 1 column\(s\), .* at index 2": lambda: changed(
+        data=(X, UNSEEN)
+    ),
     "X and Y: got 5 and 60 rows": lambda: changed(data=(X[:5], Y)),
     "Y: got NaN or infinity": lambda: changed(data=(X, INFINITE)),
     "num_latent: got 5, .* integer from 1 to 4, the num": lambda: changed(num_latent=5),
@@ -114,6 +129,8 @@ REFUSED = {
     "kernel: got str": lambda: changed(kernel="rbf"),
     "kernel: got the multi-out": lambda: changed(kernel=SEVERAL),
     "scales: got .*, expected 4 positive": lambda: changed(scales=[1.0, 2.0]),
-    "scales: got .*0.*, expected 4 positive": lambda: changed(scales=[1.0, 2.0, 0.0, 1.0]),
+    "scales: got .*0.*, expected 4 positive": lambda: changed(
+        scales=[1.0, 2.0, 0.0, 1.0]
+    ),
 }
 test_refusals = refusals(REFUSED)

@@ -31,7 +31,9 @@ def _kernel() -> gpflow.kernels.Kernel:
 
 
 def _variance(X: Any, M: int, seed: int, kernel: Any = None, **options: Any) -> Any:
-    return starts.greedy_variance(X, M, kernel=kernel or _kernel(), seed=seed, **options)
+    return starts.greedy_variance(
+        X, M, kernel=kernel or _kernel(), seed=seed, **options
+    )
 
 
 def _variational(X: Any, M: int, seed: int, **options: Any) -> Any:
@@ -94,8 +96,12 @@ def test_all_rows_once_and_fewer_come_first(select: Callable[..., Any]) -> None:
 def test_duplicated_rows(select: Callable[..., Any]) -> None:
     repeated = np.concatenate([X[:3], X[:3], -0.0 * X[:1], X[:3], 0.0 * X[:1]])
     Z = _points(select(repeated, 4, 0))
-    assert_close(np.sort(Z, axis=0), np.sort(np.concatenate([X[:3], 0.0 * X[:1]]), axis=0))
-    with pytest.raises(ValueError, match=r"M: got 5, .* at most 4, the number of rows of X that d"):
+    assert_close(
+        np.sort(Z, axis=0), np.sort(np.concatenate([X[:3], 0.0 * X[:1]]), axis=0)
+    )
+    with pytest.raises(
+        ValueError, match=r"M: got 5, .* at most 4, the number of rows of X that d"
+    ):
         select(repeated, 5, 0)
 
 
@@ -125,11 +131,17 @@ def _without_variance() -> gpflow.kernels.Kernel:
 REFUSED = {
     "kernel: got str, expected a gpflow": lambda: _variance(X, 3, 0, "RBF"),
     "got a variance of NaN": lambda: _variance(X, 3, 0, _without_variance()),
-    "a kernel of one output": lambda: _variance(X, 3, 0, SharedIndependent(_kernel(), 2)),
+    "a kernel of one output": lambda: _variance(
+        X, 3, 0, SharedIndependent(_kernel(), 2)
+    ),
     "tolerance: got -1.0": lambda: _variance(X, 3, 0, tolerance=-1.0),
-    "covariances: got 'round'": lambda: starts.kmeans(X, 3, seed=0, covariances="round"),
+    "covariances: got 'round'": lambda: starts.kmeans(
+        X, 3, seed=0, covariances="round"
+    ),
     "minibatches: got 'auto'": lambda: starts.kmeans(X, 3, seed=0, minibatches="auto"),
-    "data: got ndarray, expected a pair": lambda: starts.greedy_variational(X, 3, **BOUND),
+    "data: got ndarray, expected a pair": lambda: starts.greedy_variational(
+        X, 3, **BOUND
+    ),
     "got 24 and 23 rows": lambda: starts.greedy_variational((X, Y[1:]), 3, **BOUND),
     "num_candidates: got 30": lambda: _variational(X, 3, 0, num_candidates=30),
 }
@@ -140,7 +152,12 @@ def test_kmeans_is_that_of_scikit_learn() -> None:
     clusters = KMeans(5, n_init=1, random_state=3).fit(X)
     full = np.stack([np.cov(X[clusters.labels_ == m].T, bias=True) for m in range(5)])
     round = np.trace(full, axis1=1, axis2=2)[:, None, None] / 2 * np.eye(2)
-    expected = {False: None, True: full, "diagonal": full * np.eye(2), "spherical": round}
+    expected = {
+        False: None,
+        True: full,
+        "diagonal": full * np.eye(2),
+        "spherical": round,
+    }
     for covariances, of_clusters in expected.items():
         found = starts.kmeans(X, 5, seed=3, covariances=covariances)
         assert np.array_equal(_points(found), clusters.cluster_centers_)
@@ -161,7 +178,9 @@ def test_kmeans_in_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(found, centres) == in_minibatches
 
 
-def _residual_variances(kernel: gpflow.kernels.Kernel, X: Array, Z: Array, added: float) -> Array:
+def _residual_variances(
+    kernel: gpflow.kernels.Kernel, X: Array, Z: Array, added: float
+) -> Array:
     """Densely, given Z observed with some noise."""
     Kzx = kernel(Z, X).numpy()
     Kzz = kernel(Z).numpy() + added * np.eye(len(Z))
@@ -177,7 +196,9 @@ def _assert_largest_first(Z: Array, X: Array, kernel: Any, added: float) -> None
 
 @pytest.mark.parametrize("pool", [2**22, 40, 11, 1])
 @pytest.mark.near_copies("4194304", "11")
-def test_largest_residual_variance_first(pool: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_largest_residual_variance_first(
+    pool: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(greedy, "POOL_ELEMENTS", pool)
     for kernel in (_kernel(), PROBLEM.kernel()):
         Z = _points(starts.greedy_variance(X, 10, kernel=kernel))
@@ -196,7 +217,9 @@ def test_tolerance_chooses_the_number() -> None:
 
 def test_seed_chooses_among_equals() -> None:
     """Under a stationary kernel that is the first row."""
-    firsts = {tuple(_points(_variance(X, 1, seed, PROBLEM.kernel()))[0]) for seed in range(4)}
+    firsts = {
+        tuple(_points(_variance(X, 1, seed, PROBLEM.kernel()))[0]) for seed in range(4)
+    }
     assert len(firsts) > 1
 
 
@@ -206,7 +229,9 @@ def _bound(kernel: gpflow.kernels.Kernel, Y: Array, Z: Array) -> float:
     Kzz = kernel(Z).numpy() + gpflow.config.default_jitter() * np.eye(len(Z))
     Q = Kxz @ np.linalg.solve(Kzz, Kxz.T)
     S = Q + NOISE * np.eye(N)
-    split_outputs = np.linalg.slogdet(2.0 * np.pi * S)[1] + np.trace(kernel(X).numpy() - Q) / NOISE
+    split_outputs = (
+        np.linalg.slogdet(2.0 * np.pi * S)[1] + np.trace(kernel(X).numpy() - Q) / NOISE
+    )
     return -0.5 * float(Y.shape[1] * split_outputs + np.sum(Y * np.linalg.solve(S, Y)))
 
 
@@ -234,7 +259,9 @@ def test_float32(select: Callable[..., Any]) -> None:
     gpflow.config.set_default_jitter(1e-4)
     inducing_variable = select(X, 6, 0)
     kinds = InducingPoints, BlurredInducingPoints
-    assert isinstance(inducing_variable, kinds) and inducing_variable.Z.dtype == np.float32
+    assert (
+        isinstance(inducing_variable, kinds) and inducing_variable.Z.dtype == np.float32
+    )
 
 
 # SASPA: which model and points it makes.
@@ -243,7 +270,12 @@ BINARY, NOISY = (Y > 0.4).astype(float), Gaussian(NOISE)
 
 
 def of_problem(**changes: Any) -> Any:
-    good = {"data": PROBLEM.data, "kernel": PROBLEM.kernel(), "likelihood": NOISY, "M": 4}
+    good = {
+        "data": PROBLEM.data,
+        "kernel": PROBLEM.kernel(),
+        "likelihood": NOISY,
+        "M": 4,
+    }
     return starts.saspa(**{**good, "seed": 3, **changes})
 
 
@@ -258,7 +290,9 @@ def test_regression_is_in_closed_form(covariances: Any) -> None:
     points = starts.kmeans(PROBLEM.X, 4, seed=3, covariances=covariances)
     assert type(model.inducing_variable) is type(points)
     options = {"alpha": 1.0, "noise_variance": 0.09}
-    expected = pep.models.PEPRegression(PROBLEM.data, PROBLEM.kernel(), points, **options)
+    expected = pep.models.PEPRegression(
+        PROBLEM.data, PROBLEM.kernel(), points, **options
+    )
     assert_close(log_z(model), log_z(expected))
 
 
@@ -276,7 +310,9 @@ def test_other_likelihoods(likelihood: gpflow.likelihoods.Likelihood) -> None:
 
 
 def test_latent_functions_share_the_points() -> None:
-    kernel = gpflow.kernels.SeparateIndependent([SquaredExponential(), SquaredExponential(2.0)])
+    kernel = gpflow.kernels.SeparateIndependent(
+        [SquaredExponential(), SquaredExponential(2.0)]
+    )
     both = [(Y, kernel.kernels[0]), (BINARY, kernel.kernels[1])]
     each = [log_z(of_problem(data=(X, targets), kernel=part)) for targets, part in both]
     model = of_problem(data=(X, np.hstack([Y, BINARY])), kernel=kernel)
@@ -307,8 +343,12 @@ CLASSES = np.digitize(Y, np.quantile(Y, [0.3, 0.7])).astype(float)
 
 def trained_on(kind: str) -> Any:
     if kind == "numbers":
-        likelihood = Gaussian(scale=gpflow.functions.Linear(A=0.1 * np.ones([2, 1]), b=[0.5]))
-        return pep.PEPRegression((X, Y), PROBLEM.kernel(), PROBLEM.Z, likelihood=likelihood)
+        likelihood = Gaussian(
+            scale=gpflow.functions.Linear(A=0.1 * np.ones([2, 1]), b=[0.5])
+        )
+        return pep.PEPRegression(
+            (X, Y), PROBLEM.kernel(), PROBLEM.Z, likelihood=likelihood
+        )
     likelihood = Bernoulli() if kind == "two" else gpflow.likelihoods.MultiClass(3)
     labels = 1.0 * (CLASSES > 0.5) if kind == "two" else CLASSES
     return pep.PEP((X, labels), PROBLEM.kernel(), likelihood, PROBLEM.Z)
@@ -345,7 +385,9 @@ def test_entropy(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_likelihoods_without() -> None:
     parts = PROBLEM.kernel(), Poisson(), PROBLEM.Z
     other = pep.PEP((X, np.floor(np.abs(Y))), *parts, max_sweeps=1)
-    with pytest.raises(ValueError, match="likelihood: got Poisson, expected one of classes"):
+    with pytest.raises(
+        ValueError, match="likelihood: got Poisson, expected one of classes"
+    ):
         starts.predictive_entropy(other, PROBLEM.Xnew)
     with pytest.raises(ValueError, match="Give inducing inputs in the space of X"):
         starts.predictive_entropy(trained_on("several"), PROBLEM.Xnew[:, :1])
