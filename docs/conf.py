@@ -59,7 +59,8 @@ html_static_path = [
     str(Path(mathjax.origin).parent / "static" / "mathjax" / "tex-svg.js"),
 ]
 mathjax_path = "tex-svg.js"
-# Long formulas scroll by themselves, and the reader's menu needs files that are not there.
+# Long formulas scroll by themselves, and the reader's menu needs files that are not
+# there.
 mathjax3_config = {"options": {"enableMenu": False}}
 # Prompts and output are not copied.
 copybutton_prompt_text = r"^(\$|host\d\$) "
@@ -109,7 +110,9 @@ PUBLIC_NAMES = _public_names()
 
 
 def _write_inside() -> None:
-    """Write the page of all other modules. Autosummary reads pages, and nothing they include."""
+    """Write the page of all other modules. Autosummary reads pages, and nothing they
+    include.
+    """
     rooms = "".join(
         f"#. :mod:`gpflow_pep.{room}`: {what.replace('`', '``')};\n"
         for room, what in (
@@ -153,7 +156,9 @@ _drop_stale()
 def _leave_out(
     app: Any, what: str, name: str, member: Any, skip: bool, options: Any
 ) -> bool | None:
-    """Leave out what scikit-learn adds to estimators, and of modules what users know from above."""
+    """Leave out what scikit-learn adds to estimators, and of modules what users know
+    from above.
+    """
     if name in ("get_metadata_routing", "set_output", "fit_transform"):
         return True
     if name.startswith("set_") and name.endswith("_request"):

@@ -1,8 +1,8 @@
 """
 Where the documentation of other packages has the names that these pages link to.
 
-Sphinx would download an inventory of each, and a build without a network would fail. A short
-inventory is written instead, of the names that are used here.
+Sphinx would download an inventory of each, and a build without a network would fail. A
+short inventory is written instead, of the names that are used here.
 """
 
 import zlib

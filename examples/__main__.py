@@ -10,7 +10,9 @@ FOLDERS = ("", "benchmarks", "papers")
 
 
 def commands() -> dict[str, tuple[str, str]]:
-    """The module of each name, and the first line of its docstring, read without importing it."""
+    """The module of each name, and the first line of its docstring, read without
+    importing it.
+    """
     found = {}
     for folder in FOLDERS:
         for path in sorted((HERE / folder).glob("*.py")):

@@ -1,4 +1,5 @@
-"""Redo Figures 4 and 5 of Qi, Abdel-Gawad & Minka (2010): basis points on Spambase and Ionosphere.
+"""Redo Figures 4 and 5 of Qi, Abdel-Gawad & Minka (2010): basis points on Spambase and
+Ionosphere.
 
     python -m examples basis_points --data DIRECTORY                   # many minutes
     python -m examples basis_points --data DIRECTORY ionosphere --splits 3 --lengthscale 1.5
@@ -9,14 +10,15 @@ machine chooses (``IVM rows``); and those rows as the only data (``IVM alone``, 
 them full expectation propagation, a basis point at each training row. Error rate on held-out rows,
 and the sum over them of KL(full prediction || sparse prediction).
 
-60% of the rows train, which of Spambase are the paper's 2761. Inputs are standardised. The paper
-says neither its hyperparameters nor how it found them: here a squared exponential kernel with one
-lengthscale, the probit likelihood, and the maximum of full expectation propagation's evidence on at
-most 500 training rows of the first split, the same for all methods and splits; ``--lengthscale``
-then puts another lengthscale in.
+60% of the rows train, which of Spambase are the paper's 2761. Inputs are standardised.
+The paper says neither its hyperparameters nor how it found them: here a squared
+exponential kernel with one lengthscale, the probit likelihood, and the maximum of full
+expectation propagation's evidence on at most 500 training rows of the first split, the
+same for all methods and splits; ``--lengthscale`` then puts another lengthscale in.
 
-DIRECTORY holds ``spambase.csv.gz`` and ``ionosphere.csv.gz``; without ``--data`` the environment
-variable GPFLOW_PEP_DATA names it. Draws a figure where matplotlib is installed.
+DIRECTORY holds ``spambase.csv.gz`` and ``ionosphere.csv.gz``; without ``--data`` the
+environment variable GPFLOW_PEP_DATA names it. Draws a figure where matplotlib is
+installed.
 """
 
 import time

@@ -32,13 +32,15 @@ def arguments(
     Parse the command line of an example.
 
     :param about: What ``--help`` shows: the docstring of the example.
-    :param name: The default of one positional argument, or its choices with the default first.
+    :param name: The default of one positional argument, or its choices with the default
+        first.
     :param names: The default of any number of positional arguments.
     :param quick: What ``--quick`` puts in the place of the defaults.
     :param given: The arguments, by default those of the command line.
-    :param options: The default of each option. A type stands for an option without a default,
-        False for a flag, a tuple for a choice of which the first is the default, and a list for
-        several values; a dictionary is given to ``argparse`` as it is.
+    :param options: The default of each option. A type stands for an option without a
+        default, False for a flag, a tuple for a choice of which the first is the
+        default, and a list for several values; a dictionary is given to ``argparse`` as
+        it is.
     """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -121,7 +123,9 @@ def seconds_by_turns(
     repeats: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Call all functions in turns, so that a change of the machine's speed meets all of them."""
+    """Call all functions in turns, so that a change of the machine's speed meets all of
+    them.
+    """
     times: dict[str, list[float]] = {name: [] for name in functions}
     for turn in range(repeats):
         names = list(functions) if turn % 2 == 0 else reversed(functions)

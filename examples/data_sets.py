@@ -62,7 +62,9 @@ def file(directory: Path, name: str) -> Path:
 
 
 def numbers(directory: Path, name: str, most: int | None = None) -> Data:
-    """Inputs and targets of ``NAME.csv.gz`` as they are there, or the first so many rows."""
+    """Inputs and targets of ``NAME.csv.gz`` as they are there, or the first so many
+    rows.
+    """
     table = np.loadtxt(
         file(directory, f"{name}.csv.gz"), delimiter=",", skiprows=1, ndmin=2
     )
@@ -70,7 +72,9 @@ def numbers(directory: Path, name: str, most: int | None = None) -> Data:
 
 
 def read(directory: Path, name: str, task: Task | None = None) -> Dataset:
-    """``NAME.csv.gz`` of the directory, whose target is the column ``y``; see :func:`read_csv`."""
+    """``NAME.csv.gz`` of the directory, whose target is the column ``y``; see
+    :func:`read_csv`.
+    """
     return read_csv(file(directory, f"{name}.csv.gz"), task)
 
 
@@ -108,7 +112,9 @@ def random_split(dataset: Dataset, test_fraction: float, seed: int) -> Problem:
 
 
 def standardised(dataset: Dataset, rows: Rows) -> Problem:
-    """Inputs, and targets that are numbers, to mean 0 and deviation 1 of the training rows."""
+    """Inputs, and targets that are numbers, to mean 0 and deviation 1 of the training
+    rows.
+    """
     train, _ = rows
     X = StandardScaler().fit(dataset.X[train]).transform(dataset.X)
     scaler = StandardScaler().fit(dataset.Y[train])
@@ -124,7 +130,9 @@ def labelled(X: AnyNDArray, labels: AnyNDArray, rows: Rows) -> Labelled:
 
 
 def rows_of(data: Data, Z: AnyNDArray) -> Data:
-    """Inputs and targets of the rows that points were chosen from; the first, of equal ones."""
+    """Inputs and targets of the rows that points were chosen from; the first, of equal
+    ones.
+    """
     place = {row.tobytes(): n for n, row in reversed(list(enumerate(data[0])))}
     rows = [place[z.tobytes()] for z in Z]
     return data[0][rows], data[1][rows]

@@ -2,8 +2,8 @@ r"""
 Values of a function and its partial derivatives under one prior.
 
 The derivative of a Gaussian process is a Gaussian process too. Of a stationary kernel
-:math:`k(x, x') = \kappa(r^2)` with :math:`r^2 = \sum_d p_d \delta_d^2`, :math:`\delta = x - x'`
-and :math:`p_d = 1 / \ell_d^2` the covariances are
+:math:`k(x, x') = \kappa(r^2)` with :math:`r^2 = \sum_d p_d \delta_d^2`,
+:math:`\delta = x - x'` and :math:`p_d = 1 / \ell_d^2` the covariances are
 
 .. math::
 
@@ -41,14 +41,17 @@ _SMALLEST_SQUARE = 1e-36
 
 
 class Profile(NamedTuple):
-    r""":math:`\kappa` and its derivatives in :math:`r^2`, each of the shape of :math:`r^2`."""
+    r""":math:`\kappa` and its derivatives in :math:`r^2`, each of the shape of
+    :math:`r^2`.
+    """
 
     value: Tensor
     first: Tensor
     second: Tensor
 
 
-#: ``(kernel, squares) -> Profile``: registered for kernels of which an f has derivatives.
+#: ``(kernel, squares) -> Profile``: registered for kernels of which an f has
+#: derivatives.
 profile = Dispatcher("profile")
 
 
@@ -100,21 +103,22 @@ class ValueOrDerivative(Kernel):
         kernel = ValueOrDerivative(gpflow.kernels.SquaredExponential())
         X = np.vstack([rows_of(x), rows_of(x, derivative=1)])
 
-    The last column of the inputs says what a row is: 0 for :math:`f(x)`, and j = 1 ... D for
-    :math:`\partial f / \partial x_j`, where x are the other D columns. Inducing inputs may be of
-    either kind; training moves x and leaves the last column as it is. Rows of derivatives have
-    prior mean 0, so a mean function that is not constant has to know of the last column, and a
-    constant one as well.
+    The last column of the inputs says what a row is: 0 for :math:`f(x)`, and j = 1 ...
+    D for :math:`\partial f / \partial x_j`, where x are the other D columns. Inducing
+    inputs may be of either kind; training moves x and leaves the last column as it is.
+    Rows of derivatives have prior mean 0, so a mean function that is not constant has
+    to know of the last column, and a constant one as well.
 
     Source: Rasmussen & Williams (2006), section 9.4; the formulas are in
     this module. Kernels of several parts are sums of such kernels, one of
     each part.
 
-    :param base: The prior of f: ``SquaredExponential``, ``RationalQuadratic``, ``Matern32`` or
-        ``Matern52``, or another for which ``profile`` knows the
+    :param base: The prior of f: ``SquaredExponential``, ``RationalQuadratic``,
+        ``Matern32`` or ``Matern52``, or another for which ``profile`` knows the
         derivatives.
-    :raises ValueError: If f has no derivatives under the kernel, or they are not known; and, when
-        it is called eagerly, if the last column has something else than 0 ... D.
+    :raises ValueError: If f has no derivatives under the kernel, or they are not known;
+        and, when it is called eagerly, if the last column has something else than 0 ...
+        D.
     """
 
     def __init__(self, base: IsotropicStationary, name: str | None = None) -> None:
@@ -216,7 +220,8 @@ def rows_of(X: AnyNDArray, derivative: int = 0) -> AnyNDArray:
     Add the column that :class:`ValueOrDerivative` reads.
 
     :param X: Inputs.
-    :param derivative: 0 for values of f, or j = 1 ... D for its derivative in the j-th input.
+    :param derivative: 0 for values of f, or j = 1 ... D for its derivative in the j-th
+        input.
     :return: X with one more column.
     :raises ValueError: If X is not finite, or there is no such input.
     """

@@ -1,16 +1,19 @@
-"""Train a full-batch model whose rows are spread over processes, beside one process with all rows.
+"""Train a full-batch model whose rows are spread over processes, beside one process
+with all rows.
 
     python -m examples distributed                      # two processes on this machine
     python -m examples distributed --workers 3 --model classification
 
-On several hosts: set TF_CONFIG on each, as TensorFlow's MultiWorkerMirroredStrategy reads it, and
-start the same command on all; the processes are those of TF_CONFIG then, without a comparison:
+On several hosts: set TF_CONFIG on each, as TensorFlow's MultiWorkerMirroredStrategy
+reads it, and start the same command on all; the processes are those of TF_CONFIG then,
+without a comparison:
 
     TF_CONFIG='{"cluster": {"worker": ["host0:2222", "host1:2222"]},
                 "task": {"type": "worker", "index": 0}}' python -m examples distributed
 
-Each process generates its own rows; of real data it would read its own files. The first one prints
-log Z before and after training, the number of evaluations, seconds, and predictions at two inputs.
+Each process generates its own rows; of real data it would read its own files. The first
+one prints log Z before and after training, the number of evaluations, seconds, and
+predictions at two inputs.
 """
 
 import argparse
@@ -43,7 +46,9 @@ def part(number: int, num_rows: int) -> tuple[AnyNDArray, AnyNDArray]:
 
 
 def train(args: argparse.Namespace, strategy: tf.distribute.Strategy | None) -> str:
-    """Train on this process's parts, with those of the other processes; say what came out."""
+    """Train on this process's parts, with those of the other processes; say what came
+    out.
+    """
     index, count = 0, 1
     if strategy is not None:
         cluster = strategy.cluster_resolver

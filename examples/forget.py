@@ -1,14 +1,16 @@
-"""Forget rows batch by batch, and keep on learning: moving inducing points and hyperparameters.
+"""Forget rows batch by batch, and keep on learning: moving inducing points and
+hyperparameters.
 
     python -m examples forget [--out FIGURE.png]           # generated data, about a minute
     python -m examples forget --data DIRECTORY             # the power plant data: ccpp.csv.gz there
 
-Four batches come in the order of time: none looks like those before. After each, the rows are
-replaced by a memory (``model.remember()``). The next model has the memory and the new rows alone,
-more inducing points, some old and some new ones by ``greedy_variance``, and trains all
-hyperparameters and inducing inputs. Beside it: the same approximation trained on all rows so far,
-and exact regression on them. Prints log Z of all rows so far, each at its own optimum, and the
-mean negative log density (nlpd) of held-out rows from all of the time so far.
+Four batches come in the order of time: none looks like those before. After each, the
+rows are replaced by a memory (``model.remember()``). The next model has the memory and
+the new rows alone, more inducing points, some old and some new ones by
+``greedy_variance``, and trains all hyperparameters and inducing inputs. Beside it: the
+same approximation trained on all rows so far, and exact regression on them. Prints log
+Z of all rows so far, each at its own optimum, and the mean negative log density (nlpd)
+of held-out rows from all of the time so far.
 
 The power plant data (10% held out, 1000 rows) come in the order of ambient temperature.
 """
@@ -63,7 +65,9 @@ def power_plant(directory: Path, num_rows: int) -> Data:
 
 
 def batches_of(data: Data) -> tuple[list[Data], list[Data]]:
-    """Batches in the order of the first input, and a tenth of the rows of each, held out."""
+    """Batches in the order of the first input, and a tenth of the rows of each, held
+    out.
+    """
     order = np.argsort(data[0][:, 0])
     rng = np.random.default_rng(SEED)
     train, held_out = [], []
@@ -100,7 +104,9 @@ def score(model: Any, test: Data) -> Score:
 def streamed(
     batches: list[Data], held_out: list[Data], alpha: float, growth: int
 ) -> tuple[PEPRegression, list[Score]]:
-    """Train on one batch after another, of which a memory stays; the last model, and all scores."""
+    """Train on one batch after another, of which a memory stays; the last model, and
+    all scores.
+    """
     kernel, noise, memory = new_kernel(batches[0][0]), 0.1, None
     known = np.zeros((0, batches[0][0].shape[1]))
     scores = []
@@ -164,7 +170,9 @@ def report(scores: Scores, batches: list[Data]) -> None:
 def draw(
     path: Path, scores: Scores, models: dict[str, Any], batches: list[Data]
 ) -> None:
-    """What the last streamed model knows of all rows, and what streaming loses of log Z."""
+    """What the last streamed model knows of all rows, and what streaming loses of log
+    Z.
+    """
     from gpflow_pep.plotting import BEST, FIT, TRAIN, figure, tidy
 
     drawing = figure(10.0, 3.6)

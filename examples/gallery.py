@@ -2,7 +2,8 @@
 
     python -m examples gallery [--out DIRECTORY] [--only NAME ...]
 
-Each function draws one, into ``gallery_NAME.png``. Data are scikit-learn's or generated.
+Each function draws one, into ``gallery_NAME.png``. Data are scikit-learn's or
+generated.
 """
 
 from functools import cache

@@ -2,13 +2,14 @@
 
     python -m examples interdomain
 
-An inducing variable is any linear function of f whose covariances are known (Titsias 2009, section
-6). Three things make one that serves in every model of this package and of GPflow: a class that
-holds its parameters, the covariance ``Kuu`` among the variables, and ``Kuf`` with f. Here each
-point z stands for f(z) and f'(z), so that K points are 2 K variables.
+An inducing variable is any linear function of f whose covariances are known (Titsias
+2009, section 6). Three things make one that serves in every model of this package and
+of GPflow: a class that holds its parameters, the covariance ``Kuu`` among the
+variables, and ``Kuf`` with f. Here each point z stands for f(z) and f'(z), so that K
+points are 2 K variables.
 
-Prints, for one input and 200 rows with hyperparameters at exact regression's optimum, the log
-marginal likelihood and how far the posterior mean is from the exact one.
+Prints, for one input and 200 rows with hyperparameters at exact regression's optimum,
+the log marginal likelihood and how far the posterior mean is from the exact one.
 """
 
 import gpflow

@@ -1,9 +1,11 @@
-"""The informative vector machine (Lawrence, Seeger & Herbrich 2002), which the papers compare with.
+"""The informative vector machine (Lawrence, Seeger & Herbrich 2002), which the papers
+compare with.
 
-Assumed-density filtering takes in one row after another. A row whose latent function has mean m and
-variance s so far, with log Z = log int N(f; m, s) p(y | f) df, changes them with delta1 = d log Z /
-dm and delta2 = d^2 log Z / dm^2: given it, the variance is s + delta2 s^2. The entropy of the
-posterior falls by -1/2 log(1 + delta2 s), and the row that makes it fall most is next.
+Assumed-density filtering takes in one row after another. A row whose latent function
+has mean m and variance s so far, with log Z = log int N(f; m, s) p(y | f) df, changes
+them with delta1 = d log Z / dm and delta2 = d^2 log Z / dm^2: given it, the variance is
+s + delta2 s^2. The entropy of the posterior falls by -1/2 log(1 + delta2 s), and the
+row that makes it fall most is next.
 """
 
 from typing import Any
@@ -26,8 +28,9 @@ def ivm(
 
     :param data: X [N, D] and Y [N, 1].
     :param likelihood: One latent function's.
-    :param seed: Of the candidates, which are all rows that differ, as far as 128 MiB of covariances
-        with the chosen ones allow, and of their order: among equals the first is chosen.
+    :param seed: Of the candidates, which are all rows that differ, as far as 128 MiB of
+        covariances with the chosen ones allow, and of their order: among equals the
+        first is chosen.
     """
     X, Y = as_data(data)
     check_support(likelihood, tf.constant(Y))

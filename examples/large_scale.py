@@ -5,25 +5,28 @@
     python -m examples large_scale --data DIRECTORY airline --out airline.png
     python -m examples large_scale --data DIRECTORY parity --natural
 
-The experiments of Villacampa-Calvo & Hernández-Lobato (2020), sections 5.4 and 5.5: several classes
-with RobustMax, M = 200 inducing inputs, batches of 200 rows, Adam. ``mnist`` is mnist.npz of the
-directory, with its own test rows; ``airline`` is airline_nyc13.npz, flights that came late, early
-or on time, of which 10 000 rows chosen at random are held out. All latent functions share a squared
-exponential with additive noise and the inducing inputs; these start from k-means centres of 5000
-rows, and all of it is trained. Each run takes the same steps, with batches of the same rows in the
-same order, and a learning rate that falls to 0. RobustMax's rate of wrong labels stays at GPflow's
-0.001; ``--train-epsilon`` trains it. ``parity`` and ``late`` are two classes of the same data with
-a probit: even and odd digits; flights that came late, and the others.
+The experiments of Villacampa-Calvo & Hernández-Lobato (2020), sections 5.4 and 5.5:
+several classes with RobustMax, M = 200 inducing inputs, batches of 200 rows, Adam.
+``mnist`` is mnist.npz of the directory, with its own test rows; ``airline`` is
+airline_nyc13.npz, flights that came late, early or on time, of which 10 000 rows chosen
+at random are held out. All latent functions share a squared exponential with additive
+noise and the inducing inputs; these start from k-means centres of 5000 rows, and all of
+it is trained. Each run takes the same steps, with batches of the same rows in the same
+order, and a learning rate that falls to 0. RobustMax's rate of wrong labels stays at
+GPflow's 0.001; ``--train-epsilon`` trains it. ``parity`` and ``late`` are two classes
+of the same data with a probit: even and odd digits; flights that came late, and the
+others.
 
-``--natural`` trains each run by Adam alone and, as "natural", by natural gradients for q beside
-Adam for all else; "VB gpflow" is with GPflow's optimiser. With ``--target NLPD`` the table says how
-many steps and seconds a run needed to get there, on the 2000 rows.
+``--natural`` trains each run by Adam alone and, as "natural", by natural gradients for
+q beside Adam for all else; "VB gpflow" is with GPflow's optimiser. With
+``--target NLPD`` the table says how many steps and seconds a run needed to get there,
+on the 2000 rows.
 
-Prints for each run the steps, the seconds, and the error and mean negative log density (NLPD) of
-all test rows. Seconds are processor time of training, all threads together and evaluations left
-out. With ``--out`` (needs matplotlib) draws both scores on 2000 test rows along the run, and writes
-the same numbers beside the figure as .csv. DIRECTORY may also be the environment variable
-GPFLOW_PEP_DATA.
+Prints for each run the steps, the seconds, and the error and mean negative log density
+(NLPD) of all test rows. Seconds are processor time of training, all threads together
+and evaluations left out. With ``--out`` (needs matplotlib) draws both scores on 2000
+test rows along the run, and writes the same numbers beside the figure as .csv.
+DIRECTORY may also be the environment variable GPFLOW_PEP_DATA.
 """
 
 import time
@@ -66,7 +69,9 @@ RUNS = (
 
 
 class Evaluated(NamedTuple):
-    """The scores of a run after some of its steps; ``rows`` is how many test rows they are of."""
+    """The scores of a run after some of its steps; ``rows`` is how many test rows they
+    are of.
+    """
 
     run: str
     step: int
@@ -104,7 +109,9 @@ class Subject(NamedTuple):
 
 
 def shuffled(rows: AnyNDArray) -> AnyNDArray:
-    """In an order that says nothing about them, so that the first of them stand for all."""
+    """In an order that says nothing about them, so that the first of them stand for
+    all.
+    """
     return np.random.default_rng(SEED).permutation(rows)
 
 
@@ -215,7 +222,9 @@ def create(
 def scorer(
     model: Any, num_classes: int
 ) -> Callable[[AnyNDArray, AnyNDArray], tuple[float, float]]:
-    """Error rate and mean negative log density of rows, by the exact integral of each class."""
+    """Error rate and mean negative log density of rows, by the exact integral of each
+    class.
+    """
 
     @tf.function(autograph=False)
     def log_probabilities(X: tf.Tensor) -> tf.Tensor:

@@ -4,9 +4,10 @@
     gpflow-pep compare flats.csv --target price --out flats
     gpflow-pep predict flats/model new_flats.csv --keep id --out predictions.csv
 
-240 flats and their prices, generated: semicolons, decimal commas, letters of Latin-1, an index
-without a name, an ID, dates, words, remarks, counts, gaps, a column that is constant. The second
-file has 20 others without prices, with other columns in another order, and other separators.
+240 flats and their prices, generated: semicolons, decimal commas, letters of Latin-1,
+an index without a name, an ID, dates, words, remarks, counts, gaps, a column that is
+constant. The second file has 20 others without prices, with other columns in another
+order, and other separators.
 """
 
 import sys

@@ -3,8 +3,9 @@
     python -m examples messy_tables tables
     gpflow-pep compare tables/weather.csv --target power --inducing 20 --folds 3 --out weather
 
-All are generated, 150 to 300 rows each, and each has another fault; what ought to be recognised is
-printed beside the command that compares models on it. The Excel file needs openpyxl.
+All are generated, 150 to 300 rows each, and each has another fault; what ought to be
+recognised is printed beside the command that compares models on it. The Excel file
+needs openpyxl.
 """
 
 import sys

@@ -1,15 +1,16 @@
-"""Train PEP and ARPEP by minibatches beside PEP by full batches, and classify held-out rows.
+"""Train PEP and ARPEP by minibatches beside PEP by full batches, and classify held-out
+rows.
 
     python -m examples minibatch                                    # generated data, a minute
     python -m examples minibatch --data DIRECTORY spambase          # spambase.csv.gz in there
     python -m examples minibatch --data DIRECTORY satimage --steps 4000
 
-The kernel is a squared exponential with a lengthscale for each input, inducing inputs start from
-k-means; several classes share both. PEP trains by L-BFGS on all rows, for at most so many
-iterations as ``--iterations`` says, and by Adam on batches with
-``minibatch_training_loss_closure``; ARPEP, whose sites are tied, by Adam too. Adam's learning rate
-falls to 0. Prints seconds of training, error and mean negative log density.
-DIRECTORY may also be the environment variable GPFLOW_PEP_DATA.
+The kernel is a squared exponential with a lengthscale for each input, inducing inputs
+start from k-means; several classes share both. PEP trains by L-BFGS on all rows, for at
+most so many iterations as ``--iterations`` says, and by Adam on batches with
+``minibatch_training_loss_closure``; ARPEP, whose sites are tied, by Adam too. Adam's
+learning rate falls to 0. Prints seconds of training, error and mean negative log
+density. DIRECTORY may also be the environment variable GPFLOW_PEP_DATA.
 """
 
 import argparse

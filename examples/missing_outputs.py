@@ -1,25 +1,28 @@
-"""Outputs that are missing: mixtures of common functions against a model for each output.
+"""Outputs that are missing: mixtures of common functions against a model for each
+output.
 
     python -m examples missing_outputs --data DIRECTORY [--out missing_outputs.csv]
 
-Tables, with a fifth of the rows held out as new ones: ``generated`` (four outputs drawn from two
-latent functions, one input), ``diabetes`` (scikit-learn: six measurements of a blood sample and the
-progression of the disease; inputs are age, sex, weight and pressure), ``plant`` (ccpp: vacuum and
-power, from the weather), ``satellite`` (satimage: the four bands of a pixel, from the means of
-those around it), ``wine`` (wine_red: acids, density and sulphur, from five other measurements), and
-``counted`` (generated: a number, a label and a count). The last three of the real ones are files of
+Tables, with a fifth of the rows held out as new ones: ``generated`` (four outputs drawn
+from two latent functions, one input), ``diabetes`` (scikit-learn: six measurements of a
+blood sample and the progression of the disease; inputs are age, sex, weight and
+pressure), ``plant`` (ccpp: vacuum and power, from the weather), ``satellite``
+(satimage: the four bands of a pixel, from the means of those around it), ``wine``
+(wine_red: acids, density and sulphur, from five other measurements), and ``counted``
+(generated: a number, a label and a count). The last three of the real ones are files of
 DIRECTORY, which may also be the environment variable GPFLOW_PEP_DATA.
 
-Outputs are removed at random (40% of all entries), or one sensor fails: one output is missing where
-an input is largest, in 40% of the rows. Models are trained at alpha 0, 0.5 and 1 from the same
-start, k-means centres; their mixture is weighted by leave-one-out densities of entries. Beside them
-are scikit-learn's ``IterativeImputer`` (linear) and boosted trees for each output, which take the
-other outputs as inputs; their variance is that of errors on a fifth of what was observed, hidden.
+Outputs are removed at random (40% of all entries), or one sensor fails: one output is
+missing where an input is largest, in 40% of the rows. Models are trained at alpha 0,
+0.5 and 1 from the same start, k-means centres; their mixture is weighted by
+leave-one-out densities of entries. Beside them are scikit-learn's ``IterativeImputer``
+(linear) and boosted trees for each output, which take the other outputs as inputs;
+their variance is that of errors on a fifth of what was observed, hidden.
 
-Prints the mean negative log density (NLPD) and the root mean squared error of what was removed, in
-standardised units (of generated tables in their own), and then how much it matters what of a row is
-used. Each method's scores are added to the file as it ends, and a method that is there is not run
-again.
+Prints the mean negative log density (NLPD) and the root mean squared error of what was
+removed, in standardised units (of generated tables in their own), and then how much it
+matters what of a row is used. Each method's scores are added to the file as it ends,
+and a method that is there is not run again.
 """
 
 import sys
@@ -56,7 +59,8 @@ from gpflow_pep.training.fitting.objectives import WholeLoss
 
 ALPHAS = (0.0, 0.5, 1.0)
 POWERS = (*(f"{alpha:g}" for alpha in ALPHAS), "mixed")
-#: The power at which separate models do best, by and large: what others are compared with.
+#: The power at which separate models do best, by and large: what others are compared
+#: with.
 BEST_OF_SEPARATE = "0.5"
 #: The method whose predictions are compared by what they use of a row.
 IN_EVERY_WAY = "mixture, Q = 2"
@@ -163,7 +167,9 @@ def is_mixed(model: Any) -> bool:
 
 
 def predict(model: Any, data: Incomplete, every_way: bool = False) -> Predictions:
-    """Predict what was removed, in the way that is right, or in all ways that mixtures know."""
+    """Predict what was removed, in the way that is right, or in all ways that mixtures
+    know.
+    """
     table, new = data.table, data.new
     if not is_mixed(model):  # one output, or independent ones
         return {"imputed": of_targets(model, table, model.predict_f(table.X))}
@@ -179,7 +185,9 @@ def predict(model: Any, data: Incomplete, every_way: bool = False) -> Prediction
 
 
 def left_out(model: Any) -> AnyNDArray:
-    """Log densities of entries given all others that were observed; -inf where they fail."""
+    """Log densities of entries given all others that were observed; -inf where they
+    fail.
+    """
     try:
         if is_mixed(model):
             return model.loo_log_density_of_entries(whole_rows=False).numpy()
@@ -268,7 +276,9 @@ def trees(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
 def baseline(
     impute: Callable[[AnyNDArray, AnyNDArray], AnyNDArray], data: Incomplete
 ) -> dict[str, Predictions]:
-    """What an imputer predicts; its variances are those of errors at entries hidden from it."""
+    """What an imputer predicts; its variances are those of errors at entries hidden
+    from it.
+    """
     X, Y = data.table.X, data.Y
     hidden = np.random.default_rng(0).uniform(size=Y.shape) < HIDDEN
     error = impute(X, np.where(hidden, np.nan, Y)) - Y
@@ -354,7 +364,9 @@ def run(args: Any) -> pd.DataFrame:
 
 
 def report(results: pd.DataFrame) -> None:
-    """Print the scores of all methods, what they gain over separate models, and the ways."""
+    """Print the scores of all methods, what they gain over separate models, and the
+    ways.
+    """
     order = list(dict.fromkeys(results["method"]))
     imputed = results[results["way"] == "imputed"]
     for pattern, some in imputed.groupby("pattern", sort=False):
@@ -383,7 +395,9 @@ def _pair(table: pd.DataFrame, key: Any, form: str) -> str:
 
 
 def _report_gains(imputed: pd.DataFrame, order: list[str]) -> None:
-    """By how much each method is better than separate models at their best power, in pairs."""
+    """By how much each method is better than separate models at their best power, in
+    pairs.
+    """
     problem = ["pattern", "table", "split"]
     nlpd = imputed.pivot_table(
         index=problem, columns=["method", "power"], values="nlpd"

@@ -18,7 +18,8 @@ NEW_FRACTION = 0.2
 #: How much is removed at random, and the part of an input's range where a sensor fails.
 AT_RANDOM, FAILING = 0.4, 0.4
 PATTERNS = ("random", "failure")
-#: The generated outputs: lengthscales of the latent functions, their weights, noise variances.
+#: The generated outputs: lengthscales of the latent functions, their weights, noise
+#: variances.
 LENGTHSCALES, LENGTH = (0.6, 2.0), 10.0
 WEIGHTS = np.array([[1.0, 0.3], [0.8, -0.7], [0.5, 0.9], [-0.4, 0.9]])
 NOISE = np.array([0.02, 0.05, 0.1, 0.2])
@@ -31,7 +32,8 @@ class Table(NamedTuple):
     Y: AnyNDArray
     along: int = 0
     counted: bool = False
-    """Whether the outputs are a number, a label and a count: they are not standardised."""
+    """Whether the outputs are a number, a label and a count: they are not standardised.
+    """
 
     @property
     def likelihoods(self) -> list[Likelihood]:
@@ -97,19 +99,25 @@ def counted(num_rows: int, _: Path, rng: np.random.Generator) -> Table:
 
 
 def diabetes(num_rows: int, _: Path, rng: np.random.Generator) -> Table:
-    """Six measurements of a blood sample and the progression, from age, sex, weight, pressure."""
+    """Six measurements of a blood sample and the progression, from age, sex, weight,
+    pressure.
+    """
     data = load_diabetes(scaled=False)
     table = np.column_stack([data.data, data.target])
     return columns(table, num_rows, rng, range(4), range(4, 11))
 
 
 def plant(num_rows: int, directory: Path, rng: np.random.Generator) -> Table:
-    """Vacuum and power of a power plant (ccpp), from the weather; sensors fail when it is hot."""
+    """Vacuum and power of a power plant (ccpp), from the weather; sensors fail when it
+    is hot.
+    """
     return columns(read(directory, "ccpp"), num_rows, rng, (0, 2, 3), (1, 4))
 
 
 def satellite(num_rows: int, directory: Path, rng: np.random.Generator) -> Table:
-    """Four spectral bands of a pixel (satimage), from the mean bands of the eight around it."""
+    """Four spectral bands of a pixel (satimage), from the mean bands of the eight
+    around it.
+    """
     pixels = read(directory, "satimage")[:, :36].reshape(-1, 9, 4)
     around = np.delete(pixels, 4, axis=1).mean(axis=1)
     return columns(
@@ -118,7 +126,9 @@ def satellite(num_rows: int, directory: Path, rng: np.random.Generator) -> Table
 
 
 def wine(num_rows: int, directory: Path, rng: np.random.Generator) -> Table:
-    """Acids, density and sulphur of red wine, from five other measurements; along alcohol."""
+    """Acids, density and sulphur of red wine, from five other measurements; along
+    alcohol.
+    """
     table = read(directory, "wine_red")
     return columns(table, num_rows, rng, (10, 1, 3, 4, 9), (0, 2, 5, 6, 7, 8))
 
@@ -152,8 +162,8 @@ def incomplete(
     """
     Split rows into those to train on and new ones, standardise, and remove outputs.
 
-    :param pattern: "random": entries of all outputs. "failure": one output, another one in each
-        split, where an input is largest.
+    :param pattern: "random": entries of all outputs. "failure": one output, another one
+        in each split, where an input is largest.
     """
     rng = np.random.default_rng(split)
     table = TABLES[name](num_rows, directory, rng)
@@ -177,7 +187,9 @@ def incomplete(
 
 
 def truth(data: Incomplete) -> tuple[AnyNDArray, AnyNDArray]:
-    """Log densities and means of generated targets under the process that they are drawn from."""
+    """Log densities and means of generated targets under the process that they are
+    drawn from.
+    """
     X, Y = data.table.X, data.Y
     K = [covariance(X, X, scale) for scale in LENGTHSCALES]
     whole = sum(np.kron(k, np.outer(w, w)) for k, w in zip(K, WEIGHTS.T))

@@ -2,11 +2,12 @@
 
     python -m examples pic [--out FIGURE.png] [--rows 400]
 
-A rough function of one input, drawn from a Gaussian process, and 12 inducing points for about 40
-of its lengthscales. PITC is trained with neighbouring rows in blocks; PIC is the same model, whose
-predictions use the rows of the block with the nearest centre. FITC's predictions are shown without
-and with 10 near rows of each new one. All have the hyperparameters that the data were drawn with,
-and so does the exact process. Prints errors on held-out rows; draws where matplotlib is installed.
+A rough function of one input, drawn from a Gaussian process, and 12 inducing points for
+about 40 of its lengthscales. PITC is trained with neighbouring rows in blocks; PIC is
+the same model, whose predictions use the rows of the block with the nearest centre.
+FITC's predictions are shown without and with 10 near rows of each new one. All have the
+hyperparameters that the data were drawn with, and so does the exact process. Prints
+errors on held-out rows; draws where matplotlib is installed.
 """
 
 from importlib.util import find_spec
@@ -68,7 +69,9 @@ def scores(model: Any, options: dict[str, Any], test: Data) -> tuple[float, floa
 
 
 def draw(data: Data, found: dict[str, tuple[Any, dict[str, Any]]], path: Path) -> None:
-    """Means with two standard deviations of f, beside the exact mean, on a part of the line."""
+    """Means with two standard deviations of f, beside the exact mean, on a part of the
+    line.
+    """
     X, Y = data
     Xnew = np.linspace(0.0, 0.4 * LENGTH, 400)[:, None]
     exact = found["exact"][0].predict_f(Xnew)[0][:, 0]

@@ -1,15 +1,17 @@
-"""Redo the synthetic experiments of Qi, Abdel-Gawad & Minka (2010): basis points with a blur.
+"""Redo the synthetic experiments of Qi, Abdel-Gawad & Minka (2010): basis points with a
+blur.
 
     python -m examples saspa [--out FIGURE.png] [--sets 10]
 
-Regression: 100 points on a noisy circle, whose value depends on the quadrant; the distance of the
-sparse posterior mean to the exact one with four basis points. Classification: 200 points of three
-Gaussians, two of one class and one of the other, and the probit likelihood; error and divergence
-from full expectation propagation with three basis points. The paper does not give the numbers of
-its data; those here are in ``circle`` and ``gaussians``.
+Regression: 100 points on a noisy circle, whose value depends on the quadrant; the
+distance of the sparse posterior mean to the exact one with four basis points.
+Classification: 200 points of three Gaussians, two of one class and one of the other,
+and the probit likelihood; error and divergence from full expectation propagation with
+three basis points. The paper does not give the numbers of its data; those here are in
+``circle`` and ``gaussians``.
 
-Hyperparameters and basis points are the same for all approximations of a data set. Prints averages
-over data sets; draws the first circle where matplotlib is installed.
+Hyperparameters and basis points are the same for all approximations of a data set.
+Prints averages over data sets; draws the first circle where matplotlib is installed.
 """
 
 from collections.abc import Callable
@@ -33,7 +35,9 @@ Data = tuple[AnyNDArray, AnyNDArray]
 
 
 def circle(seed: int, num_rows: int = 100) -> Data:
-    """Points near the unit circle; the quadrants have the values -1.5, -0.5, 0.5 and 1.5."""
+    """Points near the unit circle; the quadrants have the values -1.5, -0.5, 0.5 and
+    1.5.
+    """
     rng = np.random.default_rng(seed)
     angle = rng.uniform(0.0, 2.0 * np.pi, num_rows)
     X = np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -104,7 +108,9 @@ def full_ep(
 def train_kernel(
     data: Data, likelihood: Any, lengthscale: float = 1.0
 ) -> gpflow.kernels.Kernel:
-    """Hyperparameters by the evidence of full expectation propagation, from a lengthscale."""
+    """Hyperparameters by the evidence of full expectation propagation, from a
+    lengthscale.
+    """
     kernel = gpflow.kernels.SquaredExponential(lengthscales=lengthscale)
     model = full_ep(data, kernel, likelihood)
     gpflow.optimizers.Scipy().minimize(
@@ -114,7 +120,9 @@ def train_kernel(
 
 
 def quality(p: AnyNDArray, full: AnyNDArray, Y: AnyNDArray) -> tuple[float, float]:
-    """Error rate of probabilities of label 1, and their sum of KL divergences from full EP's."""
+    """Error rate of probabilities of label 1, and their sum of KL divergences from full
+    EP's.
+    """
     divergence = full * np.log(full / p) + (1.0 - full) * np.log(
         (1.0 - full) / (1.0 - p)
     )
@@ -124,7 +132,9 @@ def quality(p: AnyNDArray, full: AnyNDArray, Y: AnyNDArray) -> tuple[float, floa
 def classify(
     seed: int, kernel: gpflow.kernels.Kernel, likelihood: Any, num_test: int = 2000
 ) -> AnyNDArray:
-    """Error and divergence, [method, 2], for one data set: full EP, each blur, one pass online."""
+    """Error and divergence, [method, 2], for one data set: full EP, each blur, one pass
+    online.
+    """
     data, (Xnew, Ynew) = gaussians(seed, 200), gaussians(1000 + seed, num_test)
 
     def probability(model: Any) -> AnyNDArray:

@@ -1,11 +1,13 @@
-"""Redraw Figure 1 of Titsias (2009) for Power EP: Snelson's 1-D data, 200 points and 20.
+"""Redraw Figure 1 of Titsias (2009) for Power EP: Snelson's 1-D data, 200 points and
+20.
 
     python -m examples snelson --data DIRECTORY [--out FIGURE.png]
 
-DIRECTORY holds ``snelson1d.csv.gz`` (columns x and y, 200 rows in their original order); without
-``--data`` the environment variable GPFLOW_PEP_DATA names it. Targets are centred, M = 15, the
-kernel is a squared exponential, and L-BFGS adjusts hyperparameters and inducing inputs together.
-Prints the log marginal likelihoods that were reached.
+DIRECTORY holds ``snelson1d.csv.gz`` (columns x and y, 200 rows in their original
+order); without ``--data`` the environment variable GPFLOW_PEP_DATA names it. Targets
+are centred, M = 15, the kernel is a squared exponential, and L-BFGS adjusts
+hyperparameters and inducing inputs together. Prints the log marginal likelihoods that
+were reached.
 """
 
 from pathlib import Path
@@ -30,7 +32,9 @@ def load(directory: Path) -> Data:
 
 
 def maximise(model: Any) -> float:
-    """Run L-BFGS until it cannot improve any more; the log marginal likelihood that it reached."""
+    """Run L-BFGS until it cannot improve any more; the log marginal likelihood that it
+    reached.
+    """
     optimizer = gpflow.optimizers.Scipy()
     for _ in range(5):
         result = optimizer.minimize(
@@ -76,7 +80,9 @@ def initial_inputs(X: AnyNDArray) -> AnyNDArray:
 def draw(
     axes: Any, data: Data, gpr: gpflow.models.GPR, model: PEPRegression, Z: AnyNDArray
 ) -> None:
-    """Predictions with two-standard-deviation bars, exact in dashes, inducing inputs as crosses."""
+    """Predictions with two-standard-deviation bars, exact in dashes, inducing inputs as
+    crosses.
+    """
     X, Y = data
     grid = np.linspace(-2.0, 8.0, 400)[:, None]
     axes.plot(X, Y, ".", color="0.55", markersize=4)

@@ -1,15 +1,18 @@
-"""Classify with rows that arrive in batches: each row seen once, or kept and seen again.
+"""Classify with rows that arrive in batches: each row seen once, or kept and seen
+again.
 
     python -m examples streaming                        # generated data, less than a minute
     python -m examples streaming --data DIRECTORY       # the banana data: banana.csv.gz in there
 
-Assumed-density filtering (ADF) is expectation propagation's first pass (Qi, Abdel-Gawad & Minka
-2010): it updates q row by row and keeps nothing of a row but what its site adds to q, so that its
-memory does not grow. EP keeps rows and sites: ``condition_on`` adds a batch, and before the next
-prediction sweeps over all rows so far bring the sites to their fixed point, from where they were.
+Assumed-density filtering (ADF) is expectation propagation's first pass (Qi, Abdel-Gawad
+& Minka 2010): it updates q row by row and keeps nothing of a row but what its site adds
+to q, so that its memory does not grow. EP keeps rows and sites: ``condition_on`` adds a
+batch, and before the next prediction sweeps over all rows so far bring the sites to
+their fixed point, from where they were.
 
-Hyperparameters and inducing inputs are trained on the first batch, and the same for both then.
-Prints error and mean negative log density on held-out rows after each batch, and EP's sweeps.
+Hyperparameters and inducing inputs are trained on the first batch, and the same for
+both then. Prints error and mean negative log density on held-out rows after each batch,
+and EP's sweeps.
 """
 
 import sys
@@ -59,8 +62,8 @@ def banana(directory: Path) -> Rows:
 
 def trained_on(rows: Rows, num_inducing: int, alpha: float) -> PEPClassification:
     """
-    A model of the first batch. Its data are variables of any length: what is compiled for them goes
-    on after more rows come.
+    A model of the first batch. Its data are variables of any length: what is compiled
+    for them goes on after more rows come.
     """
     X, Y = (
         tf.Variable(part, shape=[None, part.shape[1]], trainable=False) for part in rows
@@ -79,8 +82,8 @@ def sequential_pass(
 ) -> tuple[Sites, tf.Tensor]:
     r"""Find the site of each row in turn, from the posterior that the row before left.
 
-    With :math:`V = B^{-1}`, :math:`w = V b`, a row's projection a, and mean m and variance s of its
-    f, a site :math:`(\nu, \tau)` makes
+    With :math:`V = B^{-1}`, :math:`w = V b`, a row's projection a, and mean m and
+    variance s of its f, a site :math:`(\nu, \tau)` makes
 
     .. math::
 
@@ -88,8 +91,8 @@ def sequential_pass(
         w \leftarrow w + \frac{\nu - \tau m}{1 + \tau s} V a.
 
     :param before: What earlier rows add to q.
-    :return: The sites, and how many rows were refused, because their cavity or the posterior would
-        have been improper; these have no site.
+    :return: The sites, and how many rows were refused, because their cavity or the
+        posterior would have been improper; these have no site.
     """
     q = posterior_factor(before)
 
@@ -138,7 +141,9 @@ def sequential_pass(
 
 
 class Filter:
-    """Assumed-density filtering with the prior, the likelihood and the power of a model."""
+    """Assumed-density filtering with the prior, the likelihood and the power of a
+    model.
+    """
 
     def __init__(self, model: PEPClassification) -> None:
         self.model = model
@@ -181,7 +186,9 @@ class Filter:
 
 
 def scores(probability: tf.Tensor, Y: AnyNDArray) -> tuple[float, float]:
-    """Error rate, and mean negative log density, of labels with these probabilities of a 1."""
+    """Error rate, and mean negative log density, of labels with these probabilities of
+    a 1.
+    """
     p = probability.numpy()
     error = float(np.mean((p > 0.5) != (Y > 0.5)))
     return error, mean_nlpd(np.log(np.where(Y > 0.5, p, 1.0 - p)))

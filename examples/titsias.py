@@ -11,12 +11,13 @@ test rows' function values, jointly, and the sparse one, for inducing inputs cho
 optimised from the same start, random rows: SMSE, SMLL (the paper's SNLP) and the objective beside
 exact regression's log marginal likelihood.
 
-Kin40k, 10 000 rows train and 30 000 test: SMSE, SMLL and seconds with everything optimised by so
-many iterations of L-BFGS from random rows.
+Kin40k, 10 000 rows train and 30 000 test: SMSE, SMLL and seconds with everything
+optimised by so many iterations of L-BFGS from random rows.
 
 The kernel is a squared exponential with a lengthscale for each input. DIRECTORY holds
-``boston.csv.gz`` and ``kin40k.csv.gz``; without ``--data`` the environment variable GPFLOW_PEP_DATA
-names it. Draws a figure of the first table where matplotlib is installed.
+``boston.csv.gz`` and ``kin40k.csv.gz``; without ``--data`` the environment variable
+GPFLOW_PEP_DATA names it. Draws a figure of the first table where matplotlib is
+installed.
 """
 
 import time
@@ -116,7 +117,9 @@ def fixed_hyperparameters(
     seed: int,
     optimize: Optimizer,
 ) -> AnyNDArray:
-    """Divergences, [rows of the table, sizes]: each rule at each power, trained, and the subset."""
+    """Divergences, [rows of the table, sizes]: each rule at each power, trained, and
+    the subset.
+    """
     data, (Xnew, _) = problem
     gpflow.set_trainable((exact.kernel, exact.likelihood), False)
     columns = []

@@ -6,11 +6,11 @@ trieste needs TensorFlow 2.18 or earlier, and so an environment of its own:
 
     python -m venv bayesian && bayesian/bin/pip install . trieste==4.6.1
 
-Minimises the Branin function, scaled to [0, 1] x [0, 1], whose smallest value is -1.0474. First it
-is observed as it is, and the next point is that of the largest expected improvement. Then all that
-is observed is whether an experiment fails, or how many defects it has, which is the more likely, or
-are the more, the larger the function is, and the next two points minimise two functions that are
-drawn from the posterior.
+Minimises the Branin function, scaled to [0, 1] x [0, 1], whose smallest value is
+-1.0474. First it is observed as it is, and the next point is that of the largest
+expected improvement. Then all that is observed is whether an experiment fails, or how
+many defects it has, which is the more likely, or are the more, the larger the function
+is, and the next two points minimise two functions that are drawn from the posterior.
 """
 
 import gpflow
@@ -84,7 +84,9 @@ def failures_observed(num_steps: int) -> np.ndarray:
 
 
 def counts_observed(num_steps: int) -> np.ndarray:
-    """How many defects an experiment has: a Poisson rate of which the function is the logarithm."""
+    """How many defects an experiment has: a Poisson rate of which the function is the
+    logarithm.
+    """
     rng = np.random.default_rng(0)
 
     def defects(values: np.ndarray) -> tf.Tensor:

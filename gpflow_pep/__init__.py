@@ -1,15 +1,15 @@
 """Sparse Gaussian processes by Power Expectation Propagation, for GPflow.
 
-Where you write ``gpflow.models.SGPR``, write :class:`gpflow_pep.models.PEPRegression` and choose
-the power ``alpha`` between 0 (variational inference) and 1 (EP, FITC).
+Where you write ``gpflow.models.SGPR``, write :class:`gpflow_pep.models.PEPRegression`
+and choose the power ``alpha`` between 0 (variational inference) and 1 (EP, FITC).
 """
 
 from .engine.refusals import imported_when_used
 
 __version__ = "0.3.0"
 
-#: The packages, lowest first: each imports only from those before it. The architecture test checks
-#: them, CONTRIBUTING.md and the reference against this list.
+#: The packages, lowest first: each imports only from those before it. The architecture
+#: test checks them, CONTRIBUTING.md and the reference against this list.
 ROOMS = {
     "engine": "what the package computes with; users import nothing from it",
     "tables": "tables and files: how they are read and cleaned, numbers made of their columns",
@@ -32,8 +32,8 @@ MODELS = ("APEP", "ARPEP", "PEP", "PEPClassification", "PEPRegression", "RPAPEP"
 __all__ = ["__version__", *ROOMS, *MODELS]
 
 
-# Imported when first used: TensorFlow takes seconds to load, and the help of the command line
-# needs none of it.
+# Imported when first used: TensorFlow takes seconds to load, and the help of the
+# command line needs none of it.
 _homes = {**{room: f".{room}" for room in ROOMS}, **dict.fromkeys(MODELS, ".models")}
 __getattr__ = imported_when_used(__name__, _homes)
 

@@ -1,7 +1,8 @@
 """How good predictions of held-out rows are.
 
-Standardised scores follow section 2.5 of Rasmussen and Williams, *Gaussian Processes for Machine
-Learning*, MIT Press, 2006. Each column of several targets is standardised by itself.
+Standardised scores follow section 2.5 of Rasmussen and Williams, *Gaussian Processes
+for Machine Learning*, MIT Press, 2006. Each column of several targets is standardised
+by itself.
 """
 
 from typing import NamedTuple
@@ -61,13 +62,14 @@ def _positive_variance(name: str, Y: AnyNDArray) -> AnyNDArray:
 def smse(Y: AnyNDArray, mean: AnyNDArray) -> float:
     """Compute the standardised mean squared error.
 
-    It is mean((Y − mean)²) / var(Y) of a column, and the mean of those over the columns: 0 is
-    perfect, 1 is as good as predicting the mean of each column everywhere. It does not depend on
-    the unit of any column.
+    It is mean((Y − mean)²) / var(Y) of a column, and the mean of those over the
+    columns: 0 is perfect, 1 is as good as predicting the mean of each column
+    everywhere. It does not depend on the unit of any column.
 
     :param Y: Held-out targets, [N] or a column for each output.
     :param mean: Predicted means, in the units of `Y`.
-    :raises ValueError: If an array is empty or not finite, or all targets of a column are equal.
+    :raises ValueError: If an array is empty or not finite, or all targets of a column
+        are equal.
     """
     _check_numbers(Y=Y, mean=mean)
     targets = _columns(Y)
@@ -77,7 +79,8 @@ def smse(Y: AnyNDArray, mean: AnyNDArray) -> float:
 
 @check_shapes("log_density: [shape...]")
 def mean_nlpd(log_density: AnyNDArray) -> float:
-    """Compute the mean negative log density, −mean(log p(yₙ)): in nats, lower is better.
+    """Compute the mean negative log density, −mean(log p(yₙ)): in nats, lower is
+    better.
 
     :param log_density: log p(yₙ | training data) of each held-out row.
     :raises ValueError: If `log_density` is empty or not finite.
@@ -94,17 +97,19 @@ def mean_nlpd(log_density: AnyNDArray) -> float:
 def smll(Y: AnyNDArray, log_density: AnyNDArray, Y_train: AnyNDArray) -> float:
     """Compute the standardised mean log loss.
 
-    It is the mean negative log density of a row minus that under the trivial model, in which each
-    column is a Gaussian of its own with the mean and the variance of its training targets; the log
-    density of a row is the sum over its columns. 0 is as good as the trivial model, negative is
-    better. It does not depend on the units of Y as long as all three arguments share them.
+    It is the mean negative log density of a row minus that under the trivial model, in
+    which each column is a Gaussian of its own with the mean and the variance of its
+    training targets; the log density of a row is the sum over its columns. 0 is as good
+    as the trivial model, negative is better. It does not depend on the units of Y as
+    long as all three arguments share them.
 
     :param Y: Held-out targets, [N] or a column for each output.
-    :param log_density: log p(yₙ | training data) of each held-out row [N], a density in the units
-        of `Y`; or of each target, in the shape of `Y`, to be summed over the columns.
+    :param log_density: log p(yₙ | training data) of each held-out row [N], a density in
+        the units of `Y`; or of each target, in the shape of `Y`, to be summed over the
+        columns.
     :param Y_train: Training targets.
-    :raises ValueError: If an array is empty or not finite, or all training targets of a column are
-        equal.
+    :raises ValueError: If an array is empty or not finite, or all training targets of a
+        column are equal.
     """
     if np.ndim(log_density) > 1:
         check_shape(log_density, "[N, columns...]")
@@ -121,7 +126,8 @@ def smll(Y: AnyNDArray, log_density: AnyNDArray, Y_train: AnyNDArray) -> float:
 def coverage(
     Y: AnyNDArray, mean: AnyNDArray, variance: AnyNDArray, level: float = 0.9
 ) -> float:
-    """Compute the fraction of targets inside the central intervals of N(mean, variance).
+    """Compute the fraction of targets inside the central intervals of N(mean,
+    variance).
 
     It is close to `level` if the predictive variances are right.
 
@@ -129,8 +135,8 @@ def coverage(
     :param mean: Predicted means of y.
     :param variance: Predicted variances of y, noise included.
     :param level: A number in (0, 1), how much of the probability an interval holds.
-    :raises ValueError: If an array is empty or not finite, a variance is not positive, or `level`
-        is outside (0, 1).
+    :raises ValueError: If an array is empty or not finite, a variance is not positive,
+        or `level` is outside (0, 1).
     """
     _check_numbers(Y=Y, mean=mean, variance=variance)
     checks.check_level(level)
@@ -156,12 +162,17 @@ def error_rate(labels: AnyNDArray, predicted: AnyNDArray) -> float:
 
 
 class Calibration(NamedTuple):
-    """What :func:`calibration` returns: a number for each bin that is not empty, and the error."""
+    """What :func:`calibration` returns: a number for each bin that is not empty, and
+    the error.
+    """
 
-    confidence: AnyNDArray  #: Mean probability of the predicted class, or of the event, increasing.
-    accuracy: AnyNDArray  #: Fraction of rows whose class is the predicted one, or with the event.
+    #: Mean probability of the predicted class, or of the event, increasing.
+    confidence: AnyNDArray
+    #: Fraction of rows whose class is the predicted one, or with the event.
+    accuracy: AnyNDArray
     count: AnyNDArray  #: Number of rows.
-    error: float  #: The expected calibration error: their mean distance weighted by the counts.
+    #: The expected calibration error: their mean distance weighted by the counts.
+    error: float
 
 
 @check_shapes("labels: [N]", "probability: [N, classes...]")
@@ -170,16 +181,18 @@ def calibration(
 ) -> Calibration:
     """Compare the probability of predictions with how often they are right.
 
-    Rows are sorted into bins of equal width by the probability of the class that is predicted for
-    them, the most probable one, or of the event; in each bin that mean probability is compared with
-    how often the prediction is right, or the event occurs (Naeini, Cooper and Hauskrecht,
-    *Obtaining well calibrated probabilities using Bayesian binning*, AAAI 2015).
+    Rows are sorted into bins of equal width by the probability of the class that is
+    predicted for them, the most probable one, or of the event; in each bin that mean
+    probability is compared with how often the prediction is right, or the event occurs
+    (Naeini, Cooper and Hauskrecht, *Obtaining well calibrated probabilities using
+    Bayesian binning*, AAAI 2015).
 
-    :param labels: The held-out classes, whole numbers from 0; or 1 where an event occurred, else 0.
+    :param labels: The held-out classes, whole numbers from 0; or 1 where an event
+        occurred, else 0.
     :param probability: Of each class, [N, C]; or of an event, such as a class, [N].
     :param num_bins: Bins from 0 to 1, at least 1.
-    :raises ValueError: If an array is empty or not finite, a probability is outside [0, 1], a label
-        is none of the classes, or there is no bin.
+    :raises ValueError: If an array is empty or not finite, a probability is outside [0,
+        1], a label is none of the classes, or there is no bin.
     """
     checks.check_positive("num_bins", num_bins, "Pass 10, for example.")
     _check_numbers(labels=labels, probability=probability)

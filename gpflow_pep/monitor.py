@@ -1,5 +1,5 @@
-"""A bar for ``gpflow.monitor``; GPflow's own tasks write and draw what models have, see the page on
-training::
+"""A bar for ``gpflow.monitor``; GPflow's own tasks write and draw what models have, see
+the page on training::
 
     with pep.monitor.ProgressBar(100) as bar:
         gpflow.optimizers.Scipy().minimize(
@@ -24,7 +24,8 @@ class ProgressBar(MonitorTask):
     """A bar on stderr, for as long as it is entered with ``with``.
 
     :param num_steps: How many steps the optimiser takes at most.
-    :param values: Computes what to show beside the bar, numbers by name, such as the loss.
+    :param values: Computes what to show beside the bar, numbers by name, such as the
+        loss.
     """
 
     def __init__(

@@ -1,10 +1,12 @@
 """
-Models for Bayesian optimisation by trieste: an adapter, and samplers by functions of the posterior.
+Models for Bayesian optimisation by trieste: an adapter, and samplers by functions of
+the posterior.
 
-:class:`PEPModel` has the methods that trieste's acquisition functions and loops need of a model,
-whatever the likelihood. Thompson sampling minimises functions that :mod:`gpflow_pep.engine.paths`
-draws, and Monte Carlo acquisition functions average over them. Nothing here imports trieste, except
-to hand it a data set: its interfaces are protocols, which need methods and no base class.
+:class:`PEPModel` has the methods that trieste's acquisition functions and loops need of
+a model, whatever the likelihood. Thompson sampling minimises functions that
+:mod:`gpflow_pep.engine.paths` draws, and Monte Carlo acquisition functions average over
+them. Nothing here imports trieste, except to hand it a data set: its interfaces are
+protocols, which need methods and no base class.
 """
 
 from collections.abc import Callable
@@ -38,13 +40,15 @@ class PEPModel:
         optimizer = trieste.bayesian_optimizer.BayesianOptimizer(observer, space)
         result = optimizer.optimize(20, data, pep.trieste.PEPModel(model), rule)
 
-    ``predict``, ``predict_joint``, ``sample``, ``covariance_between_points`` and the samplers are
-    of f, ``predict_y`` of observations. Leading axes of inputs are kept. What is known of q is
-    computed in :meth:`update` and :meth:`optimize`, so that predictions cost no sweep over rows.
+    ``predict``, ``predict_joint``, ``sample``, ``covariance_between_points`` and the
+    samplers are of f, ``predict_y`` of observations. Leading axes of inputs are kept.
+    What is known of q is computed in :meth:`update` and :meth:`optimize`, so that
+    predictions cost no sweep over rows.
 
-    :param model: ``PEP``, ``PEPRegression`` or ``PEPClassification``, without blocks and
-        near rows. Its rows become variables, so that compiled functions go on with others; its
-        inducing points stay as many as they are: spread them over the space that is searched.
+    :param model: ``PEP``, ``PEPRegression`` or ``PEPClassification``, without blocks
+        and near rows. Its rows become variables, so that compiled functions go on with
+        others; its inducing points stay as many as they are: spread them over the space
+        that is searched.
     :param num_features: The random frequencies of functions, see ``model.paths``.
     :param seed: For functions that are drawn.
     :param options: Of :func:`~gpflow_pep.training.maximise`, for :meth:`optimize`.
@@ -92,14 +96,17 @@ class PEPModel:
     def update(self, dataset: Any) -> None:
         """Take other rows, without training.
 
-        :param dataset: trieste's, with ``query_points`` [N, D] and ``observations`` [N, P].
+        :param dataset: trieste's, with ``query_points`` [N, D] and ``observations`` [N,
+            P].
         :raises ValueError: If the model does not take them.
         """
         self.model.data = dataset.query_points, dataset.observations
         self._refresh()
 
     def optimize(self, dataset: Any = None) -> MaximiseRecord:
-        """Train the model on its rows, after an :meth:`update`; only the first call compiles."""
+        """Train the model on its rows, after an :meth:`update`; only the first call
+        compiles.
+        """
         if self._loss is None:
             objective = self._options.get("objective", "evidence")
             self._loss = WholeLoss(self.model, objective=objective)
@@ -128,7 +135,9 @@ class PEPModel:
         return restore(mean), restore(variance)
 
     def predict_joint(self, query_points: TensorType) -> MeanAndVariance:
-        """Predict f at points [..., B, D] together: mean [..., B, L], covariance [..., L, B, B]."""
+        """Predict f at points [..., B, D] together: mean [..., B, L], covariance [...,
+        L, B, B].
+        """
         return self._f(query_points, full_cov=True)
 
     def sample(self, query_points: TensorType, num_samples: int) -> tf.Tensor:
@@ -142,8 +151,9 @@ class PEPModel:
     def covariance_between_points(
         self, query_points_1: TensorType, query_points_2: TensorType
     ) -> tf.Tensor:
-        """Compute the covariances of f, [..., L, N, M], between points [..., N, D] and [M, D]:
-        :math:`k(x, x') - A_x^T A_{x'} + A_x^T S A_{x'}` with the covariance S of q(v).
+        """Compute the covariances of f, [..., L, N, M], between points [..., N, D] and
+        [M, D]: :math:`k(x, x') - A_x^T A_{x'} + A_x^T S A_{x'}` with the covariance S
+        of q(v).
         """
         parts, root = self.model._parts, self._q.q_sqrt
         X, restore = _as_rows(query_points_1)
@@ -217,7 +227,9 @@ class PEPModel:
 
 
 class _Draws:
-    """Functions of the posterior that are drawn when they are needed, and anew in place."""
+    """Functions of the posterior that are drawn when they are needed, and anew in
+    place.
+    """
 
     def __init__(self, model: PEPModel) -> None:
         self._model = model
@@ -238,7 +250,8 @@ class _Draws:
 
 class _PathTrajectory(_Draws):
     """
-    B functions of the posterior, each evaluated at its own inputs: what trieste calls a trajectory.
+    B functions of the posterior, each evaluated at its own inputs: what trieste calls a
+    trajectory.
 
     B is that of the first call.
     """
@@ -277,7 +290,8 @@ class _PathSampler:
 
 
 class _PathReparametrization(_Draws):
-    """Joint values of f at batches of points, from the same S functions until it is reset.
+    """Joint values of f at batches of points, from the same S functions until it is
+    reset.
 
     :param sample_size: S.
     """
@@ -299,7 +313,9 @@ class _PathReparametrization(_Draws):
 
 
 def _as_rows(X: InputData) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    """Make rows [N, D] of points [..., D]; and what puts a tensor [N, ...] in their form."""
+    """Make rows [N, D] of points [..., D]; and what puts a tensor [N, ...] in their
+    form.
+    """
     X = tf.convert_to_tensor(X)
     leading = tf.shape(X)[:-1]
 

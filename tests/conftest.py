@@ -1,6 +1,7 @@
 """Fixtures and options shared by all tests.
 
-TensorFlow is loaded by the fixtures that need it, so not by the process that only hands out tests.
+TensorFlow is loaded by the fixtures that need it, so not by the process that only hands
+out tests.
 """
 
 import functools
@@ -18,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Before NumPy is imported: matrices of tests are small, and threads that wait for each other take
-# most of the time of the references.
+# Before NumPy is imported: matrices of tests are small, and threads that wait for each
+# other take most of the time of the references.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
@@ -30,8 +31,8 @@ import numpy as np
 import pytest
 
 if sys.version_info < (3, 12):
-    # TensorFlow checks each argument against a protocol, whose members Python lists anew each time
-    # before 3.12: a twelfth of what eager models take.
+    # TensorFlow checks each argument against a protocol, whose members Python lists
+    # anew each time before 3.12: a twelfth of what eager models take.
     typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)  # type: ignore
 DATA_VARIABLE = "GPFLOW_PEP_DATA"
 #: Test files that share models compiled once, or a comparison, or processes.
@@ -65,10 +66,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection() -> None:
-    """Collect no garbage while modules are loaded: nearly all objects that this makes stay.
+    """Collect no garbage while modules are loaded: nearly all objects that this makes
+    stay.
 
-    Before its first test hypothesis collects all garbage of the process, once. Late in a run, among
-    the graphs of many models, that takes 20 seconds.
+    Before its first test hypothesis collects all garbage of the process, once. Late in
+    a run, among the graphs of many models, that takes 20 seconds.
     """
     hypothesis.given(hypothesis.strategies.none())(lambda _: None)()
     gc.disable()
@@ -76,7 +78,9 @@ def pytest_collection() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """Collect garbage less often: tracing makes many objects, and nearly all of them stay."""
+    """Collect garbage less often: tracing makes many objects, and nearly all of them
+    stay.
+    """
     gc.freeze()
     gc.set_threshold(50_000, 20, 1000)
     gc.enable()
@@ -87,8 +91,9 @@ _FINISHED = itertools.count(1)
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logfinish() -> None:
-    """Collect garbage of the last tests, and never look again at what stays: otherwise, among the
-    graphs of many models, each collection would take longer than the one before.
+    """Collect garbage of the last tests, and never look again at what stays: otherwise,
+    among the graphs of many models, each collection would take longer than the one
+    before.
     """
     if next(_FINISHED) % 100 == 0:
         gc.collect()
@@ -98,8 +103,9 @@ def pytest_runtest_logfinish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Of the cases of a test that is marked ``near_copies`` all but the first are slow tests; or all
-    but those whose identifier matches one of the patterns that the marker was given.
+    Of the cases of a test that is marked ``near_copies`` all but the first are slow
+    tests; or all but those whose identifier matches one of the patterns that the marker
+    was given.
     """
     met = set()
     for item in items:
@@ -111,7 +117,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             met.add(test)
 
 
-#: Of each test module: its generators of random numbers, and their states after the import.
+#: Of each test module: its generators of random numbers, and their states after the
+#: import.
 _GENERATORS: dict[str, list[tuple[np.random.Generator, Any]]] = {}
 
 
@@ -128,8 +135,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Every test begins with its module's generator as it was after the import: what a test draws
-    depends neither on the tests before it nor on the process that it runs in.
+    """Every test begins with its module's generator as it was after the import: what a
+    test draws depends neither on the tests before it nor on the process that it runs
+    in.
     """
     module = getattr(item, "module", None)
     for generator, state in _GENERATORS[module.__name__] if module is not None else ():
@@ -139,8 +147,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """
-    With several processes, keep tests in one that share what takes long to work out, and spread the
-    others. (The groups of xdist itself do nothing under pytest 9.2.)
+    With several processes, keep tests in one that share what takes long to work out,
+    and spread the others. (The groups of xdist itself do nothing under pytest 9.2.)
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -177,7 +185,9 @@ def rng() -> np.random.Generator:
 
 @functools.cache
 def hash_bijectors_once() -> None:
-    """Transforms stay, and are hashed when a parameter is read: a twelfth of eager models' time."""
+    """Transforms stay, and are hashed when a parameter is read: a twelfth of eager
+    models' time.
+    """
     from tensorflow_probability.python.bijectors import Bijector
 
     of = Bijector.__hash__
@@ -188,8 +198,9 @@ def hash_bijectors_once() -> None:
 
 @pytest.fixture(autouse=True)
 def global_settings() -> Iterator[None]:
-    """GPflow's default float, jitter and the like are after a test as they were before it; and
-    check_shapes, which may be switched off in the user's environment, never is in a test.
+    """GPflow's default float, jitter and the like are after a test as they were before
+    it; and check_shapes, which may be switched off in the user's environment, never is
+    in a test.
     """
     import check_shapes
     import gpflow
@@ -212,7 +223,9 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def leave_no_files(pytestconfig: pytest.Config) -> Iterator[None]:
-    """What a test writes goes to tmp_path: nothing new may stay at the top of the repository."""
+    """What a test writes goes to tmp_path: nothing new may stay at the top of the
+    repository.
+    """
     before = set(os.listdir(pytestconfig.rootpath))
     yield
     left = {
@@ -224,8 +237,8 @@ def leave_no_files(pytestconfig: pytest.Config) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def fail_on_autograph_warning() -> Iterator[None]:
     """
-    A function that AutoGraph could not convert runs as plain Python, so a loop or a condition on a
-    tensor in it is silently wrong or slow.
+    A function that AutoGraph could not convert runs as plain Python, so a loop or a
+    condition on a tensor in it is silently wrong or slow.
     """
     messages: list[str] = []
     collector, logger = (

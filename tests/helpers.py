@@ -60,7 +60,9 @@ def before_calls(
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Graphs run as Python: quicker where the steps are few, and it is they that are tested."""
+    """Graphs run as Python: quicker where the steps are few, and it is they that are
+    tested.
+    """
     tf.config.run_functions_eagerly(True)
     try:
         yield
@@ -164,7 +166,8 @@ def golden_problem() -> GoldenProblem:
 def assert_close(
     actual: Any, expected: Any, rtol: float = 1e-8, scale: float = 0.0
 ) -> None:
-    """Same shape, and the largest difference at most `rtol` times the largest entry of `expected`.
+    """Same shape, and the largest difference at most `rtol` times the largest entry of
+    `expected`.
 
     :param scale: compare with this size instead, where it is larger.
     """
@@ -196,8 +199,8 @@ def directional_slope(
     step: float = 1e-3,
 ) -> Array:
     """
-    The derivative along a direction, of which each variable has a part: the central difference on
-    five points, whose error is of the order of step ** 4.
+    The derivative along a direction, of which each variable has a part: the central
+    difference on five points, whose error is of the order of step ** 4.
     """
     start = [
         np.array(variable.numpy()) for variable in variables
@@ -213,8 +216,8 @@ def directional_slope(
 
 
 def worst_z(draws: Any, mean: Any, covariance: Any) -> float:
-    """The largest z-score of means and second moments, where draws [S, ..., N] should have a mean
-    [..., N] and a covariance [..., N, N].
+    """The largest z-score of means and second moments, where draws [S, ..., N] should
+    have a mean [..., N] and a covariance [..., N, N].
     """
     apart, covariance = np.asarray(draws) - np.asarray(mean), np.asarray(covariance)
     spread = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
@@ -236,7 +239,8 @@ def assert_gradients(
     """
     The gradient in each variable, along a random direction, is the central difference.
 
-    :param actual: The gradients that are tested; those of GradientTape where there are none.
+    :param actual: The gradients that are tested; those of GradientTape where there are
+        none.
     :param tolerance: Of `assert_close`.
     """
     of_each, random = (

@@ -1,4 +1,6 @@
-"""What the package is held to: imports, sizes, levels, one home for each mechanism, names."""
+"""What the package is held to: imports, sizes, levels, one home for each mechanism,
+names.
+"""
 
 import ast
 import io
@@ -37,8 +39,8 @@ SOURCES = {
 TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
 MODULES = [path for path in SOURCES if path not in LAZY]
 
-#: The most lines of the package, and the most concepts: functions and classes of its modules
-#: without an underscore. A commit may lower them; only an issue raises them.
+#: The most lines of the package, and the most concepts: functions and classes of its
+#: modules without an underscore. A commit may lower them; only an issue raises them.
 LINES, CONCEPTS = 34648, 781
 #: The most lines of a file.
 FILE_LINES = 600
@@ -46,7 +48,8 @@ FILE_LINES = 600
 LEVELS = 3
 #: The most files of the package that the loss of a model passes, eager.
 FILES = {"PEPRegression": 10, "PEP": 16, "ARPEP": 12}
-#: A mechanism has one home: where a pattern may occur. Each other occurrence needs a reason here.
+#: A mechanism has one home: where a pattern may occur. Each other occurrence needs a
+#: reason here.
 HOMES = {
     # TensorFlow's private parts: what is compiled by XLA, and what no tape records.
     r"tensorflow\.python|tf\.__internal__|_registry": {
@@ -56,7 +59,8 @@ HOMES = {
     r"\.set_enable_check_shapes|disable_check_shapes\(": {"compare/process.py"},
     # process.py does so for its whole process, once all is loaded.
     r"\bgc\.": {"compare/process.py", "engine/numerics/graphs.py"},
-    # process.py keeps what TensorFlow writes to stderr while it loads: no file that stays.
+    # process.py keeps what TensorFlow writes to stderr while it loads: no file that
+    # stays.
     r"os\.replace|\btempfile\b": {"compare/process.py", "engine/files.py"},
     r"_rows_version": {"models/base.py"},
     r"isinstance\([^)]*[lL]ikelihood": {
@@ -64,7 +68,8 @@ HOMES = {
         "estimators/parts.py",
     },
 }
-#: How many errors a room still words by itself, and not by `refusal`; the numbers only fall.
+#: How many errors a room still words by itself, and not by `refusal`; the numbers only
+#: fall.
 OWN_WORDS = {
     "likelihoods": 5,
     "engine": 2,
@@ -73,7 +78,8 @@ OWN_WORDS = {
     "tables": 1,
     "estimators": 6,
 }
-#: Names that say nothing of what they name, alone or as one of the words of an identifier.
+#: Names that say nothing of what they name, alone or as one of the words of an
+#: identifier.
 RIDDLES = {
     "found",
     "told",
@@ -111,11 +117,12 @@ BARE |= {
     "mine",
     "taken",
 }
-#: How many such identifiers a room still defines; the numbers only fall. Those of the models are
-#: public arguments and a name in checkpoints; that of the sites, no_fixed_point_found, is public.
+#: How many such identifiers a room still defines; the numbers only fall. Those of the
+#: models are public arguments and a name in checkpoints; that of the sites,
+#: no_fixed_point_found, is public.
 RIDDLES_LEFT = {"engine": 4, "models": 5}
-#: Verbs of persons for code, and relative clauses without a noun, in comments and texts of the
-#: package; and how many are left: the number only falls.
+#: Verbs of persons for code, and relative clauses without a noun, in comments and texts
+#: of the package; and how many are left: the number only falls.
 WORDS = re.compile(
     r"\b(knows?|tells?|told|says?|said|asks?|vouch\w*|those (that|of which)|ones? that (is|are)"
     r"|what that|nobody\w*|somebody\w*)\b",
@@ -222,7 +229,9 @@ def test_the_package_is_small() -> None:
 
 
 def levels(model: type) -> int:
-    """How many of our own classes stand between a class and those it derives from, with it."""
+    """How many of our own classes stand between a class and those it derives from, with
+    it.
+    """
     if not model.__module__.startswith("gpflow_pep"):
         return 0
     return 1 + max(levels(base) for base in model.__bases__)
@@ -293,7 +302,9 @@ def test_refusals_have_one_form() -> None:
 
 
 def identifiers(path: Path) -> Iterator[str]:
-    """Names that a module defines: functions, classes, arguments, variables, attributes."""
+    """Names that a module defines: functions, classes, arguments, variables,
+    attributes.
+    """
     for node in ast.walk(TREES[path]):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
@@ -334,7 +345,9 @@ def test_sentences_are_plain() -> None:
 
 
 def definitions() -> dict[str, set[str]]:
-    """Where each class without underscore, and each name that a room exports, is defined."""
+    """Where each class without underscore, and each name that a room exports, is
+    defined.
+    """
     homes = defaultdict(set)
     for path in MODULES:
         for node in TREES[path].body:

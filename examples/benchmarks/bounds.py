@@ -3,12 +3,12 @@
     python -m examples bounds --data DIRECTORY       # the table of docs/derivations.rst
     python -m examples bounds generated              # needs no data sets
 
-Squared exponential with a lengthscale for each input, inducing inputs from k-means and standardised
-rows. Hyperparameters are learnt by the bound of SGPR (``prior``), by so many steps of L-BFGS, and
-are the same for all numbers of a data set. ``log p(y)`` is exact; ``closed`` is
-(bound - prior) / (log p(y) - prior). ``blocks`` are clusters of about 20 rows.
-``time`` is the median processor time of value and gradient, scaled over prior, both compiled, in
-turns.
+Squared exponential with a lengthscale for each input, inducing inputs from k-means and
+standardised rows. Hyperparameters are learnt by the bound of SGPR (``prior``), by so
+many steps of L-BFGS, and are the same for all numbers of a data set. ``log p(y)`` is
+exact; ``closed`` is (bound - prior) / (log p(y) - prior). ``blocks`` are clusters of
+about 20 rows. ``time`` is the median processor time of value and gradient, scaled over
+prior, both compiled, in turns.
 """
 
 import time
@@ -77,7 +77,9 @@ def take_over(model: Any, trained: Any) -> Any:
 
 
 def time_ratio(one: Any, other: Any, repeats: int) -> float:
-    """Median processor time of one over that of the other, without the calls that compile."""
+    """Median processor time of one over that of the other, without the calls that
+    compile.
+    """
     functions = {
         name: value_and_gradient(model.training_loss, model.trainable_variables)
         for name, model in (("one", one), ("other", other))

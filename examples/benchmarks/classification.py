@@ -1,17 +1,18 @@
-"""Print how long PEP and GPflow's SVGP take to train binary classifiers, beside each other.
+"""Print how long PEP and GPflow's SVGP take to train binary classifiers, beside each
+other.
 
     python -m examples classification --data DIRECTORY        # minutes a data set
     python -m examples classification --data DIRECTORY banana pima
 
-Probit likelihood, squared exponential with a lengthscale for each input, M = 50 inducing inputs
-from k-means; everything is optimised, from the same start, and all settings of the models are their
-defaults. SVGP is trained by L-BFGS over q and all else together, by Adam (rate 0.1), and by natural
-gradients for q with Adam for all else (full batches); PEP by L-BFGS. L-BFGS remembers 50 steps,
-which helps both.
-``goal`` is the time to come within 0.5 nats of SVGP's best bound for SVGP and alpha 0, which share
-their optimum, and of its own best value for other alphas; ``early`` the time to the bound that SVGP
-has after 1000 evaluations. ``first`` is the first evaluation, which compiles and is not in the
-other times. Each row is a process of its own.
+Probit likelihood, squared exponential with a lengthscale for each input, M = 50
+inducing inputs from k-means; everything is optimised, from the same start, and all
+settings of the models are their defaults. SVGP is trained by L-BFGS over q and all else
+together, by Adam (rate 0.1), and by natural gradients for q with Adam for all else
+(full batches); PEP by L-BFGS. L-BFGS remembers 50 steps, which helps both. ``goal`` is
+the time to come within 0.5 nats of SVGP's best bound for SVGP and alpha 0, which share
+their optimum, and of its own best value for other alphas; ``early`` the time to the
+bound that SVGP has after 1000 evaluations. ``first`` is the first evaluation, which
+compiles and is not in the other times. Each row is a process of its own.
 """
 
 import time

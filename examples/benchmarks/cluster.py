@@ -1,26 +1,30 @@
-"""Plan the training of PEPRegression on a billion rows: bytes, cores, hours, messages, core hours.
+"""Plan the training of PEPRegression on a billion rows: bytes, cores, hours, messages,
+core hours.
 
     python -m examples cluster                                        # measures this machine first
     python -m examples cluster --price 0.04 --cores 64 256            # with what a core hour costs
     python -m examples cluster --row-seconds 4e-5 --serial-seconds 0.05
 
-Rows of 8 inputs and a target are spread over processes with one core each, which read them from
-Parquet files at each evaluation of value and gradient, and add up their sums. One evaluation takes
+Rows of 8 inputs and a target are spread over processes with one core each, which read
+them from Parquet files at each evaluation of value and gradient, and add up their sums.
+One evaluation takes
 
     rows / cores * (seconds of a row) + (serial seconds) + (seconds of messages).
 
-* Seconds of a row: value and gradient of rows from a file, with what reading takes, on one core.
+* Seconds of a row: value and gradient of rows from a file, with what reading takes, on
+  one core.
 * Serial seconds: what each process does alone, M x M factorisations above all.
-* Messages: sums of M (M + 1) + 2 numbers, twice, N, and the gradient. In a ring of C processes
-  each sends 2 (C - 1) / C times the bytes of a message in 2 (C - 1) parts, which take
-  ``--gigabit`` and ``--latency`` seconds each.
+* Messages: sums of M (M + 1) + 2 numbers, twice, N, and the gradient. In a ring of C
+  processes each sends 2 (C - 1) / C times the bytes of a message in 2 (C - 1) parts,
+  which take ``--gigabit`` and ``--latency`` seconds each.
 
-The first two are measured here, by one thread, unless they are passed; they grow with M. Then the
-table has for each number of cores the seconds of an evaluation, the fraction of that which is work
-on rows, the hours and core hours of ``--evaluations``, the gigabytes on disk of one core, the
-megabytes a second which it reads, and with ``--price`` what the core hours cost, in whatever the
-price of one is in. An evaluation reads all rows twice. L-BFGS needs few evaluations where
-it begins with parameters that were trained on some of the rows.
+The first two are measured here, by one thread, unless they are passed; they grow with
+M. Then the table has for each number of cores the seconds of an evaluation, the
+fraction of that which is work on rows, the hours and core hours of ``--evaluations``,
+the gigabytes on disk of one core, the megabytes a second which it reads, and with
+``--price`` what the core hours cost, in whatever the price of one is in. An evaluation
+reads all rows twice. L-BFGS needs few evaluations where it begins with parameters that
+were trained on some of the rows.
 """
 
 import tempfile
@@ -35,7 +39,8 @@ from examples import parquet
 from examples.benchmarks.processes import numbers_of_message
 from examples.common import arguments, squared_exponential, value_and_gradient
 
-#: Sums of rows and their derivatives, the number of rows, and the loss with its gradient.
+#: Sums of rows and their derivatives, the number of rows, and the loss with its
+#: gradient.
 NUM_MESSAGES = 4
 
 

@@ -1,10 +1,12 @@
-"""Seconds of ``gpflow-pep compare`` on scikit-learn's data, from the command to its last line.
+"""Seconds of ``gpflow-pep compare`` on scikit-learn's data, from the command to its
+last line.
 
     python -m examples compare
     python -m examples compare --example wine --jobs 1
 
-``begins`` is when the first fit begins: until then Python and TensorFlow are loaded, and the table
-is read. ``trained`` is when the last fit has ended, ``ends`` when the report is written.
+``begins`` is when the first fit begins: until then Python and TensorFlow are loaded,
+and the table is read. ``trained`` is when the last fit has ended, ``ends`` when the
+report is written.
 """
 
 import subprocess

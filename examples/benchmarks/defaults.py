@@ -3,11 +3,11 @@
     python -m examples defaults                     # N = 500, 5 000 and 20 000
     python -m examples defaults --rows 500 --quick
 
-``one fit`` is a power of 0.5 and 100 inducing points; ``mixture`` is three powers instead, ``auto``
-one power with as many points as pay, ``nothing set`` both. Each is fitted in a process of its own
-that has loaded TensorFlow, so that compilation is in the seconds; ``again`` is the second fit of
-that process, to other rows of the same number. Ratios are to one fit. NLPD is of 2 000 rows that
-were not trained on.
+``one fit`` is a power of 0.5 and 100 inducing points; ``mixture`` is three powers
+instead, ``auto`` one power with as many points as pay, ``nothing set`` both. Each is
+fitted in a process of its own that has loaded TensorFlow, so that compilation is in the
+seconds; ``again`` is the second fit of that process, to other rows of the same number.
+Ratios are to one fit. NLPD is of 2 000 rows that were not trained on.
 """
 
 import time
@@ -28,7 +28,9 @@ NUM_INPUTS, NUM_TEST = 4, 2000
 
 
 def generate(num_rows: int, seed: int) -> tuple[AnyNDArray, AnyNDArray]:
-    """Make rows of a function of four inputs, which a hundred points cannot follow entirely."""
+    """Make rows of a function of four inputs, which a hundred points cannot follow
+    entirely.
+    """
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1.0, 1.0, (num_rows, NUM_INPUTS))
     f = (
@@ -40,7 +42,9 @@ def generate(num_rows: int, seed: int) -> tuple[AnyNDArray, AnyNDArray]:
 
 
 def fit(name: str, num_rows: int) -> tuple[float, float, int, float]:
-    """Fit twice in this process: seconds of both, inducing points and NLPD of the second."""
+    """Fit twice in this process: seconds of both, inducing points and NLPD of the
+    second.
+    """
     import tensorflow as tf
 
     from gpflow_pep.estimators import PEPRegressor

@@ -1,15 +1,16 @@
-"""Print what derivatives of converged sites cost: products with a sweep's derivative, and seconds.
+"""Print what derivatives of converged sites cost: products with a sweep's derivative,
+and seconds.
 
     python -m examples derivatives --repeats 3
 
-Generated rows of two inputs, a squared exponential and inducing inputs from k-means. Before each
-call the lengthscales move by 1%, up or down, as in training: so the sites have to move as well.
-``sweeps`` are those of a prediction, ``products`` those of the gradient of the sum of leave-one-out
-log densities in all parameters. Seconds are medians
-of processor time: of log Z and its gradient, of the leave-one-out densities, of these and their
-gradient, and of the product of the second derivative of log Z with a vector, all in eager mode. The
-last two columns are of compiled functions: log Z and its gradient, and the gradient of log Z plus
-the densities.
+Generated rows of two inputs, a squared exponential and inducing inputs from k-means.
+Before each call the lengthscales move by 1%, up or down, as in training: so the sites
+have to move as well. ``sweeps`` are those of a prediction, ``products`` those of the
+gradient of the sum of leave-one-out log densities in all parameters. Seconds are
+medians of processor time: of log Z and its gradient, of the leave-one-out densities, of
+these and their gradient, and of the product of the second derivative of log Z with a
+vector, all in eager mode. The last two columns are of compiled functions: log Z and its
+gradient, and the gradient of log Z plus the densities.
 """
 
 import time

@@ -1,17 +1,19 @@
-"""Print which operations of the losses a GPU cannot run, and the seconds on each device there is.
+"""Print which operations of the losses a GPU cannot run, and the seconds on each device
+there is.
 
     python -m examples devices                  # two minutes
     python -m examples devices --rows 20000 --inducing 500
 
-``operations`` counts those of value and gradient of the training loss, in double and in single
-precision, with all that loops and branches run. ``without`` counts operations that have no GPU
-kernel for their types in TensorFlow's registry, ``in loops`` those of them within a loop over rows
-or sweeps, where each pass would wait for the host. ``row loop`` counts the operations within loops
-over chunks of rows, and ``copies`` those of them that need a number in the host's memory which
-another one leaves in the device's: each chunk would wait for it. Both are listed below. Texts of
-messages and the Python function that warns stay on the host on every device: they are of no size,
-run once in an evaluation at most, and are counted apart, as ``messages``. The host also reads data
-sets.
+``operations`` counts those of value and gradient of the training loss, in double and in
+single precision, with all that loops and branches run. ``without`` counts operations
+that have no GPU kernel for their types in TensorFlow's registry, ``in loops`` those of
+them within a loop over rows or sweeps, where each pass would wait for the host.
+``row loop`` counts the operations within loops over chunks of rows, and ``copies``
+those of them that need a number in the host's memory which another one leaves in the
+device's: each chunk would wait for it. Both are listed below. Texts of messages and the
+Python function that warns stay on the host on every device: they are of no size, run
+once in an evaluation at most, and are counted apart, as ``messages``. The host also
+reads data sets.
 """
 
 import re
@@ -49,7 +51,9 @@ class Operations(NamedTuple):
     """How often each operation is there within loops over chunks of rows."""
 
     copied_in_row_loops: frozenset[str]
-    """Pairs of operations there, of which one needs what the other computes in host memory."""
+    """Pairs of operations there, of which one needs what the other computes in host
+    memory.
+    """
 
 
 def is_known(operation: str, device: str = "GPU") -> bool:
@@ -144,7 +148,9 @@ def _called(node: NodeDef) -> Iterator[str]:
 
 
 def copied_to_host(nodes: Sequence[NodeDef], device: str) -> Iterator[str]:
-    """Pairs of operations of a function of which one computes what the other needs on the host."""
+    """Pairs of operations of a function of which one computes what the other needs on
+    the host.
+    """
     by_name = {node.name: node for node in nodes}
     for node in nodes:
         kernel = kernel_of(node, device)
@@ -290,7 +296,9 @@ def print_operations() -> None:
 
 
 def on_device(device: str, function: Callable[[], Any]) -> Callable[[], Any]:
-    """Call a compiled function on a device: outside of its scope it is compiled anew for others."""
+    """Call a compiled function on a device: outside of its scope it is compiled anew
+    for others.
+    """
 
     def call() -> Any:
         with tf.device(device):

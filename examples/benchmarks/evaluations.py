@@ -1,17 +1,19 @@
-"""Print what one evaluation of the training loss costs, PEP's beside that of GPflow's SVGP.
+"""Print what one evaluation of the training loss costs, PEP's beside that of GPflow's
+SVGP.
 
     python -m examples evaluations --data DIRECTORY             # a minute a data set
     python -m examples evaluations --data DIRECTORY banana vowel
 
-Value and gradient as L-BFGS asks for them, with the defaults of both packages. Each model is
-trained for a number of evaluations, and the parameters that it met are then visited again from the
-start, several times, the models taking turns: ``step`` is the median over this path, where PEP's
-sites follow each step to their new fixed point, of the shortest time of each evaluation, and ``at
-rest`` the shortest at parameters that stay as they are. Times are of the processor. ``first`` is
-the first evaluation, with tracing, in a process that has used TensorFlow before; ``ops`` counts the
-operations of the graph, those of functions that it calls included. Binary data sets have a probit
-likelihood and 50 inducing inputs; the others RobustMax, inducing inputs that are 5% of the rows,
-and kernel and inducing inputs that the classes share or not.
+Value and gradient as L-BFGS asks for them, with the defaults of both packages. Each
+model is trained for a number of evaluations, and the parameters that it met are then
+visited again from the start, several times, the models taking turns: ``step`` is the
+median over this path, where PEP's sites follow each step to their new fixed point, of
+the shortest time of each evaluation, and ``at rest`` the shortest at parameters that
+stay as they are. Times are of the processor. ``first`` is the first evaluation, with
+tracing, in a process that has used TensorFlow before; ``ops`` counts the operations of
+the graph, those of functions that it calls included. Binary data sets have a probit
+likelihood and 50 inducing inputs; the others RobustMax, inducing inputs that are 5% of
+the rows, and kernel and inducing inputs that the classes share or not.
 """
 
 import time

@@ -1,16 +1,18 @@
-"""Print what the first call costs: seconds to trace, compile and run a loss of few rows once.
+"""Print what the first call costs: seconds to trace, compile and run a loss of few rows
+once.
 
     python -m examples first_call               # two minutes on a quiet machine
     python -m examples first_call --quick PEP-probit
 
-Each model is made and evaluated in a process of its own that has run TensorFlow's own first
-function and nothing else; the numbers are the least of several processes, which take turns.
-``first s`` is value and gradient of the training loss, compiled, from the call to the result.
-``CPU s`` is the processor time of it, and ``/ SGPR`` and ``/ SVGP`` are the ratios of that to
-theirs. ``trace`` is the part of the processor time in which Python makes the graph; in the rest
-TensorFlow optimises the graph and runs it. ``ops`` counts the operations of the value, and ``both``
-those of value and gradient, with all that loops, branches and other functions have. ``fit s`` is
-the time from the constructor to the end of ``gpflow_pep.training.maximise``, in a process that has
+Each model is made and evaluated in a process of its own that has run TensorFlow's own
+first function and nothing else; the numbers are the least of several processes, which
+take turns. ``first s`` is value and gradient of the training loss, compiled, from the
+call to the result. ``CPU s`` is the processor time of it, and ``/ SGPR`` and ``/ SVGP``
+are the ratios of that to theirs. ``trace`` is the part of the processor time in which
+Python makes the graph; in the rest TensorFlow optimises the graph and runs it. ``ops``
+counts the operations of the value, and ``both`` those of value and gradient, with all
+that loops, branches and other functions have. ``fit s`` is the time from the
+constructor to the end of ``gpflow_pep.training.maximise``, in a process that has
 compiled nothing, with its processor time and its steps.
 """
 

@@ -3,12 +3,13 @@
     python -m examples how_long                     # six minutes
     python -m examples how_long --rows 500 --inducing 25 --quick
 
-Rows of a function of four inputs; each fit is in a process of its own that has loaded TensorFlow
-and compiled nothing. A fit ends after 100 steps of L-BFGS or 8 seconds of them, or when it has
-converged. ``start`` is the seconds before and after these steps: choosing inducing points,
-compiling, the posterior. ``step`` is the mean of the ``steps`` that were taken, and ``100`` is
-start + 100 * step. ``predict`` is a second prediction of 10 000 rows, with standard deviations or
-probabilities. The last table is of ``PEPRegressor()`` with nothing set, which ends by itself.
+Rows of a function of four inputs; each fit is in a process of its own that has loaded
+TensorFlow and compiled nothing. A fit ends after 100 steps of L-BFGS or 8 seconds of
+them, or when it has converged. ``start`` is the seconds before and after these steps:
+choosing inducing points, compiling, the posterior. ``step`` is the mean of the
+``steps`` that were taken, and ``100`` is start + 100 * step. ``predict`` is a second
+prediction of 10 000 rows, with standard deviations or probabilities. The last table is
+of ``PEPRegressor()`` with nothing set, which ends by itself.
 """
 
 import time

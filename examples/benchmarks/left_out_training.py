@@ -1,12 +1,14 @@
-"""Print whether PEP predicts better if it is trained by log Z plus leave-one-out log densities.
+"""Print whether PEP predicts better if it is trained by log Z plus leave-one-out log
+densities.
 
     python -m examples left_out_training --alphas 0.5 --data DIRECTORY
     python -m examples left_out_training generated          # needs no data sets
 
-A random split of the rows, a squared exponential with a lengthscale for each input, all parameters
-trained. First by log Z alone; from there by log Z plus the sum of leave-one-out log densities. The
-numbers are of held-out rows: the mean negative log density after the first training, and the change
-of it by the second, with its standard error over rows; below 0 is better.
+A random split of the rows, a squared exponential with a lengthscale for each input, all
+parameters trained. First by log Z alone; from there by log Z plus the sum of
+leave-one-out log densities. The numbers are of held-out rows: the mean negative log
+density after the first training, and the change of it by the second, with its standard
+error over rows; below 0 is better.
 """
 
 from pathlib import Path

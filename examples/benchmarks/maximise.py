@@ -3,12 +3,12 @@
     python -m examples maximise --data DIRECTORY        # minutes
     python -m examples maximise --data DIRECTORY pima --splits 1
 
-The models that the estimators build, with M = 50 inducing inputs from k-means, trained by
-``gpflow_pep.training.maximise`` on 80% of the rows (at most 800) and tested on the others (at most
-1000): until a step raises log Z by less than 1e-6 nats for each row, or, as ``compare`` does, until
-the last ten steps do by less than 1e-4 on average; 500 steps at most. ``NLPD`` is the mean negative
-log predictive density of held-out rows, where targets that are numbers are standardised. All
-numbers are means over the splits.
+The models that the estimators build, with M = 50 inducing inputs from k-means, trained
+by ``gpflow_pep.training.maximise`` on 80% of the rows (at most 800) and tested on the
+others (at most 1000): until a step raises log Z by less than 1e-6 nats for each row,
+or, as ``compare`` does, until the last ten steps do by less than 1e-4 on average; 500
+steps at most. ``NLPD`` is the mean negative log predictive density of held-out rows,
+where targets that are numbers are standardised. All numbers are means over the splits.
 """
 
 from typing import Any

@@ -3,22 +3,24 @@
     python -m examples mixed_outputs               # minutes
     python -m examples mixed_outputs 4x8 --alpha 0.5
 
-Q latent functions and P outputs, as QxP; every target is observed, because SVGP takes no others.
-There are N = 2000 rows of two inputs, and M = 50 inducing inputs that all latent functions share.
-Gaussian noise, and labels with the probit. SVGP is whitened, with all rows in its batch and with
-the same ``LinearCoregionalization``; its q has a block for each latent function.
+Q latent functions and P outputs, as QxP; every target is observed, because SVGP takes
+no others. There are N = 2000 rows of two inputs, and M = 50 inducing inputs that all
+latent functions share. Gaussian noise, and labels with the probit. SVGP is whitened,
+with all rows in its batch and with the same ``LinearCoregionalization``; its q has a
+block for each latent function.
 
-``ms`` is value and gradient of the loss in all hyperparameters and inducing inputs (and SVGP's q),
-in processor time: the median over steps of Adam, where sites follow each to their new fixed point,
-of the shortest time of each evaluation, the models taking turns. ``bound`` is log Z before these
-steps, with the W that the data were drawn with; SVGP has its best q, by natural gradients, so that
-at alpha 0 it is the same bound, and models differ by the kind of q. The floor of the closed form is
-the time of its matrix products alone at the rate of large ones, for value and gradient.
+``ms`` is value and gradient of the loss in all hyperparameters and inducing inputs (and
+SVGP's q), in processor time: the median over steps of Adam, where sites follow each to
+their new fixed point, of the shortest time of each evaluation, the models taking turns.
+``bound`` is log Z before these steps, with the W that the data were drawn with; SVGP
+has its best q, by natural gradients, so that at alpha 0 it is the same bound, and
+models differ by the kind of q. The floor of the closed form is the time of its matrix
+products alone at the rate of large ones, for value and gradient.
 
-``seconds`` is the processor time until log Z is within a nat of the best bound of SVGP, from
-``coregionalization``. SVGP is trained by a natural-gradient step of q and one of Adam for all else
-in turns, at several rates of Adam of which the fastest counts; PEP by ``maximise``. Compilation is
-not in it. ``trained`` is log Z in the end.
+``seconds`` is the processor time until log Z is within a nat of the best bound of SVGP,
+from ``coregionalization``. SVGP is trained by a natural-gradient step of q and one of
+Adam for all else in turns, at several rates of Adam of which the fastest counts; PEP by
+``maximise``. Compilation is not in it. ``trained`` is log Z in the end.
 """
 
 import time
@@ -233,7 +235,9 @@ def evaluations(problem: Problem, args: Any) -> dict[str, tuple[float, float]]:
 
 
 def trainings(problem: Problem, args: Any) -> dict[str, tuple[float, float]]:
-    """Seconds until the bound is nearly SVGP's best, and the bound in the end, of each model."""
+    """Seconds until the bound is nearly SVGP's best, and the bound in the end, of each
+    model.
+    """
     traces = [train_svgp(problem, rate, args.steps) for rate in ADAM_RATES]
     best = max(value for trace in traces for _, value in trace)
     seconds_of_svgp = np.nanmin([first_time(trace, best - NATS) for trace in traces])

@@ -1,18 +1,21 @@
-"""Print how well PEP and GPflow's SVGP classify several classes, and how long training takes.
+"""Print how well PEP and GPflow's SVGP classify several classes, and how long training
+takes.
 
     python -m examples multiclass --data DIRECTORY           # minutes a data set
     python -m examples multiclass --data DIRECTORY wine waveform
 
-RobustMax likelihood; a squared exponential with a lengthscale for each input, and inducing inputs
-from k-means, M = 5% of the training rows, that the classes share, or for each class of its own;
-everything is optimised from the same start (SVGP from q = prior), with the defaults of the models.
-SVGP is trained by L-BFGS until a step improves the bound by less than 1e-6 nats for each row, or
-for 1000 steps; PEP by ``gpflow_pep.training.maximise`` as ``gpflow-pep compare`` does. ``NLPD`` is
-the mean negative log predictive density of the held-out rows, ``paper`` that of Villacampa-Calvo &
-Hernandez-Lobato (2020), table C.4, alpha 0.5. Training rows: 20% of satimage, 300 of 1000 of
-waveform (Breiman's, generated here), 90% of vehicle, wine and the first six classes of vowel.
-``first`` is the first evaluation, which compiles and is not in ``seconds``. ``ms`` is ``seconds``
-divided by ``evals``, the evaluations of loss and gradient, and the last column its ratio to SVGP's.
+RobustMax likelihood; a squared exponential with a lengthscale for each input, and
+inducing inputs from k-means, M = 5% of the training rows, that the classes share, or
+for each class of its own; everything is optimised from the same start (SVGP from q =
+prior), with the defaults of the models. SVGP is trained by L-BFGS until a step improves
+the bound by less than 1e-6 nats for each row, or for 1000 steps; PEP by
+``gpflow_pep.training.maximise`` as ``gpflow-pep compare`` does. ``NLPD`` is the mean
+negative log predictive density of the held-out rows, ``paper`` that of Villacampa-Calvo
+& Hernandez-Lobato (2020), table C.4, alpha 0.5. Training rows: 20% of satimage, 300 of
+1000 of waveform (Breiman's, generated here), 90% of vehicle, wine and the first six
+classes of vowel. ``first`` is the first evaluation, which compiles and is not in
+``seconds``. ``ms`` is ``seconds`` divided by ``evals``, the evaluations of loss and
+gradient, and the last column its ratio to SVGP's.
 """
 
 from collections.abc import Callable
@@ -58,7 +61,9 @@ def load(directory: Path, name: str, seed: int) -> Labelled:
 
 
 def split(X: np.ndarray, Y: np.ndarray, train_size: float, seed: int) -> Labelled:
-    """Training rows, a fraction or a number, with classes in proportion; and the others."""
+    """Training rows, a fraction or a number, with classes in proportion; and the
+    others.
+    """
     X, X_test, Y, Y_test = train_test_split(
         X, Y, train_size=train_size, random_state=seed, stratify=Y
     )

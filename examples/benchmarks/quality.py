@@ -1,23 +1,26 @@
-"""Quality against time: test scores by the seconds since a fit began, beside what people use.
+"""Quality against time: test scores by the seconds since a fit began, beside what
+people use.
 
     python -m examples quality --quick --out FOLDER               # generated data, half a minute
     python -m examples quality --data DIRECTORY --out FOLDER      # all: hours
     python -m examples quality --data DIRECTORY --out FOLDER --seconds 30 --most 14 --jobs 2
     python -m examples quality --table FOLDER/results.csv --out FOLDER    # tables and figures alone
 
-Each run is a method with so many inducing points (M): it trains until it has converged or for
-SECONDS, or for each of several numbers in a run of its own, and test rows are scored on the way.
-``--most`` leaves out all but the first methods of each set, the most telling ones; ``--methods``
-all but those named: "GPflow" is all of GPflow's, "GPflow SGPR 400" the one with 400 points. The
-same command goes on where it was stopped. Prints, for times from the beginning of a fit, with
-compilation, the best score of other packages and of this one, a run being judged by the last
-parameters that it had by then, and M and method chosen in hindsight for both. Seconds are processor
-time of all threads, one for each process; what it takes to score is left out.
+Each run is a method with so many inducing points (M): it trains until it has converged
+or for SECONDS, or for each of several numbers in a run of its own, and test rows are
+scored on the way. ``--most`` leaves out all but the first methods of each set, the most
+telling ones; ``--methods`` all but those named: "GPflow" is all of GPflow's, "GPflow
+SGPR 400" the one with 400 points. The same command goes on where it was stopped.
+Prints, for times from the beginning of a fit, with compilation, the best score of other
+packages and of this one, a run being judged by the last parameters that it had by then,
+and M and method chosen in hindsight for both. Seconds are processor time of all
+threads, one for each process; what it takes to score is left out.
 
-Sets are NAME/ROWS: kin8nm, kin40k, late (flights: late or not) and friedman (generated). Others are
-GPflow's SGPR and SVGP (natural gradients and Adam), GPJax's, GPBoost's FITC, Vecchia and both
-together (VIF), where they are installed, and gradient boosting of scikit-learn, whose density is
-Gaussian with the variance of rows that it holds out. GPJax may be in another interpreter.
+Sets are NAME/ROWS: kin8nm, kin40k, late (flights: late or not) and friedman
+(generated). Others are GPflow's SGPR and SVGP (natural gradients and Adam), GPJax's,
+GPBoost's FITC, Vecchia and both together (VIF), where they are installed, and gradient
+boosting of scikit-learn, whose density is Gaussian with the variance of rows that it
+holds out. GPJax may be in another interpreter.
 """
 
 import sys
@@ -169,7 +172,9 @@ def load(name: str, directory: Path) -> Problem:
 def scores(
     Y: AnyNDArray, classes: bool, mean: AnyNDArray, variance: AnyNDArray
 ) -> dict[str, Any]:
-    """NLPD of test rows, and SMSE; or error rate where the mean is the probability of class 1."""
+    """NLPD of test rows, and SMSE; or error rate where the mean is the probability of
+    class 1.
+    """
     if classes:
         p = np.clip(np.where(Y == 1.0, mean, 1.0 - mean), 1e-12, 1.0)
         return {
@@ -203,7 +208,9 @@ def grid(
     limits: Sequence[float],
     most: int | None = None,
 ) -> list[Cell]:
-    """Cells of the sets: of their first methods, or of those with these names, M up to N / 3."""
+    """Cells of the sets: of their first methods, or of those with these names, M up to
+    N / 3.
+    """
     return [
         Cell(f"{seconds:g} s", name, 0, M, method, alpha)
         for seconds in limits
@@ -215,7 +222,9 @@ def grid(
 
 
 def label(method: str, kind: str, alpha: float | None) -> str:
-    """What a curve is called: the method, the power, and near rows where prediction has them."""
+    """What a curve is called: the method, the power, and near rows where prediction has
+    them.
+    """
     power = "" if alpha is None or np.isnan(alpha) else f" {alpha:g}"
     if method.endswith(("near", "near rows")):
         return f"{method}{power}"

@@ -1,4 +1,6 @@
-"""Scores along a fit, by the time since it began; it needs NumPy alone, for peers' interpreters."""
+"""Scores along a fit, by the time since it began; it needs NumPy alone, for peers'
+interpreters.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +11,8 @@ from typing import Any, NamedTuple
 GROWTH = 1.4
 #: As if the time were so many seconds at least.
 SHORT = 0.05
-#: How many times longer a run should be than the one before it, of runs of growing length.
+#: How many times longer a run should be than the one before it, of runs of growing
+#: length.
 LONGER = 3
 
 
@@ -58,9 +61,11 @@ class Curve:
 
     def permits_longer(self) -> bool:
         """
-        Find whether a run of :data:`LONGER` times as many steps as the last should end in time.
+        Find whether a run of :data:`LONGER` times as many steps as the last should end
+        in time.
 
-        The last two say what steps take beside what comes before them; a second run is tried.
+        The last two say what steps take beside what comes before them; a second run is
+        tried.
         """
         times = [point.processor for point in self.points[-2:]]
         if len(times) < 2:

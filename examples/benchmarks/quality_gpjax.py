@@ -1,7 +1,7 @@
 """GPJax for the benchmark of quality, in an interpreter of its own that has GPJax.
 
-It cannot share an environment with every TensorFlow. The only argument is the path of an .npz file;
-predictions along the fit go to the same path with the ending .out.npz.
+It cannot share an environment with every TensorFlow. The only argument is the path of
+an .npz file; predictions along the fit go to the same path with the ending .out.npz.
 """
 
 import os
@@ -93,7 +93,9 @@ def collapsed(curve: Curve, data: Any, Xnew: Any, Z: Any, model: Any) -> None:
 def stochastic(
     curve: Curve, data: Any, Xnew: Any, Z: Any, model: Any, rate: float
 ) -> None:
-    """Natural gradients for q and Adam for all else, by minibatches; runs of growing length."""
+    """Natural gradients for q and Adam for all else, by minibatches; runs of growing
+    length.
+    """
     num_steps = FIRST_STEPS
     while curve.permits_longer():
         curve.begin()

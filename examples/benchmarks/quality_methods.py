@@ -1,4 +1,6 @@
-"""The methods of the benchmark of quality: each trains, and adds points to a curve on its way."""
+"""The methods of the benchmark of quality: each trains, and adds points to a curve on
+its way.
+"""
 
 import contextlib
 import os
@@ -54,7 +56,8 @@ MOST_FOR_CENTRES = 10_000
 NATURAL = 0.1
 #: Minibatches between two looks at the clock.
 LOOK_EVERY = 10
-#: Gradient boosting keeps this part of the rows, for its variance and to know when to stop.
+#: Gradient boosting keeps this part of the rows, for its variance and to know when to
+#: stop.
 HELD_OUT = 0.1
 MOST_TREES = 10_000
 
@@ -145,7 +148,9 @@ def sgpr(setting: Setting) -> None:
 
 
 def svgp(setting: Setting) -> None:
-    """GPflow's SVGP: natural gradients for q and Adam for all else, as GPflow's notebooks do."""
+    """GPflow's SVGP: natural gradients for q and Adam for all else, as GPflow's
+    notebooks do.
+    """
     rate = float(setting.cell.method.split()[-1])
     model = gpflow.models.SVGP(
         setting.kernel,
@@ -245,9 +250,11 @@ def gpboost(setting: Setting) -> None:
 
 def boosting(setting: Setting) -> None:
     """
-    Gradient boosting of scikit-learn: more and more trees, while its held-out rows gain by that.
+    Gradient boosting of scikit-learn: more and more trees, while its held-out rows gain
+    by that.
 
-    Its density is Gaussian around the prediction, with the variance of its own held-out rows.
+    Its density is Gaussian around the prediction, with the variance of its own held-out
+    rows.
     """
     X, Y = setting.problem.train
     y, rate = Y[:, 0], float(setting.cell.method.split()[-1])
@@ -287,8 +294,9 @@ def pep(setting: Setting) -> None:
     """
     Our regression at one power; predicted from u alone, and with near rows as well.
 
-    If named so, it is trained on some rows first, and then predicts from all of them, and with near
-    rows whose number and noise rows that are left out choose: once, as a part of training.
+    If named so, it is trained on some rows first, and then predicts from all of them,
+    and with near rows whose number and noise rows that are left out choose: once, as a
+    part of training.
     """
     cell, curve = setting.cell, setting.curve
     model = PEPRegression(
@@ -334,7 +342,9 @@ def mixed_moments(mixed: Ensemble, Xnew: AnyNDArray) -> tuple[AnyNDArray, ...]:
 
 
 def estimator(setting: Setting) -> None:
-    """Our estimators, with defaults, or with mixed powers and so many points; growing runs."""
+    """Our estimators, with defaults, or with mixed powers and so many points; growing
+    runs.
+    """
     (X, Y), cell, curve = setting.problem.train, setting.cell, setting.curve
     mix = {"alpha": "mix", "num_inducing": cell.M, "standardize": False}
     options = mix if cell.method == "mix" else {}
@@ -344,8 +354,8 @@ def estimator(setting: Setting) -> None:
     while seconds < curve.limit and curve.permits_longer():
         curve.begin()
         model = kind(max_seconds=seconds, random_state=0, **options)
-        # What is compiled belongs to a thread: in a new one, nothing is. Its limit is of processor
-        # time, as those of the others.
+        # What is compiled belongs to a thread: in a new one, nothing is. Its limit is
+        # of processor time, as those of the others.
         clock = patch.object(time, "perf_counter", time.process_time)
         with warnings.catch_warnings(), ThreadPoolExecutor(1) as pool, clock:
             warnings.simplefilter("ignore")  # that training was ended
@@ -370,7 +380,9 @@ def mean_and_variance(model: PEPRegressor, Xnew: AnyNDArray) -> tuple[AnyNDArray
 
 
 def tied(setting: Setting) -> None:
-    """Our tied sites by minibatches and Adam, and by natural gradients for them too if named so."""
+    """Our tied sites by minibatches and Adam, and by natural gradients for them too if
+    named so.
+    """
     cell = setting.cell
     _, *natural, rate = cell.method.split()
     model = ARPEP(
@@ -403,7 +415,8 @@ def near_rows(setting: Setting) -> None:
     """
     Our predictions from near rows alone, and training for these, for labels.
 
-    Lengthscales may change by orders of magnitude, so that logarithms of parameters are trained.
+    Lengthscales may change by orders of magnitude, so that logarithms of parameters are
+    trained.
     """
     X, Y = setting.problem.train
     kernel = gpflow.kernels.Matern32(lengthscales=np.ones(X.shape[1]))

@@ -1,12 +1,14 @@
-"""Time value and gradient of PEPRegression beside GPflow's SGPR and GPRFITC, and its memory.
+"""Time value and gradient of PEPRegression beside GPflow's SGPR and GPRFITC, and its
+memory.
 
     python -m examples regression                 # N = 20 000, M = 500, D = 8
     python -m examples regression --grow           # time and memory up to N = 1 000 000
 
-All models of a table take turns in one process, so that a change of the machine's speed meets all
-of them; read the ratios, which are of the shortest times. The floor is 8 M²N floating-point
-operations at the best rate of TensorFlow's own float64 matrix product, measured in the same run.
-``--grow`` runs each N in a process of its own and prints that process's peak memory.
+All models of a table take turns in one process, so that a change of the machine's speed
+meets all of them; read the ratios, which are of the shortest times. The floor is 8 M²N
+floating-point operations at the best rate of TensorFlow's own float64 matrix product,
+measured in the same run. ``--grow`` runs each N in a process of its own and prints that
+process's peak memory.
 """
 
 import argparse
@@ -28,7 +30,8 @@ from examples.common import (
 )
 from gpflow_pep.models import PEPRegression
 
-#: The smallest memory that does not slow the matrix products down: the default rows per chunk.
+#: The smallest memory that does not slow the matrix products down: the default rows per
+#: chunk.
 SMALL_CHUNK = 2000
 
 

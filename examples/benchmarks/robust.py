@@ -3,11 +3,12 @@
     python -m examples robust
     python -m examples robust generated --outliers 0.3
 
-Of each data set a fraction of the training targets is moved by 3 to 8 standard deviations, to one
-side ("above") or to both ("both"); held-out targets stay as they are. All models have the same
-kernel, inducing points and power. Scores are of the held-out rows: root mean squared error and
-mean negative log density, the noise included, both in standard deviations of the clean training
-targets; means over seeds. ``clean`` is Gaussian noise without outliers: what can be reached.
+Of each data set a fraction of the training targets is moved by 3 to 8 standard
+deviations, to one side ("above") or to both ("both"); held-out targets stay as they
+are. All models have the same kernel, inducing points and power. Scores are of the
+held-out rows: root mean squared error and mean negative log density, the noise
+included, both in standard deviations of the clean training targets; means over seeds.
+``clean`` is Gaussian noise without outliers: what can be reached.
 """
 
 from collections.abc import Callable

@@ -1,15 +1,17 @@
-"""Print how well a power chosen by leave-one-out density predicts, compared with fixed powers.
+"""Print how well a power chosen by leave-one-out density predicts, compared with fixed
+powers.
 
     python -m examples select_alpha                      # scikit-learn's data, minutes
     python -m examples select_alpha --data DIRECTORY boston concrete pima
 
-A model with M = 15 inducing inputs is trained at alpha = 0, 0.5 and 1 on at most 300 rows of each
-split; the others, at most 1000, are held out. ``left out`` is what
-``gpflow_pep.training.select_alpha`` takes by leaving single rows out; ``fifth`` what it takes for a
-model of four fifths of those rows by the density of the others; ``best`` the power that is best on
-the held-out rows themselves, which nobody knows. Whichever is chosen, the model is that of all 300
-rows. Mean negative log densities over splits, targets standardised; the
-last lines are means over all runs of how much worse than always 0.5 a rule is, with 95% intervals.
+A model with M = 15 inducing inputs is trained at alpha = 0, 0.5 and 1 on at most 300
+rows of each split; the others, at most 1000, are held out. ``left out`` is what
+``gpflow_pep.training.select_alpha`` takes by leaving single rows out; ``fifth`` what it
+takes for a model of four fifths of those rows by the density of the others; ``best``
+the power that is best on the held-out rows themselves, which nobody knows. Whichever is
+chosen, the model is that of all 300 rows. Mean negative log densities over splits,
+targets standardised; the last lines are means over all runs of how much worse than
+always 0.5 a rule is, with 95% intervals.
 """
 
 from collections.abc import Callable
@@ -88,7 +90,9 @@ def nlpd(model: Any, problem: Problem) -> float:
 def choose(
     problem: Problem, classes: bool, seed: int, validation: Any = None
 ) -> tuple[float, dict[float, float]]:
-    """The power that is chosen, and the negative log density of the held-out rows at each."""
+    """The power that is chosen, and the negative log density of the held-out rows at
+    each.
+    """
     model, optimizer = build(problem, classes, seed), gpflow.optimizers.Scipy()
     scores: dict[float, float] = {}
 

@@ -4,10 +4,11 @@
     python -m examples selection --rows 100000
     python -m examples selection --rules greedy_variance
 
-Each rule runs in a process of its own. Memory is that process's peak, with TensorFlow and the data
-in it; the first line is a process that does nothing with them. ``trace`` says how good the choice
-is: the residual variance that it leaves, as a fraction of the prior's, mean over 10 000 rows.
-``kmeans`` takes mini-batches where there are many rows, ``kmeans_all_rows`` (minutes) never does.
+Each rule runs in a process of its own. Memory is that process's peak, with TensorFlow
+and the data in it; the first line is a process that does nothing with them. ``trace``
+says how good the choice is: the residual variance that it leaves, as a fraction of the
+prior's, mean over 10 000 rows. ``kmeans`` takes mini-batches where there are many rows,
+``kmeans_all_rows`` (minutes) never does.
 """
 
 import argparse
@@ -52,7 +53,9 @@ def rules(
 
 
 def one_rule(name: str, args: argparse.Namespace) -> tuple[float, float, str]:
-    """One rule in this process: seconds, peak memory and the residual variance that it leaves."""
+    """One rule in this process: seconds, peak memory and the residual variance that it
+    leaves.
+    """
     kernel = gpflow.kernels.SquaredExponential(
         lengthscales=np.full(args.inputs, args.lengthscale)
     )

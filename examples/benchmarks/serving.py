@@ -1,13 +1,15 @@
-"""What a prediction costs: milliseconds of a call, and the start of a process that predicts.
+"""What a prediction costs: milliseconds of a call, and the start of a process that
+predicts.
 
     python -m examples serving                      # 1000 training rows of 8 inputs
     python -m examples serving --quick
 
-All models are trained on the same rows, with nothing set. Times are of the processor, not of the
-clock: the median of calls that take turns. ``its posterior_`` is what an estimator predicted by
-before it used NumPy, without the checks of inputs. Regressors predict a mean and, but for the
-trees, a standard deviation; classifiers the probabilities of the classes. Start-up is that of an
-interpreter that imports, loads and predicts one row.
+All models are trained on the same rows, with nothing set. Times are of the processor,
+not of the clock: the median of calls that take turns. ``its posterior_`` is what an
+estimator predicted by before it used NumPy, without the checks of inputs. Regressors
+predict a mean and, but for the trees, a standard deviation; classifiers the
+probabilities of the classes. Start-up is that of an interpreter that imports, loads and
+predicts one row.
 """
 
 import json
@@ -139,7 +141,8 @@ def main() -> None:
     args = arguments(__doc__, rows=1000, turns=7, quick={"rows": 100, "turns": 1})
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # Linux counts the memory of the process that starts another: this one stays small.
+        # Linux counts the memory of the process that starts another: this one stays
+        # small.
         in_own_process(print_latencies, args.rows, args.turns, folder)
         print(f"\n{'start, load and one row:':30}{'seconds':>10}{'MiB':>10}")
         for label, code in START.items():

@@ -1,17 +1,18 @@
-"""Print how many digits of each model are right in float32, and what mixed precision would lose.
+"""Print how many digits of each model are right in float32, and what mixed precision
+would lose.
 
     python -m examples single_precision
 
-The first table compares a model in float32 with the same model in float64, both on data that were
-rounded to float32: by how much log Z differs, in nats a row; the gradient, relative to its norm;
-means of f at new inputs, in their standard deviations; and those standard deviations, relatively.
-At a lengthscale of 0.5 function values at inducing inputs are only weakly correlated; at 3 their
-covariance matrix is close to singular. A ``!`` means that sites did not converge, of which the
-model warns.
+The first table compares a model in float32 with the same model in float64, both on data
+that were rounded to float32: by how much log Z differs, in nats a row; the gradient,
+relative to its norm; means of f at new inputs, in their standard deviations; and those
+standard deviations, relatively. At a lengthscale of 0.5 function values at inducing
+inputs are only weakly correlated; at 3 their covariance matrix is close to singular. A
+``!`` means that sites did not converge, of which the model warns.
 
-The second table is of the collapsed bound of regression in NumPy, in float64 but for products of
-large matrices: those that project rows (``projected``), and the weighted sum over rows
-(``summed``). Differences of log Z, in nats a row.
+The second table is of the collapsed bound of regression in NumPy, in float64 but for
+products of large matrices: those that project rows (``projected``), and the weighted
+sum over rows (``summed``). Differences of log Z, in nats a row.
 """
 
 import itertools

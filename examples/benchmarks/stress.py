@@ -5,15 +5,17 @@
     python -m examples stress --data DIRECTORY probit --search 20
     python -m examples stress --data DIRECTORY "Student's t" --follow
 
-Cells: kernel variance 0.1 to 1e4, lengthscale 0.05 to 5, and inducing inputs: 20, 100, as many as
-rows at the rows, and 20 of which half nearly repeat the others; from no sites, tolerance 1e-6, 200
-sweeps before a fallback. Classes and counts (round(exp(1 + sin(2 x1) + y))) are on 400 rows of the
-banana data, Student's t likelihood on a sine with outliers, RobustMax and softmax on three
-generated classes. ``--search`` starts the cells that did not converge again, from random sites, and
-prints from how many of them a proper fixed point was found. ``--follow`` looks for one in another
-way: from power 0, where all of these converge, Newton's method follows the fixed point to the power
-of the cell, or as far as there is one; printed is also the largest real part of an eigenvalue of
-the update there. Above 1, no step is short enough for the update to be drawn to that point.
+Cells: kernel variance 0.1 to 1e4, lengthscale 0.05 to 5, and inducing inputs: 20, 100,
+as many as rows at the rows, and 20 of which half nearly repeat the others; from no
+sites, tolerance 1e-6, 200 sweeps before a fallback. Classes and counts (round(exp(1 +
+sin(2 x1) + y))) are on 400 rows of the banana data, Student's t likelihood on a sine
+with outliers, RobustMax and softmax on three generated classes. ``--search`` starts the
+cells that did not converge again, from random sites, and prints from how many of them a
+proper fixed point was found. ``--follow`` looks for one in another way: from power 0,
+where all of these converge, Newton's method follows the fixed point to the power of the
+cell, or as far as there is one; printed is also the largest real part of an eigenvalue
+of the update there. Above 1, no step is short enough for the update to be drawn to that
+point.
 """
 
 import contextlib
@@ -56,7 +58,9 @@ class Cell(NamedTuple):
     fallback: str
     finite: bool
     note: str
-    """What the record says where it did not converge, and what a search for a fixed point found."""
+    """What the record says where it did not converge, and what a search for a fixed
+    point found.
+    """
 
 
 def classes(directory: Path, likelihood: Any) -> Problem:
@@ -117,7 +121,9 @@ Search = Callable[[PEP, Callable[[], tf.Tensor]], str]
 
 
 def random_starts(model: PEP, evaluate: Callable[[], tf.Tensor], number: int) -> str:
-    """From how many random sites the inner loop converges; their scale is that of the prior."""
+    """From how many random sites the inner loop converges; their scale is that of the
+    prior.
+    """
     variance = float(model.kernel.variance.numpy())
     nu, tau = model.sites.nu, model.sites.tau
     size = nu.numpy().shape
@@ -134,7 +140,9 @@ def random_starts(model: PEP, evaluate: Callable[[], tf.Tensor], number: int) ->
 
 
 def follow(model: PEP, evaluate: Callable[[], tf.Tensor]) -> str:
-    """How far Newton's method follows the fixed point from power 0, and the update there."""
+    """How far Newton's method follows the fixed point from power 0, and the update
+    there.
+    """
     goal = float(model.alpha.numpy())
     model.alpha.assign(0.0)
     model.update_sites(fresh=True)

@@ -1,12 +1,14 @@
-"""Print the time of a step of APEP, ARPEP, RPAPEP and of PEP's minibatches beside GPflow's SVGP.
+"""Print the time of a step of APEP, ARPEP, RPAPEP and of PEP's minibatches beside
+GPflow's SVGP.
 
     python -m examples tied            # half a minute
 
-A step is value and gradient of the training loss in all parameters, compiled, with a batch of 200
-rows and M = 200 inducing inputs; the models take turns. Multi-class with RobustMax and 10 classes,
-inputs of the size of MNIST's, and binary with the probit. Inputs are random: what they are does not
-matter for the time. ``PEP`` is the minibatch loss of the model with a site for each row, which has
-ten batches. The shortest times are printed: sums over all its rows, once an epoch, are not in them.
+A step is value and gradient of the training loss in all parameters, compiled, with a
+batch of 200 rows and M = 200 inducing inputs; the models take turns. Multi-class with
+RobustMax and 10 classes, inputs of the size of MNIST's, and binary with the probit.
+Inputs are random: what they are does not matter for the time. ``PEP`` is the minibatch
+loss of the model with a site for each row, which has ten batches. The shortest times
+are printed: sums over all its rows, once an epoch, are not in them.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Print the error of the tilted integrals of every likelihood against adaptive integration.
+"""Print the error of the tilted integrals of every likelihood against adaptive
+integration.
 
     python -m examples tilted            # the table of docs/derivations.rst: a minute
     python -m examples tilted --time     # and the time of value and derivatives

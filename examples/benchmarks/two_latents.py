@@ -3,10 +3,11 @@
     python -m examples two_latents                   # 300 rows: some minutes
     python -m examples two_latents NoisyStudentT --rows 1000
 
-Only the log density is known of each: a negative binomial with its own dispersion, a zero-inflated
-Poisson, a Weibull and a Student-t distribution whose scale varies (those of the tests). Columns:
-the tilted integrals of all rows with their derivatives, as each sweep needs them, and ``maximise``
-from the defaults with 15 inducing inputs, together with what its functions take to compile.
+Only the log density is known of each: a negative binomial with its own dispersion, a
+zero-inflated Poisson, a Weibull and a Student-t distribution whose scale varies (those
+of the tests). Columns: the tilted integrals of all rows with their derivatives, as each
+sweep needs them, and ``maximise`` from the defaults with 15 inducing inputs, together
+with what its functions take to compile.
 """
 
 import sys

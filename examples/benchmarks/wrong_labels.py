@@ -1,12 +1,13 @@
-"""Print what softmax gains over RobustMax for several classes, with right and with wrong labels.
+"""Print what softmax gains over RobustMax for several classes, with right and with
+wrong labels.
 
     python -m examples wrong_labels --data DIRECTORY           # half an hour
     python -m examples wrong_labels bands                      # generated, without data
 
-``PEPClassifier`` with ``likelihood="multiclass"``, then ``"softmax"``. Each set is taken as it is,
-and with a tenth of all labels, of training and of test rows, drawn anew among the classes. All
-numbers are means over splits; ``gain`` is the difference of NLPD, with its standard error over
-splits.
+``PEPClassifier`` with ``likelihood="multiclass"``, then ``"softmax"``. Each set is
+taken as it is, and with a tenth of all labels, of training and of test rows, drawn anew
+among the classes. All numbers are means over splits; ``gain`` is the difference of
+NLPD, with its standard error over splits.
 """
 
 import time

@@ -1,5 +1,6 @@
 """
-The experiments of the papers. Each fit uses one thread; with one job this process is the only one.
+The experiments of the papers. Each fit uses one thread; with one job this process is
+the only one.
 """
 
 import os

@@ -12,7 +12,8 @@ from gpflow.models import InternalDataTrainingLossMixin
 class DTC(gpflow.models.SGPR):
     """Projected process: the deterministic training conditional as a model of its own.
 
-    Its predictions are those of SGPR, its objective the same without the trace: no bound.
+    Its predictions are those of SGPR, its objective the same without the trace: no
+    bound.
     """
 
     def maximum_log_likelihood_objective(self) -> tf.Tensor:  # type: ignore[override]
@@ -48,14 +49,16 @@ class OnAllRows(gpflow.models.GPModel, InternalDataTrainingLossMixin):
 class Laplace(gpflow.models.GPModel, InternalDataTrainingLossMixin):
     r"""Laplace's approximation of a full GP for a log-concave likelihood.
 
-    Rasmussen & Williams (2006), sections 3.4 and 3.5, for L latent functions that are independent
-    a priori and share the kernel. At the mode f of :math:`\log p(y | f) + \log p(f)`, with
+    Rasmussen & Williams (2006), sections 3.4 and 3.5, for L latent functions that are
+    independent a priori and share the kernel. At the mode f of
+    :math:`\log p(y | f) + \log p(f)`, with
     :math:`W = -\nabla\nabla \log p(y | f) = R Rᵀ` and :math:`B = I + Rᵀ K R`,
 
     .. math:: \log Z = \log p(y | f) - \tfrac12 fᵀ K^{-1} f - \tfrac12 \log |B|.
 
-    One more Newton step from the mode leaves it where it is, and has the mode's derivative with
-    respect to the kernel: so the gradient of log Z is by automatic differentiation, and exact.
+    One more Newton step from the mode leaves it where it is, and has the mode's
+    derivative with respect to the kernel: so the gradient of log Z is by automatic
+    differentiation, and exact.
     """
 
     TOLERANCE, MAX_STEPS, MIN_CURVATURE = 1e-10, 100, 1e-10
@@ -97,7 +100,9 @@ class Laplace(gpflow.models.GPModel, InternalDataTrainingLossMixin):
         return K + gpflow.default_jitter() * tf.eye(tf.shape(K)[0], dtype=K.dtype)
 
     def _likelihood_terms(self, f: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Log density [N] of each row, its gradient [N, L], and R, a block [L, L] for each row."""
+        """Log density [N] of each row, its gradient [N, L], and R, a block [L, L] for
+        each row.
+        """
         X, Y = self.data
         L = self.num_latent_gps
         if isinstance(self.likelihood, gpflow.likelihoods.Softmax):

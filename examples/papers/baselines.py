@@ -1,11 +1,12 @@
 """Power EP and what the papers compare it with, by one function: :func:`fit`.
 
 Every method starts from the same kernel and inducing inputs, is trained by
-:func:`gpflow_pep.training.maximise` with the same rule to stop, and gives predictions of held-out
-rows, its objective and the seconds that training took. :data:`METHODS` says what each is.
+:func:`gpflow_pep.training.maximise` with the same rule to stop, and gives predictions
+of held-out rows, its objective and the seconds that training took. :data:`METHODS` says
+what each is.
 
-Models are compiled once for each method and shape of data, and then given other rows: that is most
-of the time of a small fit.
+Models are compiled once for each method and shape of data, and then given other rows:
+that is most of the time of a small fit.
 """
 
 import time
@@ -45,7 +46,9 @@ BURN_IN, SAMPLES, THIN, LEAPFROG_STEPS = 150, 150, 5, 10
 
 
 class Model(NamedTuple):
-    """A model whose data are variables, what compiles it, and its values before training."""
+    """A model whose data are variables, what compiles it, and its values before
+    training.
+    """
 
     model: gpflow.models.GPModel
     optimizer: gpflow.optimizers.Scipy
@@ -162,7 +165,8 @@ def _sparse(name: str) -> Any:
 
 def _on_rows(task: Task, budget: Budget, kernel: MakeKernel) -> tuple[Model, Fitted]:
     """Full expectation propagation, or exact regression, on the rows that the task has."""
-    # A column that is constant in few rows is zero then: no rounding moves its lengthscale.
+    # A column that is constant in few rows is zero then: no rounding moves its
+    # lengthscale.
     centre = np.mean(task.X, axis=0)
     task = task._replace(X=task.X - centre, Z=task.X - centre, Xnew=task.Xnew - centre)
     name = "PEP" if task.num_classes else "GPR"
@@ -173,7 +177,9 @@ def _on_rows(task: Task, budget: Budget, kernel: MakeKernel) -> tuple[Model, Fit
 def _laplace_of_ep(
     task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel
 ) -> Fitted:
-    """Laplace with the hyperparameters of sparse expectation propagation (VH20, appendix C)."""
+    """Laplace with the hyperparameters of sparse expectation propagation (VH20,
+    appendix C).
+    """
     trained = fit("PEP", task, 1.0, budget, kernel)
     compiled = started("Laplace", task, None, kernel)
     gpflow.utilities.multiple_assign(
@@ -188,7 +194,9 @@ def _laplace_of_ep(
 def _gibbs_of_ep(
     task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel
 ) -> Fitted:
-    """Gibbs sampling in the same way: the posterior that expectation propagation approximates."""
+    """Gibbs sampling in the same way: the posterior that expectation propagation
+    approximates.
+    """
     trained = fit("PEP", task, 1.0, budget, kernel)
     model, began = trained.model, time.perf_counter()
     sparse = model.kernel, task.likelihood, model.inducing_variable
@@ -257,7 +265,9 @@ def _online(
 def _label_regression(
     task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel
 ) -> Fitted:
-    """Labels as numbers ±1, a column for each of several classes; the largest is the class."""
+    """Labels as numbers ±1, a column for each of several classes; the largest is the
+    class.
+    """
     L, labels = task.num_latent, task.Y[:, 0].astype(int)
     targets = 2.0 * np.eye(task.num_classes)[labels] - 1.0
     numbers = task._replace(Y=targets if L > 1 else targets[:, 1:], num_classes=0)
@@ -288,7 +298,9 @@ def _nodes() -> tuple[AnyNDArray, AnyNDArray]:
 def _mcmc(
     task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel
 ) -> Fitted:
-    """Hamiltonian Monte Carlo over u and hyperparameters, from the maximum a posteriori."""
+    """Hamiltonian Monte Carlo over u and hyperparameters, from the maximum a
+    posteriori.
+    """
     compiled = started("SGPMC", task, None, kernel)
     objective, seconds, iterations = _train(compiled, budget)
     model = compiled.model
@@ -333,7 +345,8 @@ def _mcmc(
 
 
 Method = Callable[[Task, float | None, Budget, MakeKernel], Fitted]
-#: By their names in tables. Those of the first group take regression, of the second classification.
+#: By their names in tables. Those of the first group take regression, of the second
+#: classification.
 METHODS: dict[str, Method] = {
     "PEP": _sparse("PEP"),  # ours, both
     **{name: _sparse(name) for name in TIED},  # ours, both

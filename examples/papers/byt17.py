@@ -4,10 +4,10 @@
     python -m examples byt17 --full --data DIRECTORY --out byt17-full --jobs 16
     python -m examples byt17 --table docs/results/byt17.csv --out figures
 
-``regression`` is section 4.2, ``classification`` 4.3, ``synthetic`` 4.1, ``inducing`` Figure 23,
-``everywhere`` appendix I.5, ``mnist`` appendix I.4, ``baselines`` other methods on the same splits.
-All start from k-means and the same kernel. A data set's name ends with the most rows that train,
-where it has more: ``kin8nm:2000``.
+``regression`` is section 4.2, ``classification`` 4.3, ``synthetic`` 4.1, ``inducing``
+Figure 23, ``everywhere`` appendix I.5, ``mnist`` appendix I.4, ``baselines`` other
+methods on the same splits. All start from k-means and the same kernel. A data set's
+name ends with the most rows that train, where it has more: ``kin8nm:2000``.
 """
 
 import warnings
@@ -48,7 +48,9 @@ SQUEEZE = 1e-3
 
 
 def grid(size: str) -> list[Cell]:
-    """The cells of a size; splits in rounds, so that a run that is stopped has seen every set."""
+    """The cells of a size; splits in rounds, so that a run that is stopped has seen
+    every set.
+    """
     return {"quick": _quick, "reduced": _reduced, "full": _full}[size]()
 
 
@@ -251,7 +253,9 @@ def name_of(cell: Cell) -> str:
 
 
 def at_most(problem: Problem, cell: Cell) -> Problem:
-    """As many of the rows that train as the data's name says; they are in the file's order."""
+    """As many of the rows that train as the data's name says; they are in the file's
+    order.
+    """
     most = int(cell.data.partition(":")[2] or len(problem.train[0]))
     rows = np.random.default_rng(cell.split).permutation(len(problem.train[0]))[:most]
     X, Y = problem.train
@@ -268,7 +272,9 @@ def load(directory: Path, cell: Cell) -> Problem:
 
 
 def mnist(directory: Path, cell: Cell) -> Problem:
-    """Even digits from odd ones, pixels in [0, 1]; of fewer rows to train, 2000 are held out."""
+    """Even digits from odd ones, pixels in [0, 1]; of fewer rows to train, 2000 are
+    held out.
+    """
     with np.load(directory / "mnist.npz") as file:
         images = file["x_train"], file["x_test"]
         Y, Y_test = (
@@ -347,8 +353,9 @@ def places(fitted: Fitted, task: Task) -> list[dict[str, float]]:
 
 def everywhere(problem: Problem, size: int) -> list[dict[str, float]]:
     """
-    With an inducing input at each row, Power EP at 1 beside the EP of Rasmussen & Williams, on a
-    grid of log lengthscales and log standard deviations of f, as in Figure 33.
+    With an inducing input at each row, Power EP at 1 beside the EP of Rasmussen &
+    Williams, on a grid of log lengthscales and log standard deviations of f, as in
+    Figure 33.
     """
     (X, Y), test = problem
     kernel = gpflow.kernels.SquaredExponential()
@@ -378,10 +385,11 @@ def standard_ep(
     K: AnyNDArray, y: AnyNDArray, passes: int = 1000, tolerance: float = 1e-9
 ) -> float:
     """
-    log Z of expectation propagation with a site for each value of f (Rasmussen & Williams 2006,
-    section 3.6), of all sites at once and damped; y = ±1. GPflow's squeezed probit link is not
-    log-concave, so that a site's precision may be negative: no square roots of them, and shorter
-    steps where a cavity is improper. NaN where that does not converge.
+    log Z of expectation propagation with a site for each value of f (Rasmussen &
+    Williams 2006, section 3.6), of all sites at once and damped; y = ±1. GPflow's
+    squeezed probit link is not log-concave, so that a site's precision may be negative:
+    no square roots of them, and shorter steps where a cavity is improper. NaN where
+    that does not converge.
     """
     old = new = np.zeros((2, len(K)))
     step = 0.7
@@ -408,7 +416,8 @@ def standard_ep(
     else:
         return np.nan
     log_B = -0.5 * np.linalg.slogdet(B)[1]
-    # Each site's normaliser and the quadratic forms, reduced to cavities (their (3.65), (3.73)).
+    # Each site's normaliser and the quadratic forms, reduced to cavities (their (3.65),
+    # (3.73)).
     own = 0.5 * (
         np.log1p(tau * v) + (m**2 * tau - 2.0 * nu * m - nu**2 * v) / (1.0 + tau * v)
     )

@@ -1,4 +1,6 @@
-"""Tables and figures of Bui, Yan & Turner's (2017) experiments, of the table of results alone."""
+"""Tables and figures of Bui, Yan & Turner's (2017) experiments, of the table of results
+alone.
+"""
 
 import textwrap
 from collections.abc import Callable
@@ -24,13 +26,16 @@ VFE, MIDDLE, EP = "PEP 0", "PEP 0.5", "PEP 1"
 PAIRS = ((MIDDLE, VFE), (MIDDLE, EP), (EP, VFE))
 #: Metrics of the two studies, lower is better.
 METRICS = {"regression": ("smse", "smll"), "classification": ("error_rate", "nlpd")}
-#: Inducing inputs whose inputs are all less than as many deviations away are among the rows.
+#: Inducing inputs whose inputs are all less than as many deviations away are among the
+#: rows.
 AMONG = 2.5
 NAMES = {"smse": "SMSE", "smll": "SMLL", "error_rate": "error", "nlpd": "NLPD"}
 
 
 class Claim(NamedTuple):
-    """What the paper says: in how many of a hundred runs a method is better than another."""
+    """What the paper says: in how many of a hundred runs a method is better than
+    another.
+    """
 
     experiment: str
     metric: str
@@ -142,7 +147,9 @@ def claims(table: pd.DataFrame) -> str:
 
 
 def shares_of_sets(table: pd.DataFrame) -> str:
-    """In how many of the runs of each data set a claim holds; the mean with Student's interval."""
+    """In how many of the runs of each data set a claim holds; the mean with Student's
+    interval.
+    """
     lines = []
     for claim in CLAIMS:
         wide = _ended(table, claim.experiment, claim.metric)
@@ -186,7 +193,9 @@ def in_a_hurry(table: pd.DataFrame) -> str:
 
 
 def recommendations(rows: pd.DataFrame) -> str:
-    """Mean ranks of all methods, and for each data set the power whose mean score is best."""
+    """Mean ranks of all methods, and for each data set the power whose mean score is
+    best.
+    """
     (experiment,) = set(rows["experiment"])
     lines = []
     for metric in METRICS[experiment]:
@@ -214,8 +223,8 @@ def recommendations(rows: pd.DataFrame) -> str:
 
 def scores_table(rows: pd.DataFrame) -> str:
     """
-    Means of all scores over the splits that every method has ended, a line for each method, and
-    the standard error of NLPD less that of the best.
+    Means of all scores over the splits that every method has ended, a line for each
+    method, and the standard error of NLPD less that of the best.
     """
     lines = []
     for (data, M), group in rows.groupby(["data", "M"]):
@@ -331,7 +340,9 @@ def draw_pairs(rows: pd.DataFrame) -> Any:
 
 
 def draw_ranks(rows: pd.DataFrame) -> Any:
-    """Figures 5 and 7: how often the power of the row beats that of the column; mean ranks."""
+    """Figures 5 and 7: how often the power of the row beats that of the column; mean
+    ranks.
+    """
     (experiment,) = set(rows["experiment"])
     drawn = figure(9.0, 6.0)
     panels = drawn.subplots(2, 2, height_ratios=(2, 1))

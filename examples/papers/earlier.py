@@ -2,8 +2,8 @@
 
     PYTHON_OF_THAT_VERSION examples/papers/earlier.py problem.npz predicted.npz
 
-The study runs this file where the environment variable GPFLOW_PEP_EARLIER names that interpreter;
-it imports nothing of the repository.
+The study runs this file where the environment variable GPFLOW_PEP_EARLIER names that
+interpreter; it imports nothing of the repository.
 """
 
 import sys

@@ -1,9 +1,9 @@
 """Gibbs sampling of a sparse model of several classes whose hyperparameters are known.
 
-What expectation propagation approximates, without the approximation: VH20 compares with it in
-appendix C. Given u the values of f are independent over rows and classes, and given f so is u over
-classes, and Gaussian. RobustMax is constant in each value of f below and above a threshold, so that
-each conditional is a Gaussian in two pieces.
+What expectation propagation approximates, without the approximation: VH20 compares with
+it in appendix C. Given u the values of f are independent over rows and classes, and
+given f so is u over classes, and Gaussian. RobustMax is constant in each value of f
+below and above a threshold, so that each conditional is a Gaussian in two pieces.
 """
 
 import numpy as np
@@ -17,7 +17,8 @@ from scipy import special
 from gpflow_pep.likelihoods import class_probabilities
 
 Data = tuple[AnyNDArray, AnyNDArray]
-#: Of all rows and u once each; the first are left out, and of the others one of ten is kept.
+#: Of all rows and u once each; the first are left out, and of the others one of ten is
+#: kept.
 SWEEPS, BURN_IN, THIN = 2000, 500, 10
 #: A residual variance; GPflow's jitter leaves no less.
 LEAST = 1e-6
@@ -68,7 +69,8 @@ def sweep(
         others = np.delete(f, k, axis=1)
         largest = others.max(axis=1)
         is_own = own[:, k]
-        # Where another class is ahead of the label whatever this value is, it is unconstrained.
+        # Where another class is ahead of the label whatever this value is, it is
+        # unconstrained.
         free = ~is_own & (f[rows, labels] < largest)
         below = np.where(is_own | free, wrong, right)
         above = np.where(is_own, right, wrong)

@@ -1,11 +1,11 @@
 """Run a grid of cells, each a fit of its own, and keep what came of them in one table.
 
-A cell names an experiment, a data set, a split, a size M, a method and a power. What it gives is
-one row of the table or several. The runner writes each cell as one line of ``cells.jsonl`` when it
-has ended, forced to the disk: a run that was killed goes on where it was, a cell that has ended is
-never run again, and a last line that was cut is dropped. A cell that raises is a row with its
-error. ``results.csv`` is the table of all cells that have ended, with the seed, the seconds and the
-versions.
+A cell names an experiment, a data set, a split, a size M, a method and a power. What it
+gives is one row of the table or several. The runner writes each cell as one line of
+``cells.jsonl`` when it has ended, forced to the disk: a run that was killed goes on
+where it was, a cell that has ended is never run again, and a last line that was cut is
+dropped. A cell that raises is a row with its error. ``results.csv`` is the table of all
+cells that have ended, with the seed, the seconds and the versions.
 """
 
 import fcntl
@@ -55,7 +55,9 @@ REPORT_EVERY = 60.0
 
 @dataclass(frozen=True)
 class Cell:
-    """What one fit is of; its name on the disk, so that the parts must say all that differs."""
+    """What one fit is of; its name on the disk, so that the parts must say all that
+    differs.
+    """
 
     experiment: str
     data: str
@@ -100,12 +102,13 @@ def run(
     """
     Evaluate the cells that have not ended, and write the table.
 
-    :param cells: All of the grid, in the order in which they are run. Cells beside each other that
-        share what takes long to prepare should be so in the list.
+    :param cells: All of the grid, in the order in which they are run. Cells beside each
+        other that share what takes long to prepare should be so in the list.
     :param evaluate: What a cell gives; for several jobs it must pickle.
     :param out: Directory of journal and table.
-    :param jobs: Processes; 1 is this one. None: as ``joblib.parallel_config`` says, this one alone
-        where it says nothing; ``backend="dask"`` spreads the cells over a cluster.
+    :param jobs: Processes; 1 is this one. None: as ``joblib.parallel_config`` says,
+        this one alone where it says nothing; ``backend="dask"`` spreads the cells over
+        a cluster.
     :param minutes: After as many no further cell is begun.
     :param retry: Whether cells that raised are run again.
     :return: The table of the cells, in their order.
@@ -128,7 +131,8 @@ def run(
                     return
                 yield joblib.delayed(_evaluate)(evaluate, cell)
 
-        # Nothing is dispatched ahead: what was begun is waited for when the time is over.
+        # Nothing is dispatched ahead: what was begun is waited for when the time is
+        # over.
         parallel = joblib.Parallel(
             n_jobs=jobs,
             return_as="generator_unordered",
@@ -294,13 +298,15 @@ def command(
     summarise: Summarise,
 ) -> None:
     """
-    Be the command of a script: run a grid and summarise it, or summarise a table that is given.
+    Be the command of a script: run a grid and summarise it, or summarise a table that
+    is given.
 
-    ``--only`` takes names of experiments, and ``--sets`` names of data sets, as the table has them.
+    ``--only`` takes names of experiments, and ``--sets`` names of data sets, as the
+    table has them.
 
     :param about: What the script does.
-    :param grid: The cells of ``"quick"`` (minutes, the default), ``"reduced"`` (an hour or two on
-        two cores) and ``"full"`` (the paper's protocol: days).
+    :param grid: The cells of ``"quick"`` (minutes, the default), ``"reduced"`` (an hour
+        or two on two cores) and ``"full"`` (the paper's protocol: days).
     :param evaluate_in: What evaluates a cell, for the directory of the data sets.
     :param summarise: Makes tables and figures of the table alone, in a directory.
     """

@@ -1,14 +1,16 @@
-"""Measure the estimators with nothing set, beside single models, exact ones, trees and lines.
+"""Measure the estimators with nothing set, beside single models, exact ones, trees and
+lines.
 
     python -m examples study --reduced --data DIRECTORY --out study --jobs 2
     python -m examples study --table study/results.csv --out study
 
-On each split of each table, rules are compared with the evidence at power 0.5 and M = 100: other
-powers, their mixture, the leave-one-out density in the objective, another kernel, other numbers of
-inducing points, the estimators with nothing set, and what people use instead. Negative log
-densities are those of standardised targets. A name ends with the most rows that train. The
-environment variable GPFLOW_PEP_EARLIER can name a Python interpreter with another version of this
-package; its estimators then run beside the present ones. Seconds are processor seconds.
+On each split of each table, rules are compared with the evidence at power 0.5 and M =
+100: other powers, their mixture, the leave-one-out density in the objective, another
+kernel, other numbers of inducing points, the estimators with nothing set, and what
+people use instead. Negative log densities are those of standardised targets. A name
+ends with the most rows that train. The environment variable GPFLOW_PEP_EARLIER can name
+a Python interpreter with another version of this package; its estimators then run
+beside the present ones. Seconds are processor seconds.
 """
 
 import os
@@ -89,7 +91,9 @@ _losses = SharedLosses()
 
 
 def grid(size: str) -> list[Cell]:
-    """The cells of a size; splits in rounds, so that a run that is stopped has seen every set."""
+    """The cells of a size; splits in rounds, so that a run that is stopped has seen
+    every set.
+    """
     rows, splits = {"quick": (150, 1), "reduced": (800, 3), "full": (2000, 10)}[size]
     tasks = {
         "regression": REGRESSION,
@@ -270,8 +274,8 @@ def point_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, A
     """
     More inducing points at power 0.5, with what leave-one-out says of them.
 
-    ``optimism`` is how much better that is than held-out rows, in nats of all training rows for
-    each number of the inducing inputs.
+    ``optimism`` is how much better that is than held-out rows, in nats of all training
+    rows for each number of the inducing inputs.
     """
     N = len(problem.train[0])
     for M in (25, 50, 100, 200, 400):
@@ -351,7 +355,9 @@ def _interval(y: AnyNDArray, ends: AnyNDArray) -> dict[str, float]:
 
 
 def _instead(problem: Problem) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What people use instead, as normal densities with the spread of out-of-fold residuals."""
+    """What people use instead, as normal densities with the spread of out-of-fold
+    residuals.
+    """
     X, Y = problem.train
     for rule, model in (
         ("boosted trees", HistGradientBoostingRegressor(random_state=0)),
@@ -379,7 +385,9 @@ def _instead(problem: Problem) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def count_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each rule of counts with its scores and seconds; the others predict the rate of Poisson."""
+    """Each rule of counts with its scores and seconds; the others predict the rate of
+    Poisson.
+    """
     (X, Y), y = problem.train, problem.test[1][:, 0]
     options = {"likelihood": "poisson", "num_inducing": cell.M, "random_state": 0}
     rules: dict[str, Any] = {
@@ -438,7 +446,9 @@ def _classifiers(
 
 
 def _class_scores(problem: Problem, probability: AnyNDArray) -> dict[str, float]:
-    """The log loss, the part of the labels that are wrong, and the calibration error in 10 bins."""
+    """The log loss, the part of the labels that are wrong, and the calibration error in
+    10 bins.
+    """
     labels = problem.test[1][:, 0].astype(int)
     own = np.maximum(probability[np.arange(len(labels)), labels], 1e-12)
     wrong = np.argmax(probability, axis=1) != labels

@@ -29,7 +29,9 @@ def rule_name(objective: str, alpha: float) -> str:
 
 
 def _with_hindsight(table: pd.DataFrame) -> pd.DataFrame:
-    """Add the power that was best on the held-out rows of each split, which nobody can know."""
+    """Add the power that was best on the held-out rows of each split, which nobody can
+    know.
+    """
     powers = table[table["rule"].str.fullmatch(r"evidence [\d.]+")]
     best = powers.loc[powers.groupby(["data", "split"])["nlpd"].idxmin()]
     return pd.concat([table, best.assign(rule=HINDSIGHT, seconds=float("nan"))])
@@ -70,7 +72,9 @@ def _beside(rows: pd.DataFrame, rule: str) -> str:
 
 
 def _draw(nlpd: pd.DataFrame) -> Any:
-    """Draw the mean over sets against alpha, with the ensemble and what people use instead."""
+    """Draw the mean over sets against alpha, with the ensemble and what people use
+    instead.
+    """
     powers = nlpd[[rule_name("evidence", alpha) for alpha in ALPHAS]]
     behind = powers.sub(nlpd["evidence mix"], axis=0)
     lines = {

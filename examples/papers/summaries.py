@@ -96,7 +96,9 @@ def wins(wide: pd.DataFrame, better: str, worse: str) -> Wins:
 
 
 def mean_intervals(columns: pd.DataFrame) -> pd.DataFrame:
-    """A row for each column: the mean of its numbers and Student's interval, gaps left out."""
+    """A row for each column: the mean of its numbers and Student's interval, gaps left
+    out.
+    """
     intervals = {
         name: mean_interval(column.dropna()) for name, column in columns.items()
     }
@@ -110,8 +112,8 @@ def mean_ranks(wide: pd.DataFrame) -> pd.DataFrame:
 
 def over_sets(wide: pd.DataFrame, one: str, other: str) -> tuple[Interval, int, int]:
     """
-    The mean difference of two methods over data sets, each the mean over its runs: in how many of
-    how many sets it is negative, too.
+    The mean difference of two methods over data sets, each the mean over its runs: in
+    how many of how many sets it is negative, too.
     """
     differences = (wide[one] - wide[other]).groupby(level="data").mean()
     return (

@@ -1,4 +1,6 @@
-"""What a method of the papers' experiments is given, what it gives, and how good that is."""
+"""What a method of the papers' experiments is given, what it gives, and how good that
+is.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -30,7 +32,9 @@ class Task(NamedTuple):
 
     @property
     def likelihood(self) -> gpflow.likelihoods.Likelihood:
-        """The one of all methods but Laplace's, label regression and those of Gaussian noise."""
+        """The one of all methods but Laplace's, label regression and those of Gaussian
+        noise.
+        """
         if self.num_classes == 0:
             return gpflow.likelihoods.Gaussian(NOISE_VARIANCE)
         if self.num_classes == 2:
@@ -54,7 +58,8 @@ class Fitted(NamedTuple):
     """What came of a fit."""
 
     mean: AnyNDArray
-    """Regression: of y at the new inputs [S, 1]. Classification: probabilities [S, C]."""
+    """Regression: of y at the new inputs [S, 1]. Classification: probabilities [S, C].
+    """
 
     variance: AnyNDArray | None
     """Regression: of y at the new inputs [S, 1]."""
@@ -65,7 +70,9 @@ class Fitted(NamedTuple):
 
     iterations: int
     model: Any
-    """As trained. It is shared: the next fit of the same method and shape trains it anew."""
+    """As trained. It is shared: the next fit of the same method and shape trains it
+    anew.
+    """
 
 
 def regression_scores(

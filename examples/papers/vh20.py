@@ -21,17 +21,18 @@ Experiments, for ``--only``:
     Section 5.6: rows labelled one at a time, those of the highest predictive entropy or random
     ones.
 
-Inputs are standardised by the training rows; classes have the same proportions on both sides of a
-split. The likelihood is RobustMax with labels that are wrong at a rate of 0.001, which is not
-trained. All latent functions share one squared exponential with a lengthscale for each input, plus
-noise of the latent function (``White``), and the inducing inputs, which start from k-means centres;
-all of it is trained by L-BFGS until ten steps improve log Z by less than 1e-4 nats for each row on
-average, 500 steps at most. The paper has a kernel and inducing inputs for each class; that is many
-times as slow here.
+Inputs are standardised by the training rows; classes have the same proportions on both
+sides of a split. The likelihood is RobustMax with labels that are wrong at a rate of
+0.001, which is not trained. All latent functions share one squared exponential with a
+lengthscale for each input, plus noise of the latent function (``White``), and the
+inducing inputs, which start from k-means centres; all of it is trained by L-BFGS until
+ten steps improve log Z by less than 1e-4 nats for each row on average, 500 steps at
+most. The paper has a kernel and inducing inputs for each class; that is many times as
+slow here.
 
-alpha -> 0 is alpha = 0, the limit itself, where PEP is the bound of SVGP at its best q. Smaller
-grids than the full one let GPflow's SVGP find that q by L-BFGS: at alpha = 0 the likelihood is far
-from log-concave, and PEP's sweeps are many.
+alpha -> 0 is alpha = 0, the limit itself, where PEP is the bound of SVGP at its best q.
+Smaller grids than the full one let GPflow's SVGP find that q by L-BFGS: at alpha = 0
+the likelihood is far from log-concave, and PEP's sweeps are many.
 """
 
 import time
@@ -75,7 +76,8 @@ DATA_SETS = {
 #: Where smaller grids than the full one try many powers.
 TRIED = ("wine", "glass", "vowel", "vehicle")
 TIED = ("APEP", "ARPEP", "RPAPEP")
-#: The powers that the paper speaks of: the full grid begins with them, in rounds of splits.
+#: The powers that the paper speaks of: the full grid begins with them, in rounds of
+#: splits.
 FIRST = (0.5, 1.0, 0.8, 0.0)
 #: Of the learning that asks for labels, in the full grid's first rounds.
 ENDS_AND_MIDDLE = (0.0, 0.5, 1.0)
@@ -141,7 +143,9 @@ def uci(directory: Path, cell: Cell) -> Outcome:
 
 
 def places(directory: Path, cell: Cell) -> Outcome:
-    """A row for each inducing input: where it started, where it ended, and the margin there."""
+    """A row for each inducing input: where it started, where it ended, and the margin
+    there.
+    """
     X, labels, functions = plane(cell.split)
     Z = random_subset(X, cell.M, seed=cell.seed).Z.numpy()
     task = Task(X, labels[:, None], X, Z, 3, cell.seed)
@@ -163,7 +167,9 @@ def places(directory: Path, cell: Cell) -> Outcome:
 
 
 def along_the_run(directory: Path, cell: Cell) -> Outcome:
-    """A row for each of some steps: processor seconds so far without scoring, and the scores."""
+    """A row for each of some steps: processor seconds so far without scoring, and the
+    scores.
+    """
     problem = load(directory, cell.data, cell.split)
     task = task_of(problem, cell.M, cell.seed)
     looks = set(np.unique(np.geomspace(1, cell.steps, LOOKS).astype(int)).tolist())
@@ -276,7 +282,9 @@ def _time(
 
 
 def grid(size: str) -> list[Cell]:
-    """The cells of ``"quick"``, ``"reduced"`` and ``"full"``; what matters most comes first."""
+    """The cells of ``"quick"``, ``"reduced"`` and ``"full"``; what matters most comes
+    first.
+    """
     if size == "quick":
         return [
             *_uci(("wine", "glass"), 2, (5,), ("PEP",), (0.5, 1.0)),

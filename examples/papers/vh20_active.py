@@ -1,7 +1,8 @@
-"""Active learning: one row after another gets its label, and the model goes on from where it is.
+"""Active learning: one row after another gets its label, and the model goes on from
+where it is.
 
-The model holds its rows in ``tf.Variable``; ``condition_on`` adds one, and with it a site, while
-those of the other rows stay where they are. Nothing is compiled twice.
+The model holds its rows in ``tf.Variable``; ``condition_on`` adds one, and with it a
+site, while those of the other rows stay where they are. Nothing is compiled twice.
 """
 
 from collections.abc import Callable
@@ -44,7 +45,9 @@ class Learner(NamedTuple):
     """Of the rows that may get a label, and after them of those held out."""
 
     look: Callable[[], tuple[tf.Tensor, tf.Tensor]]
-    """The entropy of each row that may get a label, and the probabilities of those held out."""
+    """The entropy of each row that may get a label, and the probabilities of those held
+    out.
+    """
 
 
 @lru_cache(maxsize=1)

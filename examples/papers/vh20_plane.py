@@ -17,7 +17,8 @@ def plane(
     """Rows in the plane, their classes, and three functions whose largest is the class."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-PLACES_BOX, PLACES_BOX, (PLACES_ROWS, 2))
-    # Random features of a squared exponential: functions that can be drawn at any place.
+    # Random features of a squared exponential: functions that can be drawn at any
+    # place.
     omega = rng.standard_normal((3, FEATURES, 2)) / PLACES_LENGTHSCALE
     phase = rng.uniform(0.0, 2.0 * np.pi, (3, FEATURES))
     weight = rng.standard_normal((3, FEATURES)) * np.sqrt(2.0 / FEATURES)

@@ -1,4 +1,6 @@
-"""Which power, and which of the tied methods: Figure 1, figure D.8, and the scores behind them."""
+"""Which power, and which of the tied methods: Figure 1, figure D.8, and the scores
+behind them.
+"""
 
 from typing import Any
 
@@ -36,7 +38,9 @@ def _tried(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def powers(rows: pd.DataFrame) -> str:
-    """Mean scores, a column for each power; then mean ranks among powers and among methods."""
+    """Mean scores, a column for each power; then mean ranks among powers and among
+    methods.
+    """
     tried = _tried(rows)
     return "\n\n".join(
         "\n".join([*_scores(tried, metric), *_ranks(tried, metric)])

@@ -1,4 +1,6 @@
-"""Tables and figures of Villacampa-Calvo & Hernández-Lobato's experiments, of the table alone."""
+"""Tables and figures of Villacampa-Calvo & Hernández-Lobato's experiments, of the table
+alone.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +22,8 @@ from gpflow_pep.plotting import figure, tidy
 
 #: Their tables C.3 and C.4.
 PAPER = Path(__file__).with_name("vh20_paper.csv")
-#: alpha -> 0 where PEP was not run there: the same bound, by gradients instead of sites.
+#: alpha -> 0 where PEP was not run there: the same bound, by gradients instead of
+#: sites.
 LIMIT, VB, MIDDLE, EP = "PEP 0", "SVGP", "PEP 0.5", "PEP 1"
 #: With hyperparameters of expectation propagation, as there.
 GIBBS, LAPLACE = "Gibbs of EP", "Laplace of EP"
@@ -58,7 +61,9 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
 
 
 def scores(rows: pd.DataFrame, metric: str) -> str:
-    """Means and standard errors over splits, beside the paper's; a line for each method."""
+    """Means and standard errors over splits, beside the paper's; a line for each
+    method.
+    """
     ours, paper = labelled(rows), pd.read_csv(PAPER)
     lines = [
         f"{'':4}{'':11}{'':14}{'ours ± s.e.':>16}{'splits':>8}{'paper ± s.e.':>15}{'less':>8}"
@@ -120,8 +125,9 @@ def seconds(rows: pd.DataFrame) -> str:
 
 
 def left_out(rows: pd.DataFrame) -> str:
-    """The power chosen by leave-one-out density of the training rows, compared with fixed
-    powers."""
+    """The power chosen by leave-one-out density of the training rows, compared with
+    fixed powers.
+    """
     pep = rows[rows["method"] == "PEP"]
     inside, held = of_runs(pep, "left_out"), of_runs(pep, "nlpd")
     choices = dict.fromkeys(
@@ -236,7 +242,9 @@ def time_to(rows: pd.DataFrame) -> str:
 
 
 def draw_time(rows: pd.DataFrame) -> Any:
-    """Negative log density along the training (Figure 3), the mean over splits at each step."""
+    """Negative log density along the training (Figure 3), the mean over splits at each
+    step.
+    """
     problems = list(rows.groupby(["data", "M"]))
     num_columns = min(len(problems), 3)
     num_rows = -(-len(problems) // num_columns)
@@ -264,14 +272,18 @@ def draw_time(rows: pd.DataFrame) -> Any:
 
 
 def _gains(rows: pd.DataFrame) -> pd.DataFrame:
-    """The error of random rows less that of the entropy's, for repetitions that both have."""
+    """The error of random rows less that of the entropy's, for repetitions that both
+    have.
+    """
     index = ["alpha", "labels", "split"]
     wide = rows.pivot_table(index=index, columns="method", values="error_rate").dropna()
     return (wide["random"] - wide["entropy"]).rename("gain").reset_index()
 
 
 def labels_needed(rows: pd.DataFrame) -> str:
-    """Errors after some labels, and how much lower the entropy's are, repetition by repetition."""
+    """Errors after some labels, and how much lower the entropy's are, repetition by
+    repetition.
+    """
     lines = [
         "error of held-out rows of waveform; random less entropy: mean [95% interval]",
         f"{'':12}{'labels':>8}{'entropy':>9}{'random':>9}{'':4}random - entropy",
@@ -300,7 +312,9 @@ def labels_needed(rows: pd.DataFrame) -> str:
 
 
 def draw_active(rows: pd.DataFrame) -> Any:
-    """Error against the number of labels (Figure 6), and 95% intervals of the difference."""
+    """Error against the number of labels (Figure 6), and 95% intervals of the
+    difference.
+    """
     powers = sorted(rows["alpha"].unique())
     drawn = figure(4.4 * len(powers), 5.4)
     panels = drawn.subplots(2, len(powers), sharex=True, sharey="row", squeeze=False)

@@ -10,10 +10,11 @@ _PEAKS = (7, 15, 11)
 
 def waveform(seed: int, num_rows: int) -> tuple[AnyNDArray, AnyNDArray]:
     """
-    Breiman, Friedman, Olshen & Stone (1984), section 2.6.2: inputs [N, 21] and classes [N].
+    Breiman, Friedman, Olshen & Stone (1984), section 2.6.2: inputs [N, 21] and classes
+    [N].
 
-    Each row mixes two of three triangular waves, of height 6, in random proportions, with unit
-    noise; which two is the class. All classes are equally probable.
+    Each row mixes two of three triangular waves, of height 6, in random proportions,
+    with unit noise; which two is the class. All classes are equally probable.
     """
     random = np.random.default_rng(seed)
     place = np.arange(1, 22)

@@ -18,7 +18,9 @@ MAX_BYTES = 1 << 20
 
 
 def answer(scorer: Scorer, body: bytes | str) -> list[dict[str, Any]]:
-    """Predict rows, each a JSON object with the columns by name; ValueError says what is wrong."""
+    """Predict rows, each a JSON object with the columns by name; ValueError says what
+    is wrong.
+    """
     try:
         rows = json.loads(body)
         if (

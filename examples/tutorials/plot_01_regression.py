@@ -2,9 +2,9 @@
 Regression, and what alpha does
 ===============================
 
-Two hundred noisy values of a function, seven inducing points, and the power ``alpha`` that decides
-which approximation is trained: 0 is the variational bound of ``SGPR``, 1 is FITC (``GPRFITC``), and
-0.5 is between the two.
+Two hundred noisy values of a function, seven inducing points, and the power ``alpha``
+that decides which approximation is trained: 0 is the variational bound of ``SGPR``, 1
+is FITC (``GPRFITC``), and 0.5 is between the two.
 """
 
 # %%
@@ -35,10 +35,10 @@ Y_test = truth(X_test) + 0.2 * rng.standard_normal(X_test.shape)
 # One model
 # ---------
 #
-# The constructor is that of ``gpflow.models.SGPR`` with ``alpha`` added. Inducing points start at
-# centres of clusters; :func:`maximise <gpflow_pep.training.maximise>` trains everything that is
-# trainable, which here is the kernel, the noise variance and the inducing points, and prints how it
-# went.
+# The constructor is that of ``gpflow.models.SGPR`` with ``alpha`` added. Inducing
+# points start at centres of clusters; :func:`maximise <gpflow_pep.training.maximise>`
+# trains everything that is trainable, which here is the kernel, the noise variance and
+# the inducing points, and prints how it went.
 
 kernel = gpflow.kernels.SquaredExponential()
 points = pep.training.starts.kmeans(X, 7, seed=0)
@@ -60,10 +60,10 @@ print(f"noise standard deviation: {np.sqrt(model.likelihood.variance.numpy()):.3
 # Three powers
 # ------------
 #
-# The same start, three values of ``alpha``, beside exact Gaussian process regression. Only at 0 is
-# log Z a lower bound of exact regression's, so larger values of log Z are no sign of which power
-# is better; held-out rows do. The score is the mean log density of the test values: higher is
-# better.
+# The same start, three values of ``alpha``, beside exact Gaussian process regression.
+# Only at 0 is log Z a lower bound of exact regression's, so larger values of log Z are
+# no sign of which power is better; held-out rows do. The score is the mean log density
+# of the test values: higher is better.
 
 exact = gpflow.models.GPR(
     (X, Y), gpflow.kernels.SquaredExponential(), noise_variance=0.1
@@ -111,5 +111,5 @@ axes[0].set_ylabel("y")
 # %%
 # Dashed is the truth, the band holds 90% of new values, and the red marks are the inducing points.
 #
-# **Next**: :doc:`/choosing` shows which power to start from, and :doc:`/estimators` has the same
-# model for scikit-learn, with nothing to standardise.
+# **Next**: :doc:`/choosing` shows which power to start from, and :doc:`/estimators` has
+# the same model for scikit-learn, with nothing to standardise.

@@ -87,8 +87,8 @@ ax.set(xlabel="first input", ylabel="second input")
 # Are the probabilities right?
 # ----------------------------
 #
-# Of the rows that were given a probability near 0.8, some 80% should come true. :func:`calibration
-# <gpflow_pep.metrics.calibration>` counts in bins.
+# Of the rows that were given a probability near 0.8, some 80% should come true.
+# :func:`calibration <gpflow_pep.metrics.calibration>` counts in bins.
 
 grid = np.linspace(0.0, 1.0, 6)
 given = model.predict_y(X_test)[0].numpy()[:, 0]

@@ -2,8 +2,8 @@
 Several classes
 ===============
 
-Three kinds of wine by what a chemist measured, two likelihoods that GPflow has for it, and three
-powers.
+Three kinds of wine by what a chemist measured, two likelihoods that GPflow has for it,
+and three powers.
 """
 
 # %%

@@ -2,9 +2,9 @@
 Counts and outliers
 ===================
 
-Two data sets that Gaussian noise does not fit: whole numbers that cannot be negative, and
-measurements of which some are simply wrong. :class:`PEP <gpflow_pep.models.PEP>` takes GPflow's
-likelihoods for both.
+Two data sets that Gaussian noise does not fit: whole numbers that cannot be negative,
+and measurements of which some are simply wrong. :class:`PEP <gpflow_pep.models.PEP>`
+takes GPflow's likelihoods for both.
 """
 
 import gpflow
@@ -65,8 +65,8 @@ ax.legend()
 # Outliers
 # --------
 #
-# One measurement in ten is anywhere. Gaussian noise has to grow until it covers them; Student's t
-# lets them be where they are.
+# One measurement in ten is anywhere. Gaussian noise has to grow until it covers them;
+# Student's t lets them be where they are.
 
 Y = np.sin(1.5 * X) + 0.1 * rng.standard_normal(X.shape)
 wrong = rng.random(len(Y)) < 0.1

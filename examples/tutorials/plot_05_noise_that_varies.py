@@ -2,9 +2,9 @@
 Noise that varies
 =================
 
-Measurements whose noise depends on where they were taken. Three ways, from what you know to what
-has to be learnt: a variance for each input that is given, a function with parameters that are
-trained, and a second Gaussian process for the noise.
+Measurements whose noise depends on where they were taken. Three ways, from what you
+know to what has to be learnt: a variance for each input that is given, a function with
+parameters that are trained, and a second Gaussian process for the noise.
 """
 
 import gpflow
@@ -45,9 +45,10 @@ pep.training.maximise(constant, tolerance=1e-4, window=10, progress=False)
 # A function of the input
 # -----------------------
 #
-# GPflow's ``Gaussian`` takes a function for its scale, and ``PEPRegression`` stays in closed form.
-# Any ``gpflow.functions.Function`` will do; this one is a bump whose place, width and height are
-# trained, on a floor. Where the noise is known, return it, and train nothing.
+# GPflow's ``Gaussian`` takes a function for its scale, and ``PEPRegression`` stays in
+# closed form. Any ``gpflow.functions.Function`` will do; this one is a bump whose
+# place, width and height are trained, on a floor. Where the noise is known, return it,
+# and train nothing.
 
 
 class Bump(gpflow.functions.Function):
@@ -82,8 +83,9 @@ print(
 # A second Gaussian process
 # -------------------------
 #
-# Where no form is known, ``HeteroskedasticTFPConditional`` has two latent functions: the mean, and
-# the log of the scale. ``PEP`` integrates the first in closed form (:ref:`tilted`).
+# Where no form is known, ``HeteroskedasticTFPConditional`` has two latent functions:
+# the mean, and the log of the scale. ``PEP`` integrates the first in closed form
+# (:ref:`tilted`).
 
 process = pep.models.PEP(
     (X, Y),
@@ -140,6 +142,6 @@ for ax, (name, model) in zip(axes, models.items()):
 # Bands hold 90% of new values; dashed are those of the truth. With one noise the band is too wide
 # at the sides and too narrow around 4.
 #
-# FITC (``alpha=1``) has something of this built in: variance that inducing points leave over counts
-# as noise there. That is an accident of the approximation; if you mean it, put it
-# into the likelihood.
+# FITC (``alpha=1``) has something of this built in: variance that inducing points leave
+# over counts as noise there. That is an accident of the approximation; if you mean it,
+# put it into the likelihood.

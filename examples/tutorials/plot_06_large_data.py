@@ -2,8 +2,9 @@
 Large data
 ==========
 
-When all rows at once are too many for each step: minibatches. Two ways, on rows that are generated
-here; the same calls go for ten million that come from a file or a generator (:doc:`/training`).
+When all rows at once are too many for each step: minibatches. Two ways, on rows that
+are generated here; the same calls go for ten million that come from a file or a
+generator (:doc:`/training`).
 """
 
 # %%
@@ -26,8 +27,8 @@ Z = pep.training.starts.kmeans(X[:5000], 50, seed=0)
 # With Gaussian noise try all rows first
 # --------------------------------------
 #
-# ``PEPRegression`` needs no minibatches to save memory: it sums over chunks of rows. A step on all
-# of them is often fast enough, and L-BFGS takes few. Here it gets twelve.
+# ``PEPRegression`` needs no minibatches to save memory: it sums over chunks of rows. A
+# step on all of them is often fast enough, and L-BFGS takes few. Here it gets twelve.
 
 regression = pep.models.PEPRegression(
     train, gpflow.kernels.SquaredExponential(), Z, alpha=0.5
@@ -40,10 +41,10 @@ print(f"{record.evaluations} evaluations of all rows: mean log density {density:
 # Minibatches
 # -----------
 #
-# :class:`ARPEP <gpflow_pep.models.ARPEP>` is ``SVGP`` with another integral: parameters ``q_mu``
-# and ``q_sqrt``, any likelihood, ``num_data`` rows in all, of which it sees 500 a step. :func:`fit
-# <gpflow_pep.training.fit>` is the loop: natural gradient steps for q, Adam for all else, and
-# held-out rows scored on the way.
+# :class:`ARPEP <gpflow_pep.models.ARPEP>` is ``SVGP`` with another integral: parameters
+# ``q_mu`` and ``q_sqrt``, any likelihood, ``num_data`` rows in all, of which it sees
+# 500 a step. :func:`fit <gpflow_pep.training.fit>` is the loop: natural gradient steps
+# for q, Adam for all else, and held-out rows scored on the way.
 
 model = pep.models.ARPEP(
     gpflow.kernels.SquaredExponential(),

@@ -2,11 +2,11 @@
 Many machines
 =============
 
-The rows of a full-batch model spread over processes, which may be on many machines: each holds its
-own rows, and the numbers are those of one process with all of them. This script starts two
-processes on the machine it runs on. It was not run when this page was built, because two more
-processes would wait for each other there; its output is that of ``python
-examples/tutorials/plot_07_many_machines.py``.
+The rows of a full-batch model spread over processes, which may be on many machines:
+each holds its own rows, and the numbers are those of one process with all of them. This
+script starts two processes on the machine it runs on. It was not run when this page was
+built, because two more processes would wait for each other there; its output is that of
+``python examples/tutorials/plot_07_many_machines.py``.
 """
 
 import json
@@ -25,7 +25,8 @@ import gpflow_pep as pep
 # The rows of one process
 # -----------------------
 #
-# Of real data each process reads its own files. Here process k generates part k of the rows.
+# Of real data each process reads its own files. Here process k generates part k of the
+# rows.
 
 
 def part(number):
@@ -38,10 +39,11 @@ def part(number):
 # What each process does
 # ----------------------
 #
-# The model is made of the process's own rows. What makes it a model of all rows is its training
-# loss, in which M x M sums go over the network, once for the value and once for the gradient.
-# Parameters start from the same numbers everywhere, so inducing points are not chosen from a
-# process's own rows. Inside ``sharded`` predictions are of all rows.
+# The model is made of the process's own rows. What makes it a model of all rows is its
+# training loss, in which M x M sums go over the network, once for the value and once
+# for the gradient. Parameters start from the same numbers everywhere, so inducing
+# points are not chosen from a process's own rows. Inside ``sharded`` predictions are of
+# all rows.
 
 
 def work():
@@ -69,8 +71,8 @@ def work():
 # Start them
 # ----------
 #
-# On real machines the same command runs on each, with a ``TF_CONFIG`` that names all of them and
-# itself. Here two ports of this machine stand for two hosts.
+# On real machines the same command runs on each, with a ``TF_CONFIG`` that names all of
+# them and itself. Here two ports of this machine stand for two hosts.
 
 
 def start():
@@ -117,5 +119,5 @@ if __name__ == "__main__":
 #    :language: text
 #
 # ``PEP`` and ``PEPClassification`` train in the same way, and minibatches with
-# ``pep.training.fit(strategy=...)``: :ref:`distributed` has both, what is refused, and what
-# happens when a process fails.
+# ``pep.training.fit(strategy=...)``: :ref:`distributed` has both, what is refused, and
+# what happens when a process fails.

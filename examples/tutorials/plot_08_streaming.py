@@ -2,9 +2,9 @@
 Rows that come in batches
 =========================
 
-Rows arrive, are learnt from, and cannot be kept. :meth:`remember
-<gpflow_pep.models.PEPRegression.remember>` puts their information into M² numbers; the next model
-takes these as ``memory``, and goes on.
+Rows arrive, are learnt from, and cannot be kept.
+:meth:`remember <gpflow_pep.models.PEPRegression.remember>` puts their information into
+M² numbers; the next model takes these as ``memory``, and goes on.
 """
 
 import gpflow

@@ -3,8 +3,8 @@ Active learning
 ===============
 
 Labels are dear: which row should be labelled next? One that the model can learn from.
-``condition_on`` adds rows to a trained classifier; rows that were there keep their sites, so that a
-few sweeps are enough.
+``condition_on`` adds rows to a trained classifier; rows that were there keep their
+sites, so that a few sweeps are enough.
 """
 
 import gpflow

@@ -2,9 +2,9 @@
 Bayesian optimisation
 =====================
 
-Find the minimum of a function that is dear to evaluate: model what is known, and evaluate next
-where the model expects the largest improvement. First the loop itself, in twenty lines, and then
-trieste, which has all of it and takes these models as they are.
+Find the minimum of a function that is dear to evaluate: model what is known, and
+evaluate next where the model expects the largest improvement. First the loop itself, in
+twenty lines, and then trieste, which has all of it and takes these models as they are.
 """
 
 import gpflow
@@ -29,10 +29,10 @@ def branin(X):
 # The loop
 # --------
 #
-# Evaluations are exact, so the noise is small and fixed. With fewer than a hundred of them every
-# row can be an inducing point, and all powers are exact regression; the sparse model matters for
-# the thousands of rows of long runs, where this loop stays as it is. The kernel learns at every
-# fifth step.
+# Evaluations are exact, so the noise is small and fixed. With fewer than a hundred of
+# them every row can be an inducing point, and all powers are exact regression; the
+# sparse model matters for the thousands of rows of long runs, where this loop stays as
+# it is. The kernel learns at every fifth step.
 
 rng = np.random.default_rng(0)
 candidates = rng.uniform(size=(2000, 2))
@@ -76,11 +76,12 @@ axes[1].legend()
 # With trieste
 # ------------
 #
-# trieste trains, updates and queries a model by the adapter :class:`gpflow_pep.trieste.PEPModel`.
-# Its own ``SparseGaussianProcessRegression`` takes a ``PEPRegression`` too, where the kernel is a
-# squared exponential or a Matern kernel. trieste 4.6.1 needs TensorFlow 2.18 or earlier, which the
-# other pages are not built with; ``python -m examples trieste_loop`` and its output are of an
-# environment of its own. Its second part is explained in
+# trieste trains, updates and queries a model by the adapter
+# :class:`gpflow_pep.trieste.PEPModel`. Its own ``SparseGaussianProcessRegression``
+# takes a ``PEPRegression`` too, where the kernel is a squared exponential or a Matern
+# kernel. trieste 4.6.1 needs TensorFlow 2.18 or earlier, which the other pages are not
+# built with; ``python -m examples trieste_loop`` and its output are of an environment
+# of its own. Its second part is explained in
 # :doc:`plot_17_binary_bayesian_optimisation`.
 #
 # .. literalinclude:: /../examples/trieste_loop.py

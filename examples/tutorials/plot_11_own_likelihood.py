@@ -2,9 +2,9 @@
 A likelihood of your own
 ========================
 
-Delays: errors that are small on one side and can be large on the other. GPflow has no such
-likelihood. A class with one method for the density is what GPflow needs; one function more states
-``PEP`` where that density has its structure.
+Delays: errors that are small on one side and can be large on the other. GPflow has no
+such likelihood. A class with one method for the density is what GPflow needs; one
+function more states ``PEP`` where that density has its structure.
 """
 
 import gpflow
@@ -19,10 +19,11 @@ import gpflow_pep as pep
 # The likelihood
 # --------------
 #
-# The skewed logistic density of z = (y - f) / scale, b exp(-z) / (1 + exp(-z))^(b + 1) / scale:
-# symmetric for b = 1, with a longer tail above for larger b. GPflow needs the log density of a row,
-# and for ``predict_y`` the mean and the variance of y given f. Write the density so that it is
-# finite wherever f is: softplus for log(1 + exp(-z)) does not overflow.
+# The skewed logistic density of z = (y - f) / scale, b exp(-z) / (1 + exp(-z))^(b + 1)
+# / scale: symmetric for b = 1, with a longer tail above for larger b. GPflow needs the
+# log density of a row, and for ``predict_y`` the mean and the variance of y given f.
+# Write the density so that it is finite wherever f is: softplus for log(1 + exp(-z))
+# does not overflow.
 
 
 class SkewedLogistic(gpflow.likelihoods.ScalarLikelihood):
@@ -56,9 +57,10 @@ class SkewedLogistic(gpflow.likelihoods.ScalarLikelihood):
 # What PEP integrates
 # -------------------
 #
-# The tilted integral, log E[p(y | f)^alpha] / alpha, by the rule that most likelihoods here share:
-# nodes that are dense where the density varies fast. A ``Structure`` is where that is: the
-# middle, the scale that has to be resolved, and half the length. Derivatives follow by themselves.
+# The tilted integral, log E[p(y | f)^alpha] / alpha, by the rule that most likelihoods
+# here share: nodes that are dense where the density varies fast. A ``Structure`` is
+# where that is: the middle, the scale that has to be resolved, and half the length.
+# Derivatives follow by themselves.
 
 
 @pep.likelihoods.scalar_factor.register(SkewedLogistic)

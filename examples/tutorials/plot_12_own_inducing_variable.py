@@ -2,9 +2,9 @@
 Inducing variables and kernels of your own
 ==========================================
 
-An inducing variable is any linear function of f whose covariances are known. This page adds two:
-the *derivative* of f at a point, and the blurred points that come with the package, and a kernel
-that is not GPflow's. No model has to be changed for any of them.
+An inducing variable is any linear function of f whose covariances are known. This page
+adds two: the *derivative* of f at a point, and the blurred points that come with the
+package, and a kernel that is not GPflow's. No model has to be changed for any of them.
 """
 
 import gpflow
@@ -22,11 +22,11 @@ import gpflow_pep as pep
 # Values and slopes
 # -----------------
 #
-# For each point z two variables: f(z) and f'(z). The class holds the points and the number of
-# variables; two functions, registered with GPflow, give their covariances (``Kuu``,
-# which adds the jitter it is called with) and with f at rows (``Kuf``). Derive from
-# ``InducingVariables`` and not from ``InducingPoints``, whose rules for all kernels would silently
-# be used for yours.
+# For each point z two variables: f(z) and f'(z). The class holds the points and the
+# number of variables; two functions, registered with GPflow, give their covariances
+# (``Kuu``, which adds the jitter it is called with) and with f at rows (``Kuf``).
+# Derive from ``InducingVariables`` and not from ``InducingPoints``, whose rules for all
+# kernels would silently be used for yours.
 
 
 class ValuesAndSlopes(InducingVariables):
@@ -106,9 +106,9 @@ ax.set(xlabel="x", ylabel="y", ylim=(-1.5, 1.9))
 # A kernel of your own
 # --------------------
 #
-# Derive from ``gpflow.kernels.Kernel`` and give ``K`` and ``K_diag``; with ``InducingPoints``
-# nothing else is needed. Under this one f is an even function, f(x) = f(-x): half of it is
-# seen, all of it is predicted.
+# Derive from ``gpflow.kernels.Kernel`` and give ``K`` and ``K_diag``; with
+# ``InducingPoints`` nothing else is needed. Under this one f is an even function, f(x)
+# = f(-x): half of it is seen, all of it is predicted.
 
 
 class Even(gpflow.kernels.Kernel):

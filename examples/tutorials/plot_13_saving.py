@@ -2,9 +2,9 @@
 Saving and serving
 ==================
 
-Ways to keep a trained model: a checkpoint and parameters as a dictionary, which need the script
-that made the model; a SavedModel that predicts, which needs only TensorFlow; and estimators in a
-folder, or pickled.
+Ways to keep a trained model: a checkpoint and parameters as a dictionary, which need
+the script that made the model; a SavedModel that predicts, which needs only TensorFlow;
+and estimators in a folder, or pickled.
 """
 
 import pickle
@@ -38,8 +38,8 @@ print(expected.ravel())
 # A checkpoint
 # ------------
 #
-# ``tf.train.Checkpoint`` keeps all parameters, sites of ``PEP`` included. To read it, make the same
-# model again, from the same rows: a checkpoint has no code and no data.
+# ``tf.train.Checkpoint`` keeps all parameters, sites of ``PEP`` included. To read it,
+# make the same model again, from the same rows: a checkpoint has no code and no data.
 
 path = tf.train.Checkpoint(model=model).write(str(directory / "checkpoint"))
 other = make_model()
@@ -62,8 +62,9 @@ print(other.predict_f(X_new)[0].numpy().ravel())
 # A SavedModel that predicts
 # --------------------------
 #
-# Where predictions are made, the training rows and this package need not be. A posterior keeps what
-# predictions need, M numbers and an M x M matrix; a compiled function of it is what is saved.
+# Where predictions are made, the training rows and this package need not be. A
+# posterior keeps what predictions need, M numbers and an M x M matrix; a compiled
+# function of it is what is saved.
 
 posterior = model.posterior(gpflow.posteriors.PrecomputeCacheType.VARIABLE)
 posterior.served = tf.function(
@@ -83,8 +84,8 @@ print(f"{size / 1024:.0f} KiB")
 # An estimator
 # ------------
 #
-# The :doc:`estimators </estimators>` are saved in a folder of numbers and descriptions: reading it
-# runs no code, and files that somebody changed are refused.
+# The :doc:`estimators </estimators>` are saved in a folder of numbers and descriptions:
+# reading it runs no code, and files that somebody changed are refused.
 
 estimator = pep.estimators.PEPRegressor(num_inducing=12, random_state=0).fit(X, Y[:, 0])
 pep.estimators.save_estimator(directory / "estimator", estimator)

@@ -2,9 +2,9 @@
 A table with words and gaps
 ===========================
 
-From a table as people have it, words, missing values and an ID, to predictions with intervals that
-were checked on rows held out: scikit-learn's tools around :class:`PEPRegressor
-<gpflow_pep.estimators.PEPRegressor>`.
+From a table as people have it, words, missing values and an ID, to predictions with
+intervals that were checked on rows held out: scikit-learn's tools around
+:class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
 """
 
 # %%

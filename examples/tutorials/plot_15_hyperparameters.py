@@ -2,11 +2,12 @@
 Hyperparameters that few rows leave open
 ========================================
 
-Training takes one value for each lengthscale, variance and noise. Where there are few rows, other
-values explain them nearly as well, and predictions that follow one value are too sure of
-themselves. This tutorial draws the hyperparameters from their posterior, by GPflow's
-``SamplingHelper`` and Hamiltonian Monte Carlo, and mixes the models of the draws. Then it does the
-same in a moment by Laplace's approximation, a Gaussian around the mode of that posterior.
+Training takes one value for each lengthscale, variance and noise. Where there are few
+rows, other values explain them nearly as well, and predictions that follow one value
+are too sure of themselves. This tutorial draws the hyperparameters from their
+posterior, by GPflow's ``SamplingHelper`` and Hamiltonian Monte Carlo, and mixes the
+models of the draws. Then it does the same in a moment by Laplace's approximation, a
+Gaussian around the mode of that posterior.
 """
 
 import gpflow
@@ -51,10 +52,10 @@ describe("trained", model)
 # Draws
 # -----
 #
-# Each hyperparameter gets a prior; the inducing inputs stay where they are, as they are parameters
-# of the approximation and not of the model. ``log_posterior_density`` is log Z plus the log
-# densities of the priors: at ``alpha=0`` a lower bound of the exact one, at other powers an
-# estimate.
+# Each hyperparameter gets a prior; the inducing inputs stay where they are, as they are
+# parameters of the approximation and not of the model. ``log_posterior_density`` is log
+# Z plus the log densities of the priors: at ``alpha=0`` a lower bound of the exact one,
+# at other powers an estimate.
 
 gpflow.set_trainable(model.inducing_variable, False)
 for parameter in model.trainable_parameters:
@@ -103,11 +104,12 @@ describe("20 draws", ensemble)
 # Laplace's approximation
 # -----------------------
 #
-# Around its mode the posterior of the parameters without their constraints is nearly Gaussian: its
-# covariance is the inverse of the second derivative of the training loss, priors included. For
-# other likelihoods than Gaussian noise it is as simple: ``PEP`` has second derivatives too. The
-# standard deviations are of the size of those of the draws. What it misses is that the posterior of
-# the kernel's variance is skewed: its mean is far above its mode.
+# Around its mode the posterior of the parameters without their constraints is nearly
+# Gaussian: its covariance is the inverse of the second derivative of the training loss,
+# priors included. For other likelihoods than Gaussian noise it is as simple: ``PEP``
+# has second derivatives too. The standard deviations are of the size of those of the
+# draws. What it misses is that the posterior of the kernel's variance is skewed: its
+# mean is far above its mode.
 
 pep.training.maximise(model, tolerance=0.0, progress=False)
 variables = [parameter.unconstrained_variable for parameter in parameters]

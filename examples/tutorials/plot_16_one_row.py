@@ -2,9 +2,10 @@
 What Power EP does at one row
 =============================
 
-Power EP approximates the likelihood of each row by a site, a Gaussian factor. This tutorial looks
-at single rows: what all other rows make f there (the cavity), what the row's own likelihood makes
-of it (the tilted distribution), and the site that has the same effect.
+Power EP approximates the likelihood of each row by a site, a Gaussian factor. This
+tutorial looks at single rows: what all other rows make f there (the cavity), what the
+row's own likelihood makes of it (the tilted distribution), and the site that has the
+same effect.
 """
 
 from typing import Any
@@ -20,9 +21,10 @@ import gpflow_pep as pep
 # Labels
 # ------
 #
-# ``converged_rows`` has the marginal N(m, s) of each row under q and its site, whose precision is
-# tau and whose precision times mean is nu. The cavity is q without the power alpha of the site.
-# The likelihood stands for f, which has the residual variance d beside h, so it is averaged over d.
+# ``converged_rows`` has the marginal N(m, s) of each row under q and its site, whose
+# precision is tau and whose precision times mean is nu. The cavity is q without the
+# power alpha of the site. The likelihood stands for f, which has the residual variance
+# d beside h, so it is averaged over d.
 
 rng = np.random.default_rng(1)
 X = rng.uniform(-3.0, 3.0, (40, 1))
@@ -76,7 +78,8 @@ for number in (surprising, expected):
 # The power
 # ---------
 #
-# With a smaller power a smaller part of the site is taken out, and the cavity is closer to q.
+# With a smaller power a smaller part of the site is taken out, and the cavity is closer
+# to q.
 
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
 for alpha, ax in zip((1.0, 0.3), axes):
@@ -87,9 +90,9 @@ for alpha, ax in zip((1.0, 0.3), axes):
 # An outlier
 # ----------
 #
-# Student's t has heavy tails. At a row that is far from its neighbours the likelihood falls more
-# and more slowly, the tilted distribution is wider than the cavity, and no Gaussian of positive
-# precision can do that: the precision of the site is negative.
+# Student's t has heavy tails. At a row that is far from its neighbours the likelihood
+# falls more and more slowly, the tilted distribution is wider than the cavity, and no
+# Gaussian of positive precision can do that: the precision of the site is negative.
 
 Y = np.sin(1.5 * X) + 0.1 * rng.standard_normal(X.shape)
 Y[5] += 3.0

@@ -2,11 +2,12 @@
 Bayesian optimisation of what works or fails
 ============================================
 
-Find the settings at which an experiment succeeds most often, when all that each trial gives is
-whether it succeeded. A classifier models the probability, and Thompson sampling chooses the next
-trials: each is where a function that is drawn from the posterior is largest. Draws differ most
-where little is known, so that trials explore; and they agree near a maximum that is known, so that
-trials gather there. Several draws give several trials at a time.
+Find the settings at which an experiment succeeds most often, when all that each trial
+gives is whether it succeeded. A classifier models the probability, and Thompson
+sampling chooses the next trials: each is where a function that is drawn from the
+posterior is largest. Draws differ most where little is known, so that trials explore;
+and they agree near a maximum that is known, so that trials gather there. Several draws
+give several trials at a time.
 """
 
 import gpflow
@@ -38,8 +39,9 @@ def run_trials(X):
 # The model
 # ---------
 #
-# The first twelve trials are anywhere. Inducing points are spread over all settings, as trials will
-# move. The kernel's parameters have priors: so few trials hardly determine them.
+# The first twelve trials are anywhere. Inducing points are spread over all settings, as
+# trials will move. The kernel's parameters have priors: so few trials hardly determine
+# them.
 
 X = rng.uniform(size=(12, 2))
 Y = run_trials(X)
@@ -55,8 +57,8 @@ kernel.lengthscales.prior = tfp.distributions.LogNormal(np.log(0.3), np.float64(
 # Where paths are largest
 # -----------------------
 #
-# Each of three paths is evaluated at a thousand candidates; from the best of these it goes up by
-# its gradient. ``paths.each`` evaluates each path at its own point.
+# Each of three paths is evaluated at a thousand candidates; from the best of these it
+# goes up by its gradient. ``paths.each`` evaluates each path at its own point.
 
 candidates = rng.uniform(size=(1000, 2))
 paths = model.paths(3, seed=0)
@@ -81,9 +83,9 @@ def maxima():
 # The loop
 # --------
 #
-# ``condition_on`` adds the trials, ``paths.update`` draws from the posterior as it is now, and
-# ``resample`` other functions; the compiled function goes on with them. The kernel learns in every
-# sixth round, compiled once by ``SharedLosses``.
+# ``condition_on`` adds the trials, ``paths.update`` draws from the posterior as it is
+# now, and ``resample`` other functions; the compiled function goes on with them. The
+# kernel learns in every sixth round, compiled once by ``SharedLosses``.
 
 losses = SharedLosses()
 believed = []
@@ -128,11 +130,12 @@ right.legend()
 # ------------
 #
 # trieste has loops, spaces, optimisers and acquisition functions for this. The adapter
-# :class:`gpflow_pep.trieste.PEPModel` gives it the models of this package, with any likelihood:
-# trajectories are paths, and so are the samples of Monte Carlo acquisition functions. trieste
-# minimises, so that here it observes failures, which are the rarer the smaller the function is.
-# trieste 4.6.1 needs TensorFlow 2.18 or earlier, which the other pages are not built with;
-# ``python -m examples trieste_loop`` runs these lines in an environment of its own.
+# :class:`gpflow_pep.trieste.PEPModel` gives it the models of this package, with any
+# likelihood: trajectories are paths, and so are the samples of Monte Carlo acquisition
+# functions. trieste minimises, so that here it observes failures, which are the rarer
+# the smaller the function is. trieste 4.6.1 needs TensorFlow 2.18 or earlier, which the
+# other pages are not built with; ``python -m examples trieste_loop`` runs these lines
+# in an environment of its own.
 #
 # .. literalinclude:: /../examples/trieste_loop.py
 #    :language: python

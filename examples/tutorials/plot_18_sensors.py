@@ -2,8 +2,9 @@
 A sensor that fails
 ===================
 
-Two sensors measure something in common, and one of them fails for a while. A model of both fills in
-what it would have read from what the other one reads; a model of the one that failed cannot.
+Two sensors measure something in common, and one of them fails for a while. A model of
+both fills in what it would have read from what the other one reads; a model of the one
+that failed cannot.
 """
 
 import gpflow
@@ -16,9 +17,9 @@ import gpflow_pep as pep
 # Two sensors
 # -----------
 #
-# Both follow the weather, the second less, and it drifts. Gusts last for minutes: they are in both
-# readings of the same moment, and they do not determine the next one. Each sensor has some
-# noise of its own too. The second fails for two and a half days.
+# Both follow the weather, the second less, and it drifts. Gusts last for minutes: they
+# are in both readings of the same moment, and they do not determine the next one. Each
+# sensor has some noise of its own too. The second fails for two and a half days.
 
 rng = np.random.default_rng(3)
 t = np.sort(rng.uniform(0.0, 10.0, (250, 1)), axis=0)
@@ -36,8 +37,8 @@ Y[failed, 1] = np.nan
 # A model of both, and one of the second alone
 # --------------------------------------------
 #
-# :func:`~gpflow_pep.training.starts.coregionalization` makes a kernel whose outputs are mixtures of
-# two latent functions. NaN in Y is what was not observed.
+# :func:`~gpflow_pep.training.starts.coregionalization` makes a kernel whose outputs are
+# mixtures of two latent functions. NaN in Y is what was not observed.
 
 
 def points():
@@ -125,13 +126,15 @@ for name, guess in guesses.items():
 # What of a moment is used
 # ------------------------
 #
-# ``predict_y`` uses the readings of a moment by way of the inducing variables alone, and 20 of
-# these cannot follow gusts. ``impute_y`` takes the readings of the same moment as they are. For a
-# moment that was not among the data, ``predict_y(new_t, given=new_Y)`` does the same.
+# ``predict_y`` uses the readings of a moment by way of the inducing variables alone,
+# and 20 of these cannot follow gusts. ``impute_y`` takes the readings of the same
+# moment as they are. For a moment that was not among the data,
+# ``predict_y(new_t, given=new_Y)`` does the same.
 #
-# And the power matters. At 0 what inducing variables leave open must be independent noise of each
-# sensor, because the bound has a penalty for the rest. Above it the outputs of a row share
-# what is left open, and gusts are something that both sensors have.
+# And the power matters. At 0 what inducing variables leave open must be independent
+# noise of each sensor, because the bound has a penalty for the rest. Above it the
+# outputs of a row share what is left open, and gusts are something that both sensors
+# have.
 
 for alpha in (0.0, 0.5, 1.0):
     model = both if alpha == 1.0 else mixture(alpha)
@@ -143,6 +146,6 @@ for alpha in (0.0, 0.5, 1.0):
 # When there is nothing to gain
 # -----------------------------
 #
-# A mixture gains where one output is missing and others have information on it. If all of them are
-# observed in all rows that you have, and none in those that you predict, separate models are as
-# good and simpler: :doc:`/several_outputs` has the numbers.
+# A mixture gains where one output is missing and others have information on it. If all
+# of them are observed in all rows that you have, and none in those that you predict,
+# separate models are as good and simpler: :doc:`/several_outputs` has the numbers.

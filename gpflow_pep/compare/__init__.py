@@ -1,7 +1,8 @@
-"""The main job: a table in, models compared on held-out rows, one of them and a report out.
+"""The main job: a table in, models compared on held-out rows, one of them and a report
+out.
 
-Names are imported when they are first used, so that the help of the command line does not wait for
-TensorFlow.
+Names are imported when they are first used, so that the help of the command line does
+not wait for TensorFlow.
 """
 
 from pkgutil import iter_modules

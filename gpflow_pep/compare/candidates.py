@@ -1,4 +1,6 @@
-"""The models that a comparison trains: the default, single models at each power, and baselines."""
+"""The models that a comparison trains: the default, single models at each power, and
+baselines.
+"""
 
 from typing import Any
 
@@ -37,20 +39,23 @@ TRIVIAL = {"numbers": "mean", "classes": "class frequencies"}
 DEFAULT, SINGLE = "default", "alpha"
 #: What the names of models of each of several targets by itself end with.
 SEPARATE = "separate"
-#: The likelihood of skewed targets, and the least skewness at which the default is tried with it:
-#: that of 40 Gaussian targets, whose standard error is 0.37, has it in fewer than 1% of tables.
+#: The likelihood of skewed targets, and the least skewness at which the default is
+#: tried with it: that of 40 Gaussian targets, whose standard error is 0.37, has it in
+#: fewer than 1% of tables.
 LOGARITHMS, SKEWED = "log_normal", 1.0
 #: The least mean of a count: under a mean of 0 a count of 1 has no probability.
 LEAST_COUNT = 1e-3
 
 
 class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
-    """A regressor of scikit-learn's that predicts Gaussians, all with one standard deviation; or
-    counts, negative binomials whose variance is their mean and a multiple of its square.
+    """A regressor of scikit-learn's that predicts Gaussians, all with one standard
+    deviation; or counts, negative binomials whose variance is their mean and a multiple
+    of its square.
 
     :param regressor: It is copied.
-    :param held_out: Deviation or multiple are those of this fraction of the rows, by a copy that
-        was trained on the others; 0: of all rows, by the regressor trained on all.
+    :param held_out: Deviation or multiple are those of this fraction of the rows, by a
+        copy that was trained on the others; 0: of all rows, by the regressor trained on
+        all.
     :param counts: Whether it predicts counts.
     """
 
@@ -76,7 +81,8 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         square = float(np.mean((true - mean) ** 2))
         # Of targets that are all equal, what PEPRegressor predicts: its least noise.
         self.std_ = float(np.sqrt(square)) or 1e-3
-        # Near 0 it is a Poisson distribution, which SciPy's negative binomial has no limit at.
+        # Near 0 it is a Poisson distribution, which SciPy's negative binomial has no
+        # limit at.
         self.excess_ = max(
             (square - np.mean(mean)) / max(np.mean(mean**2), LEAST_COUNT), 1e-6
         )
@@ -111,14 +117,18 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
 
 
 def _without_limits(y: Any) -> tuple[AnyNDArray, AnyNDArray]:
-    """Give numbers, and the side of each that a target is on: 0 where it is the number, [N]."""
+    """Give numbers, and the side of each that a target is on: 0 where it is the number,
+    [N].
+    """
     values = np.asarray(y, np.float64)
     values = values[:, None] if values.ndim == 1 else values
     return values[:, 0], values[:, 1] if values.shape[1] > 1 else np.zeros(len(values))
 
 
 class _AllRows(gpflow.base.Module):
-    """GPflow's SVGP with all rows as its one batch: trained as models that hold their data are."""
+    """GPflow's SVGP with all rows as its one batch: trained as models that hold their
+    data are.
+    """
 
     def __init__(
         self, model: gpflow.models.SVGP, data: tuple[tf.Tensor, tf.Tensor]
@@ -131,16 +141,18 @@ class _AllRows(gpflow.base.Module):
 
 
 class WholeSVGP(PEPClassifier):
-    """GPflow's ``SVGP``, trained on all rows at once, from the same start and by the same rule.
+    """GPflow's ``SVGP``, trained on all rows at once, from the same start and by the
+    same rule.
 
-    Three classes or more have RobustMax: GPflow integrates the softmax by random draws, with which
-    L-BFGS does not converge. It is that of "noisy_multiclass".
+    Three classes or more have RobustMax: GPflow integrates the softmax by random draws,
+    with which L-BFGS does not converge. It is that of "noisy_multiclass".
     """
 
     def _make_likelihood(self) -> Likelihood:
         likelihood = super()._make_likelihood()
         if type(likelihood) is gpflow.likelihoods.Softmax:
-            # On wine the NLPD is .160; where epsilon is trained it is .296, and does not converge.
+            # On wine the NLPD is .160; where epsilon is trained it is .296, and does
+            # not converge.
             return CLASSES["noisy_multiclass"](len(self.classes_))
         return likelihood
 
@@ -156,9 +168,11 @@ class WholeSVGP(PEPClassifier):
 
 
 def _baselines(numbers: bool, counts: bool, seed: int, early: bool) -> dict[str, Any]:
-    """Make scikit-learn's: a constant, a linear model whose penalty is chosen, boosted trees."""
-    # Of trees, which a fifth of the rows then ends, log loss was 1.01 to .63 times that of others
-    # on five tables of 150 to 570 rows, and RMSE .99 to .94 times on three.
+    """Make scikit-learn's: a constant, a linear model whose penalty is chosen, boosted
+    trees.
+    """
+    # Of trees, which a fifth of the rows then ends, log loss was 1.01 to .63 times that
+    # of others on five tables of 150 to 570 rows, and RMSE .99 to .94 times on three.
     options = {
         "early_stopping": early or "auto",
         "validation_fraction": 0.2,
@@ -202,7 +216,9 @@ def is_choice(name: str) -> bool:
 
 
 def is_skewed(data: Cleaned, settings: Settings) -> bool:
-    """Whether the likelihood is not named, and logarithms of the targets are less skewed."""
+    """Whether the likelihood is not named, and logarithms of the targets are less
+    skewed.
+    """
     one_number = data.kind == "numbers" and len(data.targets) == 1
     if not one_number or settings.likelihood != "auto" or not (data.y > 0.0).all():
         return False

@@ -1,7 +1,7 @@
 """The command line.
 
-Options, the table and the folder are checked first. What needs TensorFlow is imported after that,
-so that help and mistakes are immediate.
+Options, the table and the folder are checked first. What needs TensorFlow is imported
+after that, so that help and mistakes are immediate.
 """
 
 import csv
@@ -58,7 +58,9 @@ def _from_scikit_learn(
 
 
 def _chirp() -> "tuple[pd.DataFrame, str]":
-    """Make 500 rows of one input: waves that get shorter, at last too short for few points."""
+    """Make 500 rows of one input: waves that get shorter, at last too short for few
+    points.
+    """
     import numpy as np
     import pandas as pd
 
@@ -115,7 +117,9 @@ def _warnings_as_lines(console: Console) -> Iterator[None]:
 
 @contextmanager
 def _progress(console: Console) -> Iterator[Callable[["Progress"], None]]:
-    """Show a bar on a terminal; elsewhere a line at the end of each fit, and before other steps."""
+    """Show a bar on a terminal; elsewhere a line at the end of each fit, and before
+    other steps.
+    """
     if not console.is_terminal:
 
         def line(progress: "Progress") -> None:
@@ -393,14 +397,16 @@ def compare(
 ) -> None:
     """How well is my data predicted, and by which model?
 
-    Trains the estimator with nothing set ("default"), single sparse GPs at each alpha, and
-    baselines on the same rows of DATA; scores each on the same held-out rows, over folds; and
-    writes a report (report.html), the scores, the predictions of held-out rows and a model, trained
-    on all rows: the default, unless another one is clearly better.
+    Trains the estimator with nothing set ("default"), single sparse GPs at each alpha,
+    and baselines on the same rows of DATA; scores each on the same held-out rows, over
+    folds; and writes a report (report.html), the scores, the predictions of held-out
+    rows and a model, trained on all rows: the default, unless another one is clearly
+    better.
 
-    DATA is a table: text with column names in its first line, plain or compressed, Parquet, or a
-    sheet of an Excel file. Separator, decimal point and encoding are recognised, and so are titles
-    above the names. Without DATA, data of scikit-learn are used.
+    DATA is a table: text with column names in its first line, plain or compressed,
+    Parquet, or a sheet of an Excel file. Separator, decimal point and encoding are
+    recognised, and so are titles above the names. Without DATA, data of scikit-learn
+    are used.
 
     Exit code: 0; 1 if a fit failed; 2 for bad options or data; 130 after Ctrl-C.
     """
@@ -481,14 +487,15 @@ def predict(
 ) -> None:
     """Predict the rows of a table with a model that compare has written.
 
-    MODEL is its folder, as pep_results/model, or pep_results/scorer, which starts in less than a
-    second because it needs no TensorFlow. DATA is a table with the columns that the model was
-    trained on, in any order; others are ignored. Each row of --out has the number of its row in
-    DATA, from 0, and of a number the mean, the standard deviation, the median and the central 90%
-    interval; of a class the most probable one and the probability of each. Of several targets each
-    has such columns; where the model is of all together, a target is predicted from the inputs and
-    from the other targets of its row that DATA has. The last column, unusual, names cells of
-    the row that are like none in training, and rows that are far from all training rows.
+    MODEL is its folder, as pep_results/model, or pep_results/scorer, which starts in
+    less than a second because it needs no TensorFlow. DATA is a table with the columns
+    that the model was trained on, in any order; others are ignored. Each row of --out
+    has the number of its row in DATA, from 0, and of a number the mean, the standard
+    deviation, the median and the central 90% interval; of a class the most probable one
+    and the probability of each. Of several targets each has such columns; where the
+    model is of all together, a target is predicted from the inputs and from the other
+    targets of its row that DATA has. The last column, unusual, names cells of the row
+    that are like none in training, and rows that are far from all training rows.
     """
     from ..tables.reading import read_table
 

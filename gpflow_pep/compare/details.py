@@ -1,4 +1,6 @@
-"""More about the saved model: how much each input matters, and whether more rows would help."""
+"""More about the saved model: how much each input matters, and whether more rows would
+help.
+"""
 
 import time
 from typing import Any, NamedTuple
@@ -11,28 +13,31 @@ from sklearn.pipeline import Pipeline
 from .predicting import predictions_given_others
 from .scores import Metric, held_out, scores
 
-#: The learning curve has points at these fractions of the training rows of the first part.
+#: The learning curve has points at these fractions of the training rows of the first
+#: part.
 FRACTIONS = (0.25, 0.5)
-#: Each input is permuted over no more rows, and no more often, than this: the standard error of an
-#: importance is then 1.4% of the standard deviation of a row.
+#: Each input is permuted over no more rows, and no more often, than this: the standard
+#: error of an importance is then 1.4% of the standard deviation of a row.
 MOST_ROWS, REPEATS = 1000, 5
 
 
 class Details(NamedTuple):
     """Details of the saved model beside its scores.
 
-    :param importance: By input: by how much the loss of held-out rows of the first part grows where
-        the input is permuted over the rows, "mean" and "error"; None if there was no time for it.
-    :param learning: Held-out predictions of the first part, by the number of rows that were trained
-        on, in order of it.
+    :param importance: By input: by how much the loss of held-out rows of the first part
+        grows where the input is permuted over the rows, "mean" and "error"; None if
+        there was no time for it.
+    :param learning: Held-out predictions of the first part, by the number of rows that
+        were trained on, in order of it.
     """
 
     importance: pd.DataFrame | None
     learning: dict[int, pd.DataFrame]
     given_others: dict[str, tuple[float, float]] | None = None
-    """For each of several targets two root mean squared errors on the held-out rows of the first
-    part: of the best model of all targets, and of the same model given the other targets of the
-    row."""
+    """For each of several targets two root mean squared errors on the held-out rows of
+    the first part: of the best model of all targets, and of the same model given the
+    other targets of the row.
+    """
 
 
 def importance_of(
@@ -45,8 +50,8 @@ def importance_of(
 ) -> pd.DataFrame | None:
     """Compute the permutation importance of each column: see :class:`Details`.
 
-    :param deadline: By ``time.perf_counter``: columns are permuted as often as there is time for,
-        by what one score takes. None where that is less than twice.
+    :param deadline: By ``time.perf_counter``: columns are permuted as often as there is
+        time for, by what one score takes. None where that is less than twice.
     """
 
     def score(pipeline: Pipeline, X: pd.DataFrame, y: "pd.Series[Any]") -> float:
@@ -63,7 +68,8 @@ def importance_of(
     repeats = int(min(fitting, REPEATS))
     if repeats < 2:
         return None
-    # In this process: joblib's others would begin anew, and load TensorFlow for what takes seconds.
+    # In this process: joblib's others would begin anew, and load TensorFlow for what
+    # takes seconds.
     options: Any = {"n_repeats": repeats, "random_state": 0, "n_jobs": 1}
     options["max_samples"] = min(1.0, MOST_ROWS / len(X))
     permuted = permutation_importance(pipeline, X, y, scoring=score, **options)

@@ -1,6 +1,7 @@
 """Figures of a comparison. They need matplotlib, see :mod:`gpflow_pep.plotting`.
 
-Scores and held-out predictions are those of the saved model. Fit shows the model of all rows.
+Scores and held-out predictions are those of the saved model. Fit shows the model of all
+rows.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from .scores import class_indices, difference_over_rows, scores, without_limits
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Of a panel, in inches. A phone shows it in this size, so that its letters are as large as others.
+#: Of a panel, in inches. A phone shows it in this size, so that its letters are as
+#: large as others.
 WIDTH = 3.8
 
 
@@ -28,7 +30,8 @@ def _best(comparison: Comparison) -> pd.DataFrame:
 
 
 def _draw_scores(comparison: Comparison) -> "Figure":
-    """Draw each metric against alpha, with standard errors, beside the default and the baselines.
+    """Draw each metric against alpha, with standard errors, beside the default and the
+    baselines.
 
     Of several kernels or numbers of points, those of the best single model are drawn.
     """
@@ -63,8 +66,8 @@ def _draw_scores(comparison: Comparison) -> "Figure":
 
 
 def _draw_predictions(comparison: Comparison) -> "Figure":
-    """Draw held-out predictions of the saved model against the targets, and the PIT histogram; of
-    several targets the first nine, and no histogram.
+    """Draw held-out predictions of the saved model against the targets, and the PIT
+    histogram; of several targets the first nine, and no histogram.
     """
     table, name = _best(comparison), str(comparison.data.targets[0].name)
     several = len(comparison.data.targets) > 1

@@ -1,7 +1,7 @@
 """What a comparison comes to: a table of scores, and findings in words.
 
-The terminal, the report and the card of the model show the same findings. Most are rows of tables:
-a condition, and the sentence to show where it holds.
+The terminal, the report and the card of the model show the same findings. Most are rows
+of tables: a condition, and the sentence to show where it holds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,41 +25,47 @@ from .settings import COUNTS, GAUSSIAN
 from .trials import Fit
 
 SAVED, AS_GOOD, UNSTABLE = "saved", "about as good", "unstable"
-#: A model is unstable where one part's score is so many nats worse than the median of the others,
-#: and so many times as far from it as they are from each other: of five Gaussian scores 0.5% are.
+#: A model is unstable where one part's score is so many nats worse than the median of
+#: the others, and so many times as far from it as they are from each other: of five
+#: Gaussian scores 0.5% are.
 FAR, TIMES = 1.0, 5.0
-#: A model learnt nothing whose NLPD is not lower than that of a constant by so many nats, 2% more
-#: probability for each row, unless an error is smaller by this fraction.
+#: A model learnt nothing whose NLPD is not lower than that of a constant by so many
+#: nats, 2% more probability for each row, unless an error is smaller by this fraction.
 LEAST_GAIN, LEAST_SMALLER = 0.02, 0.1
 #: What predictions are good for whose errors are small, and whose densities are high.
 USES = {"rmse": "means", "mae": "means", "error": "classes", "auc": "order of rows"}
 DENSITIES = {"numbers": "intervals", "classes": "probabilities"}
-#: Of a larger mean a Poisson and its Gaussian differ by 0.009 at most, as distribution functions.
+#: Of a larger mean a Poisson and its Gaussian differ by 0.009 at most, as distribution
+#: functions.
 MOST_COUNTED = 50.0
-#: Intervals are called wrong where so many rows more or fewer than 90% are inside, two standard
-#: errors of 400 rows, and the chance of that would be below LEAST_CHANCE if they were right.
+#: Intervals are called wrong where so many rows more or fewer than 90% are inside, two
+#: standard errors of 400 rows, and the chance of that would be below LEAST_CHANCE if
+#: they were right.
 COVERAGE_OFF, LEAST_CHANCE = 0.03, 0.01
-#: Predictions are too good that explain this share of the variance, or avoid this share of errors;
-#: less is enough where one of three inputs or more has this share of what inputs matter. Of fewer
-#: rows it may be chance.
+#: Predictions are too good that explain this share of the variance, or avoid this share
+#: of errors; less is enough where one of three inputs or more has this share of what
+#: inputs matter. Of fewer rows it may be chance.
 TOO_GOOD, GOOD_ALONE, ALONE, MOST_SUSPECTS, FEWEST_GOOD = 0.99, 0.9, 0.9, 3, 50
-#: The scores are not those of a model that had, on all rows, at most this share of their steps.
+#: The scores are not those of a model that had, on all rows, at most this share of
+#: their steps.
 LEAST_STEPS = 0.5
-#: A class is called missed where it has at least so many held-out rows, and most of them get
-#: another one: by chance in 6% of cases where 80% of all rows of it would be right.
+#: A class is called missed where it has at least so many held-out rows, and most of
+#: them get another one: by chance in 6% of cases where 80% of all rows of it would be
+#: right.
 FEWEST_OF_CLASS = 5
 
 
 def summarise(comparison: Comparison) -> pd.DataFrame:
     """Sum a comparison up: a row for each model, by its name.
 
-    Columns are "alpha" (NaN for the default and baselines); each metric, its mean over parts, and
-    as "_se" the standard error of that (NaN for a single part); "difference", "difference_se" of
-    the decisive metric to the saved model; "verdict": "saved", "about as good" where that
-    difference is at most its standard error, "unstable" where one part is far worse than others, or
-    nothing; the mean "seconds" and "iterations" of a fit; and how many "converged" and "failed". Of
-    several targets metrics are means over these, of errors divided by the standard deviation of
-    each; and there are columns for each, as "rmse(name)", in its own units.
+    Columns are "alpha" (NaN for the default and baselines); each metric, its mean over
+    parts, and as "_se" the standard error of that (NaN for a single part);
+    "difference", "difference_se" of the decisive metric to the saved model; "verdict":
+    "saved", "about as good" where that difference is at most its standard error,
+    "unstable" where one part is far worse than others, or nothing; the mean "seconds"
+    and "iterations" of a fit; and how many "converged" and "failed". Of several targets
+    metrics are means over these, of errors divided by the standard deviation of each;
+    and there are columns for each, as "rmse(name)", in its own units.
 
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
     """
@@ -130,8 +136,9 @@ def gain_over_trivial(
 ) -> tuple[float, float, str, str]:
     """Compare a model with the mean, or the frequencies of the classes.
 
-    :return: By how much its NLPD is lower; by which fraction an error is smaller, of RMSE and MAE,
-        or error rate and 1 - AUC, the one that gains more; what it is good for; its values.
+    :return: By how much its NLPD is lower; by which fraction an error is smaller, of
+        RMSE and MAE, or error rate and 1 - AUC, the one that gains more; what it is
+        good for; its values.
     """
     pair = name, TRIVIAL[comparison.data.kind]
     # Where one part is far off, the mean depends on that part alone.
@@ -156,7 +163,9 @@ def gain_over_trivial(
 def _better_baselines(
     comparison: Comparison, metric: Metric | None = None
 ) -> list[str]:
-    """Name the baselines, failed in no part, with a clearly better score than the saved model."""
+    """Name the baselines, failed in no part, with a clearly better score than the saved
+    model.
+    """
     best, failed = str(comparison.best), comparison.num_failed
     names = [
         n
@@ -170,7 +179,9 @@ def _better_baselines(
 
 
 def findings(comparison: Comparison) -> list[tuple[str, str]]:
-    """List sentences about a comparison after their kinds: "result", "warning" or "advice"."""
+    """List sentences about a comparison after their kinds: "result", "warning" or
+    "advice".
+    """
     results, advice = ["No model could be trained in every part: see the messages."], []
     if comparison.best is not None:
         results = [quality(comparison), ranking(comparison)]
@@ -209,7 +220,9 @@ def _held_out(comparison: Comparison) -> pd.DataFrame:
 
 
 def quality(comparison: Comparison) -> str:
-    """Word how good the saved model's held-out predictions are, and for what to use them."""
+    """Word how good the saved model's held-out predictions are, and for what to use
+    them.
+    """
     if without_limits(_held_out(comparison)).empty:
         return ""
     words = (_of_classes if comparison.data.kind == "classes" else _of_numbers)(
@@ -243,7 +256,9 @@ def _of_numbers(comparison: Comparison) -> str:
 
 
 def explained(comparison: Comparison) -> dict[str, float]:
-    """Compute the fraction of the variance of each target that the saved model explains."""
+    """Compute the fraction of the variance of each target that the saved model
+    explains.
+    """
     table = without_limits(_held_out(comparison))
     if comparison.likelihood == LOGARITHMS:
         table = table.assign(true=np.log(table["true"]), mean=np.log(table["median"]))
@@ -273,7 +288,9 @@ def _of_classes(comparison: Comparison) -> str:
 
 
 def usable_for(comparison: Comparison) -> str:
-    """Word what the saved model's predictions are good for: the first sentence that holds."""
+    """Word what the saved model's predictions are good for: the first sentence that
+    holds.
+    """
     numbers, logarithms = (
         comparison.data.kind == "numbers",
         comparison.likelihood == LOGARITHMS,
@@ -321,7 +338,9 @@ def usable_for(comparison: Comparison) -> str:
 
 
 def better_at_errors(comparison: Comparison) -> str:
-    """Name the baseline with the smallest error, where that is clearly smaller than the best's."""
+    """Name the baseline with the smallest error, where that is clearly smaller than the
+    best's.
+    """
     best, metric = str(comparison.best), METRICS[comparison.data.kind][1]
     names = best, *_better_baselines(comparison, metric)
     error = {
@@ -349,7 +368,9 @@ def width_of_intervals(comparison: Comparison) -> str:
 
 
 def _missed(comparison: Comparison) -> str:
-    """Name the classes of which the saved model predicts most rows wrongly, with counts."""
+    """Name the classes of which the saved model predicts most rows wrongly, with
+    counts.
+    """
     table = of_rows.class_report(_held_out(comparison))
     table = table[(table["rows"] >= FEWEST_OF_CLASS) & (table["recall"] < 0.5)]
     shares = zip(table.index, table["recall"] * table["rows"], table["rows"])
@@ -359,7 +380,9 @@ def _missed(comparison: Comparison) -> str:
 
 
 def ranking(comparison: Comparison) -> str:
-    """Word which row of the table has the best score, which is saved, and what is as good."""
+    """Word which row of the table has the best score, which is saved, and what is as
+    good.
+    """
     best, metric = str(comparison.best), comparison.metrics[0]
     table = summarise(comparison).query("failed == 0")
     losses = table[metric.name].map(metric.loss).fillna(np.inf)
@@ -386,7 +409,9 @@ def ranking(comparison: Comparison) -> str:
 
 
 def _of_fits(comparison: Comparison) -> Iterator[str]:
-    """Word what the time was too short for, and which fits failed or did not converge, and why."""
+    """Word what the time was too short for, and which fits failed or did not converge,
+    and why.
+    """
     if names := comparison.left_out:
         yield f"The time was over before these began: {_list(names)}. Raise --minutes."
     bad = [fit for fit in comparison.fits if fit.failed or not fit.converged]
@@ -406,7 +431,9 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
 
 
 def _of_models(comparison: Comparison) -> Iterator[str]:
-    """Word which models are far worse in one part than in others, or no better than a constant."""
+    """Word which models are far worse in one part than in others, or no better than a
+    constant.
+    """
     (part, *_), kind = comparison.settings.parts(), comparison.data.kind
     for name in (
         name for name in comparison.choices if not comparison.num_failed(name)
@@ -430,7 +457,9 @@ def _of_models(comparison: Comparison) -> Iterator[str]:
 
 
 def _too_good(comparison: Comparison) -> Iterator[str]:
-    """Word that predictions are better than those of new rows will be, and by which inputs."""
+    """Word that predictions are better than those of new rows will be, and by which
+    inputs.
+    """
     if comparison.best is None or without_limits(rows := _held_out(comparison)).empty:
         return
     table = comparison.details.importance if comparison.details else None
@@ -504,7 +533,9 @@ def given_others(comparison: Comparison) -> str:
 
 
 def counts(comparison: Comparison) -> str:
-    """Word which likelihoods suit small whole numbers that a Gaussian one was compared on."""
+    """Word which likelihoods suit small whole numbers that a Gaussian one was compared
+    on.
+    """
     y, *others = comparison.data.targets
     gaussian = comparison.likelihood in GAUSSIAN and comparison.data.kind == "numbers"
     if (
@@ -546,7 +577,9 @@ def more_rows(comparison: Comparison) -> str:
 
 
 def _of_scorer(comparison: Comparison) -> str:
-    """Word which folders hold training rows, or why one of NumPy's predictions is not there."""
+    """Word which folders hold training rows, or why one of NumPy's predictions is not
+    there.
+    """
     if comparison.model is None:
         return ""
     words = "The folder model holds training rows: keep it as private as the rows are."

@@ -1,4 +1,6 @@
-"""The folder that a comparison writes. It is checked first, and the files of others in it stay."""
+"""The folder that a comparison writes. It is checked first, and the files of others in
+it stay.
+"""
 
 import json
 import os
@@ -40,7 +42,9 @@ _REMEDY = "Choose another --out, or move the file away."
 
 
 def check_folder(out: Path) -> None:
-    """Make a folder, or check that what a run would replace in it was written by an earlier one."""
+    """Make a folder, or check that what a run would replace in it was written by an
+    earlier one.
+    """
     check_writable(out, "Choose another --out.")
     earlier = written_files(out, MANIFEST)
     files = [
@@ -55,8 +59,8 @@ def check_folder(out: Path) -> None:
 
 
 def begin_folder(out: Path) -> None:
-    """List what a run may write, so that a later run may replace the files of one that was killed;
-    and remove what such a one was writing.
+    """List what a run may write, so that a later run may replace the files of one that
+    was killed; and remove what such a one was writing.
     """
     for left in unfinished_folders(out):
         with only_writer(left) as alone:
@@ -66,7 +70,9 @@ def begin_folder(out: Path) -> None:
 
 
 def list_files(out: Path, names: Iterable[str]) -> None:
-    """Write the list of the files of a run, beside those in folders that have their own list."""
+    """Write the list of the files of a run, beside those in folders that have their own
+    list.
+    """
     content = {
         "versions": {"gpflow_pep": __version__},
         "files": sorted({*names, MANIFEST}),

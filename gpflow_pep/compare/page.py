@@ -1,4 +1,5 @@
-"""A comparison as one HTML page that needs no other file, and its model described in Markdown.
+"""A comparison as one HTML page that needs no other file, and its model described in
+Markdown.
 
 The templates are page.html.j2 and card.md.j2.
 """
@@ -54,7 +55,8 @@ def page(
 ) -> str:
     """Write a comparison as an HTML page, with PNG files and code that loads its model.
 
-    :param figures: The PNG file of each picture, and after it those of its parts, which are shown.
+    :param figures: The PNG file of each picture, and after it those of its parts, which
+        are shown.
     """
     data = comparison.data
     return _ENVIRONMENT.get_template("page.html.j2").render(
@@ -81,7 +83,8 @@ def page(
 
 
 def model_card(comparison: Comparison, command: str = "") -> str:
-    """Describe the model of a comparison: what it predicts, how well, and of which rows.
+    """Describe the model of a comparison: what it predicts, how well, and of which
+    rows.
 
     :param comparison: One that has a model.
     :param command: What was called.

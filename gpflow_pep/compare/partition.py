@@ -1,4 +1,6 @@
-"""Which rows are trained on and which are held out; rows with the same inputs stay together."""
+"""Which rows are trained on and which are held out; rows with the same inputs stay
+together.
+"""
 
 import re
 import shlex
@@ -18,8 +20,8 @@ from ..tables.encodings import as_table, listed
 from ..tables.suspicions import MIN_ROWS
 from .settings import Settings
 
-#: Names of columns that identify what has several rows; the first ones may name its kind instead,
-#: such as the make of a device, where there are few values.
+#: Names of columns that identify what has several rows; the first ones may name its
+#: kind instead, such as the make of a device, where there are few values.
 _KINDS = "member|branch|school|animal|plot|batch|machine|device|sensor|station|account|vehicle"
 _KINDS += "|supplier|company|group|cluster"
 _WHOSE = re.compile(
@@ -27,28 +29,33 @@ _WHOSE = re.compile(
     rf"|cent(er|re)|clinic|hospital|doctor|store|shop|student|donor|{_KINDS})"
     r"([ _.-]?(id|nr|no|num|number|code|key|name))?|(.*[ _.-])?(id|uuid|guid|key))|.*[a-z]I[dD]"
 )
-#: Names of columns of years, which order rows as dates do; no year of a birth, a house or a model.
+#: Names of columns of years, which order rows as dates do; no year of a birth, a house
+#: or a model.
 _YEAR = re.compile(
     r"(?i:((fiscal|financial|calendar|school|survey|harvest)[ _.-]?)?(year|yr|jahr))"
 )
-#: Other columns do whose values, so many at least, explain this fraction of the variance of the
-#: target; neighbours among numbers correlate less than so.
+#: Other columns do whose values, so many at least, explain this fraction of the
+#: variance of the target; neighbours among numbers correlate less than so.
 _FEWEST_GROUPS, _EXPLAINED, _ALIKE = 10, 0.5, 0.3
 
 
 def equal_inputs(X: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """Give each row the number of the first different row like it, counted in order, [N]."""
+    """Give each row the number of the first different row like it, counted in order,
+    [N].
+    """
     return pd.factorize(pd.util.hash_pandas_object(X, index=False).to_numpy())[0]
 
 
 def clean_for(
     frame: Any, target: Any, settings: Settings, command: str = "", **cleaning: Any
 ) -> Cleaned:
-    """Clean a table, take the times or groups of its rows, and note how rows are held out.
+    """Clean a table, take the times or groups of its rows, and note how rows are held
+    out.
 
     :param command: What was called, for warnings.
     :param cleaning: Options of :func:`~gpflow_pep.tables.cleaning.clean`.
-    :raises ValueError: If the column of the settings is none, or has too few times or groups.
+    :raises ValueError: If the column of the settings is none, or has too few times or
+        groups.
     """
     table = as_table(frame, "frame").reset_index(drop=True)
     name, setting, kinds = settings.time_column, "time_column", "dates or numbers"
@@ -94,7 +101,9 @@ def clean_for(
 
 
 def _namesakes(data: Cleaned, groups: "pd.Series[Any]") -> list[str]:
-    """Find inputs that name the groups too, as a second identifier of each patient does."""
+    """Find inputs that name the groups too, as a second identifier of each patient
+    does.
+    """
     names = []
     for name in data.X:
         pairs = (
@@ -142,11 +151,13 @@ def _check_parts(data: Cleaned, settings: Settings) -> None:
 def _unused_columns(
     table: pd.DataFrame, data: Cleaned, settings: Settings, command: str
 ) -> Iterator[str]:
-    """Word which columns of times, and which of identifiers, rows may have to be held out by."""
+    """Word which columns of times, and which of identifiers, rows may have to be held
+    out by.
+    """
     known, targets = data.X.attrs["conventions"], data.targets
     table = table.loc[data.X.index]
-    # Dates go before years, and those in whose order rows are last; of groups those with such a
-    # name go first, and the smallest.
+    # Dates go before years, and those in whose order rows are last; of groups those
+    # with such a name go first, and the smallest.
     times: list[tuple[bool, bool, str, int]] = []
     groups: list[tuple[bool, int, str]] = []
     for name in map(
@@ -198,8 +209,8 @@ def _flag(setting: str, name: str, most: int, settings: Settings) -> str:
 
 
 def _repeats(values: "pd.Series[Any]", targets: Any, is_named: bool) -> bool:
-    """Whether words or whole numbers are of several rows each, as identifiers of whose rows are, by
-    their name or because they explain a target.
+    """Whether words or whole numbers are of several rows each, as identifiers of whose
+    rows are, by their name or because they explain a target.
     """
     if values.dtype == np.float64 and (values % 1.0).any():
         return False
@@ -253,8 +264,8 @@ def parts_of(
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     """Give rows to train on and rows held out, each in increasing order.
 
-    Rows with the same inputs are in one part, where there are enough others. Without such rows
-    parts are those of scikit-learn's splitters.
+    Rows with the same inputs are in one part, where there are enough others. Without
+    such rows parts are those of scikit-learn's splitters.
     """
     kind, count, fraction = settings.parts()
     classes, every = data.kind == "classes", np.arange(len(data.X))
@@ -284,8 +295,8 @@ def parts_of(
     options = {} if name == "GroupKFold" else {**options, "random_state": settings.seed}
     splitter = getattr(model_selection, name)(count, **options)
     with warnings.catch_warnings():
-        # scikit-learn warns where a class has fewer members than there are folds: some hold out
-        # none.
+        # scikit-learn warns where a class has fewer members than there are folds: some
+        # hold out none.
         warnings.filterwarnings("ignore", message="The least populated class")
         for train, test in splitter.split(rows[:, None], data.y.iloc[rows], *by):
             train, test = groups[rows[train]], groups[rows[test]]
@@ -298,11 +309,14 @@ def parts_of(
 def _are_enough(
     data: Cleaned, groups: npt.NDArray[np.int64], settings: Settings
 ) -> bool:
-    """Whether rows with the same inputs can be held out together: there are enough others."""
+    """Whether rows with the same inputs can be held out together: there are enough
+    others.
+    """
     kind, count, fraction = settings.parts()
     _, firsts = np.unique(groups, return_index=True)
     in_each = len(firsts) * min(fraction, 1.0 - fraction)
-    # Where most rows repeat the inputs of others, a part needs as many different ones as a table.
+    # Where most rows repeat the inputs of others, a part needs as many different ones
+    # as a table.
     if in_each < 2.0 or (2 * len(firsts) < len(groups) and in_each < MIN_ROWS):
         return False
     if data.kind == "numbers":

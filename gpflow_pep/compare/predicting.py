@@ -22,8 +22,8 @@ QUANTILES = {"median": 0.5, "lower_90": 0.05, "upper_90": 0.95}
 def predictions(
     model: Any, inputs: Any, classes: bool, **options: Any
 ) -> dict[str, npt.NDArray[Any]]:
-    """Predict y at rows, as columns of a table; of a class each probability is "p(name)", and of
-    several targets each column is [N, P].
+    """Predict y at rows, as columns of a table; of a class each probability is
+    "p(name)", and of several targets each column is [N, P].
 
     :param options: Of ``predict`` and ``predict_quantiles``.
     """
@@ -42,7 +42,8 @@ def predictions(
 def predictions_given_others(
     model: Any, inputs: Any, targets: npt.NDArray[np.float64]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Predict each of several targets of rows given the others of the same row, and not itself.
+    """Predict each of several targets of rows given the others of the same row, and not
+    itself.
 
     :param model: An estimator whose targets are mixtures of common functions.
     :param targets: [N, P], NaN where one is not known.
@@ -62,12 +63,13 @@ def predictions_given_others(
 def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
     """Predict the rows of a table as it was read, in their order.
 
-    :param model: A pipeline or a scorer for tables, as compare writes them.
-        Where targets were modelled together, each is predicted from the inputs and from the others
-        of its row that the table has, as :func:`predictions_given_others` does.
-    :return: The columns of :func:`predictions`, of several targets "mean(name)" and so on for each,
-        and "unusual": the cells of the row that are like none of the training rows, see
-        :func:`~gpflow_pep.tables.encodings.unusual_cells`, and whether all of it is far from them.
+    :param model: A pipeline or a scorer for tables, as compare writes them. Where
+        targets were modelled together, each is predicted from the inputs and from the
+        others of its row that the table has, as :func:`predictions_given_others` does.
+    :return: The columns of :func:`predictions`, of several targets "mean(name)" and so
+        on for each, and "unusual": the cells of the row that are like none of the
+        training rows, see :func:`~gpflow_pep.tables.encodings.unusual_cells`, and
+        whether all of it is far from them.
     :raises ValueError: If the model is another, or the table lacks one of its columns.
     """
     steps = [step for _, step in getattr(model, "steps", ())]
@@ -132,7 +134,9 @@ def as_cells(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def encoding_of(model: Any) -> str:
-    """Give the encoding of the table that a model was trained on; empty for UTF-8 or none."""
+    """Give the encoding of the table that a model was trained on; empty for UTF-8 or
+    none.
+    """
     first = model.steps[0][1] if hasattr(model, "steps") else model
     encoding = getattr(getattr(first, "conventions", None), "encoding", "")
     return "" if encoding.startswith("utf") else encoding

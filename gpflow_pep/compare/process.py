@@ -1,7 +1,9 @@
-"""The command's processes: they load TensorFlow in silence and in less time, and end at Ctrl-C.
+"""The command's processes: they load TensorFlow in silence and in less time, and end at
+Ctrl-C.
 
-A fit of few rows is thousands of small operations, one after another, which leave all cores but one
-idle. joblib therefore runs fits in other processes, which load TensorFlow while this one does.
+A fit of few rows is thousands of small operations, one after another, which leave all
+cores but one idle. joblib therefore runs fits in other processes, which load TensorFlow
+while this one does.
 """
 
 import atexit
@@ -23,15 +25,19 @@ from typing import Any
 from rich.console import Console
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-#: With 1 TensorFlow takes Keras 2, which is loaded anyway, and does not load Keras 3 as well.
+#: With 1 TensorFlow takes Keras 2, which is loaded anyway, and does not load Keras 3 as
+#: well.
 OLD_KERAS = "TF_USE_LEGACY_KERAS"
-#: What stderr is while TensorFlow's messages are kept back: the message of a signal goes there.
+#: What stderr is while TensorFlow's messages are kept back: the message of a signal
+#: goes there.
 _terminals: list[int] = []
-#: What a shell adds to the number of the signal that has ended a command: 130 after Ctrl-C.
+#: What a shell adds to the number of the signal that has ended a command: 130 after
+#: Ctrl-C.
 SHELL_CODE = 128
 #: Above so many rows products of matrices keep all cores busy.
 MOST_ROWS = 20_000
-#: Each process loads TensorFlow and compiles, which takes as long as some ten fits of few rows.
+#: Each process loads TensorFlow and compiles, which takes as long as some ten fits of
+#: few rows.
 MAX_JOBS = 4
 
 
@@ -45,15 +51,17 @@ def default_jobs(num_rows: int, num_fits: int) -> int:
 
 @contextmanager
 def fits_in_processes(jobs: int) -> Iterator[None]:
-    """Load TensorFlow, and let joblib run fits in so many other processes; 1: in this one."""
+    """Load TensorFlow, and let joblib run fits in so many other processes; 1: in this
+    one.
+    """
     if jobs == 1:
         _load()
         yield
         return
     import joblib
 
-    # After Ctrl-C this process leaves its semaphores to Python's resource tracker, which would
-    # complain of them on the terminal.
+    # After Ctrl-C this process leaves its semaphores to Python's resource tracker,
+    # which would complain of them on the terminal.
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
     threads = max(1, joblib.cpu_count() // jobs)
     for kind in ("INTRAOP", "INTEROP"):
@@ -70,7 +78,9 @@ def fits_in_processes(jobs: int) -> Iterator[None]:
 
 
 def _load(module: str = "report") -> None:
-    """Load what needs TensorFlow, and let it look for GPUs, while what it writes is kept back."""
+    """Load what needs TensorFlow, and let it look for GPUs, while what it writes is
+    kept back.
+    """
     with loading_tensorflow():
         import_module(f".{module}", __package__)
         import_module("tensorflow").config.list_logical_devices()
@@ -86,9 +96,11 @@ def _load_on_cpu() -> None:
 
 
 def unpickled(kind_and_state: bytes) -> Any:
-    """Make an object whose class needs TensorFlow, which is loaded in silence where it is not yet.
+    """Make an object whose class needs TensorFlow, which is loaded in silence where it
+    is not yet.
 
-    A process of joblib that was lost or idle for minutes is replaced by one that begins with that.
+    A process of joblib that was lost or idle for minutes is replaced by one that begins
+    with that.
     """
     with _silent_stderr():
         kind, state = pickle.loads(kind_and_state)
@@ -101,10 +113,11 @@ def run_trial(
     trials: Any, process: int, trial: Any, seconds: float
 ) -> tuple[Any, Any, list[Any]]:
     """
-    Run a trial of :class:`~gpflow_pep.compare.trials.Trials`; give it, its outcome, and warnings.
+    Run a trial of :class:`~gpflow_pep.compare.trials.Trials`; give it, its outcome, and
+    warnings.
 
-    :param process: The one that waits, and warns then. In threads of it warnings arrive by
-        themselves, and recording them there would not be safe.
+    :param process: The one that waits, and warns then. In threads of it warnings arrive
+        by themselves, and recording them there would not be safe.
     """
     from ..training.fitting.full_batch import one_blas_thread
 
@@ -129,10 +142,11 @@ def loading_tensorflow() -> Iterator[None]:
 
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """Keep TensorFlow's messages about the machine off the terminal, unless their level is 0.
+    """Keep TensorFlow's messages about the machine off the terminal, unless their level
+    is 0.
 
-    Some are written before TensorFlow reads that level, so all that is written is kept back; it is
-    shown if the import fails.
+    Some are written before TensorFlow reads that level, so all that is written is kept
+    back; it is shown if the import fails.
     """
     if os.environ.get(LOG_LEVEL) == "0":
         yield
@@ -158,9 +172,10 @@ def _silent_stderr() -> Iterator[None]:
 def _without_shape_checks() -> Iterator[None]:
     """Leave out what takes seconds, where the command is alone in its process.
 
-    GPflow's checks of shapes parse their own language when GPflow is loaded. They help those who
-    write programs; a user's table is checked before. And Python's collector would search all that
-    was loaded for garbage again and again, and once more at the end.
+    GPflow's checks of shapes parse their own language when GPflow is loaded. They help
+    those who write programs; a user's table is checked before. And Python's collector
+    would search all that was loaded for garbage again and again, and once more at the
+    end.
     """
     if "gpflow" in sys.modules:
         yield
@@ -179,9 +194,11 @@ def _without_shape_checks() -> Iterator[None]:
 
 
 def make_streams_writable() -> None:
-    """Let output that was closed go nowhere, and show ? for what its encoding cannot write.
+    """Let output that was closed go nowhere, and show ? for what its encoding cannot
+    write.
 
-    A file that is opened gets the place of a stream that was closed, and what libraries print.
+    A file that is opened gets the place of a stream that was closed, and what libraries
+    print.
     """
     for name in ("stdin", "stdout", "stderr"):
         stream = getattr(sys, name)
@@ -195,10 +212,11 @@ def make_streams_writable() -> None:
 def exit_on_signals(message: Callable[[], str] = str) -> Iterator[None]:
     """End the process at the first Ctrl-C, SIGTERM or SIGHUP, with a message on stderr.
 
-    Python runs a signal's handler between two of its own instructions, and so not before a long
-    evaluation of TensorFlow has returned. But its C code can write the signal's number to a socket
-    at once; a thread reads it there and ends the process. What has been written stays. A signal
-    that is ignored, as nohup makes SIGHUP, stays so.
+    Python runs a signal's handler between two of its own instructions, and so not
+    before a long evaluation of TensorFlow has returned. But its C code can write the
+    signal's number to a socket at once; a thread reads it there and ends the process.
+    What has been written stays. A signal that is ignored, as nohup makes SIGHUP, stays
+    so.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can set a signal's handler

@@ -43,13 +43,15 @@ def write_report(
     command: str = "",
     figures: bool | None = None,
 ) -> list[Path]:
-    """Write the scores of a comparison, and of the saved model predictions, figures and the model.
+    """Write the scores of a comparison, and of the saved model predictions, figures and
+    the model.
 
-    The files are those of :doc:`/compare`. Each is whole or not there; the model is the first, and
-    the page is the last but for ``files.json``, which lists them. Where every model failed in some
-    part none is saved, and only scores are written.
+    The files are those of :doc:`/compare`. Each is whole or not there; the model is the
+    first, and the page is the last but for ``files.json``, which lists them. Where
+    every model failed in some part none is saved, and only scores are written.
 
-    :param directory: Made if it does not exist; files that an earlier call wrote are replaced.
+    :param directory: Made if it does not exist; files that an earlier call wrote are
+        replaced.
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
     :param command: What was called, for the page.
     :param figures: Whether to draw; None: where matplotlib is installed.
@@ -97,7 +99,9 @@ def write_report(
 
 
 def by_row(held_out: pd.DataFrame) -> pd.DataFrame:
-    """Put the predictions of several targets beside each other, a row for each held-out row."""
+    """Put the predictions of several targets beside each other, a row for each held-out
+    row.
+    """
     if "target" not in held_out:
         return held_out
     parts = held_out["part"].groupby(level=0, sort=False).first()
@@ -117,7 +121,9 @@ def _write(path: Path, content: str | bytes) -> Path:
 
 
 def _draw(comparison: Comparison) -> dict[str, list[bytes]]:
-    """Draw figures: PNG files of the whole, and of each part, which fits a narrow screen."""
+    """Draw figures: PNG files of the whole, and of each part, which fits a narrow
+    screen.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.image import imsave
 

@@ -1,4 +1,6 @@
-"""Train the default, single models and baselines, and score each on the same held-out rows."""
+"""Train the default, single models and baselines, and score each on the same held-out
+rows.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -41,21 +43,25 @@ from .trials import NOT_BEGUN, Fit, Outcome, Trial, Trials
 
 @dataclass(frozen=True)
 class Comparison:
-    """What :func:`compare` found; :func:`~gpflow_pep.compare.findings.summarise` sums it up.
+    """What :func:`compare` found; :func:`~gpflow_pep.compare.findings.summarise` sums
+    it up.
 
     :param data: The table, cleaned.
     :param settings: Those of the comparison.
-    :param candidates: The power of each model by its name; NaN for the default and baselines.
+    :param candidates: The power of each model by its name; NaN for the default and
+        baselines.
     :param fits: One for each model and part.
-    :param held_out: By the name of the model: :func:`~gpflow_pep.compare.scores.held_out` of the
-        parts, one after another, with the number of the "part".
-    :param best: The name of the model that is saved, see :func:`best_of`; None if all failed.
+    :param held_out: By the name of the model:
+        :func:`~gpflow_pep.compare.scores.held_out` of the parts, one after another,
+        with the number of the "part".
+    :param best: The name of the model that is saved, see :func:`best_of`; None if all
+        failed.
     :param model: That one, trained once more on all rows; None where that failed.
     :param final: That fit.
     :param details: More about that one; None without ``details``.
-    :param left_out: What did not begin before the time was over. Where that is a fit, there are the
-        parts alone in which all models were trained; or, where there are none, the first part and
-        the models that were trained there.
+    :param left_out: What did not begin before the time was over. Where that is a fit,
+        there are the parts alone in which all models were trained; or, where there are
+        none, the first part and the models that were trained there.
     """
 
     data: Cleaned
@@ -76,7 +82,9 @@ class Comparison:
 
     @property
     def choices(self) -> list[str]:
-        """The names of what may be saved: the default and single models, but no baselines."""
+        """The names of what may be saved: the default and single models, but no
+        baselines.
+        """
         return [name for name in self.candidates if is_choice(name)]
 
     @property
@@ -114,7 +122,9 @@ class Comparison:
     def difference(
         self, name: str, other: str, metric: Metric | None = None
     ) -> Difference:
-        """Compare a score of two models on the same held-out rows; None: the decisive one."""
+        """Compare a score of two models on the same held-out rows; None: the decisive
+        one.
+        """
         metric = metric or self.metrics[0]
         table, *_ = pair = [self.held_out[model] for model in (name, other)]
         if len(fits := self.fits_of(name)) == 1:
@@ -136,8 +146,8 @@ def compare(
     callback: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Comparison:
-    """Train the default estimator, single sparse Gaussian processes and baselines, and score all of
-    them on the same held-out rows::
+    """Train the default estimator, single sparse Gaussian processes and baselines, and
+    score all of them on the same held-out rows::
 
         comparison = compare(table, "price", alphas=(0, 0.5, 1), folds=5)
         comparison = compare(X, y)
@@ -145,23 +155,26 @@ def compare(
         print(summarise(comparison))
         mean = comparison.model.predict(new_table)
 
-    The table is cleaned (:func:`~gpflow_pep.tables.cleaning.clean`); each model is a pipeline of
-    what prepares columns (:func:`~gpflow_pep.tables.cleaning.make_preparation`) and an
-    estimator, trained anew for each fold or split on the rows that it leaves; and one, the default
-    unless another one is clearly better, is trained once more on all rows. The result of a fit that
-    fails for numerical reasons has the message, and the others still run.
+    The table is cleaned (:func:`~gpflow_pep.tables.cleaning.clean`); each model is a
+    pipeline of what prepares columns
+    (:func:`~gpflow_pep.tables.cleaning.make_preparation`) and an estimator, trained
+    anew for each fold or split on the rows that it leaves; and one, the default unless
+    another one is clearly better, is trained once more on all rows. The result of a fit
+    that fails for numerical reasons has the message, and the others still run.
 
     The fits run one after another, or as ``joblib.parallel_config`` sets: with
     ``backend="loky", n_jobs=2`` in two processes, with ``backend="dask"`` on a cluster.
 
-    :param X: A table that has the target among its columns; or inputs, [N, D], an array or a table.
-    :param y: The name of the target; or targets, [N]. Several targets are numbers: a list of their
-        names, or [N, P], with NaN where one is missing. Models of all together are then compared
-        with models of each by itself.
+    :param X: A table that has the target among its columns; or inputs, [N, D], an array
+        or a table.
+    :param y: The name of the target; or targets, [N]. Several targets are numbers: a
+        list of their names, or [N, P], with NaN where one is missing. Models of all
+        together are then compared with models of each by itself.
     :param callback: Called before each fit and after it.
     :param options: Those of :class:`~gpflow_pep.compare.settings.Settings`, and of
         :func:`~gpflow_pep.tables.cleaning.clean` but ``limits``: ``task``, ``drop``,
-        ``drop_missing``, ``as_written``, ``decimal``, ``thousands``, ``dates`` and ``missing``.
+        ``drop_missing``, ``as_written``, ``decimal``, ``thousands``, ``dates`` and
+        ``missing``.
     :raises ValueError: If a setting is outside its range, or the table cannot be used.
     """
     of_table = (options.keys() & signature(clean).parameters.keys()) - {"limits"}
@@ -277,7 +290,9 @@ def _compare(
 def _what_began(
     trials: Trials, outcomes: dict[Trial, Outcome]
 ) -> tuple[list[str], list[int], tuple[str, ...]]:
-    """Choose models and parts so that each was trained in each; and note what is left out."""
+    """Choose models and parts so that each was trained in each; and note what is left
+    out.
+    """
     parts, names = range(1, len(trials.parts) + 1), list(trials.candidates)
     began = {
         trial for trial, outcome in outcomes.items() if outcome.fit.message != NOT_BEGUN
@@ -333,12 +348,13 @@ def _details(
 
 
 def best_of(comparison: Comparison) -> str | None:
-    """Find the model that is saved: the default, unless others are clearly better by the decisive
-    score, of which it is the one with the lowest mean loss; of the models that failed in no part.
+    """Find the model that is saved: the default, unless others are clearly better by
+    the decisive score, of which it is the one with the lowest mean loss; of the models
+    that failed in no part.
 
     Clear is a difference that has more standard errors than chance gives, see
-    :class:`~gpflow_pep.compare.scores.Difference`. A model that is chosen on these rows has
-    slightly optimistic scores there. None if each failed in a part.
+    :class:`~gpflow_pep.compare.scores.Difference`. A model that is chosen on these rows
+    has slightly optimistic scores there. None if each failed in a part.
     """
     losses = comparison.losses
     if DEFAULT not in losses:

@@ -26,7 +26,8 @@ class Progress(NamedTuple):
     :param total: How many there are.
     :param label: Which one it is.
     :param fit: The fit, after it.
-    :param is_fit: Whether it is a fit; steps after the last one are none, and have one call each.
+    :param is_fit: Whether it is a fit; steps after the last one are none, and have one
+        call each.
     """
 
     number: int
@@ -53,7 +54,8 @@ class TimeBudget:
         return max(share - self.overhead.get(model, 0.0), least)
 
     def is_over(self) -> bool:
-        """Whether no fit begins: compiling it, and the model of all rows after it, lasts longer.
+        """Whether no fit begins: compiling it, and the model of all rows after it,
+        lasts longer.
 
         That is what it took the fit which shared most with others.
         """
@@ -77,10 +79,11 @@ class Reports:
 def run_trials(
     trials: Trials, waiting: Sequence[Trial], budget: TimeBudget, reports: Reports
 ) -> dict[Trial, Outcome]:
-    """Run trials where ``joblib.parallel_config`` sets: by default here, one after another.
+    """Run trials where ``joblib.parallel_config`` sets: by default here, one after
+    another.
 
-    The fits of a process that was lost are run here. What a callback raises is raised. When the
-    time is over no fit begins, unless none has begun that may be saved.
+    The fits of a process that was lost are run here. What a callback raises is raised.
+    When the time is over no fit begins, unless none has begun that may be saved.
     """
     outcomes: dict[Trial, Outcome] = {}
     has_choice = False

@@ -1,4 +1,6 @@
-"""Predictions of held-out rows, their scores, and which of two models has the better one."""
+"""Predictions of held-out rows, their scores, and which of two models has the better
+one.
+"""
 
 from typing import Any, NamedTuple
 
@@ -20,8 +22,8 @@ from ..metrics import calibration
 from ..tables.cleaning import LIMIT
 from .predicting import predictions
 
-#: A difference is called clear where chance alone gives so large a one with at most this
-#: probability.
+#: A difference is called clear where chance alone gives so large a one with at most
+#: this probability.
 SIGNIFICANCE = 0.05
 
 
@@ -77,9 +79,10 @@ def metrics_of(kind: str, decisive: str | None = None) -> tuple[Metric, ...]:
 def held_out(
     pipeline: Pipeline, X: pd.DataFrame, y: Any, classes: bool
 ) -> pd.DataFrame:
-    """Predict rows whose target is known: "true", :func:`predictions` and its "log_density"; and of
-    one number with Gaussian noise "pit", the predicted probability of a smaller one. Of several
-    targets there is a row for each that is known, with its name as "target".
+    """Predict rows whose target is known: "true", :func:`predictions` and its
+    "log_density"; and of one number with Gaussian noise "pit", the predicted
+    probability of a smaller one. Of several targets there is a row for each that is
+    known, with its name as "target".
     """
     estimator, inputs, targets = pipeline[-1], pipeline[:-1].transform(X), y.to_numpy()
     columns = predictions(estimator, inputs, classes)
@@ -114,8 +117,8 @@ def held_out(
 
 def scores(table: pd.DataFrame) -> dict[str, float]:
     """
-    Compute the metrics of held-out rows; of several targets the mean over these, of errors divided
-    by the standard deviation of the target.
+    Compute the metrics of held-out rows; of several targets the mean over these, of
+    errors divided by the standard deviation of the target.
     """
     if "target" in table:
         scaled = _in_units_of_spread(table).groupby("target", sort=False)
@@ -143,7 +146,9 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
 
 
 def _in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
-    """Divide predictions of several targets by the standard deviation of each; no densities."""
+    """Divide predictions of several targets by the standard deviation of each; no
+    densities.
+    """
     spread = table.groupby("target")["true"].transform("std", ddof=0).replace(0.0, 1.0)
     columns = [
         name for name in ("true", "mean", "lower_90", "upper_90") if name in table
@@ -163,7 +168,9 @@ def inside(table: pd.DataFrame) -> "pd.Series[bool]":
 
 
 def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
-    """Give the number of each row's class, [N], and the probability of each class, [N, C]."""
+    """Give the number of each row's class, [N], and the probability of each class, [N,
+    C].
+    """
     columns = [name for name in table if name.startswith("p(")]
     places = {name[2:-1]: number for number, name in enumerate(columns)}
     labels = table["true"].astype(str).map(places).to_numpy()
@@ -172,8 +179,9 @@ def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
 
 def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
     """
-    Compute the area under the ROC curve of the second of two classes; of several, each against all
-    others, on average over the classes that occur. NaN where the rows are all of one class.
+    Compute the area under the ROC curve of the second of two classes; of several, each
+    against all others, on average over the classes that occur. NaN where the rows are
+    all of one class.
 
     :param labels: The number of each row's class, [N].
     :param probability: Of each class, [N, C].
@@ -189,8 +197,9 @@ def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
 def class_report(table: pd.DataFrame) -> pd.DataFrame:
     """Count how held-out rows of each class are named.
 
-    Columns are "rows", "recall" (the fraction of these rows that are predicted to be of the class)
-    and "precision" (the fraction of the predictions of the class that are right), by class.
+    Columns are "rows", "recall" (the fraction of these rows that are predicted to be of
+    the class) and "precision" (the fraction of the predictions of the class that are
+    right), by class.
     """
     true, predicted = (table[name].astype(str) for name in ("true", "predicted"))
     names = pd.Index(sorted({*true, *predicted}), name="class")
@@ -219,11 +228,12 @@ def difference_over_parts(
 ) -> Difference:
     r"""Compare the losses of two models on the same parts, two or more.
 
-    Training sets of folds or splits overlap, so differences between parts are not independent: the
-    standard error of their mean is :math:`\sqrt{1 / J + n_\text{test} / n_\text{train}}` of their
-    standard deviation instead of :math:`\sqrt{1 / J}` (Nadeau and Bengio, *Inference for the
-    generalization error*, Machine Learning 52, 2003), and Student's t with J − 1 degrees of freedom
-    decides what is clear.
+    Training sets of folds or splits overlap, so differences between parts are not
+    independent: the standard error of their mean is
+    :math:`\sqrt{1 / J + n_\text{test} / n_\text{train}}` of their standard deviation
+    instead of :math:`\sqrt{1 / J}` (Nadeau and Bengio, *Inference for the
+    generalization error*, Machine Learning 52, 2003), and Student's t with J − 1
+    degrees of freedom decides what is clear.
 
     :param losses: [J].
     :param others: [J].
@@ -238,11 +248,12 @@ def difference_over_parts(
 def difference_over_rows(
     metric: Metric, table: pd.DataFrame, other: pd.DataFrame
 ) -> Difference:
-    """Compare two models on the rows of one part, which leaves out how much training sets matter.
+    """Compare two models on the rows of one part, which leaves out how much training
+    sets matter.
 
-    The standard error is that of the mean over rows. A difference of root mean squared errors is
-    the mean difference of squared errors over their sum. The error of an area under the ROC curve,
-    which is no mean over rows, is not known.
+    The standard error is that of the mean over rows. A difference of root mean squared
+    errors is the mean difference of squared errors over their sum. The error of an area
+    under the ROC curve, which is no mean over rows, is not known.
     """
     losses, other_losses = (_row_losses(metric, part) for part in (table, other))
     if losses is None or other_losses is None:
@@ -260,7 +271,9 @@ def difference_over_rows(
 
 
 def _row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
-    """Give a loss of each row whose mean the metric, or its square, is; None if there is none."""
+    """Give a loss of each row whose mean the metric, or its square, is; None if there
+    is none.
+    """
     if metric.name == "nlpd":
         return -table["log_density"].to_numpy()
     if metric.name in ("rmse", "mae"):

@@ -1,4 +1,5 @@
-"""The settings of a comparison: one table for the command line, the checks and the reference.
+"""The settings of a comparison: one table for the command line, the checks and the
+reference.
 
 It loads nothing slow, so that help and mistakes are immediate.
 """
@@ -15,8 +16,8 @@ from ..engine.refusals import refusal
 #: Rules for initial inducing points, and what the estimators call them.
 INITS = {"kmeans": "kmeans", "random": "random", "variance": "greedy_variance"}
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")
-#: Of whole numbers, whose probabilities are no densities; and with Gaussian noise of numbers or of
-#: their logarithms, of which models are exact.
+#: Of whole numbers, whose probabilities are no densities; and with Gaussian noise of
+#: numbers or of their logarithms, of which models are exact.
 COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")
 GAUSSIAN = ("auto", "gaussian", "log_normal")
 LIKELIHOODS = {
@@ -89,7 +90,9 @@ _FRACTION, _POSITIVE = (click.FloatRange(0, most, True, True) for most in (1, ma
 
 
 def _setting(default: Any, allowed: Range, description: str, flag: str = "") -> Any:
-    """Define a setting; its flag on the command line is its name unless another one is given."""
+    """Define a setting; its flag on the command line is its name unless another one is
+    given.
+    """
     return field(
         default=default, metadata={"range": allowed, "help": description, "flag": flag}
     )
@@ -112,7 +115,8 @@ def flags_of(setting: Any) -> list[str]:
 class Settings:
     """How models are compared.
 
-    :raises ValueError: If a setting is outside its range, or two of them exclude each other.
+    :raises ValueError: If a setting is outside its range, or two of them exclude each
+        other.
     """
 
     alphas: tuple[float, ...] = _setting(
@@ -249,7 +253,9 @@ class Settings:
 
     @property
     def configurations(self) -> list[tuple[str, int | str]]:
-        """The pairs of a kernel and a number of inducing points that are to be compared."""
+        """The pairs of a kernel and a number of inducing points that are to be
+        compared.
+        """
         pair: Any = self.kernel, self.num_inducing
         kernels, numbers = (
             part if isinstance(part, tuple) else (part,) for part in pair
@@ -287,7 +293,9 @@ class Settings:
             )
 
     def parts(self) -> tuple[str, int, float]:
-        """Name what rows are held out by, how often, and what fraction of the rows each time."""
+        """Name what rows are held out by, how often, and what fraction of the rows each
+        time.
+        """
         if self.time_column is not None:
             count = (
                 self.folds or self.splits or (5 if self.test_fraction is None else 1)
@@ -303,7 +311,9 @@ class Settings:
         return "split", self.splits or 1, self.test_fraction or 0.2
 
     def how_split(self) -> tuple[str, str]:
-        """Name the rows that are held out, and describe in a sentence how they are chosen."""
+        """Name the rows that are held out, and describe in a sentence how they are
+        chosen.
+        """
         if self.time_column is not None:
             rows = f"rows later by '{self.time_column}' than all training rows"
             return rows, f"Each window is tested on {rows}; window 1 is the latest."

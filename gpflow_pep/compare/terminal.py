@@ -30,7 +30,9 @@ class WordTable(NamedTuple):
 
 
 def word_tables(comparison: Comparison) -> list[WordTable]:
-    """Write the summary down, and where there are several targets the scores of each as well."""
+    """Write the summary down, and where there are several targets the scores of each as
+    well.
+    """
     table, metrics, targets = (
         summarise(comparison),
         comparison.metrics,
@@ -67,8 +69,8 @@ def word_tables(comparison: Comparison) -> list[WordTable]:
 
 
 def drawn(comparison: Comparison, words: WordTable, room: int = 1000) -> Table:
-    """Draw a table for a terminal. Where it is wider than there is room for, it has no lines, and
-    no columns that do not fit then; the caption names these.
+    """Draw a table for a terminal. Where it is wider than there is room for, it has no
+    lines, and no columns that do not fit then; the caption names these.
     """
     narrow: dict[str, Any] = {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
     count = len(words.headings)

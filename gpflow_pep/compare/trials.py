@@ -31,17 +31,21 @@ _FAILURES = (tf.errors.OpError, ValueError, ArithmeticError)
 
 
 class Fit(NamedTuple):
-    """A model trained on some rows and scored on others. Scores of a fit that failed are NaN.
+    """A model trained on some rows and scored on others. Scores of a fit that failed
+    are NaN.
 
     :param model: Its name, see :attr:`~gpflow_pep.compare.run.Comparison.candidates`.
-    :param part: Which rows were held out: the number of the fold or split, from 1; 0 for none.
+    :param part: Which rows were held out: the number of the fold or split, from 1; 0
+        for none.
     :param scores: Of the held-out rows, by the names of
         :attr:`~gpflow_pep.compare.run.Comparison.metrics`.
-    :param log_z: log Z_PEP of the training targets in the units in which the model takes them; NaN
-        for other models.
-    :param seconds: The whole time to prepare the rows and to train, compilation included.
+    :param log_z: log Z_PEP of the training targets in the units in which the model
+        takes them; NaN for other models.
+    :param seconds: The whole time to prepare the rows and to train, compilation
+        included.
     :param iterations: Steps of L-BFGS.
-    :param converged: Whether the optimiser, and the sites where there are any, met their tolerance.
+    :param converged: Whether the optimiser, and the sites where there are any, met
+        their tolerance.
     :param message: How the optimiser ended, or why the fit failed or did not converge.
     :param num_rows: The number of training rows.
     """
@@ -58,7 +62,9 @@ class Fit(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether there is no usable model: its densities of held-out rows are not finite."""
+        """Whether there is no usable model: its densities of held-out rows are not
+        finite.
+        """
         return bool(self.scores) and not np.isfinite(self.scores["nlpd"])
 
 
@@ -80,8 +86,9 @@ class Outcome(NamedTuple):
 
     fit: Fit
     pipeline: Pipeline | None
-    """What was trained; None where it failed. Of parts only that of the first is kept, for
-    details."""
+    """What was trained; None where it failed. Of parts only that of the first is kept,
+    for details.
+    """
     overhead: float = 0.0  #: Seconds that were not steps, most of which are compiling.
     table: pd.DataFrame = pd.DataFrame()
     """See :func:`~gpflow_pep.compare.scores.held_out`; empty where the fit failed."""
@@ -120,7 +127,9 @@ class Trials:
         )
 
     def run(self, trial: Trial, seconds: float) -> Outcome:
-        """Train on the rows that a part leaves, for so many seconds, and score the part's."""
+        """Train on the rows that a part leaves, for so many seconds, and score the
+        part's.
+        """
         if trial.part == 0:
             return self.train(trial, slice(None), seconds)
         train, test = self.parts[trial.part - 1]
@@ -176,7 +185,8 @@ class Trials:
                     NotConverged,
                 ):  # the fit has the message
                     warnings.simplefilter("ignore", category)
-                # The table has a warning or a note of these, with its own numbers of rows.
+                # The table has a warning or a note of these, with its own numbers of
+                # rows.
                 warnings.filterwarnings(
                     "ignore", ".* (so far from the|are copies of) others"
                 )

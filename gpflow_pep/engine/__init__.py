@@ -1,4 +1,5 @@
-"""What the package computes with. Users import nothing from here; only the package does.
+"""What the package computes with. Users import nothing from here; only the package
+does.
 
 Its rooms, lowest first: each imports only from those before it.
 """

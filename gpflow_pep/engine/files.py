@@ -17,19 +17,20 @@ from .refusals import refusal
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-#: What the folder of a saved estimator and of a scorer is described by: which versions wrote it,
-#: and which files it has.
+#: What the folder of a saved estimator and of a scorer is described by: which versions
+#: wrote it, and which files it has.
 MODEL, SCORER = "model.json", "scorer.json"
 _BEGIN, _END = ".gpflow_pep-", ".unfinished"
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give the name of a new file to write, which replaces ``path`` when the block has ended.
+    """Give the name of a new file to write, which replaces ``path`` when the block has
+    ended.
 
-    Whenever the process ends, ``path`` is the old file or the new one, and whole. A block that
-    raises leaves the old file; a process that is killed leaves a hidden folder beside it. What is
-    no file, such as a pipe, is written as it is.
+    Whenever the process ends, ``path`` is the old file or the new one, and whole. A
+    block that raises leaves the old file; a process that is killed leaves a hidden
+    folder beside it. What is no file, such as a pipe, is written as it is.
     """
     if path.exists() and not path.is_file():
         yield path
@@ -47,14 +48,17 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _atomic_folder(folder: Path, description: str = "") -> Iterator[Path]:
-    """Give the name of a new folder to make, which replaces ``folder`` when the block has ended.
+    """Give the name of a new folder to make, which replaces ``folder`` when the block
+    has ended.
 
-    It is written beside, and two names are changed, one after the other; a process that is killed
-    between leaves both in a hidden folder beside, which :func:`check_present` names. A folder that
-    cannot be moved, such as a mounted volume, gets the new files one by one; a process that is
-    killed meanwhile leaves a folder that loaders refuse, and that can be written again.
+    It is written beside, and two names are changed, one after the other; a process that
+    is killed between leaves both in a hidden folder beside, which :func:`check_present`
+    names. A folder that cannot be moved, such as a mounted volume, gets the new files
+    one by one; a process that is killed meanwhile leaves a folder that loaders refuse,
+    and that can be written again.
 
-    :param description: The file that describes the folder, if any, which is replaced last.
+    :param description: The file that describes the folder, if any, which is replaced
+        last.
     """
     folder = folder.resolve()
     beside = not folder.exists() or os.access(folder.parent, os.W_OK)
@@ -137,14 +141,17 @@ def _workplace(folder: Path) -> Iterator[Path]:
 
 
 def unfinished_folders(folder: Path) -> list[Path]:
-    """Find the hidden folders of the processes that write in a folder, or were killed there."""
+    """Find the hidden folders of the processes that write in a folder, or were killed
+    there.
+    """
     return sorted(path for path in folder.glob(f"{_BEGIN}*{_END}") if path.is_dir())
 
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[bool | None]:
-    """Find whether no other process is in this context with the folder; None where the system
-    does not show it (Windows, some networks). However the process ends, another one can begin.
+    """Find whether no other process is in this context with the folder; None where the
+    system does not show it (Windows, some networks). However the process ends, another
+    one can begin.
     """
     place, alone = None, None
     try:
@@ -181,9 +188,11 @@ def path_of(path: str | PathLike[str], remedy: str) -> Path:
 
 @contextmanager
 def replaced_folder(folder: str | PathLike[str], description: str) -> Iterator[Path]:
-    """Give a folder to write, which appears when all is written; until then an earlier one stays.
+    """Give a folder to write, which appears when all is written; until then an earlier
+    one stays.
 
-    :param description: The file that names the files of the folder; one with others is refused.
+    :param description: The file that names the files of the folder; one with others is
+        refused.
     """
     folder = path_of(folder, "Choose another folder.").resolve()
     check_writable(
@@ -210,7 +219,9 @@ def check_writable(folder: Path, remedy: str) -> None:
 
 
 def files_in(folder: Path) -> set[str]:
-    """Name the files and links below a folder, but not what :func:`unfinished_folders` have."""
+    """Name the files and links below a folder, but not what :func:`unfinished_folders`
+    have.
+    """
     names = {
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")
@@ -240,7 +251,9 @@ def check_replaceable(folder: Path, description: str, remedy: str) -> None:
 
 
 def remove_written(folder: Path, description: str) -> None:
-    """Remove the files that this package wrote into a folder, and folders that are empty then."""
+    """Remove the files that this package wrote into a folder, and folders that are
+    empty then.
+    """
     for name in files_in(folder) & written_files(folder, description):
         (folder / name).unlink()
     for path in sorted([folder, *folder.rglob("*")], reverse=True):

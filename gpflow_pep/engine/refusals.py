@@ -7,7 +7,8 @@ from typing import Any
 
 
 def message(name: str, got: Any, expected: str, remedy: str) -> str:
-    """Describe what was got, what was expected and what to do: the one form of all refusals.
+    """Describe what was got, what was expected and what to do: the one form of all
+    refusals.
 
     :param name: What it is, mostly the name of an argument.
     """
@@ -15,7 +16,8 @@ def message(name: str, got: Any, expected: str, remedy: str) -> str:
 
 
 def refusal(name: str, got: Any, expected: str, remedy: str) -> ValueError:
-    """Make the error that refuses something, for ``raise``; see :func:`message` for the arguments.
+    """Make the error that refuses something, for ``raise``; see :func:`message` for the
+    arguments.
 
     :param name: What it is, mostly the name of an argument.
     """
@@ -30,11 +32,12 @@ def counted(number: int, noun: str) -> str:
 
 
 def imported_when_used(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Make the ``__getattr__`` of a module whose names are imported when they are first used.
+    """Make the ``__getattr__`` of a module whose names are imported when they are first
+    used.
 
     :param module: ``__name__`` of the module.
-    :param homes: These names, and the module, relative to this one, that each is in; or that it is,
-        where its name is the same.
+    :param homes: These names, and the module, relative to this one, that each is in; or
+        that it is, where its name is the same.
     """
 
     def missing(name: str) -> Any:
@@ -47,8 +50,9 @@ def imported_when_used(module: str, homes: Mapping[str, str]) -> Callable[[str],
 
 
 def refusing(refuse: Callable[[type, dict[str, Any]], None], init: Any) -> Any:
-    """Let a function of the class and named arguments see them before a constructor does, whose
-    signature stays."""
+    """Let a function of the class and named arguments see them before a constructor
+    does, whose signature stays.
+    """
 
     @wraps(init)
     def checked(self: Any, *arguments: Any, **options: Any) -> None:

@@ -1,4 +1,6 @@
-"""scikit-learn's conventions on the models: fit, predict, and all that takes estimators."""
+"""scikit-learn's conventions on the models: fit, predict, and all that takes
+estimators.
+"""
 
 from .classifier import PEPClassifier
 from .exporting_numpy import export_numpy

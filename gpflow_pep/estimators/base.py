@@ -1,4 +1,6 @@
-"""What the estimators have in common: columns matched by name, units, training, and pickling."""
+"""What the estimators have in common: columns matched by name, units, training, and
+pickling.
+"""
 
 import abc
 import copy
@@ -59,11 +61,12 @@ from .stack import Stack
 from .target_units import log_slopes
 from .trainer import Attempts, Trained, tied_model, train_by_batches, train_model
 
-#: ``num_inducing="auto"`` starts with so many inducing points and adds others as long as a score
-#: rises; with thousands of rows it starts with the second number, and where it cannot add any, with
-#: minibatches for example, it is that.
+#: ``num_inducing="auto"`` starts with so many inducing points and adds others as long
+#: as a score rises; with thousands of rows it starts with the second number, and where
+#: it cannot add any, with minibatches for example, it is that.
 FIRST_POINTS, MANY_POINTS = 25, 100
-#: Rows predicted at a time: enough for fast matrix products, few enough to need little memory.
+#: Rows predicted at a time: enough for fast matrix products, few enough to need little
+#: memory.
 PREDICTION_CHUNK = 10_000
 #: Above so many rows, ``batch_size="auto"`` trains by minibatches of so many.
 MOST_ROWS, BATCH_SIZE = 100_000, 1000
@@ -98,8 +101,9 @@ OF_ONE_MODEL = (
 #: What describes an estimator of several components by the one of the largest weight.
 OF_HEAVIEST = ("record_", "n_iter_", "alpha_scores_")
 
-#: What gives the state of estimators, and what makes the attributes of it, while skops writes or
-#: reads what is around them: :mod:`gpflow_pep.estimators.saving`. None: as pickle does.
+#: What gives the state of estimators, and what makes the attributes of it, while skops
+#: writes or reads what is around them: :mod:`gpflow_pep.estimators.saving`. None: as
+#: pickle does.
 DESCRIBE: ContextVar[Callable[["PEPEstimator"], dict[str, Any]] | None]
 DESCRIBE = ContextVar("DESCRIBE", default=None)
 RESTORE: ContextVar[Callable[[dict[str, Any]], dict[str, Any]] | None]
@@ -120,12 +124,14 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     feature_names_in_: AnyNDArray
     record_: MaximiseRecord | None = None
     _posterior: EnsemblePosterior | None
-    #: What predicts with NumPy: one ensemble; none where it cannot; None until it is needed.
+    #: What predicts with NumPy: one ensemble; none where it cannot; None until it is
+    #: needed.
     _numpy_ensembles: tuple[NumpyEnsemble, ...] | None = None
     _known_scores: AnyNDArray | None
     #: Several models that are mixed; None: one.
     _stack: Stack | None = None
-    #: How the model was trained, and judged by rows left out; None: otherwise, or loaded.
+    #: How the model was trained, and judged by rows left out; None: otherwise, or
+    #: loaded.
     _judged: Trained | None = None
 
     def __init__(
@@ -164,13 +170,15 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self.verbose = verbose
 
     def fit(self: Fitted, X: Any, y: Any, **refused: Any) -> Fitted:
-        """Train on rows. A fit that fails or is interrupted leaves the estimator as it was.
+        """Train on rows. A fit that fails or is interrupted leaves the estimator as it
+        was.
 
         :param X: Inputs, [N, D]: an array or a table.
-        :param y: Targets, [N]: numbers, or labels of two classes or more. Of a regressor also
-            [N, P], with NaN where one was not observed.
+        :param y: Targets, [N]: numbers, or labels of two classes or more. Of a
+            regressor also [N, P], with NaN where one was not observed.
         :param refused: Nothing; ``sample_weight`` is refused with the reason.
-        :raises ValueError: If these or a parameter are not what the estimator can be trained with.
+        :raises ValueError: If these or a parameter are not what the estimator can be
+            trained with.
         """
         refuse_weights(refused)
         fitted = copy.copy(self)
@@ -222,7 +230,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _known_rows(
         self, X: AnyNDArray, Y: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        """Leave out rows that are NaN, half of the rows if copies, and warn of wild inputs."""
+        """Leave out rows that are NaN, half of the rows if copies, and warn of wild
+        inputs.
+        """
         known = ~np.isnan(X).all(axis=1)
         if not known.all():
             message = (
@@ -245,7 +255,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return X, Y
 
     def _scaled_rows(self, X: AnyNDArray) -> AnyNDArray:
-        """Choose how inputs are changed from original units to the model's, and change them."""
+        """Choose how inputs are changed from original units to the model's, and change
+        them.
+        """
         if self.inputs == YEO_JOHNSON:
             self._scaler: Any = fit_yeo_johnson(X)
             return self._in_units(X)
@@ -369,7 +381,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     @property
     def components_(self) -> tuple[Any, ...]:
-        """The models that are mixed, each an estimator of its own; of one model it alone."""
+        """The models that are mixed, each an estimator of its own; of one model it
+        alone.
+        """
         return (self,) if self._stack is None else self._stack.components
 
     @property
@@ -391,8 +405,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     @property
     def num_inducing_(self) -> int:
-        """How many inducing variables the component of the largest weight has: of an exact one as
-        many as rows that differ; of several latent functions, as many for each.
+        """How many inducing variables the component of the largest weight has: of an
+        exact one as many as rows that differ; of several latent functions, as many for
+        each.
         """
         check_is_fitted(self)
         points: Any = self.inducing_variable_
@@ -434,7 +449,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     @property
     def posterior_(self) -> EnsemblePosterior:
-        """What predicts f and y at inputs as the model takes them; of one component or several."""
+        """What predicts f and y at inputs as the model takes them; of one component or
+        several.
+        """
         if self._posterior is None:
             self._posterior = ensemble_posterior(self.model_)
         return self._posterior
@@ -447,8 +464,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return self._numpy_ensembles[0] if self._numpy_ensembles else None
 
     def far_rows(self, X: Any) -> AnyNDArray:
-        """Find for each row, [N], whether it is so far from the training rows that they have nearly
-        no information on it: the variance of f is nearly what it was before training.
+        """Find for each row, [N], whether it is so far from the training rows that they
+        have nearly no information on it: the variance of f is nearly what it was before
+        training.
 
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.
@@ -484,7 +502,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _with_near_labels(
         self, model: GPModel | Ensemble, data: RegressionData, seed: int
     ) -> GPModel | Ensemble:
-        """Mix a model with another trained to predict from near rows, where that is better."""
+        """Mix a model with another trained to predict from near rows, where that is
+        better.
+        """
         return model
 
     @property
@@ -494,7 +514,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return max((near.number for near in near_rows(self.model_) if near), default=0)
 
     def _seconds_of_points(self) -> float:
-        """Give the most seconds of training a model to predict from its inducing points."""
+        """Give the most seconds of training a model to predict from its inducing
+        points.
+        """
         return np.inf if self.max_seconds is None else self.max_seconds
 
     def _objective(self) -> Objective:
@@ -530,9 +552,11 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _cache_key(self) -> tuple[Any, ...] | None:
         """
-        Name all that a compiled loss depends on beside the shapes of parameters and of X's columns.
+        Name all that a compiled loss depends on beside the shapes of parameters and of
+        X's columns.
 
-        None where that is not known: a kernel, a likelihood or inducing variables may be anything.
+        None where that is not known: a kernel, a likelihood or inducing variables may
+        be anything.
         """
         settings = self.get_params(deep=False)
         others = [settings.pop(name) for name in _NOT_COMPILED if name in settings]
@@ -553,8 +577,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _validate(self, X: Any, *y: Any, **options: Any) -> Any:
         """
-        Check inputs, and targets if there are any; they become of GPflow's float. Rows of X may be
-        NaN throughout: nothing is known of them.
+        Check inputs, and targets if there are any; they become of GPflow's float. Rows
+        of X may be NaN throughout: nothing is known of them.
         """
         check_table("X", X)
         check_table("y", y[0] if y else None)
@@ -597,7 +621,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _predicted(
         self, X: AnyNDArray, predict: Callable[[AnyNDArray], Any], chunk_size: int
     ) -> list[AnyNDArray]:
-        """Predict some rows at a time: the parts of what a function returns, for all rows."""
+        """Predict some rows at a time: the parts of what a function returns, for all
+        rows.
+        """
         chunks = range(0, max(len(X), 1), chunk_size)
         parts = [
             tf.nest.flatten(predict(X[start : start + chunk_size])) for start in chunks
@@ -608,7 +634,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         ]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the posterior and what is made of it: they are made again when needed."""
+        """Leave out the posterior and what is made of it: they are made again when
+        needed.
+        """
         describe = DESCRIBE.get()
         if describe is not None:
             return describe(self)

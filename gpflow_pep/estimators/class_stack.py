@@ -1,16 +1,19 @@
-"""What :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>` does where nothing is named:
-models of known settings, whose probabilities are mixed by rows that were left out.
+"""What :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>` does where nothing
+is named: models of known settings, whose probabilities are mixed by rows that were left
+out.
 
-Each component has a Matérn 5/2 kernel whose lengthscales are alike a priori, and inducing points
-that are not trained, so that leave-one-out probabilities are honest: one on Yeo-Johnson inputs, and
-one on standardised inputs, which takes a few steps from where the first ended. More than two
-classes have a third one. Where they are :data:`GRADES`, or numbers of which one function with
-thresholds has all that the others predict, it is ordinal if that predicts the rows better. Else it
-is RobustMax, of which three labels in a hundred are wrong. The mixture is recalibrated.
+Each component has a Matérn 5/2 kernel whose lengthscales are alike a priori, and
+inducing points that are not trained, so that leave-one-out probabilities are honest:
+one on Yeo-Johnson inputs, and one on standardised inputs, which takes a few steps from
+where the first ended. More than two classes have a third one. Where they are
+:data:`GRADES`, or numbers of which one function with thresholds has all that the others
+predict, it is ordinal if that predicts the rows better. Else it is RobustMax, of which
+three labels in a hundred are wrong. The mixture is recalibrated.
 
-Where near rows have more information on labels of two classes than the first one, which 1000 rows
-or more show, it stays alone, and predicts from them. From :data:`MANY_ROWS` rows on there is one
-model, whose points are trained. The components of some of the rows choose its inputs.
+Where near rows have more information on labels of two classes than the first one, which
+1000 rows or more show, it stays alone, and predicts from them. From :data:`MANY_ROWS`
+rows on there is one model, whose points are trained. The components of some of the rows
+choose its inputs.
 """
 
 import copy
@@ -39,16 +42,17 @@ from .stack import LEAST_SECONDS, LEFT_OUT, Stack, component
 if TYPE_CHECKING:
     from .classifier import PEPClassifier
 
-#: On 2000 generated rows the log loss of the components less that of one model was -.019, -.008,
-#: -.031 and +.029, in .45 to .79 of the seconds; on 3500 rows -.027 in 1.24 of them.
+#: On 2000 generated rows the log loss of the components less that of one model was
+#: -.019, -.008, -.031 and +.029, in .45 to .79 of the seconds; on 3500 rows -.027 in
+#: 1.24 of them.
 MANY_ROWS = 2500
 #: c of the weights' prior.
 PRIOR_WEIGHT = 0.1
 #: The rows that choose inputs there.
 SCOUT_ROWS = 400
-#: The held-out log loss with a spread of .7 and of 1 differed by .004 at most on five generated
-#: tables. Without a prior (infinity) it was .04 worse on digits (200 rows, 64 inputs), and with one
-#: lengthscale (0) .17 worse where most inputs are noise.
+#: The held-out log loss with a spread of .7 and of 1 differed by .004 at most on five
+#: generated tables. Without a prior (infinity) it was .04 worse on digits (200 rows, 64
+#: inputs), and with one lengthscale (0) .17 worse where most inputs are noise.
 COMMON = {
     "kernel": "matern52",
     "ard": 0.7,
@@ -56,15 +60,17 @@ COMMON = {
     "alpha": 0.5,
     "verbose": False,
 }
-#: On 600 rows of two classes and ten inputs 400 points had a log loss of .306 and 150 of .334; of
-#: two inputs both had the same.
+#: On 600 rows of two classes and ten inputs 400 points had a log loss of .306 and 150
+#: of .334; of two inputs both had the same.
 POINTS_OF_TWO, POINTS_OF_MORE, POINTS_OF_AN_INPUT = 400, 150, 50
-#: Steps of the first component of two classes, and of more, of the second and of the third. Of ten
-#: classes (300 rows, 64 inputs) 15 of the first had a log loss of .324, 25 of .310 and 42 of .298;
-#: of four (600 rows, 15 inputs) 27 of the third had .496 and 8 .494.
+#: Steps of the first component of two classes, and of more, of the second and of the
+#: third. Of ten classes (300 rows, 64 inputs) 15 of the first had a log loss of .324,
+#: 25 of .310 and 42 of .298; of four (600 rows, 15 inputs) 27 of the third had .496 and
+#: 8 .494.
 STEPS = 20, 50, 4, 8
-#: Of the normal prior of log s, by which probabilities are recalibrated. On 14 generated tables the
-#: log loss falls by .003 and the calibration error from .036 to .028, with .1 and .4 too.
+#: Of the normal prior of log s, by which probabilities are recalibrated. On 14
+#: generated tables the log loss falls by .003 and the calibration error from .036 to
+#: .028, with .1 and .4 too.
 SPREAD = 0.2
 #: Words that are in order.
 GRADES = [
@@ -89,7 +95,8 @@ def fit_class_stack(
     seconds: float,
     only_inputs: bool = False,
 ) -> Stack:
-    """Train the components on rows X [N, D], with numbers of classes Y [N, 1], and mix them.
+    """Train the components on rows X [N, D], with numbers of classes Y [N, 1], and mix
+    them.
 
     :param estimator: Whose other settings are those of the components.
     :param seconds: The most seconds of it.
@@ -204,7 +211,9 @@ def fit_class_stack(
 
 
 def _left_out(part: "PEPClassifier") -> AnyNDArray:
-    """Compute the probabilities of one model's classes in each row, given all others, [N, C]."""
+    """Compute the probabilities of one model's classes in each row, given all others,
+    [N, C].
+    """
     model: Any = part.model_
     rows, X = model.converged_rows(), model.data[0]
     power = tf.ones([1, 1], rows.m.dtype)
@@ -219,7 +228,9 @@ def _left_out(part: "PEPClassifier") -> AnyNDArray:
 
 
 def _recalibrated(p: AnyNDArray, labels: AnyNDArray) -> Recalibration:
-    """Choose s by probabilities of rows that were left out, [N, C], and the prior of log s."""
+    """Choose s by probabilities of rows that were left out, [N, C], and the prior of
+    log s.
+    """
 
     def loss(log_scale: float) -> float:
         powers = Recalibration(None, float(np.exp(log_scale))).probabilities(p)
@@ -253,13 +264,14 @@ def order_of_labels(labels: AnyNDArray) -> AnyNDArray | None:
 
 
 def is_ordinal(probability: AnyNDArray, labels: AnyNDArray, order: AnyNDArray) -> bool:
-    r"""Whether one function and thresholds that all rows share may predict labels as well,
+    r"""Whether one function and thresholds that all rows share may predict labels as
+    well,
 
     .. math:: \operatorname{logit} P_n(y > c) \approx f_n + b_c,
 
-    which row and column means of the left side give: whether the log loss is higher by two standard
-    errors at most. By probabilities [N, C] of other classifiers that is so of 20 of 20 generated
-    tables of grades, and of 1 of 17 others.
+    which row and column means of the left side give: whether the log loss is higher by
+    two standard errors at most. By probabilities [N, C] of other classifiers that is so
+    of 20 of 20 generated tables of grades, and of 1 of 17 others.
     """
     eps, rows = np.finfo(float).eps, np.arange(len(labels))
     odds = logit(np.cumsum(probability[:, order], axis=1)[:, :-1].clip(eps, 1.0 - eps))

@@ -34,28 +34,30 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         model = PEPClassifier(random_state=0).fit(X, labels)
         probability = model.predict_proba(X_new)
 
-    Labels are of any type that scikit-learn takes. All latent functions share the kernel and the
-    inducing points: those of their own would take as many times the work, and be learnt from fewer
-    rows. Where nothing is named, several models are mixed
-    (:mod:`gpflow_pep.estimators.class_stack`).
+    Labels are of any type that scikit-learn takes. All latent functions share the
+    kernel and the inducing points: those of their own would take as many times the
+    work, and be learnt from fewer rows. Where nothing is named, several models are
+    mixed (:mod:`gpflow_pep.estimators.class_stack`).
 
     :param likelihood: "auto": "bernoulli" (probit) for two classes, "softmax" for more.
-        "multiclass" (RobustMax: the class of the largest function, but for one label in 1000), or
-        "noisy_multiclass" (but for three in 100); "ordinal", for classes whose order is that of
-        ``classes_``: numbers, also in text, by value, grades such as "low", "medium", "high",
-        others sorted (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the
+        "multiclass" (RobustMax: the class of the largest function, but for one label in
+        1000), or "noisy_multiclass" (but for three in 100); "ordinal", for classes
+        whose order is that of ``classes_``: numbers, also in text, by value, grades
+        such as "low", "medium", "high", others sorted
+        (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the
         classes 0 to C - 1 in the order of ``classes_``, which is copied.
-    :param near_rows: Whether predictions of two classes with one latent function use near training
-        rows. "auto": 20 or none. On 1000 rows or more whose errors are alike among near ones, a
-        second model is trained to predict from near rows alone, with a kernel of its own that
-        starts from the trained one, and mixed with the first where rows left out are predicted
-        better so (:func:`~gpflow_pep.training.ensemble_with_near_labels`). 0 or None: none.
-    :param max_seconds: A quarter of it is for near rows where they may be trained for; beside
-        minibatches as much again.
+    :param near_rows: Whether predictions of two classes with one latent function use
+        near training rows. "auto": 20 or none. On 1000 rows or more whose errors are
+        alike among near ones, a second model is trained to predict from near rows
+        alone, with a kernel of its own that starts from the trained one, and mixed with
+        the first where rows left out are predicted better so
+        (:func:`~gpflow_pep.training.ensemble_with_near_labels`). 0 or None: none.
+    :param max_seconds: A quarter of it is for near rows where they may be trained for;
+        beside minibatches as much again.
     :param kernel: All other parameters and attributes are those of
-        :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`. After ``fit`` there is
-        ``classes_`` too. Where ``near_rows_`` is not 0, ``model_`` is an ensemble; ``n_iter_`` and
-        ``record_`` remain those of training the inducing points.
+        :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`. After ``fit`` there
+        is ``classes_`` too. Where ``near_rows_`` is not 0, ``model_`` is an ensemble;
+        ``n_iter_`` and ``record_`` remain those of training the inducing points.
 
     .. seealso:: :class:`PEPRegressor`, :doc:`/estimators`, and :ref:`imbalanced`.
     """
@@ -77,7 +79,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         if kind not in ("binary", "multiclass") and not (
             in_order and kind == "continuous"
         ):
-            got = f"Unknown label type: {kind}"  # scikit-learn's words, by which it checks this
+            # scikit-learn's words, by which it checks this
+            got = f"Unknown label type: {kind}"
             remedy = (
                 "Ratings have likelihood='ordinal'; measurements are for PEPRegressor."
             )
@@ -133,12 +136,16 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         return np.asarray(self.recalibration_.probabilities(mixed))
 
     def columns_of(self, whole: "PEPClassifier") -> list[int]:
-        """Find the columns of another's classes, of which these are components' in order maybe."""
+        """Find the columns of another's classes, of which these are components' in
+        order maybe.
+        """
         known = self.classes_.tolist()
         return [known.index(label) for label in whole.classes_.tolist()]
 
     def _probabilities(self, X: AnyNDArray) -> AnyNDArray:
-        """Predict the probabilities of this one model's classes, at rows in original units."""
+        """Predict the probabilities of this one model's classes, at rows in original
+        units.
+        """
         X, ensemble = self._in_units(X), self._numpy_ensemble
         if ensemble is not None:
             return predict_probabilities(ensemble, X)

@@ -21,8 +21,9 @@ from ..inducing_variables import BlurredInducingPoints
 from ..models.arguments import VariationalParameter
 from ..scoring.stored import Reader, is_parameter
 
-#: Objects are made of public classes of these modules, and of classes of other modules that derive
-#: from ``gpflow.base.Module`` and are imported already; loading imports none.
+#: Objects are made of public classes of these modules, and of classes of other modules
+#: that derive from ``gpflow.base.Module`` and are imported already; loading imports
+#: none.
 MODULES: tuple[ModuleType, ...] = (
     gpflow.kernels,
     gpflow.likelihoods,
@@ -69,7 +70,8 @@ DISTRIBUTIONS = {
         "Uniform",
     )
 }
-#: What is described by its name, and what by the name of its class and the class's arguments.
+#: What is described by its name, and what by the name of its class and the class's
+#: arguments.
 _NAMED: dict[str, dict[str, Any]]
 _NAMED = {"function": FUNCTIONS, "distribution_class": DISTRIBUTIONS}
 _CONSTRUCTED = {"bijector": BIJECTORS, "distribution": DISTRIBUTIONS}
@@ -94,7 +96,8 @@ _ARGUMENTS: dict[type, Callable[[Any], dict[str, Any]]] = {
 }
 #: Arguments of bijectors and distributions that do not change what they compute.
 _LEFT_OUT = ("name", "validate_args", "parameters", "allow_nan_stats")
-#: Attributes that constructors make of arguments, which are compared, or that TensorFlow keeps.
+#: Attributes that constructors make of arguments, which are compared, or that
+#: TensorFlow keeps.
 _INTERNAL = ("_self_", "_name", "_tf_", "_keras_", "conditional_distribution")
 #: What is compared by its value.
 _VALUES = (
@@ -178,7 +181,9 @@ class Describer:
         return {"array": key}
 
     def _described_once(self, value: Any, label: str) -> Described:
-        """Describe an object, or refer to an earlier description of it: it may be shared."""
+        """Describe an object, or refer to an earlier description of it: it may be
+        shared.
+        """
         if id(value) in self._known:
             return {"ref": self._known[id(value)][0]}
         number = len(self._known)
@@ -191,8 +196,8 @@ class Describer:
             raise cannot_save(label, _name(value), "a gpflow.Parameter")
         if self._values:
             return {"value": self._array(value.numpy(), label)}
-        # Not the constrained values: they do not come back to the last digit, and where Kuu is
-        # ill-conditioned predictions would differ by more.
+        # Not the constrained values: they do not come back to the last digit, and where
+        # Kuu is ill-conditioned predictions would differ by more.
         return {
             "unconstrained": self._array(value.unconstrained_variable.numpy(), label),
             "transform": self(value.transform, f"{label}.transform"),
@@ -230,7 +235,9 @@ class Describer:
 
 
 class Loader(Reader):
-    """Construct objects from their descriptions; only of the classes that are named here."""
+    """Construct objects from their descriptions; only of the classes that are named
+    here.
+    """
 
     def _dictionary(self, described: dict[str, Described]) -> Any:
         for kind, choices in _NAMED.items():
@@ -278,7 +285,8 @@ class Loader(Reader):
         try:
             constructed = construct(lambda parameter: parameter.numpy()[()])
         except Exception as error:
-            # Constructors refuse some values at the very edge of a domain, which training reaches.
+            # Constructors refuse some values at the very edge of a domain, which
+            # training reaches.
             try:
                 constructed = construct(_inside_domain)
             except Exception:
@@ -291,7 +299,8 @@ class Loader(Reader):
 
 
 def _class_of(path: str) -> type[Module] | None:
-    """Find a class by its name; None where none is imported that objects may be made of.
+    """Find a class by its name; None where none is imported that objects may be made
+    of.
 
     :raises ModuleNotFoundError: If its module is not imported.
     """
@@ -314,7 +323,9 @@ def cannot_save(label: str, got: Any, expected: str) -> ValueError:
 def check_same(
     loaded: Any, original: Any, label: str, seen: frozenset[int] = frozenset()
 ) -> None:
-    """Refuse to save an object that loading would change; ``seen`` are those it is a part of."""
+    """Refuse to save an object that loading would change; ``seen`` are those it is a
+    part of.
+    """
     if id(original) in seen:
         return
     both_lists = isinstance(loaded, (list, tuple)) and isinstance(
@@ -333,7 +344,9 @@ def check_same(
 
 
 def _parts_of(value: Any) -> dict[str, Any]:
-    """Find what has to be the same in two objects, by how it is written after the object's name."""
+    """Find what has to be the same in two objects, by how it is written after the
+    object's name.
+    """
     if isinstance(value, (list, tuple)):
         return {f"[{place}]": part for place, part in enumerate(value)}
     if isinstance(value, Parameter):
@@ -349,7 +362,9 @@ def _parts_of(value: Any) -> dict[str, Any]:
 
 
 def _signature(kind: type) -> dict[str, inspect.Parameter]:
-    """Find the arguments of a constructor; kernels pass active_dims on to their base class."""
+    """Find the arguments of a constructor; kernels pass active_dims on to their base
+    class.
+    """
     arguments = dict(inspect.signature(kind).parameters)
     others = [
         n for n, p in arguments.items() if p.kind is inspect.Parameter.VAR_KEYWORD
@@ -363,7 +378,9 @@ def _signature(kind: type) -> dict[str, inspect.Parameter]:
 
 
 def _inside_domain(parameter: Parameter) -> AnyNDArray:
-    """Give a value that constructors accept: at the very edge of its domain they refuse some."""
+    """Give a value that constructors accept: at the very edge of its domain they refuse
+    some.
+    """
     transform: Any = parameter.transform
     return np.asarray(
         transform.forward(tf.zeros_like(parameter.unconstrained_variable))

@@ -66,7 +66,9 @@ _SCALER = (
 def describe_estimator(
     estimator: PEPEstimator, describe: Describer
 ) -> dict[str, Described]:
-    """Describe an estimator, fitted or not; refuse a part that loading could not give back."""
+    """Describe an estimator, fitted or not; refuse a part that loading could not give
+    back.
+    """
     name = type(estimator).__name__
     if type(estimator) is not ESTIMATORS.get(name):
         raise refusal(
@@ -110,7 +112,9 @@ def describe_estimator(
 
 
 def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEstimator:
-    """Construct the estimator that was described; errors of a changed one are of any type."""
+    """Construct the estimator that was described; errors of a changed one are of any
+    type.
+    """
     if described["class"] not in ESTIMATORS:
         raise ValueError(f"{described['class']} is no estimator that is known")
     parameters = {name: load(value) for name, value in described["parameters"].items()}
@@ -145,7 +149,9 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
 
 
 def _describe_ensemble(mixed: Ensemble, describe: Describer) -> dict[str, Described]:
-    """Describe a mixture; a model that is there with and without near rows is written once."""
+    """Describe a mixture; a model that is there with and without near rows is written
+    once.
+    """
     models = list({id(model): model for model in mixed.models}.values())
     places = {id(model): place for place, model in enumerate(models)}
     return {
@@ -278,7 +284,9 @@ def _construct_targets(described: Described, load: Loader) -> AnyNDArray:
 
 
 def _variables_of(model: GPModel) -> dict[str, str]:
-    """Find the variables that are no parameters: the path of each by its name in the files."""
+    """Find the variables that are no parameters: the path of each by its name in the
+    files.
+    """
     if isinstance(model, PEP):
         return {
             "nu": "sites.nu",

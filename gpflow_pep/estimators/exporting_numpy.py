@@ -29,17 +29,19 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
         scorer = load_scorer("pep_results/scorer")
         mean, sd = scorer.predict(X, return_std=True)
 
-    It has the inducing points, which are the inputs of all rows where inference is exact, and q(u);
-    it has training rows where predictions use near rows (``near_rows_`` is not 0). Predictions are
-    those of the estimator; see :class:`~gpflow_pep.scoring.Scorer`.
+    It has the inducing points, which are the inputs of all rows where inference is
+    exact, and q(u); it has training rows where predictions use near rows
+    (``near_rows_`` is not 0). Predictions are those of the estimator; see
+    :class:`~gpflow_pep.scoring.Scorer`.
 
     :param folder: As of :func:`~gpflow_pep.estimators.saving.save_estimator`.
-    :param estimator: A fitted estimator; or a pipeline that ends with one, whose other steps are a
-        :class:`~gpflow_pep.tables.TableEncoder` at its beginning, or of scikit-learn's
-        ``StandardScaler``, or "passthrough".
-    :raises ValueError: If it is another, or has a part that NumPy's predictions have no form of:
-        another kernel or likelihood than GPflow's usual ones, inducing variables that are not
-        points, near rows of labels at a power below 1, float32; or if the folder has other files.
+    :param estimator: A fitted estimator; or a pipeline that ends with one, whose other
+        steps are a :class:`~gpflow_pep.tables.TableEncoder` at its beginning, or of
+        scikit-learn's ``StandardScaler``, or "passthrough".
+    :raises ValueError: If it is another, or has a part that NumPy's predictions have no
+        form of: another kernel or likelihood than GPflow's usual ones, inducing
+        variables that are not points, near rows of labels at a power below 1, float32;
+        or if the folder has other files.
     """
     saved = _scorer_files(estimator)
     Scorer(saved)
@@ -48,8 +50,8 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
 
 def why_no_scorer(estimator: Any) -> str:
     """
-    Give the reason why :func:`export_numpy` refuses a fitted estimator, or why the scorer would not
-    have all its predictions; empty where it has them.
+    Give the reason why :func:`export_numpy` refuses a fitted estimator, or why the
+    scorer would not have all its predictions; empty where it has them.
     """
     try:
         noise = Scorer(_scorer_files(estimator)).noise
@@ -60,7 +62,9 @@ def why_no_scorer(estimator: Any) -> str:
 
 
 def _scorer_files(estimator: Any) -> SavedFiles:
-    """Describe a fitted estimator, for :class:`~gpflow_pep.scoring.Scorer`; refuse others."""
+    """Describe a fitted estimator, for :class:`~gpflow_pep.scoring.Scorer`; refuse
+    others.
+    """
     steps = (
         [step for _, step in estimator.steps]
         if isinstance(estimator, Pipeline)
@@ -104,7 +108,9 @@ def _scorer_files(estimator: Any) -> SavedFiles:
 def _component(
     part: PEPEstimator, whole: PEPEstimator, describe: Describer
 ) -> Described:
-    """Describe one of the models that are mixed: its inputs, its posterior, and its targets."""
+    """Describe one of the models that are mixed: its inputs, its posterior, and its
+    targets.
+    """
     units = part._target if isinstance(part, PEPRegressor) else None
     return {
         "inputs": describe_scaler(part.input_scaler_, describe),

@@ -19,12 +19,14 @@ from ..scoring.inputs import YeoJohnson
 MAX_DENSE = 50_000_000
 #: The other transform of inputs beside standardising them.
 YEO_JOHNSON = "yeo-johnson"
-#: The most rows by which powers are chosen: a million of ten columns would take ten seconds.
+#: The most rows by which powers are chosen: a million of ten columns would take ten
+#: seconds.
 ROWS_OF_POWERS = 20_000
 #: A bent column with a smaller standard deviation than this is nearly constant.
 LEAST_SPREAD = 1e-4
-#: An input is wild where its column has less than this part of its standard deviation without it:
-#: on 100 rows R² stays at .99 where that is .01, and falls to .5 and .7 where it is .001.
+#: An input is wild where its column has less than this part of its standard deviation
+#: without it: on 100 rows R² stays at .99 where that is .01, and falls to .5 and .7
+#: where it is .001.
 NEARLY_ONE = 0.003
 
 
@@ -54,7 +56,9 @@ def _is_number(dtype: Any) -> bool:
 
 
 def check_table(name: str, values: Any) -> None:
-    """Refuse columns of one name, and dates alone, which scikit-learn would read as numbers."""
+    """Refuse columns of one name, and dates alone, which scikit-learn would read as
+    numbers.
+    """
     columns = [str(column) for column in getattr(values, "columns", ())]
     copies = sorted({column for column in columns if columns.count(column) > 1})
     if copies:
@@ -90,8 +94,8 @@ def dense(X: Any) -> Any:
 
 
 def check_sizes(name: str, values: AnyNDArray) -> None:
-    """Refuse numbers [N, ...] so large that a sum of their squares is infinite, or so small that
-    squares are 0.
+    """Refuse numbers [N, ...] so large that a sum of their squares is infinite, or so
+    small that squares are 0.
     """
     most = np.sqrt(np.finfo(values.dtype).max / (4.0 * max(len(values), 1)))
     large = np.abs(values) > most
@@ -112,7 +116,9 @@ def check_sizes(name: str, values: AnyNDArray) -> None:
 
 
 def warn_of_wild_numbers(X: AnyNDArray, names: Sequence[Any], name: str = "X") -> None:
-    """Name numbers of X [N, D] beside which all others of their column are nearly one number."""
+    """Name numbers of X [N, D] beside which all others of their column are nearly one
+    number.
+    """
     apart = np.abs(X - np.median(X, axis=0))
     for column, row in enumerate(np.argmax(apart, axis=0)):
         others = np.std(np.delete(X[:, column], row))
@@ -127,7 +133,9 @@ def warn_of_wild_numbers(X: AnyNDArray, names: Sequence[Any], name: str = "X") -
 
 
 def refuse_weights(refused: dict[str, Any]) -> None:
-    """Refuse other arguments that ``fit`` of scikit-learn's estimators takes, by a TypeError."""
+    """Refuse other arguments that ``fit`` of scikit-learn's estimators takes, by a
+    TypeError.
+    """
     if refused.pop("sample_weight", None) is not None:
         raise TypeError(
             "sample_weight: got weights, expected none: a likelihood states how much a row counts."
@@ -154,8 +162,8 @@ def seed_of(random_state: Any) -> int:
 
 def fit_yeo_johnson(X: AnyNDArray) -> YeoJohnson:
     """
-    Choose the power of each standardised column of X [N, D] by maximum likelihood. A column whose
-    transform is not finite, or nearly constant, stays standardised.
+    Choose the power of each standardised column of X [N, D] by maximum likelihood. A
+    column whose transform is not finite, or nearly constant, stays standardised.
     """
     first = StandardScaler().fit(X)
     standard = first.transform(X)

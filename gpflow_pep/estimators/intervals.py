@@ -9,11 +9,11 @@ Their targets have the scores :math:`z_n = |\Phi^{-1}(F_{-n}(y_n))|`, which for 
     z = \text{the } \lceil (N + 1) c \rceil \text{-th smallest of } z_1, \ldots, z_N
 
 in the place of the Gaussian one, an interval from the quantile :math:`\Phi(-z)` to
-:math:`\Phi(z)` holds a new target with a probability of at least c where the scores of all N + 1
-rows are exchangeable, whatever the distribution of the rows (distributional conformal prediction:
-Chernozhukov, Wüthrich & Zhu, PNAS 2021). That is so if F was trained on other rows than the N. Here
-F is trained on the other folds (cross-conformal prediction, Vovk 2015), so that the probability is
-about c and not guaranteed.
+:math:`\Phi(z)` holds a new target with a probability of at least c where the scores of
+all N + 1 rows are exchangeable, whatever the distribution of the rows (distributional
+conformal prediction: Chernozhukov, Wüthrich & Zhu, PNAS 2021). That is so if F was
+trained on other rows than the N. Here F is trained on the other folds (cross-conformal
+prediction, Vovk 2015), so that the probability is about c and not guaranteed.
 """
 
 from typing import Any
@@ -31,8 +31,8 @@ NUM_FOLDS = 5
 
 def fold_scores(estimator: Any, X: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
     """
-    Compute the score of each row by clones of a regressor that are trained on the other folds, but
-    for copies of its rows: [N], or of several outputs [N, P].
+    Compute the score of each row by clones of a regressor that are trained on the other
+    folds, but for copies of its rows: [N], or of several outputs [N, P].
 
     :param X: Inputs in original units, [N, D].
     :param y: Targets in original units, [N] or [N, P].
@@ -48,8 +48,8 @@ def fold_scores(estimator: Any, X: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
 
 def conformal_score(scores: AnyNDArray, coverage: float) -> float:
     """
-    Find the score below which a fraction of rows lies, with the correction for one row more; refuse
-    a fraction that is too large for so few rows.
+    Find the score below which a fraction of rows lies, with the correction for one row
+    more; refuse a fraction that is too large for so few rows.
     """
     N = len(scores)
     place = max(int(np.ceil((N + 1) * coverage - 1e-9)), 1)

@@ -1,4 +1,6 @@
-"""Targets of several columns, of which some may be missing: checks, scores, parts of the model."""
+"""Targets of several columns, of which some may be missing: checks, scores, parts of
+the model.
+"""
 
 import warnings
 from collections.abc import Sequence
@@ -17,8 +19,9 @@ from ..engine.prior import is_mixed
 from ..training.starts import coregionalization
 from .inputs import check_sizes, check_table
 
-#: The most latent functions of which outputs are mixed by default: q is one Gaussian over the
-#: inducing variables of all of them, so that time grows with the square of their number at least.
+#: The most latent functions of which outputs are mixed by default: q is one Gaussian
+#: over the inducing variables of all of them, so that time grows with the square of
+#: their number at least.
 MOST_LATENT = 4
 
 
@@ -42,8 +45,10 @@ def as_outputs(
 
     :param X: The inputs of the rows, whose float they get.
     :param num_columns: P, where it is known.
-    :param names: Those of the columns, by which the columns of a table are put in order.
-    :raises ValueError: If they are no numbers, of another shape or other names, or infinite.
+    :param names: Those of the columns, by which the columns of a table are put in
+        order.
+    :raises ValueError: If they are no numbers, of another shape or other names, or
+        infinite.
     """
     check_table(name, Y)
     options: dict[str, Any] = {"ensure_all_finite": "allow-nan", "input_name": name}
@@ -77,9 +82,11 @@ def column_names(Y: Any) -> list[str] | None:
 def check_readings(
     Y: AnyNDArray, names: Sequence[str] | None, has_noise: AnyNDArray
 ) -> None:
-    """Refuse targets [N, P] of which a column has less than two, and warn of equal ones.
+    """Refuse targets [N, P] of which a column has less than two, and warn of equal
+    ones.
 
-    :param has_noise: Of which outputs the likelihood has noise whose size is learnt, [P].
+    :param has_noise: Of which outputs the likelihood has noise whose size is learnt,
+        [P].
     """
     for place, (column, learns) in enumerate(zip(Y.T, has_noise, strict=True)):
         label = f" in column {place if names is None else repr(names[place])}"
@@ -111,15 +118,20 @@ def make_output_kernel(
     in_units: AnyNDArray,
     shares_noise: bool,
 ) -> Kernel:
-    """Make the kernel of several outputs from that of one, or take one that mixes them already.
+    """Make the kernel of several outputs from that of one, or take one that mixes them
+    already.
 
-    :param kernel: What the latent functions have copies of, or a ``LinearCoregionalization``.
-    :param num_latent: How many latent functions there are; None: one for each output, but
-        :data:`MOST_LATENT` at most; 0: outputs are independent and share the kernel.
+    :param kernel: What the latent functions have copies of, or a
+        ``LinearCoregionalization``.
+    :param num_latent: How many latent functions there are; None: one for each output,
+        but :data:`MOST_LATENT` at most; 0: outputs are independent and share the
+        kernel.
     :param in_units: Of which outputs f has the units of Y, [P].
-    :param shares_noise: Whether there is white noise beside the latent functions, if their number
-        is not given: one of them, which gives 2 or 3 outputs any covariance, or two.
-    :raises ValueError: If the number is another than that of the kernel, or above that of outputs.
+    :param shares_noise: Whether there is white noise beside the latent functions, if
+        their number is not given: one of them, which gives 2 or 3 outputs any
+        covariance, or two.
+    :raises ValueError: If the number is another than that of the kernel, or above that
+        of outputs.
     """
     if is_mixed(kernel):
         number = len(kernel.latent_kernels)
@@ -156,7 +168,9 @@ def parts_of(likelihood: Likelihood, num_outputs: int) -> list[Likelihood]:
 
 
 def have_units(likelihood: Likelihood, num_outputs: int) -> AnyNDArray:
-    """Find for each output, [P], whether targets may be shifted and scaled: location and scale."""
+    """Find for each output, [P], whether targets may be shifted and scaled: location
+    and scale.
+    """
     parts = parts_of(likelihood, num_outputs)
     return np.array([traits(part).in_units is not None for part in parts])
 

@@ -37,14 +37,16 @@ NUMBERS: dict[str, type[Likelihood]] = {
 CLASSES: dict[str, Callable[..., Likelihood]] = {
     "bernoulli": gpflow.likelihoods.Bernoulli,
     "multiclass": gpflow.likelihoods.MultiClass,
-    # On five generated tables the log loss of the default was .459 with .01 and .455 with .03.
+    # On five generated tables the log loss of the default was .459 with .01 and .455
+    # with .03.
     "noisy_multiclass": lambda number: gpflow.likelihoods.MultiClass(
         number, invlink=gpflow.likelihoods.RobustMax(number, epsilon=0.03)
     ),
     "softmax": gpflow.likelihoods.Softmax,
     "ordinal": Ordinal.of_classes,
 }
-#: Inducing points that are not trained: all rows, or of as many as are named the k-means centres.
+#: Inducing points that are not trained: all rows, or of as many as are named the
+#: k-means centres.
 ROWS = "rows"
 #: Inducing points are chosen from so many rows at most: of a million k-means takes 6 s.
 MOST_CHOSEN_FROM = 100_000
@@ -69,11 +71,11 @@ def make_kernel(
 ) -> Kernel:
     """Make a kernel for standardised inputs, or copy the given one.
 
-    By name it starts at unit variance and lengthscales √D, because squared distances between
-    standardised rows grow in proportion to D. "auto" is "rbf".
+    By name it starts at unit variance and lengthscales √D, because squared distances
+    between standardised rows grow in proportion to D. "auto" is "rbf".
 
-    :param ard: False where a kernel by name has one lengthscale for all inputs; otherwise one for
-        each.
+    :param ard: False where a kernel by name has one lengthscale for all inputs;
+        otherwise one for each.
     :raises ValueError: If it is anything but True of a kernel that is given.
     """
     if isinstance(kernel, Kernel):
@@ -137,7 +139,8 @@ def make_inducing_variable(
 
 
 def wants_near_rows(near_rows: Any) -> bool:
-    """Read whether predictions may use near rows: "auto" where these improve them, 0 or None never.
+    """Read whether predictions may use near rows: "auto" where these improve them, 0 or
+    None never.
 
     :raises ValueError: If it is something else.
     """

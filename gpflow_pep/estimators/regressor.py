@@ -54,77 +54,88 @@ class PEPRegressor(TargetPredictions):
         model = PEPRegressor(random_state=0).fit(X, y)
         mean, std = model.predict(X_new, return_std=True)
 
-    With nothing named, up to 1000 rows, several exact Gaussian processes are mixed, and with more
-    rows such ones choose transforms (:mod:`gpflow_pep.estimators.stack`). Another value of
-    ``kernel``, ``noise``, ``warp``, ``inputs``, ``num_inducing``, ``alpha``, ``objective``,
-    ``likelihood``, ``inducing``, ``ard``, ``standardize`` or ``batch_size`` names one model: with a
-    Gaussian likelihood :class:`~gpflow_pep.models.PEPRegression`, with others
-    :class:`~gpflow_pep.models.PEP`, and with minibatches :class:`~gpflow_pep.models.ARPEP`. Columns
-    of a DataFrame are matched by name.
+    With nothing named, up to 1000 rows, several exact Gaussian processes are mixed, and
+    with more rows such ones choose transforms (:mod:`gpflow_pep.estimators.stack`).
+    Another value of ``kernel``, ``noise``, ``warp``, ``inputs``, ``num_inducing``,
+    ``alpha``, ``objective``, ``likelihood``, ``inducing``, ``ard``, ``standardize`` or
+    ``batch_size`` names one model: with a Gaussian likelihood
+    :class:`~gpflow_pep.models.PEPRegression`, with others
+    :class:`~gpflow_pep.models.PEP`, and with minibatches
+    :class:`~gpflow_pep.models.ARPEP`. Columns of a DataFrame are matched by name.
 
-    :param kernel: "rbf", "matern12", "matern32", "matern52" or "rational_quadratic"; "additive",
-        "matern52" and a smooth function of each input; or a GPflow kernel, which is copied, for
-        inputs as the model takes them. "auto": "rbf" of one model.
-    :param noise: "constant"; or "varying", Gaussian with a variance that depends on the inputs
-        (:class:`~gpflow_pep.likelihoods.LogLinear`). "auto": "constant" of one model.
-    :param warp: Whether the model takes targets that are bent by the sinh-arcsinh transform
-        (:class:`~gpflow_pep.scoring.units.Units`), which an exact model of at most 600 rows
-        chooses; of several columns each has its own. "auto": not of one model.
-    :param inputs: "standard", or "yeo-johnson", bent so that each column is nearly Gaussian
-        (:class:`~gpflow_pep.scoring.inputs.YeoJohnson`). "auto": "standard" of one model.
-    :param ard: Whether a kernel by name has a lengthscale for each input, or one for all; or how
-        far log lengthscales are from their mean a priori, for example 0.7.
-    :param num_inducing: How many inducing points, at most as many as there are rows that differ.
-        "auto": 25 or 100, to which others are added as long as rows left out of training gain
-        (:mod:`gpflow_pep.training.fitting.points`); 100 with minibatches or inducing variables of
-        your own.
-    :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). "mix": an ensemble
-        of 0, 0.5 and 1 (:func:`~gpflow_pep.training.ensemble_of_powers`). "auto": that with
-        Gaussian noise, without ``max_seconds`` or with fewer than 1000 rows, where rows and points
-        are not too many; otherwise 0.5. Several: of them the one whose trained model has the
-        highest log density of rows left out (:func:`~gpflow_pep.training.select_alpha`).
+    :param kernel: "rbf", "matern12", "matern32", "matern52" or "rational_quadratic";
+        "additive", "matern52" and a smooth function of each input; or a GPflow kernel,
+        which is copied, for inputs as the model takes them. "auto": "rbf" of one model.
+    :param noise: "constant"; or "varying", Gaussian with a variance that depends on the
+        inputs (:class:`~gpflow_pep.likelihoods.LogLinear`). "auto": "constant" of one
+        model.
+    :param warp: Whether the model takes targets that are bent by the sinh-arcsinh
+        transform (:class:`~gpflow_pep.scoring.units.Units`), which an exact model of at
+        most 600 rows chooses; of several columns each has its own. "auto": not of one
+        model.
+    :param inputs: "standard", or "yeo-johnson", bent so that each column is nearly
+        Gaussian (:class:`~gpflow_pep.scoring.inputs.YeoJohnson`). "auto": "standard" of
+        one model.
+    :param ard: Whether a kernel by name has a lengthscale for each input, or one for
+        all; or how far log lengthscales are from their mean a priori, for example 0.7.
+    :param num_inducing: How many inducing points, at most as many as there are rows
+        that differ. "auto": 25 or 100, to which others are added as long as rows left
+        out of training gain (:mod:`gpflow_pep.training.fitting.points`); 100 with
+        minibatches or inducing variables of your own.
+    :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). "mix":
+        an ensemble of 0, 0.5 and 1 (:func:`~gpflow_pep.training.ensemble_of_powers`).
+        "auto": that with Gaussian noise, without ``max_seconds`` or with fewer than
+        1000 rows, where rows and points are not too many; otherwise 0.5. Several: of
+        them the one whose trained model has the highest log density of rows left out
+        (:func:`~gpflow_pep.training.select_alpha`).
     :param objective: "evidence" or "evidence+loo", see
         :func:`~gpflow_pep.training.maximise`. The second one predicts better on many
         tables, and far worse on some that are small and noisy: :doc:`/study`.
-    :param likelihood: "gaussian"; "student_t"; "log_normal", Gaussian noise of log y, which the
-        model then takes; "poisson", "negative_binomial" or "zero_inflated_poisson" (y counts, exp
-        of f the rate); "tobit", of y [N, 2] with a limit for each row
-        (:class:`~gpflow_pep.likelihoods.Tobit`); or a GPflow likelihood of one latent function,
-        which is copied. Its bounds, and noise that is not trained, are in units of y; noise that is
-        trained starts in those of the model. Of several columns that are mixtures each has one of
-        this name, or its likelihood in ``PerOutput``.
-    :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; "rows",
-        all rows, or ``num_inducing`` k-means centres of them, not trained: at all rows with "rbf",
-        "matern52" or "additive" and Gaussian noise the evidence of the exact model is maximised; or
-        points [M, D] or GPflow's inducing variables, for inputs as the model takes them.
-    :param num_latent: With several columns of y, of how many latent functions they are mixtures
-        (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); None: as many as columns,
-        but 4 at most, and with Gaussian noise at alpha 1 white noise, which the columns of a row
-        share; 0: of none, columns are independent, and share kernel and noise.
-    :param near_rows: Whether predictions use near training rows. "auto": 10 or 40 beside
-        predictions from the inducing points alone
-        (:func:`~gpflow_pep.training.ensemble_with_near_rows`), on 1000 rows or more, where rows
-        left out of training are predicted better so. 0 or None: none.
-    :param standardize: Whether the model takes inputs standardised, and targets where noise is
-        added to f (Gaussian, Student's t, Tobit). Everything that goes in and comes out is in
-        original units.
-    :param max_iterations: The most steps of L-BFGS, or passes over the rows by minibatches.
-    :param max_seconds: The most seconds of a fit; 1000 rows or more take some 3 at least. None: any
-        number.
-    :param batch_size: Rows in a minibatch; None: all rows at once. "auto": minibatches of 1000
-        where there are more than 100 000 rows.
-    :param random_state: A seed, ``numpy.random.default_rng(seed)`` or a ``RandomState``, for
-        inducing points and batches.
-    :param warm_start: Whether another ``fit`` starts from the parameters of the one before.
+    :param likelihood: "gaussian"; "student_t"; "log_normal", Gaussian noise of log y,
+        which the model then takes; "poisson", "negative_binomial" or
+        "zero_inflated_poisson" (y counts, exp of f the rate); "tobit", of y [N, 2] with
+        a limit for each row (:class:`~gpflow_pep.likelihoods.Tobit`); or a GPflow
+        likelihood of one latent function, which is copied. Its bounds, and noise that
+        is not trained, are in units of y; noise that is trained starts in those of the
+        model. Of several columns that are mixtures each has one of this name, or its
+        likelihood in ``PerOutput``.
+    :param inducing: Where inducing points start: "kmeans", "random" or
+        "greedy_variance"; "rows", all rows, or ``num_inducing`` k-means centres of
+        them, not trained: at all rows with "rbf", "matern52" or "additive" and Gaussian
+        noise the evidence of the exact model is maximised; or points [M, D] or GPflow's
+        inducing variables, for inputs as the model takes them.
+    :param num_latent: With several columns of y, of how many latent functions they are
+        mixtures (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); None:
+        as many as columns, but 4 at most, and with Gaussian noise at alpha 1 white
+        noise, which the columns of a row share; 0: of none, columns are independent,
+        and share kernel and noise.
+    :param near_rows: Whether predictions use near training rows. "auto": 10 or 40
+        beside predictions from the inducing points alone
+        (:func:`~gpflow_pep.training.ensemble_with_near_rows`), on 1000 rows or more,
+        where rows left out of training are predicted better so. 0 or None: none.
+    :param standardize: Whether the model takes inputs standardised, and targets where
+        noise is added to f (Gaussian, Student's t, Tobit). Everything that goes in and
+        comes out is in original units.
+    :param max_iterations: The most steps of L-BFGS, or passes over the rows by
+        minibatches.
+    :param max_seconds: The most seconds of a fit; 1000 rows or more take some 3 at
+        least. None: any number.
+    :param batch_size: Rows in a minibatch; None: all rows at once. "auto": minibatches
+        of 1000 where there are more than 100 000 rows.
+    :param random_state: A seed, ``numpy.random.default_rng(seed)`` or a
+        ``RandomState``, for inducing points and batches.
+    :param warm_start: Whether another ``fit`` starts from the parameters of the one
+        before.
     :param verbose: Whether to show a bar on stderr.
 
-    After ``fit``: ``components_``, ``weights_`` and ``mean_weights_``, the models that are mixed,
-    and ``recalibration_``; ``n_outputs_`` and ``target_names_``, of the columns of y; ``model_``, a
-    :class:`~gpflow_pep.training.Ensemble` where powers are mixed; ``near_rows_``, how many near
-    rows predictions use; ``posterior_``, which predicts in the model's units; ``alpha_scores_``
-    (nats a row, without near rows; None of one power), ``n_features_in_``, ``feature_names_in_``;
-    and, of the component of the largest weight, ``kernel_``, ``likelihood_``,
-    ``inducing_variable_``, ``num_inducing_``, ``alpha_``, ``n_iter_`` and ``record_`` (of
+    After ``fit``: ``components_``, ``weights_`` and ``mean_weights_``, the models that
+    are mixed, and ``recalibration_``; ``n_outputs_`` and ``target_names_``, of the
+    columns of y; ``model_``, a :class:`~gpflow_pep.training.Ensemble` where powers are
+    mixed; ``near_rows_``, how many near rows predictions use; ``posterior_``, which
+    predicts in the model's units; ``alpha_scores_`` (nats a row, without near rows;
+    None of one power), ``n_features_in_``, ``feature_names_in_``; and, of the component
+    of the largest weight, ``kernel_``, ``likelihood_``, ``inducing_variable_``,
+    ``num_inducing_``, ``alpha_``, ``n_iter_`` and ``record_`` (of
     :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was loaded).
 
     .. seealso:: :class:`PEPClassifier`, :doc:`/estimators`, :doc:`/interpreting`, and
@@ -304,8 +315,9 @@ class PEPRegressor(TargetPredictions):
         self._numpy_ensembles = numpy_ensembles(self._posterior)
 
     def _left_out(self) -> tuple[Any, Predictive] | None:
-        """Predict rows that were left out, whose numbers come first: each training row given the
-        others where points are not trained; None where there are none, or the time was over.
+        """Predict rows that were left out, whose numbers come first: each training row
+        given the others where points are not trained; None where there are none, or the
+        time was over.
         """
         if str(self.inducing) == ROWS:
             parts = (
@@ -342,7 +354,8 @@ class PEPRegressor(TargetPredictions):
     def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
         kernel, P = super()._make_kernel(X, Y), self.n_outputs_
         in_units = have_units(self._named_likelihood(), P)
-        # At lower powers training removes what inducing variables have no information on.
+        # At lower powers training removes what inducing variables have no information
+        # on.
         at_one = np.ndim(self.alpha) == 0 and self.alpha == 1.0
         shares_noise = at_one and has_gaussian_noise(self._named_likelihood())
         return make_output_kernel(

@@ -32,8 +32,9 @@ from .describing_estimators import (
 )
 from .separate import SeparateRegressors
 
-#: What files may name beside what skops trusts: scikit-learn's estimators, numbers, words, and
-#: elementwise functions of NumPy and SciPy. Nothing here runs code of a file or reads another one.
+#: What files may name beside what skops trusts: scikit-learn's estimators, numbers,
+#: words, and elementwise functions of NumPy and SciPy. Nothing here runs code of a file
+#: or reads another one.
 _PUBLIC = [
     *ESTIMATORS.values(),
     SeparateRegressors,
@@ -64,25 +65,27 @@ TRUSTED = [
 def save_estimator(
     folder: str | PathLike[str], estimator: Any, *, card: str = ""
 ) -> None:
-    """Save a fitted estimator, or any pipeline or other estimator of scikit-learn's around one.
+    """Save a fitted estimator, or any pipeline or other estimator of scikit-learn's
+    around one.
 
     Written are ``model.json``, which people can read, with a description of each
     :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` and
-    :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>` and the versions that wrote it;
-    ``arrays.npz`` with their parameters, training data, sites, units and names; and
-    ``pipeline.skops`` with what is around them. Kernel, likelihood and inducing variables are any
-    of GPflow's and of this package; or of classes of your own, at the top level of a module that is
-    imported before loading, whose objects keep the constructor's arguments as attributes of the
-    same names. The folder appears when all is written; until then an earlier
-    one stays as it is.
+    :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>` and the versions that
+    wrote it; ``arrays.npz`` with their parameters, training data, sites, units and
+    names; and ``pipeline.skops`` with what is around them. Kernel, likelihood and
+    inducing variables are any of GPflow's and of this package; or of classes of your
+    own, at the top level of a module that is imported before loading, whose objects
+    keep the constructor's arguments as attributes of the same names. The folder appears
+    when all is written; until then an earlier one stays as it is.
 
-    :param folder: One that does not exist, is empty, or was written by an earlier call, which is
-        replaced.
+    :param folder: One that does not exist, is empty, or was written by an earlier call,
+        which is replaced.
     :param estimator: The estimator.
-    :param card: A text for people about the model, written as ``README.md`` if it is not empty.
-    :raises ValueError: If it is not fitted or has no estimator of this package in it; if it has
-        functions of the user's own, or other parts that loading could not give back;
-        or if the folder has other files.
+    :param card: A text for people about the model, written as ``README.md`` if it is
+        not empty.
+    :raises ValueError: If it is not fitted or has no estimator of this package in it;
+        if it has functions of the user's own, or other parts that loading could not
+        give back; or if the folder has other files.
     """
     saved, originals = _describe(estimator)
     try:
@@ -108,15 +111,15 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
         model = load_estimator("pep_results/model")
         mean, std = model.predict(table, return_std=True)
 
-    Nothing in the files is run or imported: of the classes that they name only estimators of
-    scikit-learn and of this package, models, and parts of GPflow's models are constructed, those of
-    your own among them if you have imported their module. Predictions are those of
-    the estimator that was saved.
+    Nothing in the files is run or imported: of the classes that they name only
+    estimators of scikit-learn and of this package, models, and parts of GPflow's models
+    are constructed, those of your own among them if you have imported their module.
+    Predictions are those of the estimator that was saved.
 
     :param folder: The folder that was written.
-    :raises ValueError: If a file is missing, damaged or changed, of a format that is not known, or
-        names a type of others; if ``gpflow.config`` has another float or jitter than when it was
-        saved.
+    :raises ValueError: If a file is missing, damaged or changed, of a format that is
+        not known, or names a type of others; if ``gpflow.config`` has another float or
+        jitter than when it was saved.
     """
     saved = read_files(folder, MODEL)
     config = saved.content.get("gpflow_config")
@@ -184,7 +187,9 @@ def _describe(estimator: Any) -> tuple[SavedFiles, list[PEPEstimator]]:
 
 
 def _construct_all(saved: SavedFiles) -> list[PEPEstimator]:
-    """Construct our estimators, in the order of their descriptions: they may share parts."""
+    """Construct our estimators, in the order of their descriptions: they may share
+    parts.
+    """
     load = Loader(saved.arrays)
     return [
         construct_estimator(described, load)

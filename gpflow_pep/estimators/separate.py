@@ -14,13 +14,15 @@ from .outputs import as_outputs, check_readings, column_names, mean_r2
 
 
 class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
-    """Copies of a regressor, one for each column of y, each trained on the rows that have it::
+    """Copies of a regressor, one for each column of y, each trained on the rows that
+    have it::
 
         model = SeparateRegressors(PEPRegressor(random_state=0)).fit(X, Y)
         mean, std = model.predict(X_new, return_std=True)
 
-    Unlike scikit-learn's ``MultiOutputRegressor`` it takes NaN in Y, and predicts distributions. A
-    :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` models all columns together.
+    Unlike scikit-learn's ``MultiOutputRegressor`` it takes NaN in Y, and predicts
+    distributions. A :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` models
+    all columns together.
 
     :param estimator: A regressor of one column, which predicts standard deviations too.
     :param max_seconds: For all of them, where the estimator has a limit; None: its own.
@@ -33,7 +35,9 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         self.estimator, self.max_seconds = estimator, max_seconds
 
     def fit(self, X: Any, y: Any, **refused: Any) -> "SeparateRegressors":
-        """Train on rows X [N, D] and y [N, P], with NaN where a target was not observed."""
+        """Train on rows X [N, D] and y [N, P], with NaN where a target was not
+        observed.
+        """
         refuse_weights(refused)
         Y = as_outputs("y", y, np.asarray(X, dtype=np.float64))
         check_readings(Y, column_names(y), np.zeros(Y.shape[1], dtype=bool))
@@ -62,7 +66,9 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         )
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
-        """Compute the log density of each target, [N, P], NaN where it was not observed."""
+        """Compute the log density of each target, [N, P], NaN where it was not
+        observed.
+        """
         check_is_fitted(self)
         Y = self._checked(y, np.asarray(X, dtype=np.float64))
         densities = np.full(Y.shape, np.nan)
@@ -99,8 +105,9 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     @property
     def record_(self) -> MaximiseRecord | None:
-        """How training ended: that of one that did not converge, if there is one, with the sums of
-        objectives and seconds."""
+        """How training ended: that of one that did not converge, if there is one, with
+        the sums of objectives and seconds.
+        """
         records: list[Any] = [part.record_ for part in self.estimators_]
         if None in records:
             return None

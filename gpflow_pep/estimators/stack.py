@@ -1,24 +1,28 @@
-"""What :class:`~gpflow_pep.estimators.PEPRegressor` does where nothing is named: several models of
-known settings, each of which leaves rows out honestly, and a rule that mixes them.
+"""What :class:`~gpflow_pep.estimators.PEPRegressor` does where nothing is named:
+several models of known settings, each of which leaves rows out honestly, and a rule
+that mixes them.
 
-Up to :data:`EXACT_ROWS` rows the components are exact Gaussian processes (``inducing="rows"``): one
-with an additive kernel on Yeo-Johnson inputs, whose noise varies with the inputs and whose targets
-are warped, and two plain ones on standardised inputs, with a squared exponential and a Matérn 5/2
-kernel. On 30 tables, generated and scikit-learn's, of 60 to 450 rows the first two are .023 ± .008
-nats a row and 3 ± 1.4% of RMSE better than the first with its plain form; on 38 others the third
-gains .018 ± .015 nats and .3 ± .1% of RMSE, others less. Leave-one-out densities are honest where
+Up to :data:`EXACT_ROWS` rows the components are exact Gaussian processes
+(``inducing="rows"``): one with an additive kernel on Yeo-Johnson inputs, whose noise
+varies with the inputs and whose targets are warped, and two plain ones on standardised
+inputs, with a squared exponential and a Matérn 5/2 kernel. On 30 tables, generated and
+scikit-learn's, of 60 to 450 rows the first two are .023 ± .008 nats a row and 3 ± 1.4%
+of RMSE better than the first with its plain form; on 38 others the third gains .018 ±
+.015 nats and .3 ± .1% of RMSE, others less. Leave-one-out densities are honest where
 inducing inputs are not trained: those of trained ones are .2 nats a row too good.
 
-With more rows the first and the last are trained on :data:`SCOUT_ROWS` random ones. Up to
-:data:`EXACT_BY_SCOUT` rows the one that predicts others better goes on with all for
-:data:`FEW_STEPS` steps. Beyond, there is the model whose inducing inputs are trained, with as many
-points and near rows as pay, and the transforms if an exact Matérn 5/2 gains by them alone. (On 13
-generated tables of 3000 rows that is .003 nats from the better choice at most.) A fifth of the
-rows, at most 1000, is left out of its training, judges all that, and is given to it afterwards.
-(400 fixed points are .001 to .50 nats worse on three tables.)
+With more rows the first and the last are trained on :data:`SCOUT_ROWS` random ones. Up
+to :data:`EXACT_BY_SCOUT` rows the one that predicts others better goes on with all for
+:data:`FEW_STEPS` steps. Beyond, there is the model whose inducing inputs are trained,
+with as many points and near rows as pay, and the transforms if an exact Matérn 5/2
+gains by them alone. (On 13 generated tables of 3000 rows that is .003 nats from the
+better choice at most.) A fifth of the rows, at most 1000, is left out of its training,
+judges all that, and is given to it afterwards. (400 fixed points are .001 to .50 nats
+worse on three tables.)
 
-Of several columns of y there is one model (:data:`COLUMNS`), with white noise that the columns of a
-row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for :data:`COLUMN_STEPS` steps.
+Of several columns of y there is one model (:data:`COLUMNS`), with white noise that the
+columns of a row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for
+:data:`COLUMN_STEPS` steps.
 
 The rows that are left out give the weights of the densities
 (:func:`~gpflow_pep.training.ensemble_weights`) and of the means
@@ -46,18 +50,23 @@ from ..training.fitting.exact import Hyperparameters
 if TYPE_CHECKING:
     from .regressor import PEPRegressor
 
-#: The most rows of exact components: an evaluation takes 70 ms there, and grows with the cube.
+#: The most rows of exact components: an evaluation takes 70 ms there, and grows with
+#: the cube.
 EXACT_ROWS = 1000
-#: The rows that a scout has; the most rows of the exact model after it, its steps, and for how many
-#: evaluations there must be time: by that of a scout, and the cube of the rows.
+#: The rows that a scout has; the most rows of the exact model after it, its steps, and
+#: for how many evaluations there must be time: by that of a scout, and the cube of the
+#: rows.
 SCOUT_ROWS, EXACT_BY_SCOUT, FEW_STEPS, EVALUATIONS = 600, 2500, 8, 12
-#: The most between warped targets of unit scale: 5 to 16 on six tables, 280 with Cauchy noise; a
-#: scout of zeros warps others up to 1e40, one of 300 log-normal targets 5000 up to 4e7.
+#: The most between warped targets of unit scale: 5 to 16 on six tables, 280 with Cauchy
+#: noise; a scout of zeros warps others up to 1e40, one of 300 log-normal targets 5000
+#: up to 4e7.
 WIDEST = 1e3
-#: With fewer seconds there is no scout, which takes 1.5. With 6 it gains .31 and .19 nats on two
-#: tables of 5000 rows with skewed inputs and targets, and loses .03 on kin8nm (with 10 .00).
+#: With fewer seconds there is no scout, which takes 1.5. With 6 it gains .31 and .19
+#: nats on two tables of 5000 rows with skewed inputs and targets, and loses .03 on
+#: kin8nm (with 10 .00).
 LEAST_SECONDS = 5.0
-#: c of the weights' prior. On the 30 tables above .01 and .1 are .000 and .002 nats worse.
+#: c of the weights' prior. On the 30 tables above .01 and .1 are .000 and .002 nats
+#: worse.
 PRIOR_WEIGHT = 0.03
 #: The part of the seconds that a scout may take. Without a limit it takes .5 to 1.2 s.
 SCOUT_SHARE = 0.2
@@ -72,7 +81,8 @@ FULL = {
 #: The most inputs of its additive kernel; with more there is only the Matern 5/2.
 ADDITIVE_INPUTS = 20
 #: The steps of the full component and of the plain ones. On the 33 tables of
-#: :mod:`gpflow_pep.training.fitting.exact` more steps, 80 and any number, are .002 and .001 worse.
+#: :mod:`gpflow_pep.training.fitting.exact` more steps, 80 and any number, are .002 and
+#: .001 worse.
 FULL_STEPS, PLAIN_STEPS = 50, 15
 ROUGH = FULL | {
     "kernel": "matern52",
@@ -81,9 +91,10 @@ ROUGH = FULL | {
     "warp": False,
 }
 SMOOTH = ROUGH | {"kernel": "rbf"}
-#: The model of several columns: at alpha 1 what the columns of a row share is exact. On two tables
-#: of 400 rows 50 points are .03 and .01 nats worse than 100, and 200 no better. On eleven tables of
-#: 100 to 426 rows, eight of them generated, warps gain .10 nats a target, and lose .03 at most.
+#: The model of several columns: at alpha 1 what the columns of a row share is exact. On
+#: two tables of 400 rows 50 points are .03 and .01 nats worse than 100, and 200 no
+#: better. On eleven tables of 100 to 426 rows, eight of them generated, warps gain .10
+#: nats a target, and lose .03 at most.
 COLUMNS = ROUGH | {
     "inputs": "yeo-johnson",
     "warp": True,
@@ -240,7 +251,9 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
 def _alone(
     part: Any, lines: Iterable[str], recalibration: Recalibration | None = None
 ) -> Stack:
-    """Make a stack of one component; not recalibrated where no row was left out honestly."""
+    """Make a stack of one component; not recalibrated where no row was left out
+    honestly.
+    """
     return Stack((part,), np.ones(1), np.ones(1), recalibration, tuple(lines))
 
 
@@ -256,7 +269,8 @@ def component(
     """Train a copy of an estimator with other settings, for so many seconds at most.
 
     :param start: Where an exact model starts, or the warp of another one.
-    :param most_steps: That a user allows, if not the estimator's. With fewer a part is complete.
+    :param most_steps: That a user allows, if not the estimator's. With fewer a part is
+        complete.
     """
     steps = settings.get("max_iterations", np.inf)
     few = steps < (most_steps or estimator.max_iterations)

@@ -1,4 +1,6 @@
-"""What regressors predict, in original units: moments, quantiles, intervals, draws, densities."""
+"""What regressors predict, in original units: moments, quantiles, intervals, draws,
+densities.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -41,9 +43,9 @@ _DRAWN_ROWS = 500
 class TargetPredictions(RegressorMixin, PEPEstimator):
     """The predictions of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
 
-    In all methods X are inputs, [N, D], an array or a table, and y are targets, [N], or if there
-    were several columns [N, P], with NaN where one was not observed. Columns of a table y are found
-    by name if ``fit`` was given a table.
+    In all methods X are inputs, [N, D], an array or a table, and y are targets, [N], or
+    if there were several columns [N, P], with NaN where one was not observed. Columns
+    of a table y are found by name if ``fit`` was given a table.
     """
 
     n_outputs_: int = 1
@@ -60,16 +62,17 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     ) -> AnyNDArray | tuple[AnyNDArray, AnyNDArray]:
         """Predict y.
 
-        :param return_std: Also the standard deviation of y, noise included, [N]. A recalibration
-            multiplies that of the mixture by that of s times a Student-t, which is exact where the
-            mixture is Gaussian; quantiles are exact always.
-        :param return_cov: Instead its covariance over rows, [N, N]; for a Gaussian likelihood and
-            one column of y.
-        :param known: Targets of the same rows that are known, [N, P], NaN where they are not, if
-            outputs are mixed: the predictions are conditioned on them
-            (:class:`~gpflow_pep.training.Ensemble`). Those of the same
-            output are of another reading of it.
-        :return: The mean, [N], or [N, P] if y had several columns; and what else was asked for.
+        :param return_std: Also the standard deviation of y, noise included, [N]. A
+            recalibration multiplies that of the mixture by that of s times a Student-t,
+            which is exact where the mixture is Gaussian; quantiles are exact always.
+        :param return_cov: Instead its covariance over rows, [N, N]; for a Gaussian
+            likelihood and one column of y.
+        :param known: Targets of the same rows that are known, [N, P], NaN where they
+            are not, if outputs are mixed: the predictions are conditioned on them
+            (:class:`~gpflow_pep.training.Ensemble`). Those of the same output are of
+            another reading of it.
+        :return: The mean, [N], or [N, P] if y had several columns; and what else was
+            asked for.
         """
         if return_std and return_cov:
             remedy = "The standard deviation is the root of the covariance's diagonal."
@@ -87,9 +90,10 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
     def predict_f(self, X: Any, return_std: bool = False) -> Any:
         """
-        Predict f, [N], or [N, P] if y had several columns: y without noise and bounds where noise
-        is added to f (of "log_normal" log y), else what the likelihood takes, as a log rate. Where
-        y is warped, f is changed back to the units of y, as a y without noise.
+        Predict f, [N], or [N, P] if y had several columns: y without noise and bounds
+        where noise is added to f (of "log_normal" log y), else what the likelihood
+        takes, as a log rate. Where y is warped, f is changed back to the units of y, as
+        a y without noise.
 
         :param return_std: Also the standard deviation of f.
         """
@@ -102,8 +106,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     ) -> AnyNDArray:
         """Predict quantiles of y, [N, Q], or [N, P, Q] if y had several columns.
 
-        They are exact for a Gaussian likelihood and "log_normal", otherwise of 4000 draws at each
-        row.
+        They are exact for a Gaussian likelihood and "log_normal", otherwise of 4000
+        draws at each row.
 
         :param quantiles: Q probabilities in (0, 1).
         :param known: See :meth:`predict`.
@@ -121,7 +125,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         return self._target.inverse_transform(self._without_axis(values), 1)
 
     def _predictive(self, X: Any, known: Any = None) -> Predictive:
-        """Predict y, by NumPy where it has a form of the model: that is many times faster."""
+        """Predict y, by NumPy where it has a form of the model: that is many times
+        faster.
+        """
         return self._mixed(
             partial(TargetPredictions._part_of_y, known=known), self._rows(X)
         )
@@ -161,7 +167,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
     @property
     def mixes_outputs_(self) -> bool:
-        """Whether columns of y are mixtures of common functions, so that ``known`` ones help."""
+        """Whether columns of y are mixtures of common functions, so that ``known`` ones
+        help.
+        """
         check_is_fitted(self)
         return is_mixed(self.kernel_)
 
@@ -172,7 +180,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         predict: Callable[[EnsemblePredictions, AnyNDArray], Any],
         chunk_size: int = PREDICTION_CHUNK,
     ) -> list[AnyNDArray]:
-        """Predict some rows at a time by the posterior, or given outputs that are known."""
+        """Predict some rows at a time by the posterior, or given outputs that are
+        known.
+        """
         if known is None:
             return self._predicted(X, partial(predict, self.posterior_), chunk_size)
         if not self.mixes_outputs_:
@@ -201,20 +211,23 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     def predict_interval(
         self, X: Any, coverage: float = 0.9, *, calibrate: str | None = None
     ) -> AnyNDArray:
-        """Predict intervals that hold y with a given probability, [N, 2], or [N, P, 2] if y had
-        several columns.
+        """Predict intervals that hold y with a given probability, [N, 2], or [N, P, 2]
+        if y had several columns.
 
-        They end at the quantiles (1 - coverage) / 2 and (1 + coverage) / 2, or at others chosen on
-        rows left out (:mod:`gpflow_pep.estimators.intervals`): about the right fraction
-        of these lies inside, even where the predicted distribution is too narrow or too wide. One
-        correction is made for all rows, so that some regions can still have too few.
+        They end at the quantiles (1 - coverage) / 2 and (1 + coverage) / 2, or at
+        others chosen on rows left out (:mod:`gpflow_pep.estimators.intervals`): about
+        the right fraction of these lies inside, even where the predicted distribution
+        is too narrow or too wide. One correction is made for all rows, so that some
+        regions can still have too few.
 
         :param coverage: The probability, in (0, 1).
-        :param calibrate: "folds": the intervals are corrected by the training rows, each under five
-            estimators that are trained without a fifth of the rows when this is called first, which
-            is what to take where coverage matters. None: no correction.
-        :raises ValueError: If an argument is outside its range; with ``calibrate``, if the
-            likelihood is not Gaussian, rows cannot be left out, or there are too few of them.
+        :param calibrate: "folds": the intervals are corrected by the training rows,
+            each under five estimators that are trained without a fifth of the rows when
+            this is called first, which is what to take where coverage matters. None: no
+            correction.
+        :raises ValueError: If an argument is outside its range; with ``calibrate``, if
+            the likelihood is not Gaussian, rows cannot be left out, or there are too
+            few of them.
         """
         check_is_fitted(self)
         ends = as_coverage(coverage)
@@ -237,7 +250,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         )
 
     def _normal_scores(self) -> AnyNDArray:
-        """Give the scores of training rows under predictions without them, computed once."""
+        """Give the scores of training rows under predictions without them, computed
+        once.
+        """
         if self._known_scores is None:
             model = heaviest(self.model_)
             if not has_gaussian_noise(self.likelihood_) or not hasattr(model, "data"):
@@ -251,7 +266,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> AnyNDArray:
         """
-        Draw y jointly at some rows, [N, n_samples], or [N, P, n_samples] if y had several columns.
+        Draw y jointly at some rows, [N, n_samples], or [N, P, n_samples] if y had
+        several columns.
 
         :param n_samples: How many draws.
         :param random_state: As of the estimator.
@@ -275,7 +291,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """
-        Compute R², of several columns the mean over them, each of the targets that are there.
+        Compute R², of several columns the mean over them, each of the targets that are
+        there.
 
         :param sample_weight: The weight of each row, [N]; None: equal ones.
         """
@@ -293,8 +310,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
     def log_score(self, X: Any, y: Any) -> float:
         """
-        Compute the mean log predictive density of rows, in nats, in the original units of y; with
-        several columns that of the targets that are there.
+        Compute the mean log predictive density of rows, in nats, in the original units
+        of y; with several columns that of the targets that are there.
         """
         densities = self.log_densities(X, y)
         return float(
@@ -304,8 +321,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         )
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
-        """Compute the log predictive density of each row, [N], or of each target, [N, P], NaN where
-        it was not observed; see :meth:`log_score`.
+        """Compute the log predictive density of each row, [N], or of each target, [N,
+        P], NaN where it was not observed; see :meth:`log_score`.
         """
         inputs = self._inputs(X)
         Y = self._checked("y", y, inputs)
@@ -332,7 +349,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         )
 
     def _checked(self, name: str, y: Any, X: AnyNDArray) -> AnyNDArray:
-        """Check targets of rows, with the columns of a table in the order of those of ``fit``."""
+        """Check targets of rows, with the columns of a table in the order of those of
+        ``fit``.
+        """
         if self._num_columns > 1:
             return as_outputs(name, y, X, self._num_columns, self.target_names_)
         check_table(name, y)

@@ -14,7 +14,8 @@ from .outputs import parts_of
 
 
 def fit_units(Y: AnyNDArray, *, scaled: AnyNDArray, logarithm: bool) -> Units:
-    """Choose the units by targets [N, P], which may lack some; other columns are not looked at.
+    """Choose the units by targets [N, P], which may lack some; other columns are not
+    looked at.
 
     :param scaled: Whether the model takes those of each output standardised, [P].
     :param logarithm: Whether it takes their logarithms.
@@ -29,8 +30,9 @@ def fit_units(Y: AnyNDArray, *, scaled: AnyNDArray, logarithm: bool) -> Units:
 
 
 def to_model(units: Units, Y: AnyNDArray) -> AnyNDArray:
-    """Change targets [N, P], which may lack some, to the model's units; columns beside them, of
-    what else a likelihood takes, stay."""
+    """Change targets [N, P], which may lack some, to the model's units; columns beside
+    them, of what else a likelihood takes, stay.
+    """
     P = np.size(units.scale)
     _levels(Y[:, :P], units.logarithm)
     t = units.transform(Y[:, :P])
@@ -65,8 +67,9 @@ def likelihood_in(units: Units, likelihood: Likelihood) -> Likelihood:
 
 
 def log_slopes(units: Units, likelihood: Likelihood, Y: AnyNDArray) -> AnyNDArray:
-    """Give what log densities in original units exceed those of targets as the model takes them by,
-    [N, P]; 0 where a target has a probability, which has no units."""
+    """Give what log densities in original units exceed those of targets as the model
+    takes them by, [N, P]; 0 where a target has a probability, which has no units.
+    """
     slopes = units.log_slope(units.inverse_transform(Y[:, : np.size(units.scale)]))
     return np.where(traits(likelihood).has_density(Y), slopes, 0.0)
 

@@ -37,27 +37,33 @@ from ..training.fitting.full_batch import NO_STEP
 from ..training.fitting.objectives import FAILURES, WholeLoss
 from ..training.fitting.points import OVER, PointsScore, add_points, leave_rows_out
 
-#: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
-#: the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing
-#: points fit the training rows ever more closely, and held-out rows no better: docs/training.rst.
+#: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on
+#: average over the last WINDOW. At alpha 1 above all, it can go on rising without end
+#: as kernel and inducing points fit the training rows ever more closely, and held-out
+#: rows no better: docs/training.rst.
 TOLERANCE, WINDOW = 1e-4, 10
-#: What an evaluation costs is in proportion to N M². Where this is above it, as by 100 inducing
-#: points on more than 10 000 rows, training begins with some of the rows.
+#: What an evaluation costs is in proportion to N M². Where this is above it, as by 100
+#: inducing points on more than 10 000 rows, training begins with some of the rows.
 WORK_OF_SUBSETS = 1e8
-#: Above this, where an evaluation takes more than a second, some rows train, and never all.
+#: Above this, where an evaluation takes more than a second, some rows train, and never
+#: all.
 WORK_OF_STEPS = 5e9
-#: Up to here powers are mixed with default settings; above, more points take their time. On 7000
-#: rows of ccpp with 100 points the NLPD was -.230 with three powers in 12 s, -.106 with one in 7.
+#: Up to here powers are mixed with default settings; above, more points take their
+#: time. On 7000 rows of ccpp with 100 points the NLPD was -.230 with three powers in 12
+#: s, -.106 with one in 7.
 WORK_OF_POWERS = 5e8
-#: After training, near rows, weights and the posterior of all rows take so many times as long as
-#: log densities of rows left out: 8 (100, 200 points, 30 000 rows) to 14 (400, 800; 5000 rows).
+#: After training, near rows, weights and the posterior of all rows take so many times
+#: as long as log densities of rows left out: 8 (100, 200 points, 30 000 rows) to 14
+#: (400, 800; 5000 rows).
 AFTER = 14.0
-#: Rows for each point on which the number of points is chosen, and at least so many. (All rows give
-#: ccpp 200 points, .03 nats in three times the seconds; 16 generated tables gain .007 at most.) Of
-#: several latent functions, whose integrals take most of the time, half as many: 20 000 rows of
-#: three classes had a log loss of .659 in 26 s with 1000 of them, .658 in 77 s with all.
+#: Rows for each point on which the number of points is chosen, and at least so many.
+#: (All rows give ccpp 200 points, .03 nats in three times the seconds; 16 generated
+#: tables gain .007 at most.) Of several latent functions, whose integrals take most of
+#: the time, half as many: 20 000 rows of three classes had a log loss of .659 in 26 s
+#: with 1000 of them, .658 in 77 s with all.
 ROWS_PER_POINT, SOME_ROWS = 8, 2000
-#: Minibatch training has so many steps at least, and passes over the data; the rate of Adam.
+#: Minibatch training has so many steps at least, and passes over the data; the rate of
+#: Adam.
 MINIBATCH_STEPS, MINIBATCH_EPOCHS, RATE = 3000, 5, 0.01
 
 
@@ -80,10 +86,12 @@ class Trained(NamedTuple):
         dict[float, float] | None
     )  #: Mean log densities of rows left out at each power.
     left_out: AnyNDArray | None
-    """The numbers of the rows by which all was chosen; None: each row in turn, which is optimistic
-    where inducing inputs were trained."""
+    """The numbers of the rows by which all was chosen; None: each row in turn, which is
+    optimistic where inducing inputs were trained.
+    """
 
-    moments: Any = ()  #: Mean and variance of y of these rows, [S, P] each, under each component.
+    #: Mean and variance of y of these rows, [S, P] each, under each component.
+    moments: Any = ()
 
 
 def train_model(
@@ -93,11 +101,13 @@ def train_model(
     attempts: Attempts,
     seed: int,
 ) -> Trained:
-    """Train as is to be tried: as many inducing points as pay, one power or several, near rows.
+    """Train as is to be tried: as many inducing points as pay, one power or several,
+    near rows.
 
-    From :data:`LEAST_ROWS <gpflow_pep.training.choosing.near.LEAST_ROWS>` rows on, rows that are
-    left out of training judge all of it, and are given to the models afterwards, with the
-    parameters as they are. With fewer they judge the number of points only.
+    From :data:`LEAST_ROWS <gpflow_pep.training.choosing.near.LEAST_ROWS>` rows on, rows
+    that are left out of training judge all of it, and are given to the models
+    afterwards, with the parameters as they are. With fewer they judge the number of
+    points only.
     """
     tries = attempts.grows or attempts.mixes or attempts.near_rows
     many = len(data[0]) >= LEAST_ROWS and tries
@@ -120,7 +130,8 @@ def train_model(
         points, record = add_points(model, fast, validation, seed=seed, **ends)
         train.end -= many * after * points[-1].judging
         cut = record.message if record.message.startswith(OVER) else ""
-        # Its power is trained then, unless all rows are to follow; the others start where it ended.
+        # Its power is trained then, unless all rows are to follow; the others start
+        # where it ended.
         records = (
             {_power(model): record} if many or time.perf_counter() > train.end else {}
         )
@@ -129,8 +140,9 @@ def train_model(
             auto = attempts.mixes and estimator.alpha == "auto"
             if auto and _work(model) > WORK_OF_POWERS:
                 attempts = attempts._replace(alphas=(_power(model),), mixes=False)
-            # All of these rows train then, in time for as many steps as some took. Tables of 30 000
-            # rows lose .03 to .08 nats by 12 to 15 steps, one of 10 000 gains .14 by 71.
+            # All of these rows train then, in time for as many steps as some took.
+            # Tables of 30 000 rows lose .03 to .08 nats by 12 to 15 steps, one of 10
+            # 000 gains .14 by 71.
             part = max(ROWS_PER_POINT * model.num_inducing, SOME_ROWS) / len(
                 model.data[0]
             )
@@ -201,7 +213,9 @@ def _power(model: Any) -> float:
 
 
 def tied_model(Y: AnyNDArray, *parts: Any, alpha: float) -> ARPEP:
-    """Make the model that is trained by minibatches, of kernel, likelihood and inducing points."""
+    """Make the model that is trained by minibatches, of kernel, likelihood and inducing
+    points.
+    """
     num_latent = check_num_latent(None, parts[1], tf.constant(Y))
     return ARPEP(*parts, alpha=alpha, num_data=len(Y), num_latent_gps=num_latent)
 
@@ -248,7 +262,9 @@ def _work(model: Any) -> float:
 
 
 def _begins_with_some(model: GPModel) -> bool:
-    """Whether some of many rows are trained on first: where a step on all of them takes long."""
+    """Whether some of many rows are trained on first: where a step on all of them takes
+    long.
+    """
     is_slow = (
         isinstance(model, PEPRegression) or getattr(model, "num_latent_gps", 1) > 1
     )
@@ -257,7 +273,8 @@ def _begins_with_some(model: GPModel) -> bool:
 
 class Trainer:
     """
-    Trains models that differ in rows and parameters, with one compilation where that is possible.
+    Trains models that differ in rows and parameters, with one compilation where that is
+    possible.
 
     :param estimator: Whose settings these are.
     :param num_trainings: Among how many the seconds are shared, if there is a limit.
@@ -282,7 +299,8 @@ class Trainer:
         deadline: float | None = None,
         begin_with_some: bool = True,
     ) -> MaximiseRecord:
-        """Train a model until a deadline, or for its share of the seconds that are left.
+        """Train a model until a deadline, or for its share of the seconds that are
+        left.
 
         :param begin_with_some: Whether some of many rows may be trained on first.
         """

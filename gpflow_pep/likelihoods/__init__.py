@@ -1,6 +1,7 @@
 """Likelihoods that GPflow lacks, with their tilted integrals.
 
-Also the parts that your own likelihood registers, and the integrals that all models use.
+Also the parts that your own likelihood registers, and the integrals that all models
+use.
 """
 
 from ..engine.factors import (

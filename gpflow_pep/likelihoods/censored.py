@@ -1,6 +1,8 @@
-"""f plus Gaussian noise of which only bounds are known: targets that are cut off, ordered classes.
+"""f plus Gaussian noise of which only bounds are known: targets that are cut off,
+ordered classes.
 
-Their integrals need the logarithm of the normal distribution function where that is small.
+Their integrals need the logarithm of the normal distribution function where that is
+small.
 """
 
 import copy
@@ -26,8 +28,8 @@ from ..engine.factors.moments import whole_numbers
 from ..engine.numerics.quadrature import Mode, Structure
 from .integrated import LikelihoodWithMoments, parameter_between
 
-#: Further than this from 0 the normal distribution function is a continued fraction. Up to there
-#: its third power, which derivatives divide by, does not underflow.
+#: Further than this from 0 the normal distribution function is a continued fraction. Up
+#: to there its third power, which derivatives divide by, does not underflow.
 _FAR = {tf.float32: 7.0, tf.float64: 18.0}
 
 
@@ -45,8 +47,8 @@ def _slopes_at_mode(
     slopes: Callable[[Tensor], tuple[Tensor, Tensor]],
     most: TensorType,
 ) -> tuple[Tensor, Tensor]:
-    r"""Solve :math:`x = x_0 + t s(x)` up to some x by Newton's method, and give what ``slopes`` is
-    there.
+    r"""Solve :math:`x = x_0 + t s(x)` up to some x by Newton's method, and give what
+    ``slopes`` is there.
 
     The solution is sought from the left, where the difference of both sides is concave.
 
@@ -62,9 +64,9 @@ def _slopes_at_mode(
 
 def _left_of_mode(start: Tensor, t: Tensor) -> Tensor:
     r"""
-    Find an x left of the solution of :math:`x = x_0 + t h(x)`, from where Newton's method needs few
-    steps however large t is: 0 is left of it if :math:`x_0` is, and the x with
-    :math:`t N(x) = 1 - x_0 + \sqrt{2 \log(1 + t)}`, as :math:`h(x) > N(x)`.
+    Find an x left of the solution of :math:`x = x_0 + t h(x)`, from where Newton's
+    method needs few steps however large t is: 0 is left of it if :math:`x_0` is, and
+    the x with :math:`t N(x) = 1 - x_0 + \sqrt{2 \log(1 + t)}`, as :math:`h(x) > N(x)`.
 
     :param start: :math:`x_0`.
     """
@@ -76,9 +78,11 @@ def _left_of_mode(start: Tensor, t: Tensor) -> Tensor:
 
 def _normal_tail(x: Tensor) -> _NormalTail:
     r"""
-    Compute :math:`\log \Phi(x)` and its slope, at a third of the time of TensorFlow Probability's.
+    Compute :math:`\log \Phi(x)` and its slope, at a third of the time of TensorFlow
+    Probability's.
 
-    Far out by Laplace's continued fraction :math:`h(-t) = t + 1 / (t + 2 / (t + 3 / \ldots))`.
+    Far out by Laplace's continued fraction
+    :math:`h(-t) = t + 1 / (t + 2 / (t + 3 / \ldots))`.
     """
     far = _FAR[x.dtype]
     is_far = x < -far
@@ -99,22 +103,23 @@ def _normal_tail(x: Tensor) -> _NormalTail:
 
 class Tobit(LikelihoodWithMoments):
     r"""
-    Gaussian noise, and targets that are cut off: values beyond a bound are recorded as the bound.
+    Gaussian noise, and targets that are cut off: values beyond a bound are recorded as
+    the bound.
 
     .. math::
 
        y = \min(\max(f + \epsilon, a), b), \qquad \epsilon \sim N(0, \sigma^2)
 
-    for instance measurements below a limit of detection, sales that ended when stock was out, or
-    marks between 0 and 100. A target at a bound has the probability
-    :math:`\Phi((a - f) / \sigma)` or :math:`\Phi((f - b) / \sigma)`, another one the density
-    :math:`N(y; f, \sigma^2)` (Tobin, *Estimation of relationships for limited dependent variables*,
-    Econometrica 26, 1958). The latent function is that of the targets as they would be without
-    bounds.
+    for instance measurements below a limit of detection, sales that ended when stock
+    was out, or marks between 0 and 100. A target at a bound has the probability
+    :math:`\Phi((a - f) / \sigma)` or :math:`\Phi((f - b) / \sigma)`, another one the
+    density :math:`N(y; f, \sigma^2)` (Tobin, *Estimation of relationships for limited
+    dependent variables*, Econometrica 26, 1958). The latent function is that of the
+    targets as they would be without bounds.
 
-    ``Tobit()`` is for a limit in each row, such as "<5.8". Targets are [N, 2]: a number, and -1
-    where the true value is at most this number, 1 where it is at least this number, and 0 where
-    it is the number. Predictions are of values without limits.
+    ``Tobit()`` is for a limit in each row, such as "<5.8". Targets are [N, 2]: a
+    number, and -1 where the true value is at most this number, 1 where it is at least
+    this number, and 0 where it is the number. Predictions are of values without limits.
     """
 
     def __init__(
@@ -125,10 +130,11 @@ class Tobit(LikelihoodWithMoments):
         **kwargs: Any,
     ) -> None:
         r""":param low: a, in units of the targets; None: no lower bound.
-        :param high: b; None: no upper bound. Neither: targets [N, 2] with a limit for each row.
+        :param high: b; None: no upper bound. Neither: targets [N, 2] with a limit for
+            each row.
         :param variance: :math:`\sigma^2`, above 1e-6; a trainable parameter.
-        :raises ValueError: If a bound is no number, the bounds are not in order, or the variance is
-            outside its range.
+        :raises ValueError: If a bound is no number, the bounds are not in order, or the
+            variance is outside its range.
         """
         super().__init__(**kwargs)
         for name, bound in (("low", low), ("high", high)):
@@ -151,8 +157,8 @@ class Tobit(LikelihoodWithMoments):
     ) -> MeanAndVariance:
         r"""Compute the moments of a Gaussian that is cut off.
 
-        They are relative to the point between the bounds that is nearest to the mean, so that they
-        keep their digits where next to nothing is on one side.
+        They are relative to the point between the bounds that is nearest to the mean,
+        so that they keep their digits where next to nothing is on one side.
         """
         deviation = tf.sqrt(variance + self.variance)
         nearest = tf.clip_by_value(mean, *self.bounds)
@@ -177,7 +183,9 @@ class Tobit(LikelihoodWithMoments):
         return low, np.inf if self.high is None else self.high
 
     def _factor(self, X: Tensor, Y: Tensor, alpha: Tensor) -> factors.ScalarFactor:
-        r"""Make the factor :math:`\Phi(x)` with :math:`x = \pm (f - b) / \sigma` at bounds."""
+        r"""Make the factor :math:`\Phi(x)` with :math:`x = \pm (f - b) / \sigma` at
+        bounds.
+        """
         ends, noise = _ends(self, Y), tf.cast(self.variance, Y.dtype)
         deviation = tf.sqrt(noise)
 
@@ -292,12 +300,14 @@ def _ends(likelihood: Tobit, Y: Tensor) -> _Ends:
     return _Ends(~(at_low | at_high), place, sign)
 
 
-#: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
+#: Stands for infinity at the ends, where infinity itself would give gradients 0 times
+#: infinity.
 _FAR_EDGE = 1e10
 
 
 class Ordinal(LikelihoodWithMoments):
-    r"""Classes 0 to C - 1 that are in order, such as grades, or answers from "never" to "always".
+    r"""Classes 0 to C - 1 that are in order, such as grades, or answers from "never" to
+    "always".
 
     .. math::
 
@@ -305,23 +315,26 @@ class Ordinal(LikelihoodWithMoments):
                       - \Phi\left(\frac{b_k - f}{\sigma}\right), \qquad
        b_0 = -\infty, \quad b_C = \infty
 
-    so that y is the number of the bin in which :math:`f + \epsilon` is, between edges, with noise
-    :math:`\epsilon \sim N(0, \sigma^2)` (Chu & Ghahramani, *Gaussian processes for ordinal
-    regression*, JMLR 6, 2005). Under a Gaussian f the variance of f is added to
-    :math:`\sigma^2`. The edges are trained with the model and stay in order.
+    so that y is the number of the bin in which :math:`f + \epsilon` is, between edges,
+    with noise :math:`\epsilon \sim N(0, \sigma^2)` (Chu & Ghahramani, *Gaussian
+    processes for ordinal regression*, JMLR 6, 2005). Under a Gaussian f the variance of
+    f is added to :math:`\sigma^2`. The edges are trained with the model and stay in
+    order.
 
-    :class:`gpflow.likelihoods.Ordinal` adds 1e-6 to each probability and does not train the edges.
-    Here the probabilities are those of the formula: they sum to 1, and their logarithms have all
-    their digits where they underflow.
+    :class:`gpflow.likelihoods.Ordinal` adds 1e-6 to each probability and does not train
+    the edges. Here the probabilities are those of the formula: they sum to 1, and their
+    logarithms have all their digits where they underflow.
     """
 
     def __init__(self, edges: Any, sigma: float = 1.0, **kwargs: Any) -> None:
         r"""
-        :param edges: :math:`b_1 < \dots < b_{C - 1}`, one number at least; a trainable parameter.
-        :param sigma: :math:`\sigma`, above 1e-3; a parameter that is not trainable at first: with a
-            kernel whose variance is trained, twice of all (kernel, edges and :math:`\sigma`)
-            is the same model.
-        :raises ValueError: If the edges are not in order, or an argument is outside its range.
+        :param edges: :math:`b_1 < \dots < b_{C - 1}`, one number at least; a trainable
+            parameter.
+        :param sigma: :math:`\sigma`, above 1e-3; a parameter that is not trainable at
+            first: with a kernel whose variance is trained, twice of all (kernel, edges
+            and :math:`\sigma`) is the same model.
+        :raises ValueError: If the edges are not in order, or an argument is outside its
+            range.
         """
         super().__init__(**kwargs)
         values = as_numbers("edges", edges)
@@ -339,7 +352,8 @@ class Ordinal(LikelihoodWithMoments):
 
     @classmethod
     def of_classes(cls, num_classes: int) -> "Ordinal":
-        """Start from edges between which all classes have the same probability under N(0, 2).
+        """Start from edges between which all classes have the same probability under
+        N(0, 2).
 
         That is f of unit variance and noise of unit variance.
 
@@ -424,7 +438,9 @@ class _Bin(NamedTuple):
     width: Tensor  #: From one to the other.
 
     def distance(self, f: Tensor, scale: Tensor) -> Tensor:
-        """Compute how far inside of the nearer edge f is: less than 0 where it is outside."""
+        """Compute how far inside of the nearer edge f is: less than 0 where it is
+        outside.
+        """
         return tf.where(self.is_above(f), self.high - f, f - self.low) / scale
 
     def is_above(self, f: Tensor) -> Tensor:
@@ -445,15 +461,18 @@ def _log_prob(inside: _Bin, f: Tensor, scale: Tensor) -> Tensor:
 
 
 def _is_narrow(x: Tensor, width: Tensor) -> Tensor:
-    """Whether a bin is so narrow, where the density varies, that a series integrates it."""
+    """Whether a bin is so narrow, where the density varies, that a series integrates
+    it.
+    """
     return width * tf.maximum(0.5 * width - x, 1.0) < 0.1
 
 
 def _log_mass(x: Tensor, width: Tensor) -> Tensor:
     r"""Compute :math:`\log [\Phi(x) - \Phi(x - w)]` for :math:`x \le w / 2`.
 
-    It is :math:`\log \Phi(x)` plus the logarithm of what the other end leaves of it. In narrow
-    bins the series of the integral in w, of which the first term left out is below 1e-11.
+    It is :math:`\log \Phi(x)` plus the logarithm of what the other end leaves of it. In
+    narrow bins the series of the integral in w, of which the first term left out is
+    below 1e-11.
     """
     narrow = _is_narrow(x, width)
     w, middle = tf.where(narrow, width, 1.0), tf.where(narrow, x - 0.5 * width, 0.0)
@@ -475,10 +494,12 @@ def _log_mass(x: Tensor, width: Tensor) -> Tensor:
 
 
 def _inner_end(x: Tensor, width: Tensor) -> tuple[_NormalTail, Tensor]:
-    r"""Compute :math:`\Phi(x)` and how far :math:`\log \Phi` falls from x to :math:`x - w`.
+    r"""Compute :math:`\Phi(x)` and how far :math:`\log \Phi` falls from x to
+    :math:`x - w`.
 
-    Far out, both logarithms are large beside that: it is :math:`w (w / 2 - x)`, by which the log
-    density falls, plus the logarithm of the ratio of the slopes :math:`N(x) / \Phi(x)`.
+    Far out, both logarithms are large beside that: it is :math:`w (w / 2 - x)`, by
+    which the log density falls, plus the logarithm of the ratio of the slopes
+    :math:`N(x) / \Phi(x)`.
     """
     inner, outer = _normal_tail(x), _normal_tail(x - width)
     steeper = outer.slope / tf.where(x < 0.0, inner.slope, 1.0)
@@ -487,7 +508,9 @@ def _inner_end(x: Tensor, width: Tensor) -> tuple[_NormalTail, Tensor]:
 
 
 def _slopes(x: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Compute the first derivative of :func:`_log_mass` in x, and the second one times -1."""
+    r"""Compute the first derivative of :func:`_log_mass` in x, and the second one times
+    -1.
+    """
     narrow = _is_narrow(x, width)
     inner, fall = _inner_end(x, width)
     mass = tf.where(narrow, tf.ones_like(x), -tf.math.expm1(-fall))

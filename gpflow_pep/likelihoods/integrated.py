@@ -1,4 +1,6 @@
-"""What likelihoods of this folder have in common: expectations by their own tilted integrals."""
+"""What likelihoods of this folder have in common: expectations by their own tilted
+integrals.
+"""
 
 import abc
 from typing import Any
@@ -39,9 +41,9 @@ def parameter_between(
 
 class IntegratedLikelihood(Likelihood, abc.ABC):
     """
-    A likelihood whose expectations are tilted integrals, where GPflow takes 20 Gauss-Hermite nodes.
-    Methods of these names are what is registered for it: ``_factor`` or ``_integral``,
-    ``_support``, ``_layout`` and ``_traits``.
+    A likelihood whose expectations are tilted integrals, where GPflow takes 20
+    Gauss-Hermite nodes. Methods of these names are what is registered for it:
+    ``_factor`` or ``_integral``, ``_support``, ``_layout`` and ``_traits``.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -63,8 +65,9 @@ class IntegratedLikelihood(Likelihood, abc.ABC):
 
 
 class LikelihoodWithMoments(IntegratedLikelihood, ScalarLikelihood):
-    """One of these whose mean and variance of y are given under any Gaussian f. Its log density is
-    that of its factor, if it has one."""
+    """One of these whose mean and variance of y are given under any Gaussian f. Its log
+    density is that of its factor, if it has one.
+    """
 
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
@@ -77,7 +80,9 @@ class LikelihoodWithMoments(IntegratedLikelihood, ScalarLikelihood):
     def _moments(
         self, X: TensorType, mean: Tensor, variance: Tensor
     ) -> MeanAndVariance:
-        """Compute mean and variance of y for f of such means and variances, which may be 0."""
+        """Compute mean and variance of y for f of such means and variances, which may
+        be 0.
+        """
 
     @inherit_check_shapes
     def _conditional_mean(self, X: TensorType, F: TensorType) -> Tensor:

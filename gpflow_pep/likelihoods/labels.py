@@ -19,16 +19,16 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
 
        p(y | f) = (1 - \epsilon) \sigma(\pm f) + \epsilon \sigma(\mp f)
 
-    with the upper sign for label 1 (Qi, Abdel-Gawad & Minka 2010, equation 3). :math:`\sigma` is
-    the normal distribution function (``link="probit"``), or 1 for positive arguments and 0 for
-    negative ones (``link="step"``).
+    with the upper sign for label 1 (Qi, Abdel-Gawad & Minka 2010, equation 3).
+    :math:`\sigma` is the normal distribution function (``link="probit"``), or 1 for
+    positive arguments and 0 for negative ones (``link="step"``).
     """
 
     def __init__(
         self, epsilon: float = 0.01, link: str = "probit", **kwargs: Any
     ) -> None:
-        r""":param epsilon: The rate :math:`\epsilon`, in (0, 1/2). A parameter that is not trained
-            unless it is made trainable.
+        r""":param epsilon: The rate :math:`\epsilon`, in (0, 1/2). A parameter that is
+            not trained unless it is made trainable.
         :param link: "probit" or "step".
         :raises ValueError: If epsilon is outside its range or the link is another.
         """

@@ -13,9 +13,9 @@ from tensorflow import Tensor
 from ..engine.checks import check_positive, check_real, counted, refusal
 from ..scoring.likelihoods import FARTHEST_INPUT, LARGEST_EXPONENT
 
-#: The standard deviation that the prior gives the exponent at inputs of size 1 each, however many
-#: there are. With 0.3 for each weight in its place exact models of 18 generated tables of 120 and
-#: 300 rows lose .004 nats a row, .06 of 20 inputs.
+#: The standard deviation that the prior gives the exponent at inputs of size 1 each,
+#: however many there are. With 0.3 for each weight in its place exact models of 18
+#: generated tables of 120 and 300 rows lose .004 nats a row, .06 of 20 inputs.
 PRIOR_DEVIATION = 0.6
 
 
@@ -27,20 +27,21 @@ class LogLinear(Function):
        \sigma^2(x) = \sigma_0^2 \exp(w^\top \operatorname{clip}(x, -3, 3)), \qquad
        w_d \sim N(0, 0.6^2 / D)
 
-    for inputs that are standardised: beyond 3 standard deviations the noise stays as it is there.
-    The exponent is between -10 and 10. In a Gaussian likelihood everything stays in closed form::
+    for inputs that are standardised: beyond 3 standard deviations the noise stays as it
+    is there. The exponent is between -10 and 10. In a Gaussian likelihood everything
+    stays in closed form::
 
         likelihood = gpflow.likelihoods.Gaussian(variance=LogLinear(D))
         model = PEPRegression((X, Y), kernel, Z, likelihood=likelihood)
 
-    Training maximises the objective plus the log density of the prior, which draws w towards 0,
-    where the noise is constant. Inputs that are NaN count as 0, their mean.
+    Training maximises the objective plus the log density of the prior, which draws w
+    towards 0, where the noise is constant. Inputs that are NaN count as 0, their mean.
     """
 
     def __init__(self, num_inputs: int, variance: float = 0.1) -> None:
         r""":param num_inputs: D.
-        :param variance: :math:`\sigma_0^2`, above 0, the noise variance at x = 0; a trainable
-            parameter, as are the weights w, [D, 1], which start at 0.
+        :param variance: :math:`\sigma_0^2`, above 0, the noise variance at x = 0; a
+            trainable parameter, as are the weights w, [D, 1], which start at 0.
         :raises ValueError: If an argument is outside its range.
         """
         super().__init__()

@@ -37,9 +37,9 @@ class NegativeBinomial(LikelihoodWithMoments):
        p(y | f) = \frac{\Gamma(y + 1 / \phi)}{y! \, \Gamma(1 / \phi)}
                   \frac{(\phi \mu)^y}{(1 + \phi \mu)^{y + 1 / \phi}}, \qquad \mu = g(f)
 
-    with mean :math:`\mu` and variance :math:`\mu + \phi \mu^2`: a Poisson distribution whose rate
-    has a gamma distribution around :math:`\mu`. As the dispersion :math:`\phi` tends to 0 it
-    becomes Poisson's.
+    with mean :math:`\mu` and variance :math:`\mu + \phi \mu^2`: a Poisson distribution
+    whose rate has a gamma distribution around :math:`\mu`. As the dispersion
+    :math:`\phi` tends to 0 it becomes Poisson's.
     """
 
     def __init__(
@@ -116,10 +116,11 @@ class NegativeBinomial(LikelihoodWithMoments):
 
 def _wall(rise: Tensor, fall: Tensor, origin: Tensor, sign: float) -> Structure:
     r"""
-    Find where the logarithm of the density to the power, which rises at first, has the slope -1.
+    Find where the logarithm of the density to the power, which rises at first, has the
+    slope -1.
 
-    With :math:`u = \pm (f - o)` it is :math:`A u - (A + B) \log(1 + e^u)`, whose slope goes from A
-    (``rise``) to -B (``fall``). Where B is below 1 it only bends, at 0.
+    With :math:`u = \pm (f - o)` it is :math:`A u - (A + B) \log(1 + e^u)`, whose slope
+    goes from A (``rise``) to -B (``fall``). Where B is below 1 it only bends, at 0.
     """
     left, right = rise + tf.minimum(0.5 * fall, 1.0), tf.maximum(fall - 1.0, 0.5 * fall)
     steep = fall > 1.0
@@ -135,8 +136,9 @@ def _mode_rule(
     """Give what finds the tilted mode, by Newton's method."""
 
     def mode(mean: Tensor, variance: Tensor) -> Mode:
-        # u = f - o solves u + B sigmoid(u) = c. The mirror image -u solves the same with B - c:
-        # of both the one below 0 is sought, as log w = log(B sigmoid(u)), from above.
+        # u = f - o solves u + B sigmoid(u) = c. The mirror image -u solves the same
+        # with B - c: of both the one below 0 is sought, as log w = log(B sigmoid(u)),
+        # from above.
         steepness = alpha * (Y + shape)
         B, log_B = steepness * variance, bounded_log(steepness) + tf.math.log(variance)
         c = mean - origin + alpha * Y * variance
@@ -157,7 +159,8 @@ def _mode_rule(
 
 
 class ZeroInflatedPoisson(LikelihoodWithMoments):
-    r"""Counts with excess zeros: 0 with probability :math:`\pi`, otherwise a Poisson count.
+    r"""Counts with excess zeros: 0 with probability :math:`\pi`, otherwise a Poisson
+    count.
 
     .. math::
 
@@ -165,12 +168,13 @@ class ZeroInflatedPoisson(LikelihoodWithMoments):
        p(y | f) = (1 - \pi) \frac{\lambda^y e^{-\lambda}}{y!} \quad (y > 0), \qquad
        \lambda = e^f
 
-    (Lambert, *Zero-inflated Poisson regression*, Technometrics 34, 1992, with one :math:`\pi` for
-    all rows).
+    (Lambert, *Zero-inflated Poisson regression*, Technometrics 34, 1992, with one
+    :math:`\pi` for all rows).
     """
 
     def __init__(self, zero_probability: float = 0.2, **kwargs: Any) -> None:
-        r""":param zero_probability: :math:`\pi`, in (1e-6, 1 - 1e-6); a trainable parameter.
+        r""":param zero_probability: :math:`\pi`, in (1e-6, 1 - 1e-6); a trainable
+            parameter.
         :raises ValueError: If it is outside its range.
         """
         super().__init__(**kwargs)
@@ -201,7 +205,8 @@ class ZeroInflatedPoisson(LikelihoodWithMoments):
             return tf.where(positive, poisson.log_prob(f), zero)
 
         def mode(mean: Tensor, variance: Tensor) -> Mode:
-            # The probability of 0 is bounded away from 0: there the Gaussian's own mode will do.
+            # The probability of 0 is bounded away from 0: there the Gaussian's own mode
+            # will do.
             slope, width = mode_of_poisson(mean, variance)
             return Mode(
                 tf.where(positive, slope, 0.0),
@@ -251,9 +256,9 @@ class LogNormal(LikelihoodWithMoments):
        y = e^{f + \epsilon}, \quad \epsilon \sim N(0, \sigma^2), \qquad
        p(y | f) = \frac{1}{y} N(\log y; f, \sigma^2)
 
-    The median of y is :math:`e^f` and its mean :math:`e^{f + \sigma^2 / 2}`. Every integral is that
-    of Gaussian noise at :math:`\log y`, less :math:`\log y`. A model of :math:`\log y` with
-    Gaussian noise has the same posterior, without an inner loop:
+    The median of y is :math:`e^f` and its mean :math:`e^{f + \sigma^2 / 2}`. Every
+    integral is that of Gaussian noise at :math:`\log y`, less :math:`\log y`. A model
+    of :math:`\log y` with Gaussian noise has the same posterior, without an inner loop:
     ``PEPRegressor(likelihood="log_normal")`` uses this model.
     """
 
@@ -282,7 +287,8 @@ class LogNormal(LikelihoodWithMoments):
     ) -> Tensor:
         log_y, noise = bounded_log(Y), tf.cast(self.variance, Fmu.dtype)
         terms = gaussian_log_power_expectation(Fmu, Fvar, log_y, noise, alpha[:, None])
-        # The Jacobian does not depend on f: its power comes out of the integral as it is.
+        # The Jacobian does not depend on f: its power comes out of the integral as it
+        # is.
         return tf.reduce_sum(terms - log_y, axis=-1)
 
     def _support(self, Y: AnyNDArray) -> Support:

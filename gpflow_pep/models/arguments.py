@@ -41,10 +41,11 @@ def mixed_arguments(
     num_latent_gps: int | None,
     **options: Any,
 ) -> InducingVariables:
-    """Check arguments of a model whose outputs are mixed from latent functions, and let these share
-    inducing variables that are not of several already.
+    """Check arguments of a model whose outputs are mixed from latent functions, and let
+    these share inducing variables that are not of several already.
 
-    :param options: Arguments that are for independent outputs alone, None where they are left out.
+    :param options: Arguments that are for independent outputs alone, None where they
+        are left out.
     """
     for name, value in options.items():
         if value is not None:
@@ -71,14 +72,18 @@ def mixed_arguments(
 
 
 def refuse_mixed(kernel: Kernel, name: str, remedy: str) -> None:
-    """Refuse what there is for independent latent functions alone, if a kernel mixes them."""
+    """Refuse what there is for independent latent functions alone, if a kernel mixes
+    them.
+    """
     if is_mixed(kernel):
         got = "a model whose outputs are mixed from latent functions"
         raise checks.refusal(name, got, "independent latent functions", remedy)
 
 
 def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:
-    """Warn where the sites of a run did not converge; in eager mode its numbers are known."""
+    """Warn where the sites of a run did not converge; in eager mode its numbers are
+    known.
+    """
     message = (
         f"The sites did not converge: residual expected below {tolerance:g}. {advice}"
     )
@@ -96,7 +101,9 @@ class FixedParameter(Parameter):
 
 
 class VariationalParameter(Parameter):
-    """A parameter of q, of which GPflow's ``NaturalGradient`` can make NaN where a step is long."""
+    """A parameter of q, of which GPflow's ``NaturalGradient`` can make NaN where a step
+    is long.
+    """
 
     def assign(self, value: TensorData, *args: Any, **kwargs: Any) -> tf.Tensor:
         """See :meth:`gpflow.Parameter.assign`; what is not finite is refused."""
@@ -108,10 +115,13 @@ class VariationalParameter(Parameter):
 
 
 class Power(FixedParameter):
-    """The power :math:`\\alpha` of Power EP: one number, or one for each factor; not trained.
+    """The power :math:`\\alpha` of Power EP: one number, or one for each factor; not
+    trained.
 
-    :param value: Number(s) in [0, 1], both ends included. 0 is variational inference, 1 is EP.
-    :raises ValueError: If a value is outside [0, 1] or NaN, here and when assigned later.
+    :param value: Number(s) in [0, 1], both ends included. 0 is variational inference, 1
+        is EP.
+    :raises ValueError: If a value is outside [0, 1] or NaN, here and when assigned
+        later.
     """
 
     def __init__(self, value: TensorData, **kwargs: Any) -> None:

@@ -86,7 +86,9 @@ def finite(moments: MeanAndVariance) -> MeanAndVariance:
 
 
 def labels_to_floats(data: Any) -> Any:
-    """Convert targets of an integer type or bool to GPflow's float, as GPflow's models do."""
+    """Convert targets of an integer type or bool to GPflow's float, as GPflow's models
+    do.
+    """
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         return data  # `check_data` refuses it
     X, Y = data
@@ -110,7 +112,9 @@ def refuse_data(model: Any, name: str, data: tuple[Any, ...]) -> None:
 
 
 class PowerEPModel(GPModel, abc.ABC):
-    """What all models share: a power, a whitened q(v), and predictions that must be finite."""
+    """What all models share: a power, a whitened q(v), and predictions that must be
+    finite.
+    """
 
     alpha: Power
     inducing_variable: InducingVariables
@@ -165,7 +169,8 @@ class PowerEPModel(GPModel, abc.ABC):
             prior.check_kernel_at_row(kernel, X)
             prior.check_mean_at_row(self.mean_function, X, num_latent_gps)
         once = tf.VariableAggregation.ONLY_FIRST_REPLICA
-        # Past TensorFlow, which would save it; int64, as GPUs hold no variable of int32 for XLA.
+        # Past TensorFlow, which would save it; int64, as GPUs hold no variable of int32
+        # for XLA.
         trials = tf.Variable(
             _NO_LOSS_YET, trainable=False, dtype=tf.int64, aggregation=once
         )
@@ -175,8 +180,8 @@ class PowerEPModel(GPModel, abc.ABC):
     @tf.autograph.experimental.do_not_convert
     def _training_loss(self, *data: RegressionData) -> tf.Tensor:
         """
-        See GPflow's. Where a factorisation fails, it is infinite and all derivatives are 0, so that
-        a line search steps back; but training must not begin there.
+        See GPflow's. Where a factorisation fails, it is infinite and all derivatives
+        are 0, so that a line search steps back; but training must not begin there.
         """
         with trials_listed() as trials:
             loss = super()._training_loss(*data)
@@ -199,7 +204,9 @@ class PowerEPModel(GPModel, abc.ABC):
     def _trackable_children(
         self, save_type: str = "checkpoint", **options: Any
     ) -> dict[str, Any]:
-        """See TensorFlow's: saved losses read the variable, checkpoints are as they were."""
+        """See TensorFlow's: saved losses read the variable, checkpoints are as they
+        were.
+        """
         children: dict[str, Any] = super()._trackable_children(save_type, **options)
         return children | (
             {"_trials": self._trials} if save_type == "savedmodel" else {}
@@ -212,7 +219,9 @@ class PowerEPModel(GPModel, abc.ABC):
             super().__setattr__(name, value)
 
     def _assign_power(self, value: TensorData) -> None:
-        """Assign to the parameter, which compiled functions read, where the shape is the same."""
+        """Assign to the parameter, which compiled functions read, where the shape is
+        the same.
+        """
         same_shape = tuple(np.shape(value)) == tuple(self.alpha.shape)
         if (
             not same_shape or tf.executing_eagerly()
@@ -248,11 +257,11 @@ class PowerEPModel(GPModel, abc.ABC):
     def pep_log_marginal_likelihood(self, *data: RegressionData) -> tf.Tensor:
         """Compute the Power EP estimate of the log marginal likelihood, see the class.
 
-        :param data: For models that hold no data: X [B, D] and Y [B, P] of a batch. The sum over
-            the B rows is scaled by N / B, so that the mean over batches of one size is the value
-            for all rows.
-        :raises ValueError: If the batch does not suit the model, or the result is not finite; the
-            message names what to try.
+        :param data: For models that hold no data: X [B, D] and Y [B, P] of a batch. The
+            sum over the B rows is scaled by N / B, so that the mean over batches of one
+            size is the value for all rows.
+        :raises ValueError: If the batch does not suit the model, or the result is not
+            finite; the message names what to try.
         """
         refuse_data(self, "pep_log_marginal_likelihood", data)
         return self.maximum_log_likelihood_objective(*data)
@@ -260,11 +269,12 @@ class PowerEPModel(GPModel, abc.ABC):
     @unconverted("return: []")
     def elbo(self, *data: RegressionData) -> tf.Tensor:
         """
-        Compute the evidence lower bound at alpha 0: that of :meth:`gpflow.models.SGPR.elbo`, or of
-        :class:`gpflow.models.SVGP`, of models that hold their data at its best q.
+        Compute the evidence lower bound at alpha 0: that of
+        :meth:`gpflow.models.SGPR.elbo`, or of :class:`gpflow.models.SVGP`, of models
+        that hold their data at its best q.
 
-        :raises ValueError: If some alpha is not 0, or the model has a memory: log Z is no lower
-            bound then.
+        :raises ValueError: If some alpha is not 0, or the model has a memory: log Z is
+            no lower bound then.
         """
         self._require_all_rows("elbo")
         expected = "0 for all rows: log Z is a lower bound there only"
@@ -303,14 +313,17 @@ class PowerEPModel(GPModel, abc.ABC):
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
-        """See :meth:`gpflow.models.GPModel.predict_f`; for many of them, :meth:`posterior`."""
+        """See :meth:`gpflow.models.GPModel.predict_f`; for many of them,
+        :meth:`posterior`.
+        """
         q = self._posterior_of_v()
         return finite(f_under(q, *self._parts[:3], Xnew, full_cov, full_output_cov))
 
     @property
     def trainable_variables(self) -> tuple[tf.Variable, ...]:
-        """See ``tf.Module``, without parameters that are never trained: alpha, sites and
-        a memory, whatever ``gpflow.set_trainable`` did to them."""
+        """See ``tf.Module``, without parameters that are never trained: alpha, sites
+        and a memory, whatever ``gpflow.set_trainable`` did to them.
+        """
         parameters = [
             part for part in self.parameters if isinstance(part, FixedParameter)
         ]
@@ -323,8 +336,8 @@ class PowerEPModel(GPModel, abc.ABC):
     ) -> MeanAndVariance:
         """See :meth:`gpflow.models.GPModel.predict_y`.
 
-        :raises ValueError: If the result is not finite, as where hyperparameters ran off so far
-            that variances of f are lost in rounding.
+        :raises ValueError: If the result is not finite, as where hyperparameters ran
+            off so far that variances of f are lost in rounding.
         """
         if full_cov or full_output_cov:
             return super().predict_y(
@@ -341,8 +354,9 @@ class PowerEPModel(GPModel, abc.ABC):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> tf.Tensor:
-        """See :meth:`gpflow.models.GPModel.predict_log_density`. Where targets of the model may be
-        missing, each target that is not NaN has its own density, and they are summed over outputs.
+        """See :meth:`gpflow.models.GPModel.predict_log_density`. Where targets of the
+        model may be missing, each target that is not NaN has its own density, and they
+        are summed over outputs.
 
         :raises ValueError: If a target is outside the likelihood's support.
         """
@@ -393,11 +407,11 @@ class PowerEPModel(GPModel, abc.ABC):
 class InternalDataModel(InternalDataTrainingLossMixin):
     """A :class:`PowerEPModel` that holds its data and computes q(v) from them.
 
-    ``model.alpha = 0.3`` and ``model.data = (X, Y)`` are checked as the constructor checks them.
-    A compiled function uses a new power, and new rows where the data are ``tf.Variable``. If the
-    data are arrays, or if one power is replaced by powers of rows or the reverse, the function
-    raises an error: compile it anew. It never uses values that were replaced. (XLA raises no
-    error.)
+    ``model.alpha = 0.3`` and ``model.data = (X, Y)`` are checked as the constructor
+    checks them. A compiled function uses a new power, and new rows where the data are
+    ``tf.Variable``. If the data are arrays, or if one power is replaced by powers of
+    rows or the reverse, the function raises an error: compile it anew. It never uses
+    values that were replaced. (XLA raises no error.)
     """
 
     kernel: Kernel
@@ -485,7 +499,9 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @property
     def _latent_parts(self) -> prior.Parts:
-        """The parts of latent functions, which are those of the model where outputs are these."""
+        """The parts of latent functions, which are those of the model where outputs are
+        these.
+        """
         return latent_parts(self._parts) if prior.is_mixed(self.kernel) else self._parts
 
     def site_problem(self) -> SiteProblem:
@@ -505,7 +521,8 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         prior.check_independent(kernel, self.inducing_variable, number, shared=shared)
 
     def _check_data(self, data: Any, kernel: Kernel | None = None) -> Data:
-        """Check rows of the model, whose targets may be missing where outputs are mixed.
+        """Check rows of the model, whose targets may be missing where outputs are
+        mixed.
 
         :param kernel: The kernel of a model that is being made; None: the model's own.
         """
@@ -533,12 +550,13 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @tf.autograph.experimental.do_not_convert
     def surrogate(self) -> SurrogateRegression:
-        """Compute the regression problem whose exact posterior of u and evidence are this model's.
+        """Compute the regression problem whose exact posterior of u and evidence are
+        this model's.
 
         See :mod:`gpflow_pep.engine.sites.surrogate`.
 
-        :raises ValueError: If sites of negative precision leave a direction of u with less
-            precision than the prior has: no observation with noise does that.
+        :raises ValueError: If sites of negative precision leave a direction of u with
+            less precision than the prior has: no observation with noise does that.
         """
         refuse_mixed(self.kernel, "surrogate", "Use posterior() for predictions.")
         W = self._parts.whiten().W
@@ -547,16 +565,18 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @tf.autograph.experimental.do_not_convert
     def remember(self, *, alpha: TensorData | None = None) -> Memory:
-        """Summarise the rows, and this model's own memory, so that the rows can be dropped.
+        """Summarise the rows, and this model's own memory, so that the rows can be
+        dropped.
 
-        Give it to a model of other rows as ``memory``; this one stays as it is. Kernel, likelihood,
-        mean function and inducing variables may be others there: see
+        Give it to a model of other rows as ``memory``; this one stays as it is. Kernel,
+        likelihood, mean function and inducing variables may be others there: see
         :mod:`gpflow_pep.engine.sites.memory`.
 
-        :param alpha: The power of the memory as a factor, in [0, 1]; None: that of the model that
-            it is given to, which must then have one power for all rows.
-        :raises ValueError: If the inducing variables are no points, or sites of negative precision
-            leave a direction of u with less precision than the prior has.
+        :param alpha: The power of the memory as a factor, in [0, 1]; None: that of the
+            model that it is given to, which must then have one power for all rows.
+        :raises ValueError: If the inducing variables are no points, or sites of
+            negative precision leave a direction of u with less precision than the prior
+            has.
         """
         remedy = "Train on all rows, or use one model for each output."
         refuse_mixed(self.kernel, "remember", remedy)
@@ -569,8 +589,9 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function.
 
-        Those of mixed outputs are correlated: ``q_mu`` [Q M, 1] and ``q_sqrt`` [1, Q M, Q M] are of
-        all whitened inducing variables, one latent function after the other.
+        Those of mixed outputs are correlated: ``q_mu`` [Q M, 1] and ``q_sqrt`` [1, Q M,
+        Q M] are of all whitened inducing variables, one latent function after the
+        other.
         """
         return unwhitened(self._latent_parts.whiten().L, self._posterior_of_v())
 
@@ -581,7 +602,9 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @property
     def q_sqrt(self) -> tf.Tensor:
-        """[L, M, M], lower triangular square root of the covariance of the whitened q(v)."""
+        """[L, M, M], lower triangular square root of the covariance of the whitened
+        q(v).
+        """
         return self._computed("q_sqrt")
 
     def _computed(self, name: str) -> tf.Tensor:
@@ -609,7 +632,9 @@ _CACHE: ContextVar[dict[Any, WhitenedGaussian] | None] = ContextVar(
 
 @contextmanager
 def q_once() -> Iterator[None]:
-    """Compute q(v) of each model once, by one pass over its rows, where no model changes."""
+    """Compute q(v) of each model once, by one pass over its rows, where no model
+    changes.
+    """
     token = _CACHE.set(_CACHE.get() or {})
     try:
         yield
@@ -618,7 +643,9 @@ def q_once() -> Iterator[None]:
 
 
 def _copy_variables(variables: Iterable[tf.Variable], memo: dict[int, Any]) -> None:
-    """Copy variables into the memo of ``deepcopy``; TensorFlow forgets which lengths may change."""
+    """Copy variables into the memo of ``deepcopy``; TensorFlow forgets which lengths
+    may change.
+    """
     for variable in variables:
         if id(variable) not in memo and not variable.shape.is_fully_defined():
             memo[id(variable)] = tf.Variable(
@@ -630,7 +657,9 @@ def _copy_variables(variables: Iterable[tf.Variable], memo: dict[int, Any]) -> N
 
 
 class _NoVariable:
-    """Stands where GPflow's natural gradients look for the variable of a q that is computed."""
+    """Stands where GPflow's natural gradients look for the variable of a q that is
+    computed.
+    """
 
     def __str__(self) -> str:
         got = "q_mu and q_sqrt of a model that computes them from its data"

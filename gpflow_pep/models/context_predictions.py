@@ -25,10 +25,11 @@ from .rows import Cut
 
 
 class ContextPredictions:
-    """What a :class:`PowerEPModel` has besides if its predictions can use training rows.
+    """What a :class:`PowerEPModel` has besides if its predictions can use training
+    rows.
 
-    As it is here, near rows get sites, and new rows use them alone; with Gaussian noise,
-    :class:`PEPRegression` conditions on u too.
+    As it is here, near rows get sites, and new rows use them alone; with Gaussian
+    noise, :class:`PEPRegression` conditions on u too.
     """
 
     kernel: Kernel
@@ -60,7 +61,9 @@ class ContextPredictions:
         return self._parts
 
     def row_context(self, *, with_u: bool = True) -> Context:
-        """Compute what predictions from rows start from; where rows get sites, u never enters."""
+        """Compute what predictions from rows start from; where rows get sites, u never
+        enters.
+        """
         X, Y = map(tf.convert_to_tensor, self.rows.read())  # type: ignore[attr-defined]
         zeros = partial(tf.zeros, dtype=X.dtype)
         without_u = zeros([1, 0, 0]), zeros([0, Y.shape[1]]), zeros([0, 0])
@@ -80,22 +83,24 @@ class ContextPredictions:
     ) -> MeanAndVariance:
         """Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
 
-        By default new rows are predicted from u. With a likelihood that is not Gaussian,
-        predictions from near rows use these alone. See :ref:`near-rows`, and
+        By default new rows are predicted from u. With a likelihood that is not
+        Gaussian, predictions from near rows use these alone. See :ref:`near-rows`, and
         :mod:`gpflow_pep.engine.predictions.context_rows` for what is then computed.
 
         :param Xnew: The new rows, [N, D].
         :param full_cov: Whether to compute the covariances of rows.
         :param full_output_cov: Whether to compute those of outputs, which are 0.
-        :param blocks: For a model with blocks: an integer [N] for each row, the label of its block,
-            whose training rows it is then given (PIC); or "nearest": the block whose mean input is
-            nearest, in units of the kernel's lengthscales.
-        :param near: For a model without: how many of the nearest training rows, in the same
-            units, each row is given.
-        :param given: Where outputs are mixed from latent functions: outputs of the same rows that
-            are known, [N, P], NaN where they are not. The prediction is conditioned on them too, by
-            EP in each row, which is exact for Gaussian noise.
-        :raises ValueError: If they do not suit the model; if a label is none of its blocks'.
+        :param blocks: For a model with blocks: an integer [N] for each row, the label
+            of its block, whose training rows it is then given (PIC); or "nearest": the
+            block whose mean input is nearest, in units of the kernel's lengthscales.
+        :param near: For a model without: how many of the nearest training rows, in the
+            same units, each row is given.
+        :param given: Where outputs are mixed from latent functions: outputs of the same
+            rows that are known, [N, P], NaN where they are not. The prediction is
+            conditioned on them too, by EP in each row, which is exact for Gaussian
+            noise.
+        :raises ValueError: If they do not suit the model; if a label is none of its
+            blocks'.
         """
         if given is not None:
             mixed.require_mixed(self, "given")
@@ -119,7 +124,9 @@ class ContextPredictions:
         *,
         given: TensorData | None = None,
     ) -> MeanAndVariance:
-        """See :meth:`gpflow.models.GPModel.predict_y`, and :meth:`predict_f` for ``given``."""
+        """See :meth:`gpflow.models.GPModel.predict_y`, and :meth:`predict_f` for
+        ``given``.
+        """
         if given is None or full_cov or full_output_cov:
             return super().predict_y(Xnew, full_cov, full_output_cov)  # type: ignore[misc]
         moments = self.predict_f(Xnew, given=given)
@@ -179,12 +186,15 @@ class ContextPredictions:
 
     @check_shapes("index: [B]", "near: [B, m]", "return: [B]")
     def near_row_log_density(self, index: tf.Tensor, near: tf.Tensor) -> tf.Tensor:
-        r"""Compute :math:`\log p(y_n \mid y_{near(n)})` of training rows under the prior of f.
+        r"""Compute :math:`\log p(y_n \mid y_{near(n)})` of training rows under the
+        prior of f.
 
-        They are the factors of Vecchia (1988), given rows on all sides as in Besag (1975); with
-        sites (:mod:`gpflow_pep.engine.sites.groups`) where noise is not Gaussian.
+        They are the factors of Vecchia (1988), given rows on all sides as in Besag
+        (1975); with sites (:mod:`gpflow_pep.engine.sites.groups`) where noise is not
+        Gaussian.
 
-        :param near: Numbers of the rows that each of the rows ``index`` is given, without itself.
+        :param near: Numbers of the rows that each of the rows ``index`` is given,
+            without itself.
         """
         parts, context = self.context_parts(), self.row_context(with_u=False)
         X, Y = self.rows.read()  # type: ignore[attr-defined]
@@ -210,8 +220,8 @@ class ContextPredictions:
         :param near: m, how many of the nearest rows each is given.
         :param batch_size: Rows in a batch, at most N.
         :param seed: The same seed gives the same batches.
-        :raises ValueError: If an argument is outside its range, or the model has blocks or several
-            latent functions.
+        :raises ValueError: If an argument is outside its range, or the model has blocks
+            or several latent functions.
         """
         self.context_parts()
         return NearRowLoss(self, near, batch_size, seed)

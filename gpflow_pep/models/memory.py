@@ -41,8 +41,9 @@ class AttachedMemory(Module):
     mean: FixedParameter
     log_constant: FixedParameter
     kept: FixedParameter
-    """[K, M, R], 1 where an inducing point of the model is one of the memory. Checkpoints have it
-    under this name."""
+    """[K, M, R], 1 where an inducing point of the model is one of the memory.
+    Checkpoints have it under this name.
+    """
 
     def __init__(self, memory: Memory, model: Any) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
 r"""Training PEP by minibatches: sites of the batch, and running totals of all others.
 
-Bui, Yan & Turner (2017), section 3.9; Villacampa-Calvo & Hernández-Lobato (2020), section 3.1. What
-all sites add to the prior is kept as totals G and b
-(:class:`~gpflow_pep.engine.sites.posterior.Natural`). A step takes the batch's sites out of them,
-updates these against the rest, puts them back, and returns
+Bui, Yan & Turner (2017), section 3.9; Villacampa-Calvo & Hernández-Lobato (2020),
+section 3.1. What all sites add to the prior is kept as totals G and b
+(:class:`~gpflow_pep.engine.sites.posterior.Natural`). A step takes the batch's sites
+out of them, updates these against the rest, puts them back, and returns
 
 .. math::
 
@@ -15,11 +15,11 @@ those of the parameters at the time of each row's last visit; now and then they 
 the parameters as they are, and always when something else has replaced the sites.
 
 **Near rows.** Training for predictions from near rows maximises the sum over rows of
-:math:`\log p(y_n \mid y_{near(n)})`, where near(n) are the m other training rows nearest in
-units of the kernel's lengthscales, and f has the kernel's prior:
-:meth:`~gpflow_pep.models.context_predictions.ContextPredictions.near_row_log_density`. A batch's
-part of it costs m³ for each of its rows, whatever N is. Inducing variables do not enter and are not
-trained.
+:math:`\log p(y_n \mid y_{near(n)})`, where near(n) are the m other training rows
+nearest in units of the kernel's lengthscales, and f has the kernel's prior:
+:meth:`~gpflow_pep.models.context_predictions.ContextPredictions.near_row_log_density`.
+A batch's part of it costs m³ for each of its rows, whatever N is. Inducing variables do
+not enter and are not trained.
 """
 
 import abc
@@ -40,7 +40,8 @@ from ..engine.sites.posterior import Natural, SiteProblem, Sites, natural_sums
 from ..engine.sites.record import FixedPoint, Goal, Solver
 from ..engine.sites.sweep import infer
 
-#: Evaluations of a batch in one step: its sites as they were, and after each of two updates.
+#: Evaluations of a batch in one step: its sites as they were, and after each of two
+#: updates.
 _SWEEPS = 3
 
 
@@ -113,7 +114,9 @@ class MinibatchLoss(BatchLoss):
 
     @property
     def state(self) -> list[tf.Variable]:
-        """What it keeps from call to call beside the model's sites, but for the next batch."""
+        """What it keeps from call to call beside the model's sites, but for the next
+        batch.
+        """
         return [*self._totals, self._steps, self._version]
 
     def epoch(self, number: int) -> tf.data.Dataset:
@@ -126,10 +129,11 @@ class MinibatchLoss(BatchLoss):
 
     @tf.autograph.experimental.do_not_convert
     def of_batch(self, batch: tf.Tensor) -> tf.Tensor:
-        """Compute the loss of a batch that the caller chooses, after an update of its sites.
+        """Compute the loss of a batch that the caller chooses, after an update of its
+        sites.
 
-        :param batch: Numbers of its rows, as many as a batch has; ``epoch(k)`` gives those of the
-            k-th epoch, batch by batch.
+        :param batch: Numbers of its rows, as many as a batch has; ``epoch(k)`` gives
+            those of the k-th epoch, batch by batch.
         """
         model, index = self.model, batch
         problem = model.site_problem()
@@ -189,8 +193,9 @@ class MinibatchLoss(BatchLoss):
             lambda: Natural(*map(tf.convert_to_tensor, self._totals)),
         )
         others, before = taken_out(totals, all_sites)
-        # Totals lag behind the parameters, so that a difference of them may be improper, as may
-        # negative precisions under other parameters: then start again from what never is.
+        # Totals lag behind the parameters, so that a difference of them may be
+        # improper, as may negative precisions under other parameters: then start again
+        # from what never is.
         identity = tf.eye(tf.shape(others.G)[-1], dtype=others.G.dtype)
         is_proper = tf.reduce_all(
             tf.math.is_finite(tf.linalg.cholesky(others.G + identity))
@@ -227,8 +232,9 @@ class NearRowLoss(BatchLoss):
     def epoch(self, number: int) -> tf.data.Dataset:
         """Seek the near rows of those of the next batches, by the kernel as it is.
 
-        :param number: Of the epoch, from 0: it has :data:`REFRESH_EVERY` batches, or fewer where
-            there are not so many rows. Rows are chosen at random, anew each time.
+        :param number: Of the epoch, from 0: it has :data:`REFRESH_EVERY` batches, or
+            fewer where there are not so many rows. Rows are chosen at random, anew each
+            time.
         """
         X = tf.convert_to_tensor(self.model.data[0])
         scales = input_scales(self.model.context_parts().kernel, X)

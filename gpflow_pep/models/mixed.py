@@ -1,5 +1,6 @@
-"""Methods of ``PEP`` and ``PEPRegression`` for outputs that are mixed from latent functions, by
-``gpflow.kernels.LinearCoregionalization``: one Gaussian q(v) is of the inducing variables of all.
+"""Methods of ``PEP`` and ``PEPRegression`` for outputs that are mixed from latent
+functions, by ``gpflow.kernels.LinearCoregionalization``: one Gaussian q(v) is of the
+inducing variables of all.
 """
 
 from typing import Any
@@ -87,11 +88,13 @@ def predict_f(
 
 @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
 def impute_f(model: Any) -> MeanAndVariance:
-    """Compute mean and variance of f at the rows of the data, given all that was observed there.
+    """Compute mean and variance of f at the rows of the data, given all that was
+    observed there.
 
-    ``predict_f`` at these rows sees their outputs by way of the inducing variables alone, and with
-    ``given`` it would count them twice. Here the outputs of a row are removed from q, and given to
-    it as those of a new row would be. At ``alpha=0`` too, where that is better than q.
+    ``predict_f`` at these rows sees their outputs by way of the inducing variables
+    alone, and with ``given`` it would count them twice. Here the outputs of a row are
+    removed from q, and given to it as those of a new row would be. At ``alpha=0`` too,
+    where that is better than q.
 
     :raises ValueError: If outputs are not mixed, or the result is not finite.
     """
@@ -103,10 +106,11 @@ def impute_f(model: Any) -> MeanAndVariance:
 
 @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
 def impute_y(model: Any) -> MeanAndVariance:
-    """Compute mean and variance of the targets that are missing, given all that was observed.
+    """Compute mean and variance of the targets that are missing, given all that was
+    observed.
 
-    :return: Of all entries; where a target was observed, of another one at the same row. See
-        :meth:`impute_f`.
+    :return: Of all entries; where a target was observed, of another one at the same
+        row. See :meth:`impute_f`.
     """
     return finite(
         predict_mean_and_var(model.likelihood, model.data[0], *impute_f(model))
@@ -126,12 +130,14 @@ def loo_moments(model: Any) -> MeanAndVariance:
 @unconverted("return: [N, P]")
 def loo_log_density_of_entries(model: Any, *, whole_rows: bool = True) -> tf.Tensor:
     r"""
-    Compute the log density of each entry of Y given others, approximately; NaN where there is none.
+    Compute the log density of each entry of Y given others, approximately; NaN where
+    there is none.
 
-    :param whole_rows: Whether what is left out is the whole row, as where a new row is predicted,
-        or the entry alone, which is easier to predict where outputs of a row are correlated.
-    :raises ValueError: If outputs are not mixed, what is left is improper, or the result is not
-        finite.
+    :param whole_rows: Whether what is left out is the whole row, as where a new row is
+        predicted, or the entry alone, which is easier to predict where outputs of a row
+        are correlated.
+    :raises ValueError: If outputs are not mixed, what is left is improper, or the
+        result is not finite.
     """
     require_mixed(model, "loo_log_density_of_entries")
     problem, sites, h = model._converged_rows()
@@ -163,7 +169,9 @@ def _noise(model: Any, X: tf.Tensor) -> tf.Tensor:
 
 
 def regression_sites(model: Any) -> tuple[SiteProblem, Sites, LatentMarginals]:
-    """Give a regression's problem, its sites, those of Gaussian noise, and moments of h."""
+    """Give a regression's problem, its sites, those of Gaussian noise, and moments of
+    h.
+    """
     problem = model.site_problem().keep_projections()
     (X, Y, _), parts = problem.rows, problem.parts
     observed, r = parts.observed_residual(X, Y)

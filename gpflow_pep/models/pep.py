@@ -47,36 +47,41 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         pep.training.maximise(model)
         mean, variance = model.predict_y(X_new)
 
-    Each row n has a site, a Gaussian in the direction of the inducing variables on which the row
-    depends. At the fixed point each site matches the moments of its tilted distribution, and the
-    model's objective is the Power EP energy, :mod:`gpflow_pep.engine.energies.point`: at
-    :math:`\alpha = 0` the bound of :class:`gpflow.models.SVGP` at its best q, at
-    :math:`\alpha = 1` expectation propagation. Source: Bui, Yan & Turner (2017), sections 3.3-3.5;
-    Villacampa-Calvo & Hernández-Lobato (2020), section 3.1, for several latent functions.
+    Each row n has a site, a Gaussian in the direction of the inducing variables on
+    which the row depends. At the fixed point each site matches the moments of its
+    tilted distribution, and the model's objective is the Power EP energy,
+    :mod:`gpflow_pep.engine.energies.point`: at :math:`\alpha = 0` the bound of
+    :class:`gpflow.models.SVGP` at its best q, at :math:`\alpha = 1` expectation
+    propagation. Source: Bui, Yan & Turner (2017), sections 3.3-3.5; Villacampa-Calvo &
+    Hernández-Lobato (2020), section 3.1, for several latent functions.
 
-    The sites are a cache: the objective and every prediction bring them to their fixed point for
-    the parameters as they are. Where they are there already, that costs one sweep over the rows.
+    The sites are a cache: the objective and every prediction bring them to their fixed
+    point for the parameters as they are. Where they are there already, that costs one
+    sweep over the rows.
 
     :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s.
     :param kernel: A kernel of one output, shared by all latent functions, or
         ``gpflow.kernels.SharedIndependent`` or ``SeparateIndependent``, or
         ``LinearCoregionalization``, with which NaN in Y stands for missing targets.
     :param likelihood: Any likelihood that :mod:`gpflow_pep.engine.factors` integrates.
-    :param inducing_variable: As those of :class:`PEPRegression`, or separate independent ones.
-    :param alpha: The power, in [0, 1]: a number, or one for each row [N]. This, ``mean_function``,
-        ``memory`` and ``chunk_size`` are as in :class:`PEPRegression`.
+    :param inducing_variable: As those of :class:`PEPRegression`, or separate
+        independent ones.
+    :param alpha: The power, in [0, 1]: a number, or one for each row [N]. This,
+        ``mean_function``, ``memory`` and ``chunk_size`` are as in
+        :class:`PEPRegression`.
     :param num_latent_gps: L; by default as many as the likelihood needs.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
-    :param tolerance: The run has converged when no site is further from its target, in standard
-        deviations of q. Raised to what the float can reach: 6e-5 in single precision. By default
-        1e-6. For ``training_loss`` half the sum of squares of such distances must by default be
-        below 1e-7 for each row on average, or below up to a hundred times that where the
-        parameters moved far since the last run. A tolerance that is passed is for everything. The
-        1e-7 are ``loss_tolerance``, a variable: assign 0 for this tolerance.
-    :param reset_sites: Whether each run starts without sites instead of those of the last run. It
-        takes more sweeps, and makes log Z a function of the parameters alone where there are
-        several fixed points, as at small alpha for likelihoods that are not log-concave. Can be
-        changed later.
+    :param tolerance: The run has converged when no site is further from its target, in
+        standard deviations of q. Raised to what the float can reach: 6e-5 in single
+        precision. By default 1e-6. For ``training_loss`` half the sum of squares of
+        such distances must by default be below 1e-7 for each row on average, or below
+        up to a hundred times that where the parameters moved far since the last run. A
+        tolerance that is passed is for everything. The 1e-7 are ``loss_tolerance``, a
+        variable: assign 0 for this tolerance.
+    :param reset_sites: Whether each run starts without sites instead of those of the
+        last run. It takes more sweeps, and makes log Z a function of the parameters
+        alone where there are several fixed points, as at small alpha for likelihoods
+        that are not log-concave. Can be changed later.
     :raises ValueError: If data, powers or parts of the model do not fit together.
 
     .. seealso:: :class:`PEPRegression` for Gaussian noise, :class:`PEPClassification` for labels,
@@ -91,7 +96,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     )
 
     last_adjoint: AdjointInfo | None = None
-    """Of the newest derivative in eager mode that converged sites entered; None before it."""
+    """Of the newest derivative in eager mode that converged sites entered; None before
+    it.
+    """
 
     def __init__(
         self,
@@ -129,8 +136,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         self._set_rows((X, Y), Cut(), chunk_size)
         self._powers()
         self.memory = None if memory is None else AttachedMemory(memory, self)
-        # In nats for each row: the error of the energy is then too small for L-BFGS to see. Less
-        # takes more sweeps to the same optima. It is tracked by the name in checkpoints alone.
+        # In nats for each row: the error of the energy is then too small for L-BFGS to
+        # see. Less takes more sweeps to the same optima. It is tracked by the name in
+        # checkpoints alone.
         value = 1e-7 if tolerance is None else 0.0
         self.__dict__["loss_tolerance"] = tf.Variable(
             value, dtype=X.dtype, trainable=False
@@ -185,12 +193,13 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
         Predictions and losses do this themselves; call it to try other settings.
 
-        :param max_sweeps: The most updates of all sites, after a first sweep that measures the
-            residual, without fallbacks; by default the model's limit, with fallbacks.
+        :param max_sweeps: The most updates of all sites, after a first sweep that
+            measures the residual, without fallbacks; by default the model's limit, with
+            fallbacks.
         :param tolerance: See the model; the model's by default.
         :param damping: The largest step, in (0, 1]; 1 by default.
-        :param fresh: Start from no sites instead of the present ones. Where there are several
-            fixed points, the reached one then depends on the parameters alone.
+        :param fresh: Start from no sites instead of the present ones. Where there are
+            several fixed points, the reached one then depends on the parameters alone.
         :raises ValueError: If an argument is outside its range.
         """
         if damping is not None:
@@ -214,11 +223,12 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         compile: bool = True,
         refresh_every: int | None = None,
     ) -> MinibatchLoss:
-        """Create the loss for stochastic optimisers, see :mod:`gpflow_pep.models.minibatch`.
+        """Create the loss for stochastic optimisers, see
+        :mod:`gpflow_pep.models.minibatch`.
 
-        Each call takes the next batch, updates its sites and returns the batch's estimate of the
-        training loss, in time that does not depend on N, for GPflow's and Keras's optimisers and
-        :func:`fit <gpflow_pep.training.fitting.loop.fit>`.
+        Each call takes the next batch, updates its sites and returns the batch's
+        estimate of the training loss, in time that does not depend on N, for GPflow's
+        and Keras's optimisers and :func:`fit <gpflow_pep.training.fitting.loop.fit>`.
 
         :param batch_size: Rows in a batch.
         :param seed: The same seed gives the same batches.
@@ -235,15 +245,17 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     def update_data(
         self, new_data: RegressionData, *, alpha: TensorData | None = None
     ) -> None:
-        """Train on other rows. Rows of the old data, the same in X and Y, keep their sites.
+        """Train on other rows. Rows of the old data, the same in X and Y, keep their
+        sites.
 
-        Data that are ``tf.Variable`` are assigned, and compiled functions go on with the new rows.
-        Otherwise functions that were compiled before stop with a message.
+        Data that are ``tf.Variable`` are assigned, and compiled functions go on with
+        the new rows. Otherwise functions that were compiled before stop with a message.
 
         :param new_data: X [N, D] and Y [N, P], as many columns as before.
-        :param alpha: Where there is a power for each row: the power of the rows that are new, a
-            number or one for each.
-        :raises ValueError: If rows or powers do not suit the model, which then stays as it was.
+        :param alpha: Where there is a power for each row: the power of the rows that
+            are new, a number or one for each.
+        :raises ValueError: If rows or powers do not suit the model, which then stays as
+            it was.
         """
         self._replace(new_data, alpha, add=False)
 
@@ -267,7 +279,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted()
     def converged_rows(self) -> ConvergedRows:
-        """Compute marginals, sites and residual variances of all rows at the fixed point.
+        """Compute marginals, sites and residual variances of all rows at the fixed
+        point.
 
         Criteria of rows can be made of them, see
         :class:`~gpflow_pep.engine.sites.implicit.ConvergedRows`.
@@ -279,10 +292,11 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     def loo_log_density(self) -> tf.Tensor:
         r"""Compute :math:`\log p(y_n | y_{-n})` of each row, approximately.
 
-        The row's whole site is removed from q, whatever alpha is, and its likelihood averaged over
-        what is left.
+        The row's whole site is removed from q, whatever alpha is, and its likelihood
+        averaged over what is left.
 
-        :raises ValueError: If a row's cavity is improper then, or the result is not finite.
+        :raises ValueError: If a row's cavity is improper then, or the result is not
+            finite.
         """
         if is_mixed(self.kernel):
             return mixed_loo_log_density(self)
@@ -291,7 +305,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return[0]: []", "return[1]: []")
     def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute log Z, and the sum of :meth:`loo_log_density`, at the same fixed point."""
+        """Compute log Z, and the sum of :meth:`loo_log_density`, at the same fixed
+        point.
+        """
         refuse_mixed(self.kernel, "evidence_and_left_out", "Train by the evidence.")
         converged = self._converge(point.KEPT_MATRICES)
         log_z = point.energy(converged.problem, converged.fixed_point)
@@ -306,7 +322,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         self.update_data(data)
 
     def read_sites(self) -> Sites:
-        """Read the cached sites; none where the data were replaced by another number of rows."""
+        """Read the cached sites; none where the data were replaced by another number of
+        rows.
+        """
         return self.sites.read(tf.shape(self.data[0])[0])
 
     def write_sites(self, sites: Sites) -> None:
@@ -364,7 +382,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     ) -> None:
         X, Y = map(tf.convert_to_tensor, self._check_data(data))
         target_rule(self).check(self.likelihood, Y)
-        # All that may be refused comes first, so that a refusal leaves the model as it was.
+        # All that may be refused comes first, so that a refusal leaves the model as it
+        # was.
         rows, powers, index = replace_rows(self.data, self.alpha, (X, Y), alpha, add)
         stays, sites = (
             index[:, None] >= 0,
@@ -377,25 +396,28 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
 
 class PEPClassification(PEP):
-    r"""Sparse GP classification, binary or of several classes, by Power Expectation Propagation::
+    r"""Sparse GP classification, binary or of several classes, by Power Expectation
+    Propagation::
 
         kernel = gpflow.kernels.RBF()
         model = pep.PEPClassification((X, labels), kernel, None, X[:20], alpha=0.5)
         pep.training.maximise(model)
         probability, _ = model.predict_y(X_new)
 
-    It is :class:`~gpflow_pep.models.PEP` whose labels may be of an integer type, and whose
-    likelihood may be left to it: ``gpflow.likelihoods.Bernoulli()``, with the probit link, for
-    labels 0 and 1, and ``gpflow.likelihoods.MultiClass(C)``, with RobustMax, for labels
-    :math:`0 \dots C - 1`, each of them in at least one row.
+    It is :class:`~gpflow_pep.models.PEP` whose labels may be of an integer type, and
+    whose likelihood may be left to it: ``gpflow.likelihoods.Bernoulli()``, with the
+    probit link, for labels 0 and 1, and ``gpflow.likelihoods.MultiClass(C)``, with
+    RobustMax, for labels :math:`0 \dots C - 1`, each of them in at least one row.
 
-    :param data: X [N, D] and labels Y [N, 1], whole numbers from 0; [N, P] of mixed outputs.
-    :param kernel: See :class:`~gpflow_pep.models.PEP`; with several classes, one kernel is shared
-        by all latent functions.
+    :param data: X [N, D] and labels Y [N, 1], whole numbers from 0; [N, P] of mixed
+        outputs.
+    :param kernel: See :class:`~gpflow_pep.models.PEP`; with several classes, one kernel
+        is shared by all latent functions.
     :param likelihood: A likelihood of classes, or None: the one for the labels.
     :param inducing_variable: See :class:`~gpflow_pep.models.PEP`.
     :param options: All other arguments of :class:`~gpflow_pep.models.PEP`.
-    :raises ValueError: If labels are no whole numbers from 0, or the likelihood is none of classes.
+    :raises ValueError: If labels are no whole numbers from 0, or the likelihood is none
+        of classes.
 
     .. seealso:: :class:`~gpflow_pep.estimators.PEPClassifier` for tables and labels of any type,
         :class:`ARPEP` for minibatches, :doc:`/likelihoods`, and :ref:`imbalanced`.
@@ -485,7 +507,9 @@ class _SiteParameters(Module):
 
 
 def _record_of_run(numbers: AnyNDArray) -> SiteUpdateInfo:
-    """Read a record of the inner loop, with the name of the fallback, from its five numbers."""
+    """Read a record of the inner loop, with the name of the fallback, from its five
+    numbers.
+    """
     sweeps, residual, converged, rejected, fallback = numbers
     name = FALLBACKS[int(fallback)]
     return SiteUpdateInfo(

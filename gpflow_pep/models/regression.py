@@ -44,37 +44,44 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         pep.training.maximise(model)
         mean, variance = model.predict_y(X_new)
 
-    It takes the place of :class:`gpflow.models.SGPR` (:math:`\alpha = 0`, Titsias 2009) and
-    :class:`gpflow.models.GPRFITC` (:math:`\alpha = 1`, Snelson & Ghahramani 2006), and lies between
-    them for other :math:`\alpha`; 0.5 often predicts best. The objective is the Power EP energy in
-    closed form, :mod:`gpflow_pep.engine.energies.collapsed`: at :math:`\alpha = 0` a lower bound of
-    the log marginal likelihood, otherwise an estimate; inducing inputs at all data give exact
-    regression for every :math:`\alpha`. Source: Bui, Yan & Turner (2017), sections 3.6 and 3.7.
-    Several outputs share the kernel, the noise and the inducing variables. Value and gradient are
-    computed over chunks of rows, in memory O(M² + M chunk).
+    It takes the place of :class:`gpflow.models.SGPR` (:math:`\alpha = 0`, Titsias 2009)
+    and :class:`gpflow.models.GPRFITC` (:math:`\alpha = 1`, Snelson & Ghahramani 2006),
+    and lies between them for other :math:`\alpha`; 0.5 often predicts best. The
+    objective is the Power EP energy in closed form,
+    :mod:`gpflow_pep.engine.energies.collapsed`: at :math:`\alpha = 0` a lower bound of
+    the log marginal likelihood, otherwise an estimate; inducing inputs at all data give
+    exact regression for every :math:`\alpha`. Source: Bui, Yan & Turner (2017),
+    sections 3.6 and 3.7. Several outputs share the kernel, the noise and the inducing
+    variables. Value and gradient are computed over chunks of rows, in memory O(M² + M
+    chunk).
 
-    :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s, of unknown length
-        too, to be replaced later by ``assign``. NaN in Y is a target that was not observed: each
-        output is then trained on the rows that have it.
-    :param kernel: Any kernel of one output, or ``gpflow.kernels.SharedIndependent``, one kernel for
-        all columns of Y, which is the same model.
+    :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s, of
+        unknown length too, to be replaced later by ``assign``. NaN in Y is a target
+        that was not observed: each output is then trained on the rows that have it.
+    :param kernel: Any kernel of one output, or ``gpflow.kernels.SharedIndependent``,
+        one kernel for all columns of Y, which is the same model.
     :param inducing_variable: Inducing inputs Z [M, D], or any inducing variables with a
-        registered ``Kuu`` and ``Kuf`` for the kernel; under ``SharedIndependent``, wrapped in
-        ``gpflow.inducing_variables.SharedIndependentInducingVariables``. M > N is allowed.
-    :param alpha: The power, in [0, 1]: a number, or one for each row [N], or, with ``blocks``, one
-        for each block [B] in ascending order of the labels. An assignable, non-trainable parameter.
+        registered ``Kuu`` and ``Kuf`` for the kernel; under ``SharedIndependent``,
+        wrapped in ``gpflow.inducing_variables.SharedIndependentInducingVariables``. M >
+        N is allowed.
+    :param alpha: The power, in [0, 1]: a number, or one for each row [N], or, with
+        ``blocks``, one for each block [B] in ascending order of the labels. An
+        assignable, non-trainable parameter.
     :param mean_function: Mean of f; zero by default.
     :param num_latent_gps: P by default; no other value makes sense.
     :param noise_variance: Initial variance of a Gaussian likelihood; 1 by default.
-    :param likelihood: A :class:`gpflow.likelihoods.Gaussian` instead, also with noise that depends
-        on the input.
-    :param blocks: An integer label [N] for each row: rows with the same label are one factor, with
-        their residual covariance in full (PITC). It costs the cube of a block's size. XLA cannot
-        compile blocks that come in several chunks.
-    :param memory: What the ``remember()`` of another model returned: its rows count as well.
-    :param chunk_size: The most rows that are worked on at a time, for little memory; None: chosen
-        for speed, within ``gpflow_pep.engine.numerics.chunks.MEMORY_BUDGET`` (:doc:`/performance`).
-    :raises ValueError: If data, powers, labels or parts of the model do not fit together.
+    :param likelihood: A :class:`gpflow.likelihoods.Gaussian` instead, also with noise
+        that depends on the input.
+    :param blocks: An integer label [N] for each row: rows with the same label are one
+        factor, with their residual covariance in full (PITC). It costs the cube of a
+        block's size. XLA cannot compile blocks that come in several chunks.
+    :param memory: What the ``remember()`` of another model returned: its rows count as
+        well.
+    :param chunk_size: The most rows that are worked on at a time, for little memory;
+        None: chosen for speed, within
+        ``gpflow_pep.engine.numerics.chunks.MEMORY_BUDGET`` (:doc:`/performance`).
+    :raises ValueError: If data, powers, labels or parts of the model do not fit
+        together.
 
     .. seealso:: :class:`PEP` for other likelihoods, :class:`~gpflow_pep.estimators.PEPRegressor`
         for tables, :doc:`/choosing`, and :doc:`/several_outputs`.
@@ -133,7 +140,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         return checks.check_incomplete_data(data) if gaps else checks.check_data(data)
 
     def _choose_cut(self, blocks: Any) -> Cut:
-        """Cut rows into the blocks of these labels, or leave each row, or target, by itself."""
+        """Cut rows into the blocks of these labels, or leave each row, or target, by
+        itself.
+        """
         if is_mixed(
             self.kernel
         ):  # the targets of a row are one factor, however many there are
@@ -166,12 +175,15 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: []")
     def upper_bound(self) -> tf.Tensor:
-        """Compute an upper bound of the exact log marginal likelihood, whatever alpha is.
+        """Compute an upper bound of the exact log marginal likelihood, whatever alpha
+        is.
 
-        As :meth:`gpflow.models.SGPR.upper_bound` (Titsias 2014), but with several outputs each
-        log-determinant counts once for each of them, so that it is a bound then too.
+        As :meth:`gpflow.models.SGPR.upper_bound` (Titsias 2014), but with several
+        outputs each log-determinant counts once for each of them, so that it is a bound
+        then too.
 
-        :raises ValueError: If the model has a memory: no bound of the rows that are gone is known.
+        :raises ValueError: If the model has a memory: no bound of the rows that are
+            gone is known.
         """
         self._require_all_rows("upper_bound")
         refuse_mixed(self.kernel, "upper_bound", "Use elbo for the lower bound.")
@@ -193,8 +205,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: []")
     def fitc_log_marginal_likelihood(self) -> tf.Tensor:
-        """Compute what :meth:`gpflow.models.GPRFITC.fitc_log_marginal_likelihood` does: log Z at
-        alpha 1, of rows that are each a factor of their own.
+        """Compute what :meth:`gpflow.models.GPRFITC.fitc_log_marginal_likelihood` does:
+        log Z at alpha 1, of rows that are each a factor of their own.
 
         :raises ValueError: If some alpha is not 1, or rows come in blocks.
         """
@@ -252,8 +264,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
         See :mod:`gpflow_pep.engine.energies.collapsed`.
 
-        :raises ValueError: If rows come in blocks: they are then no factors of their own that could
-            be left out.
+        :raises ValueError: If rows come in blocks: they are then no factors of their
+            own that could be left out.
         """
         if is_mixed(self.kernel):
             return mixed.loo_moments(self)
@@ -272,7 +284,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return[0]: []", "return[1]: []")
     def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute log Z, and the sum of :meth:`loo_log_density`, in memory for a chunk of rows."""
+        """Compute log Z, and the sum of :meth:`loo_log_density`, in memory for a chunk
+        of rows.
+        """
         refuse_mixed(self.kernel, "evidence_and_left_out", "Train by the evidence.")
         self._require_single_rows("evidence_and_left_out", "Train by the evidence.")
         parts, W = self._parts_of_output(), self._parts.whiten().W
@@ -367,7 +381,9 @@ def _gaussian_likelihood(
 
 
 def _has_gaps(data: Any) -> bool:
-    """Whether targets are NaN; what is no pair of arrays of numbers is refused elsewhere."""
+    """Whether targets are NaN; what is no pair of arrays of numbers is refused
+    elsewhere.
+    """
     try:
         Y = np.asarray(data[1])
     except (TypeError, ValueError, IndexError, KeyError, NotImplementedError):
@@ -381,7 +397,9 @@ def _takes_any_columns(likelihood: Gaussian) -> bool:
 
 
 def _check_targets(likelihood: Gaussian, Y: tf.Tensor) -> None:
-    """Refuse several or missing targets of a row for a likelihood that takes a single one."""
+    """Refuse several or missing targets of a row for a likelihood that takes a single
+    one.
+    """
     if not _takes_any_columns(likelihood):
         factors.check_num_latent(None, likelihood, Y)
         factors.check_support(likelihood, Y)

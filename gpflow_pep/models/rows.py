@@ -1,4 +1,6 @@
-"""The rows of a model: their source, how they are cut into factors, and rows that replace them."""
+"""The rows of a model: their source, how they are cut into factors, and rows that
+replace them.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -22,10 +24,11 @@ Data = tuple[tf.Tensor, tf.Tensor]
 
 class Cut:
     """
-    How the rows of a model are cut into factors: each row alone, with the power of all or its own.
+    How the rows of a model are cut into factors: each row alone, with the power of all
+    or its own.
 
-    :param num_gapped: How many outputs have sets of rows of their own, because targets are missing,
-        so that each target is a factor; else 0.
+    :param num_gapped: How many outputs have sets of rows of their own, because targets
+        are missing, so that each target is a factor; else 0.
     """
 
     block_rows: BlockRows | None = None
@@ -39,7 +42,9 @@ class Cut:
         return sum_single_rows(parts, piece, W, has_gaps=self.num_gapped > 0)
 
     def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
-        """Read the power of each factor, or [1] of all, after a check that there are as many."""
+        """Read the power of each factor, or [1] of all, after a check that there are as
+        many.
+        """
         return checks.check_alpha(alpha, chunks.num_rows(X), "row")
 
     def pieces(self, data: Data, alpha: tf.Tensor, chunk_size: int) -> Chunks:
@@ -49,7 +54,9 @@ class Cut:
     def check_other_rows(
         self, num_rows: int, num_before: int | None, alpha: Power
     ) -> None:
-        """Refuse rows that cannot take the place of the present ones because of their number."""
+        """Refuse rows that cannot take the place of the present ones because of their
+        number.
+        """
         if alpha.shape.rank and num_rows != num_before:
             got = f"{counted(num_rows, 'row')} for a model with {counted(num_before or 0, 'power')}"
             remedy = "Set one for all first, model.alpha = 0.5."
@@ -58,9 +65,11 @@ class Cut:
     def plan(
         self, chunk_size: int | None, num_inducing: int | None, X: tf.Tensor
     ) -> Plan:
-        """Choose how to sum over rows: see :func:`~gpflow_pep.engine.numerics.chunks.plan`."""
-        # Four matrices of size M x N stay for gradients: Kuf twice (its exponential and its product
-        # with the variance), A, and A times the rows' precisions.
+        """Choose how to sum over rows: see
+        :func:`~gpflow_pep.engine.numerics.chunks.plan`.
+        """
+        # Four matrices of size M x N stay for gradients: Kuf twice (its exponential and
+        # its product with the variance), A, and A times the rows' precisions.
         return chunks.plan(chunk_size, num_inducing, X, 4 * max(self.num_gapped, 1))
 
 
@@ -68,7 +77,8 @@ class Blocks(Cut):
     """The rows of each block are one factor, with their residual covariance in full.
 
     :param labels: [N], the label of each row's block.
-    :param chunk_size: The most rows in a chunk, fillings included, except where one block has more.
+    :param chunk_size: The most rows in a chunk, fillings included, except where one
+        block has more.
     """
 
     def __init__(self, labels: AnyNDArray, chunk_size: int) -> None:
@@ -114,8 +124,8 @@ class Blocks(Cut):
     def chunks(self) -> Chunks:
         """Cut rows into chunks of whole blocks.
 
-        :return: Chunks whose ``take(k)`` gives the numbers of blocks [B], by ascending label, and
-            their rows [B, S], with -1 where a block has no more rows.
+        :return: Chunks whose ``take(k)`` gives the numbers of blocks [B], by ascending
+            label, and their rows [B, S], with -1 where a block has no more rows.
         """
         order, rows, start, row_start, width = (
             tf.constant(p, tf.int32) for p in self._plan
@@ -165,7 +175,9 @@ class Rows(NamedTuple):
 
     chunk_size: int | None  #: The most rows that are worked on at a time; None: chosen.
     num_inducing: int | None
-    """M, where it is known: chunks are such that M x chunk numbers fit a processor's cache."""
+    """M, where it is known: chunks are such that M x chunk numbers fit a processor's
+    cache.
+    """
 
     @property
     def num_rows(self) -> int | None:
@@ -211,7 +223,8 @@ class Rows(NamedTuple):
     ) -> Any:
         """Sum over all rows of all processes, chunk by chunk.
 
-        :param terms: ``(piece, *shared)`` to what the rows of a piece add, see :meth:`Cut.pieces`.
+        :param terms: ``(piece, *shared)`` to what the rows of a piece add, see
+            :meth:`Cut.pieces`.
         :param shared: Tensors that each piece needs, and that gradients reach.
         """
         chunk_size, keep_all = self.plan()
@@ -219,14 +232,17 @@ class Rows(NamedTuple):
         return chunks.sum_over_chunks(terms, pieces, shared, keep=keep_all, parts=parts)
 
     def with_powers(self, alpha: Power) -> "Rows":
-        """Take checked powers of another shape; graphs that were traced with others stop."""
+        """Take checked powers of another shape; graphs that were traced with others
+        stop.
+        """
         self.version.assign_add(1)
         return self._replace(alpha=alpha)
 
     def with_data(self, data: Any) -> "Rows":
         """Put other rows in their place, once all that may be refused has been checked.
 
-        Variables are assigned; otherwise graphs that were traced with the present rows stop.
+        Variables are assigned; otherwise graphs that were traced with the present rows
+        stop.
         """
         if self.in_variables:
             for variable, value in zip(self.data, data, strict=True):
@@ -255,13 +271,14 @@ class Rows(NamedTuple):
 def match_rows(old: AnyNDArray, new: AnyNDArray) -> AnyNDArray:
     """Find each new row among the old ones: its index there, or -1.
 
-    Rows are the same where all their numbers are. Of rows that are there several times, the first
-    new one is the first old one, and so on; rows left over are new.
+    Rows are the same where all their numbers are. Of rows that are there several times,
+    the first new one is the first old one, and so on; rows left over are new.
     """
     rows = pd.DataFrame(np.concatenate([old, new]))
     labels = rows.groupby(list(rows.columns), sort=False, dropna=False).ngroup()
     is_new = np.arange(len(rows)) >= len(old)
-    # The k-th occurrence of a row, in the old ones and in the new ones, is one and the same.
+    # The k-th occurrence of a row, in the old ones and in the new ones, is one and the
+    # same.
     occurrence = labels.groupby([labels, is_new]).cumcount()
     keys = pd.MultiIndex.from_arrays([labels, occurrence])
     return keys[~is_new].get_indexer(keys[is_new])
@@ -274,8 +291,8 @@ def replace_rows(
 
     :param powers: Of rows that are new, where there is one for each.
     :param add: Whether the old rows stay, before the others.
-    :return: All rows; a power for each, where there was one for each before; and the place of each
-        among the old ones, or -1.
+    :return: All rows; a power for each, where there was one for each before; and the
+        place of each among the old ones, or -1.
     """
     check_replacement(data, other, of_any_length=add)
     old = tuple(map(tf.convert_to_tensor, data))

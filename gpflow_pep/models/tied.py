@@ -1,4 +1,6 @@
-"""Models whose sites are tied: in the place of ``gpflow.models.SVGP``, for any number of rows."""
+"""Models whose sites are tied: in the place of ``gpflow.models.SVGP``, for any number
+of rows.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,26 +52,31 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     r"""What APEP, ARPEP and RPAPEP have in common: everything but the energy.
 
     ``q_mu`` and ``q_sqrt`` are parameters as those of ``gpflow.models.SVGP``, on which
-    ``gpflow.optimizers.NaturalGradient`` and ``gpflow_pep.training.fit(natural_gradient=...)``
-    take steps.
+    ``gpflow.optimizers.NaturalGradient`` and
+    ``gpflow_pep.training.fit(natural_gradient=...)`` take steps.
 
-    :param kernel: Any kernel, of one output or several, that ``gpflow.models.SVGP`` takes. Where q
-        correlates the latent functions of a row, the tilted integral is over all of them at once:
-        it is in closed form for a Gaussian likelihood, and at :math:`\alpha = 0`, where marginals
-        are enough, for any.
+    :param kernel: Any kernel, of one output or several, that ``gpflow.models.SVGP``
+        takes. Where q correlates the latent functions of a row, the tilted integral is
+        over all of them at once: it is in closed form for a Gaussian likelihood, and at
+        :math:`\alpha = 0`, where marginals are enough, for any.
     :param inducing_variable: This, ``mean_function`` and ``alpha``, a number, are as in
         :class:`PEPRegression`.
-    :param num_data: N, the number of rows of the whole data set, not of a batch; assignable.
-    :param num_latent_gps: L, that of the kernel, or of ``q_mu`` or ``q_sqrt`` where they are given.
-    :param q_diag: Whether the covariances of q are diagonal, as in ``gpflow.models.SVGP``: fewer
-        parameters and a worse approximation, on which no natural gradient can step.
+    :param num_data: N, the number of rows of the whole data set, not of a batch;
+        assignable.
+    :param num_latent_gps: L, that of the kernel, or of ``q_mu`` or ``q_sqrt`` where
+        they are given.
+    :param q_diag: Whether the covariances of q are diagonal, as in
+        ``gpflow.models.SVGP``: fewer parameters and a worse approximation, on which no
+        natural gradient can step.
     :param q_mu: Mean of q to start from, [M, L]; zero by default.
-    :param q_sqrt: Lower triangular square roots of its covariances, [L, M, M]; if ``q_diag``,
-        standard deviations [M, L].
-    :param whiten: Whether ``q_mu`` and ``q_sqrt`` are of the whitened inducing variables v
-        (u = L v), or of u less the mean function. The energy is the same at the same q.
-    :raises ValueError: If alpha is outside [0, 1], shapes or floats do not agree, GPflow has no
-        covariance of the inducing variables under the kernel, or ``q_sqrt`` is no square root.
+    :param q_sqrt: Lower triangular square roots of its covariances, [L, M, M]; if
+        ``q_diag``, standard deviations [M, L].
+    :param whiten: Whether ``q_mu`` and ``q_sqrt`` are of the whitened inducing
+        variables v (u = L v), or of u less the mean function. The energy is the same at
+        the same q.
+    :raises ValueError: If alpha is outside [0, 1], shapes or floats do not agree,
+        GPflow has no covariance of the inducing variables under the kernel, or
+        ``q_sqrt`` is no square root.
     """
 
     likelihood: Likelihood
@@ -128,8 +135,9 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
 
     @property
     def num_data(self) -> int:
-        """N, the number of rows of the whole data set, which compiled functions see when it is
-        assigned. It is no parameter, and restoring a checkpoint leaves it as it is.
+        """N, the number of rows of the whole data set, which compiled functions see
+        when it is assigned. It is no parameter, and restoring a checkpoint leaves it as
+        it is.
         """
         if "_num_data" not in vars(
             self
@@ -221,7 +229,9 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
 
     @check_shapes("return[0]: [M, L]", "return[1]: [L, M, M]")
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute mean and covariance of q(u), less the mean function, of each latent function."""
+        """Compute mean and covariance of q(u), less the mean function, of each latent
+        function.
+        """
         return unwhitened(self._prior_root(), self._posterior_of_v())
 
     def _prior_root(self) -> tf.Tensor:
@@ -259,7 +269,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
 
 
 class ARPEP(TiedModel):
-    r"""Sparse GP model by approximate reparameterised Power EP, for data in minibatches::
+    r"""Sparse GP model by approximate reparameterised Power EP, for data in
+    minibatches::
 
         kernel, likelihood = gpflow.kernels.RBF(), gpflow.likelihoods.Bernoulli()
         model = pep.ARPEP(kernel, likelihood, X[:20], num_data=len(X), alpha=0.5)
@@ -268,9 +279,10 @@ class ARPEP(TiedModel):
         pep.training.fit(model, batches, num_steps=100, optimizer=adam)
         probability, _ = model.predict_y(X_new)
 
-    It is :class:`gpflow.models.SVGP` with the variational expectation replaced by the tilted
-    integral under q: :func:`gpflow_pep.engine.energies.tied.arpep`. Source: Villacampa-Calvo &
-    Hernández-Lobato (2020), section 3.3. For the arguments see :class:`TiedModel`.
+    It is :class:`gpflow.models.SVGP` with the variational expectation replaced by the
+    tilted integral under q: :func:`gpflow_pep.engine.energies.tied.arpep`. Source:
+    Villacampa-Calvo & Hernández-Lobato (2020), section 3.3. For the arguments see
+    :class:`TiedModel`.
 
     .. seealso:: :class:`PEP`, where each step can pass over all rows; :class:`RPAPEP` and
         :class:`APEP`, to try after this one; :ref:`tied`, and :doc:`/training`.
@@ -280,11 +292,12 @@ class ARPEP(TiedModel):
 
 
 class RPAPEP(TiedModel):
-    r"""Sparse GP model by refined prior approximate Power EP, used as :class:`ARPEP` is.
+    r"""Sparse GP model by refined prior approximate Power EP, used as :class:`ARPEP`
+    is.
 
-    The prior is one of N + 1 tied factors: :func:`gpflow_pep.engine.energies.tied.rpapep`. Source:
-    Villacampa-Calvo & Hernández-Lobato (2020), section 3.4. For the arguments see
-    :class:`TiedModel`.
+    The prior is one of N + 1 tied factors:
+    :func:`gpflow_pep.engine.energies.tied.rpapep`. Source: Villacampa-Calvo &
+    Hernández-Lobato (2020), section 3.4. For the arguments see :class:`TiedModel`.
 
     .. seealso:: :class:`ARPEP`, to try first; :class:`PEP`, where each step can pass over all rows;
         :ref:`tied`, and :doc:`/training`.
@@ -296,14 +309,14 @@ class RPAPEP(TiedModel):
 class APEP(TiedModel):
     r"""Sparse GP model by approximate Power EP, used as :class:`ARPEP` is.
 
-    q is the prior times N equal Gaussian factors: :func:`gpflow_pep.engine.energies.tied.apep`. At
-    :math:`\alpha = 1` it is the energy of stochastic EP. Source: Villacampa-Calvo &
-    Hernández-Lobato (2020), section 3.2.
+    q is the prior times N equal Gaussian factors:
+    :func:`gpflow_pep.engine.energies.tied.apep`. At :math:`\alpha = 1` it is the energy
+    of stochastic EP. Source: Villacampa-Calvo & Hernández-Lobato (2020), section 3.2.
 
-    Each q is such a product: the factor is the N-th root of q over the prior. Its precision may be
-    negative in a direction, as that of a site of EP may; the cavity is a proper Gaussian for any
-    q. So the parameters are those of q, where the paper has those of the factor. For the arguments
-    see :class:`TiedModel`.
+    Each q is such a product: the factor is the N-th root of q over the prior. Its
+    precision may be negative in a direction, as that of a site of EP may; the cavity is
+    a proper Gaussian for any q. So the parameters are those of q, where the paper has
+    those of the factor. For the arguments see :class:`TiedModel`.
 
     .. seealso:: :class:`ARPEP`, to try first; :class:`PEP`, where each step can pass over all rows;
         :ref:`tied`, and :doc:`/training`.
@@ -315,7 +328,9 @@ class APEP(TiedModel):
 def _shape_of_q(
     inducing_variable: InducingVariables, kernel: Kernel
 ) -> tuple[int, int | None]:
-    """Count the rows and the columns of ``q_mu``, None for a kernel that suits any number."""
+    """Count the rows and the columns of ``q_mu``, None for a kernel that suits any
+    number.
+    """
     num_inducing = int(inducing_variable.num_inducing)
     if not isinstance(kernel, MultioutputKernel):
         return num_inducing, None

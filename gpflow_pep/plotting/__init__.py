@@ -1,4 +1,6 @@
-"""Pictures: numbers and an ``ax`` in, the ``ax`` out. They need the extra ``gpflow_pep[plots]``."""
+"""Pictures: numbers and an ``ax`` in, the ``ax`` out. They need the extra
+``gpflow_pep[plots]``.
+"""
 
 from .canvas import (
     BEST,

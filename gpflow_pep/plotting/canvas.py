@@ -1,4 +1,6 @@
-"""What pictures share: axes, colours, notes, rows as points or a density, checks of arrays."""
+"""What pictures share: axes, colours, notes, rows as points or a density, checks of
+arrays.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -42,7 +44,8 @@ def available() -> bool:
 
 
 def figure(width: float, height: float) -> "Figure":
-    """Make a figure, of its own and not pyplot's: drawing here leaves the caller's figures alone.
+    """Make a figure, of its own and not pyplot's: drawing here leaves the caller's
+    figures alone.
 
     :param width: In inches, as the height.
     :raises ImportError: If matplotlib is not installed.
@@ -57,7 +60,9 @@ def figure(width: float, height: float) -> "Figure":
 def picture(
     width: float = 6.0, height: float = 4.2
 ) -> Callable[[Callable[Arguments, None]], Callable[Arguments, "Axes"]]:
-    """Decorate a function that draws on ``ax``: by default on a new figure; it returns ``ax``."""
+    """Decorate a function that draws on ``ax``: by default on a new figure; it returns
+    ``ax``.
+    """
 
     def with_axes(draw: Callable[Arguments, None]) -> Callable[Arguments, "Axes"]:
         draw.__annotations__["return"] = "Axes"
@@ -100,7 +105,9 @@ def color_of(number: int) -> str:
 
 
 def halo() -> list[Any]:
-    """Make a white rim for text and lines, which keeps them readable on what lies below."""
+    """Make a white rim for text and lines, which keeps them readable on what lies
+    below.
+    """
     from matplotlib.patheffects import withStroke
 
     return [withStroke(linewidth=2.5, foreground="white")]
@@ -155,7 +162,9 @@ def check_spread(name: str, values: AnyNDArray) -> AnyNDArray:
 
 
 def as_names(kind: str, names: Sequence[Any] | None, number: int) -> list[str]:
-    """Give a name for each of some classes or inputs, as text: the user's, or kind and number."""
+    """Give a name for each of some classes or inputs, as text: the user's, or kind and
+    number.
+    """
     if names is None:
         return [f"{kind} {place}" for place in range(number)]
     if isinstance(names, str) or len(names) != number:

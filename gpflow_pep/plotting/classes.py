@@ -39,13 +39,13 @@ def reliability(
     level: float = 0.95,
     ax: Any = None,
 ) -> None:
-    """Draw how often predictions of classes are right, against their probability, with Wilson
-    intervals and the number of rows of each.
+    """Draw how often predictions of classes are right, against their probability, with
+    Wilson intervals and the number of rows of each.
 
-    :param labels: The observed classes, [N]: whole numbers from 0; or, for the probability of one
-        event, 1 where it occurred and 0 where not.
-    :param probability: Of each class, [N, C]: the most probable one is what is predicted. Or of the
-        event, [N].
+    :param labels: The observed classes, [N]: whole numbers from 0; or, for the
+        probability of one event, 1 where it occurred and 0 where not.
+    :param probability: Of each class, [N, C]: the most probable one is what is
+        predicted. Or of the event, [N].
     :param num_bins: Bins from 0 to 1, of equal width.
     :param level: Of the intervals.
     :raises ValueError: If these are no such labels and probabilities.
@@ -80,14 +80,15 @@ def confusion_matrix(
     labels: Any, predicted: Any, names: Sequence[Any] | None = None, *, ax: Any = None
 ) -> None:
     """
-    Draw how many rows of each class were predicted to be of each class; the shade is the fraction
-    of the row's true class.
+    Draw how many rows of each class were predicted to be of each class; the shade is
+    the fraction of the row's true class.
 
     :param labels: The observed classes, [N]: numbers or words.
     :param predicted: Those predicted, [N].
-    :param names: Of all classes in their sorted order; by default the labels themselves. With
-        labels that are whole numbers from 0, one name for each number.
-    :raises ValueError: If there are not as many of both, or not as many names as classes.
+    :param names: Of all classes in their sorted order; by default the labels
+        themselves. With labels that are whole numbers from 0, one name for each number.
+    :raises ValueError: If there are not as many of both, or not as many names as
+        classes.
     """
     labels, predicted = as_labels("labels", labels), as_labels("predicted", predicted)
     require_same_length("predicted", predicted, "labels", labels)
@@ -128,19 +129,22 @@ def decision_boundary(
     inducing: Sequence[Inducing] | None = None,
     ax: Any = None,
 ) -> None:
-    """Draw the probability of classes over two inputs, rows on it, and inducing inputs with their
-    blur (an ellipse of one standard deviation).
+    """Draw the probability of classes over two inputs, rows on it, and inducing inputs
+    with their blur (an ellipse of one standard deviation).
 
-    Of two classes the shade is the probability, lines are at 0.1, 0.5 and 0.9; of more it is that
-    of the most probable class, lines are where this changes.
+    Of two classes the shade is the probability, lines are at 0.1, 0.5 and 0.9; of more
+    it is that of the most probable class, lines are where this changes.
 
     :param X: Rows, [N, 2].
     :param labels: Their classes, [N].
-    :param classifier: Anything with ``predict_proba``, a trained model with a likelihood of classes
-        (labels are then 0 to C - 1), or a function from inputs [G, 2] to probabilities [G, C].
+    :param classifier: Anything with ``predict_proba``, a trained model with a
+        likelihood of classes (labels are then 0 to C - 1), or a function from inputs
+        [G, 2] to probabilities [G, C].
     :param names: Of the classes, in the order of the probabilities.
-    :param inducing: What to draw instead of the inducing points of `classifier`; ``()`` for none.
-    :raises ValueError: If inputs are not two, or these are no such labels or classifier.
+    :param inducing: What to draw instead of the inducing points of `classifier`; ``()``
+        for none.
+    :raises ValueError: If inputs are not two, or these are no such labels or
+        classifier.
     """
     table, columns = type(X), getattr(X, "columns", None)
     if np.ndim(X) == 2 and np.shape(X)[1] != 2:
@@ -263,7 +267,9 @@ def _draw_probability(ax: Any, grid: Sequence[AnyNDArray], P: AnyNDArray) -> Non
 
 
 def _draw_inducing(ax: Any, inducing: Inducing) -> None:
-    """Draw a set of inducing inputs, and an ellipse of one standard deviation for their blur."""
+    """Draw a set of inducing inputs, and an ellipse of one standard deviation for their
+    blur.
+    """
     from matplotlib.collections import EllipseCollection
 
     label, Z = "inducing inputs", inducing.Z

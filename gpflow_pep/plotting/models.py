@@ -21,7 +21,8 @@ class Inducing(NamedTuple):
 
 
 def inducing_points_of(model: Any) -> list[Inducing]:
-    """Find the inducing inputs of each set that a model has; of an estimator, in original units.
+    """Find the inducing inputs of each set that a model has; of an estimator, in
+    original units.
 
     :param model: A model of GPflow's or of this package, a fitted ``PEPRegressor`` or
         ``PEPClassifier``, or an inducing variable.
@@ -57,19 +58,21 @@ def alpha_sweep(
     label: str = "",
     ax: Any = None,
 ) -> None:
-    """Draw a score against the power, with error bars, and other methods as horizontal lines.
+    """Draw a score against the power, with error bars, and other methods as horizontal
+    lines.
 
-    A line far from all powers would squeeze these: it is outside of the picture, and the legend has
-    an arrow to where it is.
+    A line far from all powers would squeeze these: it is outside of the picture, and
+    the legend has an arrow to where it is.
 
     :param alphas: Powers in [0, 1], [A], all different; one will do.
     :param values: The score of each, [A].
     :param errors: Its standard error, [A], or None.
     :param best: The power to be ringed, one of `alphas`.
-    :param baselines: The score of other methods by name, or a pair of it and its standard error.
+    :param baselines: The score of other methods by name, or a pair of it and its
+        standard error.
     :param label: Of the score.
-    :raises ValueError: If arrays are not finite or of other lengths, a power is not in [0, 1] or
-        there twice, an error is negative, or `best` is none of the powers.
+    :raises ValueError: If arrays are not finite or of other lengths, a power is not in
+        [0, 1] or there twice, an error is negative, or `best` is none of the powers.
     """
     alphas, values = as_vectors(alphas=alphas, values=values)
     errors = np.zeros_like(values) if errors is None else as_vector("errors", errors)
@@ -127,7 +130,9 @@ def _check_powers(alphas: AnyNDArray, errors: AnyNDArray, best: float | None) ->
 def _heights(
     values: AnyNDArray, errors: AnyNDArray, others: AnyNDArray
 ) -> tuple[float, float]:
-    """Find limits of y that hold the sweep, and the baselines [B, 2] that are not far from it."""
+    """Find limits of y that hold the sweep, and the baselines [B, 2] that are not far
+    from it.
+    """
     low, high = float(np.min(values - errors)), float(np.max(values + errors))
     far = 3.0 * (high - low) if len(values) > 1 and high > low else np.inf
     ends = np.ravel([others[:, 0] - others[:, 1], others[:, 0] + others[:, 1]])

@@ -12,10 +12,11 @@ from . import canvas
 from .canvas import BEST, FIT, INK, TRAIN, as_columns, check_spread
 from .models import Inducing
 
-#: Up to FEW rows each is drawn as a point; of more rows the density, in CELLS along an axis.
+#: Up to FEW rows each is drawn as a point; of more rows the density, in CELLS along an
+#: axis.
 FEW, CELLS = 300, 45
-#: A view may leave out this fraction of the rows at either end, if their distance from the others
-#: is more than LONGER times the range of the others.
+#: A view may leave out this fraction of the rows at either end, if their distance from
+#: the others is more than LONGER times the range of the others.
 TAIL, LONGER = 0.001, 0.5
 
 
@@ -29,15 +30,17 @@ def predicted_against_actual(
     intervals: Any = None,
     ax: Any = None,
 ) -> None:
-    """Draw predictions against the observed targets: few rows as points with intervals, many as a
-    density, below the diagonal on which perfect predictions lie.
+    """Draw predictions against the observed targets: few rows as points with intervals,
+    many as a density, below the diagonal on which perfect predictions lie.
 
     :param y: Targets, [N].
     :param mean: Predicted means, [N].
     :param std: Predicted standard deviations of y, noise included, [N]; or None.
     :param level: How much of the probability the intervals hold.
-    :param intervals: Their ends, [N, 2], where predictions are no Gaussians of this `std`.
-    :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
+    :param intervals: Their ends, [N, 2], where predictions are no Gaussians of this
+        `std`.
+    :raises ValueError: If arrays are not finite or of other lengths, or `std` is not
+        positive.
     """
     y, mean = as_vectors(y=y, mean=mean)
     level, many = check_level(level), len(y) > FEW
@@ -87,7 +90,9 @@ def predicted_against_actual(
 
 
 def view(values: AnyNDArray) -> tuple[float, float]:
-    """Find limits for an axis: of all values, but of a few so far off that they squeeze others."""
+    """Find limits for an axis: of all values, but of a few so far off that they squeeze
+    others.
+    """
     low, high = float(np.min(values)), float(np.max(values))
     if len(values) > FEW:
         ends = np.quantile(values, [TAIL, 1.0 - TAIL])
@@ -102,11 +107,12 @@ def view(values: AnyNDArray) -> tuple[float, float]:
 def pit_histogram(
     pit: Any, *, num_bins: int | None = None, level: float = 0.95, ax: Any = None
 ) -> None:
-    """Draw the histogram of probability integral transforms, P(target ≤ the observed one).
+    """Draw the histogram of probability integral transforms, P(target ≤ the observed
+    one).
 
-    It is flat where predictions are right, high at both ends where their intervals are too narrow
-    and high in the middle where these are too wide. The band holds a bar with probability `level`:
-    its count is binomial.
+    It is flat where predictions are right, high at both ends where their intervals are
+    too narrow and high in the middle where these are too wide. The band holds a bar
+    with probability `level`: its count is binomial.
 
     :param pit: Numbers in [0, 1], [N]; of Gaussian predictions
         ``scipy.stats.norm.cdf(y, mean, std)``.
@@ -154,18 +160,20 @@ def regression_1d(
     legend: bool = True,
     ax: Any = None,
 ) -> None:
-    """Draw predictions along one input: mean, bands, rows, and where inducing inputs are.
+    """Draw predictions along one input: mean, bands, rows, and where inducing inputs
+    are.
 
     :param x: Inputs of the predictions, [G], in any order.
     :param mean: Predicted means there, [G].
     :param std: Predicted standard deviations of y there, noise included, [G].
     :param data: A pair of inputs and targets [N], or such pairs by name, for instance
         ``{"training rows": (X, y), "held-out rows": (Xt, yt)}``.
-    :param inducing: Inducing inputs [M], or what :func:`inducing_points_of` gives of a model; blur
-        is drawn as a bar of one standard deviation to either side.
+    :param inducing: Inducing inputs [M], or what :func:`inducing_points_of` gives of a
+        model; blur is drawn as a bar of one standard deviation to either side.
     :param levels: How much of the probability each band holds.
     :param legend: Whether to name what is drawn, in a line above it.
-    :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
+    :raises ValueError: If arrays are not finite or of other lengths, or `std` is not
+        positive.
     """
     x, mean, std = as_vectors(x=x, mean=mean, std=std)
     check_spread("std", std)
@@ -207,7 +215,9 @@ def regression_1d(
 
 
 def _draw_ticks(ax: Any, inducing: Inducing) -> None:
-    """Mark inducing inputs of one dimension at the foot of axes, when all else is drawn."""
+    """Mark inducing inputs of one dimension at the foot of axes, when all else is
+    drawn.
+    """
     low, high = ax.get_ylim()
     ax.set_ylim(low - 0.08 * (high - low), high)
     z, transform = inducing.Z[:, 0], ax.get_xaxis_transform()

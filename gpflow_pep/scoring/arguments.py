@@ -14,11 +14,13 @@ def as_rows(
 ) -> Array:
     """Convert inputs to an array [N, D] of finite numbers.
 
-    :param X: An array, lists of numbers, or a table. Columns of a table are found by name.
+    :param X: An array, lists of numbers, or a table. Columns of a table are found by
+        name.
     :param num_columns: D.
     :param names: The names of the columns; None where they are not known.
     :param unknown: Whether rows may be NaN throughout, of which nothing is known.
-    :raises ValueError: If there are no rows, other columns, or values that are no finite numbers.
+    :raises ValueError: If there are no rows, other columns, or values that are no
+        finite numbers.
     """
     if names is not None and hasattr(X, "columns"):
         columns = [str(column) for column in X.columns]
@@ -64,7 +66,9 @@ def as_probabilities(quantiles: Any) -> Array:
 
 
 def as_coverage(coverage: Any) -> Array:
-    """Give the probabilities at the ends of a central interval, [2], by that of the interval."""
+    """Give the probabilities at the ends of a central interval, [2], by that of the
+    interval.
+    """
     number = isinstance(coverage, int | float | np.integer | np.floating)
     if not number or isinstance(coverage, bool) or not 0.0 < coverage < 1.0:
         raise refusal("coverage", repr(coverage), "a number in (0, 1)", "0.9 is usual.")

@@ -6,9 +6,10 @@ A component with inducing inputs Z predicts
 
    E[f_*] = k_{*Z} a, \qquad Var[f_*] = k_{**} - k_{*Z} Q k_{Z*}
 
-with :math:`a = L^{-T} m` and :math:`Q = L^{-T} (I - S) L^{-1}`, where L is the Cholesky factor of
-:math:`K_{ZZ}` and m, S are the moments of the whitened inducing variables. These are what GPflow's
-posterior has in its cache: the same products have the same rounding errors.
+with :math:`a = L^{-T} m` and :math:`Q = L^{-T} (I - S) L^{-1}`, where L is the Cholesky
+factor of :math:`K_{ZZ}` and m, S are the moments of the whitened inducing variables.
+These are what GPflow's posterior has in its cache: the same products have the same
+rounding errors.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +27,8 @@ from .units import Units
 
 #: See :func:`is_far`.
 FAR = 0.95
-#: Rows at a time: so many that Python's own time does not count, so few that arrays fit a cache.
+#: Rows at a time: so many that Python's own time does not count, so few that arrays fit
+#: a cache.
 CHUNK = 1000
 
 
@@ -58,8 +60,8 @@ class NumpyEnsemble(NamedTuple):
 def ensemble_of(parts: Mapping[str, Any]) -> NumpyEnsemble:
     """Prepare predictions.
 
-    :param parts: ``weights``, [K], and ``components``: of each ``kernel`` and ``likelihood``,
-        ``any_row``, ``Z``, ``a`` and ``Q``; with near rows what
+    :param parts: ``weights``, [K], and ``components``: of each ``kernel`` and
+        ``likelihood``, ``any_row``, ``Z``, ``a`` and ``Q``; with near rows what
         :func:`~gpflow_pep.scoring.near.moments_from_near_rows` takes instead.
     :raises ValueError: If a kernel or likelihood has no form in NumPy.
     """
@@ -98,7 +100,8 @@ def _moments_from_u(part: Mapping[str, Any]) -> Callable[[Array], tuple[Array, A
 
 
 def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
-    """Compute the mean and variance of f, [N, L] each, at rows X [N, D]; those of NaN are unknown.
+    """Compute the mean and variance of f, [N, L] each, at rows X [N, D]; those of NaN
+    are unknown.
 
     Rounding can make a variance that is nearly 0 negative: it is 0 then.
     """
@@ -150,10 +153,12 @@ def predict_probabilities(ensemble: NumpyEnsemble, X: Array) -> Array:
 
 
 def is_far(ensemble: NumpyEnsemble, X: Array) -> npt.NDArray[np.bool_]:
-    """Find for each row, [N], whether the training rows have almost no information on f there.
+    """Find for each row, [N], whether the training rows have almost no information on f
+    there.
 
-    That is where the variance of f is more than :data:`FAR` of the prior variance, under the
-    component of the largest weight; of several latent functions, for all of them.
+    That is where the variance of f is more than :data:`FAR` of the prior variance,
+    under the component of the largest weight; of several latent functions, for all of
+    them.
     """
     component = ensemble.components[int(np.argmax(ensemble.weights))]
 
@@ -168,7 +173,9 @@ def is_far(ensemble: NumpyEnsemble, X: Array) -> npt.NDArray[np.bool_]:
 
 
 def _in_chunks(function: Callable[[Array], Array], X: Array, axis: int = 0) -> Array:
-    """Predict some rows, an axis of the result, at a time; refuse results that are not finite."""
+    """Predict some rows, an axis of the result, at a time; refuse results that are not
+    finite.
+    """
     parts = [
         function(X[start : start + CHUNK]) for start in range(0, max(len(X), 1), CHUNK)
     ]

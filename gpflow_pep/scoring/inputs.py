@@ -12,16 +12,16 @@ FARTHEST = 8.0
 
 
 class YeoJohnson(NamedTuple):
-    r"""Standardised inputs :math:`z = (x - \mu) / \sigma`, bent by a power of each column and
-    standardised again, between -8 and 8 (Yeo & Johnson 2000):
+    r"""Standardised inputs :math:`z = (x - \mu) / \sigma`, bent by a power of each
+    column and standardised again, between -8 and 8 (Yeo & Johnson 2000):
 
     .. math::
 
        \frac{(1 + z)^\lambda - 1}{\lambda} \text{ for } z \ge 0, \qquad
        -\frac{(1 - z)^{2 - \lambda} - 1}{2 - \lambda} \text{ for } z < 0,
 
-    with the logarithm in the place of a power of 0. :math:`\lambda = 1` is the identity. All fields
-    are of the columns, [D].
+    with the logarithm in the place of a power of 0. :math:`\lambda = 1` is the
+    identity. All fields are of the columns, [D].
     """
 
     mean: Array

@@ -1,7 +1,8 @@
 r"""Kernels as functions of NumPy arrays, each equal to GPflow's of the same name.
 
-A kernel is described by a dictionary, as :class:`~gpflow_pep.scoring.stored.Reader` reads it:
-``kind``, the name of GPflow's class, and the arguments of its constructor by their names.
+A kernel is described by a dictionary, as :class:`~gpflow_pep.scoring.stored.Reader`
+reads it: ``kind``, the name of GPflow's class, and the arguments of its constructor by
+their names.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,7 +54,8 @@ def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
 
     :param kernel: Its description.
     :param Z: The other rows, [M, D]; or those of each of some groups, [..., M, D].
-    :return: A function of rows X [N, D] or [..., N, D] that computes the covariances [..., N, M].
+    :return: A function of rows X [N, D] or [..., N, D] that computes the covariances
+        [..., N, M].
     :raises ValueError: If the kind of kernel is not known.
     """
     kind = kernel["kind"]

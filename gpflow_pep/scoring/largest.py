@@ -1,10 +1,10 @@
 r"""The probability that one of several independent Gaussian variables is the largest.
 
-It is the integral of :func:`gpflow_pep.engine.factors.multiclass.prob_is_largest`, to the same
-accuracy. Panels of Gauss-Legendre nodes cover the part of the axis where the integrand is not 0.
-Where the rates of the distribution functions are b, the integrand grows off the real line as
-:math:`e^{r^2 y^2 / 2}` with r the length of (1, b), so that a panel of half-length 8 / r with 32
-nodes has an error of about 1e-11.
+It is the integral of :func:`gpflow_pep.engine.factors.multiclass.prob_is_largest`, to
+the same accuracy. Panels of Gauss-Legendre nodes cover the part of the axis where the
+integrand is not 0. Where the rates of the distribution functions are b, the integrand
+grows off the real line as :math:`e^{r^2 y^2 / 2}` with r the length of (1, b), so that
+a panel of half-length 8 / r with 32 nodes has an error of about 1e-11.
 """
 
 import numpy as np
@@ -25,7 +25,8 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(_NUM_IN_PANEL)
 
 
 def prob_each_largest(mean: Array, variance: Array) -> Array:
-    r"""Compute the probability of each of C independent Gaussian variables to be the largest:
+    r"""Compute the probability of each of C independent Gaussian variables to be the
+    largest:
 
     .. math::
 
@@ -54,7 +55,9 @@ def prob_each_largest(mean: Array, variance: Array) -> Array:
 
 
 def _prob_above_all(margin: Array, rate: Array) -> Array:
-    r"""Compute :math:`\int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt` of a and b [R, K]; [R]."""
+    r"""Compute :math:`\int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt` of a and b [R,
+    K]; [R].
+    """
     bounded = np.maximum(rate, _SMALLEST_RATE)
     # Left of the last of the rises the product is 0.
     start = np.clip(np.max((_RISE_START - margin) / bounded, axis=1), -_REACH, _REACH)

@@ -1,7 +1,8 @@
 """What likelihoods make of the moments of f, as functions of NumPy arrays.
 
-A likelihood is described by a dictionary, as :class:`~gpflow_pep.scoring.stored.Reader` reads it:
-``kind``, the name of GPflow's class, and the arguments of its constructor by their names.
+A likelihood is described by a dictionary, as :class:`~gpflow_pep.scoring.stored.Reader`
+reads it: ``kind``, the name of GPflow's class, and the arguments of its constructor by
+their names.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,20 +25,25 @@ NUMBERS = {
     "Poisson": ("binsize",),
 }
 CLASSES = ("Bernoulli", "MultiClass", "Softmax", "Ordinal", _OWN_ORDINAL)
-#: Noise of which the logarithm is linear in the inputs; beyond these it stays as it is there.
+#: Noise of which the logarithm is linear in the inputs; beyond these it stays as it is
+#: there.
 _LOG_LINEAR = "gpflow_pep.likelihoods.LogLinear"
 FARTHEST_INPUT = 3.0
-#: Keeps variances finite on the way to trained weights; priors on them keep exponents far below.
+#: Keeps variances finite on the way to trained weights; priors on them keep exponents
+#: far below.
 LARGEST_EXPONENT = 10.0
 _LINKS = {"Poisson": {"function": "exp"}, "Bernoulli": {"function": "inv_probit"}}
 #: GPflow's probit link is ``SQUEEZE + (1 - 2 SQUEEZE) Phi(f)``.
 SQUEEZE = 1e-3
-#: GPflow adds this number to the probability of each ordered class; it has no name there.
+#: GPflow adds this number to the probability of each ordered class; it has no name
+#: there.
 _FLOOR = 1e-6
 
 
 def check_likelihood(likelihood: Mapping[str, Any]) -> None:
-    """Refuse a likelihood of another class, with another link, or noise that is no number."""
+    """Refuse a likelihood of another class, with another link, or noise that is no
+    number.
+    """
     kind = likelihood["kind"]
     if kind not in (*NUMBERS, *CLASSES):
         raise _unsupported(kind, (*NUMBERS, *CLASSES))
@@ -83,8 +89,8 @@ def target_moments(
     likelihood: Mapping[str, Any], X: Array, mean: Array, variance: Array
 ) -> tuple[Array, Array]:
     """
-    Compute the mean and variance of y at rows X [N, D] from those of f, [N, 1], for a likelihood of
-    numbers.
+    Compute the mean and variance of y at rows X [N, D] from those of f, [N, 1], for a
+    likelihood of numbers.
     """
     kind = likelihood["kind"]
     if kind == "Gaussian":
@@ -130,7 +136,8 @@ def class_probabilities(
         ends = np.concatenate([[-np.inf], edges, [np.inf]])
         z = (ends - mean) / np.sqrt(likelihood["sigma"] ** 2 + variance)
         low, high = z[:, :-1], z[:, 1:]
-        # From the side on which neither is near 1, so that the difference keeps its digits.
+        # From the side on which neither is near 1, so that the difference keeps its
+        # digits.
         mirrored = low + high > 0.0
         inner, outer = np.where(mirrored, -low, high), np.where(mirrored, -high, low)
         between = np.asarray(ndtr(inner) - ndtr(outer))

@@ -1,7 +1,8 @@
 r"""Predictions from near training rows with NumPy.
 
-The formulas are those of :mod:`gpflow_pep.engine.predictions.context_rows`: with near rows h, of
-targets r and noise variances :math:`\Sigma`, and q(v) of mean m and covariance :math:`B^{-1}`,
+The formulas are those of :mod:`gpflow_pep.engine.predictions.context_rows`: with near
+rows h, of targets r and noise variances :math:`\Sigma`, and q(v) of mean m and
+covariance :math:`B^{-1}`,
 
 .. math::
 
@@ -22,7 +23,8 @@ from ..engine.numerics.nearest_in_numpy import nearest_rows
 from .kernels import Array, covariance_with, variance_of
 from .likelihoods import SQUEEZE
 
-#: Sweeps over the sites as in :mod:`gpflow_pep.engine.sites.groups`, whose numbers these are.
+#: Sweeps over the sites as in :mod:`gpflow_pep.engine.sites.groups`, whose numbers
+#: these are.
 TOLERANCE, MAX_SWEEPS, DAMPING, LEAST = 1e-4, 30, 0.8, 1e-10
 #: Numbers in an array at a time: so many that Python's own time does not count.
 _ELEMENTS = 2**20
@@ -33,9 +35,10 @@ def moments_from_near_rows(
 ) -> Callable[[Array], tuple[Array, Array]]:
     """Prepare the mean and variance of f, [N, P] each, at rows X [N, D].
 
-    :param part: A component: ``kernel`` and ``Z``; ``near``, how many near rows; the training rows
-        ``X``, their targets ``r`` less the mean function, and ``noise`` variances, which labels
-        have not; ``precision``, 1 by the scales of the inputs; and of u ``W``, ``mean``, ``root``.
+    :param part: A component: ``kernel`` and ``Z``; ``near``, how many near rows; the
+        training rows ``X``, their targets ``r`` less the mean function, and ``noise``
+        variances, which labels have not; ``precision``, 1 by the scales of the inputs;
+        and of u ``W``, ``mean``, ``root``.
     """
     kernel, near, r, noise = part["kernel"], part["near"], part["r"], part["noise"]
     precision, M = part["precision"], len(part["W"])
@@ -83,9 +86,11 @@ def moments_from_near_rows(
 
 
 def _observe_by_sites(signs: Array, C: Array) -> tuple[Array, Array]:
-    """Compute the Gaussian observations, targets [N, m, 1] and variances [N, m], of labels.
+    """Compute the Gaussian observations, targets [N, m, 1] and variances [N, m], of
+    labels.
 
-    They are in groups under the prior N(0, C). A group whose sites have settled stays as it is.
+    They are in groups under the prior N(0, C). A group whose sites have settled stays
+    as it is.
 
     :param signs: 1 or -1 for each label, [N, m].
     """
@@ -115,7 +120,9 @@ def _observe_by_sites(signs: Array, C: Array) -> tuple[Array, Array]:
 
 
 def _sites(signs: Array, C: Array, nu: Array, tau: Array) -> tuple[Array, Array]:
-    """Match the tilted moments of labels, under the squeezed probit, at the cavities of sites."""
+    """Match the tilted moments of labels, under the squeezed probit, at the cavities of
+    sites.
+    """
     s = np.sqrt(tau)
     B = s[..., None] * C * s[:, None] + np.eye(C.shape[1])
     CB = C - C @ (s[..., None] * np.linalg.solve(B, s[..., None] * C))

@@ -1,4 +1,6 @@
-"""What is predicted of targets: mixtures of distributions of which the moments are given."""
+"""What is predicted of targets: mixtures of distributions of which the moments are
+given.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,33 +23,39 @@ from .units import Units
 
 #: Steps of Newton's method for a quantile, and halvings of an interval after them.
 _NEWTON_STEPS, _BISECTIONS = 12, 60
-#: A step is the last where it is this much of the quantile and the smallest standard deviation.
+#: A step is the last where it is this much of the quantile and the smallest standard
+#: deviation.
 _TOLERANCE = 1e-14
-#: Quantiles at a time: so many that Python's own time does not count, so few that they fit a cache.
+#: Quantiles at a time: so many that Python's own time does not count, so few that they
+#: fit a cache.
 _CHUNK = 3000
 #: Probabilities below it are computed by their logarithms.
 _SMALLEST = 1e-290
 _LOG_ROOT = 0.5 * np.log(2.0 * np.pi)
 #: Degrees of freedom that a recalibration chooses from; None: infinitely many.
 _DEGREES = (None, 50.0, 20.0, 10.0, 7.0, 5.0, 4.0, 3.0)
-#: Steps of the fixed point of a scale, each of which leaves less than half of the error.
+#: Steps of the fixed point of a scale, each of which leaves less than half of the
+#: error.
 _SCALE_STEPS = 50
-#: Of an 84% upper limit. On the 38 tables of :mod:`gpflow_pep.estimators.stack` 90% intervals hold
-#: .893 of new targets with 0.5 in its place, .902 with 1, and .911 with 1.645, .001 nats worse.
+#: Of an 84% upper limit. On the 38 tables of :mod:`gpflow_pep.estimators.stack` 90%
+#: intervals hold .893 of new targets with 0.5 in its place, .902 with 1, and .911 with
+#: 1.645, .001 nats worse.
 STANDARD_ERRORS = 1.0
 
 
 class Recalibration(NamedTuple):
     r"""What makes distributions right on average over rows that were left out.
 
-    If F were right, the normal scores :math:`z_n = \Phi^{-1}(F_{-n}(y_n))` of these rows would be
-    standard normal. They are taken to be s times a Student-t, and F and its density p become
+    If F were right, the normal scores :math:`z_n = \Phi^{-1}(F_{-n}(y_n))` of these
+    rows would be standard normal. They are taken to be s times a Student-t, and F and
+    its density p become
 
     .. math::
 
        T_\nu(z / s), \qquad p(y) \frac{t_\nu(z / s)}{s \, \phi(z)}, \qquad z = \Phi^{-1}(F(y)).
 
-    :param nu: :math:`\nu`, degrees of freedom, above 2; None: infinitely many, the Gaussian.
+    :param nu: :math:`\nu`, degrees of freedom, above 2; None: infinitely many, the
+        Gaussian.
     :param scale: s, above 0.
     """
 
@@ -61,16 +69,18 @@ class Recalibration(NamedTuple):
         r"""Choose it by the normal scores of rows that were left out.
 
         :math:`\nu \in \{3, 4, 5, 7, 10, 20, 50, \infty\}` and :math:`\hat s` maximise
-        :math:`\sum_n \log \frac1s t_\nu(z_n / s)`, and s is the upper 84% confidence limit
+        :math:`\sum_n \log \frac1s t_\nu(z_n / s)`, and s is the upper 84% confidence
+        limit
 
         .. math::
 
            \log s = \log \hat s + \sqrt{(\nu + 3) / (2 \nu N)} + \min(D / N, 0.7)
 
-        by the Fisher information. Scores of rows that hyperparameters of D inputs were trained on
-        are too small: by D / N, 90% intervals of 12 new tables of 60 to 150 rows and 4 to 20 inputs
-        hold .886 and not .834, and are .061 nats better (of one table .010 worse). On nine of 40 to
-        80 rows and 30 to 150 inputs 0.7 is .23 nats better than D / N, and 1.5 than 0.
+        by the Fisher information. Scores of rows that hyperparameters of D inputs were
+        trained on are too small: by D / N, 90% intervals of 12 new tables of 60 to 150
+        rows and 4 to 20 inputs hold .886 and not .834, and are .061 nats better (of one
+        table .010 worse). On nine of 40 to 80 rows and 30 to 150 inputs 0.7 is .23 nats
+        better than D / N, and 1.5 than 0.
 
         :param scores: z, [N].
         :param errors: How many standard errors are added.
@@ -109,7 +119,8 @@ class Recalibration(NamedTuple):
         r"""Compute z by :meth:`scores`: :math:`s T_\nu^{-1}(\Phi(\cdot))`."""
         if self.nu is None:
             return self.scale * scores
-        # By the probability between -x and x, or outside of it: stdtrit is off by 3e-8 about 0.
+        # By the probability between -x and x, or outside of it: stdtrit is off by 3e-8
+        # about 0.
         size, half = np.abs(scores), 0.5 * self.nu
         inside = betaincinv(0.5, half, erf(np.minimum(size, 1.0) / np.sqrt(2.0)))
         outside = betaincinv(half, 0.5, 2.0 * ndtr(-np.maximum(size, 1.0)))
@@ -117,7 +128,9 @@ class Recalibration(NamedTuple):
         return self.scale * np.sign(scores) * np.sqrt(self.nu * ratio)
 
     def log_ratio(self, z: Array) -> Array:
-        r"""Compute :math:`\log \frac{t_\nu(z / s)}{s \, \phi(z)}`, what log densities rise by."""
+        r"""Compute :math:`\log \frac{t_\nu(z / s)}{s \, \phi(z)}`, what log densities
+        rise by.
+        """
         square = (z / self.scale) ** 2
         if self.nu is None:
             logs = -0.5 * square - _LOG_ROOT
@@ -132,7 +145,8 @@ class Recalibration(NamedTuple):
     def probabilities(self, p: Array) -> Array:
         r"""Compute :math:`p_c^{1/s^2} / \sum_k p_k^{1/s^2}` of classes, [N, C].
 
-        Of a Gaussian density in the place of p, that multiplies the standard deviation by s.
+        Of a Gaussian density in the place of p, that multiplies the standard deviation
+        by s.
         """
         powers = (p / np.max(p, axis=1, keepdims=True)) ** (self.scale**-2.0)
         return np.asarray(powers / np.sum(powers, axis=1, keepdims=True))
@@ -145,8 +159,9 @@ class Predictive(NamedTuple):
 
        F(y) = \sum_k w_k F_k(T_k(y)),
 
-    with the distribution :math:`F_k` of component k in its units :math:`T_k`, and recalibrated
-    where that is given. Whatever its methods take and give is in original units.
+    with the distribution :math:`F_k` of component k in its units :math:`T_k`, and
+    recalibrated where that is given. Whatever its methods take and give is in original
+    units.
     """
 
     means: Array  #: Of each component, in the model's units, [K, N] or [K, N, P].
@@ -169,7 +184,8 @@ class Predictive(NamedTuple):
         mean_weights: Array | None = None,
         recalibration: Recalibration | None = None,
     ) -> "Predictive":
-        """Mix the distributions of the same rows, whose components become those of the mixture.
+        """Mix the distributions of the same rows, whose components become those of the
+        mixture.
 
         :param parts: None of them recalibrated.
         :param weights: Of the parts, [K], of sum 1.
@@ -196,8 +212,9 @@ class Predictive(NamedTuple):
     def moments(self) -> tuple[Array, Array]:
         r"""Compute mean and variance, the spread of the components' means included.
 
-        The variance is that of the mixture, times :math:`s^2 \nu / (\nu - 2)` where it is
-        recalibrated, which is exact if it is Gaussian; with mean weights it is about their mean.
+        The variance is that of the mixture, times :math:`s^2 \nu / (\nu - 2)` where it
+        is recalibrated, which is exact if it is Gaussian; with mean weights it is about
+        their mean.
 
         :raises ValueError: If one is not finite.
         """
@@ -214,7 +231,8 @@ class Predictive(NamedTuple):
         return mean, require_finite(variance)  # it is not finite where a mean is not
 
     def quantiles(self, q: Array) -> Array:
-        r"""Compute quantiles, the last axis of the result: each solves :math:`F(y) = q`.
+        r"""Compute quantiles, the last axis of the result: each solves
+        :math:`F(y) = q`.
 
         :param q: Probabilities in (0, 1), [Q].
         :raises ValueError: If the noise is not Gaussian.
@@ -223,7 +241,9 @@ class Predictive(NamedTuple):
         return self.at_scores(ndtri(q))
 
     def at_scores(self, scores: Array) -> Array:
-        r"""Compute the quantiles of the probabilities :math:`\Phi(\cdot)` of normal scores, [Q]."""
+        r"""Compute the quantiles of the probabilities :math:`\Phi(\cdot)` of normal
+        scores, [Q].
+        """
         z = (
             scores
             if self.recalibration is None
@@ -251,8 +271,9 @@ class Predictive(NamedTuple):
         return z if self.recalibration is None else self.recalibration.scores(z)
 
     def recalibrated(self, y: Array) -> Array:
-        r"""Change draws of the mixture, [S, N] or [S, N, P], to draws of what it becomes by
-        recalibration: to the quantiles of their probabilities. Their ranks stay.
+        r"""Change draws of the mixture, [S, N] or [S, N, P], to draws of what it
+        becomes by recalibration: to the quantiles of their probabilities. Their ranks
+        stay.
         """
         if self.recalibration is None:
             return y
@@ -263,15 +284,18 @@ class Predictive(NamedTuple):
         return self._targets(self.recalibration.original(z))
 
     def _targets(self, z: Array) -> Array:
-        r"""Solve :math:`F(y) = \Phi(z)` before recalibration, for z of [Q, N] or [Q, N, P]."""
+        r"""Solve :math:`F(y) = \Phi(z)` before recalibration, for z of [Q, N] or [Q, N,
+        P].
+        """
         size = max(_CHUNK // max(z[:, :1].size, 1), 1)
         places = [slice(i, i + size) for i in range(0, max(z.shape[1], 1), size)]
         solved = [self._solved(z[:, rows], rows) for rows in places]
         return require_finite(np.concatenate(solved, axis=1))
 
     def _solved(self, z: Array, rows: slice) -> Array:
-        """Find targets by Newton's method in an interval that shrinks, in the units x of the
-        component of the largest weight."""
+        """Find targets by Newton's method in an interval that shrinks, in the units x
+        of the component of the largest weight.
+        """
         heaviest = self._every_units[int(np.argmax(self.weights))]
         several = not isinstance(self.units, Units)
         means, sd = self.means[:, None, rows], np.sqrt(self.variances[:, None, rows])
@@ -343,7 +367,9 @@ def require_finite(values: Array) -> Array:
 
 
 def _normal_scores(standardised: Array, weights: Array) -> Array:
-    r"""Compute :math:`\Phi^{-1}(\sum_k w_k \Phi(z_k))` by the nearer tail, which is precise."""
+    r"""Compute :math:`\Phi^{-1}(\sum_k w_k \Phi(z_k))` by the nearer tail, which is
+    precise.
+    """
     tails = [
         np.tensordot(weights, ndtr(sign * standardised), 1) for sign in (1.0, -1.0)
     ]

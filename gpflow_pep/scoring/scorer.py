@@ -29,10 +29,12 @@ def load_scorer(folder: str | PathLike[str]) -> "Scorer":
         scorer = load_scorer("pep_results/scorer")
         mean, sd = scorer.predict(X, return_std=True)
 
-    It needs NumPy and SciPy, and pandas where the inputs are a table. Nothing in the files is run.
+    It needs NumPy and SciPy, and pandas where the inputs are a table. Nothing in the
+    files is run.
 
     :param folder: The folder that was written.
-    :raises ValueError: If a file is missing, damaged or changed, or of a format that is not known.
+    :raises ValueError: If a file is missing, damaged or changed, or of a format that is
+        not known.
     """
     saved = read_files(folder, SCORER)
     try:
@@ -48,14 +50,15 @@ def load_scorer(folder: str | PathLike[str]) -> "Scorer":
 class Scorer:
     """A fitted estimator that predicts with NumPy alone; :func:`load_scorer` makes it.
 
-    Inputs X are arrays [N, D] or tables, in the units that the estimator was trained on; others are
-    refused by a ``ValueError``. Columns of tables are found by name. If the estimator was a
-    pipeline that begins with a :class:`~gpflow_pep.tables.TableEncoder`, they are tables like the
-    one that it was trained on.
+    Inputs X are arrays [N, D] or tables, in the units that the estimator was trained
+    on; others are refused by a ``ValueError``. Columns of tables are found by name. If
+    the estimator was a pipeline that begins with a
+    :class:`~gpflow_pep.tables.TableEncoder`, they are tables like the one that it was
+    trained on.
 
-    ``classes_`` are the labels, of a classifier; ``feature_names_in_`` the names of the columns,
-    where they are known; ``n_features_in_`` is their number; ``noise`` is the likelihood's name;
-    ``formats`` are how the columns of a table are read, or None.
+    ``classes_`` are the labels, of a classifier; ``feature_names_in_`` the names of the
+    columns, where they are known; ``n_features_in_`` is their number; ``noise`` is the
+    likelihood's name; ``formats`` are how the columns of a table are read, or None.
 
     :param saved: What :func:`~gpflow_pep.estimators.export_numpy` writes.
     :raises ValueError: If a kernel or likelihood has no form in NumPy.
@@ -93,7 +96,8 @@ class Scorer:
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict y: of a number the mean, [N]; of a class the most probable one, [N].
 
-        :param return_std: Whether to give the standard deviation of y too, noise included, [N].
+        :param return_std: Whether to give the standard deviation of y too, noise
+            included, [N].
         :raises ValueError: If the standard deviation of a class is asked for.
         """
         if hasattr(self, "classes_"):
@@ -114,7 +118,8 @@ class Scorer:
         return self._predictive(X, "predict_quantiles").quantiles(quantiles)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
-        """Predict central intervals of y, [N, 2]: those of the estimator without ``calibrate``.
+        """Predict central intervals of y, [N, 2]: those of the estimator without
+        ``calibrate``.
 
         :param coverage: The probability, in (0, 1).
         """
@@ -142,7 +147,8 @@ class Scorer:
         )
 
     def log_densities(self, X: Any, y: Any) -> Array:
-        """Compute the log predictive density of each row, [N], of a model with Gaussian noise.
+        """Compute the log predictive density of each row, [N], of a model with Gaussian
+        noise.
 
         :param y: Targets, [N], in original units.
         :raises ValueError: If y are others, or a class, or their noise is another.
@@ -160,19 +166,22 @@ class Scorer:
         return require_finite(predictive.log_densities(y))
 
     def far_rows(self, X: Any) -> npt.NDArray[np.bool_]:
-        """Find for each row, [N], whether it is so far from the training rows that they have almost
-        no information on it: see :func:`~gpflow_pep.scoring.ensemble.is_far`.
+        """Find for each row, [N], whether it is so far from the training rows that they
+        have almost no information on it: see
+        :func:`~gpflow_pep.scoring.ensemble.is_far`.
         """
         heaviest = int(np.argmax(self._weights))
         rows = self._transforms[heaviest](self._inputs(X))
         return ensemble.is_far(self._ensembles[heaviest], rows)
 
     def unusual(self, table: Any) -> list[str]:
-        """Name for each row its cells with values unlike those of the training rows, [N].
+        """Name for each row its cells with values unlike those of the training rows,
+        [N].
 
         :param table: A table like the one that the estimator was trained on.
-        :raises ValueError: If the columns are others, a cell cannot be read, or the estimator was
-            trained on numbers without a :class:`~gpflow_pep.tables.TableEncoder`.
+        :raises ValueError: If the columns are others, a cell cannot be read, or the
+            estimator was trained on numbers without a
+            :class:`~gpflow_pep.tables.TableEncoder`.
         """
         if self.formats is None:
             got, expected = (

@@ -1,7 +1,9 @@
-"""The files of saved estimators and of scorers: written whole or not at all, checked when read.
+"""The files of saved estimators and of scorers: written whole or not at all, checked
+when read.
 
-Both are a description in JSON, which people can read, and the arrays that it names; no pickle. An
-estimator has the training data too, and what skops wrote of what is around it.
+Both are a description in JSON, which people can read, and the arrays that it names; no
+pickle. An estimator has the training data too, and what skops wrote of what is around
+it.
 """
 
 import hashlib
@@ -85,7 +87,9 @@ def write_files(
 
 
 def digest(content: Any, folder: Path, name: str) -> str:
-    """Compute a hash of the content and of the other files, but not of format and versions."""
+    """Compute a hash of the content and of the other files, but not of format and
+    versions.
+    """
     total = hashlib.sha256(
         json.dumps(content, sort_keys=True, allow_nan=False).encode()
     )
@@ -127,10 +131,12 @@ def remedy_of(name: str) -> str:
 
 
 class Reader:
-    """Read what :class:`~gpflow_pep.estimators.describing.Describer` describes, without TensorFlow.
+    """Read what :class:`~gpflow_pep.estimators.describing.Describer` describes, without
+    TensorFlow.
 
-    An object is a dictionary: ``kind``, its class, without the module where that is one of GPflow's
-    kernels or likelihoods; its parameters' values, and the arguments of its constructor.
+    An object is a dictionary: ``kind``, its class, without the module where that is one
+    of GPflow's kernels or likelihoods; its parameters' values, and the arguments of its
+    constructor.
     """
 
     def __init__(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -138,7 +144,9 @@ class Reader:
         self._known: dict[int, Any] = {}
 
     def __call__(self, described: Any) -> Any:
-        """Construct the value that was described; errors of a changed one are of any type."""
+        """Construct the value that was described; errors of a changed one are of any
+        type.
+        """
         if isinstance(described, list):
             return [self(part) for part in described]
         if not isinstance(described, dict):

@@ -7,28 +7,32 @@ import numpy as np
 
 from .kernels import Array
 
-#: Nodes and weights of E[h(z)], z standard normal: the relative errors of the moments of warps with
-#: parameters of size 1 are below 1e-8 at a standard deviation of 0.5, 1e-5 at 1 and 1e-3 at 2.
+#: Nodes and weights of E[h(z)], z standard normal: the relative errors of the moments
+#: of warps with parameters of size 1 are below 1e-8 at a standard deviation of 0.5,
+#: 1e-5 at 1 and 1e-3 at 2.
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(25)
 NODE_WEIGHTS /= np.sum(NODE_WEIGHTS)
 
 
 class Units(NamedTuple):
     r"""A model of :math:`t = T(y)`, where T increases: standardised targets
-    :math:`g = (y - b) / s`, or :math:`(\log y - b) / s`, are bent by the sinh-arcsinh transform
+    :math:`g = (y - b) / s`, or :math:`(\log y - b) / s`, are bent by the sinh-arcsinh
+    transform
 
     .. math::
 
        t = \sinh(e^{\tau} \operatorname{arsinh} g - \kappa),
 
-    which is the identity at :math:`\kappa = \tau = 0` (Jones & Pewsey 2009; as a warp of GPs Rios &
-    Tobar 2019).
+    which is the identity at :math:`\kappa = \tau = 0` (Jones & Pewsey 2009; as a warp
+    of GPs Rios & Tobar 2019).
 
     :param scale: s.
     :param offset: b.
     :param logarithm: Whether the logarithm is taken.
-    :param skew: :math:`\kappa`; where it is above 0 and t is Gaussian, y is skewed to the right.
-    :param tails: :math:`\tau`; where it is below 0 and t is Gaussian, y has heavier tails.
+    :param skew: :math:`\kappa`; where it is above 0 and t is Gaussian, y is skewed to
+        the right.
+    :param tails: :math:`\tau`; where it is below 0 and t is Gaussian, y has heavier
+        tails.
     """
 
     scale: float = 1.0
@@ -60,7 +64,9 @@ class Units(NamedTuple):
 
     @np.errstate(over="ignore")  # far out t is infinite
     def transform(self, y: Array) -> Array:
-        """Change targets, which are above 0 where the logarithm is taken, to the model's units."""
+        """Change targets, which are above 0 where the logarithm is taken, to the
+        model's units.
+        """
         return np.sinh(self._bent(y)) if self.is_warped else self._standardised(y)
 
     @np.errstate(over="ignore")
@@ -80,7 +86,9 @@ class Units(NamedTuple):
         return np.moveaxis(values, -1, axis) if np.ndim(self.scale) else values
 
     def log_slope(self, y: Array) -> Array:
-        r"""Compute :math:`\log \frac{dt}{dy}` at targets, for densities in original units."""
+        r"""Compute :math:`\log \frac{dt}{dy}` at targets, for densities in original
+        units.
+        """
         slopes = np.full_like(y, -np.log(self.scale))
         slopes = slopes - np.log(y) if self.logarithm else slopes
         if not self.is_warped:
@@ -95,10 +103,11 @@ class Units(NamedTuple):
         )
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Compute mean and variance of y from those of Gaussian t; of any t if y is linear in it.
+        """Compute mean and variance of y from those of Gaussian t; of any t if y is
+        linear in it.
 
-        With the logarithm alone they are :math:`e^{m + v / 2}` and :math:`(e^v - 1) e^{2 m + v}`,
-        with a warp those of 25 nodes.
+        With the logarithm alone they are :math:`e^{m + v / 2}` and
+        :math:`(e^v - 1) e^{2 m + v}`, with a warp those of 25 nodes.
         """
         if self.is_warped:
             nodes = NODES.reshape(-1, *[1] * np.ndim(mean))

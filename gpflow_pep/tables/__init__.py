@@ -1,4 +1,6 @@
-"""Tables and files: how they are read and cleaned, and numbers made of them. No TensorFlow."""
+"""Tables and files: how they are read and cleaned, and numbers made of them. No
+TensorFlow.
+"""
 
 from typing import TYPE_CHECKING, Any
 

@@ -40,7 +40,8 @@ _TELLING = re.compile(r"\d[., ']\d{3}(?!\d)|^0\d|\d[eE]\d|^\(|\d-$")
 _DROPPED = "Dropped column"
 #: What the name of a column of the first or the second of two numbers ends with.
 _HALF = re.compile(r" \([12] of 2\)$")
-#: What has a number by which it is found, which is no input where every row has another one.
+#: What has a number by which it is found, which is no input where every row has another
+#: one.
 _THINGS = (
     "row|record|obs|observation|case|serial|order|invoice|ticket|booking|transaction|account|client"
     "|customer|patient|subject|participant|person|user|member|employee|student|sample|specimen"
@@ -63,15 +64,18 @@ class Cleaned(NamedTuple):
     """The inputs and the target of a table, and what was done to get them.
 
     :param X: Inputs: numbers (float64), dates and text; values may be missing.
-    :param y: The target, with no value missing: numbers, or the classes' names. Of several targets,
-        a table of numbers, of which each row has one at least.
+    :param y: The target, with no value missing: numbers, or the classes' names. Of
+        several targets, a table of numbers, of which each row has one at least.
     :param kind: "numbers" or "classes".
     :param notes: What was done, a sentence each.
-    :param formats: How the cells of each input were read, and are to be read in other tables.
-    :param warnings: What makes scores look better or worse than they are, a sentence or more each.
-    :param limits: -1 where a target is at most the number, as of "<5.8", 1 where it is at least
-        that, else 0; None where all are the numbers themselves.
-    :param blocks: The time of each row, or its group, by which rows are held out; None: at random.
+    :param formats: How the cells of each input were read, and are to be read in other
+        tables.
+    :param warnings: What makes scores look better or worse than they are, a sentence or
+        more each.
+    :param limits: -1 where a target is at most the number, as of "<5.8", 1 where it is
+        at least that, else 0; None where all are the numbers themselves.
+    :param blocks: The time of each row, or its group, by which rows are held out; None:
+        at random.
     """
 
     X: pd.DataFrame
@@ -85,7 +89,9 @@ class Cleaned(NamedTuple):
 
     @property
     def outcomes(self) -> Any:
-        """The target or targets as models take them: with the limits of rows beside, if any."""
+        """The target or targets as models take them: with the limits of rows beside, if
+        any.
+        """
         if self.limits is None:
             return self.y
         return pd.concat([self.y, self.limits.loc[self.y.index]], axis=1)
@@ -115,32 +121,36 @@ def clean(
     dates: str | None = None,
     missing: Sequence[str | float] = (),
 ) -> Cleaned:
-    """Choose the columns and rows of a table that can be learnt from, and read their cells.
+    """Choose the columns and rows of a table that can be learnt from, and read their
+    cells.
 
-    How its numbers and dates are written is found once, from all cells, and is part of the formats.
+    How its numbers and dates are written is found once, from all cells, and is part of
+    the formats.
 
-    Dropped, with a note, are rows without target, columns that number or name the rows, that are
-    empty or constant, or text that differs from row to row. Text that looks like numbers or dates
-    is read as such; numbers such as -999 far outside the others are missing values, and words that
-    differ in capitals or spaces are one.
+    Dropped, with a note, are rows without target, columns that number or name the rows,
+    that are empty or constant, or text that differs from row to row. Text that looks
+    like numbers or dates is read as such; numbers such as -999 far outside the others
+    are missing values, and words that differ in capitals or spaces are one.
 
     :param frame: The table, of pandas or polars.
-    :param target: The name of the column to predict, or its place from 0; or of several columns of
-        numbers.
+    :param target: The name of the column to predict, or its place from 0; or of several
+        columns of numbers.
     :param drop: Columns to leave out.
     :param drop_missing: Whether rows in which an input is missing are left out.
-    :param task: "regression" or "classification"; None: classes are text, truth values, and numbers
-        that are only two.
-    :param as_written: Columns whose numbers and words are values as they are written: -999 is a
-        number, Yes and yes are two words, and numbers with a unit or zeros before them are text.
-    :param limits: Whether targets such as "<5.8" are limits of what was not measured, for the
-        likelihood "tobit"; else they are refused.
+    :param task: "regression" or "classification"; None: classes are text, truth values,
+        and numbers that are only two.
+    :param as_written: Columns whose numbers and words are values as they are written:
+        -999 is a number, Yes and yes are two words, and numbers with a unit or zeros
+        before them are text.
+    :param limits: Whether targets such as "<5.8" are limits of what was not measured,
+        for the likelihood "tobit"; else they are refused.
     :param decimal: The decimal mark, "." or ","; None: from the cells.
     :param thousands: What separates thousands; None: from the cells.
-    :param dates: The order of day, month and year: "dmy", "mdy" or "ymd"; None: from the cells.
+    :param dates: The order of day, month and year: "dmy", "mdy" or "ymd"; None: from
+        the cells.
     :param missing: Words and numbers that stand for no value, in all columns.
-    :raises ValueError: If a column does not exist or can be read in two ways, a number is infinite,
-        all targets are equal, no input is left, or fewer than 10 rows are.
+    :raises ValueError: If a column does not exist or can be read in two ways, a number
+        is infinite, all targets are equal, no input is left, or fewer than 10 rows are.
     """
     if task not in (None, "regression", "classification"):
         expected = "'regression' or 'classification'"
@@ -211,7 +221,9 @@ def clean(
 def _sides_of_limits(
     column: "pd.Series[Any]", limits: bool, known: Conventions, notes: list[str]
 ) -> "pd.Series[Any] | None":
-    """Give the side of its number on which each target is, by marks as in <5.8; None without."""
+    """Give the side of its number on which each target is, by marks as in <5.8; None
+    without.
+    """
     cells = [cell.strip() if isinstance(cell, str) else "" for cell in column]
     sides = [
         (-1.0 if cell[0] in "<≤" else 1.0) if is_limit(cell) else 0.0 for cell in cells
@@ -283,7 +295,9 @@ def _read_inputs(
 def _recognised(
     table: pd.DataFrame, literal: set[str], known: Conventions, notes: list[str]
 ) -> "Iterator[tuple[str, pd.Series[Any], Format]]":
-    """Give each column and its format; of cells such as 120/80 those of each of the two numbers."""
+    """Give each column and its format; of cells such as 120/80 those of each of the two
+    numbers.
+    """
     for label, column in table.items():
         name = str(label)
         form = recognise(column, as_written=name in literal, conventions=known)
@@ -303,7 +317,9 @@ def _recognised(
 
 
 def _first_pair(column: "pd.Series[Any]") -> str:
-    """Give the first cell such as 120/80; empty where cells are others, or few differ, as 16/9."""
+    """Give the first cell such as 120/80; empty where cells are others, or few differ,
+    as 16/9.
+    """
     words = [word for word in stripped(column) if word not in MARKS]
     pairs = [word for word in words if PAIR.fullmatch(word)]
     enough = len({*pairs}) >= MIN_ROWS and len(pairs) >= LEAST_SHARE * len(words)
@@ -325,7 +341,8 @@ def make_preparation(
 
     It is not fitted yet: medians and values are learnt from training rows alone.
 
-    :param X: Inputs; the ``attrs`` have the conventions of their table, if they are known.
+    :param X: Inputs; the ``attrs`` have the conventions of their table, if they are
+        known.
     :param formats: How the cells of each column are to be read in tables like it, as
         :func:`~gpflow_pep.tables.cleaning.clean` gives them; None: recognised from `X`.
     :raises ValueError: If a column holds neither numbers, dates nor text.
@@ -378,7 +395,9 @@ def _read_targets(
     known: Conventions,
     notes: list[str],
 ) -> tuple[Any, Kind, pd.DataFrame]:
-    """Read the target, or several, which are numbers; and leave out rows that have none of them."""
+    """Read the target, or several, which are numbers; and leave out rows that have none
+    of them.
+    """
     several, columns = len(targets) > 1, {}
     kind: Kind = "numbers"
     for name in targets:
@@ -552,7 +571,8 @@ def _how_read(
     )
     if form.kind == "number":
         words = words[[not is_limit(str(word)) for word in words]]
-    # The first cell that shows most: thousands, zeros before the number, (120) and 120-.
+    # The first cell that shows most: thousands, zeros before the number, (120) and
+    # 120-.
     telling = (
         word for word in words if isinstance(word, str) and _TELLING.search(word)
     )

@@ -27,7 +27,8 @@ _BOMS = {
 #: Of text that is not in UTF-8.
 GUESSED = ("cp1252", "latin-1")
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?")
-#: The rows in which names, titles and separators are looked for: reading them takes milliseconds.
+#: The rows in which names, titles and separators are looked for: reading them takes
+#: milliseconds.
 SAMPLE = 1000
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r\f\x1a")
 
@@ -36,7 +37,8 @@ class TableFault(Exception):
     """What is wrong with a file: the message after its name."""
 
 
-#: RuntimeError: a zip file is encrypted, or packed in a way that Python does not support.
+#: RuntimeError: a zip file is encrypted, or packed in a way that Python does not
+#: support.
 _ERRORS = (
     OSError,
     EOFError,

@@ -1,7 +1,8 @@
-"""Conventions of a table: marks of decimals and of missing values, the order of dates, spellings.
+"""Conventions of a table: marks of decimals and of missing values, the order of dates,
+spellings.
 
-They are found once, from all cells of a table; where its cells can be read in two ways, nothing is
-guessed.
+They are found once, from all cells of a table; where its cells can be read in two ways,
+nothing is guessed.
 """
 
 import re
@@ -16,8 +17,8 @@ import pandas as pd
 from .dates import ORDERS
 from .numbers import GROUPS, OTHER, read_quantity
 
-#: Words for a missing value, wherever the other cells are numbers or dates: those of pandas; "?" is
-#: used by the UCI repository, "." by SAS and Stata.
+#: Words for a missing value, wherever the other cells are numbers or dates: those of
+#: pandas; "?" is used by the UCI repository, "." by SAS and Stata.
 WORDS_OF_NOTHING = ("NA", "N/A", "n/a", "n.a.", "None", "NULL", "null", "-", "--", ".")
 #: Marks of a missing value among words too. Those above may be words there.
 MARKS_IN_WORDS = (
@@ -26,7 +27,8 @@ MARKS_IN_WORDS = (
     *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!"),
 )
 MARKS = (*MARKS_IN_WORDS, *WORDS_OF_NOTHING)
-#: Whole numbers; numbers with each decimal mark; of these, those in which it may be of thousands.
+#: Whole numbers; numbers with each decimal mark; of these, those in which it may be of
+#: thousands.
 WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
 PLAIN = {
     mark: re.compile(
@@ -38,8 +40,8 @@ PLAIN = {
 _EITHER = {
     mark: re.compile(rf"[+-]?[1-9][0-9]{{0,2}}[{mark}][0-9]{{3}}") for mark in OTHER
 }
-#: In fewer cells a mark, a unit or a date of eight digits may be there by chance: two is the least
-#: that repeats.
+#: In fewer cells a mark, a unit or a date of eight digits may be there by chance: two
+#: is the least that repeats.
 FEWEST = 3
 #: Digits but 0 are alike in how a number is written.
 _ALIKE = str.maketrans("23456789", "11111111")
@@ -51,7 +53,8 @@ class Conventions(NamedTuple):
 
     :param decimal: The decimal mark, "." or ","; empty where both suit all cells.
     :param thousands: What separates thousands; empty: what is no decimal mark.
-    :param dates: The order of day, month and year, "dmy", "mdy" or "ymd"; empty where several suit.
+    :param dates: The order of day, month and year, "dmy", "mdy" or "ymd"; empty where
+        several suit.
     :param missing: Words and numbers that stand for no value.
     :param encoding: That of the file.
     """
@@ -76,13 +79,15 @@ class Conventions(NamedTuple):
 def find_conventions(
     columns: list[list[str]], stated: Conventions, sep: str = ""
 ) -> Conventions:
-    """Find the decimal mark and the order of dates: of each the one in which most cells are written
-    that can be read in one way alone. None is found where as many are of one kind as of the other.
+    """Find the decimal mark and the order of dates: of each the one in which most cells
+    are written that can be read in one way alone. None is found where as many are of
+    one kind as of the other.
 
     :param columns: The cells of each column of text.
     :param stated: What is known of them.
-    :param sep: What separates cells in the file. A comma that does is no decimal mark where no cell
-        shows otherwise; but points need to be in all numbers of a column to be decimal ones.
+    :param sep: What separates cells in the file. A comma that does is no decimal mark
+        where no cell shows otherwise; but points need to be in all numbers of a column
+        to be decimal ones.
     """
     points, orders = Counter(dict.fromkeys(OTHER, 0)), dict.fromkeys(ORDERS, 0)
     fixed: list[bool] = []
@@ -112,12 +117,16 @@ def find_conventions(
 
 
 def ways_of_writing(cells: Iterable[str]) -> list[str]:
-    """Write 1 in the place of each digit but 0: numbers of many values are written in few ways."""
+    """Write 1 in the place of each digit but 0: numbers of many values are written in
+    few ways.
+    """
     return "\0".join(cells).translate(_ALIKE).split("\0")
 
 
 def _proof(cell: str) -> str:
-    """Give the decimal mark of a cell that is a number with this one alone; empty for others."""
+    """Give the decimal mark of a cell that is a number with this one alone; empty for
+    others.
+    """
     if "." not in cell and "," not in cell:
         return ""
     for mark in OTHER:
@@ -141,19 +150,21 @@ def _most(counts: dict[str, int]) -> str:
 _NINES = np.array(
     [-99.0, *(sign * (10.0**k - 1.0) for k in range(3, 10) for sign in (-1.0, 1.0))]
 )
-#: Such a number is clearly outside where it is so many times the range of the others away.
+#: Such a number is clearly outside where it is so many times the range of the others
+#: away.
 _LEAST_DISTANCE = 3.0
 #: Words that are spelled in several ways have at least three letters, or are these.
 _SHORT_WORDS = ("da", "ja", "no", "ok", "on", "si", "sí")
 
 
 def find_sentinels(column: "pd.Series[Any]") -> tuple[float, ...]:
-    """Find numbers that stand for "missing", such as -999: of nines alone, repeated, and outside.
+    """Find numbers that stand for "missing", such as -999: of nines alone, repeated,
+    and outside.
 
-    A negative one is outside where all other numbers are zero or positive. Any other has to be
-    three times their range away, and the range must not come from few of them: 99999 may also be
-    the limit of incomes, most of which are small. There are none where more than half of the cells
-    are such numbers.
+    A negative one is outside where all other numbers are zero or positive. Any other
+    has to be three times their range away, and the range must not come from few of
+    them: 99999 may also be the limit of incomes, most of which are small. There are
+    none where more than half of the cells are such numbers.
 
     :param column: Numbers; some may be missing.
     """
@@ -187,11 +198,12 @@ def plain_spelling(word: str) -> str:
 
 
 def find_spellings(words: "pd.Series[Any]") -> tuple[str, ...]:
-    """Find words that are spelled in several ways, such as Yes and YES; give the most frequent way.
+    """Find words that are spelled in several ways, such as Yes and YES; give the most
+    frequent way.
 
-    Capitals make no difference where each spelling is all small or capital letters, or has capitals
-    at the beginning of words: AaB and aab may be two things. Nor do they in words of at least three
-    letters: mW and MW differ. Spaces make no difference.
+    Capitals make no difference where each spelling is all small or capital letters, or
+    has capitals at the beginning of words: AaB and aab may be two things. Nor do they
+    in words of at least three letters: mW and MW differ. Spaces make no difference.
 
     :param words: Text without spaces around; some may be missing.
     """

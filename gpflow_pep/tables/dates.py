@@ -53,10 +53,10 @@ def read_dates(
 ) -> "pd.Series[Any]":
     """Read dates, each in its own way of writing; no date where a word is none.
 
-    :param order: Of day, month and year, one of :data:`ORDERS`; a year of four digits that is first
-        and names of months need none.
-    :param first_year: The first of the hundred years that years of two digits are in; None: there
-        are no such years.
+    :param order: Of day, month and year, one of :data:`ORDERS`; a year of four digits
+        that is first and names of months need none.
+    :param first_year: The first of the hundred years that years of two digits are in;
+        None: there are no such years.
     """
     texts = [_iso(word, order, first_year) for word in words]
     texts = pd.Series(texts, dtype=object)

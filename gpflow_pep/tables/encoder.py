@@ -26,23 +26,25 @@ from .formats import Format
 class TableEncoder(TransformerMixin, BaseEstimator):
     """Turn columns of a table, found by name, into numbers: a scikit-learn transformer.
 
-    Numbers stay; dates become days since 1970-01-01, and the sine and cosine of the year and of the
-    time of day where there are at least two years or days; text becomes a column of 0 and 1 for
-    each of the most frequent values, and one for the others. A missing number is replaced by the
-    median, and a column of 0 and 1 marks it, for columns in which ``fit`` found some.
+    Numbers stay; dates become days since 1970-01-01, and the sine and cosine of the
+    year and of the time of day where there are at least two years or days; text becomes
+    a column of 0 and 1 for each of the most frequent values, and one for the others. A
+    missing number is replaced by the median, and a column of 0 and 1 marks it, for
+    columns in which ``fit`` found some.
 
-    Tables X have the columns of ``formats``, in any order, and no others. Others are refused by a
-    ``ValueError``, and so are tables with a cell that cannot be read.
+    Tables X have the columns of ``formats``, in any order, and no others. Others are
+    refused by a ``ValueError``, and so are tables with a cell that cannot be read.
 
-    All that ``fit`` learns is in ``encodings_``, :class:`Encoding` by column: plain numbers and
-    words, which can be saved and read whatever the version of scikit-learn. That is why it is not
-    made of scikit-learn's own transformers.
+    All that ``fit`` learns is in ``encodings_``, :class:`Encoding` by column: plain
+    numbers and words, which can be saved and read whatever the version of scikit-learn.
+    That is why it is not made of scikit-learn's own transformers.
 
-    :param formats: How the cells of each column are read, :class:`~gpflow_pep.tables.Format` by
-        name. Other columns are refused.
-    :param conventions: Those of the table that the formats are of, if they are known: how columns
-        without a format are read, such as targets that are known.
-    :param max_categories: The most values of a text column that have a column of their own.
+    :param formats: How the cells of each column are read,
+        :class:`~gpflow_pep.tables.Format` by name. Other columns are refused.
+    :param conventions: Those of the table that the formats are of, if they are known:
+        how columns without a format are read, such as targets that are known.
+    :param max_categories: The most values of a text column that have a column of their
+        own.
     """
 
     encodings_: dict[str, Encoding]
@@ -73,7 +75,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         )
 
     def restore(self, encodings: dict[str, Encoding]) -> "TableEncoder":
-        """Take the ``encodings_`` of another one of the same formats, in place of ``fit``."""
+        """Take the ``encodings_`` of another one of the same formats, in place of
+        ``fit``.
+        """
         if list(encodings) != list(self.formats):
             got, remedy = (
                 f"those of {listed(encodings)}",
@@ -99,7 +103,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def unusual(self, X: pd.DataFrame) -> list[str]:
         """
-        Name for each row its cells with values unlike those of the rows that it was fitted on, [N].
+        Name for each row its cells with values unlike those of the rows that it was
+        fitted on, [N].
         """
         check_is_fitted(self)
         return unusual_cells(X, self.formats, self.encodings_)

@@ -1,4 +1,6 @@
-"""What an encoder learns of each column of a table, and how it makes numbers of it. Pandas only."""
+"""What an encoder learns of each column of a table, and how it makes numbers of it.
+Pandas only.
+"""
 
 import shlex
 from collections.abc import Mapping
@@ -11,8 +13,9 @@ import pandas as pd
 from ..engine.refusals import refusal
 from .formats import Format, days, halves, in_marks_of, read_cells
 
-#: In days. A cycle is one where the dates cover it twice, and their places in it differ; the week
-#: where half of all dates follow another by half a week or less, as is not so of births.
+#: In days. A cycle is one where the dates cover it twice, and their places in it
+#: differ; the week where half of all dates follow another by half a week or less, as is
+#: not so of births.
 CYCLES = {"year": 365.2425, "week": 7.0, "day": 1.0}
 #: Values of a text column that have a column of their own, at most.
 MAX_CATEGORIES = 20
@@ -28,9 +31,11 @@ class Encoding(NamedTuple):
 
     :param missing: Whether a value was missing, so that a column marks missing ones.
     :param median: What takes the place of a missing number or date.
-    :param cycles: Of dates, those of :data:`CYCLES` that are given as sine and cosine too.
+    :param cycles: Of dates, those of :data:`CYCLES` that are given as sine and cosine
+        too.
     :param others: Whether there is a column for all other values.
-    :param limits: The smallest and the largest number or date; empty where they are not known.
+    :param limits: The smallest and the largest number or date; empty where they are not
+        known.
     :param rare: Values of text that share the column for others.
     """
 
@@ -44,14 +49,17 @@ class Encoding(NamedTuple):
 
 
 class Columns(dict[str, "pd.Series[Any]"]):
-    """The columns of a table as they were read, by name: words, or numbers (of dates: days)."""
+    """The columns of a table as they were read, by name: words, or numbers (of dates:
+    days).
+    """
 
 
 def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
     """
-    Read the cells of a table that has the columns of `formats`, in any order, and no others. Marks
-    of decimals and thousands in its ``attrs`` go before those of the formats. What was read before
-    is returned as it is: cells are read once for all that is computed from them.
+    Read the cells of a table that has the columns of `formats`, in any order, and no
+    others. Marks of decimals and thousands in its ``attrs`` go before those of the
+    formats. What was read before is returned as it is: cells are read once for all that
+    is computed from them.
 
     :raises ValueError: If the columns are others, or a cell cannot be read.
     """
@@ -175,11 +183,11 @@ def encoded_names(
 def unusual_cells(
     X: Any, formats: Mapping[str, Format], encodings: Mapping[str, Encoding]
 ) -> list[str]:
-    """Name for each row its cells with values unlike those of the training rows, [N]; empty if none
-    is.
+    """Name for each row its cells with values unlike those of the training rows, [N];
+    empty if none is.
 
-    Those are words that no training row has, numbers and dates outside the range of the training
-    rows by more than a tenth of it, and gaps in columns that had none.
+    Those are words that no training row has, numbers and dates outside the range of the
+    training rows by more than a tenth of it, and gaps in columns that had none.
     """
     table = read_columns(X, formats)
     remarks: list[list[str]] = [[] for _ in range(len(next(iter(table.values()), ())))]
@@ -210,7 +218,9 @@ def unusual_cells(
 
 
 def as_table(frame: Any, name: str) -> pd.DataFrame:
-    """Take a table of pandas or polars as one of pandas, with column names that are text."""
+    """Take a table of pandas or polars as one of pandas, with column names that are
+    text.
+    """
     if hasattr(frame, "to_pandas"):
         try:
             frame = frame.to_pandas()
@@ -259,7 +269,9 @@ def _cycles(days: npt.NDArray[np.float64]) -> tuple[str, ...]:
 
 
 def option(name: str, column: str) -> str:
-    """Write an option of the command with the name of a column, to be pasted into a shell."""
+    """Write an option of the command with the name of a column, to be pasted into a
+    shell.
+    """
     cell = f'"{column}"' if "," in column else column
     return f"--{name} {shlex.quote(cell)}"
 

@@ -28,8 +28,8 @@ from .conventions import (
 from .dates import ORDERS, has_order, has_short_year, read_dates
 from .numbers import OTHER, SURE_UNIT, is_limit, read_quantity, read_quantity_or_limit
 
-#: A column is of numbers, or dates, where at least this share of its cells is, or of cells that
-#: differ...
+#: A column is of numbers, or dates, where at least this share of its cells is, or of
+#: cells that differ...
 LEAST_SHARE = 0.9
 #: ... and the others are no more different words than this, such as "n.d.".
 _MAX_WORDS = 5
@@ -44,17 +44,20 @@ _TRUTH = ("True", "False", "TRUE", "FALSE", "true", "false")
 class Format(NamedTuple):
     """How the cells of a column are read.
 
-    :param kind: "number", "date", "text", or "other": what nothing is known of, such as lists.
+    :param kind: "number", "date", "text", or "other": what nothing is known of, such as
+        lists.
     :param decimal: The decimal mark of numbers that are written as text.
     :param thousands: Marks that their thousands may be separated by, if any.
-    :param pattern: The order of dates, "dmy", "mdy" or "ymd", and the first of the hundred years
-        that years of two digits are in, if there are such years.
-    :param missing: Words that stand for no value. Empty in a column of text: the usual ones.
-    :param unit: What is written beside each number: a unit, a currency; ":" of hours, as in 36:15.
+    :param pattern: The order of dates, "dmy", "mdy" or "ymd", and the first of the
+        hundred years that years of two digits are in, if there are such years.
+    :param missing: Words that stand for no value. Empty in a column of text: the usual
+        ones.
+    :param unit: What is written beside each number: a unit, a currency; ":" of hours,
+        as in 36:15.
     :param sentinels: Numbers that stand for no value, such as -999.
     :param spellings: Words that are also written in other ways, such as yes for Yes.
-    :param source: The column of the table that has the numbers, two in each cell, as in 120/80; or
-        empty.
+    :param source: The column of the table that has the numbers, two in each cell, as in
+        120/80; or empty.
     :param part: Which of the two, 0 or 1.
     """
 
@@ -71,7 +74,9 @@ class Format(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """One way to read the different words of a column: the share that is read, and the values."""
+    """One way to read the different words of a column: the share that is read, and the
+    values.
+    """
 
     share: float
     form: Format
@@ -109,7 +114,9 @@ def given_conventions(
 def conventions_of(
     table: pd.DataFrame, stated: Conventions | None = None, sep: str = ""
 ) -> Conventions:
-    """Find the conventions of a table from all of its cells; see :func:`find_conventions`."""
+    """Find the conventions of a table from all of its cells; see
+    :func:`find_conventions`.
+    """
     columns = [column for _, column in table.items() if not _kind_of_type(column)]
     return find_conventions(list(map(stripped, columns)), stated or Conventions(), sep)
 
@@ -120,7 +127,9 @@ def stripped(column: "pd.Series[Any]") -> list[str]:
 
 
 def in_marks_of(form: Format, attrs: Mapping[Any, Any]) -> Format:
-    """Take decimal mark and thousands of another table, where :func:`read_table` has found any."""
+    """Take decimal mark and thousands of another table, where :func:`read_table` has
+    found any.
+    """
     known = Conventions(attrs.get("decimal", form.decimal), attrs.get("thousands", ""))
     if form.kind != "number" or (known.decimal == form.decimal and not known.thousands):
         return form
@@ -128,7 +137,8 @@ def in_marks_of(form: Format, attrs: Mapping[Any, Any]) -> Format:
 
 
 def typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
-    """Turn text into numbers or truth values where all cells are plain ones, or marks of none.
+    """Turn text into numbers or truth values where all cells are plain ones, or marks
+    of none.
 
     :param column: Text, empty where a cell is.
     :param decimal: The decimal mark; empty where it is not known.
@@ -160,8 +170,8 @@ def typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
 
 def may_be_classes(marks: Iterable[Any], numbers: list[Any]) -> bool:
     """
-    Whether marks such as "-" beside numbers may be a class: each number is in two cells on average,
-    the fewest rows that a class has.
+    Whether marks such as "-" beside numbers may be a class: each number is in two cells
+    on average, the fewest rows that a class has.
     """
     return any(marks) and 2 * len({*numbers}) <= len(numbers)
 
@@ -175,8 +185,9 @@ def recognise(
     """Find out how the cells of a column are read.
 
     :param column: Values of any type, some may be missing.
-    :param as_written: Whether all numbers and words are values as they are written: numbers with a
-        unit or zeros before them are text, -999 is a number, and Yes and yes are two words.
+    :param as_written: Whether all numbers and words are values as they are written:
+        numbers with a unit or zeros before them are text, -999 is a number, and Yes and
+        yes are two words.
     :param conventions: Those of its table; None: of this column alone.
     :raises ValueError: If its cells can be read in two ways.
     """
@@ -245,7 +256,9 @@ def _recognise(
 
 
 def several_units(column: "pd.Series[Any]", known: Conventions) -> dict[str, str]:
-    """Find cells of different units in a column of numbers, by unit; empty where there is one."""
+    """Find cells of different units in a column of numbers, by unit; empty where there
+    is one.
+    """
     words = list(dict.fromkeys(filter(None, _words(column))))
     mark = known.decimal or "."
     quantities = [read_quantity(word, mark, known.marks(mark)) for word in words]
@@ -260,7 +273,9 @@ def several_units(column: "pd.Series[Any]", known: Conventions) -> dict[str, str
 
 
 def halves(column: "pd.Series[Any]") -> "tuple[pd.Series[Any], pd.Series[Any]]":
-    """Cut cells such as 120/80; of others the first part is the cell, and the second is missing."""
+    """Cut cells such as 120/80; of others the first part is the cell, and the second is
+    missing.
+    """
     cells = column.astype(object).tolist()
     matches = [
         PAIR.fullmatch(cell.strip()) if isinstance(cell, str) else None
@@ -285,9 +300,11 @@ def _best(
     chosen: str,
     option: str,
 ) -> _Reading | None:
-    """Find the reading of most cells, if it is one of nearly all; of equal ones the first.
+    """Find the reading of most cells, if it is one of nearly all; of equal ones the
+    first.
 
-    :param chosen: The table's convention; where it is empty, equal readings have to be the same.
+    :param chosen: The table's convention; where it is empty, equal readings have to be
+        the same.
     """
     # Nearly all cells can be read so, and the others are few words.
     enough = [
@@ -352,7 +369,9 @@ def _as_numbers(counts: "pd.Series[Any]", mark: str, marks: str) -> _Reading:
 
 
 def _as_dates(counts: "pd.Series[Any]", order: str) -> _Reading:
-    """Read dates; years of two digits are those of the hundred years that end with this one."""
+    """Read dates; years of two digits are those of the hundred years that end with this
+    one.
+    """
     words = counts.index
     short = any(map(has_short_year, words))
     pattern = f"{order} {pd.Timestamp.now().year - 99}" if short else order
@@ -365,7 +384,9 @@ def _as_dates(counts: "pd.Series[Any]", order: str) -> _Reading:
 def _reading(
     counts: "pd.Series[Any]", form: Format, values: npt.NDArray[np.float64]
 ) -> _Reading:
-    """Find the share of cells, or of different ones, that are read; `missing`: the others."""
+    """Find the share of cells, or of different ones, that are read; `missing`: the
+    others.
+    """
     wrong = np.isnan(values)
     share = max(counts.to_numpy()[~wrong].sum() / counts.sum(), 1.0 - wrong.mean())
     others = tuple(counts.index[wrong][: _MAX_WORDS + 1])
@@ -384,7 +405,8 @@ def _are_dates(values: npt.NDArray[np.float64]) -> bool:
 
 
 def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
-    """Read the cells: numbers as float64, dates without zone (UTC), words without spaces around.
+    """Read the cells: numbers as float64, dates without zone (UTC), words without
+    spaces around.
 
     A number such as <0.5 is read as its limit.
 

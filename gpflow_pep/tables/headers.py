@@ -17,12 +17,13 @@ _LEAST_ROWS = 5
 
 
 def count_title_rows(rows: Rows) -> int:
-    """Count the rows above the column names, titles and blank rows; 0 where there are no titles.
+    """Count the rows above the column names, titles and blank rows; 0 where there are
+    no titles.
 
-    The names are in the first row that has as many cells as most rows, all of which but one are
-    filled. Rows above it are titles if a blank row follows them, or they have a single cell and the
-    table has three columns at least. Only where the cells of some column begin with digits below
-    that row, and not in it, are its cells names at all.
+    The names are in the first row that has as many cells as most rows, all of which but
+    one are filled. Rows above it are titles if a blank row follows them, or they have a
+    single cell and the table has three columns at least. Only where the cells of some
+    column begin with digits below that row, and not in it, are its cells names at all.
     """
     cells = [[cell.strip() for cell in row] for row in rows]
     sizes = [sum(map(bool, row)) for row in cells]
@@ -60,10 +61,11 @@ def _is_name_of_numbers(name: str, column: Sequence[str]) -> bool:
 def _lacks_names(rows: Rows) -> bool:
     """Whether the first row has no names, but values like those of the rows below.
 
-    Each of its numbers is in the range of those below, or near, and there is at least one; each of
-    its words is below it again; and dates are written like those below. Where the row has no words,
-    whole numbers that only rise or fall along it, or numbers in equal steps, are names, such as
-    years. Where a number is in the row twice there are no names, and its numbers may be anything.
+    Each of its numbers is in the range of those below, or near, and there is at least
+    one; each of its words is below it again; and dates are written like those below.
+    Where the row has no words, whole numbers that only rise or fall along it, or
+    numbers in equal steps, are names, such as years. Where a number is in the row twice
+    there are no names, and its numbers may be anything.
     """
     first, *below = [
         [cell.strip() for cell in row] for row in rows if any(map(str.strip, row))
@@ -126,7 +128,8 @@ def title_note(rows: Rows) -> str:
 def names_of_places(
     rows: Rows, count: int, header: bool | None
 ) -> tuple[list[str], list[str]]:
-    """Name columns without names x0, x1, ..., with a note; no names where the first row has them.
+    """Name columns without names x0, x1, ..., with a note; no names where the first row
+    has them.
 
     :param header: Whether it has; None: by :func:`_lacks_names`.
     """
@@ -143,7 +146,9 @@ def names_of_places(
 
 
 def distinct(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Give columns that share a name a number each, from left to right, and notes of that."""
+    """Give columns that share a name a number each, from left to right, and notes of
+    that.
+    """
     counts, used, result, notes = Counter(names), {*names}, [], []
     for name in names:
         new = (f"{name} ({i})" for i in count(1))

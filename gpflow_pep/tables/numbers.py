@@ -14,7 +14,8 @@ _SIGN = rf"[^\W\d_]|[°%‰{_CURRENCY}]"
 _UNIT = rf"(?:{_SIGN})(?:{_SIGN}|[\d²³⁻¹/·*^.-]){{0,11}}(?: (?:{_SIGN}){{1,8}})?"
 #: What may follow a number and is no unit: halves of the day, and places in an order.
 _NO_UNITS = ("am", "pm", "st", "nd", "rd", "th")
-#: Units that are so in a column of few numbers too; others may be names, such as 2 WD and 4 WD.
+#: Units that are so in a column of few numbers too; others may be names, such as 2 WD
+#: and 4 WD.
 SURE_UNIT = re.compile(rf"[%‰°:]|{_MONEY}")
 _LIMIT = re.compile(r"[<>≤≥]=?\s*")
 _CLOCK = re.compile(
@@ -34,7 +35,8 @@ class Quantity(NamedTuple):
     """What a cell means.
 
     :param value: NaN where it is no number.
-    :param unit: What is written beside the number: empty, a unit, ":" of hours as in 36:15.
+    :param unit: What is written beside the number: empty, a unit, ":" of hours as in
+        36:15.
     """
 
     value: float
@@ -60,8 +62,8 @@ def _number(decimal: str, thousands: str) -> re.Pattern[str]:
 
 def read_quantity(cell: str, decimal: str, thousands: str) -> Quantity:
     """
-    Read a number as a person does: (120) and 120- are below zero, 5.1 ± 0.1 is 5.1, 36:15 are
-    hours, 52°31'12"N are degrees.
+    Read a number as a person does: (120) and 120- are below zero, 5.1 ± 0.1 is 5.1,
+    36:15 are hours, 52°31'12"N are degrees.
 
     :param decimal: The decimal mark.
     :param thousands: Marks that thousands may be separated by, one in each number.
@@ -124,6 +126,8 @@ def is_limit(cell: str) -> bool:
 
 
 def read_quantity_or_limit(cell: str, decimal: str, thousands: str) -> Quantity:
-    """Read a number, as :func:`read_quantity` does, or the limit in a cell such as <0.5."""
+    """Read a number, as :func:`read_quantity` does, or the limit in a cell such as
+    <0.5.
+    """
     match = _LIMIT.match(cell)
     return read_quantity(cell[match.end() :] if match else cell, decimal, thousands)

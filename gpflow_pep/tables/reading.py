@@ -36,28 +36,33 @@ def read_table(
     header: bool | None = None,
     sheet: str | None = None,
 ) -> pd.DataFrame:
-    """Read a table: a line of column names, then a line for each row; or a Parquet or Excel file.
+    """Read a table: a line of column names, then a line for each row; or a Parquet or
+    Excel file.
 
-    The file may be compressed (gzip, bzip2, xz, zip), lines before the names may start with # or be
-    titles, the names may be absent, and rows may begin with a name or number as R writes them.
-    Arguments that are None are recognised; the ``attrs`` of the table have those of text or of a
-    sheet by these names, and under "notes" and "warnings" sentences on what was done to it,
-    if anything. Columns of plain numbers become numbers, and empty cells in them, NA, ? and other
-    such marks are missing. All other cells stay text, as they are but for spaces before them; so do
-    numbers such as 1,234 where no cell of the file shows which mark is that of decimals, and
-    numbers that are in two cells on average beside NA or ?, which may be a class.
+    The file may be compressed (gzip, bzip2, xz, zip), lines before the names may start
+    with # or be titles, the names may be absent, and rows may begin with a name or
+    number as R writes them. Arguments that are None are recognised; the ``attrs`` of
+    the table have those of text or of a sheet by these names, and under "notes" and
+    "warnings" sentences on what was done to it, if anything. Columns of plain numbers
+    become numbers, and empty cells in them, NA, ? and other such marks are missing. All
+    other cells stay text, as they are but for spaces before them; so do numbers such as
+    1,234 where no cell of the file shows which mark is that of decimals, and numbers
+    that are in two cells on average beside NA or ?, which may be a class.
 
     :param path: The file; "-" for the standard input.
-    :param sep: What separates the cells: a character, or the regular expression for spaces.
+    :param sep: What separates the cells: a character, or the regular expression for
+        spaces.
     :param decimal: The decimal mark, "." or ",".
-    :param thousands: What separates thousands: "." or ",", which is no decimal mark then, or
-        another mark.
-    :param encoding: The encoding of the text. UTF-8, 16 and 32 are recognised; text in none of them
-        is taken as Windows-1252.
-    :param header: Whether the first line has the names of columns; without they are x0, x1, ...
-    :param sheet: The name of a sheet of an Excel file; None: the first that is not empty.
-    :raises ValueError: If there is no such file, or it is empty, is no text, has no rows but the
-        names, or rows that are longer than the line of names.
+    :param thousands: What separates thousands: "." or ",", which is no decimal mark
+        then, or another mark.
+    :param encoding: The encoding of the text. UTF-8, 16 and 32 are recognised; text in
+        none of them is taken as Windows-1252.
+    :param header: Whether the first line has the names of columns; without they are x0,
+        x1, ...
+    :param sheet: The name of a sheet of an Excel file; None: the first that is not
+        empty.
+    :raises ValueError: If there is no such file, or it is empty, is no text, has no
+        rows but the names, or rows that are longer than the line of names.
     """
     stated = given_conventions(decimal, thousands)
     try:
@@ -133,7 +138,8 @@ def _records(
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Cut into cells; lines count from 1. Blank lines are left out.
 
-    Rows are tuples, because Python's collector does not search tuples of text again and again.
+    Rows are tuples, because Python's collector does not search tuples of text again and
+    again.
     """
     if sep == _SPACES:
         lines: Any = (line.strip() for line in io.StringIO(text, newline=None))
@@ -170,8 +176,8 @@ def _find_sep(text: str, sep: str | None) -> str:
 
 def _suits(text: str, sep: str) -> tuple[float, float, int]:
     """
-    How well a separator suits: the share of rows as long as the second, the share of cells that are
-    numbers, and the length.
+    How well a separator suits: the share of rows as long as the second, the share of
+    cells that are numbers, and the length.
     """
     records = _first_records(text, sep)
     if not records or len(records[0]) < 2:
@@ -191,8 +197,8 @@ def _suits(text: str, sep: str) -> tuple[float, float, int]:
 
 
 def _cut(text: str, sep: str, skipped: int) -> pd.DataFrame:
-    """Cut into cells, all of them text; refuse rows that are longer than the first. The ``attrs``
-    have notes and warnings.
+    """Cut into cells, all of them text; refuse rows that are longer than the first. The
+    ``attrs`` have notes and warnings.
 
     :param skipped: How many lines were above.
     """
@@ -246,7 +252,9 @@ def _cut(text: str, sep: str, skipped: int) -> pd.DataFrame:
 
 
 def _without_comments(text: str, sep: str | None) -> str:
-    """Leave out lines that start with #, but for the sign itself where the last holds the names."""
+    """Leave out lines that start with #, but for the sign itself where the last holds
+    the names.
+    """
     comments = re.match(r"(?:#[^\n]*\n)+", text)
     if not comments:
         return text
@@ -284,7 +292,9 @@ def _beginning(text: str) -> str:
 
 
 def _without_titles(text: str, sep: str | None) -> tuple[str, str]:
-    """Leave out titles and blank lines above the column names; return a note, or nothing."""
+    """Leave out titles and blank lines above the column names; return a note, or
+    nothing.
+    """
     marks: Sequence[str] = (sep,) if sep else _SEPARATORS
     beginning = _beginning(text)
     best = max(marks, key=partial(_suits, beginning))

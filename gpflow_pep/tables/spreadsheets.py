@@ -25,11 +25,12 @@ def read_spreadsheet(
     content: bytes, sheet: str | None, header: bool | None
 ) -> pd.DataFrame:
     """
-    Read a sheet; the ``attrs`` of the table have its name as "sheet", and "notes" if there are any.
+    Read a sheet; the ``attrs`` of the table have its name as "sheet", and "notes" if
+    there are any.
 
     :param content: Of the file.
-    :param sheet: The name of the sheet; None: the first with at least two rows of two columns, or
-        else the first that is not empty.
+    :param sheet: The name of the sheet; None: the first with at least two rows of two
+        columns, or else the first that is not empty.
     :param header: Whether the first row has the names of columns; None: recognised.
     :raises ValueError: If there is no such sheet.
     """
@@ -102,7 +103,9 @@ def _read_sheets(content: bytes) -> dict[str, pd.DataFrame]:
 
 
 def _cells(sheet: Any) -> pd.DataFrame:
-    """Give the cells; all rows of cells that were merged in one column have their value."""
+    """Give the cells; all rows of cells that were merged in one column have their
+    value.
+    """
     cells = pd.DataFrame([*sheet.iter_rows(values_only=True)], dtype=object)
     for merged in sheet.merged_cells.ranges:
         left, top, right, bottom = merged.bounds
@@ -122,7 +125,9 @@ def _without_margins(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _plain_cell(cell: Any) -> Any:
-    """Give times of the day and durations as text, which is read as such; no text of spaces."""
+    """Give times of the day and durations as text, which is read as such; no text of
+    spaces.
+    """
     if isinstance(cell, datetime.timedelta):
         minutes, seconds = divmod(round(cell.total_seconds()), 60)
         return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
@@ -133,7 +138,9 @@ def _plain_cell(cell: Any) -> Any:
 
 
 def _without_marks(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Leave out marks of missing values where all other cells are no text, and they no class."""
+    """Leave out marks of missing values where all other cells are no text, and they no
+    class.
+    """
     is_text = column.map(lambda cell: isinstance(cell, str))
     others = column[~is_text].dropna()
     dates = others.map(lambda cell: isinstance(cell, datetime.date)).any()

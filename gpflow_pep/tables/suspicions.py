@@ -1,4 +1,6 @@
-"""What in a table makes scores look better or worse than they are: warnings, nothing is changed."""
+"""What in a table makes scores look better or worse than they are: warnings, nothing is
+changed.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,19 +18,20 @@ from .encodings import option
 MIN_ROWS = 10
 #: A column of so high a rank correlation is a function of the target.
 _CORRELATION = 0.999
-#: The target is a formula of columns that leaves this fraction of its variance; each has a value,
-#: that is positive for a product, in more than this fraction of the rows.
+#: The target is a formula of columns that leaves this fraction of its variance; each
+#: has a value, that is positive for a product, in more than this fraction of the rows.
 _LEFT, _THERE = 0.001, 0.9
-#: Robust standard deviations from the median: of a target, and of its logarithm. More wild targets
-#: than this share are how the target is distributed.
+#: Robust standard deviations from the median: of a target, and of its logarithm. More
+#: wild targets than this share are how the target is distributed.
 _WILD, _WILD_LOG, _WILD_SHARE = 20.0, 6.0, 0.01
-#: A repeated number that is outside all others by this share of their range may stand for a missing
-#: value; a negative one beside others that are not need not be that far away.
+#: A repeated number that is outside all others by this share of their range may stand
+#: for a missing value; a negative one beside others that are not need not be that far
+#: away.
 _MARK_GAP = 0.5
-#: Equal numbers one after another are named where so many are expected less often than that, with
-#: as many equal neighbours as other rows have, or as that number has in other rows, as 0 has where
-#: it rarely rains; times four, because rows that are alike stand together. In 20 tables of papers
-#: nothing is named.
+#: Equal numbers one after another are named where so many are expected less often than
+#: that, with as many equal neighbours as other rows have, or as that number has in
+#: other rows, as 0 has where it rarely rains; times four, because rows that are alike
+#: stand together. In 20 tables of papers nothing is named.
 _CHANCE, _ALIKE = 0.001, 4.0
 #: A class of fewer rows than this share is rare.
 _RARE = 0.05
@@ -36,8 +39,8 @@ _RARE = 0.05
 
 def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str]:
     """
-    Describe what is suspicious: columns that are the target, numbers that may stand for no value,
-    wild numbers, and rare classes.
+    Describe what is suspicious: columns that are the target, numbers that may stand for
+    no value, wild numbers, and rare classes.
 
     :param X: Inputs: numbers, dates and text; values may be missing.
     :param y: The target, with no value missing.
@@ -59,8 +62,8 @@ def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str]
 
 
 def formula(X: pd.DataFrame, y: "pd.Series[Any]") -> list[str]:
-    """Find two or three columns of which the target, a number, is a weighted sum, as revenue less
-    cost, or a product of powers, as units times price; if there are any.
+    """Find two or three columns of which the target, a number, is a weighted sum, as
+    revenue less cost, or a product of powers, as units times price; if there are any.
     """
     numbers = pd.concat([X.select_dtypes(np.float64), y], axis=1)
     for table in (numbers, np.log(numbers.where(numbers > 0.0))):
@@ -107,8 +110,9 @@ def _rank_correlation(values: "pd.Series[Any]", target: "pd.Series[Any]") -> flo
 
 
 def _distances(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Measure distances from the median in robust standard deviations: where half of the values are
-    one number, in those of the others; if these are zero too, as of 0 and 1, in the least distance.
+    """Measure distances from the median in robust standard deviations: where half of
+    the values are one number, in those of the others; if these are zero too, as of 0
+    and 1, in the least distance.
     """
     distance = np.abs(values - np.median(values))
     parts = [part for part in (values, values[distance > 0.0]) if len(part)]
@@ -135,7 +139,9 @@ def _marks(column: "pd.Series[Any]") -> Iterator[str]:
 
 
 def stuck(column: "pd.Series[Any]") -> Iterator[str]:
-    """Name a number that is in rows one after another, where it changes between other rows."""
+    """Name a number that is in rows one after another, where it changes between other
+    rows.
+    """
     column = column.dropna()
     if column.dtype != np.float64 or any(
         part.is_monotonic_increasing for part in (column, -column)

@@ -1,7 +1,8 @@
 """Training: on all rows; by minibatches, with checkpoints, on several
 devices or machines.
 
-Rooms: `starts` gives inducing variables, `fitting` trains, `choosing` compares what was trained.
+Rooms: `starts` gives inducing variables, `fitting` trains, `choosing` compares what was
+trained.
 """
 
 from ..engine.predictions.context_rows import NearRows

@@ -1,4 +1,6 @@
-"""The forms in which a fitted estimator predicts: saved, pickled, by NumPy, as a SavedModel."""
+"""The forms in which a fitted estimator predicts: saved, pickled, by NumPy, as a
+SavedModel.
+"""
 
 import pickle
 from collections.abc import Iterator

@@ -1,4 +1,6 @@
-"""Every public model of the package, how to create it, and one of each compiled for all tests."""
+"""Every public model of the package, how to create it, and one of each compiled for all
+tests.
+"""
 
 import contextlib
 import functools
@@ -124,7 +126,9 @@ def _tied(model_class: type) -> Callable[..., gpflow.models.GPModel]:
 
 
 def gaussian_model(name: str, problem: RegressionProblem, **options: Any) -> Any:
-    """A model by its name, of a problem with Gaussian noise; the tied ones are given no rows."""
+    """A model by its name, of a problem with Gaussian noise; the tied ones are given no
+    rows.
+    """
     noise = options.pop("noise_variance", 0.1)
     options = {"kernel": problem.kernel(), "inducing_variable": problem.Z, **options}
     if name == "PEPRegression":
@@ -137,7 +141,8 @@ def gaussian_model(name: str, problem: RegressionProblem, **options: Any) -> Any
     return getattr(pep, name)(**{"num_data": len(problem.X), **options})
 
 
-#: For the fast tests one of the tied models: the other two have the same code but for the energy.
+#: For the fast tests one of the tied models: the other two have the same code but for
+#: the energy.
 each_tied = pytest.mark.parametrize(
     "name",
     [
@@ -157,8 +162,8 @@ OUTPUTS = [
     _case(pep.PEPRegression, _mixed_regression, _incomplete_data, "mixed regression"),
     _case(pep.PEP, _mixed_pep, _incomplete_label_data, "mixed rows"),
 ]
-#: One of each public model. Their plumbing does not depend on the likelihood, and the sweeps of PEP
-#: take least time with the Gaussian one.
+#: One of each public model. Their plumbing does not depend on the likelihood, and the
+#: sweeps of PEP take least time with the Gaussian one.
 MODELS = [
     _case(pep.PEPRegression, _plain, _regression_data),
     _case(pep.PEP, _gaussian, _regression_data),
@@ -205,7 +210,9 @@ def but(*names: str) -> tuple[str, ...]:
 def loss_closure(
     model: gpflow.models.GPModel, data: Data, compile: bool
 ) -> Callable[[], Any]:
-    """By GPflow's own helper; it compares the data with the model's, and NaN equals nothing."""
+    """By GPflow's own helper; it compares the data with the model's, and NaN equals
+    nothing.
+    """
     if np.isnan(data[1]).any():
         return model.training_loss_closure(compile=compile)
     return gpflow.models.training_loss_closure(model, data, compile=compile)
@@ -225,7 +232,8 @@ class Compiled:
         self.model = case.create(self.data, Z)
         self.variables = self.model.trainable_variables
         self.loss = loss_closure(self.model, self.data, compile=True)
-        self.loss()  # Traced while all is trainable: of what is not, a graph may hold no gradient.
+        # Traced while all is trainable: of what is not, a graph may hold no gradient.
+        self.loss()
         self.predict_f = _of_rows(lambda Xnew: self.model.predict_f(Xnew))
         self.predict_f_full_cov = _of_rows(
             lambda Xnew: self.model.predict_f(Xnew, full_cov=True)
@@ -270,7 +278,9 @@ def _of_rows(function: Callable[[tf.Tensor], Any]) -> Callable[[Any], Any]:
 
 
 def saved_and_loaded(model: gpflow.models.GPModel, method: str, directory: str) -> Any:
-    """The model with one prediction, ``compiled``, for any number of rows, through a file."""
+    """The model with one prediction, ``compiled``, for any number of rows, through a
+    file.
+    """
     function = getattr(model, method)
     model.compiled = _of_rows(lambda Xnew: function(Xnew))
     tf.saved_model.save(model, directory)

@@ -33,7 +33,8 @@ SQUEEZE = 1e-3  # of GPflow's probit
 EPSILON = 0.01  # of RobustMax
 NUM_CLASSES = 3
 BIN_EDGES = np.array([-0.1, 0.6])
-#: Of each latent function. RobustMax would not notice the scale of functions of one mean.
+#: Of each latent function. RobustMax would not notice the scale of functions of one
+#: mean.
 MEANS = np.array([0.3, 0.0, -0.2])
 
 
@@ -167,7 +168,8 @@ CASES = {
         num_latent=NUM_CLASSES,
     ),
 }
-#: Of one latent function and with a rule like another's here, which is among the fast tests.
+#: Of one latent function and with a rule like another's here, which is among the fast
+#: tests.
 LIKE_ANOTHER = ("logit", "Gamma", "Beta", "Ordinal")
 #: Names of all cases as parameters.
 _marks = {name: [pytest.mark.slow] * (name in LIKE_ANOTHER) for name in CASES}
@@ -185,7 +187,9 @@ def reference_sites(
 
 
 class Compiled(NamedTuple):
-    """A model, and its loss with its gradients as a function compiled once for all tests."""
+    """A model, and its loss with its gradients as a function compiled once for all
+    tests.
+    """
 
     model: "pep.models.PEP"
     loss: Callable[[], tf.Tensor]

@@ -1,4 +1,6 @@
-"""What readers are given: tables written in many ways, and files that were spoiled on the way."""
+"""What readers are given: tables written in many ways, and files that were spoiled on
+the way.
+"""
 
 import bz2
 import csv
@@ -197,7 +199,9 @@ def mutate(value: Any, rng: np.random.Generator) -> Any:
 def spoiled_folders(
     folder: Path, saved: Path, number: int, seed: int = 0
 ) -> Iterator[bool]:
-    """Change one byte, or one entry of the description; yields whether that has to be noticed."""
+    """Change one byte, or one entry of the description; yields whether that has to be
+    noticed.
+    """
     rng = np.random.default_rng(seed)
     shutil.copytree(saved, folder, dirs_exist_ok=True)
     for i in range(number):
@@ -213,13 +217,15 @@ def spoiled_folders(
             content = bytearray((folder / name).read_bytes())
             content[int(rng.integers(len(content)))] ^= int(rng.integers(1, 256))
             (folder / name).write_bytes(bytes(content))
-        # An entry may become another one. A byte of the description may be white space, or of the
-        # versions; else it has another digest.
+        # An entry may become another one. A byte of the description may be white space,
+        # or of the versions; else it has another digest.
         yield i % 2 == 0 and name != "model.json"
 
 
 def check_folder(folder: Path, must_be_noticed: bool) -> None:
-    """Whatever is changed, it is noticed, or another estimator is loaded; nothing else happens."""
+    """Whatever is changed, it is noticed, or another estimator is loaded; nothing else
+    happens.
+    """
     try:
         assert isinstance(load_estimator(folder), BaseEstimator)
     except ValueError as error:

@@ -1,4 +1,6 @@
-"""What is refused: calls, and words of the message, which begins with the first of them."""
+"""What is refused: calls, and words of the message, which begins with the first of
+them.
+"""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""The configurations of PEPRegression under test, each with what the reference says about it."""
+"""The configurations of PEPRegression under test, each with what the reference says
+about it.
+"""
 
 from typing import Any, NamedTuple
 
@@ -28,7 +30,8 @@ class Case(NamedTuple):
     alpha: Any = 0.5
     blocks: Any | None = None
     num_outputs: int = 1
-    noise: str = "constant"  # or scale, variance: that Gaussian parameter is linear in the inputs
+    # or scale, variance: that Gaussian parameter is linear in the inputs
+    noise: str = "constant"
     mean: str = "zero"  # or constant, linear
     bound: str = "standard"  # or tight
 

@@ -1,4 +1,6 @@
-"""One table of likelihoods, targets and independent densities for all that concerns tilting."""
+"""One table of likelihoods, targets and independent densities for all that concerns
+tilting.
+"""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -260,7 +262,9 @@ def _multi_class(label: int, high: float, low: float) -> Reference:
 
 
 def _heteroscedastic(y: float) -> Reference:
-    """Integrated over the first latent function by the formula, over the second by quadrature."""
+    """Integrated over the first latent function by the formula, over the second by
+    quadrature.
+    """
 
     def integral(mean: Array, variance: Array, alpha: float) -> float:
         def log_density(f: Array) -> Array:
@@ -542,7 +546,9 @@ class Rows(NamedTuple):
 def grid(
     case: Case, means: Any = MEANS, variances: Any = VARIANCES, alphas: Any = ALPHAS
 ) -> Rows:
-    """All combinations that are finite; latent functions after the first have other moments."""
+    """All combinations that are finite; latent functions after the first have other
+    moments.
+    """
     every = itertools.product(means, variances, alphas)
     points = np.array([point for point in every if case.is_finite(*point)])
     latent = np.arange(case.num_latent)

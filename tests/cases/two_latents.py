@@ -1,4 +1,6 @@
-"""Likelihoods as users write them, of two latent functions; each by SciPy too, with targets."""
+"""Likelihoods as users write them, of two latent functions; each by SciPy too, with
+targets.
+"""
 
 from typing import Any
 
@@ -11,7 +13,9 @@ from scipy.special import expit
 
 
 class _Own(gpflow.likelihoods.MultiLatentLikelihood):
-    """What GPflow asks for beside the density, which nothing here needs; and the law of targets."""
+    """What GPflow asks for beside the density, which nothing here needs; and the law of
+    targets.
+    """
 
     law: Any  # of two latent functions, SciPy's
     density = "logpdf"
@@ -54,7 +58,9 @@ class DispersedCounts(_Own):
 
 
 class InflatedCounts(gpflow.likelihoods.QuadratureLikelihood):
-    """Zero-inflated Poisson: logarithm of the rate, logit of the probability of a zero more."""
+    """Zero-inflated Poisson: logarithm of the rate, logit of the probability of a zero
+    more.
+    """
 
     means = 1.0, -0.5
 

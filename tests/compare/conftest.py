@@ -1,4 +1,6 @@
-"""The command from a messy table to a trained model, run once for all tests of the result."""
+"""The command from a messy table to a trained model, run once for all tests of the
+result.
+"""
 
 import pytest
 from compare.small_comparison import Run, real

@@ -1,4 +1,6 @@
-"""Comparisons that test modules look at: of each kind of target one real run of the command."""
+"""Comparisons that test modules look at: of each kind of target one real run of the
+command.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -65,7 +67,9 @@ def two_targets() -> pd.DataFrame:
 
 
 def limits() -> pd.DataFrame:
-    """Below 8 and 9 two instruments say no more than that; the column "true" is nobody's."""
+    """Below 8 and 9 two instruments say no more than that; the column "true" is
+    nobody's.
+    """
     rng = np.random.default_rng(0)
     x = np.sort(rng.uniform(-2.0, 2.0, 60))
     true = 10.0 + 3.0 * x + 0.3 * rng.standard_normal(60)
@@ -77,7 +81,9 @@ def limits() -> pd.DataFrame:
 
 
 def messy() -> pd.DataFrame:
-    """The small table as people write them: an index without a name, gaps, a constant column."""
+    """The small table as people write them: an index without a name, gaps, a constant
+    column.
+    """
     table = small_table().assign(site="Zürich", kind=["größer", "kleiner"] * 20)
     table.loc[3, "time"] = np.nan
     return table

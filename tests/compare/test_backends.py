@@ -1,4 +1,6 @@
-"""Fits that run where joblib's backend says, and the end of the command by Ctrl-C or a signal."""
+"""Fits that run where joblib's backend says, and the end of the command by Ctrl-C or a
+signal.
+"""
 
 import os
 import pickle
@@ -239,8 +241,9 @@ def test_ctrl_c_ends_the_other_processes() -> None:
     assert not any(other.is_running() for other in others)
 
 
-# In the place of a shell: a process that begins a session takes the first terminal that it opens
-# for its own. What is still to be read from a terminal is lost when that process ends: it waits.
+# In the place of a shell: a process that begins a session takes the first terminal that
+# it opens for its own. What is still to be read from a terminal is lost when that
+# process ends: it waits.
 SHELL = """
 import os, signal, subprocess, sys, time
 os.open(os.ttyname(0), os.O_RDWR)
@@ -294,7 +297,9 @@ def test_the_command_ends_at_once_and_leaves_the_terminal_as_it_was(way: Any) ->
 
 
 def read(terminal: int) -> bytes:
-    """What has been written; nothing when the process has ended, which Linux says by an error."""
+    """What has been written; nothing when the process has ended, which Linux says by an
+    error.
+    """
     try:
         return os.read(terminal, 65536)
     except OSError:

@@ -543,7 +543,9 @@ def test_dates_in_two_orders_are_words_with_a_note(number: int) -> None:
 def test_new_tables_are_read_as_the_table_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_training: None
 ) -> None:
-    """Numbers, dates, units, marks and the encoding; also of two rows; and each cell once."""
+    """Numbers, dates, units, marks and the encoding; also of two rows; and each cell
+    once.
+    """
     rng = np.random.default_rng(0)
     size, town = rng.integers(700, 4000, 40), rng.choice(["Łódź", "Köln"], 40)
     born = pd.Timestamp("1940-01-01") + pd.to_timedelta(rng.integers(0, 20000, 40), "D")
@@ -608,7 +610,9 @@ def test_formats_are_found_out() -> None:
 
 
 def test_later_tables_are_read_by_their_own_marks(tmp_path: Path) -> None:
-    """Of numbers with units and thousands too, which are read by the formats of the model."""
+    """Of numbers with units and thousands too, which are read by the formats of the
+    model.
+    """
 
     def rows(*cells: str) -> Path:
         lines = [

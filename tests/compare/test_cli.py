@@ -353,7 +353,9 @@ def test_words_that_standard_output_cannot_take_are_no_failure(
 def test_scores_are_written_as_fits_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And an earlier run's results stay until this one has ended, or for good if it does not."""
+    """And an earlier run's results stay until this one has ended, or for good if it
+    does not.
+    """
     fits, seen = small_comparison().fits[:2], []
     (tmp_path / "report.html").write_text("earlier")
     list_files(tmp_path, ["report.html"])
@@ -511,7 +513,8 @@ def test_version_and_help() -> None:
     assert "--near-rows" in of_compare
 
 
-# Lines: what needs no TensorFlow; and a fit that computes for a minute in one call of TensorFlow, which Ctrl-C is to end at once.
+# Lines: what needs no TensorFlow; and a fit that computes for a minute in one call of
+# TensorFlow, which Ctrl-C is to end at once.
 PROCESS = """
 import os, sys
 from gpflow_pep.compare import cli

@@ -1,4 +1,6 @@
-"""The command itself, nothing replaced: each example, and a small table of each kind of target."""
+"""The command itself, nothing replaced: each example, and a small table of each kind of
+target.
+"""
 
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from gpflow_pep.compare.cli import EXAMPLES
 from gpflow_pep.estimators import load_estimator
 
-#: Whose densities need quantiles that NumPy has not; and that have tests of their scores elsewhere.
+#: Whose densities need quantiles that NumPy has not; and that have tests of their
+#: scores elsewhere.
 WITHOUT_SCORER = ("counts", "two targets", "limits")
 TRAINED = ("default", "alpha", "SVGP", "exact GP")
 Z95 = 1.6448536269514722
@@ -56,7 +59,9 @@ def test_every_model_is_fitted_in_every_part(kind: str) -> None:
 
 
 def test_scores_are_those_of_the_predictions(kind: str) -> None:
-    """Of classes by their probabilities; of numbers all but the default are one Gaussian."""
+    """Of classes by their probabilities; of numbers all but the default are one
+    Gaussian.
+    """
     table, targets, _, _, _, _, comparison, _ = real(kind)
     if kind in WITHOUT_SCORER:
         return

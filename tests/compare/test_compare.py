@@ -1,4 +1,6 @@
-"""The comparison: candidates, what is saved, failures that stay with their fit, shares of time."""
+"""The comparison: candidates, what is saved, failures that stay with their fit, shares
+of time.
+"""
 
 import time
 import warnings
@@ -96,7 +98,9 @@ def with_scores(**nlpd: Any) -> Any:
 def test_the_default_is_saved_unless_another_is_clearly_better(
     alpha_0: list[float], alpha_1: list[float], saved: str
 ) -> None:
-    """By Student's t of two folds, whose limit at 5% is 12.7 standard errors; no baseline is."""
+    """By Student's t of two folds, whose limit at 5% is 12.7 standard errors; no
+    baseline is.
+    """
     baseline = {"linear": [0.1, 0.1]}
     comparison = with_scores(
         default=[1.0, 1.0], alpha_0=alpha_0, alpha_1=alpha_1, **baseline
@@ -414,7 +418,9 @@ def test_time_is_shared_among_the_fits_that_are_left(
 def test_no_fit_begins_after_the_end(
     minutes: float, left_out: list[str], monkeypatch: Any
 ) -> None:
-    """By a clock that evaluations alone move on, each by a second. Only the model of all rows."""
+    """By a clock that evaluations alone move on, each by a second. Only the model of
+    all rows.
+    """
     clock, begun, densities = [0.0], [], [0.0]
     before_calls(
         monkeypatch, WholeLoss, "__call__", lambda: clock.append(clock.pop() + 1.0)

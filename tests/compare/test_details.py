@@ -107,7 +107,9 @@ class Timed(BaseEstimator):
 def test_inputs_are_permuted_in_time(
     deadline: float, scores: int, monkeypatch: Any
 ) -> None:
-    """In this process: others, begun for it, would load TensorFlow, and show what it writes."""
+    """In this process: others, begun for it, would load TensorFlow, and show what it
+    writes.
+    """
     monkeypatch.setattr(Timed, "seconds", 0.0)
     monkeypatch.setattr(details.time, "perf_counter", lambda: Timed.seconds)
     X = pd.DataFrame({"a": np.arange(8.0), "b": 0.0})

@@ -1,4 +1,6 @@
-"""Scores of held-out rows, by hand and by scikit-learn; and what those of all fits come to."""
+"""Scores of held-out rows, by hand and by scikit-learn; and what those of all fits come
+to.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -78,7 +80,8 @@ def test_a_difference_over_rows_is_that_of_the_scores(name: str) -> None:
     if name == "auc":
         assert np.isnan(gap.error) and not gap.clear
     if not of_labels:
-        # Rows of the same table three times have the same mean, and an error that is √3 smaller.
+        # Rows of the same table three times have the same mean, and an error that is √3
+        # smaller.
         again = difference_over_rows(
             METRIC[name], *(pd.concat([table] * 3) for table in pair)
         )
@@ -402,7 +405,9 @@ def test_medians_are_ours_where_means_are_of_trees() -> None:
 
 
 def numbers(**columns: Any) -> Comparison:
-    """A comparison whose best model has these held-out predictions, with 90% intervals of 1.64."""
+    """A comparison whose best model has these held-out predictions, with 90% intervals
+    of 1.64.
+    """
     comparison = made({"mean": WORSE, "alpha 0": NOISY})
     table = pd.DataFrame({"part": 1, "log_density": 0.0, **columns})
     ends = {"lower_90": table["mean"] - 1.64, "upper_90": table["mean"] + 1.64}

@@ -232,7 +232,9 @@ def test_powers_that_failed_are_left_out_and_of_two_kernels_the_better_one_is_dr
 
 
 def test_the_page_has_each_part_of_a_picture_by_itself() -> None:
-    """So that it can be read at 390 pixels: PNG files of half the width have all that is drawn."""
+    """So that it can be read at 390 pixels: PNG files of half the width have all that
+    is drawn.
+    """
     image = pytest.importorskip("matplotlib.image")
     pictures = report._draw(small_comparison())["scores"]
     whole, *parts = (image.imread(io.BytesIO(png)) for png in pictures)

@@ -27,7 +27,9 @@ N = 60
 
 
 def data(kind: str, copies: int = 0, num_inputs: int = N) -> Cleaned:
-    """Rows, of which so many are repeated, in any order; or that have only few different inputs."""
+    """Rows, of which so many are repeated, in any order; or that have only few
+    different inputs.
+    """
     rng = np.random.default_rng(0)
     x = (
         rng.choice(rng.normal(size=num_inputs), N)

@@ -1,4 +1,6 @@
-"""Comparisons of several targets, together and each by itself; and of targets that are limits."""
+"""Comparisons of several targets, together and each by itself; and of targets that are
+limits.
+"""
 
 import io
 from dataclasses import replace
@@ -349,7 +351,8 @@ def test_limits_reach_the_models_and_the_scores() -> None:
     assert_allclose(fit.scores["nlpd"], -best["log_density"][first].mean())
     error = (known["true"] - known["mean"])[known["part"] == 1]
     assert_allclose(fit.scores["rmse"], np.sqrt(np.mean(error**2)))
-    # Below the limits too it predicts the values, where what takes the limit for them cannot.
+    # Below the limits too it predicts the values, where what takes the limit for them
+    # cannot.
     limited = best[best[LIMIT] < 0.0]
     assert (
         len(limited) > 10 and abs(np.mean(limited["mean"] - TRUE[limited.index])) < 0.2

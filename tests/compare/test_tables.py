@@ -481,7 +481,9 @@ def test_mutated_files(tmp_path: Path, number: int) -> None:
 
 
 def test_what_can_be_read_in_two_ways_stays_text(read: Any) -> None:
-    """A table that is read by a model's conventions must not be read by its own guess before."""
+    """A table that is read by a model's conventions must not be read by its own guess
+    before.
+    """
     found = read("a;b\n1,555;3\n1,999;4\n")
     assert list(found["a"]) == ["1,555", "1,999"] and list(found["b"]) == [3, 4]
     found = read("a;b\n1,555;3\n1,999;4\n", decimal=",")

@@ -1,4 +1,6 @@
-"""``model.data = (X, Y)`` and ``model.alpha = 0.3``: checked, and never lost on compiled code."""
+"""``model.data = (X, Y)`` and ``model.alpha = 0.3``: checked, and never lost on
+compiled code.
+"""
 
 from functools import partial
 from typing import Any
@@ -145,7 +147,9 @@ def test_a_power_that_is_assigned_past_the_check(name: str, value: float) -> Non
 @pytest.mark.parametrize("name", ["PEPRegression", "PEP"])
 @pytest.mark.near_copies
 def test_inducing_inputs_that_were_fixed_when_the_loss_was_compiled(name: str) -> None:
-    """Their gradient was wrong where chunks are computed anew for it; GPflow's SGPR is right."""
+    """Their gradient was wrong where chunks are computed anew for it; GPflow's SGPR is
+    right.
+    """
     model = gaussian_model(name, OLD, inducing_variable=OLD.Z[:2], chunk_size=5)
     gpflow.set_trainable(model.inducing_variable, False)
     loss = model.training_loss_closure(compile=True)

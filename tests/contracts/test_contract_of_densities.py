@@ -1,4 +1,6 @@
-"""What every model, mixture, estimator and saved model predicts is as accurate as its integrals."""
+"""What every model, mixture, estimator and saved model predicts is as accurate as its
+integrals.
+"""
 
 from functools import partial
 from typing import Any

@@ -140,7 +140,9 @@ def test_powers_that_are_mixed_and_chosen(case: ModelCase, create: Any) -> None:
     "case", [pytest.param(case, id=case.name) for case in OUTPUTS[1:]]
 )
 def test_derivatives_in_the_mixing(case: ModelCase, create: Any) -> None:
-    """Of predictions, which are right, or refused where the sites would have to be followed."""
+    """Of predictions, which are right, or refused where the sites would have to be
+    followed.
+    """
     model = create()
     total, variables = (
         lambda: tf.reduce_sum(model.predict_f(XNEW)[0]),

@@ -1,4 +1,6 @@
-"""Predictions as GPflow makes them: covariances, samples, leading axes, posteriors' caches."""
+"""Predictions as GPflow makes them: covariances, samples, leading axes, posteriors'
+caches.
+"""
 
 from functools import partial
 from typing import Any
@@ -84,7 +86,9 @@ def test_samples(model: Any) -> None:
 
 
 def test_leading_axes_of_new_rows(model: Any) -> None:
-    """[batch..., N, D], as GPflow has it; its posteriors take no such rows from a cache."""
+    """[batch..., N, D], as GPflow has it; its posteriors take no such rows from a
+    cache.
+    """
     many = np.stack([XNEW, XNEW[::-1], XNEW + 0.1])[:, None]  # [3, 1, N, 2]
     for pair in BOTH if is_mixed(model) else BOTH[::2]:  # GPflow's has no others
         moments = model.predict_f(many, *pair)
@@ -96,7 +100,9 @@ def test_leading_axes_of_new_rows(model: Any) -> None:
 
 @pytest.mark.parametrize("cache", list(PrecomputeCacheType))
 def test_posterior_caches(model: Any, cache: PrecomputeCacheType) -> None:
-    """What is cached stays as it was until it is updated; what is fused is as the model is now."""
+    """What is cached stays as it was until it is updated; what is fused is as the model
+    is now.
+    """
     posterior, cached = model.posterior(cache), cache is not PrecomputeCacheType.NOCACHE
     for pair in BOTH:
         expected = model.predict_f(XNEW, *pair)

@@ -1,4 +1,6 @@
-"""What every model has in common with GPflow's; a new one joins by a line in `cases.models`."""
+"""What every model has in common with GPflow's; a new one joins by a line in
+`cases.models`.
+"""
 
 import copy
 import inspect
@@ -80,7 +82,9 @@ def test_no_public_model_is_forgotten() -> None:
 def test_is_a_gpflow_model(
     model: gpflow.models.GPModel, data: Data, capsys: Any
 ) -> None:
-    """Its loss, with a prior and without, the parts that it lists, and alpha, which is fixed."""
+    """Its loss, with a prior and without, the parts that it lists, and alpha, which is
+    fixed.
+    """
     assert isinstance(model, gpflow.models.GPModel)
     is_external = isinstance(model, training_mixins.ExternalDataTrainingLossMixin)
     assert is_external != isinstance(
@@ -149,7 +153,9 @@ def _assert_saved(model: gpflow.models.GPModel, method: str, directory: Path) ->
 def test_all_that_a_user_does(
     case: ModelCase, compiled: Compiled, tmp_path: Path
 ) -> None:
-    """Other data of other lengths, compiled once, trained, copied, written, read and saved."""
+    """Other data of other lengths, compiled once, trained, copied, written, read and
+    saved.
+    """
     for num_rows in (2 * N, 1):
         new = tuple(
             np.concatenate(both)[:num_rows] for both in zip(case.data(1), case.data(2))
@@ -275,7 +281,9 @@ def singular_Z() -> Array:
 @also_by_chunks
 @pytest.mark.filterwarnings("ignore:(?i).*jitter")
 def test_ill_conditioned(case: ModelCase, data: Data, singular_Z: Array) -> None:
-    """All is finite and reported; at alpha = 0 less jitter is a better bound: little is added."""
+    """All is finite and reported; at alpha = 0 less jitter is a better bound: little is
+    added.
+    """
     model = case.create(data, singular_Z)
     loss = _loss(model, data, True)
     with pytest.warns(JitterWarning, match="jitter was added"):
@@ -297,7 +305,8 @@ def test_ill_conditioned(case: ModelCase, data: Data, singular_Z: Array) -> None
 
 @also_by_chunks
 def test_duplicates_under_the_default_jitter(case: ModelCase, data: Data) -> None:
-    # At other powers RPAPEP's value at the q that it starts from depends on the number of them.
+    # At other powers RPAPEP's value at the q that it starts from depends on the number
+    # of them.
     alpha = 0.0 if case.model_class is pep.models.RPAPEP else 0.7
     models = (
         case.create(data, points, alpha=alpha) for points in (np.vstack([Z, Z]), Z)
@@ -340,8 +349,8 @@ def test_monitor(compiled: Compiled, tmp_path: Path) -> None:
         steps == list(range(len(losses))) and len(steps) >= 3 and losses[-1] < losses[0]
     )
     assert_close(written, losses, rtol=1e-6)
-    # The file holds the value before the step that the callback announces or after it; in either
-    # case the series has moved away from where it began.
+    # The file holds the value before the step that the callback announces or after it;
+    # in either case the series has moved away from where it began.
     _, values = series("kernel.variance", "kernels[0].variance")
     assert len(values) == len(losses) and len(set(values)) > 1
     assert_close(series("alpha")[1], np.full(len(losses), 0.7), rtol=1e-6)

@@ -1,4 +1,6 @@
-"""What PEPClassifier does where nothing is named: components, their weights, classes in order."""
+"""What PEPClassifier does where nothing is named: components, their weights, classes in
+order.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -98,7 +100,9 @@ def test_rows_are_left_out_of_all_classes(fitted: PEPClassifier) -> None:
 
 
 def test_recalibrated_by_rows_that_were_left_out(fitted: PEPClassifier) -> None:
-    """The maximum on a grid, and labels whose probabilities are squares that do not sum to 1."""
+    """The maximum on a grid, and labels whose probabilities are squares that do not sum
+    to 1.
+    """
     every = [
         class_stack._left_out(part)[:, part.columns_of(fitted)]
         for part in fitted.components_
@@ -284,7 +288,9 @@ def test_orders_that_are_known(labels: list[Any], expected: list[int] | None) ->
 def test_whether_one_function_and_thresholds_predict_labels(
     order: list[int], spread: float, expected: bool
 ) -> None:
-    """By probabilities of a cumulative logit, with errors or none, whose classes are renamed."""
+    """By probabilities of a cumulative logit, with errors or none, whose classes are
+    renamed.
+    """
     f = 3.0 * random.normal(size=[400, 1]) + np.array([2.0, -2.0])
     p = -np.diff(1.0 / (1.0 + np.exp(-f)), axis=1, prepend=1.0, append=0.0)
     labels = np.argmax(p.cumsum(axis=1) > random.uniform(size=[400, 1]), axis=1)

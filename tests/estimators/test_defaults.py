@@ -1,4 +1,6 @@
-"""Estimators where little is set: powers that are mixed, points that pay, what is compiled once."""
+"""Estimators where little is set: powers that are mixed, points that pay, what is
+compiled once.
+"""
 
 import threading
 import time
@@ -221,7 +223,9 @@ def test_no_stage_begins_after_the_end(
     labels: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By a clock that evaluations alone move on, each by a second: the first is compilation."""
+    """By a clock that evaluations alone move on, each by a second: the first is
+    compilation.
+    """
     clock, densities = [0.0], [0.0]
     before_calls(
         monkeypatch, WholeLoss, "__call__", lambda: clock.append(clock.pop() + 1.0)
@@ -298,7 +302,8 @@ def test_a_line_search_without_a_step_starts_once_more(
     assert next(left, None) is None
 
 
-# Fits of one thread with the same settings compile once, and end as each does by itself.
+# Fits of one thread with the same settings compile once, and end as each does by
+# itself.
 TWO = RNG.uniform(-2.0, 2.0, (45, 2))
 F = np.sin(2.0 * TWO[:, 0]) + 0.2 * RNG.standard_normal(45)
 SEVERAL = np.digitize(F, [-0.4, 0.4])

@@ -37,7 +37,9 @@ class OwnKernel(gpflow.kernels.SquaredExponential):
 
 
 class Strict(lik.StudentT):
-    """A user's, whose constructor checks types and ranges: 0.69, where others start, is none."""
+    """A user's, whose constructor checks types and ranges: 0.69, where others start, is
+    none.
+    """
 
     def __init__(self, scale: float, df: float = 4.0, *, limit: float = 1.0) -> None:
         if not (isinstance(scale, float) and isinstance(df, float) and scale > limit):

@@ -1,4 +1,6 @@
-"""Estimators: units, names of columns, labels, draws, and what scikit-learn does with them."""
+"""Estimators: units, names of columns, labels, draws, and what scikit-learn does with
+them.
+"""
 
 import pickle
 import warnings

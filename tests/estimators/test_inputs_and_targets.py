@@ -1,4 +1,6 @@
-"""What estimators accept: sparse inputs, targets of every support, floats, numbers of classes."""
+"""What estimators accept: sparse inputs, targets of every support, floats, numbers of
+classes.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,6 @@
-"""Intervals that left-out rows correct: by hand, where they are exact, and what is refused."""
+"""Intervals that left-out rows correct: by hand, where they are exact, and what is
+refused.
+"""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,6 @@
-"""Estimators whose predictions use near rows: chosen, in all predictions and forms, refused."""
+"""Estimators whose predictions use near rows: chosen, in all predictions and forms,
+refused.
+"""
 
 import copy
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Estimators, and scikit-learn's around them, on disk and back; and files that are none."""
+"""Estimators, and scikit-learn's around them, on disk and back; and files that are
+none.
+"""
 
 import json
 import shutil

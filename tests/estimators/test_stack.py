@@ -1,4 +1,6 @@
-"""What is done where nothing is named: several models, mixed and recalibrated by rows left out."""
+"""What is done where nothing is named: several models, mixed and recalibrated by rows
+left out.
+"""
 
 import time
 from pathlib import Path

@@ -201,7 +201,9 @@ FAMILIES: dict[str, tuple[Any, AnyNDArray]] = {
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_shift_and_a_scale_of_y_change_predictions_likewise(name: str) -> None:
-    """Where y has a density this is divided by the scale; a probability at a bound is not."""
+    """Where y has a density this is divided by the scale; a probability at a bound is
+    not.
+    """
     create, y = FAMILIES[name]
     scale, shift = 40.0, 300.0
     moved_y = (

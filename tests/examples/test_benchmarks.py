@@ -242,7 +242,9 @@ def test_what_a_gpu_cannot_run_and_copies_in_a_row_loop_are_seen() -> None:
     [("... in chunks", set()), ("... from a data set", {"DynamicStitch for Reshape"})],
 )
 def test_row_loops_wait_for_no_number(name: str, copies: set[str]) -> None:
-    """Value and gradient of regression in chunks; of rows from a data set, but for shapes."""
+    """Value and gradient of regression in chunks; of rows from a data set, but for
+    shapes.
+    """
     operations = devices.operations_of_loss(*devices.losses(60, 10)[name]())
     assert operations.without == frozenset()
     assert operations.in_row_loops["BatchMatMulV2"] > 2  # the loop was found
@@ -265,13 +267,14 @@ def test_a_gpu_runs_all_of_a_loss(name: str, kind: type) -> None:
     assert operations.without == operations.without_in_loops == frozenset()
 
 
-#: The most operations of value and gradient, beside those of a model of GPflow: tracing and
-#: compiling are most of what a small fit waits for.
+#: The most operations of value and gradient, beside those of a model of GPflow: tracing
+#: and compiling are most of what a small fit waits for.
 MOST = {
     "PEPRegression": ("SGPR", 1.35),
     "PEP-probit": ("SVGP", 2.15),
     "PEP-Student-t": ("SVGP", 3.4),
-    # 3.05 before the loss had derivatives in RobustMax's epsilon where that is not trained too.
+    # 3.05 before the loss had derivatives in RobustMax's epsilon where that is not
+    # trained too.
     "PEP-3-classes": ("SVGP", 3.1),
 }
 

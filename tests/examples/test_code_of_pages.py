@@ -1,9 +1,11 @@
-"""The code blocks of all pages run as they stand, page by page, and do what the pages say.
+"""The code blocks of all pages run as they stand, page by page, and do what the pages
+say.
 
-A page is one namespace, in a temporary directory. Three comments of a page change this for the next
-block: ``.. slow: seconds`` keeps it from the fast tests, ``.. not run: reason`` from all tests, and
-``.. hidden code:`` is run before it but not shown, for what the reader has already (data, a model).
-``.. printed:`` stands before a block of text: lines that the code printed, up to rounding.
+A page is one namespace, in a temporary directory. Three comments of a page change this
+for the next block: ``.. slow: seconds`` keeps it from the fast tests,
+``.. not run: reason`` from all tests, and ``.. hidden code:`` is run before it but not
+shown, for what the reader has already (data, a model). ``.. printed:`` stands before a
+block of text: lines that the code printed, up to rounding.
 """
 
 import inspect
@@ -93,7 +95,9 @@ BLOCKS = {name: blocks for name, blocks in BLOCKS.items() if blocks}
 
 
 def _readme(names: Namespace) -> None:
-    """The example recovers the function and its noise, by the model and by the estimator."""
+    """The example recovers the function and its noise, by the model and by the
+    estimator.
+    """
     _, variance = names["model"].predict_y(names["Xnew"])
     np.testing.assert_allclose(variance, 0.2**2, rtol=0.3)
     np.testing.assert_allclose(
@@ -103,7 +107,9 @@ def _readme(names: Namespace) -> None:
 
 
 def _own_likelihood(names: Namespace) -> None:
-    """Outliers of 3 in one row of fifteen do no harm, and the registered support refuses."""
+    """Outliers of 3 in one row of fifteen do no harm, and the registered support
+    refuses.
+    """
     error = np.sqrt(np.mean((names["mean"] - np.sin(2.0 * names["X"])) ** 2))
     assert error < 0.2 and 0.1 < names["model"].likelihood.scale.numpy() < 0.7
     with pytest.raises(ValueError, match="expected numbers below a million"):
@@ -226,7 +232,9 @@ y, labels = Y[:, 0], (Y > 0.0).astype(float)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*pep.MODELS, "PEPRegressor", "PEPClassifier"])
 def test_examples_of_docstrings_run(name: str) -> None:
-    """Each model and estimator begins with one, or is used as ARPEP is, and names others."""
+    """Each model and estimator begins with one, or is used as ARPEP is, and names
+    others.
+    """
     documented = getattr(pep if name in pep.MODELS else pep.estimators, name).__doc__
     assert ".. seealso::" in documented
     if "used as :class:`ARPEP` is" in documented.splitlines()[0]:

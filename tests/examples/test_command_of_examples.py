@@ -1,4 +1,6 @@
-"""The command ``python -m examples``: it lists and runs every example, and each has a quick run."""
+"""The command ``python -m examples``: it lists and runs every example, and each has a
+quick run.
+"""
 
 import subprocess
 import sys
@@ -12,7 +14,8 @@ from examples import common
 from examples.__main__ import commands, run
 
 COMMANDS = commands()
-#: Not of the command line of all others: names of files; a package that is not installed here.
+#: Not of the command line of all others: names of files; a package that is not
+#: installed here.
 OTHERS = {"messy_table", "messy_tables", "trieste_loop"}
 WITHOUT_DATA = (
     "forget how_long interdomain large_scale minibatch pic saspa streaming"

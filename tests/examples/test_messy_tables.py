@@ -12,8 +12,8 @@ from gpflow_pep.compare import Cleaned, Settings, clean, partition, read_table
 
 EXAMPLE = load_example("messy_tables.py")
 TABLES = {table.file: table for table in EXAMPLE.TABLES}
-#: Of each table its inputs; what some note and some warning begin with or have, and how many
-#: warnings there are.
+#: Of each table its inputs; what some note and some warning begin with or have, and how
+#: many warnings there are.
 EXPECTED: dict[str, tuple[str, list[str], list[str]]] = {
     "sales.xlsx": (
         "day region price",

@@ -1,4 +1,6 @@
-"""The comparison of models of missing outputs: what is removed, baselines, scores, its tables."""
+"""The comparison of models of missing outputs: what is removed, baselines, scores, its
+tables.
+"""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The papers' experiments and the study of defaults in small: cells, grids, tables and pages."""
+"""The papers' experiments and the study of defaults in small: cells, grids, tables and
+pages.
+"""
 
 import subprocess
 import sys
@@ -303,7 +305,9 @@ def test_summary_of_vh20(tmp_path: Path) -> None:
 
 
 def test_powers_of_vh20() -> None:
-    """Both are best at 0.5, and ARPEP before PEP at 1; PEP has a split that ARPEP lacks."""
+    """Both are best at 0.5, and ARPEP before PEP at 1; PEP has a split that ARPEP
+    lacks.
+    """
     nlpd = {
         ("PEP", 0.5): 0.1,
         ("PEP", 1.0): 0.4,
@@ -417,7 +421,8 @@ def test_the_summary_compares_with_the_reference(tmp_path: Path, capsys: Any) ->
     lines_beside = {
         line[:35].strip(): line[35:].split() for line in beside.splitlines()
     }
-    # Of -0.4 and 0.5; Student's t with one degree of freedom has 12.706. One split each.
+    # Of -0.4 and 0.5; Student's t with one degree of freedom has 12.706. One split
+    # each.
     assert lines_beside["evidence mix"] == [
         "+0.050",
         "[-5.668,",

@@ -1,4 +1,6 @@
-"""Parts of the papers' experiments: the runner, baselines beside independent ones, Gibbs."""
+"""Parts of the papers' experiments: the runner, baselines beside independent ones,
+Gibbs.
+"""
 
 import json
 import os
@@ -32,7 +34,9 @@ def cells(count: int = 5) -> list[Any]:
 
 
 def test_killed_and_resumed(tmp_path: Path) -> None:
-    """A process that dies in the fourth cell, and a line that was cut: no cell is run twice."""
+    """A process that dies in the fourth cell, and a line that was cut: no cell is run
+    twice.
+    """
     script = f"""
         import os, sys
         sys.path.insert(0, {str(EXAMPLES.parent)!r})
@@ -146,7 +150,9 @@ def test_start_is_shared() -> None:
 
 
 def latent_moments(fitted: Any, Xnew: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-    """Lines 4 and 6 of GPML's Algorithm 3.2, at scikit-learn's mode; its own are of 1.7."""
+    """Lines 4 and 6 of GPML's Algorithm 3.2, at scikit-learn's mode; its own are of
+    1.7.
+    """
     K = fitted.kernel_(fitted.X_train_, Xnew)
     v = np.linalg.solve(fitted.L_, fitted.W_sr_[:, None] * K)
     return K.T @ (fitted.y_train_ - fitted.pi_), fitted.kernel_.diag(Xnew) - np.sum(
@@ -226,7 +232,9 @@ def test_compiled_models_forget() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("num_classes", [0, 2, 3])
 def test_every_method_learns(num_classes: int) -> None:
-    """Better than chance by far, and those that see no more than M rows better than chance."""
+    """Better than chance by far, and those that see no more than M rows better than
+    chance.
+    """
     rng = np.random.default_rng(0)
     X = rng.standard_normal((160, 2))
     Y = np.sin(2.0 * X[:, :1]) + X[:, 1:]
@@ -278,7 +286,9 @@ def test_two_pieces(pieces: tuple[float, float, float]) -> None:
 
 
 def test_one_inducing_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two rows, two classes: f0 - f1 is all that matters, and its prior is of one dimension."""
+    """Two rows, two classes: f0 - f1 is all that matters, and its prior is of one
+    dimension.
+    """
     monkeypatch.setattr(gibbs, "SWEEPS", 4000)
     monkeypatch.setattr(gibbs, "THIN", 1)
     X, Y, Xnew = (

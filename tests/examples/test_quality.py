@@ -1,4 +1,6 @@
-"""Quality against time: what a curve records, the table of the best, and runs that are short."""
+"""Quality against time: what a curve records, the table of the best, and runs that are
+short.
+"""
 
 import itertools
 import time
@@ -138,7 +140,9 @@ def evaluate(method: str, M: int, alpha: float | None, limit: float) -> pd.DataF
 
 @pytest.mark.parametrize("run", [("HistGB 0.1", 0, None, 1.0), ("PEP", 20, 0.5, 20.0)])
 def test_methods_learn(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that goes on when it is read: a busy machine has as many points as any other."""
+    """By a clock that goes on when it is read: a busy machine has as many points as any
+    other.
+    """
     clock = itertools.count()
     monkeypatch.setattr(quality_curve.time, "process_time", lambda: 0.1 * next(clock))
     points = evaluate(*run)

@@ -1,4 +1,6 @@
-"""The REST endpoint of the documentation, with its web framework where that is installed."""
+"""The REST endpoint of the documentation, with its web framework where that is
+installed.
+"""
 
 import json
 import re

@@ -92,7 +92,8 @@ def test_titsias() -> None:
         problem, exact, (len(PROBLEM.X),), 0, optimize
     )
     assert values.shape == (3 * (len(example.RULES) + 1) + 1, 1)
-    # What Titsias observes of SPGP: trained, it leaves the exact posterior that it started from.
+    # What Titsias observes of SPGP: trained, it leaves the exact posterior that it
+    # started from.
     *others, spgp, subset = np.abs(values[:, 0])
     assert np.max([*others, subset]) < 1e-3 < spgp
     of_exact, *sparse = example.all_optimised(problem, exact, (4,), 0, optimize)
@@ -141,7 +142,9 @@ def test_batches_are_in_the_order_of_time() -> None:
 
 
 def _assumed_density_filtering(K: Array, labels: Array) -> tuple[Array, Array]:
-    """Mean and covariance of f after each label once, for the probit link without errors."""
+    """Mean and covariance of f after each label once, for the probit link without
+    errors.
+    """
     mean, covariance = np.zeros(len(K)), K.copy()
     for n, label in enumerate(labels):
         sign, variance = 2.0 * label - 1.0, covariance[n, n]
@@ -293,7 +296,9 @@ def _log_evidence(
     ids=["labels", "heavy"],
 )
 def test_informative_vector_machine(likelihood: Likelihood, targets: Array) -> None:
-    """Assumed-density filtering with explicit sites, and derivatives by finite differences."""
+    """Assumed-density filtering with explicit sites, and derivatives by finite
+    differences.
+    """
     kernel, step = PROBLEM.kernel() + gpflow.kernels.Linear(0.3), 1e-3
     inputs, targets = PROBLEM.X[:8], targets[:8]
     K = kernel(inputs).numpy()

@@ -38,7 +38,8 @@ BY_HAND: dict[str, tuple[Callable[[], Any], Any]] = {
         1.0,
     ),
     "mean nlpd": (lambda: metrics.mean_nlpd(np.array([-1.0, -5.0, 0.0])), 2.0),
-    # Trivial loss at y = 3: log(2 pi 2.5) / 2. Ours: unit variance, one away: (log 2 pi + 1) / 2.
+    # Trivial loss at y = 3: log(2 pi 2.5) / 2. Ours: unit variance, one away: (log 2 pi
+    # + 1) / 2.
     "smll": (
         lambda: metrics.smll(
             np.array([3.0]), log_density(np.array([3.0]), 2.0, 1.0), Y

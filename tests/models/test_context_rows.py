@@ -1,4 +1,6 @@
-"""Predictions that use training rows: blocks (PIC), and near ones, also of any likelihood."""
+"""Predictions that use training rows: blocks (PIC), and near ones, also of any
+likelihood.
+"""
 
 import copy
 from collections.abc import Callable
@@ -124,7 +126,9 @@ class TestNeighbours:
         _check(partial(case.model().predict_f, XNEW, near=m), *expected)
 
     def test_exact_where_all_are_known(self) -> None:
-        """Each training row given all before it, each new one given all: the exact process."""
+        """Each training row given all before it, each new one given all: the exact
+        process.
+        """
         case = Case(alpha=1.0, noise="scale", num_outputs=2)
         dense, prior = context_reference.dense(case, XNEW), case.problem.prior()
         L, X, model = np.linalg.cholesky(prior.Kuu), case.problem.X, case.model()
@@ -370,7 +374,8 @@ def _given_near(model: pep.PEP, m: int, alpha: float) -> Array:
 def test_equation(alpha: float) -> None:
     model = _of_labels(alpha)
     actual = np.hstack(model.predict_f(NEW, near=5))
-    # Sites stop when means move by less than 1e-4 standard deviations, see sites.groups.
+    # Sites stop when means move by less than 1e-4 standard deviations, see
+    # sites.groups.
     np.testing.assert_allclose(actual, _given_near(model, 5, alpha), atol=1e-3)
 
 
@@ -406,7 +411,9 @@ def test_density_of_rows_with_gaussian_noise() -> None:
 
 @pytest.mark.parametrize("labels", [False, True])
 def test_gradient(labels: bool) -> None:
-    """Exact with Gaussian noise; with sites, but for what those before the last sweep would add."""
+    """Exact with Gaussian noise; with sites, but for what those before the last sweep
+    would add.
+    """
     model: Any = _of_labels(1.0)
     if not labels:
         model = pep.PEPRegression(

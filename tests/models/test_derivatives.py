@@ -1,5 +1,5 @@
-"""Derivatives against finite differences: of variables that GPflow does not list, second ones, and
-of what depends on converged sites; and those that are refused.
+"""Derivatives against finite differences: of variables that GPflow does not list,
+second ones, and of what depends on converged sites; and those that are refused.
 """
 
 import functools

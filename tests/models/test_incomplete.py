@@ -1,4 +1,6 @@
-"""Regression of targets of which some are missing: separate models of what was observed of each."""
+"""Regression of targets of which some are missing: separate models of what was observed
+of each.
+"""
 
 from copy import deepcopy
 from typing import Any

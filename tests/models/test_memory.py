@@ -1,4 +1,6 @@
-"""Rows that are forgotten: log Z, q(u) and gradients of models that have a memory of them."""
+"""Rows that are forgotten: log Z, q(u) and gradients of models that have a memory of
+them.
+"""
 
 import copy
 from functools import partial
@@ -90,7 +92,9 @@ each_model = pytest.mark.parametrize(
 
 
 def _second(create: Any = _regression, **options: Any) -> Any:
-    """The second batch under another prior and at other points, with a memory of the first."""
+    """The second batch under another prior and at other points, with a memory of the
+    first.
+    """
     memory = options.pop("memory", None) or create(BATCHES[0], FIRST, Z).remember()
     return create(BATCHES[1], SECOND, MOVED, memory, **options)
 
@@ -117,7 +121,9 @@ def _past(model: Any, k: int = 0) -> Past:
 
 
 def test_nothing_is_lost_where_little_is_known() -> None:
-    """Ill-conditioned: dense inducing points, and batches each in a corner of the inputs."""
+    """Ill-conditioned: dense inducing points, and batches each in a corner of the
+    inputs.
+    """
     t, dense = (np.linspace(0.0, 9.0, size)[:, None] for size in (90, 40))
 
     def model(rows: slice, memory: Any = None) -> Any:
@@ -141,7 +147,9 @@ def test_nothing_is_lost_where_little_is_known() -> None:
 @pytest.mark.parametrize("create, alpha", REGRESSION)
 @pytest.mark.near_copies("_regression-0.5")
 def test_batch_after_batch(create: Any, alpha: float) -> None:
-    """Nothing is lost where neither prior nor points change; otherwise beside the reference."""
+    """Nothing is lost where neither prior nor points change; otherwise beside the
+    reference.
+    """
     expected = memory = same = None
     for batch, prior, points in zip(
         BATCHES, (FIRST, SECOND, THIRD), (Z, MOVED, MORE), strict=True
@@ -400,7 +408,8 @@ def test_what_is_refused() -> None:
         ValueError, match=r"memory: got one with bound='tight'.*Leave it out"
     ):
         _second(memory=before.remember(alpha=0.0), alpha=0.0, bound="tight")
-    # Under another kernel, or with a memory of another power, log Z may be above the evidence.
+    # Under another kernel, or with a memory of another power, log Z may be above the
+    # evidence.
     model, point = _second(memory=memory), _second(_gaussian, alpha=0.0)
     at_0 = _second(memory=before.remember(alpha=0.0), alpha=0.0)
     bounds = at_0.elbo, at_0.upper_bound, tf.function(at_0.elbo), point.elbo
@@ -422,7 +431,9 @@ def test_what_is_refused() -> None:
 def test_targets_that_are_missing_are_not_remembered(
     alpha: float, missing: Any
 ) -> None:
-    """As if all rows were in one model, although the outputs differ in what is known of them."""
+    """As if all rows were in one model, although the outputs differ in what is known of
+    them.
+    """
     targets = BOTH.copy()
     targets[tuple(zip(*missing))] = np.nan
     model = partial(_regression, prior=FIRST, Z=Z, targets=targets, alpha=alpha)

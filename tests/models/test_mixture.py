@@ -113,7 +113,9 @@ def converged(kind: str, alpha: float) -> Any:
 @pytest.mark.parametrize("alpha", [0.0, 1e-6, 0.5, 1.0])
 class TestGaussianNoise:
     def test_closed_form(self, alpha: float) -> None:
-        """And imputed: a row that is observed in part is conditioned on by itself, not twice."""
+        """And imputed: a row that is observed in part is conditioned on by itself, not
+        twice.
+        """
         closed, parts = regression(alpha=alpha), (problem("Gaussian"), NOISE, alpha)
         assert_close(log_z(closed), reference.closed_form(*parts), rtol=1e-9)
         mean, variance = reference.imputed(*parts)
@@ -311,7 +313,9 @@ class TestPredictions:
 @pytest.mark.near_copies("True")
 @pytest.mark.parametrize("whole_rows", [True, False])
 def test_left_out_is_trained_without(whole_rows: bool) -> None:
-    """At power 1 Gaussian noise is exact: what is left out can be taken out of the model."""
+    """At power 1 Gaussian noise is exact: what is left out can be taken out of the
+    model.
+    """
     density = (
         regression(alpha=1.0).loo_log_density_of_entries(whole_rows=whole_rows).numpy()
     )

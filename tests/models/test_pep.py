@@ -1,5 +1,5 @@
-"""PEP: beside the dense reference, where other models coincide with it, by minibatches, and its
-gradients against finite differences.
+"""PEP: beside the dense reference, where other models coincide with it, by minibatches,
+and its gradients against finite differences.
 """
 
 from pathlib import Path
@@ -39,7 +39,9 @@ import gpflow_pep as pep
 def _expected(
     name: str, power: str
 ) -> "tuple[tuple[Array, Array], tuple[Array, Array]]":
-    """Moments of q(u), and of f at new rows with the mean function: [., L] and [L, ., .]."""
+    """Moments of q(u), and of f at new rows with the mean function: [., L] and [L, .,
+    .].
+    """
     problem, sites = reference_sites(name, power)
     q, of_case = pep_reference.posterior(problem, sites), CASES[name].problem
     new = [of_case.covariance(Z, of_case.Xnew) for Z in (of_case.Z, of_case.Xnew)]
@@ -124,7 +126,9 @@ def test_chunks_do_not_change_anything() -> None:
 
 @pytest.mark.slow
 def test_a_class_without_rows_on_inputs_in_a_line() -> None:
-    """RobustMax is not log-concave; sequential Power EP has a fixed point here and finds it."""
+    """RobustMax is not log-concave; sequential Power EP has a fixed point here and
+    finds it.
+    """
     X = np.linspace(-1.0, 1.0, 14).reshape(7, 2)
     Y = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0])[:, None]
     likelihood = gpflow.likelihoods.MultiClass(3)
@@ -146,8 +150,8 @@ def test_a_class_without_rows_on_inputs_in_a_line() -> None:
 
 @pytest.mark.slow
 def test_latent_functions_of_their_own() -> None:
-    """Each class with another kernel and other inducing inputs, at a power for each row; and those
-    that share both.
+    """Each class with another kernel and other inducing inputs, at a power for each
+    row; and those that share both.
     """
     case, powers = CASES["RobustMax"], {"alpha": ALPHAS["alpha per row"]}
     shared = iv.SharedIndependentInducingVariables(iv.InducingPoints(case.problem.Z))
@@ -275,7 +279,9 @@ def test_how_exact_the_training_loss_is_can_change_without_another_trace() -> No
 
 @pytest.mark.slow
 def test_a_fixed_point_that_is_found_from_smaller_powers() -> None:
-    """Outliers under Student's t at power 1, where no sites are far from every fixed point."""
+    """Outliers under Student's t at power 1, where no sites are far from every fixed
+    point.
+    """
     stress = helpers.load_example("benchmarks/stress.py")
     X, Y, likelihood = stress.outliers(Path())
     Z = stress.inducing_inputs(X)["at the rows"]
@@ -366,7 +372,9 @@ def _svgp(name: str) -> gpflow.models.SVGP:
 @pytest.mark.parametrize("name", SVGP_RTOL)
 @pytest.mark.near_copies("Poisson", "probit")
 def test_alpha_0_is_svgp_at_its_best_q(name: str) -> None:
-    """At our q(u) SVGP's bound is our log Z, predictions are ours, and its gradient is zero."""
+    """At our q(u) SVGP's bound is our log Z, predictions are ours, and its gradient is
+    zero.
+    """
     case, svgp, rtol = CASES[name], _svgp(name), SVGP_RTOL[name]
     model, loss, *_ = compiled(name)
     model.alpha.assign(ALPHAS["alpha 0"])
@@ -396,7 +404,8 @@ def test_alpha_0_is_svgp_at_its_best_q(name: str) -> None:
 def test_gaussian_likelihood_is_regression(power: str) -> None:
     case, alpha = CASES["Gaussian"], ALPHAS[power]
     model, regression = case.model(alpha=alpha), case.regression(alpha=alpha)
-    # BYT17, Remark 4: from no sites one undamped sweep; the other one finds nothing left to do.
+    # BYT17, Remark 4: from no sites one undamped sweep; the other one finds nothing
+    # left to do.
     record = model.update_sites()
     assert record.converged and record.num_sweeps == 2
     assert_close(
@@ -409,7 +418,9 @@ def test_gaussian_likelihood_is_regression(power: str) -> None:
 
 
 def test_log_z_does_not_lose_its_digits_to_precise_sites() -> None:
-    """Rows that know nothing of each other, where sites say 1e18 times what the prior does."""
+    """Rows that know nothing of each other, where sites say 1e18 times what the prior
+    does.
+    """
     variance, noise = 2.0**40, 1e-6  # its root is a float, so that Kuu loses nothing
     X = np.linspace(0.0, 1e6, 7)[:, None]
     Y = 1e6 * np.sin(X)
@@ -427,7 +438,9 @@ def test_log_z_does_not_lose_its_digits_to_precise_sites() -> None:
 )
 @pytest.mark.near_copies("Gaussian-0.5", "probit-1.0")
 def test_leave_one_out_is_a_refit_without_the_row(name: str, alpha: float) -> None:
-    """Exact for Gaussian noise, as other rows' sites do not depend on the row; near otherwise."""
+    """Exact for Gaussian noise, as other rows' sites do not depend on the row; near
+    otherwise.
+    """
     case = CASES[name]
     exact = name == "Gaussian"
     actual = case.model(alpha=alpha).loo_log_density().numpy()
@@ -473,7 +486,9 @@ def _loss(model: Any, **options: Any) -> Any:
 )
 @pytest.mark.near_copies
 def test_batches_add_up_to_the_whole(name: str, power: str) -> None:
-    """At the fixed point sites stay where they are, and the batches' mean is the full batch."""
+    """At the fixed point sites stay where they are, and the batches' mean is the full
+    batch.
+    """
     assert N % BATCH == 0
     model, whole, *_ = compiled(name)
     model.alpha.assign(ALPHAS[power])

@@ -1,5 +1,5 @@
-"""PEP's rows: they come and go, their labels are chosen a likelihood for; and what models remember
-from call to call is never stale, lost or trained.
+"""PEP's rows: they come and go, their labels are chosen a likelihood for; and what
+models remember from call to call is never stale, lost or trained.
 """
 
 import warnings
@@ -54,7 +54,9 @@ def test_rows_are_matched_in_the_order_of_their_copies() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_other_rows(seed: int) -> None:
-    """Some stay, elsewhere, some have another target, some are new; each has its own power."""
+    """Some stay, elsewhere, some have another target, some are new; each has its own
+    power.
+    """
     random = np.random.default_rng(seed)
     rows = random.permutation(16)[: random.integers(6, 14)]
     changed = random.uniform(size=len(rows)) < 0.3
@@ -78,7 +80,9 @@ def test_other_rows(seed: int) -> None:
 
 
 def test_more_rows_are_a_new_model_that_is_nearly_there() -> None:
-    """Also of a copy: variables that TensorFlow copies have room for as many rows as they hold."""
+    """Also of a copy: variables that TensorFlow copies have room for as many rows as
+    they hold.
+    """
     model, expected = _model(slice(0, 12)), _model()
     model.update_sites()
     sites, twin = model.sites.nu.numpy(), gpflow.utilities.deepcopy(model)

@@ -1,4 +1,6 @@
-"""PEPRegression: its numbers beside the dense reference, models that it is or bounds, gradients."""
+"""PEPRegression: its numbers beside the dense reference, models that it is or bounds,
+gradients.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -97,7 +99,9 @@ def test_xla_computes_the_same(name: str, chunk_size: int | None) -> None:
 
 
 def test_xla_refuses_blocks_in_several_chunks() -> None:
-    """Blocks of several sizes in one loop have shapes that XLA cannot know, as the class says."""
+    """Blocks of several sizes in one loop have shapes that XLA cannot know, as the
+    class says.
+    """
     with pytest.raises(tf.errors.InvalidArgumentError):
         tf.function(EVERYTHING.model(chunk_size=3).training_loss, jit_compile=True)()
 
@@ -225,7 +229,9 @@ def test_gpflows_models_are_limits(script: str, limit: str) -> None:
 
 
 def test_upper_bound_of_several_outputs_is_the_sum_of_theirs() -> None:
-    """The outputs are independent given the kernel, so their log marginal likelihoods add."""
+    """The outputs are independent given the kernel, so their log marginal likelihoods
+    add.
+    """
     problem = regression_problem(num_data=N, num_outputs=3)
     columns = [problem._replace(Y=problem.Y[:, p : p + 1]) for p in range(3)]
     together, *each = (float(_create(one).upper_bound()) for one in (problem, *columns))
@@ -254,7 +260,9 @@ def test_inducing_points_at_all_the_rows_give_gpr(
 @each_bound
 @each_grouping
 def test_continuous_in_alpha_at_0(blocks: Any | None, bound: str) -> None:
-    """At alpha = 1e-14 the difference is of the order of alpha itself, and so is its gradient's."""
+    """At alpha = 1e-14 the difference is of the order of alpha itself, and so is its
+    gradient's.
+    """
     both = [
         Case(alpha=alpha, blocks=blocks, bound=bound).model() for alpha in (1e-14, 0.0)
     ]
@@ -273,7 +281,9 @@ def test_continuous_in_alpha_at_0(blocks: Any | None, bound: str) -> None:
 
 
 def _random_problem(seed: int) -> helpers.RegressionProblem:
-    """Hyperparameters over orders of magnitude; every third one with targets that do not fit."""
+    """Hyperparameters over orders of magnitude; every third one with targets that do
+    not fit.
+    """
     rng, problem = np.random.default_rng(seed), regression_problem(seed, num_data=30)
     order = np.argsort(problem.X[:, 0])
     Y = problem.Y if seed % 3 else 2.0 * rng.standard_t(2.0, size=problem.Y.shape)
@@ -315,7 +325,8 @@ def test_bounds_in_their_order(seed: int, jitter: float) -> None:
         float(_create(problem).upper_bound()),
     ]
     assert np.all(np.diff(ladder) > -ROUNDING * max(map(abs, ladder))), ladder
-    # Strictly so where inducing points do not suffice: the noise is what matters, not rounding.
+    # Strictly so where inducing points do not suffice: the noise is what matters, not
+    # rounding.
     assert ladder[1] - ladder[0] > 1e-3 and ladder[3] - ladder[1] > 1e-3, ladder
 
 
@@ -443,7 +454,9 @@ def test_loss_gradient_is_the_same_for_every_chunk_size() -> None:
 
 @by_chunks
 def test_gradient_scales_with_what_comes_back(chunk_size: int | None) -> None:
-    """Of log Z within something else it is the chain rule's; of some variables, theirs alone."""
+    """Of log Z within something else it is the chain rule's; of some variables, theirs
+    alone.
+    """
     model = Case(alpha=0.3).model(chunk_size=chunk_size)
     variables, value = model.trainable_variables, float(log_z(model))
     plain = gradients(lambda: log_z(model), variables)

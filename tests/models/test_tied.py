@@ -1,5 +1,5 @@
-"""APEP, ARPEP and RPAPEP: beside the reference, SVGP and limits; gradients, optimisers, several
-outputs, refusals.
+"""APEP, ARPEP and RPAPEP: beside the reference, SVGP and limits; gradients, optimisers,
+several outputs, refusals.
 """
 
 import warnings
@@ -58,7 +58,9 @@ def test_reference(model_name: str, name: str) -> None:
 
 @each_model
 def test_coordinates(model_name: str) -> None:
-    """The energy, predictions and q(u) do not depend on the coordinates that q is held in."""
+    """The energy, predictions and q(u) do not depend on the coordinates that q is held
+    in.
+    """
     start, name = random_start("RobustMax"), "RobustMax"
     white, plain = (
         create(model_name, name, start, whiten=w, alpha=0.3) for w in (True, False)
@@ -80,7 +82,9 @@ def test_coordinates(model_name: str) -> None:
 )
 @each_model
 def test_alpha_0_is_svgp(model_name: str, name: str, rtol: float) -> None:
-    """GPflow's variational expectation is in closed form, or by its quadrature; also at first."""
+    """GPflow's variational expectation is in closed form, or by its quadrature; also at
+    first.
+    """
     start, data = random_start(name, seed=1), data_of(name)
     expected = svgp(name, start).elbo(data)
     for whiten in (False, True) if name == "Gaussian" else ():
@@ -98,7 +102,9 @@ def test_alpha_0_is_svgp(model_name: str, name: str, rtol: float) -> None:
 
 
 def test_apep_with_one_row_and_a_site_on_it_is_ep() -> None:
-    """One row, one factor: at alpha = 1 the cavity is the prior, and Z the exact evidence."""
+    """One row, one factor: at alpha = 1 the cavity is the prior, and Z the exact
+    evidence.
+    """
     start = random_start("probit")
     model = create("APEP", "probit", start, alpha=1.0, num_data=1)
     prior = svgp("probit", start, q_mu=None, q_sqrt=None, num_data=1)
@@ -377,7 +383,9 @@ def test_other_likelihoods_of_correlated_outputs_are_refused_above_alpha_0() -> 
 
 
 def test_no_jitter_where_the_default_is_enough() -> None:
-    """Wrappers of several outputs add the default jitter after the inducing variables' own."""
+    """Wrappers of several outputs add the default jitter after the inducing variables'
+    own.
+    """
     line = np.linspace(-0.5, 0.5, 30)[:, None]
     assert np.any(np.isnan(tf.linalg.cholesky(k.SquaredExponential()(line))))
     shared = iv.SharedIndependentInducingVariables(iv.InducingPoints(line))

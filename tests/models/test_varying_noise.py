@@ -1,4 +1,6 @@
-"""Noise whose variance depends on inputs, a warp, and exact training of both: against NumPy."""
+"""Noise whose variance depends on inputs, a warp, and exact training of both: against
+NumPy.
+"""
 
 import time
 from typing import Any
@@ -147,7 +149,8 @@ def test_weights_of_means_are_the_least_squares_of_the_simplex() -> None:
     u = weights_of_means(means, targets, w)
     assert_allclose(u.sum(), 1.0, rtol=1e-12)
     assert np.all(u >= 0.0)
-    # The conditions of Karush, Kuhn and Tucker: equal slopes where u > 0, larger ones elsewhere.
+    # The conditions of Karush, Kuhn and Tucker: equal slopes where u > 0, larger ones
+    # elsewhere.
     error = np.mean((targets - w @ means) ** 2)
     slope = -2.0 * means @ (targets - u @ means) + 2.0 * 0.1 * 30 * error * (u - w)
     inside = u > 0.0

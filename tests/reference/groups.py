@@ -1,4 +1,6 @@
-"""Power EP in a group of rows with a dense Gaussian prior: one row after the other, by a grid."""
+"""Power EP in a group of rows with a dense Gaussian prior: one row after the other, by
+a grid.
+"""
 
 from collections.abc import Callable
 
@@ -9,7 +11,9 @@ Density = Callable[[AnyNDArray], AnyNDArray]
 
 
 def slopes(log_prob: Density, m: float, v: float, alpha: float) -> tuple[float, float]:
-    """First and second derivative in m of (1 / alpha) log E[p(y | f)^alpha], f ~ N(m, v)."""
+    """First and second derivative in m of (1 / alpha) log E[p(y | f)^alpha], f ~ N(m,
+    v).
+    """
     z = np.linspace(-12.0, 12.0, 1501)
     weights = np.exp(-0.5 * z**2)
     weights /= weights.sum()

@@ -1,7 +1,9 @@
-"""A naive dense NumPy computation of batches of rows that are forgotten one after another.
+"""A naive dense NumPy computation of batches of rows that are forgotten one after
+another.
 
-What a batch leaves is q(f(Z)) over the prior of its time: pseudo-observations of f(Z), one more
-block of rows (BNT17, section 3; BYT17, section 3.7). N rows, M inducing points, R before, D inputs.
+What a batch leaves is q(f(Z)) over the prior of its time: pseudo-observations of f(Z),
+one more block of rows (BNT17, section 3; BYT17, section 3.7). N rows, M inducing
+points, R before, D inputs.
 """
 
 from collections.abc import Callable
@@ -41,7 +43,9 @@ class Past(NamedTuple):
     log_z: float
 
     def observations(self) -> tuple[Array, Array]:
-        """Targets [R] and noise covariance [R, R] whose likelihood is posterior over prior."""
+        """Targets [R] and noise covariance [R, R] whose likelihood is posterior over
+        prior.
+        """
         S, K = np.linalg.inv(self.covariance), np.linalg.inv(self.prior_covariance)
         noise = np.linalg.inv(S - K)
         return noise @ (S @ self.mean - K @ self.prior_mean), noise
@@ -109,8 +113,9 @@ def streamed_by_sites(
     log_z: float,
     alpha: float,
 ) -> tuple[float, list[tuple[Array, Array]]]:
-    """log Z of all rows so far, from that of those before, where new ones have any likelihood, and
-    q(f(Z)) of each latent function: Power EP, where the prior is what the past says of the points.
+    """log Z of all rows so far, from that of those before, where new ones have any
+    likelihood, and q(f(Z)) of each latent function: Power EP, where the prior is what
+    the past says of the points.
     """
     priors, means = [], []
     for now, past in zip(processes, pasts):

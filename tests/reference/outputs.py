@@ -1,7 +1,8 @@
 """Outputs that are mixtures of latent functions, with dense matrices, in NumPy alone.
 
-A direction [S] of all whitened inducing variables for each observed entry, residual covariances of
-whole rows, and the Power EP energy with the normalisers of rows and entries written out.
+A direction [S] of all whitened inducing variables for each observed entry, residual
+covariances of whole rows, and the Power EP energy with the normalisers of rows and
+entries written out.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,7 +76,9 @@ def posterior_of(G: Array, b: Array) -> Posterior:
 
 
 def closed_form(problem: Problem, noise: Array, alpha: float) -> float:
-    """Gaussian noise [P], the outputs of a row one block: BYT17's energy of the dense matrices."""
+    """Gaussian noise [P], the outputs of a row one block: BYT17's energy of the dense
+    matrices.
+    """
     n, p = problem.entries
     a = problem.directions(problem.X)[n, p]
     D = _within_rows(problem)
@@ -92,8 +95,8 @@ def _within_rows(problem: Problem) -> Array:
 
 
 def imputed(problem: Problem, noise: Array, alpha: float) -> tuple[Array, Array]:
-    """Moments of f [N, P] with Gaussian noise: each row is exact itself, given what it is observed
-    to be, and approximated where it informs of the others.
+    """Moments of f [N, P] with Gaussian noise: each row is exact itself, given what it
+    is observed to be, and approximated where it informs of the others.
     """
     n, p = problem.entries
     a, D = problem.directions(problem.X), problem.residual(problem.X)

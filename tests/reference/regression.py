@@ -1,7 +1,8 @@
 """A naive dense NumPy computation of regression from the formulas of the papers.
 
-It shares no code with the package. BYT17 is Bui, Yan and Turner (2017), T09 is Titsias (2009).
-Letters: N rows, M inducing variables, D inputs, P outputs, S new rows, B blocks.
+It shares no code with the package. BYT17 is Bui, Yan and Turner (2017), T09 is Titsias
+(2009). Letters: N rows, M inducing variables, D inputs, P outputs, S new rows, B
+blocks.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +17,9 @@ IntArray = npt.NDArray[np.int64]
 def squared_exponential(
     X1: Array, X2: Array, variance: float, lengthscales: Any
 ) -> Array:
-    """variance * exp(-0.5 sum_d (x_d - x'_d)^2 / lengthscale_d^2) of [N, D] and [S, D]: [N, S]."""
+    """variance * exp(-0.5 sum_d (x_d - x'_d)^2 / lengthscale_d^2) of [N, D] and [S, D]:
+    [N, S].
+    """
     scaled = (X1[:, None, :] - X2[None, :, :]) / np.asarray(lengthscales, dtype=float)
     return variance * np.exp(-0.5 * np.sum(scaled**2, axis=-1))
 
@@ -41,7 +44,9 @@ def squared_exponential_prior(
 
 
 class Factors(NamedTuple):
-    """How the likelihood is cut into factors: which rows belong together, and the power of each."""
+    """How the likelihood is cut into factors: which rows belong together, and the power
+    of each.
+    """
 
     blocks: IntArray  # [N], label of the block of each row
     row_alpha: Array  # [N], the power of the factor that the row belongs to
@@ -53,7 +58,8 @@ class Factors(NamedTuple):
 def make_factors(
     num_data: int, alpha: Any, blocks: IntArray | None = None, bound: str = "standard"
 ) -> Factors:
-    """:param alpha: one power for all, one per row (no blocks) or one per block (ascending labels).
+    """:param alpha: one power for all, one per row (no blocks) or one per block
+        (ascending labels).
     :param blocks: [N], integer labels; `None` makes each row a block of its own.
     """
     labels = np.arange(num_data) if blocks is None else np.asarray(blocks)
@@ -77,8 +83,9 @@ def _log_det(matrix: Array) -> float:
 
 
 def approximate_covariance(prior: Prior, noise: Array, factors: Factors) -> Array:
-    """K_bar = Qff + blkdiag(alpha_b D_b) + diag(noise), BYT17 section 3.7; where the conditional is
-    scaled, Qff + inv((1 - alpha_b) S_b^-1 + alpha_b (S_b + D_b)^-1) with S = diag(noise). [N, N].
+    """K_bar = Qff + blkdiag(alpha_b D_b) + diag(noise), BYT17 section 3.7; where the
+    conditional is scaled, Qff + inv((1 - alpha_b) S_b^-1 + alpha_b (S_b + D_b)^-1) with
+    S = diag(noise). [N, N].
     """
     Q = prior.Kuf.T @ np.linalg.solve(prior.Kuu, prior.Kuf)
     D = _residual_covariance(prior)
@@ -115,14 +122,15 @@ def power_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
     scaled = D_b / np.sqrt(np.outer(noise_b, noise_b))
     if alpha == 0.0:
         return -0.5 * float(np.trace(scaled))
-    # From the eigenvalues, since a determinant near 1 has lost the digits of a small alpha.
+    # From the eigenvalues, since a determinant near 1 has lost the digits of a small
+    # alpha.
     log_det = float(np.sum(np.log1p(alpha * np.linalg.eigvalsh(scaled))))
     return -0.5 * (1.0 - alpha) / alpha * log_det
 
 
 def scaled_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
-    """The same with a scaled conditional: -1/2 log of the determinants of S + D_b and of the
-    precision, since the density has the inverse of the latter's already.
+    """The same with a scaled conditional: -1/2 log of the determinants of S + D_b and
+    of the precision, since the density has the inverse of the latter's already.
     """
     factors = make_factors(
         len(noise_b), alpha, np.zeros(len(noise_b), dtype=int), "tight"
@@ -132,7 +140,9 @@ def scaled_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
 
 
 def pep_log_z(prior: Prior, R: Array, noise: Array, factors: Factors) -> float:
-    """log Z_PEP, BYT17 sections 3.6 and 3.7, of targets minus the mean function R [N, P]."""
+    """log Z_PEP, BYT17 sections 3.6 and 3.7, of targets minus the mean function R [N,
+    P].
+    """
     D = _residual_covariance(prior)
     correct = scaled_correction if factors.bound == "tight" else power_correction
     correction = 0.0
@@ -148,7 +158,9 @@ def pep_log_z(prior: Prior, R: Array, noise: Array, factors: Factors) -> float:
 def pep_qu(
     prior: Prior, R: Array, noise: Array, factors: Factors
 ) -> tuple[Array, Array]:
-    """q(u) = N(Kuf K_bar^-1 R, Kuu - Kuf K_bar^-1 Kfu), BYT17 section 3.6: [M, P], [M, M]."""
+    """q(u) = N(Kuf K_bar^-1 R, Kuu - Kuf K_bar^-1 Kfu), BYT17 section 3.6: [M, P], [M,
+    M].
+    """
     solved = np.linalg.solve(approximate_covariance(prior, noise, factors), prior.Kuf.T)
     return solved.T @ R, prior.Kuu - prior.Kuf @ solved
 
@@ -156,15 +168,18 @@ def pep_qu(
 def pep_predict(
     prior: Prior, R: Array, noise: Array, factors: Factors, Kus: Array, Kss: Array
 ) -> tuple[Array, Array]:
-    """Qsf K_bar^-1 R [S, P] and Kss - Qsf K_bar^-1 Qfs [S, S]: f at new rows, without the mean."""
+    """Qsf K_bar^-1 R [S, P] and Kss - Qsf K_bar^-1 Qfs [S, S]: f at new rows, without
+    the mean.
+    """
     Qsf = Kus.T @ np.linalg.solve(prior.Kuu, prior.Kuf)
     K_bar = approximate_covariance(prior, noise, factors)
     return Qsf @ np.linalg.solve(K_bar, R), Kss - Qsf @ np.linalg.solve(K_bar, Qsf.T)
 
 
 def loo_log_density(prior: Prior, R: Array, noise: Array, factors: Factors) -> Array:
-    """log p(y_n | the others) [N] with each row a factor, summed over outputs: f_n given the other
-    rows under K_bar, plus the residual variance and the noise of the row itself.
+    """log p(y_n | the others) [N] with each row a factor, summed over outputs: f_n
+    given the other rows under K_bar, plus the residual variance and the noise of the
+    row itself.
     """
     K, D = (
         approximate_covariance(prior, noise, factors),
@@ -186,6 +201,8 @@ def exact_log_marginal_likelihood(Kff: Array, R: Array, noise: Array) -> float:
 
 
 def exact_predict(Kff: Array, R: Array, noise: Array, Kfs: Array, Kss: Array) -> Any:
-    """Mean [S, P] and covariance [S, S] of f at new rows in exact Gaussian process regression."""
+    """Mean [S, P] and covariance [S, S] of f at new rows in exact Gaussian process
+    regression.
+    """
     gain = np.linalg.solve(Kff + np.diag(noise), Kfs).T
     return gain @ R, Kss - gain @ Kfs

@@ -1,6 +1,8 @@
-"""Dense NumPy references for predictions that use training rows, in terms of u and not of v.
+"""Dense NumPy references for predictions that use training rows, in terms of u and not
+of v.
 
-Letters as in :mod:`reference`; rows 0 .. N-1 are the training rows, the S new ones come after them.
+Letters as in :mod:`reference`; rows 0 .. N-1 are the training rows, the S new ones come
+after them.
 """
 
 from typing import NamedTuple
@@ -47,9 +49,9 @@ def weights(of: Dense, held: list[IntArray]) -> Array:
 
 
 def predict(of: Dense, held: list[IntArray], same: Array | None) -> tuple[Array, Array]:
-    """Mean [S, P] and covariance [S, S] of new rows, each given rows of its own; same [S, S] is 1
-    where the residual covariance of two is part of the model, or None: errors of predictions from
-    residuals and noise, whatever rows they share.
+    """Mean [S, P] and covariance [S, S] of new rows, each given rows of its own; same
+    [S, S] is 1 where the residual covariance of two is part of the model, or None:
+    errors of predictions from residuals and noise, whatever rows they share.
     """
     N, G = len(of.R), weights(of, held)
     E = of.C[N:] - G.T @ of.C[:N]
@@ -68,7 +70,9 @@ def predict(of: Dense, held: list[IntArray], same: Array | None) -> tuple[Array,
 def pitc_conditional(
     of: Dense, blocks: IntArray, new_blocks: IntArray
 ) -> tuple[Array, Array]:
-    """Mean and covariance of new rows given all targets, by the joint Gaussian of PITC's model."""
+    """Mean and covariance of new rows given all targets, by the joint Gaussian of
+    PITC's model.
+    """
     N, labels = len(of.R), np.concatenate([blocks, new_blocks])
     K = of.Q + np.where(labels[:, None] == labels[None, :], of.D, 0.0)
     noisy = K[:N, :N] + np.diag(of.noise)

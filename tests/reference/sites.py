@@ -1,11 +1,13 @@
 """A naive dense NumPy computation of sequential Power EP for any likelihood.
 
-From Bui, Yan and Turner (2017), sections 3.3 to 3.5 (BYT17), with sites that are full Gaussians of
-the inducing variables, log Z by equation (8), and tilted moments from sums over very fine grids;
-no code of the package. The limit alpha = 0 has formulas of its own: conjugate-computation
-variational inference, by the natural-gradient direction of E[log p(y | f)], and its bound.
+From Bui, Yan and Turner (2017), sections 3.3 to 3.5 (BYT17), with sites that are full
+Gaussians of the inducing variables, log Z by equation (8), and tilted moments from sums
+over very fine grids; no code of the package. The limit alpha = 0 has formulas of its
+own: conjugate-computation variational inference, by the natural-gradient direction of
+E[log p(y | f)], and its bound.
 
-Letters: N rows, M inducing variables, L latent functions, S new rows, G points of a grid.
+Letters: N rows, M inducing variables, L latent functions, S new rows, G points of a
+grid.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +31,8 @@ class TiltedMoments(NamedTuple):
 
 
 Factor = Callable[[Array, Array, float], TiltedMoments]
-"""(m [L], v [L], alpha) -> averages of w = p(y | f)^alpha, or of log p(y | f) where alpha is 0."""
+"""(m [L], v [L], alpha) -> averages of w = p(y | f)^alpha, or of log p(y | f) where alpha is 0.
+"""
 
 
 def scalar_factor(log_density: LogDensity) -> Factor:
@@ -48,8 +51,9 @@ def scalar_factor(log_density: LogDensity) -> Factor:
 def largest_latent_factor(label: int, high: float, low: float) -> Factor:
     """p = high where the label's latent function is the largest one, else low.
 
-    One integral over the label's function, in which each other one is below it (VH20 (A.34)); with
-    f_k or its square before it, of the first moments of a Gaussian cut off above, instead.
+    One integral over the label's function, in which each other one is below it (VH20
+    (A.34)); with f_k or its square before it, of the first moments of a Gaussian cut
+    off above, instead.
     """
 
     def average(mean: Array, variance: Array, alpha: float) -> TiltedMoments:
@@ -75,7 +79,8 @@ def largest_latent_factor(label: int, high: float, low: float) -> Factor:
         w_low, w_high = (
             (low**alpha, high**alpha) if alpha > 0.0 else np.log([low, high])
         )
-        # The average over everywhere is that of w_low; only the difference is left inside.
+        # The average over everywhere is that of w_low; only the difference is left
+        # inside.
         more = w_high - w_low
         return TiltedMoments(
             w_low + more * inside, more * first, w_low * variance + more * second
@@ -119,10 +124,11 @@ class Natural(NamedTuple):
         return type(self)(power * self.T1, power * self.T2)
 
 
-"""(m [L], v [L], alpha) -> averages of w = p(y | f)^alpha, or of log p(y | f) where alpha is 0."""
+"""(m [L], v [L], alpha) -> averages of w = p(y | f)^alpha, or of log p(y | f) where alpha is 0.
+"""
 
-# The sum over an equidistant grid converges exponentially for analytic functions that vanish at
-# both ends; the Gaussian is below 1e-31 of its maximum there.
+# The sum over an equidistant grid converges exponentially for analytic functions that
+# vanish at both ends; the Gaussian is below 1e-31 of its maximum there.
 _GRID = np.linspace(-12.0, 12.0, 1501)
 _WEIGHTS = np.exp(-0.5 * _GRID**2) / np.sqrt(2 * np.pi) * (_GRID[1] - _GRID[0])
 
@@ -174,7 +180,9 @@ def posterior(problem: Problem, sites: Sites) -> list[Natural]:
 def _moments_of_f(
     problem: Problem, row: int, of_u: Sequence[Natural]
 ) -> tuple[Array, Array]:
-    """Mean and variance of the row's latent functions where u has these distributions, [L]."""
+    """Mean and variance of the row's latent functions where u has these distributions,
+    [L].
+    """
     mean, variance = np.zeros(len(of_u)), np.zeros(len(of_u))
     for latent, natural in enumerate(of_u):
         w, (m, V) = problem.direction(row, latent), natural.moments()
@@ -205,8 +213,9 @@ def target_site(
 ) -> list[Natural]:
     """The row's site after projection and an undamped update.
 
-    For alpha > 0 what the moments of the tilted distribution add to the cavity, to the power
-    1 / alpha (u given f is Gaussian); for alpha = 0 the steepest ascent of E_q[log p].
+    For alpha > 0 what the moments of the tilted distribution add to the cavity, to the
+    power 1 / alpha (u given f is Gaussian); for alpha = 0 the steepest ascent of
+    E_q[log p].
     """
     alpha, cavity, target = (
         float(problem.alpha[row]),
@@ -233,8 +242,8 @@ def target_site(
 
 
 def sweep(problem: Problem, sites: Sites, step: float) -> tuple[Sites, float]:
-    """One pass over the rows, each update into q at once: the new sites, and the largest change of
-    an undamped step, relative to the largest precision of q.
+    """One pass over the rows, each update into q at once: the new sites, and the
+    largest change of an undamped step, relative to the largest precision of q.
     """
     sites, changes, q = list(sites), [], posterior(problem, sites)
     for row in range(len(sites)):
@@ -271,8 +280,8 @@ def fixed_point(
 def log_z(problem: Problem, sites: Sites) -> float:
     """BYT17 (8): G(q) - G(prior) + sum_n (log Z_tilted + G(cavity) - G(q)) / alpha.
 
-    A factor of power 0 adds the limit instead, which is E[log p] plus the derivative of G along
-    the site: -E_q[log t].
+    A factor of power 0 adds the limit instead, which is E[log p] plus the derivative of
+    G along the site: -E_q[log t].
     """
     q = posterior(problem, sites)
     G_q = sum(one.log_normaliser() for one in q)
@@ -320,7 +329,9 @@ def leave_one_out(problem: Problem, sites: Sites) -> Array:
 def predict(
     natural: Natural, prior: Prior, Kus: Array, Kss: Array
 ) -> tuple[Array, Array]:
-    """Mean [S] and covariance [S, S] of f at new rows, without the mean function, by q(u)."""
+    """Mean [S] and covariance [S, S] of f at new rows, without the mean function, by
+    q(u).
+    """
     mean, covariance = natural.moments()
     W = np.linalg.solve(prior.Kuu, Kus).T
     return W @ mean, Kss - W @ Kus + W @ covariance @ W.T

@@ -48,7 +48,9 @@ def no_jitter() -> Iterator[None]:
 
 
 def _regression(alpha: Any, of_rows: bool) -> tuple[tuple[Any, ...], pep.PEPRegression]:
-    """The reference's arguments and a model; with noise, block and power of each row, or not."""
+    """The reference's arguments and a model; with noise, block and power of each row,
+    or not.
+    """
     blocks, noise = (BLOCKS, NOISE_OF_ROW) if of_rows else (None, np.full(9, 0.05))
     # The rows' inputs -1 + n/4 make 0.02 + 0.01 n linear in them: 0.06 + 0.04 x.
     likelihood = Gaussian(

@@ -1,4 +1,6 @@
-"""The dense references beside SciPy, closed forms, and the limits that the papers state."""
+"""The dense references beside SciPy, closed forms, and the limits that the papers
+state.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +58,9 @@ def test_tilted_moments_of_one_latent_function(name: str, alpha: float) -> None:
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("label", [0, 1, 2])
 def test_tilted_moments_of_three_latent_functions(label: int, alpha: float) -> None:
-    """Against two integrals, over the other two functions, of the label's Gaussian tail."""
+    """Against two integrals, over the other two functions, of the label's Gaussian
+    tail.
+    """
     high, low = 0.9, 0.05
     actual = pep_reference.largest_latent_factor(label, high, low)(
         MEANS, VARIANCES, alpha
@@ -64,7 +68,8 @@ def test_tilted_moments_of_three_latent_functions(label: int, alpha: float) -> N
     w_high, w_low = (high**alpha, low**alpha) if alpha > 0.0 else np.log([high, low])
     more, deviation = w_high - w_low, np.sqrt(VARIANCES)
     others = [k for k in range(3) if k != label]
-    # A product rule over equally probable values of the other two, so the comparison is coarse.
+    # A product rule over equally probable values of the other two, so the comparison is
+    # coarse.
     side = stats.norm.ppf((np.arange(1201) + 0.5) / 1201)
     first, second = (MEANS[k] + deviation[k] * side for k in others)
     z = (np.maximum(first[:, None], second) - MEANS[label]) / deviation[label]

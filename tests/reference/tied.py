@@ -1,8 +1,9 @@
 """Power EP energies with tied sites from their definitions, in 100 decimal digits.
 
-From Villacampa-Calvo & Hernández-Lobato (2020), sections 3.2 to 3.4, over inducing variables u as
-they are; no code of the package. At so many digits nothing cancels, for any alpha and N, and 1e-40
-is the limit for alpha -> 0. Arrays of decimals are of objects. M inducing variables, L functions.
+From Villacampa-Calvo & Hernández-Lobato (2020), sections 3.2 to 3.4, over inducing
+variables u as they are; no code of the package. At so many digits nothing cancels, for
+any alpha and N, and 1e-40 is the limit for alpha -> 0. Arrays of decimals are of
+objects. M inducing variables, L functions.
 """
 
 import decimal
@@ -31,7 +32,9 @@ def to_floats(values: Decimals) -> Array:
 
 
 def _eliminate(matrix: Decimals) -> tuple[Decimals, Decimal]:
-    """Inverse and determinant of a symmetric positive definite matrix, by Gauss and Jordan."""
+    """Inverse and determinant of a symmetric positive definite matrix, by Gauss and
+    Jordan.
+    """
     size = len(matrix)
     rows = np.concatenate([matrix, to_decimals(np.eye(size))], axis=1)
     determinant = Decimal(1)
@@ -100,8 +103,8 @@ def _sum_of_tilted(
 def cavity(
     model: str, prior: Natural, q: Natural, alpha: float, num_data: int
 ) -> Natural:
-    """Each of N factors of APEP is the site, q over the prior, to the power 1 / N; ARPEP has none;
-    of RPAPEP's N + 1 equal ones the last stands for the prior.
+    """Each of N factors of APEP is the site, q over the prior, to the power 1 / N;
+    ARPEP has none; of RPAPEP's N + 1 equal ones the last stands for the prior.
     """
     power = _decimal_power(alpha)
     if model == "APEP":
@@ -112,7 +115,9 @@ def cavity(
 def rest(
     model: str, prior: Natural, q: Natural, alpha: float, num_data: int
 ) -> Decimal:
-    """What the energy of one latent function has beside the tilted integrals of the rows."""
+    """What the energy of one latent function has beside the tilted integrals of the
+    rows.
+    """
     if model == "ARPEP":
         mean, covariance = q.moments()
         trace = np.sum(prior.T2 * (covariance + np.outer(mean, mean)))
@@ -135,7 +140,9 @@ def log_z(
     num_data: int,
     rows: Any,
 ) -> float:
-    """Equation (8) of APEP, (9) of ARPEP, (10) of RPAPEP, at q(u) of each latent function."""
+    """Equation (8) of APEP, (9) of ARPEP, (10) of RPAPEP, at q(u) of each latent
+    function.
+    """
     pairs = [(prior_of_u(problem, latent), one) for latent, one in enumerate(q)]
     cavities = [cavity(model, *pair, alpha, num_data) for pair in pairs]
     value = _sum_of_tilted(problem, cavities, alpha, num_data, rows)

@@ -1,4 +1,5 @@
-"""Tilted integrals by adaptive Gauss-Legendre quadrature, which share no code with the package.
+"""Tilted integrals by adaptive Gauss-Legendre quadrature, which share no code with the
+package.
 
 Intervals are halved until a rule of 20 points agrees with itself on both halves.
 """
@@ -32,7 +33,8 @@ def adaptive_integral(integrand: LogDensity, edges: Array) -> float:
         left, left_size = _panel_sums(integrand, low, middle)
         right, right_size = _panel_sums(integrand, middle, high)
         magnitude = max(magnitude, float(np.sum(left_size + right_size)))
-        # Either is enough: rounding of a large exponent keeps a panel from ever reaching the first.
+        # Either is enough: rounding of a large exponent keeps a panel from ever
+        # reaching the first.
         error = np.abs(coarse - left - right)
         good = (error <= _TOLERANCE * magnitude) | (
             error <= 1e-10 * (left_size + right_size)
@@ -57,7 +59,9 @@ def _edges(
     alpha: float,
     places: Sequence[float],
 ) -> Array:
-    """Sorted points, geometrically spaced from the mean, the places of structure and the mode."""
+    """Sorted points, geometrically spaced from the mean, the places of structure and
+    the mode.
+    """
     ladder = np.concatenate([[0.0], np.geomspace(1e-8, 1e8, 33)])
     ladder = np.concatenate([-ladder[:0:-1], ladder])
     deviation = np.sqrt(variance)
@@ -76,8 +80,8 @@ def _edges(
     )
     mode = float(found.x) if -found.fun > exponent(grid)[best] else float(grid[best])
     edges = np.unique(np.concatenate([p + ladder for p in (mean, mode, *places)]))
-    # Where the integrand is below exp(-90) of its maximum there is nothing to add, unless it is
-    # within the Gaussian's own range.
+    # Where the integrand is below exp(-90) of its maximum there is nothing to add,
+    # unless it is within the Gaussian's own range.
     values = exponent(edges)
     keep = (values > np.max(values) - 90.0) | (np.abs(edges - mean) < 14.0 * deviation)
     first, last = np.flatnonzero(keep)[[0, -1]]
@@ -95,7 +99,9 @@ def log_power_expectation(
     alpha: float,
     places: Any = (0.0,),
 ) -> float:
-    """(1 / alpha) log E[exp(alpha log_density(f))], f normal, with structure at the places."""
+    """(1 / alpha) log E[exp(alpha log_density(f))], f normal, with structure at the
+    places.
+    """
     edges = _edges(log_density, mean, variance, alpha, places)
 
     def exponent(f: Array) -> Array:
@@ -124,7 +130,9 @@ def moments(
     variance: float,
     places: Any = (0.0,),
 ) -> tuple[float, float]:
-    """Mean and variance of y from those given f ~ N(mean, variance), with structure at places."""
+    """Mean and variance of y from those given f ~ N(mean, variance), with structure at
+    places.
+    """
 
     def expected(values: LogDensity) -> float:
         def log_size(f: Array) -> Array:

@@ -1,7 +1,8 @@
-"""What the campaign tried and how often it passed: the rows of the table of docs/performance.rst.
+"""What the campaign tried and how often it passed: the rows of the table of
+docs/performance.rst.
 
-A section is a module of this folder, named by the first line of its docstring; a row is a test,
-named by that of its own. A test tells of each case that it tries::
+A section is a module of this folder, named by the first line of its docstring; a row is
+a test, named by that of its own. A test tells of each case that it tries::
 
     def test_predictions(trial: Trial, size: Size) -> None:
         "Predictions from threads"
@@ -77,7 +78,9 @@ def drawing(max_examples: int) -> settings:
 
 
 def size_of(name: str) -> Size:
-    """Choose numbers by one of :data:`SIZES`; ``long`` is ``full`` where nothing else is said."""
+    """Choose numbers by one of :data:`SIZES`; ``long`` is ``full`` where nothing else
+    is said.
+    """
 
     def size(*, quick: int, full: int, long: int | None = None) -> int:
         return {"quick": quick, "full": full, "long": full if long is None else long}[

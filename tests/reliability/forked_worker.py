@@ -1,6 +1,7 @@
-"""Processes that the campaign kills or interrupts, which start at once: as a script it imports what
-they need, and then forks one for each line that it reads: a job and its arguments, as JSON. It only
-imports TensorFlow, which cannot be forked after it has computed anything.
+"""Processes that the campaign kills or interrupts, which start at once: as a script it
+imports what they need, and then forks one for each line that it reads: a job and its
+arguments, as JSON. It only imports TensorFlow, which cannot be forked after it has
+computed anything.
 """
 
 import contextlib
@@ -31,8 +32,8 @@ from gpflow_pep.engine.files import MODEL
 from gpflow_pep.estimators import export_saved_model, load_estimator
 from gpflow_pep.scoring.stored import read_files, write_files
 
-#: What is said before the process number, when all is compiled and under way, and before the exit
-#: code.
+#: What is said before the process number, when all is compiled and under way, and
+#: before the exit code.
 BEGUN, RUNNING, ENDED = "begun", "running", "ended"
 #: What a run of compare is given beside its table and its folder.
 COMPARE = "--target y --alphas 0.5 --splits 1 --inducing 4 --max-iterations 3 --seed 1 --jobs 1"
@@ -110,7 +111,9 @@ def compare(table: str, out: str) -> None:
 
 
 def save(folder: str, *templates: str) -> None:
-    """Estimators in turn, over and over, into one folder; each read from another before."""
+    """Estimators in turn, over and over, into one folder; each read from another
+    before.
+    """
     print(RUNNING, flush=True)
     for content in itertools.cycle(
         [read_files(template, MODEL) for template in templates]

@@ -1,4 +1,6 @@
-"""Numbers that must be the same wherever they are computed; as a script, written to a file."""
+"""Numbers that must be the same wherever they are computed; as a script, written to a
+file.
+"""
 
 import os
 import sys
@@ -91,7 +93,8 @@ def _estimator() -> Numbers:
     ]
 
 
-# Kernels are made when called for: where a module has computed, no process can be forked.
+# Kernels are made when called for: where a module has computed, no process can be
+# forked.
 CHOSEN: dict[str, Callable[..., Any]] = {
     "random_subset": lambda M: starts.random_subset(X, M, seed=3),
     "kmeans": lambda M: starts.kmeans(X, M, seed=3),

@@ -19,8 +19,9 @@ from hypothesis.extra import numpy as arrays
 
 import gpflow_pep as pep
 
-#: What a user may see: errors of ours, of scikit-learn (all ValueErrors), of sample weights, and
-#: GPflow's own of shapes, which name the function, the argument, and both shapes.
+#: What a user may see: errors of ours, of scikit-learn (all ValueErrors), of sample
+#: weights, and GPflow's own of shapes, which name the function, the argument, and both
+#: shapes.
 CLEAR = (ValueError, CheckShapesError)
 #: What says that TensorFlow, NumPy or Python said no, and not a check.
 INSIDES = ("{{", "node ", "unsupported operand", "object has no attribute", "Traceback")

@@ -22,7 +22,8 @@ import gpflow_pep as pep
 THREADS = 8
 #: Megabytes that the process may be larger after many calls than after a few.
 GROWTH = 30.0
-#: Of predictions that other threads may nudge in the last bits, such as those from sites.
+#: Of predictions that other threads may nudge in the last bits, such as those from
+#: sites.
 CLOSE = 1e-6
 
 MODELS: dict[str, Callable[[], Any]] = {
@@ -111,7 +112,9 @@ def _steady(
     *,
     per_graph: float = 0.0,
 ) -> None:
-    """Memory after some calls, and after many more, each of which may keep the MB of a graph."""
+    """Memory after some calls, and after many more, each of which may keep the MB of a
+    graph.
+    """
     with trial.case(name):
         for _ in range(max(count // 5, 2)):
             call()

@@ -27,9 +27,11 @@ from gpflow_pep.estimators import (
 
 ROWS = np.linspace(-1.0, 1.0, 7)[:, None]
 
-#: Seconds after an interrupt in which a run has to end; the evaluation under way is waited for.
+#: Seconds after an interrupt in which a run has to end; the evaluation under way is
+#: waited for.
 PROMPT = 2.0
-#: Of minibatch training that nothing interrupts: as many as interrupted ones may take, and more.
+#: Of minibatch training that nothing interrupts: as many as interrupted ones may take,
+#: and more.
 STEPS = 400
 
 
@@ -273,7 +275,9 @@ def test_interrupted_maximise(
 def test_interrupted_compare(
     trial: Trial, size: Size, forks: Forks, tmp_path: Path
 ) -> None:
-    """SIGINT in gpflow-pep compare: ends within 2 seconds, with the scores of fits that ended"""
+    """SIGINT in gpflow-pep compare: ends within 2 seconds, with the scores of fits that
+    ended
+    """
     data, interrupts = write_table(tmp_path / "t.csv"), Interrupts(forks, 2.0)
     for number in range(size(quick=2, full=8, long=50)):
         out = tmp_path / f"out{number}"

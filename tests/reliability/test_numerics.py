@@ -1,4 +1,6 @@
-"""2 Numerics: finite values, gradients and predictions, or a message, far from where data live."""
+"""2 Numerics: finite values, gradients and predictions, or a message, far from where
+data live.
+"""
 
 import itertools
 import warnings
@@ -136,7 +138,9 @@ def test_grid(trial: Trial, size: Size, name: str) -> None:
 
 @pytest.mark.parametrize("name", pep_cases.CASES)
 def test_likelihoods(trial: Trial, size: Size, name: str) -> None:
-    """The inner loop of PEP for each likelihood, over the grid of stress.py: log Z is finite"""
+    """The inner loop of PEP for each likelihood, over the grid of stress.py: log Z is
+    finite
+    """
     if left_out(trial, size, name, ("probit", "Student-t", "RobustMax")):
         return
     stress = load_example("benchmarks/stress.py")
@@ -195,7 +199,9 @@ def _trained(trial: Trial, name: str, rows: Any, Z: Any, label: str) -> bool:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_scales(trial: Trial, size: Size, name: str) -> None:
-    """Data of odd scales, outliers, N = 1, M = 1, single precision: five steps of training"""
+    """Data of odd scales, outliers, N = 1, M = 1, single precision: five steps of
+    training
+    """
     if left_out(trial, size, name, ("PEPRegression", "PEP", "ARPEP")):
         return
     refused = _trained(trial, name, ROWS, X[:1].copy(), "M = 1")

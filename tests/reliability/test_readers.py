@@ -1,4 +1,6 @@
-"""7 Readers of tables and saved models: whatever the bytes are, they are read or refused"""
+"""7 Readers of tables and saved models: whatever the bytes are, they are read or
+refused
+"""
 
 import itertools
 import signal
@@ -75,7 +77,9 @@ def watched() -> Iterator[None]:
 
 
 def test_written_tables(trial: Trial, size: Size, tmp_path: Path) -> None:
-    """Tables drawn by hypothesis, written with any separator, quotes, encoding: as they were"""
+    """Tables drawn by hypothesis, written with any separator, quotes, encoding: as they
+    were
+    """
     tried = itertools.count(1)
 
     @drawing(size(quick=100, full=1500, long=10_000))
@@ -94,7 +98,9 @@ def test_written_tables(trial: Trial, size: Size, tmp_path: Path) -> None:
 
 
 def test_spoiled_tables(trial: Trial, size: Size, tmp_path: Path) -> None:
-    """Text, packed and Parquet files with bytes changed, added, lost: a table, or what is wrong"""
+    """Text, packed and Parquet files with bytes changed, added, lost: a table, or what
+    is wrong
+    """
     number = size(quick=200, full=6000, long=60_000)
     for i, content in enumerate(readers.spoiled_tables(number, seed=1)):
         with trial.case(f"file {i}"), watched():

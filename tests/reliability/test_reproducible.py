@@ -26,12 +26,16 @@ def _in_process(threads: int, output: Path) -> dict[str, Any]:
 
 
 def _difference(found: Any, expected: Any) -> float:
-    """Relative to the largest; absolute where all are 0, such as predictions of q(u) at first."""
+    """Relative to the largest; absolute where all are 0, such as predictions of q(u) at
+    first.
+    """
     return float(np.max(np.abs(found - expected)) / (np.max(np.abs(expected)) or 1.0))
 
 
 def test_seeds(trial: Trial) -> None:
-    """Selection, minibatches, fit, maximise and estimators, twice: equal to the last bit"""
+    """Selection, minibatches, fit, maximise and estimators, twice: equal to the last
+    bit
+    """
     for name, compute in {**worker.FIXED, **worker.TRAINED}.items():
         with trial.case(name):
             first, second = compute(), compute()

@@ -1,4 +1,6 @@
-"""3 Random starts: L-BFGS ends without an exception or NaN, and how often at the best optimum."""
+"""3 Random starts: L-BFGS ends without an exception or NaN, and how often at the best
+optimum.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -95,14 +97,17 @@ def ours(problem: Problem, alpha: float, moves: list[Any]) -> list[float]:
         model = pep.models.PEPRegression(*parts, problem.Z, **options)
     else:
         model = pep.models.PEP(*parts, likelihood, problem.Z, alpha=alpha)
-    # About SciPy's own for theirs: some starts are on plateaus, where steps gain next to nothing.
+    # About SciPy's own for theirs: some starts are on plateaus, where steps gain next
+    # to nothing.
     gpflow.set_trainable(model.inducing_variable, False)
     record = pep.training.maximise(model, starts=moves, progress=False, tolerance=1e-9)
     return [ascent.objective for ascent in record.starts[1:]]
 
 
 def theirs(problem: Problem, moves: list[Any]) -> tuple[list[float], int]:
-    """The same of GPflow's SGPR or SVGP by SciPy, and how many ended by an error or NaN."""
+    """The same of GPflow's SGPR or SVGP by SciPy, and how many ended by an error or
+    NaN.
+    """
     rows, kernel, likelihood = (
         (problem.X, problem.Y),
         SquaredExponential(),

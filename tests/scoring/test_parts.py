@@ -1,4 +1,6 @@
-"""Parts of models in NumPy against GPflow, TensorFlow's posteriors, tilted integrals and SciPy."""
+"""Parts of models in NumPy against GPflow, TensorFlow's posteriors, tilted integrals
+and SciPy.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,6 @@
-"""Units, mixtures in several units, and recalibration: against quadrature, differences, SciPy."""
+"""Units, mixtures in several units, and recalibration: against quadrature, differences,
+SciPy.
+"""
 
 from typing import Any
 

@@ -227,7 +227,9 @@ def test_cells_of_two_readings_are_refused(cells: list[str], message: str) -> No
 
 
 def test_cells_that_contradict_their_table_decide() -> None:
-    """Nearly all could be read as the table is: the way in which all can be read is taken."""
+    """Nearly all could be read as the table is: the way in which all can be read is
+    taken.
+    """
     cells = pd.Series([*(f"{month}/01/2021" for month in range(1, 13)), "1/31/2021"])
     assert recognise(cells, conventions=given_conventions(dates="dmy")).pattern == "mdy"
     cells = pd.Series(["0,123", "0,456"])  # no thousands begin with 0
@@ -313,7 +315,9 @@ def test_values_as_they_are_written(cells: list[Any], kind: str) -> None:
 
 
 def test_other_tables_are_read_in_the_same_way() -> None:
-    """Whatever they have: spellings that are new, no number for what is missing, no unit."""
+    """Whatever they have: spellings that are new, no number for what is missing, no
+    unit.
+    """
     answers = Format("text", spellings=("Yes",))
     assert list(read_cells(pd.Series(["yEs", "YES", "no"]), answers)) == [
         "Yes",

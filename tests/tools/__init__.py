@@ -1,1 +1,3 @@
-"""Programs around the tests: deliberate faults, other versions of what the package needs."""
+"""Programs around the tests: deliberate faults, other versions of what the package
+needs.
+"""

@@ -5,9 +5,10 @@
     python tests/tools/faults.py cavity tilted   # only those whose name has one of these
     python tests/tools/faults.py --check         # only whether every old text is there once
 
-The tree is copied first; nothing is changed in it. Edit LIST as the package changes: of each fault
-its name, its file below gpflow_pep/ and files or tests below tests/ that should notice it (-x stops
-at the first), the old text, which must occur exactly once in the file, and the new one.
+The tree is copied first; nothing is changed in it. Edit LIST as the package changes: of
+each fault its name, its file below gpflow_pep/ and files or tests below tests/ that
+should notice it (-x stops at the first), the old text, which must occur exactly once in
+the file, and the new one.
 """
 
 import argparse

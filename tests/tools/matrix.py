@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""The package, from its wheel, among the oldest and the newest versions of what it needs.
+"""The package, from its wheel, among the oldest and the newest versions of what it
+needs.
 
     python tests/tools/matrix.py                                       # all: make test-matrix
     python tests/tools/matrix.py --pythons python3.12 --ends newest --tests rooms
 
-A cell is a Python and an end of the versions that setup.cfg allows and that have wheels for it:
-uv makes an environment with nothing else in it, and tests run from a copy of this tree that has no
-package. What a cell showed is kept in a file of its own; the table is made of all these files.
+A cell is a Python and an end of the versions that setup.cfg allows and that have wheels
+for it: uv makes an environment with nothing else in it, and tests run from a copy of
+this tree that has no package. What a cell showed is kept in a file of its own; the
+table is made of all these files.
 """
 
 import argparse
@@ -36,7 +38,8 @@ SHOWN = (
     " matplotlib check-shapes click rich threadpoolctl pytest"
 )
 FAST = ["-m", "not slow and not reliability"]
-#: A file or more of each room: of tables and models on disk, pictures, every kind of model.
+#: A file or more of each room: of tables and models on disk, pictures, every kind of
+#: model.
 ROOMS = (
     "test_architecture compare/test_compare compare/test_tables"
     " contracts/test_contract_of_predictions engine/factors/test_multiclass"
@@ -53,8 +56,8 @@ TESTS: dict[str, list[str]] = {
     "rooms": [*FAST, *(f"tests/{name}.py" for name in ROOMS.split())],
     "none": [],
 }
-#: Seconds of the processor that each took after the one before: those of the clock depend on what
-#: else the machine does.
+#: Seconds of the processor that each took after the one before: those of the clock
+#: depend on what else the machine does.
 IMPORTS = """
 import importlib, json, time
 def seconds(*names):
@@ -138,7 +141,9 @@ def build(source: Path, dist: Path) -> tuple[Path, Path]:
 
 
 def check_contents(source: Path, sdist: Path, wheel: Path) -> Metadata:
-    """Refuse archives with more or less than the package in them, and metadata that indexes do."""
+    """Refuse archives with more or less than the package in them, and metadata that
+    indexes do.
+    """
     files = filter(Path.is_file, (source / "gpflow_pep").rglob("*"))
     package = {str(path.relative_to(source)) for path in files}
     with zipfile.ZipFile(wheel) as archive:

@@ -3,10 +3,10 @@
 
     python tests/tools/release.py            # make dist
 
-The sdist and the wheel have to hold the package and nothing else, and metadata that indexes take.
-The wheel is installed into an empty environment, with the newest versions of what it needs and
-without extras; there the code of its README runs, in a folder outside of the repository, and the
-command line too.
+The sdist and the wheel have to hold the package and nothing else, and metadata that
+indexes take. The wheel is installed into an empty environment, with the newest versions
+of what it needs and without extras; there the code of its README runs, in a folder
+outside of the repository, and the command line too.
 """
 
 import argparse

@@ -1,5 +1,6 @@
-"""Training that one process does alone, or several do together: what they come to, as named arrays.
-As a script, one of several processes under TF_CONFIG, or with ``mirrored`` one with two devices.
+"""Training that one process does alone, or several do together: what they come to, as
+named arrays. As a script, one of several processes under TF_CONFIG, or with
+``mirrored`` one with two devices.
 """
 
 import itertools
@@ -110,8 +111,8 @@ def full_batch_models(rows: slice) -> Models:
 
 
 def models_of_classes_and_of_missing_targets(rows: slice) -> Models:
-    """One whose latent functions an inner loop moves together; mixtures, and outputs that share
-    nothing: the first process has seen nothing of the third.
+    """One whose latent functions an inner loop moves together; mixtures, and outputs
+    that share nothing: the first process has seen nothing of the third.
     """
     bins = np.digitize(Y, [-0.3, 0.5]).astype(float)[rows]
     yield (
@@ -173,7 +174,9 @@ def full_batch(strategy: Any, models: Any = full_batch_models) -> Arrays:
 
 
 def refusals(strategy: Any) -> Arrays:
-    """What ValueErrors say to users whose processes do not suit each other, or the model."""
+    """What ValueErrors say to users whose processes do not suit each other, or the
+    model.
+    """
     row, index = (X[:1], LABELS[:1]), index_of_worker()
     missing = np.array([[1.0, np.nan if index else 1.0]])
     model = pep.PEP(row, Matern12(), Bernoulli(), Z.copy())
@@ -198,7 +201,9 @@ def refusals(strategy: Any) -> Arrays:
 
 
 def leave_at(evaluation: int) -> Any:
-    """Make an evaluation of which the second of two processes does not live to see the end."""
+    """Make an evaluation of which the second of two processes does not live to see the
+    end.
+    """
     calls = itertools.count(1)
 
     def evaluate(model: Any) -> dict[str, float]:

@@ -94,8 +94,8 @@ def assert_fitted(actual: Any, expected: Any) -> None:
 def test_fit_of_two_processes(
     workers: list[Any], fitted_alone: Any, directory: Path
 ) -> None:
-    """Step for step, with a schedule, clipped gradients, early stopping, stopped and resumed. The
-    chief alone writes: the other resumed without a checkpoint of its own.
+    """Step for step, with a schedule, clipped gradients, early stopping, stopped and
+    resumed. The chief alone writes: the other resumed without a checkpoint of its own.
     """
     for found in workers:
         assert_fitted(found, fitted_alone)

@@ -1,4 +1,6 @@
-"""Full-batch training: it reaches SciPy's optimum, keeps the best, and its record is true."""
+"""Full-batch training: it reaches SciPy's optimum, keeps the best, and its record is
+true.
+"""
 
 import time
 import warnings
@@ -29,7 +31,8 @@ Y = np.sin(2.0 * X) + 0.2 * RNG.standard_normal(X.shape)
 NOISE = 0.3 * RNG.standard_normal(X.shape)
 LABELS = (Y > NOISE).astype(float)
 Z = X[:5].copy()
-#: Nats: the optimum that SciPy's own tolerance of 2e-9 reaches, and that of 1e-8 for each row.
+#: Nats: the optimum that SciPy's own tolerance of 2e-9 reaches, and that of 1e-8 for
+#: each row.
 CLOSE = 1e-4
 
 
@@ -260,7 +263,8 @@ def test_interrupt_keeps_the_best_of_all_starts(name: str, starts: int) -> None:
     assert_close(objective(model), max(seen), rtol=1e-7)
 
 
-#: The path without a wall goes below the first wall, and its end is at 0.04: below the second.
+#: The path without a wall goes below the first wall, and its end is at 0.04: below the
+#: second.
 @pytest.mark.parametrize("wall", [0.03, 0.2])
 @pytest.mark.parametrize("silent", [False, True], ids=["raises", "NaN"])
 @pytest.mark.near_copies("raises-0.03", "NaN-0.2")
@@ -305,7 +309,9 @@ def test_a_start_that_fails_leaves_the_others() -> None:
 
 @pytest.mark.slow
 def test_one_optimizer_compiles_once() -> None:
-    """The second run traces nothing, and other data in the variables give their own optimum."""
+    """The second run traces nothing, and other data in the variables give their own
+    optimum.
+    """
     problem = regression_problem(num_data=14)
     data = [tf.Variable(part, trainable=False) for part in problem.data]
     turned = -problem.Y[::-1]

@@ -122,7 +122,9 @@ def test_the_noise_is_that_of_the_highest_density() -> None:
 def test_noise_that_inducing_points_leave_is_not_that_of_near_rows(
     alpha: float,
 ) -> None:
-    """Too few inducing points: the model takes what they leave of the function for noise."""
+    """Too few inducing points: the model takes what they leave of the function for
+    noise.
+    """
     model = wavy(alpha)
     model.likelihood.variance.assign(0.4)
     near, _ = choosing.choose_noise(model, m, other_rows(7), levels(0.5))
@@ -138,7 +140,9 @@ def test_noise_that_inducing_points_leave_is_not_that_of_near_rows(
     ids=["smooth", "Markov"],
 )
 def test_more_near_rows_where_others_gain(kernel: type, D: int, expected: int) -> None:
-    """Of a function that is smooth in the plane far rows say more; of one that is Markov, none."""
+    """Of a function that is smooth in the plane far rows say more; of one that is
+    Markov, none.
+    """
     rng = np.random.default_rng(0)
     X, covariance = rng.uniform(0.0, 1.0, (900, D)), kernel(lengthscales=0.1)
     f = np.linalg.cholesky(
@@ -410,7 +414,9 @@ def trained() -> pep.PEPClassification:
 )
 @pytest.mark.parametrize("start", [0.001, 0.02])
 def test_likeliest_rate(likelihood: Any, num_latent: int, start: float) -> None:
-    """Among all rates, those of predictions from the same moments under the likelihood itself."""
+    """Among all rates, those of predictions from the same moments under the likelihood
+    itself.
+    """
     mean = 3.0 * RANDOM.standard_normal((300, num_latent))
     variance = RANDOM.uniform(0.1, 0.5, mean.shape)
     largest = np.argmax(mean, axis=1) if num_latent > 1 else mean[:, 0] > 0.0

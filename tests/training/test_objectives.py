@@ -1,4 +1,6 @@
-"""Training by the evidence and left-out densities; the number of inducing points from data."""
+"""Training by the evidence and left-out densities; the number of inducing points from
+data.
+"""
 
 import functools
 import time
@@ -88,7 +90,9 @@ def test_gradients(alpha: float, chunk_size: int | None) -> None:
 
 
 def test_whatever_trains_takes_it() -> None:
-    """By maximise, by losses that are shared and used for others before, and in mixtures."""
+    """By maximise, by losses that are shared and used for others before, and in
+    mixtures.
+    """
     losses, model, shared, other = SharedLosses(), *(regression() for _ in range(3))
     start = summed(model)
     record = maximise(model, max_iterations=20, **BOTH)
@@ -256,7 +260,8 @@ def of_points(M: int = 2, Z: Any = None, **options) -> PEPRegression:
 def classification() -> PEP:
     data = X, (F > 0.0).astype(float)
     kernel = gpflow.kernels.SquaredExponential(10.0, 0.5)
-    # A tolerance that is given is that of losses too, which otherwise are exact to 30 * 30 * 1e-7.
+    # A tolerance that is given is that of losses too, which otherwise are exact to 30 *
+    # 30 * 1e-7.
     return PEP(data, kernel, gpflow.likelihoods.Bernoulli(), X[:2], tolerance=1e-6)
 
 
@@ -341,7 +346,9 @@ def test_rows_are_left_out() -> None:
 
 
 def test_the_number_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a number in closed form, otherwise by work, and by rows that differ; by the time."""
+    """By a number in closed form, otherwise by work, and by rows that differ; by the
+    time.
+    """
     monkeypatch.setattr(points, "gains", lambda *_, **__: True)
     model = of_points()
     gpflow.set_trainable(model.inducing_variable, False)
@@ -364,7 +371,9 @@ def test_the_number_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_copies_are_left_out_together() -> None:
-    """Those of the same inputs and targets; not measurements at the same inputs, or settings."""
+    """Those of the same inputs and targets; not measurements at the same inputs, or
+    settings.
+    """
     rows, Y = (
         np.array([[0.0], [1.0], [0.0], [2.0], [1.0]]),
         np.array([[3.0], [4.0], [3.0]]),

@@ -266,7 +266,9 @@ def of_numbers(data=(ROWS, TARGETS), **options) -> pep.PEPRegression:
 
 
 def assert_trained_on_subset(model: Any, other: Any) -> None:
-    """As another of 20 rows, which evaluates as near to a fixed point of sites, not nearer."""
+    """As another of 20 rows, which evaluates as near to a fixed point of sites, not
+    nearer.
+    """
     record = cheaper.maximise_on_subset(model, 20, seed=3, **OPTIONS)
     expected = maximise(other, tolerance=1e-3, window=5, **OPTIONS)
     np.testing.assert_allclose(record.objective, expected.objective, rtol=1e-8)
@@ -282,7 +284,8 @@ def test_it_is_training_of_a_model_of_these_rows(alpha: float) -> None:
     model = of_numbers(data, alpha=alpha, bound="tight")
     other = of_numbers((ROWS[SOME], TARGETS[SOME]), alpha=alpha, bound="tight")
     assert_trained_on_subset(model, other)
-    # The model has all its rows: what it predicts is that of a model made with its parameters.
+    # The model has all its rows: what it predicts is that of a model made with its
+    # parameters.
     parts = model.kernel, model.inducing_variable
     options = {"likelihood": model.likelihood, "alpha": alpha, "bound": "tight"}
     whole = pep.PEPRegression((ROWS, TARGETS), *parts, **options)

@@ -1,4 +1,6 @@
-"""The training loop: it trains, stops, says what went wrong, and resumes to the same numbers."""
+"""The training loop: it trains, stops, says what went wrong, and resumes to the same
+numbers.
+"""
 
 import itertools
 import os
@@ -140,7 +142,9 @@ def test_natural_step_and_the_optimisers_have_one_gradient() -> None:
 
 
 def q_alone() -> "pep.models.ARPEP":
-    """All hyperparameters are fixed, so that there is nothing left for the optimiser to train."""
+    """All hyperparameters are fixed, so that there is nothing left for the optimiser to
+    train.
+    """
     model = tied("ARPEP")
     gpflow.set_trainable(model, False)
     gpflow.set_trainable([model.q_mu, model.q_sqrt], True)
@@ -260,7 +264,9 @@ def test_nan_stops_with_a_message() -> None:
 
 @uncompiled()
 def test_schedule_and_tensorboard(tmp_path: Path) -> None:
-    """Steps after the learning rate has fallen to 0 change nothing; scalars tell of all steps."""
+    """Steps after the learning rate has fallen to 0 change nothing; scalars tell of all
+    steps.
+    """
     schedule = tf_keras.optimizers.schedules.PiecewiseConstantDecay([3], [0.05, 0.0])
     changes: list[list[Array]] = []
 
@@ -365,7 +371,8 @@ def test_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
         run(svgp(6), 2, checkpoint_dir=tmp_path)
 
 
-# Interrupts wait for the end of a step; what cannot be written says so; threads get along.
+# Interrupts wait for the end of a step; what cannot be written says so; threads get
+# along.
 
 
 @pytest.fixture(autouse=True)
@@ -418,7 +425,9 @@ RUNS = [
 def test_interrupted_fit_keeps_its_steps(
     create: Any, options: Any, tmp_path: Path
 ) -> None:
-    """From the model or a checkpoint it goes on to the same numbers, whatever evaluations move."""
+    """From the model or a checkpoint it goes on to the same numbers, whatever
+    evaluations move.
+    """
 
     def evaluate(model: Any) -> dict[str, float]:
         for part in model.parameters:
@@ -519,7 +528,9 @@ def test_threads_of_linear_algebra_are_put_back_by_the_last() -> None:
 
 
 def test_threads_copy_at_the_same_time() -> None:
-    """GPflow's own function fails where threads take turns all the time, with a KeyError."""
+    """GPflow's own function fails where threads take turns all the time, with a
+    KeyError.
+    """
 
     def work(number: int) -> bool:
         kernel = gpflow.kernels.SquaredExponential(variance=1.0 + number)

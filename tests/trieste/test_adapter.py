@@ -1,4 +1,6 @@
-"""The adapter for trieste: predictions, samplers, and loops of trieste where that is installed."""
+"""The adapter for trieste: predictions, samplers, and loops of trieste where that is
+installed.
+"""
 
 import copy
 from collections.abc import Callable
@@ -79,7 +81,9 @@ def test_draws_have_the_moments_of_predictions() -> None:
 
 
 def test_updates() -> None:
-    """Compiled functions go on after them, copies do not follow, and training compiles once."""
+    """Compiled functions go on after them, copies do not follow, and training compiles
+    once.
+    """
     adapter = regression(max_iterations=3)
     first = adapter.optimize()
     assert first.compile_seconds > 0.0

@@ -55,7 +55,9 @@ def check_data(
 
 
 def check_incomplete_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
-    """Check training data whose Y may have NaN where nothing was observed, but not everywhere."""
+    """Check training data whose Y may have NaN where nothing was observed, but not
+    everywhere.
+    """
     X, Y = check_data(data, missing_targets=True)
     if tf.executing_eagerly() and np.isnan(Y).all():
         raise refusal(
@@ -79,7 +81,9 @@ def as_pair(data: Any) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _as_tensor(name: str, value: Any) -> tf.Tensor:
-    """Convert an array, a table or lists of numbers; tensors and variables stay as they are."""
+    """Convert an array, a table or lists of numbers; tensors and variables stay as they
+    are.
+    """
     if tf.is_tensor(value):
         return value
     try:
@@ -95,7 +99,8 @@ def _as_tensor(name: str, value: Any) -> tf.Tensor:
 def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.Tensor:
     """Check inputs of rows to predict, [..., N, D], and convert them to a tensor.
 
-    Inside a graph there is no value to check yet: a row with NaN has NaN for its prediction.
+    Inside a graph there is no value to check yet: a row with NaN has NaN for its
+    prediction.
     """
     Xnew = _as_tensor("Xnew", Xnew)
     if Xnew.dtype != dtype:
@@ -119,7 +124,9 @@ def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.
 
 
 def check_finite(name: str, value: tf.Tensor) -> None:
-    """Refuse data with NaN or infinity in them. Inside a graph there is no value to check yet."""
+    """Refuse data with NaN or infinity in them. Inside a graph there is no value to
+    check yet.
+    """
     if tf.executing_eagerly() and not np.isfinite(value).all():
         remedy = "Remove those rows or fill in the missing values."
         require_finite_rows(name, np.asarray(value), remedy)

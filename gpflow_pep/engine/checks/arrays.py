@@ -1,4 +1,6 @@
-"""Checks of arrays, without TensorFlow: what a user passed becomes numbers of a known shape."""
+"""Checks of arrays, without TensorFlow: what a user passed becomes numbers of a known
+shape.
+"""
 
 from typing import Any
 
@@ -32,7 +34,9 @@ def as_matrix(
     num_columns: int | None = None,
     dtype: npt.DTypeLike = np.float64,
 ) -> npt.NDArray[Any]:
-    """Convert to a matrix of finite numbers, [N, D], with at least one row and one column."""
+    """Convert to a matrix of finite numbers, [N, D], with at least one row and one
+    column.
+    """
     array = as_numbers(name, values, dtype)
     if array.ndim != 2 or 0 in array.shape or num_columns not in (None, array.shape[1]):
         got = f"shape {array.shape}"

@@ -1,10 +1,10 @@
 """Checks that only a running graph can make: of values, and of the derivatives in use.
 
-Sites at their fixed point are computed without a record for differentiation. The energy is
-stationary in them, so that its first derivative needs none. Every other derivative in a
-hyperparameter does: that of predictions, and all higher ones of the energy. Some are known
-(:mod:`gpflow_pep.engine.sites.implicit`); all others are refused where they are asked for, instead
-of being wrong.
+Sites at their fixed point are computed without a record for differentiation. The energy
+is stationary in them, so that its first derivative needs none. Every other derivative
+in a hyperparameter does: that of predictions, and all higher ones of the energy. Some
+are known (:mod:`gpflow_pep.engine.sites.implicit`); all others are refused where they
+are asked for, instead of being wrong.
 """
 
 import re
@@ -21,7 +21,9 @@ from ..refusals import message, refusal
 
 
 def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
-    """Let a value pass if it is finite, else stop, as :func:`require` does, with a remedy."""
+    """Let a value pass if it is finite, else stop, as :func:`require` does, with a
+    remedy.
+    """
     finite = tf.reduce_all(tf.math.is_finite(value))
     if tf.executing_eagerly() and bool(finite):
         return tf.identity(value)
@@ -42,7 +44,8 @@ def require(
         ``InvalidArgumentError`` and the same message. XLA cannot stop: there it passes.
     """
     if not tf.executing_eagerly():
-        # tf.debugging.Assert makes a branch of it, to copy the numbers only where it stops.
+        # tf.debugging.Assert makes a branch of it, to copy the numbers only where it
+        # stops.
         text = tf.constant(message)
         return [
             tf.raw_ops.Assert(condition=condition, data=[text, *numbers], summarize=10)
@@ -54,7 +57,9 @@ def require(
 
 
 def read_powers(alpha: Parameter) -> tf.Tensor:
-    """Read powers that may have been assigned past the check of the model; stop if one is wrong."""
+    """Read powers that may have been assigned past the check of the model; stop if one
+    is wrong.
+    """
     value = tf.convert_to_tensor(alpha)
     inside = tf.reduce_all((value >= 0.0) & (value <= 1.0))
     remedy = "Assign others: model.alpha = 0.5. Got:"
@@ -69,8 +74,8 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
     :param num_factors: How many factors there are; a tensor where a graph computes it.
     :param factor: What a factor is, "row" or "block".
     :return: The power of each factor, or of all [1].
-    :raises ValueError: If there is another number of them, or one is outside [0, 1]; see
-        :func:`require`.
+    :raises ValueError: If there is another number of them, or one is outside [0, 1];
+        see :func:`require`.
     """
     value = read_powers(alpha)
     if value.shape.rank == 0:
@@ -97,12 +102,13 @@ def refuse_derivatives(
 ) -> Any:
     """Let constants pass that are functions of others, with a gradient that refuses.
 
-    A tape calls it where it watches a source, whatever its user wants. The gradient of a compiled
-    function is made for all results: zero arrives for those without a share in what is wanted.
+    A tape calls it where it watches a source, whatever its user wants. The gradient of
+    a compiled function is made for all results: zero arrives for those without a share
+    in what is wanted.
 
     :param sources: What they depend on: variables or tensors.
-    :raises ValueError: While a derivative is computed, in eager mode or in the graph of the values.
-        The gradient of that graph stops as :func:`require` does.
+    :raises ValueError: While a derivative is computed, in eager mode or in the graph of
+        the values. The gradient of that graph stops as :func:`require` does.
     """
     expected = "none: how sites at their fixed point move with hyperparameters is not differentiated"
     where, error = _default_graph(), _refusal(quantity, expected)
@@ -126,12 +132,12 @@ def differentiable(
     quantity: str,
     gradients: Callable[..., list[tf.Tensor]],
 ) -> Any:
-    """Let constants pass that are functions of others, with their gradient; higher derivatives are
-    refused, as :func:`refuse_derivatives` does.
+    """Let constants pass that are functions of others, with their gradient; higher
+    derivatives are refused, as :func:`refuse_derivatives` does.
 
     :param sources: Variables.
-    :param gradients: From the gradients in the values, in the order of ``tf.nest.flatten``, to
-        those in the sources, constant.
+    :param gradients: From the gradients in the values, in the order of
+        ``tf.nest.flatten``, to those in the sources, constant.
     """
 
     def refuse(_: Any) -> NoReturn:

@@ -37,7 +37,8 @@ def check_callable(name: str, value: Any, remedy: str) -> None:
 
 
 def check_noise_variance(noise_variance: Any) -> None:
-    """Refuse what is no variance of Gaussian noise. A parameter has been checked by GPflow.
+    """Refuse what is no variance of Gaussian noise. A parameter has been checked by
+    GPflow.
 
     :param noise_variance: One number above GPflow's smallest, or a parameter.
     """
@@ -55,11 +56,14 @@ def check_noise_variance(noise_variance: Any) -> None:
 
 
 def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, float]:
-    """Check the limits of the inner loop; its tolerance is raised to what the float can reach."""
+    """Check the limits of the inner loop; its tolerance is raised to what the float can
+    reach.
+    """
     tolerance = check_real(
         "tolerance", tolerance, "(0, inf)", "Pass 1e-6, for example."
     )
-    # The residual of the inner loop that rounding leaves, in units of the float's epsilon.
+    # The residual of the inner loop that rounding leaves, in units of the float's
+    # epsilon.
     reachable = 500.0 * float(np.finfo(dtype.as_numpy_dtype).eps)
     return check_positive("max_sweeps", max_sweeps), max(tolerance, reachable)
 
@@ -73,7 +77,9 @@ def check_positive(name: str, value: Any, remedy: str = "Pass one.") -> int:
 
 
 def check_number(M: Any, most: int, name: str = "M", counted: str = "rows") -> None:
-    """Refuse what is no number of rows to choose, or of other things of which there are so many."""
+    """Refuse what is no number of rows to choose, or of other things of which there are
+    so many.
+    """
     if (
         isinstance(M, bool)
         or not isinstance(M, (int, np.integer))

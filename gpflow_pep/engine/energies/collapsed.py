@@ -7,14 +7,15 @@ determinant. The energy is in :doc:`/theory`; here P outputs share :math:`\bar K
 :math:`1/\alpha` in all, and one function with a finite limit, :func:`log1p_over_power`, holds
 everything that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`.
 
-Where targets are missing each output has a set of rows of its own, a precision :math:`B_p` of its
-own, and the energy is the sum of those of separate models.
+Where targets are missing each output has a set of rows of its own, a precision
+:math:`B_p` of its own, and the energy is the sum of those of separate models.
 
-**Leave-one-out densities.** A row that is observed with precision :math:`\beta_n` given u has the
-site :math:`\tau_n = \beta_n, \nu_n = \beta_n r_n`. Removed as a whole from q it leaves the moments
-:math:`m_n^{-}, s_n^{-}` of :math:`h_n`, and :math:`\log p(y_n | y_{-n}) \approx \log N(r_n;
-m_n^{-}, s_n^{-} + d_n + \sigma_n^2)`, which at :math:`\alpha = 1` is exact for FITC's model. A
-target that was not observed has no site: its moments come from all others.
+**Leave-one-out densities.** A row that is observed with precision :math:`\beta_n` given
+u has the site :math:`\tau_n = \beta_n, \nu_n = \beta_n r_n`. Removed as a whole from q
+it leaves the moments :math:`m_n^{-}, s_n^{-}` of :math:`h_n`, and
+:math:`\log p(y_n | y_{-n}) \approx \log N(r_n; m_n^{-}, s_n^{-} + d_n + \sigma_n^2)`,
+which at :math:`\alpha = 1` is exact for FITC's model. A target that was not observed
+has no site: its moments come from all others.
 """
 
 from typing import Any, NamedTuple
@@ -40,27 +41,32 @@ from ..sites.posterior import (
 
 
 class RowSums(NamedTuple):
-    r"""What the energy needs of the data. A tilde means whitened by the noise of the row or block,
-    :math:`\Sigma_b + \alpha_b D_b = C_b C_bᵀ`: :math:`\tilde A_b = A_b C_b^{-T}`,
-    :math:`\tilde r_b = C_b^{-1} r_b`.
+    r"""What the energy needs of the data. A tilde means whitened by the noise of the
+    row or block, :math:`\Sigma_b + \alpha_b D_b = C_b C_bᵀ`:
+    :math:`\tilde A_b = A_b C_b^{-T}`, :math:`\tilde r_b = C_b^{-1} r_b`.
     """
 
     natural: Natural
-    r""":math:`G = \tilde A \tilde Aᵀ`, [1, M, M], or [P, M, M] where targets are missing, and
-    :math:`b = \tilde A \tilde r`, [P, M, 1]."""
+    r""":math:`G = \tilde A \tilde Aᵀ`, [1, M, M], or [P, M, M] where targets are
+    missing, and :math:`b = \tilde A \tilde r`, [P, M, 1].
+    """
     squares: tf.Tensor  #: [], :math:`|\tilde r|^2`, over outputs too.
     logdet: tf.Tensor
     r"""[], :math:`\sum_b \log|\Sigma_b| + \tfrac{1}{\alpha_b} \log|I + \alpha_b \Sigma_b^{-1/2}
-    D_b \Sigma_b^{-1/2}|`, over outputs too."""
+    D_b \Sigma_b^{-1/2}|`, over outputs too.
+    """
 
 
 class ProjectedRows(NamedTuple):
     """Rows as the sums take them: each a factor, or B blocks of S with N = B S."""
 
     A: tf.Tensor
-    """[1, M, N], the rows projected on the whitened inducing variables, block after block."""
+    """[1, M, N], the rows projected on the whitened inducing variables, block after
+    block.
+    """
     D: tf.Tensor
-    """Residual prior variance of each row, [N], or covariance of each block, [B, S, S]."""
+    """Residual prior variance of each row, [N], or covariance of each block, [B, S, S].
+    """
     noise: tf.Tensor  #: [N] or [B, S], noise variances.
     alpha: tf.Tensor  #: The power of each factor, or [1], of all.
     r: tf.Tensor  #: [N, P] or [B, S, P], targets less the mean function.
@@ -69,7 +75,9 @@ class ProjectedRows(NamedTuple):
 def sum_single_rows(
     parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool = False
 ) -> RowSums:
-    """Sum over rows that are each a factor; with gaps, each target that is not NaN is one."""
+    """Sum over rows that are each a factor; with gaps, each target that is not NaN is
+    one.
+    """
     A, d, noise, alpha, r = _project_single_rows(parts, rows, W, has_gaps=has_gaps)
     weight = tf.cast(~tf.math.is_nan(rows[1]), r.dtype) if has_gaps else None
     precision, logdet = row_precision(d, noise, alpha), row_logdet(d, noise, alpha)
@@ -79,8 +87,8 @@ def sum_single_rows(
 def _project_single_rows(
     parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool
 ) -> ProjectedRows:
-    """Project rows that are each a factor: X [N, D], Y [N, P] and the power of each [N]. NaN in Y
-    is one in r, and in all sums, or with gaps a target that is missing.
+    """Project rows that are each a factor: X [N, D], Y [N, P] and the power of each
+    [N]. NaN in Y is one in r, and in all sums, or with gaps a target that is missing.
     """
     X, Y, alpha = rows
     A, d = parts.project(W, X)
@@ -95,10 +103,11 @@ def _project_single_rows(
 
 def _project_blocks(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
     """
-    Project blocks of rows. Blocks are padded with rows that have noise 1 and zeros in A, D and r.
+    Project blocks of rows. Blocks are padded with rows that have noise 1 and zeros in
+    A, D and r.
 
-    :param rows: Which members of the blocks are rows, [B, S], X [B, S, D], Y [B, S, P] and the
-        power of each block [B].
+    :param rows: Which members of the blocks are rows, [B, S], X [B, S, D], Y [B, S, P]
+        and the power of each block [B].
     """
     member, X, Y, alpha = rows
     num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
@@ -119,7 +128,9 @@ def _project_blocks(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
 
 
 def row_precision(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
-    """Compute the precision with which each row is observed: C⁻² of a block of one row, [N]."""
+    """Compute the precision with which each row is observed: C⁻² of a block of one row,
+    [N].
+    """
     return 1.0 / (noise + alpha * d)
 
 
@@ -204,8 +215,8 @@ def _by_output(moments: tf.Tensor) -> tf.Tensor:
 def log_density(
     of_logdet: RowSums, of_quadratic: RowSums, num_targets: tf.Tensor
 ) -> tf.Tensor:
-    r"""Compute the logarithm of a Gaussian density from the sums that its two terms take; of the
-    same sums it is :math:`\log Z_\mathrm{PEP}` of regression.
+    r"""Compute the logarithm of a Gaussian density from the sums that its two terms
+    take; of the same sums it is :math:`\log Z_\mathrm{PEP}` of regression.
 
     :param num_targets: How many targets were observed, N P if all were.
     """
@@ -219,11 +230,13 @@ def log_density(
 def sums_with_slack(
     parts: Parts, rows: Any, W: tf.Tensor, slack: tf.Tensor
 ) -> tuple[tf.Tensor, RowSums]:
-    r"""Sum the residual variances, and the rows with D = 0 and slack added to the noise.
+    r"""Sum the residual variances, and the rows with D = 0 and slack added to the
+    noise.
 
-    Titsias' (2014) upper bound takes the log-determinant of the sums without slack, that of
-    :math:`Q + \Sigma`, at most the exact one; and the quadratic form of the sums with the slack
-    :math:`c = \mathrm{tr}(K_{ff} - Q)`, that of :math:`Q + \Sigma + cI`, too.
+    Titsias' (2014) upper bound takes the log-determinant of the sums without slack,
+    that of :math:`Q + \Sigma`, at most the exact one; and the quadratic form of the
+    sums with the slack :math:`c = \mathrm{tr}(K_{ff} - Q)`, that of
+    :math:`Q + \Sigma + cI`, too.
     """
     X, Y = rows
     A, d = parts.project(W, X)
@@ -235,7 +248,9 @@ def sums_with_slack(
 def left_out_moments(
     parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compute mean and variance of each target given the others of its output, [N, P] each."""
+    """Compute mean and variance of each target given the others of its output, [N, P]
+    each.
+    """
     X, Y, _ = rows
     A, d, noise, alpha, r = _project_single_rows(parts, rows, W, has_gaps=True)
     d, noise, alpha = (part[:, None] for part in (d, noise, alpha))

@@ -1,5 +1,5 @@
-r"""The Power EP energy of outputs that are mixed from latent functions, its gradient, and
-leave-one-out densities.
+r"""The Power EP energy of outputs that are mixed from latent functions, its gradient,
+and leave-one-out densities.
 
 With the letters of :mod:`gpflow_pep.engine.sites.mixed`, the energy of a fixed point is
 
@@ -10,20 +10,20 @@ With the letters of :mod:`gpflow_pep.engine.sites.mixed`, the energy of a fixed 
     & - \sum_n \Big[ \tfrac{\alpha}{2} \gamma_nᵀ W \Delta_n Wᵀ \gamma_n
         + \frac{1}{2 \alpha} \log|I + \alpha \Delta_n C_n| \Big],
 
-with :math:`\gamma = \nu - \tau m`. It comes from the sum of the
-normalisers of row and inner sites, whose other terms cancel: :math:`I + \alpha V T` with the
-row's cavity covariance :math:`V = S (I - \alpha T S)^{-1}` is the inverse of
-:math:`I - \alpha S T`.
+with :math:`\gamma = \nu - \tau m`. It comes from the sum of the normalisers of row and
+inner sites, whose other terms cancel: :math:`I + \alpha V T` with the row's cavity
+covariance :math:`V = S (I - \alpha T S)^{-1}` is the inverse of :math:`I - \alpha S T`.
 
-It is stationary in the sites, and, with its terms grouped as :math:`\Phi + \sum_n \psi_n`,
+It is stationary in the sites, and, with its terms grouped as
+:math:`\Phi + \sum_n \psi_n`,
 
 .. math::
 
     \Phi = -\tfrac12 \log|B| + \tfrac12 bᵀ B^{-1} b, \qquad
     \psi_n = \ldots - \lambda_nᵀ \bar h_n + \tfrac12 \bar h_nᵀ T_n \bar h_n,
 
-in the marginals :math:`(\bar h_n, S_n)` too. So its gradient is that with sites and marginals held
-fixed: of :math:`\Phi` by way of A, T and :math:`\lambda`,
+in the marginals :math:`(\bar h_n, S_n)` too. So its gradient is that with sites and
+marginals held fixed: of :math:`\Phi` by way of A, T and :math:`\lambda`,
 
 .. math::
 
@@ -32,7 +32,8 @@ fixed: of :math:`\Phi` by way of A, T and :math:`\lambda`,
     \frac{\partial \Phi}{\partial T_n} = -\tfrac12 (S_n + \bar h_n \bar h_nᵀ), \quad
     \frac{\partial \Phi}{\partial \lambda_n} = \bar h_n,
 
-and of :math:`\psi` by automatic differentiation in W, :math:`\Delta` and what the likelihoods have.
+and of :math:`\psi` by automatic differentiation in W, :math:`\Delta` and what the
+likelihoods have.
 """
 
 from collections.abc import Callable
@@ -66,7 +67,9 @@ from .point import energy_by
 
 
 def energy(problem: SiteProblem, fixed_point: FixedPoint) -> tf.Tensor:
-    """Compute the energy at a fixed point, see this module; it can be differentiated once."""
+    """Compute the energy at a fixed point, see this module; it can be differentiated
+    once.
+    """
     parts, (q, tilted, h, *_) = problem.parts, fixed_point.extra
 
     def chunk_terms(
@@ -132,11 +135,12 @@ def leave_out(
     problem: SiteProblem, sites: Sites, h: LatentMarginals, whole_rows: bool
 ) -> tf.Tensor:
     """
-    Compute the log density of each entry given the others, [N, P]; NaN where nothing was observed.
+    Compute the log density of each entry given the others, [N, P]; NaN where nothing
+    was observed.
 
     :param whole_rows: Whether the other outputs of the row are left out too.
-    :raises ValueError: If what is left is improper, or a derivative in a hyperparameter is asked
-        for.
+    :raises ValueError: If what is left is improper, or a derivative in a hyperparameter
+        is asked for.
     """
     mixing, power_1 = problem.latents.weights, tf.ones([1], problem.W.dtype)
 
@@ -177,10 +181,11 @@ def leave_out(
 def at_rows(
     problem: SiteProblem, sites: Sites, h: LatentMarginals, whole_rows: bool = False
 ) -> Marginals:
-    """Compute the moments of f at the rows of the data, without the mean function, [N, P].
+    """Compute the moments of f at the rows of the data, without the mean function, [N,
+    P].
 
-    They are given the other rows, and the whole sites of the row as functions of f, which are exact
-    for Gaussian noise.
+    They are given the other rows, and the whole sites of the row as functions of f,
+    which are exact for Gaussian noise.
 
     :param whole_rows: Whether the sites of the row are left out.
     :raises ValueError: If a derivative in a hyperparameter is asked for.
@@ -204,7 +209,9 @@ def at_rows(
 def _given_other_rows(
     h: LatentMarginals, rows: RowSites, d: tf.Tensor
 ) -> LatentMarginals:
-    """Compute the moments of g of each row without its whole sites, as if it were a new one."""
+    """Compute the moments of g of each row without its whole sites, as if it were a new
+    one.
+    """
     S, T = h.covariance, rows.T
     V = symmetric(tf.matmul(inverse_of_sum(-tf.matmul(S, T)), S))
     change = tf.linalg.matvec(T, h.mean) - rows.first
@@ -218,12 +225,14 @@ def sum_mixed_rows(
     mixing: tf.Tensor,
     noise: Callable[[tf.Tensor], tf.Tensor],
 ) -> RowSums:
-    r"""Sum over rows whose outputs are one factor, for Gaussian noise: the energy in closed form.
+    r"""Sum over rows whose outputs are one factor, for Gaussian noise: the energy in
+    closed form.
 
     The inner sites are :math:`\tau = 1 / \sigma^2, u = \tau r` at once.
 
     :param parts: Of the latent functions.
-    :param rows: X [N, D], Y [N, P] with NaN where nothing was observed, and powers [N] or [1].
+    :param rows: X [N, D], Y [N, P] with NaN where nothing was observed, and powers [N]
+        or [1].
     :param noise: Noise variances of the outputs at some rows, [N, P] or [N, 1].
     """
     X, Y, alpha = rows

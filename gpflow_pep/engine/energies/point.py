@@ -1,8 +1,8 @@
 r"""The Power EP energy with a site for each row, for any likelihood.
 
-Bui, Yan & Turner (2017), equation (8), with every difference of normalisers reduced to the one
-direction :math:`h_n` that the site of row n sees: see :doc:`/theory`. With the mean
-:math:`w = B^{-1} b` of q(v) what is computed is
+Bui, Yan & Turner (2017), equation (8), with every difference of normalisers reduced to
+the one direction :math:`h_n` that the site of row n sees: see :doc:`/theory`. With the
+mean :math:`w = B^{-1} b` of q(v) what is computed is
 
 .. math::
 
@@ -10,21 +10,24 @@ direction :math:`h_n` that the site of row n sees: see :doc:`/theory`. With the 
         + \sum_{nl} \Big[ \frac{\alpha s (\nu - \tau m)^2}{2 e}
         - \frac{1}{2 \alpha} \log(1 - \alpha \tau s) \Big]_{nl}.
 
-At a fixed point it is stationary in the sites. As the page prints it, its sum over rows is
-stationary in the marginals (m, s) too: the derivative in the natural parameters of a marginal is 1
-/ alpha times the difference of the moments of tilted distribution and q, which is zero there. So
-the gradient in kernel, likelihood and inducing parameters is that of the first two terms and of
-:math:`\ell_n` through the residual variance, mean function and likelihood, with sites and cavities
-held fixed. The sweep that ended the inner loop has computed all that these need: :math:`\ell_n`
-with :math:`\partial \ell / \partial m = \delta_1`,
-:math:`\partial \ell / \partial v = \tfrac12 (\delta_2 + \alpha \delta_1^2)` and the derivatives
-in the likelihood's parameters, and w, with which the first two terms have the derivative
+At a fixed point it is stationary in the sites. As the page prints it, its sum over rows
+is stationary in the marginals (m, s) too: the derivative in the natural parameters of a
+marginal is 1 / alpha times the difference of the moments of tilted distribution and q,
+which is zero there. So the gradient in kernel, likelihood and inducing parameters is
+that of the first two terms and of :math:`\ell_n` through the residual variance, mean
+function and likelihood, with sites and cavities held fixed. The sweep that ended the
+inner loop has computed all that these need: :math:`\ell_n` with
+:math:`\partial \ell / \partial m = \delta_1`,
+:math:`\partial \ell / \partial v = \tfrac12 (\delta_2 + \alpha \delta_1^2)` and the
+derivatives in the likelihood's parameters, and w, with which the first two terms have
+the derivative
 :math:`\partial / \partial A_{nl} = (\nu - \tau m)_{nl} w_l - \tau_{nl} B_l^{-1} A_{nl}`.
 
-As the energy :math:`E(s, \theta)` is stationary in the sites, its gradient along the fixed point is
-:math:`E_\theta(s^*(\theta), \theta)`. The product of its second derivative with a vector v is then
-the derivative of the number :math:`\phi = v^T E_\theta(s^*, \theta)`, by
-:mod:`gpflow_pep.engine.sites.implicit`: :func:`hessian_product`, in eager mode.
+As the energy :math:`E(s, \theta)` is stationary in the sites, its gradient along the
+fixed point is :math:`E_\theta(s^*(\theta), \theta)`. The product of its second
+derivative with a vector v is then the derivative of the number
+:math:`\phi = v^T E_\theta(s^*, \theta)`, by :mod:`gpflow_pep.engine.sites.implicit`:
+:func:`hessian_product`, in eager mode.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,8 +57,8 @@ from ..sites.posterior import (
 from ..sites.record import FixedPoint
 from ..sites.sweep import parameters
 
-#: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
-#: product with the variance), A, and the derivative in A.
+#: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its
+#: exponential and its product with the variance), A, and the derivative in A.
 KEPT_MATRICES = 4
 
 
@@ -64,8 +67,9 @@ def energy(
 ) -> tf.Tensor:
     """Compute the energy of some rows, see this module.
 
-    :param fixed_point: Their sites with what belongs to them, constant for differentiation. Where
-        other rows have sites in q too, these stand for a part of all.
+    :param fixed_point: Their sites with what belongs to them, constant for
+        differentiation. Where other rows have sites in q too, these stand for a part of
+        all.
     """
     q, (_, delta1, delta2), parts = (
         fixed_point.extra.q,
@@ -116,7 +120,8 @@ def energy_by(
 ) -> tf.Tensor:
     """Compute the energy of some rows, whose derivatives are those of a sum over them.
 
-    :param chunk_terms: ``((X, rows), W, *shared, *projection)`` to what rows add to that sum.
+    :param chunk_terms: ``((X, rows), W, *shared, *projection)`` to what rows add to
+        that sum.
     :param rows: What it needs of each row.
     :param shared: Tensors that it needs, in which it is differentiated too.
     """
@@ -158,13 +163,15 @@ def twice_differentiable(
     sources: Sequence[tf.Variable],
     product: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]],
 ) -> tf.Tensor:
-    """Compute the energy, with its own gradient, whose derivatives are known in eager mode.
+    """Compute the energy, with its own gradient, whose derivatives are known in eager
+    mode.
 
     :param energy: Computes it, with the right first derivatives.
     :param sources: The variables that it depends on.
-    :param product: Multiplies its second derivative by a vector, a part for each source.
-    :raises ValueError: While a derivative is computed that is not known: in graphs a second one,
-        elsewhere a third one.
+    :param product: Multiplies its second derivative by a vector, a part for each
+        source.
+    :raises ValueError: While a derivative is computed that is not known: in graphs a
+        second one, elsewhere a third one.
     """
     if not tf.executing_eagerly() or not sources:
         return energy()
@@ -227,10 +234,11 @@ def _projection_gradient_only(
 
 
 def leave_one_out(converged: Converged) -> tf.Tensor:
-    r"""Compute :math:`\log p(y_n | y_{-n})` of each row, [N], with the row's whole site removed.
+    r"""Compute :math:`\log p(y_n | y_{-n})` of each row, [N], with the row's whole site
+    removed.
 
-    :raises ValueError: If a cavity is improper then, or a derivative is asked for that is not
-        known.
+    :raises ValueError: If a cavity is improper then, or a derivative is asked for that
+        is not known.
     """
     problem, fixed_point = converged.problem, converged.fixed_point
     ones = tf.ones([1, 1], problem.W.dtype)
@@ -256,7 +264,9 @@ def leave_one_out(converged: Converged) -> tf.Tensor:
 def _left_out_log_density(
     problem: SiteProblem, projection: Projection, moments: Marginals, sites: Sites
 ) -> tf.Tensor:
-    r"""Compute :math:`\log p(y_n | y_{-n})` of all rows of a problem, [N], from moments of h."""
+    r"""Compute :math:`\log p(y_n | y_{-n})` of all rows of a problem, [N], from moments
+    of h.
+    """
     (X, Y, _), parts = problem.rows, problem.parts
     alpha = tf.ones([1], moments.m.dtype)
     without = cavity(moments, sites, alpha[:, None])
@@ -275,7 +285,8 @@ def _site_terms(
     r"""Compute :math:`\tfrac12 \sum_{nl} [\alpha s (\nu - \tau m)^2 / e
     - \log(1 - \alpha \tau s) / \alpha]`.
 
-    :param slope: :math:`\nu - \tau m`, of the log site where q has its mean; all are [N, L].
+    :param slope: :math:`\nu - \tau m`, of the log site where q has its mean; all are
+        [N, L].
     """
     return 0.5 * tf.reduce_sum(
         alpha * s * tf.square(slope) / e - log1p_over_power(-tau * s, alpha)
@@ -284,8 +295,8 @@ def _site_terms(
 
 def _energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
     """
-    Compute the energy as a function of any proper sites and the parameters, differentiable to any
-    order in both, in memory for several M x N matrices.
+    Compute the energy as a function of any proper sites and the parameters,
+    differentiable to any order in both, in memory for several M x N matrices.
     """
     parts, (X, Y, alpha), memory = problem.parts, problem.rows, problem.memory
     A, D = problem.project(X, problem.projection or ())
@@ -312,8 +323,8 @@ def _energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
 def hessian_product(
     converged: Converged, vector: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Compute the product of the second derivative of the energy in the parameters with a vector,
-    which has a part for each variable of the problem's parts.
+    """Compute the product of the second derivative of the energy in the parameters with
+    a vector, which has a part for each variable of the problem's parts.
     """
     variables = converged.problem.variables
     sites = Sites(*map(tf.identity, converged.fixed_point.sites))

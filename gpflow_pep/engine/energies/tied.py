@@ -1,21 +1,25 @@
-r"""Power EP energies whose sites are tied: nothing in them grows with the number of rows.
+r"""Power EP energies whose sites are tied: nothing in them grows with the number of
+rows.
 
-Villacampa-Calvo & Hernández-Lobato (2020), sections 3.2 to 3.4. Everything is in whitened
-coordinates v with the prior N(0, I), where :math:`q = N(m, S)` for each latent function. Each
-energy is
+Villacampa-Calvo & Hernández-Lobato (2020), sections 3.2 to 3.4. Everything is in
+whitened coordinates v with the prior N(0, I), where :math:`q = N(m, S)` for each latent
+function. Each energy is
 
 .. math::
 
     \log Z = \sum_n \ell_n(q^c) + \text{rest}
 
-with the tilted integrals :math:`\ell_n` under the cavity :math:`q^c`, which is the same for all
-rows, and a rest that depends on q, :math:`\alpha` and the number of rows N alone. At
-:math:`\alpha = 0` each is the variational bound of :class:`gpflow.models.SVGP` at the same q.
+with the tilted integrals :math:`\ell_n` under the cavity :math:`q^c`, which is the same
+for all rows, and a rest that depends on q, :math:`\alpha` and the number of rows N
+alone. At :math:`\alpha = 0` each is the variational bound of
+:class:`gpflow.models.SVGP` at the same q.
 
-Constants, normalisers and quadratic forms in :math:`S^{-1}` are cancelled on paper, so that each
-term has a finite limit as :math:`\alpha / N \to 0` and keeps its digits for any N.
+Constants, normalisers and quadratic forms in :math:`S^{-1}` are cancelled on paper, so
+that each term has a finite limit as :math:`\alpha / N \to 0` and keeps its digits for
+any N.
 
-Cavities are products of powers of two Gaussians, computed by their square roots: :func:`_tempered`.
+Cavities are products of powers of two Gaussians, computed by their square roots:
+:func:`_tempered`.
 """
 
 from collections.abc import Callable
@@ -36,7 +40,8 @@ class _Tempered(NamedTuple):
     root: tf.Tensor  #: [L, M, M], lower triangular square roots of the covariances.
     logdet: tf.Tensor
     r"""[L], :math:`\tfrac{1}{b} \log|(1 - b) I + b S|`: its limit :math:`\mathrm{tr}(S - I)` at
-    :math:`b = 0`."""
+    :math:`b = 0`.
+    """
 
 
 @check_shapes(
@@ -46,16 +51,17 @@ def _tempered(root: tf.Tensor, power: TensorType) -> _Tempered:
     r"""Compute :math:`N(0, S)^{1 - b} N(0, I)^b`, whose precision is
     :math:`(1 - b) S^{-1} + b I`, from :math:`S = R Rᵀ`.
 
-    With :math:`P = (1 - b) I + b Rᵀ R = U Uᵀ`, U upper triangular (it is a Cholesky factor with
-    rows and columns in reverse order), the new covariance is
-    :math:`R P^{-1} Rᵀ` and its square root :math:`R U^{-T}`. Everything keeps its digits as
-    :math:`b \to 0`: with the Cholesky factor K of P, :math:`K_{jj}^2 = 1 + b y_j` with
-    :math:`y_j = (Rᵀ R)_{jj} - 1 - \tfrac{1}{b} \sum_{k<j} K_{jk}^2`, where :math:`K_{jk}` is of the
-    order of b.
+    With :math:`P = (1 - b) I + b Rᵀ R = U Uᵀ`, U upper triangular (it is a Cholesky
+    factor with rows and columns in reverse order), the new covariance is
+    :math:`R P^{-1} Rᵀ` and its square root :math:`R U^{-T}`. Everything keeps its
+    digits as :math:`b \to 0`: with the Cholesky factor K of P,
+    :math:`K_{jj}^2 = 1 + b y_j` with
+    :math:`y_j = (Rᵀ R)_{jj} - 1 - \tfrac{1}{b} \sum_{k<j} K_{jk}^2`, where
+    :math:`K_{jk}` is of the order of b.
 
     The derivative is in ``root`` alone: powers are constants here. With
-    :math:`H = \mathrm{root}ᵀ \, \overline{\mathrm{root}}`, bars for what arrives from above, and
-    :math:`\Phi` the lower triangle with half of the diagonal,
+    :math:`H = \mathrm{root}ᵀ \, \overline{\mathrm{root}}`, bars for what arrives from
+    above, and :math:`\Phi` the lower triangle with half of the diagonal,
 
     .. math::
 
@@ -111,11 +117,12 @@ class _Normaliser(NamedTuple):
     "return.quadratic: [L]",
 )
 def _normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> _Normaliser:
-    r"""Compute what :math:`\int N(v; m, S) N(v; 0, I)^b dv` depends on, from :math:`S = R Rᵀ`.
+    r"""Compute what :math:`\int N(v; m, S) N(v; 0, I)^b dv` depends on, from
+    :math:`S = R Rᵀ`.
 
-    It keeps its digits as :math:`b \to 0` as :func:`_tempered` does, for less work. With
-    :math:`P = I + b Rᵀ R` and :math:`w = (I + b S)^{-1} m = m - b R P^{-1} Rᵀ m`, and bars for what
-    arrives from above,
+    It keeps its digits as :math:`b \to 0` as :func:`_tempered` does, for less work.
+    With :math:`P = I + b Rᵀ R` and :math:`w = (I + b S)^{-1} m = m - b R P^{-1} Rᵀ m`,
+    and bars for what arrives from above,
 
     .. math::
 
@@ -177,7 +184,8 @@ def _factor(
 class TiedEnergy(NamedTuple):
     """What an energy with tied sites needs beside the likelihood."""
 
-    cavity: WhitenedGaussian  #: The Gaussian under which the tilted integral of every row is taken.
+    #: The Gaussian under which the tilted integral of every row is taken.
+    cavity: WhitenedGaussian
     rest: tf.Tensor  #: [], all terms of the energy but the sum over rows.
 
 
@@ -194,15 +202,16 @@ _check_shapes_of_energy = check_shapes(
 
 @_check_shapes_of_energy
 def apep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEnergy:
-    r"""Compute the energy of approximate Power EP (equation 8 with the factors of section 3.2).
+    r"""Compute the energy of approximate Power EP (equation 8 with the factors of
+    section 3.2).
 
     q is the prior times N equal Gaussian factors, and the cavity is q without the power
     :math:`\alpha` of one of them: see :doc:`/many_rows`. The energy follows from
     :math:`G(q) - G(\text{prior}) + \sum_n [\ell_n + (G(q^c) - G(q)) / \alpha]` with the
     log-normaliser :math:`G = \tfrac12 \log|S| + \tfrac12 mᵀ S^{-1} m`.
 
-    :param q: The approximate posterior. The cavity is proper for any; its factors are where
-        :math:`I - S` is positive semi-definite.
+    :param q: The approximate posterior. The cavity is proper for any; its factors are
+        where :math:`I - S` is positive semi-definite.
     """
     dtype = q.q_mu.dtype
     power = tf.convert_to_tensor(alpha, dtype) / tf.convert_to_tensor(num_data, dtype)
@@ -219,8 +228,9 @@ def arpep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedE
     r"""Compute the energy of approximate reparameterised Power EP (equation 9).
 
     It is the limit of many rows, where the cavity is q itself:
-    :math:`\log Z = \sum_n \ell_n(q) - \mathrm{KL}[q \| \text{prior}]`. For the parameters see
-    :func:`apep`; ``alpha`` and ``num_data`` enter by the sum over rows only.
+    :math:`\log Z = \sum_n \ell_n(q) - \mathrm{KL}[q \| \text{prior}]`. For the
+    parameters see :func:`apep`; ``alpha`` and ``num_data`` enter by the sum over rows
+    only.
     """
     del alpha, num_data
     return TiedEnergy(q, -gauss_kl(*q))
@@ -230,8 +240,9 @@ def arpep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedE
 def rpapep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEnergy:
     r"""Compute the energy of refined prior approximate Power EP (equation 10).
 
-    The prior is one factor more, whose own tilted integral is Gaussian: q is the product of N + 1
-    equal ones, see :doc:`/many_rows`. For the parameters see :func:`apep`.
+    The prior is one factor more, whose own tilted integral is Gaussian: q is the
+    product of N + 1 equal ones, see :doc:`/many_rows`. For the parameters see
+    :func:`apep`.
     """
     alpha = tf.convert_to_tensor(alpha, q.q_mu.dtype)
     fraction = alpha / (tf.convert_to_tensor(num_data, q.q_mu.dtype) + 1.0)

@@ -1,7 +1,7 @@
 """Tilted integrals: one factor to a power under a Gaussian, for every likelihood.
 
-What is special about a likelihood is registered in a file of its own. Every file of this folder is
-imported, so that a new one needs no other change.
+What is special about a likelihood is registered in a file of its own. Every file of
+this folder is imported, so that a new one needs no other change.
 """
 
 import importlib

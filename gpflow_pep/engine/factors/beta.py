@@ -15,7 +15,9 @@ _CLIP = 1e-6
 
 
 def _peak(likelihood: Beta, Y: Tensor, scale: Tensor, alpha: Tensor) -> Structure:
-    """Where the mean meets the target, and how narrow a large scale makes the peak there."""
+    """Where the mean meets the target, and how narrow a large scale makes the peak
+    there.
+    """
     y = tf.clip_by_value(Y, 2e-3, 1.0 - 2e-3)
     if likelihood.invlink is inv_probit:
         place = tf.math.ndtri(y)

@@ -1,16 +1,17 @@
-r"""Likelihoods of classes: the probability of each, what several share, and those of two classes.
+r"""Likelihoods of classes: the probability of each, what several share, and those of
+two classes.
 
-The squeezed probit, :math:`p = \epsilon + (1 - 2 \epsilon) \Phi(\pm f)`, is what most classifiers
-use, and its tilted integrals are most of the time of a sweep. Beside the general rule of
-:mod:`gpflow_pep.engine.numerics.quadrature`, these place their nodes evenly, which costs next to
-nothing, and need fewer of them: :math:`p^\alpha` is constant but for a step of fixed width, and a
-multiple of :math:`\Phi`, whose expectation is known, has the same ends. What is left to integrate
-is a bump. Nodes cover the bump where the Gaussian is wide beside it, and the Gaussian where it is
-not.
+The squeezed probit, :math:`p = \epsilon + (1 - 2 \epsilon) \Phi(\pm f)`, is what most
+classifiers use, and its tilted integrals are most of the time of a sweep. Beside the
+general rule of :mod:`gpflow_pep.engine.numerics.quadrature`, these place their nodes
+evenly, which costs next to nothing, and need fewer of them: :math:`p^\alpha` is
+constant but for a step of fixed width, and a multiple of :math:`\Phi`, whose
+expectation is known, has the same ends. What is left to integrate is a bump. Nodes
+cover the bump where the Gaussian is wide beside it, and the Gaussian where it is not.
 
-Where all rows have one power and the floor is GPflow's, the bump is one function for all: it is
-written as a sum of Gaussians once, whose integrals are a matrix product. That takes a third of the
-time.
+Where all rows have one power and the floor is GPflow's, the bump is one function for
+all: it is written as a sum of Gaussians once, whose integrals are a matrix product.
+That takes a third of the time.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -59,7 +60,8 @@ def class_probabilities(
 ) -> Tensor:
     """Compute the probability of each class: its tilted integral at power 1.
 
-    All classes are computed at once, so many rows at a time that memory does not grow with C.
+    All classes are computed at once, so many rows at a time that memory does not grow
+    with C.
 
     :param likelihood: Of classes 0 to C - 1.
     :param X: Inputs, as the model takes them.
@@ -88,7 +90,9 @@ def class_probabilities(
 def moments_of_labels(
     likelihood: Likelihood, num_classes: int, X: Tensor, Fmu: Tensor, Fvar: Tensor
 ) -> MeanAndVariance:
-    """Compute the moments of labels 0 to C - 1, of one latent function each, [..., N, P]."""
+    """Compute the moments of labels 0 to C - 1, of one latent function each, [..., N,
+    P].
+    """
     shape, size = tf.shape(Fmu), tf.shape(X)[-1]
     X = tf.broadcast_to(X[..., None, :], tf.concat([shape, [size]], axis=0))
     X, mean, variance = (
@@ -134,13 +138,15 @@ _NUM_NODES = 48
 
 #: A Gaussian of smaller standard deviation than this is narrow.
 _NARROW = 0.7
-#: With one bump for all rows: how many Gaussians it is a sum of, and their standard deviation in
-#: units of the distance between them. Wider ones have weights of more than float64 can cancel,
-#: narrower or fewer ones cannot follow the bump. Errors of the integral are below 1e-10.
+#: With one bump for all rows: how many Gaussians it is a sum of, and their standard
+#: deviation in units of the distance between them. Wider ones have weights of more than
+#: float64 can cancel, narrower or fewer ones cannot follow the bump. Errors of the
+#: integral are below 1e-10.
 _NUM_PLACES, _WIDTH = 112, 1.5
 #: Means beyond this are taken to be there: no place is near.
 _FARTHEST = 1e15
-#: The bump ends so far from where Phi meets the floor, and from 0: there it is 1e-10 of its height.
+#: The bump ends so far from where Phi meets the floor, and from 0: there it is 1e-10 of
+#: its height.
 _BELOW_FLOOR, _ABOVE_ZERO = 4.6, 6.2
 #: Stands for a variance of 0.
 _SMALLEST_VARIANCE = 1e-30
@@ -179,7 +185,8 @@ def _bernoulli(
 
 
 def _with_one_bump(mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
-    r"""Compute the same as :func:`squeezed_probit_log_power_expectation` for one power of all rows.
+    r"""Compute the same as :func:`squeezed_probit_log_power_expectation` for one power
+    of all rows.
 
     With :math:`g = (p^\alpha - 1) / \alpha`, whose ends are a and a + b, it is
     :math:`E[g] = a + b \Phi(m / \sqrt{1 + v}) + \int N(f; m, v) R(f) df`, where
@@ -205,9 +212,9 @@ def _with_one_bump(mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
 def _gaussians() -> tuple[AnyNDArray, float, AnyNDArray, AnyNDArray, AnyNDArray]:
     """Choose the Gaussians that the bump is a sum of.
 
-    :return: Their means, [Q, 1], and standard deviation; :math:`\\log p` at the lower end, at the
-        means and at the upper end, [Q + 2, 1]; :math:`\\Phi` at the means, and what makes weights
-        of the values there, [Q, Q].
+    :return: Their means, [Q, 1], and standard deviation; :math:`\\log p` at the lower
+        end, at the means and at the upper end, [Q + 2, 1]; :math:`\\Phi` at the means,
+        and what makes weights of the values there, [Q, Q].
     """
     start = float(scipy.special.ndtri(_SQUEEZE)) - _BELOW_FLOOR
     places = np.linspace(start, _ABOVE_ZERO, _NUM_PLACES)[:, None]
@@ -229,7 +236,9 @@ def _mixed(
     x = tf.constant(places, m.dtype)
 
     def density() -> Tensor:
-        """Of each row at the places, [NL, Q]: a matrix product makes the squares of differences."""
+        """Of each row at the places, [NL, Q]: a matrix product makes the squares of
+        differences.
+        """
         of_rows = [
             -0.5 / v,
             m / v,
@@ -276,9 +285,11 @@ def _mixed(
 def _slopes(
     moments: Iterable[Tensor], mean: Tensor, variance: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Differentiate a sum of Gaussian densities at some places in their mean and variance.
+    """Differentiate a sum of Gaussian densities at some places in their mean and
+    variance.
 
-    :param moments: The sum, and the same with the places, and with their squares, as factors.
+    :param moments: The sum, and the same with the places, and with their squares, as
+        factors.
     """
     zeroth, first, second = moments
     by_mean = (first - mean * zeroth) / variance
@@ -294,9 +305,11 @@ def squeezed_probit_log_power_expectation(
     alpha: Tensor,
     num_nodes: int,
 ) -> Tensor:
-    r"""Compute the tilted integral of :math:`p = \epsilon + (1 - 2\epsilon) \Phi(\pm f)`.
+    r"""Compute the tilted integral of
+    :math:`p = \epsilon + (1 - 2\epsilon) \Phi(\pm f)`.
 
-    With :math:`r` the value of p at the mean, and :math:`g = [(p / r)^\alpha - 1] / \alpha`,
+    With :math:`r` the value of p at the mean, and
+    :math:`g = [(p / r)^\alpha - 1] / \alpha`,
 
     .. math::
 
@@ -304,8 +317,9 @@ def squeezed_probit_log_power_expectation(
               + \int N(f; m, v) \, [g(f) - a - b \Phi(\pm f)] \, df, \\
        \ell &= \log r + \tfrac{1}{\alpha} \log(1 + \alpha E[g]),
 
-    where b is the difference of the two ends of g, and a its lower end, or, where the Gaussian is
-    narrow, what makes the integrand 0 at the mean. At :math:`\alpha = 1` the integrand is 0.
+    where b is the difference of the two ends of g, and a its lower end, or, where the
+    Gaussian is narrow, what makes the integrand 0 at the mean. At :math:`\alpha = 1`
+    the integrand is 0.
 
     :param Y: Labels, [N, L] as the moments; the upper sign is that of label 1.
     :param epsilon: :math:`\epsilon`, in (0, 1/2).
@@ -345,8 +359,8 @@ def _integrate(
 ) -> Tensor:
     r"""Compute :math:`\int N(f; m, v) R(f) df` by the trapezoid rule.
 
-    Derivatives in m and v are those at nodes held constant, of any order: the integrals of
-    :math:`R (f - m) / v` and of :math:`R [(f - m)^2 / v - 1] / (2 v)`.
+    Derivatives in m and v are those at nodes held constant, of any order: the integrals
+    of :math:`R (f - m) / v` and of :math:`R [(f - m)^2 / v - 1] / (2 v)`.
     """
     m, v = tf.stop_gradient(mean), tf.stop_gradient(variance)
     spacing = 2.0 / (offset.shape[0] - 1)
@@ -364,7 +378,8 @@ def _integrate(
             moments = (
                 total(part, mean, variance) for part in (weighted, once, once * offset)
             )
-            # The offsets are from the constant mean; the difference, 0, has a derivative.
+            # The offsets are from the constant mean; the difference, 0, has a
+            # derivative.
             slopes = _slopes(moments, mean - m, variance)
             return [upstream * by for by in (tf.ones_like(weighted), *slopes)]
 
@@ -376,10 +391,10 @@ def _integrate(
 def step_log_power_expectation(
     mean: Tensor, variance: Tensor, Y: Tensor, epsilon: Tensor, alpha: Tensor
 ) -> Tensor:
-    r"""Compute the tilted integral of :math:`p = 1 - \epsilon` where f has the label's sign, else
-    :math:`\epsilon`: it is
-    :math:`\frac{1}{\alpha} \log[P (1 - \epsilon)^\alpha + (1 - P) \epsilon^\alpha]` with
-    :math:`P = \Phi(\pm m / \sqrt{v})`.
+    r"""Compute the tilted integral of :math:`p = 1 - \epsilon` where f has the label's
+    sign, else :math:`\epsilon`: it is
+    :math:`\frac{1}{\alpha} \log[P (1 - \epsilon)^\alpha + (1 - P) \epsilon^\alpha]`
+    with :math:`P = \Phi(\pm m / \sqrt{v})`.
     """
     margin = signs(Y) * mean / tf.sqrt(tf.maximum(variance, _SMALLEST_VARIANCE))
     return two_valued(

@@ -95,10 +95,12 @@ def entry_derivatives(
     variables: Sequence[tf.Variable],
 ) -> tuple[TiltedDerivatives, list[Tensor]]:
     """
-    Compute the tilted integral of each target and its derivatives, [N, P] each; 0 where Y is NaN.
-    And the derivatives of their sum, at fixed moments, in some variables of the likelihood.
+    Compute the tilted integral of each target and its derivatives, [N, P] each; 0 where
+    Y is NaN. And the derivatives of their sum, at fixed moments, in some variables of
+    the likelihood.
 
-    Each likelihood is evaluated at the targets that are its own, and were observed, alone.
+    Each likelihood is evaluated at the targets that are its own, and were observed,
+    alone.
 
     :param likelihood: Of one target, for all outputs or for each.
     :param X: The inputs, [N, D].
@@ -136,7 +138,9 @@ def entry_log_power_expectation(
     Y: Tensor,
     alpha: Tensor,
 ) -> Tensor:
-    """Compute the tilted integral of each target, [N, P], see :func:`entry_derivatives`."""
+    """Compute the tilted integral of each target, [N, P], see
+    :func:`entry_derivatives`.
+    """
     total = tf.zeros_like(Fmu)
     for some in _observed(likelihood, X, Y, alpha):
         moments = some.take(Fmu), some.take(Fvar)
@@ -172,7 +176,9 @@ class _TargetRule(NamedTuple):
 
 
 def takes_missing_targets(model: Any) -> bool:
-    """Whether NaN in the targets of a model, or of an ensemble of models, is what is missing."""
+    """Whether NaN in the targets of a model, or of an ensemble of models, is what is
+    missing.
+    """
     return bool(getattr(model, "takes_missing_targets", False))
 
 
@@ -188,8 +194,8 @@ def draw_targets(
 ) -> AnyNDArray:
     """Draw targets [N, S, P] given latent functions [N, S, L].
 
-    :param likelihood: One with a :attr:`~gpflow_pep.likelihoods.Traits.draw`; of one target, it is
-        that of all outputs.
+    :param likelihood: One with a :attr:`~gpflow_pep.likelihoods.Traits.draw`; of one
+        target, it is that of all outputs.
     """
     draw: Any = traits(likelihood).draw
     if is_of_one_target(likelihood):
@@ -201,8 +207,9 @@ def draw_targets(
 def require_entries_resolved(
     likelihood: Likelihood, X: Tensor, Y: Tensor, ell: Tensor, *moments: Tensor
 ) -> list[tf.Operation]:
-    """See :func:`~gpflow_pep.engine.factors.moments.require_resolved`, for ell and moments [N,
-    P]."""
+    """See :func:`~gpflow_pep.engine.factors.moments.require_resolved`, for ell and
+    moments [N, P].
+    """
     stops = list[tf.Operation]()
     for some in _observed(likelihood, X, Y, tf.ones([1], ell.dtype)):
         values = some.take(ell)[:, 0], *map(some.take, moments)

@@ -20,7 +20,8 @@ from .moments import Traits, any_number, implementations, support, traits
 def gaussian_log_power_expectation(
     mean: Tensor, variance: Tensor, y: Tensor, noise: Tensor, alpha: Tensor
 ) -> Tensor:
-    r"""Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) N(y; f, \sigma^2)^\alpha df`:
+    r"""Compute
+    :math:`\frac{1}{\alpha} \log \int N(f; m, v) N(y; f, \sigma^2)^\alpha df`:
 
     .. math::
 
@@ -47,8 +48,8 @@ def joint_log_power_expectation(
        + \frac{1}{\alpha} \log|I + \alpha \Sigma^{-1/2} V \Sigma^{-1/2}|
        + (y - m)ᵀ (\Sigma + \alpha V)^{-1} (y - m) \Big]
 
-    with the diagonal matrix :math:`\Sigma` of the :math:`\sigma_p^2`, [N]; means and targets are
-    [N, P], covariances [N, P, P].
+    with the diagonal matrix :math:`\Sigma` of the :math:`\sigma_p^2`, [N]; means and
+    targets are [N, P], covariances [N, P, P].
     """
     noise += tf.zeros_like(mean)
     root = tf.linalg.cholesky(alpha * covariance + tf.linalg.diag(noise))
@@ -75,8 +76,8 @@ def _gaussian(
 
 def noise_in_units(likelihood: Any, name: str, factor: float) -> Any:
     """
-    Give a likelihood whose noise, of that name, is a factor times as large if it is not trained. If
-    it is, it stays: training starts there.
+    Give a likelihood whose noise, of that name, is a factor times as large if it is not
+    trained. If it is, it stays: training starts there.
 
     :raises ValueError: If it is a function of the row, or becomes too small.
     """

@@ -1,14 +1,15 @@
 r"""The one rule for likelihoods whose rows have one latent function for each target.
 
-**By the values of the density.** Of other likelihoods only these are known: where nodes belong is
-searched for, and whether they were enough is found out.
+**By the values of the density.** Of other likelihoods only these are known: where nodes
+belong is searched for, and whether they were enough is found out.
 
-Nodes are dense around two peaks: that of the Gaussian times the density to the power, and that of
-the Gaussian times the density itself. Whether they resolve the integral is seen at no cost by the
-rule of every second node, because the error of a rule falls fast with its nodes: where both agree
-to :data:`RESOLVED`, that of all nodes was better by orders of magnitude for smooth densities, and
-by a factor of four for those with a kink. Of a density that jumps between two nodes both may miss
-the same part, so that jumps are located first, and nodes are dense around them.
+Nodes are dense around two peaks: that of the Gaussian times the density to the power,
+and that of the Gaussian times the density itself. Whether they resolve the integral is
+seen at no cost by the rule of every second node, because the error of a rule falls fast
+with its nodes: where both agree to :data:`RESOLVED`, that of all nodes was better by
+orders of magnitude for smooth densities, and by a factor of four for those with a kink.
+Of a density that jumps between two nodes both may miss the same part, so that jumps are
+located first, and nodes are dense around them.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +40,8 @@ MeanAndVariance = Callable[[Tensor, Tensor], Tensor]
 
 
 class ScalarFactor(NamedTuple):
-    r"""A factor :math:`p(y | f)` of each row and column, and what is known about it beforehand.
+    r"""A factor :math:`p(y | f)` of each row and column, and what is known about it
+    beforehand.
 
     Register a function ``(likelihood, X, Y, alpha [N, 1]) -> ScalarFactor`` with
     ``gpflow_pep.likelihoods.scalar_factor`` for a likelihood of your own.
@@ -51,10 +53,13 @@ class ScalarFactor(NamedTuple):
     mode: Callable[[Tensor, Tensor], Mode] | None = None
     """The tilted mode from mean and variance; None to search for it."""
     mean_prob: MeanAndVariance | None = None
-    r""":math:`E[p]` in closed form, for p that is bounded away from 0 (and mode ``no_tilt``)."""
+    r""":math:`E[p]` in closed form, for p that is bounded away from 0 (and mode
+    ``no_tilt``).
+    """
     exact: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
-    r"""Where the integral has a closed form, bool [N, P], and what it is there; from mean and
-    variance."""
+    r"""Where the integral has a closed form, bool [N, P], and what it is there; from
+    mean and variance.
+    """
     num_nodes: int | Tensor = NUM_NODES  #: Nodes of the rule.
 
 
@@ -62,9 +67,11 @@ class _Rule(NamedTuple):
     r"""Nodes for the tilted integral of one factor."""
 
     nodes: Nodes
-    slope: Tensor  #: [N, P], of the mode, see :class:`~gpflow_pep.engine.numerics.quadrature.Mode`.
+    #: [N, P], of the mode, see :class:`~gpflow_pep.engine.numerics.quadrature.Mode`.
+    slope: Tensor
     offset: Tensor
-    """[N, P], what is added to the power mean over the nodes, because these are moved."""
+    """[N, P], what is added to the power mean over the nodes, because these are moved.
+    """
 
     def mean(self, log_prob: Tensor, alpha: Tensor, stride: int = 1) -> Tensor:
         r"""Compute the integral, [N, P].
@@ -92,10 +99,11 @@ def place(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor) -
 
 
 class Narrow(NamedTuple):
-    r"""Rows whose Gaussian is so narrow beside :math:`\log p` that rounding outweighs its variance.
+    r"""Rows whose Gaussian is so narrow beside :math:`\log p` that rounding outweighs
+    its variance.
 
-    There the integral is linear in the variance, from the density itself at 0 to where nodes
-    resolve it:
+    There the integral is linear in the variance, from the density itself at 0 to where
+    nodes resolve it:
     :math:`\ell = \log p(m) + \tfrac{v}{2} (\log p'' + \alpha (\log p')^2) + O(v^2)`.
     """
 
@@ -110,7 +118,8 @@ class Narrow(NamedTuple):
 
 
 def find_narrow(variance: Tensor, scale: Tensor | float = 1.0) -> Narrow:
-    r"""Find the rows of which a rule for the Gaussian would give rounding errors or, at 0, nothing.
+    r"""Find the rows of which a rule for the Gaussian would give rounding errors or, at
+    0, nothing.
 
     :param scale: Over which :math:`\log p` varies.
     """
@@ -141,7 +150,8 @@ def _by_rule(
     rule = place(factor, mean, variance, alpha)
     nodes, log_prob = rule.nodes, factor.log_prob(rule.nodes.f)
     if factor.mean_prob is not None:
-        # What the rule misses of E[p], in full at alpha = 1, where the closed form is what is left.
+        # What the rule misses of E[p], in full at alpha = 1, where the closed form is
+        # what is left.
         by_rule = tf.reduce_sum(nodes.weights * tf.exp(log_prob), axis=0)
         missed = tf.math.log(factor.mean_prob(mean, variance)) - tf.math.log(by_rule)
         return log_power_mean(log_prob, nodes.weights, alpha) + alpha * missed
@@ -162,8 +172,8 @@ def bounded_log(x: Tensor) -> Tensor:
 RESOLVED = 1e-3
 #: A change of the logarithm from a node to the next that may be a jump.
 _JUMP = 2.0
-#: The resolution at a jump, as a part of the distance of the nodes that it is between: the
-#: integral's error is a part of it.
+#: The resolution at a jump, as a part of the distance of the nodes that it is between:
+#: the integral's error is a part of it.
 _AT_JUMP = 1e-6
 _ZOOM_ROUNDS = 40
 #: So many standard deviations around the mean are where the rule has nodes anyway.
@@ -182,9 +192,9 @@ def smallest(like: Tensor) -> float:
 def bounded(log_prob: Function) -> Function:
     """Make a log density finite: where it is no number, the density is 0.
 
-    It is no number either where the density is above the largest float. Far from everything that
-    matters the terms of a log density are huge and cancel, so that their rounding may look like a
-    peak.
+    It is no number either where the density is above the largest float. Far from
+    everything that matters the terms of a log density are huge and cancel, so that
+    their rounding may look like a peak.
     """
 
     def finite_log_prob(F: Tensor) -> Tensor:
@@ -199,7 +209,9 @@ def bounded(log_prob: Function) -> Function:
 
 
 def is_resolved(value: Tensor, by_half: Tensor, tolerance: float = RESOLVED) -> Tensor:
-    """Whether the rules of all and of half of the nodes agree, and some node had a density."""
+    """Whether the rules of all and of half of the nodes agree, and some node had a
+    density.
+    """
     agree = tf.abs(value - by_half) <= tolerance * (1.0 + tf.abs(value))  # NaN is not
     return agree & ~_is_zero(value)
 
@@ -210,7 +222,9 @@ def _is_zero(log_prob: Tensor) -> Tensor:
 
 
 def _outermost(rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
-    """Compute what the outermost nodes add to an integral: nothing, unless much is further out."""
+    """Compute what the outermost nodes add to an integral: nothing, unless much is
+    further out.
+    """
     ends = tf.stack([rule.nodes.weights[0], rule.nodes.weights[-1]])
     excess = tf.stack([log_prob[0], log_prob[-1]]) - value
     return tf.reduce_sum(ends * tf.abs(expm1_over_power(excess, alpha)), axis=0)
@@ -224,10 +238,11 @@ def integrate_density(
     Y: Tensor,
     alpha: Tensor,
 ) -> Tensor:
-    """Integrate a likelihood with a latent function for each column by the values of its density.
+    """Integrate a likelihood with a latent function for each column by the values of
+    its density.
 
-    It warns where these do not resolve the integral. Where no node has a density, or at alpha 0 not
-    all have one, it is NaN.
+    It warns where these do not resolve the integral. Where no node has a density, or at
+    alpha 0 not all have one, it is NaN.
     """
     power = alpha[:, None]
     log_prob = bounded(lambda F: likelihood._scalar_log_prob(X, F, Y))
@@ -240,8 +255,8 @@ def integrate_density(
         tf.ones_like(Fmu),
     )
     tilted = _peak(log_prob, mean, deviation, powers, Y)
-    # Nodes also go where the density has its peak, under this Gaussian and one of ten times its
-    # width.
+    # Nodes also go where the density has its peak, under this Gaussian and one of ten
+    # times its width.
     own_peaks = [
         _peak(log_prob, mean, width, ones, Y) for width in (deviation, 10.0 * deviation)
     ]
@@ -262,8 +277,8 @@ def integrate_density(
 
     rule, values, *both = by_rule(factor)
 
-    # Without a jump the denser rule has three nodes and no weight: a conditional branch would have
-    # no gradient where the sites' equations are differentiated.
+    # Without a jump the denser rule has three nodes and no weight: a conditional branch
+    # would have no gradient where the sites' equations are differentiated.
     jumps = _added_by_jumps(rule, values, both[0], power)
     jump = tf.reduce_any(jumps > 0.0, axis=0)
     some = tf.reduce_any(jump) if sizes_may_vary() else True
@@ -298,9 +313,9 @@ def integrate_density(
 @constant
 def _is_jump(log_prob: Tensor) -> Tensor:
     """
-    Whether a density jumps from each node to the next, bool [Q - 1, N, P]: its logarithm changes by
-    much, and ten times as much as beside. Smooth densities of GPflow have no jump
-    (tests/engine/factors/test_numeric.py).
+    Whether a density jumps from each node to the next, bool [Q - 1, N, P]: its
+    logarithm changes by much, and ten times as much as beside. Smooth densities of
+    GPflow have no jump (tests/engine/factors/test_numeric.py).
     """
     change = tf.abs(log_prob[1:] - log_prob[:-1])
     ends = tf.concat([change[:1], change, change[-1:]], axis=0)
@@ -323,8 +338,9 @@ def _added_by_jumps(
 def _at_jumps(
     log_prob: Function, f: Tensor, jumps: Tensor, some: Any
 ) -> list[Structure]:
-    """Halve the distances of the nodes f [Q, N, P] beside the four largest jumps of a row, if there
-    are some."""
+    """Halve the distances of the nodes f [Q, N, P] beside the four largest jumps of a
+    row, if there are some.
+    """
     sizes, first = tf.math.top_k(tf.transpose(jumps, [1, 2, 0]), 4)
     of_rows = tf.transpose(f, [1, 2, 0])
     ends = [tf.gather(of_rows, first + k, batch_dims=2) for k in (0, 1)]
@@ -351,7 +367,9 @@ def _at_jumps(
 def _peak(
     log_prob: Function, mean: Tensor, deviation: Tensor, alpha: Tensor, Y: Tensor
 ) -> Structure:
-    """Zoom in on the peak of the Gaussian times the factor to the power, to within its width."""
+    """Zoom in on the peak of the Gaussian times the factor to the power, to within its
+    width.
+    """
 
     def exponent(x: Tensor) -> Tensor:
         return alpha * log_prob(mean + deviation * x) - 0.5 * x * x

@@ -1,4 +1,6 @@
-r"""Poisson, Exponential and Gamma: a log rate or log scale that is linear in f, and other links."""
+r"""Poisson, Exponential and Gamma: a log rate or log scale that is linear in f, and
+other links.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,11 +20,12 @@ Link = Callable[[Tensor], Tensor]
 
 
 def bounded_exp(x: Tensor) -> Tensor:
-    """Compute the exponential, but finite: beyond a value that leaves room for squares and sums it
-    goes on linearly for a while, so that its derivatives stay as large."""
+    """Compute the exponential, but finite: beyond a value that leaves room for squares
+    and sums it goes on linearly for a while, so that its derivatives stay as large.
+    """
     largest = 0.45 * np.log(np.finfo(x.dtype.as_numpy_dtype).max)
-    # How far beyond the largest exponential it goes on: its values leave room in single precision
-    # too.
+    # How far beyond the largest exponential it goes on: its values leave room in single
+    # precision too.
     rest = tf.clip_by_value(x - largest, 0.0, 1e4)
     return tf.exp(tf.minimum(x, largest)) * (1.0 + rest)
 
@@ -31,7 +34,8 @@ def exponential_family_factor(
     invlink: Link, a: Tensor, b: Tensor, constant: Tensor, sign: float, alpha: Tensor
 ) -> ScalarFactor:
     r"""
-    Make the factor :math:`\log p = a u - b e^u + c`; :math:`e^{\pm u}` is the inverse link of f.
+    Make the factor :math:`\log p = a u - b e^u + c`; :math:`e^{\pm u}` is the inverse
+    link of f.
 
     Where that is the exponential function it is a slope, then a wall.
     """
@@ -57,14 +61,16 @@ def exponential_family_factor(
         return Mode(slope, tf.sqrt(variance / (1.0 + tf.exp(log_w))))
 
     def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        # The limit of small powers, E[log p], where a bound of alpha Var[log p] is rounding.
+        # The limit of small powers, E[log p], where a bound of alpha Var[log p] is
+        # rounding.
         rate = present * bounded_exp(sign * mean + 0.5 * variance + log_b)
         square = present * bounded_exp(2.0 * (sign * mean + variance + log_b))
         limit, spread = (
             a * (sign * mean) - rate + constant,
             2.0 * (a**2 * variance + square),
         )
-        # Without the term of first order in alpha, the derivative in a small variance is wrong.
+        # Without the term of first order in alpha, the derivative in a small variance
+        # is wrong.
         at_mean = present * bounded_exp(sign * mean + log_b)
         first = 0.5 * alpha * variance * tf.square(a - at_mean)
         return alpha * spread <= rounding_of(mean) * (
@@ -133,7 +139,8 @@ def _not_negative(likelihood: Exponential | Gamma, Y: AnyNDArray) -> Support:
 
 @support.register(Gamma)
 def _positive(likelihood: Gamma, Y: AnyNDArray) -> Support:
-    # At 0 the density is 0 or infinite for every shape but 1; a shape that is trained moves.
+    # At 0 the density is 0 or infinite for every shape but 1; a shape that is trained
+    # moves.
     shape = likelihood.shape
     if not getattr(shape, "trainable", True) and bool(np.all(np.asarray(shape) == 1.0)):
         return _not_negative(likelihood, Y)

@@ -1,4 +1,6 @@
-r"""What a likelihood registers, and the tilted integrals and derivatives that are made of it."""
+r"""What a likelihood registers, and the tilted integrals and derivatives that are made
+of it.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -22,7 +24,8 @@ support = Dispatcher("gpflow_pep.engine.factors.moments")
 #: ``(likelihood, num_columns) -> Layout`` for targets of so many columns.
 layout = Dispatcher("gpflow_pep.likelihoods.layout")
 
-#: ``(likelihood) -> Traits``; of a likelihood for which nothing is registered it is ``Traits()``.
+#: ``(likelihood) -> Traits``; of a likelihood for which nothing is registered it is
+#: ``Traits()``.
 traits = Dispatcher("gpflow_pep.likelihoods.traits")
 
 
@@ -41,17 +44,21 @@ class Layout(NamedTuple):
 
 
 def layout_of(likelihood: Likelihood, num_columns: int) -> Layout:
-    """Give the columns of a likelihood for targets of so many columns; refuse what is none."""
+    """Give the columns of a likelihood for targets of so many columns; refuse what is
+    none.
+    """
     return layout.dispatch_or_raise(type(likelihood))(likelihood, num_columns)
 
 
 def check_support(likelihood: Likelihood, Y: Tensor) -> None:
     """
-    Refuse targets that the likelihood gives no probability. Inside a graph there is no value yet.
+    Refuse targets that the likelihood gives no probability. Inside a graph there is no
+    value yet.
 
     :param likelihood: A likelihood.
     :param Y: The targets [N, P].
-    :raises ValueError: With the first target outside the support, or if it is no likelihood.
+    :raises ValueError: With the first target outside the support, or if it is no
+        likelihood.
     """
     if not tf.executing_eagerly():
         return
@@ -66,7 +73,9 @@ def check_support(likelihood: Likelihood, Y: Tensor) -> None:
 
 
 def check_noise(likelihood: Likelihood, num_columns: int) -> None:
-    """Refuse noise of a likelihood that is several numbers, and not one, or one for each column."""
+    """Refuse noise of a likelihood that is several numbers, and not one, or one for
+    each column.
+    """
     for part in getattr(likelihood, "likelihoods", [likelihood]):
         sizes = {1} if traits(part).is_gaussian else {1, num_columns}
         for name in ("variance", "scale"):
@@ -82,7 +91,8 @@ def check_noise(likelihood: Likelihood, num_columns: int) -> None:
 
 
 def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> int:
-    """Check how many latent functions there are against what the likelihood and the targets need.
+    """Check how many latent functions there are against what the likelihood and the
+    targets need.
 
     :param num_latent_gps: The number asked for; None for what is needed.
     :param likelihood: A likelihood.
@@ -143,55 +153,72 @@ class Traits(NamedTuple):
     ``gpflow_pep.likelihoods.traits``."""
 
     is_gaussian: bool = False
-    """Whether y is f plus Gaussian noise of ``likelihood.variance_at(X)``: closed forms hold."""
+    """Whether y is f plus Gaussian noise of ``likelihood.variance_at(X)``: closed forms
+    hold.
+    """
     num_classes: int | None = (
         None  #: C where the targets are the classes 0 to C - 1, else None.
     )
     ignores_level: bool = False
-    r"""Whether :math:`p(y | f)` stays the same when all latent functions of a row move up or down
-    together. Then their means take one step together, see
-    :mod:`gpflow_pep.engine.sites.coupling`."""
+    r"""Whether :math:`p(y | f)` stays the same when all latent functions of a row move
+    up or down together. Then their means take one step together, see
+    :mod:`gpflow_pep.engine.sites.coupling`.
+    """
     starts_at_high_powers: bool = False
-    r"""Whether :math:`E[\log p(y | f)]` falls exponentially with the variance of f, as that of a
-    rate does whose logarithm is f. Then small powers are reached from larger ones."""
+    r"""Whether :math:`E[\log p(y | f)]` falls exponentially with the variance of f, as
+    that of a rate does whose logarithm is f. Then small powers are reached from larger
+    ones.
+    """
     follows_wider_priors: bool = False
-    """Whether sites under a vague prior may be reached from those under narrower ones where nothing
-    else leads there: the fallback of :mod:`gpflow_pep.engine.sites.fixed_point`."""
+    """Whether sites under a vague prior may be reached from those under narrower ones
+    where nothing else leads there: the fallback of
+    :mod:`gpflow_pep.engine.sites.fixed_point`.
+    """
     follows_by_newton: bool = False
-    r"""Whether sites may have so negative a precision that updates are not drawn to their fixed
-    point, as where f may be far from y: the fallback through smaller powers then takes
-    steps of Newton's method, see :mod:`gpflow_pep.engine.sites.steps`."""
+    r"""Whether sites may have so negative a precision that updates are not drawn to
+    their fixed point, as where f may be far from y: the fallback through smaller powers
+    then takes steps of Newton's method, see :mod:`gpflow_pep.engine.sites.steps`.
+    """
     probabilities: Callable[[TensorType, TensorType], Tensor] | None = None
-    """``(Fmu, Fvar) -> probabilities``, of all classes at once, [N, C]; None where that of a class
-    is its tilted integral."""
+    """``(Fmu, Fvar) -> probabilities``, of all classes at once, [N, C]; None where that
+    of a class is its tilted integral.
+    """
     of_outputs: Sequence[Likelihood] = ()
     """The likelihood of each output, where it is made of one for each."""
     error_rate: Callable[[Any], Any] | None = None
-    r"""``likelihood -> epsilon``, the parameter for which a label of C classes has the density
-    :math:`(1 - \epsilon) p + \epsilon (1 - p) / (C - 1)`, with the p of labels without errors. None
-    where there is no such parameter."""
+    r"""``likelihood -> epsilon``, the parameter for which a label of C classes has the
+    density :math:`(1 - \epsilon) p + \epsilon (1 - p) / (C - 1)`, with the p of labels
+    without errors. None where there is no such parameter.
+    """
     advice: str = ""
-    """What to do, beside what helps for all likelihoods, where sites do not converge: a sentence
-    after a space."""
+    """What to do, beside what helps for all likelihoods, where sites do not converge: a
+    sentence after a space.
+    """
     draw: Callable[[AnyNDArray, AnyNDArray, np.random.Generator], AnyNDArray] | None = (
         None
     )
-    """``(X, f, random) -> y`` draws targets [N, S] given one latent function [N, S], or several
-    [N, S, L]; those of several outputs are [N, S, P]. None where nothing is known that draws."""
+    """``(X, f, random) -> y`` draws targets [N, S] given one latent function [N, S], or
+    several [N, S, L]; those of several outputs are [N, S, P]. None where nothing is
+    known that draws.
+    """
     in_units: Callable[[Callable[[float], float], float], Likelihood] | None = None
-    r"""``(change, scale) -> likelihood`` of targets :math:`g = (y - b) / s`, with f in the same
-    units; ``change(y)`` is g. Of location-scale families: it changes bounds, and noise that is not
-    trained. None for others, whose targets stay as they are."""
+    r"""``(change, scale) -> likelihood`` of targets :math:`g = (y - b) / s`, with f in
+    the same units; ``change(y)`` is g. Of location-scale families: it changes bounds,
+    and noise that is not trained. None for others, whose targets stay as they are.
+    """
     has_density: Callable[[AnyNDArray], AnyNDArray] = lambda Y: np.ones(
         Y.shape, dtype=bool
     )
-    """``Y -> [N, P]``: which targets have a density, and not a probability as at a bound."""
+    """``Y -> [N, P]``: which targets have a density, and not a probability as at a
+    bound.
+    """
     predict: Callable[[TensorType, TensorType, TensorType], MeanAndVariance] | None = (
         None
     )
-    """``(X, Fmu, Fvar) -> mean, variance`` of y, [N, P], for rows of any number. None: see
-    :func:`~gpflow_pep.likelihoods.predict_mean_and_var`. A class that derives from this one
-    inherits it unless it has conditional moments of its own."""
+    """``(X, Fmu, Fvar) -> mean, variance`` of y, [N, P], for rows of any number. None:
+    see :func:`~gpflow_pep.likelihoods.predict_mean_and_var`. A class that derives from
+    this one inherits it unless it has conditional moments of its own.
+    """
 
 
 traits.register(object)(lambda likelihood: Traits())
@@ -216,8 +243,9 @@ def num_classes(likelihood: Likelihood) -> int:
 
 Implementation = Callable[..., Any]
 
-#: ``(likelihood, X, Fmu, Fvar, Y, alpha) -> [N]``, with alpha a tensor [N], or [1] where all
-#: rows have one power: see :func:`~gpflow_pep.likelihoods.log_power_expectation`.
+#: ``(likelihood, X, Fmu, Fvar, Y, alpha) -> [N]``, with alpha a tensor [N], or [1]
+#: where all rows have one power: see
+#: :func:`~gpflow_pep.likelihoods.log_power_expectation`.
 implementations = Dispatcher("gpflow_pep.likelihoods.log_power_expectation")
 
 #: ``(likelihood, X, Y, alpha) -> ScalarFactor``: see
@@ -226,13 +254,16 @@ scalar_factor = Dispatcher("gpflow_pep.likelihoods.scalar_factor")
 
 
 class TiltedDerivatives(NamedTuple):
-    r"""The tilted integral of each row and what site updates need of it (BYT17, appendix F)."""
+    r"""The tilted integral of each row and what site updates need of it (BYT17,
+    appendix F).
+    """
 
     ell: Tensor  #: :math:`\ell_n(m, v)`, [N].
     delta1: Tensor  #: :math:`\delta_1 = \partial \ell / \partial m`, [N, L].
     delta2: Tensor
-    r""":math:`\delta_2 = 2 \partial \ell / \partial v - \alpha \delta_1^2`, [N, L]: by the heat
-    equation this is :math:`\partial^2 \ell / \partial m^2`."""
+    r""":math:`\delta_2 = 2 \partial \ell / \partial v - \alpha \delta_1^2`, [N, L]: by
+    the heat equation this is :math:`\partial^2 \ell / \partial m^2`.
+    """
 
 
 @tf.autograph.experimental.do_not_convert
@@ -252,15 +283,15 @@ def log_power_expectation(
        \ell_n = \frac{1}{\alpha} \log \int N(f; m_n, v_n) \, p(y_n | f)^\alpha \, df,
 
     whose limit for :math:`\alpha \to 0` is the variational expectation
-    :math:`E[\log p(y_n | f)]`, and which at :math:`\alpha = 1` is the log predictive density
-    (Bui, Yan & Turner 2017, section 3.3). It is differentiable in the moments and the likelihood's
-    parameters, and in alpha where that is not close to 0.
+    :math:`E[\log p(y_n | f)]`, and which at :math:`\alpha = 1` is the log predictive
+    density (Bui, Yan & Turner 2017, section 3.3). It is differentiable in the moments
+    and the likelihood's parameters, and in alpha where that is not close to 0.
 
     :param likelihood: A GPflow likelihood, or one whose type is registered.
     :param X: The inputs, for likelihoods that depend on them.
     :param Fmu: Means of the latent functions.
-    :param Fvar: Their variances, not negative; latent functions are independent. At variance 0 the
-        integral is the log density at the mean.
+    :param Fvar: Their variances, not negative; latent functions are independent. At
+        variance 0 the integral is the log density at the mean.
     :param Y: The targets, in the likelihood's support.
     :param alpha: The power, in [0, 1]: one number, or one for each row.
     :raises NotImplementedError: If nothing is registered for the likelihood's type.
@@ -279,7 +310,9 @@ def log_power_expectation(
 
 
 def in_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a rule of rows, whose arguments X, Fmu, ... are [N, D] each, take batches [..., N, D]."""
+    """Let a rule of rows, whose arguments X, Fmu, ... are [N, D] each, take batches
+    [..., N, D].
+    """
 
     @wraps(rule)
     def of_batches(likelihood: Likelihood, *parts: TensorType, **options: Any) -> Any:
@@ -345,10 +378,11 @@ def tilted_derivatives(
     Y: TensorType,
     alpha: TensorType,
 ) -> TiltedDerivatives:
-    r"""Compute the tilted integral and its derivatives, by automatic differentiation of it.
+    r"""Compute the tilted integral and its derivatives, by automatic differentiation of
+    it.
 
-    The tilted variance of a latent function is :math:`v (1 + \alpha \delta_2 v)`. For the
-    parameters see :func:`log_power_expectation`.
+    The tilted variance of a latent function is :math:`v (1 + \alpha \delta_2 v)`. For
+    the parameters see :func:`log_power_expectation`.
     """
     return derivatives_in_moments_and_parameters(
         likelihood, X, Fmu, Fvar, Y, alpha, ()
@@ -365,8 +399,9 @@ def derivatives_in_moments_and_parameters(
     alpha: TensorType,
     parameters: Sequence[tf.Variable],
 ) -> tuple[TiltedDerivatives, list[Tensor]]:
-    r"""Compute what :func:`tilted_derivatives` does, and from the same values of the density the
-    derivatives of :math:`\sum_n \ell_n`, at fixed moments, in some variables of the likelihood.
+    r"""Compute what :func:`tilted_derivatives` does, and from the same values of the
+    density the derivatives of :math:`\sum_n \ell_n`, at fixed moments, in some
+    variables of the likelihood.
     """
     Fmu, Fvar = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar)
     sources = Fmu, Fvar, *parameters
@@ -385,8 +420,8 @@ def derivatives_in_moments_and_parameters(
 def implementation_for(likelihood: Likelihood) -> Implementation:
     """Find what computes the tilted integral of a likelihood.
 
-    A class that derives from another, but has a density of its own, does not inherit what was
-    registered for the other.
+    A class that derives from another, but has a density of its own, does not inherit
+    what was registered for the other.
     """
     kind = type(likelihood)
     if isinstance(likelihood, ScalarLikelihood):
@@ -404,7 +439,8 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
 def require_resolved(
     likelihood: Likelihood, ell: Tensor, *moments: Tensor, rows: Tensor | None = None
 ) -> list[tf.Operation]:
-    """Stop where the values of a density do not give its integral; the error names the rows.
+    """Stop where the values of a density do not give its integral; the error names the
+    rows.
 
     :param likelihood: A likelihood; one that has a rule of its own is not asked.
     :param ell: Its tilted integrals [N]: NaN where they are not resolved.
@@ -442,8 +478,9 @@ def scalar_log_power_expectation(
     Y: Tensor,
     alpha: Tensor,
 ) -> Tensor:
-    """Sum what :func:`~gpflow_pep.engine.factors.generic.integrate` gives for the factor over
-    columns."""
+    """Sum what :func:`~gpflow_pep.engine.factors.generic.integrate` gives for the
+    factor over columns.
+    """
     make_factor = scalar_factor.dispatch_or_raise(type(likelihood))
     factor = make_factor(likelihood, X, Y, alpha[:, None])
     return tf.reduce_sum(integrate(factor, Fmu, Fvar, alpha[:, None]), axis=-1)

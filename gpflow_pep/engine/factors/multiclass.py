@@ -1,4 +1,6 @@
-r"""Several classes of which the largest latent function decides: RobustMax, of two values."""
+r"""Several classes of which the largest latent function decides: RobustMax, of two
+values.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,35 +24,44 @@ class _Rule(NamedTuple):
     r"""Where nodes are, and how many."""
 
     start: float = -7.5
-    """The ends of all nodes. As the product grows with t, the part of P left of them is at most
-    Phi(start); the right end is further off, because a tiny P may come from there."""
+    """The ends of all nodes. As the product grows with t, the part of P left of them is
+    at most Phi(start); the right end is further off, because a tiny P may come from
+    there.
+    """
     end: float = REACH
     rise_start: float = -7.5
-    """Left of it, in its standard deviations from its middle, a normal distribution function is
-    0."""
+    """Left of it, in its standard deviations from its middle, a normal distribution
+    function is 0.
+    """
     rise_end: float = 6.5  #: Right of it, it is 1.
     largest_step: float = 0.65**0.5
     r"""Of even nodes. The error of the trapezoid rule of step h is bounded by
     :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability plus 1e-3 /
     (L - 1) it was at most 1e-10, and that of the derivatives 1e-9, for 2 to 20 classes where h^2 (1
-    + sum of the rates' cubes)^(2/3) is below 0.65."""
+    + sum of the rates' cubes)^(2/3) is below 0.65.
+    """
     num_even: tuple[int, int] = (48, 64)
-    """The numbers of even nodes for all rows: the first one where it suffices. One of these may
-    have a label that is less certain than the others."""
+    """The numbers of even nodes for all rows: the first one where it suffices. One of
+    these may have a label that is less certain than the others.
+    """
     num_in_panel: int = 32
     half_panel: float = 8.1
-    """Where the product's growth off the real line is that of :math:`e^{r^2 y^2 / 2}`, r being the
-    length of (1, b), half of a panel is so many 1/r. The error of 32 Gauss-Legendre nodes is then
-    about 1e-11 by the bound on an ellipse, and was below 1e-10, that of derivatives below 1e-9."""
+    """Where the product's growth off the real line is that of :math:`e^{r^2 y^2 / 2}`,
+    r being the length of (1, b), half of a panel is so many 1/r. The error of 32
+    Gauss-Legendre nodes is then about 1e-11 by the bound on an ellipse, and was below
+    1e-10, that of derivatives below 1e-9.
+    """
     panels_per_rise: int = 5
-    """More panels than any row needs: in the worst case all rates are equal, and a rise then takes
-    as many panels as the square root of their number, nearly."""
+    """More panels than any row needs: in the worst case all rates are equal, and a rise
+    then takes as many panels as the square root of their number, nearly.
+    """
     smallest_rate: float = 1e-6  #: Where the ends of a rise are found by division.
 
 
 _RULE = _Rule()
-#: Of the label's variance, added to the others', and of their least, added to it. The integral is
-#: the same to its digits, and derivatives in a variance next to 0 keep theirs, which sites need.
+#: Of the label's variance, added to the others', and of their least, added to it. The
+#: integral is the same to its digits, and derivatives in a variance next to 0 keep
+#: theirs, which sites need.
 _SMALLEST_RATIO = 1e-12
 #: This is added to all variances.
 _SMALLEST_VARIANCE = 1e-30
@@ -62,7 +73,8 @@ _SMALLEST_VARIANCE = 1e-30
 def prob_is_largest(
     label: Tensor, mean: Tensor, variance: Tensor
 ) -> "tuple[Tensor, Tensor]":
-    r"""Compute the probability that the label's latent function is the largest, and that it is not:
+    r"""Compute the probability that the label's latent function is the largest, and
+    that it is not:
 
     .. math::
 
@@ -100,9 +112,9 @@ def prob_is_largest(
 def prob_above_all(margin: Tensor, rate: Tensor) -> Tensor:
     r"""Compute :math:`P = \int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt`.
 
-    Where all rates of all rows are moderate nodes are even, the same for all rows, and some more of
-    them where rates are larger; otherwise each row has panels of its own, see :func:`_over_panels`.
-    Beside rounding errors are below 1e-10 of P plus 1e-3 / K.
+    Where all rates of all rows are moderate nodes are even, the same for all rows, and
+    some more of them where rates are larger; otherwise each row has panels of its own,
+    see :func:`_over_panels`. Beside rounding errors are below 1e-10 of P plus 1e-3 / K.
     """
 
     @tf.custom_gradient
@@ -148,21 +160,26 @@ def _by_rule(margin: Tensor, rate: Tensor) -> Tensor:
 def _unwatched(x: Tensor) -> Tensor:
     """Hide a tensor from tapes, which ``tf.stop_gradient`` does not.
 
-    Inside of two of them ``tf.cond`` would build the derivatives of both branches at once.
+    Inside of two of them ``tf.cond`` would build the derivatives of both branches at
+    once.
     """
     integer = tf.int64 if x.dtype == tf.float64 else tf.int32
     return tf.bitcast(tf.bitcast(x, integer), x.dtype)
 
 
 class _Nodes(NamedTuple):
-    """A rule for expectations under the standard normal distribution, [Q, broadcast N] each."""
+    """A rule for expectations under the standard normal distribution, [Q, broadcast N]
+    each.
+    """
 
     t: Tensor
     weights: Tensor
 
 
 def _most_cubes(number: int) -> float:
-    """Find the largest sum of the rates' cubes for which so many even nodes are accurate."""
+    """Find the largest sum of the rates' cubes for which so many even nodes are
+    accurate.
+    """
     step = (_RULE.end - _RULE.start) / (number - 1)
     return float((_RULE.largest_step / step) ** 3 - 1.0)
 
@@ -174,7 +191,8 @@ def _even_nodes(few: Tensor, dtype: tf.DType) -> _Nodes:
         t = np.linspace(_RULE.start, _RULE.end, number)
         weights = np.exp(-0.5 * t * t)
         weights /= weights.sum()
-        # Exact for the first two moments: derivatives then give a tilted variance that is positive.
+        # Exact for the first two moments: derivatives then give a tilted variance that
+        # is positive.
         t -= weights @ t
         t /= np.sqrt(weights @ (t * t))
         return np.stack([t, weights], axis=1)
@@ -192,8 +210,8 @@ def _integrals(nodes: _Nodes, margin: Tensor, rate: Tensor) -> Tensor:
     x = (margin * -np.sqrt(0.5))[:, None, :] + (rate * -np.sqrt(0.5))[
         :, None, :
     ] * nodes.t
-    # Stands for a distribution function of 0 in a quotient: it is 0 beside any error rate of
-    # labels.
+    # Stands for a distribution function of 0 in a quotient: it is 0 beside any error
+    # rate of labels.
     cdf = tf.maximum(tf.math.erfc(x), 1e-30)  # twice it
     weighted = tf.reduce_prod(0.5 * cdf, axis=0) * nodes.weights
     derivative = tf.exp(-x * x) / cdf * (np.sqrt(2.0 / np.pi) * weighted)
@@ -210,13 +228,16 @@ def _over_panels(
     *others: Tensor,
 ) -> Tensor:
     """
-    Sum what a function makes of the nodes of one panel after another, until all rows are covered.
+    Sum what a function makes of the nodes of one panel after another, until all rows
+    are covered.
 
-    A row's first panel begins where the last of its distribution functions begins to rise, as the
-    product is 0 left of it. So all that still rise do so about there, over their widths: a panel is
-    as short as the steepest of them needs, and later panels grow as one after another is over.
+    A row's first panel begins where the last of its distribution functions begins to
+    rise, as the product is 0 left of it. So all that still rise do so about there, over
+    their widths: a panel is as short as the steepest of them needs, and later panels
+    grow as one after another is over.
 
-    :param of_nodes: Gives [C, n] of nodes and of n columns of the tensors [..., N] that follow.
+    :param of_nodes: Gives [C, n] of nodes and of n columns of the tensors [..., N] that
+        follow.
     :param size: C.
     """
     dtype = margin.dtype

@@ -1,12 +1,14 @@
-r"""Integrals over several latent functions of which only the values of the density are known.
+r"""Integrals over several latent functions of which only the values of the density are
+known.
 
-Each rule is a grid of nodes. Most rows are integrated by the first and simplest one, even nodes for
-the Gaussian itself: where there are many rows, a density varies little over what the other rows
-leave open. Whether nodes resolve an integral is seen by the rules of every second node. In the rows
-that are left over, nodes are placed for one latent function after the other, the first one
-innermost, where the factor is *given* the outer ones. Where that is, is searched for at every node
-of the outer ones, so the search has to be cheap: it zooms in on a peak, and takes what is further
-inside by Laplace's method. For the rows that this leaves over there are more nodes, and a search
+Each rule is a grid of nodes. Most rows are integrated by the first and simplest one,
+even nodes for the Gaussian itself: where there are many rows, a density varies little
+over what the other rows leave open. Whether nodes resolve an integral is seen by the
+rules of every second node. In the rows that are left over, nodes are placed for one
+latent function after the other, the first one innermost, where the factor is *given*
+the outer ones. Where that is, is searched for at every node of the outer ones, so the
+search has to be cheap: it zooms in on a peak, and takes what is further inside by
+Laplace's method. For the rows that this leaves over there are more nodes, and a search
 that looks far away as well.
 
 Nodes are constants for differentiation, and so no search is differentiated.
@@ -53,16 +55,20 @@ class _Placing(NamedTuple):
 
     num_nodes: Any
     tolerance: Any
-    """How close the rules of all and of half of the nodes have to be, relative to 1 + abs(ell)."""
+    """How close the rules of all and of half of the nodes have to be, relative to 1 +
+    abs(ell).
+    """
     search_reach: Any = REACH
-    """The search begins at the best of ``num_starts`` hyperbolic sines of even steps up to so many
-    standard deviations, and zooms in at most ``num_zooms`` times."""
+    """The search begins at the best of ``num_starts`` hyperbolic sines of even steps up
+    to so many standard deviations, and zooms in at most ``num_zooms`` times.
+    """
     num_starts: Any = 9
     num_zooms: Any = 3
     structure_extent: Any = 1.5  #: In the widths of a peak, how far its nodes are even.
     num_powers: Any = 1
-    """1 to look for the peak of the density alone, 2 for that of it to the power as well, and to
-    move nodes to the latter if it is far away."""
+    """1 to look for the peak of the density alone, 2 for that of it to the power as
+    well, and to move nodes to the latter if it is far away.
+    """
 
     def tensors(self, dtype: tf.DType) -> "_Placing":
         """Make tensors, for which one graph does for all placings."""
@@ -70,9 +76,9 @@ class _Placing(NamedTuple):
         return _Placing(*map(tf.constant, self, kinds))
 
 
-#: Nodes for each latent function, by the number of these: even ones, of which, as of every
-#: second one, there is an odd number, so that the mean is one; placed ones, for rows that these do
-#: not resolve; and for the rest, after a careful search.
+#: Nodes for each latent function, by the number of these: even ones, of which, as of
+#: every second one, there is an odd number, so that the mean is one; placed ones, for
+#: rows that these do not resolve; and for the rest, after a careful search.
 _NUM_NODES = {1: (49, 48, 128), 2: (25, 44, 80), 3: (21, 20, 32)}
 #: A search ends where the exponent falls by less than this in a step.
 _SMALL_DROP = 0.7
@@ -87,16 +93,19 @@ class _Peak(NamedTuple):
 
 
 class _Axis(NamedTuple):
-    """The nodes of one latent function in a grid [Q1, ..., QL, N]; constants of that rank.
+    """The nodes of one latent function in a grid [Q1, ..., QL, N]; constants of that
+    rank.
 
-    Those of the first latent function depend on all others, and those of the last on none.
+    Those of the first latent function depend on all others, and those of the last on
+    none.
     """
 
     offset: Tensor  #: f - m.
     weights: Tensor  #: Of sum 1.
     slope: Tensor | None = None
-    """By which the Gaussian is moved, see :class:`~gpflow_pep.engine.numerics.quadrature.Mode`;
-    None: 0."""
+    """By which the Gaussian is moved, see
+    :class:`~gpflow_pep.engine.numerics.quadrature.Mode`; None: 0.
+    """
     at_mean: Tensor | None = None
     """1 for the node at the mean, 0 for others; None where there may be none."""
 
@@ -106,12 +115,15 @@ class _GridIntegral(NamedTuple):
 
     value: Tensor  #: [N].
     error: Tensor
-    """[N], a constant for differentiation: the differences of rules add up without their signs. See
-    :mod:`gpflow_pep.engine.factors.generic`."""
+    """[N], a constant for differentiation: the differences of rules add up without
+    their signs. See :mod:`gpflow_pep.engine.factors.generic`.
+    """
 
 
 def _narrow_rows(variance: Tensor) -> Narrow:
-    """Find narrow Gaussians; here the power mean is linear in the variance, not its logarithm."""
+    """Find narrow Gaussians; here the power mean is linear in the variance, not its
+    logarithm.
+    """
     narrow = find_narrow(variance)
     return narrow._replace(
         wider=tf.where(narrow.rows, narrow.wider / 16.0, narrow.wider)
@@ -146,7 +158,8 @@ def _integrate_on_grid(
     with_ends: bool,
 ) -> _GridIntegral:
     r"""
-    Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y | f)^\alpha df` in several dimensions.
+    Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y | f)^\alpha df` in several
+    dimensions.
 
     :param log_prob: :math:`\log p` for F [K, N, L], [K, N].
     :param alpha: [N].
@@ -173,8 +186,9 @@ def _integrate_on_grid(
         change = tf.exp(log_density - tf.stop_gradient(log_density))
         weights = axis.weights * change
         if axis.at_mean is not None:
-            # Where the Gaussian is narrow the integral is linear in its variance. Of the weight of
-            # nodes beside the one at the mean: a weight of 0 would have no derivative.
+            # Where the Gaussian is narrow the integral is linear in its variance. Of
+            # the weight of nodes beside the one at the mean: a weight of 0 would have
+            # no derivative.
             some = narrow.variance[:, k] / v + 1e-8
             part = tf.where(narrow.rows[:, k], some, tf.ones_like(some))
             weights = (
@@ -196,7 +210,8 @@ def _integrate_on_grid(
         list(map(tf.stop_gradient, all_weights)), *constants, with_ends
     )
     if with_ends:
-        # Where the outermost nodes have most of it, what is further out may be more than they are.
+        # Where the outermost nodes have most of it, what is further out may be more
+        # than they are.
         share = _share_of_ends(tf.stop_gradient(joint), *constants[1:])
         # The outermost nodes have at most this part of an integral that is resolved.
         error = tf.where(share <= 0.5, error, tf.constant(np.inf, error.dtype))
@@ -210,7 +225,9 @@ def _difference_of_half_rules(
     alpha: Tensor,
     with_ends: bool,
 ) -> Tensor:
-    """Add up what the rules of every second node, of one latent function at a time, change."""
+    """Add up what the rules of every second node, of one latent function at a time,
+    change.
+    """
     u = expm1_over_power(values - value, alpha)
     error = tf.zeros_like(u)
     for k, weights in enumerate(all_weights):
@@ -228,7 +245,9 @@ def _difference_of_half_rules(
 
 
 def _share_of_ends(joint: Tensor, values: Tensor, alpha: Tensor) -> Tensor:
-    """Compute which part of the integral of the density to the power the outermost nodes have."""
+    """Compute which part of the integral of the density to the power the outermost
+    nodes have.
+    """
     nodes = list(range(len(joint.shape) - 1))
     p = joint * tf.exp(alpha * (values - tf.reduce_max(values, axis=nodes)))
     ends = tf.zeros_like(alpha)
@@ -242,7 +261,8 @@ def _share_of_ends(joint: Tensor, values: Tensor, alpha: Tensor) -> Tensor:
 def _placed_axes(
     log_prob: Function, mean: Tensor, variance: Tensor, alpha: Tensor, placing: _Placing
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Place nodes where the factor is, one latent function after the other, the last one first.
+    """Place nodes where the factor is, one latent function after the other, the last
+    one first.
 
     :return: What an :class:`_Axis` begins with.
     """
@@ -267,7 +287,8 @@ def _placed_axes(
 
 
 class _Search(NamedTuple):
-    """A search for where the factor is in one latent function, given the outer ones [K, N, J].
+    """A search for where the factor is in one latent function, given the outer ones [K,
+    N, J].
 
     The inner ones are integrated out by Laplace's method, each at its own peak.
     """
@@ -301,7 +322,9 @@ class _Search(NamedTuple):
         return tf.reshape(peak.height + tf.math.log(peak.width), tf.shape(outer)[:2])
 
     def peak(self, outer: Tensor, power: Tensor, dimension: int) -> _Peak:
-        """Find the peak in one latent function, of the Gaussian times the factor to a power."""
+        """Find the peak in one latent function, of the Gaussian times the factor to a
+        power.
+        """
         m, v = self.moments(outer, dimension)
 
         def exponent(x: Tensor) -> Tensor:
@@ -322,8 +345,8 @@ class _Search(NamedTuple):
         ]
         both = self.peak(tf.tile(outer, [repeats, 1, 1]), powers, dimension)
         parts = [tf.reshape(part, [repeats, -1, 1]) for part in both]
-        # With one power there is one structure: the other one, wide and empty, moves no node.
-        # Stands for the width of no structure, in standard deviations.
+        # With one power there is one structure: the other one, wide and empty, moves no
+        # node. Stands for the width of no structure, in standard deviations.
         wide = tf.where(is_careful, parts[1][-1], 100.0)
         extent = tf.where(is_careful, placing.structure_extent * parts[1][-1], 0.0)
         structures = [
@@ -350,7 +373,8 @@ def _find_peak(
 ) -> _Peak:
     """Zoom in on a peak, to within its width, from the best of a few places.
 
-    :param exponent: The logarithm of what has the peak, of x [Q, ...] standard deviations.
+    :param exponent: The logarithm of what has the peak, of x [Q, ...] standard
+        deviations.
     :param like: A tensor of the peak's shape, [K N, 1].
     """
 
@@ -484,8 +508,9 @@ def _heteroscedastic(
     kind = type(likelihood.conditional_distribution(Fmu))
     if kind is not tfp.distributions.Normal:
         return _nested_rule(likelihood, X, Fmu, Fvar, Y, alpha)
-    # Gaussian noise: given the second latent function the integral over the first is in closed
-    # form, and the power mean over both is the power mean over the second of its logarithm.
+    # Gaussian noise: given the second latent function the integral over the first is in
+    # closed form, and the power mean over both is the power mean over the second of its
+    # logarithm.
     mean, variance, power = Fmu[:, :1], Fvar[:, :1], alpha[:, None]
 
     def log_prob(f: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ from .classes import moments_of_labels, normal_cdf
 from .generic import ScalarFactor
 from .moments import Traits, scalar_factor, support, traits, whole_numbers
 
-#: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
+#: Stands for infinity at the ends, where infinity itself would give gradients 0 times
+#: infinity.
 _FAR_EDGE = 1e10
 #: GPflow adds this number to the probability of each bin; it has no name there.
 FLOOR = 1e-6
@@ -20,8 +21,8 @@ FLOOR = 1e-6
 def _edge_structure(edge: Tensor, width: Tensor, floor: Tensor) -> Structure:
     r"""Find the structure of :math:`\log(\epsilon + \Phi((f - a) / w))`.
 
-    It ends where :math:`\Phi` meets the floor :math:`\epsilon`; near there the logarithm has
-    complex singularities whose distance shrinks slowly with the floor.
+    It ends where :math:`\Phi` meets the floor :math:`\epsilon`; near there the
+    logarithm has complex singularities whose distance shrinks slowly with the floor.
     """
     meeting = tf.math.ndtri(floor)
     return Structure(
@@ -43,13 +44,14 @@ def _ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> Scalar
     first, last = label == 0, label == likelihood.num_bins - 1
 
     def bin_probability(f: Tensor, scale: Tensor) -> Tensor:
-        # From the side on which neither term is near 1, so that the difference keeps its digits.
+        # From the side on which neither term is near 1, so that the difference keeps
+        # its digits.
         left, right = (lower - f) / scale, (upper - f) / scale
         mirrored = left > -right
         inner = normal_cdf(tf.where(mirrored, -left, right))
         outer = normal_cdf(tf.where(mirrored, -right, left))
-        # GPflow squeezes the distribution function at both ends, which takes this fraction of each
-        # bin.
+        # GPflow squeezes the distribution function at both ends, which takes this
+        # fraction of each bin.
         return (1.0 - 2e-3) * (inner - outer) + floor
 
     # A bin at the end has one edge: its structure counts twice.

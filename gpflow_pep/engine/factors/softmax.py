@@ -1,24 +1,27 @@
 r"""Softmax: one integral over a maximum, whatever the number of classes.
 
-With :math:`S = \sum_k e^{f_k}` the factor to a power is :math:`e^{\alpha f_y} S^{-\alpha}`, and the
-power of S is an expectation over independent standard Gumbel variables (the Gumbel-max identity):
+With :math:`S = \sum_k e^{f_k}` the factor to a power is
+:math:`e^{\alpha f_y} S^{-\alpha}`, and the power of S is an expectation over
+independent standard Gumbel variables (the Gumbel-max identity):
 
 .. math::
 
    S^{-\alpha} = \frac{1}{\Gamma(1 + \alpha)} E\left[e^{-\alpha \max_k (f_k + g_k)}\right].
 
 The Gaussians are independent, so :math:`e^{\alpha f_y}` moves one of them, to the mean
-:math:`m_y + \alpha v_y`, and the maximum W has the distribution function :math:`\prod_k F_k(w)`,
-each that of a Gaussian plus a Gumbel variable. What is left is one integral over w:
+:math:`m_y + \alpha v_y`, and the maximum W has the distribution function
+:math:`\prod_k F_k(w)`, each that of a Gaussian plus a Gumbel variable. What is left is
+one integral over w:
 
 .. math::
 
    \ell = m_y + \tfrac{1}{2} \alpha v_y - \tfrac{1}{\alpha} \log \Gamma(1 + \alpha)
           + \tfrac{1}{\alpha} \log \int e^{-\alpha w} \, d \prod_k F_k(w).
 
-Each :math:`F_k` is itself an integral. A short sum of Gaussians and a normal distribution function
-equals :math:`\exp(-e^{-x})` to 5e-7 (relative to :math:`e^{x}` where that is smaller), and under a
-Gaussian stays as close for every mean and variance, in closed form: so no inner quadrature.
+Each :math:`F_k` is itself an integral. A short sum of Gaussians and a normal
+distribution function equals :math:`\exp(-e^{-x})` to 5e-7 (relative to :math:`e^{x}`
+where that is smaller), and under a Gaussian stays as close for every mean and variance,
+in closed form: so no inner quadrature.
 """
 
 from typing import Any, NamedTuple
@@ -47,9 +50,9 @@ from ..numerics.softmax_in_numpy import (
 from .classes import normal_cdf, register_classes
 from .moments import implementations
 
-#: The largest step of the stretched variable that suffices: the rule errs by 5e-8 where variances
-#: are .01 to 1000, below by 5e-7 at most (2 to 6 classes, powers 0, .5 and 1; relative to 1 plus
-#: the value), and jumps by as much where the nodes are others.
+#: The largest step of the stretched variable that suffices: the rule errs by 5e-8 where
+#: variances are .01 to 1000, below by 5e-7 at most (2 to 6 classes, powers 0, .5 and 1;
+#: relative to 1 plus the value), and jumps by as much where the nodes are others.
 _STEP = 0.35
 #: Left of minus this the normal distribution function is its asymptotic series.
 _FAR_LEFT = 12.0
@@ -64,16 +67,18 @@ class _Rise(NamedTuple):
 
 def _gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
     r"""
-    Compute the distribution function of a standard Gumbel variable plus a Gaussian one of mean 0,
-    :math:`F(x) = E[\exp(-e^{z - x})]`, to 5e-7 relative to :math:`\min(1, E[e^{x - z}])`.
+    Compute the distribution function of a standard Gumbel variable plus a Gaussian one
+    of mean 0, :math:`F(x) = E[\exp(-e^{z - x})]`, to 5e-7 relative to
+    :math:`\min(1, E[e^{x - z}])`.
 
-    :param x: Where [C, Q, N]; at most a few standard deviations, and the variance, below 0.
+    :param x: Where [C, Q, N]; at most a few standard deviations, and the variance,
+        below 0.
     """
     scale = tf.math.rsqrt(WIDTH**2 + variance)
     t = (x - CENTRE) * scale
     log_tail = -0.5 * tf.square(tf.minimum(t, 0.0))
-    # All but the logarithm of the tail is divided by the tail. Few operations: these tensors are
-    # the largest of a sweep.
+    # All but the logarithm of the tail is divided by the tail. Few operations: these
+    # tensors are the largest of a sweep.
     cdf = _scaled_normal_cdf(t, log_tail)
     slopes = tf.zeros_like(cdf)
     for place, deviation, height in BUMPS:
@@ -86,7 +91,8 @@ def _gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
         cdf += bump
         slopes += slope * bump
     normal = tf.exp(-0.5 * t * t - log_tail) * (scale / np.sqrt(2.0 * np.pi))
-    # Where less than that is left, what the bumps leave may be negative: constants, then.
+    # Where less than that is left, what the bumps leave may be negative: constants,
+    # then.
     cdf, density = (tf.maximum(part, SMALLEST) for part in (cdf, normal + 2.0 * slopes))
     return _Rise(log_tail + tf.math.log(cdf), density / cdf)
 
@@ -104,8 +110,8 @@ def _scaled_normal_cdf(t: Tensor, log_tail: Tensor) -> Tensor:
 
 def _log_gamma_ratio(alpha: Tensor) -> Tensor:
     r"""
-    Compute :math:`\frac{1}{\alpha} \log \Gamma(1 + \alpha)`, the mean of the digamma function from
-    1 to :math:`1 + \alpha`.
+    Compute :math:`\frac{1}{\alpha} \log \Gamma(1 + \alpha)`, the mean of the digamma
+    function from 1 to :math:`1 + \alpha`.
     """
     places, weights = np.polynomial.legendre.leggauss(10)
     return tf.add_n(
@@ -170,9 +176,9 @@ def _integral_and_derivatives(
     )
     shift = own_mean + 0.5 * alpha * own_variance
     values = shift - nodes.w
-    # Moved by several standard deviations the distribution of W is not where the integrand is, so
-    # that all of its density there may underflow. Then the power is not small beside the spread,
-    # and the logarithm can be divided by it.
+    # Moved by several standard deviations the distribution of W is not where the
+    # integrand is, so that all of its density there may underflow. Then the power is
+    # not small beside the spread, and the logarithm can be divided by it.
     far = alpha**2 * own_variance > 1.0
     divisor = tf.where(far, alpha, tf.ones_like(alpha))
     directly = tf.reduce_logsumexp(log_density + divisor * values, axis=0) / divisor
@@ -200,12 +206,13 @@ def _integral_and_derivatives(
 
 
 def softmax_probabilities(mean: Tensor, variance: Tensor) -> Tensor:
-    r"""Compute the probability of each class, [N, C]: the one whose latent function plus a Gumbel
-    variable is the largest,
+    r"""Compute the probability of each class, [N, C]: the one whose latent function
+    plus a Gumbel variable is the largest,
 
     .. math:: P_c = \int e^{m_c + v_c / 2 - w} F_c(w - v_c) \prod_{k \ne c} F_k(w) \, dw.
 
-    That is the tilted integral at power 1, integrated by parts: the nodes do for all classes.
+    That is the tilted integral at power 1, integrated by parts: the nodes do for all
+    classes.
 
     :param mean: Means of independent latent functions [N, C].
     """
@@ -240,7 +247,9 @@ def _nodes(
     power: Tensor,
     largest_step: float | None = None,
 ) -> _Nodes:
-    """Nodes for the integral over W: constants, dense where a distribution function rises."""
+    """Nodes for the integral over W: constants, dense where a distribution function
+    rises.
+    """
     mean, variance, power = (tf.stop_gradient(part) for part in (mean, variance, power))
     deviation = tf.sqrt(variance)
     # The power draws the maximum down, against every class but the label's.
@@ -258,8 +267,8 @@ def _nodes(
     # The rule is one for a Gaussian: that which reaches from one end to the other.
     middle, reach = 0.5 * (low + high), 0.5 * (high - low) / REACH
     ones = tf.ones_like(middle)
-    # The most nodes. Wider Gaussians, of which the rises are ever smaller parts, have errors of
-    # 1e-5.
+    # The most nodes. Wider Gaussians, of which the rises are ever smaller parts, have
+    # errors of 1e-5.
     number = NUM_NODES if largest_step is None else 112
     rule = stretched_nodes(
         middle, reach**2, ones, structures, no_tilt(middle, reach), number, largest_step
@@ -274,7 +283,9 @@ def _nodes(
 def _least_resolved(
     alive: Tensor, mean: Tensor, deviation: Tensor
 ) -> "list[Structure]":
-    """Find structures for the narrowest rise, and for the least resolved ones beside it."""
+    """Find structures for the narrowest rise, and for the least resolved ones beside
+    it.
+    """
     far = tf.constant(mean.dtype.max, mean.dtype) / 4.0
 
     def structure(score: Tensor) -> Structure:

@@ -1,9 +1,10 @@
 r"""Mean and variance of targets y, from mean and variance of the latent functions.
 
 Where there is no closed form, these are integrals of what a likelihood defines as
-``_conditional_mean`` and ``_conditional_variance``, by Gauss-Legendre rules in panels. A panel that
-does not resolve an integrand attracts the others: the last two coefficients of the integrand's
-Legendre series in each panel measure its error, and panels are moved until these are small.
+``_conditional_mean`` and ``_conditional_variance``, by Gauss-Legendre rules in panels.
+A panel that does not resolve an integrand attracts the others: the last two
+coefficients of the integrand's Legendre series in each panel measure its error, and
+panels are moved until these are small.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,13 +27,15 @@ from ..prior.evaluate import convert_user_code
 from .generic import AccuracyWarning, find_narrow
 from .moments import in_rows, traits
 
-#: What a class of one's own may define anew; what was registered for its base is then not true.
+#: What a class of one's own may define anew; what was registered for its base is then
+#: not true.
 _PREDICT = "_predict_mean_and_var", "predict_mean_and_var"
 _MOMENTS = "_conditional_mean", "_conditional_variance", *_PREDICT
 #: Values of f beside 0 where panels end too, because most links bend near 0.
 _BENDS = 0.75 * 2.0 ** np.arange(4)
-#: By the number of latent functions: even panels, the others' ends, and nodes in a panel. With few
-#: long panels the links of GPflow are resolved at once, at 10 000 rows in a quarter of a second.
+#: By the number of latent functions: even panels, the others' ends, and nodes in a
+#: panel. With few long panels the links of GPflow are resolved at once, at 10 000 rows
+#: in a quarter of a second.
 _RULES: dict[int, tuple[int, list[float], int]] = {
     1: (8, [*-_BENDS, 0.0, *_BENDS], 16),
     2: (8, [-3.0, 0.0, 3.0], 8),
@@ -44,13 +47,16 @@ _RULES: dict[int, tuple[int, list[float], int]] = {
 def predict_mean_and_var(
     likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor
 ) -> MeanAndVariance:
-    """Compute the mean and variance of y, [N, P], from those of the latent functions, [N, L].
+    """Compute the mean and variance of y, [N, P], from those of the latent functions,
+    [N, L].
 
-    They are the same at each call, and as accurate as tilted integrals for every variance of f.
-    What a likelihood has in its traits comes first, then a rule of its own class, and then
-    integrals of its conditional moments. GPflow's rules are 20 nodes, or draws.
+    They are the same at each call, and as accurate as tilted integrals for every
+    variance of f. What a likelihood has in its traits comes first, then a rule of its
+    own class, and then integrals of its conditional moments. GPflow's rules are 20
+    nodes, or draws.
 
-    :raises ValueError: If y has no variance, as with Student's t of two degrees of freedom.
+    :raises ValueError: If y has no variance, as with Student's t of two degrees of
+        freedom.
     """
     kind = type(likelihood)
     registered = next(base for base in kind.__mro__ if (base,) in traits.funcs)
@@ -121,8 +127,8 @@ def expected_moments(
     means: Sequence[Tensor],
     variances: Sequence[Tensor],
 ) -> MeanAndVariance:
-    """Compute the moments of y from those given f, [Q, N, P] of one latent function, or of several
-    [Q, N, L].
+    """Compute the moments of y from those given f, [Q, N, P] of one latent function, or
+    of several [Q, N, L].
 
     :param given_f: ``(X, F) -> mean, variance``, [Q, N, P].
     :param means: Of each latent function, [N, P].
@@ -148,7 +154,9 @@ def _conditional_moments(
 
 
 class _Integrals(NamedTuple):
-    """Integrals over the latent functions of a target: a list of their moments, [N, P] each."""
+    """Integrals over the latent functions of a target: a list of their moments, [N, P]
+    each.
+    """
 
     moments_given: Callable[[Tensor], MeanAndVariance]
     """Of y, given f [Q, N, P], or several latent functions [Q, N, L]."""
@@ -185,10 +193,12 @@ class _Integrals(NamedTuple):
 
     @constant
     def _panels(self) -> tuple[list[Tensor], Tensor]:
-        """Find the ends of panels, [B + 1, N, P], and what their nodes miss of the integrals."""
+        """Find the ends of panels, [B + 1, N, P], and what their nodes miss of the
+        integrals.
+        """
         dtype = self.means[0].dtype
-        # Coefficients of the series, relative to the integral of the absolute value. Integrals were
-        # more accurate by four digits where the integrand has no kink.
+        # Coefficients of the series, relative to the integral of the absolute value.
+        # Integrals were more accurate by four digits where the integrand has no kink.
         resolved = max(1e-6, 100.0 * np.finfo(dtype.as_numpy_dtype).eps)
 
         def improve(_: Tensor, *all_ends: Tensor) -> tuple[Tensor, ...]:
@@ -214,7 +224,9 @@ class _Integrals(NamedTuple):
         return all_ends, total
 
     def _first_ends(self, k: int) -> Tensor:
-        """Place even panels between mean and peak of the k-th latent function, and some at 0."""
+        """Place even panels between mean and peak of the k-th latent function, and some
+        at 0.
+        """
         num_even, bends, _ = _RULES[len(self.means)]
         mean, dtype = self.means[k], self.means[k].dtype
         deviation = tf.sqrt(find_narrow(self.variances[k]).wider)
@@ -253,7 +265,9 @@ class _Integrals(NamedTuple):
         return legendre.leggauss(_RULES[len(self.means)][2])
 
     def _on_grid(self, columns: Sequence[Tensor]) -> MeanAndVariance:
-        """Compute the moments of y at all combinations of nodes [Q, N, P]: [Q1, ..., QL, N, P]."""
+        """Compute the moments of y at all combinations of nodes [Q, N, P]: [Q1, ...,
+        QL, N, P].
+        """
         grids = [_on_axis(column, k, len(columns)) for k, column in enumerate(columns)]
         shape = tf.shape(sum(grids))
         size = [-1, *tf.unstack(shape[-2:])]
@@ -267,7 +281,9 @@ class _Integrals(NamedTuple):
         )
 
     def _missed(self, all_ends: Sequence[Tensor]) -> list[Tensor]:
-        """Compute the last coefficients of each panel, relative to the integrals, [B, N, P]."""
+        """Compute the last coefficients of each panel, relative to the integrals, [B,
+        N, P].
+        """
         columns, weights = [], []
         for m, v, ends in zip(self.means, self.variances, all_ends):
             x, w = self._nodes(ends)
@@ -304,14 +320,18 @@ def _on_axis(column: Tensor, k: int, count: int) -> Tensor:
 
 
 def _sum(values: Tensor, weights: Sequence[Tensor], axis: int | None = None) -> Tensor:
-    """Sum [Q1, ..., QL, N, P] over nodes, [N, P]; or all but one axis, whose weights multiply."""
+    """Sum [Q1, ..., QL, N, P] over nodes, [N, P]; or all but one axis, whose weights
+    multiply.
+    """
     for k, w in enumerate(weights):
         values *= _on_axis(w, k, len(weights))
     return tf.reduce_sum(values, [k for k in range(len(weights)) if k != axis])
 
 
 def _moved(ends: Tensor, missed: Tensor) -> Tensor:
-    """Move the ends of panels so that panels with large errors are halved, several at once."""
+    """Move the ends of panels so that panels with large errors are halved, several at
+    once.
+    """
     share = missed**0.25
     share = tf.math.divide_no_nan(share, tf.reduce_sum(share, axis=0))
     number = int(ends.shape[0]) - 1

@@ -1,5 +1,5 @@
-"""Sums over rows: in chunks, with a gradient that recomputes each chunk instead of keeping it. And
-the order of rows in minibatches.
+"""Sums over rows: in chunks, with a gradient that recomputes each chunk instead of
+keeping it. And the order of rows in minibatches.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,16 +9,19 @@ import tensorflow as tf
 
 from ..checks import is_for_xla
 
-#: A chunk is about so many numbers of an [M, chunk] matrix: it stays in the processor's cache
-#: (8 MB in float64), where TensorFlow's matrix products were measured to be fastest.
+#: A chunk is about so many numbers of an [M, chunk] matrix: it stays in the processor's
+#: cache (8 MB in float64), where TensorFlow's matrix products were measured to be
+#: fastest.
 CHUNK_ELEMENTS = 1_000_000
 #: A chunk size that no data exceed: all rows are one chunk, also where N is not known.
 ALL_ROWS = 2**31 - 1
 #: The least rows in a chunk that is chosen automatically.
 MIN_CHUNK = 256
-#: Intermediate matrices of size M x N may be kept between value and gradient up to so many bytes.
+#: Intermediate matrices of size M x N may be kept between value and gradient up to so
+#: many bytes.
 MEMORY_BUDGET = 2**30
-#: The name of loops over chunks of rows in graphs, for those who look at what is in them.
+#: The name of loops over chunks of rows in graphs, for those who look at what is in
+#: them.
 ROW_LOOP = "rows"
 
 #: Tensors, in any structure that ``tf.nest`` takes.
@@ -31,9 +34,13 @@ class Chunks(NamedTuple):
     """A way to cut the rows of a data set into pieces."""
 
     count: Any
-    """How many chunks there are, at least 1: an int, or a tensor where it is not known before."""
+    """How many chunks there are, at least 1: an int, or a tensor where it is not known
+    before.
+    """
     take: Callable[[Any], Tensors]
-    """``take(k)`` gives the tensors of chunk ``k``, an int or a tensor in ``range(count)``."""
+    """``take(k)`` gives the tensors of chunk ``k``, an int or a tensor in
+    ``range(count)``.
+    """
 
     def is_one(self) -> bool:
         """Whether it is known before a graph runs that there is one chunk."""
@@ -52,16 +59,19 @@ class Plan(NamedTuple):
 
     chunk_size: int  #: The most rows at a time.
     keep: bool
-    """Whether all intermediate values may be kept; not where a chunk size was asked for, unless it
-    is :data:`ALL_ROWS`."""
+    """Whether all intermediate values may be kept; not where a chunk size was asked
+    for, unless it is :data:`ALL_ROWS`.
+    """
 
 
 def plan(
     chunk_size: int | None, num_inducing: int | None, X: tf.Tensor, copies: int
 ) -> Plan:
-    """Choose how to sum over rows: chunks such that M x chunk numbers fit the processor's cache.
+    """Choose how to sum over rows: chunks such that M x chunk numbers fit the
+    processor's cache.
 
-    Where N is not known and no size asked for, nothing is kept of the ``copies`` M x N matrices.
+    Where N is not known and no size asked for, nothing is kept of the ``copies`` M x N
+    matrices.
     """
     size, known = num_inducing or 1, X.shape[0]
     fits = known is not None and copies * X.dtype.size * size * known <= MEMORY_BUDGET
@@ -74,10 +84,10 @@ def plan(
 def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunks:
     """Cut tensors into chunks of rows of nearly equal size.
 
-    :param rows: Tensors with the same number of rows N, cut along their first axis. A tensor
-        with a static size of one row belongs to every chunk.
-    :param columns: None, or tensors cut along their last axis, of length N: ``take`` then gives
-        pairs of rows and columns.
+    :param rows: Tensors with the same number of rows N, cut along their first axis. A
+        tensor with a static size of one row belongs to every chunk.
+    :param columns: None, or tensors cut along their last axis, of length N: ``take``
+        then gives pairs of rows and columns.
     """
     some = tf.nest.flatten(rows)[0]
     total = tf.shape(some)[0] if some.shape[0] is None else some.shape[0]
@@ -161,21 +171,24 @@ def sum_over_chunks(
     keep: bool,
     parts: Sequence[Any] = (),
 ) -> Tensors:
-    r"""Compute :math:`\sum_k f(\mathrm{rows}_k, \mathrm{shared})` with memory for one chunk.
+    r"""Compute :math:`\sum_k f(\mathrm{rows}_k, \mathrm{shared})` with memory for one
+    chunk.
 
-    Differentiable, to any order, in ``shared`` and in the variables that ``function`` reads. With
-    ``keep=False`` the gradient is another sum over chunks, in which each chunk's value is computed
-    once more and differentiated: time for a second value, and no memory that grows with N. With
-    ``keep=True`` automatic differentiation keeps every chunk's intermediate values. The rows are
-    data: they are constants for differentiation (a gradient in them is None).
+    Differentiable, to any order, in ``shared`` and in the variables that ``function``
+    reads. With ``keep=False`` the gradient is another sum over chunks, in which each
+    chunk's value is computed once more and differentiated: time for a second value, and
+    no memory that grows with N. With ``keep=True`` automatic differentiation keeps
+    every chunk's intermediate values. The rows are data: they are constants for
+    differentiation (a gradient in them is None).
 
-    :param function: ``function(rows, *shared)`` gives tensors, in any structure, whose shapes do
-        not depend on the chunk. Other tensors that it refers to count as constants.
+    :param function: ``function(rows, *shared)`` gives tensors, in any structure, whose
+        shapes do not depend on the chunk. Other tensors that it refers to count as
+        constants.
     :param shared: Tensors that each chunk needs, and that gradients must reach.
     :param keep: Keep the intermediate values of all chunks for the gradient.
-    :param parts: The kernel and whatever else ``function`` reads variables of: gradients reach
-        variables that are not trainable too, as these may be made so later, or be watched.
-        Other variables are found if they are trainable.
+    :param parts: The kernel and whatever else ``function`` reads variables of:
+        gradients reach variables that are not trainable too, as these may be made so
+        later, or be watched. Other variables are found if they are trainable.
     """
     # tf.custom_gradient overlooks what is not trainable.
     fixed = [] if keep else [v for v in float_variables(*parts) if not v.trainable]
@@ -211,7 +224,8 @@ def _sum_over_chunks(
         def gradient(
             *upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()
         ) -> Any:
-            # What was not trainable when the sum was made may be trainable here, and known twice.
+            # What was not trainable when the sum was made may be trainable here, and
+            # known twice.
             read = [v for v in variables if not any(v is other for other in fixed)]
             watched = [*fixed, *read]
 
@@ -250,7 +264,9 @@ def _sum_over_chunks(
 
 
 def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> Tensors:
-    """Compute tensors with a value for each row, chunk after chunk; not for differentiation."""
+    """Compute tensors with a value for each row, chunk after chunk; not for
+    differentiation.
+    """
     structure = function(chunks.take(0))
     if chunks.is_one():
         return structure
@@ -269,8 +285,8 @@ def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> T
         for value, shape in zip(head, shapes, strict=True)
     ]
     arrays = _after_the_first(chunks, add, *arrays)
-    # None may be left where the number of chunks is not known: only `concat` can do that, which XLA
-    # in turn does not have.
+    # None may be left where the number of chunks is not known: only `concat` can do
+    # that, which XLA in turn does not have.
     known = isinstance(chunks.count, int)
     rest = [
         tf.reshape(array.stack(), [-1, *shape[1:]]) if known else array.concat()
@@ -281,8 +297,9 @@ def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> T
 
 
 def without_gradient(function: Callable[[], Tensors]) -> Tensors:
-    """Call a function whose results are constants for differentiation, without any record of how
-    they came about: what it computes on the way is freed at once, in eager mode too.
+    """Call a function whose results are constants for differentiation, without any
+    record of how they came about: what it computes on the way is freed at once, in
+    eager mode too.
     """
     if not tf.executing_eagerly():
         return tf.nest.map_structure(tf.stop_gradient, function())
@@ -303,9 +320,9 @@ def without_gradient(function: Callable[[], Tensors]) -> Tensors:
 def shuffled_rows(num_rows: int, batch_size: int, seed: int) -> Epochs:
     """Put row numbers into batches, in another order each epoch.
 
-    The order follows from the seed and the number of the epoch alone, so that any epoch can be had
-    again, in another process too. Rows that are left over when batches are full wait for another
-    epoch.
+    The order follows from the seed and the number of the epoch alone, so that any epoch
+    can be had again, in another process too. Rows that are left over when batches are
+    full wait for another epoch.
     """
 
     @tf.autograph.experimental.do_not_convert

@@ -1,7 +1,8 @@
 """Functions that are compiled.
 
-TensorFlow and TensorFlow Probability keep each graph that is ever made, until the process ends:
-their tables of the gradients of ``tf.custom_gradient`` and of the values of transforms refer to it.
+TensorFlow and TensorFlow Probability keep each graph that is ever made, until the
+process ends: their tables of the gradients of ``tf.custom_gradient`` and of the values
+of transforms refer to it.
 """
 
 import functools
@@ -20,10 +21,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def without_collector(function: Function) -> Function:
     """Pause Python's search for garbage while a function is traced.
 
-    The ten thousands of objects of a graph stay, but so many new ones start a search through all
-    that is loaded, TensorFlow too, which takes about as long as tracing does. What came before is
-    searched first, so that those of the graph are young for some time after it: their gradient is
-    traced then.
+    The ten thousands of objects of a graph stay, but so many new ones start a search
+    through all that is loaded, TensorFlow too, which takes about as long as tracing
+    does. What came before is searched first, so that those of the graph are young for
+    some time after it: their gradient is traced then.
     """
 
     @functools.wraps(function)
@@ -43,8 +44,8 @@ def without_collector(function: Function) -> Function:
 def constant(function: Function) -> Function:
     """Decorate a function whose results are constants for differentiation.
 
-    No tape sees what it computes, which ``tf.stop_gradient`` does not achieve: where two of them
-    watch, TensorFlow prepares derivatives of all loops while it traces.
+    No tape sees what it computes, which ``tf.stop_gradient`` does not achieve: where
+    two of them watch, TensorFlow prepares derivatives of all loops while it traces.
     """
 
     @functools.wraps(function)
@@ -62,5 +63,7 @@ def positions(condition: tf.Tensor) -> tf.Tensor:
 
 
 def compiled(function: Function, **options: Any) -> Any:
-    """Compile a function without autograph; see this module for how long its graph stays."""
+    """Compile a function without autograph; see this module for how long its graph
+    stays.
+    """
     return tf.function(without_collector(function), autograph=False, **options)

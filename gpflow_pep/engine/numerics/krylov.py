@@ -23,10 +23,14 @@ class _State(NamedTuple):
         tf.Tensor
     )  #: [], int: k, or one more where the last product was of no use.
     basis: tf.Tensor
-    """[k + 1, n], orthonormal rows, the first along b. K times the first k is H in all of them."""
+    """[k + 1, n], orthonormal rows, the first along b. K times the first k is H in all
+    of them.
+    """
     rotations: tf.Tensor
-    """[k + 1, k + 1], the orthogonal matrix that makes the [k + 1, k] matrix H triangular. Its
-    first column is what it makes of b; the last number of that is left over."""
+    """[k + 1, k + 1], the orthogonal matrix that makes the [k + 1, k] matrix H
+    triangular. Its first column is what it makes of b; the last number of that is left
+    over.
+    """
     triangle: tf.Tensor  #: [k, k], what it makes of H.
     goes_on: tf.Tensor  #: [], bool.
 
@@ -39,12 +43,13 @@ def gmres(
     max_products: int,
 ) -> _KrylovSolution:
     r"""
-    Solve :math:`K x = b` by GMRES without restarts (Saad & Schultz 1986), from x = 0, in a graph or
-    in eager mode.
+    Solve :math:`K x = b` by GMRES without restarts (Saad & Schultz 1986), from x = 0,
+    in a graph or in eager mode.
 
-    All iterates are combinations of :math:`b, K b, K^2 b, \dots`. So where K is singular and b is
-    in its range, what comes out has no part in a null space that K and its transpose share. Where b
-    is not in it, the iteration ends with a residual that is not small.
+    All iterates are combinations of :math:`b, K b, K^2 b, \dots`. So where K is
+    singular and b is in its range, what comes out has no part in a null space that K
+    and its transpose share. Where b is not in it, the iteration ends with a residual
+    that is not small.
 
     :param times: ``times(x)`` is K x, [n].
     :param right: b, [n].
@@ -114,7 +119,8 @@ def _extended(
 ) -> _State:
     """Take one more direction.
 
-    :param new: What of K times the last one is outside of the basis, and its norm, ``length``.
+    :param new: What of K times the last one is outside of the basis, and its norm,
+        ``length``.
     :param column: What is inside, [k + 1], rotated as H is.
     :param pivot: The norm of the last number of it and ``length``.
     """

@@ -1,11 +1,13 @@
-"""Dense linear algebra: Cholesky factors that do not fail, and products that use structure.
+"""Dense linear algebra: Cholesky factors that do not fail, and products that use
+structure.
 
 This is the one place that adds jitter beyond what GPflow's own ``Kuu`` is asked for.
 
-TensorFlow has no product that uses triangles or symmetry, and its triangular solve runs on
-one core. So a triangular factor is inverted once (it is only :math:`M \\times M`) and the products
-of size :math:`M \\times N` are done block row by block row, leaving out the blocks that are zero or
-known by symmetry: at many blocks that is half of the work.
+TensorFlow has no product that uses triangles or symmetry, and its triangular solve runs
+on one core. So a triangular factor is inverted once (it is only :math:`M \\times M`)
+and the products of size :math:`M \\times N` are done block row by block row, leaving
+out the blocks that are zero or known by symmetry: at many blocks that is half of the
+work.
 """
 
 import warnings
@@ -42,14 +44,16 @@ class Factor(NamedTuple):
     """Cholesky factor of a covariance matrix, and the factor's inverse."""
 
     L: tf.Tensor
-    """[..., M, M], lower triangular, :math:`L Lᵀ = K` (+ what :func:`jitter_needed` adds)."""
+    """[..., M, M], lower triangular, :math:`L Lᵀ = K` (+ what :func:`jitter_needed`
+    adds).
+    """
     W: tf.Tensor  #: [..., M, M], lower triangular, :math:`W = L^{-1}`.
 
 
 def _row_blocks(size: Any) -> list[tuple[Any, Any]]:
     """First and last row (exclusive) of each block; ``size`` may be a tensor."""
-    # Rows in a block of the structured products. Measured: smaller blocks save more work, but
-    # TensorFlow's matrix product slows down below about 150 rows.
+    # Rows in a block of the structured products. Measured: smaller blocks save more
+    # work, but TensorFlow's matrix product slows down below about 150 rows.
     count = max(1, min(8, size // 160)) if isinstance(size, int) else 2
     return [(size * i // count, size * (i + 1) // count) for i in range(count)]
 
@@ -146,7 +150,9 @@ def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
     "return: [broadcast L, M, M]",
 )
 def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    r"""Compute :math:`A \,\mathrm{diag}(w) Aᵀ` for w of either sign, symmetric but for rounding."""
+    r"""Compute :math:`A \,\mathrm{diag}(w) Aᵀ` for w of either sign, symmetric but for
+    rounding.
+    """
 
     @tf.custom_gradient
     def product(
@@ -197,21 +203,25 @@ def identity_like(K: tf.Tensor) -> tf.Tensor:
 
 @check_shapes("K: [batch..., M, M]", "return: [batch...]")
 def jitter_needed(K: tf.Tensor) -> tf.Tensor:
-    """Find what must be added to the diagonal of ``K`` for its Cholesky factorisation to succeed.
+    """Find what must be added to the diagonal of ``K`` for its Cholesky factorisation
+    to succeed.
 
-    0 where ``K`` can be factorised as it is. Otherwise the first that suffices of 10, 100, ...
-    times the rounding error of the matrix (M x machine epsilon x mean of the diagonal), up to the
-    mean of the diagonal itself. It is a constant for differentiation. A :class:`JitterWarning`
-    reports it (XLA cannot; there, any later eager use of the model does).
+    0 where ``K`` can be factorised as it is. Otherwise the first that suffices of 10,
+    100, ... times the rounding error of the matrix (M x machine epsilon x mean of the
+    diagonal), up to the mean of the diagonal itself. It is a constant for
+    differentiation. A :class:`JitterWarning` reports it (XLA cannot; there, any later
+    eager use of the model does).
 
-    :param K: Covariance matrices. One with NaN in it stays NaN whatever is added: what comes out
-        of it is for the caller to check.
+    :param K: Covariance matrices. One with NaN in it stays NaN whatever is added: what
+        comes out of it is for the caller to check.
     """
     return _with_jitter(K)[0]
 
 
 def _with_jitter(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Find the jitter that is needed, report it, and factorise with it; both are constants."""
+    """Find the jitter that is needed, report it, and factorise with it; both are
+    constants.
+    """
     K = tf.stop_gradient(K)
     scale = tf.reduce_mean(tf.linalg.diag_part(K), axis=-1)
     size, eps = _num_rows(K), float(np.finfo(K.dtype.as_numpy_dtype).eps)
@@ -247,11 +257,12 @@ def warn(
 ) -> None:
     """Warn where a condition holds, by Python's warnings, from compiled graphs too.
 
-    A graph leaves the numbers out: Python shows equal warnings once. XLA cannot call Python;
-    there it passes.
+    A graph leaves the numbers out: Python shows equal warnings once. XLA cannot call
+    Python; there it passes.
 
     :param numbers: What is known more exactly, by what it is.
-    :param up: How many callers the warning is further up than that of the calling function.
+    :param up: How many callers the warning is further up than that of the calling
+        function.
     """
     if tf.executing_eagerly():
         if bool(condition):
@@ -280,7 +291,9 @@ def warn(
 
 @contextmanager
 def warnings_of_graphs_dropped() -> Iterator[None]:
-    """Drop what compiled graphs warn of while this lasts, of parameters that are only tried."""
+    """Drop what compiled graphs warn of while this lasts, of parameters that are only
+    tried.
+    """
     _TRIALS.append(None)
     try:
         yield
@@ -294,8 +307,9 @@ def _graph() -> tf.Graph | None:
 
 @contextmanager
 def trials_listed() -> Iterator[list[tf.Tensor]]:
-    """List whether each factorisation succeeds in what is computed here. One that fails is that of
-    the identity, and so a constant: derivatives are 0 then where they would be NaN.
+    """List whether each factorisation succeeds in what is computed here. One that fails
+    is that of the identity, and so a constant: derivatives are 0 then where they would
+    be NaN.
     """
     trials: list[tf.Tensor] = []
     token = _TRIED.set((_graph(), trials))
@@ -329,9 +343,10 @@ def factorise_with_jitter(K: tf.Tensor) -> Factor:
 def _factor_of(K: tf.Tensor, L: tf.Tensor) -> Factor:
     r"""Make functions of ``K`` of its Cholesky factor and of the factor's inverse.
 
-    With :math:`\Phi(X)` the lower triangle of X, half of its diagonal left out (Murray 2016,
-    arXiv:1602.07527), :math:`dL = L \Phi(W dK W^T)` and :math:`dW = -\Phi(W dK W^T) W`. So the way
-    back is made of products alone, where automatic differentiation solves for triangles.
+    With :math:`\Phi(X)` the lower triangle of X, half of its diagonal left out (Murray
+    2016, arXiv:1602.07527), :math:`dL = L \Phi(W dK W^T)` and
+    :math:`dW = -\Phi(W dK W^T) W`. So the way back is made of products alone, where
+    automatic differentiation solves for triangles.
 
     :param K: What is factorised; more on its diagonal does not change the derivatives.
     """
@@ -344,7 +359,8 @@ def _factor_of(K: tf.Tensor, L: tf.Tensor) -> Factor:
         by_K = tf.matmul(W, tf.matmul(lower, W), transpose_a=True)
         return 0.5 * (by_K + tf.linalg.matrix_transpose(by_K))
 
-    # They refer to tensors of the graph that they are called in, or it could not be differentiated.
+    # They refer to tensors of the graph that they are called in, or it could not be
+    # differentiated.
     @tf.custom_gradient
     def factor(K: tf.Tensor, *known: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
         K, L, W = map(tf.identity, (K, *known))

@@ -18,8 +18,8 @@ _ELEMENTS = 2**22
 def nearest_rows(X: Array) -> Search:
     """Index rows [N, D]; inputs without a finite scale have been divided by infinity.
 
-    :return: A function of new rows [S, D] and m at most N, that gives the numbers of the m nearest
-        rows of each, [S, m], the nearest first.
+    :return: A function of new rows [S, D] and m at most N, that gives the numbers of
+        the m nearest rows of each, [S, m], the nearest first.
     """
     origin = X.mean(axis=0)  # distances from products lose the digits of a large one
     X = X - origin

@@ -1,4 +1,5 @@
-"""Functions of the power :math:`\\alpha` that have a finite limit at :math:`\\alpha = 0`.
+"""Functions of the power :math:`\\alpha` that have a finite limit at
+:math:`\\alpha = 0`.
 
 This module is the only place where :math:`\\alpha` near 0 is special.
 """
@@ -8,12 +9,13 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import TensorType
 
-#: Below this size of ``t`` ``log(1 + t) / t`` is computed as the integral of ``1 / (1 + x t)`` over
-#: ``x`` from 0 to 1, by a Gauss-Legendre rule. Its error is about ``(t / 4) ** (2 * nodes)``, which
-#: is 1e-19.
+#: Below this size of ``t`` ``log(1 + t) / t`` is computed as the integral of
+#: ``1 / (1 + x t)`` over ``x`` from 0 to 1, by a Gauss-Legendre rule. Its error is
+#: about ``(t / 4) ** (2 * nodes)``, which is 1e-19.
 _NEAR = 0.05
 _NODES, _WEIGHTS = 0.5 * np.stack(np.polynomial.legendre.leggauss(5)) + [[0.5], [0.0]]
-#: Stands for a power of 0 where a quotient by the power has all digits for every other one.
+#: Stands for a power of 0 where a quotient by the power has all digits for every other
+#: one.
 _SMALLEST_POWER = 1e-30
 
 _elementwise = check_shapes(
@@ -22,10 +24,12 @@ _elementwise = check_shapes(
 
 
 def _log1p_over(t: tf.Tensor) -> tf.Tensor:
-    """``log(1 + t) / t``, smooth through ``t = 0`` where it is 1, with derivatives of any order."""
+    """``log(1 + t) / t``, smooth through ``t = 0`` where it is 1, with derivatives of
+    any order.
+    """
     near = tf.abs(t) < _NEAR
-    # Each branch sees a harmless argument where the other one is chosen, so that neither value nor
-    # derivative of the branch not taken is ever NaN.
+    # Each branch sees a harmless argument where the other one is chosen, so that
+    # neither value nor derivative of the branch not taken is ever NaN.
     t_near = tf.where(near, t, tf.zeros_like(t))
     t_far = tf.where(near, tf.ones_like(t), t)
     column = [-1, *[1] * t.shape.rank]
@@ -42,7 +46,8 @@ def _log1p_over(t: tf.Tensor) -> tf.Tensor:
 @_elementwise
 def log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     r"""
-    Compute :math:`\log(1 + \alpha x) / \alpha`, which tends to :math:`x` as :math:`\alpha \to 0`.
+    Compute :math:`\log(1 + \alpha x) / \alpha`, which tends to :math:`x` as
+    :math:`\alpha \to 0`.
 
     It is how the power enters every log-determinant of Power EP, for instance
     :math:`\tfrac{1}{\alpha} \log|I + \alpha D / \sigma^2|` in Bui, Yan & Turner (2017), section
@@ -59,10 +64,11 @@ def log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
 @_elementwise
 def expm1_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     r"""
-    Compute :math:`(e^{\alpha x} - 1) / \alpha`, which tends to :math:`x` as :math:`\alpha \to 0`.
+    Compute :math:`(e^{\alpha x} - 1) / \alpha`, which tends to :math:`x` as
+    :math:`\alpha \to 0`.
 
-    The value and its first derivative in ``x`` are accurate for every :math:`\alpha`; the
-    derivative in :math:`\alpha`, and second ones, are not where it is close to 0.
+    The value and its first derivative in ``x`` are accurate for every :math:`\alpha`;
+    the derivative in :math:`\alpha`, and second ones, are not where it is close to 0.
 
     :param x: Any finite values; in single precision one below 1e-8 may come out as 0.
     :param alpha: The power, in :math:`[0, 1]`; broadcast against ``x``.
@@ -91,13 +97,13 @@ def fast_log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
 def log_power_mean(
     values: TensorType, weights: TensorType, alpha: TensorType
 ) -> tf.Tensor:
-    r"""Compute :math:`\frac{1}{\alpha} \log \sum_i w_i e^{\alpha \ell_i}`, which tends to
-    :math:`\sum_i w_i \ell_i` as :math:`\alpha \to 0`.
+    r"""Compute :math:`\frac{1}{\alpha} \log \sum_i w_i e^{\alpha \ell_i}`, which tends
+    to :math:`\sum_i w_i \ell_i` as :math:`\alpha \to 0`.
 
     It is the logarithm of a power mean. Value and derivatives are accurate for every
     :math:`\alpha` in :math:`[0, 1]`, also where :math:`\alpha` is so small that
-    :math:`e^{\alpha \ell_i}` rounds to 1, and where all of its terms underflow. Derivatives in the
-    weights are along directions that leave their sum at 1.
+    :math:`e^{\alpha \ell_i}` rounds to 1, and where all of its terms underflow.
+    Derivatives in the weights are along directions that leave their sum at 1.
 
     :param values: The :math:`\ell_i`, finite, along the first axis.
     :param weights: The :math:`w_i \ge 0`, which sum to 1 along the first axis.
@@ -106,8 +112,8 @@ def log_power_mean(
     values = tf.convert_to_tensor(values)
     weights = tf.convert_to_tensor(weights, values.dtype)
     alpha = tf.convert_to_tensor(alpha, values.dtype)
-    # Below the smallest normal number a weight counts as 0: it could meet an exponential that
-    # overflows.
+    # Below the smallest normal number a weight counts as 0: it could meet an
+    # exponential that overflows.
     counts = weights > np.finfo(values.dtype.as_numpy_dtype).tiny
     lowest = tf.constant(values.dtype.min, values.dtype)
     largest = tf.stop_gradient(tf.reduce_max(tf.where(counts, values, lowest), axis=0))
@@ -123,7 +129,8 @@ def log_power_mean(
         far, log_mean / tf.where(far, alpha, tf.ones_like(alpha)), 0.0
     )
     distance = values - tf.stop_gradient(origin)
-    # The quotient has all digits for every alpha but 0, where it is the mean of the distances.
+    # The quotient has all digits for every alpha but 0, where it is the mean of the
+    # distances.
     zero = alpha == 0.0
     divisor = tf.where(zero, tf.ones_like(alpha), alpha)
     excess = tf.where(
@@ -137,7 +144,8 @@ def log_power_mean(
 @_elementwise
 def divide_by_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     r"""
-    Compute :math:`x / \alpha` for an :math:`x` that a factor to the power :math:`\alpha` caused.
+    Compute :math:`x / \alpha` for an :math:`x` that a factor to the power
+    :math:`\alpha` caused.
 
     Without any power there is no effect: the result is 0 where both are 0.
 

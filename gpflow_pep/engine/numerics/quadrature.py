@@ -1,9 +1,11 @@
-r"""Integrals against a Gaussian of functions that may vary on a much smaller scale than it does.
+r"""Integrals against a Gaussian of functions that may vary on a much smaller scale than
+it does.
 
-One rule for all of them: the trapezoid rule in a stretched variable. It converges exponentially
-for analytic integrands, at a rate that the distance of their complex singularities sets, measured
-in the stretched variable. So nodes are dense in the *structures*, the intervals in which the
-integrand varies on a scale of its own, and ever sparser away from them.
+One rule for all of them: the trapezoid rule in a stretched variable. It converges
+exponentially for analytic integrands, at a rate that the distance of their complex
+singularities sets, measured in the stretched variable. So nodes are dense in the
+*structures*, the intervals in which the integrand varies on a scale of its own, and
+ever sparser away from them.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,12 +18,13 @@ from .chunks import sizes_may_vary
 from .graphs import constant
 from .power import divide_by_power
 
-#: Nodes reach so many standard deviations from the mean: a Gaussian has 6e-18 of its mass outside.
+#: Nodes reach so many standard deviations from the mean: a Gaussian has 6e-18 of its
+#: mass outside.
 REACH = 8.6
 #: Nodes of the rule.
 NUM_NODES = 96
-#: Further than this many standard deviations, the mode of a factor times a Gaussian is not near the
-#: Gaussian's mean, and the rule is moved.
+#: Further than this many standard deviations, the mode of a factor times a Gaussian is
+#: not near the Gaussian's mean, and the rule is moved.
 _FAR = 4.0
 #: A peak ends so many of its standard deviations away.
 PEAK_EXTENT = 6.0
@@ -31,28 +34,37 @@ _SMALL_DROP = 1e-6
 
 
 class Structure(NamedTuple):
-    """An interval in which the integrand varies on a scale of its own, in units of f; outside of
-    it, the distance from it is the scale."""
+    """An interval in which the integrand varies on a scale of its own, in units of f;
+    outside of it, the distance from it is the scale.
+    """
 
     centre: tf.Tensor  #: [broadcast N, broadcast L], its middle.
     resolution: tf.Tensor
-    """[broadcast N, broadcast L], the scale of the structure: about how far off the real line
-    its singularities are."""
+    """[broadcast N, broadcast L], the scale of the structure: about how far off the
+    real line its singularities are.
+    """
     extent: tf.Tensor  #: [broadcast N, broadcast L], from the middle to the ends.
 
 
 class Mode(NamedTuple):
-    r"""The peak of :math:`N(f; m, v) p(f)^\alpha`, roughly: it decides where nodes are, no more."""
+    r"""The peak of :math:`N(f; m, v) p(f)^\alpha`, roughly: it decides where nodes are,
+    no more.
+    """
 
     slope: tf.Tensor
-    r"""[N, L], :math:`d \log p / d f` there, so that it is at :math:`m + \alpha v \cdot` slope."""
+    r"""[N, L], :math:`d \log p / d f` there, so that it is at
+    :math:`m + \alpha v \cdot` slope.
+    """
     width: tf.Tensor | None
-    """[N, L], its standard deviation in units of f; None where the structures and the Gaussian
-    resolve it already."""
+    """[N, L], its standard deviation in units of f; None where the structures and the
+    Gaussian resolve it already.
+    """
 
 
 class Nodes(NamedTuple):
-    r"""A rule for expectations under :math:`N(f; m + \alpha v g, v)`, where g is a mode's slope."""
+    r"""A rule for expectations under :math:`N(f; m + \alpha v g, v)`, where g is a
+    mode's slope.
+    """
 
     f: tf.Tensor  #: [Q, N, L], where; constants for differentiation.
     weights: (
@@ -63,7 +75,9 @@ class Nodes(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """x = centre + step asinh(resolution ((1 - mu) t + mu sinh t) / step), increasing in t."""
+    """x = centre + step asinh(resolution ((1 - mu) t + mu sinh t) / step), increasing
+    in t.
+    """
 
     centre: tf.Tensor
     resolution: tf.Tensor
@@ -72,8 +86,9 @@ class _Stretch(NamedTuple):
 
     def forward(self, t: tf.Tensor) -> "tuple[tf.Tensor, tf.Tensor]":
         """Compute x and dx/dt."""
-        # With exp, log and sqrt only, which are many times faster than the hyperbolic functions,
-        # and as few operations as can be: these are the largest tensors of a sweep.
+        # With exp, log and sqrt only, which are many times faster than the hyperbolic
+        # functions, and as few operations as can be: these are the largest tensors of a
+        # sweep.
         grown = tf.exp(t)
         shrunk = 1.0 / grown
         scale = self.resolution / self.step
@@ -84,7 +99,9 @@ class _Stretch(NamedTuple):
         return x, (self.step * linear + (self.step * half_mu) * (grown + shrunk)) / root
 
     def inverse(self, x: tf.Tensor) -> tf.Tensor:
-        """t, nearly: a few Newton steps from above, from where they converge monotonically."""
+        """t, nearly: a few Newton steps from above, from where they converge
+        monotonically.
+        """
         y = self.step / self.resolution * tf.sinh((x - self.centre) / self.step)
         size, linear = tf.abs(y), 1.0 - self.mu
         t = tf.asinh(size / self.mu)
@@ -96,7 +113,9 @@ class _Stretch(NamedTuple):
 
 
 def _even_column(start: float, number: TensorType, dtype: tf.DType) -> tf.Tensor:
-    """Make even steps up to 1, [Q, 1, 1], by fewer operations than the 75 of ``tf.linspace``."""
+    """Make even steps up to 1, [Q, 1, 1], by fewer operations than the 75 of
+    ``tf.linspace``.
+    """
     part = tf.range(number, dtype=dtype) / tf.cast(number - 1, dtype)
     return (start + (1.0 - start) * part)[:, None, None]
 
@@ -114,10 +133,11 @@ def _compose(
     slopes = tf.ones_like(points[2:])
     stretches: list[_Stretch] = []
     for k, structure in enumerate(structures, 1):
-        # Standard deviations per unit of the stretched variable where only the Gaussian varies.
+        # Standard deviations per unit of the stretched variable where only the Gaussian
+        # varies.
         step = 1.0 if stretches else 2.0
-        # Linear up to the extent, where the exponential takes over. Nothing needs finer steps than
-        # the Gaussian's own.
+        # Linear up to the extent, where the exponential takes over. Nothing needs finer
+        # steps than the Gaussian's own.
         resolution = tf.minimum(structure.resolution / slopes[0], step)
         mu = 1.0 / tf.cosh(tf.minimum(structure.extent / slopes[0], step) / resolution)
         stretches.append(_Stretch(points[2], resolution, mu, step))
@@ -138,21 +158,23 @@ def stretched_nodes(
 ) -> Nodes:
     r"""Place the nodes for :math:`\int N(f; m, v) p(f)^\alpha df`.
 
-    With g the mode's slope this is the expectation of :math:`(p(f) e^{-g (f - m)})^\alpha` under
-    :math:`N(f; m + \alpha v g, v)`, times :math:`e^{\alpha^2 g^2 v / 2}`: an identity for every g,
-    which moves the Gaussian to where the integrand is. The weights are for that Gaussian.
+    With g the mode's slope this is the expectation of
+    :math:`(p(f) e^{-g (f - m)})^\alpha` under :math:`N(f; m + \alpha v g, v)`, times
+    :math:`e^{\alpha^2 g^2 v / 2}`: an identity for every g, which moves the Gaussian to
+    where the integrand is. The weights are for that Gaussian.
 
-    :param structures: Of :math:`\log p`. One out of the Gaussian's reach costs a few nodes and does
-        no harm.
-    :param largest_step: Of the stretched variable: there are fewer nodes where this suffices for
-        all rows. None: there are not.
+    :param structures: Of :math:`\log p`. One out of the Gaussian's reach costs a few
+        nodes and does no harm.
+    :param largest_step: Of the stretched variable: there are fewer nodes where this
+        suffices for all rows. None: there are not.
     """
     constant_mean, deviation = (
         tf.stop_gradient(mean),
         tf.sqrt(tf.stop_gradient(variance)),
     )
     moved = tf.stop_gradient(alpha * mode.slope) * deviation
-    # A factor that is not log-concave may leave a second peak near the Gaussian's own mean.
+    # A factor that is not log-concave may leave a second peak near the Gaussian's own
+    # mean.
     back = tf.where(tf.abs(moved) > 2.0 * REACH, tf.zeros_like(moved), -moved)
     low = tf.minimum(back, 0.0) - REACH
     high = tf.maximum(back, 0.0) + REACH
@@ -182,8 +204,9 @@ def stretched_nodes(
     for stretch in reversed(stretches):
         x, step = stretch.forward(x)
         spacing = spacing * step
-    # The nodes are standardised, so that the rule is exact for the Gaussian's own two moments: then
-    # derivatives of an integral give a tilted variance that is positive, however small it is.
+    # The nodes are standardised, so that the rule is exact for the Gaussian's own two
+    # moments: then derivatives of an integral give a tilted variance that is positive,
+    # however small it is.
     weights = spacing * tf.exp(-0.5 * x * x)
     weights = weights / tf.reduce_sum(weights, axis=0)
     x = x - tf.reduce_sum(weights * x, axis=0)
@@ -235,8 +258,8 @@ def search_mode(
 ) -> Mode:
     r"""Find the peak of :math:`N(f; m, v) p(f)^\alpha` by zooming in on a grid.
 
-    :param log_factor: :math:`\log p` of f [Q, N, L], unimodal outside the structures: the peak is
-        between them and the mean.
+    :param log_factor: :math:`\log p` of f [Q, N, L], unimodal outside the structures:
+        the peak is between them and the mean.
     """
     deviation = tf.sqrt(variance)
 
@@ -270,7 +293,8 @@ def zoom_in(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Find a peak, to within its width, by ever finer grids.
 
-    :param exponent: The logarithm of what has the peak, of [Q, N, L] standard deviations.
+    :param exponent: The logarithm of what has the peak, of [Q, N, L] standard
+        deviations.
     :param reach: How far the first grid goes from its middle.
     :return: Where the peak is and how wide, in standard deviations and at most 1.
     """

@@ -1,7 +1,7 @@
 r"""The probability of each class under the softmax.
 
-It is what :func:`gpflow_pep.engine.factors.softmax.softmax_probabilities` computes, at the same
-nodes: both round alike.
+It is what :func:`gpflow_pep.engine.factors.softmax.softmax_probabilities` computes, at
+the same nodes: both round alike.
 """
 
 from typing import NamedTuple
@@ -12,8 +12,9 @@ from scipy.special import erfcx, logsumexp, ndtr
 
 Array = npt.NDArray[np.float64]
 
-#: exp(-exp(-x)) is Phi((x - CENTRE) / WIDTH) plus Gaussian bumps, each of a place, a standard
-#: deviation and a height: by nonlinear least squares in all of them, of the error over min(1, e^x).
+#: exp(-exp(-x)) is Phi((x - CENTRE) / WIDTH) plus Gaussian bumps, each of a place, a
+#: standard deviation and a height: by nonlinear least squares in all of them, of the
+#: error over min(1, e^x).
 CENTRE, WIDTH = 0.60827, 0.77506
 BUMPS = (
     (-2.11952, 0.41636, -0.000442866),
@@ -33,11 +34,12 @@ LOWEST_GUMBEL, HIGHEST_GUMBEL = -4.0, 20.0
 GUMBEL_PLACE, GUMBEL_VARIANCE = 1.0, 1.2
 #: Of a distribution function and density, relative to the normal distribution's tail.
 SMALLEST = 1e-30
-#: With 80 nodes probabilities of 2 to 6 classes err by 4e-8 at most, also relative to them down to
-#: 1e-12, for variances of 1e-6 to 1e7; with 64 by 1e-7.
+#: With 80 nodes probabilities of 2 to 6 classes err by 4e-8 at most, also relative to
+#: them down to 1e-12, for variances of 1e-6 to 1e7; with 64 by 1e-7.
 NUM_NODES = 80
-#: The scale of a rise and half its length, in the standard deviations of its variable, and how many
-#: are resolved beside the narrowest. A scale of .7 takes a third more nodes to the same errors.
+#: The scale of a rise and half its length, in the standard deviations of its variable,
+#: and how many are resolved beside the narrowest. A scale of .7 takes a third more
+#: nodes to the same errors.
 RISE_RESOLUTION, RISE_EXTENT = 1.0, 6.0
 MORE_STRUCTURES = 2
 #: See :mod:`gpflow_pep.engine.numerics.quadrature`, whose rule this is.
@@ -45,7 +47,8 @@ REACH = 8.6
 
 
 def softmax_probabilities(mean: Array, variance: Array) -> Array:
-    r"""Compute the probability of each class, [N, C], for independent Gaussian latent functions.
+    r"""Compute the probability of each class, [N, C], for independent Gaussian latent
+    functions.
 
     :param mean: [N, C].
     :param variance: [N, C], not negative.
@@ -60,7 +63,9 @@ def softmax_probabilities(mean: Array, variance: Array) -> Array:
 
 
 def _log_cdf(x: Array, variance: Array) -> Array:
-    """Compute the logarithm of the distribution function of a Gumbel plus a Gaussian variable."""
+    """Compute the logarithm of the distribution function of a Gumbel plus a Gaussian
+    variable.
+    """
     t = (x - CENTRE) / np.sqrt(WIDTH**2 + variance)
     log_tail = -0.5 * np.minimum(t, 0.0) ** 2
     cdf = np.where(t < 0.0, 0.5 * erfcx(np.maximum(-t, 0.0) / np.sqrt(2.0)), ndtr(t))

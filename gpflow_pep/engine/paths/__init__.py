@@ -1,4 +1,6 @@
-"""Functions drawn from the posterior: of the prior by random features, updated by draws of u."""
+"""Functions drawn from the posterior: of the prior by random features, updated by draws
+of u.
+"""
 
 from .factors import FACTORS, SPECTRA, KernelFactor, Waves
 from .functions import Paths

@@ -4,11 +4,12 @@ Every kernel that is known here can be written as
 
 .. math:: k(x, x') = \phi(x)ᵀ \phi(x') \; E_\omega[\cos(\omegaᵀ (\psi(x) - \psi(x')))],
 
-with finitely many amplitudes :math:`\phi` and, unless the kernel is a finite sum of products of
-functions, random frequencies :math:`\omega` for some functions :math:`\psi` of the inputs. For
-stationary kernels :math:`\psi` are the active inputs, and the distribution of :math:`\omega` is the
-kernel's spectral density (Rahimi & Recht 2007): a Gaussian for the squared exponential, a
-multivariate t of :math:`2\nu` degrees of freedom for a Matérn kernel of order :math:`\nu`.
+with finitely many amplitudes :math:`\phi` and, unless the kernel is a finite sum of
+products of functions, random frequencies :math:`\omega` for some functions :math:`\psi`
+of the inputs. For stationary kernels :math:`\psi` are the active inputs, and the
+distribution of :math:`\omega` is the kernel's spectral density (Rahimi & Recht 2007): a
+Gaussian for the squared exponential, a multivariate t of :math:`2\nu` degrees of
+freedom for a Matérn kernel of order :math:`\nu`.
 """
 
 from collections import Counter
@@ -35,7 +36,8 @@ Spectrum = Callable[[Any, Generator, tuple[int, ...]], AnyNDArray]
 class Waves(NamedTuple):
     r"""The argument of the cosine in a kernel, :math:`\omegaᵀ \psi(x)`."""
 
-    inputs: Function  #: [..., D] -> [..., E], :math:`\psi`; linear unless the kernel is periodic.
+    #: [..., D] -> [..., E], :math:`\psi`; linear unless the kernel is periodic.
+    inputs: Function
     draw: Callable[[Generator, tuple[int, ...]], AnyNDArray]
     r"""Draws frequencies :math:`\omega` of a shape [..., E]."""
 
@@ -66,9 +68,12 @@ def _student_t(degrees: int, scale: float = 1.0) -> Spectrum:
 def _gamma_mixture(
     kernel: Any, random: Generator, shape: tuple[int, ...]
 ) -> AnyNDArray:
-    r""":math:`(1 + r^2 / 2a)^{-a} = E[\exp(-\gamma r^2 / 2)]` of gamma with mean 1, shape a."""
+    r""":math:`(1 + r^2 / 2a)^{-a} = E[\exp(-\gamma r^2 / 2)]` of gamma with mean 1,
+    shape a.
+    """
     a = kernel.alpha.numpy()
-    # Quantiles are smooth in a. A generator that rejects would change all numbers drawn after it.
+    # Quantiles are smooth in a. A generator that rejects would change all numbers drawn
+    # after it.
     gamma = gammaincinv(a, random.random((*shape[:-1], 1))) / a
     return np.asarray(np.sqrt(gamma) * random.standard_normal(shape))
 
@@ -138,7 +143,9 @@ def _of_periodic(kernel: Any) -> KernelFactor:
 
 
 def _of_polynomial(kernel: Any) -> KernelFactor:
-    """All monomials up to the degree, each with the root of how often it occurs in the power."""
+    """All monomials up to the degree, each with the root of how often it occurs in the
+    power.
+    """
     degree = int(kernel.degree)
     if degree != kernel.degree or degree < 0:
         raise _refusal(kernel, f"Polynomial of degree {kernel.degree}")
@@ -185,8 +192,8 @@ FACTORS: dict[type[Kernel], Callable[[Any], KernelFactor]] = {
 
 
 def kernel_factor(kernel: Kernel) -> KernelFactor:
-    """Write a kernel of one output that is neither a sum nor a product as an expectation over
-    frequencies; refuse it if no such form is known.
+    """Write a kernel of one output that is neither a sum nor a product as an
+    expectation over frequencies; refuse it if no such form is known.
     """
     if type(kernel) not in FACTORS:
         raise _refusal(kernel, type(kernel).__name__)

@@ -1,4 +1,6 @@
-"""Functions drawn from the posterior of a model, to be evaluated anywhere and differentiated."""
+"""Functions drawn from the posterior of a model, to be evaluated anywhere and
+differentiated.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -57,17 +59,19 @@ class _PartsOfPaths(tf.Module):
 class Paths(tf.Module):
     """Functions drawn from the posterior of a model, see :doc:`/paths`.
 
-    Each is one function wherever and whenever it is evaluated. A call evaluates all of them at the
-    same inputs, :meth:`each` every path at its own, in time linear in the number of inputs and in
-    memory for a chunk of them, the gradient too. Calls can be differentiated in the inputs,
-    compiled by ``tf.function``, and saved by ``tf.saved_model.save``.
+    Each is one function wherever and whenever it is evaluated. A call evaluates all of
+    them at the same inputs, :meth:`each` every path at its own, in time linear in the
+    number of inputs and in memory for a chunk of them, the gradient too. Calls can be
+    differentiated in the inputs, compiled by ``tf.function``, and saved by
+    ``tf.saved_model.save``.
 
-    ``model.paths(...)`` makes them. They do not follow the model: :meth:`update` does that.
+    ``model.paths(...)`` makes them. They do not follow the model: :meth:`update` does
+    that.
 
-    :param state: Computes what they depend on, for the model as it is. The other arguments are
-        those of :func:`draw_paths`.
-    :raises ValueError: If functions of this kernel or these inducing variables are not known, or in
-        a graph.
+    :param state: Computes what they depend on, for the model as it is. The other
+        arguments are those of :func:`draw_paths`.
+    :raises ValueError: If functions of this kernel or these inducing variables are not
+        known, or in a graph.
     """
 
     def __init__(
@@ -114,7 +118,9 @@ class Paths(tf.Module):
 
     @property
     def _of_latents(self) -> bool:
-        """Whether inducing variables are of latent functions, of which the outputs are made."""
+        """Whether inducing variables are of latent functions, of which the outputs are
+        made.
+        """
         return isinstance(self._parts.inducing_variable, MultioutputInducingVariables)
 
     def _draw(self) -> None:
@@ -124,7 +130,8 @@ class Paths(tf.Module):
             seen.append(draws.resample(random))
             noise.append(random.standard_normal(seen[-1].shape))
         mean, root = (np.asarray(part, np.float64) for part in self._q)
-        # [S, L, M] of every latent function, or [S, 1, Q M] under one Gaussian over those of all.
+        # [S, L, M] of every latent function, or [S, 1, Q M] under one Gaussian over
+        # those of all.
         drawn = np.concatenate(noise, axis=1).reshape(self.num_paths, *root.shape[:2])
         v = mean.T + np.einsum("cmn,scn->scm", root, drawn, optimize=True)
         latents = v.reshape(self.num_paths, -1, seen[0].shape[2])
@@ -136,7 +143,8 @@ class Paths(tf.Module):
 
     def resample(self, seed: int) -> None:
         """
-        Draw other paths from the same posterior, in place: what was compiled goes on with them.
+        Draw other paths from the same posterior, in place: what was compiled goes on
+        with them.
         """
         self._seed = checks.check_seed(seed)
         self._draw()
@@ -144,11 +152,11 @@ class Paths(tf.Module):
     def update(self) -> None:
         """Draw the paths from the model as it is now, in place, with the same seed.
 
-        Do so after a change of parameters or data. Random numbers stay as they are, so that each
-        path is as near to what it was as the posteriors are.
+        Do so after a change of parameters or data. Random numbers stay as they are, so
+        that each path is as near to what it was as the posteriors are.
 
-        :raises ValueError: If there are more or fewer inducing variables than before, or parts of
-            the model are of other types.
+        :raises ValueError: If there are more or fewer inducing variables than before,
+            or parts of the model are of other types.
         """
         parts, q = self._state()
         self._parts.assign(_PartsOfPaths(parts))
@@ -200,14 +208,16 @@ class Paths(tf.Module):
 def draw_paths(
     model: Any, num_paths: int, num_features: int = 1024, seed: int = 0
 ) -> Paths:
-    """Draw functions from the posterior of f, to be evaluated anywhere: see :doc:`/paths`.
+    """Draw functions from the posterior of f, to be evaluated anywhere: see
+    :doc:`/paths`.
 
     :param num_paths: S, how many.
-    :param num_features: The random frequencies of each path, latent function and term of the
-        kernel. Means and covariances are right for any number; with more, values at several
-        inputs are nearer to Gaussian together.
+    :param num_features: The random frequencies of each path, latent function and term
+        of the kernel. Means and covariances are right for any number; with more, values
+        at several inputs are nearer to Gaussian together.
     :param seed: The same seed gives the same paths.
-    :raises ValueError: If functions of the kernel or the inducing variables are not known.
+    :raises ValueError: If functions of the kernel or the inducing variables are not
+        known.
     """
     state = lambda: (model._parts, model._posterior_of_v())  # noqa: E731
     return Paths(state, num_paths, num_features, seed)
@@ -217,8 +227,8 @@ def _map_rows(
     function: Callable[[tf.Tensor], tf.Tensor], X: tf.Tensor, chunk_size: int
 ) -> tf.Tensor:
     """
-    Compute a function of each row [N, ...], with a value [N, ...], in chunks, of which the gradient
-    in X keeps nothing.
+    Compute a function of each row [N, ...], with a value [N, ...], in chunks, of which
+    the gradient in X keeps nothing.
     """
 
     @tf.custom_gradient

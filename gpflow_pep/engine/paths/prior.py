@@ -1,7 +1,9 @@
-r"""Functions drawn from the prior: weighted sums of features, which can be evaluated anywhere.
+r"""Functions drawn from the prior: weighted sums of features, which can be evaluated
+anywhere.
 
-A kernel is multiplied out into a sum of products. Of one product, with amplitudes :math:`\phi` and
-frequencies :math:`\omega` (:mod:`gpflow_pep.engine.paths.factors`), a draw is
+A kernel is multiplied out into a sum of products. Of one product, with amplitudes
+:math:`\phi` and frequencies :math:`\omega` (:mod:`gpflow_pep.engine.paths.factors`), a
+draw is
 
 .. math::
 
@@ -9,10 +11,10 @@ frequencies :math:`\omega` (:mod:`gpflow_pep.engine.paths.factors`), a draw is
         [a_{rj} \cos(\omega_rᵀ \psi(x)) + b_{rj} \sin(\omega_rᵀ \psi(x))], \qquad
     a, b \sim N(0, 1).
 
-Each draw has frequencies of its own. So its mean and covariance are exactly those of the prior,
-however few frequencies it has; only the joint distribution of several values is not exactly
-Gaussian, and is closer to one the more there are. Without frequencies (linear and polynomial
-kernels) the draw is exact.
+Each draw has frequencies of its own. So its mean and covariance are exactly those of
+the prior, however few frequencies it has; only the joint distribution of several values
+is not exactly Gaussian, and is closer to one the more there are. Without frequencies
+(linear and polynomial kernels) the draw is exact.
 """
 
 from collections.abc import Sequence
@@ -37,7 +39,9 @@ class Draws(NamedTuple):
     num_functions: int  #: C, independent ones in each path.
     num_features: int  #: R, frequencies of each function and product of kernels.
     origin: AnyNDArray
-    """[D], subtracted from inputs of waves, so that angles keep their digits far from 0."""
+    """[D], subtracted from inputs of waves, so that angles keep their digits far from
+    0.
+    """
 
 
 def variable(*size: int) -> tf.Variable:
@@ -50,7 +54,9 @@ def assign(target: tf.Variable, values: AnyNDArray) -> None:
 
 
 class _ProductDraws(tf.Module):
-    """Draws of Gaussian processes whose kernel is a product of kernels without sums or products."""
+    """Draws of Gaussian processes whose kernel is a product of kernels without sums or
+    products.
+    """
 
     def __init__(self, kernels: Sequence[Kernel], draws: Draws) -> None:
         super().__init__()
@@ -88,9 +94,10 @@ class _ProductDraws(tf.Module):
         r"""Evaluate the functions.
 
         :param X: Inputs of all paths, or of each.
-        :param covariance: Average over Gaussians around the inputs with these covariances C:
-            :math:`E[\cos(\omegaᵀ x)] = \exp(-\tfrac12 \omegaᵀ C \omega) \cos(\omegaᵀ E[x])`. For
-            kernels that blurred inducing points take.
+        :param covariance: Average over Gaussians around the inputs with these
+            covariances C:
+            :math:`E[\cos(\omegaᵀ x)] = \exp(-\tfrac12 \omegaᵀ C \omega) \cos(\omegaᵀ E[x])`.
+            For kernels that blurred inducing points take.
         """
         amplitudes = self._amplitudes(X)[:, None]
         if self.frequencies is None:
@@ -142,7 +149,9 @@ def _all_products(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 
 class PriorDraws(tf.Module):
-    """Draws of Gaussian processes of one output, whose kernel has known random features."""
+    """Draws of Gaussian processes of one output, whose kernel has known random
+    features.
+    """
 
     def __init__(self, kernel: Kernel, draws: Draws) -> None:
         super().__init__()

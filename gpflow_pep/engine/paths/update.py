@@ -1,7 +1,8 @@
-r"""The update of functions from the prior to functions from the posterior (Wilson et al. 2020): see
-:doc:`/paths`. With :math:`u_0` what the inducing variables see of a function of the prior, it is
-:math:`k(x, u)\, c` with :math:`c = L^{-T} (v - L^{-1} u_0)`, at all x at once. ``Kuu`` has jitter,
-and so :math:`u_0` has noise of that variance.
+r"""The update of functions from the prior to functions from the posterior (Wilson et
+al. 2020): see :doc:`/paths`. With :math:`u_0` what the inducing variables see of a
+function of the prior, it is :math:`k(x, u)\, c` with
+:math:`c = L^{-T} (v - L^{-1} u_0)`, at all x at once. ``Kuu`` has jitter, and so
+:math:`u_0` has noise of that variance.
 """
 
 import numpy as np
@@ -53,7 +54,9 @@ class PosteriorDraws(tf.Module):
         """The most rows to be worked on at a time."""
 
     def resample(self, random: Generator) -> AnyNDArray:
-        """Draw other functions of the prior, in place, and what the inducing variables see."""
+        """Draw other functions of the prior, in place, and what the inducing variables
+        see.
+        """
         self.prior.resample(random)
         _, jitter = self._covariance()
         noise = np.sqrt(jitter) * random.standard_normal(tuple(self.coefficients.shape))
@@ -77,7 +80,9 @@ class PosteriorDraws(tf.Module):
         return self.prior(X) + tf.matmul(self.coefficients, tf.transpose(K, [1, 0, 2]))
 
     def _covariance(self) -> tuple[AnyNDArray, float]:
-        """Compute the prior covariance of u, [M, M], and how much of its diagonal is noise."""
+        """Compute the prior covariance of u, [M, M], and how much of its diagonal is
+        noise.
+        """
         K = kuu(self.inducing_variable, self.kernel)
         more = float(jitter_needed(K[None])[0])
         return np.asarray(K, np.float64) + more * np.eye(
@@ -85,7 +90,9 @@ class PosteriorDraws(tf.Module):
         ), default_jitter() + more
 
     def _prior_values(self) -> tf.Tensor:
-        """Compute what the inducing variables see of the functions of the prior, [S, C, M]."""
+        """Compute what the inducing variables see of the functions of the prior, [S, C,
+        M].
+        """
 
         def values(points: tuple[tf.Tensor, ...]) -> tf.Tensor:
             Z, *blur = points
@@ -104,8 +111,8 @@ def _solved(L: AnyNDArray, v: AnyNDArray, u: AnyNDArray) -> AnyNDArray:
 
 def points_and_blur(inducing_variable: InducingVariables) -> tuple[tf.Tensor, ...]:
     """
-    Give the inducing inputs, [M, D], and if they are blurred their covariances, [M, D, D]; refuse
-    inducing variables of which it is not known what they see of a function.
+    Give the inducing inputs, [M, D], and if they are blurred their covariances, [M, D,
+    D]; refuse inducing variables of which it is not known what they see of a function.
     """
     if type(inducing_variable) is InducingPoints:
         return (tf.convert_to_tensor(inducing_variable.Z),)

@@ -22,7 +22,8 @@ from .context_rows import (
 )
 from .posterior import ComputedPosterior
 
-#: What ``blocks`` may be instead of labels: each row belongs to the block of the nearest centre.
+#: What ``blocks`` may be instead of labels: each row belongs to the block of the
+#: nearest centre.
 NEAREST = "nearest"
 #: Which of the axes of each can change: that of rows.
 _DYNAMIC = Context(
@@ -37,13 +38,16 @@ _DYNAMIC = Context(
 
 
 class ContextRowsPosterior(ComputedPosterior):
-    """A GPflow posterior whose cache is q(v) and the training rows, N (D + P + 1) numbers.
+    """A GPflow posterior whose cache is q(v) and the training rows, N (D + P + 1)
+    numbers.
 
-    Its predictions take what :meth:`gpflow_pep.models.PEPRegression.predict_f` does. In eager mode
-    near rows are found by a tree; in graphs and files, which have no Python, from all distances.
+    Its predictions take what :meth:`gpflow_pep.models.PEPRegression.predict_f` does. In
+    eager mode near rows are found by a tree; in graphs and files, which have no Python,
+    from all distances.
 
     :param compute: Computes q(v) and the rows, for the parameters as they are.
-    :param parts: Of the model, of one output; without the likelihood where that is Gaussian.
+    :param parts: Of the model, of one output; without the likelihood where that is
+        Gaussian.
     :param blocks: The blocks of the rows, or None where there are none.
     :param near: How many near rows predictions use by default.
     :param chunk_size: The most rows at a time; None: chosen.
@@ -158,7 +162,9 @@ class ContextRowsPosterior(ComputedPosterior):
         return mean, expand_independent_outputs(covariance, full_cov, full_output_cov)
 
     def _search(self, X: tf.Tensor, is_own: bool) -> Search:
-        """Index the rows, once for those of a cache of tensors: variables may be assigned."""
+        """Index the rows, once for those of a cache of tensors: variables may be
+        assigned.
+        """
         keeps = is_own and self._precompute_cache is PrecomputeCacheType.TENSOR
         search = (keeps and self._tree) or nearest_rows(X.numpy())
         self._tree = search if keeps else None
@@ -166,10 +172,11 @@ class ContextRowsPosterior(ComputedPosterior):
 
 
 def as_near(near: Any, num_data: int | None, has_blocks: bool) -> NearRows:
-    """Check how a prediction of a model of N rows is to use near ones: how many, or ``NearRows``.
+    """Check how a prediction of a model of N rows is to use near ones: how many, or
+    ``NearRows``.
 
-    :raises ValueError: If it is not an integer from 0 to N, or not 0 with blocks, or if the noise
-        variance is not above 0.
+    :raises ValueError: If it is not an integer from 0 to N, or not 0 with blocks, or if
+        the noise variance is not above 0.
     """
     number, noise_variance = near if isinstance(near, NearRows) else (near, None)
     is_number = isinstance(number, (int, np.integer)) and not isinstance(number, bool)

@@ -1,23 +1,23 @@
 r"""Predictions that use rows of the training data as well as the inducing variables.
 
-A new row is :math:`f_* = A_*ᵀ v + e_*`, where the residual :math:`e_*` is independent of v, and
-correlated with the residuals of rows nearby. Given the targets of some rows that are held, their
-inputs, residual targets r and noise variances :math:`\Sigma`, and q(v) of mean m and covariance
-:math:`B^{-1}`,
+A new row is :math:`f_* = A_*ᵀ v + e_*`, where the residual :math:`e_*` is independent
+of v, and correlated with the residuals of rows nearby. Given the targets of some rows
+that are held, their inputs, residual targets r and noise variances :math:`\Sigma`, and
+q(v) of mean m and covariance :math:`B^{-1}`,
 
 .. math::
 
     g = (D_{hh} + \Sigma)^{-1} D_{h*}, \qquad E = A_* - A g, \qquad
     f_* \sim N\big( Eᵀ m + gᵀ r,\; D_{**} - gᵀ D_{h*} + Eᵀ B^{-1} E \big)
 
-In :func:`predict_from_blocks` the rows that are held are those of the new row's block: the
-partially independent conditional (PIC) of Snelson & Ghahramani (2007). In
+In :func:`predict_from_blocks` the rows that are held are those of the new row's block:
+the partially independent conditional (PIC) of Snelson & Ghahramani (2007). In
 :func:`predict_from_near_rows` they are a few near ones, others for each new row.
 
-Where the likelihood is not Gaussian, near rows get sites first: Power EP in the group of rows that
-a new row is given, under :math:`N(A_hᵀ m, D_{hh} + A_hᵀ B^{-1} A_h)`
-(:mod:`gpflow_pep.engine.sites.groups`). A site is an observation with Gaussian noise, and the rest
-is as above.
+Where the likelihood is not Gaussian, near rows get sites first: Power EP in the group
+of rows that a new row is given, under :math:`N(A_hᵀ m, D_{hh} + A_hᵀ B^{-1} A_h)`
+(:mod:`gpflow_pep.engine.sites.groups`). A site is an observation with Gaussian noise,
+and the rest is as above.
 """
 
 from typing import Any, NamedTuple
@@ -30,7 +30,8 @@ from ..sites.groups import TOLERANCE, GroupRows, gaussian_observations
 
 
 class Context(NamedTuple):
-    """What predictions of new rows start from: q(v), whose covariance outputs share, and rows.
+    """What predictions of new rows start from: q(v), whose covariance outputs share,
+    and rows.
 
     With M = 0 they start from the prior of f, and u does not enter.
     """
@@ -38,14 +39,20 @@ class Context(NamedTuple):
     W: tf.Tensor  #: [1, M, M], inverse Cholesky factor of ``Kuu``.
     mean: tf.Tensor  #: [M, P], of q(v).
     root: tf.Tensor
-    """[M, M], a square root of the covariance of q(v): it is the root times its transpose."""
+    """[M, M], a square root of the covariance of q(v): it is the root times its
+    transpose.
+    """
 
     X: tf.Tensor  #: [N, D], inputs of the training rows.
     r: tf.Tensor
-    """[N, P], their targets less the mean function; the targets themselves where rows get sites."""
+    """[N, P], their targets less the mean function; the targets themselves where rows
+    get sites.
+    """
 
     noise: tf.Tensor
-    """[N], their noise variances; where rows get sites the powers of these, [N], or [1] of all."""
+    """[N], their noise variances; where rows get sites the powers of these, [N], or [1]
+    of all.
+    """
 
     scales: (
         tf.Tensor
@@ -57,12 +64,15 @@ class NearRows(NamedTuple):
 
     number: int  #: How many of the nearest rows each new row has.
     noise_variance: float | None = None
-    """That of the near rows and of new targets, while sites keep theirs; None: that of the model,
-    or sites where its likelihood is not Gaussian."""
+    """That of the near rows and of new targets, while sites keep theirs; None: that of
+    the model, or sites where its likelihood is not Gaussian.
+    """
 
 
 class _Conditioned(NamedTuple):
-    """New rows given v and held rows: :math:`f_* = E^T v + mean +` what D is the covariance of."""
+    """New rows given v and held rows: :math:`f_* = E^T v + mean +` what D is the
+    covariance of.
+    """
 
     E: tf.Tensor  #: [G, T, M], :math:`(A_* - A g)ᵀ`.
     mean: tf.Tensor  #: [G, T, P], :math:`gᵀ r`.
@@ -70,7 +80,9 @@ class _Conditioned(NamedTuple):
     g: tf.Tensor  #: [G, S, T], the weights of held rows.
 
     def under(self, context: Context) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Compute means [G, T, P], roots of what rows share by v [G, T, M], and own variances."""
+        """Compute means [G, T, P], roots of what rows share by v [G, T, M], and own
+        variances.
+        """
         variance = tf.linalg.diag_part(self.D)
         return (
             tf.matmul(self.E, context.mean) + self.mean,
@@ -93,8 +105,8 @@ def _condition_on_rows(
     A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor
 ) -> _Conditioned:
     """
-    Condition new rows on held ones, in G groups of T new rows and then S held ones, K = T + S: from
-    A [G, K, M], D [G, K, K], r [G, S, P] and noise [G, S].
+    Condition new rows on held ones, in G groups of T new rows and then S held ones, K =
+    T + S: from A [G, K, M], D [G, K, K], r [G, S, P] and noise [G, S].
     """
     new = tf.shape(A)[1] - tf.shape(noise)[1]
     L = tf.linalg.cholesky(D[:, new:, new:] + tf.linalg.diag(noise))
@@ -117,9 +129,11 @@ def condition_groups(
 ) -> _Conditioned:
     """Condition groups of new rows [G, T, D] on the held rows of each [G, S].
 
-    Rows get sites where the parts have a likelihood; without one, their noise is Gaussian.
+    Rows get sites where the parts have a likelihood; without one, their noise is
+    Gaussian.
 
-    :param tolerance: Of sites, see :func:`~gpflow_pep.engine.sites.groups.infer_groups`.
+    :param tolerance: Of sites, see
+        :func:`~gpflow_pep.engine.sites.groups.infer_groups`.
     """
     X, r = tf.gather(context.X, index), tf.gather(context.r, index)
     shared = parts.likelihood is not None and context.noise.shape[0] == 1
@@ -141,7 +155,9 @@ def condition_groups(
 def _project_groups(
     parts: Parts, W: tf.Tensor, X: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Project groups of rows [G, K, D]: A [G, K, M], and residual covariances D [G, K, K]."""
+    """Project groups of rows [G, K, D]: A [G, K, M], and residual covariances D [G, K,
+    K].
+    """
     A, D = parts.project_blocks(W, X)
     num_groups, size = tf.shape(D)[0], tf.shape(D)[1]
     M = -1 if A.shape[1] is None else A.shape[1]
@@ -151,7 +167,9 @@ def _project_groups(
 def _groups_at_a_time(
     context: Context, index: tf.Tensor, chunk_size: int | None
 ) -> int:
-    """Count groups of a new row and held ones for a chunk, of a size that is given or chosen."""
+    """Count groups of a new row and held ones for a chunk, of a size that is given or
+    chosen.
+    """
     group, num_inducing = (index.shape[1] or 0) + 1, context.mean.shape[0] or 1
     return max((chunk_size or CHUNK_ELEMENTS // max(num_inducing, group)) // group, 1)
 
@@ -164,18 +182,19 @@ def predict_from_near_rows(
     full_cov: bool,
     chunk_size: int | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""Predict each new row from u and from training rows of its own, in chunks of new rows.
+    r"""Predict each new row from u and from training rows of its own, in chunks of new
+    rows.
 
-    Given u, the errors of predictions are :math:`e_* - gᵀ (e_h + \epsilon_h)` with residuals e and
-    noise :math:`\epsilon`. So two new rows, with held rows N and N' of weights g and g', have the
-    covariance
+    Given u, the errors of predictions are :math:`e_* - gᵀ (e_h + \epsilon_h)` with
+    residuals e and noise :math:`\epsilon`. So two new rows, with held rows N and N' of
+    weights g and g', have the covariance
 
     .. math::
 
         Eᵀ B^{-1} E' + D_{**'} - gᵀ D_{N*'} - D_{*N'} g' + gᵀ (D_{NN'} + \Sigma_{NN'}) g'
 
-    and at the same row it is the variance above. Where rows get sites these differ from one new row
-    to the next, and there is no joint distribution.
+    and at the same row it is the variance above. Where rows get sites these differ from
+    one new row to the next, and there is no joint distribution.
 
     :param index: The rows that each is given, [N_new, m], numbers below N; m = 0: none.
     :param chunk_size: The most rows at a time, near ones included; None: chosen.
@@ -211,11 +230,13 @@ def predict_from_near_rows(
 def predict_by_levels(
     parts: Parts, context: Context, Xnew: tf.Tensor, index: tf.Tensor, noise: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Predict as :func:`predict_from_near_rows` does with each of some noise variances by turns.
+    """Predict as :func:`predict_from_near_rows` does with each of some noise variances
+    by turns.
 
     :param index: The rows that each new one is given, [S, m], numbers below N.
     :param noise: K noise variances that near rows have by turns; sites keep theirs.
-    :return: Mean [S, K, P] and variance [S, K] of f without the mean function, with each of these.
+    :return: Mean [S, K, P] and variance [S, K] of f without the mean function, with
+        each of these.
     """
 
     def chunk_terms(pieces: Any) -> tuple[tf.Tensor, ...]:
@@ -249,12 +270,14 @@ def predict_from_blocks(
     full_cov: bool,
     chunk_size: int | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""Predict each new row from u and the training rows of its block (Snelson & Ghahramani 2007).
+    r"""Predict each new row from u and the training rows of its block (Snelson &
+    Ghahramani 2007).
 
-    New rows of one block have their residual covariance in full. Those of different blocks share
-    what they do through u, :math:`E_iᵀ B^{-1} E_j`: a priori their residuals are independent. Where
-    q(v) is that of all blocks at :math:`\alpha = 1`, this is the exact conditional of that model.
-    The rows of one block are worked on at a time, and as many new ones.
+    New rows of one block have their residual covariance in full. Those of different
+    blocks share what they do through u, :math:`E_iᵀ B^{-1} E_j`: a priori their
+    residuals are independent. Where q(v) is that of all blocks at :math:`\alpha = 1`,
+    this is the exact conditional of that model. The rows of one block are worked on at
+    a time, and as many new ones.
 
     :param block: The block of each, [N_new], as a place in ``blocks.names``.
     :param chunk_size: The most new rows at a time; None: chosen.
@@ -293,7 +316,9 @@ def predict_from_blocks(
 
 
 def _starts_of_pieces(block: tf.Tensor, size: Any) -> tf.Tensor:
-    """Where rows of sorted blocks are cut: each piece is of one block and has so many at most."""
+    """Where rows of sorted blocks are cut: each piece is of one block and has so many
+    at most.
+    """
     place = tf.range(tf.shape(block)[0])
     place_in_block = place - tf.searchsorted(block, block)
     starts = tf.where(place_in_block % tf.maximum(size, 1) == 0)[:, 0]

@@ -1,4 +1,6 @@
-"""Moments of f at new rows where outputs are mixed from latent functions, under a dense q(v)."""
+"""Moments of f at new rows where outputs are mixed from latent functions, under a dense
+q(v).
+"""
 
 from typing import Any, NamedTuple
 
@@ -66,7 +68,8 @@ def _mixed_at(
     """Compute the moments of f at new rows, without its mean function.
 
     :param parts: Of the latent functions.
-    :return: Means [N, P], and [N, P], [N, P, P], [P, N, N] or [N, P, N, P], as GPflow has them.
+    :return: Means [N, P], and [N, P], [N, P, P], [P, N, N] or [N, P, N, P], as GPflow
+        has them.
     """
     if X.shape.rank > 2:
         signature = (context.W.dtype, context.W.dtype)
@@ -117,12 +120,14 @@ def condition_on_outputs(
     X: tf.Tensor,
     Y: tf.Tensor,
 ) -> tuple[LatentMarginals, FixedPoint]:
-    """Compute the moments of g of new rows, given some of their outputs, by EP in each row.
+    """Compute the moments of g of new rows, given some of their outputs, by EP in each
+    row.
 
     :param g: The moments without them.
     :param mean: The mean function of the outputs, [N, P].
     :param Y: The outputs, [N, P], NaN where they are not known.
-    :return: The moments, exact for Gaussian noise, and where the sites of the outputs ended.
+    :return: The moments, exact for Gaussian noise, and where the sites of the outputs
+        ended.
     """
     mixing, power_1 = context.mixing, tf.ones([1], g.mean.dtype)
     prior = RowPrior(mean, mixed_marginals(mixing, g).s)

@@ -54,7 +54,9 @@ def f_under(
 def new_inputs(
     Xnew: InputData, inducing_variable: InducingVariables, dtype: tf.DType
 ) -> tf.Tensor:
-    """Check rows to predict: their numbers, float and columns, as those of inducing variables."""
+    """Check rows to predict: their numbers, float and columns, as those of inducing
+    variables.
+    """
     return checks.check_new_inputs(Xnew, count_columns(inducing_variable), dtype)
 
 
@@ -63,14 +65,15 @@ def gpflow_posterior(
     parts: Parts,
     precompute_cache: PrecomputeCacheType | str | None,
 ) -> BasePosterior:
-    """Create the GPflow posterior of a model whose q(v) is a function of its parameters and data.
+    """Create the GPflow posterior of a model whose q(v) is a function of its parameters
+    and data.
 
-    It is of the class that GPflow's dispatcher chooses for the kernel and inducing variables. Its
-    ``update_cache`` and ``fused_predict_f`` take q for the parameters as they are then, as the
-    posterior of GPflow's own SGPR does.
+    It is of the class that GPflow's dispatcher chooses for the kernel and inducing
+    variables. Its ``update_cache`` and ``fused_predict_f`` take q for the parameters as
+    they are then, as the posterior of GPflow's own SGPR does.
 
-    :raises ValueError: If ``precompute_cache`` is none of GPflow's, or hyperparameters are not
-        finite.
+    :raises ValueError: If ``precompute_cache`` is none of GPflow's, or hyperparameters
+        are not finite.
     """
     kernel, inducing_variable, mean_function, _ = parts
     variables = well_conditioned(inducing_variable, kernel)
@@ -146,7 +149,8 @@ def gpflow_posterior(
 
 
 class ComputedPosterior(AbstractPosterior, abc.ABC):
-    """A GPflow posterior whose moments are made of what a function computes, which is its cache.
+    """A GPflow posterior whose moments are made of what a function computes, which is
+    its cache.
 
     :param compute: Computes tensors, for the parameters of a model as they are.
     """
@@ -177,7 +181,9 @@ class ComputedPosterior(AbstractPosterior, abc.ABC):
         full_output_cov: bool = False,
         **rows: Any,
     ) -> MeanAndVariance:
-        """Predict f from the cache; ``rows`` are what else the model's own ``predict_f`` takes."""
+        """Predict f from the cache; ``rows`` are what else the model's own
+        ``predict_f`` takes.
+        """
         if self.cache is None:
             remedy = "Call update_cache to set it, or use fused_predict_f."
             raise checks.refusal("cache", "none", "one that was computed", remedy)

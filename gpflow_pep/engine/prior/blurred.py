@@ -1,18 +1,20 @@
-r"""Blurred inducing points: the Gaussian process averaged over a Gaussian around each point.
+r"""Blurred inducing points: the Gaussian process averaged over a Gaussian around each
+point.
 
-Source: Qi, Abdel-Gawad & Minka (2010), "SASPA"; with spherical blur, Walder et al. (2008). Averages
-under Gaussians are in closed form for kernels that are sums of
+Source: Qi, Abdel-Gawad & Minka (2010), "SASPA"; with spherical blur, Walder et al.
+(2008). Averages under Gaussians are in closed form for kernels that are sums of
 
 .. math:: v \exp(-\tfrac12 (x - x')ᵀ P (x - x')), \qquad P = \mathrm{diag}(p) \ge 0,
 
-which takes in the squared exponential (p is 1 / lengthscale², and 0 for inputs that are not
-active), constants (p = 0), and all their sums and products. With
-:math:`S = P^{1/2} C P^{1/2}`, a difference of inputs with mean :math:`\mu` and covariance C has
+which takes in the squared exponential (p is 1 / lengthscale², and 0 for inputs that are
+not active), constants (p = 0), and all their sums and products. With
+:math:`S = P^{1/2} C P^{1/2}`, a difference of inputs with mean :math:`\mu` and
+covariance C has
 
 .. math:: E[k] = v |I + S|^{-1/2} \exp(-\tfrac12 \muᵀ P^{1/2} (I + S)^{-1} P^{1/2} \mu)
 
-where C is :math:`C_m` for ``Kuf`` and :math:`C_m + C_{m'}` for ``Kuu`` (QAM10 (9) has another
-constant in front). C = 0 gives back the kernel.
+where C is :math:`C_m` for ``Kuf`` and :math:`C_m + C_{m'}` for ``Kuu`` (QAM10 (9) has
+another constant in front). C = 0 gives back the kernel.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,19 +37,21 @@ Closed = SquaredExponential | Constant
 
 
 class BlurredInducingPoints(InducingPointsBase):
-    r"""Inducing variables :math:`g_m = \int f(x) N(x; z_m, C_m) dx` (Qi, Abdel-Gawad & Minka 2010).
+    r"""Inducing variables :math:`g_m = \int f(x) N(x; z_m, C_m) dx` (Qi, Abdel-Gawad &
+    Minka 2010).
 
     They serve wherever GPflow's inducing points do. Kernels: ``SquaredExponential`` and
-    ``Constant``, and any ``Sum`` or ``Product`` of such; there is no closed form for others.
+    ``Constant``, and any ``Sum`` or ``Product`` of such; there is no closed form for
+    others.
 
-    Trainable are ``Z`` and ``covariance_sqrt``, the square root of the covariances: standard
-    deviations of either sign, or lower triangular matrices. It has no lower limit, so that a
-    covariance may be exactly 0: a point. There the gradient with respect to the root is 0 as well:
-    to train covariances, start from positive ones.
+    Trainable are ``Z`` and ``covariance_sqrt``, the square root of the covariances:
+    standard deviations of either sign, or lower triangular matrices. It has no lower
+    limit, so that a covariance may be exactly 0: a point. There the gradient with
+    respect to the root is 0 as well: to train covariances, start from positive ones.
 
     :param Z: Centres, [M, D].
-    :param covariance: The covariances: spherical [M], diagonal [M, D] or full [M, D, D]; positive
-        semi-definite.
+    :param covariance: The covariances: spherical [M], diagonal [M, D] or full [M, D,
+        D]; positive semi-definite.
     :raises ValueError: If shapes do not agree, or a covariance is not one.
     """
 
@@ -74,7 +78,9 @@ class BlurredInducingPoints(InducingPointsBase):
         return tf.linalg.diag(C) if C.shape.rank == 2 else C
 
     def compact_covariance(self) -> tf.Tensor:
-        """Diagonals [M, D] of spherical and diagonal covariances, or full ones [M, D, D]."""
+        """Diagonals [M, D] of spherical and diagonal covariances, or full ones [M, D,
+        D].
+        """
         root = tf.convert_to_tensor(self.covariance_sqrt)
         if root.shape.rank == 3:
             return tf.matmul(root, root, transpose_b=True)
@@ -86,7 +92,9 @@ class BlurredInducingPoints(InducingPointsBase):
 def _square_roots(
     covariance: TensorData, num_points: int, num_inputs: int
 ) -> AnyNDArray:
-    """Take roots: standard deviations, or lower triangular L with C = L Lᵀ, C maybe singular."""
+    """Take roots: standard deviations, or lower triangular L with C = L Lᵀ, C maybe
+    singular.
+    """
     value: AnyNDArray = np.asarray(covariance, dtype=default_float())
     shapes = [(num_points, *[num_inputs] * axes) for axes in range(3)]
     if value.shape not in shapes:
@@ -140,10 +148,12 @@ def multiplied_out(kernel: Kernel) -> list[list[Kernel]]:
 
 
 def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
-    """Multiply a kernel out into a sum of products of squared exponentials and constants.
+    """Multiply a kernel out into a sum of products of squared exponentials and
+    constants.
 
     :param kernel: A kernel of one output.
-    :raises ValueError: If it has another part: there is no closed form for blurred points then.
+    :raises ValueError: If it has another part: there is no closed form for blurred
+        points then.
     """
     products = multiplied_out(kernel)
     for part in (part for product in products for part in product):
@@ -161,7 +171,9 @@ def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
 def _gaussian_term(
     product: Sequence[Closed], num_inputs: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Multiply to a Gaussian function of differences: v, [], and p, [D], which may be 0."""
+    """Multiply to a Gaussian function of differences: v, [], and p, [D], which may be
+    0.
+    """
     variance = tf.reduce_prod(
         tf.stack([tf.convert_to_tensor(k.variance) for k in product])
     )
@@ -191,8 +203,9 @@ def _precision(kernel: SquaredExponential, num_inputs: int) -> tf.Tensor:
 
 
 def _of_differences(p: tf.Tensor, difference: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
-    """Compute minus twice the logarithm of E[k] / v, for ``Kuu``, from means of differences [K, D]
-    and their covariances, diagonal [K, D] or full [K, D, D]."""
+    """Compute minus twice the logarithm of E[k] / v, for ``Kuu``, from means of
+    differences [K, D] and their covariances, diagonal [K, D] or full [K, D, D].
+    """
     if C.shape.rank == 2:
         terms = p / (1.0 + p * C) * tf.square(difference) + tf.math.log1p(p * C)
         return tf.reduce_sum(terms, axis=-1)
@@ -204,7 +217,8 @@ def _of_differences(p: tf.Tensor, difference: tf.Tensor, C: tf.Tensor) -> tf.Ten
 
 def _of_rows(p: tf.Tensor, Z: tf.Tensor, C: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
     """Do the same for ``Kuf``, [M, N], without anything of the size of M x N x D."""
-    # Squares are multiplied out, to be matrix products: near the origin little is lost by that.
+    # Squares are multiplied out, to be matrix products: near the origin little is lost
+    # by that.
     origin = tf.stop_gradient(tf.reduce_mean(Z, axis=0))
     Z, X = Z - origin, X - origin
     if C.shape.rank == 2:

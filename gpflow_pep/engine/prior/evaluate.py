@@ -1,7 +1,8 @@
 """Covariances at some rows, and the rows seen through whitened inducing variables.
 
-Here is the one boundary to users' code: kernels, inducing variables and mean functions are called
-in this module and nowhere else, and likelihoods through :func:`convert_user_code`.
+Here is the one boundary to users' code: kernels, inducing variables and mean functions
+are called in this module and nowhere else, and likelihoods through
+:func:`convert_user_code`.
 
 Squared distances from products, :math:`|x|^2 + |x'|^2 - 2 x^T x'`, lose the digits of what all
 inputs share, as dates or coordinates on a map do. A stationary kernel does not change where the
@@ -51,9 +52,10 @@ _SMOOTHNESS = {1: (0.0, 1.0 / 2.0), 2: (1.0 / 3.0, 1.0 / 6.0)}
 
 
 def _matern_profile(order: int, squared: tf.Tensor) -> tf.Tensor:
-    r"""Compute the Matern correlation of smoothness order + 1/2 of :math:`t^2`: of order 0 to 2,
-    :math:`e^{-t}, (1 + t) e^{-t}, (1 + t + t^2 / 3) e^{-t}`. Its derivative is minus that of one
-    order less, over 2 or 6. GPflow has a root clipped at 0, without second derivatives there.
+    r"""Compute the Matern correlation of smoothness order + 1/2 of :math:`t^2`: of
+    order 0 to 2, :math:`e^{-t}, (1 + t) e^{-t}, (1 + t + t^2 / 3) e^{-t}`. Its
+    derivative is minus that of one order less, over 2 or 6. GPflow has a root clipped
+    at 0, without second derivatives there.
 
     :param squared: :math:`t^2`, which rounding may have made negative.
     """
@@ -80,7 +82,8 @@ def _matern_profile(order: int, squared: tf.Tensor) -> tf.Tensor:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: Packages in whose code AutoGraph has nothing to translate; finding that out takes it seconds.
+#: Packages in whose code AutoGraph has nothing to translate; finding that out takes it
+#: seconds.
 _PLAIN = ("gpflow", "gpflow_pep", "tensorflow_probability")
 #: Kernels and inducing variables whose ``Kuf`` consists of those of their parts.
 _INDEPENDENT = SharedIndependent, SeparateIndependent
@@ -105,14 +108,16 @@ _OF_DIFFERENCES: dict[type[Kernel], tuple[str, ...]] = {
         "scaled_difference_matrix",
     ),
 }
-#: Kernels with second derivatives where inputs are equal, which GPflow's distances lose: smoothness
-#: less 1/2.
+#: Kernels with second derivatives where inputs are equal, which GPflow's distances
+#: lose: smoothness less 1/2.
 _MATERN: dict[type[Kernel], int] = {Matern32: 1, Matern52: 2}
 
 
 @functools.cache
 def is_stationary(kind: type[Kernel]) -> bool:
-    """Whether kernels of a class are functions of differences by methods that are GPflow's own."""
+    """Whether kernels of a class are functions of differences by methods that are
+    GPflow's own.
+    """
     return any(
         issubclass(kind, base)
         and all(getattr(kind, name) is getattr(base, name) for name in names)
@@ -123,19 +128,20 @@ def is_stationary(kind: type[Kernel]) -> bool:
 def _near_origin(
     X: TensorType, X2: TensorType | None = None
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Subtract the mean of X [..., N, D] from X, and from X2; it is constant for differentiation,
-    since what is computed of differences does not depend on it."""
+    """Subtract the mean of X [..., N, D] from X, and from X2; it is constant for
+    differentiation, since what is computed of differences does not depend on it.
+    """
     X = tf.convert_to_tensor(X)
     origin = tf.stop_gradient(tf.reduce_mean(X, axis=list(range(X.shape.rank - 1))))
     return X - origin, None if X2 is None else X2 - origin
 
 
 def centred(kernel: Kernel) -> Kernel:
-    """Make the same kernel, with the same parameters, whose stationary parts get inputs near 0, and
-    have the derivatives of :func:`_matern_profile`.
+    """Make the same kernel, with the same parameters, whose stationary parts get inputs
+    near 0, and have the derivatives of :func:`_matern_profile`.
 
-    It has the kernel's own attributes. Its class is a subclass of the kernel's, so that GPflow's
-    dispatchers find what they find for that.
+    It has the kernel's own attributes. Its class is a subclass of the kernel's, so that
+    GPflow's dispatchers find what they find for that.
     """
     kind = _centred_kind(type(kernel))
     if kind is type(kernel):
@@ -149,7 +155,9 @@ def centred(kernel: Kernel) -> Kernel:
 
 class _Unregistered:
     def __init_subclass__(cls, **_: Any) -> None:
-        """Do not call that of users' kernels, which may register subclasses, or take arguments."""
+        """Do not call that of users' kernels, which may register subclasses, or take
+        arguments.
+        """
 
 
 @functools.cache
@@ -184,8 +192,8 @@ def _centred_kind(kind: type[Kernel]) -> type[Kernel]:
 
 
 def is_plain(part: Any) -> bool:
-    """Whether AutoGraph has nothing to translate in a part of a model, or in a whole one: it is
-    GPflow's or of this package, with all submodules.
+    """Whether AutoGraph has nothing to translate in a part of a model, or in a whole
+    one: it is GPflow's or of this package, with all submodules.
     """
     modules = (part, *part.submodules) if isinstance(part, tf.Module) else (part,)
     return all(
@@ -194,7 +202,9 @@ def is_plain(part: Any) -> bool:
 
 
 def _has_code_of_others(part: Any) -> bool:
-    """Whether a part of a model, if there is one, may read variables that GPflow does not list."""
+    """Whether a part of a model, if there is one, may read variables that GPflow does
+    not list.
+    """
     modules = (part, *part.submodules) if isinstance(part, tf.Module) else (part,)
     attributes = (
         value
@@ -210,10 +220,12 @@ def _has_code_of_others(part: Any) -> bool:
 
 
 def convert_user_code(function: Function) -> Function:
-    """Decorate a function that calls code of users, which may have loops or conditions on tensors.
+    """Decorate a function that calls code of users, which may have loops or conditions
+    on tensors.
 
-    Everything else is traced without AutoGraph. A decorated function, which must be at the top of a
-    module, is converted where an argument is no plain part (see :func:`is_plain`).
+    Everything else is traced without AutoGraph. A decorated function, which must be at
+    the top of a module, is converted where an argument is no plain part (see
+    :func:`is_plain`).
     """
 
     @functools.wraps(function)
@@ -229,8 +241,9 @@ def convert_user_code(function: Function) -> Function:
 
 
 def skip_autograph(method: Function) -> Function:
-    """Decorate a method of models that calls GPflow's code, and through it the code of users:
-    AutoGraph leaves it alone where the whole model is plain, or runs eagerly (with tf.map_fn too).
+    """Decorate a method of models that calls GPflow's code, and through it the code of
+    users: AutoGraph leaves it alone where the whole model is plain, or runs eagerly
+    (with tf.map_fn too).
     """
     unconverted = tf.autograph.experimental.do_not_convert(method)
 
@@ -243,7 +256,9 @@ def skip_autograph(method: Function) -> Function:
 
 
 def unconverted(*shapes: str) -> Callable[[Function], Function]:
-    """Decorate a method whose results have these shapes, and that AutoGraph is to leave alone."""
+    """Decorate a method whose results have these shapes, and that AutoGraph is to leave
+    alone.
+    """
 
     def decorate(method: Function) -> Function:
         checked = check_shapes(*shapes)(method)
@@ -261,7 +276,9 @@ def unconverted(*shapes: str) -> Callable[[Function], Function]:
 
 
 def split_outputs(inducing_variable: InducingVariables) -> list[InducingVariables]:
-    """Take apart inducing variables of one or several outputs: those of each, or one for all."""
+    """Take apart inducing variables of one or several outputs: those of each, or one
+    for all.
+    """
     if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
         return list(inducing_variable.inducing_variable_list)
     if isinstance(inducing_variable, FallbackSharedIndependentInducingVariables):
@@ -280,7 +297,9 @@ def latent_kernels(kernel: Kernel) -> list[Kernel]:
 
 @convert_user_code
 def kuu(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
-    """[(L,) M, M], prior covariances of inducing variables, with GPflow's default jitter."""
+    """[(L,) M, M], prior covariances of inducing variables, with GPflow's default
+    jitter.
+    """
     return Kuu(inducing_variable, centred(kernel), jitter=default_jitter())
 
 
@@ -306,7 +325,9 @@ def kuf(
 def _of_distance(
     inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
 ) -> bool:
-    """Whether GPflow computes ``Kuf`` from scaled distances, by its own methods, unchanged."""
+    """Whether GPflow computes ``Kuf`` from scaled distances, by its own methods,
+    unchanged.
+    """
     kind = type(kernel)
     return (
         issubclass(kind, IsotropicStationary)
@@ -323,8 +344,8 @@ def _scaled_squared_distances(
 ) -> tf.Tensor:
     r"""Compute :math:`\sum_d (z_d - x_d)^2 / \ell_d^2` as GPflow does, from products.
 
-    Only Z is scaled: with constant X the way back has one product with X and one with its squares,
-    where the quotients X / l would have it pass over X several times more.
+    Only Z is scaled: with constant X the way back has one product with X and one with
+    its squares, where the quotients X / l would have it pass over X several times more.
     """
     inverse = tf.broadcast_to(tf.square(1.0 / lengthscales), tf.shape(X)[1:])
     scaled = Z * inverse
@@ -363,16 +384,17 @@ class Projection(NamedTuple):
     )  #: [K, M, N], :math:`A = L^{-1} K_{uf}`: :math:`f_n = A_nᵀ v +` residual.
     D: tf.Tensor
     """Residual prior covariance given u. [K, N]: its diagonal :math:`d_n = k_{nn} - |A_n|^2`, at
-    least 0; or [B, S, S]: its diagonal blocks, for rows that come in B blocks of S."""
+    least 0; or [B, S, S]: its diagonal blocks, for rows that come in B blocks of S.
+    """
 
 
 @check_shapes("return.L: [K, M, M]", "return.W: [K, M, M]")
 def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Factor:
-    """Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, more if it needs more:
-    u = L v, v ~ N(0, I).
+    """Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, more if it
+    needs more: u = L v, v ~ N(0, I).
 
-    K is 1 where all latent functions share kernel and inducing variables, otherwise L: the axis
-    broadcasts against that of latent functions.
+    K is 1 where all latent functions share kernel and inducing variables, otherwise L:
+    the axis broadcasts against that of latent functions.
 
     :param inducing_variable: Any inducing variables for which ``Kuu`` is registered.
     :param kernel: The kernel, of one output, or of several that are independent.
@@ -381,7 +403,9 @@ def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Factor:
 
 
 def _with_latent_axis(covariances: tf.Tensor, rank: int) -> tf.Tensor:
-    """Add the axis of latent functions to what they share; with it there are ``rank`` axes."""
+    """Add the axis of latent functions to what they share; with it there are ``rank``
+    axes.
+    """
     # A new axis by indexing would be a copy on the way back.
     return (
         tf.expand_dims(covariances, 0) if covariances.shape.rank < rank else covariances
@@ -392,7 +416,9 @@ def _with_latent_axis(covariances: tf.Tensor, rank: int) -> tf.Tensor:
 def project(
     W: tf.Tensor, inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
 ) -> Projection:
-    """Project rows on whitened inducing variables; see :func:`whiten` for the kernel and W."""
+    """Project rows on whitened inducing variables; see :func:`whiten` for the kernel
+    and W.
+    """
     A = lower_matmul(W, _with_latent_axis(kuf(inducing_variable, kernel, X), 3))
     d = _with_latent_axis(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
     return Projection(
@@ -414,13 +440,16 @@ def _log_density(
 
 
 def is_mixed(kernel: Any) -> bool:
-    r"""Whether a kernel is of outputs :math:`f_p = \sum_q W_{pq} g_q`, mixed from latent
-    functions."""
+    r"""Whether a kernel is of outputs :math:`f_p = \sum_q W_{pq} g_q`, mixed from
+    latent functions.
+    """
     return isinstance(kernel, LinearCoregionalization)
 
 
 class Parts(NamedTuple):
-    """What a model is made of beside its rows; latent functions are independent a priori."""
+    """What a model is made of beside its rows; latent functions are independent a
+    priori.
+    """
 
     kernel: Kernel
     inducing_variable: InducingVariables
@@ -428,8 +457,9 @@ class Parts(NamedTuple):
     likelihood: Any  # None where it is not read
 
     def variables(self, X: tf.Tensor, Y: tf.Tensor) -> list[tf.Variable]:
-        """List all variables of floats, also trained ones that GPflow does not list, of layers of
-        Keras 3 or closures: where there is code of others, what the first row reads.
+        """List all variables of floats, also trained ones that GPflow does not list, of
+        layers of Keras 3 or closures: where there is code of others, what the first row
+        reads.
         """
         listed = float_variables(*self)
         if not any(map(_has_code_of_others, self)):
@@ -461,8 +491,9 @@ class Parts(NamedTuple):
         "W: [1, M, M]", "X: [B, S, D]", "return.A: [1, M, N]", "return.D: [B, S, S]"
     )
     def project_blocks(self, W: tf.Tensor, X: tf.Tensor) -> Projection:
-        """Project B blocks of S rows each, N = B S, for a kernel of one output: the residual
-        covariance is kept inside the blocks (PITC). With M = 0 it is the prior's.
+        """Project B blocks of S rows each, N = B S, for a kernel of one output: the
+        residual covariance is kept inside the blocks (PITC). With M = 0 it is the
+        prior's.
         """
         num_blocks, size, *_ = tf.unstack(tf.shape(X))
         if W.shape[-1] == 0:
@@ -496,7 +527,9 @@ class Parts(NamedTuple):
         return observed, tf.where(observed, residual, tf.zeros_like(residual))
 
     def observe(self, X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """[N, P] and [N], the targets less the mean function, and variances of their noise."""
+        """[N, P] and [N], the targets less the mean function, and variances of their
+        noise.
+        """
         return self.residual(X, Y), self.noise(X)
 
     def noise(self, X: tf.Tensor) -> tf.Tensor:
@@ -505,7 +538,9 @@ class Parts(NamedTuple):
 
 
 def _take_latent(values: tf.Tensor, latent: int) -> tf.Tensor:
-    """Take what belongs to one latent function, of values [1 or L, ...] for all or for each."""
+    """Take what belongs to one latent function, of values [1 or L, ...] for all or for
+    each.
+    """
     return values[latent if values.shape[0] > 1 else 0]
 
 
@@ -516,18 +551,19 @@ def project_points(
     Z: TensorType,
     same_point: TensorType,
 ) -> Projection:
-    r"""Project inducing points of another model on the whitened inducing variables of this one.
+    r"""Project inducing points of another model on the whitened inducing variables of
+    this one.
 
-    Inducing variables are :math:`u_i = f(z_i) + \epsilon_i`, where :math:`\epsilon` has GPflow's
-    default jitter for its variance. A point that is kept takes its own :math:`\epsilon_i` along,
-    wherever it moves: so points that are all kept and have not moved are projected exactly, and
-    everything is smooth in where they are.
+    Inducing variables are :math:`u_i = f(z_i) + \epsilon_i`, where :math:`\epsilon` has
+    GPflow's default jitter for its variance. A point that is kept takes its own
+    :math:`\epsilon_i` along, wherever it moves: so points that are all kept and have
+    not moved are projected exactly, and everything is smooth in where they are.
 
     See :func:`whiten` for the kernel and W.
 
     :param Z: The points, [broadcast K, R, D].
-    :param same_point: 1 where an inducing variable of this model continues a point of the other
-        one, [broadcast K, M, R]; no more than one 1 in a row or column.
+    :param same_point: 1 where an inducing variable of this model continues a point of
+        the other one, [broadcast K, M, R]; no more than one 1 in a row or column.
     :return: D in full for each latent function, [K, R, R].
     """
     kernels = latent_kernels(kernel)

@@ -14,10 +14,11 @@ from .evaluate import Parts
 
 
 def latent_parts(parts: Parts) -> Parts:
-    """Take the parts of mixed outputs as those of their latent functions; the mean stays that of f.
+    """Take the parts of mixed outputs as those of their latent functions; the mean
+    stays that of f.
 
-    What W is made of stays among their variables: a derivative that is refused in these is refused
-    in them too.
+    What W is made of stays among their variables: a derivative that is refused in these
+    is refused in them too.
     """
     kernel = SeparateIndependent(list(parts.kernel.latent_kernels))
     kernel.mixed = parts.kernel
@@ -25,7 +26,9 @@ def latent_parts(parts: Parts) -> Parts:
 
 
 def share_inducing_variable(inducing_variable: Any) -> InducingVariables:
-    """Let all latent functions share inducing variables that are not of several already."""
+    """Let all latent functions share inducing variables that are not of several
+    already.
+    """
     if isinstance(inducing_variable, MultioutputInducingVariables):
         return inducing_variable
     return SharedIndependentInducingVariables(inducingpoint_wrapper(inducing_variable))

@@ -1,4 +1,6 @@
-"""Which rows are near: distances in units of a kernel's lengthscales, and the nearest rows."""
+"""Which rows are near: distances in units of a kernel's lengthscales, and the nearest
+rows.
+"""
 
 from collections.abc import Iterator
 
@@ -17,11 +19,12 @@ from ..numerics.nearest_in_numpy import nearest_rows
 @check_shapes("X: [N, D]", "return: [D]")
 def input_scales(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     """
-    Find a scale for each input, such that distances in units of it measure how much f can change.
+    Find a scale for each input, such that distances in units of it measure how much f
+    can change.
 
-    It is the smallest lengthscale that a stationary part of the kernel has for the input. Where
-    only other parts see it, it is the input's standard deviation (1 where that is 0); where none
-    does, infinity: f does not depend on the input.
+    It is the smallest lengthscale that a stationary part of the kernel has for the
+    input. Where only other parts see it, it is the input's standard deviation (1 where
+    that is 0); where none does, infinity: f does not depend on the input.
 
     :param kernel: Any kernel of one output; sums and products are looked into.
     :param X: Inputs of known width, whose standard deviations are taken.
@@ -42,7 +45,9 @@ def input_scales(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
 
 
 def _parts(kernel: Kernel) -> Iterator[Kernel]:
-    """List what sums, products and the like are made of, but for constants and white noise."""
+    """List what sums, products and the like are made of, but for constants and white
+    noise.
+    """
     if isinstance(kernel, Combination):
         for part in kernel.kernels:
             yield from _parts(part)
@@ -59,7 +64,8 @@ def nearest_others(X: tf.Tensor, rows: TensorType, m: int) -> tf.Tensor:
     """
     X = np.asarray(X)
     near = nearest_rows(X)(X[np.asarray(rows)], m + 1)
-    # Of rows that are there several times, the row itself need not be among the nearest.
+    # Of rows that are there several times, the row itself need not be among the
+    # nearest.
     others = np.argsort(near == np.asarray(rows)[:, None], axis=1, kind="stable")[
         :, :-1
     ]
@@ -70,8 +76,8 @@ def nearest_others(X: tf.Tensor, rows: TensorType, m: int) -> tf.Tensor:
 def nearest_by_products(X: tf.Tensor, Xnew: tf.Tensor, m: int) -> tf.Tensor:
     """Find the m nearest rows of each new one from all distances, the nearest first.
 
-    It is made of TensorFlow's operations alone, for graphs and files; it costs N D for each new
-    row. Of rows as near as another, to rounding, either may be found.
+    It is made of TensorFlow's operations alone, for graphs and files; it costs N D for
+    each new row. Of rows as near as another, to rounding, either may be found.
     """
     text = checks.message(
         "near", f"{m} for fewer rows", "at most as many as there are", "Use fewer."

@@ -1,4 +1,6 @@
-"""Which kernels, inducing variables and mean functions belong together, and suit the data."""
+"""Which kernels, inducing variables and mean functions belong together, and suit the
+data.
+"""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -49,13 +51,14 @@ _FAILURES = (tf.errors.OpError, CheckShapesError, ValueError, IndexError, TypeEr
 def check_inducing_variable(
     inducing_variable: Any, kernel: Kernel, X: tf.Tensor | None
 ) -> InducingVariables:
-    """Check inducing variables against the kernel and the data; wrap an array of points.
+    """Check inducing variables against the kernel and the data; wrap an array of
+    points.
 
     :param inducing_variable: GPflow inducing variables, or an array [M, D].
     :param X: The training inputs, or None where they come later.
-    :raises ValueError: If there are none, if they have other columns than X, if those of several
-        latent functions are not as many for each, or if GPflow registers no covariance of
-        these inducing variables under this kernel.
+    :raises ValueError: If there are none, if they have other columns than X, if those
+        of several latent functions are not as many for each, or if GPflow registers no
+        covariance of these inducing variables under this kernel.
     """
     checks.check_kernel(kernel)
     if not isinstance(inducing_variable, InducingVariables):
@@ -108,7 +111,9 @@ def _check_points(Z: Any) -> None:
 
 
 def count_columns(inducing_variable: InducingVariables) -> int | None:
-    """Count the columns of X by inducing variables; None for patches, which have others."""
+    """Count the columns of X by inducing variables; None for patches, which have
+    others.
+    """
     part = split_outputs(inducing_variable)[0]
     return (
         None
@@ -138,7 +143,9 @@ def check_columns(inducing_variable: InducingVariables, X: tf.Tensor) -> None:
 
 
 def mixes_outputs(kernel: Kernel, inducing_variable: InducingVariables) -> bool:
-    """Whether q of these inducing variables correlates the latent functions of a kernel."""
+    """Whether q of these inducing variables correlates the latent functions of a
+    kernel.
+    """
     independent = isinstance(kernel, (SharedIndependent, SeparateIndependent))
     several = isinstance(inducing_variable, MultioutputInducingVariables)
     return isinstance(kernel, MultioutputKernel) and not (independent and several)
@@ -151,14 +158,16 @@ def check_independent(
     *,
     shared: bool = False,
 ) -> None:
-    """Refuse latent functions that are not independent a priori, or not as many as there should be.
+    """Refuse latent functions that are not independent a priori, or not as many as
+    there should be.
 
     :param kernel: A kernel of one output, shared by all; ``SharedIndependent``; or
         ``SeparateIndependent``.
-    :param inducing_variable: Inducing variables of one output, shared by all; or wrapped as shared
-        or separate independent ones.
+    :param inducing_variable: Inducing variables of one output, shared by all; or
+        wrapped as shared or separate independent ones.
     :param shared: Whether all must have the same inducing variables.
-    :raises ValueError: If the kernel mixes latent functions, or the numbers do not agree.
+    :raises ValueError: If the kernel mixes latent functions, or the numbers do not
+        agree.
     """
     several = isinstance(kernel, MultioutputKernel)
     if several and not isinstance(kernel, (SharedIndependent, SeparateIndependent)):
@@ -200,15 +209,15 @@ def check_independent(
 
 
 def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
-    """Refuse a kernel that fails at the first rows of the data, or users' own whose ``K_diag`` is
-    not the diagonal of its ``K`` there; in a graph nothing is tried.
+    """Refuse a kernel that fails at the first rows of the data, or users' own whose
+    ``K_diag`` is not the diagonal of its ``K`` there; in a graph nothing is tried.
     """
     if not tf.executing_eagerly():
         return
     rows = tf.convert_to_tensor(X[:_ROWS_TRIED])
     eps = np.finfo(rows.dtype.as_numpy_dtype).eps
-    # Of single rows, because GPflow's stationary kernels then have distance 0; that of others, from
-    # products, may be as large as the root of a rounding error.
+    # Of single rows, because GPflow's stationary kernels then have distance 0; that of
+    # others, from products, may be as large as the root of a rounding error.
     rounding = (
         np.sqrt(eps) * (1.0 + np.abs(rows).max(initial=0.0))
         if [*_others(kernel)]
@@ -240,8 +249,8 @@ def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
 def check_mean_at_row(
     mean_function: MeanFunction, X: TensorType, num_latent: int | None
 ) -> None:
-    """Refuse a mean function that fails at the first row, or has other columns than one or one for
-    each latent function; in a graph nothing is tried.
+    """Refuse a mean function that fails at the first row, or has other columns than one
+    or one for each latent function; in a graph nothing is tried.
     """
     if not tf.executing_eagerly():
         return
@@ -275,8 +284,8 @@ def _evaluate(
 
 def inducing_inputs(inducing_variable: InducingVariables, name: str) -> tf.Tensor:
     """
-    Take the locations of inducing points, [K, M, D]: K is 1 where all latent functions share them;
-    refuse other inducing variables.
+    Take the locations of inducing points, [K, M, D]: K is 1 where all latent functions
+    share them; refuse other inducing variables.
     """
     parts = split_outputs(inducing_variable)
     for part in parts:
@@ -302,7 +311,9 @@ def _others(kernel: Kernel) -> Iterator[Kernel]:
 
 
 def _is_of_differences(kernel: Kernel, rows: tf.Tensor) -> bool:
-    """Whether a kernel is the same for inputs near 0, up to less than half of its digits."""
+    """Whether a kernel is the same for inputs near 0, up to less than half of its
+    digits.
+    """
     try:
         K, near = (
             covariance(kernel, rows).numpy(),
@@ -317,10 +328,10 @@ def _is_of_differences(kernel: Kernel, rows: tf.Tensor) -> bool:
 
 def check_near_origin(kernel: Kernel, X: TensorType) -> None:
     """
-    Refuse inputs so far from 0 that a kernel that is not stationary would lose half of its digits:
-    it multiplies inputs, and of products of size s² with differences of size r² each has a relative
-    error of s² / r² times the float's. A function that is the same near 0 loses none. In a
-    graph nothing is looked at.
+    Refuse inputs so far from 0 that a kernel that is not stationary would lose half of
+    its digits: it multiplies inputs, and of products of size s² with differences of
+    size r² each has a relative error of s² / r² times the float's. A function that is
+    the same near 0 loses none. In a graph nothing is looked at.
     """
     if not tf.executing_eagerly():
         return

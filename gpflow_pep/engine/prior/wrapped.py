@@ -19,7 +19,9 @@ from .evaluate import centred, convert_user_code
 
 
 class WellConditioned(InducingVariables):
-    """Inducing variables with as much jitter added to ``Kuu`` as its Cholesky factor needs."""
+    """Inducing variables with as much jitter added to ``Kuu`` as its Cholesky factor
+    needs.
+    """
 
     def __init__(self, inducing_variable: InducingVariables) -> None:
         super().__init__()
@@ -55,7 +57,8 @@ def _Kuu_well_conditioned(
 ) -> tf.Tensor:
     K = Kuu(inducing_variable.inducing_variable, kernel, jitter=jitter)
     eye = tf.eye(tf.shape(K)[-1], dtype=K.dtype)
-    # GPflow's wrappers of several outputs pass none here, and add the default themselves.
+    # GPflow's wrappers of several outputs pass none here, and add the default
+    # themselves.
     to_come = max(default_jitter() - jitter, 0.0)
     return K + jitter_needed(K + to_come * eye) * eye
 
@@ -65,8 +68,9 @@ def well_conditioned(
 ) -> InducingVariables:
     """Make inducing variables well-conditioned inside GPflow's multi-output wrappers.
 
-    :param inducing_variable: Of one output, or of several that are independent. Those of one output
-        under a kernel of several, which GPflow correlates, stay as they are.
+    :param inducing_variable: Of one output, or of several that are independent. Those
+        of one output under a kernel of several, which GPflow correlates, stay as they
+        are.
     """
     if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
         return SeparateIndependentInducingVariables(

@@ -1,32 +1,36 @@
-r"""One step of the means of all latent functions, for likelihoods that ignore their level.
+r"""One step of the means of all latent functions, for likelihoods that ignore their
+level.
 
-RobustMax and softmax stay the same when all latent functions of a row move up or down together. A
-site for each latent function ties this level all the same, so that sweeps that move one function
-after another let the means creep. Here sites are held as
+RobustMax and softmax stay the same when all latent functions of a row move up or down
+together. A site for each latent function ties this level all the same, so that sweeps
+that move one function after another let the means creep. Here sites are held as
 
 .. math::
 
     (\lambda, \tau) \quad\text{with}\quad \nu = \tau m + \lambda,
 
-where the mean of v is :math:`w = A \lambda`, without a solve and whatever :math:`\tau` is. At the
-fixed point :math:`\lambda = \delta_1`. Newton's step towards that, for fixed precisions, needs the
-derivative of :math:`\delta_1` in the means of all latent functions of a row, a matrix [L, L] whose
-rows sum to zero because the level is not seen. In its place is
+where the mean of v is :math:`w = A \lambda`, without a solve and whatever :math:`\tau`
+is. At the fixed point :math:`\lambda = \delta_1`. Newton's step towards that, for fixed
+precisions, needs the derivative of :math:`\delta_1` in the means of all latent
+functions of a row, a matrix [L, L] whose rows sum to zero because the level is not
+seen. In its place is
 
 .. math::
 
     -W_n, \qquad W_n = \mathrm{diag}(t) - \frac{t tᵀ}{\sum_l t_l}, \qquad t = \max(\tau^*, 0),
 
-which has the same null vector, is positive semi-definite and needs no more than the precisions that
-the sites want. With :math:`g = \delta_1 - \lambda - W [\alpha s^{-} (\lambda - \delta_1)]`,
+which has the same null vector, is positive semi-definite and needs no more than the
+precisions that the sites want. With
+:math:`g = \delta_1 - \lambda - W [\alpha s^{-} (\lambda - \delta_1)]`,
 
 .. math::
 
     \Big(I + \sum_n A_n W_n A_nᵀ\Big) \Delta w = A g, \qquad
     \Delta\lambda = g - W Aᵀ \Delta w .
 
-With W diagonal this is the plain one of :mod:`gpflow_pep.engine.sites.sweep`, in these coordinates.
-The fixed point, the energy and the residual do not depend on how it was found.
+With W diagonal this is the plain one of :mod:`gpflow_pep.engine.sites.sweep`, in these
+coordinates. The fixed point, the energy and the residual do not depend on how it was
+found.
 """
 
 from collections.abc import Callable
@@ -38,9 +42,10 @@ from ..numerics import chunks
 from ..numerics.linalg import gram, identity_like, lower_matmul, on_columns
 from .posterior import PosteriorFactor, SiteProblem
 
-#: The step is solved for by a Cholesky factor up to so many unknowns M L, else by conjugate
-#: gradients, which need the projections of the rows in memory: where there is no room for these,
-#: sites move one latent function after another, as for other likelihoods.
+#: The step is solved for by a Cholesky factor up to so many unknowns M L, else by
+#: conjugate gradients, which need the projections of the rows in memory: where there is
+#: no room for these, sites move one latent function after another, as for other
+#: likelihoods.
 MOST_FACTORISED = 1500
 
 
@@ -82,10 +87,13 @@ class CurvatureFactor(NamedTuple):
     def refactorised(
         self, problem: SiteProblem, curvature: Curvature
     ) -> "CurvatureFactor":
-        """Take this one as long as its curvature is close: that changes the path, not its end."""
+        """Take this one as long as its curvature is close: that changes the path, not
+        its end.
+        """
         parts = tf.reduce_sum(tf.abs(curvature.t - self.t)), tf.reduce_sum(curvature.t)
         change, size = map(tf.stop_gradient, parts)
-        # A factor is used again as long as the curvature has changed by less than this part of it.
+        # A factor is used again as long as the curvature has changed by less than this
+        # part of it.
         return tf.cond(
             change < 0.1 * size,
             lambda: self,
@@ -164,8 +172,9 @@ def _iterated(
 ) -> tf.Tensor:
     r"""Solve for the step of w by conjugate gradients.
 
-    They are preconditioned by the covariance of q(v), and where all latent functions share A by the
-    inverse of the matrix for steps in which all are equal, which is the identity.
+    They are preconditioned by the covariance of q(v), and where all latent functions
+    share A by the inverse of the matrix for steps in which all are equal, which is the
+    identity.
     """
 
     def times(v: tf.Tensor) -> tf.Tensor:
@@ -210,11 +219,13 @@ def _iterated(
 
 
 def within_trust(change: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-    """Compute which part of a step of the means may be taken, [], for f of these variances."""
+    """Compute which part of a step of the means may be taken, [], for f of these
+    variances.
+    """
     # Where a kernel is 0, as a linear one at 0, so is f for sure.
     largest = tf.reduce_max(tf.math.divide_no_nan(tf.abs(change), tf.sqrt(v)))
-    # No mean moves by more standard deviations of f in one step, the scale on which tilted
-    # integrals bend. Those of q are far shorter where rows are many, and took 25 sweeps for 16 (16
-    # 000 rows of three classes, alpha .5), and 59 for 41 (4000, alpha 0); 1 took 23 and 67, 10 took
-    # 14 and 40.
+    # No mean moves by more standard deviations of f in one step, the scale on which
+    # tilted integrals bend. Those of q are far shorter where rows are many, and took 25
+    # sweeps for 16 (16 000 rows of three classes, alpha .5), and 59 for 41 (4000, alpha
+    # 0); 1 took 23 and 67, 10 took 14 and 40.
     return tf.minimum(tf.ones_like(largest), 3.0 / largest)

@@ -1,45 +1,52 @@
 r"""The inner loop: sites brought to the fixed point of Power EP.
 
-Bui, Yan & Turner (2017), section 3.3, updates one site after another. Here all are updated at
-once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and guarded:
+Bui, Yan & Turner (2017), section 3.3, updates one site after another. Here all are
+updated at once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`,
+and guarded:
 
-* each site has a step :math:`\rho` of its own, which is halved where its residual turns around and
-  grows again where it does not, below a cap that follows the residual of all of them;
-* Anderson's acceleration proposes from the last iterates what makes their residuals smallest, as
-  they are seen from the rows, unless their norm jumps;
-* a proposal is refused where a cavity would be improper, a number not finite, B not positive
-  definite, or a merit of the sites smaller. Then plain steps are tried, smaller negative precisions
-  or smaller steps, and at last precisions that are not negative.
+* each site has a step :math:`\rho` of its own, which is halved where its residual turns
+  around and grows again where it does not, below a cap that follows the residual of all
+  of them;
+* Anderson's acceleration proposes from the last iterates what makes their residuals
+  smallest, as they are seen from the rows, unless their norm jumps;
+* a proposal is refused where a cavity would be improper, a number not finite, B not
+  positive definite, or a merit of the sites smaller. Then plain steps are tried,
+  smaller negative precisions or smaller steps, and at last precisions that are not
+  negative.
 
-A run is a list of *stages*, each from the sites of the one before. A stage has a problem, the one
-that is meant or an easier one, and ends where that has converged, or after so many sweeps:
+A run is a list of *stages*, each from the sites of the one before. A stage has a
+problem, the one that is meant or an easier one, and ends where that has converged, or
+after so many sweeps:
 
-* *larger powers*, where there are no sites yet: where several fixed points may be, or where a
-  rate's first sites would be too precise to be added to 1;
+* *larger powers*, where there are no sites yet: where several fixed points may be, or
+  where a rate's first sites would be too precise to be added to 1;
 * the problem that is meant, from the initial sites;
 
 and, as long as it has not converged,
 
-* *smaller powers*: from power 0 in small steps to the power that is meant; by Newton's method where
-  the likelihood lets sites repel updates, see :mod:`gpflow_pep.engine.sites.steps`;
-* *narrower priors*: all prior variances are multiplied by a small part t, which grows to 1 in steps
-  by a constant factor, as the barrier of an interior-point method does;
-* the *net*, if it is not close even then: precisions are clipped at 0, which is no fixed point.
+* *smaller powers*: from power 0 in small steps to the power that is meant; by Newton's
+  method where the likelihood lets sites repel updates, see
+  :mod:`gpflow_pep.engine.sites.steps`;
+* *narrower priors*: all prior variances are multiplied by a small part t, which grows
+  to 1 in steps by a constant factor, as the barrier of an interior-point method does;
+* the *net*, if it is not close even then: precisions are clipped at 0, which is no
+  fixed point.
 
 Narrower priors are for rates. At power 0 one whose logarithm is f is expected to be
-:math:`e^{m + v / 2}`: :math:`e^{50}` in a row far from all inducing inputs under a prior of
-variance 100, and a step of the updates makes exponents smaller by about one. As :math:`u = L v`, t
-multiplies the projections A by :math:`\sqrt t`, and the residual variance by t. From problem to
-problem :math:`\lambda = \nu - \tau m` and :math:`\tau` stay; that moves the means,
-:math:`m = t AᵀA \lambda`, in proportion to t, and so does the :math:`v / 2` that they make up for.
+:math:`e^{m + v / 2}`: :math:`e^{50}` in a row far from all inducing inputs under a
+prior of variance 100, and a step of the updates makes exponents smaller by about one.
+As :math:`u = L v`, t multiplies the projections A by :math:`\sqrt t`, and the residual
+variance by t. From problem to problem :math:`\lambda = \nu - \tau m` and :math:`\tau`
+stay; that moves the means, :math:`m = t AᵀA \lambda`, in proportion to t, and so does
+the :math:`v / 2` that they make up for.
 
-At power 0 sites may also climb to an optimum of the energy that is worse than guessing. A run whose
-initial sites are far from their targets, or do not lead to a fixed point, therefore begins again
-with larger powers: on 200 rows of vehicle, glass and vowel, with sites kept from cell to cell, log
-Z is up to 35 nats smaller without that.
+At power 0 sites may also climb to an optimum of the energy that is worse than guessing.
+A run whose initial sites are far from their targets, or do not lead to a fixed point,
+therefore begins again with larger powers: on 200 rows of vehicle, glass and vowel, with
+sites kept from cell to cell, log Z is up to 35 nats smaller without that.
 
-Nothing here depends on Gaussian processes: a function of the sites gives everything, and they may
-be held in other numbers than their natural parameters, see
+Nothing here depends on Gaussian processes: a function of the sites gives everything,
+and they may be held in other numbers than their natural parameters, see
 :class:`~gpflow_pep.engine.sites.record.SweepEvaluation`.
 """
 
@@ -73,11 +80,13 @@ from .steps import (
     start_at,
 )
 
-#: ``(sites, stage, extra) -> evaluation``: what belongs to some sites, one sweep over the rows, of
-#: the problem of a stage. The last argument is ``extra`` of the last evaluation that was accepted.
+#: ``(sites, stage, extra) -> evaluation``: what belongs to some sites, one sweep over
+#: the rows, of the problem of a stage. The last argument is ``extra`` of the last
+#: evaluation that was accepted.
 Evaluate = Callable[[Sites, Stage, Any], SweepEvaluation]
 _ORDINARY = Features()
-#: ``(state, is_close) -> place``, at which of a part's stages it is entered; their number: at none.
+#: ``(state, is_close) -> place``, at which of a part's stages it is entered; their
+#: number: at none.
 Entry = Callable[[State, tf.Tensor], tf.Tensor]
 Part = tuple[list[Stage], Entry]
 
@@ -103,15 +112,15 @@ def _parts(features: Features, solver: Solver) -> Iterator[Part]:
 def _smaller_powers(features: Features, solver: Solver) -> Part:
     """Follow the fixed point from power 0.
 
-    It is of no use where not even no sites are proper, nor where the run is close: then only
-    Newton's method goes on, at the power that is meant.
+    It is of no use where not even no sites are proper, nor where the run is close: then
+    only Newton's method goes on, at the power that is meant.
     """
     number, by_newton = solver.num_powers, features.by_newton
     part = solver.newton_part if by_newton else solver.power_part
     few = int(part * solver.max_sweeps)
     mean_square = solver.newton_mean_square if by_newton else solver.power_mean_square
-    # From no sites Newton's method may diverge. Where it does not reach a power, only the last one
-    # is tried after it.
+    # From no sites Newton's method may diverge. Where it does not reach a power, only
+    # the last one is tried after it.
     ways = [
         (0, 1),
         *((int(by_newton), number - k if by_newton else 1) for k in range(1, number)),
@@ -142,7 +151,9 @@ def _prior_scales(solver: Solver) -> list[float]:
 
 
 def _first_prior(largest_variance: tf.Tensor, solver: Solver) -> tf.Tensor:
-    """Choose which of :func:`_prior_scales` comes first, by the largest prior variance, []."""
+    """Choose which of :func:`_prior_scales` comes first, by the largest prior variance,
+    [].
+    """
     last = solver.num_priors
     steps = tf.math.log(largest_variance / solver.first_variance) / np.log(
         solver.prior_factor
@@ -203,7 +214,9 @@ class _Schedule:
         return stage if self.narrows_priors else stage._replace(prior_scale=None)
 
     def after(self, state: State, stage: Stage) -> tuple[State, tf.Tensor]:
-        """Begin the next stage where this one is over; and decide whether the run goes on."""
+        """Begin the next stage where this one is over; and decide whether the run goes
+        on.
+        """
         is_warm_up, infinity = (
             stage.mean_square > 0.0,
             tf.constant(np.inf, state.x.dtype),
@@ -285,8 +298,8 @@ def run_to_fixed_point(
 ) -> FixedPoint:
     """Update all sites until they match the moments of the tilted distributions.
 
-    It runs inside a compiled graph as well as outside, and always ends. The sites that come back
-    are proper even where they did not converge, which the record shows.
+    It runs inside a compiled graph as well as outside, and always ends. The sites that
+    come back are proper even where they did not converge, which the record shows.
 
     :param initial: Where to start. Where that is not proper: as far towards it as is.
     :param extra: What an evaluation has of that name, before the first.

@@ -1,12 +1,14 @@
 r"""
-Power EP in small groups of rows, each with a Gaussian prior of its own and no inducing variables.
+Power EP in small groups of rows, each with a Gaussian prior of its own and no inducing
+variables.
 
-For each group of S rows, whose f has a Gaussian prior of mean :math:`\mu` and covariance C, each
-row's likelihood is replaced by a site :math:`\exp(\nu f - \tau f^2 / 2)`, which cavity and tilted
-moments move as in :doc:`/theory`, all sites of all groups at once. Precisions stay at least 0, so
-that no cavity is improper. For Gaussian noise the first sweep is exact. Where likelihoods are not
-log-concave or the prior variance is very large, sites need not settle: predictions from them then
-warn.
+For each group of S rows, whose f has a Gaussian prior of mean :math:`\mu` and
+covariance C, each row's likelihood is replaced by a site
+:math:`\exp(\nu f - \tau f^2 / 2)`, which cavity and tilted moments move as in
+:doc:`/theory`, all sites of all groups at once. Precisions stay at least 0, so that no
+cavity is improper. For Gaussian noise the first sweep is exact. Where likelihoods are
+not log-concave or the prior variance is very large, sites need not settle: predictions
+from them then warn.
 """
 
 from typing import NamedTuple
@@ -22,8 +24,8 @@ from ..numerics.linalg import warn
 from .posterior import Sites
 from .record import ConvergenceWarning
 
-#: Sweeps end when no mean moves further than this many standard deviations, and at the latest
-#: after so many. For training less is enough.
+#: Sweeps end when no mean moves further than this many standard deviations, and at the
+#: latest after so many. For training less is enough.
 TOLERANCE, TRAINING_TOLERANCE, MAX_SWEEPS = 1e-4, 0.03, 30
 _NOT_SETTLED = (
     "The sites of some near rows did not settle: predictions from these may be less accurate."
@@ -47,7 +49,9 @@ class GroupRows(NamedTuple):
     "sites.nu: [G, S]", "sites.tau: [G, S]", "return[0]: [G, S]", "return[1]: [G, S]"
 )
 def _group_marginals(rows: GroupRows, sites: Sites) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compute mean and variance of f at each row, under the prior of its group and all sites."""
+    """Compute mean and variance of f at each row, under the prior of its group and all
+    sites.
+    """
     C, s = rows.covariance, tf.sqrt(sites.tau)
     B = tf.linalg.diag(tf.ones_like(s)) + s[..., None] * C * s[:, None]
     V = tf.linalg.triangular_solve(tf.linalg.cholesky(B), s[..., None] * C)
@@ -60,7 +64,9 @@ def _group_marginals(rows: GroupRows, sites: Sites) -> tuple[tf.Tensor, tf.Tenso
 
 
 def _group_targets(likelihood: Likelihood, rows: GroupRows, sites: Sites) -> Sites:
-    """Compute the sites that match the tilted moments at the cavities of the present ones."""
+    """Compute the sites that match the tilted moments at the cavities of the present
+    ones.
+    """
     m, v = _group_marginals(rows, sites)
     alpha, tiny = (
         rows.alpha,
@@ -86,17 +92,21 @@ def infer_groups(
     tolerance: float = TOLERANCE,
     max_sweeps: int = MAX_SWEEPS,
 ) -> Sites:
-    """Bring the sites of all groups, [G, S] of precisions at least 0, to their fixed point.
+    """Bring the sites of all groups, [G, S] of precisions at least 0, to their fixed
+    point.
 
-    Where the last sweep still moves a mean by more than :data:`TRAINING_TOLERANCE`, there is a
-    :class:`~gpflow_pep.models.ConvergenceWarning`; not in training, for which that is enough.
+    Where the last sweep still moves a mean by more than :data:`TRAINING_TOLERANCE`,
+    there is a :class:`~gpflow_pep.models.ConvergenceWarning`; not in training, for
+    which that is enough.
 
-    Derivatives are those of one sweep more, from sites that count as constants: exact for Gaussian
-    noise, and for others without what the derivatives of the sites before would add.
+    Derivatives are those of one sweep more, from sites that count as constants: exact
+    for Gaussian noise, and for others without what the derivatives of the sites before
+    would add.
 
     :param likelihood: Of one latent function and one column of targets.
     :param rows: Groups of at least one row.
-    :param tolerance: Sweeps end when no site moves its mean by more, in standard deviations of f.
+    :param tolerance: Sweeps end when no site moves its mean by more, in standard
+        deviations of f.
     :param max_sweeps: The most of them.
     """
 
@@ -104,8 +114,9 @@ def infer_groups(
         count: tf.Tensor, last: tf.Tensor, *sites: tf.Tensor
     ) -> tuple[tf.Tensor, ...]:
         target = _group_targets(likelihood, rows, Sites(*sites))
-        # A group that has settled stays as it is: its predictions do not depend on other groups.
-        # From the third sweep on sites go a part of the way to their targets.
+        # A group that has settled stays as it is: its predictions do not depend on
+        # other groups. From the third sweep on sites go a part of the way to their
+        # targets.
         step = tf.where(last > tolerance, tf.where(count < 2, 1.0, 0.8), 0.0)[:, None]
         moved = [
             old + tf.cast(step, old.dtype) * (new - old)
@@ -145,7 +156,8 @@ def infer_groups(
 def gaussian_observations(
     likelihood: Likelihood, rows: GroupRows, tolerance: float = TOLERANCE
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""Compute observations with Gaussian noise that equal the sites of :func:`infer_groups`.
+    r"""Compute observations with Gaussian noise that equal the sites of
+    :func:`infer_groups`.
 
     :return: Targets :math:`\nu / \tau`, and variances :math:`1 / \tau`.
     """

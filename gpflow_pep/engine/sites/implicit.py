@@ -1,11 +1,12 @@
 r"""Derivatives of what depends on converged sites, by the implicit function theorem.
 
-Sites end at :math:`s^* = T(s^*, \theta)`, where T is one sweep without damping. The derivative of
-any :math:`\phi(s^*, \theta)` is :math:`\phi_\theta + \lambda^T T_\theta` with
-:math:`(I - T_s^T) \lambda = \phi_s` (:doc:`/derivations`). These equations are solved by GMRES on
-products with :math:`T_s^T`. The derivative J of each row's new site in its own (m, s, :math:`\nu`,
-:math:`\tau`) is computed once; rows meet only by :math:`m = A^T w` and
-:math:`s = \mathrm{diag}(A^T B^{-1} A)`. From the cotangents :math:`\bar m, \bar s` of these,
+Sites end at :math:`s^* = T(s^*, \theta)`, where T is one sweep without damping. The
+derivative of any :math:`\phi(s^*, \theta)` is :math:`\phi_\theta + \lambda^T T_\theta`
+with :math:`(I - T_s^T) \lambda = \phi_s` (:doc:`/derivations`). These equations are
+solved by GMRES on products with :math:`T_s^T`. The derivative J of each row's new site
+in its own (m, s, :math:`\nu`, :math:`\tau`) is computed once; rows meet only by
+:math:`m = A^T w` and :math:`s = \mathrm{diag}(A^T B^{-1} A)`. From the cotangents
+:math:`\bar m, \bar s` of these,
 
 .. math::
 
@@ -13,9 +14,10 @@ products with :math:`T_s^T`. The derivative J of each row's new site in its own 
     \bar G = -\tfrac12 (\bar b w^T + w \bar b^T) - B^{-1} A \,\mathrm{diag}(\bar s) A^T B^{-1}, \\
     \bar \nu = A^T \bar b, \qquad \bar \tau = \mathrm{diag}(A^T \bar G A),
 
-two passes over the rows without an integral, which is what a product costs. Then one sweep more is
-differentiated in :math:`\theta`. The unknowns are :math:`\lambda_\nu / \sqrt s` and
-:math:`(\lambda_\tau + m \lambda_\nu) / s`: sites in standard deviations of q, as in a residual.
+two passes over the rows without an integral, which is what a product costs. Then one
+sweep more is differentiated in :math:`\theta`. The unknowns are
+:math:`\lambda_\nu / \sqrt s` and :math:`(\lambda_\tau + m \lambda_\nu) / s`: sites in
+standard deviations of q, as in a residual.
 """
 
 from collections.abc import Callable
@@ -59,8 +61,9 @@ class AdjointInfo(NamedTuple):
 
     quantity: str  #: What was differentiated.
     num_products: tf.Tensor
-    """[], int: products with the derivative of a sweep, each of the price of a sweep without its
-    integrals."""
+    """[], int: products with the derivative of a sweep, each of the price of a sweep
+    without its integrals.
+    """
     residual: (
         tf.Tensor
     )  #: [], what is left of the equations, relative to their right-hand side.
@@ -104,8 +107,8 @@ class Converged(NamedTuple):
         self, values: tf.Tensor, function: RowFunction, quantity: str
     ) -> tf.Tensor:
         """
-        Let numbers of each row pass, [N] or [N, K], with their derivatives in the parameters; see
-        :meth:`natural`.
+        Let numbers of each row pass, [N] or [N, K], with their derivatives in the
+        parameters; see :meth:`natural`.
 
         :param function: What the values are of.
         """
@@ -150,11 +153,12 @@ class Converged(NamedTuple):
         r"""Compute :math:`\phi_\theta + \lambda^T T_\theta`.
 
         :param by_sites: :math:`\phi_s`.
-        :param by_natural: The derivative of :math:`\phi` in the sums of all sites, if it depends on
-            :math:`\theta` by way of these.
-        :param terms: Functions of rows, of which :math:`\phi` is a sum with weights, [N, K].
-        :raises ValueError: If the sites have not converged, the equations were not solved, or rows
-            are spread over processes.
+        :param by_natural: The derivative of :math:`\phi` in the sums of all sites, if
+            it depends on :math:`\theta` by way of these.
+        :param terms: Functions of rows, of which :math:`\phi` is a sum with weights,
+            [N, K].
+        :raises ValueError: If the sites have not converged, the equations were not
+            solved, or rows are spread over processes.
         """
         with tf.control_dependencies(self._require_fixed_point(quantity, by_sites)):
             by_sites = Sites(*map(tf.identity, by_sites))
@@ -212,7 +216,8 @@ def _solve_adjoint(
     :raises ValueError: If that is not possible.
     """
     (m, s), dtype = fixed_point.marginals, problem.W.dtype
-    # Rows that see less of u than this part of the most are measured as if they saw so much.
+    # Rows that see less of u than this part of the most are measured as if they saw so
+    # much.
     s = tf.maximum(s, 1e-10 * tf.reduce_max(s))
     J = _of_rows(problem, fixed_point, _target_sites)
 
@@ -254,8 +259,8 @@ def _of_rows(
     problem: SiteProblem, fixed_point: FixedPoint, function: RowFunction
 ) -> tf.Tensor:
     r"""
-    Differentiate a function of rows in the moments and site of each row, at the parameters as they
-    are: [N, K, 4, L], in m, s, :math:`\nu` and :math:`\tau`.
+    Differentiate a function of rows in the moments and site of each row, at the
+    parameters as they are: [N, K, 4, L], in m, s, :math:`\nu` and :math:`\tau`.
     """
 
     def chunk_terms(piece: Any) -> tf.Tensor:
@@ -322,8 +327,8 @@ def _in_parameters(
     by_natural: Natural | None,
     terms: tuple[tuple[RowFunction, tf.Tensor], ...],
 ) -> list[tf.Tensor]:
-    """Differentiate in the parameters, at fixed sites, a sum of functions of rows with weights, and
-    what has these cotangents in the sums of all sites.
+    """Differentiate in the parameters, at fixed sites, a sum of functions of rows with
+    weights, and what has these cotangents in the sums of all sites.
     """
     functions, weights = zip(*terms)
     with tf.GradientTape(watch_accessed_variables=False) as tape:

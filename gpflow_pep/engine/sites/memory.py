@@ -1,20 +1,23 @@
-r"""What is left of rows that are forgotten: one Gaussian factor of f at the inducing points.
+r"""What is left of rows that are forgotten: one Gaussian factor of f at the inducing
+points.
 
-Whatever the likelihood, what Power EP learnt from the rows is Gaussian: the posterior of u over its
-prior, as a function of f at the inducing points Z of each latent function
+Whatever the likelihood, what Power EP learnt from the rows is Gaussian: the posterior
+of u over its prior, as a function of f at the inducing points Z of each latent function
 
 .. math:: t(f) = \exp(c + hᵀ (f(Z) - m) - \tfrac12 |W (f(Z) - m)|^2)
 
-with m the mean function at Z, W and h by :doc:`/streaming`, and c such that the prior's integral of
-it is the evidence. W is also that of :mod:`gpflow_pep.engine.sites.surrogate`, whose targets y have
-:math:`Wᵀ \tilde y = h`; with h itself nothing is lost in directions of which little is known. The
-size is M² however many rows, and however many memories before, it stands for.
+with m the mean function at Z, W and h by :doc:`/streaming`, and c such that the prior's
+integral of it is the evidence. W is also that of
+:mod:`gpflow_pep.engine.sites.surrogate`, whose targets y have :math:`Wᵀ \tilde y = h`;
+with h itself nothing is lost in directions of which little is known. The size is M²
+however many rows, and however many memories before, it stands for.
 
-Another model, where the points are called Z' and their mean m', takes it as a block of rows with
-Gaussian noise (Bui, Yan & Turner 2017, section 3.6), here in a form that needs no targets. Let A be
-the projection of Z' on the present inducing variables with the present kernel,
-:math:`C = K(Z', Z') - Aᵀ A`, :math:`\delta = m(Z') - m'` and :math:`g = h - Wᵀ W \delta`. With
-:math:`D = W C Wᵀ`, :math:`P = (I + \alpha D)^{-1}` and :math:`e = W C g` it adds
+Another model, where the points are called Z' and their mean m', takes it as a block of
+rows with Gaussian noise (Bui, Yan & Turner 2017, section 3.6), here in a form that
+needs no targets. Let A be the projection of Z' on the present inducing variables with
+the present kernel, :math:`C = K(Z', Z') - Aᵀ A`, :math:`\delta = m(Z') - m'` and
+:math:`g = h - Wᵀ W \delta`. With :math:`D = W C Wᵀ`, :math:`P = (I + \alpha D)^{-1}`
+and :math:`e = W C g` it adds
 
 .. math::
 
@@ -22,9 +25,10 @@ the projection of Z' on the present inducing variables with the present kernel,
     & c + hᵀ \delta - \tfrac12 |W \delta|^2 + \tfrac{\alpha}{2} gᵀ C g
     - \tfrac{\alpha^2}{2} eᵀ P e - \tfrac{1}{2 \alpha} \log|I + \alpha D| \text{ to } \log Z.
 
-Where neither prior nor inducing points change, C = 0 and nothing is lost, whatever :math:`\alpha`
-is. Where g and W are those of exact observations, :func:`block_sums
-<gpflow_pep.engine.energies.collapsed.block_sums>` of these is the same.
+Where neither prior nor inducing points change, C = 0 and nothing is lost, whatever
+:math:`\alpha` is. Where g and W are those of exact observations,
+:func:`block_sums <gpflow_pep.engine.energies.collapsed.block_sums>` of these is the
+same.
 """
 
 from typing import NamedTuple
@@ -42,20 +46,26 @@ from .surrogate import informed_directions
 class Memory(NamedTuple):
     r"""A factor of f at inducing points, in the place of rows that are forgotten.
 
-    Tensors or NumPy arrays: ``numpy.savez(path, **memory._asdict())`` keeps one where ``alpha`` is
-    not None.
+    Tensors or NumPy arrays: ``numpy.savez(path, **memory._asdict())`` keeps one where
+    ``alpha`` is not None.
     """
 
     Z: TensorType
-    """[K, M, D], the inducing points; K is 1 where all latent functions share them, else L."""
+    """[K, M, D], the inducing points; K is 1 where all latent functions share them,
+    else L.
+    """
     weights: TensorType
-    """[K, R, M], W; K is 1 or L, perhaps another one than of Z. ``remember`` gives R = M."""
+    """[K, R, M], W; K is 1 or L, perhaps another one than of Z. ``remember`` gives R =
+    M.
+    """
     first: TensorType  #: [L, M], h.
     mean: TensorType  #: [L, M], m.
     log_constant: TensorType
     r"""[], :math:`\sum_l c_l`: the evidence less what the factor's integrals give."""
     alpha: float | None = None
-    """The power of the memory as a factor, in [0, 1]; None: that of the model it is given to."""
+    """The power of the memory as a factor, in [0, 1]; None: that of the model it is
+    given to.
+    """
 
 
 def memory_of(
@@ -63,8 +73,8 @@ def memory_of(
 ) -> Memory:
     """Summarise all rows in a factor of f at the inducing points; a constant.
 
-    :raises ValueError: If the rows leave some direction less certain than the prior, see
-        :func:`~gpflow_pep.engine.sites.surrogate.informed_directions`.
+    :raises ValueError: If the rows leave some direction less certain than the prior,
+        see :func:`~gpflow_pep.engine.sites.surrogate.informed_directions`.
     """
     values, vectors = informed_directions(natural.G, "remember")
     root = tf.sqrt(tf.nn.relu(values))[..., None] * tf.linalg.matrix_transpose(vectors)
@@ -94,7 +104,8 @@ def memory_terms(
     e = tf.matmul(whitened, Cg)
     first = tf.matmul(A, g - alpha * tf.matmul(whitened, e, transpose_a=True))
     seen = tf.matmul(A, whitened, transpose_b=True)
-    # Pivots of I + alpha D, less 1 and over alpha: they are smooth in D, which may be 0.
+    # Pivots of I + alpha D, less 1 and over alpha: they are smooth in D, which may be
+    # 0.
     below = tf.square(cholesky - tf.linalg.band_part(cholesky, 0, 0))
     pivots = tf.linalg.diag_part(D) - tf.math.divide_no_nan(
         tf.reduce_sum(below, axis=-1), alpha

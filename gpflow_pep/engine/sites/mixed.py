@@ -1,17 +1,20 @@
-r"""Sites of outputs that are mixed from latent functions, and the dense q that they make.
+r"""Sites of outputs that are mixed from latent functions, and the dense q that they
+make.
 
 Outputs are :math:`f_p = \sum_q W_{pq} g_q + c_p` with independent :math:`g_q`, of which
 :math:`h_{nq} = A_{qn}ᵀ v_q` is the projection of row n on the inducing variables, and
-:math:`g_{nq} = h_{nq} + N(0, d_{nq})`. q(v) is one Gaussian over all S = Q M whitened inducing
-variables, one latent function after the other. There is a site :math:`\exp(\nu f - \tfrac12 \tau
-f^2)` for each entry (n, p) of Y that was observed; others are 0.
+:math:`g_{nq} = h_{nq} + N(0, d_{nq})`. q(v) is one Gaussian over all S = Q M whitened
+inducing variables, one latent function after the other. There is a site
+:math:`\exp(\nu f - \tfrac12 \tau f^2)` for each entry (n, p) of Y that was observed;
+others are 0.
 
 The outputs of a row are one factor: what is left of g, with variances
 :math:`\Delta_n = \mathrm{diag}(d_n)`, is integrated out with all of them, to the power
 :math:`\alpha`.
 
-With :math:`C_n = Wᵀ \mathrm{diag}(\tau_n) W` and :math:`F_n = (I + \alpha \Delta_n C_n)^{-1}` the
-sites of row n are in :math:`h_n` a Gaussian of precision :math:`T_n = C_n F_n` and first parameter
+With :math:`C_n = Wᵀ \mathrm{diag}(\tau_n) W` and
+:math:`F_n = (I + \alpha \Delta_n C_n)^{-1}` the sites of row n are in :math:`h_n` a
+Gaussian of precision :math:`T_n = C_n F_n` and first parameter
 :math:`\lambda_n = F_nᵀ Wᵀ \nu_n`. So the posterior's precision has the blocks
 :math:`\delta_{qr} I + A_q \,\mathrm{diag}_n(T_{n,qr}) A_rᵀ`, and with the marginals
 :math:`N(\bar h_n, S_n)` of :math:`h_n` those of :math:`g_n` are
@@ -21,11 +24,11 @@ sites of row n are in :math:`h_n` a Gaussian of precision :math:`T_n = C_n F_n` 
     \bar g_n = F_n \bar h_n + \alpha \Lambda_n Wᵀ \nu_n, \qquad
     \mathrm{cov} = \Lambda_n + F_n S_n F_nᵀ, \qquad \Lambda_n = F_n \Delta_n .
 
-Nothing divides by :math:`\alpha`, :math:`\tau` or :math:`\Delta`, and no matrix has more than Q
-columns for a row. Bui, Yan & Turner (2017) have sites for rows of one output; this is no other
-theory, with "row" read as the block of a row's outputs. With :math:`m, s` the marginals of an
-entry's site, its cavity, tilted moments and target are those of
-:mod:`gpflow_pep.engine.sites.sweep`.
+Nothing divides by :math:`\alpha`, :math:`\tau` or :math:`\Delta`, and no matrix has
+more than Q columns for a row. Bui, Yan & Turner (2017) have sites for rows of one
+output; this is no other theory, with "row" read as the block of a row's outputs. With
+:math:`m, s` the marginals of an entry's site, its cavity, tilted moments and target are
+those of :mod:`gpflow_pep.engine.sites.sweep`.
 """
 
 from collections.abc import Callable
@@ -54,12 +57,16 @@ from .posterior import (
 
 class Mixed(NamedTuple):
     """Outputs that are mixed from latent functions, with the methods of
-    :class:`~gpflow_pep.engine.sites.posterior.Independent`; the sites of a row are one factor."""
+    :class:`~gpflow_pep.engine.sites.posterior.Independent`; the sites of a row are one
+    factor.
+    """
 
     weights: tf.Tensor  #: [P, Q], W.
 
     def narrowed(self, part: tf.Tensor) -> "Mixed":
-        """Multiply the variance of the prior: of all latent functions by way of their weights."""
+        """Multiply the variance of the prior: of all latent functions by way of their
+        weights.
+        """
         return Mixed(tf.sqrt(part) * self.weights)
 
     def rows(
@@ -112,7 +119,9 @@ class Mixed(NamedTuple):
         return proper, -0.5 * (alpha * of_residual + log_det)
 
     def tilted(self, *arguments: Any) -> tuple[TiltedDerivatives, list[tf.Tensor]]:
-        """Integrate entries, see :func:`~gpflow_pep.engine.factors.entries.entry_derivatives`."""
+        """Integrate entries, see
+        :func:`~gpflow_pep.engine.factors.entries.entry_derivatives`.
+        """
         return entry_derivatives(*arguments)
 
     def require_resolved(
@@ -128,7 +137,9 @@ class Mixed(NamedTuple):
         return ~tf.math.is_finite(Y)
 
     def unevaluated(self, W: tf.Tensor, zeros: tf.Tensor) -> tuple[Any, ...]:
-        """Make q, the tilted integrals, h and joint terms of sites [N, P] before an evaluation."""
+        """Make q, the tilted integrals, h and joint terms of sites [N, P] before an
+        evaluation.
+        """
         q = improper(
             1, int(self.weights.shape[1]) * (W.shape[1] or tf.shape(W)[1]), W.dtype
         )
@@ -170,7 +181,8 @@ def row_sites(
 ) -> RowSites:
     """Write the sites of the outputs of each row as functions of h.
 
-    :param d: Residual variances that the outputs of a row share; None: none, where g is known.
+    :param d: Residual variances that the outputs of a row share; None: none, where g is
+        known.
     """
     num_latent = int(mixing.shape[1])
     products = tf.reshape(mixing[:, :, None] * mixing[:, None, :], [-1, num_latent**2])
@@ -190,7 +202,9 @@ def symmetric(matrices: tf.Tensor) -> tf.Tensor:
 
 @check_shapes("matrices: [N, Q, Q]", "return: [N, Q, Q]")
 def inverse_of_sum(matrices: tf.Tensor) -> tf.Tensor:
-    """Compute :math:`(I + M)^{-1}` of each; NaN where M is not finite, which would not return."""
+    """Compute :math:`(I + M)^{-1}` of each; NaN where M is not finite, which would not
+    return.
+    """
     finite = tf.reduce_all(tf.math.is_finite(matrices), axis=[1, 2], keepdims=True)
     eye = tf.eye(int(matrices.shape[1]), dtype=matrices.dtype)
     inverse = tf.linalg.inv(eye + tf.where(finite, matrices, tf.zeros_like(matrices)))
@@ -203,9 +217,11 @@ def log_determinant(rows: RowSites, d: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
     Compute :math:`\tfrac{1}{\alpha} \log|I + \alpha \Delta_n C_n|` of row sites, differentiable to
     any order; NaN where the matrix is not positive definite in the metric of :math:`\Delta_n`.
 
-    Its pivots are :math:`1 + \alpha d_k c_k`, where :math:`c_k` is what elimination leaves on the
-    diagonal of C: :math:`C_{ij} - \alpha d_k C_{ik} C_{kj} / (1 + \alpha d_k C_{kk})` after row k.
-    So no digit is lost as :math:`\alpha \to 0`, and there are no eigenvalues to iterate for.
+    Its pivots are :math:`1 + \alpha d_k c_k`, where :math:`c_k` is what elimination
+    leaves on the diagonal of C:
+    :math:`C_{ij} - \alpha d_k C_{ik} C_{kj} / (1 + \alpha d_k C_{kk})` after row k. So
+    no digit is lost as :math:`\alpha \to 0`, and there are no eigenvalues to iterate
+    for.
     """
     C, pivots = rows.C, []
     for part in tf.unstack(d, axis=1):
@@ -217,8 +233,9 @@ def log_determinant(rows: RowSites, d: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
 
 
 def latent_sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> Natural:
-    """Sum what rows add to the natural parameters of the prior of all v, [1, Q M, Q M] and
-    [1, Q M, 1], from A [Q, M, N] and :class:`RowSites`."""
+    """Sum what rows add to the natural parameters of the prior of all v, [1, Q M, Q M]
+    and [1, Q M, 1], from A [Q, M, N] and :class:`RowSites`.
+    """
     number, size = int(A.shape[0]), A.shape[1] or tf.shape(A)[1]
 
     @tf.custom_gradient
@@ -266,10 +283,12 @@ def by_latent(w: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
 
 def whitened_columns(A: tf.Tensor, q: PosteriorFactor) -> list[tf.Tensor]:
     r"""
-    Compute :math:`R^{-1} E_q A_q` with :math:`B = R Rᵀ`, where :math:`E_q` puts the rows of latent
-    function q among those of all: [S - q M, N] for each, without the q M rows of zeros above.
+    Compute :math:`R^{-1} E_q A_q` with :math:`B = R Rᵀ`, where :math:`E_q` puts the
+    rows of latent function q among those of all: [S - q M, N] for each, without the q M
+    rows of zeros above.
 
-    The covariance of :math:`h_{nq}` and :math:`h_{mr}` is the product of two of these columns.
+    The covariance of :math:`h_{nq}` and :math:`h_{mr}` is the product of two of these
+    columns.
     """
     size = A.shape[1] or tf.shape(A)[1]
     starts = (latent * size for latent in range(int(A.shape[0])))
@@ -314,11 +333,11 @@ def mixed_marginals(mixing: tf.Tensor, g: LatentMarginals) -> Marginals:
 def _proper_rows(
     h: LatentMarginals, rows: RowSites, tau: tf.Tensor, alpha: tf.Tensor
 ) -> tf.Tensor:
-    r"""Find the rows whose site can be removed to the power alpha, [N]: the eigenvalues of
-    :math:`I - \alpha T S` are positive.
+    r"""Find the rows whose site can be removed to the power alpha, [N]: the eigenvalues
+    of :math:`I - \alpha T S` are positive.
 
-    Where no precision :math:`\tau` is negative, what the others leave is at least the prior's
-    precision, and nothing is computed.
+    Where no precision :math:`\tau` is negative, what the others leave is at least the
+    prior's precision, and nothing is computed.
     """
     some_negative, every_row = (
         ~tf.reduce_all(tau >= 0.0),

@@ -1,14 +1,17 @@
-r"""Sites, the problem whose sites are wanted, the posterior q(v) of the whitened inducing variables
-that they make, and what a row sees of it: the one place that states the conventions.
+r"""Sites, the problem whose sites are wanted, the posterior q(v) of the whitened
+inducing variables that they make, and what a row sees of it: the one place that states
+the conventions.
 
 The site of row n and latent function l is
-:math:`t_{nl}(u) \propto \exp(\nu_{nl} h_{nl} - \tfrac12 \tau_{nl} h_{nl}^2)`, a function of
-:math:`h_{nl} = A_{nl}ᵀ v_l` alone, the one direction of the whitened inducing variables that the
-row sees. Bui, Yan & Turner (2017), appendix F, write g for :math:`\nu / \tau` and v for
-:math:`1 / \tau`; natural parameters stay finite for a site of precision 0.
+:math:`t_{nl}(u) \propto \exp(\nu_{nl} h_{nl} - \tfrac12 \tau_{nl} h_{nl}^2)`, a
+function of :math:`h_{nl} = A_{nl}ᵀ v_l` alone, the one direction of the whitened
+inducing variables that the row sees. Bui, Yan & Turner (2017), appendix F, write g for
+:math:`\nu / \tau` and v for :math:`1 / \tau`; natural parameters stay finite for a site
+of precision 0.
 
-All sites together add :math:`G = A \,\mathrm{diag}(\tau) Aᵀ` and :math:`b = A \nu` to the natural
-parameters of the prior N(0, I): :math:`q(v) = N(B^{-1} b, B^{-1})` with :math:`B = I + G`.
+All sites together add :math:`G = A \,\mathrm{diag}(\tau) Aᵀ` and :math:`b = A \nu` to
+the natural parameters of the prior N(0, I): :math:`q(v) = N(B^{-1} b, B^{-1})` with
+:math:`B = I + G`.
 """
 
 from collections.abc import Sequence
@@ -33,14 +36,17 @@ class Sites(NamedTuple):
 
     nu: tf.Tensor  #: [N, L], :math:`\nu`.
     tau: tf.Tensor
-    r"""[N, L], :math:`\tau`; may be negative where the likelihood is not log-concave."""
+    r"""[N, L], :math:`\tau`; may be negative where the likelihood is not log-concave.
+    """
 
 
 class Natural(NamedTuple):
     """What some rows add to the natural parameters of the prior of v."""
 
     G: tf.Tensor
-    """[broadcast L, M, M], to the precision; one matrix where all latent functions share it."""
+    """[broadcast L, M, M], to the precision; one matrix where all latent functions
+    share it.
+    """
     b: tf.Tensor  #: [L, M, 1], to the first natural parameter.
 
 
@@ -58,8 +64,9 @@ class PosteriorFactor(NamedTuple):
     """q(v) by the Cholesky factor of its precision, :math:`B = R Rᵀ`."""
 
     W: tf.Tensor
-    """[broadcast L, M, M], :math:`R^{-1}`: the covariance of v is :math:`Wᵀ W`. NaN where B is not
-    positive definite."""
+    """[broadcast L, M, M], :math:`R^{-1}`: the covariance of v is :math:`Wᵀ W`. NaN
+    where B is not positive definite.
+    """
     c: tf.Tensor
     r"""[L, M, 1], :math:`W b`: the mean of v is :math:`Wᵀ c`, and
     :math:`|c|^2 = bᵀ B^{-1} b`."""
@@ -91,28 +98,33 @@ class Cavity(NamedTuple):
     m: tf.Tensor  #: [N, L], :math:`m^{-} = (m - \alpha \nu s) / e`.
     s: tf.Tensor  #: [N, L], :math:`s^{-} = s / e`.
     e: tf.Tensor
-    r"""[N, L], :math:`e = 1 - \alpha \tau s`. The cavity is proper where it is positive; where it
-    is not, ``m`` and ``s`` mean nothing."""
+    r"""[N, L], :math:`e = 1 - \alpha \tau s`. The cavity is proper where it is
+    positive; where it is not, ``m`` and ``s`` mean nothing.
+    """
 
 
 class View(NamedTuple):
     """What the sites of some rows see of q(v)."""
 
     marginals: Marginals  #: Moments of what each site is a function of.
-    h: Any = ()  #: Moments of h of all latent functions, where outputs are mixed of these.
-    rows: Any = ()  #: The sites of each row as one function of h, where outputs are mixed.
+    #: Moments of h of all latent functions, where outputs are mixed of these.
+    h: Any = ()
+    #: The sites of each row as one function of h, where outputs are mixed.
+    rows: Any = ()
 
 
 class Independent(NamedTuple):
     """
-    Each output is a latent function, independent of the others: a site is a function of its own h.
+    Each output is a latent function, independent of the others: a site is a function of
+    its own h.
 
     :class:`~gpflow_pep.engine.sites.mixed.Mixed` has the same methods.
     """
 
     prior_part: tf.Tensor | None = None
-    """By which the prior's variance is multiplied: projections A are not scaled, but what is made
-    of them; None: by 1."""
+    """By which the prior's variance is multiplied: projections A are not scaled, but
+    what is made of them; None: by 1.
+    """
 
     def narrowed(self, part: tf.Tensor) -> "Independent":
         """Multiply the variance of the prior."""
@@ -154,14 +166,16 @@ class Independent(NamedTuple):
         """Compute what sites of a row have in common.
 
         :param proper: Which rows have proper sites, [N], each site by itself.
-        :return: Which have proper sites together, [N], and what rows have in the energy beside the
-            terms of each site, [N], or () for nothing.
+        :return: Which have proper sites together, [N], and what rows have in the energy
+            beside the terms of each site, [N], or () for nothing.
         """
         return proper, ()
 
     def tilted(self, *arguments: Any) -> tuple[TiltedDerivatives, list[tf.Tensor]]:
-        """Integrate rows, see :func:`~gpflow_pep.engine.factors.moments.tilted_derivatives`, and
-        differentiate in variables of the likelihood too."""
+        """Integrate rows, see
+        :func:`~gpflow_pep.engine.factors.moments.tilted_derivatives`, and differentiate
+        in variables of the likelihood too.
+        """
         return derivatives_in_moments_and_parameters(*arguments)
 
     def require_resolved(
@@ -176,7 +190,9 @@ class Independent(NamedTuple):
         return None
 
     def unevaluated(self, W: tf.Tensor, zeros: tf.Tensor) -> tuple[Any, ...]:
-        """Make q, the tilted integrals, h and joint terms of sites [N, L] before an evaluation."""
+        """Make q, the tilted integrals, h and joint terms of sites [N, L] before an
+        evaluation.
+        """
         q = improper(zeros.shape[1], W.shape[1] or tf.shape(W)[1], W.dtype)
         return q, TiltedDerivatives(tf.reduce_sum(zeros, axis=1), zeros, zeros), (), ()
 
@@ -206,8 +222,10 @@ class SiteProblem(NamedTuple):
     )
     latents: Any = Independent()
     """How outputs depend on latent functions: :class:`Independent` or
-    :class:`~gpflow_pep.engine.sites.mixed.Mixed`, with which likelihood, mean function and targets
-    are of the outputs, kernel and inducing variables of the latent functions."""
+    :class:`~gpflow_pep.engine.sites.mixed.Mixed`, with which likelihood, mean function
+    and targets are of the outputs, kernel and inducing variables of the latent
+    functions.
+    """
 
     @property
     def variables(self) -> list[tf.Variable]:
@@ -239,7 +257,9 @@ class SiteProblem(NamedTuple):
         return projection or self.parts.project(self.W, X)
 
     def pieces(self, rows: Any) -> chunks.Chunks:
-        """Cut pairs: X with other rows, and the projection of each piece where there is one."""
+        """Cut pairs: X with other rows, and the projection of each piece where there is
+        one.
+        """
         rows = self.rows.X, rows
         return chunks.row_chunks(rows, self.plan(1).chunk_size, self.projection or ())
 
@@ -313,8 +333,8 @@ def terms_of_mean(w: tf.Tensor, known: Sequence[Natural]) -> tf.Tensor:
 
 
 def marginals(A: tf.Tensor, q: PosteriorFactor) -> Marginals:
-    """Compute the moments of :math:`h_n = A_nᵀ v` under q, for A [broadcast L, M, N]. The variances
-    are [N, 1] where all latent functions share A and W.
+    """Compute the moments of :math:`h_n = A_nᵀ v` under q, for A [broadcast L, M, N].
+    The variances are [N, 1] where all latent functions share A and W.
     """
     m = on_columns(A, q.w)
     s = tf.reduce_sum(tf.square(lower_matmul(q.W, A)), axis=-2)
@@ -323,9 +343,9 @@ def marginals(A: tf.Tensor, q: PosteriorFactor) -> Marginals:
 
 def whitened_posterior(natural: Natural) -> WhitenedGaussian:
     """Compute :math:`q(v) = N(B^{-1} b, B^{-1})`, with :math:`B = I + G`."""
-    # GPflow wants a lower triangular square root of B⁻¹. Wᵀ of B = R Rᵀ with W = R⁻¹ is an upper
-    # one; that of B with rows and columns in reverse order, put in reverse order again, is a lower
-    # one.
+    # GPflow wants a lower triangular square root of B⁻¹. Wᵀ of B = R Rᵀ with W = R⁻¹ is
+    # an upper one; that of B with rows and columns in reverse order, put in reverse
+    # order again, is a lower one.
     reverse = Natural(tf.reverse(natural.G, [-2, -1]), tf.reverse(natural.b, [-2]))
     q = posterior_factor(reverse)
     q_sqrt = tf.reverse(tf.linalg.matrix_transpose(q.W), [-2, -1])
@@ -334,7 +354,8 @@ def whitened_posterior(natural: Natural) -> WhitenedGaussian:
 
 
 def unwhitened(L: tf.Tensor, q: WhitenedGaussian) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function, u = L v.
+    """Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function, u =
+    L v.
 
     :param L: [broadcast L, M, M].
     :param q: Of each; or one Gaussian over all v: [L M, 1] and [1, L M, L M].
@@ -355,7 +376,8 @@ def row_moments(q: WhitenedGaussian, A: tf.Tensor) -> Marginals:
 def cavity(q: Marginals, sites: Sites, alpha: tf.Tensor) -> Cavity:
     """Remove the power alpha of each row's site (Bui, Yan & Turner 2017, section 3.3).
 
-    :param alpha: The power, in [0, 1], [broadcast N, 1]; 1 removes the site, 0 removes nothing.
+    :param alpha: The power, in [0, 1], [broadcast N, 1]; 1 removes the site, 0 removes
+        nothing.
     """
     e = 1.0 - alpha * sites.tau * q.s
     return Cavity((q.m - alpha * sites.nu * q.s) / e, q.s / e, e)
@@ -375,8 +397,8 @@ def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tenso
 
 
 def scaled_error(sites: Sites, matched: Sites, marginals: Marginals) -> tf.Tensor:
-    """Compute how far sites are from others, [2, N, L], in units of q's standard deviation; the
-    largest is the residual of a record.
+    """Compute how far sites are from others, [2, N, L], in units of q's standard
+    deviation; the largest is the residual of a record.
     """
     return in_deviations(
         tf.stack(matched) - tf.stack(sites), tf.stack(marginals), coupled=False

@@ -7,12 +7,13 @@ import tensorflow as tf
 
 from .posterior import Marginals, Sites
 
-#: What a run tries until something has converged, see :mod:`gpflow_pep.engine.sites.fixed_point`.
-#: "continuation": easier problems, each from the sites of the one before. "clipped": the net. It
-#: goes towards sites whose precision is not negative and which match the tilted mean alone where
-#: theirs would be. That nearly always ends at a point that depends smoothly on the parameters, but
-#: it is not a fixed point of Power EP, and the record shows that it did not converge, unless no
-#: precision was clipped in the end.
+#: What a run tries until something has converged, see
+#: :mod:`gpflow_pep.engine.sites.fixed_point`. "continuation": easier problems, each
+#: from the sites of the one before. "clipped": the net. It goes towards sites whose
+#: precision is not negative and which match the tilted mean alone where theirs would
+#: be. That nearly always ends at a point that depends smoothly on the parameters, but
+#: it is not a fixed point of Power EP, and the record shows that it did not converge,
+#: unless no precision was clipped in the end.
 FALLBACKS = ("", "continuation", "clipped")
 CONTINUATION, CLIPPED = 1, 2
 
@@ -22,20 +23,23 @@ class ConvergenceWarning(UserWarning):
 
 
 class Stage(NamedTuple):
-    """A problem that a run solves on its way: numbers, or tensors [] of the stage that it is in.
+    """A problem that a run solves on its way: numbers, or tensors [] of the stage that
+    it is in.
 
     Three floats come first, then integers.
     """
 
     power_shift: Any = 0.0
-    """From 0 to 1: powers are at least as large as that; or down to -1: smaller by that part; None:
-    as they are."""
+    """From 0 to 1: powers are at least as large as that; or down to -1: smaller by that
+    part; None: as they are.
+    """
     prior_scale: Any = (
         1.0  #: By which the prior's variance is multiplied; None: as it is.
     )
     mean_square: Any = 0.0
-    """Below which the next stage begins, with the same sites; 0: the goal of the run counts. One
-    with another number is a *warm-up*: it serves but to begin the next one."""
+    """Below which the next stage begins, with the same sites; 0: the goal of the run
+    counts. One with another number is a *warm-up*: it serves but to begin the next one.
+    """
     sweeps: Any = 0  #: The most of them.
     is_newton: Any = 0  #: 1 where Newton's method takes the steps, else 0.
     otherwise: Any = (
@@ -51,9 +55,10 @@ TARGET = Stage(None, None)
 class SweepEvaluation(NamedTuple):
     r"""What the inner loop needs of some sites, which it keeps as two numbers each.
 
-    These are :math:`(\nu, \tau)`, and both move by one step; or, where it is coupled, :math:`\tau`
-    and a first number whose target was found for all sites together, and does not depend on
-    :math:`\tau`: all first numbers then move by one step, and each :math:`\tau` by its own.
+    These are :math:`(\nu, \tau)`, and both move by one step; or, where it is coupled,
+    :math:`\tau` and a first number whose target was found for all sites together, and
+    does not depend on :math:`\tau`: all first numbers then move by one step, and each
+    :math:`\tau` by its own.
     """
 
     marginals: Marginals  #: Moments of h under the q that has these sites.
@@ -63,10 +68,13 @@ class SweepEvaluation(NamedTuple):
         tf.Tensor
     )  #: [2, N, L], see :func:`~gpflow_pep.engine.sites.posterior.scaled_error`.
     proper: tf.Tensor
-    """[], bool: B is positive definite, all cavities are proper and all numbers finite."""
+    """[], bool: B is positive definite, all cavities are proper and all numbers finite.
+    """
     merit: tf.Tensor
-    """[], what no step may make smaller; a constant where there is nothing of the kind."""
-    extra: Any = ()  #: What else the caller wants to have of the sites where the run ends: tensors.
+    """[], what no step may make smaller; a constant where there is nothing of the kind.
+    """
+    #: What else the caller wants to have of the sites where the run ends: tensors.
+    extra: Any = ()
 
 
 class Goal(NamedTuple):
@@ -74,10 +82,12 @@ class Goal(NamedTuple):
 
     tolerance: float  #: The residual is below it: all sites are at their targets.
     mean_square_residual: tf.Tensor | float = 0.0
-    """The mean square residual is below it: half the sum of squares of a row's errors, on average
-    over rows, in nats. The energy's error was seen to be up to some thirty times as much, so that
-    this is enough to optimise it. After a long step of an optimiser, across which the energy
-    changes by far more, up to a hundred times this is: a tenth of what the run began with."""
+    """The mean square residual is below it: half the sum of squares of a row's errors,
+    on average over rows, in nats. The energy's error was seen to be up to some thirty
+    times as much, so that this is enough to optimise it. After a long step of an
+    optimiser, across which the energy changes by far more, up to a hundred times this
+    is: a tenth of what the run began with.
+    """
 
 
 @dataclass(frozen=True)
@@ -86,8 +96,9 @@ class Solver:
 
     goal: Goal
     max_sweeps: int
-    """The most evaluations, at least 1; as many again for each fallback, and twice that on the
-    continuation from power 0."""
+    """The most evaluations, at least 1; as many again for each fallback, and twice that
+    on the continuation from power 0.
+    """
     damping: float = 1.0  #: The largest step.
     fall_back: bool = True  #: Whether fallbacks follow where the run has not converged.
     # What is tried, see the schedule.
@@ -108,32 +119,39 @@ class Solver:
     nearly_zero: float = 0.1  #: A power, below which smaller ones are the same problem.
     first_variance: float = 10.0  #: The most of the narrowest prior.
     prior_factor: float = 2.0**0.125
-    """Of its variance, between one prior and the next: with longer steps one cell of 1440 fewer
-    converges (examples/benchmarks/stress.py, near-duplicates at variance 1e4)."""
+    """Of its variance, between one prior and the next: with longer steps one cell of
+    1440 fewer converges (examples/benchmarks/stress.py, near-duplicates at variance
+    1e4).
+    """
     num_priors: int = 160
     # What is close, or far.
     close: float = 0.05  #: A residual below which the run is close.
     far: float = 0.1
-    """A run that begins with a mean square above this had no sites, or those of other data."""
+    """A run that begins with a mean square above this had no sites, or those of other
+    data.
+    """
     of_first: float = 0.1
     largest_factor: float = 100.0  #: See :class:`Goal`.
     # The step of each site.
     min_step: float = 0.01
-    """Without steps of their own 5 cells of 1440 fewer converge (examples/benchmarks/stress.py;
-    probit, Student-t), at 10% more sweeps in all."""
+    """Without steps of their own 5 cells of 1440 fewer converge
+    (examples/benchmarks/stress.py; probit, Student-t), at 10% more sweeps in all.
+    """
     shrink_step: float = 0.5
     grow_step: float = 1.2
     shrink_cap: float = 0.7
     grow_cap: float = 1.05  #: 1.15 was seen to cycle, RobustMax at alpha 1.
     cap_from_far: float = 0.4
-    """The largest cap of a coupled run that began far away: means and precisions turn around each
-    other, and longer steps took hundreds of sweeps at long lengthscales."""
+    """The largest cap of a coupled run that began far away: means and precisions turn
+    around each other, and longer steps took hundreds of sweeps at long lengthscales.
+    """
     refused_cap: float = 0.5
     min_cap: float = 1e-3
     restart_cap: float = 0.1
     early: float = 0.1
-    """Above this mean square a coupled step leaves precisions whose target is negative at 0: most
-    do not later."""
+    """Above this mean square a coupled step leaves precisions whose target is negative
+    at 0: most do not later.
+    """
     tries: tuple[tuple[float, float, float], ...] = (
         (1.0, 1.0, 1.0),
         (1.0, 1.0, 1.0),
@@ -143,11 +161,13 @@ class Solver:
         (0.0, 0.5, 0.03),
         (0.0, 0.0, 0.0),
     )
-    """At first and after each refusal: what negative precisions and the step are multiplied by
-    where something was improper; and the step, the same for all sites, where only the merit fell.
-    Without the latter 2 cells of 1440 fewer converge (examples/benchmarks/stress.py), of the
-    probit. The last try stays, except that no precision is negative: at the start of the loop that
-    is no sites at all, which is always proper; later the cap is made small."""
+    """At first and after each refusal: what negative precisions and the step are
+    multiplied by where something was improper; and the step, the same for all sites,
+    where only the merit fell. Without the latter 2 cells of 1440 fewer converge
+    (examples/benchmarks/stress.py), of the probit. The last try stays, except that no
+    precision is negative: at the start of the loop that is no sites at all, which is
+    always proper; later the cap is made small.
+    """
 
     # Acceleration, and Newton's method.
     accelerate_below: float = (
@@ -160,14 +180,19 @@ class Solver:
     small_depth: int = 4
     deep_sites: int = 200_000  #: How many differences: few where there are more sites.
     unexplained: float = 0.6
-    """The part, or more, that a coupled run takes of what the differences do not explain of F. By
-    .9 of it RobustMax at alpha 1 takes up to 560 sweeps where plain steps overshoot (in the grid of
-    examples/benchmarks/stress.py), by .8 or .5 up to 100, by .6 at most 64."""
+    """The part, or more, that a coupled run takes of what the differences do not
+    explain of F. By .9 of it RobustMax at alpha 1 takes up to 560 sweeps where plain
+    steps overshoot (in the grid of examples/benchmarks/stress.py), by .8 or .5 up to
+    100, by .6 at most 64.
+    """
     newton_left: float = 0.1
-    """Newton's equations are solved to this part of F: fewer products, and one or two more
-    steps."""
+    """Newton's equations are solved to this part of F: fewer products, and one or two
+    more steps.
+    """
     newton_sufficient: float = 0.1
-    """A step is taken that makes F smaller by this part of what it would be if F were linear."""
+    """A step is taken that makes F smaller by this part of what it would be if F were
+    linear.
+    """
 
 
 @dataclass(frozen=True)
@@ -194,22 +219,25 @@ class SiteUpdateInfo(NamedTuple):
     residual: tf.Tensor
     r"""[], the largest of :math:`|\sqrt{s} (F_\nu - m F_\tau)|` and :math:`|s F_\tau|` over sites,
     with the undamped F: how far, in standard deviations of q, the sites are from their targets.
-    Infinite where a rate's expected log density is so low that no nat of log Z is known."""
+    Infinite where a rate's expected log density is so low that no nat of log Z is known.
+    """
     converged: tf.Tensor
-    """[], bool: whether the run met its :class:`Goal`: the residual is below the tolerance, or its
-    mean is small enough for a run that only serves the objective."""
+    """[], bool: whether the run met its :class:`Goal`: the residual is below the
+    tolerance, or its mean is small enough for a run that only serves the objective.
+    """
     num_rejected: tf.Tensor  #: [], int: how many proposals were refused.
     fallback: tf.Tensor | str
-    """The last of :data:`FALLBACKS` that was tried, or its place among them in a graph."""
+    """The last of :data:`FALLBACKS` that was tried, or its place among them in a graph.
+    """
 
     @property
     def no_fixed_point_found(self) -> bool:
         """
-        Whether all fallbacks were tried, smaller powers too where there are some, and none of them
-        ended at a fixed point.
+        Whether all fallbacks were tried, smaller powers too where there are some, and
+        none of them ended at a fixed point.
 
-        There may be no fixed point then. At a power of 0 there always is one, but log Z may be
-        beyond what a float can state there. Outside of graphs only.
+        There may be no fixed point then. At a power of 0 there always is one, but log Z
+        may be beyond what a float can state there. Outside of graphs only.
         """
         return not self.converged and self.fallback in ("clipped", CLIPPED)
 

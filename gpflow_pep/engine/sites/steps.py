@@ -1,15 +1,17 @@
 r"""
-One step of the inner loop: what is proposed, and what follows where that is accepted or refused.
+One step of the inner loop: what is proposed, and what follows where that is accepted or
+refused.
 
-Each site makes a step of its own, or all follow Anderson's acceleration, which looks back on the
-last ones; see :mod:`gpflow_pep.engine.sites.fixed_point`. Where an eigenvalue of the update's
-derivative J has a real part above 1, no damping leads to the fixed point, though there is one.
-Newton's step d, which solves :math:`(I - J) d = F(x)`, does, and takes the steps of some stages. It
-is solved for by generalised conjugate residuals: each product of :math:`J - I` and a direction w is
-a difference :math:`(F(x + h w) - F(x)) / h`, which takes one more sweep, a *probe*, and the next
-direction is what the last ones leave of F. Then the step is shortened until F becomes smaller. The
-differences are remembered where Anderson's acceleration remembers its own, and d is the step that
-it would make of them.
+Each site makes a step of its own, or all follow Anderson's acceleration, which looks
+back on the last ones; see :mod:`gpflow_pep.engine.sites.fixed_point`. Where an
+eigenvalue of the update's derivative J has a real part above 1, no damping leads to the
+fixed point, though there is one. Newton's step d, which solves
+:math:`(I - J) d = F(x)`, does, and takes the steps of some stages. It is solved for by
+generalised conjugate residuals: each product of :math:`J - I` and a direction w is a
+difference :math:`(F(x + h w) - F(x)) / h`, which takes one more sweep, a *probe*, and
+the next direction is what the last ones leave of F. Then the step is shortened until F
+becomes smaller. The differences are remembered where Anderson's acceleration remembers
+its own, and d is the step that it would make of them.
 """
 
 from typing import Any, NamedTuple
@@ -28,8 +30,10 @@ class Differences(NamedTuple):
     count: tf.Tensor  #: [], how many were remembered since some were forgotten.
     newest: tf.Tensor  #: [2 or 3, 2, N, L], the last one of each of these.
     last: tuple[tf.Tensor, ...]
-    """[depth, 2, N, L] each, the last ones of the scaled residual, of x + F(x), and for Newton's
-    method and coupled runs of F(x), in turn: the newest is to take the place of the oldest."""
+    """[depth, 2, N, L] each, the last ones of the scaled residual, of x + F(x), and for
+    Newton's method and coupled runs of F(x), in turn: the newest is to take the place
+    of the oldest.
+    """
 
     @classmethod
     def empty(cls, x: tf.Tensor, solver: Solver, with_F: bool) -> "Differences":
@@ -78,7 +82,9 @@ class State(NamedTuple):
     extra: Any  #: Of the evaluation there.
     F: tf.Tensor  #: [2, N, L], x* - x there, for the x* of the stage.
     scaled: tf.Tensor
-    """[2, N, L], the residual in units of q's standard deviation: what the step F is to make 0."""
+    """[2, N, L], the residual in units of q's standard deviation: what the step F is to
+    make 0.
+    """
     norm: tf.Tensor  #: [], root of the sum of squares of these.
     largest: tf.Tensor  #: [], the residual, or in the net the largest of these.
     residual: tf.Tensor  #: [], of the record; infinite until something was evaluated.
@@ -90,8 +96,9 @@ class State(NamedTuple):
     cap: tf.Tensor  #: [1 or 2, 1, 1], largest step of any.
     differences: Differences  #: Of x and F; none where they were forgotten.
     probing: Any = ()
-    """Whether the last proposal of Newton's method was a probe; nothing where there is no such
-    method."""
+    """Whether the last proposal of Newton's method was a probe; nothing where there is
+    no such method.
+    """
 
     @property
     def accelerates(self) -> tf.Tensor:
@@ -115,8 +122,9 @@ def is_close(state: State, solver: Solver) -> tf.Tensor:
 def chosen(condition: tf.Tensor, state: State, other: State) -> State:
     """Choose one of two states, of which both were computed.
 
-    To copy a tensor of few numbers takes one operation, where a branch has several for each tensor
-    that it reads or returns. The others are passed on by one branch for all.
+    To copy a tensor of few numbers takes one operation, where a branch has several for
+    each tensor that it reads or returns. The others are passed on by one branch for
+    all.
     """
     both = zip(tf.nest.flatten(state), tf.nest.flatten(other), strict=True)
     pairs = [(a, b, a is b or (a.shape.num_elements() or 0) > 2_000) for a, b in both]
@@ -133,7 +141,9 @@ def chosen(condition: tf.Tensor, state: State, other: State) -> State:
 
 
 def start_at(x: tf.Tensor, solver: Solver, features: Features, extra: Any) -> State:
-    """Begin a run from no sites, with the initial ones, x [2, N, L], as the first to propose."""
+    """Begin a run from no sites, with the initial ones, x [2, N, L], as the first to
+    propose.
+    """
     zero, zeros, nil = tf.constant(0), tf.zeros_like(x), tf.zeros([], x.dtype)
     infinity, own_steps = tf.constant(np.inf, x.dtype), 1 + features.coupled
     return State(
@@ -186,7 +196,8 @@ def propose(
 
     def with_differences() -> tuple[tf.Tensor, tf.Tensor]:
         """With what the last ones have changed."""
-        # Most runs end before there are many differences, and Newton's method needs all.
+        # Most runs end before there are many differences, and Newton's method needs
+        # all.
         few = past.count <= solver.small_depth
         few &= ~is_newton if by_newton else ~no
         number = (
@@ -239,7 +250,8 @@ def _what_is_left(
     known = (tf.range(depth) < state.differences.count) & (squares > 0.0)
     unit = tf.where(known, tf.math.rsqrt(squares), tf.zeros_like(squares))
     column = tf.expand_dims(unit, 1)
-    # Normal equations of rows of unit length; the ridge is far above their rounding error.
+    # Normal equations of rows of unit length; the ridge is far above their rounding
+    # error.
     ridge = np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2
     normal = column * products * unit
     normal = tf.linalg.set_diag(normal, ridge + tf.ones_like(squares))
@@ -252,7 +264,9 @@ def _what_is_left(
 
 
 def _constants(*parts: tf.Tensor) -> list[tf.Tensor]:
-    """Stop gradients: none is taken, but TensorFlow prepares a loop's where several tapes watch."""
+    """Stop gradients: none is taken, but TensorFlow prepares a loop's where several
+    tapes watch.
+    """
     return list(map(tf.stop_gradient, parts))
 
 
@@ -292,8 +306,9 @@ def accept(
     )
     scaled = in_deviations(F, marginals, coupled)
     if coupled:
-        # Many first numbers that change by little, but together, move the means of all rows far: by
-        # the size of F, acceleration of 4000 rows and more kept rows away from their fixed point.
+        # Many first numbers that change by little, but together, move the means of all
+        # rows far: by the size of F, acceleration of 4000 rows and more kept rows away
+        # from their fixed point.
         scaled = tf.stack([evaluation.error[0], scaled[1]])
     sizes = [tf.reduce_max(tf.abs(part)) for part in (scaled, evaluation.error)]
     largest, residual = sizes
@@ -373,7 +388,8 @@ def _newton_step(
     state: State, solver: Solver, features: Features, full: tf.Tensor, left: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    Make a probe, a step, or none from sites of which nothing is known; and whether it is a probe.
+    Make a probe, a step, or none from sites of which nothing is known; and whether it
+    is a probe.
 
     :param full: The step that makes F zero as far as the differences show.
     :param left: The rest of F after it.
@@ -388,7 +404,8 @@ def _newton_step(
         state.nothing_accepted | known | (size <= solver.newton_left * state.norm)
     )
     probing &= state.retry == 0
-    # The error of a difference is least where its two parts, of rounding and of curvature, agree.
+    # The error of a difference is least where its two parts, of rounding and of
+    # curvature, agree.
     h = np.finfo(dtype.as_numpy_dtype).eps ** 0.25
     step = tf.where(probing, (h / size) * left, _newton_part(state) * full)
     return tf.where(state.nothing_accepted, tf.zeros_like(step), step), probing

@@ -1,9 +1,10 @@
 r"""The exact regression problem whose posterior and evidence are those of Power EP.
 
-Bui, Yan & Turner (2017), appendix H, corrected: see :doc:`/derivations`. In the whitened
-coordinates :math:`u = L v` the right sides of :math:`Wᵀ W = S^{-1} - K_{uu}^{-1}` (which the paper
-prints the other way round) and :math:`Wᵀ \tilde y = S^{-1} m` are G and b, what all sites add to
-the prior; with :math:`G = U \Lambda Uᵀ` that is :math:`W = \Lambda^{1/2} Uᵀ L^{-1}` and
+Bui, Yan & Turner (2017), appendix H, corrected: see :doc:`/derivations`. In the
+whitened coordinates :math:`u = L v` the right sides of
+:math:`Wᵀ W = S^{-1} - K_{uu}^{-1}` (which the paper prints the other way round) and
+:math:`Wᵀ \tilde y = S^{-1} m` are G and b, what all sites add to the prior; with
+:math:`G = U \Lambda Uᵀ` that is :math:`W = \Lambda^{1/2} Uᵀ L^{-1}` and
 :math:`\tilde y = \Lambda^{-1/2} Uᵀ b`.
 """
 
@@ -18,15 +19,21 @@ from .posterior import Natural
 
 
 class SurrogateRegression(NamedTuple):
-    r"""Observations :math:`\tilde y = W u + \epsilon` with :math:`\epsilon \sim N(0, I)`."""
+    r"""Observations :math:`\tilde y = W u + \epsilon` with
+    :math:`\epsilon \sim N(0, I)`.
+    """
 
     weights: tf.Tensor
-    """[L, M, M], W of each latent function. A row of zeros is an observation of precision 0."""
+    """[L, M, M], W of each latent function. A row of zeros is an observation of
+    precision 0.
+    """
     targets: tf.Tensor  #: [L, M], :math:`\tilde y`.
     log_constant: tf.Tensor
-    r"""[], :math:`\log Z - \sum_l \log N(\tilde y_l; 0, W_l K_{uu,l} W_lᵀ + I)`. To have none,
-    multiply weights, targets and the noise's standard deviation by its exponential to the power
-    :math:`-1 / (L M)`: that changes the evidence, and not the posterior."""
+    r"""[], :math:`\log Z - \sum_l \log N(\tilde y_l; 0, W_l K_{uu,l} W_lᵀ + I)`. To
+    have none, multiply weights, targets and the noise's standard deviation by its
+    exponential to the power :math:`-1 / (L M)`: that changes the evidence, and not the
+    posterior.
+    """
 
 
 @check_shapes("G: [L, M, M]", "return[0]: [L, M]", "return[1]: [L, M, M]")
@@ -34,8 +41,8 @@ def informed_directions(G: tf.Tensor, quantity: str) -> tuple[tf.Tensor, tf.Tens
     """Compute how precisely v is known in which directions, beyond the prior.
 
     :return: Eigenvalues, not below 0 but for rounding; eigenvectors.
-    :raises ValueError: If G is no sum of observations: no observation with noise leaves a direction
-        with less precision than the prior has.
+    :raises ValueError: If G is no sum of observations: no observation with noise leaves
+        a direction with less precision than the prior has.
     """
     values, vectors = tf.linalg.eigh(G)
     largest = tf.reduce_max(tf.abs(values), axis=-1, keepdims=True)
@@ -58,7 +65,8 @@ def informed_directions(G: tf.Tensor, quantity: str) -> tuple[tf.Tensor, tf.Tens
 def surrogate_regression(
     W: tf.Tensor, natural: Natural, log_z: tf.Tensor
 ) -> SurrogateRegression:
-    """Take apart what the sites add to the prior into M observations of each latent function.
+    """Take apart what the sites add to the prior into M observations of each latent
+    function.
 
     :param natural: What all sites add: G positive semi-definite, and b in its range.
     :raises ValueError: See :func:`informed_directions`.

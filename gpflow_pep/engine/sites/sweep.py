@@ -41,12 +41,16 @@ class _AtFixedPoint(NamedTuple):
     tilted: TiltedDerivatives
     h: Any = ()  #: See :class:`~gpflow_pep.engine.sites.posterior.View`.
     joint: Any = ()
-    """[], what the rows of this process have in the energy beside the terms of each site; or ()."""
+    """[], what the rows of this process have in the energy beside the terms of each
+    site; or ().
+    """
     factor: (
         CurvatureFactor | tuple[()]
     ) = ()  #: By which the means of several classes moved.
     by_parameters: Sequence[tf.Tensor] = ()
-    """Derivatives of the sum of the tilted integrals, at fixed moments, in :func:`parameters`."""
+    """Derivatives of the sum of the tilted integrals, at fixed moments, in
+    :func:`parameters`.
+    """
 
 
 class RowPrior(NamedTuple):
@@ -97,13 +101,15 @@ def match_moments(
         \tau^* = -\frac{\delta_2}{1 + \alpha \delta_2 s^{-}}, \qquad
         \nu^* = \tau^* m^{-} + \delta_1 (1 + \alpha \tau^* s^{-}).
 
-    :param variables: Of the likelihood, in which the tilted integrals are differentiated as well.
+    :param variables: Of the likelihood, in which the tilted integrals are
+        differentiated as well.
     """
     (X, Y, alpha), latents = problem.rows, problem.latents
     power = tf.expand_dims(alpha, 1)
     left = cavity(q, sites, power)
     d = latents.residual(projection)
-    # A cavity whose variance is so many times the prior's is refused: it is about to be improper.
+    # A cavity whose variance is so many times the prior's is refused: it is about to be
+    # improper.
     proper = (left.e > 0.0) & (left.s + d <= 10.0 * prior.variance)
     proper &= tf.math.is_finite(q.m) & tf.math.is_finite(q.s)
     # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
@@ -143,9 +149,11 @@ def sweep(
     stage: Stage = TARGET,
 ) -> SweepEvaluation:
     r"""
-    Evaluate the sites of all rows: q, its marginals, and the sites that match the tilted moments.
+    Evaluate the sites of all rows: q, its marginals, and the sites that match the
+    tilted moments.
 
-    At :math:`\alpha = 0` the merit is the energy, which is SVGP's bound for whatever sites.
+    At :math:`\alpha = 0` the merit is the energy, which is SVGP's bound for whatever
+    sites.
 
     :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
     :param others: What other rows add to q, whose sites stay as they are.
@@ -204,8 +212,9 @@ def sweep(
         change = mean_step(problem, curvature, g, q, factor)
         share = within_trust(change, matched.v)
         first = sites.nu + share * (g - curvature.times(change))
-        # A precision that is to be negative falls by no more of B's than this in one step: whether
-        # it is may change from sweep to sweep, and a full step overshoots by orders of magnitude.
+        # A precision that is to be negative falls by no more of B's than this in one
+        # step: whether it is may change from sweep to sweep, and a full step overshoots
+        # by orders of magnitude.
         step = tf.math.divide_no_nan(tf.constant(0.3, moments.s.dtype), moments.s)
         gradual = tf.where(
             target.tau < 0.0, tf.maximum(target.tau, sites.tau - step), target.tau
@@ -260,7 +269,8 @@ def infer(
     coupled = alone and special.ignores_level
     coupled &= problem.projection is not None or size <= coupling.MOST_FACTORISED
     warm_up = None
-    # Under a vague prior and a small power, a rate's first sites are too precise to be added to 1.
+    # Under a vague prior and a small power, a rate's first sites are too precise to be
+    # added to 1.
     if solver.fall_back and (coupled or special.starts_at_high_powers):
         warm_up = _starts_from_no_sites(problem, initial)
     if coupled:

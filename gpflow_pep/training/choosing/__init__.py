@@ -1,1 +1,3 @@
-"""Choices by rows that were left out: the power, ensembles of models, near rows and labels."""
+"""Choices by rows that were left out: the power, ensembles of models, near rows and
+labels.
+"""

@@ -1,23 +1,24 @@
 r"""Ensembles of predictive densities, in the place of one chosen model.
 
-The rows that a model was trained on hardly show which power predicts best. The ensemble of
-the predictive densities of models that were trained at several powers,
+The rows that a model was trained on hardly show which power predicts best. The ensemble
+of the predictive densities of models that were trained at several powers,
 
 .. math::
 
     p(y_* | x_*) = \sum_k w_k \, p_k(y_* | x_*),
 
-needs no choice and loses little where it does not gain: on each row its negative log density is at
-most that of component k less :math:`\log w_k`. The weights maximise the leave-one-out density of
-the rows, with a Dirichlet prior whose weight is :math:`c` times that of the data,
+needs no choice and loses little where it does not gain: on each row its negative log
+density is at most that of component k less :math:`\log w_k`. The weights maximise the
+leave-one-out density of the rows, with a Dirichlet prior whose weight is :math:`c`
+times that of the data,
 
 .. math::
 
     \sum_n \log \sum_k w_k \, p_k(y_n | y_{-n}) + \frac{c N}{K} \sum_k \log w_k .
 
-Without the prior this is stacking (Yao, Vehtari, Simpson & Gelman 2018). Leave-one-out densities
-are optimistic where inducing inputs were trained, and more so at larger powers: the prior keeps
-each weight at :math:`c / (K (1 + c))` at least.
+Without the prior this is stacking (Yao, Vehtari, Simpson & Gelman 2018). Leave-one-out
+densities are optimistic where inducing inputs were trained, and more so at larger
+powers: the prior keeps each weight at :math:`c / (K (1 + c))` at least.
 """
 
 import warnings
@@ -43,8 +44,8 @@ from .ensemble import Ensemble, EnsembleRecord, check_models, check_weights
 
 #: c of the prior on weights, relative to the data.
 PRIOR_WEIGHT = 0.25
-#: A leave-one-out log density is taken to be this much below the row's best component at least:
-#: what is lower, or an improper cavity, adds nothing about the weights.
+#: A leave-one-out log density is taken to be this much below the row's best component
+#: at least: what is lower, or an improper cavity, adds nothing about the weights.
 _FLOOR = 700.0
 _MAX_PASSES, _SETTLED = 10_000, 1e-12
 
@@ -53,14 +54,16 @@ _MAX_PASSES, _SETTLED = 10_000, 1e-12
 def ensemble_weights(
     log_densities: AnyNDArray, *, prior_weight: float = PRIOR_WEIGHT
 ) -> AnyNDArray:
-    r"""Compute the weights of an ensemble from log densities of rows that were left out.
+    r"""Compute the weights of an ensemble from log densities of rows that were left
+    out.
 
-    Expectation maximisation of the objective of :mod:`gpflow_pep.training.choosing.combining`,
-    which is concave: :math:`r_{kn} = w_k e^{\ell_{kn}} / \sum_j w_j e^{\ell_{jn}}`, then
+    Expectation maximisation of the objective of
+    :mod:`gpflow_pep.training.choosing.combining`, which is concave:
+    :math:`r_{kn} = w_k e^{\ell_{kn}} / \sum_j w_j e^{\ell_{jn}}`, then
     :math:`w_k = (\sum_n r_{kn} + c N / K) / (N + c N)`, until no weight moves.
 
-    :param log_densities: :math:`\ell_{kn}`, of each row under each component, in nats. Minus
-        infinity or NaN where a component has none counts as a density of about 0.
+    :param log_densities: :math:`\ell_{kn}`, of each row under each component, in nats.
+        Minus infinity or NaN where a component has none counts as a density of about 0.
     :param prior_weight: c, at least 0; 0 is stacking without a prior.
     :return: Weights, at least :math:`c / (K (1 + c))`, whose sum is 1.
     :raises ValueError: If a row has no density under any component, or c is negative.
@@ -103,8 +106,8 @@ def weights_of_means(
     shrinkage: float = 0.1,
 ) -> AnyNDArray:
     r"""
-    Compute the weights u of the components' means in the predicted mean, :math:`\sum_k u_k \mu_k`:
-    at least 0, of sum 1, and with the least
+    Compute the weights u of the components' means in the predicted mean,
+    :math:`\sum_k u_k \mu_k`: at least 0, of sum 1, and with the least
 
     .. math::
 
@@ -136,14 +139,16 @@ def ensemble_of_models(
     validation: RegressionData | None = None,
     prior_weight: float = PRIOR_WEIGHT,
 ) -> Ensemble:
-    """Mix models that are trained already: of several powers, kernels, starts or hyperparameters.
+    """Mix models that are trained already: of several powers, kernels, starts or
+    hyperparameters.
 
     :param models: The components, of the same data and one kind of likelihood.
-    :param weights: ``"loo"``: by :func:`ensemble_weights` from their leave-one-out densities; equal
-        weights where these are unknown, as with blocks and models that hold no data.
-        ``"uniform"``: equal weights. Or K numbers, at least 0, which are divided by their sum.
-    :param validation: Rows that no component was trained on, whose densities are used instead
-        of leave-one-out densities.
+    :param weights: ``"loo"``: by :func:`ensemble_weights` from their leave-one-out
+        densities; equal weights where these are unknown, as with blocks and models that
+        hold no data. ``"uniform"``: equal weights. Or K numbers, at least 0, which are
+        divided by their sum.
+    :param validation: Rows that no component was trained on, whose densities are used
+        instead of leave-one-out densities.
     :param prior_weight: See :func:`ensemble_weights`.
     :raises ValueError: If the models or the weights do not fit together.
     """
@@ -184,20 +189,22 @@ def ensemble_of_powers(
 ) -> Ensemble:
     r"""Train a model at several powers and mix the results.
 
-    Each power starts from the parameters as they are, and the loss is compiled once for all. The
-    model itself ends as it was.
+    Each power starts from the parameters as they are, and the loss is compiled once for
+    all. The model itself ends as it was.
 
     :param model: One of :mod:`gpflow_pep.models`, with one power for all rows.
     :param alphas: The powers, in [0, 1].
-    :param weights: See :func:`ensemble_of_models`; numbers are those of the powers in their order.
+    :param weights: See :func:`ensemble_of_models`; numbers are those of the powers in
+        their order.
     :param validation: See :func:`ensemble_of_models`.
     :param refit: Whether to train at each power, by
         :func:`~gpflow_pep.training.maximise` with its defaults; or a function of the
-        model that does. False: parameters stay as they are, and the ensemble gains little.
+        model that does. False: parameters stay as they are, and the ensemble gains
+        little.
     :param objective: What ``maximise`` maximises, see there.
     :param prior_weight: See :func:`ensemble_weights`.
-    :return: The ensemble, of copies of the model. A power at which training fails is left out, with
-        a warning.
+    :return: The ensemble, of copies of the model. A power at which training fails is
+        left out, with a warning.
     :raises ValueError: If an argument does not suit the model, or every power fails.
     """
     alphas = check_alphas(alphas)

@@ -1,4 +1,6 @@
-"""Models whose predictive density is an ensemble of those of others: moments, densities, draws."""
+"""Models whose predictive density is an ensemble of those of others: moments,
+densities, draws.
+"""
 
 import abc
 from collections.abc import Callable, Iterator, Sequence
@@ -89,7 +91,9 @@ class EnsemblePredictions(Module):
 
     @check_shapes("Xnew: [N, D]", "return[0]: [N, P]", "return[1]: [N, P]")
     def predict_y(self, Xnew: InputData) -> MeanAndVariance:
-        """Compute mean and variance of new targets, with the spread of the components' means."""
+        """Compute mean and variance of new targets, with the spread of the components'
+        means.
+        """
         return finite(self.mix_moments(self.components_of_y(Xnew)))
 
     def components_of_y(self, Xnew: InputData) -> list[MeanAndVariance]:
@@ -103,7 +107,8 @@ class EnsemblePredictions(Module):
     def predict_log_density(self, data: RegressionData) -> tf.Tensor:
         r"""Compute :math:`\log \sum_k w_k p_k(y | x)` of new rows, exactly.
 
-        :param data: X and Y of the rows; NaN in Y is left out if the components allow it.
+        :param data: X and Y of the rows; NaN in Y is left out if the components allow
+            it.
         :raises ValueError: If a target is outside the likelihood's support.
         """
         rule, (X, Y) = target_rule(self), map(tf.convert_to_tensor, data)
@@ -112,11 +117,12 @@ class EnsemblePredictions(Module):
 
     @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: [N, P]")
     def predict_log_density_of_entries(self, data: RegressionData) -> tf.Tensor:
-        r"""Compute :math:`\log \sum_k w_k p_k(y_p | x)` of each target of new rows; NaN of NaN.
+        r"""Compute :math:`\log \sum_k w_k p_k(y_p | x)` of each target of new rows; NaN
+        of NaN.
 
         :param data: X and Y of the rows, where Y has NaN for what was not observed.
-        :raises ValueError: If a target is outside its likelihood's support, or these are not of one
-            latent function and target for each output.
+        :raises ValueError: If a target is outside its likelihood's support, or these
+            are not of one latent function and target for each output.
         """
         X, Y = map(tf.convert_to_tensor, data)
         check_entries(self.likelihoods[0], Y)
@@ -142,7 +148,9 @@ class EnsemblePredictions(Module):
 
     @check_shapes("Xnew: [N, D]", "return: [N, C]")
     def predict_probabilities(self, Xnew: InputData) -> tf.Tensor:
-        """Compute the probability of each class at new rows; refuse targets that are no classes."""
+        """Compute the probability of each class at new rows; refuse targets that are no
+        classes.
+        """
         number = num_classes(self.likelihoods[0])
         probabilities = [
             class_probabilities(likelihood, Xnew, *moments_of_f, number)
@@ -156,7 +164,8 @@ class EnsemblePredictions(Module):
     def predict_quantiles(
         self, Xnew: InputData, quantiles: Any = (0.05, 0.5, 0.95)
     ) -> tf.Tensor:
-        r"""Compute quantiles of new targets with Gaussian noise, :math:`\sum_k w_k F_k(y) = q`.
+        r"""Compute quantiles of new targets with Gaussian noise,
+        :math:`\sum_k w_k F_k(y) = q`.
 
         :param quantiles: Probabilities in (0, 1).
         :raises ValueError: If one is not, or if the noise is not Gaussian.
@@ -225,7 +234,9 @@ class EnsemblePredictions(Module):
     def _draw_f(
         self, Xnew: InputData, num_samples: int, full_cov: bool, seed: int | None
     ) -> tuple[AnyNDArray, AnyNDArray, np.random.Generator]:
-        """Draw components [S] and f [S, N, L], and give the generator for what comes next."""
+        """Draw components [S] and f [S, N, L], and give the generator for what comes
+        next.
+        """
         checks.check_positive("num_samples", num_samples)
         random = np.random.default_rng(seed)
         component = random.choice(
@@ -278,8 +289,9 @@ class EnsemblePredictions(Module):
 
 
 def _root_of(covariance: AnyNDArray) -> AnyNDArray:
-    """Factorise covariances [..., M, M]; unlike a Cholesky factor this root never fails, where
-    rounding makes values negative."""
+    """Factorise covariances [..., M, M]; unlike a Cholesky factor this root never
+    fails, where rounding makes values negative.
+    """
     values, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
 
@@ -291,7 +303,9 @@ class EnsembleRecord(NamedTuple):
     """The power of each component; None where it has none, or several."""
 
     log_densities: AnyNDArray
-    """[K], the mean log density of the rows that were left out, in nats; NaN where unknown."""
+    """[K], the mean log density of the rows that were left out, in nats; NaN where
+    unknown.
+    """
 
     weights_from: (
         str  #: ``"leave-one-out"``, ``"held-out"``, ``"uniform"`` or ``"given"``.
@@ -301,16 +315,18 @@ class EnsembleRecord(NamedTuple):
 class Ensemble(EnsemblePredictions):
     """An ensemble of models of one kind of likelihood.
 
-    Its predictions are those of :class:`EnsemblePredictions` and follow the parameters of the
-    models; :meth:`posterior` keeps what predictions need.
+    Its predictions are those of :class:`EnsemblePredictions` and follow the parameters
+    of the models; :meth:`posterior` keeps what predictions need.
 
-    :param models: The components: of one number of latent functions and one kind of likelihood.
+    :param models: The components: of one number of latent functions and one kind of
+        likelihood.
     :param weights: [K], at least 0, with sum 1; None: all equal.
     :param record: How they came about.
     :param near: How the predictions of each component use near training rows
-        (:mod:`gpflow_pep.training.choosing.near`), None where they do not. None: no component does.
-    :param known: For mixed outputs: known outputs of the predicted rows, [N, P], NaN where
-        unknown; each component is conditioned on them
+        (:mod:`gpflow_pep.training.choosing.near`), None where they do not. None: no
+        component does.
+    :param known: For mixed outputs: known outputs of the predicted rows, [N, P], NaN
+        where unknown; each component is conditioned on them
         (:meth:`~gpflow_pep.models.PEP.predict_f`), and the weights stay as they are.
     :raises ValueError: If the models or the weights do not fit together.
     """
@@ -335,8 +351,9 @@ class Ensemble(EnsemblePredictions):
 
     @check_shapes("return[0]: [N, P]", "return[1]: [N, P]")
     def impute_y(self) -> MeanAndVariance:
-        """Compute mean and variance of the targets that are missing in the rows of the data, as
-        ``impute_y`` of the components does, the spread of their means included.
+        """Compute mean and variance of the targets that are missing in the rows of the
+        data, as ``impute_y`` of the components does, the spread of their means
+        included.
 
         :raises ValueError: If the components are not of mixed outputs.
         """
@@ -366,7 +383,8 @@ class Ensemble(EnsemblePredictions):
 class EnsemblePosterior(EnsemblePredictions):
     """The posteriors of an :class:`Ensemble`, which do not follow its parameters.
 
-    :param posteriors: GPflow posteriors. For the others see :class:`EnsemblePredictions`.
+    :param posteriors: GPflow posteriors. For the others see
+        :class:`EnsemblePredictions`.
     """
 
     def __init__(
@@ -381,8 +399,9 @@ class EnsemblePosterior(EnsemblePredictions):
 
     @skip_autograph
     def moments_anywhere(self) -> list[tuple[AnyNDArray, ...]]:
-        """Compute mean and variance of f, [L] each, at a row of which nothing is known under each
-        component: one that may be any of the training rows, or some 1000 of them.
+        """Compute mean and variance of f, [L] each, at a row of which nothing is known
+        under each component: one that may be any of the training rows, or some 1000 of
+        them.
         """
 
         def moments(
@@ -402,7 +421,9 @@ class EnsemblePosterior(EnsemblePredictions):
     def components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> Sequence[MeanAndVariance]:
-        """Predict f; of rows of NaN, of which nothing is known, by :meth:`moments_anywhere`."""
+        """Predict f; of rows of NaN, of which nothing is known, by
+        :meth:`moments_anywhere`.
+        """
         unknown = tf.reduce_all(tf.math.is_nan(Xnew), axis=1)  # [N]
         options = full_cov, full_output_cov
         least, some = -np.inf if any(options) else 0.0, None
@@ -437,7 +458,9 @@ def _with_unknown(
     full_cov: bool,
     full_output_cov: bool,
 ) -> MeanAndVariance:
-    """Put moments [L] in the place of those of unknown rows, which are independent of others."""
+    """Put moments [L] in the place of those of unknown rows, which are independent of
+    others.
+    """
     of_rows = tf.where(unknown[:, None], anywhere[1], tf.zeros_like(mean))  # [N, L]
     replaced = unknown[:, None] | unknown if full_cov else unknown
     if full_cov and full_output_cov:
@@ -489,7 +512,9 @@ def components(model: GPModel | Ensemble) -> tuple[list[GPModel], AnyNDArray]:
 
 
 def near_rows(model: GPModel | Ensemble) -> Sequence[NearRows | None]:
-    """Describe how each component of an ensemble uses near training rows; one model does not."""
+    """Describe how each component of an ensemble uses near training rows; one model
+    does not.
+    """
     return model.near if isinstance(model, Ensemble) else [None]
 
 
@@ -532,6 +557,7 @@ def check_weights(weights: Any, num_components: int) -> AnyNDArray:
         raise checks.refusal(
             "weights", repr(weights), expected, "Give one for each component."
         )
-    # Weights that were divided once stay as they are: a saved ensemble loads as the same.
+    # Weights that were divided once stay as they are: a saved ensemble loads as the
+    # same.
     total = values.sum()
     return values if abs(total - 1.0) < 1e-14 * len(values) else values / total

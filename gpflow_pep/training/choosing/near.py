@@ -1,30 +1,34 @@
-r"""Near training rows in the predictions of ensembles, where rows that were left out gain by them.
+r"""Near training rows in the predictions of ensembles, where rows that were left out
+gain by them.
 
-Components whose predictions are given the nearest training rows (:ref:`near-rows`) are added, with
-weights of :mod:`gpflow_pep.training.choosing.combining` by the densities of rows that no component
-has. Densities of training rows, each left out in turn, do not serve where inducing inputs were
-trained: without near rows they are far too good, and given near rows hardly.
+Components whose predictions are given the nearest training rows (:ref:`near-rows`) are
+added, with weights of :mod:`gpflow_pep.training.choosing.combining` by the densities of
+rows that no component has. Densities of training rows, each left out in turn, do not
+serve where inducing inputs were trained: without near rows they are far too good, and
+given near rows hardly.
 
-**Numbers.** Each component is there a second time, with another noise variance of near rows and of
-the target: the one with the highest mean density of the rows that were left out. At power 1 that of
-the model can be nearly nothing, as the residual variances of rows take its place, which count in
-full given near rows. At smaller powers it holds what too few inducing points leave of the function,
-of which near rows have more. Where more near rows raise the density, more are given.
+**Numbers.** Each component is there a second time, with another noise variance of near
+rows and of the target: the one with the highest mean density of the rows that were left
+out. At power 1 that of the model can be nearly nothing, as the residual variances of
+rows take its place, which count in full given near rows. At smaller powers it holds
+what too few inducing points leave of the function, of which near rows have more. Where
+more near rows raise the density, more are given.
 
-**Labels of two classes** can change at so fine a scale that inducing points, however many, have
-little information on them, and the rows nearby nearly all. With :math:`p_n` the probability that
-row n has class 1, given the other rows, the residuals
+**Labels of two classes** can change at so fine a scale that inducing points, however
+many, have little information on them, and the rows nearby nearly all. With :math:`p_n`
+the probability that row n has class 1, given the other rows, the residuals
 
 .. math::
 
     e_n = \frac{y_n - p_n}{\sqrt{p_n (1 - p_n)}}
 
-have mean 0 and variance 1 where the model is right. :func:`near_residuals` multiplies each by the
-mean of those near it, which is 0 on average where near rows add nothing: the autocorrelation
-of Moran (1950), of residuals. Only where it is clearly positive, one more model is trained, whose
-predictions use the nearest rows alone (:mod:`gpflow_pep.models.minibatch`). A model whose rows
-share sites (``ARPEP``) cannot leave rows out. Its densities of training rows, which are a little
-too high, stand for those, so that near rows have to gain a little more.
+have mean 0 and variance 1 where the model is right. :func:`near_residuals` multiplies
+each by the mean of those near it, which is 0 on average where near rows add nothing:
+the autocorrelation of Moran (1950), of residuals. Only where it is clearly positive,
+one more model is trained, whose predictions use the nearest rows alone
+(:mod:`gpflow_pep.models.minibatch`). A model whose rows share sites (``ARPEP``) cannot
+leave rows out. Its densities of training rows, which are a little too high, stand for
+those, so that near rows have to gain a little more.
 """
 
 import contextlib
@@ -56,29 +60,35 @@ from ..fitting.points import MOST_LEFT_OUT, copies_of, gains, held_out_densities
 from .combining import ensemble_weights, power_of
 from .ensemble import Ensemble, EnsembleRecord, components, heaviest
 
-#: Fewer rows do not show whether near rows improve predictions, and a prediction takes longer.
+#: Fewer rows do not show whether near rows improve predictions, and a prediction takes
+#: longer.
 LEAST_ROWS = 1000
-#: How many near rows predictions use, unless a number is given: the first of these, or the next
-#: where rows that are left out gain by it; of labels the last one.
+#: How many near rows predictions use, unless a number is given: the first of these, or
+#: the next where rows that are left out gain by it; of labels the last one.
 NUMBERS, NEAR_LABELS = (10, 40), 20
-#: Noise variances of near rows that are tried, relative to the mean squared error of rows left out;
-#: and the model's.
+#: Noise variances of near rows that are tried, relative to the mean squared error of
+#: rows left out; and the model's.
 NOISE_LEVELS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0)
-#: Near rows must raise the mean log density by so many standard errors of the difference.
+#: Near rows must raise the mean log density by so many standard errors of the
+#: difference.
 LEAST_GAIN = 2.0
-#: c of the prior on weights: no component has these rows. On eight tables of 4000 to 7000 rows .1
-#: is .008 nats a row worse on average, .030 at most, and .001 is .001 better.
+#: c of the prior on weights: no component has these rows. On eight tables of 4000 to
+#: 7000 rows .1 is .008 nats a row worse on average, .030 at most, and .001 is .001
+#: better.
 PRIOR_WEIGHT = 0.01
-#: Training for near labels: steps of Adam, rows in a batch, and the learning rate, which is halved
-#: again and again after so many steps. Ten near rows take a fraction of the time of twenty, and
-#: lead to as good a kernel.
+#: Training for near labels: steps of Adam, rows in a batch, and the learning rate,
+#: which is halved again and again after so many steps. Ten near rows take a fraction of
+#: the time of twenty, and lead to as good a kernel.
 STEPS, BATCH_SIZE, RATE, HALVED_AFTER = 200, 256, 0.3, 100
-#: Probabilities of labels are taken to be at least this, so that no residual stands for all.
+#: Probabilities of labels are taken to be at least this, so that no residual stands for
+#: all.
 _LEAST = 0.01
 
 
 def takes_near_rows(model: Any) -> bool:
-    """Whether near rows can be added to a model's predictions, and left out one at a time."""
+    """Whether near rows can be added to a model's predictions, and left out one at a
+    time.
+    """
     plain = type(model) is PEPRegression and not model.has_blocks
     if not plain or model.takes_missing_targets:
         return False
@@ -89,7 +99,9 @@ def takes_near_rows(model: Any) -> bool:
 
 
 def takes_near_labels(kernel: Any, likelihood: Likelihood) -> bool:
-    """Whether labels are of two classes and one latent function, so that near rows have sites."""
+    """Whether labels are of two classes and one latent function, so that near rows have
+    sites.
+    """
     one_output = not isinstance(kernel, MultioutputKernel)
     one_output &= check_num_latent(None, likelihood, tf.zeros([1, 1])) == 1
     return one_output and num_classes(likelihood) == 2
@@ -99,23 +111,26 @@ def ensemble_with_near_rows(
     ensemble: Ensemble, validation: RegressionData, near: int | None = None
 ) -> Ensemble | None:
     r"""
-    Add each component of an ensemble a second time, with predictions that use near training rows::
+    Add each component of an ensemble a second time, with predictions that use near
+    training rows::
 
         ensemble = pep.training.ensemble_of_powers(model)
         ensemble = pep.training.ensemble_with_near_rows(ensemble, (X_held, Y_held)) or ensemble
 
     Noise and weights are chosen by rows that were left out of training, see
-    :mod:`gpflow_pep.training.choosing.near`; c of the prior on the weights is 0.01. Afterwards the
-    models may be given these rows too: assign all to ``data`` of each.
+    :mod:`gpflow_pep.training.choosing.near`; c of the prior on the weights is 0.01.
+    Afterwards the models may be given these rows too: assign all to ``data`` of each.
 
-    :param ensemble: Of ``PEPRegression`` without blocks, memory or missing targets, with a
-        Gaussian likelihood of constant noise variance.
+    :param ensemble: Of ``PEPRegression`` without blocks, memory or missing targets,
+        with a Gaussian likelihood of constant noise variance.
     :param validation: Rows that the models do not have, X [S, D] and Y [S, P].
-    :param near: How many near rows predictions use; None: 10, or for each component 40 where
-        its log densities of the rows left out rise by at least two standard errors.
-    :return: The ensemble of both kinds; None where the mean log density of the rows left out is not
-        higher than without near rows by at least two standard errors.
-    :raises ValueError: If the components are others, or an argument is outside its range.
+    :param near: How many near rows predictions use; None: 10, or for each component 40
+        where its log densities of the rows left out rise by at least two standard
+        errors.
+    :return: The ensemble of both kinds; None where the mean log density of the rows
+        left out is not higher than without near rows by at least two standard errors.
+    :raises ValueError: If the components are others, or an argument is outside its
+        range.
     """
     models, (first, *more) = ensemble.models, NUMBERS if near is None else (near,)
     others = [model for model in models if not takes_near_rows(model)]
@@ -159,23 +174,26 @@ def ensemble_with_near_labels(
     seed: int = 0,
     progress: bool = False,
 ) -> Ensemble | None:
-    """Mix a model of two classes with one whose predictions use near training rows alone::
+    """Mix a model of two classes with one whose predictions use near training rows
+    alone::
 
         mixed = pep.training.ensemble_with_near_labels(model, (X, labels)) or model
 
     See :mod:`gpflow_pep.training.choosing.near`. c of the prior on the weights is 0.01.
 
-    :param model: Trained, or several mixed, with a likelihood of two classes and one latent
-        function.
+    :param model: Trained, or several mixed, with a likelihood of two classes and one
+        latent function.
     :param data: X [N, D] and labels 0 and 1 [N, 1], the rows that it was trained on.
     :param near: How many near rows predictions use.
     :param num_steps: The most steps of training for near rows.
     :param seconds: The most seconds of it, without compilation; None: any number.
     :param seed: Which rows are left out, and which are in which batch.
     :param progress: Whether to show a bar on stderr.
-    :return: The ensemble; None where the residuals of near rows have nothing in common, or the mean
-        log density of the rows that are left out is not higher by at least two standard errors.
-    :raises ValueError: If the model is of another likelihood, or an argument is outside its range.
+    :return: The ensemble; None where the residuals of near rows have nothing in common,
+        or the mean log density of the rows that are left out is not higher by at least
+        two standard errors.
+    :raises ValueError: If the model is of another likelihood, or an argument is outside
+        its range.
     """
     main: Any = heaviest(model)
     if not takes_near_labels(main.kernel, main.likelihood):
@@ -220,8 +238,9 @@ def choose_noise(
     validation: RegressionData,
     levels: Sequence[float],
 ) -> tuple[NearRows, AnyNDArray]:
-    """Choose of some levels the noise variance with the highest mean density of rows that the model
-    does not have, X [S, D] and Y [S, P], and give their log densities, [S].
+    """Choose of some levels the noise variance with the highest mean density of rows
+    that the model does not have, X [S, D] and Y [S, P], and give their log densities,
+    [S].
     """
     mean, variance = moments_given_near(model, number, validation[0], levels)
     with np.errstate(
@@ -239,8 +258,8 @@ def moments_given_near(
     model: PEPRegression, number: int, X: AnyNDArray, levels: Sequence[float]
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """
-    Compute moments of y of new rows [S, D] given near ones with each level of noise: mean [S, K, P]
-    and variance [S, K, 1].
+    Compute moments of y of new rows [S, D] given near ones with each level of noise:
+    mean [S, K, P] and variance [S, K, 1].
     """
     parts, context = model.context_parts(), model.row_context()
     index = nearest_rows(np.asarray(context.X / context.scales))(
@@ -260,7 +279,8 @@ def near_residuals(
     rows: AnyNDArray,
 ) -> AnyNDArray:
     r"""
-    Multiply the residuals :math:`e_n` of rows [S] by the mean of the residuals of ten near them.
+    Multiply the residuals :math:`e_n` of rows [S] by the mean of the residuals of ten
+    near them.
 
     :param kernel: By whose lengthscales inputs X [N, D] are near.
     :param log_densities: Of the labels [N], 0 or 1, each given the others.
@@ -321,9 +341,11 @@ def _with_components(
     others: Sequence[GPModel],
     scored: Sequence[tuple[NearRows, AnyNDArray]],
 ) -> Ensemble | None:
-    """Mix models of log densities [K, S] with others, if rows that were left out gain by it.
+    """Mix models of log densities [K, S] with others, if rows that were left out gain
+    by it.
 
-    :param scored: How each of the others uses near rows, and its log densities of the rows, [S].
+    :param scored: How each of the others uses near rows, and its log densities of the
+        rows, [S].
     """
     near, other_densities = zip(*scored, strict=True)
     both = np.stack([*log_densities, *other_densities])

@@ -1,19 +1,20 @@
 r"""How often labels are wrong, by rows that are left out: the epsilon of RobustMax.
 
-RobustMax takes a part :math:`\epsilon` of the labels to be wrong, 0.001 by default. Where more of
-them are, functions bend around rows that contradict their neighbours, and predictions are far too
-sure. The evidence cannot estimate how many: its maximum in :math:`\epsilon` explains by errors what
-a flexible function explains better. Rows that are left out can. With :math:`\pi_n` the probability,
-given the other rows, that the latent function of the label of row n is the largest of C, the
-density of the label is
+RobustMax takes a part :math:`\epsilon` of the labels to be wrong, 0.001 by default.
+Where more of them are, functions bend around rows that contradict their neighbours, and
+predictions are far too sure. The evidence cannot estimate how many: its maximum in
+:math:`\epsilon` explains by errors what a flexible function explains better. Rows that
+are left out can. With :math:`\pi_n` the probability, given the other rows, that the
+latent function of the label of row n is the largest of C, the density of the label is
 
 .. math::
 
     p_n(\epsilon) = (1 - \epsilon) \, \pi_n + \frac{\epsilon}{C - 1} (1 - \pi_n),
 
-and :math:`\sum_n \log p_n(\epsilon)` is concave in :math:`\epsilon`. Where its maximum is at a
-larger rate than the model's, and higher by :data:`LEAST_GAIN`, the model is trained on with that
-rate: functions become smoother, and the next estimate may be larger still.
+and :math:`\sum_n \log p_n(\epsilon)` is concave in :math:`\epsilon`. Where its maximum
+is at a larger rate than the model's, and higher by :data:`LEAST_GAIN`, the model is
+trained on with that rate: functions become smoother, and the next estimate may be
+larger still.
 """
 
 from collections.abc import Callable
@@ -29,8 +30,9 @@ from ...engine import checks, factors
 from ..fitting.objectives import FAILURES
 from ..fitting.points import left_out_densities
 
-#: By so many nats for all rows together must a larger error rate raise the log density of rows that
-#: are left out. ``examples/benchmarks/wrong_labels.py`` prints what follows from it.
+#: By so many nats for all rows together must a larger error rate raise the log density
+#: of rows that are left out. ``examples/benchmarks/wrong_labels.py`` prints what
+#: follows from it.
 LEAST_GAIN = 1.0
 #: A limit of trainings with a larger rate; one or two were enough where it was tried.
 _MOST_ROUNDS = 4
@@ -50,12 +52,13 @@ def likeliest_error_rate(
     r"""Estimate the rate at which labels are wrong, see
     :mod:`gpflow_pep.training.choosing.wrong_labels`.
 
-    :param log_densities: Of the label of each row, given the others, under a likelihood with an
-        error rate. Rows without a finite one are left out.
-    :param error_rate: The rate for which these were computed, :math:`\epsilon`. No smaller one is
-        looked for.
+    :param log_densities: Of the label of each row, given the others, under a likelihood
+        with an error rate. Rows without a finite one are left out.
+    :param error_rate: The rate for which these were computed, :math:`\epsilon`. No
+        smaller one is looked for.
     :param num_classes: C.
-    :raises ValueError: If the rate is not below that of labels drawn at random, (C - 1) / C.
+    :raises ValueError: If the rate is not below that of labels drawn at random, (C - 1)
+        / C.
     """
     most = 1.0 - 1.0 / num_classes
     checks.check_real(
@@ -79,20 +82,21 @@ def likeliest_error_rate(
 
 def raise_error_rate(model: GPModel, train: Callable[[GPModel], Any]) -> Any:
     """
-    Train a model of several classes on, with a larger error rate, where labels are wrong so often::
+    Train a model of several classes on, with a larger error rate, where labels are
+    wrong so often::
 
         pep.training.maximise(model)
         pep.training.raise_error_rate(model, pep.training.maximise)
 
-    Epsilon of its likelihood ends as it was estimated, and never becomes smaller. It stays where
-    rows have no density or training fails. At power 1, where densities of rows that are left out
-    are too optimistic, it may stay though labels are wrong.
+    Epsilon of its likelihood ends as it was estimated, and never becomes smaller. It
+    stays where rows have no density or training fails. At power 1, where densities of
+    rows that are left out are too optimistic, it may stay though labels are wrong.
 
     :param model: A trained model that holds its data.
     :param train: Trains it, and may return a record.
     :return: What the last training returned; None where the rate stays as it is.
-    :raises ValueError: If the likelihood is neither ``gpflow.likelihoods.MultiClass`` nor
-        ``NoisyLabelBernoulli``, or single rows cannot be left out of the model.
+    :raises ValueError: If the likelihood is neither ``gpflow.likelihoods.MultiClass``
+        nor ``NoisyLabelBernoulli``, or single rows cannot be left out of the model.
     """
     likelihood = model.likelihood
     error_rate = factors.traits(likelihood).error_rate

@@ -1,7 +1,7 @@
 """Cheaper training: on some of the rows first, and of many models with one compilation.
 
-Hyperparameters and inducing inputs need far fewer rows than the posterior does, and a step costs in
-proportion to the rows.
+Hyperparameters and inducing inputs need far fewer rows than the posterior does, and a
+step costs in proportion to the rows.
 """
 
 import threading
@@ -25,7 +25,8 @@ from .points import with_data
 
 #: Rows that train first, for each inducing variable.
 ROWS_PER_POINT = 20
-#: Training on some rows ends when as many steps gain less than so many nats a row, on average.
+#: Training on some rows ends when as many steps gain less than so many nats a row, on
+#: average.
 TOLERANCE, WINDOW = 1e-3, 5
 
 
@@ -41,18 +42,20 @@ def maximise_on_subset(
         pep.training.maximise_on_subset(model)
         pep.training.maximise(model)
 
-    All parameters are those of the model, which afterwards predicts from all its rows, and can be
-    trained on them from there. With many rows that is several times faster than training on all of
-    them from the beginning.
+    All parameters are those of the model, which afterwards predicts from all its rows,
+    and can be trained on them from there. With many rows that is several times faster
+    than training on all of them from the beginning.
 
     :param model: Without blocks, memory, several powers or missing targets.
-    :param num_rows: How many, chosen at random; by default 20 (:data:`ROWS_PER_POINT`) for each
-        inducing variable, and at most half of the rows. If the model has no more than
-        ``num_rows``, it is trained on all of them.
+    :param num_rows: How many, chosen at random; by default 20 (:data:`ROWS_PER_POINT`)
+        for each inducing variable, and at most half of the rows. If the model has no
+        more than ``num_rows``, it is trained on all of them.
     :param seed: Which rows.
-    :param options: All arguments of :func:`~gpflow_pep.training.maximise`, but ``num_inducing`` and
-        ``optimizer``. By default ``tolerance`` is 1e-3 and ``window`` is 5.
-    :return: The record of this training. Its objective is that of the rows that were chosen.
+    :param options: All arguments of :func:`~gpflow_pep.training.maximise`, but
+        ``num_inducing`` and ``optimizer``. By default ``tolerance`` is 1e-3 and
+        ``window`` is 5.
+    :return: The record of this training. Its objective is that of the rows that were
+        chosen.
     :raises ValueError: If the model is another, or an argument is outside its range.
     """
     check_seed(seed)
@@ -73,7 +76,9 @@ def maximise_on_subset(
 def on_some_rows(
     model: PEPRegression | PEP, num_rows: int, seed: int
 ) -> PEPRegression | PEP:
-    """Make a model of random rows, whose parts and so parameters are those of the other one."""
+    """Make a model of random rows, whose parts and so parameters are those of the other
+    one.
+    """
     X, Y = map(np.asarray, model.data)
     rows = np.random.default_rng(seed).permutation(len(X))[:num_rows]
     return with_data(model, (X[rows], Y[rows]))
@@ -94,17 +99,17 @@ MOST = 4
 
 class SharedLosses:
     """
-    The losses of models that differ in nothing but rows and the values of parameters, compiled once
-    for all that have parameters of the same shapes::
+    The losses of models that differ in nothing but rows and the values of parameters,
+    compiled once for all that have parameters of the same shapes::
 
         losses = SharedLosses()
         for rows in folds:
             model = make_model(rows)
             losses.maximise(model)  # compiles in the first fold only
 
-    Each model is trained in the place of a copy of the first one, whose rows are variables. Those
-    whose rows are summed over in chunks, or have blocks, are trained by themselves:
-    where there are many rows, compiling is little of the time.
+    Each model is trained in the place of a copy of the first one, whose rows are
+    variables. Those whose rows are summed over in chunks, or have blocks, are trained
+    by themselves: where there are many rows, compiling is little of the time.
     """
 
     def __init__(self) -> None:
@@ -121,8 +126,8 @@ class SharedLosses:
         """Train a model: see :func:`~gpflow_pep.training.maximise`.
 
         :param model: One that holds its data.
-        :param cache_key: The caller promises that models with the same key differ in rows and
-            values of parameters only.
+        :param cache_key: The caller promises that models with the same key differ in
+            rows and values of parameters only.
         :param objective: Of that function.
         :param options: Of that function; a callback sees the model as it was before.
         """
@@ -139,7 +144,8 @@ class SharedLosses:
             *columns,
             *shapes,
         )
-        # It is not in the cache while it is used: a callback may train another such model.
+        # It is not in the cache while it is used: a callback may train another such
+        # model.
         loss = self._losses.pop(key, None) or _loss_of_any_rows(model, data, objective)
         assign(loss.model.data, data)
         assign(loss.state, state)
@@ -179,7 +185,9 @@ def _loss_of_any_rows(
 
 
 def fits_one_chunk(model: GPModel) -> bool:
-    """Whether rows are summed over in one chunk, so that their number need not be known."""
+    """Whether rows are summed over in one chunk, so that their number need not be
+    known.
+    """
     if not isinstance(model, InternalDataModel):
         return True
     plain = model.chunk_size is None and model.rows.cut.block_rows is None

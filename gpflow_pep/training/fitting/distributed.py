@@ -15,7 +15,9 @@ from .history import History
 
 
 def _local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
-    """Find the numbers of the replicas in this process, among those of all; also in a graph."""
+    """Find the numbers of the replicas in this process, among those of all; also in a
+    graph.
+    """
     with tf.init_scope():
         numbers = strategy.experimental_distribute_values_from_function(
             lambda context: context.replica_id_in_sync_group
@@ -26,9 +28,9 @@ def _local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
 class Replicas:
     """The replicas of a ``tf.distribute`` strategy; without one, this process alone.
 
-    Each replica takes its share of the rows of a batch. A training loss is a mean over rows and
-    terms that are the same for all rows, so that the mean of the replicas' losses and gradients,
-    weighted by their rows, is that of the joint batch.
+    Each replica takes its share of the rows of a batch. A training loss is a mean over
+    rows and terms that are the same for all rows, so that the mean of the replicas'
+    losses and gradients, weighted by their rows, is that of the joint batch.
 
     :param strategy: Mirrored or MultiWorkerMirrored, or None.
     """
@@ -92,7 +94,9 @@ class Replicas:
         )
 
     def from_chief(self, values: Sequence[Any]) -> list[Any]:
-        """Send the chief's numbers to all processes, which pass numbers of the same shapes."""
+        """Send the chief's numbers to all processes, which pass numbers of the same
+        shapes.
+        """
         if not self._several_processes:
             return list(values)
         # TensorFlow takes Python's floats for float32.

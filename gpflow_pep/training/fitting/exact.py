@@ -9,16 +9,17 @@ Targets y may be warped, and the noise may depend on the inputs:
     \log Z = \log N(t; 0, K + \operatorname{diag} s) + \sum_n \log \frac{dt_n}{dy_n}
     - \frac{D |w|^2}{2 \cdot 0.6^2} - \frac{a^2 + b^2}{2 \cdot 0.5^2}.
 
-Without warp and with one noise variance a = b = 0 and w = 0. K is that of one kernel of all inputs,
-and of the ``additive`` one the sum of a Matérn 5/2 kernel and of a smooth function of each input,
+Without warp and with one noise variance a = b = 0 and w = 0. K is that of one kernel of
+all inputs, and of the ``additive`` one the sum of a Matérn 5/2 kernel and of a smooth
+function of each input,
 
 .. math:: k(x, x') = k_{5/2}(x, x') + \sum_d v_d e^{-(x_d - x'_d)^2 / (2 \ell^2)}, \quad \ell = 2.
 
-One Cholesky factor and one inverse
-give the value and all derivatives: with :math:`\beta = (K + \operatorname{diag} s)^{-1} t` and
-:math:`W = (\beta \beta^T - (K + \operatorname{diag} s)^{-1}) / 2` each is the sum of W times the
-derivative of the covariance, less :math:`\beta^T` times that of t. Nothing is compiled, which would
-take longer than training.
+One Cholesky factor and one inverse give the value and all derivatives: with
+:math:`\beta = (K + \operatorname{diag} s)^{-1} t` and
+:math:`W = (\beta \beta^T - (K + \operatorname{diag} s)^{-1}) / 2` each is the sum of W
+times the derivative of the covariance, less :math:`\beta^T` times that of t. Nothing is
+compiled, which would take longer than training.
 """
 
 import time
@@ -39,23 +40,28 @@ from ...scoring.units import Units
 from .full_batch import Ascent, MaximiseRecord, one_blas_thread
 from .points import OVER
 
-#: Standard deviations of the priors of all weights of the noise together, so that each of D has
-#: that over the root of D, and of a and b. On 18 generated tables of 120 and 300 rows, twice each,
-#: 0.3 for each weight costs .004 nats a row (.06 with 20 inputs), and 1.0 for a and b .008.
+#: Standard deviations of the priors of all weights of the noise together, so that each
+#: of D has that over the root of D, and of a and b. On 18 generated tables of 120 and
+#: 300 rows, twice each, 0.3 for each weight costs .004 nats a row (.06 with 20 inputs),
+#: and 1.0 for a and b .008.
 WEIGHTS_SD, WARP_SD = 0.6, 0.5
-#: The smallest noise variance, that of GPflow's Gaussian likelihood, and where training starts.
+#: The smallest noise variance, that of GPflow's Gaussian likelihood, and where training
+#: starts.
 LEAST_NOISE, NOISE = 1e-6, 0.1
-#: Limits of the logarithms of lengthscales, variance and noise, of w, a and b, and of log v.
+#: Limits of the logarithms of lengthscales, variance and noise, of w, a and b, and of
+#: log v.
 LIMITS = (-5.0, 7.0), (-8.0, 7.0), (-13.0, 3.0), (-3.0, 3.0), (-2.5, 2.5), (-9.0, 5.0)
-#: The lengthscale of the functions of one input, and the sum of v at the start. On 33 tables,
-#: generated and scikit-learn's, of 100 to 720 rows they gain the default estimator .013 ± .004 nats
-#: a row and 1.5 ± .5% of RMSE; with lengthscales of 1.5 and 3 .011 and .010 nats, and from sums of
-#: .1 and 1 .012 and .004.
+#: The lengthscale of the functions of one input, and the sum of v at the start. On 33
+#: tables, generated and scikit-learn's, of 100 to 720 rows they gain the default
+#: estimator .013 ± .004 nats a row and 1.5 ± .5% of RMSE; with lengthscales of 1.5 and
+#: 3 .011 and .010 nats, and from sums of .1 and 1 .012 and .004.
 SMOOTH, ADDITIVE = 2.0, 0.3
-#: What the factors of their correlations leave out: below the least noise by a factor of 100.
+#: What the factors of their correlations leave out: below the least noise by a factor
+#: of 100.
 TRUNCATED = 1e-8
-#: Training stops at so small a relative gain of a step, or where no derivative is larger. On 30
-#: tables 3e-7 takes a quarter more evaluations for .001 ± .001 nats a row.
+#: Training stops at so small a relative gain of a step, or where no derivative is
+#: larger. On 30 tables 3e-7 takes a quarter more evaluations for .001 ± .001 nats a
+#: row.
 GAIN, FLAT = 3e-6, 1e-3
 
 
@@ -66,7 +72,8 @@ def _matern52(r2: AnyNDArray, log_variance: float) -> tuple[AnyNDArray, AnyNDArr
     return linear + (5.0 / 3.0) * r2 * decay, (-5.0 / 6.0) * linear
 
 
-#: GPflow's kernels, and their values and derivatives by squared distances, by their names.
+#: GPflow's kernels, and their values and derivatives by squared distances, by their
+#: names.
 KERNELS: dict[str, tuple[Any, Any]] = {
     "additive": (gpflow.kernels.Matern52, _matern52),
     "matern52": (gpflow.kernels.Matern52, _matern52),
@@ -75,7 +82,9 @@ KERNELS: dict[str, tuple[Any, Any]] = {
 
 
 def additive(kernel: Kernel, variances: AnyNDArray) -> Kernel:
-    """Add to a kernel a smooth function of each input, whose lengthscale is not trained."""
+    """Add to a kernel a smooth function of each input, whose lengthscale is not
+    trained.
+    """
     parts = [
         RBF(v, SMOOTH, active_dims=[d]) for d, v in enumerate(variances) if v > 0.0
     ]
@@ -85,8 +94,8 @@ def additive(kernel: Kernel, variances: AnyNDArray) -> Kernel:
 
 
 def smooth_factors(X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-    """Factor the correlations of the functions of each input, :math:`\\sum_d v_d F_d F_d^T`, by
-    incomplete Cholesky factors.
+    """Factor the correlations of the functions of each input,
+    :math:`\\sum_d v_d F_d F_d^T`, by incomplete Cholesky factors.
 
     :param X: Standardised inputs, [N, D].
     :return: All columns of F, [N, R], R some 10 D; and of which input each is, [R].
@@ -106,7 +115,9 @@ def smooth_factors(X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
 
 
 class Hyperparameters(NamedTuple):
-    """Of the model above, for D inputs: c is ``log_noise``; w, a, b and log v are the last four."""
+    """Of the model above, for D inputs: c is ``log_noise``; w, a, b and log v are the
+    last four.
+    """
 
     log_lengthscales: AnyNDArray
     log_variance: float
@@ -128,7 +139,9 @@ class Hyperparameters(NamedTuple):
     def of_model(
         cls, model: Any, skew: float, tails: float
     ) -> "Hyperparameters | None":
-        """Read them from a model of one output whose targets are so warped, if it has them."""
+        """Read them from a model of one output whose targets are so warped, if it has
+        them.
+        """
         kernel, *parts = getattr(model.kernel, "kernels", [model.kernel])
         noise = getattr(model.likelihood, "variance", None)
         is_plain = all(
@@ -187,8 +200,9 @@ def evidence(
     kernel: str,
     factors: tuple[AnyNDArray, AnyNDArray] | None = None,
 ) -> tuple[float, AnyNDArray]:
-    """Compute log Z with the priors, and its derivatives in the order of the hyperparameters; minus
-    infinity and zeros where the covariance has no Cholesky factor.
+    """Compute log Z with the priors, and its derivatives in the order of the
+    hyperparameters; minus infinity and zeros where the covariance has no Cholesky
+    factor.
 
     :param X: Standardised inputs, [N, D].
     :param y: Standardised targets, [N].
@@ -216,7 +230,8 @@ def evidence(
     value = -0.5 * (t @ beta + len(y) * np.log(2.0 * np.pi)) - np.sum(
         np.log(np.diag(L))
     )
-    # Above or below the diagonal there are zeros: sums of W times what is symmetric stay the same.
+    # Above or below the diagonal there are zeros: sums of W times what is symmetric
+    # stay the same.
     inverse = lapack.dpotri(L, lower=1, overwrite_c=1)[0].T
     W = np.outer(0.5 * beta, beta) - inverse
     np.fill_diagonal(W, 0.5 * (beta**2 - np.diag(inverse)))
@@ -261,7 +276,8 @@ def fit_exact(
 ) -> tuple[Hyperparameters, MaximiseRecord]:
     """Train by L-BFGS on all rows, standardised inputs X [N, D] and targets y [N].
 
-    :param start: Where training starts, without what is not trained; ignored for another D.
+    :param start: Where training starts, without what is not trained; ignored for
+        another D.
     :param kernel: One of :data:`KERNELS`.
     :param varying: Whether w is trained.
     :param warp: Whether a and b are trained.

@@ -1,8 +1,9 @@
 """Training of a model that holds its data, by L-BFGS on all rows.
 
-:func:`maximise` is ``gpflow.optimizers.Scipy`` with settings that serve sparse Gaussian processes,
-and never loses the best parameters: where the model raises or its loss is not finite, the step is
-shortened, and however the run ends, the model has the best parameters that were seen.
+:func:`maximise` is ``gpflow.optimizers.Scipy`` with settings that serve sparse Gaussian
+processes, and never loses the best parameters: where the model raises or its loss is
+not finite, the step is shortened, and however the run ends, the model has the best
+parameters that were seen.
 """
 
 import logging
@@ -52,8 +53,8 @@ _users = 0
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread until the last caller of this has ended.
 
-    The limit is one for the whole process: if each caller restored the limit that it found, the
-    last of several that train at a time would leave it at one.
+    The limit is one for the whole process: if each caller restored the limit that it
+    found, the last of several that train at a time would leave it at one.
     """
     global _users
     with _lock:
@@ -80,13 +81,17 @@ class Ascent(NamedTuple):
     objective: float  #: The highest value that was seen; -inf if there was none.
     iterations: int  #: Steps of L-BFGS.
     evaluations: int  #: Of the objective and its gradient, failed ones included.
-    failures: int  #: Evaluations that raised, or were not finite. The step was shortened then.
+    #: Evaluations that raised, or were not finite. The step was shortened then.
+    failures: int
     seconds: float  #: Without the compilation.
     converged: bool
     message: str
-    """How it ended; where it was given up because evaluations failed, with the newest reason."""
+    """How it ended; where it was given up because evaluations failed, with the newest
+    reason.
+    """
 
-    losses: AnyNDArray  #: The training loss (minus the objective) at the start and after each step.
+    #: The training loss (minus the objective) at the start and after each step.
+    losses: AnyNDArray
 
 
 class _Point(NamedTuple):
@@ -116,7 +121,9 @@ class _Halt(Exception):
 
 @dataclass
 class _Run:
-    """The loss of a row as L-BFGS evaluates it, and the points that one run of it has seen."""
+    """The loss of a row as L-BFGS evaluates it, and the points that one run of it has
+    seen.
+    """
 
     loss: WholeLoss
     first: _Point
@@ -180,7 +187,8 @@ class _Run:
             raise _Halt(OVER)
         self.evaluations += 1
         try:
-            # A second evaluation of the first point brings sites closer: not where time is over.
+            # A second evaluation of the first point brings sites closer: not where time
+            # is over.
             known = is_over and np.array_equal(x, self.first.x)
             self.newest = (
                 self.first if known else _evaluate(self.loss, x, self.num_rows)
@@ -212,11 +220,13 @@ class _Run:
         self.line_start = self.newest
 
     def _too_far(self, x: AnyNDArray) -> tuple[float, AnyNDArray]:
-        """Make up a loss and a gradient where there are none, so that the line search goes back.
+        """Make up a loss and a gradient where there are none, so that the line search
+        goes back.
 
-        They are those of the parabola along the line which fits loss and slope at its start and
-        has its minimum after a quarter of the step. The line search tries that next. A huge loss
-        would make it go back nearly all the way, and a gradient of zero would let it stay.
+        They are those of the parabola along the line which fits loss and slope at its
+        start and has its minimum after a quarter of the step. The line search tries
+        that next. A huge loss would make it go back nearly all the way, and a gradient
+        of zero would let it stay.
         """
         if not self.losses:
             raise _Halt(self.trouble)
@@ -254,13 +264,16 @@ class Step(NamedTuple):
 
 
 class MaximiseRecord(NamedTuple):
-    """What :func:`maximise` did: the fields of the start that ended best, and all of them."""
+    """What :func:`maximise` did: the fields of the start that ended best, and all of
+    them.
+    """
 
     objective: float
-    """That of the model as it is now, plus the log density of priors on its parameters. Where
-    training is less exact than predictions (``loss_tolerance`` of
-    :class:`~gpflow_pep.models.PEP`), it was computed once more at the end, as exactly as those,
-    unless the time was over."""
+    """That of the model as it is now, plus the log density of priors on its parameters.
+    Where training is less exact than predictions (``loss_tolerance`` of
+    :class:`~gpflow_pep.models.PEP`), it was computed once more at the end, as exactly
+    as those, unless the time was over.
+    """
 
     iterations: int
     evaluations: int
@@ -274,7 +287,9 @@ class MaximiseRecord(NamedTuple):
     )
     starts: tuple[Ascent, ...]
     points: tuple[PointsScore, ...] = ()
-    """The numbers of inducing points that ``num_inducing="auto"`` tried, with their scores."""
+    """The numbers of inducing points that ``num_inducing="auto"`` tried, with their
+    scores.
+    """
 
 
 def maximise(
@@ -297,54 +312,61 @@ def maximise(
         record = pep.training.maximise(model)
         print(record.objective, record.message)
 
-    L-BFGS maximises the objective, log Z plus the log density of priors, over all trainable
-    parameters. The model ends with the best of them that were seen, also after an interrupt or an
-    error, and so never worse than it was. Where it cannot be computed, the step is shortened.
+    L-BFGS maximises the objective, log Z plus the log density of priors, over all
+    trainable parameters. The model ends with the best of them that were seen, also
+    after an interrupt or an error, and so never worse than it was. Where it cannot be
+    computed, the step is shortened.
 
-    Each call compiles a graph of 5 to 10 MB, which TensorFlow keeps until the process ends: for
-    many models see *Memory* in :ref:`reliability`.
+    Each call compiles a graph of 5 to 10 MB, which TensorFlow keeps until the process
+    ends: for many models see *Memory* in :ref:`reliability`.
 
-    :param model: One that holds its data: ``PEPRegression``, ``PEP``, ``PEPClassification``, or
-        GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``. Or the
-        :class:`~gpflow_pep.training.fitting.objectives.WholeLoss` of one, which further runs do not
-        compile again.
-    :param objective: ``"evidence"``: log Z. ``"evidence+loo"``, for ``PEP`` and ``PEPRegression``
-        without blocks: log Z plus the sum over rows of the leave-one-out log
-        density. At powers above 0 log Z alone can make the noise too small, which left-out rows
-        punish; and their density alone, ``"loo"``, does not keep inducing inputs from fitting
-        single rows. Or a function of the model that computes a number to maximise, in TensorFlow.
-        See :func:`~gpflow_pep.training.training_loss`, and
-        :ref:`derivatives-of-sites`. Not for a ``WholeLoss``, which has one.
-    :param num_inducing: ``"auto"``: the inducing points of the model are doubled, and the model is
-        trained again, as long as rows that are left out of this training gain
-        (:mod:`gpflow_pep.training.fitting.points`); its ``inducing_variable`` is another one then.
-        Start with few, 25 for example. Not for a ``WholeLoss`` or with an optimizer. None: those
-        that it has.
-    :param tolerance: Stop when a step improves the objective by less than this for each row, in
-        nats; at least 0. Or when no derivative of the objective for each row exceeds ten times
-        that, or 1e-5.
-    :param window: The improvement is the mean of as many steps, at least 1. With several, a single
-        poor step stops nothing, and a larger tolerance makes sense: see :doc:`/training`.
+    :param model: One that holds its data: ``PEPRegression``, ``PEP``,
+        ``PEPClassification``, or GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``. Or
+        the :class:`~gpflow_pep.training.fitting.objectives.WholeLoss` of one, which
+        further runs do not compile again.
+    :param objective: ``"evidence"``: log Z. ``"evidence+loo"``, for ``PEP`` and
+        ``PEPRegression`` without blocks: log Z plus the sum over rows of the
+        leave-one-out log density. At powers above 0 log Z alone can make the noise too
+        small, which left-out rows punish; and their density alone, ``"loo"``, does not
+        keep inducing inputs from fitting single rows. Or a function of the model that
+        computes a number to maximise, in TensorFlow. See
+        :func:`~gpflow_pep.training.training_loss`, and :ref:`derivatives-of-sites`. Not
+        for a ``WholeLoss``, which has one.
+    :param num_inducing: ``"auto"``: the inducing points of the model are doubled, and
+        the model is trained again, as long as rows that are left out of this training
+        gain (:mod:`gpflow_pep.training.fitting.points`); its ``inducing_variable`` is
+        another one then. Start with few, 25 for example. Not for a ``WholeLoss`` or
+        with an optimizer. None: those that it has.
+    :param tolerance: Stop when a step improves the objective by less than this for each
+        row, in nats; at least 0. Or when no derivative of the objective for each row
+        exceeds ten times that, or 1e-5.
+    :param window: The improvement is the mean of as many steps, at least 1. With
+        several, a single poor step stops nothing, and a larger tolerance makes sense:
+        see :doc:`/training`.
     :param max_iterations: The most steps from each start, at least 1.
-    :param seconds: The most seconds, with compilation and of all starts together; positive. The
-        evaluation under way is waited for, and each start that was begun has one; none comes after.
-    :param starts: How many, at least 1: the first is the parameters as they are, the others are
-        those with random perturbations of standard deviation 0.5 in GPflow's
-        unconstrained parameters. Or functions: each gets the model with the parameters as they were
-        and assigns others, for one more start after the first. The best end counts.
+    :param seconds: The most seconds, with compilation and of all starts together;
+        positive. The evaluation under way is waited for, and each start that was begun
+        has one; none comes after.
+    :param starts: How many, at least 1: the first is the parameters as they are, the
+        others are those with random perturbations of standard deviation 0.5 in GPflow's
+        unconstrained parameters. Or functions: each gets the model with the parameters
+        as they were and assigns others, for one more start after the first. The best
+        end counts.
     :param seed: The same seed gives the same perturbations.
     :param callback: Called after each step, when the model has that step's parameters.
     :param progress: Whether to show a bar on stderr.
-    :param optimizer: GPflow's: with the same one, further runs of the same model compile nothing.
-        Data that change in between must be ``tf.Variable``. Not for a ``WholeLoss``.
+    :param optimizer: GPflow's: with the same one, further runs of the same model
+        compile nothing. Data that change in between must be ``tf.Variable``. Not for a
+        ``WholeLoss``.
 
-    Where the sites of a model did not converge at the last evaluations of the loss, the record has
-    no convergence of training either, whatever SciPy reports, and there is one
-    :class:`~gpflow_pep.models.ConvergenceWarning`, after three such evaluations or at the end.
+    Where the sites of a model did not converge at the last evaluations of the loss, the
+    record has no convergence of training either, whatever SciPy reports, and there is
+    one :class:`~gpflow_pep.models.ConvergenceWarning`, after three such evaluations or
+    at the end.
 
-    :raises ValueError: If the model does not hold its data or has nothing to train, a limit or a
-        start is none, or the objective or its gradient is not finite at the parameters as they are.
-        What a callback raises goes through.
+    :raises ValueError: If the model does not hold its data or has nothing to train, a
+        limit or a start is none, or the objective or its gradient is not finite at the
+        parameters as they are. What a callback raises goes through.
     """
     limits = _Limits(tolerance, window, max_iterations)
     check_positive("window", window)
@@ -461,7 +483,9 @@ def _moves(
     variables: Sequence[tf.Variable],
     seed: int,
 ) -> list[Callable[[GPModel], None]]:
-    """Make functions that change the model before each start; the first changes nothing."""
+    """Make functions that change the model before each start; the first changes
+    nothing.
+    """
     random = np.random.default_rng(seed)
 
     def perturb(model: GPModel) -> None:

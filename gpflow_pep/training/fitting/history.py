@@ -19,7 +19,9 @@ from ...engine.checks import message, reason, refusal
 
 
 class EarlyStopping(NamedTuple):
-    """Stop when a held-out metric gets no better, and keep the parameters that were best."""
+    """Stop when a held-out metric gets no better, and keep the parameters that were
+    best.
+    """
 
     metric: str  #: Its name in what ``evaluate`` returns.
     patience: int  #: Stop after as many evaluations without a better value.
@@ -83,8 +85,8 @@ class History(tf.train.experimental.PythonState):
 
     def _best(self, rule: EarlyStopping) -> int | None:
         """
-        Find the index of the evaluation that counts as the best, the last that was better than the
-        one before it that was; None where there are none.
+        Find the index of the evaluation that counts as the best, the last that was
+        better than the one before it that was; None where there are none.
         """
         sign = -1.0 if rule.larger_is_better else 1.0
         best, lowest = None, np.inf
@@ -112,12 +114,15 @@ def resumed(
     directory: str | PathLike[str] | None,
     history: History,
 ) -> Callable[[], None]:
-    """Restore the newest checkpoint if there is one. Returns a function that writes the next."""
+    """Restore the newest checkpoint if there is one. Returns a function that writes the
+    next.
+    """
     if directory is None:
         return lambda: None
     _check_writable("checkpoint_dir", directory)
     for name in tf.io.gfile.listdir(str(directory)):
-        # TensorFlow was still writing it when a run was killed; with a slash on some file systems.
+        # TensorFlow was still writing it when a run was killed; with a slash on some
+        # file systems.
         unfinished = os.path.join(str(directory), name)
         if re.fullmatch(r"ckpt-\d+_temp/?", name) and tf.io.gfile.isdir(unfinished):
             tf.io.gfile.rmtree(unfinished)
@@ -146,7 +151,9 @@ def resumed(
 
 
 def _check_writable(name: str, directory: str | PathLike[str]) -> None:
-    """Refuse a folder that cannot be written to before training, and not after hours of it."""
+    """Refuse a folder that cannot be written to before training, and not after hours of
+    it.
+    """
     probe = f"{directory}/.gpflow_pep-{uuid.uuid4().hex}"
     try:
         tf.io.gfile.makedirs(str(directory))

@@ -1,8 +1,10 @@
-"""Training by minibatches, with held-out evaluation, early stopping, checkpoints and TensorBoard.
+"""Training by minibatches, with held-out evaluation, early stopping, checkpoints and
+TensorBoard.
 
-:func:`fit` is a loop of steps, each compiled: the next batch, the gradient of its estimate of the
-training loss, a step of the optimiser. Where a checkpoint directory is given, the whole state
-of the loop is in there, and the same call after the process was killed goes on to the same numbers.
+:func:`fit` is a loop of steps, each compiled: the next batch, the gradient of its
+estimate of the training loss, a step of the optimiser. Where a checkpoint directory is
+given, the whole state of the loop is in there, and the same call after the process was
+killed goes on to the same numbers.
 """
 
 import signal
@@ -54,11 +56,12 @@ def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epo
     """Rows in memory as batches for :func:`fit`, in another order each epoch.
 
     :param data: X [N, D] and Y [N, P].
-    :param batch_size: Rows in a batch. Rows that are left over when batches are full wait for
-        another epoch.
+    :param batch_size: Rows in a batch. Rows that are left over when batches are full
+        wait for another epoch.
     :param seed: The same seed gives the same batches, in any process.
     :return: A function of the number of the epoch.
-    :raises ValueError: If the batch size is no positive integer or more than there are rows.
+    :raises ValueError: If the batch size is no positive integer or more than there are
+        rows.
     """
     X, Y = as_pair(data)
     check_positive("batch_size", batch_size)
@@ -100,46 +103,54 @@ def fit(
         optimizer = tf_keras.optimizers.Adam(0.01)
         record = pep.training.fit(model, batches, num_steps=2000, optimizer=optimizer)
 
-    :param model: One that takes its data in batches, such as ``ARPEP`` or ``gpflow.models.SVGP``;
-        or ``PEP``; or ``PEPRegression`` by near rows.
+    :param model: One that takes its data in batches, such as ``ARPEP`` or
+        ``gpflow.models.SVGP``; or ``PEP``; or ``PEPRegression`` by near rows.
     :param batches: What each step takes one of. For ``PEP`` its
         ``minibatch_training_loss_closure``, for it and ``PEPRegression`` their
-        ``near_row_training_loss_closure``. For other models a ``tf.data.Dataset`` of batches
-        (X, Y), read again when it ends; or a function of the number of the epoch that returns that
-        epoch's, as :func:`shuffled_batches` does. A run that resumes reads its epoch again and
-        skips the batches it had: the numbers are the same where the batches are.
+        ``near_row_training_loss_closure``. For other models a ``tf.data.Dataset`` of
+        batches (X, Y), read again when it ends; or a function of the number of the
+        epoch that returns that epoch's, as :func:`shuffled_batches` does. A run that
+        resumes reads its epoch again and skips the batches it had: the numbers are the
+        same where the batches are.
     :param num_steps: How many steps in all, those before resuming counted.
-    :param optimizer: Any of ``tf_keras.optimizers``, with a learning rate or a schedule.
-    :param natural_gradient: Trains ``q_mu`` and ``q_sqrt`` of models that have such parameters; the
-        optimiser gets the others. A number in (0, 1], or a schedule of it, is the length of a step
-        along the natural gradient, shortened where q would become improper or go too far
-        (:func:`gpflow_pep.training.fitting.natural.natural_step`). It is taken along with the
-        optimiser's, by the same gradient, and costs little. True is 0.1. GPflow's takes a step
-        before each of the optimiser's, with a gradient of its own; where q would become improper,
-        training stops.
+    :param optimizer: Any of ``tf_keras.optimizers``, with a learning rate or a
+        schedule.
+    :param natural_gradient: Trains ``q_mu`` and ``q_sqrt`` of models that have such
+        parameters; the optimiser gets the others. A number in (0, 1], or a schedule of
+        it, is the length of a step along the natural gradient, shortened where q would
+        become improper or go too far
+        (:func:`gpflow_pep.training.fitting.natural.natural_step`). It is taken along
+        with the optimiser's, by the same gradient, and costs little. True is 0.1.
+        GPflow's takes a step before each of the optimiser's, with a gradient of its
+        own; where q would become improper, training stops.
     :param evaluate: Computes held-out metrics. What it does to the model is undone.
     :param evaluate_every: Steps between evaluations.
-    :param early_stopping: Needs ``evaluate``. The model gets the best evaluation's parameters in
-        the end, whether or not it stopped.
-    :param checkpoint_dir: Where to keep the state of the run. If one is there, the run resumes: the
-        model and the optimiser get its values.
-    :param checkpoint_every: Steps between checkpoints; there is one after the last step too.
-    :param log_dir: Where to write scalars for TensorBoard: loss, seconds of a step, metrics.
+    :param early_stopping: Needs ``evaluate``. The model gets the best evaluation's
+        parameters in the end, whether or not it stopped.
+    :param checkpoint_dir: Where to keep the state of the run. If one is there, the run
+        resumes: the model and the optimiser get its values.
+    :param checkpoint_every: Steps between checkpoints; there is one after the last step
+        too.
+    :param log_dir: Where to write scalars for TensorBoard: loss, seconds of a step,
+        metrics.
     :param log_every: Steps between scalars of the loss.
     :param progress: Whether to show a bar on stderr.
-    :param strategy: ``tf.distribute.MirroredStrategy`` or ``MultiWorkerMirroredStrategy``, under
-        whose ``scope()`` the model and the optimiser were made. Each replica takes its share of
-        the rows of every batch, and a step is that of one process with the whole batch. All
-        processes make the same call; the chief alone writes, and its metrics count.
-    :raises ValueError: If a number is no positive integer, the model takes no batches or has
-        nothing to train, or an argument is of another kind; if the loss, a gradient or a metric
-        becomes NaN or infinite, or the model refuses a batch. The message names the step.
-    :raises OSError: If a checkpoint or scalars cannot be written. The model has the parameters of
-        the newest step, and earlier checkpoints are as they were.
+    :param strategy: ``tf.distribute.MirroredStrategy`` or
+        ``MultiWorkerMirroredStrategy``, under whose ``scope()`` the model and the
+        optimiser were made. Each replica takes its share of the rows of every batch,
+        and a step is that of one process with the whole batch. All processes make the
+        same call; the chief alone writes, and its metrics count.
+    :raises ValueError: If a number is no positive integer, the model takes no batches
+        or has nothing to train, or an argument is of another kind; if the loss, a
+        gradient or a metric becomes NaN or infinite, or the model refuses a batch. The
+        message names the step.
+    :raises OSError: If a checkpoint or scalars cannot be written. The model has the
+        parameters of the newest step, and earlier checkpoints are as they were.
     :raises RuntimeError: If another process of the strategy stopped.
 
-    An interrupt (Ctrl-C) ends training after the step under way. The model keeps the parameters of
-    the newest step, and where there is a checkpoint directory, so does a checkpoint.
+    An interrupt (Ctrl-C) ends training after the step under way. The model keeps the
+    parameters of the newest step, and where there is a checkpoint directory, so does a
+    checkpoint.
     """
     check_positive("num_steps", num_steps)
     check_positive("evaluate_every", evaluate_every)
@@ -191,7 +202,8 @@ def fit(
         _saved_if_interrupted(save),
     ):
         if not run.is_over():
-            take_step.get_concrete_function()  # an interrupt of a step would wait for seconds
+            # an interrupt of a step would wait for seconds
+            take_step.get_concrete_function()
         while True:
             if evaluate is not None and history.lacks_evaluation(evaluate_every):
                 metrics = run.evaluate(evaluate)
@@ -259,7 +271,9 @@ class _Run:
     def evaluate(
         self, evaluate: Callable[[GPModel], Mapping[str, float]]
     ) -> dict[str, float]:
-        """Compute held-out metrics, and keep the parameters if they are the best so far."""
+        """Compute held-out metrics, and keep the parameters if they are the best so
+        far.
+        """
         started, history = time.perf_counter(), self.history
         # Predictions of PEP move its sites, which training must not see.
         before = [tf.identity(variable) for variable in self.state]
@@ -281,7 +295,9 @@ class _Run:
         return metrics
 
     def finish(self) -> FitRecord:
-        """Give the model the best parameters, where there is early stopping, and the record."""
+        """Give the model the best parameters, where there is early stopping, and the
+        record.
+        """
         history, rule = self.history, self.early_stopping
         if rule and history.evaluations:
             assign(self.state, self.best)
@@ -292,7 +308,8 @@ class _Run:
 def _stream(
     epochs: Epochs, epoch: int, num_read: int
 ) -> Iterator[tuple[Any, int, int]]:
-    """Batch after batch, epoch after epoch, each with its epoch and its number there (from 1).
+    """Batch after batch, epoch after epoch, each with its epoch and its number there
+    (from 1).
 
     :param num_read: How many of its batches were read before, to leave out.
     """
@@ -357,9 +374,11 @@ def _checked_loss(
 
 @contextmanager
 def _delay_interrupts() -> Iterator[None]:
-    """Let an interrupt (Ctrl-C) wait until the block is left; a second one does not wait.
+    """Let an interrupt (Ctrl-C) wait until the block is left; a second one does not
+    wait.
 
-    Other threads than the main one get no interrupts, and a handler of the user's own stays.
+    Other threads than the main one get no interrupts, and a handler of the user's own
+    stays.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -408,7 +427,9 @@ def _check_stopping(
 def _as_metrics(
     returned: Any, step: int, rule: EarlyStopping | None
 ) -> dict[str, float]:
-    """Take metrics that a function of the user returned as numbers by name; refuse all else."""
+    """Take metrics that a function of the user returned as numbers by name; refuse all
+    else.
+    """
     try:
         metrics = {str(name): float(value) for name, value in returned.items()}
     except (AttributeError, TypeError, ValueError) as error:
@@ -460,7 +481,9 @@ def _loss_and_epochs(
 def _check_strategy(
     strategy: Any, model: GPModel, optimizer: Any, batches: Any, natural_gradient: Any
 ) -> None:
-    """Refuse a model, optimizer or batches that a strategy does not mirror over its replicas."""
+    """Refuse a model, optimizer or batches that a strategy does not mirror over its
+    replicas.
+    """
     kinds = tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy
     if not isinstance(strategy, kinds):
         expected = "tf.distribute.MirroredStrategy or tf.distribute.MultiWorkerMirroredStrategy"

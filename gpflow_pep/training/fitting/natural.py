@@ -40,23 +40,24 @@ def natural_step(
     by_root: tf.Tensor,
     gamma: TensorType,
 ) -> _NaturalStep:
-    r"""Take a step of length :math:`\gamma` against the natural gradient of a loss, which is its
-    gradient in the expectation parameters, in natural parameters (Salimbeni, Eleftheriadis &
-    Hensman 2018, equation 10).
+    r"""Take a step of length :math:`\gamma` against the natural gradient of a loss,
+    which is its gradient in the expectation parameters, in natural parameters
+    (Salimbeni, Eleftheriadis & Hensman 2018, equation 10).
 
-    With :math:`S = R Rᵀ`, bars for the loss's gradients, and the symmetric matrix E whose lower
-    triangle is that of :math:`Rᵀ \bar R`, it is
+    With :math:`S = R Rᵀ`, bars for the loss's gradients, and the symmetric matrix E
+    whose lower triangle is that of :math:`Rᵀ \bar R`, it is
 
     .. math::
 
         S_+^{-1} = R^{-ᵀ} (I + \gamma E) R^{-1}, \qquad m_+ = m - \gamma S_+ \bar m.
 
     Two things go wrong with long steps. Where the loss is not convex in the variances,
-    :math:`K = I + \gamma E` may be indefinite; and the gradient of a few rows that stand for many
-    is no guide to how far to go. So a Gaussian takes half of its step, or half of that, until
-    no pivot of K is below :math:`1 - 0.9 \gamma`, with the length that was asked for, and the mean
-    goes no further than :math:`(m_+ - m)ᵀ S^{-1} (m_+ - m) = M \gamma^2 / (1 - \gamma)^2`. So the
-    covariance is always proper, short steps stay short, and a step of length 1 reaches the optimum
+    :math:`K = I + \gamma E` may be indefinite; and the gradient of a few rows that
+    stand for many is no guide to how far to go. So a Gaussian takes half of its step,
+    or half of that, until no pivot of K is below :math:`1 - 0.9 \gamma`, with the
+    length that was asked for, and the mean goes no further than
+    :math:`(m_+ - m)ᵀ S^{-1} (m_+ - m) = M \gamma^2 / (1 - \gamma)^2`. So the covariance
+    is always proper, short steps stay short, and a step of length 1 reaches the optimum
     of a quadratic loss however far it is, unless it lets the covariance grow tenfold.
 
     :param by_mean: :math:`\bar m`, finite.
@@ -64,7 +65,8 @@ def natural_step(
     :param gamma: The length, in [0, 1].
     """
     product = tf.linalg.band_part(tf.matmul(root, by_root, transpose_a=True), -1, 0)
-    # Rows and columns are in reverse order: so R K⁻ᵀ of the Cholesky factor of K is triangular.
+    # Rows and columns are in reverse order: so R K⁻ᵀ of the Cholesky factor of K is
+    # triangular.
     E, columns = tf.reverse(mirrored(product), [-2, -1]), tf.reverse(root, [-1])
     slope = tf.matmul(columns, tf.transpose(by_mean)[:, :, None], transpose_a=True)
     identity = tf.eye(tf.shape(E)[-1], dtype=E.dtype)
@@ -121,7 +123,9 @@ class NaturalGradients(NamedTuple):
             self.gpflow.minimize(loss, [self.q])
 
     def step_beside(self, gradients: Sequence[tf.Tensor], step: tf.Variable) -> None:
-        """Take a step by the gradients in :attr:`variables`; a schedule depends on its number."""
+        """Take a step by the gradients in :attr:`variables`; a schedule depends on its
+        number.
+        """
         if self.length is None:
             return
         (q_mu, q_sqrt), (by_mean, by_root) = self.q, gradients

@@ -1,4 +1,6 @@
-"""What training maximises, what it changes of a model, and the loss as optimisers take it."""
+"""What training maximises, what it changes of a model, and the loss as optimisers take
+it.
+"""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +31,9 @@ Module = TypeVar("Module", bound=tf.Module)
 def copy_of(module: Module) -> Module:
     """Copy a model or a part of one, while other threads may do so too.
 
-    GPflow's function clears what TensorFlow Probability remembers of transforms, in a table of the
-    process, and fails where another thread takes an entry out of it, or puts one in, at that time.
+    GPflow's function clears what TensorFlow Probability remembers of transforms, in a
+    table of the process, and fails where another thread takes an entry out of it, or
+    puts one in, at that time.
     """
     for _ in range(100):  # tried again where another thread changed the table
         try:
@@ -58,7 +61,9 @@ def assign(variables: Sequence[tf.Variable], values: Sequence[Any]) -> None:
 def assigned_at_exit(
     variables: Sequence[tf.Variable], values: Callable[[], Sequence[Any]]
 ) -> Iterator[None]:
-    """Put values into variables when the block is left, also by an error or an interrupt."""
+    """Put values into variables when the block is left, also by an error or an
+    interrupt.
+    """
     try:
         yield
     finally:
@@ -66,7 +71,9 @@ def assigned_at_exit(
 
 
 def assign_same(model: GPModel, other: GPModel) -> None:
-    """Give a model the trainable parameters of another that have the same path and shape."""
+    """Give a model the trainable parameters of another that have the same path and
+    shape.
+    """
     parameters = gpflow.utilities.parameter_dict(model)
     for path, value in gpflow.utilities.parameter_dict(other).items():
         parameter = parameters.get(path)
@@ -87,17 +94,19 @@ Objective = str | Callable[[Any], tf.Tensor]
 def training_loss(
     model: GPModel, objective: Objective = "evidence"
 ) -> Callable[[], tf.Tensor]:
-    """Make the loss of a model that holds its data, for GPflow's and Keras's optimisers::
+    """Make the loss of a model that holds its data, for GPflow's and Keras's
+    optimisers::
 
         loss = pep.training.training_loss(model, "evidence+loo")
         gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables)
 
     It is minus the objective and minus the log density of priors on parameters.
 
-    :param objective: ``"evidence"``: log Z, of any model. ``"loo"``: the sum over rows of the
-        leave-one-out log density, of ``PEP`` and of ``PEPRegression`` without blocks.
-        ``"evidence+loo"``: log Z plus that. Or a function that computes a number from
-        the model, in TensorFlow. It must use its argument, which may be a copy of the model.
+    :param objective: ``"evidence"``: log Z, of any model. ``"loo"``: the sum over rows
+        of the leave-one-out log density, of ``PEP`` and of ``PEPRegression`` without
+        blocks. ``"evidence+loo"``: log Z plus that. Or a function that computes a
+        number from the model, in TensorFlow. It must use its argument, which may be a
+        copy of the model.
     :raises ValueError: If the model does not have the objective.
     """
     if callable(objective):
@@ -121,14 +130,16 @@ def training_loss(
 
 @cache
 def near_lengthscales(spread: float) -> Callable[[GPModel], tf.Tensor]:
-    r"""Make an objective: log Z with a prior by which the lengthscales of a kernel are alike,
+    r"""Make an objective: log Z with a prior by which the lengthscales of a kernel are
+    alike,
 
     .. math::
 
         \log Z - \frac{1}{2 s^2} \sum_d (\log l_d - \overline{\log l})^2.
 
-    With :math:`s \to 0` there is one lengthscale for all inputs. Where there are many inputs and
-    few rows, the evidence alone, :math:`s \to \infty`, fits lengthscales to single rows.
+    With :math:`s \to 0` there is one lengthscale for all inputs. Where there are many
+    inputs and few rows, the evidence alone, :math:`s \to \infty`, fits lengthscales to
+    single rows.
 
     :param spread: s, above 0. The same one gives the same function.
     """
@@ -174,8 +185,8 @@ class WholeLoss:
 
     :param optimizer: GPflow's, which keeps the compiled loss; None: a new one.
     :param objective: See :func:`~gpflow_pep.training.training_loss`.
-    :raises ValueError: If the model does not hold its data, has nothing to train, or does not have
-        the objective.
+    :raises ValueError: If the model does not hold its data, has nothing to train, or
+        does not have the objective.
     """
 
     def __init__(
@@ -226,7 +237,9 @@ class WholeLoss:
         self.unsettled, self._has_warned = 0, False
 
     def warn_after(self, number: int) -> None:
-        """Warn, once in a training, where sites did not converge at so many newest evaluations."""
+        """Warn, once in a training, where sites did not converge at so many newest
+        evaluations.
+        """
         if self.unsettled < number or self._has_warned:
             return
         self._has_warned = True
@@ -235,9 +248,9 @@ class WholeLoss:
         warnings.warn(f"{text} {advice}", ConvergenceWarning, stacklevel=2)
 
     def settle(self) -> float | None:
-        """Compute the objective with sites as exact as those of predictions, which would bring them
-        there otherwise, outside a graph; None for models without an inner loop. See
-        ``loss_tolerance`` of :class:`~gpflow_pep.models.PEP`.
+        """Compute the objective with sites as exact as those of predictions, which
+        would bring them there otherwise, outside a graph; None for models without an
+        inner loop. See ``loss_tolerance`` of :class:`~gpflow_pep.models.PEP`.
         """
         if not isinstance(self.model, PEP):
             return None

@@ -1,10 +1,11 @@
 r"""The number of inducing points, chosen by rows that are left out of training.
 
-A model is trained without a fifth of its rows, at most 1000 (:func:`leave_rows_out`). It gets as
-many inducing points more as it has, and is trained on from there, as long as that raises the mean
-log density of those rows by more than its standard error, and by 0.01. Densities of rows that a
-model was trained on cannot show it: those of rows left out one at a time are .2 nats too good where
-inducing inputs were trained, and rise with every number of them.
+A model is trained without a fifth of its rows, at most 1000 (:func:`leave_rows_out`).
+It gets as many inducing points more as it has, and is trained on from there, as long as
+that raises the mean log density of those rows by more than its standard error, and by
+0.01. Densities of rows that a model was trained on cannot show it: those of rows left
+out one at a time are .2 nats too good where inducing inputs were trained, and rise with
+every number of them.
 """
 
 import logging
@@ -36,7 +37,9 @@ _ADVICE = "Look for rows far from those of training, or for parameters that ran 
 
 
 def left_out_densities(model: GPModel) -> Callable[[], AnyNDArray]:
-    """Make a function that computes the log density of each row without its own site, [N]."""
+    """Make a function that computes the log density of each row without its own site,
+    [N].
+    """
     check_one_power(model)
     if not isinstance(model, InternalDataModel):
         got = f"none with {type(model).__name__}, whose rows share one site that cannot be removed"
@@ -102,12 +105,14 @@ _LOGGER = logging.getLogger(__name__)
 GAIN = 0.01
 #: The part of the rows that is left out, and the most of them.
 PART_LEFT_OUT, MOST_LEFT_OUT = 0.2, 1000
-#: The most points of a model in closed form without a deadline. Others have more than 100 only up
-#: to this :math:`N M^2`, to which the time of an evaluation is proportional; where outputs are
-#: mixtures, M counts the points of all latent functions.
+#: The most points of a model in closed form without a deadline. Others have more than
+#: 100 only up to this :math:`N M^2`, to which the time of an evaluation is
+#: proportional; where outputs are mixtures, M counts the points of all latent
+#: functions.
 MOST_POINTS, CHEAP_POINTS, MOST_WORK = 800, 100, 1e8
-#: With a deadline another number is tried if so many times the seconds of the last one are left. On
-#: 5000 rows of a sum of sinusoids with 10 s, 1 is as good, and 4 is .10 nats worse.
+#: With a deadline another number is tried if so many times the seconds of the last one
+#: are left. On 5000 rows of a sum of sinusoids with 10 s, 1 is as good, and 4 is .10
+#: nats worse.
 LONGER = 2.0
 OVER = "The time was over."
 
@@ -125,9 +130,10 @@ class PointsScore(NamedTuple):
 
 
 def leave_rows_out(model: Any, seed: int) -> tuple[Any, AnyNDArray]:
-    """Make a model without some rows and their copies, whose parts and so parameters are those of
-    the other one, and give the numbers of these rows, [S]. (With copies of a quarter of the rows in
-    training, 90% intervals held .84 and .88 of two tables' new rows, without them .90.)
+    """Make a model without some rows and their copies, whose parts and so parameters
+    are those of the other one, and give the numbers of these rows, [S]. (With copies of
+    a quarter of the rows in training, 90% intervals held .84 and .88 of two tables' new
+    rows, without them .90.)
     """
     X, Y = map(np.asarray, model.data)
     number = min(max(int(PART_LEFT_OUT * len(X)), 2), MOST_LEFT_OUT)
@@ -139,10 +145,11 @@ def leave_rows_out(model: Any, seed: int) -> tuple[Any, AnyNDArray]:
 
 
 def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
-    """Give rows numbers, [N], the same to copies: rows of the same inputs X [N, D], all of which
-    have the same targets Y [N, P]. Where half of the rows would be copies they may be settings or
-    have few levels, and none is a copy: unless a column, of targets, or of inputs of which a tenth
-    at most have several targets, has ten levels and half as many as rows differ.
+    """Give rows numbers, [N], the same to copies: rows of the same inputs X [N, D], all
+    of which have the same targets Y [N, P]. Where half of the rows would be copies they
+    may be settings or have few levels, and none is a copy: unless a column, of targets,
+    or of inputs of which a tenth at most have several targets, has ten levels and half
+    as many as rows differ.
     """
     codes = pd.util.hash_pandas_object(
         pd.DataFrame(X + 0.0), index=False
@@ -164,7 +171,9 @@ def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
 
 
 def with_data(model: Any, data: tuple[AnyNDArray, AnyNDArray]) -> Any:
-    """Make a model of other rows, whose parts and so parameters are those of the other one."""
+    """Make a model of other rows, whose parts and so parameters are those of the other
+    one.
+    """
     options = {"alpha": model.alpha.numpy(), "mean_function": model.mean_function}
     kernel, Z, likelihood = model.kernel, model.inducing_variable, model.likelihood
     if isinstance(model, PEPRegression):
@@ -188,20 +197,24 @@ def add_points(
     deadline: float = np.inf,
     after: float = 0.0,
 ) -> tuple[tuple[PointsScore, ...], Any]:
-    """Train a model with more and more inducing points, as long as rows left out gain by it.
+    """Train a model with more and more inducing points, as long as rows left out gain
+    by it.
 
-    :param model: A ``PEPRegression`` or ``PEP`` with inducing points [M, D], of which M is tried
-        first, with rows that are factors of their own. Latent functions share the points where
-        outputs are mixed from them. It ends as it was trained with the best number;
-        ``inducing_variable`` is another object then.
-    :param train: Trains a model up to a time, and returns a record with an ``objective``.
+    :param model: A ``PEPRegression`` or ``PEP`` with inducing points [M, D], of which M
+        is tried first, with rows that are factors of their own. Latent functions share
+        the points where outputs are mixed from them. It ends as it was trained with the
+        best number; ``inducing_variable`` is another object then.
+    :param train: Trains a model up to a time, and returns a record with an
+        ``objective``.
     :param left_out: Rows that the model does not have, X [S, D] and Y [S, P].
     :param seed: For the rows at which points are added.
-    :param deadline: The end, by ``time.perf_counter``: another number is tried if twice as long as
-        the last took is left.
-    :param after: What comes afterwards takes so many times as long as the log densities do.
-    :return: The numbers of points that were tried, of which the last can have gained nothing; and
-        what training returned for the best, not converged where the time was over for more.
+    :param deadline: The end, by ``time.perf_counter``: another number is tried if twice
+        as long as the last took is left.
+    :param after: What comes afterwards takes so many times as long as the log densities
+        do.
+    :return: The numbers of points that were tried, of which the last can have gained
+        nothing; and what training returned for the best, not converged where the time
+        was over for more.
     :raises ValueError: If the model is another, or the first training fails.
     """
     rows: AnyNDArray = np.unique(np.asarray(model.data[0]), axis=0)
@@ -251,8 +264,8 @@ def add_points(
 def gains(
     log_densities: AnyNDArray, others: AnyNDArray, errors: float, least: float = 0.0
 ) -> bool:
-    """Whether log densities [S] exceed others on average by more than so many standard errors, and
-    by more than so many nats.
+    """Whether log densities [S] exceed others on average by more than so many standard
+    errors, and by more than so many nats.
     """
     with np.errstate(invalid="ignore"):  # a density that is 0
         difference = log_densities - others
@@ -261,8 +274,8 @@ def gains(
 
 
 def _most_points(model: GPModel, deadline: float = np.inf) -> int:
-    """Give the most points that a model is to have: with a deadline, which ends it, half as many as
-    rows if it is in closed form.
+    """Give the most points that a model is to have: with a deadline, which ends it,
+    half as many as rows if it is in closed form.
     """
     if isinstance(model, PEPRegression) and not is_mixed(model.kernel):
         return MOST_POINTS if deadline == np.inf else len(model.data[0]) // 2
@@ -316,7 +329,8 @@ def _with_more(
 ) -> InducingPoints:
     """Add rows in random order, none of which is a point already.
 
-    Rows of the largest residual variances served no better on the table where both were tried.
+    Rows of the largest residual variances served no better on the table where both were
+    tried.
     """
     points = Z.numpy()
     known = set(map(bytes, points))

@@ -1,5 +1,6 @@
-"""Which row to label next: the one whose target is hardest to predict (Villacampa-Calvo &
-Hernández-Lobato 2020, section 5.6)."""
+"""Which row to label next: the one whose target is hardest to predict (Villacampa-Calvo
+& Hernández-Lobato 2020, section 5.6).
+"""
 
 import numpy as np
 import tensorflow as tf
@@ -20,13 +21,13 @@ _CHUNK = 10_000
 def predictive_entropy(model: GPModel, X: InputData) -> tf.Tensor:
     r"""Compute the entropy of the predictive distribution of y at each row, in nats.
 
-    For classes it is :math:`-\sum_c p_c \log p_c`, between 0 and log C; for Gaussian noise
-    :math:`\frac12 \log(2 \pi e \, \mathrm{var}[y])`, summed over outputs.
+    For classes it is :math:`-\sum_c p_c \log p_c`, between 0 and log C; for Gaussian
+    noise :math:`\frac12 \log(2 \pi e \, \mathrm{var}[y])`, summed over outputs.
 
     :param model: A model of GPflow's or of this package.
     :param X: Inputs, [N, D].
-    :raises ValueError: If the likelihood is neither of classes nor Gaussian, or X has other columns
-        than the inducing inputs.
+    :raises ValueError: If the likelihood is neither of classes nor Gaussian, or X has
+        other columns than the inducing inputs.
     """
     rows, likelihood = tf.convert_to_tensor(X), model.likelihood
     if hasattr(model, "inducing_variable"):

@@ -1,33 +1,36 @@
 r"""Greedy choices of rows: by residual variance, and by the variational bound.
 
-**Residual variance** (:func:`greedy_variance`): the row that is least determined by those before it
-is next, by a pivoted Cholesky factorisation of the kernel's matrix.
+**Residual variance** (:func:`greedy_variance`): the row that is least determined by
+those before it is next, by a pivoted Cholesky factorisation of the kernel's matrix.
 
 The residual variance of a row given the rows :math:`Z` chosen so far,
-:math:`d_n = k_{nn} - k_{nZ} K_{ZZ}^{-1} k_{Zn}`, falls with every choice. So one computed earlier
-is an upper bound, and a row need not be looked at before the largest of the others is below its
-bound. The factor is therefore kept for a pool only, the rows of the largest bounds. As long as the
-largest residual variance in the pool is not below any bound outside, it is the largest of all rows,
-and the choice is exact; else the next pool is taken. Memory is O(N + M pool); time is O(M²) for
-each row that comes into a pool, which most rows do a few times.
+:math:`d_n = k_{nn} - k_{nZ} K_{ZZ}^{-1} k_{Zn}`, falls with every choice. So one
+computed earlier is an upper bound, and a row need not be looked at before the largest
+of the others is below its bound. The factor is therefore kept for a pool only, the rows
+of the largest bounds. As long as the largest residual variance in the pool is not below
+any bound outside, it is the largest of all rows, and the choice is exact; else the next
+pool is taken. Memory is O(N + M pool); time is O(M²) for each row that comes into a
+pool, which most rows do a few times.
 
 **The variational bound** (:func:`greedy_variational`): Titsias (2009), section 3.2.
 
-With inducing points Z the bound is :math:`\log N(y; 0, Q + \sigma^2 I) - \tfrac{1}{2\sigma^2}
-\mathrm{tr}(K_{ff} - Q)`. One more, :math:`x_i`, adds :math:`a aᵀ` to Q with
-:math:`a = r_i / s_i`, where :math:`r_i = \mathrm{cov}(f, f_i | f_Z)`, N numbers, and
-:math:`s_i^2 = \mathrm{var}(f_i | f_Z)`. With :math:`S = Q + \sigma^2 I` the bound rises by
+With inducing points Z the bound is
+:math:`\log N(y; 0, Q + \sigma^2 I) - \tfrac{1}{2\sigma^2} \mathrm{tr}(K_{ff} - Q)`. One
+more, :math:`x_i`, adds :math:`a aᵀ` to Q with :math:`a = r_i / s_i`, where
+:math:`r_i = \mathrm{cov}(f, f_i | f_Z)`, N numbers, and
+:math:`s_i^2 = \mathrm{var}(f_i | f_Z)`. With :math:`S = Q + \sigma^2 I` the bound rises
+by
 
 .. math::
 
     \tfrac12 \frac{(aᵀ S^{-1} y)^2}{1 + aᵀ S^{-1} a} - \tfrac12 \log(1 + aᵀ S^{-1} a)
     + \frac{aᵀ a}{2 \sigma^2} \ge 0
 
-Departing from the paper, all that this needs of N is kept as products between candidates:
-:math:`r_iᵀ r_j`, :math:`r_iᵀ S^{-1} r_j` and :math:`r_iᵀ S^{-1} y`. One pass over the rows gives
-them for empty Z, and each choice changes them by a few matrices of rank one. So each of C
-candidates costs O(N C) once and O(M) at each choice, instead of O(N M) at each, and no N x M matrix
-is kept.
+Departing from the paper, all that this needs of N is kept as products between
+candidates: :math:`r_iᵀ r_j`, :math:`r_iᵀ S^{-1} r_j` and :math:`r_iᵀ S^{-1} y`. One
+pass over the rows gives them for empty Z, and each choice changes them by a few
+matrices of rank one. So each of C candidates costs O(N C) once and O(M) at each choice,
+instead of O(N M) at each, and no N x M matrix is kept.
 """
 
 from collections.abc import Iterator
@@ -50,9 +53,11 @@ from .rows import as_data, as_inputs, distinct_rows, key, too_few_distinct
 
 
 class _CompiledKernel:
-    """Prior covariances of rows, in float64, compiled once: a selection needs them very often.
+    """Prior covariances of rows, in float64, compiled once: a selection needs them very
+    often.
 
-    :param kernel: The kernel, of one output, with the hyperparameters it has at each call.
+    :param kernel: The kernel, of one output, with the hyperparameters it has at each
+        call.
     :param like: Rows of the inputs' dtype and number of columns.
     :raises ValueError: If the kernel cannot be evaluated at such rows.
     """
@@ -108,14 +113,15 @@ def greedy_variance(
 ) -> InducingPoints:
     """Choose the row with the largest residual variance next, until M are chosen.
 
-    Residual variances are those of a model with these inducing points: GPflow's default jitter is
-    added to the diagonal of ``Kuu``.
+    Residual variances are those of a model with these inducing points: GPflow's default
+    jitter is added to the diagonal of ``Kuu``.
 
     :param X: Inputs, [N, D].
     :param M: How many; with a tolerance, at most.
     :param kernel: The kernel, with hyperparameters that suit the data.
-    :param seed: For a random choice among rows with equal residual variances: under a stationary
-        kernel that is the first row. None: an arbitrary one, always the same.
+    :param seed: For a random choice among rows with equal residual variances: under a
+        stationary kernel that is the first row. None: an arbitrary one, always the
+        same.
     :param tolerance: Stop when no residual variance is above this, after the first row.
     :raises ValueError: If there is no tolerance and fewer than M rows differ.
     """
@@ -144,8 +150,8 @@ def _pivots(
 ) -> list[int]:
     """Places of the rows to choose: M, or as many as differ or as the tolerance needs.
 
-    :param order: Where residual variances are equal, the row that comes first in it is preferred,
-        at least within a pool.
+    :param order: Where residual variances are equal, the row that comes first in it is
+        preferred, at least within a pool.
     """
     num_rows = len(X)
     pool_size = max(1, min(num_rows, POOL_ELEMENTS // M))
@@ -179,7 +185,9 @@ def _pivots(
 def _residuals(
     prior: _CompiledKernel, X: AnyNDArray, Z: AnyNDArray, L: AnyNDArray, A: AnyNDArray
 ) -> AnyNDArray:
-    """Residual variances of rows given Z, whose factor is L; the rows' own factor goes into A."""
+    """Residual variances of rows given Z, whose factor is L; the rows' own factor goes
+    into A.
+    """
     d = prior.variances(X)
     m = len(Z)
     if m == 0:
@@ -201,15 +209,16 @@ def greedy_variational(
 ) -> InducingPoints:
     """Choose the row next that raises the variational bound of regression most.
 
-    The bound is that of :class:`gpflow.models.SGPR`, with GPflow's default jitter and mean 0. It
-    never falls by a choice (Titsias 2009, proposition 1).
+    The bound is that of :class:`gpflow.models.SGPR`, with GPflow's default jitter and
+    mean 0. It never falls by a choice (Titsias 2009, proposition 1).
 
     :param data: X [N, D] and Y [N, P]; subtract a mean function from Y first.
     :param kernel: The kernel, with hyperparameters that suit the data.
-    :param noise_variance: Variance of the Gaussian noise, or the parameter that holds it.
+    :param noise_variance: Variance of the Gaussian noise, or the parameter that holds
+        it.
     :param seed: Of the candidates.
-    :param num_candidates: How many rows are candidates, a random working set of rows that differ;
-        at least as many as are chosen. None: 2000, or 2 M if that is more.
+    :param num_candidates: How many rows are candidates, a random working set of rows
+        that differ; at least as many as are chosen. None: 2000, or 2 M if that is more.
     :raises ValueError: If fewer than M rows differ.
     """
     X, Y = as_data(data)
@@ -233,8 +242,8 @@ def greedy_variational(
 
 
 class _Symmetric:
-    """A symmetric matrix that changes by matrices of low rank, of which a row or the diagonal is
-    wanted: ``start - leftᵀ right``.
+    """A symmetric matrix that changes by matrices of low rank, of which a row or the
+    diagonal is wanted: ``start - leftᵀ right``.
     """
 
     def __init__(self, start: AnyNDArray, max_changes: int) -> None:
@@ -257,7 +266,9 @@ class _Symmetric:
 
 
 class _Candidates:
-    """C candidates, of which at most M are to be chosen; see the module for the symbols."""
+    """C candidates, of which at most M are to be chosen; see the module for the
+    symbols.
+    """
 
     def __init__(
         self,

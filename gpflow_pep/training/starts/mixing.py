@@ -1,14 +1,15 @@
 r"""Initial values of coregionalised outputs: weights and lengthscales.
 
-Objectives of mixtures have saddles. Latent functions that are equal stay equal, a column of W that
-is 0 stays 0, and W times a number is the same as the kernel's variance times its square. So W
-starts from the first eigenvectors of the outputs' correlations :math:`R`,
+Objectives of mixtures have saddles. Latent functions that are equal stay equal, a
+column of W that is 0 stays 0, and W times a number is the same as the kernel's variance
+times its square. So W starts from the first eigenvectors of the outputs' correlations
+:math:`R`,
 
 .. math:: W_{pq} = s_p\, v_{pq} \sqrt{\lambda_q}, \qquad R v_q = \lambda_q v_q,
 
-with the standard deviations :math:`s` of the outputs: :math:`W Wᵀ` is the nearest to their
-covariance of that rank. Each latent function has lengthscales of its own, and variance 1, which is
-not trained.
+with the standard deviations :math:`s` of the outputs: :math:`W Wᵀ` is the nearest to
+their covariance of that rank. Each latent function has lengthscales of its own, and
+variance 1, which is not trained.
 """
 
 from copy import deepcopy
@@ -29,7 +30,8 @@ from gpflow.kernels import (
 from ...engine import checks
 from .rows import as_data
 
-#: The least eigenvalue that is used; the mean of all is 1. A column of W that is 0 would stay 0.
+#: The least eigenvalue that is used; the mean of all is 1. A column of W that is 0
+#: would stay 0.
 LEAST_EIGENVALUE = 1e-2
 #: Weights of white noise, relative to those of functions.
 WHITE = 0.4
@@ -43,22 +45,26 @@ def coregionalization(
     num_white: int = 0,
     scales: TensorData | None = None,
 ) -> LinearCoregionalization:
-    r"""Create a kernel of mixed latent functions, with initial values that suit training.
+    r"""Create a kernel of mixed latent functions, with initial values that suit
+    training.
 
     :param data: X [N, D], and Y [N, P] with NaN where nothing was observed.
     :param num_latent: The number Q of latent functions that outputs share, at most P.
-    :param kernel: What the latent functions have copies of, with lengthscales between twice and
-        half of its own, the longest first, and with variance 1, not trained; of a sum of kernels,
-        the first one's. None: a squared exponential, whose lengthscales are half of
-        :math:`\sqrt{D}` times the standard deviations of the inputs.
-    :param num_white: How many latent functions of white noise there are beside them: what the
-        outputs of a row have in common that is no function of the inputs. Their weights start
-        parallel to the first columns of W.
-    :param scales: Prior standard deviations of the outputs' functions, [P]. None: those of Y, which
-        suit noise that is added to the function; for labels and counts 1 is better.
+    :param kernel: What the latent functions have copies of, with lengthscales between
+        twice and half of its own, the longest first, and with variance 1, not trained;
+        of a sum of kernels, the first one's. None: a squared exponential, whose
+        lengthscales are half of :math:`\sqrt{D}` times the standard deviations of the
+        inputs.
+    :param num_white: How many latent functions of white noise there are beside them:
+        what the outputs of a row have in common that is no function of the inputs.
+        Their weights start parallel to the first columns of W.
+    :param scales: Prior standard deviations of the outputs' functions, [P]. None: those
+        of Y, which suit noise that is added to the function; for labels and counts 1 is
+        better.
     :return: A kernel for :class:`~gpflow_pep.models.PEP` or
         :class:`~gpflow_pep.models.PEPRegression` with ``LinearCoregionalization``.
-    :raises ValueError: If an output was never observed, or an argument is outside its range.
+    :raises ValueError: If an output was never observed, or an argument is outside its
+        range.
     """
     X, Y = as_data(data, missing_targets=True)
     num_outputs = Y.shape[1]
@@ -101,8 +107,8 @@ def coregionalization(
 
 
 def _correlations(Y: AnyNDArray) -> AnyNDArray:
-    """Compute the correlations of outputs, [P, P], each from the rows that have both; 0 where these
-    are fewer than 3, and the nearest matrix without negative eigenvalues.
+    """Compute the correlations of outputs, [P, P], each from the rows that have both; 0
+    where these are fewer than 3, and the nearest matrix without negative eigenvalues.
     """
     there = np.isfinite(Y)
     centred = Y - np.nanmean(Y, axis=0)
@@ -133,7 +139,9 @@ def _with_variance_1(kernel: Kernel) -> Kernel:
 
 
 def _parts_with_scale(kernel: Kernel) -> list[Any]:
-    """Parts of a kernel whose variances are its scale: of a sum only one, others are relative."""
+    """Parts of a kernel whose variances are its scale: of a sum only one, others are
+    relative.
+    """
     if isinstance(kernel, (Sum, Product)):
         parts = kernel.kernels[:1] if isinstance(kernel, Sum) else kernel.kernels
         return [scaled for part in parts for scaled in _parts_with_scale(part)]

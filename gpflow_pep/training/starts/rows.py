@@ -1,5 +1,6 @@
-"""Rows or centres of clusters as inducing points, and what all choices of rows need: checks of the
-input, rows that differ, covariances."""
+"""Rows or centres of clusters as inducing points, and what all choices of rows need:
+checks of the input, rows that differ, covariances.
+"""
 
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -42,7 +43,9 @@ def as_inputs(X: TensorData) -> AnyNDArray:
 def as_data(
     data: Any, *, missing_targets: bool = False
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """Convert inputs and targets to such matrices, with as many rows; Y may lack some targets."""
+    """Convert inputs and targets to such matrices, with as many rows; Y may lack some
+    targets.
+    """
     if isinstance(data, (tuple, list)) and len(data) == 2:
         float_type = default_float()
         data = tuple(
@@ -82,8 +85,8 @@ def too_few_distinct(wanted: int, num_distinct: int) -> ValueError:
 
 Spread = Literal["spherical", "diagonal", "full"]
 
-#: Distances between rows and centres, N M, above which the default is mini-batches: passes over all
-#: rows then take minutes.
+#: Distances between rows and centres, N M, above which the default is mini-batches:
+#: passes over all rows then take minutes.
 MOST_DISTANCES = 2**26
 
 
@@ -95,18 +98,21 @@ def kmeans(
     covariances: bool | Spread = False,
     minibatches: bool | None = None,
 ) -> InducingPoints | BlurredInducingPoints:
-    """Take the centres of k-means clusters, by scikit-learn's ``KMeans`` or ``MiniBatchKMeans``.
+    """Take the centres of k-means clusters, by scikit-learn's ``KMeans`` or
+    ``MiniBatchKMeans``.
 
     :param X: Inputs, [N, D].
     :param M: How many clusters.
     :param seed: The same seed gives the same clusters.
-    :param covariances: ``True`` or "full": also the covariance of each cluster about its centre,
-        for SASPA (Qi, Abdel-Gawad & Minka 2010); "diagonal": its diagonal; "spherical": the mean of
-        that.
-    :param minibatches: Whether to move the centres by random batches of rows instead of passes over
-        all rows, far faster and a little worse. None: where N M exceeds :data:`MOST_DISTANCES`.
+    :param covariances: ``True`` or "full": also the covariance of each cluster about
+        its centre, for SASPA (Qi, Abdel-Gawad & Minka 2010); "diagonal": its diagonal;
+        "spherical": the mean of that.
+    :param minibatches: Whether to move the centres by random batches of rows instead of
+        passes over all rows, far faster and a little worse. None: where N M exceeds
+        :data:`MOST_DISTANCES`.
     :return: M centres; with covariances, blurred points.
-    :raises ValueError: If fewer than M rows differ, or ``covariances`` is none of these.
+    :raises ValueError: If fewer than M rows differ, or ``covariances`` is none of
+        these.
     """
     X = as_inputs(X)
     checks.check_number(M, len(X))
@@ -125,7 +131,8 @@ def kmeans(
         method = MiniBatchKMeans(M, n_init=1, random_state=seed, batch_size=2**13)
     else:
         method = KMeans(M, n_init=1, random_state=seed)
-    # Distances from products lose the digits of a large mean; KMeans subtracts it itself.
+    # Distances from products lose the digits of a large mean; KMeans subtracts it
+    # itself.
     mean = X.mean(axis=0) if minibatches else 0.0
     clusters = method.fit(X - mean)
     centres = clusters.cluster_centers_ + mean
@@ -154,26 +161,29 @@ def saspa(
     covariances: bool | Spread = "full",
     **options: Any,
 ) -> PEP | PEPRegression:
-    r"""Create a sparse Gaussian process with blurred basis points (Qi, Abdel-Gawad & Minka 2010).
+    r"""Create a sparse Gaussian process with blurred basis points (Qi, Abdel-Gawad &
+    Minka 2010).
 
-    Expectation propagation, that is Power EP at :math:`\alpha = 1`, with the centres of k-means
-    clusters of the inputs as inducing points, each blurred by the covariance of its cluster.
-    Hyperparameters are as they are given; train the model as any other.
+    Expectation propagation, that is Power EP at :math:`\alpha = 1`, with the centres of
+    k-means clusters of the inputs as inducing points, each blurred by the covariance of
+    its cluster. Hyperparameters are as they are given; train the model as any other.
 
     :param data: X [N, D] and Y [N, P].
     :param kernel: A kernel for which blurred points are registered, see
-        :class:`~gpflow_pep.inducing_variables.BlurredInducingPoints`. Latent functions that have
-        kernels of their own share the points.
+        :class:`~gpflow_pep.inducing_variables.BlurredInducingPoints`. Latent functions
+        that have kernels of their own share the points.
     :param likelihood: Any. With a Gaussian one and a kernel of one output the model is
         :class:`~gpflow_pep.models.PEPRegression`, in closed form; otherwise
         :class:`~gpflow_pep.models.PEP`.
     :param M: How many basis points.
     :param seed: Of k-means; the same seed gives the same points.
     :param alpha: The power; the paper's is 1.
-    :param covariances: "full", "diagonal" or "spherical" ones of the clusters, or ``False`` for
-        points without blur: FITC, by EP where the likelihood is not Gaussian.
+    :param covariances: "full", "diagonal" or "spherical" ones of the clusters, or
+        ``False`` for points without blur: FITC, by EP where the likelihood is not
+        Gaussian.
     :param options: Other arguments of the model.
-    :raises ValueError: If the data, the kernel, M or an option is refused, as by the model.
+    :raises ValueError: If the data, the kernel, M or an option is refused, as by the
+        model.
     """
     X, _ = checks.check_data(data)
     points: InducingVariables = kmeans(X, M, seed=seed, covariances=covariances)

@@ -1,4 +1,6 @@
-"""What is refused, with what was got, expected and to be done; and what is odd but accepted."""
+"""What is refused, with what was got, expected and to be done; and what is odd but
+accepted.
+"""
 
 import re
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The two rules of RobustMax: even nodes where all rates are moderate, else panels of each row."""
+"""The two rules of RobustMax: even nodes where all rates are moderate, else panels of
+each row.
+"""
 
 from typing import Any
 
@@ -27,7 +29,9 @@ LIMITS = [multiclass._most_cubes(number) for number in multiclass._RULE.num_even
 
 
 def _integrals(margin: Array, rate: Array) -> "tuple[Array, Array, Array]":
-    """P and its derivatives by Gauss-Legendre nodes between many ends on every rise, [K, N]."""
+    """P and its derivatives by Gauss-Legendre nodes between many ends on every rise,
+    [K, N].
+    """
     levels = np.array([-7.5, -5.0, -3.0, -1.5, 0.0, 1.5, 3.0, 5.0, 7.5])
     rises = ((levels[:, None, None] - margin) / rate).reshape(-1, margin.shape[1])
     even = np.linspace(-9.0, 9.5, 13)[:, None] * np.ones(margin.shape[1])
@@ -110,7 +114,9 @@ def test_even_nodes(num_others: int, cubes: float, panels: "list[None]") -> None
 def test_rates_of_any_size(
     num_others: int, spread: float, panels: "list[None]"
 ) -> None:
-    """Rises that are steep and not, at about one place and anywhere: probabilities from 1e-17."""
+    """Rises that are steep and not, at about one place and anywhere: probabilities from
+    1e-17.
+    """
     rng = np.random.default_rng(num_others)
     rate = 10.0 ** rng.uniform(-3.0, 6.0, (num_others, 100))
     rate[:, :20] = rate[:1, :20]
@@ -124,7 +130,9 @@ def test_rates_of_any_size(
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_rows_without_numbers_hold_nothing_up(compiled: bool) -> None:
-    """In a graph the rule is chosen by the numbers of each call, not by those of the trace."""
+    """In a graph the rule is chosen by the numbers of each call, not by those of the
+    trace.
+    """
     unknown = [tf.TensorSpec([3, None], tf.float64)] * 2
     function = (
         tf.function(prob_above_all, input_signature=unknown)
@@ -147,7 +155,9 @@ def test_rows_without_numbers_hold_nothing_up(compiled: bool) -> None:
 @pytest.mark.parametrize("variance", [0.0, 1e-42, 1e-20, 1e-13])
 @pytest.mark.parametrize("of_label", [False, True])
 def test_one_class_without_variance(of_label: bool, variance: float) -> None:
-    """By the heat equation the derivative in the variance is half of the second one in the mean."""
+    """By the heat equation the derivative in the variance is half of the second one in
+    the mean.
+    """
     known, mean, v = 0.4, np.array([0.9, -0.2]), np.array([1.3, 0.6])
     x = (known - mean) / np.sqrt(v)
     density, cdf = norm.pdf(x) / np.sqrt(v), norm.cdf(x)

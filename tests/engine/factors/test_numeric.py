@@ -316,7 +316,9 @@ def _arguments(name: str, largest: float = 0.4) -> Any:
     "name, largest", [*((name, 0.4) for name in TWO_LATENTS), ("NoisyStudentT", 1.0)]
 )
 def test_equals_dense_grids(name: str, largest: float) -> None:
-    """By the trapezoid rule of 700 x 700 even nodes, where few nodes are enough and where not."""
+    """By the trapezoid rule of 700 x 700 even nodes, where few nodes are enough and
+    where not.
+    """
     X, mean, variance, Y, alpha = _arguments(name, largest)
     kind: Any = TWO_LATENTS[name]
     z = np.linspace(-8.5, 8.5, 701)

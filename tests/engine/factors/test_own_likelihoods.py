@@ -71,7 +71,9 @@ def test_moments_of_what_is_cut_off_keep_their_digits(
     up, down = likelihood.bounds[1] - start, start - likelihood.bounds[0]
 
     def moment(power: int) -> float:
-        """Of the distance from the start, by the tails on both sides; beyond 40 is nothing."""
+        """Of the distance from the start, by the tails on both sides; beyond 40 is
+        nothing.
+        """
         total = 0.0
         for sign, end in ((1.0, up), (-1.0, down)):
 

@@ -1,4 +1,6 @@
-"""The softmax's one integral: against sums over a grid, and against what holds for every moment."""
+"""The softmax's one integral: against sums over a grid, and against what holds for
+every moment.
+"""
 
 import itertools
 from typing import Any

@@ -21,7 +21,9 @@ Create = Any
 
 
 class Comparison(likelihoods.MultiLatentLikelihood):  # type: ignore[misc]
-    """Two classes, by the larger of two latent functions with logistic noise: a softmax of two."""
+    """Two classes, by the larger of two latent functions with logistic noise: a softmax
+    of two.
+    """
 
     def __init__(self) -> None:
         super().__init__(latent_dim=2)
@@ -52,7 +54,8 @@ def _switched() -> gpflow.likelihoods.Likelihood:
 
 
 _multi, _softmax = partial(likelihoods.MultiClass, 3), partial(likelihoods.Softmax, 4)
-#: A likelihood, targets in its support, others that are outside, and words of the message.
+#: A likelihood, targets in its support, others that are outside, and words of the
+#: message.
 SUPPORTS: list[tuple[Create, Any, Any, str]] = [
     (
         likelihoods.Bernoulli,

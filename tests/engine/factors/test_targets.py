@@ -62,7 +62,9 @@ def test_probabilities_of_classes(name: str) -> None:
 
 
 def test_each_output_by_its_own_rule() -> None:
-    """Also where one likelihood is that of all columns, and by the method of our own classes."""
+    """Also where one likelihood is that of all columns, and by the method of our own
+    classes.
+    """
     parts = [likelihoods.Poisson(), likelihoods.StudentT(0.2), likelihoods.Beta()]
     X, mean, variance = (
         np.zeros((2, 1)),
@@ -156,7 +158,8 @@ PLACES = [
 WIDE = [
     (m, v, a) for m in (0.2, -1.0, -30.0) for v in (1e4, 1e6) for a in (0.1, 0.5, 0.9)
 ]
-#: Likelihood, target, density, where it has structure, and rows: means, variances, powers.
+#: Likelihood, target, density, where it has structure, and rows: means, variances,
+#: powers.
 HARD: dict[str, tuple[Any, float, Function, Any, Any]] = {
     "bins": (
         pep.likelihoods.Ordinal([LOW, HIGH, 2.0], SIGMA),
@@ -181,7 +184,9 @@ HARD: dict[str, tuple[Any, float, Function, Any, Any]] = {
 
 @pytest.mark.parametrize("name", HARD)
 def test_narrow_noise_under_a_wide_gaussian(name: str) -> None:
-    """The tilted mode is thousands of steps of noise away, and f is at an edge; or two modes."""
+    """The tilted mode is thousands of steps of noise away, and f is at an edge; or two
+    modes.
+    """
     likelihood, y, density, places, rows = HARD[name]
     expected = [reference.log_power_expectation(density, *row, places) for row in rows]
     mean, variance, alpha = np.transpose(rows)[..., None]

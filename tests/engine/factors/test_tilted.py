@@ -41,7 +41,8 @@ def names(*slow: str) -> Any:
 LONG = "MultiLatentTFPConditional"
 all_names, each_name = names(LONG), names(LONG, *LIKE_ANOTHER)
 MODERATE = {"means": (-1.2, 0.3, 2.0), "variances": (0.05, 0.8)}
-#: GPflow's own rules: closed forms, or 20 Gauss-Hermite points, which hardly resolve the narrow.
+#: GPflow's own rules: closed forms, or 20 Gauss-Hermite points, which hardly resolve
+#: the narrow.
 NARROW = {
     "Poisson 10000",
     "Gamma tiny",
@@ -171,7 +172,8 @@ def test_derivatives_equal_finite_differences(name: str) -> None:
         np.cos(1.0 + np.arange(2.0 * L)),
     )  # all moments of a row at once
     moments = np.hstack([rows.mean, rows.variance])
-    # The rows, and the same with other moments, in one call: its time hardly depends on them.
+    # The rows, and the same with other moments, in one call: its time hardly depends on
+    # them.
     moved = [
         step * sign * one
         for one in (towards, *np.eye(L, 2 * L))
@@ -214,7 +216,9 @@ def test_derivatives_equal_finite_differences(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["StudentT", "Gamma", "NegativeBinomial 3"])
 def test_derivatives_in_parameters_come_with_those_in_moments(name: str) -> None:
-    """They are those of the sum of the integrals alone; one that nothing depends on gets 0."""
+    """They are those of the sum of the integrals alone; one that nothing depends on
+    gets 0.
+    """
     case = CASES[name]
     likelihood = case.create()
     rows = grid(case, means=(-1.2, 0.3, 5.0), variances=(0.2, 3.0), alphas=ALPHAS)

@@ -36,7 +36,9 @@ def write(folder: Path, text: str) -> None:
 
 
 def read(folder: Path) -> str:
-    """The text, as a loader reads it: ValueError where a file lacks, or is of another folder."""
+    """The text, as a loader reads it: ValueError where a file lacks, or is of another
+    folder.
+    """
     files.check_present(folder, FILES, "Write it again.")
     version = json.loads((folder / DESCRIPTION).read_text())["versions"]["gpflow_pep"]
     texts = {version, (folder / "a").read_text(), (folder / "sub" / "b").read_text()}
@@ -191,7 +193,9 @@ def test_whichever_call_is_the_last(
 def written_until(
     folder: Path, last: int, killed: bool, volume: bool, patch: Any
 ) -> bool:
-    """Write while so many calls change the disk: the next one ends the process, or fails."""
+    """Write while so many calls change the disk: the next one ends the process, or
+    fails.
+    """
     if volume:
         cannot_be_moved(folder, patch)
     left = itertools.count(last, -1)

@@ -63,7 +63,9 @@ every_kernel = pytest.mark.parametrize("make_kernel", KERNELS.values(), ids=KERN
 
 
 def _nodes(centre: Array, covariance: Array, count: int = 22) -> tuple[Array, Array]:
-    """Nodes [count², 2] and weights of Gauss-Hermite quadrature under N(centre, covariance)."""
+    """Nodes [count², 2] and weights of Gauss-Hermite quadrature under N(centre,
+    covariance).
+    """
     node, weight = np.polynomial.hermite_e.hermegauss(count)
     weight = weight / weight.sum()
     grid = np.stack(np.meshgrid(node, node), axis=-1).reshape(-1, 2)

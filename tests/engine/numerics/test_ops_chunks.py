@@ -1,4 +1,6 @@
-"""Sums over chunks of rows: every row once, and gradients that do not depend on the chunks."""
+"""Sums over chunks of rows: every row once, and gradients that do not depend on the
+chunks.
+"""
 
 import gc
 from typing import Any, NamedTuple
@@ -105,7 +107,9 @@ class Terms:
         return tf.square(a) + tf.reduce_sum(tf.sin(b))
 
     def derivatives(self, *how: Any) -> list[tf.Tensor]:
-        """Value, gradients, and second derivatives in the variable; written out by default."""
+        """Value, gradients, and second derivatives in the variable; written out by
+        default.
+        """
         with tf.GradientTape(persistent=True) as outer:
             with tf.GradientTape() as tape:
                 tape.watch([self.shared, self.X])
@@ -237,7 +241,8 @@ def test_no_garbage_is_searched_for_while_tracing(enabled: bool) -> None:
         with pytest.raises(ValueError, match="refused"):
             compiled(tf.constant(1))
         assert searches == [False, False] and gc.isenabled() is enabled
-        # What follows does not at once search for what came before: see `without_collector`.
+        # What follows does not at once search for what came before: see
+        # `without_collector`.
         assert not enabled or due == [0, 0]
     finally:
         gc.enable()

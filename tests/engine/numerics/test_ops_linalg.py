@@ -1,4 +1,6 @@
-"""Structured products against plain ones, and Cholesky factors of matrices that are hard."""
+"""Structured products against plain ones, and Cholesky factors of matrices that are
+hard.
+"""
 
 import warnings
 from typing import Any

@@ -1,4 +1,6 @@
-"""Natural gradient steps beside their definition in natural parameters, with NumPy's inverses."""
+"""Natural gradient steps beside their definition in natural parameters, with NumPy's
+inverses.
+"""
 
 from typing import Any
 
@@ -30,7 +32,9 @@ INDEFINITE = C - 30.0 * np.eye(M) * [[[1.0]], [[0.0]]]
 
 
 def taken(by_mean: Array, by_covariance: Array, gamma: float) -> _NaturalStep:
-    """A step by the gradients in mean and covariance of a loss; it has that in the root."""
+    """A step by the gradients in mean and covariance of a loss; it has that in the
+    root.
+    """
     parts = MEAN, ROOT, by_mean, 2.0 * by_covariance @ ROOT
     return _NaturalStep(
         *(p.numpy() for p in natural_step(*map(tf.constant, parts), gamma))

@@ -47,7 +47,9 @@ def test_log1p_ratio_to_rounding(alpha: float) -> None:
 
 @each_power
 def test_log1p_ratio_derivatives(alpha: float) -> None:
-    """Also of the fast one, twice; in alpha by its series where the closed form cancels."""
+    """Also of the fast one, twice; in alpha by its series where the closed form
+    cancels.
+    """
     x = tf.constant([-0.9, -0.5, -1e-9, 0.0, 1e-3, 0.07, 1.0, 30.0, 5e3], tf.float64)
     powers = tf.fill(x.shape, tf.constant(alpha, tf.float64))
     with tf.GradientTape() as outer:

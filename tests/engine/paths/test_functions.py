@@ -1,4 +1,6 @@
-"""What can be done with paths: the same functions everywhere, derivatives, graphs, files."""
+"""What can be done with paths: the same functions everywhere, derivatives, graphs,
+files.
+"""
 
 from functools import partial
 from pathlib import Path

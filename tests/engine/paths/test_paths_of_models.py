@@ -156,7 +156,9 @@ def test_parts_of_models(name: str) -> None:
 
 
 def test_other_moments() -> None:
-    """Of a kernel of numbered outputs; of exact regression, with inducing points at all data."""
+    """Of a kernel of numbered outputs; of exact regression, with inducing points at all
+    data.
+    """
     X, rows = (
         np.column_stack([A[:, 0], np.arange(len(A)) % 2]) for A in (PROBLEM.X, XNEW)
     )
@@ -233,7 +235,9 @@ def mixed_regression() -> pep.PEPRegression:
 
 
 def mixed_pep() -> pep.PEP:
-    """Labels beside numbers, of which some are missing, and points of each latent function."""
+    """Labels beside numbers, of which some are missing, and points of each latent
+    function.
+    """
     Y = np.column_stack([PROBLEM.Y, LABELS, PROBLEM.Y**2])
     Y[::3, 0] = Y[1::4, 2] = np.nan
     return pep.PEP(

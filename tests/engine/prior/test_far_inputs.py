@@ -215,7 +215,9 @@ class OfDifferences(k.Kernel):
 @pytest.mark.parametrize("kind", [k.Matern12, k.Exponential, k.RBF, k.Matern52])
 @pytest.mark.parametrize(("dtype", "scale"), [(np.float64, 1e5), (np.float32, 10.0)])
 def test_many_lengthscales_between_rows_are_no_fault_of_K_diag(kind, dtype, scale):
-    """Rounding of squared distances is no other variance: Y is of the prior, far from all Z."""
+    """Rounding of squared distances is no other variance: Y is of the prior, far from
+    all Z.
+    """
     rows = np.random.default_rng(2).uniform(0.0, 3.0 * scale, (40, 13)).astype(dtype)
     with gpflow.config.as_context(gpflow.config.Config(float=dtype, jitter=1e-4)):
         model = pep.PEPRegression((rows, rows[:, :1]), kind(), rows[:8].copy())

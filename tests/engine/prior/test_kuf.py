@@ -143,7 +143,9 @@ def test_gradient_of_gradient():
 
 
 class Branching(gpflow.kernels.SquaredExponential):
-    """A kernel whose Python code branches on a tensor, which needs AutoGraph in a graph."""
+    """A kernel whose Python code branches on a tensor, which needs AutoGraph in a
+    graph.
+    """
 
     def K(self, X: Any, X2: Any = None) -> tf.Tensor:
         if self.variance > 0.5:

@@ -1,4 +1,6 @@
-"""Steps of the means of all classes: the same sites in fewer sweeps, however solved for."""
+"""Steps of the means of all classes: the same sites in fewer sweeps, however solved
+for.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,9 @@ def classes(
     separate: bool = False,
     **options: Any,
 ) -> pep.models.PEP:
-    """Three classes of noisy rows in the plane, with a lengthscale that is long beside the data."""
+    """Three classes of noisy rows in the plane, with a lengthscale that is long beside
+    the data.
+    """
     rng = np.random.default_rng(3)
     X = rng.standard_normal((N, 2))
     Y = np.digitize(X[:, :1] + 0.5 * rng.standard_normal((N, 1)), [-0.5, 0.5]).astype(
@@ -92,7 +96,9 @@ def test_few_inducing_inputs_and_a_long_lengthscale_take_tens_of_sweeps_at_alpha
     ("alpha", "most"), [(0.5, 15), pytest.param(0.0, 45, marks=pytest.mark.slow)]
 )
 def test_many_rows_take_no_more_sweeps(alpha: float, most: int) -> None:
-    """Many small changes that move means far, and a q that becomes narrow: they took 20 and 59."""
+    """Many small changes that move means far, and a q that becomes narrow: they took 20
+    and 59.
+    """
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (25_000, 8))
     f = np.sin(4.0 * X[:, 0]) * X[:, 1] + X[:, 2] ** 2
@@ -100,7 +106,8 @@ def test_many_rows_take_no_more_sweeps(alpha: float, most: int) -> None:
         float
     )
     X = np.sqrt(3.0) * X[:4000]
-    # Where some steps of training lead to: 25 inducing inputs, lengthscales and variance.
+    # Where some steps of training lead to: 25 inducing inputs, lengthscales and
+    # variance.
     point = np.load(Path(__file__).parent / "data" / "after_some_training.npy").astype(
         float
     )
@@ -114,7 +121,9 @@ def test_many_rows_take_no_more_sweeps(alpha: float, most: int) -> None:
 
 @pytest.mark.slow
 def test_the_energy_never_falls_at_alpha_0() -> None:
-    """Where a run of so many sweeps ends, it is where the last step that was accepted led."""
+    """Where a run of so many sweeps ends, it is where the last step that was accepted
+    led.
+    """
     model, energies = classes(alpha=0.0), []
     with pytest.warns(ConvergenceWarning):
         for max_sweeps in range(1, 16):

@@ -1,4 +1,6 @@
-"""The inner loop on small maps: that it ends, at the fixed point if any, with a true record."""
+"""The inner loop on small maps: that it ends, at the fixed point if any, with a true
+record.
+"""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -81,7 +83,9 @@ class Map:
         return evaluation(sites, target, MEAN, VARIANCE, proper, merit)
 
     def errors(self, sites: Sites) -> Array:
-        """How far undamped steps would go, in standard deviations, by the record's definition."""
+        """How far undamped steps would go, in standard deviations, by the record's
+        definition.
+        """
         F_nu, F_tau = (np.subtract(*pair) for pair in zip(self.target(*sites), sites))
         return np.stack([np.sqrt(VARIANCE) * (F_nu - MEAN * F_tau), VARIANCE * F_tau])
 
@@ -279,8 +283,8 @@ def test_each_fallback_has_as_many_sweeps_and_none_is_tried_without_need() -> No
     )
     run = REACHED["coupled, diverges undamped"].run(fall_back=True)
     assert run.info.converged and FALLBACKS[run.info.fallback] == ""
-    # The net settles where there is no proper fixed point: precisions at 0, the rest where it wants
-    # to be; the record is that of the whole target.
+    # The net settles where there is no proper fixed point: precisions at 0, the rest
+    # where it wants to be; the record is that of the whole target.
     run = UNREACHABLE[NEGATIVE].run(
         max_sweeps=30, fall_back=True, largest_power=NO_POWER
     )
@@ -402,7 +406,9 @@ RATES = _random.uniform(1.2, 2.2, SHAPE), _random.uniform(0.5, 1.5, SHAPE)
 
 @cache
 def repelled(by_newton: bool) -> Any:
-    """Each site is turned and driven away from its fixed point; variances of q turn with them."""
+    """Each site is turned and driven away from its fixed point; variances of q turn
+    with them.
+    """
 
     def run(turning: tf.Tensor) -> record.FixedPoint:
         def evaluate(sites: Sites, stage: Stage, _: Any) -> SweepEvaluation:
@@ -423,7 +429,9 @@ def repelled(by_newton: bool) -> Any:
 
 @pytest.mark.parametrize("turning", [0.0, 4.0])
 def test_a_fixed_point_that_repels_is_reached(turning: float) -> None:
-    """In units of a q that changes from sweep to sweep the equations would be others each time."""
+    """In units of a q that changes from sweep to sweep the equations would be others
+    each time.
+    """
     end = repelled(True)(tf.constant(turning, tf.float64))
     assert bool(end.info.converged)
     assert FALLBACKS[int(end.info.fallback)] == "continuation"
@@ -440,7 +448,8 @@ def test_smaller_powers_alone_do_not_lead_to_it() -> None:
 
 # Where sites climb to one of several optima a run begins again from larger powers.
 
-#: The optima of nu on either side of 0; each time the right one is reached by steps of 0.1.
+#: The optima of nu on either side of 0; each time the right one is reached by steps of
+#: 0.1.
 LEFT, RIGHT = -2.0, 2.0
 
 
@@ -489,7 +498,9 @@ def test_sites_that_climb_to_a_worse_optimum_are_left(
 
 @pytest.mark.parametrize("converges", [True, False])
 def test_a_run_that_only_narrower_priors_begin(converges: bool) -> None:
-    """Sites are proper only near their fixed point, which is at 0 without any prior variance."""
+    """Sites are proper only near their fixed point, which is at 0 without any prior
+    variance.
+    """
     end = np.linspace(-2.0, 2.0, 5)[:, None]
     parts = []
 

@@ -98,7 +98,9 @@ def test_default_tolerance_is_that_of_means() -> None:
 def test_sites_that_do_not_settle(
     in_graph: bool, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """Those of Student-t targets that a long lengthscale cannot follow; in training silently."""
+    """Those of Student-t targets that a long lengthscale cannot follow; in training
+    silently.
+    """
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (20, 8, 2))
     Y = np.sin(9.0 * X[..., :1]) + X[..., 1:] + 0.1 * rng.standard_t(3.0, (20, 8, 1))

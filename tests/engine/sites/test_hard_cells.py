@@ -1,4 +1,6 @@
-"""Cells of ``examples/benchmarks/stress.py``, and other models, that need the last fallbacks."""
+"""Cells of ``examples/benchmarks/stress.py``, and other models, that need the last
+fallbacks.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -65,7 +67,9 @@ def test_the_warning_says_what_to_do_where_no_fixed_point_was_found() -> None:
 
 
 def test_students_t_at_a_long_lengthscale() -> None:
-    """A sine with some targets that are far off: the update repels sites at its fixed point."""
+    """A sine with some targets that are far off: the update repels sites at its fixed
+    point.
+    """
     rng = np.random.default_rng(0)
     X = np.linspace(-3.0, 3.0, 100)[:, None]
     Y = np.sin(2.0 * X) + 0.1 * rng.standard_normal(X.shape)

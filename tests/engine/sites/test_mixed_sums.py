@@ -44,7 +44,9 @@ def test_latent_sums_and_their_gradients() -> None:
 
 @pytest.mark.parametrize("smallest", [0.0, 1e-12, 1e-6, 0.5])
 def test_log_determinants(smallest: float) -> None:
-    """With digits at any power; none where two eigenvalues are negative, and it is positive."""
+    """With digits at any power; none where two eigenvalues are negative, and it is
+    positive.
+    """
     alpha = np.maximum(ALPHA, smallest)
     tau = np.where(rng.uniform(size=TAU.shape) < 0.3, -0.05 * TAU, TAU)
     d, powers = tf.constant(D), tf.constant(alpha)

@@ -50,7 +50,9 @@ def evaluated(model: pep.models.PEP) -> float:
 
 @cache
 def vague() -> tuple[pep.models.PEP, float]:
-    """A model whose loop alone gets nowhere: rows begin with an expectation beyond any float."""
+    """A model whose loop alone gets nowhere: rows begin with an expectation beyond any
+    float.
+    """
     model = rates(variance=1e4, lengthscales=1.0)
     return model, evaluated(model)
 

@@ -1,4 +1,6 @@
-"""Selection of inducing variables, SASPA in one call, entropies: against dense references."""
+"""Selection of inducing variables, SASPA in one call, entropies: against dense
+references.
+"""
 
 from collections.abc import Callable
 from typing import Any
