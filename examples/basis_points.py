@@ -78,7 +78,8 @@ def compare(
         p: AnyNDArray = model.predict_y(Xnew)[0].numpy()
         if not model.last_inference.converged:
             print(
-                f"split {seed}, M = {int(model.inducing_variable.num_inducing)}: not converged"
+                f"split {seed}, M = {int(model.inducing_variable.num_inducing)}: not"
+                " converged"
             )
         return p
 

@@ -55,8 +55,8 @@ def file(directory: Path, name: str) -> Path:
     path = directory / name
     if not path.is_file():
         sys.exit(
-            f"{path} does not exist. Name the directory that holds it with --data, or in the"
-            " environment variable GPFLOW_PEP_DATA."
+            f"{path} does not exist. Name the directory that holds it with --data, or"
+            " in the environment variable GPFLOW_PEP_DATA."
         )
     return path
 

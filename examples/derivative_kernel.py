@@ -60,10 +60,10 @@ def _by_differentiation(kernel: IsotropicStationary, squares: Tensor) -> Profile
     if type(kernel).K_r2 is IsotropicStationary.K_r2:
         raise refusal(
             "base",
-            f"{type(kernel).__name__}, a function of the distance, which need not have derivatives"
-            " at 0",
-            "SquaredExponential, RationalQuadratic, Matern32, Matern52, or a kernel of your own"
-            " that defines K_r2",
+            f"{type(kernel).__name__}, a function of the distance, which need not have"
+            " derivatives at 0",
+            "SquaredExponential, RationalQuadratic, Matern32, Matern52, or a kernel of"
+            " your own that defines K_r2",
             "Take one of these, or register its derivatives with profile.",
         )
     with tf.GradientTape() as outer:

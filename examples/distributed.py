@@ -82,10 +82,10 @@ def train(args: argparse.Namespace, strategy: tf.distribute.Strategy | None) -> 
         posterior = model.posterior()
     mean, variance = (np.ravel(moment) for moment in posterior.predict_f(XNEW))
     return (
-        f"{len(X)} of {args.rows // NUM_PARTS * NUM_PARTS} rows in process 1 of {count}\n"
-        f"  log Z {before:.8f}, after {result.nfev} evaluations {-result.fun:.8f}"
-        f"  ({seconds:.1f} s)\n"
-        f"  f at {np.ravel(XNEW)}: mean {mean}, variance {variance}"
+        f"{len(X)} of {args.rows // NUM_PARTS * NUM_PARTS} rows in process 1 of"
+        f" {count}\n  log Z {before:.8f}, after {result.nfev} evaluations"
+        f" {-result.fun:.8f}  ({seconds:.1f} s)\n  f at {np.ravel(XNEW)}: mean {mean},"
+        f" variance {variance}"
     )
 
 

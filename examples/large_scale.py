@@ -391,8 +391,8 @@ def main() -> None:
     problem = load(args.name, args.data)
     Z = centres(problem, args.inducing)
     title = (
-        f"{args.name}: {len(problem.X)} rows, {len(problem.X_test)} held out,"
-        f" D = {problem.X.shape[1]}, {problem.num_classes} classes, M = {args.inducing},"
+        f"{args.name}: {len(problem.X)} rows, {len(problem.X_test)} held out, D ="
+        f" {problem.X.shape[1]}, {problem.num_classes} classes, M = {args.inducing},"
         f" batches of {args.batch_size}"
     )
     width = max(12, *(len(run) + 2 for run in runs))

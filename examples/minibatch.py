@@ -144,8 +144,8 @@ def main() -> None:
     )
     problem = load(args.name, args.data)
     print(
-        f"{args.name}: {len(problem.X)} rows, {len(problem.X_test)} held out,"
-        f" D = {problem.X.shape[1]}, {problem.num_classes} classes, M = {args.inducing},"
+        f"{args.name}: {len(problem.X)} rows, {len(problem.X_test)} held out, D ="
+        f" {problem.X.shape[1]}, {problem.num_classes} classes, M = {args.inducing},"
         f" alpha = {args.alpha:g}, {args.steps} steps of {args.batch_size} rows"
     )
     print(f"{'':18}{'seconds':>9}{'error':>9}{'NLPD':>9}", flush=True)

@@ -407,7 +407,8 @@ def _report_gains(imputed: pd.DataFrame, order: list[str]) -> None:
         some = gain.loc[pattern]
         moments = pd.concat([some.mean(), some.sem()], axis=1).dropna()
         print(
-            f"{TITLES[pattern]}: NLPD below that of separate models at alpha {BEST_OF_SEPARATE},"
+            f"{TITLES[pattern]}: NLPD below that of separate models at alpha"
+            f" {BEST_OF_SEPARATE},"
         )
         print("mean and standard error over tables and splits")
         print(_heading(20, 17))
@@ -424,7 +425,8 @@ def _report_ways(results: pd.DataFrame) -> None:
     chosen = (results["method"] == IN_EVERY_WAY) & (results["pattern"] == "random")
     real = ~results["table"].isin(["generated", "counted"])
     print(
-        f"What of a row is used: {IN_EVERY_WAY}, removed at random, NLPD, mean over real tables"
+        f"What of a row is used: {IN_EVERY_WAY}, removed at random, NLPD, mean over"
+        " real tables"
     )
     print(_heading(37, 8))
     means = results[chosen & real].groupby(["way", "power"])["nlpd"].mean()

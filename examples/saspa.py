@@ -202,7 +202,8 @@ def main() -> None:
         "ERROR"
     )  # every data set has a filter of its own to compile
     print(
-        f"Circle, 4 basis points: distance to the exact posterior mean, {args.sets} data sets"
+        f"Circle, 4 basis points: distance to the exact posterior mean, {args.sets}"
+        " data sets"
     )
     print(f"{'':>14}" + "".join(f"{f'alpha = {alpha:g}':>18}" for alpha in ALPHAS))
     for name, *values in zip(BLURS, *average(distances, args.sets)):
@@ -214,7 +215,8 @@ def main() -> None:
     print(f"{'':>14} {'test error':>17} {'KL from full EP':>17}")
     for name, mean, error in zip(["full EP", *BLURS, "full, one pass"], *results):
         print(
-            f"{name:>14} {mean[0]:>8.4f} ± {error[0]:.4f} {mean[1]:>9.1f} ± {error[1]:>4.1f}"
+            f"{name:>14} {mean[0]:>8.4f} ± {error[0]:.4f} {mean[1]:>9.1f} ±"
+            f" {error[1]:>4.1f}"
         )
     if find_spec("matplotlib"):
         draw(args.out)

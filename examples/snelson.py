@@ -109,7 +109,8 @@ def main() -> None:
     figure = Figure(figsize=(11, 5.5), layout="constrained")
     panels = figure.subplots(2, len(ALPHAS), sharex=True, sharey=True)
     print(
-        f"{'points':>6} {'jitter':>7} {'model':>18} {'log Z':>10} {'noise variance':>15}"
+        f"{'points':>6} {'jitter':>7} {'model':>18} {'log Z':>10}"
+        f" {'noise variance':>15}"
     )
 
     def report(data: Data, jitter: float, name: str, value: float, model: Any) -> None:

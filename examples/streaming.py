@@ -206,7 +206,8 @@ def stream(
     filtered = Filter(model)
     predict = tf.function(model.predict_y, autograph=False)
     print(
-        f"{'rows':>6}  {'ADF error':>9} {'nlpd':>7}  {'EP error':>9} {'nlpd':>7} {'sweeps':>6}"
+        f"{'rows':>6}  {'ADF error':>9} {'nlpd':>7}  {'EP error':>9} {'nlpd':>7}"
+        f" {'sweeps':>6}"
     )
     for k, batch in enumerate(batches):
         filtered.update(batch)
@@ -216,9 +217,9 @@ def stream(
         converged = scores(predict(test[0])[0], test[1])
         record = model.last_inference
         print(
-            f"{k * batch_size + len(batch[0]):>6}  {seen_once[0]:>9.4f} {seen_once[1]:>7.4f}"
-            f"  {converged[0]:>9.4f} {converged[1]:>7.4f} {record.num_sweeps:>6}"
-            + ("" if record.converged else "  not converged")
+            f"{k * batch_size + len(batch[0]):>6}  {seen_once[0]:>9.4f}"
+            f" {seen_once[1]:>7.4f}  {converged[0]:>9.4f} {converged[1]:>7.4f}"
+            f" {record.num_sweeps:>6}" + ("" if record.converged else "  not converged")
         )
     print(f"refused rows of ADF: {filtered.num_refused}")
     return model, filtered
@@ -238,8 +239,8 @@ def main() -> None:
     X, Y = generated(num_rows + NUM_TEST) if args.data is None else banana(args.data)
     if num_rows + NUM_TEST > len(X):
         sys.exit(
-            f"Got {num_rows} rows to stream, expected at most the {len(X) - NUM_TEST} that are not"
-            " held out. Ask for fewer or smaller batches."
+            f"Got {num_rows} rows to stream, expected at most the {len(X) - NUM_TEST}"
+            " that are not held out. Ask for fewer or smaller batches."
         )
     stream(
         (X[:num_rows], Y[:num_rows]),

@@ -200,7 +200,8 @@ def boston(directory: Path, num_splits: int, out: Path) -> None:
 
     mean, error = over_splits(fixed_hyperparameters, FIXED_SIZES)
     print(
-        f"Boston housing, {num_splits} splits. KL from the exact posterior at 51 test rows"
+        f"Boston housing, {num_splits} splits. KL from the exact posterior at 51 test"
+        " rows"
     )
     print(f"{'':24}{'alpha':>6}" + "".join(f"{f'M = {M}':>18}" for M in FIXED_SIZES))
     labels = [(rule, f"{alpha:g}") for rule in (*RULES, "trained") for alpha in ALPHAS]

@@ -117,7 +117,8 @@ def main() -> None:
         ("defects", counts_observed),
     ):
         print(
-            f"Where {name} are believed to be rarest after 60 experiments the function is",
+            f"Where {name} are believed to be rarest after 60 experiments the"
+            " function is",
             end=" ",
         )
         print(f"{observed(num_steps=20)[-1]:.4f}.")

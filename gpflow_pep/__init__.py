@@ -12,11 +12,19 @@ __version__ = "0.3.0"
 #: test checks them, CONTRIBUTING.md and the reference against this list.
 ROOMS = {
     "engine": "what the package computes with; users import nothing from it",
-    "tables": "tables and files: how they are read and cleaned, numbers made of their columns",
-    "scoring": "predictions of fitted models in NumPy alone; no TensorFlow, no scikit-learn",
+    "tables": (
+        "tables and files: how they are read and cleaned, numbers made of their columns"
+    ),
+    "scoring": (
+        "predictions of fitted models in NumPy alone; no TensorFlow, no scikit-learn"
+    ),
     "inducing_variables": "inducing variables that GPflow lacks",
-    "likelihoods": "likelihoods that GPflow lacks, and what a likelihood of one's own registers",
-    "models": "parameters and GPflow's interface; models only wire the rooms of the engine",
+    "likelihoods": (
+        "likelihoods that GPflow lacks, and what a likelihood of one's own registers"
+    ),
+    "models": (
+        "parameters and GPflow's interface; models only wire the rooms of the engine"
+    ),
     "training": "starts, loops, their records, choices by held-out or left-out rows",
     "estimators": "scikit-learn's conventions on the models",
     "metrics": "how good predictions of held-out rows are",

@@ -59,8 +59,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--data",
         default=os.environ.get(DATA_VARIABLE),
-        help="directory with the data sets of the papers; tests that need it are skipped without "
-        f"(default: environment variable {DATA_VARIABLE})",
+        help=(
+            "directory with the data sets of the papers; tests that need it are"
+            f" skipped without (default: environment variable {DATA_VARIABLE})"
+        ),
     )
 
 

@@ -124,7 +124,8 @@ RIDDLES_LEFT = {"engine": 4, "models": 5}
 #: Verbs of persons for code, and relative clauses without a noun, in comments and texts
 #: of the package; and how many are left: the number only falls.
 WORDS = re.compile(
-    r"\b(knows?|tells?|told|says?|said|asks?|vouch\w*|those (that|of which)|ones? that (is|are)"
+    r"\b(knows?|tells?|told|says?|said|asks?|vouch\w*|those (that|of which)|ones? that"
+    r" (is|are)"
     r"|what that|nobody\w*|somebody\w*)\b",
     re.IGNORECASE,
 )
@@ -271,9 +272,9 @@ def losses() -> dict[str, Callable[[], Any]]:
     )
     tied = gpflow_pep.ARPEP(kernel, bernoulli, Z.copy(), num_data=30)
     return {
-        "PEPRegression": gpflow_pep.PEPRegression(
-            (X, Y), kernel, Z.copy()
-        ).training_loss,
+        "PEPRegression": (
+            gpflow_pep.PEPRegression((X, Y), kernel, Z.copy()).training_loss
+        ),
         "PEP": gpflow_pep.PEP((X, labels), kernel, bernoulli, Z.copy()).training_loss,
         "ARPEP": lambda: tied.training_loss((X, labels)),
     }

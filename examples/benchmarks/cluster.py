@@ -156,13 +156,13 @@ def print_plans(
     """Print the table."""
     disk = problem.num_rows * problem.bytes_per_row
     print(
-        f"{problem.num_rows:.3g} rows of {parquet.NUM_INPUTS} inputs, M = {problem.num_inducing},"
-        f" {problem.evaluations} evaluations of value and gradient\n"
-        f"on disk                {disk / 1e9:10.1f} GB, {problem.bytes_per_row} bytes a row\n"
-        f"a core, rows a second  {1.0 / costs.row:10.0f}\n"
-        f"serial part            {1e3 * costs.serial:10.1f} ms\n"
-        f"messages               {message_bytes(problem.num_inducing) / 1e6:10.2f} MB from each"
-        " process in an evaluation\n"
+        f"{problem.num_rows:.3g} rows of {parquet.NUM_INPUTS} inputs, M ="
+        f" {problem.num_inducing}, {problem.evaluations} evaluations of value and"
+        f" gradient\non disk                {disk / 1e9:10.1f} GB,"
+        f" {problem.bytes_per_row} bytes a row\na core, rows a second "
+        f" {1.0 / costs.row:10.0f}\nserial part            {1e3 * costs.serial:10.1f}"
+        f" ms\nmessages               {message_bytes(problem.num_inducing) / 1e6:10.2f}"
+        " MB from each process in an evaluation\n"
     )
     heads = f"{'cores':>6}{'s / eval':>10}{'on rows':>9}{'messages s':>12}{'hours':>9}"
     heads += f"{'core hours':>12}{'GB a core':>11}{'MB / s':>8}"

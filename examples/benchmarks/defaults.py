@@ -64,7 +64,8 @@ def fit(name: str, num_rows: int) -> tuple[float, float, int, float]:
 def main() -> None:
     args = arguments(__doc__, rows=[500, 5000, 20_000], quick={"rows": [200]})
     print(
-        f"{'N':>6}  {'':12} {'first':>7} {'ratio':>6} {'again':>7} {'ratio':>6}   M   NLPD"
+        f"{'N':>6}  {'':12} {'first':>7} {'ratio':>6} {'again':>7} {'ratio':>6}   M  "
+        " NLPD"
     )
     for num_rows in args.rows:
         one: tuple[float, ...] = ()
@@ -72,8 +73,8 @@ def main() -> None:
             first, again, points, nlpd = in_own_process(fit, name, num_rows)
             one = one or (first, again)
             print(
-                f"{num_rows:6}  {name:12} {first:7.1f} {first / one[0]:6.2f} {again:7.1f}"
-                f" {again / one[1]:6.2f} {points:4} {nlpd:6.3f}",
+                f"{num_rows:6}  {name:12} {first:7.1f} {first / one[0]:6.2f}"
+                f" {again:7.1f} {again / one[1]:6.2f} {points:4} {nlpd:6.3f}",
                 flush=True,
             )
 

@@ -261,7 +261,8 @@ def print_operations() -> None:
     """Print the table of operations, in double and in single precision."""
     if not is_known("MatMul"):
         print(
-            "This TensorFlow is built without kernels for GPUs: nothing can be said of them."
+            "This TensorFlow is built without kernels for GPUs: nothing can be said of"
+            " them."
         )
         return
     heads = (
@@ -278,12 +279,16 @@ def print_operations() -> None:
         without = len(double.without | single.without)
         loops = len(double.without_in_loops | single.without_in_loops)
         row_loop, copies = double.in_row_loops.total(), len(double.copied_in_row_loops)
-        numbers = f"{without:>8} {loops:>9} {double.num_messages:>9} {row_loop:>9} {copies:>7}"
+        numbers = (
+            f"{without:>8} {loops:>9} {double.num_messages:>9} {row_loop:>9}"
+            f" {copies:>7}"
+        )
         print(f"{name:24} {number:>18} {numbers}")
     for name, (double, _) in counts.items():
         if double.copied_in_row_loops:
             print(
-                f"\nCopies in the row loop of {name}: {', '.join(double.copied_in_row_loops)}"
+                f"\nCopies in the row loop of {name}:"
+                f" {', '.join(double.copied_in_row_loops)}"
             )
     in_chunks = counts["... in chunks"][0].in_row_loops
     print("\nThe row loops of PEPRegression in chunks, value and gradient:")
@@ -315,7 +320,8 @@ def print_seconds(num_rows: int, num_inducing: int, repeats: int) -> None:
     ]
     if len(devices) == 1:
         print(
-            "\nThis machine has no GPU that TensorFlow sees: there are no seconds of one."
+            "\nThis machine has no GPU that TensorFlow sees: there are no seconds of"
+            " one."
         )
     print(f"\nMilliseconds of value and gradient, N = {num_rows}, M = {num_inducing}")
     print(f"{'model':24}" + "".join(f" {device:>9}" for device in devices))

@@ -113,7 +113,8 @@ def table(directory: Path, name: str, length: int) -> None:
         num_latent = getattr(likelihood, "num_classes", 1)
         data = tf.constant(X), tf.constant(Y)
         print(
-            f"\n{name} {sharing}: N = {len(X)}, D = {X.shape[1]}, C = {max(num_latent, 2)}"
+            f"\n{name} {sharing}: N = {len(X)}, D = {X.shape[1]}, C ="
+            f" {max(num_latent, 2)}"
         )
         heads = (
             "first s",

@@ -68,7 +68,8 @@ def print_bounded(title: str, classes: bool, all_rows: list[int], args: Any) -> 
     """Print a table of one power and a fixed number of inducing points."""
     print(f"\n{title}")
     print(
-        f"{'N':>7} {'M':>4} {'steps':>6} {'start':>7} {'step':>8} {'100':>7} {'predict':>8}"
+        f"{'N':>7} {'M':>4} {'steps':>6} {'start':>7} {'step':>8} {'100':>7}"
+        f" {'predict':>8}"
     )
     for num_rows in all_rows:
         for num_inducing in args.inducing:

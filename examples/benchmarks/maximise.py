@@ -95,7 +95,8 @@ def main() -> None:
                 results = [train(dataset, problem, alpha, rule) for problem in problems]
                 evaluations, seconds, log_z, variance, nlpd = np.mean(results, axis=0)
                 print(
-                    f"alpha {alpha:<4g} {label:17}{evaluations:7.0f}{seconds:9.1f}{log_z:10.1f}"
+                    f"alpha {alpha:<4g}"
+                    f" {label:17}{evaluations:7.0f}{seconds:9.1f}{log_z:10.1f}"
                     f"{variance:10.1f}{nlpd:9.4f}",
                     flush=True,
                 )

@@ -288,10 +288,16 @@ def lines(fronts: pd.DataFrame) -> Iterator[str]:
     for (name, score), rows in fronts.groupby(["data", "score"], sort=False):
         title = "error rate" if score == "loss" and parts(name)[2] else SCORES[score]
         yield f"{name}, {title}"
-        yield f"{'seconds':>8}  {'others':34}{'':>8}  {'gpflow_pep':38}{'':>8}{'difference':>12}"
+        yield (
+            f"{'seconds':>8}  {'others':34}{'':>8} "
+            f" {'gpflow_pep':38}{'':>8}{'difference':>12}"
+        )
         for row in rows.itertuples():
             others, ours = (f"{value:.4f}" for value in (row.others, row.ours))
-            line = f"{row.seconds:8g}  {row.others_run:34}{others:>8}  {row.ours_run:38}{ours:>8}"
+            line = (
+                f"{row.seconds:8g}  {row.others_run:34}{others:>8} "
+                f" {row.ours_run:38}{ours:>8}"
+            )
             yield (
                 (line + f"{row.difference:+12.4f}")
                 .replace("+nan", "    ")

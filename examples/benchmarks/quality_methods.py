@@ -109,7 +109,10 @@ def skipped(cell: Cell, python: str) -> str:
     if library == "gpjax":
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         if subprocess.run([python, "-c", "import gpjax"], **quiet).returncode:
-            return f"{python} has no gpjax: name an interpreter that has it with --gpjax-python"
+            return (
+                f"{python} has no gpjax: name an interpreter that has it with"
+                " --gpjax-python"
+            )
     return ""
 
 

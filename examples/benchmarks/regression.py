@@ -85,10 +85,12 @@ def beside_gpflow(args: argparse.Namespace) -> None:
     floor = 8.0 * args.inducing**2 * args.rows / rate
     median = {name: float(np.median(values)) for name, values in times.items()}
     print(
-        f"N = {args.rows}, M = {args.inducing}, D = {args.inputs}, float64; value and gradient"
+        f"N = {args.rows}, M = {args.inducing}, D = {args.inputs}, float64; value and"
+        " gradient"
     )
     print(
-        f"matrix product: {rate / 1e9:.1f} GF/s; floor (8 M²N operations): {floor:.3f} s\n"
+        f"matrix product: {rate / 1e9:.1f} GF/s; floor (8 M²N operations):"
+        f" {floor:.3f} s\n"
     )
     heads = ("median s", "min s", "/ SGPR", "/ FITC", "/ floor", "first s")
     print(" " * 30 + "".join(f"{head:>9}" for head in heads))
@@ -115,7 +117,8 @@ def one_size(rows: int, args: argparse.Namespace) -> tuple[float, float]:
 def grow(args: argparse.Namespace) -> None:
     rate = gemm_rate(args.inducing)
     print(
-        f"PEPRegression alpha = 0.5, M = {args.inducing}, D = {args.inputs}: value and gradient"
+        f"PEPRegression alpha = 0.5, M = {args.inducing}, D = {args.inputs}: value and"
+        " gradient"
     )
     print(f"matrix product: {rate / 1e9:.1f} GF/s; each N in its own process\n")
     print(f"{'N':>9} {'s':>8} {'µs / row':>9} {'/ floor':>8} {'peak GiB':>9}")
@@ -123,7 +126,8 @@ def grow(args: argparse.Namespace) -> None:
         second, peak = in_own_process(one_size, rows, args)
         floor = 8.0 * args.inducing**2 * rows / rate
         print(
-            f"{rows:9d} {second:8.2f} {1e6 * second / rows:9.1f} {second / floor:8.2f} {peak:9.2f}",
+            f"{rows:9d} {second:8.2f} {1e6 * second / rows:9.1f} {second / floor:8.2f}"
+            f" {peak:9.2f}",
             flush=True,
         )
 

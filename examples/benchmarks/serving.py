@@ -90,7 +90,8 @@ def fitted(num_rows: int, folder: Path) -> dict[str, Callable[[Array], Any]]:
     scorer = load_scorer(folder / "scorer")
     points = [part.num_inducing_ for part in regressor.components_]
     print(
-        f"N = {num_rows}, D = {NUM_INPUTS}; PEPRegressor mixes models of {points} points\n"
+        f"N = {num_rows}, D = {NUM_INPUTS}; PEPRegressor mixes models of {points}"
+        " points\n"
     )
     scale = regressor.input_scaler_.transform
     return {

@@ -240,8 +240,8 @@ def report(name: str, problem: Problem, only: str | None, search: Search) -> Non
     failures = [(key, cell) for key, cell in results.items() if not cell.converged]
     for (label, alpha, variance, lengthscale), cell in failures:
         print(
-            f"    not: {label}, alpha {alpha:g}, variance {variance:g}, scale {lengthscale:g}"
-            + cell.note
+            f"    not: {label}, alpha {alpha:g}, variance {variance:g}, scale"
+            f" {lengthscale:g}" + cell.note
         )
     print(f"    {time.perf_counter() - start:.0f} s", flush=True)
 

@@ -110,7 +110,8 @@ def the_grid(table: pd.DataFrame) -> str:
     lines = []
     for name, of_name in table.groupby("experiment"):
         lines.append(
-            f"{name}: powers {listed(of_name['alpha'])}; at most {listed(of_name['steps'])} steps"
+            f"{name}: powers {listed(of_name['alpha'])}; at most"
+            f" {listed(of_name['steps'])} steps"
         )
         for data, rows in of_name.groupby("data"):
             cells = len(rows[["split", "M", "method", "alpha"]].drop_duplicates())
@@ -126,8 +127,9 @@ def the_grid(table: pd.DataFrame) -> str:
 def claims(table: pd.DataFrame) -> str:
     """The paper's counts and ours."""
     lines = [
-        f"{'better':>9}  {'than':9}{'in':6}{'paper':7}{'here, 95%':>17}{'runs':>6}{'ties':>6}"
-        "   better mean"
+        f"{'better':>9} "
+        f" {'than':9}{'in':6}{'paper':7}{'here, 95%':>17}{'runs':>6}{'ties':>6}  "
+        " better mean"
     ]
     experiment = ""
     for claim in CLAIMS:
@@ -139,8 +141,8 @@ def claims(table: pd.DataFrame) -> str:
             found = wins(wide, claim.better, claim.worse)
             _, better, sets = over_sets(wide, claim.better, claim.worse)
             lines.append(
-                f"{claim.better:>9}  {claim.worse:9}{NAMES[claim.metric]:6}{claim.paper:7}"
-                f"{_percent(found.share):>17}{found.total:6}{found.ties:6}"
+                f"{claim.better:>9} "
+                f" {claim.worse:9}{NAMES[claim.metric]:6}{claim.paper:7}{_percent(found.share):>17}{found.total:6}{found.ties:6}"
                 f"   {better} of {sets} sets"
             )
     return "\n".join(lines)
@@ -161,8 +163,10 @@ def shares_of_sets(table: pd.DataFrame) -> str:
             }
             mean = Interval(*np.clip(mean_interval(list(shares.values())), 0.0, 1.0))
             lines += [
-                f"{claim.better} before {claim.worse} in {NAMES[claim.metric]}:"
-                f" paper {claim.paper}, mean over sets {mean:.0%}",
+                (
+                    f"{claim.better} before {claim.worse} in {NAMES[claim.metric]}:"
+                    f" paper {claim.paper}, mean over sets {mean:.0%}"
+                ),
                 "    "
                 + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()),
             ]
@@ -204,7 +208,8 @@ def recommendations(rows: pd.DataFrame) -> str:
             continue
         ranks = mean_ranks(wide).sort_values("value")
         lines.append(
-            f"{NAMES[metric]}, mean rank of {len(wide.columns)} over {len(wide)} runs, 95%"
+            f"{NAMES[metric]}, mean rank of {len(wide.columns)} over {len(wide)}"
+            " runs, 95%"
         )
         lines += [
             f"  {name:10} {rank['value']:5.2f} [{rank['low']:.2f}, {rank['high']:.2f}]"
@@ -427,8 +432,14 @@ def everywhere_table(rows: pd.DataFrame) -> str:
     return "\n".join(
         [
             f"{rows['data'].iloc[0]}, M = N, {len(rows)} settings of the kernel",
-            f"standard EP converged at {gap.notna().sum()} of them; there the log Z of Power EP",
-            f"at 1 differs by at most {gap.max():.1e} nats, by {gap.median():.1e} in the median",
+            (
+                f"standard EP converged at {gap.notna().sum()} of them; there the log Z"
+                " of Power EP"
+            ),
+            (
+                f"at 1 differs by at most {gap.max():.1e} nats, by {gap.median():.1e}"
+                " in the median"
+            ),
             f"highest log Z {highest['objective']:.1f} at {place.format(**highest)}",
             f"lowest NLPD {best['nlpd']:.3f} at {place.format(**best)}",
         ]

@@ -146,8 +146,8 @@ def run(
                     advance(cell)
         except TerminatedWorkerError:
             sys.exit(
-                "a process was killed, maybe for want of memory. The same command goes on where it"
-                " was; with fewer --jobs each has more."
+                "a process was killed, maybe for want of memory. The same command goes"
+                " on where it was; with fewer --jobs each has more."
             )
         finally:
             found = table(journal.records, cells)
@@ -250,7 +250,8 @@ def _locked(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             sys.exit(
-                f"{path.parent}: another run writes here. Wait for it, or name another --out."
+                f"{path.parent}: another run writes here. Wait for it, or name another"
+                " --out."
             )
         yield
 
@@ -278,7 +279,10 @@ def _bar(total: int, completed: int) -> Iterator[Callable[[Cell], None]]:
             nonlocal done, said
             done += 1
             power = "" if cell.alpha is None else f" {cell.alpha:g}"
-            what = f"{cell.experiment} {cell.data} {cell.split} M={cell.M} {cell.method}{power}"
+            what = (
+                f"{cell.experiment} {cell.data} {cell.split} M={cell.M}"
+                f" {cell.method}{power}"
+            )
             display.update(task, advance=1, description=what)
             if not console.is_terminal and time.monotonic() > said + REPORT_EVERY:
                 said = time.monotonic()

@@ -70,7 +70,8 @@ def _ranks(tried: pd.DataFrame, metric: str) -> list[str]:
         method: _wide(tried[tried["method"] == method], metric) for method in METHODS
     }
     lines = [
-        f"{METRICS[metric]}, mean rank among a method's powers, 1 is best [95% interval]"
+        f"{METRICS[metric]}, mean rank among a method's powers, 1 is best [95%"
+        " interval]"
     ]
     lines += [line for wide in groups.values() for line in _lines(wide)]
     lines.append(f"{METRICS[metric]}, mean rank among methods at the same power")

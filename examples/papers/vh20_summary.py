@@ -153,9 +153,11 @@ def _chosen(inside: pd.DataFrame, held: pd.DataFrame) -> str:
     found = held.to_numpy()
     picked = found[np.arange(len(found)), chosen]
     lines = [
-        f"{len(held)} runs with PEP at the powers"
-        f" {', '.join(name.split()[1] for name in held.columns)}: mean NLPD of held-out rows, and"
-        " less that of the chosen power [95% interval]",
+        (
+            f"{len(held)} runs with PEP at the powers"
+            f" {', '.join(name.split()[1] for name in held.columns)}: mean NLPD of"
+            " held-out rows, and less that of the chosen power [95% interval]"
+        ),
         f"{'chosen':10}{picked.mean():8.3f}",
     ]
     ways = {name: held[name].to_numpy() for name in held.columns}
@@ -173,8 +175,10 @@ def _chosen(inside: pd.DataFrame, held: pd.DataFrame) -> str:
 def places(rows: pd.DataFrame) -> str:
     """How near to boundaries inducing inputs end, and to each other."""
     lines = [
-        "medians over inducing inputs: the margin between the two largest functions there (of the"
-        " rows: all), and the distance to the nearest other",
+        (
+            "medians over inducing inputs: the margin between the two largest functions"
+            " there (of the rows: all), and the distance to the nearest other"
+        ),
         f"{'':14}{'margin':>8}{'nearest':>9}",
     ]
     X, _, functions = plane(int(rows["split"].iloc[0]))
@@ -302,8 +306,9 @@ def labels_needed(rows: pd.DataFrame) -> str:
             gain = mean_interval(own.to_numpy())
             both = means[alpha, count]
             lines.append(
-                f"alpha = {alpha:<4g}{count:8.0f}{both['entropy']:9.4f}{both['random']:9.4f}"
-                f"{'':4}{gain:+.4f}, {len(own)} repetitions"
+                "alpha ="
+                f" {alpha:<4g}{count:8.0f}{both['entropy']:9.4f}{both['random']:9.4f}{'':4}{gain:+.4f},"
+                f" {len(own)} repetitions"
             )
         over = part[part["labels"] > 0].groupby("split")["gain"].mean()
         gain = mean_interval(over.to_numpy())

@@ -44,7 +44,8 @@ print(f"log Z {record.objective:.2f} after {record.iterations} steps: {record.me
 model.update_sites()
 info = model.last_inference
 print(
-    f"{info.num_sweeps} sweeps, residual {info.residual:.1e}, converged: {bool(info.converged)}"
+    f"{info.num_sweeps} sweeps, residual {info.residual:.1e}, converged:"
+    f" {bool(info.converged)}"
 )
 
 # %%
@@ -95,7 +96,8 @@ given = model.predict_y(X_test)[0].numpy()[:, 0]
 for low, high in pairwise(grid):
     rows = (given >= low) & (given <= high)
     print(
-        f"given {low:.1f} to {high:.1f}: {rows.sum():3d} rows, {labels_test[rows].mean():.2f} are 1"
+        f"given {low:.1f} to {high:.1f}: {rows.sum():3d} rows,"
+        f" {labels_test[rows].mean():.2f} are 1"
     )
 
 # %%

@@ -37,7 +37,8 @@ f_mean, f_variance = (np.ravel(part) for part in model.predict_f(X_new))
 y_mean, y_variance = (np.ravel(part) for part in model.predict_y(X_new))
 top = np.argmax(y_mean)
 print(
-    f"largest mean count {y_mean[top]:.2f}, standard deviation {np.sqrt(y_variance[top]):.2f}"
+    f"largest mean count {y_mean[top]:.2f}, standard deviation"
+    f" {np.sqrt(y_variance[top]):.2f}"
 )
 
 # %%
@@ -97,7 +98,8 @@ for each in (gaussian, robust):
 robust.update_sites()
 info = robust.last_inference
 print(
-    f"{info.num_sweeps} sweeps, residual {info.residual:.1e}, converged: {bool(info.converged)}"
+    f"{info.num_sweeps} sweeps, residual {info.residual:.1e}, converged:"
+    f" {bool(info.converged)}"
 )
 print(
     f"rows with a site of negative precision: {np.sum(robust.sites.tau.numpy() < 0.0)}"

@@ -76,7 +76,8 @@ function = pep.models.PEPRegression(
 pep.training.maximise(function, tolerance=1e-4, window=10, progress=False)
 bump = function.likelihood.scale
 print(
-    f"bump at {bump.place.numpy():.2f}, {bump.width.numpy():.2f} wide; the truth: 4.00, 0.80"
+    f"bump at {bump.place.numpy():.2f}, {bump.width.numpy():.2f} wide; the truth: 4.00,"
+    " 0.80"
 )
 
 # %%

@@ -61,8 +61,8 @@ def work():
         log_z, posterior = float(model.pep_log_marginal_likelihood()), model.posterior()
     mean, _ = posterior.predict_f(np.array([[0.5]]))
     print(
-        f"process {index}: {len(model.data[0])} rows of its own, log Z of all {log_z:.6f},"
-        f" mean at 0.5 {mean.numpy().item():.6f}",
+        f"process {index}: {len(model.data[0])} rows of its own, log Z of all"
+        f" {log_z:.6f}, mean at 0.5 {mean.numpy().item():.6f}",
         flush=True,
     )
 
@@ -102,7 +102,8 @@ def start():
     log_z = float(model.pep_log_marginal_likelihood())
     mean = model.predict_f(np.array([[0.5]]))[0].numpy().item()
     print(
-        f"one process: {len(together[0])} rows, log Z {log_z:.6f}, mean at 0.5 {mean:.6f}"
+        f"one process: {len(together[0])} rows, log Z {log_z:.6f}, mean at 0.5"
+        f" {mean:.6f}"
     )
 
 

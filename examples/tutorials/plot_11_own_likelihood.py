@@ -117,7 +117,8 @@ model = pep.models.PEP(
 record = pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)
 found = model.likelihood
 print(
-    f"scale {found.scale.numpy():.3f} (true: 0.150), skew {found.skew.numpy():.2f} (true: 4.00)"
+    f"scale {found.scale.numpy():.3f} (true: 0.150), skew {found.skew.numpy():.2f}"
+    " (true: 4.00)"
 )
 
 # %%
@@ -136,7 +137,8 @@ z = -np.log(rng.uniform(size=X_test.shape) ** (-1.0 / 4.0) - 1.0)
 test = X_test, np.sin(1.5 * X_test) + 0.15 * z
 for name, each in (("Gaussian", gaussian), ("skewed logistic", model)):
     print(
-        f"{name:16} mean log density of new rows {np.mean(each.predict_log_density(test)):.4f}"
+        f"{name:16} mean log density of new rows"
+        f" {np.mean(each.predict_log_density(test)):.4f}"
     )
 
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")

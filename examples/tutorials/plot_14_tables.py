@@ -59,7 +59,8 @@ scores = cross_val_score(
     estimator, train_in, train_price, cv=KFold(3, shuffle=True, random_state=0)
 )
 print(
-    f"R² of three folds: {scores.mean():.3f}, from {scores.min():.3f} to {scores.max():.3f}"
+    f"R² of three folds: {scores.mean():.3f}, from {scores.min():.3f} to"
+    f" {scores.max():.3f}"
 )
 
 # %%

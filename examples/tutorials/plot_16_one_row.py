@@ -102,7 +102,8 @@ robust = pep.models.PEP(
 )
 precisions = robust.converged_rows().tau[:, 0].numpy()
 print(
-    f"precision of the outlier's site {precisions[5]:.3f}, median {np.median(precisions):.1f}"
+    f"precision of the outlier's site {precisions[5]:.3f}, median"
+    f" {np.median(precisions):.1f}"
 )
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
 for number, ax in zip((5, 6), axes):

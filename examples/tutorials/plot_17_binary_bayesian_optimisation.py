@@ -102,10 +102,12 @@ for number in range(12):
 
 X, Y = (part.numpy() for part in model.data)
 print(
-    f"successes in the first 12 trials: {Y[:12].mean():.0%}, in the last 12: {Y[-12:].mean():.0%}"
+    f"successes in the first 12 trials: {Y[:12].mean():.0%}, in the last 12:"
+    f" {Y[-12:].mean():.0%}"
 )
 print(
-    f"the settings believed to be best, {best[0].round(2)}, succeed in {believed[-1]:.0%}"
+    f"the settings believed to be best, {best[0].round(2)}, succeed in"
+    f" {believed[-1]:.0%}"
 )
 assert believed[-1] > 0.8
 

@@ -303,8 +303,8 @@ def _reading_options(command: Any) -> Any:
     ):
         command = click.option(flag, help=description)(command)
     description = (
-        "Whether the first line has the names of columns, if it is not recognised; without they are"
-        " x0, x1, ..."
+        "Whether the first line has the names of columns, if it is not recognised;"
+        " without they are x0, x1, ..."
     )
     return click.option("--header/--no-header", default=None, help=description)(command)
 
@@ -316,9 +316,11 @@ def _settings_options(command: Any) -> Any:
             *flags_of(setting),
             setting.name,
             type=setting.metadata["range"].type,
-            default=",".join(map("{:g}".format, default))
-            if setting.name == "alphas"
-            else default,
+            default=(
+                ",".join(map("{:g}".format, default))
+                if setting.name == "alphas"
+                else default
+            ),
             show_default=default is not None,
             help=setting.metadata["help"],
         )(command)
@@ -332,21 +334,28 @@ def _settings_options(command: Any) -> Any:
     "targets",
     multiple=True,
     metavar="COLUMN",
-    help="Column to predict, or its place from 0; required with DATA. Given several times, columns"
-    " of numbers, in which cells may be empty: models of all together are compared with models of"
-    " each.",
+    help=(
+        "Column to predict, or its place from 0; required with DATA. Given several"
+        " times, columns of numbers, in which cells may be empty: models of all"
+        " together are compared with models of each."
+    ),
 )
 @click.option(
     "--task",
     type=click.Choice(list(TASKS)),
-    help="Whether the target is a number or a class. By default it is a class if it is text, true"
-    " and false, or has two values.",
+    help=(
+        "Whether the target is a number or a class. By default it is a class if it is"
+        " text, true and false, or has two values."
+    ),
 )
 @click.option(
     "--example",
     type=click.Choice(list(EXAMPLES)),
-    help=f"Data of scikit-learn, in place of DATA: {DEFAULT_EXAMPLE} (a number, the default), chirp"
-    " (a number, generated), breast-cancer (2 classes) or wine (3 classes).",
+    help=(
+        f"Data of scikit-learn, in place of DATA: {DEFAULT_EXAMPLE} (a number, the"
+        " default), chirp (a number, generated), breast-cancer (2 classes) or wine (3"
+        " classes)."
+    ),
 )
 @_reading_options
 @_names_option(
@@ -355,13 +364,16 @@ def _settings_options(command: Any) -> Any:
 @click.option(
     "--drop-missing",
     is_flag=True,
-    help="Leave out rows with missing values. By default they are filled in: by the median, and a"
-    " column to show it.",
+    help=(
+        "Leave out rows with missing values. By default they are filled in: by the"
+        " median, and a column to show it."
+    ),
 )
 @_names_option(
     "--as-written",
-    "Columns whose numbers and words are values as they are written: -999 is a number, Yes and"
-    " yes are two words, and numbers with a unit or zeros before them are text.",
+    "Columns whose numbers and words are values as they are written: -999 is a number,"
+    " Yes and yes are two words, and numbers with a unit or zeros before them are"
+    " text.",
 )
 @click.option(
     "--dates",
@@ -375,8 +387,11 @@ def _settings_options(command: Any) -> Any:
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
-    help="Processes of joblib that train at a time; 1: the command trains itself.  [default: as"
-    f" many as there are cores, at most {MAX_JOBS}; above {MOST_ROWS:,} rows 1]",
+    help=(
+        "Processes of joblib that train at a time; 1: the command trains itself. "
+        f" [default: as many as there are cores, at most {MAX_JOBS}; above"
+        f" {MOST_ROWS:,} rows 1]"
+    ),
 )
 @click.option(
     "--out",
@@ -414,13 +429,17 @@ def compare(
     for is_wrong, text in (
         (
             (data is None) != (not targets),
-            f"got DATA {data} and --target {named}, expected both or"
-            " neither: name the column of the table to predict.",
+            (
+                f"got DATA {data} and --target {named}, expected both or"
+                " neither: name the column of the table to predict."
+            ),
         ),
         (
             data is None and options["task"] is not None,
-            f"got --task {options['task']} without DATA,"
-            " expected none: an --example has its task.",
+            (
+                f"got --task {options['task']} without DATA,"
+                " expected none: an --example has its task."
+            ),
         ),
         (
             data is not None and example is not None,

@@ -168,19 +168,25 @@ def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"
     model, numbers = comparison.model, comparison.data.kind == "numbers"
     single, details = len(comparison.data.targets) == 1, comparison.details
     suits: dict[Callable[[Comparison], Figure], bool] = {
-        _draw_scores: comparison.best is not None
-        and any(
-            alpha == alpha and not comparison.num_failed(name)
-            for name, alpha in comparison.candidates.items()
+        _draw_scores: (
+            comparison.best is not None
+            and any(
+                alpha == alpha and not comparison.num_failed(name)
+                for name, alpha in comparison.candidates.items()
+            )
         ),
         _draw_predictions: numbers and model is not None,
         _draw_classes: not numbers and comparison.best is not None,
-        _draw_fit: numbers
-        and single
-        and model is not None
-        and _has_one_input(comparison.data.X),
-        _draw_details: details is not None
-        and details.importance is not None
-        and len(details.learning) > 1,
+        _draw_fit: (
+            numbers
+            and single
+            and model is not None
+            and _has_one_input(comparison.data.X)
+        ),
+        _draw_details: (
+            details is not None
+            and details.importance is not None
+            and len(details.learning) > 1
+        ),
     }
     return {draw.__name__.removeprefix("_draw_"): draw for draw in suits if suits[draw]}

@@ -281,7 +281,10 @@ def _of_classes(comparison: Comparison) -> str:
     right = (table["predicted"] == table["true"]).mean()
     frequent = table["true"].value_counts(normalize=True).iloc[0]
     area = of_rows.area_under_curve(labels, probability)
-    text = f"names the right class for {right:.0%} of the rows; always naming the most frequent"
+    text = (
+        f"names the right class for {right:.0%} of the rows; always naming the most"
+        " frequent"
+    )
     text += f" one is right for {frequent:.0%}."
     has_area = probability.shape[1] == 2 and np.isfinite(area)
     return f"{text} The area under its ROC curve is {area:.2f}." if has_area else text
@@ -451,9 +454,14 @@ def _of_models(comparison: Comparison) -> Iterator[str]:
         text = f"{name} has no better NLPD than the baseline '{TRIVIAL[kind]}'"
         text += f" ({size} {'lower' if gain > 0.0 else 'higher'})"
         if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
-            yield f"{text}: it learnt nothing from these inputs that holds for other rows."
+            yield (
+                f"{text}: it learnt nothing from these inputs that holds for other"
+                " rows."
+            )
         elif gain < LEAST_GAIN:
-            yield f"{text}, but its {values}: it is too sure of itself where it is wrong."
+            yield (
+                f"{text}, but its {values}: it is too sure of itself where it is wrong."
+            )
 
 
 def _too_good(comparison: Comparison) -> Iterator[str]:
@@ -493,9 +501,9 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
                 else ""
             )
             yield (
-                f"Too good to be true? {share:.1%} of the {words}{by}. Leave out (--drop) what is"
-                " computed from the target, or is not known when a row is predicted; else trust the"
-                " scores."
+                f"Too good to be true? {share:.1%} of the {words}{by}. Leave out"
+                " (--drop) what is computed from the target, or is not known when a"
+                " row is predicted; else trust the scores."
             )
 
 
@@ -515,8 +523,8 @@ def together_or_separate(comparison: Comparison) -> str:
         else "changes little"
     )
     return (
-        f"Modelling the targets together {pays}: the {metric.heading} of {best[False]} is"
-        f" {_change(metric, change)} than that of {best[True]}."
+        f"Modelling the targets together {pays}: the {metric.heading} of {best[False]}"
+        f" is {_change(metric, change)} than that of {best[True]}."
     )
 
 
@@ -527,9 +535,10 @@ def given_others(comparison: Comparison) -> str:
         f"{b:.4g} instead of {a:.4g} for '{name}'" for name, (a, b) in errors.items()
     ]
     return (
-        "Where the other targets of a row are known, the saved model of all targets has an RMSE of"
-        f" {_list(parts)} (held-out rows of the first {comparison.settings.parts()[0]})."
-    ) * bool(parts)
+        "Where the other targets of a row are known, the saved model of all targets"
+        f" has an RMSE of {_list(parts)} (held-out rows of the first"
+        f" {comparison.settings.parts()[0]})." * bool(parts)
+    )
 
 
 def counts(comparison: Comparison) -> str:
@@ -549,8 +558,9 @@ def counts(comparison: Comparison) -> str:
     names = [name for name in COUNTS if "zero" not in name or (y == 0.0).any()]
     options = " or ".join(f"--likelihood {name}" for name in names)
     return (
-        f"The targets are counts, {y.min():g} to {y.max():g}: try {options}. Compare their errors"
-        " with these, not their NLPD: they predict probabilities, not densities."
+        f"The targets are counts, {y.min():g} to {y.max():g}: try {options}. Compare"
+        " their errors with these, not their NLPD: they predict probabilities, not"
+        " densities."
     )
 
 
@@ -564,11 +574,18 @@ def more_rows(comparison: Comparison) -> str:
     advice = (
         "no sign that more rows like these would help"
         if not change.clear
-        else "more rows would probably help"
-        if change.mean > 0.0
-        else "look for wrong entries among the rows that are predicted worst"
-        if comparison.settings.time_column is None
-        else "the latest rows are worth more than older ones, which may not hold now"
+        else (
+            "more rows would probably help"
+            if change.mean > 0.0
+            else (
+                "look for wrong entries among the rows that are predicted worst"
+                if comparison.settings.time_column is None
+                else (
+                    "the latest rows are worth more than older ones, which may not"
+                    " hold now"
+                )
+            )
+        )
     )
     text = f"With {half} instead of {whole} training rows, the {metric.heading} is"
     return (
@@ -588,7 +605,10 @@ def _of_scorer(comparison: Comparison) -> str:
     last, different = comparison.model[-1], equal_inputs(comparison.data.X).max() + 1
     exact = max(part.num_inducing_ for part in last.components_) > 0.9 * different
     if not (exact or last.near_rows_):
-        return f"{words} The folder scorer holds inducing points, which can be some of them."
+        return (
+            f"{words} The folder scorer holds inducing points, which can be some of"
+            " them."
+        )
     why = (
         "its predictions use near ones"
         if last.near_rows_

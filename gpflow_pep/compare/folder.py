@@ -52,7 +52,10 @@ def check_folder(out: Path) -> None:
     ]
     for name in (*files, *(name for name in NAMES if os.path.lexists(out / name))):
         if name not in earlier or (out / name).is_dir():
-            expected = f"only files that an earlier run has written, which {MANIFEST} there lists"
+            expected = (
+                f"only files that an earlier run has written, which {MANIFEST} there"
+                " lists"
+            )
             raise refusal(str(out), f"{name} in it", expected, _REMEDY)
     for name, description in FOLDERS.items():
         check_replaceable(out / name, description, _REMEDY)

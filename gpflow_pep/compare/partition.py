@@ -25,9 +25,11 @@ from .settings import Settings
 _KINDS = "member|branch|school|animal|plot|batch|machine|device|sensor|station|account|vehicle"
 _KINDS += "|supplier|company|group|cluster"
 _WHOSE = re.compile(
-    r"(?i:(.*[ _.-])?(patient|subject|participant|person|customer|client|user|household|site"
+    r"(?i:(.*["
+    r" _.-])?(patient|subject|participant|person|customer|client|user|household|site"
     rf"|cent(er|re)|clinic|hospital|doctor|store|shop|student|donor|{_KINDS})"
-    r"([ _.-]?(id|nr|no|num|number|code|key|name))?|(.*[ _.-])?(id|uuid|guid|key))|.*[a-z]I[dD]"
+    r"([ _.-]?(id|nr|no|num|number|code|key|name))?|(.*["
+    r" _.-])?(id|uuid|guid|key))|.*[a-z]I[dD]"
 )
 #: Names of columns of years, which order rows as dates do; no year of a birth, a house
 #: or a model.
@@ -186,15 +188,16 @@ def _unused_columns(
     )
     for year, _, name, number in sorted(times)[:1]:
         yield (
-            f"Column '{name}' has {'years' if year else 'dates'}, {random} the model is to predict"
-            f" later rows, {run} {_flag('time_column', name, number - 1, settings)}."
+            f"Column '{name}' has {'years' if year else 'dates'}, {random} the model is"
+            f" to predict later rows, {run}"
+            f" {_flag('time_column', name, number - 1, settings)}."
         )
     for _, number, first in sorted(groups)[:1]:
         names, several = listed(name for *_, name in sorted(groups)), len(groups) > 1
         yield (
-            f"Column{'s' * several} {names} may name whose rows these are, {random} rows of one"
-            f" '{first}' belong together, and new rows are of others,"
-            f" {run} {_flag('group_column', first, -number, settings)}."
+            f"Column{'s' * several} {names} may name whose rows these are, {random}"
+            f" rows of one '{first}' belong together, and new rows are of others, {run}"
+            f" {_flag('group_column', first, -number, settings)}."
         )
 
 
@@ -205,7 +208,10 @@ def _flag(setting: str, name: str, most: int, settings: Settings) -> str:
         if most < settings.parts()[1] and settings.splits is None
         else ""
     )
-    return f"--{setting.replace('_', '-')} {shlex.quote(name)}{few} (in Python {setting}={name!r})"
+    return (
+        f"--{setting.replace('_', '-')} {shlex.quote(name)}{few} (in Python"
+        f" {setting}={name!r})"
+    )
 
 
 def _repeats(values: "pd.Series[Any]", targets: Any, is_named: bool) -> bool:
@@ -248,13 +254,17 @@ def note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:
     if not settings.together:
         note += "With --no-together some are trained on and others held out."
     elif _are_enough(data, groups, settings):
-        note += "Rows with the same inputs are held out together, so that none is predicted from"
+        note += (
+            "Rows with the same inputs are held out together, so that none is predicted"
+            " from"
+        )
         note += " its copy (--no-together puts them anywhere)."
     else:
         note += (
-            f"There are {groups.max() + 1} different inputs, too few to hold each out in one of"
-            f" {counted(count, kind)}: rows with the same inputs are both trained on"
-            " and held out, and scores are those of rows whose inputs were seen before."
+            f"There are {groups.max() + 1} different inputs, too few to hold each out"
+            f" in one of {counted(count, kind)}: rows with the same inputs are both"
+            " trained on and held out, and scores are those of rows whose inputs were"
+            " seen before."
         )
     return data._replace(notes=[*data.notes, note])
 

@@ -127,8 +127,9 @@ def run_trials(
                     reports(trials.label(trial), outcome.fit)
     except BrokenProcessPool:
         warnings.warn(
-            "A process that trained fits has ended; perhaps it ran out of memory. This process runs"
-            " the fits that are left. With --jobs 1 there is no other process.",
+            "A process that trained fits has ended; perhaps it ran out of memory. This"
+            " process runs the fits that are left. With --jobs 1 there is no other"
+            " process.",
             stacklevel=1,
         )
         budget.fits += sum(trial not in outcomes for trial in begun)

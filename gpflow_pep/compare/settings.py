@@ -126,8 +126,8 @@ class Settings:
             "one or more numbers in [0, 1] that differ",
             "Try 0 (variational), 0.5 and 1 (EP, FITC).",
         ),
-        "Powers of single models, in [0, 1], that are compared with the default. 0 is the"
-        " variational approximation, 1 is EP / FITC.",
+        "Powers of single models, in [0, 1], that are compared with the default. 0 is"
+        " the variational approximation, 1 is EP / FITC.",
     )
     num_inducing: int | str | tuple[int | str, ...] = _setting(
         AUTO,
@@ -135,15 +135,16 @@ class Settings:
             _Several(_NumberOrAuto(1)),
             f"a whole number, at least 1, or '{AUTO}', or several that differ",
         ),
-        "Number of inducing points of the single models; fewer where fewer training rows differ."
-        " auto: chosen in each fit. Several, as 50,200: each with each kernel.",
+        "Number of inducing points of the single models; fewer where fewer training"
+        " rows differ. auto: chosen in each fit. Several, as 50,200: each with each"
+        " kernel.",
         "--inducing",
     )
     folds: int | None = _setting(
         None,
         _whole(2),
-        "Put the rows into so many parts at random, classes in equal proportions, and hold out"
-        " each part once.  [default: 5]",
+        "Put the rows into so many parts at random, classes in equal proportions, and"
+        " hold out each part once.  [default: 5]",
     )
     splits: int | None = _setting(
         None, _whole(1), "Instead of folds: hold out a random part so many times."
@@ -151,23 +152,24 @@ class Settings:
     test_fraction: float | None = _setting(
         None,
         Range(_FRACTION, "a number in (0, 1)", "Choose 0.2 to hold out a fifth."),
-        "Fraction of the rows in that part; without splits there is one.  [default: 0.2]",
+        "Fraction of the rows in that part; without splits there is one.  [default:"
+        " 0.2]",
     )
     time_column: str | None = _setting(
         None,
         Range(click.STRING, "the name of a column"),
-        "Column of dates or numbers, in whose order rows come: folds or splits become growing"
-        " windows, each tested on the rows that follow, as a forecast is.",
+        "Column of dates or numbers, in whose order rows come: folds or splits become"
+        " growing windows, each tested on the rows that follow, as a forecast is.",
     )
     group_column: str | None = _setting(
         None,
         Range(click.STRING, "the name of a column"),
-        "Column that names whose row it is, such as a patient or a site: all rows of one are held"
-        " out together, as those of a new one are. It is no input.",
+        "Column that names whose row it is, such as a patient or a site: all rows of"
+        " one are held out together, as those of a new one are. It is no input.",
     )
     together: bool = _switch(
-        "Whether rows with the same inputs are held out together, so that none is predicted from"
-        " its copy."
+        "Whether rows with the same inputs are held out together, so that none is"
+        " predicted from its copy."
     )
     seed: int = _setting(
         0,
@@ -177,16 +179,17 @@ class Settings:
     minutes: float = _setting(
         10.0,
         Range(_POSITIVE, "a positive number", "Raise it, to 10 for example."),
-        "Most time for all fits together. Each has an equal share of what is left, and ends"
-        " earlier if it converges; after the end none begins but that of the saved model on all"
-        " rows. Minibatches, above 100,000 rows, have a number of steps instead.",
+        "Most time for all fits together. Each has an equal share of what is left, and"
+        " ends earlier if it converges; after the end none begins but that of the saved"
+        " model on all rows. Minibatches, above 100,000 rows, have a number of steps"
+        " instead.",
     )
     max_iterations: int = _setting(1000, _whole(1), "Most steps of L-BFGS-B of a fit.")
     init: str = _setting(
         "kmeans",
         _choice(INITS),
-        "Where inducing points of the single models start: centres of k-means clusters, random"
-        " rows, or the rows of largest residual variance.",
+        "Where inducing points of the single models start: centres of k-means clusters,"
+        " random rows, or the rows of largest residual variance.",
     )
     kernel: str | tuple[str, ...] = _setting(
         "rbf",
@@ -202,27 +205,28 @@ class Settings:
     likelihood: str = _setting(
         "auto",
         _choice(["auto", *(name for names in LIKELIHOODS.values() for name in names)]),
-        "Likelihood of a number (the first seven) or a class. By default it is Gaussian for"
-        " numbers, and for classes the one that suits their number. tobit: of numbers, of which"
-        " some are limits, such as <5.8.",
+        "Likelihood of a number (the first seven) or a class. By default it is Gaussian"
+        " for numbers, and for classes the one that suits their number. tobit: of"
+        " numbers, of which some are limits, such as <5.8.",
     )
     near_rows: bool = _switch(
-        "Whether predictions of the default use the nearest training rows, where rows left out of"
-        " 1000 or more are predicted better so."
+        "Whether predictions of the default use the nearest training rows, where rows"
+        " left out of 1000 or more are predicted better so."
     )
     metric: str | None = _setting(
         None,
         _choice(sorted({name for names in DECISIVE.values() for name in names})),
-        "Score by which another model has to be clearly better than the default to be saved in its"
-        " place: nlpd, rmse or mae of a number; nlpd, error or auc of a class.  [default: nlpd]",
+        "Score by which another model has to be clearly better than the default to be"
+        " saved in its place: nlpd, rmse or mae of a number; nlpd, error or auc of a"
+        " class.  [default: nlpd]",
     )
     details: bool = _switch(
-        "Whether to find out, by a few more fits of the saved model, how much each input matters"
-        " and whether more rows would help."
+        "Whether to find out, by a few more fits of the saved model, how much each"
+        " input matters and whether more rows would help."
     )
     baselines: bool = _switch(
-        "Whether to train a linear model, boosted trees, an exact GP (up to 1000 rows), and SVGP"
-        " for classes (up to 100,000 rows), too."
+        "Whether to train a linear model, boosted trees, an exact GP (up to 1000 rows),"
+        " and SVGP for classes (up to 100,000 rows), too."
     )
 
     def __post_init__(self) -> None:

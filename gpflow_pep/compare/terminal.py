@@ -134,6 +134,15 @@ def legend(comparison: Comparison) -> str:
     text = f"Mean ± standard error over {counted(count, part)}."
     text += f" {comparison.settings.how_split()[1]}"
     if len(comparison.data.targets) > 1:
-        text += " Scores are means over targets; errors are in units of their standard deviations."
-    text += f" As good: the {score} is not clearly better than that of *, or at most one standard"
-    return f"{text} error of the difference worse. Unstable: far worse in one {part} than others."
+        text += (
+            " Scores are means over targets; errors are in units of their standard"
+            " deviations."
+        )
+    text += (
+        f" As good: the {score} is not clearly better than that of *, or at most one"
+        " standard"
+    )
+    return (
+        f"{text} error of the difference worse. Unstable: far worse in one {part} than"
+        " others."
+    )

@@ -10,13 +10,25 @@ ROOMS = {
     "refusals": "the one form of all refusals: got, expected, what to do",
     "files": "files and folders that are written whole or not at all; no TensorFlow",
     "checks": "checks of what users pass: got, expected, what to do",
-    "numerics": "tensors only; `linalg` is the one place that adds jitter, `power` the one place"
-    " where a small alpha is special",
-    "prior": "matrices of kernels and inducing variables; the only place that calls users' kernels",
-    "factors": "the tilted integral of a likelihood, a file for each likelihood; supports",
-    "sites": "sites, their posterior q(v), and the inner loop that computes their fixed point",
+    "numerics": (
+        "tensors only; `linalg` is the one place that adds jitter, `power` the one"
+        " place where a small alpha is special"
+    ),
+    "prior": (
+        "matrices of kernels and inducing variables; the only place that calls users'"
+        " kernels"
+    ),
+    "factors": (
+        "the tilted integral of a likelihood, a file for each likelihood; supports"
+    ),
+    "sites": (
+        "sites, their posterior q(v), and the inner loop that computes their fixed"
+        " point"
+    ),
     "energies": "approximate log marginal likelihoods: scalars to maximise",
-    "predictions": "moments of f at new rows, from q(v) and from training rows beside it",
+    "predictions": (
+        "moments of f at new rows, from q(v) and from training rows beside it"
+    ),
     "paths": "functions drawn from the posterior, to be evaluated anywhere",
 }
 

@@ -246,7 +246,10 @@ def check_replaceable(folder: Path, description: str, remedy: str) -> None:
     """Refuse to replace a folder with files that this package did not write."""
     foreign = files_in(folder) - written_files(folder, description)
     if foreign:
-        expected = f"only files that {description} there lists, as gpflow_pep wrote it, or none"
+        expected = (
+            f"only files that {description} there lists, as gpflow_pep wrote it, or"
+            " none"
+        )
         raise refusal(str(folder), f"{min(foreign)} in it", expected, remedy)
 
 
@@ -306,6 +309,9 @@ def read_arrays(
         if array.dtype.kind not in "biufU" or (
             array.dtype.kind == "f" and not np.all(np.isfinite(array))
         ):
-            got = f"{array.dtype} values in entry {name} that are no finite numbers or words"
+            got = (
+                f"{array.dtype} values in entry {name} that are no finite numbers or"
+                " words"
+            )
             raise refusal(str(path), got, "only such", remedy)
     return arrays

@@ -242,14 +242,23 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             X, Y = X[known], Y[known]
         _, distinct = np.unique(copies_of(X, Y), return_index=True)
         if len(distinct) < len(X):
-            copies = f"{len(X) - len(distinct)} of {len(X)} rows are copies of others, inputs and"
-            advice = "Remove a copy that is no measurement of its own: noise looks smaller by it."
+            copies = (
+                f"{len(X) - len(distinct)} of {len(X)} rows are copies of others,"
+                " inputs and"
+            )
+            advice = (
+                "Remove a copy that is no measurement of its own: noise looks smaller"
+                " by it."
+            )
             if 2 * len(distinct) <= len(X) and not self._names_a_model:
                 advice = "They are left out: no row is to predict its copy."
                 X, Y = X[np.sort(distinct)], Y[np.sort(distinct)]
             warnings.warn(f"{copies} y. {advice}", stacklevel=4)
         if len(X) > 1 and (X[0] == X).all():
-            message = "X: all rows are the same, and no prediction elsewhere rests on anything."
+            message = (
+                "X: all rows are the same, and no prediction elsewhere rests on"
+                " anything."
+            )
             warnings.warn(message, stacklevel=4)
         warn_of_wild_numbers(X, getattr(self, "feature_names_in_", ()))
         return X, Y
@@ -541,7 +550,10 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             got = (
                 f"{self.batch_size!r}{' with several columns of y' if several else ''}"
             )
-            expected = f"{'' if several else 'a number of rows, '}'auto' or None, all rows at once"
+            expected = (
+                f"{'' if several else 'a number of rows, '}'auto' or None, all rows at"
+                " once"
+            )
             raise checks.refusal(
                 "batch_size", got, expected, "Leave it out if in doubt."
             )

@@ -76,8 +76,14 @@ SPREAD = 0.2
 GRADES = [
     scale.split(", ")
     for scale in (
-        "never, rarely, seldom, sometimes, occasionally, often, frequently, usually, always",
-        "none, absent, minimal, slight, mild, moderate, marked, severe, extreme, critical",
+        (
+            "never, rarely, seldom, sometimes, occasionally, often, frequently,"
+            " usually, always"
+        ),
+        (
+            "none, absent, minimal, slight, mild, moderate, marked, severe, extreme,"
+            " critical"
+        ),
         "none, very low, low, medium, moderate, average, high, very high",
         "tiny, very small, small, medium, large, very large, huge",
         "very bad, very poor, bad, poor, fair, average, good, very good, excellent",
@@ -142,7 +148,10 @@ def fit_class_stack(
         if estimator.verbose:
             print(*[head][len(parts) - 1 :], names[-1], sep="\n", file=sys.stderr)
 
-    size = f"{len(X)} rows, {counted(X.shape[1], 'input')}, {len(estimator.classes_)} classes"
+    size = (
+        f"{len(X)} rows, {counted(X.shape[1], 'input')}, {len(estimator.classes_)}"
+        " classes"
+    )
     head = f"{size}: Gaussian processes. {LEFT_OUT.format('probability')}"
     several = len(estimator.classes_) > 2
     steps = [
@@ -203,7 +212,10 @@ def fit_class_stack(
         *(f"{name}; weight {w:.2f}." for name, w in zip(names, weights, strict=True)),
     ]
     recalibration = _recalibrated(np.tensordot(weights, left_out, 1), places[1])
-    power = f"Probabilities are mixed, put to the power {recalibration.scale**-2:.2f} (above 1:"
+    power = (
+        f"Probabilities are mixed, put to the power {recalibration.scale**-2:.2f}"
+        " (above 1:"
+    )
     power += " surer) that suits the rows left out, and divided by their sum."
     return Stack(
         tuple(parts), weights, weights, recalibration, (*lines, *dropped, power)

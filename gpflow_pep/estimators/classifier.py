@@ -189,7 +189,10 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         if number != num_classes:
             kind = name if isinstance(name, str) else type(name).__name__
             expected = f"one of as many classes as y has, and not {number}"
-            remedy = "Use 'auto', 'softmax', 'multiclass', 'ordinal', or one of as many classes."
+            remedy = (
+                "Use 'auto', 'softmax', 'multiclass', 'ordinal', or one of as many"
+                " classes."
+            )
             raise refusal(
                 "likelihood", f"{kind!r} for {num_classes} classes", expected, remedy
             )

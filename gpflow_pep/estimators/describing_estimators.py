@@ -74,7 +74,8 @@ def describe_estimator(
         raise refusal(
             "estimator",
             f"a {name}",
-            "a PEPRegressor or PEPClassifier: a class derived from them is not known when loading",
+            "a PEPRegressor or PEPClassifier: a class derived from them is not known"
+            " when loading",
             "Save what it is made of, or pickle it.",
         )
     parameters = estimator.get_params(deep=False).items()

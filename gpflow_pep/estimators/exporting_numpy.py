@@ -57,7 +57,10 @@ def why_no_scorer(estimator: Any) -> str:
         noise = Scorer(_scorer_files(estimator)).noise
     except ValueError as error:
         return str(error)
-    lacks = f"a scorer has no quantiles under the likelihood {noise}. Load the folder model."
+    lacks = (
+        f"a scorer has no quantiles under the likelihood {noise}. Load the folder"
+        " model."
+    )
     return "" if noise in ("Gaussian", *CLASSES) else lacks
 
 
@@ -82,7 +85,10 @@ def _scorer_files(estimator: Any) -> SavedFiles:
     encoder = steps.pop(0) if steps and type(steps[0]) is TableEncoder else None
     for step in steps:
         if type(step) is not StandardScaler:
-            expected = "a TableEncoder at the beginning, StandardScaler and nothing else before it"
+            expected = (
+                "a TableEncoder at the beginning, StandardScaler and nothing else"
+                " before it"
+            )
             remedy = "Apply such a step before, and export the estimator."
             raise refusal(
                 "estimator", f"the step {type(step).__name__}", expected, remedy
@@ -95,9 +101,9 @@ def _scorer_files(estimator: Any) -> SavedFiles:
         "stack": stack and describe_stack(stack, describe),
         "scalers": [describe_scaler(scaler, describe) for scaler in steps],
         "columns": encoder and _columns(encoder),
-        "conventions": encoder
-        and encoder.conventions
-        and encoder.conventions._asdict(),
+        "conventions": (
+            encoder and encoder.conventions and encoder.conventions._asdict()
+        ),
         "num_columns": first.n_features_in_,
         "names": None if names is None else [str(name) for name in names],
         "labels": describe(getattr(last, "classes_", None), "classes_"),

@@ -42,10 +42,11 @@ def words_refused(X: Any) -> Iterator[None]:
             raise
         raise refusal(
             "X",
-            f"the column(s) {', '.join(map(repr, words))} of words, dates or mixed cells",
+            f"the column(s) {', '.join(map(repr, words))} of words, dates or mixed"
+            " cells",
             "numbers",
-            "Put gpflow_pep.compare.make_preparation(X) before it in a pipeline, which makes"
-            " numbers of them, or encode them yourself.",
+            "Put gpflow_pep.compare.make_preparation(X) before it in a pipeline, which"
+            " makes numbers of them, or encode them yourself.",
         ) from error
 
 
@@ -87,8 +88,8 @@ def dense(X: Any) -> Any:
             "X",
             f"a sparse matrix of shape {X.shape}",
             f"at most {MAX_DENSE:,} numbers, zeros included, because it is made dense",
-            "Reduce its columns, for example by sklearn.decomposition.TruncatedSVD; predict some"
-            " rows at a time.",
+            "Reduce its columns, for example by sklearn.decomposition.TruncatedSVD;"
+            " predict some rows at a time.",
         )
     return X.toarray()
 
@@ -125,9 +126,10 @@ def warn_of_wild_numbers(X: AnyNDArray, names: Sequence[Any], name: str = "X") -
         if 0.0 < others < NEARLY_ONE * np.std(X[:, column]):
             label = repr(names[column]) if len(names) else column
             warnings.warn(
-                f"{name}: got {X[row, column]:g} in column {label}, row {row} (rows count from 0),"
-                f" so far from the others, with a standard deviation of {others:.2g}, that they"
-                " look alike beside it. Correct it, or leave the row out.",
+                f"{name}: got {X[row, column]:g} in column {label}, row {row} (rows"
+                " count from 0), so far from the others, with a standard deviation of"
+                f" {others:.2g}, that they look alike beside it. Correct it, or leave"
+                " the row out.",
                 stacklevel=4,
             )
 
@@ -138,8 +140,9 @@ def refuse_weights(refused: dict[str, Any]) -> None:
     """
     if refused.pop("sample_weight", None) is not None:
         raise TypeError(
-            "sample_weight: got weights, expected none: a likelihood states how much a row counts."
-            " Pass error bars ('What is known of each row' in the documentation)."
+            "sample_weight: got weights, expected none: a likelihood states how much a"
+            " row counts. Pass error bars ('What is known of each row' in the"
+            " documentation)."
         )
     if refused:
         raise TypeError(

@@ -100,9 +100,11 @@ def _component_of_rows(
     return {
         "kernel": parts.kernel,
         "likelihood": likelihood,
-        "Z": _points(parts.inducing_variable, parts.kernel)
-        if M
-        else np.zeros((0, X.shape[1])),
+        "Z": (
+            _points(parts.inducing_variable, parts.kernel)
+            if M
+            else np.zeros((0, X.shape[1]))
+        ),
         "near": posterior.near,
         "X": X,
         "r": r,

@@ -60,7 +60,10 @@ def as_outputs(
             (*checked.shape, 1)[1],
             f"{num_columns}, as the estimator was trained on",
         )
-        remedy = "Give as many: NaN where a target is not known, 0 beside what is no limit (Tobit)."
+        remedy = (
+            "Give as many: NaN where a target is not known, 0 beside what is no limit"
+            " (Tobit)."
+        )
         raise refusal(name, counted(got, "column"), expected, remedy)
     check_sizes(name, checked)
     present = column_names(Y)
@@ -98,8 +101,8 @@ def check_readings(
         rounding = len(there) * np.finfo(there.dtype).eps * np.abs(there).max()
         if learns and np.ptp(there) <= rounding:
             warnings.warn(
-                f"y: all targets{label} are {there[0]:g}: how far others are from it cannot be"
-                " learnt, and predicted standard deviations mean nothing.",
+                f"y: all targets{label} are {there[0]:g}: how far others are from it"
+                " cannot be learnt, and predicted standard deviations mean nothing.",
                 stacklevel=4,
             )
 

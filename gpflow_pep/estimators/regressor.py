@@ -306,7 +306,10 @@ class PEPRegressor(TargetPredictions):
         theta, self.record_ = fit_exact(X, Y[:, 0], start, **options)
         self.n_iter_, self.alpha_scores_ = self.record_.iterations, None
         if not self.record_.converged:
-            text = f"Training ended after {counted(self.n_iter_, 'step')}: {self.record_.message}"
+            text = (
+                f"Training ended after {counted(self.n_iter_, 'step')}:"
+                f" {self.record_.message}"
+            )
             text += " Raise max_iterations or max_seconds."
             warnings.warn(text, ConvergenceWarning, stacklevel=5)
         self._warped([theta], Y)

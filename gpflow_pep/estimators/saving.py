@@ -128,7 +128,8 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
             "gpflow.config",
             str(_config()),
             f"{config}, as when the estimator was saved",
-            "Set it with gpflow.config.set_default_float and gpflow.config.set_default_jitter.",
+            "Set it with gpflow.config.set_default_float and"
+            " gpflow.config.set_default_jitter.",
         )
     try:
         return _construct(saved, _construct_all(saved))
@@ -144,7 +145,8 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
     except Exception as error:
         raise refusal(
             str(folder),
-            f"files that do not describe an estimator ({type(error).__name__}: {error})",
+            f"files that do not describe an estimator ({type(error).__name__}:"
+            f" {error})",
             "files that save_estimator writes",
             remedy_of(MODEL),
         ) from error
@@ -221,8 +223,8 @@ def _check_types(pipeline: bytes) -> None:
         raise refusal(
             "estimator",
             f"{', '.join(foreign)} in it",
-            "only types of scikit-learn and of this package, and functions of NumPy and SciPy:"
-            " loading runs no code of others",
+            "only types of scikit-learn and of this package, and functions of NumPy and"
+            " SciPy: loading runs no code of others",
             "Leave such a step out and apply it before, or pickle the estimator.",
         )
 
@@ -231,7 +233,8 @@ def _not_ours(got: str) -> ValueError:
     return refusal(
         "estimator",
         got,
-        "a PEPRegressor or PEPClassifier, or something of scikit-learn's with one of them in it",
+        "a PEPRegressor or PEPClassifier, or something of scikit-learn's with one of"
+        " them in it",
         "Pass one, or pickle what you have.",
     )
 

@@ -167,7 +167,8 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         part = train(COLUMNS | (few if len(X) > EXACT_BY_SCOUT else {}))
         z = part._left_out()[1].normal_scores(Y)
         note(
-            f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs stay fixed."
+            f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs stay"
+            " fixed."
         )
         note(part.summary())
         return _alone(part, lines, Recalibration.fit(z[~np.isnan(z)]))
@@ -207,7 +208,10 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         gain = float(np.mean(scores[0] - scores[1]))
         is_bent = gain > 0.0 and bool(np.ptp(full._target.transform(y)) < WIDEST)
         by = f"{abs(gain):.3f}" if abs(gain) < 10.0 else "more than 10"
-        won = f"are {'better' if gain > 0.0 else 'worse'} on {len(others)} others by {by} in"
+        won = (
+            f"are {'better' if gain > 0.0 else 'worse'} on {len(others)} others by"
+            f" {by} in"
+        )
         won = f"transformed inputs and targets{varies} {won} the mean log density"
         note(f"{size}: in a trial with {SCOUT_ROWS}, {won} (higher is better).")
         if many:
@@ -243,7 +247,10 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     mixed = Predictive.mixed(left_out, w, u, recalibration)
     error = np.sqrt(np.mean((mixed.moments()[0] - y) ** 2))
     density, past = np.mean(mixed.log_densities(y)), time.perf_counter() - began
-    fitted = f"Recalibrated by these rows: {scale:.2f} times as wide, with the tails of {shape}."
+    fitted = (
+        f"Recalibrated by these rows: {scale:.2f} times as wide, with the tails of"
+        f" {shape}."
+    )
     note(f"Mixed: {density:.3f}, RMSE {error:.3g}; {past:.1f} s. {fitted}")
     return Stack(tuple(components), w, u, recalibration, tuple(lines))
 

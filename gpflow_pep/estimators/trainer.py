@@ -367,7 +367,10 @@ class Trainer:
 def _warned(record: MaximiseRecord) -> MaximiseRecord:
     """Warn of training that did not come to its end."""
     if not record.converged:
-        text = f"Training ended after {counted(record.iterations, 'step')}: {record.message} Raise"
+        text = (
+            f"Training ended after {counted(record.iterations, 'step')}:"
+            f" {record.message} Raise"
+        )
         text += " max_iterations or max_seconds, or start from another kernel."
         warnings.warn(text, ConvergenceWarning, stacklevel=5)
     return record

@@ -34,7 +34,10 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
         """
         super().__init__(**kwargs)
         check_choice("link", link, ("probit", "step"))
-        remedy = "It is a rate: for labels without errors choose a small one, such as 1e-6; above"
+        remedy = (
+            "It is a rate: for labels without errors choose a small one, such as 1e-6;"
+            " above"
+        )
         remedy += " 0.5 swap the labels."
         self.epsilon = parameter_between(
             0.0, "epsilon", epsilon, 0.5, remedy, trainable=False

@@ -107,8 +107,14 @@ class VariationalParameter(Parameter):
 
     def assign(self, value: TensorData, *args: Any, **kwargs: Any) -> tf.Tensor:
         """See :meth:`gpflow.Parameter.assign`; what is not finite is refused."""
-        remedy = "A step of gpflow.optimizers.NaturalGradient was too long: alpha above 0 can make"
-        remedy += " precisions negative. Use gpflow_pep.training.fit(natural_gradient=0.1), which"
+        remedy = (
+            "A step of gpflow.optimizers.NaturalGradient was too long: alpha above 0"
+            " can make"
+        )
+        remedy += (
+            " precisions negative. Use gpflow_pep.training.fit(natural_gradient=0.1),"
+            " which"
+        )
         value = tf.convert_to_tensor(value, self.dtype)
         value = checks.require_finite(value, "q", f"{remedy} shortens such steps.")
         return super().assign(value, *args, **kwargs)
@@ -148,7 +154,10 @@ def _check_power(value: TensorData) -> None:
         ) from None
     wrong = array[~((array >= 0.0) & (array <= 1.0))]
     if wrong.size:
-        remedy = "Choose 0 for variational inference, 1 for EP / FITC, or in between, often 0.5."
+        remedy = (
+            "Choose 0 for variational inference, 1 for EP / FITC, or in between, often"
+            " 0.5."
+        )
         raise checks.refusal("alpha", wrong.flat[0], "values in [0, 1]", remedy)
 
 

@@ -56,10 +56,11 @@ from .rows import Cut, Data, Rows, check_replacement
 
 #: What to do where numbers are not finite or sites do not converge.
 ADVICE = (
-    "Likely causes are a hyperparameter that ran off to a huge or tiny value, data far from unit"
-    " scale, or targets that the likelihood cannot explain. Standardise the data, put priors on the"
-    " parameters, start from others, or lower alpha (raise it where it is 0 and a log density has"
-    " no mean). gpflow_pep.training.maximise shortens steps of the optimiser that lead there."
+    "Likely causes are a hyperparameter that ran off to a huge or tiny value, data far"
+    " from unit scale, or targets that the likelihood cannot explain. Standardise the"
+    " data, put priors on the parameters, start from others, or lower alpha (raise it"
+    " where it is 0 and a log density has no mean). gpflow_pep.training.maximise"
+    " shortens steps of the optimiser that lead there."
 )
 
 
@@ -278,7 +279,10 @@ class PowerEPModel(GPModel, abc.ABC):
         """
         self._require_all_rows("elbo")
         expected = "0 for all rows: log Z is a lower bound there only"
-        remedy = "Use pep_log_marginal_likelihood, the estimate at any alpha (at 1 that of EP and"
+        remedy = (
+            "Use pep_log_marginal_likelihood, the estimate at any alpha (at 1 that of"
+            " EP and"
+        )
         remedy += " FITC), or set the power first: model.alpha = 0.0."
         text = checks.message("elbo", "a power alpha above 0", expected, remedy)
         with (
@@ -291,8 +295,14 @@ class PowerEPModel(GPModel, abc.ABC):
 
     def _require_all_rows(self, name: str) -> None:
         if self.memory is not None:
-            remedy = "Of rows that a memory stands for, neither a bound of their evidence nor the"
-            remedy += " part of each is known. Use pep_log_marginal_likelihood, an estimate, or"
+            remedy = (
+                "Of rows that a memory stands for, neither a bound of their evidence"
+                " nor the"
+            )
+            remedy += (
+                " part of each is known. Use pep_log_marginal_likelihood, an"
+                " estimate, or"
+            )
             remedy += " make a model of all rows without the memory."
             raise checks.refusal(
                 name, "a model with a memory", "one that has all rows", remedy
@@ -379,7 +389,10 @@ class PowerEPModel(GPModel, abc.ABC):
         """Check rows beside those of the model, whose targets may all be missing."""
         X, Y = map(tf.convert_to_tensor, checks.check_data(data, missing_targets=True))
         if Y.shape[1] not in (None, self.num_latent_gps):
-            expected = f"{self.num_latent_gps}, one for each output, with NaN where it is not known"
+            expected = (
+                f"{self.num_latent_gps}, one for each output, with NaN where it is not"
+                " known"
+            )
             raise checks.refusal(
                 "Y", f"{Y.shape[1]} column(s)", expected, "Give as many."
             )
@@ -664,5 +677,8 @@ class _NoVariable:
     def __str__(self) -> str:
         got = "q_mu and q_sqrt of a model that computes them from its data"
         expected = "parameters, as those of SVGP, APEP, ARPEP and RPAPEP"
-        remedy = "Leave it out: an optimiser of training_loss trains all parameters of this model."
+        remedy = (
+            "Leave it out: an optimiser of training_loss trains all parameters of this"
+            " model."
+        )
         raise checks.refusal("NaturalGradient", got, expected, remedy)

@@ -74,7 +74,10 @@ class AttachedMemory(Module):
         """Compute what it adds for the parameters of its model as they are."""
         memory, same_point = self.read(), tf.convert_to_tensor(self.kept)
         if same_point.shape[1] != W.shape[-1]:
-            got = f"{W.shape[-1]} where the memory was given to a model with {same_point.shape[1]}"
+            got = (
+                f"{W.shape[-1]} where the memory was given to a model with"
+                f" {same_point.shape[1]}"
+            )
             expected = "as many"
             raise checks.refusal(
                 "inducing_variable", got, expected, "Make a new model for others."
@@ -90,7 +93,10 @@ class AttachedMemory(Module):
             return tf.constant(self.alpha, alpha.dtype)
         if alpha.shape.rank != 0:
             got = f"none of its own power beside {alpha.shape[0]} powers of the rows"
-            remedy = "Make it with remember(alpha=...), or set it with memory._replace(alpha=...)."
+            remedy = (
+                "Make it with remember(alpha=...), or set it with"
+                " memory._replace(alpha=...)."
+            )
             raise checks.refusal(
                 "memory", got, "one: it is a factor like each of them", remedy
             )
@@ -166,7 +172,10 @@ def _check_memory(
         Z.shape[1] == weights.shape[2] == first.shape[1] and first.shape == mean.shape
     )
     same &= {len(Z), len(weights)} <= {1, num_latent}
-    got = f"Z, weights, first and mean of shapes {Z.shape}, {weights.shape}, {first.shape} and"
+    got = (
+        f"Z, weights, first and mean of shapes {Z.shape}, {weights.shape},"
+        f" {first.shape} and"
+    )
     expected = "[K, M, D], [K, R, M], [L, M] and [L, M] with K of 1 or L"
     _require(same, f"{got} {mean.shape}", expected, remedy)
     return arrays

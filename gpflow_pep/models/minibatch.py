@@ -139,7 +139,8 @@ class MinibatchLoss(BatchLoss):
         problem = model.site_problem()
         text = checks.message(
             "data",
-            f"other rows than the {self._num_rows} that this minibatch loss was made for",
+            f"other rows than the {self._num_rows} that this minibatch loss was"
+            " made for",
             "the same",
             "Make it anew.",
         )

@@ -236,8 +236,14 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         :param refresh_every: Steps between sums over all rows; one epoch by default.
         :raises ValueError: If an argument is outside its range.
         """
-        remedy = "Running totals of the sites of other batches are of one latent function each, and"
-        remedy += " those of mixed outputs correlate all. Use training_loss on all rows, or ARPEP"
+        remedy = (
+            "Running totals of the sites of other batches are of one latent function"
+            " each, and"
+        )
+        remedy += (
+            " those of mixed outputs correlate all. Use training_loss on all rows, or"
+            " ARPEP"
+        )
         remedy += " if Y is complete."
         refuse_mixed(self.kernel, "minibatch_training_loss_closure", remedy)
         return MinibatchLoss(self, batch_size, seed, refresh_every, compile)
@@ -438,7 +444,10 @@ class PEPClassification(PEP):
             expected = (
                 "one of classes, such as Bernoulli, MultiClass or Softmax, or None"
             )
-            remedy = "Pass None to have it chosen, or use gpflow_pep.models.PEP, which takes any"
+            remedy = (
+                "Pass None to have it chosen, or use gpflow_pep.models.PEP, which"
+                " takes any"
+            )
             remedy += " likelihood."
             raise checks.refusal(
                 "likelihood", type(likelihood).__name__, expected, remedy
@@ -465,7 +474,10 @@ def _likelihood_for(data: Any) -> Likelihood:
     if len(labels) < 2 or not np.array_equal(labels, classes):
         got = f"the labels {', '.join(f'{label:g}' for label in labels[:10])}"
         expected = "0 to C - 1, each in some row, for two or more classes"
-        remedy = "Recode them, for instance with numpy.unique(Y, return_inverse=True), or pass the"
+        remedy = (
+            "Recode them, for instance with numpy.unique(Y, return_inverse=True), or"
+            " pass the"
+        )
         remedy += " likelihood."
         raise checks.refusal("Y", got, expected, remedy)
     return Bernoulli() if len(labels) == 2 else MultiClass(len(labels))

@@ -149,7 +149,10 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             return Cut(num_gapped=1)
         if _has_gaps(self.data):
             if blocks is not None:
-                remedy = "Leave them out, or use a model for each output, of the rows that have it."
+                remedy = (
+                    "Leave them out, or use a model for each output, of the rows that"
+                    " have it."
+                )
                 got = "targets that are missing beside blocks"
                 raise checks.refusal("Y", got, "all targets of each row", remedy)
             return Cut(num_gapped=self.data[1].shape[1])
@@ -217,9 +220,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         self._require_single_rows(name, remedy)
         at_one = checks.require(
             tf.reduce_all(tf.equal(self._powers(), 1.0)),
-            "fitc_log_marginal_likelihood: got a power alpha below 1, expected 1 for all rows. Use"
-            " pep_log_marginal_likelihood, the estimate at any alpha (elbo at 0), or set the power"
-            " first: model.alpha = 1.0.",
+            "fitc_log_marginal_likelihood: got a power alpha below 1, expected 1 for"
+            " all rows. Use pep_log_marginal_likelihood, the estimate at any alpha"
+            " (elbo at 0), or set the power first: model.alpha = 1.0.",
         )
         with tf.control_dependencies(at_one):
             return self.pep_log_marginal_likelihood()
@@ -227,7 +230,10 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     def context_parts(self) -> Parts:
         """See :class:`~gpflow_pep.models.context_predictions.ContextPredictions`."""
         if not self._shares_covariance:  # all other predictions can use near rows
-            remedy = "Leave them out, or use a model for each output, of the rows that have it."
+            remedy = (
+                "Leave them out, or use a model for each output, of the rows that"
+                " have it."
+            )
             raise checks.refusal(
                 "near", "near rows without targets", "all targets", remedy
             )
@@ -373,7 +379,8 @@ def _gaussian_likelihood(
         raise checks.refusal(
             "likelihood",
             type(likelihood).__name__,
-            "a gpflow.likelihoods.Gaussian: regression is in closed form for Gaussian noise only",
+            "a gpflow.likelihoods.Gaussian: regression is in closed form for Gaussian"
+            " noise only",
             "Use gpflow_pep.models.PEP.",
         )
     check_noise(likelihood, num_outputs or 1)

@@ -58,7 +58,10 @@ class Cut:
         number.
         """
         if alpha.shape.rank and num_rows != num_before:
-            got = f"{counted(num_rows, 'row')} for a model with {counted(num_before or 0, 'power')}"
+            got = (
+                f"{counted(num_rows, 'row')} for a model with"
+                f" {counted(num_before or 0, 'power')}"
+            )
             remedy = "Set one for all first, model.alpha = 0.5."
             raise refusal("data", got, "as many", remedy)
 
@@ -262,7 +265,10 @@ class Rows(NamedTuple):
         remedy = "Compile it anew (with another gpflow.optimizers.Scipy())"
         if not self.in_variables:
             remedy += ", or make the data tf.Variables of shape [None, D]"
-        got = "a function that was compiled for rows, or powers of rows, that have been replaced"
+        got = (
+            "a function that was compiled for rows, or powers of rows, that have been"
+            " replaced"
+        )
         text = checks.message("data", got, "one of the present ones", f"{remedy}.")
         return checks.require(tf.equal(self.version, int(traced)), text)
 
@@ -340,7 +346,10 @@ def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power
         return None
     is_new = index < 0
     if powers is None and np.any(is_new):
-        expected = f"the power of the {np.sum(is_new)} rows that are new, because each row of the"
+        expected = (
+            f"the power of the {np.sum(is_new)} rows that are new, because each row"
+            " of the"
+        )
         expected += " model has a power of its own"
         raise refusal(
             "alpha", "none", expected, "Pass alpha= to update_data or condition_on."

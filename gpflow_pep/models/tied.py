@@ -209,10 +209,16 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         if joint:
             noise = self.likelihood.variance_at(X)
             return joint_log_power_expectation(mean, covariance, Y, noise, alpha)
-        got = f"a power above 0 with {type(self.kernel).__name__}, under which q correlates the"
+        got = (
+            f"a power above 0 with {type(self.kernel).__name__}, under which q"
+            " correlates the"
+        )
         got += f" latent functions of a row, and {type(self.likelihood).__name__}"
         expected = "a likelihood whose integral over all of them is known"
-        remedy = f"Use alpha=0, a Gaussian likelihood, or independent latent functions, {_SHARED}."
+        remedy = (
+            "Use alpha=0, a Gaussian likelihood, or independent latent functions,"
+            f" {_SHARED}."
+        )
         text = checks.message("alpha", got, expected, remedy)
         with tf.control_dependencies(checks.require(tf.equal(alpha, 0.0), text)):
             return self._resolved(X, mean, covariance, Y, alpha)

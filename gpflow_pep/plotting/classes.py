@@ -299,6 +299,9 @@ def _probability(probability: Any, event: bool) -> AnyNDArray:
     ):
         got = f"numbers from {low:g} to {high:g}"
         got += f" and rows that sum to {np.min(total):g} to {np.max(total):g}"
-        expected = "probabilities of the classes, which sum to 1; or a vector of those of one event"
+        expected = (
+            "probabilities of the classes, which sum to 1; or a vector of those of one"
+            " event"
+        )
         raise refusal("probability", got, expected, "Pass what predict_proba returns.")
     return np.clip(P, 0.0, 1.0)

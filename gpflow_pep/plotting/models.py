@@ -35,7 +35,10 @@ def inducing_points_of(model: Any) -> list[Inducing]:
     sets = getattr(variables, "inducing_variables", (variables,))
     sets = [getattr(variable, "inducing_variable", variable) for variable in sets]
     if not all(hasattr(variable, "Z") for variable in sets):
-        got = f"{type(model).__name__} with the inducing variable {type(variables).__name__}"
+        got = (
+            f"{type(model).__name__} with the inducing variable"
+            f" {type(variables).__name__}"
+        )
         remedy = "Leave this out, or draw it yourself."
         raise refusal("model", got, "one with inputs Z", remedy)
     scale, inputs = getattr(scaler, "scale_", None), []
@@ -115,7 +118,10 @@ def alpha_sweep(
 
 def _check_powers(alphas: AnyNDArray, errors: AnyNDArray, best: float | None) -> None:
     if alphas.min() < 0.0 or alphas.max() > 1.0 or len(set(alphas)) < len(alphas):
-        remedy = "Draw other methods as baselines, and repeated splits as a mean with its error."
+        remedy = (
+            "Draw other methods as baselines, and repeated splits as a mean with its"
+            " error."
+        )
         raise refusal("alphas", alphas.tolist(), "different numbers in [0, 1]", remedy)
     if errors.min() < 0.0:
         raise refusal(

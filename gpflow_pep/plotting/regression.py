@@ -123,7 +123,10 @@ def pit_histogram(
     values, level = as_vector("pit", pit), check_level(level)
     if np.min(values) < 0.0 or np.max(values) > 1.0:
         got = f"numbers from {np.min(values):g} to {np.max(values):g}"
-        remedy = "Pass a distribution function at the targets: scipy.stats.norm.cdf(y, mean, std)."
+        remedy = (
+            "Pass a distribution function at the targets: scipy.stats.norm.cdf(y, mean,"
+            " std)."
+        )
         raise refusal("pit", got, "probabilities in [0, 1]", remedy)
     if num_bins is None:
         num_bins = int(np.clip(len(values) // 20, 5, 20))

@@ -107,7 +107,10 @@ def read_files(folder: str | PathLike[str], name: str) -> SavedFiles:
         description = json.loads((folder / name).read_text(encoding="utf-8"))
     file_format = description.get("format") if isinstance(description, dict) else None
     if file_format != FORMAT:
-        remedy = f"Load it with the version of gpflow_pep that wrote it, or {WRITERS[name]} again."
+        remedy = (
+            f"Load it with the version of gpflow_pep that wrote it, or {WRITERS[name]}"
+            " again."
+        )
         raise refusal(
             str(folder / name), f"format {file_format!r}", f"format {FORMAT}", remedy
         )

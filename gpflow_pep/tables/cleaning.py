@@ -47,8 +47,10 @@ _THINGS = (
     "|customer|patient|subject|participant|person|user|member|employee|student|sample|specimen"
 )
 _ID_NAME = re.compile(
-    rf"(?i:(.*[ _.-])?(id|ids|uuid|guid|no|nr|key|({_THINGS})([ _.-]?(no|nr|num|number|index))?)"
-    r"|id[ _.-].*|idx|index|number|rownames|rownum|.*nummer|#)|.*[a-z](I[dD]|N[or]|Number)"
+    rf"(?i:(.*[ _.-])?(id|ids|uuid|guid|no|nr|key|({_THINGS})(["
+    r" _.-]?(no|nr|num|number|index))?)"
+    r"|id["
+    r" _.-].*|idx|index|number|rownames|rownum|.*nummer|#)|.*[a-z](I[dD]|N[or]|Number)"
 )
 #: What counts time is none: what changes with time can be learnt from it.
 _TIME_NAME = re.compile(
@@ -239,14 +241,15 @@ def _sides_of_limits(
         raise refusal(
             f"target {name}",
             f"{example} among its numbers, in {count} of {len(cells)} rows",
-            "numbers alone, or limits and the likelihood 'tobit', which has a probability for them",
-            "Pass --likelihood tobit (likelihood='tobit'), with one target. To leave such rows out,"
-            " or to put a number there, would shift what is predicted.",
+            "numbers alone, or limits and the likelihood 'tobit', which has a"
+            " probability for them",
+            "Pass --likelihood tobit (likelihood='tobit'), with one target. To leave"
+            " such rows out, or to put a number there, would shift what is predicted.",
         )
     notes.append(
-        f"{name} has limits such as {example} in {count} of {len(cells)} rows: the likelihood is"
-        " that the value is beyond. Baselines take the number for the value; RMSE, MAE and coverage"
-        " are of the other rows."
+        f"{name} has limits such as {example} in {count} of {len(cells)} rows: the"
+        " likelihood is that the value is beyond. Baselines take the number for the"
+        " value; RMSE, MAE and coverage are of the other rows."
     )
     return pd.Series(sides, column.index, name=LIMIT)
 
@@ -286,7 +289,10 @@ def _read_inputs(
         limits = [*filter(is_limit, stripped(column))] if form.kind == "number" else []
         if limits:
             value = read_cells(pd.Series(limits[:1]), form)[0]
-            note = f"{counted(len(limits), 'row')}, read as numbers ('{limits[0]}' is {value:.15g})"
+            note = (
+                f"{counted(len(limits), 'row')}, read as numbers ('{limits[0]}' is"
+                f" {value:.15g})"
+            )
             notes.append(f"Column '{name}' has limits in {note}.")
         notes.extend(_how_joined(name, column, form, known))
     return pd.DataFrame(columns, index=table.index), formats
@@ -307,8 +313,9 @@ def _recognised(
             continue
         parts, names = halves(column), [f"{name} ({number} of 2)" for number in (1, 2)]
         notes.append(
-            f"Column '{name}' has two numbers in a cell, such as {_first_pair(column)!r}, which are"
-            f" the columns {listed(names)} ({option('as-written', name)} keeps the cells as words)."
+            f"Column '{name}' has two numbers in a cell, such as"
+            f" {_first_pair(column)!r}, which are the columns {listed(names)}"
+            f" ({option('as-written', name)} keeps the cells as words)."
         )
         for part, cells in enumerate(parts):
             cells = cells.rename(names[part])
@@ -409,8 +416,8 @@ def _read_targets(
                 f"target '{name}'",
                 "classes",
                 "numbers: several targets are modelled together by regression alone",
-                "Compare it by itself; two numbers are taken as numbers with task='regression'"
-                " (--task regression).",
+                "Compare it by itself; two numbers are taken as numbers with"
+                " task='regression' (--task regression).",
             )
     Y = pd.DataFrame(columns, index=table.index)
     there = Y.notna().any(axis=1)
@@ -454,7 +461,10 @@ def _read_target(
     words = [word for word in form.missing if word not in known.missing]
     if form.kind != "text" and words:
         got, expected = f"{listed(words)} among its {form.kind}s", f"{form.kind}s alone"
-        remedy = "Correct them, leave these cells empty, or name marks of no value (--missing)."
+        remedy = (
+            "Correct them, leave these cells empty, or name marks of no value"
+            " (--missing)."
+        )
         raise refusal(name, got, expected, remedy)
     plain = form.kind == "text" and not literal
     units = several_units(column, known) if plain else {}
@@ -490,15 +500,15 @@ def _read_target(
             and bool(np.all(there == np.round(there)))
         ):
             notes.append(
-                f"'{target}' has {number} different whole numbers, which are taken as numbers, such"
-                " as counts. If they are classes, pass task='classification'"
-                " (--task classification)."
+                f"'{target}' has {number} different whole numbers, which are taken as"
+                " numbers, such as counts. If they are classes, pass"
+                " task='classification' (--task classification)."
             )
         return values, "numbers"
     if numbers and task is None:
         notes.append(
-            f"'{target}' has two values, which are taken as classes. If they are numbers, pass"
-            " task='regression' (--task regression)."
+            f"'{target}' has two values, which are taken as classes. If they are"
+            " numbers, pass task='regression' (--task regression)."
         )
     if form.kind != "text":
         words = read_cells(column, Format("text")).where(values.notna())
@@ -519,7 +529,10 @@ def _why_drop(
     """Give the reason why a column is dropped; empty if it is not."""
     values = column.dropna()
     if form.kind == "other":
-        return f"its cells are of type {type(values.iloc[0]).__name__ if len(values) else 'none'}"
+        return (
+            "its cells are of type"
+            f" {type(values.iloc[0]).__name__ if len(values) else 'none'}"
+        )
     if values.empty:
         return "it is empty"
     nameless = not name.strip() or re.fullmatch(r"Unnamed: \d+", name)
@@ -599,8 +612,9 @@ def _how_read(
             yield f"Column '{name}' holds {dates}: they are taken as words."
         if different.nunique() > MAX_CATEGORIES:
             yield (
-                f"Column '{name}' has {different.nunique()} different texts: the {MAX_CATEGORIES}"
-                " most frequent have a column each, and all others share one."
+                f"Column '{name}' has {different.nunique()} different texts: the"
+                f" {MAX_CATEGORIES} most frequent have a column each, and all others"
+                " share one."
             )
         return
     others = [word for word in form.missing if word not in known.missing]
@@ -621,7 +635,10 @@ def _how_joined(
         count = int((read_cells(column, form._replace(sentinels=())) == sentinel).sum())
         why = "is taken as no value"
         if sentinel not in known.sentinels:
-            why = f"is far from all other numbers, and {why} ({as_written} reads it as a number)"
+            why = (
+                f"is far from all other numbers, and {why} ({as_written} reads it as a"
+                " number)"
+            )
         if count:
             yield f"Column '{name}': {sentinel:g} in {counted(count, 'row')} {why}."
     written = stripped(column)

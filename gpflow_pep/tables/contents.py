@@ -62,8 +62,8 @@ def unreadable(errors: tuple[type[Exception], ...] = _ERRORS) -> Iterator[None]:
         yield
     except errors as error:
         raise TableFault(
-            f" cannot be read ({error}), expected a table: CSV or the like, plain or compressed,"
-            " Parquet or Excel (.xlsx). Check how it was written."
+            f" cannot be read ({error}), expected a table: CSV or the like, plain or"
+            " compressed, Parquet or Excel (.xlsx). Check how it was written."
         ) from error
 
 
@@ -81,7 +81,8 @@ def _unzip(content: bytes) -> bytes:
         return content  # for read_spreadsheet
     if "[Content_Types].xml" in names or "mimetype" in names:
         raise TableFault(
-            " is a spreadsheet or document, expected text or .xlsx. Save the sheet as CSV."
+            " is a spreadsheet or document, expected text or .xlsx. Save the sheet as"
+            " CSV."
         )
     raise TableFault(
         f" has {len(names)} files in it, expected one. Unpack it and name the table."
@@ -114,7 +115,8 @@ def read_content(path: Path) -> bytes:
                 content = unpack(content)
     if not content.strip():
         raise TableFault(
-            " is empty, expected a line of column names and rows. Check how it was written."
+            " is empty, expected a line of column names and rows. Check how it was"
+            " written."
         )
     return content
 
@@ -136,8 +138,8 @@ def decode(content: bytes, encoding: str | None) -> tuple[str, str]:
         except ValueError as error:
             wrong = error
     raise TableFault(
-        f" is not in the encoding {name} ({wrong}). Name another, or leave it out to have it"
-        " recognised."
+        f" is not in the encoding {name} ({wrong}). Name another, or leave it out to"
+        " have it recognised."
     )
 
 
@@ -154,8 +156,9 @@ def _encodings(content: bytes) -> list[str]:
     strange = len(content) - len(content.translate(None, _CONTROL))
     if b"\x00" in content or strange > 0.01 * len(content):
         raise TableFault(
-            " is no text (it has control characters), expected a table: CSV or the like, plain or"
-            " compressed, Parquet or Excel (.xlsx). Save it as one of these, or name its encoding."
+            " is no text (it has control characters), expected a table: CSV or the"
+            " like, plain or compressed, Parquet or Excel (.xlsx). Save it as one of"
+            " these, or name its encoding."
         )
     return ["utf-8", *GUESSED]
 

@@ -246,7 +246,10 @@ def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
         large = np.abs(column.to_numpy()) > _MAX_SIZE
         if large.any():
             row = int(np.argmax(large))
-            place = f"row {row} (rows count from 0), and {int(large.sum())} such value(s) in all"
+            place = (
+                f"row {row} (rows count from 0), and {int(large.sum())} such value(s)"
+                " in all"
+            )
             got, expected = (
                 f"{column.iloc[row]} in {place}",
                 f"numbers below {_MAX_SIZE:g} in size",

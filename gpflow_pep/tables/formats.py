@@ -327,8 +327,8 @@ def _best(
             ]
             raise refusal(
                 f"column '{name}'",
-                f"{words[place]!r}, which is {' or '.join(values)}: all cells of the table can be"
-                " read in both ways",
+                f"{words[place]!r}, which is {' or '.join(values)}: all cells of the"
+                " table can be read in both ways",
                 "cells that can be read in one way alone",
                 f"Choose one: --{option} (in Python {option.split()[0]}=).",
             )

@@ -120,8 +120,9 @@ def title_note(rows: Rows) -> str:
     title = next(cell.strip() for row in rows for cell in row if cell.strip())
     lines = "a line" if len(rows) == 1 else f"{len(rows)} lines"
     return (
-        f"Left out {lines} above the column names: {title!r}"
-        f"{' and so on' if len(rows) > 1 else ''} (--header takes the first line as names)."
+        f"Left out {lines} above the column names:"
+        f" {title!r}{' and so on' if len(rows) > 1 else ''} (--header takes the first"
+        " line as names)."
     )
 
 
@@ -139,8 +140,8 @@ def names_of_places(
     note = f"The columns {named}."
     if header is None:
         note = (
-            f"The first line has values like those below it, so it is a row: the columns {named}"
-            " (--header takes the first line as names)."
+            "The first line has values like those below it, so it is a row: the"
+            f" columns {named} (--header takes the first line as names)."
         )
     return [f"x{place}" for place in range(count)], [note]
 

@@ -116,8 +116,8 @@ def _read_parquet(content: bytes) -> pd.DataFrame:
         import pyarrow
     except ImportError as error:
         raise TableFault(
-            " is a Parquet file, which needs pyarrow, which is not installed. Run: pip install"
-            " 'gpflow-pep[parquet]'; or save the table as CSV."
+            " is a Parquet file, which needs pyarrow, which is not installed. Run: pip"
+            " install 'gpflow-pep[parquet]'; or save the table as CSV."
         ) from error
     with unreadable():
         try:
@@ -227,16 +227,17 @@ def _cut(text: str, sep: str, skipped: int) -> pd.DataFrame:
     for line, row in odd:
         if any(map(str.strip, row[width:])) or len(row) < refused:
             raise TableFault(
-                f", line {line + skipped}: got {len(row)} value(s), expected {width}, one for"
-                f" each column name (cells are separated by {sep!r}). Correct the line, put"
-                " quotes around cells that hold separators, or name the separator."
+                f", line {line + skipped}: got {len(row)} value(s), expected {width},"
+                f" one for each column name (cells are separated by {sep!r}). Correct"
+                " the line, put quotes around cells that hold separators, or name the"
+                " separator."
             )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(header)]
     names, notes = distinct(names)
     if not rows:
         raise TableFault(
-            f" has only a line of column names ({', '.join(names)}), expected rows under it. Check"
-            " how it was written."
+            f" has only a line of column names ({', '.join(names)}), expected rows"
+            " under it. Check how it was written."
         )
     cells = [row for _, row in rows]
     if odd:
@@ -245,8 +246,9 @@ def _cut(text: str, sep: str, skipped: int) -> pd.DataFrame:
     table.attrs = {"notes": notes, "warnings": []}
     if short:
         table.attrs["warnings"].append(
-            f"{len(short)} of {len(rows)} lines have fewer cells than there are columns (the first"
-            f" is line {short[0]}): the last cells of such a line are taken as empty."
+            f"{len(short)} of {len(rows)} lines have fewer cells than there are columns"
+            f" (the first is line {short[0]}): the last cells of such a line are taken"
+            " as empty."
         )
     return table
 

@@ -49,7 +49,8 @@ def read_spreadsheet(
     if sheet is None and len(filled) > 1:
         which = "the first of" if name == filled[0] else "the first with a table of"
         notes.append(
-            f"Read the sheet {name!r}, {which} {listed(filled)} (--sheet names another)."
+            f"Read the sheet {name!r}, {which} {listed(filled)} (--sheet names"
+            " another)."
         )
     cells = sheets[name]
     rows = [
@@ -73,8 +74,8 @@ def read_spreadsheet(
     notes += why
     if cells.empty:
         raise TableFault(
-            f" has no rows in the sheet {name!r}, expected some under the names. Name another sheet"
-            f" (--sheet) of {listed(sheets)}."
+            f" has no rows in the sheet {name!r}, expected some under the names. Name"
+            f" another sheet (--sheet) of {listed(sheets)}."
         )
     cells = cells.set_axis(names, axis=1).reset_index(drop=True)
     table = pd.DataFrame({name: _without_marks(cells[name]) for name in names})
@@ -88,8 +89,8 @@ def _read_sheets(content: bytes) -> dict[str, pd.DataFrame]:
         import openpyxl
     except ImportError as error:
         raise TableFault(
-            " is an Excel file, which needs openpyxl, which is not installed. Run: pip install"
-            " 'gpflow-pep[excel]'; or save the sheet as CSV."
+            " is an Excel file, which needs openpyxl, which is not installed. Run: pip"
+            " install 'gpflow-pep[excel]'; or save the sheet as CSV."
         ) from error
     # Whatever the error is: openpyxl checks little of what it reads.
     with unreadable((Exception,)), warnings.catch_warnings():

@@ -48,8 +48,9 @@ def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str]
     """
     disguises = {name: _disguise(X[name], y, classes) for name in X}
     texts = [
-        f"Column '{name}' {way}. If it is computed from the target, or is not known when a row is"
-        f" predicted, the scores do not hold for new rows: leave it out ({option('drop', name)})."
+        f"Column '{name}' {way}. If it is computed from the target, or is not known"
+        " when a row is predicted, the scores do not hold for new rows: leave it out"
+        f" ({option('drop', name)})."
         for name, way in disguises.items()
         if way
     ]
@@ -88,15 +89,27 @@ def _disguise(column: "pd.Series[Any]", y: "pd.Series[Any]", classes: bool) -> s
         number = target.nunique()
         pairs = pd.DataFrame({"value": values, "target": target}).drop_duplicates()
         if 2 <= number <= len(target) // 3 and values.nunique() == number == len(pairs):
-            return f"has another value for each value of the target '{y.name}', and no other"
+            return (
+                f"has another value for each value of the target '{y.name}', and no"
+                " other"
+            )
         correlation = np.nan if classes else _rank_correlation(values, target)
         if abs(correlation) > _CORRELATION:
-            way = f"{'the same' if correlation > 0.0 else 'the opposite'} order as the target"
-            return f"puts the rows in {way} '{y.name}' (rank correlation {correlation:.4f})"
+            way = (
+                f"{'the same' if correlation > 0.0 else 'the opposite'} order as the"
+                " target"
+            )
+            return (
+                f"puts the rows in {way} '{y.name}' (rank correlation"
+                f" {correlation:.4f})"
+            )
     for name in y.unique() if classes and not there.all() else ():
         for state, rows in (("has values", there), ("is empty", ~there)):
             if np.array_equal(rows, y == name):
-                return f"{state} in all rows of the class '{name}' of '{y.name}', and in no others"
+                return (
+                    f"{state} in all rows of the class '{name}' of '{y.name}', and in"
+                    " no others"
+                )
     return ""
 
 
@@ -132,9 +145,10 @@ def _marks(column: "pd.Series[Any]") -> Iterator[str]:
         distance = np.min(np.abs(others - mark))
         if distance > _MARK_GAP * np.ptp(others) or mark < 0.0 <= np.min(others):
             yield (
-                f"Column '{column.name}' is {mark:g} in {count} of {len(values)} rows, outside of"
-                f" all others, which are between {np.min(others):g} and {np.max(others):g}. If it"
-                f" stands for a missing value, pass --missing={mark:g} (in Python missing=)."
+                f"Column '{column.name}' is {mark:g} in {count} of {len(values)} rows,"
+                f" outside of all others, which are between {np.min(others):g} and"
+                f" {np.max(others):g}. If it stands for a missing value, pass"
+                f" --missing={mark:g} (in Python missing=)."
             )
 
 
@@ -162,9 +176,10 @@ def stuck(column: "pd.Series[Any]") -> Iterator[str]:
         if len(values) * (_ALIKE * equal) ** (length - 1) < _CHANCE:
             rows = f"{column.index[first]} to {column.index[first + length - 1]}"
             yield (
-                f"Column '{column.name}' is {numbers[run]:g} in {length} rows one after another,"
-                f" {rows} (rows count from 0), and changes between other rows. If a sensor was"
-                " stuck there, these are no measurements: leave the cells empty."
+                f"Column '{column.name}' is {numbers[run]:g} in {length} rows one after"
+                f" another, {rows} (rows count from 0), and changes between other rows."
+                " If a sensor was stuck there, these are no measurements: leave the"
+                " cells empty."
             )
 
 
@@ -187,12 +202,12 @@ def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
         more = f" and {len(rows) - FEWEST} more" if len(rows) > FEWEST else ""
         robust = "; if they are right, try --likelihood student_t" if is_target else ""
         yield (
-            f"{'The target' if is_target else 'Column'} '{column.name}' is {shown}{more} (rows"
-            f" count from 0), which is {'at least ' * (len(rows) > 1)}"
-            f"{np.min(distances[rows]):.0f} robust standard deviations from its median"
-            f" {np.median(values):g}. RMSE and NLPD can depend on such rows more than on all"
-            " others, and so can what is trained on them. Check them: correct them, or leave them"
-            f" out{robust}."
+            f"{'The target' if is_target else 'Column'} '{column.name}' is"
+            f" {shown}{more} (rows count from 0), which is"
+            f" {'at least ' * (len(rows) > 1)}{np.min(distances[rows]):.0f} robust"
+            f" standard deviations from its median {np.median(values):g}. RMSE and NLPD"
+            " can depend on such rows more than on all others, and so can what is"
+            f" trained on them. Check them: correct them, or leave them out{robust}."
         )
 
 
@@ -206,7 +221,7 @@ def _rare_classes(y: "pd.Series[Any]") -> Iterator[str]:
         f"'{name}' ({n} of {len(y)} rows, {n / len(y):.1%})" for name, n in rare.items()
     ]
     yield (
-        f"Rare classes of '{y.name}': {', '.join(parts[:8])}. Never predicting them adds little to"
-        " the error, which therefore means little. Look at the recall of each class (classes.png),"
-        " and at the probabilities (predictions.csv)."
+        f"Rare classes of '{y.name}': {', '.join(parts[:8])}. Never predicting them"
+        " adds little to the error, which therefore means little. Look at the recall"
+        " of each class (classes.png), and at the probabilities (predictions.csv)."
     )

@@ -154,7 +154,8 @@ KINDS = {
     "counts": Kind(
         lambda: waves().drop(columns="kind"),
         ["visits"],
-        "--likelihood poisson --alphas 0.5 --splits 1 --inducing 5 --max-iterations 3 --no-details",
+        "--likelihood poisson --alphas 0.5 --splits 1 --inducing 5 --max-iterations 3"
+        " --no-details",
         ["default", "alpha 0.5", "mean", "log-linear", "boosted trees"],
     ),
     "two targets": Kind(

@@ -171,7 +171,10 @@ def test_cells_are_read() -> None:
     assert cleaned.X["day"][39] == pd.Timestamp("2020-03-04")
     assert cleaned.formats["day"].pattern == "dmy"
     for note in (
-        "Column 'price' was text, and is read as numbers of the unit '$' ('$1,000.50' is 1000.5).",
+        (
+            "Column 'price' was text, and is read as numbers of the unit '$'"
+            " ('$1,000.50' is 1000.5)."
+        ),
         "Column 'day' holds dates ('25.01.2020' is 2020-01-25)",
         "Column 'lab': 'n.d.' is taken as no value.",
         "Column 'lab' has no value in 2 of 40 rows.",
@@ -195,10 +198,18 @@ def test_units_sentinels_and_spellings() -> None:
     assert_array_equal(cleaned.X["sun"], [np.nan, 9999, *range(36), np.nan, np.nan])
     assert list(cleaned.X["ill"][:4]) == ["YES", "YES", "no", "YES"]
     for note in (
-        "Column 'wind' was text, and is read as numbers of the unit 'm/s' ('0,5 m/s' is 0.5).",
-        "Column 'sun': -999 in 3 rows is far from all other numbers, and is taken as no value"
-        " (--as-written sun reads it as a number).",
-        "Column 'ill': 'Yes', 'yes' are taken as 'YES' (--as-written ill keeps them apart).",
+        (
+            "Column 'wind' was text, and is read as numbers of the unit 'm/s' ('0,5"
+            " m/s' is 0.5)."
+        ),
+        (
+            "Column 'sun': -999 in 3 rows is far from all other numbers, and is taken"
+            " as no value (--as-written sun reads it as a number)."
+        ),
+        (
+            "Column 'ill': 'Yes', 'yes' are taken as 'YES' (--as-written ill keeps them"
+            " apart)."
+        ),
     ):
         assert note in notes_of(cleaned)
     literal = clean(frame, "y", as_written=["wind", "sun", "ill"])
@@ -356,7 +367,10 @@ PRICES = pd.DataFrame(
         (
             PRICES,
             {},
-            "no input column.*Dropped column 'price': 40 of its 40 texts.*several units",
+            (
+                "no input column.*Dropped column 'price': 40 of its 40 texts.*several"
+                " units"
+            ),
         ),
         ({"x": np.inf}, {}, r"column 'x': got inf in row 0"),
         ({"x": HUGE}, {}, r"column 'x': got a larger one"),
@@ -494,7 +508,10 @@ def test_marks_among_numbers_that_are_classes(
     for frame in (file, table(y=y)):
         cleaned = clean(frame, "y")
         assert len(cleaned.y) == N - y.count(mark) and cleaned.y.nunique() == 2
-        note = f"Column 'y': '{mark}' is taken as no value (--as-written y: as text), in 13 cells."
+        note = (
+            f"Column 'y': '{mark}' is taken as no value (--as-written y: as text), in"
+            " 13 cells."
+        )
         assert (
             note in cleaned.notes and list(clean(frame, "y", as_written=("y",)).y) == y
         )

@@ -442,7 +442,10 @@ def test_exit_code_1_if_a_fit_failed(
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 1
     number, failed = 2 * len(names), re.escape("default, alpha 1 and alpha 0")
-    pattern = rf"Warning: (alpha 1|{failed}): {number} of {number} fits failed: it was too hard"
+    pattern = (
+        rf"Warning: (alpha 1|{failed}): {number} of {number} fits failed: it was too"
+        r" hard"
+    )
     assert re.search(pattern, result.stderr)
     assert result.stdout.count("2 failed") == len(names)
     assert all((tmp_path / name).exists() for name in ("metrics.csv", "report.html"))

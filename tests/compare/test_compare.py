@@ -68,9 +68,11 @@ def with_scores(**nlpd: Any) -> Any:
     comparison = small_comparison()
     values = {name.replace("alpha_", "alpha "): scores for name, scores in nlpd.items()}
     fits = [
-        fit._replace(scores={**fit.scores, "nlpd": values[fit.model][fit.part - 1]})
-        if fit.model in values
-        else fit
+        (
+            fit._replace(scores={**fit.scores, "nlpd": values[fit.model][fit.part - 1]})
+            if fit.model in values
+            else fit
+        )
         for fit in comparison.fits
     ]
     return replace(comparison, fits=fits)

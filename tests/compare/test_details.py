@@ -289,7 +289,10 @@ def test_counts_are_told_of_their_likelihoods() -> None:
     comparison = small_comparison()
     counts = pd.Series(np.arange(40) % 7, name="load", dtype=float)
     told = findings(replace(comparison, data=comparison.data._replace(y=counts)))
-    line = "The targets are counts, 0 to 6: try --likelihood poisson or --likelihood negative_binom"
+    line = (
+        "The targets are counts, 0 to 6: try --likelihood poisson or --likelihood"
+        " negative_binom"
+    )
     assert any(text.startswith(line) for _, text in told)
     assert not any("counts" in text for _, text in findings(comparison))
     told = findings(replace(comparison, data=comparison.data._replace(y=counts + 1.0)))

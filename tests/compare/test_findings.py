@@ -229,8 +229,10 @@ def test_marks_of_what_is_as_good(errors: float, mark: str, clear: bool) -> None
         (
             {"exact GP": NOISY, "alpha 0": WORSE, "alpha 1": WORST},
             "alpha 0",
-            "exact GP has the lowest NLPD, clearly below alpha 0, which is saved; mean is about as"
-            " good as alpha 0.",
+            (
+                "exact GP has the lowest NLPD, clearly below alpha 0, which is saved;"
+                " mean is about as good as alpha 0."
+            ),
         ),
         (
             {"linear": LOWER, "alpha 0": WORSE, "alpha 1": NOISY},
@@ -280,8 +282,8 @@ REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
             NOISY,
             {},
             [
-                "alpha 0 has no better NLPD than the baseline 'mean' (0.002 lower): it learnt nothing"
-                " from these inputs that holds for other rows."
+                "alpha 0 has no better NLPD than the baseline 'mean' (0.002 lower): it"
+                " learnt nothing from these inputs that holds for other rows."
             ],
         ),
         (
@@ -298,7 +300,8 @@ REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
             NOISY,
             {},
             [
-                "alpha 0 is unstable: the NLPD is 9.00 in fold 3 and 1.08 in the median fold."
+                "alpha 0 is unstable: the NLPD is 9.00 in fold 3 and 1.08 in the median"
+                " fold."
             ],
         ),
         ([1.0, 1.1, 90.0, 1.05], NOISY, {}, ["alpha 0 is unstable"]),  # and not useless
@@ -307,7 +310,10 @@ REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
             STEADY,
             {"alpha 0": LATE, "alpha 1": REFUSED},
             [
-                "alpha 0: 4 of 4 fits did not converge: The time was over. More minutes may help.",
+                (
+                    "alpha 0: 4 of 4 fits did not converge: The time was over. More"
+                    " minutes may help."
+                ),
                 "alpha 1: 4 of 4 fits failed: it was too hard",
             ],
         ),
@@ -316,8 +322,8 @@ REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
             STEADY,
             {"alpha 0": LATE, "alpha 1": LATE},
             [
-                "alpha 0 and alpha 1: 8 of 8 fits did not converge: The time was over. More minutes may"
-                " help."
+                "alpha 0 and alpha 1: 8 of 8 fits did not converge: The time was over."
+                " More minutes may help."
             ],
         ),
     ],
@@ -365,9 +371,11 @@ def test_a_baseline_with_smaller_errors_is_named() -> None:
     nlpd = {"mean": [9, 9.4, 9, 9], "boosted trees": WORSE, "alpha 0": NOISY}
     comparison = made(nlpd, **{"boosted trees": errors(2.0, 2.6, 2.0)})
     fits = [
-        fit._replace(scores={**fit.scores, "rmse": 4.93 + 0.01 * fit.part})
-        if fit.model == "alpha 0"
-        else fit
+        (
+            fit._replace(scores={**fit.scores, "rmse": 4.93 + 0.01 * fit.part})
+            if fit.model == "alpha 0"
+            else fit
+        )
         for fit in comparison.fits
     ]
     comparison = replace(comparison, fits=fits)
@@ -420,11 +428,12 @@ def test_the_headline_is_in_plain_words() -> None:
     mean = 3.0 * rng.standard_normal(400)
     true = mean + rng.standard_normal(400)
     share = 1.0 - np.sum((true - mean) ** 2) / np.sum((true - true.mean()) ** 2)
-    assert quality(numbers(true=true, mean=mean)) == (
-        f"On held-out rows, alpha 0 explains {share:.0%} of the variance of 'load';"
-        f" its mean absolute error is {np.mean(np.abs(true - mean)):.3g}, and its 90% intervals"
-        f" hold {np.mean(np.abs(true - mean) <= 1.64):.0%} of the targets."
-        " Use its means and its intervals."
+    assert (
+        quality(numbers(true=true, mean=mean))
+        == f"On held-out rows, alpha 0 explains {share:.0%} of the variance of 'load';"
+        f" its mean absolute error is {np.mean(np.abs(true - mean)):.3g}, and its"
+        f" 90% intervals hold {np.mean(np.abs(true - mean) <= 1.64):.0%} of the"
+        " targets. Use its means and its intervals."
     )
     text = quality(numbers(true=true, mean=-mean))
     assert (

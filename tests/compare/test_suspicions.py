@@ -31,13 +31,19 @@ def named(a: Any, b: Any, c: Any) -> Any:
         (
             Y,
             0.19 * Y + 3.0,
-            "puts the rows in the same order as the target 'y' (rank correlation 1.0000)",
+            (
+                "puts the rows in the same order as the target 'y' (rank correlation"
+                " 1.0000)"
+            ),
         ),
         (Y, np.round(0.19 * Y, 2), "puts the rows in the same order"),
         (
             Y,
             -np.exp(Y / 10.0),
-            "puts the rows in the opposite order as the target 'y' (rank correlation -1.0000)",
+            (
+                "puts the rows in the opposite order as the target 'y' (rank"
+                " correlation -1.0000)"
+            ),
         ),
         (Y, np.where(ROWS % 9, Y, np.nan), "puts the rows in the same order"),
         (
@@ -176,7 +182,10 @@ def test_stuck_sensors(values: Any, rows: slice, length: int) -> None:
     cells = values.copy()
     cells[rows] = cells[rows.start]
     cells[rows.start + 2] = np.nan
-    words = f" is {cells[rows.start]:g} in {length - 1} rows one after another, {rows.start} to"
+    words = (
+        f" is {cells[rows.start]:g} in {length - 1} rows one after another,"
+        f" {rows.start} to"
+    )
     words += f" {rows.stop - 1} (rows count from 0)"
     for name, target, columns in (("flow", Y + X, {"flow": cells}), ("y", cells, {})):
         (found,) = (

@@ -261,8 +261,10 @@ def test_excel(book: Any, tmp_path: Path) -> None:
     assert list(found) == CELLS[0] and len(found) == 9 and found.attrs["sheet"] == "One"
     assert found.attrs["notes"] == [
         "Read the sheet 'One', the first of 'One', 'Other' (--sheet names another).",
-        "Left out 2 lines above the column names: 'Sales report' and so on (--header takes the"
-        " first line as names).",
+        (
+            "Left out 2 lines above the column names: 'Sales report' and so on"
+            " (--header takes the first line as names)."
+        ),
     ]
     assert list(read_table(tmp_path / "t.xlsx", sheet="Other")["x"]) == [1]
     with pytest.raises(

@@ -89,7 +89,10 @@ def test_same_parts_as_svgp(name: str, q_diag: bool, whiten: bool) -> None:
 @pytest.mark.parametrize("name", ["PEPRegression", "PEP"])
 def test_what_svgp_has_and_a_computed_q_has_not(name: str) -> None:
     for argument in ("whiten", "q_diag", "num_data", "q_mu", "q_sqrt"):
-        words = f"^{argument}: got True, expected no such argument: {name} computes the best q"
+        words = (
+            f"^{argument}: got True, expected no such argument: {name} computes the"
+            " best q"
+        )
         with pytest.raises(TypeError, match=words):
             gaussian_model(name, PROBLEM, **{argument: True})
     model = gaussian_model(name, PROBLEM, alpha=0.0)
@@ -195,7 +198,10 @@ SEPARATE = iv.SeparateIndependentInducingVariables([iv.InducingPoints(OUTPUTS.Z)
         (
             SeparateIndependent([OUTPUTS.kernel(), OUTPUTS.kernel()]),
             _shared(),
-            "SeparateIndependent, expected a kernel of one output.*LinearCoregionalization",
+            (
+                "SeparateIndependent, expected a kernel of one"
+                " output.*LinearCoregionalization"
+            ),
         ),
     ],
 )

@@ -363,7 +363,10 @@ def piped(step: Any) -> Pipeline:
         ),
         (
             lambda: piped(FunctionTransformer(double)),
-            r"estimator: got .*test_save_estimator\.double in it, expected only types .* pickle",
+            (
+                r"estimator: got .*test_save_estimator\.double in it, expected only"
+                r" types .* pickle"
+            ),
         ),
         (
             lambda: piped(FunctionTransformer(lambda X: X)),

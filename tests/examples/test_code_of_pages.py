@@ -29,7 +29,8 @@ PAGES = {
 }
 NOT_RUN = {"docs/many_rows.rst": 4}
 _BLOCK = re.compile(
-    r"^( *)\.\. (code-block:: python|slow:.*|not run:.*|hidden code:)\n((?:\1 {3}.*\n|\s*\n)*)",
+    r"^( *)\.\. (code-block:: python|slow:.*|not run:.*|hidden code:)\n((?:\1"
+    r" {3}.*\n|\s*\n)*)",
     re.MULTILINE,
 )
 _PRINTED = re.compile(

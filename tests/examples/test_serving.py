@@ -53,12 +53,12 @@ def check_answer(found: Any, folder: Path) -> None:
 def test_the_answer_without_a_framework(folder: Path) -> None:
     """And what it imports: the packages of the Dockerfile, and what these need."""
     code = (
-        "import json, sys\n"
-        "from examples.serving.app import answer\n"
-        "from gpflow_pep.scoring import load_scorer\n"
-        "print(json.dumps(answer(load_scorer(sys.argv[1]), sys.argv[2])))\n"
-        "slow = {'tensorflow', 'gpflow', 'sklearn', 'click', 'rich', 'check_shapes', 'flask'}\n"
-        "assert not slow & {*sys.modules}, slow & {*sys.modules}\n"
+        "import json, sys\nfrom examples.serving.app import answer\nfrom"
+        " gpflow_pep.scoring import"
+        " load_scorer\nprint(json.dumps(answer(load_scorer(sys.argv[1]),"
+        " sys.argv[2])))\nslow = {'tensorflow', 'gpflow', 'sklearn', 'click', 'rich',"
+        " 'check_shapes', 'flask'}\nassert not slow & {*sys.modules}, slow &"
+        " {*sys.modules}\n"
     )
     command = [sys.executable, "-c", code, str(folder), json.dumps(ROWS)]
     answer = subprocess.check_output(command, cwd=EXAMPLES.parent, text=True)

@@ -143,11 +143,11 @@ BAD_VALUES: dict[str, Callable[[], Any]] = {
     "probability: got NaN.*finite.*Remove": lambda: metrics.calibration(
         ZERO, NAN[:, None]
     ),
-    r"probability: got values from -3\.0 to 1\.5.*numbers from 0 to 1.*not their logarithms": (
-        lambda: metrics.calibration(np.array([0, 1]), np.array([1.5, -3.0]))
+    r"probability: got values from -3\.0 to 1\.5.*numbers from 0 to 1.*not their logarithms": lambda: (
+        metrics.calibration(np.array([0, 1]), np.array([1.5, -3.0]))
     ),
-    r"labels: got 7\.0.*whole numbers from 0 to 1.*Encode": (
-        lambda: metrics.calibration(np.array([7, 1]), np.array([0.5, 0.5]))
+    r"labels: got 7\.0.*whole numbers from 0 to 1.*Encode": lambda: metrics.calibration(
+        np.array([7, 1]), np.array([0.5, 0.5])
     ),
     "num_bins: got 0.*at least 1.*10": lambda: metrics.calibration(ZERO, Y[:, None], 0),
     "labels: got no.*at least.*Pass held-out": lambda: metrics.error_rate(EMPTY, EMPTY),

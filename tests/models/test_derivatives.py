@@ -381,7 +381,10 @@ def test_jacobian_by_one_gradient_after_another() -> None:
 
 # Refused, and beside these those that are right.
 
-REFUSED = r"derivative of .*: got one in a hyperparameter, expected none: .* finite differences"
+REFUSED = (
+    r"derivative of .*: got one in a hyperparameter, expected none: .* finite"
+    r" differences"
+)
 PROBLEM = helpers.regression_problem(3)
 XNEW = helpers.regression_problem().Xnew[:2]
 

@@ -454,8 +454,8 @@ ZEROS, fixed = np.zeros((5, P)), partial(converged, "four", 0.5)
 REFUSED = {
     "W: got shape": lambda: _of(3, P, Gaussian()),
     "likelihoods: got 4, expected 3": lambda: _of(3, 3, likelihood("four")),
-    "likelihood: got MultiClass, expected one of a single": (
-        lambda: _of(P, P, gpflow.likelihoods.MultiClass(3))
+    "likelihood: got MultiClass, expected one of a single": lambda: _of(
+        P, P, gpflow.likelihoods.MultiClass(3)
     ),
     "num_latent_gps: got 3, expected 2": lambda: model("four", num_latent_gps=3),
     "Y: got NaN alone": lambda: regression(GAUSSIAN * np.nan),
@@ -469,12 +469,12 @@ REFUSED = {
         )
     ),
     "blocks: got a model": lambda: regression(blocks=np.arange(N)),
-    "given: got it with full_cov": lambda: fixed().predict_f(
-        XNEW, full_cov=True, given=ZEROS
+    "given: got it with full_cov": (
+        lambda: fixed().predict_f(XNEW, full_cov=True, given=ZEROS)
     ),
     "Y: got 1 column": lambda: regression().predict_f(XNEW, given=ZEROS[:, :1]),
-    "blocks and near rows: got": lambda: regression().predict_f(
-        XNEW, blocks=np.arange(5)
+    "blocks and near rows: got": (
+        lambda: regression().predict_f(XNEW, blocks=np.arange(5))
     ),
     "remember: got": lambda: fixed().remember(),
     "converged_rows: got": lambda: fixed().converged_rows(),
@@ -484,8 +484,8 @@ REFUSED = {
     ),
     "bound: got": lambda: regression(bound="tight"),
     "impute_f: got a model of independent outputs": lambda: independent().impute_f(),
-    "given: got a model of independent": lambda: independent().predict_y(
-        XNEW, given=XNEW
+    "given: got a model of independent": (
+        lambda: independent().predict_y(XNEW, given=XNEW)
     ),
     "loo_log_density_of_entries: got a": lambda: (
         independent().loo_log_density_of_entries()

@@ -62,9 +62,10 @@ def predict(of: Dense, held: list[IntArray], same: Array | None) -> tuple[Array,
             residual - of.D[N:, :N] @ G + G.T @ noisy @ G,
             np.ones_like(residual),
         )
-    return E @ of.qu_mean + G.T @ of.R, np.where(
-        same, residual, 0.0
-    ) + E @ of.qu_cov @ E.T
+    return (
+        E @ of.qu_mean + G.T @ of.R,
+        np.where(same, residual, 0.0) + E @ of.qu_cov @ E.T,
+    )
 
 
 def pitc_conditional(

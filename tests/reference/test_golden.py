@@ -34,10 +34,12 @@ PROBLEM, MEAN, NOISE_OF_ROW, BLOCKS, ALPHA_OF_BLOCK = golden_problem()
 TARGETS = {
     "labels": np.where(Y > 0.1, 1.0, 0.0),
     "counts": np.round(np.exp(Y)),
-    "classes": 1.0
-    * np.argmax(
-        [np.sin(3.0 * X[:, 0]), np.cos(2.0 * X[:, 1]), np.full(9, 0.3)], axis=0
-    )[:, None],
+    "classes": (
+        1.0
+        * np.argmax(
+            [np.sin(3.0 * X[:, 0]), np.cos(2.0 * X[:, 1]), np.full(9, 0.3)], axis=0
+        )[:, None]
+    ),
 }
 
 

@@ -36,7 +36,10 @@ from gpflow_pep.scoring.stored import read_files, write_files
 #: before the exit code.
 BEGUN, RUNNING, ENDED = "begun", "running", "ended"
 #: What a run of compare is given beside its table and its folder.
-COMPARE = "--target y --alphas 0.5 --splits 1 --inducing 4 --max-iterations 3 --seed 1 --jobs 1"
+COMPARE = (
+    "--target y --alphas 0.5 --splits 1 --inducing 4 --max-iterations 3 --seed 1"
+    " --jobs 1"
+)
 COMPARE += " --no-baselines"
 STEPS = 120
 

@@ -152,7 +152,8 @@ def test_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None
         forks.run("compare", data, out)
         assert_whole(out, whole, done=True)
     trial.note(
-        f"{killed} kills in the {seconds:.1f} s of a run, {done} ended before, one folder"
+        f"{killed} kills in the {seconds:.1f} s of a run, {done} ended before, one"
+        " folder"
     )
 
 
@@ -288,9 +289,10 @@ def test_interrupted_compare(
                 time.sleep(0.01)
             sent, code = interrupts.interrupt()
             took = time.time() - sent
-            assert code in (0, 130), (
-                forks.errors()
-            )  # 0: it had ended; 130: it ended at once
+            assert code in (
+                0,
+                130,
+            ), forks.errors()  # 0: it had ended; 130: it ended at once
             scores = [out / name for name in ("unfinished.csv", "folds.csv")]
             fits = pd.read_csv(next(path for path in scores if path.exists()))["model"]
             assert set(fits) <= {"default", "mean", "alpha 0.5"} and fits.is_unique

@@ -120,8 +120,8 @@ def _pipeline(table: pd.DataFrame) -> Any:
 
 ESTIMATORS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "pipeline": _pipeline,
-    "PEPClassifier": lambda table: PEPClassifier(**OPTIONS).fit(
-        table, table["a"] > 0.0
+    "PEPClassifier": (
+        lambda table: PEPClassifier(**OPTIONS).fit(table, table["a"] > 0.0)
     ),
     "PEPRegressor with a batch_size": (
         lambda table: PEPRegressor(**BY_BATCHES).fit(table, table["b"])

@@ -182,5 +182,6 @@ def test_estimators(trial: Trial, size: Size, name: str) -> None:
             assert np.isfinite(scores[-1]), f"log score {scores[-1]}"
     if scores:
         trial.note(
-            f"{name}: log scores of training rows {min(scores):.2f} to {max(scores):.2f}"
+            f"{name}: log scores of training rows {min(scores):.2f} to"
+            f" {max(scores):.2f}"
         )

@@ -365,8 +365,8 @@ REFUSED: dict[str, Callable[[], Any]] = {
     r"kernel: got Periodic of .*\.OwnKernel, expected": lambda: kernel(
         k.Periodic(OwnKernel())
     ),
-    "kernel: got SharedIndependent, expected one of GPflow's": (
-        lambda: kernel(k.SharedIndependent(k.SquaredExponential(), 2))
+    "kernel: got SharedIndependent, expected one of GPflow's": lambda: kernel(
+        k.SharedIndependent(k.SquaredExponential(), 2)
     ),
     "kernel: got Wavelet, expected one": lambda: covariance_with(
         {"kind": "Wavelet"}, OTHERS
@@ -403,16 +403,16 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "BlurredInducing.*, expected " + SAVE: lambda: parts(
         k.SquaredExponential(), BLURRED
     ),
-    "mean_function: got Constant, expected none or Zero": (
-        lambda: parts(k.Matern32(), mean_function=TWO, near=NearRows(3, 0.1))
+    "mean_function: got Constant, expected none or Zero": lambda: parts(
+        k.Matern32(), mean_function=TWO, near=NearRows(3, 0.1)
     ),
-    "got the likelihood Poisson, expected Gaussian noise": lambda: ensemble.predictive(
-        changed(likelihood=LOG_COUNTS), XNEW, Units()
-    ).quantiles(np.array([0.5])),
-    "prediction: got NaN": (
+    "got the likelihood Poisson, expected Gaussian noise": (
         lambda: ensemble.predictive(
-            changed(kernel=OF_ALL), np.full((1, 2), 1e200), Units()
-        )
+            changed(likelihood=LOG_COUNTS), XNEW, Units()
+        ).quantiles(np.array([0.5]))
+    ),
+    "prediction: got NaN": lambda: ensemble.predictive(
+        changed(kernel=OF_ALL), np.full((1, 2), 1e200), Units()
     ),
 }
 

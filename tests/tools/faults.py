@@ -248,7 +248,10 @@ def try_fault(tree: Path, fault: Fault) -> str:
         return f"caught    by {failed[0].split(' ', 1)[1].split(' - ')[0]}"
     if said.returncode == 0:
         return "MISSED"
-    return f"BROKEN    (pytest says {said.returncode}) {said.stdout[-300:]}{said.stderr[-300:]}"
+    return (
+        f"BROKEN    (pytest says {said.returncode})"
+        f" {said.stdout[-300:]}{said.stderr[-300:]}"
+    )
 
 
 def main() -> None:

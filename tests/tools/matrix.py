@@ -34,8 +34,8 @@ ROOT = Path(__file__).parents[2]
 RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
 EXTRAS = ("dev", "parquet", "plots", "excel")
 SHOWN = (
-    "gpflow tensorflow tf-keras tensorflow-probability numpy scipy scikit-learn pandas pyarrow"
-    " matplotlib check-shapes click rich threadpoolctl pytest"
+    "gpflow tensorflow tf-keras tensorflow-probability numpy scipy scikit-learn pandas"
+    " pyarrow matplotlib check-shapes click rich threadpoolctl pytest"
 )
 FAST = ["-m", "not slow and not reliability"]
 #: A file or more of each room: of tables and models on disk, pictures, every kind of
@@ -44,11 +44,11 @@ ROOMS = (
     "test_architecture compare/test_compare compare/test_tables"
     " contracts/test_contract_of_predictions engine/factors/test_multiclass"
     " engine/inducing_variables/test_blurred engine/numerics/test_ops_natural"
-    " engine/prior/test_kuf engine/sites/test_fixed_point estimators/test_save_estimator"
-    " examples/test_code_of_pages metrics/test_metrics models/test_pep_rows"
-    " models/test_regression models/test_tied plotting/test_pictures"
-    " tables/test_encoder training/starts/test_selection training/test_maximise"
-    " training/test_training"
+    " engine/prior/test_kuf engine/sites/test_fixed_point"
+    " estimators/test_save_estimator examples/test_code_of_pages metrics/test_metrics"
+    " models/test_pep_rows models/test_regression models/test_tied"
+    " plotting/test_pictures tables/test_encoder training/starts/test_selection"
+    " training/test_maximise training/test_training"
 )
 #: Arguments of pytest, by name.
 TESTS: dict[str, list[str]] = {
@@ -321,7 +321,10 @@ def table(cells: list[Cell], version: str) -> str:
                 *(f"  {one}" for one in said),
             ]
     today = datetime.date.today().isoformat()
-    head = f"gpflow_pep {version}, installed from the wheel of its sdist; printed on {today}\n"
+    head = (
+        f"gpflow_pep {version}, installed from the wheel of its sdist; printed on"
+        f" {today}\n"
+    )
     return "\n".join([head, *(line.rstrip() for line in lines), ""])
 
 

@@ -363,8 +363,8 @@ REFUSED_POWERS = {
     "refit: got 'yes', expected True, False or a function": lambda: chosen(refit="yes"),
     "validation: got one row": lambda: chosen(validation=(HELD.X[:1], HELD.Y[:1])),
     "inducing_variable: got 2": lambda: chosen(validation=(HELD.X[:, :1], HELD.Y)),
-    "model: got powers of shape .30,., expected one": (
-        lambda: select_alpha(of_power(np.full(30, 0.5)))
+    "model: got powers of shape .30,., expected one": lambda: select_alpha(
+        of_power(np.full(30, 0.5))
     ),
     "model: got GPR, expected one of gpflow_pep.models. Other models": (
         lambda: select_alpha(gpflow.models.GPR(PROBLEM.data, PROBLEM.kernel()))

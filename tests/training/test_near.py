@@ -348,8 +348,8 @@ REFUSED = {
     r"near: noise_variance: got -1\.0, expected a positive number": lambda: of_near(
         -1.0
     ),
-    r"noise_variance: got 0\.1, .* None": lambda: point().posterior(
-        near=NearRows(m, 0.1)
+    r"noise_variance: got 0\.1, .* None": (
+        lambda: point().posterior(near=NearRows(m, 0.1))
     ),
     "model: got PEPClassification with MultiClass, expected": lambda: with_labels(
         THREE
@@ -482,6 +482,9 @@ def test_right_labels_train_nothing_and_a_rate_whose_training_fails_is_left(
     for model, train in ((right, lambda _: pytest.fail("trained")), (trained, fail)):
         assert raise_error_rate(model, train) is None
         assert_close(model.likelihood.invlink.epsilon, 1e-3)
-    expected = "model: got one with the likelihood Bernoulli, expected one with MultiClass or Noisy"
+    expected = (
+        "model: got one with the likelihood Bernoulli, expected one with MultiClass or"
+        " Noisy"
+    )
     with pytest.raises(ValueError, match=expected):
         raise_error_rate(_of_bands((RIGHT > 0.0).astype(float)), _train)

@@ -228,8 +228,8 @@ REFUSED = {
         mixture(), OF_SHAPE
     )(),
     r"objective: got 'evidence\+loo' with SGPR": lambda: maximise(sgpr(), **BOTH),
-    "objective: got 'mixed', expected 'evidence' or 'loo' or": (
-        lambda: maximise(regression(), objective="mixed")
+    "objective: got 'mixed', expected 'evidence' or 'loo' or": lambda: maximise(
+        regression(), objective="mixed"
     ),
     "with a WholeLoss of 'evidence'": lambda: maximise(WholeLoss(regression()), **BOTH),
 }

@@ -334,8 +334,8 @@ REFUSED = {
     r"optimizer.*adam.*tf_keras\.optimizers": lambda: of_svgp(optimizer="adam"),
     "batches.*tuple.*shuffled_batches": lambda: of_svgp(batches=(X, Y)),
     "model.*PEP.*minibatch_training_loss_closure": lambda: run(point_pep(), 5),
-    "model.*PEPRegression.*maximise": (
-        lambda: run(pep.PEPRegression((X, Y), gpflow.kernels.RBF(), X[:3]), 5)
+    "model.*PEPRegression.*maximise": lambda: run(
+        pep.PEPRegression((X, Y), gpflow.kernels.RBF(), X[:3]), 5
     ),
     "batches.*another model.*this": lambda: of_point(point_pep(), point_pep()),
     "batches.*none.*at least one": lambda: of_svgp(batches=ALL_ROWS.take(0)),
@@ -346,14 +346,14 @@ REFUSED = {
     "patience.*0.*positive": lambda: of_svgp(
         early_stopping=EarlyStopping("a", 0), **SCORED
     ),
-    "'error', expected one that evaluate returns: nlpd": (
-        lambda: of_svgp(early_stopping=EarlyStopping("error", 2), **SCORED)
+    "'error', expected one that evaluate returns: nlpd": lambda: of_svgp(
+        early_stopping=EarlyStopping("error", 2), **SCORED
     ),
     "natural_gradient.*PEP.*Leave": lambda: of_point(
         point_pep(), natural_gradient=GPFLOWS
     ),
-    r"natural_gradient.*\(4, 1\).*q_diag=False": (
-        lambda: run(svgp(q_diag=True), 5, natural_gradient=0.1)
+    r"natural_gradient.*\(4, 1\).*q_diag=False": lambda: run(
+        svgp(q_diag=True), 5, natural_gradient=0.1
     ),
     r"natural_gradient.*1\.5.*\(0, 1\]": lambda: of_svgp(natural_gradient=1.5),
     r"natural_gradient.*yes.*0\.1": lambda: of_svgp(natural_gradient="yes"),

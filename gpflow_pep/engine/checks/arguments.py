@@ -28,8 +28,9 @@ def check_data(
                 name,
                 f"dtype {value.dtype.name}",
                 f"{np.dtype(default_float()).name}, GPflow's default float",
-                f"Cast it, for instance {name}.astype(gpflow.default_float()), or change the"
-                " default by gpflow.config.set_default_float before the model's parts are created.",
+                f"Cast it, for instance {name}.astype(gpflow.default_float()), or"
+                " change the default by gpflow.config.set_default_float before the"
+                " model's parts are created.",
             )
         if value.shape.rank != 2:
             remedy = f"A single column is {name}[:, None]."
@@ -115,7 +116,10 @@ def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.
     )
     if Xnew.shape.rank in (0, 1) or (known and Xnew.shape[-1] != num_columns):
         got = f"shape {_shape(Xnew)}"
-        expected = f"[N, {num_columns or 'D'}], the columns of the data that the model was made of"
+        expected = (
+            f"[N, {num_columns or 'D'}], the columns of the data that the model was"
+            " made of"
+        )
         raise refusal(
             "Xnew", got, expected, "Give those; a single row is Xnew[None, :]."
         )
@@ -157,9 +161,10 @@ def check_single_output(kernel: Any) -> None:
             "kernel",
             f"the multi-output kernel {type(kernel).__name__}",
             "a kernel of one output",
-            "Regression here shares one kernel among all columns of Y: pass that kernel itself"
-            " (PEPRegression also takes it in SharedIndependent), use LinearCoregionalization for"
-            " outputs that are mixed, or one model for each output.",
+            "Regression here shares one kernel among all columns of Y: pass that kernel"
+            " itself (PEPRegression also takes it in SharedIndependent), use"
+            " LinearCoregionalization for outputs that are mixed, or one model for each"
+            " output.",
         )
 
 
@@ -185,7 +190,10 @@ def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
     labels: AnyNDArray = np.asarray(blocks)
     if not np.issubdtype(labels.dtype, np.integer):
         got = f"dtype {labels.dtype}"
-        remedy = "Convert the labels, for instance with numpy.unique(..., return_inverse=True)."
+        remedy = (
+            "Convert the labels, for instance with numpy.unique(...,"
+            " return_inverse=True)."
+        )
         raise refusal("blocks", got, "integers: the label of each row's block", remedy)
     if labels.ndim != 1 or num_rows is None or labels.shape[0] != num_rows:
         rows = "unknown number of" if num_rows is None else num_rows

@@ -110,7 +110,10 @@ def refuse_derivatives(
     :raises ValueError: While a derivative is computed, in eager mode or in the graph of
         the values. The gradient of that graph stops as :func:`require` does.
     """
-    expected = "none: how sites at their fixed point move with hyperparameters is not differentiated"
+    expected = (
+        "none: how sites at their fixed point move with hyperparameters is not"
+        " differentiated"
+    )
     where, error = _default_graph(), _refusal(quantity, expected)
 
     def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
@@ -174,9 +177,10 @@ def _refusal(quantity: str, expected: str) -> ValueError:
         f"derivative of {quantity}",
         "one in a hyperparameter",
         expected,
-        "First derivatives of training_loss and derivatives in Xnew are exact; a tape that is to"
-        " have only these in Xnew is tf.GradientTape(watch_accessed_variables=False), inside of"
-        " the tf.function, with tape.watch(Xnew). For others use finite differences, or"
+        "First derivatives of training_loss and derivatives in Xnew are exact; a tape"
+        " that is to have only these in Xnew is"
+        " tf.GradientTape(watch_accessed_variables=False), inside of the tf.function,"
+        " with tape.watch(Xnew). For others use finite differences, or"
         " gpflow_pep.models.PEPRegression where the noise is Gaussian.",
     )
 

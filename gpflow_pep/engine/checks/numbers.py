@@ -46,8 +46,8 @@ def check_noise_variance(noise_variance: Any) -> None:
         return
     values = np.ravel(noise_variance).tolist()
     remedy = (
-        "Pass 0.1 times the variance of Y, for example. Error bars of rows are a column of X: see"
-        " 'What is known of each row' on the page on likelihoods."
+        "Pass 0.1 times the variance of Y, for example. Error bars of rows are a column"
+        " of X: see 'What is known of each row' on the page on likelihoods."
     )
     if len(values) != 1:
         raise refusal("noise_variance", f"{len(values)} numbers", "one", remedy)

@@ -170,7 +170,8 @@ def leave_out(
     value = checks.require_finite(
         value,
         "leave-one-out log density",
-        "A site is too precise to be removed; use a smaller alpha, or more inducing variables.",
+        "A site is too precise to be removed; use a smaller alpha, or more inducing"
+        " variables.",
     )
     value = tf.where(
         tf.math.is_finite(problem.rows.Y), value, tf.constant(np.nan, value.dtype)

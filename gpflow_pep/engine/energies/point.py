@@ -246,7 +246,8 @@ def leave_one_out(converged: Converged) -> tf.Tensor:
     checks.require_finite(
         tf.where(without.e > 0.0, ones, ones / 0.0),
         "leave-one-out cavity variance",
-        "A site is too precise to be removed; use a smaller alpha, or more inducing variables.",
+        "A site is too precise to be removed; use a smaller alpha, or more inducing"
+        " variables.",
     )
 
     def log_density(piece: Any) -> tf.Tensor:

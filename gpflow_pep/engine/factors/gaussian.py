@@ -86,7 +86,10 @@ def noise_in_units(likelihood: Any, name: str, factor: float) -> Any:
         return likelihood
     value = np.asarray(noise * factor) if isinstance(noise, Parameter) else np.nan
     if not np.isfinite(value) or not np.isfinite(noise.transform.inverse(value)):
-        got = f"a {name} that is not trained, and a function of the row or of {value} there"
+        got = (
+            f"a {name} that is not trained, and a function of the row or of {value}"
+            " there"
+        )
         expected = (
             "a larger constant, because the model takes standardised targets and rows"
         )

@@ -289,9 +289,10 @@ def integrate_density(
     value, by_half = (tf.where(jump, *pair) for pair in zip((value, by_half), both))
     error = tf.stop_gradient(tf.abs(value - by_half) / (1.0 + tf.abs(value)))
     message = (
-        f"The integral of {type(likelihood).__name__} by the values of its density is not accurate"
-        f" to {RESOLVED:g}: half of the nodes give another. Standardise the targets, or register"
-        " its peaks with gpflow_pep.likelihoods.scalar_factor; see the page on likelihoods of your"
+        f"The integral of {type(likelihood).__name__} by the values of its density is"
+        f" not accurate to {RESOLVED:g}: half of the nodes give another. Standardise"
+        " the targets, or register its peaks with"
+        " gpflow_pep.likelihoods.scalar_factor; see the page on likelihoods of your"
         " own."
     )
     unresolved = tf.reduce_any(~is_resolved(value, by_half))

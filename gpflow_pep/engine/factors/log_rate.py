@@ -73,9 +73,10 @@ def exponential_family_factor(
         # is wrong.
         at_mean = present * bounded_exp(sign * mean + log_b)
         first = 0.5 * alpha * variance * tf.square(a - at_mean)
-        return alpha * spread <= rounding_of(mean) * (
-            1.0 + tf.abs(limit)
-        ), limit + first
+        return (
+            alpha * spread <= rounding_of(mean) * (1.0 + tf.abs(limit)),
+            limit + first,
+        )
 
     edge = tf.math.log1p(A) - log_B
     wall = Structure(sign * (edge + 1.5 * width), width, 2.5 * width)
@@ -169,9 +170,11 @@ def _rate_traits(
         starts_at_high_powers=True,
         follows_wider_priors=True,
         # Where log Z is as good as minus infinity.
-        advice=" At a power of 0 a rate far from all inducing inputs may be expected to be larger"
-        " than log Z can state: raise alpha, add inducing inputs, or make the kernel's variance"
-        " smaller.",
+        advice=(
+            " At a power of 0 a rate far from all inducing inputs may be expected to be"
+            " larger than log Z can state: raise alpha, add inducing inputs, or make"
+            " the kernel's variance smaller."
+        ),
         draw=draw,
         predict=predict if likelihood.invlink is tf.exp else None,
     )

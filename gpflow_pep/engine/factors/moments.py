@@ -85,8 +85,8 @@ def check_noise(likelihood: Likelihood, num_columns: int) -> None:
                     "likelihood",
                     f"a {type(part).__name__} with a {name} of shape {shape}",
                     "one number, or a gpflow.functions.Function of the row",
-                    "Put error bars of rows into a column of X: see 'What is known of each row' on"
-                    " the page on likelihoods.",
+                    "Put error bars of rows into a column of X: see 'What is known of"
+                    " each row' on the page on likelihoods.",
                 )
 
 
@@ -235,8 +235,8 @@ def num_classes(likelihood: Likelihood) -> int:
             "likelihood",
             type(likelihood).__name__,
             "one of classes, such as Bernoulli, MultiClass or Softmax",
-            "Nothing else has probabilities of classes; one of your own registers their number with"
-            " gpflow_pep.likelihoods.traits.register.",
+            "Nothing else has probabilities of classes; one of your own registers their"
+            " number with gpflow_pep.likelihoods.traits.register.",
         )
     return number
 
@@ -458,13 +458,15 @@ def require_resolved(
     index = tf.where(lost)[:, 0]
     return require(
         ~tf.reduce_any(lost),
-        f"likelihood: got {type(likelihood).__name__}, of which only the values of its density are"
-        " known, and these do not give its integral in some rows: there the density is far narrower"
-        " than the Gaussian that it is averaged over, or 0. Expected one that the nodes of"
-        " quadrature resolve. Standardise the targets, keep its scale away from 0 (for instance add"
-        " a small constant to it, or start the prior of its latent function lower and narrower),"
-        " use HeteroskedasticTFPConditional if the noise is Gaussian, or register an integral of"
-        " your own with gpflow_pep.likelihoods.implementations. The first of these rows:",
+        f"likelihood: got {type(likelihood).__name__}, of which only the values of its"
+        " density are known, and these do not give its integral in some rows: there"
+        " the density is far narrower than the Gaussian that it is averaged over, or"
+        " 0. Expected one that the nodes of quadrature resolve. Standardise the"
+        " targets, keep its scale away from 0 (for instance add a small constant to"
+        " it, or start the prior of its latent function lower and narrower), use"
+        " HeteroskedasticTFPConditional if the noise is Gaussian, or register an"
+        " integral of your own with gpflow_pep.likelihoods.implementations. The first"
+        " of these rows:",
         index if rows is None else tf.gather(rows, index),
     )
 
@@ -489,9 +491,12 @@ def scalar_log_power_expectation(
 @implementations.register(object)
 def _unknown_likelihood(likelihood: Any, *_: Any) -> Any:
     raise NotImplementedError(
-        f"likelihood: got {type(likelihood).__name__}, for which no tilted moments are registered."
-        " Expected one of GPflow's or gpflow_pep's likelihoods, or one of your own that derives"
-        " from gpflow.likelihoods.ScalarLikelihood or QuadratureLikelihood. For another register a"
+        f"likelihood: got {type(likelihood).__name__}, for which no tilted moments are"
+        " registered."
+        " Expected one of GPflow's or gpflow_pep's likelihoods, or one of your own that"
+        " derives"
+        " from gpflow.likelihoods.ScalarLikelihood or QuadratureLikelihood. For another"
+        " register a"
         " function with"
         f" gpflow_pep.likelihoods.implementations.register({type(likelihood).__name__})."
     )

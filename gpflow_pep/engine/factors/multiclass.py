@@ -298,6 +298,8 @@ register_classes(
     MultiClass,
     follows_by_newton=True,
     error_rate=lambda likelihood: likelihood.invlink.epsilon,
-    advice=" Where labels contradict their neighbours more often than the invlink's epsilon allows,"
-    " make epsilon larger.",
+    advice=(
+        " Where labels contradict their neighbours more often than the invlink's"
+        " epsilon allows, make epsilon larger."
+    ),
 )

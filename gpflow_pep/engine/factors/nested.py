@@ -452,7 +452,10 @@ def _nested_rule(
     if num_latent not in _NUM_NODES:
         got = f"{type(likelihood).__name__} with {num_latent} latent functions"
         expected = f"at most {max(_NUM_NODES)} for nested quadrature"
-        remedy = "Register your own rule for it with gpflow_pep.likelihoods.implementations.register."
+        remedy = (
+            "Register your own rule for it with"
+            " gpflow_pep.likelihoods.implementations.register."
+        )
         raise refusal("likelihood", got, expected, remedy)
 
     def log_prob_of(X: Tensor, Y: Tensor) -> Function:

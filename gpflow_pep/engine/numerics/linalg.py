@@ -24,9 +24,10 @@ from .chunks import sizes_may_vary
 
 _JITTER_ADDED = (
     "A covariance matrix of inducing variables could not be factorised with"
-    " gpflow.config.default_jitter(): jitter was added to its diagonal. Likely causes are inducing"
-    " inputs that (nearly) coincide, or a lengthscale much longer than their distances. Fewer or"
-    " better spread inducing inputs, or a larger default jitter, avoid this."
+    " gpflow.config.default_jitter(): jitter was added to its diagonal. Likely causes"
+    " are inducing inputs that (nearly) coincide, or a lengthscale much longer than"
+    " their distances. Fewer or better spread inducing inputs, or a larger default"
+    " jitter, avoid this."
 )
 #: Not empty while parameters are only tried: see :func:`warnings_of_graphs_dropped`.
 _TRIALS: list[None] = []

@@ -210,8 +210,8 @@ def _refusal(kernel: Kernel, got: str) -> ValueError:
     return refusal(
         "kernel",
         got,
-        f"one whose random features are known: {names} (Periodic of a Matern kernel in one input,"
-        " Polynomial of a whole degree), and sums and products of them",
+        f"one whose random features are known: {names} (Periodic of a Matern kernel in"
+        " one input, Polynomial of a whole degree), and sums and products of them",
         "Draw f at all rows jointly by predict_f_samples, or enter the kernel in"
         " gpflow_pep.engine.paths.FACTORS.",
     )

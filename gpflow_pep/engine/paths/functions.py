@@ -47,8 +47,8 @@ class _PartsOfPaths(tf.Module):
         if forms[0] != forms[1]:
             raise checks.refusal(
                 "update",
-                "a model whose kernel, mean function or inducing variables have other types or"
-                " shapes than when the paths were drawn",
+                "a model whose kernel, mean function or inducing variables have other"
+                " types or shapes than when the paths were drawn",
                 "those of then, with other values",
                 "Draw new paths: model.paths(...).",
             )

@@ -37,7 +37,10 @@ class PosteriorDraws(tf.Module):
         super().__init__()
         if isinstance(kernel, MultioutputKernel):
             got = f"{type(kernel).__name__} with inducing variables of one output"
-            remedy = "Wrap these in gpflow.inducing_variables.SharedIndependentInducingVariables."
+            remedy = (
+                "Wrap these in"
+                " gpflow.inducing_variables.SharedIndependentInducingVariables."
+            )
             raise refusal(
                 "kernel", got, "inducing variables of its latent functions", remedy
             )
@@ -85,9 +88,10 @@ class PosteriorDraws(tf.Module):
         """
         K = kuu(self.inducing_variable, self.kernel)
         more = float(jitter_needed(K[None])[0])
-        return np.asarray(K, np.float64) + more * np.eye(
-            len(K)
-        ), default_jitter() + more
+        return (
+            np.asarray(K, np.float64) + more * np.eye(len(K)),
+            default_jitter() + more,
+        )
 
     def _prior_values(self) -> tf.Tensor:
         """Compute what the inducing variables see of the functions of the prior, [S, C,
@@ -121,6 +125,7 @@ def points_and_blur(inducing_variable: InducingVariables) -> tuple[tf.Tensor, ..
     raise refusal(
         "inducing_variable",
         type(inducing_variable).__name__,
-        "InducingPoints or BlurredInducingPoints: what others see of a function is not known",
+        "InducingPoints or BlurredInducingPoints: what others see of a function is not"
+        " known",
         "Draw f at all rows jointly by predict_f_samples, or use one of these.",
     )

@@ -119,7 +119,10 @@ class ContextRowsPosterior(ComputedPosterior):
                 "near", "0", "at least 1, as nothing else is known", remedy
             )
         if m and full_cov and parts.likelihood is not None:
-            got = "True with near rows of a likelihood that is not Gaussian, whose sites are others"
+            got = (
+                "True with near rows of a likelihood that is not Gaussian, whose sites"
+                " are others"
+            )
             remedy = (
                 "Predict each row by itself, or for the covariance without near rows."
             )
@@ -149,7 +152,10 @@ class ContextRowsPosterior(ComputedPosterior):
             mean, covariance = predict_from_near_rows(
                 parts, context, Xnew, index, *options
             )
-        advice = "Check the new inputs. If they are right, a block or some near rows could not be"
+        advice = (
+            "Check the new inputs. If they are right, a block or some near rows could"
+            " not be"
+        )
         advice = f"{advice} factorised: give the likelihood more noise."
         mean = checks.require_finite(mean, "mean of predictions", advice)
         covariance = checks.require_finite(
@@ -224,13 +230,17 @@ def _places_of(
         got = f"{labels.dtype.name} of shape {tuple(labels.shape)}"
         raise checks.refusal("blocks", got, expected, "Give as many.")
     same = tf.equal(tf.shape(labels)[0], tf.shape(Xnew)[0])
-    message = "blocks: got another number of labels than new rows, expected as many. Give as many."
+    message = (
+        "blocks: got another number of labels than new rows, expected as many. Give as"
+        " many."
+    )
     with tf.control_dependencies(checks.require(same, message)):
         labels = tf.cast(labels, tf.int64)
     place = tf.minimum(tf.searchsorted(blocks.names, labels), num_blocks - 1)
     known = tf.reduce_all(tf.equal(tf.gather(blocks.names, place), labels))
     message = (
-        f"blocks: got the label of no block, expected labels of the {num_blocks} blocks that the"
+        f"blocks: got the label of no block, expected labels of the {num_blocks} blocks"
+        " that the"
         f' model has. Give these, or "{NEAREST}" for the block with the nearest centre.'
     )
     with tf.control_dependencies(checks.require(known, message)):

@@ -126,7 +126,8 @@ def gpflow_posterior(
                     "posterior",
                     checks.reason(error),
                     "finite numbers",
-                    "A hyperparameter ran off: start from others, or put priors on them.",
+                    "A hyperparameter ran off: start from others, or put priors on"
+                    " them.",
                 ) from error
             finally:
                 if (

@@ -98,7 +98,10 @@ def _square_roots(
     value: AnyNDArray = np.asarray(covariance, dtype=default_float())
     shapes = [(num_points, *[num_inputs] * axes) for axes in range(3)]
     if value.shape not in shapes:
-        expected = f"{shapes[0]} (spherical), {shapes[1]} (diagonal) or {shapes[2]} (full), for Z"
+        expected = (
+            f"{shapes[0]} (spherical), {shapes[1]} (diagonal) or {shapes[2]} (full),"
+            " for Z"
+        )
         expected += f" of shape {shapes[1]}"
         remedy = "Give one covariance for each point."
         raise refusal("covariance", f"shape {value.shape}", expected, remedy)
@@ -161,8 +164,8 @@ def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
             raise refusal(
                 "kernel",
                 f"{type(part).__name__} with BlurredInducingPoints",
-                "one with a closed form of their covariances, which is known for SquaredExponential"
-                " and Constant, and for Sum and Product of these",
+                "one with a closed form of their covariances, which is known for"
+                " SquaredExponential and Constant, and for Sum and Product of these",
                 "Use one of them, or ordinary inducing points.",
             )
     return products
@@ -192,7 +195,10 @@ def _precision(kernel: SquaredExponential, num_inputs: int) -> tf.Tensor:
     precision = 1.0 / tf.square(kernel.lengthscales)
     if active.size == 0 or precision.shape not in ([], [active.size]):
         shape = tuple(precision.shape)
-        got = f"active_dims {kernel.active_dims} and lengthscales of shape {shape} for {num_inputs}"
+        got = (
+            f"active_dims {kernel.active_dims} and lengthscales of shape {shape} for"
+            f" {num_inputs}"
+        )
         expected = (
             "active inputs among these, and one lengthscale for all or one for each"
         )

@@ -66,7 +66,10 @@ def check_inducing_variable(
     inducing_variable = inducingpoint_wrapper(inducing_variable)
     numbers = {int(part.num_inducing) for part in split_outputs(inducing_variable)}
     if len(numbers) > 1:
-        got = f"{', '.join(map(str, sorted(numbers)))} inducing variables for different latent"
+        got = (
+            f"{', '.join(map(str, sorted(numbers)))} inducing variables for different"
+            " latent"
+        )
         expected = "as many for each: GPflow stacks them in one tensor"
         remedy = "Give each as many as the others."
         raise checks.refusal("inducing_variable", f"{got} functions", expected, remedy)
@@ -80,8 +83,8 @@ def check_inducing_variable(
     if Kuu.dispatch(*types) is None or Kuf.dispatch(*types, tf.Tensor) is None:
         raise checks.refusal(
             "inducing_variable and kernel",
-            f"{types[0].__name__} with {types[1].__name__}, for which no covariance is registered"
-            " with gpflow.covariances.Kuu and Kuf",
+            f"{types[0].__name__} with {types[1].__name__}, for which no covariance is"
+            " registered with gpflow.covariances.Kuu and Kuf",
             "a pair with a covariance in GPflow",
             "Use inducing points: they suit every kernel.",
         )
@@ -180,14 +183,18 @@ def check_independent(
             "kernel and inducing_variable",
             f"{type(kernel).__name__} with {type(inducing_variable).__name__}",
             "both of one output or both of several",
-            "Wrap the kernel in gpflow.kernels.SharedIndependent, or the inducing variables in"
+            "Wrap the kernel in gpflow.kernels.SharedIndependent, or the inducing"
+            " variables in"
             " gpflow.inducing_variables.SharedIndependentInducingVariables.",
         )
     separate = isinstance(
         inducing_variable, FallbackSeparateIndependentInducingVariables
     )
     if shared and separate:
-        remedy = "Use gpflow.inducing_variables.SharedIndependentInducingVariables, or one model"
+        remedy = (
+            "Use gpflow.inducing_variables.SharedIndependentInducingVariables, or one"
+            " model"
+        )
         remedy += " for each output."
         got, expected = (
             type(inducing_variable).__name__,
@@ -240,7 +247,8 @@ def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
         if np.any(np.abs(variances - of_K) > least * np.abs(of_K).max(initial=0.0)):
             raise checks.refusal(
                 "kernel",
-                f"{type(part).__name__} with K_diag {variances} where the diagonal of K is {of_K}",
+                f"{type(part).__name__} with K_diag {variances} where the diagonal of K"
+                f" is {of_K}",
                 "the same variances",
                 "Correct its K_diag: predictions would have negative variances.",
             )
@@ -262,9 +270,10 @@ def check_mean_at_row(
     if value.shape.rank != 2 or value.shape[1] not in expected:
         raise checks.refusal(
             "mean_function",
-            f"{type(mean_function).__name__} with values of shape {tuple(value.shape)} at one row",
-            f"{' or '.join(map(str, expected))} column(s), as there are {num_latent} latent"
-            " function(s)",
+            f"{type(mean_function).__name__} with values of shape {tuple(value.shape)}"
+            " at one row",
+            f"{' or '.join(map(str, expected))} column(s), as there are {num_latent}"
+            " latent function(s)",
             "Use a mean of as many outputs.",
         )
 
@@ -276,7 +285,10 @@ def _evaluate(
         with tf.device("CPU:0"):  # GPUs take 0 for columns that are not there
             return call()
     except _FAILURES as error:
-        got = f"{type(part).__name__}, which fails at a row of X with {row.shape[1]} column(s)"
+        got = (
+            f"{type(part).__name__}, which fails at a row of X with {row.shape[1]}"
+            " column(s)"
+        )
         reason = checks.reason(error)[:300]
         remedy = f"Check its parameters' shapes and active_dims. It raises: {reason}"
         raise checks.refusal(name, got, "one for such rows", remedy) from error
@@ -293,8 +305,8 @@ def inducing_inputs(inducing_variable: InducingVariables, name: str) -> tf.Tenso
             raise checks.refusal(
                 name,
                 f"inducing variables of type {type(part).__name__}",
-                "inducing points: only their covariance with those of a later model is known for"
-                " every kernel",
+                "inducing points: only their covariance with those of a later model is"
+                " known for every kernel",
                 "Use gpflow.inducing_variables.InducingPoints.",
             )
     return tf.stack([tf.convert_to_tensor(part.Z) for part in parts])
@@ -342,10 +354,15 @@ def check_near_origin(kernel: Kernel, X: TensorType) -> None:
         size, width = np.abs(columns).max(axis=0), np.ptp(columns, axis=0)
         far = np.flatnonzero((width > 0.0) & (size > limit * width))
         if len(far) and not _is_of_differences(part, X[:_ROWS_TRIED]):
-            got = f"an input of size {size[far[0]]:g} that changes by {width[far[0]]:g} only"
+            got = (
+                f"an input of size {size[far[0]]:g} that changes by {width[far[0]]:g}"
+                " only"
+            )
             raise checks.refusal(
                 "X",
                 f"{got}, with {type(part).__name__}",
-                "inputs nearer to 0 for a kernel that is not stationary: it would lose digits",
-                "Subtract the same from the input of all rows, new ones too, its mean for example.",
+                "inputs nearer to 0 for a kernel that is not stationary: it would lose"
+                " digits",
+                "Subtract the same from the input of all rows, new ones too, its mean"
+                " for example.",
             )

@@ -28,10 +28,10 @@ from .record import ConvergenceWarning
 #: latest after so many. For training less is enough.
 TOLERANCE, TRAINING_TOLERANCE, MAX_SWEEPS = 1e-4, 0.03, 30
 _NOT_SETTLED = (
-    "The sites of some near rows did not settle: predictions from these may be less accurate."
-    " Likely causes are a likelihood that is not log-concave, as Student-t, and a kernel with a"
-    " very large variance. near=0 predicts from the inducing points, and fewer near rows"
-    " settle sooner."
+    "The sites of some near rows did not settle: predictions from these may be less"
+    " accurate. Likely causes are a likelihood that is not log-concave, as Student-t,"
+    " and a kernel with a very large variance. near=0 predicts from the inducing"
+    " points, and fewer near rows settle sooner."
 )
 
 

@@ -179,8 +179,8 @@ class Converged(NamedTuple):
             f"derivative of {quantity}",
             "sites that did not converge",
             "sites at their fixed point, which alone has this derivative",
-            "Raise max_sweeps, lower alpha, or take a finite difference. The run ended in the"
-            " fallback and with the residual:",
+            "Raise max_sweeps, lower alpha, or take a finite difference. The run ended"
+            " in the fallback and with the residual:",
         )
         fallback = tf.gather([name or "none" for name in FALLBACKS], info.fallback)
         # Another result of a compiled function may be all that is differentiated.
@@ -242,8 +242,9 @@ def _solve_adjoint(
         f"derivative of {quantity}",
         "equations that are not solved",
         f"a relative residual below {1e3 * tolerance:.2g}",
-        "The fixed point is (nearly) not unique in a direction that this quantity depends on."
-        " Take another alpha, or a finite difference. Residual and products:",
+        "The fixed point is (nearly) not unique in a direction that this quantity"
+        " depends on. Take another alpha, or a finite difference. Residual and"
+        " products:",
     )
     # In exact arithmetic as many products as unknowns are enough.
     solved = solution.residual <= 1e3 * tolerance

@@ -190,9 +190,10 @@ def propose(
     def plain_step() -> tuple[tf.Tensor, tf.Tensor]:
         """Towards where each site wants to be."""
         damped = factor * tf.minimum(state.step, state.cap)
-        return tf.where(
-            state.improper | (state.retry < 2), damped, uniform
-        ) * state.F, no
+        return (
+            tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F,
+            no,
+        )
 
     def with_differences() -> tuple[tf.Tensor, tf.Tensor]:
         """With what the last ones have changed."""
@@ -224,9 +225,9 @@ def propose(
     step, probing = tf.cond(looks_back, with_differences, plain_step)
     first, tau = tf.unstack(state.x + step)
     tau = tf.where(state.improper & (tau < 0.0), negative * tau, tau)
-    return tf.stack([first, tau]), state._replace(
-        probing=probing
-    ) if by_newton else state
+    return tf.stack([first, tau]), (
+        state._replace(probing=probing) if by_newton else state
+    )
 
 
 def _what_is_left(

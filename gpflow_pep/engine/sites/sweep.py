@@ -294,9 +294,9 @@ def infer(
             largest_power=tf.reduce_max(problem.rows.alpha),
             warm_up=warm_up,
             by_newton=special.follows_by_newton,
-            largest_variance=_variance_to_narrow(problem, prior, solver)
-            if alone
-            else None,
+            largest_variance=(
+                _variance_to_narrow(problem, prior, solver) if alone else None
+            ),
         ),
         _AtFixedPoint(*problem.latents.unevaluated(problem.W, zeros))._replace(
             factor=CurvatureFactor.empty(problem, zeros) if direct else (),

@@ -179,8 +179,8 @@ def _trainer(model: GPModel, refit: bool | Train, objective: Objective) -> Train
             "refit",
             f"True with {type(model).__name__}, which does not hold its data",
             "a function that trains it or False",
-            "Pass refit=lambda model: gpflow_pep.training.fit(model, batches, num_steps=1000), for"
-            " example.",
+            "Pass refit=lambda model: gpflow_pep.training.fit(model, batches,"
+            " num_steps=1000), for example.",
         )
     loss = WholeLoss(model, objective=objective)
     return lambda _: maximise(loss, progress=False)

@@ -536,8 +536,8 @@ def check_models(models: Sequence[GPModel]) -> list[GPModel]:
     if len(kinds) != 1:
         raise checks.refusal(
             "models",
-            f"{len(models)} models with {len(kinds)} kinds of likelihood or numbers of latent"
-            " functions",
+            f"{len(models)} models with {len(kinds)} kinds of likelihood or numbers of"
+            " latent functions",
             "at least one model, and one kind of likelihood",
             "Mix models of the same targets.",
         )

@@ -205,9 +205,11 @@ def ensemble_with_near_labels(
     models, weights = components(model)
     alone = np.stack(
         [
-            np.asarray(model.loo_log_density())
-            if isinstance(model, InternalDataModel)
-            else held_out_densities(model, (X, Y))()
+            (
+                np.asarray(model.loo_log_density())
+                if isinstance(model, InternalDataModel)
+                else held_out_densities(model, (X, Y))()
+            )
             for model in models
         ]
     )

@@ -65,7 +65,10 @@ def maximise_on_subset(
         got = type(model).__name__
         if type(model) in (PEPRegression, PEP, PEPClassification):
             got = "one with blocks, a memory or a power for each row"
-        expected = "a PEPRegression, PEP or PEPClassification without these, all targets observed"
+        expected = (
+            "a PEPRegression, PEP or PEPClassification without these, all targets"
+            " observed"
+        )
         raise refusal("model", got, expected, "Call maximise alone.")
     if num_rows is None:
         num_rows = min(ROWS_PER_POINT * model.num_inducing, -(-len(model.data[0]) // 2))

@@ -59,7 +59,10 @@ class Replicas:
             if not self._several_processes:
                 raise
             got = "no answer from another process"
-            remedy = "Its own message, or its host, has the reason. Start all of them again; with"
+            remedy = (
+                "Its own message, or its host, has the reason. Start all of them again;"
+                " with"
+            )
             remedy += " checkpoint_dir the run resumes."
             text = message("strategy", got, "that all of them train on", remedy)
             raise RuntimeError(text) from error

@@ -162,7 +162,10 @@ class _Run:
             ):  # mostly rounding, where the objective is flat
                 message = NO_STEP
             if converged and len(self.losses) <= 1:
-                stayed = "No step was taken, as the objective is all but flat where training began."
+                stayed = (
+                    "No step was taken, as the objective is all but flat where training"
+                    " began."
+                )
                 message = f"{stayed} {message}"
         except _Halt as halt:
             converged, message = halt.converged, str(halt)
@@ -390,7 +393,10 @@ def maximise(
             or isinstance(model, WholeLoss)
             or optimizer is not None
         ):
-            got = f"{num_inducing!r} for {type(model).__name__} with optimizer={optimizer!r}"
+            got = (
+                f"{num_inducing!r} for {type(model).__name__} with"
+                f" optimizer={optimizer!r}"
+            )
             expected = "None, or 'auto' for a model without an optimizer of your own"
             raise refusal("num_inducing", got, expected, "Leave it out if in doubt.")
         deadline = time.perf_counter() + (np.inf if seconds is None else seconds)

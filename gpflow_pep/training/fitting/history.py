@@ -133,7 +133,10 @@ def resumed(
                 manager.latest_checkpoint
             ).assert_existing_objects_matched()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
-            got = f"{manager.latest_checkpoint}, which does not fit ({str(error).splitlines()[0]})"
+            got = (
+                f"{manager.latest_checkpoint}, which does not fit"
+                f" ({str(error).splitlines()[0]})"
+            )
             expected = (
                 "one of the same model, optimizer, kind of batches and early stopping"
             )
@@ -206,7 +209,7 @@ def _written(name: str, directory: str | PathLike[str]) -> Iterator[None]:
             name,
             f"an error when {directory} was written to ({reason(error)})",
             "a folder with space to write into",
-            "The model has the parameters of the newest step, and earlier files stay. Make room, or"
-            " name another directory.",
+            "The model has the parameters of the newest step, and earlier files stay."
+            " Make room, or name another directory.",
         )
         raise OSError(text) from error

@@ -47,8 +47,9 @@ from .objectives import assign, state_of, variables_of_optimizer
 
 ADVICE = "The step was too long, or started from parameters that the data contradict."
 REMEDY = (
-    "The optimizer did not take this step. Lower the learning rate, clip gradients (the optimizer's"
-    " clipnorm), or start from other parameters; look at the batch if its data are at fault."
+    "The optimizer did not take this step. Lower the learning rate, clip gradients (the"
+    " optimizer's clipnorm), or start from other parameters; look at the batch if its"
+    " data are at fault."
 )
 
 
@@ -67,7 +68,10 @@ def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epo
     check_positive("batch_size", batch_size)
     check_seed(seed)
     if 0 in (X.shape.rank, Y.shape.rank) or not batch_size <= len(X) == len(Y):
-        got = f"X of shape {tuple(X.shape)} and Y of shape {tuple(Y.shape)} for batches of"
+        got = (
+            f"X of shape {tuple(X.shape)} and Y of shape {tuple(Y.shape)} for"
+            " batches of"
+        )
         got += f" {counted(batch_size, 'row')}"
         remedy = "Pass rows that belong together, or a smaller batch_size."
         raise refusal("data", got, "as many of either and at least one batch", remedy)
@@ -441,7 +445,10 @@ def _as_metrics(
     for name, value in metrics.items():
         if not np.isfinite(value):
             name = f"Training stopped at step {step}. Metric '{name}'"
-            remedy = "Look at the predictions of the held-out rows, or lower the learning rate."
+            remedy = (
+                "Look at the predictions of the held-out rows, or lower the learning"
+                " rate."
+            )
             raise refusal(name, value, "a finite number", remedy)
     if rule and rule.metric not in metrics:
         got = f"the metric '{rule.metric}'"
@@ -463,7 +470,10 @@ def _loss_and_epochs(
     if not isinstance(model, ExternalDataTrainingLossMixin):
         remedy = "Train it with gpflow_pep.training.maximise."
         if isinstance(model, PEP):
-            remedy = "Pass model.minibatch_training_loss_closure(batch_size, seed=0) as batches."
+            remedy = (
+                "Pass model.minibatch_training_loss_closure(batch_size, seed=0) as"
+                " batches."
+            )
         got = f"{type(model).__name__}, which holds its data, with batches of data"
         raise refusal(
             "model", got, "a model that takes its data with each call", remedy
@@ -486,7 +496,10 @@ def _check_strategy(
     """
     kinds = tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy
     if not isinstance(strategy, kinds):
-        expected = "tf.distribute.MirroredStrategy or tf.distribute.MultiWorkerMirroredStrategy"
+        expected = (
+            "tf.distribute.MirroredStrategy or"
+            " tf.distribute.MultiWorkerMirroredStrategy"
+        )
         raise refusal(
             "strategy", type(strategy).__name__, expected, "Pass one of them, or None."
         )
@@ -497,14 +510,20 @@ def _check_strategy(
             "strategy", got, "a model that takes its data with each call", remedy
         )
     if natural_gradient is not None:
-        expected = "none: q_mu and q_sqrt would be assigned in each replica, which variables of a"
+        expected = (
+            "none: q_mu and q_sqrt would be assigned in each replica, which variables"
+            " of a"
+        )
         expected += " strategy refuse"
         raise refusal(
             "natural_gradient", "one under a strategy", expected, "Leave it out."
         )
     if getattr(model, "num_data", 0) is None:
         got = f"{type(model).__name__} with num_data=None under a strategy"
-        expected = "the number of rows of the whole data set: a replica sees a share of a batch"
+        expected = (
+            "the number of rows of the whole data set: a replica sees a share of a"
+            " batch"
+        )
         raise refusal("model", got, expected, "Pass num_data.")
     created_in_scope = strategy.extended.variable_created_in_scope
     for name, variables in (

@@ -244,7 +244,10 @@ class WholeLoss:
             return
         self._has_warned = True
         advice = ADVICE + traits(self.model.likelihood).advice
-        text = f"The sites did not converge at the last {self.unsettled} evaluation(s) of the loss."
+        text = (
+            f"The sites did not converge at the last {self.unsettled} evaluation(s) of"
+            " the loss."
+        )
         warnings.warn(f"{text} {advice}", ConvergenceWarning, stacklevel=2)
 
     def settle(self) -> float | None:
@@ -267,7 +270,10 @@ def _check_holds_data(model: Any) -> list[tf.Variable]:
     """Find what to train of a model that holds all its rows; refuse others."""
     has_data = hasattr(model, "training_loss") and hasattr(model, "data")
     if isinstance(model, ExternalDataTrainingLossMixin) or not has_data:
-        expected = "a model that holds its data, such as PEPRegression, PEP or gpflow.models.SGPR"
+        expected = (
+            "a model that holds its data, such as PEPRegression, PEP or"
+            " gpflow.models.SGPR"
+        )
         remedy = (
             "Train one that takes its data in batches with gpflow_pep.training.fit."
         )

@@ -42,7 +42,10 @@ def left_out_densities(model: GPModel) -> Callable[[], AnyNDArray]:
     """
     check_one_power(model)
     if not isinstance(model, InternalDataModel):
-        got = f"none with {type(model).__name__}, whose rows share one site that cannot be removed"
+        got = (
+            f"none with {type(model).__name__}, whose rows share one site that cannot"
+            " be removed"
+        )
         remedy, expected = "Pass validation=(X, Y).", "rows that were held out"
         raise checks.refusal("validation", f"{got} for a single row", expected, remedy)
     if model.data[0].shape[0] == 1:
@@ -85,7 +88,8 @@ def held_out_densities(
 def check_one_power(model: Any) -> None:
     if not isinstance(model, (InternalDataModel, TiedModel)):
         remedy = (
-            "An estimator chooses by itself: pass it alpha='auto', or the powers as its alpha."
+            "An estimator chooses by itself: pass it alpha='auto', or the powers as its"
+            " alpha."
             if hasattr(model, "get_params")
             else "Other models have no power."
         )

@@ -61,9 +61,10 @@ def _rows(num_others: int, cubes: float, seed: int = 0) -> "tuple[Array, Array]"
     rate[:, : N // 3] = 1.0
     rate *= (cubes / np.sum(rate**3, axis=0)) ** (1.0 / 3.0)
     centre = rng.choice([-6.0, 0.0, 4.0], N)
-    return centre + rng.choice([0.0, 0.5, 3.0], N) * rng.standard_normal(
-        (num_others, N)
-    ), rate
+    return (
+        centre + rng.choice([0.0, 0.5, 3.0], N) * rng.standard_normal((num_others, N)),
+        rate,
+    )
 
 
 def _with_steep_row(margin: Array, rate: Array) -> "tuple[Array, Array]":

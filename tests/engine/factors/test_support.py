@@ -179,7 +179,10 @@ def test_noise_of_each_row_is_a_function_of_it() -> None:
         np.ones((3, 1)),
         gpflow.kernels.SquaredExponential(),
     )
-    message = r"likelihood: got a .* of shape \(3,\), expected one number, or a gpflow.functions"
+    message = (
+        r"likelihood: got a .* of shape \(3,\), expected one number, or a"
+        r" gpflow.functions"
+    )
     gaussian = likelihoods.Gaussian(variance=[0.1, 0.2, 0.3])
     for likelihood in (gaussian, likelihoods.StudentT(scale=[0.1, 0.2, 0.3])):
         with pytest.raises(ValueError, match=message):
