@@ -68,6 +68,10 @@ LEAST_SECONDS = 5.0
 #: c of the weights' prior. On the 30 tables above .01 and .1 are .000 and .002 nats
 #: worse.
 PRIOR_WEIGHT = 0.03
+#: Few rows do not show which component is better: c is this many rows over theirs at
+#: least. (With .03 three rows give .98 to one.) On 46 data sets of 23 known processes
+#: the mean log density is .04, .04 and .02 better by it at 5, 10 and 20 rows.
+PRIOR_ROWS = 3.0
 #: The part of the seconds that a scout may take. Without a limit it takes .5 to 1.2 s.
 SCOUT_SHARE = 0.2
 #: How rows are judged, for descriptions.
@@ -171,7 +175,11 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
             " fixed."
         )
         note(part.summary())
-        return _alone(part, lines, Recalibration.fit(z[~np.isnan(z)]))
+        there = ~np.isnan(z)
+        recalibration = Recalibration.fit(
+            z[there], D=X.shape[1], num_rows=int(np.sum(there.any(axis=1)))
+        )
+        return _alone(part, lines, recalibration)
     names: Sequence[str] = list(COMPONENTS)
     rough, smooth, bent = (
         part | {"max_iterations": min(estimator.max_iterations, steps)}
@@ -231,7 +239,8 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
         return _alone(components[0], lines)
     y, left_out = y[judged[0][0]], [predictive for _, predictive in judged]
     densities = np.stack([part.log_densities(y) for part in left_out])
-    w = ensemble_weights(densities, prior_weight=PRIOR_WEIGHT)
+    prior_weight = max(PRIOR_WEIGHT, PRIOR_ROWS / len(y))
+    w = ensemble_weights(densities, prior_weight=prior_weight)
     u = weights_of_means(np.stack([part.moments()[0] for part in left_out]), y, w)
     for name, *numbers in zip(names, np.mean(densities, axis=1), w, u, strict=False):
         text = "{}: {:.3f}; weight {:.2f} in the density, {:.2f} in the mean."
