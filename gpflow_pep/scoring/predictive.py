@@ -34,6 +34,7 @@ _SMALLEST = 1e-290
 _LOG_ROOT = 0.5 * np.log(2.0 * np.pi)
 #: Degrees of freedom that a recalibration chooses from; None: infinitely many.
 _DEGREES = (None, 50.0, 20.0, 10.0, 7.0, 5.0, 4.0, 3.0)
+#: The largest of them that is finite, and the smallest, as variances need more than 2.
 _MOST_FINITE, _LEAST_DEGREES = 50.0, 3.0
 #: Steps of the fixed point of a scale, each of which leaves less than half of the
 #: error.

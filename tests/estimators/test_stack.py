@@ -84,7 +84,7 @@ def test_components_are_exact_and_weighted_by_rows_left_out(
             np.exp(-part._target.tails) * (np.arcsinh(at_nodes) + part._target.skew)
         )
         means.append(node_weights @ values / node_weights.sum() * Y.std() + Y.mean())
-    weights = ensemble_weights(np.stack(densities), prior_weight=0.03)
+    weights = ensemble_weights(np.stack(densities), prior_weight=3.0 / 60.0)
     assert_allclose(stacked.weights_, weights, rtol=1e-3)
     assert_allclose(
         stacked.mean_weights_, weights_of_means(np.stack(means), Y, weights), rtol=1e-2
