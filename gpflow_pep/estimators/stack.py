@@ -46,6 +46,7 @@ from ..scoring.predictive import STANDARD_ERRORS, Predictive, Recalibration
 from ..training import ensemble_weights
 from ..training.choosing.combining import weights_of_means
 from ..training.fitting.exact import Hyperparameters
+from ..training.fitting.points import copies_of, numbers_of_copies
 
 if TYPE_CHECKING:
     from .regressor import PEPRegressor
@@ -165,11 +166,12 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
                 warnings.simplefilter("ignore", ConvergenceWarning)
             return component(estimator, X[rows], Y[rows], settings, left, theta)
 
+    copies = numbers_of_copies(X, Y)
     size = f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}"
     if Y.shape[1] > 1:
         few = {"max_iterations": min(estimator.max_iterations, COLUMN_STEPS)}
         part = train(COLUMNS | (few if len(X) > EXACT_BY_SCOUT else {}))
-        z = part._left_out()[1].normal_scores(Y)
+        z = part._left_out(copies)[1].normal_scores(Y)
         note(
             f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs stay"
             " fixed."
@@ -203,6 +205,8 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     else:
         order = np.random.default_rng(0).permutation(len(X))
         some, others = order[:SCOUT_ROWS], order[SCOUT_ROWS : 3 * SCOUT_ROWS]
+        groups = copies_of(X, Y)
+        others = others[~np.isin(groups[others], groups[some])]
         plain, varies = train(rough, SCOUT_SHARE, some), ", and noise that varies,"
         left = (seconds - (time.perf_counter() - began)) * (SCOUT_ROWS / len(X)) ** 3
         each = plain.record_.seconds / plain.record_.evaluations
@@ -233,7 +237,7 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
             ]
     if components[0]._judged is not None:
         names = [components[0].summary()[:-1]]
-    judged = [part._left_out() for part in components]
+    judged = [part._left_out(copies) for part in components]
     if not all(judged):
         note(components[0].summary())
         return _alone(components[0], lines)
