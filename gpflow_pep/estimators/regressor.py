@@ -88,9 +88,7 @@ class PEPRegressor(TargetPredictions):
         1000 rows, where rows and points are not too many; otherwise 0.5. Several: of
         them the one whose trained model has the highest log density of rows left out
         (:func:`~gpflow_pep.training.select_alpha`).
-    :param objective: "evidence" or "evidence+loo", see
-        :func:`~gpflow_pep.training.maximise`. The second one predicts better on many
-        tables, and far worse on some that are small and noisy: :doc:`/study`.
+    :param objective: "evidence" or "loo", see :func:`~gpflow_pep.training.maximise`.
     :param likelihood: "gaussian"; "student_t"; "log_normal", Gaussian noise of log y,
         which the model then takes; "poisson", "negative_binomial" or
         "zero_inflated_poisson" (y counts, exp of f the rate); "tobit", of y [N, 2] with

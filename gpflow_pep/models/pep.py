@@ -309,17 +309,11 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         value = point.leave_one_out(self._converge())
         return checks.require_finite(value, "leave-one-out log density", ADVICE)
 
-    @unconverted("return[0]: []", "return[1]: []")
-    def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute log Z, and the sum of :meth:`loo_log_density`, at the same fixed
-        point.
-        """
-        refuse_mixed(self.kernel, "evidence_and_left_out", "Train by the evidence.")
-        converged = self._converge(point.KEPT_MATRICES)
-        log_z = point.energy(converged.problem, converged.fixed_point)
-        both = tf.stack([log_z, tf.reduce_sum(point.leave_one_out(converged))])
-        quantity = "log Z, leave-one-out log density"
-        return tuple(tf.unstack(checks.require_finite(both, quantity, ADVICE)))
+    @unconverted("return: []")
+    def total_loo_log_density(self) -> tf.Tensor:
+        """Compute the sum of :meth:`loo_log_density`."""
+        refuse_mixed(self.kernel, "total_loo_log_density", "Train by the evidence.")
+        return tf.reduce_sum(self.loo_log_density())
 
     def _check_data(self, data: Any, kernel: Kernel | None = None) -> Data:
         return super()._check_data(labels_to_floats(data), kernel)

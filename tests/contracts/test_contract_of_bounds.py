@@ -148,10 +148,9 @@ def _pair(**options: Any) -> tuple[pep.PEPRegression, pep.PEPRegression]:
     "options",
     [
         {},
-        {"bound": "tight"},
         {"blocks": np.arange(14) // 4},
     ],
-    ids=["rows", "scaled", "blocks"],
+    ids=["rows", "blocks"],
 )
 @pytest.mark.near_copies
 def test_same_as_without(options: dict[str, Any]) -> None:

@@ -147,7 +147,7 @@ def test_five_lines_describe_it(no_training: None, capsys: Any) -> None:
         {"num_inducing": 4},
         {"inducing": X[:4]},
         {"likelihood": "student_t"},
-        {"objective": "evidence+loo"},
+        {"objective": "loo"},
         {"batch_size": None},
         {"noise": "varying"},
         {"warp": True},

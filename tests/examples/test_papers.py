@@ -443,7 +443,7 @@ def test_the_summary_compares_with_the_reference(tmp_path: Path, capsys: Any) ->
 @pytest.mark.slow
 def test_every_rule_gives_scores() -> None:
     rows = of_study("diabetes:60")
-    names = {"evidence .5", "evidence mix", "both .5", "exact GP, SE", "boosted trees"}
+    names = {"evidence .5", "evidence mix", "exact GP, SE", "boosted trees"}
     assert names <= {row["rule"] for row in rows}
     assert all(0.0 <= row["coverage"] <= 1.0 and row["width"] > 0.0 for row in rows)
     assert all(np.isfinite(row["nlpd"]) for row in rows if "quant" not in row["rule"])

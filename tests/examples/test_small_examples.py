@@ -25,18 +25,6 @@ LABELS = (PROBLEM.Y > 0.4).astype(float)
 
 
 @pytest.mark.slow
-def test_bounds() -> None:
-    bounds, X = (
-        load_example("benchmarks/bounds.py"),
-        np.linspace(-2.0, 2.0, 30)[:, None],
-    )
-    found = bounds.bounds(bounds.Problem(X, np.sin(3.0 * X), 4), steps=2, repeats=1)
-    assert found["GPflow"] == pytest.approx(found["prior"], rel=1e-8)
-    assert found["prior"] < found["scaled"] < found["blocks"] < found["log p(y)"]
-    assert 0.0 < found["scaled closed"] < found["blocks closed"] < 1.0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("jitter, expected", [(1e-8, -55.5708), (1e-6, -55.5719)])
 def test_titsias_optimum_of_snelsons_data(
     data_directory: Path, jitter: float, expected: float

@@ -404,10 +404,6 @@ def test_what_is_refused() -> None:
             ValueError, match=r"alpha: got.*expected a number in \[0, 1\]"
         ):
             before.remember(alpha=alpha)
-    with pytest.raises(
-        ValueError, match=r"memory: got one with bound='tight'.*Leave it out"
-    ):
-        _second(memory=before.remember(alpha=0.0), alpha=0.0, bound="tight")
     # Under another kernel, or with a memory of another power, log Z may be above the
     # evidence.
     model, point = _second(memory=memory), _second(_gaussian, alpha=0.0)

@@ -482,7 +482,6 @@ REFUSED = {
     "minibatch_training_loss_closure: got": (
         lambda: model("four").minibatch_training_loss_closure(4, seed=0)
     ),
-    "bound: got": lambda: regression(bound="tight"),
     "impute_f: got a model of independent outputs": lambda: independent().impute_f(),
     "given: got a model of independent": (
         lambda: independent().predict_y(XNEW, given=XNEW)

@@ -50,14 +50,9 @@ class Factors(NamedTuple):
 
     blocks: IntArray  # [N], label of the block of each row
     row_alpha: Array  # [N], the power of the factor that the row belongs to
-    bound: str = (
-        "standard"  # q(f | u): p(f | u), or "tight": scaled as Titsias (2025) does
-    )
 
 
-def make_factors(
-    num_data: int, alpha: Any, blocks: IntArray | None = None, bound: str = "standard"
-) -> Factors:
+def make_factors(num_data: int, alpha: Any, blocks: IntArray | None = None) -> Factors:
     """:param alpha: one power for all, one per row (no blocks) or one per block
         (ascending labels).
     :param blocks: [N], integer labels; `None` makes each row a block of its own.
@@ -67,7 +62,7 @@ def make_factors(
     alpha_of_block = np.broadcast_to(
         np.asarray(alpha, dtype=float), [position.max() + 1]
     )
-    return Factors(labels, alpha_of_block[position], bound)
+    return Factors(labels, alpha_of_block[position])
 
 
 def _residual_covariance(prior: Prior) -> Array:
@@ -83,27 +78,14 @@ def _log_det(matrix: Array) -> float:
 
 
 def approximate_covariance(prior: Prior, noise: Array, factors: Factors) -> Array:
-    """K_bar = Qff + blkdiag(alpha_b D_b) + diag(noise), BYT17 section 3.7; where the
-    conditional is scaled, Qff + inv((1 - alpha_b) S_b^-1 + alpha_b (S_b + D_b)^-1) with
-    S = diag(noise). [N, N].
+    """K_bar = Qff + blkdiag(alpha_b D_b) + diag(noise), BYT17 section 3.7.
+    [N, N].
     """
     Q = prior.Kuf.T @ np.linalg.solve(prior.Kuu, prior.Kuf)
     D = _residual_covariance(prior)
     same_block = factors.blocks[:, None] == factors.blocks[None, :]
-    if factors.bound == "tight":
-        return Q + np.linalg.inv(
-            _scaled_precision(np.where(same_block, D, 0.0), noise, factors)
-        )
     return (
         Q + np.where(same_block, factors.row_alpha[:, None] * D, 0.0) + np.diag(noise)
-    )
-
-
-def _scaled_precision(D: Array, noise: Array, factors: Factors) -> Array:
-    """(1 - alpha) S^-1 + alpha (S + D)^-1 with D zero outside the blocks.  [N, N]."""
-    alpha = factors.row_alpha
-    return np.diag((1.0 - alpha) / noise) + alpha[:, None] * np.linalg.inv(
-        D + np.diag(noise)
     )
 
 
@@ -128,27 +110,15 @@ def power_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
     return -0.5 * (1.0 - alpha) / alpha * log_det
 
 
-def scaled_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
-    """The same with a scaled conditional: -1/2 log of the determinants of S + D_b and
-    of the precision, since the density has the inverse of the latter's already.
-    """
-    factors = make_factors(
-        len(noise_b), alpha, np.zeros(len(noise_b), dtype=int), "tight"
-    )
-    precision = _scaled_precision(D_b, noise_b, factors)
-    return -0.5 * (_log_det(D_b + np.diag(noise_b)) + _log_det(precision))
-
-
 def pep_log_z(prior: Prior, R: Array, noise: Array, factors: Factors) -> float:
     """log Z_PEP, BYT17 sections 3.6 and 3.7, of targets minus the mean function R [N,
     P].
     """
     D = _residual_covariance(prior)
-    correct = scaled_correction if factors.bound == "tight" else power_correction
     correction = 0.0
     for label in np.unique(factors.blocks):
         rows = np.flatnonzero(factors.blocks == label)
-        correction += correct(
+        correction += power_correction(
             D[np.ix_(rows, rows)], noise[rows], float(factors.row_alpha[rows[0]])
         )
     density = gaussian_log_density(R, approximate_covariance(prior, noise, factors))

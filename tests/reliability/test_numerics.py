@@ -69,7 +69,6 @@ def tied(kind: Any) -> Callable[..., Any]:
 
 MODELS: dict[str, Callable[..., Any]] = {
     "PEPRegression": regression,
-    "PEPRegression, scaled": partial(regression, bound="tight"),
     "PEPRegression, blocks": lambda rows, Z: regression(
         rows, Z, blocks=np.arange(len(rows[0])) // 4
     ),

@@ -281,13 +281,13 @@ SOME = np.random.default_rng(3).permutation(len(ROWS))[:20]
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_it_is_training_of_a_model_of_these_rows(alpha: float) -> None:
     data = tuple(tf.Variable(part, trainable=False) for part in (ROWS, TARGETS))
-    model = of_numbers(data, alpha=alpha, bound="tight")
-    other = of_numbers((ROWS[SOME], TARGETS[SOME]), alpha=alpha, bound="tight")
+    model = of_numbers(data, alpha=alpha)
+    other = of_numbers((ROWS[SOME], TARGETS[SOME]), alpha=alpha)
     assert_trained_on_subset(model, other)
     # The model has all its rows: what it predicts is that of a model made with its
     # parameters.
     parts = model.kernel, model.inducing_variable
-    options = {"likelihood": model.likelihood, "alpha": alpha, "bound": "tight"}
+    options = {"likelihood": model.likelihood, "alpha": alpha}
     whole = pep.PEPRegression((ROWS, TARGETS), *parts, **options)
     np.testing.assert_allclose(
         model.predict_f(ROWS[:5]), whole.predict_f(ROWS[:5]), rtol=1e-8
