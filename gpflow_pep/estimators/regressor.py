@@ -221,7 +221,9 @@ class PEPRegressor(TargetPredictions):
             self._set_stack(fit_stack(self, X, Y))
 
     def _check_forms(self) -> None:
-        """Refuse noise that varies, and warps, of targets that they have no form for."""
+        """Refuse noise that varies, and warps, of targets that they have no
+        form for.
+        """
         is_gaussian = self.likelihood in ("gaussian", "log_normal") and self.standardize
         forms: tuple[Any, ...] = ("noise", "varying", 1), ("warp", True, np.inf)
         for name, value, most in forms:

@@ -83,8 +83,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     :raises ValueError: If data, powers, labels or parts of the model do not fit
         together.
 
-    .. seealso:: :class:`PEP` for other likelihoods, :class:`~gpflow_pep.estimators.PEPRegressor`
-        for tables, :doc:`/choosing`, and :doc:`/several_outputs`.
+    .. seealso:: :class:`PEP` for other likelihoods,
+        :class:`~gpflow_pep.estimators.PEPRegressor` for tables, :doc:`/choosing`, and
+        :doc:`/several_outputs`.
     """
 
     @property

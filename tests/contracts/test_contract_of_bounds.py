@@ -1,4 +1,6 @@
-"""What GPflow's models have: elbo, fitc_log_marginal_likelihood, prior_kl and q_diag."""
+"""What GPflow's models have: elbo, fitc_log_marginal_likelihood, prior_kl and
+q_diag.
+"""
 
 from functools import partial
 from typing import Any

@@ -47,7 +47,9 @@ def stacked() -> PEPRegressor:
 
 
 def left_out(part: PEPRegressor) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-    """Means and variances of warped targets, each from the others by the dense formula."""
+    """Means and variances of warped targets, each from the others by the
+    dense formula.
+    """
     model = part.model_
     inputs, t = (np.asarray(each) for each in model.data)
     noise = np.asarray(model.likelihood.variance_at(inputs))[:, 0]

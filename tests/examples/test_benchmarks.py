@@ -1,6 +1,7 @@
-"""The benchmarks in small: what they load, train, score, plan, print and draw is true."""
+"""The benchmarks in small: what they load, train, score, plan, print and draw
+is true.
+"""
 
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -19,8 +19,7 @@ COMMANDS = commands()
 OTHERS = {"messy_table", "messy_tables", "trieste_loop"}
 WITHOUT_DATA = (
     "forget how_long interdomain large_scale minibatch pic saspa streaming"
-    " mixed_outputs distributed regression selection serving single_precision"
-    " tied"
+    " mixed_outputs distributed regression selection serving single_precision tied"
 )
 
 

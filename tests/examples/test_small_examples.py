@@ -1,4 +1,6 @@
-"""The scripts of the examples on few rows: what they compute, print and draw is true."""
+"""The scripts of the examples on few rows: what they compute, print and draw
+is true.
+"""
 
 import argparse
 import gzip

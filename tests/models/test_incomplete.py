@@ -158,7 +158,9 @@ test_refusals = refusals(REFUSED)
 def test_what_is_assigned_to_variables_is_not_taken_for_0(
     complete: bool, value: float
 ) -> None:
-    """A model of complete targets cannot leave one out; nor is infinity a missing one."""
+    """A model of complete targets cannot leave one out; nor is infinity a
+    missing one.
+    """
     variables = in_variables(COMPLETE if complete else Y)
     model = regression(*variables)
     variables[1][2 if complete else 3, 1].assign(value)

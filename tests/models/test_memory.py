@@ -329,7 +329,9 @@ def test_a_memory_is_saved_copied_and_not_trained(create: Any, tmp_path: Path) -
 
 
 def test_other_inducing_variables_take_a_memory_of_points() -> None:
-    """A blur of no width is a point; what it blurs then is not what the memory is of."""
+    """A blur of no width is a point; what it blurs then is not what the
+    memory is of.
+    """
     memory = _regression(BATCHES[0], FIRST, Z).remember()
     model = _regression(BATCHES[1], SECOND, MORE, memory)
     blurred = pep.inducing_variables.BlurredInducingPoints(

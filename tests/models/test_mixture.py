@@ -392,7 +392,9 @@ class TestAsOtherModels:
             assert_close(log_z(each), log_z(closed), rtol=1e-9)
 
     def test_independent_outputs(self) -> None:
-        """W the identity: a model for each output; and ``PerOutput`` without a mixture."""
+        """W the identity: a model for each output; and ``PerOutput`` without
+        a mixture.
+        """
         data, both = (X, COLUMNS[:, :Q]), PerOutput(likelihood("four").likelihoods[:Q])
         mixture = pep.models.PEP(data, kernel(np.eye(Q)), both, points(), **TIGHT)
         separate = gpflow.kernels.SeparateIndependent(list(kernel().latent_kernels))

@@ -25,7 +25,9 @@ def squared_exponential(
 
 
 class Prior(NamedTuple):
-    """The prior covariances of the inducing variables u and of f at the training rows."""
+    """The prior covariances of the inducing variables u and of f at the
+    training rows.
+    """
 
     Kuu: Array  # [M, M], jitter included
     Kuf: Array  # [M, N]
@@ -35,7 +37,9 @@ class Prior(NamedTuple):
 def squared_exponential_prior(
     X: Array, Z: Array, variance: float, lengthscales: Any, jitter: float = 0.0
 ) -> Prior:
-    """The :class:`Prior` of ordinary inducing points under :func:`squared_exponential`."""
+    """The :class:`Prior` of ordinary inducing points under
+    :func:`squared_exponential`.
+    """
     pairs = (Z, Z), (Z, X), (X, X)
     Kuu, *others = (
         squared_exponential(*pair, variance, lengthscales) for pair in pairs
@@ -98,8 +102,8 @@ def gaussian_log_density(R: Array, K: Array) -> float:
 
 def power_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
     """What one block adds to log Z beyond the Gaussian density, with S = diag(noise)
-    -(1 - alpha) / (2 alpha) log|I + alpha S^-1/2 D_b S^-1/2| (BYT17 section 3.7 with its sign and
-    determinant put right); at alpha = 0 the trace term of T09's bound.
+    -(1 - alpha) / (2 alpha) log|I + alpha S^-1/2 D_b S^-1/2| (BYT17 section 3.7 with
+    its sign and determinant put right); at alpha = 0 the trace term of T09's bound.
     """
     scaled = D_b / np.sqrt(np.outer(noise_b, noise_b))
     if alpha == 0.0:

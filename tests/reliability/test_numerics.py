@@ -5,7 +5,6 @@ data live.
 import itertools
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import gpflow

@@ -74,7 +74,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def workers(directory: Path) -> list[Any]:
-    """Of two processes; one pair serves all tests, because each takes seconds to start."""
+    """Of two processes; one pair serves all tests, because each takes seconds
+    to start.
+    """
     return results("workers", directory)
 
 

@@ -1,4 +1,6 @@
-"""Chosen by rows left out: mixtures that use near rows, and the rate of wrong labels."""
+"""Chosen by rows left out: mixtures that use near rows, and the rate of wrong
+labels.
+"""
 
 from typing import Any
 

@@ -130,7 +130,9 @@ def test_a_function_of_any_model() -> None:
 
 
 def expected_density(model: PEP) -> tf.Tensor:
-    """A criterion of marginals, sites and residual variances; of no use but as a test."""
+    """A criterion of marginals, sites and residual variances; of no use but
+    as a test.
+    """
     rows = model.converged_rows()
     X, Y = map(tf.convert_to_tensor, model.data)
     moments = rows.m + model.mean_function(X), rows.s + rows.d

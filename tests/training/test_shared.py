@@ -241,7 +241,9 @@ def test_all_rows_in_one_chunk_where_their_number_is_not_known(make: Make) -> No
 
 
 def test_rows_are_counted_as_they_are_now() -> None:
-    """The copy that stands for models of any number of rows was made of one with more."""
+    """The copy that stands for models of any number of rows was made of one
+    with more.
+    """
     X = np.linspace(0.0, 1.0, 9)[:, None]
     model = pep.PEPRegression((X, X), gpflow.kernels.SquaredExponential(), X[:3].copy())
     loss = cheaper._loss_of_any_rows(model, (X, X), "evidence")

@@ -206,7 +206,9 @@ class _Run:
         return self.newest.loss, self.newest.gradient
 
     def step(self, x: AnyNDArray) -> None:
-        """Record a step, which is to the newest point; stop if steps gain too little."""
+        """Record a step, which is to the newest point; stop if steps gain too
+        little.
+        """
         self._accept()
         iterations = len(self.losses) - 1
         self.report(iterations, -self.num_rows * self.newest.loss)
