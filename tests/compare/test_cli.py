@@ -516,8 +516,8 @@ def test_version_and_help() -> None:
     assert "--near-rows" in of_compare
 
 
-# Lines: what needs no TensorFlow; and a fit of calls of TensorFlow without an end, which
-# Ctrl-C is to end after the call that is running.
+# Lines: what needs no TensorFlow; and a fit of calls of TensorFlow without an end,
+# which Ctrl-C is to end after the call that is running.
 PROCESS = """
 import os, sys
 from gpflow_pep.compare import cli
