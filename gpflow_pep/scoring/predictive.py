@@ -81,20 +81,20 @@ class Recalibration(NamedTuple):
         r"""Choose it by the normal scores of rows that were left out.
 
         :math:`\nu \in \{3, 4, 5, 7, 10, 20, 50, \infty\}` and :math:`\hat s` maximise
-        :math:`\sum_n \log \frac1s t_\nu(z_n / s)`, where the scale of N scores has N - 1
-        degrees of freedom itself: :math:`\nu` is N - 1 at most, down to 3, until that
-        is above 50. s is the upper 84% confidence limit
+        :math:`\sum_n \log \frac1s t_\nu(z_n / s)`. The scale of N scores has N - 1
+        degrees of freedom itself, so that :math:`\nu` is N - 1 at most, down to 3,
+        until that is above 50. s is the upper 84% confidence limit
 
         .. math::
 
            \log s = \log \hat s + \sqrt{(\nu + 3) / (2 \nu N)} + 2 / N
            + \min(D / N, 0.7)
 
-        by the Fisher information, with 2 / N for its error in few rows. Scores of rows that hyperparameters of D inputs were
-        trained on are too small: by D / N, 90% intervals of 12 new tables of 60 to 150
-        rows and 4 to 20 inputs hold .886 and not .834, and are .061 nats better (of one
-        table .010 worse). On nine of 40 to 80 rows and 30 to 150 inputs 0.7 is .23 nats
-        better than D / N, and 1.5 than 0.
+        by the Fisher information, with 2 / N for its error in few rows. Scores of rows
+        that hyperparameters of D inputs were trained on are too small: by D / N, 90%
+        intervals of 12 new tables of 60 to 150 rows and 4 to 20 inputs hold .886 and
+        not .834, and are .061 nats better (of one table .010 worse). On nine of 40 to
+        80 rows and 30 to 150 inputs 0.7 is .23 nats better than D / N, and 1.5 than 0.
 
         :param scores: z, [N], or of several columns those that are there.
         :param errors: How many standard errors are added, and times 2 / N.

@@ -247,7 +247,7 @@ def test_recalibration_maximises_the_likelihood(nu: float | None) -> None:
 
 @pytest.mark.parametrize("N", [2, 5, 12, 51, 52])
 def test_recalibration_of_few_rows_has_their_degrees_of_freedom(N: int) -> None:
-    """So many scores do not show that tails are Gaussian, nor columns that share rows."""
+    """So few scores do not show that tails are Gaussian, nor do columns of a row."""
     z = ndtri((np.arange(N) + 0.5) / N)  # as Gaussian as N scores can be
     nu, scale = Recalibration.fit(z, D=1)
     assert nu == (None if N == 52 else max(N - 1.0, 3.0))
