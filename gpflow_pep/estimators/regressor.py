@@ -90,13 +90,13 @@ class PEPRegressor(TargetPredictions):
         (:func:`~gpflow_pep.training.select_alpha`).
     :param objective: "evidence" or "loo", see :func:`~gpflow_pep.training.maximise`.
     :param likelihood: "gaussian"; "student_t"; "log_normal", Gaussian noise of log y,
-        which the model then takes; "poisson", "negative_binomial" or
-        "zero_inflated_poisson" (y counts, exp of f the rate); "tobit", of y [N, 2] with
-        a limit for each row (:class:`~gpflow_pep.likelihoods.Tobit`); or a GPflow
-        likelihood of one latent function, which is copied. Its bounds, and noise that
-        is not trained, are in units of y; noise that is trained starts in those of the
-        model. Of several columns that are mixtures each has one of this name, or its
-        likelihood in ``PerOutput``.
+        which the model then takes; "poisson" or "negative_binomial" (y counts, exp of f
+        the rate); "tobit", of y [N, 2] with a limit for each row
+        (:class:`~gpflow_pep.likelihoods.Tobit`); or a GPflow likelihood of one latent
+        function, which is copied. Its bounds, and noise that is not trained, are in
+        units of y; noise that is trained starts in those of the model. Of several
+        columns that are mixtures each has one of this name, or its likelihood in
+        ``PerOutput``.
     :param inducing: Where inducing points start: "kmeans", "random" or
         "greedy_variance"; "rows", all rows, or ``num_inducing`` k-means centres of
         them, not trained: at all rows with "rbf", "matern52" or "additive" and Gaussian
