@@ -317,15 +317,20 @@ class PEPRegressor(TargetPredictions):
         self._posterior = ensemble_posterior(self.model_)
         self._numpy_ensembles = numpy_ensembles(self._posterior)
 
-    def _left_out(self) -> tuple[Any, Predictive] | None:
+    def _left_out(
+        self, copies: AnyNDArray | None = None
+    ) -> tuple[Any, Predictive] | None:
         """Predict rows that were left out, whose numbers come first: each training row
         given the others where points are not trained; None where there are none, or the
         time was over.
+
+        :param copies: How many training rows are copies of each, [N]: they are left out
+            together.
         """
         if str(self.inducing) == ROWS:
             parts = (
                 self._without_axis(np.asarray(part))
-                for part in self.model_.loo_moments()
+                for part in self.model_.loo_moments(copies)
             )
             mean, variance = (part[None] for part in parts)
             return slice(None), Predictive(mean, variance, np.ones(1), self._target)
