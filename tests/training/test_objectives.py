@@ -89,7 +89,7 @@ def test_gradients(alpha: float, chunk_size: int | None) -> None:
 
 
 def with_evidence(model: PEPRegression) -> tf.Tensor:
-    """An objective of one's own, with an optimum that is less flat than without log Z."""
+    """Log Z makes the optimum less flat than that of left-out rows alone."""
     return model.pep_log_marginal_likelihood() + summed(model)
 
 
