@@ -20,7 +20,7 @@ OTHERS = {"messy_table", "messy_tables", "trieste_loop"}
 WITHOUT_DATA = (
     "forget how_long interdomain large_scale minibatch pic saspa streaming bounds"
     " cluster mixed_outputs processes regression selection serving single_precision"
-    " tied"
+    " several_targets tied"
 )
 
 
