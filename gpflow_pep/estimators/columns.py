@@ -33,6 +33,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..engine.refusals import counted
 from ..training.fitting.objectives import FAILURES
+from ..training.fitting.points import numbers_of_copies
 from .stack import COLUMN_STEPS, Stack, fit_stack
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Candidates:
         most_steps: int | None = None,
         columns: Any = slice(None),
     ) -> Any:
-        """Train one model of all columns, or of some on the rows that have one of them."""
+        """Train one model of all columns; or of some, on the rows that have one."""
         Y = self._Y[:, columns]
         rows, part = is_observed(Y), self._copy(seconds)
         part.num_latent, part.n_outputs_ = num_latent, Y.shape[1]
@@ -95,17 +96,18 @@ class Candidates:
         for p in columns:
             if fitted[p] is None and self.seconds > 0.0:
                 there = np.flatnonzero(~np.isnan(self._Y[:, p]))
-                part, y = self._copy(seconds), self._Y[there][:, [p]]
+                part, X = self._copy(seconds), self._X[there]
+                y = self._Y[there][:, [p]]
                 part.n_outputs_, part.target_names_ = 1, None
                 with contextlib.suppress(*FAILURES):
-                    part._set_stack(fit_stack(part, self._X[there], y))
+                    part._set_stack(fit_stack(part, X, y))
                     fitted[p] = part
-                    densities[there, p] = left_out_densities(part, y)[:, 0]
+                    densities[there, p] = left_out_densities(part, X, y)[:, 0]
 
     def add(self, way: str, part: Any) -> None:
         """Take over and judge a model of all columns."""
         self.fitted[way] = [part] * self._Y.shape[1]
-        self.densities[way] = left_out_densities(part, self._Y)
+        self.densities[way] = left_out_densities(part, self._X, self._Y)
 
     def _copy(self, seconds: float) -> Any:
         """Copy the estimator, not fitted, for rows without names."""
@@ -137,7 +139,7 @@ def fit_columns(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stac
             seconds = TRIAL_SHARE * ways.seconds
             part = ways.train_together(seconds, None, TRIAL_STEPS, trial)
             of_trial = Y[rows][:, trial]
-            tried[JOINT] = left_out_densities(part, of_trial)
+            tried[JOINT] = left_out_densities(part, X[rows], of_trial)
             helps = np.nanmean(given_others_densities(part, of_trial)) > most
     means = common_means(tried)
     kept = [way for way in means if means[way] > max(means.values()) - MARGIN]
@@ -230,7 +232,7 @@ def choose(densities: dict[str, AnyNDArray]) -> list[str]:
 
 
 def common_means(densities: dict[str, AnyNDArray]) -> dict[str, float]:
-    """Average the log densities of each way over the targets that all ways have judged."""
+    """Average the log densities of each way over targets that all ways have judged."""
     judged = np.all([~np.isnan(values) for values in densities.values()], axis=0)
     if not judged.any():
         return {way: float(np.nanmean(values)) for way, values in densities.items()}
@@ -243,10 +245,12 @@ def is_observed(Y: AnyNDArray) -> AnyNDArray:
     return observed
 
 
-def left_out_densities(part: Any, Y: AnyNDArray) -> AnyNDArray:
-    """Compute log densities of targets [N, P] that were left out; NaN of others."""
+def left_out_densities(part: Any, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
+    """Compute log densities of the targets Y [N, P] of a model's training rows, each
+    predicted without its row and copies of it; NaN if they were not left out.
+    """
     densities = np.full(Y.shape, np.nan)
-    left_out = part._left_out()
+    left_out = part._left_out(numbers_of_copies(X, Y))
     if left_out is not None:
         rows, predictive = left_out
         several = Y.shape[1] > 1

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
 
 
 def densities(*levels: float, noise: float = 0.5) -> AnyNDArray:
-    """Log densities of 100 rows, with a mean for each column; some were not observed."""
+    """Log densities of 100 rows with a mean for each column; some were not observed."""
     values = noise * np.tile([1.0, -1.0], 50)[:, None] + np.array(levels)
     values[:10, 0] = np.nan
     return values
