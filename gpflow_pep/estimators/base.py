@@ -488,10 +488,16 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.
         """
-        rows = self._rows(X)
-        pairs = zip(are_asked(self.weights_), self.components_, strict=True)
-        parts = [part._far_rows(rows) for is_asked, part in pairs if is_asked]
-        return np.asarray(np.any(parts, axis=0))
+        rows, stack = self._rows(X), self._stack
+        if stack is None:
+            return self._far_rows(rows)
+        places = getattr(stack, "places", None)
+        if places is not None:
+            parts = [stack.components[place] for place in sorted(set(places))]
+            return np.asarray(np.all([part.far_rows(rows) for part in parts], axis=0))
+        pairs = zip(are_asked(stack.weights), stack.components, strict=True)
+        found = [part._far_rows(rows) for is_asked, part in pairs if is_asked]
+        return np.asarray(np.any(found, axis=0))
 
     def _far_rows(self, rows: AnyNDArray) -> AnyNDArray:
         """Find far rows in original units, by this one model."""
