@@ -219,7 +219,9 @@ class PEPModel:
         """Do nothing: trieste lets a model log something."""
 
     def get_module_with_variables(self, *dependencies: Any) -> tf.Module:
-        """Make a module with the model's variables, to be saved with functions of it."""
+        """Make a module with the model's variables, to be saved with
+        functions of it.
+        """
         module = tf.Module()
         others = [v for part in dependencies for v in getattr(part, "variables", ())]
         module.saved_variables = [*self.model.variables, *self._q, *others]

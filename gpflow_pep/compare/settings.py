@@ -57,7 +57,9 @@ class _NumberOrAuto(click.IntRange):
 
 
 class _Several(click.ParamType):
-    """Values that differ, separated by commas; one alone is that value if ``single``."""
+    """Values that differ, separated by commas; one alone is that value if
+    ``single``.
+    """
 
     name = "A,B,..."
 
@@ -267,7 +269,9 @@ class Settings:
         return [(kernel, number) for number in numbers for kernel in kernels]
 
     def label(self, kernel: str, num_inducing: int | str) -> str:
-        """Name a pair by what it does not share with all others; empty if it is alone."""
+        """Name a pair by what it does not share with all others; empty if it
+        is alone.
+        """
         parts = [kernel] * isinstance(self.kernel, tuple)
         return ", ".join(
             parts + [f"M {num_inducing}"] * isinstance(self.num_inducing, tuple)

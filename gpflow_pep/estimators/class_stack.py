@@ -130,7 +130,9 @@ def fit_class_stack(
     left_out, of_label, names, dropped = [], [], [], []
 
     def add(name: str, before: "PEPClassifier", **settings: Any) -> None:
-        """Train a component, if there is time, and leave out each of its rows in turn."""
+        """Train a component, if there is time, and leave out each of its rows
+        in turn.
+        """
         left = end - time.perf_counter()
         if parts and left <= 0.0:
             return

@@ -88,9 +88,7 @@ class PEPRegressor(TargetPredictions):
         1000 rows, where rows and points are not too many; otherwise 0.5. Several: of
         them the one whose trained model has the highest log density of rows left out
         (:func:`~gpflow_pep.training.select_alpha`).
-    :param objective: "evidence" or "evidence+loo", see
-        :func:`~gpflow_pep.training.maximise`. The second one predicts better on many
-        tables, and far worse on some that are small and noisy: :doc:`/study`.
+    :param objective: "evidence" or "loo", see :func:`~gpflow_pep.training.maximise`.
     :param likelihood: "gaussian"; "student_t"; "log_normal", Gaussian noise of log y,
         which the model then takes; "poisson", "negative_binomial" or
         "zero_inflated_poisson" (y counts, exp of f the rate); "tobit", of y [N, 2] with
@@ -223,7 +221,9 @@ class PEPRegressor(TargetPredictions):
             self._set_stack(fit_stack(self, X, Y))
 
     def _check_forms(self) -> None:
-        """Refuse noise that varies, and warps, of targets that they have no form for."""
+        """Refuse noise that varies, and warps, of targets that they have no
+        form for.
+        """
         is_gaussian = self.likelihood in ("gaussian", "log_normal") and self.standardize
         forms: tuple[Any, ...] = ("noise", "varying", 1), ("warp", True, np.inf)
         for name, value, most in forms:

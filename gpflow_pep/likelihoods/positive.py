@@ -1,4 +1,6 @@
-"""Positive targets: counts that vary more than Poisson's, or have more zeros; prices."""
+"""Positive targets: counts that vary more than Poisson's, or have more zeros;
+prices.
+"""
 
 from collections.abc import Callable
 from typing import Any

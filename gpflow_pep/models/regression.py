@@ -83,8 +83,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     :raises ValueError: If data, powers, labels or parts of the model do not fit
         together.
 
-    .. seealso:: :class:`PEP` for other likelihoods, :class:`~gpflow_pep.estimators.PEPRegressor`
-        for tables, :doc:`/choosing`, and :doc:`/several_outputs`.
+    .. seealso:: :class:`PEP` for other likelihoods,
+        :class:`~gpflow_pep.estimators.PEPRegressor` for tables, :doc:`/choosing`, and
+        :doc:`/several_outputs`.
     """
 
     @property
@@ -288,16 +289,14 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         mean, variance = tf.unstack(value)
         return mean, variance
 
-    @unconverted("return[0]: []", "return[1]: []")
-    def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute log Z, and the sum of :meth:`loo_log_density`, in memory for a chunk
-        of rows.
-        """
-        refuse_mixed(self.kernel, "evidence_and_left_out", "Train by the evidence.")
-        self._require_single_rows("evidence_and_left_out", "Train by the evidence.")
+    @unconverted("return: []")
+    def total_loo_log_density(self) -> tf.Tensor:
+        """Compute the sum of :meth:`loo_log_density`, in memory for a chunk of rows."""
+        refuse_mixed(self.kernel, "total_loo_log_density", "Train by the evidence.")
+        self._require_single_rows("total_loo_log_density", "Train by the evidence.")
         parts, W = self._parts_of_output(), self._parts.whiten().W
-        sums = self._sums(W)
-        factor = posterior_factor(sums.natural)  # for a second pass over the rows
+        # A second pass over the rows uses the factor.
+        factor = posterior_factor(self._sums(W).natural)
 
         def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
             q = PosteriorFactor(root, c, factor.half_logdet)
@@ -305,13 +304,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             return tf.reduce_sum(collapsed.observed_log_density(rows[1], *moments))
 
         total = self.rows.sum(terms, (W, factor.W, factor.c), parts)
-        log_z = self._log_z(sums)
-        quantity = "log Z, leave-one-out log density"
-        return tuple(
-            tf.unstack(
-                checks.require_finite(tf.stack([log_z, total]), quantity, ADVICE)
-            )
-        )
+        return checks.require_finite(total, "leave-one-out log density", ADVICE)
 
     def _require_single_rows(self, name: str, remedy: str) -> None:
         if self.has_blocks:

@@ -52,7 +52,8 @@ class Recalibration(NamedTuple):
 
     .. math::
 
-       T_\nu(z / s), \qquad p(y) \frac{t_\nu(z / s)}{s \, \phi(z)}, \qquad z = \Phi^{-1}(F(y)).
+       T_\nu(z / s), \qquad p(y) \frac{t_\nu(z / s)}{s \, \phi(z)},
+       \qquad z = \Phi^{-1}(F(y)).
 
     :param nu: :math:`\nu`, degrees of freedom, above 2; None: infinitely many, the
         Gaussian.
@@ -266,7 +267,9 @@ class Predictive(NamedTuple):
         return logs + self.recalibration.log_ratio(_normal_scores(z, self.weights))
 
     def normal_scores(self, y: Array) -> Array:
-        r"""Compute :math:`\Phi^{-1}(F(y))` of targets with Gaussian noise; NaN of NaN."""
+        r"""Compute :math:`\Phi^{-1}(F(y))` of targets with Gaussian noise; NaN
+        of NaN.
+        """
         z = _normal_scores(self._standardised(y)[0], self.weights)
         return z if self.recalibration is None else self.recalibration.scores(z)
 

@@ -637,7 +637,9 @@ def _how_rows_are_numbered(name: str, values: "pd.Series[Any]", form: Format) ->
 
 
 def _two_orders(words: Iterable[Any]) -> str:
-    """Name dates of which no order suits all; empty where the words are no such dates."""
+    """Name dates of which no order suits all; empty where the words are no
+    such dates.
+    """
     words = [word for word in words if isinstance(word, str)]
     if not all(map(has_order, words)):
         return ""

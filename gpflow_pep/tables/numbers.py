@@ -8,7 +8,8 @@ import numpy as np
 
 _GAPS = str.maketrans("\u00a0\u2009\u202f\u2019\u2032\u2033\u2212", "   ''\"-")
 _CURRENCY = "€$£¥₹₽₩₺₪"
-_MONEY = rf"(?:[A-Z]{{1,2}})?[{_CURRENCY}]|(?:EUR|USD|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN)"
+_CODES = "EUR|USD|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN"
+_MONEY = rf"(?:[A-Z]{{1,2}})?[{_CURRENCY}]|(?:{_CODES})"
 _SIGN = rf"[^\W\d_]|[°%‰{_CURRENCY}]"
 #: A unit after a number: up to two words.
 _UNIT = rf"(?:{_SIGN})(?:{_SIGN}|[\d²³⁻¹/·*^.-]){{0,11}}(?: (?:{_SIGN}){{1,8}})?"
@@ -53,7 +54,8 @@ NO_NUMBER = Quantity(np.nan)
 def _number(decimal: str, thousands: str) -> re.Pattern[str]:
     point = re.escape(decimal)
     grouped = [rf"[1-9]\d{{0,2}}(?:{re.escape(mark)}\d{{3}})+" for mark in thousands]
-    number = rf"(?:(?:{'|'.join([*grouped, r'[0-9]+'])})(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?"
+    whole = "|".join([*grouped, r"[0-9]+"])
+    number = rf"(?:(?:{whole})(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?"
     return re.compile(
         rf"(?P<open>\()?(?P<sign>[+-]?)\s*(?:(?P<money>{_MONEY})\s*)?(?P<minus>[+-]?)"
         rf"(?P<number>{number})(?P<error>\s*(?:±|\+/-|\+-)\s*{number})?"

@@ -218,7 +218,8 @@ from gpflow_pep.compare import process
 process._load = process._load_on_cpu = lambda: None
 
 def sleep():
-    # In one write: two processes share the pipe, and print writes the end of a line by itself.
+    # In one write: two processes share the pipe, and print writes the end of a line
+    # by itself.
     os.write(1, f"{os.getpid()} {os.environ['OMP_NUM_THREADS']}\\n".encode())
     time.sleep(60.0)
 

@@ -525,7 +525,8 @@ from gpflow_pep.compare.process import loading_tensorflow
 
 data, out = sys.argv[1:]
 try:
-    cli.main(["compare", data, "--target", "nothing", "--out", out], standalone_mode=False)
+    options = ["--target", "nothing", "--out", out]
+    cli.main(["compare", data, *options], standalone_mode=False)
 except cli.BadInput as error:
     print("tensorflow" in sys.modules, error.message)
 with loading_tensorflow():

@@ -468,7 +468,9 @@ def test_no_fit_begins_after_the_end(
 
 
 def test_densities_of_logarithms_are_those_of_the_target() -> None:
-    """So that they can be compared with those of baselines, which predict the target."""
+    """So that they can be compared with those of baselines, which predict the
+    target.
+    """
     logarithm = Y40 / 1000.0
     options = {**SMALL, "splits": 1, "max_iterations": 2}
     of_target, by_hand = (

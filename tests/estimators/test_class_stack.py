@@ -199,7 +199,9 @@ def test_what_is_named_is_one_model(named: Any, points: int, no_training: None) 
 
 
 def test_lengthscales_are_alike_a_priori() -> None:
-    """Log Z less the squares of log lengthscales around their mean, and what that does."""
+    """Log Z less the squares of log lengthscales around their mean, and what
+    that does.
+    """
     labels = (GRADE > 0).astype(float)[:, None]
     kernel = gpflow.kernels.Matern52(lengthscales=[0.5, 2.0])
     model = PEPClassification((X, labels), kernel, None, X[:5])

@@ -47,7 +47,9 @@ def stacked() -> PEPRegressor:
 
 
 def left_out(part: PEPRegressor) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-    """Means and variances of warped targets, each from the others by the dense formula."""
+    """Means and variances of warped targets, each from the others by the
+    dense formula.
+    """
     model = part.model_
     inputs, t = (np.asarray(each) for each in model.data)
     noise = np.asarray(model.likelihood.variance_at(inputs))[:, 0]
@@ -147,7 +149,7 @@ def test_five_lines_describe_it(no_training: None, capsys: Any) -> None:
         {"num_inducing": 4},
         {"inducing": X[:4]},
         {"likelihood": "student_t"},
-        {"objective": "evidence+loo"},
+        {"objective": "loo"},
         {"batch_size": None},
         {"noise": "varying"},
         {"warp": True},

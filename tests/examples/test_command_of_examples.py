@@ -18,9 +18,8 @@ COMMANDS = commands()
 #: installed here.
 OTHERS = {"messy_table", "messy_tables", "trieste_loop"}
 WITHOUT_DATA = (
-    "forget how_long interdomain large_scale minibatch pic saspa streaming bounds"
-    " cluster mixed_outputs processes regression selection serving single_precision"
-    " tied"
+    "forget how_long interdomain large_scale minibatch pic saspa streaming"
+    " mixed_outputs distributed regression selection serving single_precision tied"
 )
 
 

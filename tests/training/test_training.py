@@ -100,7 +100,9 @@ def exact(kernel: gpflow.kernels.Kernel) -> gpflow.models.SGPR:
 @pytest.mark.parametrize("name", ["SVGP", "ARPEP", "APEP"])
 @pytest.mark.near_copies("SVGP-number", "ARPEP-optimiser", "APEP-True")
 def test_natural_gradients_and_optimiser(name: str, way: Any) -> None:
-    """One step of length 1 on all rows is the optimum where the likelihood is Gaussian."""
+    """One step of length 1 on all rows is the optimum where the likelihood is
+    Gaussian.
+    """
     model = svgp() if name == "SVGP" else tied(name)
     before, optimum = float(model.training_loss((X, Y))), -exact(model.kernel).elbo()
     run(

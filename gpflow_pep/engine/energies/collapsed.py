@@ -1,11 +1,13 @@
 r"""The Power EP energy of regression, in closed form.
 
-Bui, Yan & Turner (2017), sections 3.6 and 3.7; there the last term has the wrong sign and lacks the
-determinant. The energy is in :doc:`/theory`; here P outputs share :math:`\bar K`. Since
-:math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b| + \log|I + \alpha_b \Sigma_b^{-1/2} D_b
-\Sigma_b^{-1/2}|`, its last logarithm comes :math:`\alpha + (1 - \alpha) = 1` times
-:math:`1/\alpha` in all, and one function with a finite limit, :func:`log1p_over_power`, holds
-everything that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`.
+Bui, Yan & Turner (2017), sections 3.6 and 3.7; there the last term has the wrong sign
+and lacks the determinant. The energy is in :doc:`/theory`; here P outputs share
+:math:`\bar K`. Since
+:math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b|
++ \log|I + \alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|`,
+its last logarithm comes :math:`\alpha + (1 - \alpha) = 1` times :math:`1/\alpha` in
+all, and one function with a finite limit, :func:`log1p_over_power`, holds everything
+that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`.
 
 Where targets are missing each output has a set of rows of its own, a precision
 :math:`B_p` of its own, and the energy is the sum of those of separate models.
@@ -52,8 +54,10 @@ class RowSums(NamedTuple):
     """
     squares: tf.Tensor  #: [], :math:`|\tilde r|^2`, over outputs too.
     logdet: tf.Tensor
-    r"""[], :math:`\sum_b \log|\Sigma_b| + \tfrac{1}{\alpha_b} \log|I + \alpha_b \Sigma_b^{-1/2}
-    D_b \Sigma_b^{-1/2}|`, over outputs too.
+    r"""[],
+    :math:`\sum_b \log|\Sigma_b| + \tfrac{1}{\alpha_b}
+    \log|I + \alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|`,
+    over outputs too.
     """
 
 
@@ -184,7 +188,9 @@ def sum_blocks(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
 
 
 def _as_blocks(A: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    """Make [B, S, M] of A [1, M, N], as many blocks and rows as the noise [B, S] has."""
+    """Make [B, S, M] of A [1, M, N], as many blocks and rows as the noise [B,
+    S] has.
+    """
     num_blocks, size = tf.shape(noise)[0], tf.shape(noise)[1]
     return tf.transpose(tf.reshape(A, [A.shape[1] or -1, num_blocks, size]), [1, 2, 0])
 

@@ -6,7 +6,8 @@ With the letters of :mod:`gpflow_pep.engine.sites.mixed`, the energy of a fixed 
 .. math::
 
     \log Z = {} & -\tfrac12 \log|B| - \tfrac12 |w|^2 + \sum_{np} \Big[ \ell_{np}
-        + \frac{\alpha s \gamma^2}{2 e} - \frac{1}{2 \alpha} \log(1 - \alpha \tau s) \Big]_{np} \\
+        + \frac{\alpha s \gamma^2}{2 e}
+        - \frac{1}{2 \alpha} \log(1 - \alpha \tau s) \Big]_{np} \\
     & - \sum_n \Big[ \tfrac{\alpha}{2} \gamma_nᵀ W \Delta_n Wᵀ \gamma_n
         + \frac{1}{2 \alpha} \log|I + \alpha \Delta_n C_n| \Big],
 
@@ -27,7 +28,8 @@ marginals held fixed: of :math:`\Phi` by way of A, T and :math:`\lambda`,
 
 .. math::
 
-    \frac{\partial \Phi}{\partial A_q} = w_q (\lambda - T \bar h)_q - \sum_r (B^{-1})_{qr}
+    \frac{\partial \Phi}{\partial A_q}
+    = w_q (\lambda - T \bar h)_q - \sum_r (B^{-1})_{qr}
     A_r T_{qr}, \quad
     \frac{\partial \Phi}{\partial T_n} = -\tfrac12 (S_n + \bar h_n \bar h_nᵀ), \quad
     \frac{\partial \Phi}{\partial \lambda_n} = \bar h_n,
@@ -111,7 +113,7 @@ def _of_posterior(
     @tf.custom_gradient
     def zero(
         A: tf.Tensor, T: tf.Tensor, first: tf.Tensor
-    ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]]":
+    ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]":
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             slope = tf.transpose(first - tf.linalg.matvec(T, h.mean))[:, None, :]
             number, weights = int(A.shape[0]), tf.transpose(T, [1, 2, 0])

@@ -490,13 +490,11 @@ def scalar_log_power_expectation(
 
 @implementations.register(object)
 def _unknown_likelihood(likelihood: Any, *_: Any) -> Any:
+    name = type(likelihood).__name__
     raise NotImplementedError(
-        f"likelihood: got {type(likelihood).__name__}, for which no tilted moments are"
-        " registered."
-        " Expected one of GPflow's or gpflow_pep's likelihoods, or one of your own that"
-        " derives"
+        f"likelihood: got {name}, for which no tilted moments are registered. Expected"
+        " one of GPflow's or gpflow_pep's likelihoods, or one of your own that derives"
         " from gpflow.likelihoods.ScalarLikelihood or QuadratureLikelihood. For another"
-        " register a"
-        " function with"
-        f" gpflow_pep.likelihoods.implementations.register({type(likelihood).__name__})."
+        " register a function with"
+        f" gpflow_pep.likelihoods.implementations.register({name})."
     )

@@ -58,7 +58,9 @@ def left_out_densities(model: GPModel) -> Callable[[], AnyNDArray]:
 def held_out_densities(
     model: GPModel, validation: RegressionData
 ) -> Callable[[], AnyNDArray]:
-    """Make a function that computes the log density of each row that was held out, [N]."""
+    """Make a function that computes the log density of each row that was held
+    out, [N].
+    """
     check_one_power(model)
     missing, rule = takes_missing_targets(model), target_rule(model)
     rows_and_targets = checks.check_data(validation, missing_targets=missing)
@@ -122,7 +124,9 @@ OVER = "The time was over."
 
 
 class PointsScore(NamedTuple):
-    """How a model with so many inducing points was trained and predicts rows left out."""
+    """How a model with so many inducing points was trained and predicts rows
+    left out.
+    """
 
     num_inducing: int
     log_density: float
@@ -290,7 +294,9 @@ def _most_points(model: GPModel, deadline: float = np.inf) -> int:
 
 
 def check_grows(model: Any) -> None:
-    """Refuse a model whose inducing points cannot be added to, or whose rows left out."""
+    """Refuse a model whose inducing points cannot be added to, or whose rows
+    left out.
+    """
     kind = isinstance(model, (PEPRegression, PEP))
     if not kind or type(_points_of(model)) is not InducingPoints:
         part = type(_points_of(model) if kind else model).__name__

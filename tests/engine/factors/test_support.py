@@ -1,4 +1,6 @@
-"""What is registered of likelihoods: targets they refuse, numbers of columns, traits."""
+"""What is registered of likelihoods: targets they refuse, numbers of columns,
+traits.
+"""
 
 import importlib
 import pkgutil

@@ -1,4 +1,6 @@
-"""Mean and variance of targets, of every likelihood, against integrals by other means."""
+"""Mean and variance of targets, of every likelihood, against integrals by
+other means.
+"""
 
 from functools import partial
 from typing import Any
