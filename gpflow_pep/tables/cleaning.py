@@ -34,6 +34,7 @@ from .formats import (
     given_conventions,
     halves,
     is_code,
+    is_large_label,
     may_be_classes,
     merge_in_floats,
     several_units,
@@ -532,6 +533,8 @@ def _read_target(
         raise refusal(name, got, "numbers for regression", remedy)
     if form.kind != "text":
         notes.extend(_how_read(target, column, form, known))
+    elif merge_in_floats(there.unique()):
+        notes.append(_about_large_numbers(target, there.iloc[0]))
     truth = pd.api.types.is_bool_dtype(column[values.notna()].infer_objects())
     numbers = form.kind == "number" and not truth
     if form.kind == "number":
@@ -556,7 +559,8 @@ def _read_target(
     if form.kind != "text":
         words = read_cells(column, Format("text")).where(values.notna())
         as_they_are = truth or any(
-            is_code(word) or is_limit(word) for word in words.dropna()
+            is_code(word) or is_limit(word) or is_large_label(word)
+            for word in words.dropna()
         )
         values = words if as_they_are else read_cells(values, Format("text"))
     return values.rename(target), "classes"
@@ -749,14 +753,7 @@ def _about_words(
             f"{unread!r}, {what}",
         )
     elif merge_in_floats(different):
-        yield Note(
-            name,
-            f"Column '{name}' has whole numbers such as {different[0]}, of which"
-            " several are the same in floating point: they are taken as words.",
-            "{} have whole numbers, of which several are the same in floating point:"
-            " they are taken as words",
-            str(different[0]),
-        )
+        yield _about_large_numbers(name, different[0])
     elif word := word_among_numbers(values, known):
         count = counted(int((words == word).sum()), "cell")
         yield Note(
@@ -784,6 +781,12 @@ def _about_words(
         )
 
 
+def _about_large_numbers(name: str, example: str) -> Note:
+    what = "of which several are the same in floating point: they are taken as words"
+    alone = f"Column '{name}' has whole numbers such as {example}, {what}."
+    return Note(name, alone, f"{{}} have whole numbers, {what}", example)
+
+
 def _are(names: Sequence[str]) -> str:
     return f"{listed(names)} {'is' if len(names) == 1 else 'are'}"
 
@@ -793,32 +796,45 @@ def _how_joined(
 ) -> Iterator[Note]:
     """Name which cells are taken as no value, or are not, and which words as others."""
     as_written = option("as-written", form.source or name)
-    for sentinel in form.sentinels:
+    if form.sentinels:
         numbers = read_cells(column, form._replace(sentinels=()))
-        count = int((numbers == sentinel).sum())
-        if count:
-            named = sentinel in known.sentinels
-            yield _about_sentinel(name, sentinel, count, as_written, named)
+        yield from _about_sentinels(name, numbers, form, known, as_written)
     yield from _about_marks(name, stripped(column), form, known, as_written)
     if form.kind == "text":
         yield from _about_spellings(name, column, form, as_written)
 
 
-def _about_sentinel(
-    name: str, sentinel: float, count: int, as_written: str, named: bool
-) -> Note:
-    rows = f"{sentinel:g} in {counted(count, 'row')}"
-    if named:
-        alone = f"Column '{name}': {rows} is taken as no value."
-        return Note(name, alone, "{} have numbers that are taken as no value", rows)
-    return Note(
-        name,
-        f"Column '{name}': {rows} is far from all other numbers, and is taken as no"
-        f" value ({as_written} reads it as a number).",
-        "{} have numbers that are far from all others, and are taken as no value"
-        " (--as-written reads those of a column as numbers)",
-        rows,
-    )
+def _about_sentinels(
+    name: str,
+    numbers: "pd.Series[Any]",
+    form: Format,
+    known: Conventions,
+    as_written: str,
+) -> Iterator[Note]:
+    """Name numbers that are taken as no value: those that a user named, and others."""
+    counts = {sentinel: int((numbers == sentinel).sum()) for sentinel in form.sentinels}
+    found = {sentinel: count for sentinel, count in counts.items() if count}
+    for were_named in (True, False):
+        rows = " and ".join(
+            f"{sentinel:g} in {counted(count, 'row')}"
+            for sentinel, count in found.items()
+            if (sentinel in known.sentinels) == were_named
+        )
+        if not rows:
+            continue
+        far, instead = "", ""
+        if not were_named:
+            far = " is far from all other numbers, and"
+            instead = f" ({as_written} reads it as a number)"
+        yield Note(
+            name,
+            f"Column '{name}': {rows}{far} is taken as no value{instead}.",
+            "{} have numbers that are named as no value"
+            if were_named
+            else "{} have numbers that are far from all others, and are taken as no"
+            " value (--as-written reads those of a column as numbers)",
+            rows,
+        )
 
 
 def _about_marks(
@@ -858,15 +874,19 @@ def _about_spellings(
             f"{{}} have {listed(marks)}, taken as text ({remedy})",
         )
     plain = cells.map(plain_spelling, na_action="ignore")
-    for spelling in form.spellings:
-        others = sorted({*cells[plain == plain_spelling(spelling)]} - {spelling})
+    joined = {
+        spelling: sorted({*cells[plain == plain_spelling(spelling)]} - {spelling})
+        for spelling in form.spellings
+    }
+    if joined:
+        ways = [f"{_are(words)} taken as '{way}'" for way, words in joined.items()]
+        details = [f"{listed(words)} as '{way}'" for way, words in joined.items()]
         yield Note(
             name,
-            f"Column '{name}': {_are(others)} taken as '{spelling}'"
-            f" ({as_written} keeps them apart).",
+            f"Column '{name}': {'; '.join(ways)} ({as_written} keeps them apart).",
             "{} have words in several spellings, of which the most frequent is taken"
             " (--as-written keeps those of a column apart)",
-            f"{listed(others)} as '{spelling}'",
+            ", ".join(details),
         )
     apart = short_spellings(read_cells(column, form)) if "" not in form.missing else []
     if apart:

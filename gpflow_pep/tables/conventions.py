@@ -157,8 +157,8 @@ _NINES = np.array(
 _LEAST_DISTANCE = 3.0
 #: Words that are spelled in several ways have at least three letters, or are these.
 _SHORT_WORDS = ("da", "ja", "no", "ok", "on", "si", "sí")
-#: Or single letters, if all single letters of the column are in one of these: sexes, yes
-#: and no, true and false. Others may be two things: alleles A and a, units m and M.
+#: Or single letters, if all single letters of the column are in one of these: sexes,
+#: yes and no, true and false. Others may be two things: alleles A and a, units m and M.
 _ANSWERS = ("mfx", "mfo", "mfu", "mfd", "mwd", "yn", "jn", "tf")
 
 

@@ -163,6 +163,8 @@ def may_be_months(numbers: npt.NDArray[np.float64]) -> bool:
     01.2023; 1.202 is 01.2020.
     """
     numbers = numbers[~np.isnan(numbers)]
+    if np.isinf(numbers).any():
+        return False
     months = np.floor(numbers)
     years = 1e4 * (numbers - months)
     return bool(

@@ -1,4 +1,4 @@
-"""Notes on what was done to the columns of a table: one line for all columns of a kind."""
+"""Notes on what was done to columns of a table: one line for all columns of a kind."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -165,8 +165,9 @@ def _codes(column: "pd.Series[Any]") -> Iterator[Note]:
     yield Note(
         str(column.name),
         f"Column '{column.name}' is {rows} of {len(values)} rows, beside whole numbers"
-        f" from {scale[0]:g} to {scale[-1]:g}. If it is a code for a missing value, pass"
-        f" --missing={listed_codes} (in Python missing=), which is for all columns.",
+        f" from {scale[0]:g} to {scale[-1]:g}. If it is a code for a missing value,"
+        f" pass --missing={listed_codes} (in Python missing=), which is for all"
+        " columns.",
         "{} have numbers that may be codes for a missing value, beside few whole"
         f" numbers: --missing={listed_codes} (in Python missing=) takes them as no"
         " value, in all columns",
