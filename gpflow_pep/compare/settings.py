@@ -18,7 +18,7 @@ INITS = {"kmeans": "kmeans", "random": "random", "variance": "greedy_variance"}
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")
 #: Of whole numbers, whose probabilities are no densities; and with Gaussian noise of
 #: numbers or of their logarithms, of which models are exact.
-COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")
+COUNTS = ("poisson", "negative_binomial")
 GAUSSIAN = ("auto", "gaussian", "log_normal")
 LIKELIHOODS = {
     "numbers": ("gaussian", "student_t", "log_normal", "tobit", *COUNTS),

@@ -41,6 +41,7 @@ TRIALS = [Trial("alpha 0", part) for part in range(1, 7)]
 of_posix = pytest.mark.skipif(
     os.name != "posix", reason="signals and terminals of POSIX"
 )
+pytestmark = pytest.mark.usefixtures("interrupts_arrive")
 
 
 @pytest.mark.slow

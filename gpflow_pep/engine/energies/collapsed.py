@@ -252,19 +252,25 @@ def sums_with_slack(
 
 
 def left_out_moments(
-    parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor
+    parts: Parts,
+    rows: Any,
+    W: tf.Tensor,
+    q: PosteriorFactor,
+    copies: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute mean and variance of each target given the others of its output, [N, P]
     each.
+
+    :param copies: How many rows have the inputs and targets of each, [N]. They have the
+        same site, which is removed as often; None: each is the only one.
     """
     X, Y, _ = rows
     A, d, noise, alpha, r = _project_single_rows(parts, rows, W, has_gaps=True)
     d, noise, alpha = (part[:, None] for part in (d, noise, alpha))
     tau = row_precision(d, noise, alpha) * tf.cast(~tf.math.is_nan(Y), r.dtype)
     m, s = marginals(A, q)
-    without = cavity(
-        Marginals(m, s + tf.zeros_like(m)), Sites(tau * r, tau), tf.ones_like(d)
-    )
+    times = tf.ones_like(d) if copies is None else copies[:, None]
+    without = cavity(Marginals(m, s + tf.zeros_like(m)), Sites(tau * r, tau), times)
     return without.m + parts.mean(X), without.s + d + parts.noise(X)[:, None]
 
 

@@ -381,8 +381,8 @@ def row_moments(q: WhitenedGaussian, A: tf.Tensor) -> Marginals:
 def cavity(q: Marginals, sites: Sites, alpha: tf.Tensor) -> Cavity:
     """Remove the power alpha of each row's site (Bui, Yan & Turner 2017, section 3.3).
 
-    :param alpha: The power, in [0, 1], [broadcast N, 1]; 1 removes the site, 0 removes
-        nothing.
+    :param alpha: The power, at least 0, [broadcast N, 1]; 1 removes the site, 0 removes
+        nothing, and a number of copies the sites of all of them.
     """
     e = 1.0 - alpha * sites.tau * q.s
     return Cavity((q.m - alpha * sites.nu * q.s) / e, q.s / e, e)
