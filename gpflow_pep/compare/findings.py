@@ -134,9 +134,9 @@ def verdict(change: Difference, small: float, is_beaten: bool) -> str:
     :param change: Its loss less that of the saved model.
     :param small: The largest standard error with which two models are as good.
     :param is_beaten: Whether a constant is at least as good as the model.
-    :return: "better" or "worse" if the difference is clear. Otherwise "about as good" if
-        its standard error is small, unless a constant beats the model; and "not told
-        apart" if the rows do not decide.
+    :return: "better" or "worse" if the difference is clear. Otherwise "about as good"
+        if its standard error is small, unless a constant beats the model; and "not
+        told apart" if the rows do not decide.
     """
     if change.clear:
         return BETTER if change.mean < 0.0 else WORSE
@@ -160,7 +160,9 @@ def _beside_constant(comparison: Comparison, name: str) -> tuple[float, bool]:
 
 
 def _unstable_part(fits: Sequence[Fit]) -> Fit | None:
-    """Find the fit of the one part that is far worse than the others, if there is one."""
+    """Find the fit of the one part that is far worse than the others, if
+    there is one.
+    """
     *others, worst = sorted(fits, key=lambda fit: fit.scores["nlpd"])
     values = [fit.scores["nlpd"] for fit in others]
     if len(values) < 2:
@@ -240,7 +242,9 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _they_are(names: Sequence[str], verbs: tuple[str, str] = ("is", "are")) -> str:
-    """Write names and the verb that follows: of "boosted trees" too it is the plural."""
+    """Write names and the verb that follows: of "boosted trees" too it is the
+    plural.
+    """
     return f"{_list(names)} {verbs[len(names) > 1 or names[0].endswith('s')]}"
 
 
@@ -259,8 +263,8 @@ def _held_out(comparison: Comparison) -> pd.DataFrame:
 
 def quality(comparison: Comparison) -> str:
     """Word how good the saved model's held-out predictions are, and for what to use
-    them. Those of windows are first of the latest, which is like a forecast by the saved
-    model, and then of all.
+    them. Those of windows are first of the latest, which is like a forecast by the
+    saved model, and then of all.
     """
     table = _held_out(comparison)
     if without_limits(table).empty:
@@ -428,8 +432,8 @@ def better_at_errors(comparison: Comparison) -> str:
 
 
 def width_of_intervals(comparison: Comparison) -> str:
-    """Word that intervals of numbers are too narrow or too wide, by more than chance; of
-    windows in the latest, which has the most training rows.
+    """Word that intervals of numbers are too narrow or too wide, by more than chance;
+    of windows in the latest, which has the most training rows.
     """
     hits = of_rows.inside(_latest(comparison))
     if comparison.likelihood in COUNTS or hits.empty:
@@ -595,7 +599,7 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
 def together_or_separate(comparison: Comparison) -> str:
     """Word whether it pays to model several targets together."""
     names = sorted(comparison.losses, key=comparison.losses.__getitem__)
-    best = {is_separate(name): name for name in names[::-1]}
+    best = {is_separate(name): name for name in names[::-1] if name != DEFAULT}
     if len(best) < 2:
         return ""
     metric, change = (
@@ -614,7 +618,9 @@ def together_or_separate(comparison: Comparison) -> str:
 
 
 def given_others(comparison: Comparison) -> str:
-    """Word by how much errors are smaller where the other targets of a row are known."""
+    """Word by how much errors are smaller where the other targets of a row
+    are known.
+    """
     errors = (comparison.details and comparison.details.given_others) or {}
     parts = [
         f"{b:.4g} instead of {a:.4g} for '{name}'" for name, (a, b) in errors.items()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 import click
+import numpy as np
 
 from ..engine.refusals import refusal
 
@@ -18,7 +19,7 @@ INITS = {"kmeans": "kmeans", "random": "random", "variance": "greedy_variance"}
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")
 #: Of whole numbers, whose probabilities are no densities; and with Gaussian noise of
 #: numbers or of their logarithms, of which models are exact.
-COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")
+COUNTS = ("poisson", "negative_binomial")
 GAUSSIAN = ("auto", "gaussian", "log_normal")
 LIKELIHOODS = {
     "numbers": ("gaussian", "student_t", "log_normal", "tobit", *COUNTS),
@@ -57,7 +58,9 @@ class _NumberOrAuto(click.IntRange):
 
 
 class _Several(click.ParamType):
-    """Values that differ, separated by commas; one alone is that value if ``single``."""
+    """Values that differ, separated by commas; one alone is that value if
+    ``single``.
+    """
 
     name = "A,B,..."
 
@@ -78,6 +81,14 @@ def _whole(least: int, most: int | None = None) -> Range:
     return Range(
         click.IntRange(least, most), f"a whole number, at least {least}{limit}"
     )
+
+
+def _plain(value: Any) -> Any:
+    """Make plain Python of NumPy's scalars, and tuples of several values."""
+    if hasattr(value, "tolist"):  # scalars and arrays of NumPy, columns of pandas
+        value = value.tolist()
+    several = isinstance(value, Iterable) and not isinstance(value, str)
+    return tuple(map(_plain, value)) if several else value
 
 
 def _choice(names: Iterable[str]) -> Range:
@@ -236,12 +247,12 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        for name in ("alphas", "kernel", "num_inducing"):
-            value = getattr(self, name)
-            if not isinstance(value, (str, int)):
-                values = tuple(value)
-                single = name != "alphas" and len(values) == 1
-                object.__setattr__(self, name, values[0] if single else values)
+        for setting in fields(self):
+            value = _plain(getattr(self, setting.name))
+            if setting.name in ("alphas", "kernel", "num_inducing"):
+                single = setting.name != "alphas" and np.shape(value) == (1,)
+                value = value[0] if single else value
+            object.__setattr__(self, setting.name, value)
         for setting in fields(self):
             value, allowed = getattr(self, setting.name), setting.metadata["range"]
             if not (value is setting.default is None or allowed.allows(value)):
@@ -287,7 +298,9 @@ class Settings:
         return [(kernel, number) for number in numbers for kernel in kernels]
 
     def label(self, kernel: str, num_inducing: int | str) -> str:
-        """Name a pair by what it does not share with all others; empty if it is alone."""
+        """Name a pair by what it does not share with all others; empty if it
+        is alone.
+        """
         parts = [kernel] * isinstance(self.kernel, tuple)
         return ", ".join(
             parts + [f"M {num_inducing}"] * isinstance(self.num_inducing, tuple)

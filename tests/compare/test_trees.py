@@ -1,4 +1,4 @@
-"""Boosted trees: words as scikit-learn's trees take them, and rows that end training."""
+"""Boosted trees: words as scikit-learn's trees take them, rows that end training."""
 
 from typing import Any
 
