@@ -16,6 +16,7 @@ from sklearn import model_selection
 from ..engine.refusals import counted, refusal
 from ..tables import read_cells, recognise
 from ..tables.cleaning import Cleaned, clean
+from ..tables.dates import FORMS, as_month_with_point, may_be_months
 from ..tables.encodings import as_table, listed
 from ..tables.suspicions import MIN_ROWS
 from .settings import Settings
@@ -85,11 +86,16 @@ def clean_for(
             data._replace(warnings=[*data.warnings, *texts]), settings
         )
     else:
-        form = recognise(table[name], conventions=data.X.attrs["conventions"])
+        form = recognise(
+            table[name],
+            as_written=name in cleaning.get("as_written", ()),
+            conventions=data.X.attrs["conventions"],
+        )
         if form.kind not in kinds:
-            got = f"{name!r}, which is of the kind {form.kind}"
-            raise refusal(setting, got, kinds, "Name another, or change its cells.")
+            raise _unfit(setting, table[name], form.kind, kinds)
         blocks = read_cells(table[name], form).loc[data.X.index]
+        if setting == "time_column" and form.kind == "number":
+            _check_that_time_rises(blocks)
         if not (there := blocks.notna()).all():
             data.notes.append(
                 f"Dropped {(~there).sum()} of {len(there)} rows without '{name}'."
@@ -103,6 +109,29 @@ def clean_for(
         data = data._replace(X=X, y=data.y[there], blocks=blocks[there])
     _check_parts(data, settings)
     return data
+
+
+def _unfit(setting: str, column: "pd.Series[Any]", kind: str, kinds: str) -> ValueError:
+    """Refuse a column of another kind, with a cell and the forms of dates."""
+    cell = next(iter(column.dropna()), None)
+    got = f"{str(column.name)!r}, which is of the kind {kind}, such as {cell!r}"
+    forms = ", ".join(form.example for form in FORMS)
+    expected = f"{kinds}, with dates of one of the forms {forms}"
+    return refusal(setting, got, expected, "Name another, or change its cells.")
+
+
+def _check_that_time_rises(times: "pd.Series[Any]") -> None:
+    """Refuse numbers that may be months and years, as 1.2024 is before 2.2023."""
+    if not may_be_months(times.to_numpy(dtype=np.float64)):
+        return
+    number = times.dropna().iloc[0]
+    got = (
+        f"'{times.name}' with numbers such as {number:.15g}, which may be the month"
+        f" {as_month_with_point(number)}: as numbers they are not in the order of time"
+    )
+    expected = "dates, or numbers that rise with time, such as 2023.083"
+    remedy = "Write months as 2023-01, Jan 2023 or 01/2023."
+    raise refusal("time_column", got, expected, remedy)
 
 
 def _namesakes(data: Cleaned, groups: "pd.Series[Any]") -> list[str]:

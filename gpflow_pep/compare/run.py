@@ -167,9 +167,9 @@ def compare(
 
     :param X: A table that has the target among its columns; or inputs, [N, D], an array
         or a table.
-    :param y: The name of the target; or targets, [N]. Several targets are numbers: a
-        list of their names, or [N, P], with NaN where one is missing. Models of all
-        together are then compared with models of each by itself.
+    :param y: The name of the target, or its place, from 0; or targets, [N]. Several
+        targets are numbers: a list of their names, or [N, P], with NaN where one is
+        missing. Models of all together are then compared with models of each by itself.
     :param callback: Called before each fit and after it.
     :param options: Those of :class:`~gpflow_pep.compare.settings.Settings`, and of
         :func:`~gpflow_pep.tables.cleaning.clean` but ``limits``: ``task``, ``drop``,
@@ -186,18 +186,22 @@ def compare(
     )
 
 
-def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | list[str]]:
+def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | int | list[str]]:
     """Put inputs and targets into one table, and name its target or targets."""
+    is_place = isinstance(y, (int, np.integer)) and not isinstance(y, bool)
     frame = X.to_pandas() if hasattr(X, "to_pandas") else X
     if not isinstance(frame, pd.DataFrame):
-        if isinstance(y, str):
-            got = f"{type(X).__name__} and the name {y!r} of the target"
+        if isinstance(y, str) or is_place:
+            what = "place" if is_place else "name"
+            got = f"{type(X).__name__} and the {what} {y!r} of the target"
             remedy = "Pass a DataFrame, or targets in the place of the name."
             raise refusal("X", got, "a table that has this column", remedy)
         if np.ndim(frame) != 2:
             remedy = "Reshape it, a row for each datum."
             raise refusal("X", f"shape {np.shape(frame)}", "[N, D]", remedy)
         frame = pd.DataFrame(np.asarray(frame)).add_prefix("x")
+    elif is_place:
+        return frame, int(y)
     elif isinstance(y, str):
         return frame, y
     elif (

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 import click
+import numpy as np
 
 from ..engine.refusals import refusal
 
@@ -80,6 +81,14 @@ def _whole(least: int, most: int | None = None) -> Range:
     return Range(
         click.IntRange(least, most), f"a whole number, at least {least}{limit}"
     )
+
+
+def _plain(value: Any) -> Any:
+    """Make plain Python of NumPy's scalars, and tuples of several values."""
+    if hasattr(value, "tolist"):  # scalars and arrays of NumPy, columns of pandas
+        value = value.tolist()
+    several = isinstance(value, Iterable) and not isinstance(value, str)
+    return tuple(map(_plain, value)) if several else value
 
 
 def _choice(names: Iterable[str]) -> Range:
@@ -232,12 +241,12 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        for name in ("alphas", "kernel", "num_inducing"):
-            value = getattr(self, name)
-            if not isinstance(value, (str, int)):
-                values = tuple(value)
-                single = name != "alphas" and len(values) == 1
-                object.__setattr__(self, name, values[0] if single else values)
+        for setting in fields(self):
+            value = _plain(getattr(self, setting.name))
+            if setting.name in ("alphas", "kernel", "num_inducing"):
+                single = setting.name != "alphas" and np.shape(value) == (1,)
+                value = value[0] if single else value
+            object.__setattr__(self, setting.name, value)
         for setting in fields(self):
             value, allowed = getattr(self, setting.name), setting.metadata["range"]
             if not (value is setting.default is None or allowed.allows(value)):
