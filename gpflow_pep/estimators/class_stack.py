@@ -37,6 +37,7 @@ from ..training import ensemble_weights
 from ..training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals
 from ..training.fitting.objectives import FAILURES
 from ..training.fitting.points import gains, numbers_of_copies
+from .left_out_labels import moments_without_rows
 from .stack import LEAST_SECONDS, LEFT_OUT, Stack, component
 
 if TYPE_CHECKING:
@@ -234,11 +235,16 @@ def _left_out(part: "PEPClassifier", copies: AnyNDArray | None = None) -> AnyNDA
     """
     model: Any = part.model_
     rows, X = model.converged_rows(), model.data[0]
-    power = tf.ones([1, 1], rows.m.dtype)
-    if copies is not None:
-        power = tf.convert_to_tensor(copies[:, None], rows.m.dtype)
-    without = cavity(Marginals(rows.m, rows.s), Sites(rows.nu, rows.tau), power)
-    moments = without.m + model.mean_function(X), without.s + rows.d
+    times = np.ones(len(X)) if copies is None else copies
+    power = tf.convert_to_tensor(times[:, None], rows.m.dtype)
+    m, s, _ = cavity(Marginals(rows.m, rows.s), Sites(rows.nu, rows.tau), power)
+    if rows.m.shape[1] == 1:
+        others = moments_without_rows(model, rows, times)
+        m, s = (
+            np.where(np.isfinite(new[:, None]), new[:, None], old)
+            for new, old in zip(others, (m, s), strict=True)
+        )
+    moments = m + model.mean_function(X), s + rows.d
     p = np.asarray(
         class_probabilities(model.likelihood, X, *moments, len(part.classes_))
     )

@@ -19,6 +19,7 @@ from gpflow_pep.models import PEPClassification
 from gpflow_pep.scoring.predictive import Recalibration
 from gpflow_pep.training import Ensemble
 from gpflow_pep.training.fitting.objectives import near_lengthscales
+from gpflow_pep.training.fitting.points import numbers_of_copies, with_data
 
 random = np.random.default_rng(0)
 X = np.exp(random.normal(size=[45, 2]))
@@ -296,3 +297,30 @@ def test_whether_one_function_and_thresholds_predict_labels(
     p /= p.sum(axis=1, keepdims=True)
     assert is_ordinal(p, labels, np.array(order)) == expected
     assert is_ordinal(p[:, order], np.argsort(order)[labels], np.arange(3)) == expected
+
+
+@pytest.mark.parametrize("variance, num_inducing", [(700.0, 24), (20.0, 12)])
+@pytest.mark.parametrize("has_copies", [False, True])
+def test_rows_are_left_out_as_by_refits(
+    variance: float, num_inducing: int, has_copies: bool, no_training: None
+) -> None:
+    """The sites of the others change without a row, most at large kernel variances."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(24, 2))
+    labels = np.sin(2.0 * rows[:, 1]) + rows[:, 0] + 0.3 * rng.normal(size=24) > 0.0
+    if has_copies:
+        rows[[20, 21]], labels[[20, 21]] = rows[3], labels[3]
+    part = PEPClassifier(
+        **class_stack.COMMON, num_inducing=num_inducing, near_rows=0, random_state=0
+    )
+    model = part.fit(rows, labels).model_
+    model.kernel.variance.assign(variance)
+    model.kernel.lengthscales.assign([2.0, 2.0])
+    copies = numbers_of_copies(rows, 1.0 * labels[:, None])
+    found = class_stack._left_out(part, copies)
+    inputs, targets = map(np.asarray, model.data)
+    for row in (0, 3, 11):
+        others = (rows != rows[row]).any(axis=1)
+        without = with_data(model, (inputs[others], targets[others]))
+        expected = without.predict_y(inputs[row : row + 1])[0].numpy()[0, 0]
+        assert_allclose(found[row, 1], expected, atol=0.01)
