@@ -299,8 +299,9 @@ def test_whether_one_function_and_thresholds_predict_labels(
     assert is_ordinal(p[:, order], np.argsort(order)[labels], np.arange(3)) == expected
 
 
-@pytest.mark.parametrize("variance, num_inducing", [(700.0, 24), (20.0, 12)])
-@pytest.mark.parametrize("has_copies", [False, True])
+@pytest.mark.parametrize(
+    "variance, num_inducing, has_copies", [(700.0, 24, False), (20.0, 12, True)]
+)
 def test_rows_are_left_out_as_by_refits(
     variance: float, num_inducing: int, has_copies: bool, no_training: None
 ) -> None:
@@ -319,7 +320,7 @@ def test_rows_are_left_out_as_by_refits(
     copies = numbers_of_copies(rows, 1.0 * labels[:, None])
     found = class_stack._left_out(part, copies)
     inputs, targets = map(np.asarray, model.data)
-    for row in (0, 3, 11):
+    for row in (0, 3):
         others = (rows != rows[row]).any(axis=1)
         without = with_data(model, (inputs[others], targets[others]))
         expected = without.predict_y(inputs[row : row + 1])[0].numpy()[0, 0]
