@@ -75,7 +75,13 @@ def moments_without_rows(
         shift = h - np.einsum("nij,nj->ni", covariance, removed * nu[places])
         V = np.linalg.solve(E, covariance)
         m = np.linalg.solve(E, shift[..., None])[..., 0]
-        mean[some], variance[some] = _without_last(model, rows, places, m, V)
+        spread = np.diagonal(V, axis1=1, axis2=2)
+        is_proper = (np.isfinite(spread) & (spread > 0.0)).all(axis=1)
+        if is_proper.any():
+            proper = some[is_proper]
+            mean[proper], variance[proper] = _without_last(
+                model, rows, places[is_proper], m[is_proper], V[is_proper]
+            )
     return mean, variance
 
 
