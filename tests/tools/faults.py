@@ -157,6 +157,10 @@ estimators/columns.py: estimators/test_columns.py
 training/fitting/objectives.py: training/test_training.py
 -for _ in range(100):
 +for _ in range(0):
+# tables: a month read as a number
+tables/formats.py: tables/test_dates.py
+-period = "" if as_written else find_period(counts.index)
++period = ""
 """
 
 
