@@ -44,9 +44,9 @@ def require_mixed(model: Any, name: str) -> None:
 
 def _context(model: Any) -> MixedContext:
     q = posterior_factor(model.natural_of_v())
-    weights, W = tf.convert_to_tensor(model.kernel.W), model._latent_parts.whiten().W
+    weights, L = tf.convert_to_tensor(model.kernel.W), model._latent_parts.whiten().L
     root, c = (checks.require_finite(part, "q(u)", ADVICE) for part in (q.W, q.c))
-    return MixedContext(W, root, c, weights)
+    return MixedContext(L, root, c, weights)
 
 
 def posterior(
@@ -75,7 +75,7 @@ def predict_f(
             "given", "it with full_cov", "covariances of outputs", remedy
         )
     parts, context = model._latent_parts, _context(model)
-    Xnew = new_inputs(Xnew, model.inducing_variable, context.W.dtype)
+    Xnew = new_inputs(Xnew, model.inducing_variable, context.L.dtype)
     X, Y = model._check_new_targets((Xnew, outputs))
     g, mean = latent_at(parts, context, X), parts.mean(X) + tf.zeros_like(Y)
     g, end = condition_on_outputs(model.likelihood, context, g, mean, X, Y)

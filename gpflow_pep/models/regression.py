@@ -245,8 +245,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         r, noise = parts.observe(context.X, context.r)
         if not with_u:
             return context._replace(r=r, noise=noise)
-        q, W = self._posterior_of_v(), parts.whiten().W
-        return Context(W, q.q_mu, q.q_sqrt[0], context.X, r, noise, context.scales)
+        q, L = self._posterior_of_v(), parts.whiten().L
+        return Context(L, q.q_mu, q.q_sqrt[0], context.X, r, noise, context.scales)
 
     @check_shapes(
         "return[0]: [M, P]",

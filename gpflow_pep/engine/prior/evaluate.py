@@ -81,6 +81,7 @@ def _matern_profile(order: int, squared: tf.Tensor) -> tf.Tensor:
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Apply = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 #: Packages in whose code AutoGraph has nothing to translate; finding that out takes it
 #: seconds.
@@ -414,12 +415,21 @@ def _with_latent_axis(covariances: tf.Tensor, rank: int) -> tf.Tensor:
 
 @check_shapes("W: [K, M, M]", "X: [N, D]", "return.A: [K, M, N]")
 def project(
-    W: tf.Tensor, inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
+    W: tf.Tensor,
+    inducing_variable: InducingVariables,
+    kernel: Kernel,
+    X: TensorType,
+    apply: Apply = lower_matmul,
 ) -> Projection:
     """Project rows on whitened inducing variables; see :func:`whiten` for the kernel
     and W.
+
+    :param apply: What multiplies the covariances of u and rows by
+        :math:`W = L^{-1}`; where it is ``tf.linalg.triangular_solve`` W stands for L.
+        Training multiplies, as that is fast on many cores. Predictions solve: their
+        error does not grow with the condition number of ``Kuu``.
     """
-    A = lower_matmul(W, _with_latent_axis(kuf(inducing_variable, kernel, X), 3))
+    A = apply(W, _with_latent_axis(kuf(inducing_variable, kernel, X), 3))
     d = _with_latent_axis(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
     return Projection(
         A, tf.maximum(d, tf.zeros_like(d))
@@ -483,24 +493,28 @@ class Parts(NamedTuple):
         """See :func:`whiten`."""
         return whiten(self.inducing_variable, self.kernel)
 
-    def project(self, W: tf.Tensor, X: tf.Tensor) -> Projection:
+    def project(
+        self, W: tf.Tensor, X: tf.Tensor, apply: Apply = lower_matmul
+    ) -> Projection:
         """See :func:`project`."""
-        return project(W, self.inducing_variable, self.kernel, X)
+        return project(W, self.inducing_variable, self.kernel, X, apply)
 
     @check_shapes(
         "W: [1, M, M]", "X: [B, S, D]", "return.A: [1, M, N]", "return.D: [B, S, S]"
     )
-    def project_blocks(self, W: tf.Tensor, X: tf.Tensor) -> Projection:
+    def project_blocks(
+        self, W: tf.Tensor, X: tf.Tensor, apply: Apply = lower_matmul
+    ) -> Projection:
         """Project B blocks of S rows each, N = B S, for a kernel of one output: the
         residual covariance is kept inside the blocks (PITC). With M = 0 it is the
-        prior's.
+        prior's. See :func:`project` for ``apply``.
         """
         num_blocks, size, *_ = tf.unstack(tf.shape(X))
         if W.shape[-1] == 0:
             A = tf.zeros([1, 0, num_blocks * size], W.dtype)
             return Projection(A, covariance(self.kernel, X))
         flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
-        A = lower_matmul(W, kuf(self.inducing_variable, self.kernel, flat)[None])
+        A = apply(W, kuf(self.inducing_variable, self.kernel, flat)[None])
         blocks = tf.transpose(
             tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0]
         )  # [B, S, M]
