@@ -31,7 +31,9 @@ NEGLIGIBLE = 1e-8
 
 
 def numpy_ensembles(posterior: EnsemblePosterior) -> tuple[NumpyEnsemble, ...]:
-    """Give what predicts with NumPy, one ensemble; none where it has no form of a part."""
+    """Give what predicts with NumPy, one ensemble; none where it has no form
+    of a part.
+    """
     describe = Describer(values=True)
     try:
         described = describe_posterior(posterior, describe)

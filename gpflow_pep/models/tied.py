@@ -290,8 +290,8 @@ class ARPEP(TiedModel):
     Villacampa-Calvo & Hernández-Lobato (2020), section 3.3. For the arguments see
     :class:`TiedModel`.
 
-    .. seealso:: :class:`PEP`, where each step can pass over all rows; :class:`RPAPEP` and
-        :class:`APEP`, to try after this one; :ref:`tied`, and :doc:`/training`.
+    .. seealso:: :class:`PEP`, where each step can pass over all rows; :class:`RPAPEP`
+        and :class:`APEP`, to try after this one; :ref:`tied`, and :doc:`/training`.
     """
 
     energy = staticmethod(tied.arpep)
@@ -305,8 +305,8 @@ class RPAPEP(TiedModel):
     :func:`gpflow_pep.engine.energies.tied.rpapep`. Source: Villacampa-Calvo &
     Hernández-Lobato (2020), section 3.4. For the arguments see :class:`TiedModel`.
 
-    .. seealso:: :class:`ARPEP`, to try first; :class:`PEP`, where each step can pass over all rows;
-        :ref:`tied`, and :doc:`/training`.
+    .. seealso:: :class:`ARPEP`, to try first; :class:`PEP`, where each step can pass
+        over all rows; :ref:`tied`, and :doc:`/training`.
     """
 
     energy = staticmethod(tied.rpapep)
@@ -324,8 +324,8 @@ class APEP(TiedModel):
     a proper Gaussian for any q. So the parameters are those of q, where the paper has
     those of the factor. For the arguments see :class:`TiedModel`.
 
-    .. seealso:: :class:`ARPEP`, to try first; :class:`PEP`, where each step can pass over all rows;
-        :ref:`tied`, and :doc:`/training`.
+    .. seealso:: :class:`ARPEP`, to try first; :class:`PEP`, where each step can pass
+        over all rows; :ref:`tied`, and :doc:`/training`.
     """
 
     energy = staticmethod(tied.apep)
@@ -354,7 +354,9 @@ def _check_q(
     num_latent_gps: int,
     q_diag: bool,
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """Check the Gaussian to start from, and fill in the prior's where it is not given."""
+    """Check the Gaussian to start from, and fill in the prior's where it is
+    not given.
+    """
     dtype, (size, needed) = default_float(), shape
     q_mu, q_sqrt = (
         None if part is None else np.asarray(part, dtype) for part in (q_mu, q_sqrt)

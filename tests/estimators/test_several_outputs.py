@@ -119,7 +119,9 @@ def test_predictions_are_exact_with_inducing_points_at_all_rows(
 
 
 def table(shared: bool) -> tuple[AnyNDArray, AnyNDArray]:
-    """Two functions of x, with noise that they share beside that of each, or without."""
+    """Two functions of x, with noise that they share beside that of each, or
+    without.
+    """
     random = np.random.default_rng(1)
     x, shared_noise = (
         random.uniform(-3.0, 3.0, (280, 1)),

@@ -206,7 +206,9 @@ class _Run:
         return self.newest.loss, self.newest.gradient
 
     def step(self, x: AnyNDArray) -> None:
-        """Record a step, which is to the newest point; stop if steps gain too little."""
+        """Record a step, which is to the newest point; stop if steps gain too
+        little.
+        """
         self._accept()
         iterations = len(self.losses) - 1
         self.report(iterations, -self.num_rows * self.newest.loss)
@@ -327,14 +329,12 @@ def maximise(
         ``PEPClassification``, or GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``. Or
         the :class:`~gpflow_pep.training.fitting.objectives.WholeLoss` of one, which
         further runs do not compile again.
-    :param objective: ``"evidence"``: log Z. ``"evidence+loo"``, for ``PEP`` and
-        ``PEPRegression`` without blocks: log Z plus the sum over rows of the
-        leave-one-out log density. At powers above 0 log Z alone can make the noise too
-        small, which left-out rows punish; and their density alone, ``"loo"``, does not
-        keep inducing inputs from fitting single rows. Or a function of the model that
-        computes a number to maximise, in TensorFlow. See
-        :func:`~gpflow_pep.training.training_loss`, and :ref:`derivatives-of-sites`. Not
-        for a ``WholeLoss``, which has one.
+    :param objective: ``"evidence"`` is log Z. ``"loo"``, for ``PEP`` and
+        ``PEPRegression`` without blocks, is the sum over rows of the leave-one-out log
+        density; it does not keep inducing inputs from fitting single rows. A function
+        of the model computes another number to maximise, in TensorFlow. See
+        :func:`~gpflow_pep.training.training_loss`, and :ref:`derivatives-of-sites`. A
+        ``WholeLoss`` has its objective already.
     :param num_inducing: ``"auto"``: the inducing points of the model are doubled, and
         the model is trained again, as long as rows that are left out of this training
         gain (:mod:`gpflow_pep.training.fitting.points`); its ``inducing_variable`` is

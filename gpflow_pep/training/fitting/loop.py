@@ -232,7 +232,9 @@ def fit(
 
 
 class _Run:
-    """The model that :func:`fit` trains, what has happened to it, and when it is over."""
+    """The model that :func:`fit` trains, what has happened to it, and when it
+    is over.
+    """
 
     def __init__(
         self,
