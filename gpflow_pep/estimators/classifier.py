@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import type_of_target
 from ..engine import factors
 from ..engine.checks import refusal
 from ..models import PEPClassification
+from ..scoring.cutting import cuts_reported
 from ..scoring.ensemble import predict_probabilities
 from ..training import Ensemble, ensemble_with_near_labels
 from ..training.choosing.near import LEAST_ROWS, STEPS, takes_near_labels
@@ -128,11 +129,14 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         """
         X, stack = self._rows(X), self._stack
         if stack is None:
-            return self._probabilities(X)
+            with cuts_reported():
+                return self._probabilities(X)
         pairs = zip(stack.weights, stack.components, strict=True)
-        mixed = sum(
-            w * part._probabilities(X)[:, part.columns_of(self)] for w, part in pairs
-        )
+        with cuts_reported():
+            mixed = sum(
+                w * part._probabilities(X)[:, part.columns_of(self)]
+                for w, part in pairs
+            )
         return np.asarray(self.recalibration_.probabilities(mixed))
 
     def columns_of(self, whole: "PEPClassifier") -> list[int]:

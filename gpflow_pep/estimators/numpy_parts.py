@@ -67,12 +67,12 @@ def describe_posterior(
 def _component(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str, Any]:
     if isinstance(posterior, ContextRowsPosterior):
         return _component_of_rows(posterior, likelihood)
-    if (
-        not isinstance(posterior, IndependentPosteriorSingleOutput)
-        or posterior.cache is None
-    ):
+    if not isinstance(posterior, IndependentPosteriorSingleOutput):
         raise _refused("model_", "several outputs", "one")
-    kernel: Any = getattr(posterior, "kernel_of_model", posterior.kernel)
+    kernel: Any = getattr(posterior, "kernel_of_model", None)
+    if kernel is None or posterior.cache is None:
+        got = "a posterior of another package, or without its cache"
+        raise _refused("model_", got, "one of a model of gpflow_pep, with its cache")
     m, reductions, L = map(np.asarray, posterior.cache)
     if m.shape[1] > 1 and type(likelihood).__name__ in likelihoods.NUMBERS:
         raise _refused("model_", "several columns of targets", "one")
@@ -84,10 +84,7 @@ def _component(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str
     Z = _points(posterior.X_data, kernel)
     largest = np.max(kernel(Z, full_cov=False))
     roots = _roots(L, reductions, NEGLIGIBLE * _least_noise(likelihood, Z) / largest)
-    if roots is None:
-        factors = {"L": L, "reductions": reductions}
-    else:
-        factors = {"roots": roots}
+    factors = {"L": L, "reductions": reductions} if roots is None else {"roots": roots}
     a = solve_triangular(L, m, lower=True, trans=1)
     return {"kernel": kernel, "likelihood": likelihood, "Z": Z, "a": a, **factors}
 
@@ -95,8 +92,8 @@ def _component(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str
 def _roots(
     L: AnyNDArray, reductions: AnyNDArray, negligible: float
 ) -> AnyNDArray | None:
-    r"""Compute the lower triangular R with :math:`(R R^T)^{-1} = L^{-T} (I - S) L^{-1}`,
-    for which variances take one triangle and not two.
+    r"""Compute the lower triangular R by which variances take one triangle, not two:
+    :math:`(R R^T)^{-1} = L^{-T} (I - S) L^{-1}`.
 
     With :math:`I - S = T T^T`, T upper triangular, R is :math:`L T^{-T}`. Rounding
     leaves small eigenvalues of I - S negative where the data say nothing; then

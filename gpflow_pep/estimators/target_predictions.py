@@ -19,6 +19,7 @@ from ..engine.factors import layout_of, traits
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..scoring.arguments import as_coverage, as_probabilities
+from ..scoring.cutting import cuts_reported
 from ..scoring.ensemble import predictive
 from ..scoring.predictive import Predictive, require_finite
 from ..scoring.units import Units
@@ -138,11 +139,11 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         rows: AnyNDArray,
     ) -> Predictive:
         """Mix what components predict of rows in original units."""
-        if self._stack is None:
-            return predict(self, rows)
-        return self._stack.mixed(
-            [predict(part, rows) for part in self._stack.components]
-        )
+        with cuts_reported():
+            if self._stack is None:
+                return predict(self, rows)
+            parts = [predict(part, rows) for part in self._stack.components]
+        return self._stack.mixed(parts)
 
     def _part_of_f(self, rows: AnyNDArray) -> Predictive:
         f = self.posterior_.components_of_f

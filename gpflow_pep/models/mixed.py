@@ -22,10 +22,10 @@ from ..engine.predictions.mixed import (
     mixed_covariance,
 )
 from ..engine.predictions.posterior import new_inputs
-from ..engine.prior import is_mixed
+from ..engine.prior import Parts, PartsBySubstitution, is_mixed
 from ..engine.prior.evaluate import noise_variance, unconverted
 from ..engine.sites.mixed import LatentMarginals, latent_marginals, mixed_marginals
-from ..engine.sites.posterior import SiteProblem, Sites, posterior_factor
+from ..engine.sites.posterior import Natural, SiteProblem, Sites, posterior_factor
 from ..engine.sites.record import SiteUpdateInfo
 from .arguments import warn_unless_converged
 from .base import ADVICE, finite
@@ -154,11 +154,19 @@ def loo_log_density(model: Any) -> tf.Tensor:
 def regression_sums(model: Any, W: tf.Tensor | None) -> RowSums:
     """Sum over the rows of a regression what its energy needs."""
     parts = model._latent_parts
+    return _sums(model, parts, parts.whiten().W if W is None else W)
 
+
+def natural_of_regression(model: Any) -> Natural:
+    """Sum over the rows of a regression what they add to the prior of v."""
+    parts = PartsBySubstitution(*model._latent_parts)
+    return _sums(model, parts, parts.whiten().L).natural
+
+
+def _sums(model: Any, parts: Parts, W: tf.Tensor) -> RowSums:
     def bound(rows: Any, W: tf.Tensor, weights: tf.Tensor) -> RowSums:
         return mixed.sum_mixed_rows(parts, rows, W, weights, lambda X: _noise(model, X))
 
-    W = parts.whiten().W if W is None else W
     return model.rows.sum(bound, (W, tf.convert_to_tensor(model.kernel.W)), parts)
 
 

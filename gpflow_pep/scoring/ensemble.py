@@ -30,8 +30,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .cutting import record_cut
 from .kernels import Array, covariance_with, variance_of
-from .likelihoods import check_likelihood, class_probabilities, target_moments
+from .likelihoods import (
+    NUMBERS,
+    check_likelihood,
+    class_probabilities,
+    target_moments,
+)
 from .near import moments_from_near_rows
 from .predictive import Predictive, require_finite
 from .triangles import solve_lower
@@ -130,15 +136,28 @@ def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
     """Compute the mean and variance of f, [N, L] each, at rows X [N, D]; those of NaN
     are unknown.
 
-    Rounding can make a variance that is nearly 0 negative: it is 0 then.
+    Rounding can make a variance that is nearly 0 negative: it is 0 then, and
+    :mod:`gpflow_pep.scoring.cutting` reports it.
     """
     unknown = np.isnan(X).all(axis=1)[:, None]
     if unknown.any():
         moments = latent_moments(component, np.where(unknown, 0.0, X))
         mean, variance = map(np.where, [unknown] * 2, component.any_row, moments)
         return mean, variance
-    mean, variance = component.moments(X)
-    return mean, np.maximum(variance, 0.0)
+    mean, computed = component.moments(X)
+    variance = np.maximum(computed, 0.0)
+    if np.any(computed < 0.0):
+        record_cut(computed, _target_variance(component.likelihood, X, mean, variance))
+    return mean, variance
+
+
+def _target_variance(
+    likelihood: Mapping[str, Any], X: Array, mean: Array, variance: Array
+) -> Array:
+    """Compute the variance of y; of classes that of f with noise of variance 1."""
+    if likelihood["kind"] in NUMBERS:
+        return target_moments(likelihood, X, mean, variance)[1]
+    return variance + 1.0
 
 
 def predictive(ensemble: NumpyEnsemble, X: Array, units: Units) -> Predictive:

@@ -67,9 +67,7 @@ def moments_from_near_rows(
         shared = D[:, 1:, 1:] + variances[..., None] * np.eye(near)
         g = np.linalg.solve(shared, D[:, 1:, :1])  # [N, m, 1]
         E = A[:, 0] - np.einsum("nm,nmk->nk", g[..., 0], A[:, 1:])
-        residual = np.maximum(
-            D[:, 0, 0] - np.einsum("nm,nm->n", g[..., 0], D[:, 1:, 0]), 0.0
-        )
+        residual = D[:, 0, 0] - np.einsum("nm,nm->n", g[..., 0], D[:, 1:, 0])
         mean = E @ part["mean"] + np.einsum("nm,nmp->np", g[..., 0], targets)
         spread = residual + np.sum((E @ part["root"]) ** 2, axis=1)
         return mean, spread[:, None] + np.zeros_like(mean)

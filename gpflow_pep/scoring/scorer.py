@@ -12,6 +12,7 @@ from ..engine.files import SCORER
 from ..engine.refusals import counted, refusal
 from . import ensemble
 from .arguments import as_coverage, as_probabilities, as_rows
+from .cutting import cuts_reported
 from .inputs import YeoJohnson
 from .kernels import Array
 from .predictive import Predictive, Recalibration, require_finite
@@ -137,10 +138,11 @@ class Scorer:
         parts = zip(
             self._weights, self._ensembles, self._transforms, self._columns, strict=True
         )
-        mixed = sum(
-            weight * ensemble.predict_probabilities(part, transform(X))[:, columns]
-            for weight, part, transform, columns in parts
-        )
+        with cuts_reported():
+            mixed = sum(
+                weight * ensemble.predict_probabilities(part, transform(X))[:, columns]
+                for weight, part, transform, columns in parts
+            )
         recalibration = self._recalibration
         return np.asarray(
             mixed if recalibration is None else recalibration.probabilities(mixed)
@@ -214,9 +216,11 @@ class Scorer:
             raise refusal(method, "a model of classes", "a model of numbers", remedy)
         X = self._inputs(X)
         every = zip(self._ensembles, self._transforms, self._units, strict=True)
-        parts = [
-            ensemble.predictive(part, change(X), units) for part, change, units in every
-        ]
+        with cuts_reported():
+            parts = [
+                ensemble.predictive(part, change(X), units)
+                for part, change, units in every
+            ]
         if self._stack is None:
             return parts[0]
         mean_weights = self._stack["mean_weights"]

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from ..numerics.chunks import CHUNK_ELEMENTS, MIN_CHUNK, map_over_chunks, row_chunks
-from ..prior import Parts
+from ..prior import Parts, PartsBySubstitution
 from ..sites.groups import TOLERANCE, GroupRows, gaussian_observations
 
 
@@ -158,7 +158,7 @@ def _project_groups(
     """Project groups of rows [G, K, D]: A [G, K, M], and residual covariances D [G, K,
     K].
     """
-    A, D = parts.project_blocks(L, X, tf.linalg.triangular_solve)
+    A, D = PartsBySubstitution(*parts).project_blocks(L, X)
     num_groups, size = tf.shape(D)[0], tf.shape(D)[1]
     M = -1 if A.shape[1] is None else A.shape[1]
     return tf.reshape(tf.transpose(A[0]), [num_groups, size, M]), D

@@ -9,7 +9,7 @@ from gpflow.base import InputData, MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputedValue
 
-from ..prior import Parts
+from ..prior import Parts, PartsBySubstitution
 from ..prior.evaluate import covariance
 from ..prior.mixing import latent_parts
 from ..sites.fixed_point import run_to_fixed_point
@@ -53,7 +53,7 @@ class MixedContext(NamedTuple):
 
 def latent_at(parts: Parts, context: MixedContext, X: tf.Tensor) -> LatentMarginals:
     """Compute the moments of g at new rows; ``parts`` are of the latent functions."""
-    A, d = parts.project(context.L, X, tf.linalg.triangular_solve)
+    A, d = PartsBySubstitution(*parts).project(context.L, X)
     h = latent_marginals(A, context.q)
     return h._replace(covariance=h.covariance + tf.linalg.diag(tf.transpose(d)))
 
@@ -81,7 +81,7 @@ def _mixed_at(
         g = latent_at(parts, context, X)
         moments = mixed_marginals(mixing, g)
         return moments.m, mixed_covariance(mixing, g) if full_output_cov else moments.s
-    A, _ = parts.project(context.L, X, tf.linalg.triangular_solve)
+    A, _ = PartsBySubstitution(*parts).project(context.L, X)
     between = _between_rows(parts, A, context.q, X)
     mean = mixed_marginals(mixing, latent_marginals(A, context.q)).m
     if full_output_cov:

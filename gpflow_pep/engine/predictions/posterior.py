@@ -90,8 +90,9 @@ def gpflow_posterior(
     :math:`K_{uu} = L L^T`. The same code gets whitened inducing variables here
     (:class:`~gpflow_pep.engine.prior.wrapped.Whitened`): the cache is the mean of q(v),
     :math:`I - S` and L, and the variance :math:`k_{**} - A_*^T (I - S) A_*` with
-    :math:`A_* = L^{-1} k_{u*}` by substitution, as of GPflow's own SGPR. Its ``update_cache`` and ``fused_predict_f`` take q for the parameters as
-    they are then, as the posterior of GPflow's own SGPR does.
+    :math:`A_* = L^{-1} k_{u*}` by substitution, as of GPflow's own SGPR. Its
+    ``update_cache`` and ``fused_predict_f`` take q for the parameters as they are then,
+    as the posterior of GPflow's own SGPR does.
 
     :raises ValueError: If ``precompute_cache`` is none of GPflow's, or hyperparameters
         are not finite.

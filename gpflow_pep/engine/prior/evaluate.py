@@ -425,10 +425,7 @@ def project(
     """Project rows on whitened inducing variables; see :func:`whiten` for the kernel
     and W.
 
-    :param apply: What multiplies the covariances of u and rows by
-        :math:`W = L^{-1}`; where it is ``tf.linalg.triangular_solve`` W stands for L.
-        Training multiplies, as that is fast on many cores. Predictions solve: their
-        error does not grow with the condition number of ``Kuu``.
+    :param apply: See :meth:`Parts.apply`.
     """
     A = apply(W, _with_latent_axis(kuf(inducing_variable, kernel, X), 3))
     d = _with_latent_axis(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
@@ -494,28 +491,28 @@ class Parts(NamedTuple):
         """See :func:`whiten`."""
         return whiten(self.inducing_variable, self.kernel)
 
-    def project(
-        self, W: tf.Tensor, X: tf.Tensor, apply: Apply = lower_matmul
-    ) -> Projection:
+    def apply(self, W: tf.Tensor, covariances: tf.Tensor) -> tf.Tensor:
+        """Whiten covariances of u with rows."""
+        return lower_matmul(W, covariances)
+
+    def project(self, W: tf.Tensor, X: tf.Tensor) -> Projection:
         """See :func:`project`."""
-        return project(W, self.inducing_variable, self.kernel, X, apply)
+        return project(W, self.inducing_variable, self.kernel, X, self.apply)
 
     @check_shapes(
         "W: [1, M, M]", "X: [B, S, D]", "return.A: [1, M, N]", "return.D: [B, S, S]"
     )
-    def project_blocks(
-        self, W: tf.Tensor, X: tf.Tensor, apply: Apply = lower_matmul
-    ) -> Projection:
+    def project_blocks(self, W: tf.Tensor, X: tf.Tensor) -> Projection:
         """Project B blocks of S rows each, N = B S, for a kernel of one output: the
         residual covariance is kept inside the blocks (PITC). With M = 0 it is the
-        prior's. See :func:`project` for ``apply``.
+        prior's.
         """
         num_blocks, size, *_ = tf.unstack(tf.shape(X))
         if W.shape[-1] == 0:
             A = tf.zeros([1, 0, num_blocks * size], W.dtype)
             return Projection(A, covariance(self.kernel, X))
         flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
-        A = apply(W, kuf(self.inducing_variable, self.kernel, flat)[None])
+        A = self.apply(W, kuf(self.inducing_variable, self.kernel, flat)[None])
         blocks = tf.transpose(
             tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0]
         )  # [B, S, M]
@@ -550,6 +547,19 @@ class Parts(NamedTuple):
     def noise(self, X: tf.Tensor) -> tf.Tensor:
         """[N], variances of Gaussian noise."""
         return tf.squeeze(noise_variance(self.likelihood, X), axis=-1)
+
+
+class PartsBySubstitution(Parts):
+    """Parts to which L is passed in the place of :math:`W = L^{-1}`.
+
+    Training multiplies by W, which is fast on many cores. The rounding errors of such a
+    product grow with the condition number of ``Kuu``, those of substitution do not: q
+    and predictions are computed so.
+    """
+
+    def apply(self, L: tf.Tensor, covariances: tf.Tensor) -> tf.Tensor:
+        """See :meth:`Parts.apply`."""
+        return tf.linalg.triangular_solve(L, covariances)
 
 
 def _take_latent(values: tf.Tensor, latent: int) -> tf.Tensor:
