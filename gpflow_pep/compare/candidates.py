@@ -267,6 +267,8 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
             )
     several = len(data.targets) > 1
     for name, (alpha, estimator) in list(choices.items()) if several else ():
+        if name == DEFAULT:  # which tries both
+            continue
         choices[name_of(name.partition(" (")[0], label_of(name), SEPARATE)] = (
             alpha,
             SeparateRegressors(estimator),

@@ -516,7 +516,7 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
 def together_or_separate(comparison: Comparison) -> str:
     """Word whether it pays to model several targets together."""
     names = sorted(comparison.losses, key=comparison.losses.__getitem__)
-    best = {is_separate(name): name for name in names[::-1]}
+    best = {is_separate(name): name for name in names[::-1] if name != DEFAULT}
     if len(best) < 2:
         return ""
     metric, change = (

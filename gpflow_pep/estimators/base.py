@@ -483,6 +483,12 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.
         """
+        places = getattr(self._stack, "places", None)
+        if places is not None:
+            rows = self._rows(X)
+            parts = [self.components_[place] for place in sorted(set(places))]
+            everywhere: AnyNDArray = np.all([p.far_rows(rows) for p in parts], axis=0)
+            return everywhere
         X, ensemble = self._inputs(X), self._numpy_ensemble
         if ensemble is not None:
             return is_far(ensemble, X)

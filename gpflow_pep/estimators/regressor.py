@@ -26,6 +26,7 @@ from ..scoring.predictive import Predictive
 from ..scoring.units import Units
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
 from ..training.fitting.exact import KERNELS, Hyperparameters, fit_exact
+from .columns import fit_columns
 from .inputs import check_sizes, warn_of_wild_numbers
 from .numpy_parts import numpy_ensembles
 from .outputs import (
@@ -217,6 +218,8 @@ class PEPRegressor(TargetPredictions):
             warn_of_wild_numbers(Y, self.target_names_ or (), "y")
         if self._names_a_model or X.dtype != np.float64:
             self._fit_one(X, Y)
+        elif self.n_outputs_ > 1 and self.num_latent is None:
+            self._set_stack(fit_columns(self, X, Y))
         else:
             self._set_stack(fit_stack(self, X, Y))
 
@@ -327,6 +330,11 @@ class PEPRegressor(TargetPredictions):
         :param copies: How many training rows are copies of each, [N]: they are left out
             together.
         """
+        if self._stack is not None:
+            judged = [part._left_out(copies) for part in self._stack.components]
+            if not all(judged):
+                return None
+            return judged[0][0], self._stack.mixed([part for _, part in judged])
         if str(self.inducing) == ROWS:
             parts = (
                 self._without_axis(np.asarray(part))

@@ -34,7 +34,7 @@ import copy
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -125,11 +125,30 @@ class Stack(NamedTuple):
     mean_weights: AnyNDArray  #: Of the means, [K], of sum 1.
     recalibration: Recalibration | None  #: None: rows were not left out honestly.
     lines: tuple[str, ...]  #: What was tried and kept, and why.
+    #: Of several columns of y, the number of the component that predicts each, [P], and
+    #: of the one that does so if other targets of the row are known; None: all
+    #: components predict all columns. A weight is then the share of columns.
+    places: Sequence[int] | None = None
+    known_places: Sequence[int] | None = None
 
     @property
     def heaviest(self) -> Any:
         """The component of the largest weight."""
         return self.components[int(np.argmax(self.weights))]
+
+    def by_column(self, compute: Callable[[Any], AnyNDArray]) -> AnyNDArray:
+        """Compute values of rows, [N, ...] or [N, P, ...], by the components that
+        predict a column, and take those of each column, [N, P, ...].
+        """
+        places = self.places or ()
+        values = {place: compute(self.components[place]) for place in set(places)}
+        columns = [
+            values[place][:, p]
+            if self.components[place].n_outputs_ > 1
+            else values[place]
+            for p, place in enumerate(places)
+        ]
+        return np.stack(columns, axis=1)
 
     def mixed(self, parts: Sequence[Predictive]) -> Predictive:
         """Mix the components' distributions of the same rows."""
@@ -138,10 +157,18 @@ class Stack(NamedTuple):
         )
 
 
-def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
-    """Train the components on rows X [N, D], with targets Y [N, 1], and mix them.
+def fit_stack(
+    estimator: "PEPRegressor",
+    X: AnyNDArray,
+    Y: AnyNDArray,
+    column_steps: int | None = None,
+) -> Stack:
+    """Train the components on rows X [N, D], with targets Y [N, 1], and mix them; or
+    one model of targets [N, P].
 
     :param estimator: Whose other settings are those of the components.
+    :param column_steps: The most steps of a model of several columns; None: those of
+        the estimator, or :data:`COLUMN_STEPS` with many rows.
     """
     began = time.perf_counter()
     y = Y[:, 0]
@@ -169,8 +196,10 @@ def fit_stack(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
     copies = numbers_of_copies(X, Y)
     size = f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}"
     if Y.shape[1] > 1:
-        few = {"max_iterations": min(estimator.max_iterations, COLUMN_STEPS)}
-        part = train(COLUMNS | (few if len(X) > EXACT_BY_SCOUT else {}))
+        if column_steps is None and len(X) > EXACT_BY_SCOUT:
+            column_steps = COLUMN_STEPS
+        steps = min(estimator.max_iterations, column_steps or estimator.max_iterations)
+        part = train(COLUMNS | {"max_iterations": steps})
         z = part._left_out(copies)[1].normal_scores(Y)
         note(
             f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs stay"

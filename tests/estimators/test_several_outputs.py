@@ -144,7 +144,8 @@ def test_targets_that_are_known_help_where_noise_is_shared(
     some = targets[:80].copy()
     some[:9, 1] = np.nan
     model = PEPRegressor().fit(rows[:80], some)
-    assert model.num_inducing_ == 80 and "2 columns of y: one model" in model.summary()
+    assert model.num_inducing_ == 80 and model.mixes_outputs_
+    assert "If other columns of the row are known: joint" in model.summary()
     new, known = rows[80:], targets[80:].copy()
     known[:, 1] = np.nan
     errors = [targets[80:] - model.predict(new, known=given) for given in (known, None)]
