@@ -31,7 +31,7 @@ from ..training.choosing.ensemble import (
     heaviest,
 )
 from .base import PREDICTION_CHUNK, PEPEstimator
-from .inputs import check_sizes, check_table, seed_of
+from .inputs import check_sizes, check_table, filled, refuse_missing, seed_of
 from .intervals import conformal_score, fold_scores
 from .outputs import as_outputs, mean_r2
 from .target_units import log_slopes, to_model
@@ -342,6 +342,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         check_is_fitted(self)
         mean: Any = self.predict(X)
         if self._num_columns == 1:
+            y = filled(y)
+            refuse_missing(y, "target")
             return float(r2_score(y, mean, sample_weight=sample_weight))
         Y, mean = self._checked("y", y, mean), mean.reshape(len(mean), -1)
         if (
@@ -400,6 +402,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         if self._num_columns > 1:
             return as_outputs(name, y, X, self._num_columns, self.target_names_)
         check_table(name, y)
+        y = filled(y)
+        refuse_missing(y, "target")
         Y: AnyNDArray = column_or_1d(check_array(y, ensure_2d=False, dtype=X.dtype))[
             :, None
         ]

@@ -45,6 +45,12 @@ from .units import Units
 
 #: See :func:`is_far`.
 FAR = 0.95
+#: A component is asked whether a row is far if its weight is this, or the largest. On
+#: 43 data sets of 10 and 20 rows of known processes .86 of rows with an input of 10 000
+#: are far so, and .07 of those like the training rows; by the heaviest component alone
+#: .65 and .06, and with .1 in its place .98 and .13: light components take a function
+#: for noise.
+WEIGHTY = 0.2
 #: Rows at a time: so many that Python's own time does not count, so few that arrays fit
 #: a cache.
 CHUNK = 1000
@@ -198,24 +204,30 @@ def predict_probabilities(ensemble: NumpyEnsemble, X: Array) -> Array:
     return np.asarray(probability / probability.sum(axis=1, keepdims=True))
 
 
+def are_asked(weights: Array) -> npt.NDArray[np.bool_]:
+    """Find the components, [K], by which a row can be far: see :data:`WEIGHTY`."""
+    least = min(WEIGHTY, float(np.max(weights)))
+    return np.asarray(weights >= least)
+
+
 def is_far(ensemble: NumpyEnsemble, X: Array) -> npt.NDArray[np.bool_]:
     """Find for each row, [N], whether the training rows have almost no information on f
     there.
 
     That is where the variance of f is more than :data:`FAR` of the prior variance,
-    under the component of the largest weight; of several latent functions, for all of
-    them.
+    under any component of some weight (:data:`WEIGHTY`); of several latent functions,
+    for all of them.
     """
-    component = ensemble.components[int(np.argmax(ensemble.weights))]
-
-    def shares(X: Array) -> Array:
-        return latent_moments(component, X)[1].min(axis=1) / component.variance(X)
-
     unknown = np.isnan(X).all(axis=1)
-    far: npt.NDArray[np.bool_] = (
-        _in_chunks(shares, np.where(unknown[:, None], 0.0, X)) > FAR
-    )
-    return far | unknown
+    rows, far = np.where(unknown[:, None], 0.0, X), unknown
+    pairs = zip(are_asked(ensemble.weights), ensemble.components, strict=True)
+    for component in (component for is_asked, component in pairs if is_asked):
+
+        def shares(X: Array, component: Component = component) -> Array:
+            return latent_moments(component, X)[1].min(axis=1) / component.variance(X)
+
+        far = far | (_in_chunks(shares, rows) > FAR)
+    return far
 
 
 def _in_chunks(function: Callable[[Array], Array], X: Array, axis: int = 0) -> Array:
