@@ -19,6 +19,7 @@ from ..engine.checks import check_choice, check_positive, refusal
 from ..engine.factors import layout_of, traits
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
+from ..engine.prior.mixing import variances_of_white
 from ..scoring.arguments import as_coverage, as_probabilities
 from ..scoring.cutting import cuts_reported
 from ..scoring.ensemble import predictive
@@ -174,6 +175,11 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     def _part_of_f(self, rows: AnyNDArray) -> Predictive:
         f = self.posterior_.components_of_f
         parts = self._predicted(self._in_units(rows), f, PREDICTION_CHUNK)
+        if is_mixed(self.kernel_):
+            for k, model in enumerate(components(self.model_)[0]):
+                kernel = model.kernel
+                white = np.asarray(kernel.W) ** 2 @ variances_of_white(kernel).numpy()
+                parts[2 * k + 1] = np.maximum(parts[2 * k + 1] - white, 0.0)
         return self._mixture(parts, self._target._replace(logarithm=False))
 
     def _part_of_y(self, rows: AnyNDArray, known: Any = None) -> Predictive:

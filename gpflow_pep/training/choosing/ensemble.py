@@ -43,6 +43,7 @@ from ...engine.predictions.context_rows import NearRows
 from ...engine.prior import is_mixed
 from ...engine.prior.evaluate import skip_autograph
 from ...models.base import ADVICE, finite, q_once
+from ...models.mixed import predict_f_of_readings
 from ...scoring.arguments import as_probabilities
 from ...scoring.cutting import record_cut
 from ...scoring.predictive import Predictive
@@ -338,6 +339,8 @@ class Ensemble(EnsemblePredictions):
     :param known: For mixed outputs: known outputs of the predicted rows, [N, P], NaN
         where unknown; each component is conditioned on them
         (:meth:`~gpflow_pep.models.PEP.predict_f`), and the weights stay as they are.
+        What is predicted of a known output is another reading, whose white noise is not
+        that of the known one.
     :raises ValueError: If the models or the weights do not fit together.
     """
 
@@ -381,6 +384,10 @@ class Ensemble(EnsemblePredictions):
         options: list[dict[str, Any]] = [
             {"near": near} if near else {} for near in self.near
         ]
+        if self._known is not None and not (full_cov or full_output_cov):
+            return [
+                predict_f_of_readings(model, Xnew, self._known) for model in self.models
+            ]
         if self._known is not None:
             options = [{"given": self._known}] * len(self.models)
         pairs = zip(self.models, options, strict=True)
