@@ -172,6 +172,12 @@ class Settings:
         "Column of dates or numbers, in whose order rows come: folds or splits become"
         " growing windows, each tested on the rows that follow, as a forecast is.",
     )
+    horizon: int | None = _setting(
+        None,
+        _whole(1),
+        "How far a forecast reaches: each window is tested on so many distinct values"
+        " of the time column, as 3 for three months of a monthly table.",
+    )
     group_column: str | None = _setting(
         None,
         Range(click.STRING, "the name of a column"),
@@ -275,9 +281,23 @@ class Settings:
                 "Leave one out.",
             )
 
+        if self.horizon is not None:
+            self._check_horizon(self.horizon)
         if None not in (self.time_column, self.group_column):
             got, expected = f"{self.time_column!r} and a group_column", "one of them"
             raise refusal("time_column", got, expected, "Leave one out.")
+
+    def _check_horizon(self, horizon: int) -> None:
+        """Check that windows follow each other in time, and that nothing else sets
+        their length.
+        """
+        if self.time_column is None:
+            got, expected = f"{horizon} without a time_column", "both"
+            raise refusal("horizon", got, expected, "Name the column of times.")
+        if self.test_fraction is not None:
+            got = f"{horizon} and a test_fraction of {self.test_fraction:g}"
+            expected = "one of them: both set how long a window is"
+            raise refusal("horizon", got, expected, "Leave one out.")
 
     @property
     def configurations(self) -> list[tuple[str, int | str]]:
@@ -324,7 +344,8 @@ class Settings:
 
     def parts(self) -> tuple[str, int, float]:
         """Name what rows are held out by, how often, and what fraction of the rows each
-        time.
+        time; of windows at most so often, and so large a fraction, see
+        :func:`~gpflow_pep.compare.partition.parts_of`.
         """
         if self.time_column is not None:
             count = (
