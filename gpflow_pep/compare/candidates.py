@@ -200,7 +200,9 @@ def _baselines(numbers: bool, counts: bool, seed: int, early: bool) -> dict[str,
 
 
 def name_of(kind: str, *labels: str) -> str:
-    """Name the default, or a single model, and what it does not share with all others."""
+    """Name the default, or a single model, and what it does not share with
+    all others.
+    """
     label = ", ".join(filter(None, labels))
     return f"{kind} ({label})" if label else kind
 
@@ -240,7 +242,9 @@ def check_targets(data: Cleaned, settings: Settings) -> None:
 
 
 def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]:
-    """Make all models, untrained, with their powers (NaN where there is none), by name."""
+    """Make all models, untrained, with their powers (NaN where there is
+    none), by name.
+    """
     numbers, likelihood = data.kind == "numbers", settings.likelihood
     kind: Any = PEPRegressor if numbers else PEPClassifier
     options: dict[str, Any] = {} if likelihood == "auto" else {"likelihood": likelihood}
@@ -263,6 +267,8 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
             )
     several = len(data.targets) > 1
     for name, (alpha, estimator) in list(choices.items()) if several else ():
+        if name == DEFAULT:  # which tries both
+            continue
         choices[name_of(name.partition(" (")[0], label_of(name), SEPARATE)] = (
             alpha,
             SeparateRegressors(estimator),

@@ -122,7 +122,9 @@ def _row(comparison: Comparison, name: str) -> dict[str, object]:
 
 
 def _unstable_part(fits: Sequence[Fit]) -> Fit | None:
-    """Find the fit of the one part that is far worse than the others, if there is one."""
+    """Find the fit of the one part that is far worse than the others, if
+    there is one.
+    """
     *others, worst = sorted(fits, key=lambda fit: fit.scores["nlpd"])
     values = [fit.scores["nlpd"] for fit in others]
     if len(values) < 2:
@@ -202,7 +204,9 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _they_are(names: Sequence[str], verbs: tuple[str, str] = ("is", "are")) -> str:
-    """Write names and the verb that follows: of "boosted trees" too it is the plural."""
+    """Write names and the verb that follows: of "boosted trees" too it is the
+    plural.
+    """
     return f"{_list(names)} {verbs[len(names) > 1 or names[0].endswith('s')]}"
 
 
@@ -358,7 +362,9 @@ def better_at_errors(comparison: Comparison) -> str:
 
 
 def width_of_intervals(comparison: Comparison) -> str:
-    """Word that intervals of numbers are too narrow or too wide, by more than chance."""
+    """Word that intervals of numbers are too narrow or too wide, by more than
+    chance.
+    """
     hits = of_rows.inside(_held_out(comparison))
     if comparison.likelihood in COUNTS or hits.empty:
         return ""  # of whole numbers no interval holds exactly 90%
@@ -510,7 +516,7 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
 def together_or_separate(comparison: Comparison) -> str:
     """Word whether it pays to model several targets together."""
     names = sorted(comparison.losses, key=comparison.losses.__getitem__)
-    best = {is_separate(name): name for name in names[::-1]}
+    best = {is_separate(name): name for name in names[::-1] if name != DEFAULT}
     if len(best) < 2:
         return ""
     metric, change = (
@@ -529,7 +535,9 @@ def together_or_separate(comparison: Comparison) -> str:
 
 
 def given_others(comparison: Comparison) -> str:
-    """Word by how much errors are smaller where the other targets of a row are known."""
+    """Word by how much errors are smaller where the other targets of a row
+    are known.
+    """
     errors = (comparison.details and comparison.details.given_others) or {}
     parts = [
         f"{b:.4g} instead of {a:.4g} for '{name}'" for name, (a, b) in errors.items()

@@ -112,7 +112,9 @@ def versions() -> list[str]:
 
 
 def _classes(comparison: Comparison) -> Iterator[list[str]]:
-    """Give a row of cells for each class: how many of its held-out rows are named so."""
+    """Give a row of cells for each class: how many of its held-out rows are
+    named so.
+    """
     if comparison.data.kind == "classes" and comparison.best is not None:
         for name, row in class_report(comparison.held_out[comparison.best]).iterrows():
             recall, precision = (

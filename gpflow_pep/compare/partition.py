@@ -22,7 +22,10 @@ from .settings import Settings
 
 #: Names of columns that identify what has several rows; the first ones may name its
 #: kind instead, such as the make of a device, where there are few values.
-_KINDS = "member|branch|school|animal|plot|batch|machine|device|sensor|station|account|vehicle"
+_KINDS = (
+    "member|branch|school|animal|plot|batch|machine|device|sensor|station|account"
+    "|vehicle"
+)
 _KINDS += "|supplier|company|group|cluster"
 _WHOSE = re.compile(
     r"(?i:(.*["
@@ -121,7 +124,9 @@ def _namesakes(data: Cleaned, groups: "pd.Series[Any]") -> list[str]:
 
 
 def _check_parts(data: Cleaned, settings: Settings) -> None:
-    """Check that each part has rows enough to train on and to score, of each class too."""
+    """Check that each part has rows enough to train on and to score, of each
+    class too.
+    """
     names, least = ("test_fraction", "splits"), max(2, data.num_classes)
     setting = next(
         (name for name in names if getattr(settings, name) is not None), "folds"
@@ -226,7 +231,9 @@ def _repeats(values: "pd.Series[Any]", targets: Any, is_named: bool) -> bool:
 
 
 def _explains(values: "pd.Series[Any]", y: "pd.Series[Any]") -> bool:
-    """Whether many values explain the target, and neighbours among numbers do so apart."""
+    """Whether many values explain the target, and neighbours among numbers do
+    so apart.
+    """
     values, number = values[y[values.index].notna()], values.nunique()
     if not _FEWEST_GROUPS <= number <= len(values) / 2:
         return False

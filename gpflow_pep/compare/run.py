@@ -342,8 +342,10 @@ def _details(
         (n for n in losses if not is_separate(n)), key=losses.__getitem__, default=None
     )
     if together is not None and len(data.targets) > 1 and not is_over:
-        others = errors_given_others(outcomes[Trial(together, 1)].pipeline, X, y)
-        details = details._replace(given_others=others)
+        pipeline = outcomes[Trial(together, 1)].pipeline
+        if pipeline[-1].mixes_outputs_:
+            others = errors_given_others(pipeline, X, y)
+            details = details._replace(given_others=others)
     return details
 
 

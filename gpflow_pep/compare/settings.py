@@ -18,7 +18,7 @@ INITS = {"kmeans": "kmeans", "random": "random", "variance": "greedy_variance"}
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")
 #: Of whole numbers, whose probabilities are no densities; and with Gaussian noise of
 #: numbers or of their logarithms, of which models are exact.
-COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")
+COUNTS = ("poisson", "negative_binomial")
 GAUSSIAN = ("auto", "gaussian", "log_normal")
 LIKELIHOODS = {
     "numbers": ("gaussian", "student_t", "log_normal", "tobit", *COUNTS),
@@ -57,7 +57,9 @@ class _NumberOrAuto(click.IntRange):
 
 
 class _Several(click.ParamType):
-    """Values that differ, separated by commas; one alone is that value if ``single``."""
+    """Values that differ, separated by commas; one alone is that value if
+    ``single``.
+    """
 
     name = "A,B,..."
 
@@ -267,7 +269,9 @@ class Settings:
         return [(kernel, number) for number in numbers for kernel in kernels]
 
     def label(self, kernel: str, num_inducing: int | str) -> str:
-        """Name a pair by what it does not share with all others; empty if it is alone."""
+        """Name a pair by what it does not share with all others; empty if it
+        is alone.
+        """
         parts = [kernel] * isinstance(self.kernel, tuple)
         return ", ".join(
             parts + [f"M {num_inducing}"] * isinstance(self.num_inducing, tuple)

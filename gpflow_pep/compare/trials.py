@@ -1,4 +1,6 @@
-"""The fits of a comparison: each candidate on each part, the same in whichever process."""
+"""The fits of a comparison: each candidate on each part, the same in
+whichever process.
+"""
 
 import pickle
 import time

@@ -43,7 +43,7 @@ from ..training.choosing.ensemble import (
 )
 from ..training.choosing.near import LEAST_ROWS
 from ..training.fitting.objectives import Objective, assign_same, near_lengthscales
-from ..training.fitting.points import OVER, copies_of
+from ..training.fitting.points import OVER, copies_of, may_be_trials
 from .inputs import (
     YEO_JOHNSON,
     check_sizes,
@@ -230,8 +230,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _known_rows(
         self, X: AnyNDArray, Y: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        """Leave out rows that are NaN, half of the rows if copies, and warn of wild
-        inputs.
+        """Leave out rows that are NaN, and copies of rows if several models are mixed
+        and y is no trial; warn of them, and of wild inputs.
         """
         known = ~np.isnan(X).all(axis=1)
         if not known.all():
@@ -244,16 +244,19 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if len(distinct) < len(X):
             copies = (
                 f"{len(X) - len(distinct)} of {len(X)} rows are copies of others,"
-                " inputs and"
+                " inputs and y."
             )
-            advice = (
-                "Remove a copy that is no measurement of its own: noise looks smaller"
-                " by it."
-            )
-            if 2 * len(distinct) <= len(X) and not self._names_a_model:
-                advice = "They are left out: no row is to predict its copy."
+            if may_be_trials(Y):
+                fate = "They stay, as trials that came out alike."
+            elif self._names_a_model:
+                fate = (
+                    "They stay, as a setting names one model. Remove those that are no"
+                    " measurements of their own."
+                )
+            else:
+                fate = "They are left out, as no row is to predict its own copy."
                 X, Y = X[np.sort(distinct)], Y[np.sort(distinct)]
-            warnings.warn(f"{copies} y. {advice}", stacklevel=4)
+            warnings.warn(f"{copies} {fate}", stacklevel=4)
         if len(X) > 1 and (X[0] == X).all():
             message = (
                 "X: all rows are the same, and no prediction elsewhere rests on"
@@ -480,6 +483,12 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.
         """
+        places = getattr(self._stack, "places", None)
+        if places is not None:
+            rows = self._rows(X)
+            parts = [self.components_[place] for place in sorted(set(places))]
+            everywhere: AnyNDArray = np.all([p.far_rows(rows) for p in parts], axis=0)
+            return everywhere
         X, ensemble = self._inputs(X), self._numpy_ensemble
         if ensemble is not None:
             return is_far(ensemble, X)

@@ -26,7 +26,9 @@ from .describing import Described, Describer
 
 
 def numpy_ensembles(posterior: EnsemblePosterior) -> tuple[NumpyEnsemble, ...]:
-    """Give what predicts with NumPy, one ensemble; none where it has no form of a part."""
+    """Give what predicts with NumPy, one ensemble; none where it has no form
+    of a part.
+    """
     describe = Describer(values=True)
     try:
         described = describe_posterior(posterior, describe)

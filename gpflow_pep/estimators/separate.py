@@ -1,4 +1,6 @@
-"""An estimator for each column of y, beside estimators that model all columns together."""
+"""An estimator for each column of y, beside estimators that model all columns
+together.
+"""
 
 from typing import Any
 
@@ -90,7 +92,9 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return mean_r2(self._checked(y, mean), mean, sample_weight)
 
     def _checked(self, y: Any, X: AnyNDArray) -> AnyNDArray:
-        """Check targets, with the columns of a table in the order of those of ``fit``."""
+        """Check targets, with the columns of a table in the order of those of
+        ``fit``.
+        """
         return as_outputs("y", y, X, len(self.estimators_), self.target_names_)
 
     def __sklearn_tags__(self) -> Any:

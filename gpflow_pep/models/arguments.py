@@ -92,7 +92,9 @@ def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -
 
 
 class FixedParameter(Parameter):
-    """A parameter that is never trained: ``gpflow.set_trainable`` has no effect on it."""
+    """A parameter that is never trained: ``gpflow.set_trainable`` has no
+    effect on it.
+    """
 
     def __init__(self, value: TensorData, **kwargs: Any) -> None:
         super().__init__(value, **{**kwargs, "trainable": False})
@@ -162,6 +164,8 @@ def _check_power(value: TensorData) -> None:
 
 
 def set_unchecked(model: tf.Module, **attributes: Any) -> None:
-    """Set attributes of a model past the checks that the model makes of assigned ones."""
+    """Set attributes of a model past the checks that the model makes of
+    assigned ones.
+    """
     for name, value in attributes.items():
         tf.Module.__setattr__(model, name, value)

@@ -50,7 +50,9 @@ class ContextPredictions:
         return False
 
     def context_parts(self) -> Parts:
-        """Take the parts of one output; without the likelihood where that is Gaussian."""
+        """Take the parts of one output; without the likelihood where that is
+        Gaussian.
+        """
         number, name = int(self.num_latent_gps), type(self.kernel).__name__
         if number != 1 or isinstance(self.kernel, MultioutputKernel):
             got = f"near rows with {number} latent functions under {name}"
@@ -212,7 +214,8 @@ class ContextPredictions:
         """Create the loss that trains for predictions from near rows::
 
             loss = model.near_row_training_loss_closure(20)
-            pep.training.fit(model, loss, num_steps=200, optimizer=tf_keras.optimizers.Adam(0.1))
+            adam = tf_keras.optimizers.Adam(0.1)
+            pep.training.fit(model, loss, num_steps=200, optimizer=adam)
             mean, variance = model.predict_f(Xnew, near=20)
 
         See :mod:`gpflow_pep.models.minibatch`, and :ref:`near-rows`.

@@ -8,11 +8,13 @@ out of them, updates these against the rest, puts them back, and returns
 .. math::
 
     -\sum_l [ -\tfrac12 \log|I + G_l| + \tfrac12 b_lᵀ (I + G_l)^{-1} b_l ]
-    - \frac{N}{|\mathrm{batch}|} \sum_{n \in \mathrm{batch}} (\ell_n + \mathrm{site\ terms}),
+    - \frac{N}{|\mathrm{batch}|}
+    \sum_{n \in \mathrm{batch}} (\ell_n + \mathrm{site\ terms}),
 
-in whose gradient the batch's part of G and b counts :math:`N / |\mathrm{batch}|` times. Totals are
-those of the parameters at the time of each row's last visit; now and then they are summed anew for
-the parameters as they are, and always when something else has replaced the sites.
+in whose gradient the batch's part of G and b counts :math:`N / |\mathrm{batch}|` times.
+Totals are those of the parameters at the time of each row's last visit; now and then
+they are summed anew for the parameters as they are, and always when something else has
+replaced the sites.
 
 **Near rows.** Training for predictions from near rows maximises the sum over rows of
 :math:`\log p(y_n \mid y_{near(n)})`, where near(n) are the m other training rows

@@ -117,10 +117,10 @@ def impute_y(model: Any) -> MeanAndVariance:
     )
 
 
-def loo_moments(model: Any) -> MeanAndVariance:
+def loo_moments(model: Any, copies: tf.Tensor | None = None) -> MeanAndVariance:
     """Compute mean and variance of all targets of each row, given the other rows."""
     problem, sites, h = model._converged_rows()
-    m, s = mixed.at_rows(problem, sites, h, whole_rows=True)
+    m, s = mixed.at_rows(problem, sites, h, whole_rows=True, copies=copies)
     X = problem.rows.X
     return finite(
         predict_mean_and_var(model.likelihood, X, m + problem.parts.mean(X), s)

@@ -233,7 +233,9 @@ def _transform_of(inputs: Mapping[str, Any]) -> Callable[[Array], Array]:
 def _encodings_of(
     columns: Any,
 ) -> "tuple[dict[str, Format] | None, dict[str, Encoding]]":
-    """Make what :func:`~gpflow_pep.tables.encodings.encode_table` takes beside a table."""
+    """Make what :func:`~gpflow_pep.tables.encodings.encode_table` takes
+    beside a table.
+    """
     if columns is None:
         return None, {}
     from ..tables.encodings import Encoding

@@ -563,7 +563,9 @@ def _why_drop(
 
 
 def _two_orders(words: Iterable[Any]) -> str:
-    """Name dates of which no order suits all; empty where the words are no such dates."""
+    """Name dates of which no order suits all; empty where the words are no
+    such dates.
+    """
     words = [word for word in words if isinstance(word, str)]
     if not all(map(has_order, words)):
         return ""

@@ -526,7 +526,9 @@ def _dates(column: "pd.Series[Any]") -> "pd.Series[Any]":
 
 
 def _words(column: "pd.Series[Any]") -> list[str | None]:
-    """Cells as text without spaces around; whole numbers without point; None for none."""
+    """Cells as text without spaces around; whole numbers without point; None
+    for none.
+    """
     # In lists: a row of a table is read in a third of the time that pandas takes.
     cells, missing = column.tolist(), column.isna().tolist()
     if pd.api.types.is_float_dtype(column):

@@ -8,7 +8,8 @@ import numpy as np
 
 _GAPS = str.maketrans("\u00a0\u2009\u202f\u2019\u2032\u2033\u2212", "   ''\"-")
 _CURRENCY = "€$£¥₹₽₩₺₪"
-_MONEY = rf"(?:[A-Z]{{1,2}})?[{_CURRENCY}]|(?:EUR|USD|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN)"
+_CODES = "EUR|USD|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN"
+_MONEY = rf"(?:[A-Z]{{1,2}})?[{_CURRENCY}]|(?:{_CODES})"
 _SIGN = rf"[^\W\d_]|[°%‰{_CURRENCY}]"
 #: A unit after a number: up to two words.
 _UNIT = rf"(?:{_SIGN})(?:{_SIGN}|[\d²³⁻¹/·*^.-]){{0,11}}(?: (?:{_SIGN}){{1,8}})?"
@@ -52,7 +53,8 @@ def _number(decimal: str, thousands: str) -> re.Pattern[str]:
     grouped = [rf"[1-9]\d{{0,2}}(?:{re.escape(mark)}\d{{3}})+" for mark in thousands]
     if "," in thousands:
         grouped.append(r"[1-9]\d?(?:,\d{2})+,\d{3}")  # India's: 1,10,000
-    number = rf"(?:(?:{'|'.join([*grouped, r'[0-9]+'])})(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?"
+    whole = "|".join([*grouped, r"[0-9]+"])
+    number = rf"(?:(?:{whole})(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?"
     return re.compile(
         rf"(?P<open>\()?(?P<sign>[+-]?)\s*(?:(?P<money>{_MONEY})\s*)?(?P<minus>[+-]?)"
         rf"(?P<number>{number})(?P<error>\s*(?:±|\+/-|\+-)\s*{number})?"

@@ -188,7 +188,9 @@ def test_the_best_and_what_is_about_as_good() -> None:
     ],
 )
 def test_marks_of_what_is_as_good(errors: float, mark: str, clear: bool) -> None:
-    """Of Nadeau and Bengio; from 2.78 of them on a difference of five folds is clear."""
+    """Of Nadeau and Bengio; from 2.78 of them on a difference of five folds
+    is clear.
+    """
     gaps = np.array([1.0, -1.0, 0.0, 1.0, -1.0])
     gaps = gaps + errors * gaps.std(ddof=1) * np.sqrt(1 / 5 + 10 / 40)
     comparison = made({"mean": [9.0] * 5, "default": np.zeros(5), "alpha 0": gaps})
@@ -348,7 +350,9 @@ def test_what_is_wrong_warns(
 
 
 def test_a_ranking_of_rows_is_something_learnt() -> None:
-    """A model that names the most frequent class alone may put rows in the right order."""
+    """A model that names the most frequent class alone may put rows in the
+    right order.
+    """
     comparison = small_classification()
     constant = {"nlpd": 0.5, "error": 0.1, "auc": 0.5, "ece": 0.0}
     scores = {"class frequencies": constant, "alpha 0.5": {**constant, "auc": 0.899}}
@@ -443,7 +447,9 @@ def test_the_headline_is_in_plain_words() -> None:
 
 
 def test_what_is_too_good_is_not_recommended() -> None:
-    """Of products of inputs, of R^2 above .99, and of one input that does nearly all."""
+    """Of products of inputs, of R^2 above .99, and of one input that does
+    nearly all.
+    """
     rng = np.random.default_rng(0)
     mean = 3.0 * rng.standard_normal(400)
     importance = pd.DataFrame(

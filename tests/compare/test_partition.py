@@ -1,4 +1,6 @@
-"""Folds and splits: those of scikit-learn, and rows with the same inputs in one part."""
+"""Folds and splits: those of scikit-learn, and rows with the same inputs in
+one part.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -119,7 +119,9 @@ def test_predictions_are_exact_with_inducing_points_at_all_rows(
 
 
 def table(shared: bool) -> tuple[AnyNDArray, AnyNDArray]:
-    """Two functions of x, with noise that they share beside that of each, or without."""
+    """Two functions of x, with noise that they share beside that of each, or
+    without.
+    """
     random = np.random.default_rng(1)
     x, shared_noise = (
         random.uniform(-3.0, 3.0, (280, 1)),
@@ -142,7 +144,8 @@ def test_targets_that_are_known_help_where_noise_is_shared(
     some = targets[:80].copy()
     some[:9, 1] = np.nan
     model = PEPRegressor().fit(rows[:80], some)
-    assert model.num_inducing_ == 80 and "2 columns of y: one model" in model.summary()
+    assert model.num_inducing_ == 80 and model.mixes_outputs_
+    assert "If other columns of the row are known: joint" in model.summary()
     new, known = rows[80:], targets[80:].copy()
     known[:, 1] = np.nan
     errors = [targets[80:] - model.predict(new, known=given) for given in (known, None)]

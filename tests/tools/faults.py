@@ -2,8 +2,8 @@
 """Deliberate faults, one at a time, and whether the fast tests catch each.
 
     python tests/tools/faults.py                 # all: make faults
-    python tests/tools/faults.py cavity tilted   # only those whose name has one of these
-    python tests/tools/faults.py --check         # only whether every old text is there once
+    python tests/tools/faults.py cavity tilted   # those whose name has one of these
+    python tests/tools/faults.py --check         # whether every old text is there once
 
 The tree is copied first; nothing is changed in it. Edit LIST as the package changes: of
 each fault its name, its file below gpflow_pep/ and files or tests below tests/ that
@@ -25,6 +25,7 @@ SEVERAL = {
     "REGRESSION": "models/test_regression.py",
     "POINT": "models/test_pep.py",
     "TIED": "models/test_tied.py",
+    "SAVING": "estimators/test_describing.py estimators/test_save_estimator.py",
 }
 #: From "shared losses" on they were in the package once, and found by hand.
 LIST = r"""
@@ -57,7 +58,7 @@ training/starts/greedy.py: training/starts/test_selection.py
 -d[part] -= np.einsum("mn,mn->n", A[:m, part], A[:m, part])
 +d[part] -= 0.5 * np.einsum("mn,mn->n", A[:m, part], A[:m, part])
 # saving: constrained values where unconstrained belong
-estimators/describing.py: estimators/test_describing.py estimators/test_save_estimator.py
+estimators/describing.py: SAVING
 -"unconstrained": self._array(value.unconstrained_variable.numpy(), label)
 +"unconstrained": self._array(value.numpy(), label)
 # sweep: a sign in the sites' second moment
@@ -148,10 +149,18 @@ training/fitting/full_batch.py: training/test_training.py
 -                _limits.pop()
 +            if _limits:
 +                _limits.pop()
+# several columns: a joint model that is worse is taken
+estimators/columns.py: estimators/test_columns.py
+-best = max(means, key=means.__getitem__)
++best = JOINT if JOINT in means else SHARED
 # copies: another thread copies at the same time
 training/fitting/objectives.py: training/test_training.py
 -for _ in range(100):
 +for _ in range(0):
+# exact fits: one start only
+training/fitting/exact.py: models/test_varying_noise.py::test_fine_parts_beside_smooth_ones_are_found
+-        if ascent.objective >= fine.objective:
++        if True:
 """
 
 

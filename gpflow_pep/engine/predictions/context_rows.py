@@ -191,7 +191,8 @@ def predict_from_near_rows(
 
     .. math::
 
-        Eᵀ B^{-1} E' + D_{**'} - gᵀ D_{N*'} - D_{*N'} g' + gᵀ (D_{NN'} + \Sigma_{NN'}) g'
+        Eᵀ B^{-1} E' + D_{**'} - gᵀ D_{N*'} - D_{*N'} g'
+        + gᵀ (D_{NN'} + \Sigma_{NN'}) g'
 
     and at the same row it is the variance above. Where rows get sites these differ from
     one new row to the next, and there is no joint distribution.

@@ -4,10 +4,10 @@ Here is the one boundary to users' code: kernels, inducing variables and mean fu
 are called in this module and nowhere else, and likelihoods through
 :func:`convert_user_code`.
 
-Squared distances from products, :math:`|x|^2 + |x'|^2 - 2 x^T x'`, lose the digits of what all
-inputs share, as dates or coordinates on a map do. A stationary kernel does not change where the
-same is subtracted from all inputs. So those of GPflow get inputs less the mean of some of them:
-:func:`centred`.
+Squared distances from products, :math:`|x|^2 + |x'|^2 - 2 x^T x'`, lose the digits of
+what all inputs share, as dates or coordinates on a map do. A stationary kernel does not
+change where the same is subtracted from all inputs. So those of GPflow get inputs less
+the mean of some of them: :func:`centred`.
 """
 
 import functools
@@ -383,8 +383,9 @@ class Projection(NamedTuple):
         tf.Tensor
     )  #: [K, M, N], :math:`A = L^{-1} K_{uf}`: :math:`f_n = A_nᵀ v +` residual.
     D: tf.Tensor
-    """Residual prior covariance given u. [K, N]: its diagonal :math:`d_n = k_{nn} - |A_n|^2`, at
-    least 0; or [B, S, S]: its diagonal blocks, for rows that come in B blocks of S.
+    """Residual prior covariance given u. [K, N]: its diagonal
+    :math:`d_n = k_{nn} - |A_n|^2`, at least 0; or [B, S, S]: its diagonal blocks, for
+    rows that come in B blocks of S.
     """
 
 

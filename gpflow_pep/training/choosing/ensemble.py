@@ -277,7 +277,9 @@ class EnsemblePredictions(Module):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> MeanAndVariance:
-        """Mix moments; the spread of the components' means adds to their covariances."""
+        """Mix moments; the spread of the components' means adds to their
+        covariances.
+        """
         means, covariances = (tf.stack(part) for part in zip(*moments, strict=True))
         w = self._weights(means)
         mean = tf.tensordot(w, means, 1)
@@ -505,7 +507,9 @@ def _likelihood_of_targets(model: GPModel, near: NearRows | None) -> Likelihood:
 
 
 def components(model: GPModel | Ensemble) -> tuple[list[GPModel], AnyNDArray]:
-    """Give the components of an ensemble and their weights [K]; one model is its own."""
+    """Give the components of an ensemble and their weights [K]; one model is
+    its own.
+    """
     if isinstance(model, Ensemble):
         return model.models, model.weights.numpy()
     return [model], np.ones(1)

@@ -13,7 +13,10 @@ Without warp and with one noise variance a = b = 0 and w = 0. K is that of one k
 all inputs, and of the ``additive`` one the sum of a Matérn 5/2 kernel and of a smooth
 function of each input,
 
-.. math:: k(x, x') = k_{5/2}(x, x') + \sum_d v_d e^{-(x_d - x'_d)^2 / (2 \ell^2)}, \quad \ell = 2.
+.. math::
+
+    k(x, x') = k_{5/2}(x, x') + \sum_d v_d e^{-(x_d - x'_d)^2 / (2 \ell^2)},
+    \quad \ell = 2.
 
 One Cholesky factor and one inverse give the value and all derivatives: with
 :math:`\beta = (K + \operatorname{diag} s)^{-1} t` and
@@ -53,9 +56,11 @@ LEAST_NOISE, NOISE = 1e-6, 0.1
 #: start alone ends within .03 nats a row of the best of five in 44, both in 96; in 90
 #: with a noise of .03 in the fine one, 93 with .003.
 FINE, FINE_NOISE = 0.3, 0.01
-#: After so many steps the better of both goes on. On these 100 tables it is the one that
-#: would end better in 100, after 8 steps in 96, and after 6 in 94.
+#: After so many steps the better of both goes on. On these 100 tables it is the one
+#: that would end better in 100, after 8 steps in 96, and after 6 in 94.
 STEPS_OF_STARTS = 10
+#: The part of the seconds that the fine start may take of those before the deadline.
+SHARE_OF_FINE = 0.25
 #: Limits of the logarithms of lengthscales, variance and noise, of w, a and b, and of
 #: log v.
 LIMITS = (-5.0, 7.0), (-8.0, 7.0), (-13.0, 3.0), (-3.0, 3.0), (-2.5, 2.5), (-9.0, 5.0)
@@ -146,7 +151,9 @@ class Hyperparameters(NamedTuple):
 
     @classmethod
     def of_vector(cls, vector: AnyNDArray) -> "Hyperparameters":
-        """Read them from one vector, [3 D + 4], which ``numpy.hstack`` makes of them."""
+        """Read them from one vector, [3 D + 4], which ``numpy.hstack`` makes
+        of them.
+        """
         D = len(vector) // 3 - 1
         places: AnyNDArray = np.cumsum([D, 1, 1, D, 1, 1])
         lengthscales, v, c, w, a, b, log_additive = np.split(vector, places)
@@ -412,7 +419,9 @@ def fit_exact(
     return Hyperparameters.of_vector(vector), record
 
 
-def find_start(X: AnyNDArray, y: AnyNDArray, deadline: float) -> Hyperparameters:
+def find_start(
+    X: AnyNDArray, y: AnyNDArray, deadline: float = np.inf
+) -> Hyperparameters:
     """Find where the training of any kernel starts, by :data:`STEPS_OF_STARTS` steps of
     the Matérn 5/2 kernel with one noise variance from both starts.
 
@@ -420,20 +429,27 @@ def find_start(X: AnyNDArray, y: AnyNDArray, deadline: float) -> Hyperparameters
     :param y: Standardised targets, [N].
     """
     limits: dict[str, Any] = {"max_iterations": STEPS_OF_STARTS, "deadline": deadline}
-    return start_after(*fit_exact(X, y, **limits))
+    start = start_after(*fit_exact(X, y, **limits))
+    assert start is not None  # as no start was given
+    return start
 
 
-def start_after(theta: Hyperparameters, record: MaximiseRecord) -> Hyperparameters:
-    """Give where other kernels start, after one was trained from both starts: the smooth
-    start if the fine one did not end better.
+def start_after(
+    theta: Hyperparameters, record: MaximiseRecord
+) -> Hyperparameters | None:
+    """Give where other kernels start after one was trained from both starts, None after
+    one that was trained from a given start.
 
-    Else near the end of training: with half of the log variance, lengthscales so that
-    the slopes of functions stay the same, and noise of :data:`FINE_NOISE` at least. A
-    squared exponential has no Cholesky factor with the large variance and the small
-    noise of some rough functions.
+    That is the smooth start if the fine one did not end better. Else it is near the end
+    of training: with half of the log variance, lengthscales so that the slopes of
+    functions stay the same, and noise of :data:`FINE_NOISE` at least, because a squared
+    exponential kernel has no Cholesky factor with the large variance and the small
+    noise that some fits end with.
     """
-    smooth, *fine = record.starts
-    if not fine or fine[0].objective <= smooth.objective:
+    if len(record.starts) == 1:
+        return None
+    smooth, fine = record.starts
+    if fine.objective <= smooth.objective:
         return Hyperparameters.smooth(len(theta.log_lengthscales))
     return theta._replace(
         log_lengthscales=theta.log_lengthscales - 0.25 * theta.log_variance,

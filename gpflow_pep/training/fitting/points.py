@@ -58,7 +58,9 @@ def left_out_densities(model: GPModel) -> Callable[[], AnyNDArray]:
 def held_out_densities(
     model: GPModel, validation: RegressionData
 ) -> Callable[[], AnyNDArray]:
-    """Make a function that computes the log density of each row that was held out, [N]."""
+    """Make a function that computes the log density of each row that was held
+    out, [N].
+    """
     check_one_power(model)
     missing, rule = takes_missing_targets(model), target_rule(model)
     rows_and_targets = checks.check_data(validation, missing_targets=missing)
@@ -118,11 +120,16 @@ MOST_POINTS, CHEAP_POINTS, MOST_WORK = 800, 100, 1e8
 #: are left. On 5000 rows of a sum of sinusoids with 10 s, 1 is as good, and 4 is .10
 #: nats worse.
 LONGER = 2.0
+#: Two measurements rarely agree in the inputs and in one of so many levels, and trials
+#: have rarely so many: ratings have 2 to 7 as a rule.
+LEVELS_OF_NUMBERS = 10
 OVER = "The time was over."
 
 
 class PointsScore(NamedTuple):
-    """How a model with so many inducing points was trained and predicts rows left out."""
+    """How a model with so many inducing points was trained and predicts rows
+    left out.
+    """
 
     num_inducing: int
     log_density: float
@@ -172,6 +179,27 @@ def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
         len(np.unique(column)) for column in (Y if is_y else np.hstack([X, Y])).T
     )
     return copies if levels >= max(number / 2, 10) else np.arange(len(X))
+
+
+def numbers_of_copies(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray | None:
+    """Count the copies of each row, itself among them, [N]; None if there are none."""
+    _, group, sizes = np.unique(
+        copies_of(X, Y), return_inverse=True, return_counts=True
+    )
+    return None if len(sizes) == len(X) else sizes[group]
+
+
+def may_be_trials(Y: AnyNDArray) -> bool:
+    """Whether equal rows may be trials that came out alike, and no copies: if each
+    column of targets [N, P] has counts (whole numbers of at least 0, as numbers of
+    classes are), or less than :data:`LEVELS_OF_NUMBERS` levels.
+    """
+    for column in Y.T:
+        levels = np.unique(column[~np.isnan(column)])
+        are_counts = np.all((levels >= 0.0) & (levels % 1.0 == 0.0))
+        if len(levels) >= LEVELS_OF_NUMBERS and not are_counts:
+            return False
+    return True
 
 
 def with_data(model: Any, data: tuple[AnyNDArray, AnyNDArray]) -> Any:
@@ -290,7 +318,9 @@ def _most_points(model: GPModel, deadline: float = np.inf) -> int:
 
 
 def check_grows(model: Any) -> None:
-    """Refuse a model whose inducing points cannot be added to, or whose rows left out."""
+    """Refuse a model whose inducing points cannot be added to, or whose rows
+    left out.
+    """
     kind = isinstance(model, (PEPRegression, PEP))
     if not kind or type(_points_of(model)) is not InducingPoints:
         part = type(_points_of(model) if kind else model).__name__
