@@ -27,7 +27,13 @@ from ..scoring.units import Units
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
 from ..training.fitting.exact import KERNELS, Hyperparameters, fit_exact
 from .columns import fit_columns
-from .inputs import check_sizes, warn_of_wild_numbers
+from .inputs import (
+    check_sizes,
+    check_table,
+    filled,
+    refuse_missing,
+    warn_of_wild_numbers,
+)
 from .numpy_parts import numpy_ensembles
 from .outputs import (
     as_outputs,
@@ -199,10 +205,13 @@ class PEPRegressor(TargetPredictions):
             raise refusal("warp", repr(self.warp), "True, False or 'auto'", remedy)
 
     def _fit(self, X: Any, y: Any) -> None:
+        check_table("y", y)
+        y = filled(y)
         if has_columns(y):
             X = self._validate(X)
             X, Y = observed_rows(X, as_outputs("y", y, X))
         else:
+            refuse_missing(y, "target")
             X, y = self._validate(X, y, y_numeric=True)
             Y = np.asarray(y, dtype=X.dtype)[:, None]
             check_sizes("y", Y)

@@ -356,8 +356,8 @@ def _check_q(
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Check the Gaussian to start from; whatever is not given is the prior's."""
     dtype = default_float()
-    mean = None if q_mu is None else np.asarray(q_mu, dtype)
-    root = None if q_sqrt is None else np.asarray(q_sqrt, dtype)
+    mean: AnyNDArray | None = None if q_mu is None else np.asarray(q_mu, dtype)
+    root: AnyNDArray | None = None if q_sqrt is None else np.asarray(q_sqrt, dtype)
     size, needed = shape
     num_latent = checks.check_positive(
         "num_latent_gps", _num_latent_of(mean, root, q_diag) or num_latent_gps

@@ -433,7 +433,7 @@ def _check_may_grow(model: Any, num_inducing: Any, optimizer: Any) -> None:
 
 
 def _with_more_points(
-    model: GPModel,
+    model: Any,
     train: Callable[..., MaximiseRecord],
     seconds: float | None,
     seed: int,
