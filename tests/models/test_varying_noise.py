@@ -301,7 +301,7 @@ def fine_part(kind: str) -> tuple[AnyNDArray, AnyNDArray]:
 
 @pytest.mark.parametrize("kernel", ["matern52", "rbf", "additive"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_fine_parts_beside_smooth_ones_are_found(kind: str, kernel: str) -> None:
+def test_fine_parts_are_found(kind: str, kernel: str) -> None:
     X, y = fine_part(kind)
     theta, best = fit_exact(X, y, kernel=kernel)
     smooth = Hyperparameters.smooth(X.shape[1])
