@@ -367,6 +367,16 @@ class Predictive(NamedTuple):
     def _log_density(self, standardised: Array, log_slopes: Array) -> Array:
         return _log_sum(log_slopes - 0.5 * standardised**2, self.weights) - _LOG_ROOT
 
+    def without_recalibration(self) -> "Predictive":
+        """Give the mixture alone."""
+        return self._replace(recalibration=None)
+
+    def column(self, p: int) -> "Predictive":
+        """Give the distributions of one of several outputs, [N]."""
+        units = tuple(part.column(p) for part in self._every_units)
+        means, variances = self.means[..., p], self.variances[..., p]
+        return self._replace(means=means, variances=variances, units=units)
+
     @property
     def _every_units(self) -> tuple[Units, ...]:
         """Those of each component."""
@@ -379,6 +389,41 @@ class Predictive(NamedTuple):
             raise refusal(
                 "predict_quantiles, log_densities", got, "Gaussian noise", remedy
             )
+
+
+class PredictiveOfColumns(NamedTuple):
+    """The distributions of several outputs, [N, P], each of which has components, units
+    and recalibration of its own; the methods are those of :class:`Predictive`.
+    """
+
+    columns: tuple[Predictive, ...]  #: Of each output, [N].
+
+    def without_recalibration(self) -> "PredictiveOfColumns":
+        """Give the mixtures alone."""
+        columns = tuple(part.without_recalibration() for part in self.columns)
+        return PredictiveOfColumns(columns)
+
+    def moments(self) -> tuple[Array, Array]:
+        """Compute mean and variance, [N, P] each."""
+        means, variances = zip(*(part.moments() for part in self.columns), strict=True)
+        return np.stack(means, axis=1), np.stack(variances, axis=1)
+
+    def quantiles(self, q: Array) -> Array:
+        """Compute quantiles, [N, P, Q].
+
+        :param q: Probabilities in (0, 1), [Q].
+        """
+        return np.stack([part.quantiles(q) for part in self.columns], axis=1)
+
+    def log_densities(self, y: Array) -> Array:
+        """Compute log densities of targets, [N, P]; NaN of NaN."""
+        pairs = zip(self.columns, y.T, strict=True)
+        return np.stack([part.log_densities(values) for part, values in pairs], axis=1)
+
+    def normal_scores(self, y: Array) -> Array:
+        """Compute the normal scores of targets, [N, P]; NaN of NaN."""
+        pairs = zip(self.columns, y.T, strict=True)
+        return np.stack([part.normal_scores(values) for part, values in pairs], axis=1)
 
 
 def require_finite(values: Array) -> Array:

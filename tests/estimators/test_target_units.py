@@ -159,7 +159,6 @@ def test_what_log_normal_cannot_do_is_refused() -> None:
 COUNTS = np.round(Y / 50.0) * (RNG.random(40) < 0.7)
 OTHERS: dict[str, tuple[Any, str, Any]] = {
     "negative binomial": ("negative_binomial", "NegativeBinomial", COUNTS),
-    "zero-inflated": ("zero_inflated_poisson", "ZeroInflatedPoisson", COUNTS),
     "both ends": (Tobit(-1.0, 1.0), "Tobit", np.clip(SHIFTED, -1.0, 1.0)),
     "one end": (Tobit(high=5.5), "Tobit", np.minimum(LOG_Y, 5.5)),
 }

@@ -185,11 +185,6 @@ class Traits(NamedTuple):
     """
     of_outputs: Sequence[Likelihood] = ()
     """The likelihood of each output, where it is made of one for each."""
-    error_rate: Callable[[Any], Any] | None = None
-    r"""``likelihood -> epsilon``, the parameter for which a label of C classes has the
-    density :math:`(1 - \epsilon) p + \epsilon (1 - p) / (C - 1)`, with the p of labels
-    without errors. None where there is no such parameter.
-    """
     advice: str = ""
     """What to do, beside what helps for all likelihoods, where sites do not converge: a
     sentence after a space.
@@ -431,7 +426,8 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
         nearest = next(
             ancestor for ancestor in kind.__mro__ if (ancestor,) in registered
         )
-        if nearest._scalar_log_prob is not kind._scalar_log_prob:  # type: ignore[attr-defined]
+        density = "_scalar_log_prob"
+        if getattr(nearest, density) is not getattr(kind, density):
             return integrate_density
     return implementations.dispatch_or_raise(kind)
 

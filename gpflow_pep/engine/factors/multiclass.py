@@ -298,7 +298,6 @@ def _multi_class(
 register_classes(
     MultiClass,
     follows_by_newton=True,
-    error_rate=lambda likelihood: likelihood.invlink.epsilon,
     advice=(
         " Where labels contradict their neighbours more often than the invlink's"
         " epsilon allows, make epsilon larger."
