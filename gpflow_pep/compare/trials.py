@@ -179,7 +179,12 @@ class Trials:
         X, y, blocks = data.X.iloc[rows], data.y.iloc[rows], data.blocks
         if blocks is not None:
             blocks = blocks.iloc[rows]
-        usual = {"folds": 5, "splits": None, "test_fraction": None, "horizon": None}
+        usual: dict[str, Any] = {
+            "folds": 5,
+            "splits": None,
+            "test_fraction": None,
+            "horizon": None,
+        }
         if settings.time_column is not None:
             usual |= {"folds": None, "test_fraction": 0.2}
         elif blocks is not None:
