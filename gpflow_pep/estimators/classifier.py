@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import type_of_target
 from ..engine import factors
 from ..engine.checks import refusal
 from ..models import PEPClassification
+from ..scoring.cutting import cuts_reported
 from ..scoring.ensemble import predict_probabilities
 from ..training import Ensemble, ensemble_with_near_labels
 from ..training.choosing.near import LEAST_ROWS, STEPS, takes_near_labels
@@ -117,6 +118,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         best = np.argmax(self.predict_proba(X), axis=1)  # refuses what is not fitted
         return np.asarray(self.classes_[best])
 
+    @cuts_reported()
     def predict_proba(self, X: Any) -> AnyNDArray:
         """Predict the probability of each class, [N, C], in the order of ``classes_``.
 

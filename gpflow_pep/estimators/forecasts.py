@@ -108,7 +108,7 @@ def fit_forecast(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Sta
     mean_weights = weights_of_means(means, y, weights)
     mixed = Predictive.mixed(left_out, weights)
     recalibration = Recalibration.fit(mixed.normal_scores(y))
-    components = []
+    components: list[Any] = []
     for settings, part in zip(chosen, trained, strict=True):
         past = time.perf_counter() - began
         left = (seconds - past) / (len(chosen) - len(components))
