@@ -22,6 +22,7 @@ from ..engine.refusals import counted
 from ..models import PEP, ConvergenceWarning
 from ..tables.cleaning import Cleaned, make_preparation
 from .candidates import DEFAULT, SINGLE, holds_rows_out, make_candidates
+from .fit_warnings import plain
 from .partition import parts_of
 from .process import unpickled
 from .scores import held_out, metrics_of, scores
@@ -52,6 +53,8 @@ class Fit(NamedTuple):
         their tolerance.
     :param message: How the optimiser ended, or why the fit failed or did not converge.
     :param num_rows: The number of training rows.
+    :param warnings: What else its training or its predictions warned of, in words for
+        users of the table.
     """
 
     model: str
@@ -63,6 +66,7 @@ class Fit(NamedTuple):
     converged: bool
     message: str
     num_rows: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -231,11 +235,11 @@ class Trials:
         try:
             # Of trees: threads wait for each other.
             with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
-                for category in (
-                    ConvergenceWarning,
-                    NotConverged,
-                ):  # the fit has the message
-                    warnings.simplefilter("ignore", category)
+                if (
+                    "max_seconds" in estimator.get_params()
+                ):  # its record has the message
+                    for category in (ConvergenceWarning, NotConverged):
+                        warnings.simplefilter("ignore", category)
                 # The table has a warning or a note of these, with its own numbers of
                 # rows.
                 warnings.filterwarnings(
@@ -249,7 +253,7 @@ class Trials:
                     iterations=estimator.n_iter_,
                     log_z=record.objective if name.startswith(SINGLE) else np.nan,
                     converged=record.converged and not message,
-                    message=message or record.message,
+                    message=plain(message or record.message),
                 )
                 overhead = time.perf_counter() - began - record.seconds
         except _FAILURES as error:
@@ -260,7 +264,8 @@ class Trials:
 
 
 def _failed(fit: Fit, error: Exception) -> Fit:
-    return fit._replace(converged=False, message=reason(error) or type(error).__name__)
+    message = plain(reason(error)) or type(error).__name__
+    return fit._replace(converged=False, message=message)
 
 
 def _sites_message(model: Any) -> str:
