@@ -21,6 +21,7 @@ from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..engine.prior.mixing import variances_of_white
 from ..scoring.arguments import as_coverage, as_probabilities
+from ..scoring.cutting import cuts_reported
 from ..scoring.ensemble import predictive
 from ..scoring.predictive import Predictive, PredictiveOfColumns, require_finite
 from ..scoring.units import Units
@@ -143,6 +144,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         predict = partial(TargetPredictions._part_of_y, known=known)
         return self._mixed(predict, rows, known is not None)
 
+    @cuts_reported()
     def _mixed(
         self,
         predict: Callable[["TargetPredictions", AnyNDArray], Predictive],

@@ -285,7 +285,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     def natural_of_v(self) -> Natural:
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
         problem, fixed_point, *_ = converged = self._converge()
-        natural = converged.natural(natural_sums(problem, fixed_point.sites))
+        solved = problem.by_substitution()
+        natural = converged.natural(natural_sums(solved, fixed_point.sites))
         return add_memory(natural, problem.memory)
 
     @unconverted()

@@ -12,6 +12,7 @@ from ..engine.files import SCORER
 from ..engine.refusals import counted, refusal
 from . import ensemble
 from .arguments import as_coverage, as_probabilities, as_rows
+from .cutting import cuts_reported
 from .inputs import YeoJohnson
 from .kernels import Array
 from .predictive import Predictive, Recalibration, require_finite
@@ -125,6 +126,7 @@ class Scorer:
         """
         return self.predict_quantiles(X, as_coverage(coverage))
 
+    @cuts_reported()
     def predict_proba(self, X: Any) -> Array:
         """Predict the probability of each class, [N, C], in the order of ``classes_``.
 
@@ -218,6 +220,7 @@ class Scorer:
             X = scaler.transform(X)
         return X
 
+    @cuts_reported()
     def _predictive(self, X: Any, method: str) -> Predictive:
         if hasattr(self, "classes_"):
             remedy = "Use predict_proba."

@@ -325,3 +325,19 @@ def test_rows_are_left_out_as_by_refits(
         without = with_data(model, (inputs[others], targets[others]))
         expected = without.predict_y(inputs[row : row + 1])[0].numpy()[0, 0]
         assert_allclose(found[row, 1], expected, atol=0.01)
+
+
+def test_words_need_an_order_for_the_ordinal_likelihood() -> None:
+    words = ["stable", "worse", "admitted"]
+    x = np.linspace(-1.0, 1.0, 30)[:, None]
+    labels = np.repeat(words, 10)
+    options: Any = {"num_inducing": 4, "likelihood": "ordinal", "max_iterations": 20}
+    with pytest.raises(ValueError, match=r"the words 'admitted', .*Pass order=\[...\]"):
+        PEPClassifier(**options).fit(x, labels)
+    model = PEPClassifier(order=words, **options).fit(x, labels)
+    assert list(model.classes_) == words
+    assert list(model.predict(x[[0, 15, 29]])) == words
+    with pytest.raises(ValueError, match=r"order: got 'stable', 'worse' without 'adm"):
+        PEPClassifier(order=words[:2], **options).fit(x, labels)
+    with pytest.raises(ValueError, match=r"order: got one for the likelihood 'auto'"):
+        PEPClassifier(order=words, num_inducing=4).fit(x, labels)
