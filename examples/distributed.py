@@ -1,8 +1,7 @@
-"""Train a full-batch model whose rows are spread over processes, beside one process
-with all rows.
+"""Train by minibatches that several processes share, beside one process alone.
 
     python -m examples distributed                      # two processes on this machine
-    python -m examples distributed --workers 3 --model classification
+    python -m examples distributed --workers 3
 
 On several hosts: set TF_CONFIG on each, as TensorFlow's MultiWorkerMirroredStrategy
 reads it, and start the same command on all; the processes are those of TF_CONFIG then,
@@ -11,8 +10,8 @@ without a comparison:
     TF_CONFIG='{"cluster": {"worker": ["host0:2222", "host1:2222"]},
                 "task": {"type": "worker", "index": 0}}' python -m examples distributed
 
-Each process generates its own rows; of real data it would read its own files. The first
-one prints log Z before and after training, the number of evaluations, seconds, and
+Each process reads the same batches and works on its share of the rows of each. The
+first process prints the loss of the first and of the last step, seconds, and
 predictions at two inputs.
 """
 
@@ -28,69 +27,48 @@ from contextlib import ExitStack, nullcontext
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
+import tf_keras
 
 from examples.common import arguments
-from gpflow_pep.models import PEPClassification, PEPRegression
-from gpflow_pep.training import sharded, sharded_training_loss
+from gpflow_pep.models import ARPEP
+from gpflow_pep.training import fit, shuffled_batches
 
-NUM_PARTS = 60
 XNEW = np.array([[-1.0], [2.5]])
 
 
-def part(number: int, num_rows: int) -> tuple[AnyNDArray, AnyNDArray]:
-    """One of the parts that the data come in."""
-    rng = np.random.default_rng(number)
-    X = rng.uniform(-4.0, 4.0, (num_rows, 1))
-    return X, np.sin(2.0 * X) + 0.3 * rng.standard_normal(X.shape)
-
-
 def train(args: argparse.Namespace, strategy: tf.distribute.Strategy | None) -> str:
-    """Train on this process's parts, with those of the other processes; say what came
-    out.
-    """
-    index, count = 0, 1
-    if strategy is not None:
-        cluster = strategy.cluster_resolver
-        index, count = cluster.task_id, strategy.num_replicas_in_sync
-    own = [
-        part(number, args.rows // NUM_PARTS)
-        for number in range(index, NUM_PARTS, count)
-    ]
-    X, Y = (np.concatenate(column) for column in zip(*own))
-    # Parameters start from the same numbers everywhere: not from this process's rows.
-    kernel = gpflow.kernels.SquaredExponential()
+    """Train on the rows that all processes generate alike; say what came out."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-4.0, 4.0, (args.rows, 1))
+    Y = np.sin(2.0 * X) + 0.3 * rng.standard_normal(X.shape)
     Z = np.linspace(-4.0, 4.0, args.inducing)[:, None]
-    if args.model == "regression":
-        model = PEPRegression((X, Y), kernel, Z, alpha=args.alpha, noise_variance=0.5)
-    else:
-        likelihood = gpflow.likelihoods.Bernoulli()
-        labelled = X, np.where(Y > 0.0, 1.0, 0.0)
-        model = PEPClassification(labelled, kernel, likelihood, Z, alpha=args.alpha)
-    loss = (
-        model.training_loss
-        if strategy is None
-        else sharded_training_loss(model, strategy)
-    )
-    before = -float(loss())
+    with strategy.scope() if strategy else nullcontext():
+        kernel = gpflow.kernels.SquaredExponential()
+        likelihood = gpflow.likelihoods.Gaussian(0.5)
+        model = ARPEP(kernel, likelihood, Z, num_data=args.rows, alpha=args.alpha)
+        optimizer = tf_keras.optimizers.Adam(0.05)
     start = time.perf_counter()
-    result = gpflow.optimizers.Scipy().minimize(
-        loss, model.trainable_variables, options={"maxiter": args.iterations}
+    record = fit(
+        model,
+        shuffled_batches((X, Y), args.batch, seed=1),
+        num_steps=args.steps,
+        optimizer=optimizer,
+        strategy=strategy,
+        progress=False,
     )
     seconds = time.perf_counter() - start
-    with nullcontext() if strategy is None else sharded(model, strategy):
-        posterior = model.posterior()
-    mean, variance = (np.ravel(moment) for moment in posterior.predict_f(XNEW))
+    count = strategy.num_replicas_in_sync if strategy else 1
+    mean, variance = (np.ravel(moment) for moment in model.predict_f(XNEW))
     return (
-        f"{len(X)} of {args.rows // NUM_PARTS * NUM_PARTS} rows in process 1 of"
-        f" {count}\n  log Z {before:.8f}, after {result.nfev} evaluations"
-        f" {-result.fun:.8f}  ({seconds:.1f} s)\n  f at {np.ravel(XNEW)}: mean {mean},"
-        f" variance {variance}"
+        f"{count} process{'es' if count > 1 else ''}, {args.rows} rows\n"
+        f"  loss {record.losses[0]:.8f}, after {args.steps} steps"
+        f" {record.losses[-1]:.8f}  ({seconds:.1f} s)\n"
+        f"  f at {np.ravel(XNEW)}: mean {mean}, variance {variance}"
     )
 
 
 def free_addresses(count: int) -> list[str]:
-    """Of this machine; the ports are free as long as nobody else is quick."""
+    """Find ports of this machine, which are free as long as nobody else is quick."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -120,18 +98,18 @@ def main() -> None:
     args = arguments(
         __doc__,
         workers=2,
-        model=("regression", "classification"),
         rows=6000,
         inducing=20,
+        batch=300,
         alpha=0.5,
-        iterations=20,
-        quick={"rows": 600, "iterations": 3},
+        steps=200,
+        quick={"rows": 600, "batch": 60, "steps": 5},
     )
     if "TF_CONFIG" in os.environ:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        said = train(args, strategy)
+        output = train(args, strategy)
         if strategy.cluster_resolver.task_id == 0:
-            print(said, flush=True)
+            print(output, flush=True)
     else:
         launch(args.workers)
         print(train(args, None))

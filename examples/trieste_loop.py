@@ -5,6 +5,7 @@
 trieste needs TensorFlow 2.18 or earlier, and so an environment of its own:
 
     python -m venv bayesian && bayesian/bin/pip install . trieste==4.6.1
+    bayesian/bin/python -m examples trieste_loop
 
 Minimises the Branin function, scaled to [0, 1] x [0, 1], whose smallest value is
 -1.0474. First it is observed as it is, and the next point is that of the largest
@@ -22,6 +23,7 @@ from trieste.acquisition.rule import EfficientGlobalOptimization
 from trieste.objectives import ScaledBranin
 
 import gpflow_pep as pep
+from examples.trieste_adapter import PEPModel
 
 SPACE = ScaledBranin.search_space
 
@@ -31,7 +33,7 @@ def optimise(
 ):
     """Run the loop; the points that were tried, in order."""
     gpflow.set_trainable(model.inducing_variable, False)
-    adapter = pep.trieste.PEPModel(model, max_iterations=50)
+    adapter = PEPModel(model, max_iterations=50)
     optimizer = trieste.bayesian_optimizer.BayesianOptimizer(observer, SPACE)
     result = optimizer.optimize(num_steps, data, adapter, rule, track_state=False)
     return result.try_get_final_dataset().query_points, result.try_get_final_model()

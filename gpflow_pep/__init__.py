@@ -31,7 +31,6 @@ ROOMS = {
     "plotting": "pictures: numbers and an `ax` in, the `ax` out",
     "compare": "the main job: tables in, a report out, and the command line",
     "monitor": "tasks for `gpflow.monitor`",
-    "trieste": "models for Bayesian optimisation by trieste, which it does not import",
 }
 
 #: Those of :mod:`gpflow_pep.models`, here as well.

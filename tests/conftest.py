@@ -10,6 +10,7 @@ import itertools
 import logging
 import os
 import re
+import signal
 import sys
 import typing
 from collections.abc import Iterator
@@ -213,6 +214,16 @@ def global_settings() -> Iterator[None]:
     yield
     check_shapes.set_enable_check_shapes(enabled)
     gpflow.config.set_config(config)
+
+
+@pytest.fixture
+def interrupts_arrive() -> Iterator[None]:
+    """A shell that starts the tests in the background has them, and the processes that
+    they start, ignore interrupts.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -76,10 +76,10 @@ def tasks(model: PEP) -> dict[str, Callable[[], Any]]:
         return gradient(lambda: tf.add_n(list(map(tf.reduce_sum, gradient(log_z)))))
 
     log_z, loo = model.pep_log_marginal_likelihood, model.loo_log_density
-    both = training_loss(model, "evidence+loo")
+    left_out = training_loss(model, "loo")
     in_graph = (
         tf.function(lambda: gradient(log_z), autograph=False),
-        tf.function(lambda: gradient(both), autograph=False),
+        tf.function(lambda: gradient(left_out), autograph=False),
     )
     calls = (lambda: gradient(log_z), loo, lambda: gradient(loo), product, *in_graph)
     return {head: moved(call) for head, call in zip(HEADS, calls, strict=True)}

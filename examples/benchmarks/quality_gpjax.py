@@ -70,9 +70,10 @@ def collapsed(curve: Curve, data: Any, Xnew: Any, Z: Any, model: Any) -> None:
 
     @jax.jit
     def value_and_gradient(vector: Any) -> Any:
-        loss = lambda x: (
-            -objectives.collapsed_elbo(equinox.combine(restore(x), static), data)
-        )  # noqa: E731
+        def loss(x: Any) -> Any:
+            model = equinox.combine(restore(x), static)
+            return -objectives.collapsed_elbo(model, data)
+
         return jax.value_and_grad(loss)(vector)
 
     def call_back(vector: Any) -> None:

@@ -2,11 +2,11 @@
 Many machines
 =============
 
-The rows of a full-batch model spread over processes, which may be on many machines:
-each holds its own rows, and the numbers are those of one process with all of them. This
-script starts two processes on the machine it runs on. It was not run when this page was
-built, because two more processes would wait for each other there; its output is that of
-``python examples/tutorials/plot_07_many_machines.py``.
+Minibatches that several processes share, on one machine or on many: each process works
+on its share of the rows of every batch, and the numbers are those of one process with
+the whole batch. This script starts two processes on the machine it runs on. It was not
+run when this page was built, because two more processes would wait for each other
+there; its output is that of ``python examples/tutorials/plot_07_many_machines.py``.
 """
 
 import json
@@ -14,57 +14,44 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import gpflow
 import numpy as np
 import tensorflow as tf
+import tf_keras
 
 import gpflow_pep as pep
-
-# %%
-# The rows of one process
-# -----------------------
-#
-# Of real data each process reads its own files. Here process k generates part k of the
-# rows.
-
-
-def part(number):
-    rng = np.random.default_rng(number)
-    X = rng.uniform(-4.0, 4.0, (2000, 1))
-    return X, np.sin(2.0 * X) + 0.3 * rng.standard_normal(X.shape)
-
 
 # %%
 # What each process does
 # ----------------------
 #
-# The model is made of the process's own rows. What makes it a model of all rows is its
-# training loss, in which M x M sums go over the network, once for the value and once
-# for the gradient. Parameters start from the same numbers everywhere, so inducing
-# points are not chosen from a process's own rows. Inside ``sharded`` predictions are of
-# all rows.
+# All processes make the same model and read the same batches. The model and the
+# optimiser are made in the scope of the strategy, so that each process has a copy of
+# every variable, started from those of the first process.
 
 
-def work():
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    index = strategy.cluster_resolver.task_id
+def train(strategy=None):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-4.0, 4.0, (4000, 1))
+    Y = np.sin(2.0 * X) + 0.3 * rng.standard_normal(X.shape)
     Z = np.linspace(-4.0, 4.0, 20)[:, None]
-    model = pep.models.PEPRegression(
-        part(index), gpflow.kernels.SquaredExponential(), Z, alpha=0.5
+    with strategy.scope() if strategy else nullcontext():
+        kernel = gpflow.kernels.SquaredExponential()
+        likelihood = gpflow.likelihoods.Gaussian(0.1)
+        model = pep.ARPEP(kernel, likelihood, Z, num_data=len(X))
+        optimizer = tf_keras.optimizers.Adam(0.05)
+    record = pep.training.fit(
+        model,
+        pep.training.shuffled_batches((X, Y), 200, seed=1),
+        num_steps=100,
+        optimizer=optimizer,
+        strategy=strategy,
+        progress=False,
     )
-    loss = pep.training.sharded_training_loss(model, strategy)
-    gpflow.optimizers.Scipy().minimize(
-        loss, model.trainable_variables, options={"maxiter": 20}
-    )
-    with pep.training.sharded(model, strategy):
-        log_z, posterior = float(model.pep_log_marginal_likelihood()), model.posterior()
-    mean, _ = posterior.predict_f(np.array([[0.5]]))
-    print(
-        f"process {index}: {len(model.data[0])} rows of its own, log Z of all"
-        f" {log_z:.6f}, mean at 0.5 {mean.numpy().item():.6f}",
-        flush=True,
-    )
+    mean = model.predict_f(np.array([[0.5]]))[0].numpy().item()
+    return f"loss of the last step {record.losses[-1]:.4f}, mean at 0.5 {mean:.6f}"
 
 
 # %%
@@ -91,25 +78,14 @@ def start():
     failures = [process.wait() for process in processes]
     if any(failures):
         sys.exit("A process failed; its message is above.")
-    together = [np.concatenate(column) for column in zip(part(0), part(1))]
-    Z = np.linspace(-4.0, 4.0, 20)[:, None]
-    model = pep.models.PEPRegression(
-        together, gpflow.kernels.SquaredExponential(), Z, alpha=0.5
-    )
-    gpflow.optimizers.Scipy().minimize(
-        model.training_loss, model.trainable_variables, options={"maxiter": 20}
-    )
-    log_z = float(model.pep_log_marginal_likelihood())
-    mean = model.predict_f(np.array([[0.5]]))[0].numpy().item()
-    print(
-        f"one process: {len(together[0])} rows, log Z {log_z:.6f}, mean at 0.5"
-        f" {mean:.6f}"
-    )
+    print(f"one process: {train()}")
 
 
 if __name__ == "__main__":
     if "TF_CONFIG" in os.environ:
-        work()
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        index = strategy.cluster_resolver.task_id
+        print(f"process {index}: {train(strategy)}", flush=True)
     else:
         start()
 
@@ -119,6 +95,4 @@ if __name__ == "__main__":
 # .. literalinclude:: /figures/many_machines.txt
 #    :language: text
 #
-# ``PEP`` and ``PEPClassification`` train in the same way, and minibatches with
-# ``pep.training.fit(strategy=...)``: :ref:`distributed` has both, what is refused, and
-# what happens when a process fails.
+# :ref:`distributed` says what is refused, and what happens when a process fails.

@@ -77,7 +77,7 @@ axes[1].legend()
 # ------------
 #
 # trieste trains, updates and queries a model by the adapter
-# :class:`gpflow_pep.trieste.PEPModel`. Its own ``SparseGaussianProcessRegression``
+# ``PEPModel`` of ``examples/trieste_adapter.py``. Its own ``SparseGaussianProcessRegression``
 # takes a ``PEPRegression`` too, where the kernel is a squared exponential or a Matern
 # kernel. trieste 4.6.1 needs TensorFlow 2.18 or earlier, which the other pages are not
 # built with; ``python -m examples trieste_loop`` and its output are of an environment

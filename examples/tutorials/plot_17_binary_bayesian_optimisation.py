@@ -132,7 +132,7 @@ right.legend()
 # ------------
 #
 # trieste has loops, spaces, optimisers and acquisition functions for this. The adapter
-# :class:`gpflow_pep.trieste.PEPModel` gives it the models of this package, with any
+# ``PEPModel`` of ``examples/trieste_adapter.py`` gives it the models of this package, with any
 # likelihood: trajectories are paths, and so are the samples of Monte Carlo acquisition
 # functions. trieste minimises, so that here it observes failures, which are the rarer
 # the smaller the function is. trieste 4.6.1 needs TensorFlow 2.18 or earlier, which the

@@ -132,7 +132,9 @@ def _draw_fit(comparison: Comparison) -> "Figure":
 
 
 def _draw_details(comparison: Comparison) -> "Figure":
-    """Draw how much each input matters to held-out predictions, and the learning curve."""
+    """Draw how much each input matters to held-out predictions, and the
+    learning curve.
+    """
     details, metric = comparison.details, comparison.metrics[0]
     assert details is not None and details.importance is not None
     rows = details.importance.head(20)[::-1]

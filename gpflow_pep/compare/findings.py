@@ -19,12 +19,17 @@ from ..training.fitting.points import OVER
 from . import scores as of_rows
 from .candidates import DEFAULT, LOGARITHMS, TRIVIAL, is_separate
 from .partition import equal_inputs
-from .run import Comparison
+from .run import Comparison, wins_each_window
 from .scores import METRICS, Difference, Metric, in_full, without_limits
 from .settings import COUNTS, GAUSSIAN
 from .trials import Fit
 
-SAVED, AS_GOOD, UNSTABLE = "saved", "about as good", "unstable"
+SAVED, UNSTABLE = "saved", "unstable"
+BETTER, WORSE = "better", "worse"
+AS_GOOD, NOT_TOLD_APART = "about as good", "not told apart"
+#: A difference that is not clear is small if its standard error is at most so many nats
+#: a row, and at most this share of what the saved model gains over a constant.
+SMALL, SMALL_SHARE = 0.05, 0.1
 #: A model is unstable where one part's score is so many nats worse than the median of
 #: the others, and so many times as far from it as they are from each other: of five
 #: Gaussian scores 0.5% are.
@@ -61,11 +66,11 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
     Columns are "alpha" (NaN for the default and baselines); each metric, its mean over
     parts, and as "_se" the standard error of that (NaN for a single part);
     "difference", "difference_se" of the decisive metric to the saved model; "verdict":
-    "saved", "about as good" where that difference is at most its standard error,
-    "unstable" where one part is far worse than others, or nothing; the mean "seconds"
-    and "iterations" of a fit; and how many "converged" and "failed". Of several targets
-    metrics are means over these, of errors divided by the standard deviation of each;
-    and there are columns for each, as "rmse(name)", in its own units.
+    "saved", "unstable" where one part is far worse than others, or that of
+    :func:`verdict`; the mean "seconds" and "iterations" of a fit; and how many
+    "converged" and "failed". Of several targets metrics are means over these, of errors
+    divided by the standard deviation of each; and there are columns for each, as
+    "rmse(name)", in its own units.
 
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
     """
@@ -83,19 +88,21 @@ def _row(comparison: Comparison, name: str) -> dict[str, object]:
             metric.name: np.nan if failed else values.mean(),
             f"{metric.name}_se": values.sem(),
         }
-    change, verdict = Difference(np.nan, np.nan, 0.0), ""
+    change, word = Difference(np.nan, np.nan, 0.0), ""
     if comparison.best is not None and not failed:
         change = comparison.difference(name, comparison.best)
-        verdict = (
-            UNSTABLE
-            if _unstable_part(fits)
-            else AS_GOOD * bool(change.mean <= change.error)
-        )
-        verdict = SAVED if name == comparison.best else verdict
+        if name == comparison.best:
+            word = SAVED
+        elif _unstable_part(fits):
+            word = UNSTABLE
+        elif name == DEFAULT and wins_each_window(comparison, comparison.best):
+            word = WORSE
+        else:
+            word = verdict(change, *_beside_constant(comparison, name))
     row |= {
         "difference": change.mean,
         "difference_se": change.error,
-        "verdict": verdict,
+        "verdict": word,
     }
     row |= {
         key: np.mean([getattr(fit, key) for fit in fits])
@@ -121,8 +128,41 @@ def _row(comparison: Comparison, name: str) -> dict[str, object]:
     return row
 
 
+def verdict(change: Difference, small: float, is_beaten: bool) -> str:
+    """Compare a model with the saved one.
+
+    :param change: Its loss less that of the saved model.
+    :param small: The largest standard error with which two models are as good.
+    :param is_beaten: Whether a constant is at least as good as the model.
+    :return: "better" or "worse" if the difference is clear. Otherwise "about as good"
+        if its standard error is small, unless a constant beats the model; and "not
+        told apart" if the rows do not decide.
+    """
+    if change.clear:
+        return BETTER if change.mean < 0.0 else WORSE
+    return AS_GOOD if change.error <= small and not is_beaten else NOT_TOLD_APART
+
+
+def _beside_constant(comparison: Comparison, name: str) -> tuple[float, bool]:
+    """Give the standard error up to which a model is as good as the saved one, and
+    whether a constant is at least as good as the model.
+    """
+    metric, constant = comparison.metrics[0], TRIVIAL[comparison.data.kind]
+    small = SMALL if metric.name == "nlpd" else np.inf
+    if constant not in comparison.candidates:
+        return small, False
+    loss, of_best, of_constant = (
+        float(comparison.losses_of(model).mean())
+        for model in (name, str(comparison.best), constant)
+    )
+    gain = of_constant - of_best
+    return min(small, SMALL_SHARE * gain), loss >= of_constant
+
+
 def _unstable_part(fits: Sequence[Fit]) -> Fit | None:
-    """Find the fit of the one part that is far worse than the others, if there is one."""
+    """Find the fit of the one part that is far worse than the others, if
+    there is one.
+    """
     *others, worst = sorted(fits, key=lambda fit: fit.scores["nlpd"])
     values = [fit.scores["nlpd"] for fit in others]
     if len(values) < 2:
@@ -202,7 +242,9 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _they_are(names: Sequence[str], verbs: tuple[str, str] = ("is", "are")) -> str:
-    """Write names and the verb that follows: of "boosted trees" too it is the plural."""
+    """Write names and the verb that follows: of "boosted trees" too it is the
+    plural.
+    """
     return f"{_list(names)} {verbs[len(names) > 1 or names[0].endswith('s')]}"
 
 
@@ -221,20 +263,48 @@ def _held_out(comparison: Comparison) -> pd.DataFrame:
 
 def quality(comparison: Comparison) -> str:
     """Word how good the saved model's held-out predictions are, and for what to use
-    them.
+    them. Those of windows are first of the latest, which is like a forecast by the
+    saved model, and then of all.
     """
-    if without_limits(_held_out(comparison)).empty:
+    table = _held_out(comparison)
+    if without_limits(table).empty:
         return ""
-    words = (_of_classes if comparison.data.kind == "classes" else _of_numbers)(
-        comparison
-    )
+    words = _of_classes if comparison.data.kind == "classes" else _of_numbers
     rows, _ = comparison.settings.how_split()
-    return f"On {rows}, {comparison.best} {words} {usable_for(comparison)}"
+    latest = without_limits(_latest(comparison))
+    if comparison.settings.time_column is None or latest.empty:
+        text = f"On {rows}, {comparison.best} {words(comparison, table)}"
+        return f"{text} {usable_for(comparison)}"
+    text = f"Trained on all rows before {_began(comparison)}: {comparison.best}"
+    text += f" {words(comparison, latest)}"
+    count = len(comparison.fits_of(str(comparison.best)))
+    if count > 1:
+        text += f" On {rows} (all {count} windows) it {words(comparison, table)}"
+    return f"{text} {usable_for(comparison)}"
 
 
-def _of_numbers(comparison: Comparison) -> str:
+def _latest(comparison: Comparison) -> pd.DataFrame:
+    """Give the held-out rows of the saved model: of windows those of the latest."""
+    table = _held_out(comparison)
+    is_in_windows = comparison.settings.time_column is not None
+    return table[table["part"] == table["part"].min()] if is_in_windows else table
+
+
+def _began(comparison: Comparison) -> str:
+    """Word when the latest window begins: "June 2025" if all dates are first days."""
+    blocks: pd.Series = comparison.data.blocks
+    first = blocks.loc[_latest(comparison).index].min()
+    if not isinstance(first, pd.Timestamp):
+        return f"'{blocks.name}' {in_full(first, '.10g')}"
+    days = blocks.dt.normalize()
+    if (days != blocks).any():
+        return f"{first:%Y-%m-%d %H:%M}"
+    return f"{first:%B %Y}" if (days.dt.day == 1).all() else f"{first:%Y-%m-%d}"
+
+
+def _of_numbers(comparison: Comparison, held_out: pd.DataFrame) -> str:
     table, logarithms = (
-        without_limits(_held_out(comparison)),
+        without_limits(held_out),
         comparison.likelihood == LOGARITHMS,
     )
     share, error = (
@@ -244,7 +314,7 @@ def _of_numbers(comparison: Comparison) -> str:
     variance = "of the variance of " + "the logarithm of " * logarithms
     shares = [
         f"{max(s, 0.0):.0%} {variance}'{name}'"
-        for name, s in explained(comparison).items()
+        for name, s in _explained_of(comparison, table).items()
     ]
     if logarithms:
         factor = np.exp(np.abs(np.log(table["true"] / table["median"])).mean())
@@ -259,7 +329,10 @@ def explained(comparison: Comparison) -> dict[str, float]:
     """Compute the fraction of the variance of each target that the saved model
     explains.
     """
-    table = without_limits(_held_out(comparison))
+    return _explained_of(comparison, without_limits(_held_out(comparison)))
+
+
+def _explained_of(comparison: Comparison, table: pd.DataFrame) -> dict[str, float]:
     if comparison.likelihood == LOGARITHMS:
         table = table.assign(true=np.log(table["true"]), mean=np.log(table["median"]))
     names = table.get(
@@ -275,8 +348,7 @@ def explained(comparison: Comparison) -> dict[str, float]:
     }
 
 
-def _of_classes(comparison: Comparison) -> str:
-    table = _held_out(comparison)
+def _of_classes(comparison: Comparison, table: pd.DataFrame) -> str:
     labels, probability = of_rows.class_indices(table)
     right = (table["predicted"] == table["true"]).mean()
     frequent = table["true"].value_counts(normalize=True).iloc[0]
@@ -323,7 +395,9 @@ def usable_for(comparison: Comparison) -> str:
     centre, better = "medians" if logarithms else errors, better_at_errors(comparison)
     wrong = width_of_intervals(comparison) if numbers and gain >= LEAST_GAIN else ""
     good = [centre] * (logarithms or not better) + [densities] * (not wrong)
-    shares = explained(comparison) if numbers else {}
+    shares = {}
+    if numbers:
+        shares = _explained_of(comparison, without_limits(_latest(comparison)))
     unknown = _list([f"'{name}'" for name, share in shares.items() if share <= 0.0])
     text = f"Use its {' and its '.join(good)}." if good else ""
     if gain < LEAST_GAIN:
@@ -358,8 +432,10 @@ def better_at_errors(comparison: Comparison) -> str:
 
 
 def width_of_intervals(comparison: Comparison) -> str:
-    """Word that intervals of numbers are too narrow or too wide, by more than chance."""
-    hits = of_rows.inside(_held_out(comparison))
+    """Word that intervals of numbers are too narrow or too wide, by more than chance;
+    of windows in the latest, which has the most training rows.
+    """
+    hits = of_rows.inside(_latest(comparison))
     if comparison.likelihood in COUNTS or hits.empty:
         return ""  # of whole numbers no interval holds exactly 90%
     chance = binomtest(int(hits.sum()), len(hits), 0.9).pvalue
@@ -399,8 +475,8 @@ def ranking(comparison: Comparison) -> str:
         text += (
             f", {'clearly' if clear else 'not clearly'} {way} {best}, which is saved"
         )
-    elif best != DEFAULT and DEFAULT in comparison.losses:
-        text += f", clearly {way} {DEFAULT}, and is saved"
+    if best != DEFAULT and DEFAULT in comparison.losses:
+        text += _why_saved(comparison, way, lowest)
     if others := [
         str(n) for n in table.index[table["verdict"] == AS_GOOD] if n != lowest
     ]:
@@ -409,6 +485,19 @@ def ranking(comparison: Comparison) -> str:
     return text + (
         f". {_they_are(better)} clearly better on these rows." if better else "."
     )
+
+
+def _why_saved(comparison: Comparison, way: str, lowest: str) -> str:
+    """Word in what a model that is saved is better than the default."""
+    best, metric = str(comparison.best), comparison.metrics[0]
+    change = comparison.difference(best, DEFAULT)
+    if change.clear:
+        return f", clearly {way} {DEFAULT}, and is saved" if lowest == best else ""
+    by = in_full(-change.mean, metric.form)
+    how = f"{way} {DEFAULT} in every window, by {by} on average"
+    if lowest == best:
+        return f", {how}, and is saved"
+    return f" because it is {how}"
 
 
 def _of_fits(comparison: Comparison) -> Iterator[str]:
@@ -510,7 +599,7 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
 def together_or_separate(comparison: Comparison) -> str:
     """Word whether it pays to model several targets together."""
     names = sorted(comparison.losses, key=comparison.losses.__getitem__)
-    best = {is_separate(name): name for name in names[::-1]}
+    best = {is_separate(name): name for name in names[::-1] if name != DEFAULT}
     if len(best) < 2:
         return ""
     metric, change = (
@@ -529,7 +618,9 @@ def together_or_separate(comparison: Comparison) -> str:
 
 
 def given_others(comparison: Comparison) -> str:
-    """Word by how much errors are smaller where the other targets of a row are known."""
+    """Word by how much errors are smaller where the other targets of a row
+    are known.
+    """
     errors = (comparison.details and comparison.details.given_others) or {}
     parts = [
         f"{b:.4g} instead of {a:.4g} for '{name}'" for name, (a, b) in errors.items()

@@ -93,8 +93,13 @@ def model_card(comparison: Comparison, command: str = "") -> str:
     columns = map(
         _described_column, (*data.targets, *(data.X[name] for name in data.X))
     )
+    times = comparison.settings.time_column
+    but_times = ""
+    if times in data.X:
+        but_times = f", but for later rows by '{times}', of which the scores are"
     return _ENVIRONMENT.get_template("card.md.j2").render(
         comparison=comparison,
+        but_times=but_times,
         columns=columns,
         command=command,
         today=datetime.date.today(),
@@ -112,7 +117,9 @@ def versions() -> list[str]:
 
 
 def _classes(comparison: Comparison) -> Iterator[list[str]]:
-    """Give a row of cells for each class: how many of its held-out rows are named so."""
+    """Give a row of cells for each class: how many of its held-out rows are
+    named so.
+    """
     if comparison.data.kind == "classes" and comparison.best is not None:
         for name, row in class_report(comparison.held_out[comparison.best]).iterrows():
             recall, precision = (

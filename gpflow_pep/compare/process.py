@@ -12,17 +12,14 @@ import multiprocessing
 import os
 import pickle
 import signal
-import socket
 import sys
 import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
-
-from rich.console import Console
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 #: With 1 TensorFlow takes Keras 2, which is loaded anyway, and does not load Keras 3 as
@@ -31,6 +28,8 @@ OLD_KERAS = "TF_USE_LEGACY_KERAS"
 #: What stderr is while TensorFlow's messages are kept back: the message of a signal
 #: goes there.
 _terminals: list[int] = []
+#: A progress bar hides the cursor of the terminal; this shows it again.
+_SHOW_CURSOR = "\x1b[?25h"
 #: What a shell adds to the number of the signal that has ended a command: 130 after
 #: Ctrl-C.
 SHELL_CODE = 128
@@ -212,56 +211,42 @@ def make_streams_writable() -> None:
 def exit_on_signals(message: Callable[[], str] = str) -> Iterator[None]:
     """End the process at the first Ctrl-C, SIGTERM or SIGHUP, with a message on stderr.
 
-    Python runs a signal's handler between two of its own instructions, and so not
-    before a long evaluation of TensorFlow has returned. But its C code can write the
-    signal's number to a socket at once; a thread reads it there and ends the process.
-    What has been written stays. A signal that is ignored, as nohup makes SIGHUP, stays
-    so.
+    What has been written stays. Python runs a signal's handler between two of its own
+    instructions: an evaluation of TensorFlow returns first. A signal that is ignored,
+    as nohup makes SIGHUP, stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can set a signal's handler
         return
-    reader, writer = socket.socketpair()
-    writer.setblocking(False)
-    watcher = threading.Thread(target=_watch, args=(reader, message), daemon=True)
-    watcher.start()
-    names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has not all
-    signals = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    handlers = {number: signal.getsignal(number) for number in signals}
-    for number, handler in handlers.items():
-        if handler != signal.SIG_IGN:
-            signal.signal(number, lambda *_: None)
-    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+
+    def end(number: int, _: Any) -> None:
+        _end_process(number, message)
+
+    handlers = {}
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows lacks SIGHUP
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+            handlers[number] = signal.signal(number, end)
     try:
         yield
     finally:
-        signal.set_wakeup_fd(before)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        writer.close()  # ends the watcher
-        watcher.join()
-        reader.close()
 
 
-def _watch(reader: socket.socket, message: Callable[[], str]) -> None:
-    while received := reader.recv(1):
-        if received[0] in (
-            signal.SIGINT,
-            signal.SIGTERM,
-            getattr(signal, "SIGHUP", None),
-        ):
-            with ExitStack() as stack:  # the terminal may have gone
-                stack.callback(os._exit, SHELL_CODE + received[0])
-                stack.callback(_end_children)
-                for terminal_fd in _terminals:
-                    os.dup2(terminal_fd, 2)
-                terminal = Console(stderr=True)
-                terminal.show_cursor()  # which a progress bar has hidden
-                text = f"\nInterrupted. {message()}".rstrip()
-                terminal.print(text, markup=False, highlight=False, soft_wrap=True)
-                terminal.file.flush()
-
-
-def _end_children() -> None:
-    for child in multiprocessing.active_children():
-        child.terminate()
+def _end_process(number: int, message: Callable[[], str]) -> None:
+    """End this process and its children, whatever the terminal's state is."""
+    try:
+        for terminal in _terminals:
+            os.dup2(terminal, 2)
+        text = f"\nInterrupted. {message()}".rstrip()
+        if os.isatty(2):
+            text = _SHOW_CURSOR + text
+        # Not by sys.stderr, in which the signal may have interrupted another text; a
+        # progress bar has replaced it by an object without an encoding.
+        encoding = getattr(sys.__stderr__, "encoding", None) or "utf-8"
+        os.write(2, f"{text}\n".encode(encoding, errors="replace"))
+    finally:
+        for child in multiprocessing.active_children():
+            child.terminate()
+        os._exit(SHELL_CODE + number)

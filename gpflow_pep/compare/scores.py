@@ -28,7 +28,9 @@ SIGNIFICANCE = 0.05
 
 
 def in_full(value: float, form: str) -> str:
-    """Print a number without a power of ten if possible: 140 in the place of 1.4e+02."""
+    """Print a number without a power of ten if possible: 140 in the place of
+    1.4e+02.
+    """
     text = format(value, form)
     return f"{float(text):.15g}" if "e+" in text else text
 
@@ -71,7 +73,9 @@ METRICS = {
 
 
 def metrics_of(kind: str, decisive: str | None = None) -> tuple[Metric, ...]:
-    """Give the metrics of numbers or classes, that which decides first; None: the NLPD."""
+    """Give the metrics of numbers or classes, that which decides first; None:
+    the NLPD.
+    """
     chosen = decisive or METRICS[kind][0].name
     return tuple(sorted(METRICS[kind], key=lambda metric: metric.name != chosen))
 

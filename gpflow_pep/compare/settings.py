@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 import click
+import numpy as np
 
 from ..engine.refusals import refusal
 
@@ -18,7 +19,7 @@ INITS = {"kmeans": "kmeans", "random": "random", "variance": "greedy_variance"}
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")
 #: Of whole numbers, whose probabilities are no densities; and with Gaussian noise of
 #: numbers or of their logarithms, of which models are exact.
-COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")
+COUNTS = ("poisson", "negative_binomial")
 GAUSSIAN = ("auto", "gaussian", "log_normal")
 LIKELIHOODS = {
     "numbers": ("gaussian", "student_t", "log_normal", "tobit", *COUNTS),
@@ -57,7 +58,9 @@ class _NumberOrAuto(click.IntRange):
 
 
 class _Several(click.ParamType):
-    """Values that differ, separated by commas; one alone is that value if ``single``."""
+    """Values that differ, separated by commas; one alone is that value if
+    ``single``.
+    """
 
     name = "A,B,..."
 
@@ -78,6 +81,14 @@ def _whole(least: int, most: int | None = None) -> Range:
     return Range(
         click.IntRange(least, most), f"a whole number, at least {least}{limit}"
     )
+
+
+def _plain(value: Any) -> Any:
+    """Make plain Python of NumPy's scalars, and tuples of several values."""
+    if hasattr(value, "tolist"):  # scalars and arrays of NumPy, columns of pandas
+        value = value.tolist()
+    several = isinstance(value, Iterable) and not isinstance(value, str)
+    return tuple(map(_plain, value)) if several else value
 
 
 def _choice(names: Iterable[str]) -> Range:
@@ -161,6 +172,12 @@ class Settings:
         "Column of dates or numbers, in whose order rows come: folds or splits become"
         " growing windows, each tested on the rows that follow, as a forecast is.",
     )
+    horizon: int | None = _setting(
+        None,
+        _whole(1),
+        "How far a forecast reaches: each window is tested on so many distinct values"
+        " of the time column, as 3 for three months of a monthly table.",
+    )
     group_column: str | None = _setting(
         None,
         Range(click.STRING, "the name of a column"),
@@ -230,12 +247,12 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        for name in ("alphas", "kernel", "num_inducing"):
-            value = getattr(self, name)
-            if not isinstance(value, (str, int)):
-                values = tuple(value)
-                single = name != "alphas" and len(values) == 1
-                object.__setattr__(self, name, values[0] if single else values)
+        for setting in fields(self):
+            value = _plain(getattr(self, setting.name))
+            if setting.name in ("alphas", "kernel", "num_inducing"):
+                single = setting.name != "alphas" and np.shape(value) == (1,)
+                value = value[0] if single else value
+            object.__setattr__(self, setting.name, value)
         for setting in fields(self):
             value, allowed = getattr(self, setting.name), setting.metadata["range"]
             if not (value is setting.default is None or allowed.allows(value)):
@@ -251,9 +268,23 @@ class Settings:
                 "Leave one out.",
             )
 
+        if self.horizon is not None:
+            self._check_horizon(self.horizon)
         if None not in (self.time_column, self.group_column):
             got, expected = f"{self.time_column!r} and a group_column", "one of them"
             raise refusal("time_column", got, expected, "Leave one out.")
+
+    def _check_horizon(self, horizon: int) -> None:
+        """Check that windows follow each other in time, and that nothing else sets
+        their length.
+        """
+        if self.time_column is None:
+            got, expected = f"{horizon} without a time_column", "both"
+            raise refusal("horizon", got, expected, "Name the column of times.")
+        if self.test_fraction is not None:
+            got = f"{horizon} and a test_fraction of {self.test_fraction:g}"
+            expected = "one of them: both set how long a window is"
+            raise refusal("horizon", got, expected, "Leave one out.")
 
     @property
     def configurations(self) -> list[tuple[str, int | str]]:
@@ -267,7 +298,9 @@ class Settings:
         return [(kernel, number) for number in numbers for kernel in kernels]
 
     def label(self, kernel: str, num_inducing: int | str) -> str:
-        """Name a pair by what it does not share with all others; empty if it is alone."""
+        """Name a pair by what it does not share with all others; empty if it
+        is alone.
+        """
         parts = [kernel] * isinstance(self.kernel, tuple)
         return ", ".join(
             parts + [f"M {num_inducing}"] * isinstance(self.num_inducing, tuple)
@@ -298,7 +331,8 @@ class Settings:
 
     def parts(self) -> tuple[str, int, float]:
         """Name what rows are held out by, how often, and what fraction of the rows each
-        time.
+        time; of windows at most so often, and so large a fraction, see
+        :func:`~gpflow_pep.compare.partition.parts_of`.
         """
         if self.time_column is not None:
             count = (

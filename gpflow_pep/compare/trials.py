@@ -1,8 +1,11 @@
-"""The fits of a comparison: each candidate on each part, the same in whichever process."""
+"""The fits of a comparison: each candidate on each part, the same in
+whichever process.
+"""
 
 import pickle
 import time
 import warnings
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +21,12 @@ from ..engine.checks import reason
 from ..engine.refusals import counted
 from ..models import PEP, ConvergenceWarning
 from ..tables.cleaning import Cleaned, make_preparation
-from .candidates import SINGLE, make_candidates
+from .candidates import SINGLE, holds_rows_out, make_candidates
 from .partition import parts_of
 from .process import unpickled
 from .scores import held_out, metrics_of, scores
 from .settings import Settings
+from .trees import TREES, TreeColumns
 
 #: The message of a fit that did not begin.
 NOT_BEGUN = "The time was over before it began."
@@ -167,11 +171,40 @@ class Trials:
     def _rows(self, rows: AnyNDArray | slice) -> tuple[pd.DataFrame, "pd.Series[Any]"]:
         return self.data.X.iloc[rows], self.data.outcomes.iloc[rows]
 
+    def _held_out_in(self, rows: AnyNDArray | slice) -> AnyNDArray:
+        """Choose which training rows, [N], a baseline holds out: a fifth of them, as
+        rows of the table are held out. They are whole groups, or the latest rows.
+        """
+        data, settings = self.data, self.settings
+        X, y, blocks = data.X.iloc[rows], data.y.iloc[rows], data.blocks
+        if blocks is not None:
+            blocks = blocks.iloc[rows]
+        usual = {"folds": 5, "splits": None, "test_fraction": None, "horizon": None}
+        if settings.time_column is not None:
+            usual |= {"folds": None, "test_fraction": 0.2}
+        elif blocks is not None:
+            usual["folds"] = min(5, max(2, blocks.nunique()))
+        held_out = np.zeros(len(X), dtype=bool)
+        try:
+            parts = parts_of(
+                data._replace(X=X, y=y, blocks=blocks), replace(settings, **usual)
+            )
+            held_out[next(parts)[1]] = True
+        except ValueError:  # too few groups, or rows of each class
+            order = np.random.default_rng(settings.seed).permutation(len(X))
+            held_out[order[: max(1, len(X) // 5)]] = True
+        return held_out
+
     def train(self, trial: Trial, rows: AnyNDArray | slice, seconds: float) -> Outcome:
         """Train a copy of an estimator, after what prepares the columns."""
         X, y = self._rows(rows)
         name, estimator = trial.model, clone(self.candidates[trial.model][1])
-        prepare = make_preparation(self.data.X, self.data.formats)
+        prepare: Any = make_preparation(self.data.X, self.data.formats)
+        if name == TREES:
+            prepare = TreeColumns(prepare.formats)
+        options: dict[str, Any] = {}
+        if holds_rows_out(estimator):
+            options["model__held_out"] = self._held_out_in(rows)
         if "max_seconds" in estimator.get_params():
             estimator.set_params(max_seconds=seconds)
         pipeline, trained = Pipeline([("prepare", prepare), ("model", estimator)]), None
@@ -190,7 +223,7 @@ class Trials:
                 warnings.filterwarnings(
                     "ignore", ".* (so far from the|are copies of) others"
                 )
-                trained = pipeline.fit(X, y)
+                trained = pipeline.fit(X, y, **options)
             record = getattr(estimator, "record_", None)
             if record is not None:
                 message = _sites_message(estimator.model_)

@@ -70,7 +70,9 @@ def _atomic_folder(folder: Path, description: str = "") -> Iterator[Path]:
 
 
 def _rename(new: Path, folder: Path) -> bool:
-    """Give a folder the name of another one; return whether that could be moved away."""
+    """Give a folder the name of another one; return whether that could be
+    moved away.
+    """
     old = new
     while True:
         try:
@@ -94,7 +96,9 @@ def _rename(new: Path, folder: Path) -> bool:
 
 
 def _move_files(new: Path, folder: Path, description: str) -> None:
-    """Replace the files of a folder by those of another, or none of them if that fails."""
+    """Replace the files of a folder by those of another, or none of them if
+    that fails.
+    """
     with only_writer(folder) as alone, _workplace(folder) as work:
         if alone is False:
             got = "a folder that another process writes"
@@ -233,7 +237,9 @@ def files_in(folder: Path) -> set[str]:
 
 
 def written_files(folder: Path, description: str) -> set[str]:
-    """Name the files that this package wrote into a folder, by the description in it."""
+    """Name the files that this package wrote into a folder, by the
+    description in it.
+    """
     try:
         content = json.loads((folder / description).read_text(encoding="utf-8"))
         ours = "gpflow_pep" in content["versions"]

@@ -1,4 +1,6 @@
-"""The one form of all refusals. It needs no TensorFlow, so that nothing waits for it."""
+"""The one form of all refusals. It needs no TensorFlow, so that nothing waits
+for it.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import wraps

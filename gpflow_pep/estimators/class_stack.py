@@ -36,7 +36,7 @@ from ..scoring.predictive import Recalibration
 from ..training import ensemble_weights
 from ..training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals
 from ..training.fitting.objectives import FAILURES
-from ..training.fitting.points import gains
+from ..training.fitting.points import gains, numbers_of_copies
 from .stack import LEAST_SECONDS, LEFT_OUT, Stack, component
 
 if TYPE_CHECKING:
@@ -126,18 +126,21 @@ def fit_class_stack(
         left = end - time.perf_counter()
         return alone(component(estimator, X, Y, {"inputs": inputs}, left), lines)
     places = np.arange(len(Y)), Y[:, 0].astype(int)
+    copies = numbers_of_copies(X, Y)
     parts: list[PEPClassifier] = []
     left_out, of_label, names, dropped = [], [], [], []
 
     def add(name: str, before: "PEPClassifier", **settings: Any) -> None:
-        """Train a component, if there is time, and leave out each of its rows in turn."""
+        """Train a component, if there is time, and leave out each of its rows
+        in turn.
+        """
         left = end - time.perf_counter()
         if parts and left <= 0.0:
             return
         try:
             most = estimator.max_iterations
             part = component(before, X, Y, COMMON | settings, left, most_steps=most)
-            left_out.append(_left_out(part)[:, part.columns_of(estimator)])
+            left_out.append(_left_out(part, copies)[:, part.columns_of(estimator)])
         except FAILURES:
             if parts:
                 return
@@ -222,13 +225,18 @@ def fit_class_stack(
     )
 
 
-def _left_out(part: "PEPClassifier") -> AnyNDArray:
+def _left_out(part: "PEPClassifier", copies: AnyNDArray | None = None) -> AnyNDArray:
     """Compute the probabilities of one model's classes in each row, given all others,
     [N, C].
+
+    :param copies: How many rows are copies of each, [N]: their sites are alike, and all
+        of them are removed.
     """
     model: Any = part.model_
     rows, X = model.converged_rows(), model.data[0]
     power = tf.ones([1, 1], rows.m.dtype)
+    if copies is not None:
+        power = tf.convert_to_tensor(copies[:, None], rows.m.dtype)
     without = cavity(Marginals(rows.m, rows.s), Sites(rows.nu, rows.tau), power)
     moments = without.m + model.mean_function(X), without.s + rows.d
     p = np.asarray(

@@ -4,7 +4,6 @@ from typing import Any
 
 import gpflow
 import numpy as np
-import pandas as pd
 from gpflow.base import AnyNDArray, RegressionData
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
@@ -15,11 +14,13 @@ from sklearn.utils.multiclass import type_of_target
 from ..engine import factors
 from ..engine.checks import refusal
 from ..models import PEPClassification
+from ..scoring.cutting import cuts_reported
 from ..scoring.ensemble import predict_probabilities
 from ..training import Ensemble, ensemble_with_near_labels
 from ..training.choosing.near import LEAST_ROWS, STEPS, takes_near_labels
 from .base import PREDICTION_CHUNK, PEPEstimator
 from .class_stack import fit_class_stack, order_of_labels
+from .inputs import check_table, filled, refuse_missing
 from .parts import CLASSES, make_likelihood, wants_near_rows
 
 #: The part of ``max_seconds`` in which predictions from near rows are trained for.
@@ -65,11 +66,10 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     classes_: AnyNDArray
 
     def _fit(self, X: Any, y: Any) -> None:
+        check_table("y", y)
+        y = filled(y)
+        refuse_missing(y, "label")
         X, y = self._validate(X, y)
-        if pd.isna(y).any():
-            raise refusal(
-                "y", "missing labels", "one in each row", "Leave rows without one out."
-            )
         if len({isinstance(label, str) for label in y}) > 1:
             raise refusal(
                 "y", "words and numbers as labels", "one kind", "Pass y.astype(str)."
@@ -118,6 +118,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         best = np.argmax(self.predict_proba(X), axis=1)  # refuses what is not fitted
         return np.asarray(self.classes_[best])
 
+    @cuts_reported()
     def predict_proba(self, X: Any) -> AnyNDArray:
         """Predict the probability of each class, [N, C], in the order of ``classes_``.
 
@@ -244,6 +245,8 @@ def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyND
 
     :raises ValueError: If one is not, or their number differs.
     """
+    y = filled(y)
+    refuse_missing(y, "label")
     y = column_or_1d(y)
     check_consistent_length(probability, y)
     order = np.argsort(classes)  # grades in text are sorted by value

@@ -82,6 +82,10 @@ def _scorer_files(estimator: Any) -> SavedFiles:
         )
     assert isinstance(last, PEPEstimator)
     check_is_fitted(last)
+    if getattr(last, "n_outputs_", 1) > 1:
+        got = "a PEPRegressor of several columns of y"
+        remedy = "Export an estimator of each column (SeparateRegressors), or load it."
+        raise refusal("estimator", got, "a regressor of one column", remedy)
     encoder = steps.pop(0) if steps and type(steps[0]) is TableEncoder else None
     for step in steps:
         if type(step) is not StandardScaler:

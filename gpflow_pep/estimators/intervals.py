@@ -1,8 +1,8 @@
 r"""Intervals whose width is corrected by rows that were left out of the prediction.
 
-A predictive distribution F that is too narrow or too wide is so at rows that it was not trained on.
-Their targets have the scores :math:`z_n = |\Phi^{-1}(F_{-n}(y_n))|`, which for a Gaussian are
-:math:`|y_n - m_n| / s_n`. With the conformal quantile
+A predictive distribution F that is too narrow or too wide is so at rows that it was not
+trained on. Their targets have the scores :math:`z_n = |\Phi^{-1}(F_{-n}(y_n))|`, which
+for a Gaussian are :math:`|y_n - m_n| / s_n`. With the conformal quantile
 
 .. math::
 

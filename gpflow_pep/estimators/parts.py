@@ -11,7 +11,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..engine.checks import as_numbers, refusal
-from ..likelihoods import NegativeBinomial, Ordinal, Tobit, ZeroInflatedPoisson
+from ..likelihoods import NegativeBinomial, Ordinal, Tobit
 from ..training.fitting.exact import ADDITIVE, additive
 from ..training.fitting.objectives import copy_of
 from ..training.starts import greedy_variance, kmeans, random_subset
@@ -30,7 +30,6 @@ NUMBERS: dict[str, type[Likelihood]] = {
     "log_normal": gpflow.likelihoods.Gaussian,  # of the logarithms
     "poisson": gpflow.likelihoods.Poisson,
     "negative_binomial": NegativeBinomial,
-    "zero_inflated_poisson": ZeroInflatedPoisson,
     "tobit": Tobit,
 }
 #: Of classes: :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>`.

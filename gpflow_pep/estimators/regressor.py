@@ -26,7 +26,14 @@ from ..scoring.predictive import Predictive
 from ..scoring.units import Units
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
 from ..training.fitting.exact import KERNELS, Hyperparameters, fit_exact
-from .inputs import check_sizes, warn_of_wild_numbers
+from .columns import fit_columns
+from .inputs import (
+    check_sizes,
+    check_table,
+    filled,
+    refuse_missing,
+    warn_of_wild_numbers,
+)
 from .numpy_parts import numpy_ensembles
 from .outputs import (
     as_outputs,
@@ -88,17 +95,15 @@ class PEPRegressor(TargetPredictions):
         1000 rows, where rows and points are not too many; otherwise 0.5. Several: of
         them the one whose trained model has the highest log density of rows left out
         (:func:`~gpflow_pep.training.select_alpha`).
-    :param objective: "evidence" or "evidence+loo", see
-        :func:`~gpflow_pep.training.maximise`. The second one predicts better on many
-        tables, and far worse on some that are small and noisy: :doc:`/study`.
+    :param objective: "evidence" or "loo", see :func:`~gpflow_pep.training.maximise`.
     :param likelihood: "gaussian"; "student_t"; "log_normal", Gaussian noise of log y,
-        which the model then takes; "poisson", "negative_binomial" or
-        "zero_inflated_poisson" (y counts, exp of f the rate); "tobit", of y [N, 2] with
-        a limit for each row (:class:`~gpflow_pep.likelihoods.Tobit`); or a GPflow
-        likelihood of one latent function, which is copied. Its bounds, and noise that
-        is not trained, are in units of y; noise that is trained starts in those of the
-        model. Of several columns that are mixtures each has one of this name, or its
-        likelihood in ``PerOutput``.
+        which the model then takes; "poisson" or "negative_binomial" (y counts, exp of f
+        the rate); "tobit", of y [N, 2] with a limit for each row
+        (:class:`~gpflow_pep.likelihoods.Tobit`); or a GPflow likelihood of one latent
+        function, which is copied. Its bounds, and noise that is not trained, are in
+        units of y; noise that is trained starts in those of the model. Of several
+        columns that are mixtures each has one of this name, or its likelihood in
+        ``PerOutput``.
     :param inducing: Where inducing points start: "kmeans", "random" or
         "greedy_variance"; "rows", all rows, or ``num_inducing`` k-means centres of
         them, not trained: at all rows with "rbf", "matern52" or "additive" and Gaussian
@@ -200,10 +205,13 @@ class PEPRegressor(TargetPredictions):
             raise refusal("warp", repr(self.warp), "True, False or 'auto'", remedy)
 
     def _fit(self, X: Any, y: Any) -> None:
+        check_table("y", y)
+        y = filled(y)
         if has_columns(y):
             X = self._validate(X)
             X, Y = observed_rows(X, as_outputs("y", y, X))
         else:
+            refuse_missing(y, "target")
             X, y = self._validate(X, y, y_numeric=True)
             Y = np.asarray(y, dtype=X.dtype)[:, None]
             check_sizes("y", Y)
@@ -219,11 +227,15 @@ class PEPRegressor(TargetPredictions):
             warn_of_wild_numbers(Y, self.target_names_ or (), "y")
         if self._names_a_model or X.dtype != np.float64:
             self._fit_one(X, Y)
+        elif self.n_outputs_ > 1 and self.num_latent is None:
+            self._set_stack(fit_columns(self, X, Y))
         else:
             self._set_stack(fit_stack(self, X, Y))
 
     def _check_forms(self) -> None:
-        """Refuse noise that varies, and warps, of targets that they have no form for."""
+        """Refuse noise that varies, and warps, of targets that they have no
+        form for.
+        """
         is_gaussian = self.likelihood in ("gaussian", "log_normal") and self.standardize
         forms: tuple[Any, ...] = ("noise", "varying", 1), ("warp", True, np.inf)
         for name, value, most in forms:
@@ -317,15 +329,25 @@ class PEPRegressor(TargetPredictions):
         self._posterior = ensemble_posterior(self.model_)
         self._numpy_ensembles = numpy_ensembles(self._posterior)
 
-    def _left_out(self) -> tuple[Any, Predictive] | None:
+    def _left_out(
+        self, copies: AnyNDArray | None = None
+    ) -> tuple[Any, Predictive] | None:
         """Predict rows that were left out, whose numbers come first: each training row
         given the others where points are not trained; None where there are none, or the
         time was over.
+
+        :param copies: How many training rows are copies of each, [N]: they are left out
+            together.
         """
+        if self._stack is not None:
+            judged = [part._left_out(copies) for part in self._stack.components]
+            if not all(judged):
+                return None
+            return judged[0][0], self._stack.mixed([part for _, part in judged])
         if str(self.inducing) == ROWS:
             parts = (
                 self._without_axis(np.asarray(part))
-                for part in self.model_.loo_moments()
+                for part in self.model_.loo_moments(copies)
             )
             mean, variance = (part[None] for part in parts)
             return slice(None), Predictive(mean, variance, np.ones(1), self._target)

@@ -2,6 +2,7 @@
 densities.
 """
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,9 +19,11 @@ from ..engine.checks import check_choice, check_positive, refusal
 from ..engine.factors import layout_of, traits
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
+from ..engine.prior.mixing import variances_of_white
 from ..scoring.arguments import as_coverage, as_probabilities
+from ..scoring.cutting import cuts_reported
 from ..scoring.ensemble import predictive
-from ..scoring.predictive import Predictive, require_finite
+from ..scoring.predictive import Predictive, PredictiveOfColumns, require_finite
 from ..scoring.units import Units
 from ..training.choosing.ensemble import (
     Ensemble,
@@ -29,7 +32,7 @@ from ..training.choosing.ensemble import (
     heaviest,
 )
 from .base import PREDICTION_CHUNK, PEPEstimator
-from .inputs import check_sizes, check_table, seed_of
+from .inputs import check_sizes, check_table, filled, refuse_missing, seed_of
 from .intervals import conformal_score, fold_scores
 from .outputs import as_outputs, mean_r2
 from .target_units import log_slopes, to_model
@@ -98,7 +101,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         :param return_std: Also the standard deviation of f.
         """
         mixed = self._mixed(TargetPredictions._part_of_f, self._rows(X))
-        mean, variance = mixed._replace(recalibration=None).moments()
+        mean, variance = mixed.without_recalibration().moments()
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def predict_quantiles(
@@ -128,29 +131,61 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """Predict y, by NumPy where it has a form of the model: that is many times
         faster.
         """
-        return self._mixed(
-            partial(TargetPredictions._part_of_y, known=known), self._rows(X)
-        )
+        rows, stack = self._rows(X), self._stack
+        if known is not None and stack is not None and stack.places is not None:
+            known = self._checked("known", known, rows)
+            if not self.mixes_outputs_:
+                warnings.warn(
+                    "known: the predictions do not depend on it. On rows left out,"
+                    " models of each column alone predicted all columns better"
+                    " (summary()).",
+                    stacklevel=3,
+                )
+        predict = partial(TargetPredictions._part_of_y, known=known)
+        return self._mixed(predict, rows, known is not None)
 
+    @cuts_reported()
     def _mixed(
         self,
         predict: Callable[["TargetPredictions", AnyNDArray], Predictive],
         rows: AnyNDArray,
-    ) -> Predictive:
-        """Mix what components predict of rows in original units."""
-        if self._stack is None:
+        are_known: bool = False,
+    ) -> Any:
+        """Mix what components predict of rows in original units, or take each column
+        from the component that predicts it.
+
+        :param are_known: Whether targets of these rows are known.
+        """
+        stack = self._stack
+        if stack is None:
             return predict(self, rows)
-        return self._stack.mixed(
-            [predict(part, rows) for part in self._stack.components]
-        )
+        if stack.places is None or stack.known_places is None:
+            return stack.mixed([predict(part, rows) for part in stack.components])
+        places = stack.known_places if are_known else stack.places
+        parts = {
+            place: stack.components[place]._mixed(predict, rows)
+            for place in sorted(set(places))
+        }
+        columns = [
+            part.column(p) if part.means.ndim > 2 else part
+            for p, part in enumerate(parts[place] for place in places)
+        ]
+        return PredictiveOfColumns(tuple(columns))
 
     def _part_of_f(self, rows: AnyNDArray) -> Predictive:
         f = self.posterior_.components_of_f
         parts = self._predicted(self._in_units(rows), f, PREDICTION_CHUNK)
+        if is_mixed(self.kernel_):
+            for k, model in enumerate(components(self.model_)[0]):
+                kernel = model.kernel
+                white = np.asarray(kernel.W) ** 2 @ variances_of_white(kernel).numpy()
+                parts[2 * k + 1] = np.maximum(parts[2 * k + 1] - white, 0.0)
         return self._mixture(parts, self._target._replace(logarithm=False))
 
     def _part_of_y(self, rows: AnyNDArray, known: Any = None) -> Predictive:
         X, units = self._in_units(rows), self._target
+        if self.n_outputs_ == 1:
+            known = None  # other columns are modelled by themselves
         if known is None and self._numpy_ensemble is not None:
             return predictive(self._numpy_ensemble, X, units)
         parts = self._by_posterior(X, known, EnsemblePredictions.components_of_y)
@@ -171,6 +206,10 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         help.
         """
         check_is_fitted(self)
+        places = getattr(self._stack, "known_places", None)
+        if places is not None:
+            parts = self.components_
+            return any(parts[place].mixes_outputs_ for place in set(places))
         return is_mixed(self.kernel_)
 
     def _by_posterior(
@@ -236,6 +275,11 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         )
         if calibrate is None:
             return self.predict_quantiles(X, ends)
+        if self._stack is not None and self._stack.places is not None:
+            rows, options = self._rows(X), {"calibrate": calibrate}
+            return self._stack.by_column(
+                lambda part: part.predict_interval(rows, coverage, **options)
+            )
         scores = self._normal_scores()
         predictive = self._predictive(X)
 
@@ -274,6 +318,11 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """
         rows = self._rows(X)
         check_positive("n_samples", n_samples)
+        if self._stack is not None and self._stack.places is not None:
+            random = np.random.default_rng(seed_of(random_state))
+            return self._stack.by_column(
+                lambda part: part.sample_y(rows, n_samples, random)
+            )
         if self._stack is not None:
             random = np.random.default_rng(seed_of(random_state))
             counts = random.multinomial(n_samples, self._stack.weights)
@@ -299,6 +348,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         check_is_fitted(self)
         mean: Any = self.predict(X)
         if self._num_columns == 1:
+            y = filled(y)
+            refuse_missing(y, "target")
             return float(r2_score(y, mean, sample_weight=sample_weight))
         Y, mean = self._checked("y", y, mean), mean.reshape(len(mean), -1)
         if (
@@ -326,9 +377,11 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """
         inputs = self._inputs(X)
         Y = self._checked("y", y, inputs)
-        rows, D = np.hstack([inputs, to_model(self._target, Y)]), inputs.shape[1]
         if has_gaussian_noise(self.likelihood_):
+            if self._target.logarithm:
+                to_model(self._target, Y)  # refuses targets without a logarithm
             return self._predictive(X).log_densities(self._without_axis(Y))
+        rows, D = np.hstack([inputs, to_model(self._target, Y)]), inputs.shape[1]
 
         def density(rows: AnyNDArray) -> Any:
             if self.n_outputs_ > 1:
@@ -355,6 +408,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         if self._num_columns > 1:
             return as_outputs(name, y, X, self._num_columns, self.target_names_)
         check_table(name, y)
+        y = filled(y)
+        refuse_missing(y, "target")
         Y: AnyNDArray = column_or_1d(check_array(y, ensure_2d=False, dtype=X.dtype))[
             :, None
         ]

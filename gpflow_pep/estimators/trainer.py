@@ -288,7 +288,9 @@ class Trainer:
         self._compiled_for: tuple[Any, Any] = None, None
 
     def share_ends(self) -> float:
-        """Find when the share of the seconds that the next training takes will be over."""
+        """Find when the share of the seconds that the next training takes
+        will be over.
+        """
         now, share = time.perf_counter(), 1.0 / max(self._left, 1)
         self._left -= 1
         return now + share * (self.end - now)

@@ -27,7 +27,7 @@ from .censored import Ordinal, Tobit
 from .labels import NoisyLabelBernoulli
 from .log_linear import LogLinear
 from .per_output import PerOutput
-from .positive import LogNormal, NegativeBinomial, ZeroInflatedPoisson
+from .positive import LogNormal, NegativeBinomial
 
 __all__ = [
     "AccuracyWarning",
@@ -44,7 +44,6 @@ __all__ = [
     "TiltedDerivatives",
     "Tobit",
     "Traits",
-    "ZeroInflatedPoisson",
     "check_support",
     "class_probabilities",
     "implementations",

@@ -173,7 +173,9 @@ class Tobit(LikelihoodWithMoments):
 
     @property
     def has_limits_of_rows(self) -> bool:
-        """Whether each row has a limit of its own, in the second column of the targets."""
+        """Whether each row has a limit of its own, in the second column of
+        the targets.
+        """
         return self.low is None and self.high is None
 
     @property
@@ -263,7 +265,9 @@ class Tobit(LikelihoodWithMoments):
 def _excess(
     start: Tensor, bound: float | None, mean: Tensor, deviation: Tensor, sign: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute two moments of how far a standard Gaussian exceeds a start, up to an end."""
+    """Compute two moments of how far a standard Gaussian exceeds a start, up
+    to an end.
+    """
     first, second = _partial_moments(start)
     if bound is None:
         return first, second
@@ -273,7 +277,9 @@ def _excess(
 
 
 def _partial_moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Compute :math:`E[(z - x)_+]` and :math:`E[(z - x)_+^2]` for standard Gaussian z."""
+    r"""Compute :math:`E[(z - x)_+]` and :math:`E[(z - x)_+^2]` for standard
+    Gaussian z.
+    """
     density = tf.exp(-0.5 * tf.square(x)) / np.sqrt(2.0 * np.pi)
     above = normal_cdf(-x)
     return density - x * above, (1.0 + tf.square(x)) * above - x * density

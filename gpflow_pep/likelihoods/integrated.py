@@ -32,7 +32,9 @@ _METHODS = {
 def parameter_between(
     low: float, name: str, value: float, high: float, remedy: str, **options: Any
 ) -> Parameter:
-    """Make a parameter of a likelihood that stays between two numbers, both excluded."""
+    """Make a parameter of a likelihood that stays between two numbers, both
+    excluded.
+    """
     check_real(name, float(value), f"({low:g}, {high:g})", remedy)
     ends = map(to_default_float, (low, high))
     transform = positive(lower=low) if high == np.inf else tfp.bijectors.Sigmoid(*ends)

@@ -70,6 +70,4 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
         return tf.reduce_sum(terms, axis=-1)
 
 
-classes.register_two_classes(
-    NoisyLabelBernoulli, error_rate=lambda likelihood: likelihood.epsilon
-)
+classes.register_two_classes(NoisyLabelBernoulli)

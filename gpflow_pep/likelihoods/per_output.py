@@ -19,7 +19,7 @@ from .integrated import IntegratedLikelihood
 class PerOutput(IntegratedLikelihood):
     """A likelihood for each output: the p-th one is for column p of Y and of f::
 
-        gpflow_pep.likelihoods.PerOutput([gpflow.likelihoods.Gaussian(), Bernoulli(), Poisson()])
+        gpflow_pep.likelihoods.PerOutput([Gaussian(), Bernoulli(), Poisson()])
 
     If one likelihood occurs several times, its outputs share its parameters.
 

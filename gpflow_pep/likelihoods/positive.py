@@ -1,4 +1,6 @@
-"""Positive targets: counts that vary more than Poisson's, or have more zeros; prices."""
+"""Positive targets: counts that vary more than Poisson's, or have more zeros;
+prices.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +17,6 @@ from ..engine.factors import ScalarFactor, Support, Traits
 from ..engine.factors.gaussian import gaussian_log_power_expectation
 from ..engine.factors.generic import bounded_log
 from ..engine.factors.log_rate import (
-    bounded_exp,
-    exponential_family_factor,
     log_of_link,
 )
 from ..engine.factors.moments import whole_numbers
@@ -156,96 +156,6 @@ def _mode_rule(
         return Mode(slope, tf.sqrt(variance / (1.0 + B * part * (1.0 - part))))
 
     return mode
-
-
-class ZeroInflatedPoisson(LikelihoodWithMoments):
-    r"""Counts with excess zeros: 0 with probability :math:`\pi`, otherwise a Poisson
-    count.
-
-    .. math::
-
-       p(0 | f) = \pi + (1 - \pi) e^{-\lambda}, \qquad
-       p(y | f) = (1 - \pi) \frac{\lambda^y e^{-\lambda}}{y!} \quad (y > 0), \qquad
-       \lambda = e^f
-
-    (Lambert, *Zero-inflated Poisson regression*, Technometrics 34, 1992, with one
-    :math:`\pi` for all rows).
-    """
-
-    def __init__(self, zero_probability: float = 0.2, **kwargs: Any) -> None:
-        r""":param zero_probability: :math:`\pi`, in (1e-6, 1 - 1e-6); a trainable
-            parameter.
-        :raises ValueError: If it is outside its range.
-        """
-        super().__init__(**kwargs)
-        # Closer to 0 or 1 would show in a million rows only.
-        remedy = "Without zeros of its own use gpflow.likelihoods.Poisson."
-        self.zero_probability = parameter_between(
-            1e-6, "zero_probability", zero_probability, 1.0 - 1e-6, remedy
-        )
-
-    def _moments(
-        self, X: TensorType, mean: Tensor, variance: Tensor
-    ) -> MeanAndVariance:
-        rest = 1.0 - self.zero_probability
-        return moments_by_rate(mean, variance, rest, rest, rest * self.zero_probability)
-
-    def _factor(self, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
-        p = tf.cast(self.zero_probability, Y.dtype)
-        positive = Y > 0.0
-        constant = tf.math.log1p(-p) - tf.math.lgamma(Y + 1.0)
-        poisson = exponential_family_factor(
-            tf.exp, Y, tf.ones_like(Y), constant, 1.0, alpha
-        )
-        assert poisson.mode is not None and poisson.exact is not None
-        mode_of_poisson, limit_of_poisson = poisson.mode, poisson.exact
-
-        def log_prob(f: Tensor) -> Tensor:
-            zero = tf.math.log(p + (1.0 - p) * tf.exp(-bounded_exp(f)))
-            return tf.where(positive, poisson.log_prob(f), zero)
-
-        def mode(mean: Tensor, variance: Tensor) -> Mode:
-            # The probability of 0 is bounded away from 0: there the Gaussian's own mode
-            # will do.
-            slope, width = mode_of_poisson(mean, variance)
-            return Mode(
-                tf.where(positive, slope, 0.0),
-                tf.where(positive, width, tf.sqrt(variance)),
-            )
-
-        def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-            rows, limit = limit_of_poisson(mean, variance)
-            return rows & positive, limit
-
-        (wall,) = poisson.structures
-        parts = (
-            tf.where(positive, *pair)
-            for pair in zip(wall, _structure_of_zero(p), strict=True)
-        )
-        return ScalarFactor(log_prob, [Structure(*parts)], mode, exact=exact)
-
-    def _support(self, Y: AnyNDArray) -> Support:
-        return whole_numbers(Y, np.inf)
-
-    def _draw(
-        self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator
-    ) -> AnyNDArray:
-        present = random.random(f.shape) >= np.asarray(self.zero_probability)
-        return present * random.poisson(np.exp(f)).astype(np.float64)
-
-    def _traits(self) -> Traits:
-        return Traits(starts_at_high_powers=True, draw=self._draw)
-
-
-def _structure_of_zero(p: Tensor) -> Structure:
-    r"""Find where :math:`\log(p + (1 - p) e^{-e^f})` varies.
-
-    Its nearest complex singularities are at :math:`e^f = \log(1 / p - 1) \pm i \pi`.
-    """
-    level = tf.math.log1p(-p) - tf.math.log(p)
-    centre = 0.5 * tf.math.log(tf.square(level) + np.pi**2)
-    angle = tf.math.atan2(tf.constant(np.pi, p.dtype), level)
-    return Structure(centre, angle, 1.5 * tf.ones_like(p))
 
 
 class LogNormal(LikelihoodWithMoments):

@@ -22,11 +22,9 @@ _OF_SVGP = {"whiten", "q_diag", "q_mu", "q_sqrt", "num_data"}
 
 def refuse_arguments(model: type, arguments: dict[str, Any]) -> None:
     """Refuse arguments of SVGP that the model lacks."""
+    constructor = inspect.signature(model.__init__)  # type: ignore[misc]
     for name, value in arguments.items():
-        if (
-            name in _OF_SVGP
-            and name not in inspect.signature(model.__init__).parameters
-        ):  # type: ignore[misc]
+        if name in _OF_SVGP and name not in constructor.parameters:
             expected = (
                 f"no such argument: {model.__name__} computes the best q from its data"
             )
@@ -92,7 +90,9 @@ def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -
 
 
 class FixedParameter(Parameter):
-    """A parameter that is never trained: ``gpflow.set_trainable`` has no effect on it."""
+    """A parameter that is never trained: ``gpflow.set_trainable`` has no
+    effect on it.
+    """
 
     def __init__(self, value: TensorData, **kwargs: Any) -> None:
         super().__init__(value, **{**kwargs, "trainable": False})
@@ -162,6 +162,8 @@ def _check_power(value: TensorData) -> None:
 
 
 def set_unchecked(model: tf.Module, **attributes: Any) -> None:
-    """Set attributes of a model past the checks that the model makes of assigned ones."""
+    """Set attributes of a model past the checks that the model makes of
+    assigned ones.
+    """
     for name, value in attributes.items():
         tf.Module.__setattr__(model, name, value)

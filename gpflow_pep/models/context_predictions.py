@@ -50,7 +50,9 @@ class ContextPredictions:
         return False
 
     def context_parts(self) -> Parts:
-        """Take the parts of one output; without the likelihood where that is Gaussian."""
+        """Take the parts of one output; without the likelihood where that is
+        Gaussian.
+        """
         number, name = int(self.num_latent_gps), type(self.kernel).__name__
         if number != 1 or isinstance(self.kernel, MultioutputKernel):
             got = f"near rows with {number} latent functions under {name}"
@@ -110,7 +112,8 @@ class ContextPredictions:
             return mixed.predict_f(self, Xnew, full_cov, full_output_cov, given)
         near = self._near_rows(near)
         if blocks is None and not near.number:
-            return super().predict_f(Xnew, full_cov, full_output_cov)  # type: ignore[misc]
+            of_gpflow: Any = super()
+            return of_gpflow.predict_f(Xnew, full_cov, full_output_cov)
         posterior = self._context_posterior(PrecomputeCacheType.NOCACHE, near)
         options = {"blocks": blocks, "near": near.number}
         return posterior.fused_predict_f(Xnew, full_cov, full_output_cov, **options)
@@ -128,7 +131,8 @@ class ContextPredictions:
         ``given``.
         """
         if given is None or full_cov or full_output_cov:
-            return super().predict_y(Xnew, full_cov, full_output_cov)  # type: ignore[misc]
+            of_gpflow: Any = super()
+            return of_gpflow.predict_y(Xnew, full_cov, full_output_cov)
         moments = self.predict_f(Xnew, given=given)
         return finite(predict_mean_and_var(self.likelihood, Xnew, *moments))
 
@@ -212,7 +216,8 @@ class ContextPredictions:
         """Create the loss that trains for predictions from near rows::
 
             loss = model.near_row_training_loss_closure(20)
-            pep.training.fit(model, loss, num_steps=200, optimizer=tf_keras.optimizers.Adam(0.1))
+            adam = tf_keras.optimizers.Adam(0.1)
+            pep.training.fit(model, loss, num_steps=200, optimizer=adam)
             mean, variance = model.predict_f(Xnew, near=20)
 
         See :mod:`gpflow_pep.models.minibatch`, and :ref:`near-rows`.

@@ -8,11 +8,13 @@ out of them, updates these against the rest, puts them back, and returns
 .. math::
 
     -\sum_l [ -\tfrac12 \log|I + G_l| + \tfrac12 b_lᵀ (I + G_l)^{-1} b_l ]
-    - \frac{N}{|\mathrm{batch}|} \sum_{n \in \mathrm{batch}} (\ell_n + \mathrm{site\ terms}),
+    - \frac{N}{|\mathrm{batch}|}
+    \sum_{n \in \mathrm{batch}} (\ell_n + \mathrm{site\ terms}),
 
-in whose gradient the batch's part of G and b counts :math:`N / |\mathrm{batch}|` times. Totals are
-those of the parameters at the time of each row's last visit; now and then they are summed anew for
-the parameters as they are, and always when something else has replaced the sites.
+in whose gradient the batch's part of G and b counts :math:`N / |\mathrm{batch}|` times.
+Totals are those of the parameters at the time of each row's last visit; now and then
+they are summed anew for the parameters as they are, and always when something else has
+replaced the sites.
 
 **Near rows.** Training for predictions from near rows maximises the sum over rows of
 :math:`\log p(y_n \mid y_{near(n)})`, where near(n) are the m other training rows
@@ -213,8 +215,8 @@ REFRESH_EVERY = 5
 class NearRowLoss(BatchLoss):
     """The training loss of batches of rows, each given the rows near it.
 
-    For the arguments see
-    :meth:`~gpflow_pep.models.context_predictions.ContextPredictions.near_row_training_loss_closure`.
+    For the arguments see ``near_row_training_loss_closure`` of
+    :class:`~gpflow_pep.models.context_predictions.ContextPredictions`.
     """
 
     def __init__(self, model: Any, near: int, batch_size: int, seed: int) -> None:

@@ -1,4 +1,6 @@
-"""Sparse Gaussian processes with any likelihood by Power EP, and with labels checked."""
+"""Sparse Gaussian processes with any likelihood by Power EP, and with labels
+checked.
+"""
 
 from functools import partial
 from typing import Any
@@ -84,8 +86,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         that are not log-concave. Can be changed later.
     :raises ValueError: If data, powers or parts of the model do not fit together.
 
-    .. seealso:: :class:`PEPRegression` for Gaussian noise, :class:`PEPClassification` for labels,
-        :class:`ARPEP` for minibatches, :doc:`/likelihoods`, and :doc:`/choosing`.
+    .. seealso:: :class:`PEPRegression` for Gaussian noise, :class:`PEPClassification`
+        for labels, :class:`ARPEP` for minibatches, :doc:`/likelihoods`, and
+        :doc:`/choosing`.
     """
 
     # What the model did and how exactly, neither parameters nor to be trained.
@@ -158,7 +161,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @tf.autograph.experimental.do_not_convert
     def pep_log_marginal_likelihood(self, *data: Any) -> tf.Tensor:
-        """See :meth:`~gpflow_pep.models.base.PowerEPModel.pep_log_marginal_likelihood`."""
+        """See
+        :meth:`~gpflow_pep.models.base.PowerEPModel.pep_log_marginal_likelihood`.
+        """
         refuse_data(self, "pep_log_marginal_likelihood", data)
         return self._energy(0.0)
 
@@ -280,7 +285,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     def natural_of_v(self) -> Natural:
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
         problem, fixed_point, *_ = converged = self._converge()
-        natural = converged.natural(natural_sums(problem, fixed_point.sites))
+        solved = problem.by_substitution()
+        natural = converged.natural(natural_sums(solved, fixed_point.sites))
         return add_memory(natural, problem.memory)
 
     @unconverted()
@@ -309,17 +315,11 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         value = point.leave_one_out(self._converge())
         return checks.require_finite(value, "leave-one-out log density", ADVICE)
 
-    @unconverted("return[0]: []", "return[1]: []")
-    def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute log Z, and the sum of :meth:`loo_log_density`, at the same fixed
-        point.
-        """
-        refuse_mixed(self.kernel, "evidence_and_left_out", "Train by the evidence.")
-        converged = self._converge(point.KEPT_MATRICES)
-        log_z = point.energy(converged.problem, converged.fixed_point)
-        both = tf.stack([log_z, tf.reduce_sum(point.leave_one_out(converged))])
-        quantity = "log Z, leave-one-out log density"
-        return tuple(tf.unstack(checks.require_finite(both, quantity, ADVICE)))
+    @unconverted("return: []")
+    def total_loo_log_density(self) -> tf.Tensor:
+        """Compute the sum of :meth:`loo_log_density`."""
+        refuse_mixed(self.kernel, "total_loo_log_density", "Train by the evidence.")
+        return tf.reduce_sum(self.loo_log_density())
 
     def _check_data(self, data: Any, kernel: Kernel | None = None) -> Data:
         return super()._check_data(labels_to_floats(data), kernel)
@@ -425,8 +425,9 @@ class PEPClassification(PEP):
     :raises ValueError: If labels are no whole numbers from 0, or the likelihood is none
         of classes.
 
-    .. seealso:: :class:`~gpflow_pep.estimators.PEPClassifier` for tables and labels of any type,
-        :class:`ARPEP` for minibatches, :doc:`/likelihoods`, and :ref:`imbalanced`.
+    .. seealso:: :class:`~gpflow_pep.estimators.PEPClassifier` for tables and labels of
+        any type, :class:`ARPEP` for minibatches, :doc:`/likelihoods`, and
+        :ref:`imbalanced`.
     """
 
     def __init__(

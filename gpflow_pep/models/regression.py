@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import MeanAndVariance, RegressionData, TensorData
+from gpflow.base import AnyNDArray, MeanAndVariance, RegressionData, TensorData
 from gpflow.kernels import Kernel, SharedIndependent
 from gpflow.likelihoods import Gaussian
 from gpflow.mean_functions import MeanFunction
@@ -19,7 +19,7 @@ from ..engine.factors.entries import check_entries
 from ..engine.factors.moments import check_noise
 from ..engine.numerics import chunks
 from ..engine.predictions.context_rows import Context
-from ..engine.prior import Parts, is_mixed, split_outputs
+from ..engine.prior import Parts, PartsBySubstitution, is_mixed, split_outputs
 from ..engine.prior.evaluate import unconverted
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import (
@@ -83,8 +83,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     :raises ValueError: If data, powers, labels or parts of the model do not fit
         together.
 
-    .. seealso:: :class:`PEP` for other likelihoods, :class:`~gpflow_pep.estimators.PEPRegressor`
-        for tables, :doc:`/choosing`, and :doc:`/several_outputs`.
+    .. seealso:: :class:`PEP` for other likelihoods,
+        :class:`~gpflow_pep.estimators.PEPRegressor` for tables, :doc:`/choosing`, and
+        :doc:`/several_outputs`.
     """
 
     @property
@@ -245,8 +246,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         r, noise = parts.observe(context.X, context.r)
         if not with_u:
             return context._replace(r=r, noise=noise)
-        q, W = self._posterior_of_v(), parts.whiten().W
-        return Context(W, q.q_mu, q.q_sqrt[0], context.X, r, noise, context.scales)
+        q, L = self._posterior_of_v(), parts.whiten().L
+        return Context(L, q.q_mu, q.q_sqrt[0], context.X, r, noise, context.scales)
 
     @check_shapes(
         "return[0]: [M, P]",
@@ -264,40 +265,48 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             return mixed.loo_log_density(self)
         return collapsed.observed_log_density(self.data[1], *self.loo_moments())
 
-    @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
-    def loo_moments(self) -> MeanAndVariance:
+    @unconverted("copies: [N]", "return[0]: [N, P]", "return[1]: [N, P]")
+    def loo_moments(self, copies: AnyNDArray | None = None) -> MeanAndVariance:
         """Compute mean and variance of y of each row, given the others.
 
         See :mod:`gpflow_pep.engine.energies.collapsed`.
 
+        :param copies: How many rows have the inputs and targets of each, itself among
+            them, [N]: they are left out together. None: each is left out alone.
         :raises ValueError: If rows come in blocks: they are then no factors of their
             own that could be left out.
         """
+        times = None
+        if copies is not None:
+            times = tf.convert_to_tensor(copies, self.data[0].dtype)
         if is_mixed(self.kernel):
-            return mixed.loo_moments(self)
+            return mixed.loo_moments(self, times)
         self._require_single_rows(
             "loo_log_density, loo_moments", "Hold rows out instead."
         )
         parts, W = self._parts_of_output(), self._parts.whiten().W
         q = posterior_factor(self._sums(W).natural)
-        terms = partial(collapsed.left_out_moments, parts, W=W, q=q)
-        value = chunks.map_over_chunks(
-            terms, self.rows.pieces(self.rows.plan().chunk_size)
-        )
+        if times is None:
+            times = tf.ones_like(self.data[0][:, 0])
+        rows = (*self.rows.read(), self.rows.powers()), times
+        pieces = chunks.row_chunks(rows, self.rows.plan().chunk_size)
+
+        def terms(piece: Any) -> tuple[tf.Tensor, tf.Tensor]:
+            return collapsed.left_out_moments(parts, piece[0], W, q, piece[1])
+
+        value = chunks.map_over_chunks(terms, pieces)
         value = checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
         mean, variance = tf.unstack(value)
         return mean, variance
 
-    @unconverted("return[0]: []", "return[1]: []")
-    def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute log Z, and the sum of :meth:`loo_log_density`, in memory for a chunk
-        of rows.
-        """
-        refuse_mixed(self.kernel, "evidence_and_left_out", "Train by the evidence.")
-        self._require_single_rows("evidence_and_left_out", "Train by the evidence.")
+    @unconverted("return: []")
+    def total_loo_log_density(self) -> tf.Tensor:
+        """Compute the sum of :meth:`loo_log_density`, in memory for a chunk of rows."""
+        refuse_mixed(self.kernel, "total_loo_log_density", "Train by the evidence.")
+        self._require_single_rows("total_loo_log_density", "Train by the evidence.")
         parts, W = self._parts_of_output(), self._parts.whiten().W
-        sums = self._sums(W)
-        factor = posterior_factor(sums.natural)  # for a second pass over the rows
+        # A second pass over the rows uses the factor.
+        factor = posterior_factor(self._sums(W).natural)
 
         def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
             q = PosteriorFactor(root, c, factor.half_logdet)
@@ -305,13 +314,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             return tf.reduce_sum(collapsed.observed_log_density(rows[1], *moments))
 
         total = self.rows.sum(terms, (W, factor.W, factor.c), parts)
-        log_z = self._log_z(sums)
-        quantity = "log Z, leave-one-out log density"
-        return tuple(
-            tf.unstack(
-                checks.require_finite(tf.stack([log_z, total]), quantity, ADVICE)
-            )
-        )
+        return checks.require_finite(total, "leave-one-out log density", ADVICE)
 
     def _require_single_rows(self, name: str, remedy: str) -> None:
         if self.has_blocks:
@@ -321,7 +324,12 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     @tf.autograph.experimental.do_not_convert
     def natural_of_v(self) -> Natural:
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
-        return self._sums().natural
+        if is_mixed(self.kernel):
+            return mixed.natural_of_regression(self)
+        parts, factor = self._parts_of_output(), self._parts.whiten()
+        sums_of = partial(self._cut.sums_of, PartsBySubstitution(*parts))
+        natural = self.rows.sum(sums_of, (factor.L,), parts).natural
+        return add_memory(natural, self._memory_terms(factor.W))
 
     def _parts_of_output(self) -> Parts:
         """Take the parts of a model of one output; all outputs share them."""

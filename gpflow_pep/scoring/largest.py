@@ -30,7 +30,8 @@ def prob_each_largest(mean: Array, variance: Array) -> Array:
 
     .. math::
 
-       P_c = \int N(f; m_c, v_c) \prod_{k \ne c} \Phi\left(\frac{f - m_k}{\sqrt{v_k}}\right) df
+       P_c = \int N(f; m_c, v_c)
+           \prod_{k \ne c} \Phi\left(\frac{f - m_k}{\sqrt{v_k}}\right) df
 
     (Villacampa-Calvo & Hernández-Lobato 2020, equation A.34).
 

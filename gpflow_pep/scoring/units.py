@@ -57,6 +57,14 @@ class Units(NamedTuple):
             scaler["mean_"] if scaler["with_mean"] else np.zeros(number),
         )
 
+    def column(self, p: int) -> "Units":
+        """Give the units of one of several columns."""
+        parts = (self.scale, self.offset, self.skew, self.tails)
+        scale, offset, skew, tails = (
+            float(np.ravel(part)[p if np.size(part) > 1 else 0]) for part in parts
+        )
+        return Units(scale, offset, self.logarithm, skew, tails)
+
     @property
     def is_warped(self) -> bool:
         """Whether t is not g."""

@@ -1,4 +1,6 @@
-"""The content of files: read, unpacked, and decoded to text; and what is wrong with it."""
+"""The content of files: read, unpacked, and decoded to text; and what is
+wrong with it.
+"""
 
 import bz2
 import csv

@@ -16,7 +16,6 @@ from .choosing.combining import (
 )
 from .choosing.ensemble import Ensemble, EnsembleRecord
 from .choosing.near import ensemble_with_near_labels, ensemble_with_near_rows
-from .choosing.wrong_labels import raise_error_rate
 from .fitting.cheaper import maximise_on_subset
 from .fitting.full_batch import Ascent, MaximiseRecord, Step, maximise
 from .fitting.history import EarlyStopping, Evaluation, FitRecord
@@ -45,7 +44,6 @@ __all__ = [
     "fit",
     "maximise",
     "maximise_on_subset",
-    "raise_error_rate",
     "select_alpha",
     "shuffled_batches",
     "training_loss",

@@ -55,7 +55,9 @@ def check_forms(
 def check_mixture(
     fitted: Any, X: Any, w: Any, m: Any, s: Any, rtol: float = 1e-9
 ) -> None:
-    """All predictions of y are of the Gaussians N(m, s^2) [K, N] with weights w [K, 1]."""
+    """All predictions of y are of the Gaussians N(m, s^2) [K, N] with weights
+    w [K, 1].
+    """
     mean, sd = fitted.predict(X, return_std=True)
     assert_allclose(mean, (w * m).sum(0), rtol=rtol)
     assert_allclose(sd**2, (w * (s**2 + (m - mean) ** 2)).sum(0), rtol=1e-7)

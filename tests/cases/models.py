@@ -219,7 +219,9 @@ def loss_closure(
 
 
 class Compiled:
-    """A model compiled once for all tests, which borrow it; its variables are put back."""
+    """A model compiled once for all tests, which borrow it; its variables are
+    put back.
+    """
 
     def __init__(self, case: ModelCase) -> None:
         shapes = (

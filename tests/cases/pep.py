@@ -1,4 +1,6 @@
-"""Likelihoods and powers under test in PEP, each with what the reference says about it."""
+"""Likelihoods and powers under test in PEP, each with what the reference says
+about it.
+"""
 
 import functools
 from collections.abc import Callable

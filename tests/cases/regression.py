@@ -33,7 +33,6 @@ class Case(NamedTuple):
     # or scale, variance: that Gaussian parameter is linear in the inputs
     noise: str = "constant"
     mean: str = "zero"  # or constant, linear
-    bound: str = "standard"  # or tight
 
     @property
     def problem(self) -> RegressionProblem:
@@ -71,7 +70,6 @@ class Case(NamedTuple):
                 "constant": gpflow.functions.Constant(CONSTANT),
                 "linear": gpflow.functions.Linear(SLOPE, OFFSET),
             }[self.mean],
-            "bound": self.bound,
         }
         parts = problem.data, problem.kernel(), problem.Z
         return pep.models.PEPRegression(*parts, **options, **arguments)
@@ -80,7 +78,7 @@ class Case(NamedTuple):
         self,
     ) -> tuple[reference.Prior, Array, Array, reference.Factors]:
         problem = self.problem
-        factors = reference.make_factors(N, self.alpha, self.blocks, self.bound)
+        factors = reference.make_factors(N, self.alpha, self.blocks)
         R = problem.Y - self.mean_at(problem.X)
         return problem.prior(), R, self.noise_at(problem.X), factors
 
@@ -95,7 +93,7 @@ class Case(NamedTuple):
 
 
 IN_BLOCKS = Case(alpha=ALPHA_PER_BLOCK, blocks=UNEVEN_BLOCKS)
-STANDARD = {
+CASES = {
     **{f"alpha {alpha:g}": Case(alpha=alpha) for alpha in (0.0, 1e-6, 0.3, 0.5, 1.0)},
     "alpha per row": Case(alpha=ALPHA_PER_ROW),
     **{
@@ -115,26 +113,4 @@ STANDARD = {
     "constant mean": Case(mean="constant"),
     "linear mean": Case(mean="linear"),
     "everything": IN_BLOCKS._replace(num_outputs=2, noise="scale", mean="linear"),
-}
-TIGHT = (
-    "alpha 0",
-    "alpha 1e-06",
-    "alpha 0.3",
-    "alpha 1",
-    "alpha per row",
-    "one block",
-    "everything",
-)
-CASES = {
-    **STANDARD,
-    **{f"scaled, {name}": STANDARD[name]._replace(bound="tight") for name in TIGHT},
-    **{
-        f"scaled, blocks, alpha {alpha:g}": Case(
-            alpha=alpha, blocks=UNEVEN_BLOCKS, bound="tight"
-        )
-        for alpha in (0.0, 0.5, 1.0)
-    },
-    "scaled, noise variance": Case(
-        bound="tight", alpha=ALPHA_PER_ROW, noise="variance", num_outputs=3
-    ),
 }

@@ -305,17 +305,6 @@ def _counts(y: float, dispersion: float) -> Case:
     return Case(create, [y], density, 1e-5, moments=moments)
 
 
-def _inflated(y: float, p: float) -> Case:
-    if y == 0.0:
-        density = _scalar(lambda f: np.log(p + (1.0 - p) * np.exp(-_exp(f))), 0.0, 2.0)
-    else:
-        constant = np.log1p(-p) - gammaln(y + 1)
-        density = _scalar(lambda f: constant + y * f - _exp(f), np.log(y), wall=1.0)
-    moments, grows = _rate(1.0 - p, 1.0 - p, (1.0 - p) * p), 1.0 if y else 0.0
-    create = partial(ours.ZeroInflatedPoisson, p)
-    return Case(create, [y], density, 1e-5, grows=grows, moments=moments)
-
-
 def _label(create: Any, y: float, one: Reference) -> Case:
     return Case(create, [y], one, moments=_event(one, y))
 
@@ -489,10 +478,6 @@ CASES: dict[str, Case] = {
             _softplus, lambda f: _softplus(f) + 0.5 * _softplus(f) ** 2, 0.0
         ),
     ),
-    "ZeroInflatedPoisson 0": _inflated(0.0, 0.3),
-    "ZeroInflatedPoisson 0, rare": _inflated(0.0, 1e-5),
-    "ZeroInflatedPoisson 0, often": _inflated(0.0, 0.95),
-    "ZeroInflatedPoisson 3": _inflated(3.0, 0.3),
     "Tobit inside": _tobit([1.1], gaussian(1.1, 0.3), 0.0),
     "Tobit low": _tobit([0.5], _censored(-1.0, 0.5, 0.3), 0.5),
     "Tobit high": _tobit([2.0], _censored(1.0, 2.0, 1e-4), -1.0, 2.0, noise=1e-4),
@@ -524,11 +509,7 @@ LIKE_ANOTHER = {
         "NegativeBinomial narrow",
     ),
     *("Bin first", "Bin last", "Bin wide", "Ordinal last", "Ordinal wide", "Beta 0"),
-    *(
-        "ZeroInflatedPoisson 0, rare",
-        "ZeroInflatedPoisson 0, often",
-        "Tobit upper limit of a row",
-    ),
+    *("Tobit upper limit of a row",),
 }
 
 

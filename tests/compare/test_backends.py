@@ -41,6 +41,7 @@ TRIALS = [Trial("alpha 0", part) for part in range(1, 7)]
 of_posix = pytest.mark.skipif(
     os.name != "posix", reason="signals and terminals of POSIX"
 )
+pytestmark = pytest.mark.usefixtures("interrupts_arrive")
 
 
 @pytest.mark.slow
@@ -218,7 +219,8 @@ from gpflow_pep.compare import process
 process._load = process._load_on_cpu = lambda: None
 
 def sleep():
-    # In one write: two processes share the pipe, and print writes the end of a line by itself.
+    # In one write: two processes share the pipe, and print writes the end of a line
+    # by itself.
     os.write(1, f"{os.getpid()} {os.environ['OMP_NUM_THREADS']}\\n".encode())
     time.sleep(60.0)
 

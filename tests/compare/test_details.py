@@ -183,27 +183,6 @@ def test_the_card_of_a_model_is_in_its_folder() -> None:
     assert load_estimator(out / "model")[-1].alpha_ == comparison.model[-1].alpha_
 
 
-@pytest.mark.parametrize(
-    "rare, options, early",
-    [
-        (20, {}, True),
-        (5, {}, "auto"),
-        (20, {"test_fraction": 0.8}, "auto"),
-        (20, {"time_column": "x"}, "auto"),
-    ],
-)
-def test_trees_stop_early_where_no_class_is_rare(
-    rare: int, options: Any, early: Any
-) -> None:
-    """Scikit-learn leaves out rows of each class, and refuses a class of one."""
-    table = pd.DataFrame(
-        {"x": np.arange(120.0) % 40, "y": np.where(np.arange(120) < rare, "a", "b")}
-    )
-    data, settings = clean(table, "y"), Settings(**options)
-    data = data._replace(blocks=table["x"]) if "time_column" in options else data
-    assert make_candidates(data, settings)["boosted trees"][1].early_stopping == early
-
-
 def test_classes_are_counted_one_by_one() -> None:
     true = ["ham"] * 4 + ["spam"] * 6
     predicted = ["ham", "ham", "spam", "spam"] + ["spam"] * 5 + ["ham"]

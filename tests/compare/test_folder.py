@@ -1,4 +1,6 @@
-"""The folder of results: an earlier run's files are replaced, and those of others stay."""
+"""The folder of results: an earlier run's files are replaced, and those of
+others stay.
+"""
 
 import json
 from pathlib import Path
@@ -36,7 +38,9 @@ def earlier_run(tmp_path: Path) -> Path:
 def test_the_folder_of_a_run_that_was_killed_may_be_written_again(
     earlier_run: Path,
 ) -> None:
-    """At any point: files of an earlier run, of this one, and what was being written."""
+    """At any point: files of an earlier run, of this one, and what was being
+    written.
+    """
     write(earlier_run / "notes.txt")
     there = {*earlier_run.rglob("*")}
     check_folder(earlier_run)

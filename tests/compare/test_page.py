@@ -206,9 +206,7 @@ def test_scores_figure_shows_every_score_with_its_error() -> None:
         assert "mean" in texts and "exact GP" in texts
 
 
-def test_powers_that_failed_are_left_out_and_of_two_kernels_the_better_one_is_drawn() -> (
-    None
-):
+def test_powers_that_failed_are_left_out_and_the_better_kernel_is_drawn() -> None:
     comparison = small_comparison()
     nan = dict.fromkeys(comparison.fits[0].scores, np.nan)
     fits = [
@@ -266,7 +264,9 @@ def test_figures_of_the_fit_and_of_more_rows_have_the_users_units() -> None:
 
 @pytest.mark.parametrize("name", ["default", "alpha 0"])
 def test_the_histogram_is_of_the_predicted_distributions(name: str) -> None:
-    """Which are no Gaussians where models are mixed: quantiles invert their functions."""
+    """Which are no Gaussians where models are mixed: quantiles invert their
+    functions.
+    """
     comparison = replace(small_comparison(), best=name)
     table = comparison.held_out[name]
     if name != "default":

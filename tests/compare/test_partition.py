@@ -1,4 +1,6 @@
-"""Folds and splits: those of scikit-learn, and rows with the same inputs in one part."""
+"""Folds and splits: those of scikit-learn, and rows with the same inputs in
+one part.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -9,11 +11,12 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn import model_selection as theirs
+from sklearn.metrics import r2_score
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from gpflow_pep.compare import Cleaned, Settings, clean, compare
+from gpflow_pep.compare import Cleaned, Comparison, Fit, Settings, clean, compare
 from gpflow_pep.compare.findings import quality
-from gpflow_pep.compare.page import page
+from gpflow_pep.compare.page import model_card, page
 from gpflow_pep.compare.partition import (
     clean_for,
     equal_inputs,
@@ -154,14 +157,19 @@ def visits(**columns: Any) -> pd.DataFrame:
 def test_windows_are_those_of_scikit_learn(
     options: Any, number: int, times: int
 ) -> None:
-    """The latest is the first; rows of one time are on one side."""
+    """The latest is the first; rows of one time are on one side. Without a fraction
+    windows are shorter than scikit-learn's where the earliest would train on less than
+    a third of the rows.
+    """
     table = visits()
     table["day"] = pd.to_datetime(table["day"], dayfirst=True).rank().sub(1) // (
         60 // times
     )
     settings = Settings(**options, time_column="day")
     data = clean_for(table, "size", settings)
-    size = int(times * 0.25) if "test_fraction" in options else None
+    size = min(times // (number + 1), (times - times // 3) // number)
+    if "test_fraction" in options:
+        size = int(times * 0.25)
     windows = theirs.TimeSeriesSplit(number, test_size=size).split(np.arange(times))
     rows = [
         [np.flatnonzero(table["day"].isin(place)) for place in window]
@@ -169,6 +177,34 @@ def test_windows_are_those_of_scikit_learn(
     ]
     assert "day" in data.X
     assert_parts(parts_of(data, settings), rows[::-1])
+
+
+def sizes(day: Any, **options: Any) -> list[tuple[int, int]]:
+    """Count the rows that each window trains on, and those that it holds out."""
+    settings = Settings(time_column="day", **options)
+    data = clean_for(visits(day=day), "size", settings)
+    return [(len(train), len(test)) for train, test in parts_of(data, settings)]
+
+
+LATER = np.r_[np.arange(10), np.repeat(np.arange(10, 20), 5)]  # five rows a day
+
+
+@pytest.mark.parametrize(
+    "day, options, expected",
+    [
+        (LATER, {}, [(55 - n, 5) for n in (0, 5, 10, 15, 20)]),
+        (LATER, {"folds": 3}, [(50, 10), (40, 10), (30, 10)]),
+        (LATER, {"horizon": 4}, [(40, 20), (20, 20)]),
+        (LATER, {"horizon": 4, "splits": 1}, [(40, 20)]),
+        (np.arange(60), {"horizon": 3, "splits": 2}, [(57, 3), (54, 3)]),
+        (np.arange(60) // 20, {}, [(40, 20), (20, 20)]),
+        (np.arange(60) // 2, {"horizon": 7}, [(46, 14), (32, 14)]),
+    ],
+)
+def test_each_window_has_a_third_of_the_rows_to_train_on(
+    day: Any, options: Any, expected: Any
+) -> None:
+    assert sizes(day, **options) == expected
 
 
 def test_one_window() -> None:
@@ -281,9 +317,30 @@ LATE = {
             "60 for 60 different values of 'day', which",
         ),
         (
-            {"time_column": "day"},
+            {"time_column": "day", "folds": 5},
             {"day": np.arange(60) // 20},
             "5 for 3 different values of",
+        ),
+        (
+            {"time_column": "day"},
+            {"day": (np.arange(60) > 15) * 1},
+            "trains on 16 rows and holds out 44, expected .* a third of the rows .20.",
+        ),
+        (
+            {"time_column": "day", "horizon": 41},
+            {},
+            "horizon: got 41 for 60 different values of 'day', which trains on 19 rows",
+        ),
+        (
+            {"time_column": "day", "horizon": 10, "folds": 5},
+            {},
+            "horizon: got 10 for 60 different values",
+        ),
+        ({"horizon": 3}, {}, "horizon: got 3 without a time_column, expected both"),
+        (
+            {"time_column": "day", "horizon": 3, "test_fraction": 0.2},
+            {},
+            "horizon: got 3 and a test_fraction of 0.2, expected one of them",
         ),
         (
             {"time_column": "day", "test_fraction": 0.999},
@@ -451,6 +508,50 @@ def test_columns_of_other_names_whose_values_explain_the_target() -> None:
         )
 
 
+def latest_scores(comparison: Any, index: Any) -> list[Any]:
+    table = comparison.held_out[comparison.best].loc[index]
+    return [table["true"], table["mean"]]
+
+
+@pytest.mark.parametrize(
+    "times, words",
+    [
+        (pd.date_range("2024-01-01", periods=60, freq="MS"), "before June 2028: "),
+        (pd.date_range("2024-01-01", periods=60, freq="D"), "before 2024-02-23: "),
+        (
+            pd.date_range("2024-01-01", periods=60, freq="h"),
+            "before 2024-01-03 05:00: ",
+        ),
+        (1950 + np.arange(60) / 4, "before 'day' 1963.25: "),
+    ],
+)
+def test_the_first_sentence_is_of_the_latest_window(times: Any, words: str) -> None:
+    table = pd.DataFrame({"day": times, "size": np.arange(60.0)})
+    settings = Settings(time_column="day", horizon=7, splits=1)
+    data = clean_for(table, "size", settings)
+    index = np.arange(53, 60)
+    held_out = {"part": 1, "true": index, "mean": index + 0.5}
+    held_out |= {"lower_90": index - 1.0, "upper_90": index + 1.0, "log_density": -1.0}
+    frame = pd.DataFrame(held_out, index=index)
+    scores = {"nlpd": 1.0, "rmse": 0.5, "mae": 0.5, "coverage": 1.0}
+    worse = {"nlpd": 3.0, "rmse": 9.0, "mae": 9.0, "coverage": 1.0}
+    fits = [
+        Fit(name, 1, each, 1.0, 0.5, 7, True, "", 53)
+        for name, each in (("default", scores), ("mean", worse))
+    ]
+    comparison = Comparison(
+        data,
+        settings,
+        {"default": np.nan, "mean": np.nan},
+        fits,
+        {"default": frame, "mean": frame},
+        "default",
+    )
+    text = quality(comparison)
+    assert text.startswith(f"Trained on all rows {words}default explains 94% of the")
+    assert "windows" not in text and "On rows" not in text
+
+
 def test_a_comparison_over_windows_and_over_groups() -> None:
     """Scores, details and words follow the split, and the final model has all rows."""
     least: dict[str, Any] = {"alphas": (0.5,), "num_inducing": 4, "max_iterations": 3}
@@ -462,9 +563,14 @@ def test_a_comparison_over_windows_and_over_groups() -> None:
     days = pd.to_datetime(visits()["day"], dayfirst=True)
     assert {*latest.index} == {*days.nlargest(20).index}
     assert windows.details is not None and {*windows.details.learning} == {10, 20, 40}
-    assert quality(windows).startswith(
-        "On rows later by 'day' than all training rows, default"
-    )
+    text = quality(windows)
+    assert text.startswith("Trained on all rows before 2024-04-10: default explains")
+    share = r2_score(*latest_scores(windows, latest.index))
+    assert f"before 2024-04-10: default explains {max(share, 0.0):.0%} of" in text
+    assert "On rows later by 'day' than all training rows (all 2 windows) it" in text
+    assert text.count("explains") == 2
+    card = " ".join(model_card(windows).split())
+    assert "are guesses, but for later rows by 'day', of which the scores are." in card
     assert "2 windows. Each window is tested on rows later by 'day'" in legend(windows)
     groups = compare(visits(), "size", group_column="patient", details=False, **least)
     assert groups.model is not None and "patient" not in groups.model.feature_names_in_

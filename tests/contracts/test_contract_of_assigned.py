@@ -23,7 +23,9 @@ each_model = pytest.mark.parametrize("create", _models)
 
 @each_model
 def test_data_that_are_assigned(create: Any) -> None:
-    """They replace constants, which compiled functions notice, and go into variables."""
+    """They replace constants, which compiled functions notice, and go into
+    variables.
+    """
     fresh, rows = create(data=NEW.data), OLD.data
     in_variables = tuple(
         tf.Variable(part, shape=[None, part.shape[1]]) for part in rows

@@ -1,4 +1,6 @@
-"""What models of mixtures and of missing targets have beside `test_models_contract.py`."""
+"""What models of mixtures and of missing targets have beside
+`test_models_contract.py`.
+"""
 
 from functools import partial
 from typing import Any

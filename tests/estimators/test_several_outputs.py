@@ -85,6 +85,8 @@ def dense_prediction(
         K = covariance(places, which, places, which) + np.diag(noise[which])
         new = np.full(2, x), np.array([0, 1])
         K_new = covariance(*new, places, which)
+        # Of an output that is known another reading is predicted, with its own noise.
+        K_new[also, len(rows) :] -= np.outer(W[also, -1], W[which[len(rows) :], -1])
         means[n] = K_new @ np.linalg.solve(K, values)
         explained = np.diag(K_new @ np.linalg.solve(K, K_new.T))
         variances[n] = np.diag(covariance(*new, *new)) - explained + noise
@@ -107,11 +109,19 @@ def test_predictions_are_exact_with_inducing_points_at_all_rows(
         ).fit(X, Y)
         known = np.where([True, False], COMPLETE[: len(NEW)], np.nan)
         known[2] = np.nan
+        known[1] = COMPLETE[1]
         for given in (None, known):
             mean, sd = model.predict(NEW, return_std=True, known=given)
             expected_mean, expected_variance = dense_prediction(model, given)
             assert_allclose(mean, expected_mean, rtol=1e-5)
             assert_allclose(sd**2, expected_variance, rtol=1e-5)
+        # f is what readings of a row have in common with those of other rows.
+        f, sd_of_f = model.predict_f(NEW, return_std=True)
+        expected_mean, expected_variance = dense_prediction(model, None)
+        W, parts = np.asarray(model.kernel_.W), model.likelihood_.likelihoods
+        noise = W[:, -1] ** 2 + [float(part.variance.numpy()) for part in parts]
+        assert_allclose(f, expected_mean, rtol=1e-5)
+        assert_allclose(sd_of_f**2 + noise, expected_variance, rtol=1e-5)
         there = ~np.isnan(Y).all(axis=1)
         expected = dense_prediction(model, None, X[there], left_out=True)
         for found, value in zip(model.model_.loo_moments(), expected, strict=True):
@@ -119,7 +129,9 @@ def test_predictions_are_exact_with_inducing_points_at_all_rows(
 
 
 def table(shared: bool) -> tuple[AnyNDArray, AnyNDArray]:
-    """Two functions of x, with noise that they share beside that of each, or without."""
+    """Two functions of x, with noise that they share beside that of each, or
+    without.
+    """
     random = np.random.default_rng(1)
     x, shared_noise = (
         random.uniform(-3.0, 3.0, (280, 1)),
@@ -142,7 +154,8 @@ def test_targets_that_are_known_help_where_noise_is_shared(
     some = targets[:80].copy()
     some[:9, 1] = np.nan
     model = PEPRegressor().fit(rows[:80], some)
-    assert model.num_inducing_ == 80 and "2 columns of y: one model" in model.summary()
+    assert model.num_inducing_ == 80 and model.mixes_outputs_
+    assert "If other columns of the row are known: joint" in model.summary()
     new, known = rows[80:], targets[80:].copy()
     known[:, 1] = np.nan
     errors = [targets[80:] - model.predict(new, known=given) for given in (known, None)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases.forms import check_forms, saved
+from cases.forms import check_forms, saved, scorer
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Matern52, SquaredExponential, Sum
 from gpflow.models import GPR
@@ -47,7 +47,9 @@ def stacked() -> PEPRegressor:
 
 
 def left_out(part: PEPRegressor) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-    """Means and variances of warped targets, each from the others by the dense formula."""
+    """Means and variances of warped targets, each from the others by the
+    dense formula.
+    """
     model = part.model_
     inputs, t = (np.asarray(each) for each in model.data)
     noise = np.asarray(model.likelihood.variance_at(inputs))[:, 0]
@@ -84,7 +86,7 @@ def test_components_are_exact_and_weighted_by_rows_left_out(
             np.exp(-part._target.tails) * (np.arcsinh(at_nodes) + part._target.skew)
         )
         means.append(node_weights @ values / node_weights.sum() * Y.std() + Y.mean())
-    weights = ensemble_weights(np.stack(densities), prior_weight=0.03)
+    weights = ensemble_weights(np.stack(densities), prior_weight=3.0 / 60.0)
     assert_allclose(stacked.weights_, weights, rtol=1e-3)
     assert_allclose(
         stacked.mean_weights_, weights_of_means(np.stack(means), Y, weights), rtol=1e-2
@@ -147,7 +149,7 @@ def test_five_lines_describe_it(no_training: None, capsys: Any) -> None:
         {"num_inducing": 4},
         {"inducing": X[:4]},
         {"likelihood": "student_t"},
-        {"objective": "evidence+loo"},
+        {"objective": "loo"},
         {"batch_size": None},
         {"noise": "varying"},
         {"warp": True},
@@ -207,32 +209,70 @@ def test_time_ends_training() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind, y",
+    "kind, y, fate",
     [
-        (PEPRegressor, Y[:, None]),
-        (PEPClassifier, 1.0 * (Y[:, None] > 1.0)),
-        (PEPRegressor, np.column_stack([Y, np.where(Y > 1.0, Y, np.nan)])),
+        (PEPRegressor, Y[:, None], "They are left out"),
+        (
+            PEPRegressor,
+            np.column_stack([Y, np.where(Y > 1.0, Y, np.nan)]),
+            "They are left out",
+        ),
+        (PEPClassifier, np.arange(60.0)[:, None], "They stay, as trials"),
+        (PEPRegressor, 1.0 * (Y[:, None] > 1.0), "They stay, as trials"),
+        (PEPRegressor, np.arange(60.0)[:, None], "They stay, as trials"),
+        (PEPRegressor, np.arange(60.0)[:, None] - 1.0, "They are left out"),
+        (PEPRegressor, (np.arange(60.0)[:, None] % 9.0) / 2.0, "They stay, as trials"),
+        (PEPRegressor, (np.arange(60.0)[:, None] % 10.0) / 2.0, "They are left out"),
     ],
 )
-def test_copies_count_once(kind: Any, y: AnyNDArray, stacked: PEPRegressor) -> None:
-    rows = np.tile(X, (10, 1)), np.tile(y, (10, 1))
-    with pytest.warns(
-        match=r"540 of 600 rows are copies of others, inputs and y\. They are left"
-    ):
-        assert_allclose(np.hstack(kind()._known_rows(*rows)), np.hstack([X, y]))
-    with pytest.warns(
-        match=r"540 of 600 rows are copies .* Remove a copy"
-    ):  # of one model
-        assert len(kind(alpha=0.5)._known_rows(*rows)[0]) == 600
-    with pytest.warns(match=r"1 of 61 rows are copies .* Remove a copy"):
-        assert len(kind()._known_rows(*(part[:61] for part in rows))[0]) == 61
-    if kind is PEPRegressor and y.shape[1] == 1:
-        fitted = PEPRegressor(random_state=0).fit(rows[0], np.tile(Y, 10))
-        assert_allclose(
-            fitted.predict_interval(ROWS), stacked.predict_interval(ROWS), rtol=1e-9
-        )
+@pytest.mark.parametrize("number", [61, 85, 600])
+def test_copies_leave_training(
+    kind: Any, y: AnyNDArray, fate: str, number: int
+) -> None:
+    """Whatever their share, but for trials that came out alike."""
+    rows = np.tile(X, (10, 1))[:number], np.tile(y, (10, 1))[:number]
+    many = f"{number - 60} of {number} rows are copies of others, inputs and y. "
+    with pytest.warns(match=f"{many}{fate}"):
+        left = np.hstack(kind()._known_rows(*rows))
+    stay = "stay" in fate
+    assert_allclose(left, np.hstack(rows if stay else [X, y]))
+    advice = fate if stay else "They stay, as a setting names one model. Remove"
+    with pytest.warns(match=f"{many}{advice}"):  # of one model
+        assert len(kind(alpha=0.5)._known_rows(*rows)[0]) == number
+
+
+@pytest.mark.filterwarnings("ignore:.* are copies")
+def test_copies_count_once(stacked: PEPRegressor) -> None:
+    fitted = PEPRegressor(random_state=0).fit(
+        np.tile(X, (2, 1))[:85], np.tile(Y, 2)[:85]
+    )
+    assert_allclose(
+        fitted.predict_interval(ROWS), stacked.predict_interval(ROWS), rtol=1e-9
+    )
     with pytest.warns(match="X: all rows are the same"):
-        kind()._known_rows(np.ones([5, 2]), y[:5])
+        fitted._known_rows(np.ones([5, 2]), Y[:5, None])
+
+
+@pytest.mark.filterwarnings("ignore:Training ended", "ignore:.* are copies")
+@pytest.mark.parametrize("columns", [1, 2])
+def test_copies_are_judged_together(columns: int) -> None:
+    """By the rows that are no copies: training without them at the same parameters."""
+    y = np.column_stack([Y > 1.0, X[:, 0] > 1.0])[:20, :columns] * 1.0
+    rows, targets = np.vstack([X[:20], X[:9], X[:4]]), np.vstack([y, y[:9], y[:4]])
+    assert points.may_be_trials(targets)
+    copies = points.numbers_of_copies(rows, targets)
+    assert copies is not None and np.bincount(copies).tolist() == [0, 11, 10, 12]
+    settings = {"inducing": "rows", "num_inducing": 8, "max_iterations": 1}
+    part = PEPRegressor(**settings, alpha=1.0, random_state=0)
+    part.fit(rows, targets.squeeze())
+    mean, variance = map(np.asarray, part.model_.loo_moments(copies))
+    inputs, t = map(np.asarray, part.model_.data)
+    for row in (0, 7, 15):
+        others = (rows != rows[row]).any(axis=1)
+        assert others.sum() == 33 - copies[row]
+        without = points.with_data(part.model_, (inputs[others], t[others]))
+        expected = without.predict_y(inputs[row : row + 1])
+        assert_allclose([mean[row], variance[row]], np.squeeze(expected, 1), rtol=1e-6)
 
 
 def test_training_goes_on_from_before(stacked: PEPRegressor, tmp_path: Path) -> None:
@@ -349,3 +389,29 @@ def test_scouts_of_more_rows(
         early.components_[0].inputs == "standard"
         and "without a trial" in early.summary()
     )
+
+
+FAR: dict[str, tuple[int, int, Any, list[float]]] = {
+    "line": (100, 1, lambda x: x[:, 0], [10_000.0]),
+    "plane": (30, 2, lambda x: x[:, 0] - x[:, 1], [10_000.0, 0.0]),
+    "second input": (30, 2, lambda x: x[:, 0] - x[:, 1], [0.0, -10_000.0]),
+    "square": (30, 2, lambda x: x[:, 0] ** 2, [0.0, 10_000.0]),
+    "classes": (30, 2, lambda x: x[:, 0] - x[:, 1], [10_000.0, 0.0]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Training ended")
+@pytest.mark.parametrize("name", FAR)
+def test_far_rows_of_bent_inputs(name: str, tmp_path: Path) -> None:
+    """Long lengthscales reach as far as an input is cut, 8 standard deviations."""
+    number, D, function, far = FAR[name]
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.0, 1.0, (number, D))
+    y = function(x) + 0.1 * rng.standard_normal(number)
+    is_classes = name == "classes"
+    kind: Any = PEPClassifier if is_classes else PEPRegressor
+    fitted = kind(random_state=0, max_iterations=20).fit(
+        x, y > 0.0 if is_classes else y
+    )
+    assert fitted.far_rows([far, x[0]]).tolist() == [True, False]
+    assert scorer(fitted, tmp_path).far_rows([far, x[0]]).tolist() == [True, False]

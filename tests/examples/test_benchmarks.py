@@ -1,6 +1,7 @@
-"""The benchmarks in small: what they load, train, score, plan, print and draw is true."""
+"""The benchmarks in small: what they load, train, score, plan, print and draw
+is true.
+"""
 
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from helpers import load_example
 from examples import large_scale
 from examples.common import value_and_gradient
 
-cluster = load_example("benchmarks/cluster.py")
 devices = load_example("benchmarks/devices.py")
 first_call = load_example("benchmarks/first_call.py")
 
@@ -100,105 +100,6 @@ def test_data_of_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(model.likelihood, gpflow.likelihoods.Bernoulli)
     with pytest.raises(SystemExit, match="does not exist"):
         large_scale.load("mnist", Path("nowhere"))
-
-
-@pytest.mark.slow
-def test_stream(capsys: pytest.CaptureFixture[str]) -> None:
-    stream = load_example("benchmarks/stream.py")
-    batches, again = (
-        [(X.numpy(), Y.numpy()) for X, Y in stream.stream(3, 50)] for _ in range(2)
-    )
-    assert [X.shape for X, _ in batches] == [(50, 5)] * 3
-    assert len(np.unique(np.concatenate([X for X, _ in batches]), axis=0)) == 150
-    for (X, Y), (same, _) in zip(batches, again):
-        np.testing.assert_array_equal(X, same)
-        assert set(np.unique(Y)) == {0.0, 1.0}
-    stream.train(200, 50, 4)
-    header, *lines, rule = capsys.readouterr().out.splitlines()
-    assert header.split()[0] == "rows"
-    assert [int(line.split()[0]) for line in lines] == [50, 100, 150, 200]
-    assert float(rule.split()[-1]) < float(lines[-1].split()[-1])
-
-
-def test_a_plan() -> None:
-    problem = cluster.Problem(
-        num_rows=10_000, num_inducing=10, bytes_per_row=36, evaluations=6
-    )
-    costs = cluster.Costs(row=1e-3, serial=0.5)
-    network = cluster.Network(bytes_per_second=1e6, latency=1e-3)
-    one, ten = (cluster.plan(problem, costs, network, cores) for cores in (1, 10))
-    assert one == (
-        1,
-        10.5,
-        10.0 / 10.5,
-        0.0,
-        63.0 / 3600.0,
-        63.0 / 3600.0,
-        3.6e5,
-        7.2e5 / 10.5,
-    )
-    size = 8 * (2 * (100 + 10 + 2) + 1 + 1 + 10 * 8 + 8 + 2)
-    messages = 1.8 * size / 1e6 + 4 * 18 * 1e-3
-    np.testing.assert_allclose(ten.message_seconds, messages)
-    np.testing.assert_allclose(ten.evaluation_seconds, 1.5 + messages)
-    np.testing.assert_allclose(ten.core_hours, 10 * ten.hours)
-    assert ten.bytes_on_core == 3.6e4
-
-
-def test_the_table(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = (
-        "--rows 1e6 --inducing 10 --cores 1 4 --row-seconds 1e-5 --serial-seconds 1"
-    )
-    monkeypatch.setattr(sys, "argv", ["cluster", *options.split(), "--price", "2"])
-    cluster.main()
-    *_, heads, one, four = map(str.split, capsys.readouterr().out.splitlines())
-    assert heads[-1] == "price"
-    assert one[:3] == ["1", "11.00", "91%"]  # 10 s of rows and 1 s beside
-    assert float(one[-1]) == pytest.approx(2.0 * 20 * 11.0 / 3600.0, abs=0.01)
-    assert float(four[1]) == pytest.approx(3.5, abs=0.01)
-
-
-@pytest.mark.slow
-def test_rows_of_the_file(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    costs = cluster.measure(20, 5_000, 2)
-    assert 1e-8 < costs.row < 1e-3 and 0.0 <= costs.serial < 1.0
-    path, parquet = tmp_path / "new" / "rows.parquet", cluster.parquet
-    expected = parquet.rows(1000, 0)
-    for _ in range(2):  # the second finds them there
-        parquet.write(path, 1000)
-        (rows,) = parquet.batches(path)
-        for actual, part in zip(rows, expected):
-            np.testing.assert_allclose(actual, part, rtol=1e-6, atol=1e-6)
-    assert 36 <= path.stat().st_size / 1000 < 45
-    noise = expected[1] - parquet.friedman(expected[0])
-    assert 0.18 < np.std(noise) < 0.22 and np.std(expected[1]) == pytest.approx(
-        1.0, abs=0.1
-    )
-
-
-@pytest.mark.slow
-def test_quick_run_of_the_file(tmp_path: Path, capfd: Any, monkeypatch: Any) -> None:
-    pytest.importorskip("pyarrow")
-    monkeypatch.setattr(sys, "argv", ["parquet", "--quick", "--folder", str(tmp_path)])
-    cluster.parquet.main()
-    _, heads, *lines = capfd.readouterr().out.splitlines()
-    assert heads.split()[:2] == ["seconds", "processor"]
-    labels = [line.split(",")[0].split()[0] for line in lines]
-    assert labels == [
-        "before",
-        "PEPRegression",
-        "...",
-        "...",
-        "...",
-        *["ARPEP"] * 5,
-        "the",
-    ]
-    nlpd = [float(line.split()[-2]) for line in lines if line.startswith("ARPEP")]
-    assert nlpd[-1] < nlpd[0]
-    assert float(lines[-1].split()[-1]) < float(lines[3].split()[-2]) < 0.0
 
 
 needs_kernels = pytest.mark.skipif(

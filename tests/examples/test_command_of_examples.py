@@ -16,11 +16,11 @@ from examples.__main__ import commands, run
 COMMANDS = commands()
 #: Not of the command line of all others: names of files; a package that is not
 #: installed here.
-OTHERS = {"messy_table", "messy_tables", "trieste_loop"}
+OTHERS = {"messy_table", "messy_tables", "trieste_adapter", "trieste_loop"}
 WITHOUT_DATA = (
-    "forget how_long interdomain large_scale minibatch pic saspa streaming bounds"
-    " cluster mixed_outputs processes regression selection serving single_precision"
-    " tied"
+    "forget how_long interdomain large_scale minibatch pic saspa streaming"
+    " mixed_outputs distributed regression selection serving single_precision tied"
+    " several_targets zero_inflated"
 )
 
 

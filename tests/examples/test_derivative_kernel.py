@@ -1,4 +1,6 @@
-"""A kernel of values and derivatives beside finite differences of the kernel of values."""
+"""A kernel of values and derivatives beside finite differences of the kernel
+of values.
+"""
 
 from typing import Any
 

@@ -81,7 +81,9 @@ def test_commands_of_the_pages_exist() -> None:
 
 
 def test_figures_are_shown_and_name_their_command() -> None:
-    """Each table is on a page, which names a command before it, or it begins with one."""
+    """Each table is on a page, which names a command before it, or it begins
+    with one.
+    """
     pages = [*map(read, [*DOCS.glob("*.rst"), *TUTORIALS])]
     command = re.compile(
         r"-m\s+examples|gpflow-pep|``make |trieste_loop|tutorials/plot_07"

@@ -66,7 +66,9 @@ def test_pictures_of_byt17(tmp_path: Path) -> None:
 
 
 def test_grids() -> None:
-    """No cell twice, each larger than the one before; BYT17's full one is the paper's."""
+    """No cell twice, each larger than the one before; BYT17's full one is the
+    paper's.
+    """
     for module in (byt17, vh20):
         grids = [module.grid(size) for size in SIZES]
         assert len(grids[0]) < len(grids[1]) < len(grids[2])
@@ -125,7 +127,9 @@ def data(tmp_path: Path) -> Path:
 def test_a_cell_of_each_experiment_of_byt17(
     data: Path, monkeypatch: pytest.MonkeyPatch, no_pictures: None
 ) -> None:
-    """From the command line to the tables; cells share compiled models where they can."""
+    """From the command line to the tables; cells share compiled models where
+    they can.
+    """
     sets = {
         "regression": "boston:30",
         "classification": "banana:30",
@@ -443,7 +447,7 @@ def test_the_summary_compares_with_the_reference(tmp_path: Path, capsys: Any) ->
 @pytest.mark.slow
 def test_every_rule_gives_scores() -> None:
     rows = of_study("diabetes:60")
-    names = {"evidence .5", "evidence mix", "both .5", "exact GP, SE", "boosted trees"}
+    names = {"evidence .5", "evidence mix", "exact GP, SE", "boosted trees"}
     assert names <= {row["rule"] for row in rows}
     assert all(0.0 <= row["coverage"] <= 1.0 and row["width"] > 0.0 for row in rows)
     assert all(np.isfinite(row["nlpd"]) for row in rows if "quant" not in row["rule"])

@@ -50,7 +50,8 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
                 file.write(f"{{cell.split}} ")
             return {{"value": 2.0 * cell.split}}
 
-        cells = [runner.Cell("sums", "none", split, 3, "PEP", 0.5) for split in range(5)]
+        kind = "sums", "none"
+        cells = [runner.Cell(*kind, split, 3, "PEP", 0.5) for split in range(5)]
         runner.run(cells, evaluate, Path({str(tmp_path)!r}))
     """
     killed = subprocess.run(
@@ -186,7 +187,9 @@ def test_laplace_is_that_of_scikit_learn() -> None:
 
 
 def test_laplace_of_several_classes() -> None:
-    """Softmax of two is the logit of a difference, whose kernel has twice the variance."""
+    """Softmax of two is the logit of a difference, whose kernel has twice the
+    variance.
+    """
     data, twice = (PROBLEM.X, LABELS), PROBLEM.kernel()
     twice.variance.assign(2.0 * PROBLEM.variance)
     two = baselines.Laplace(data, PROBLEM.kernel(), gpflow.likelihoods.Softmax(2), 2)
@@ -274,7 +277,9 @@ def test_every_method_learns(num_classes: int) -> None:
     "pieces", [(0.5, 0.001, 0.999), (-0.3, 2.0, 0.5), (0.0, 1.0, 1.0)]
 )
 def test_two_pieces(pieces: tuple[float, float, float]) -> None:
-    """The share and the mean below the threshold are those of the reweighted density."""
+    """The share and the mean below the threshold are those of the reweighted
+    density.
+    """
     threshold, below, above = pieces
     uniform = (np.arange(200_000) + 0.5) / 200_000
     found = gibbs.two_pieces(*(np.full(uniform.shape, x) for x in pieces), uniform)

@@ -1,4 +1,6 @@
-"""The scripts of the examples on few rows: what they compute, print and draw is true."""
+"""The scripts of the examples on few rows: what they compute, print and draw
+is true.
+"""
 
 import argparse
 import gzip
@@ -22,18 +24,6 @@ from gpflow_pep.training.starts import saspa
 
 PROBLEM = regression_problem(num_data=14)
 LABELS = (PROBLEM.Y > 0.4).astype(float)
-
-
-@pytest.mark.slow
-def test_bounds() -> None:
-    bounds, X = (
-        load_example("benchmarks/bounds.py"),
-        np.linspace(-2.0, 2.0, 30)[:, None],
-    )
-    found = bounds.bounds(bounds.Problem(X, np.sin(3.0 * X), 4), steps=2, repeats=1)
-    assert found["GPflow"] == pytest.approx(found["prior"], rel=1e-8)
-    assert found["prior"] < found["scaled"] < found["blocks"] < found["log p(y)"]
-    assert 0.0 < found["scaled closed"] < found["blocks closed"] < 1.0
 
 
 @pytest.mark.slow

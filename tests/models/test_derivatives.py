@@ -465,7 +465,9 @@ def test_sites_that_no_derivative_needs_may_not_have_converged() -> None:
 
 
 def test_a_compiled_function_refuses_where_what_is_refused_has_a_share() -> None:
-    """Its gradient is made for all of its results, whichever of them is differentiated."""
+    """Its gradient is made for all of its results, whichever of them is
+    differentiated.
+    """
     kernels = [SquaredExponential(lengthscales=size) for size in (0.5, 1.0)]
     kernel = LinearCoregionalization(kernels, W=np.array([[1.0, 0.3], [-0.5, 0.8]]))
     likelihood = pep.likelihoods.PerOutput([Bernoulli(), Bernoulli()])

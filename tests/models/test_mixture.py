@@ -392,7 +392,9 @@ class TestAsOtherModels:
             assert_close(log_z(each), log_z(closed), rtol=1e-9)
 
     def test_independent_outputs(self) -> None:
-        """W the identity: a model for each output; and ``PerOutput`` without a mixture."""
+        """W the identity: a model for each output; and ``PerOutput`` without
+        a mixture.
+        """
         data, both = (X, COLUMNS[:, :Q]), PerOutput(likelihood("four").likelihoods[:Q])
         mixture = pep.models.PEP(data, kernel(np.eye(Q)), both, points(), **TIGHT)
         separate = gpflow.kernels.SeparateIndependent(list(kernel().latent_kernels))
@@ -482,7 +484,6 @@ REFUSED = {
     "minibatch_training_loss_closure: got": (
         lambda: model("four").minibatch_training_loss_closure(4, seed=0)
     ),
-    "bound: got": lambda: regression(bound="tight"),
     "impute_f: got a model of independent outputs": lambda: independent().impute_f(),
     "given: got a model of independent": (
         lambda: independent().predict_y(XNEW, given=XNEW)

@@ -397,7 +397,9 @@ def test_no_jitter_where_the_default_is_enough() -> None:
 
 
 def test_q_of_another_model() -> None:
-    """Parameters and tensors are taken as start, too; the number of latents is theirs."""
+    """Parameters and tensors are taken as start, too; the number of latents
+    is theirs.
+    """
     start = random_start("RobustMax")
     first = create("ARPEP", "RobustMax", start)
     q = {"q_mu": first.q_mu, "q_sqrt": tf.convert_to_tensor(first.q_sqrt)}

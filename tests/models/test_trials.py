@@ -101,7 +101,9 @@ def test_maximise_warns_once_and_ends_well():
 
 
 def test_a_loss_can_be_saved(tmp_path):
-    """The counter of trials goes with a SavedModel, and not with checkpoints of before."""
+    """The counter of trials goes with a SavedModel, and not with checkpoints
+    of before.
+    """
     model = regression()
     model.loss = tf.function(model.training_loss, autograph=False)
     value = model.loss().numpy()

@@ -73,7 +73,9 @@ def _log_det_ratio(D: Array, noise: Array, alpha: float) -> float:
 
 
 def streamed(now: Process, rows: Rows, past: Past | None, alpha: float) -> Past:
-    """log Z of all rows so far by Power EP, and q(f(Z)) of the present inducing points."""
+    """log Z of all rows so far by Power EP, and q(f(Z)) of the present
+    inducing points.
+    """
     X, y, blocks = rows.X, rows.y, [np.array([n]) for n in range(len(rows.y))]
     noise, log_z = np.diag(rows.noise), 0.0
     if past is not None:

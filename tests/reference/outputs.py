@@ -88,7 +88,9 @@ def closed_form(problem: Problem, noise: Array, alpha: float) -> float:
 
 
 def _within_rows(problem: Problem) -> Array:
-    """The covariance of what is left of each observed entry with the others of its row."""
+    """The covariance of what is left of each observed entry with the others
+    of its row.
+    """
     n, p = problem.entries
     same_row = n[:, None] == n
     return problem.residual(problem.X)[n[:, None], p[:, None], p] * same_row
@@ -151,7 +153,9 @@ def of_each(problem: Problem, mean: Array, variance: Array, alpha: float) -> Arr
 
 
 def log_determinant_shares(parts: Array) -> Array:
-    """What each positive part [K, S, S] of G has in log|I + G|, if all grow together from 0."""
+    """What each positive part [K, S, S] of G has in log|I + G|, if all grow together
+    from 0.
+    """
     total, eye = parts.sum(axis=0), np.eye(parts.shape[1])
 
     def slopes(t: float) -> Array:

@@ -7,7 +7,8 @@ With v ~ N(0, I) the whitened inducing variables, q(v) = N(w, V) and rows
 .. math::
 
     \sum_n \left[y_n m_n - r_n - \log y_n!\right] - KL, \qquad
-    r_n = \exp(m_n + \tfrac12 (s_n + d_n)), \quad m_n = a_n^T w, \quad s_n = a_n^T V a_n.
+    r_n = \exp(m_n + \tfrac12 (s_n + d_n)),
+    \quad m_n = a_n^T w, \quad s_n = a_n^T V a_n.
 
 As r is convex in (w, V) and KL too, where the slopes of the bound are 0 is its one
 optimum.

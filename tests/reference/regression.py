@@ -25,7 +25,9 @@ def squared_exponential(
 
 
 class Prior(NamedTuple):
-    """The prior covariances of the inducing variables u and of f at the training rows."""
+    """The prior covariances of the inducing variables u and of f at the
+    training rows.
+    """
 
     Kuu: Array  # [M, M], jitter included
     Kuf: Array  # [M, N]
@@ -35,7 +37,9 @@ class Prior(NamedTuple):
 def squared_exponential_prior(
     X: Array, Z: Array, variance: float, lengthscales: Any, jitter: float = 0.0
 ) -> Prior:
-    """The :class:`Prior` of ordinary inducing points under :func:`squared_exponential`."""
+    """The :class:`Prior` of ordinary inducing points under
+    :func:`squared_exponential`.
+    """
     pairs = (Z, Z), (Z, X), (X, X)
     Kuu, *others = (
         squared_exponential(*pair, variance, lengthscales) for pair in pairs
@@ -50,14 +54,9 @@ class Factors(NamedTuple):
 
     blocks: IntArray  # [N], label of the block of each row
     row_alpha: Array  # [N], the power of the factor that the row belongs to
-    bound: str = (
-        "standard"  # q(f | u): p(f | u), or "tight": scaled as Titsias (2025) does
-    )
 
 
-def make_factors(
-    num_data: int, alpha: Any, blocks: IntArray | None = None, bound: str = "standard"
-) -> Factors:
+def make_factors(num_data: int, alpha: Any, blocks: IntArray | None = None) -> Factors:
     """:param alpha: one power for all, one per row (no blocks) or one per block
         (ascending labels).
     :param blocks: [N], integer labels; `None` makes each row a block of its own.
@@ -67,7 +66,7 @@ def make_factors(
     alpha_of_block = np.broadcast_to(
         np.asarray(alpha, dtype=float), [position.max() + 1]
     )
-    return Factors(labels, alpha_of_block[position], bound)
+    return Factors(labels, alpha_of_block[position])
 
 
 def _residual_covariance(prior: Prior) -> Array:
@@ -83,27 +82,14 @@ def _log_det(matrix: Array) -> float:
 
 
 def approximate_covariance(prior: Prior, noise: Array, factors: Factors) -> Array:
-    """K_bar = Qff + blkdiag(alpha_b D_b) + diag(noise), BYT17 section 3.7; where the
-    conditional is scaled, Qff + inv((1 - alpha_b) S_b^-1 + alpha_b (S_b + D_b)^-1) with
-    S = diag(noise). [N, N].
+    """K_bar = Qff + blkdiag(alpha_b D_b) + diag(noise), BYT17 section 3.7.
+    [N, N].
     """
     Q = prior.Kuf.T @ np.linalg.solve(prior.Kuu, prior.Kuf)
     D = _residual_covariance(prior)
     same_block = factors.blocks[:, None] == factors.blocks[None, :]
-    if factors.bound == "tight":
-        return Q + np.linalg.inv(
-            _scaled_precision(np.where(same_block, D, 0.0), noise, factors)
-        )
     return (
         Q + np.where(same_block, factors.row_alpha[:, None] * D, 0.0) + np.diag(noise)
-    )
-
-
-def _scaled_precision(D: Array, noise: Array, factors: Factors) -> Array:
-    """(1 - alpha) S^-1 + alpha (S + D)^-1 with D zero outside the blocks.  [N, N]."""
-    alpha = factors.row_alpha
-    return np.diag((1.0 - alpha) / noise) + alpha[:, None] * np.linalg.inv(
-        D + np.diag(noise)
     )
 
 
@@ -116,8 +102,8 @@ def gaussian_log_density(R: Array, K: Array) -> float:
 
 def power_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
     """What one block adds to log Z beyond the Gaussian density, with S = diag(noise)
-    -(1 - alpha) / (2 alpha) log|I + alpha S^-1/2 D_b S^-1/2| (BYT17 section 3.7 with its sign and
-    determinant put right); at alpha = 0 the trace term of T09's bound.
+    -(1 - alpha) / (2 alpha) log|I + alpha S^-1/2 D_b S^-1/2| (BYT17 section 3.7 with
+    its sign and determinant put right); at alpha = 0 the trace term of T09's bound.
     """
     scaled = D_b / np.sqrt(np.outer(noise_b, noise_b))
     if alpha == 0.0:
@@ -128,27 +114,15 @@ def power_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
     return -0.5 * (1.0 - alpha) / alpha * log_det
 
 
-def scaled_correction(D_b: Array, noise_b: Array, alpha: float) -> float:
-    """The same with a scaled conditional: -1/2 log of the determinants of S + D_b and
-    of the precision, since the density has the inverse of the latter's already.
-    """
-    factors = make_factors(
-        len(noise_b), alpha, np.zeros(len(noise_b), dtype=int), "tight"
-    )
-    precision = _scaled_precision(D_b, noise_b, factors)
-    return -0.5 * (_log_det(D_b + np.diag(noise_b)) + _log_det(precision))
-
-
 def pep_log_z(prior: Prior, R: Array, noise: Array, factors: Factors) -> float:
     """log Z_PEP, BYT17 sections 3.6 and 3.7, of targets minus the mean function R [N,
     P].
     """
     D = _residual_covariance(prior)
-    correct = scaled_correction if factors.bound == "tight" else power_correction
     correction = 0.0
     for label in np.unique(factors.blocks):
         rows = np.flatnonzero(factors.blocks == label)
-        correction += correct(
+        correction += power_correction(
             D[np.ix_(rows, rows)], noise[rows], float(factors.row_alpha[rows[0]])
         )
     density = gaussian_log_density(R, approximate_covariance(prior, noise, factors))

@@ -39,7 +39,9 @@ def dense(case: Case, Xnew: Array) -> Dense:
 
 
 def weights(of: Dense, held: list[IntArray]) -> Array:
-    """g of each new row as a column of zeros but for the rows that it is given, [N, S]."""
+    """g of each new row as a column of zeros but for the rows that it is
+    given, [N, S].
+    """
     N = len(of.R)
     G = np.zeros([N, len(held)])
     for s, rows in enumerate(held):

@@ -23,7 +23,9 @@ LogDensity = Callable[[Array], Array]
 
 
 class TiltedMoments(NamedTuple):
-    """Averages over f ~ N(m, diag(v)) of a function w of one row's L latent functions."""
+    """Averages over f ~ N(m, diag(v)) of a function w of one row's L latent
+    functions.
+    """
 
     zeroth: float  # E[w]
     first: Array  # E[w (f - m)], [L]
@@ -31,7 +33,8 @@ class TiltedMoments(NamedTuple):
 
 
 Factor = Callable[[Array, Array, float], TiltedMoments]
-"""(m [L], v [L], alpha) -> averages of w = p(y | f)^alpha, or of log p(y | f) where alpha is 0.
+"""(m [L], v [L], alpha) -> averages of w = p(y | f)^alpha, or of log p(y | f) where
+alpha is 0.
 """
 
 
@@ -124,7 +127,8 @@ class Natural(NamedTuple):
         return type(self)(power * self.T1, power * self.T2)
 
 
-"""(m [L], v [L], alpha) -> averages of w = p(y | f)^alpha, or of log p(y | f) where alpha is 0.
+"""(m [L], v [L], alpha) -> averages of w = p(y | f)^alpha, or of log p(y | f) where
+alpha is 0.
 """
 
 # The sum over an equidistant grid converges exponentially for analytic functions that
@@ -266,7 +270,9 @@ def fixed_point(
     tolerance: float = 1e-12,
     max_sweeps: int = 300,
 ) -> Sites:
-    """The sites that no update changes any more; an error where they are not reached."""
+    """The sites that no update changes any more; an error where they are not
+    reached.
+    """
     sites = no_sites(problem)
     for _ in range(max_sweeps):
         sites, change = sweep(problem, sites, step)

@@ -1,4 +1,6 @@
-"""Reference values of high accuracy on nine rows: of the references, and of the models."""
+"""Reference values of high accuracy on nine rows: of the references, and of
+the models.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial

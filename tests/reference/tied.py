@@ -86,7 +86,9 @@ def _sum_of_tilted(
     num_data: int,
     rows: Sequence[int],
 ) -> Decimal:
-    """N / |rows| times the sum over the rows of log E[p^alpha] / alpha where u has this law."""
+    """N / |rows| times the sum over the rows of log E[p^alpha] / alpha where u has this
+    law.
+    """
     moments = [tuple(map(to_floats, one.moments())) for one in of_u]
     total = 0.0
     for row in rows:

@@ -7,7 +7,8 @@ a test, named by that of its own. A test tells of each case that it tries::
     def test_predictions(trial: Trial, size: Size) -> None:
         "Predictions from threads"
         for name in names[: size(quick=2, full=20)]:
-            with trial.case(name):  # counts; an exception is a failure, and the next case follows
+            # A case counts; an exception is a failure, and the next case follows.
+            with trial.case(name):
                 ...
         trial.note("A line that is printed below the row.")
 

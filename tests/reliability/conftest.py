@@ -1,4 +1,6 @@
-"""The reliability campaign: `make reliability`. See campaign.py for how to add to it."""
+"""The reliability campaign: `make reliability`. See campaign.py for how to
+add to it.
+"""
 
 import dataclasses
 import json

@@ -109,6 +109,7 @@ def interrupted_fit(output: str) -> None:
 
 def compare(table: str, out: str) -> None:
     """The command line."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     print(RUNNING, flush=True)
     cli.main(["compare", table, "--out", out, *COMPARE.split()])
 

@@ -68,7 +68,6 @@ OPTIONAL = {
     "noise_variance": NUMBER | st.just("loud"),
     "blocks": arrays.arrays(np.int64, st.integers(0, 5), elements=st.integers(-3, 9)),
     "chunk_size": st.integers(-1, 9) | st.just(2.5),
-    "bound": st.sampled_from(["standard", "tight", "other"]),
     "num_latent_gps": st.integers(0, 2),
 }
 OPTIONS = st.fixed_dictionaries({}, optional=OPTIONAL)

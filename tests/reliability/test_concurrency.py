@@ -130,7 +130,9 @@ def _steady(
 
 
 def test_memory(trial: Trial, size: Size) -> None:
-    """Losses, predictions, posteriors, models built and trained, many times: no growth"""
+    """Losses, predictions, posteriors, models built and trained, many times:
+    no growth
+    """
     calls, builds = size(quick=20, full=1000), size(quick=5, full=200)
     for name, create in MODELS.items():
         model = create()

@@ -93,7 +93,9 @@ def table(path: Path) -> pd.DataFrame:
 
 
 def assert_whole(out: Path, expected: Path, *, done: bool) -> None:
-    """The folder of a comparison has the files of another, or fewer until it is done."""
+    """The folder of a comparison has the files of another, or fewer until it
+    is done.
+    """
     there = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     wanted = {path.name for path in expected.iterdir()} | (
         set() if done else {UNFINISHED}
@@ -208,7 +210,9 @@ def test_saving(
 
 
 class Interrupts:
-    """Processes that are interrupted after some seconds, and how long they take to end."""
+    """Processes that are interrupted after some seconds, and how long they
+    take to end.
+    """
 
     def __init__(self, forks: Forks, longest: float) -> None:
         self.forks, self._longest, self._random = (

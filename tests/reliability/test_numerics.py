@@ -5,7 +5,6 @@ data live.
 import itertools
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import gpflow
@@ -69,7 +68,6 @@ def tied(kind: Any) -> Callable[..., Any]:
 
 MODELS: dict[str, Callable[..., Any]] = {
     "PEPRegression": regression,
-    "PEPRegression, scaled": partial(regression, bound="tight"),
     "PEPRegression, blocks": lambda rows, Z: regression(
         rows, Z, blocks=np.arange(len(rows[0])) // 4
     ),

@@ -132,7 +132,9 @@ ESTIMATORS: dict[str, Callable[[pd.DataFrame], Any]] = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_spoiled_models(trial: Trial, size: Size, tmp_path: Path, name: str) -> None:
-    """Saved estimators with a byte or an entry changed: noticed, or another estimator"""
+    """Saved estimators with a byte or an entry changed: noticed, or another
+    estimator
+    """
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"a": rng.standard_normal(18), "b": rng.standard_normal(18)})
     save_estimator(tmp_path / "saved", ESTIMATORS[name](table))

@@ -44,7 +44,9 @@ def test_seeds(trial: Trial) -> None:
 
 
 def test_threads(trial: Trial, size: Size, tmp_path: Path) -> None:
-    """Processes of 1, 2 and 4 threads: values, gradients and predictions within 1e-10"""
+    """Processes of 1, 2 and 4 threads: values, gradients and predictions
+    within 1e-10
+    """
     expected = _in_process(1, tmp_path / "1.npz")
     trained = 0.0
     for threads in (1, 2, 4)[: size(quick=2, full=3)]:

@@ -2,7 +2,7 @@
 """The package, from its wheel, among the oldest and the newest versions of what it
 needs.
 
-    python tests/tools/matrix.py                                       # all: make test-matrix
+    python tests/tools/matrix.py                 # all: make test-matrix
     python tests/tools/matrix.py --pythons python3.12 --ends newest --tests rooms
 
 A cell is a Python and an end of the versions that setup.cfg allows and that have wheels
@@ -67,7 +67,8 @@ def seconds(*names):
     return time.process_time() - before
 found = [seconds("gpflow"), seconds("gpflow_pep"), seconds("gpflow_pep.models")]
 import gpflow_pep
-print(json.dumps([*found, seconds(*("gpflow_pep." + room for room in gpflow_pep.ROOMS))]))
+rooms = ["gpflow_pep." + room for room in gpflow_pep.ROOMS]
+print(json.dumps([*found, seconds(*rooms)]))
 """
 REPEATS = 3
 FAILURES_SHOWN = 12
@@ -184,7 +185,9 @@ def check_contents(source: Path, sdist: Path, wheel: Path) -> Metadata:
 
 
 def requirements(metadata: Metadata, extras: tuple[str, ...] = EXTRAS) -> str:
-    """Of the package and its extras, one a line; extras that name others are resolved."""
+    """Of the package and its extras, one a line; extras that name others are
+    resolved.
+    """
     lines = set()
     for extra in ("", *extras):
         for one in map(Requirement, map(str, metadata.requires_dist or ())):

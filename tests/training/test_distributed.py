@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,7 +74,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def workers(directory: Path) -> list[Any]:
-    """Of two processes; one pair serves all tests, because each takes seconds to start."""
+    """Of two processes; one pair serves all tests, because each takes seconds
+    to start.
+    """
     return results("workers", directory)
 
 
@@ -106,54 +107,13 @@ def test_fit_of_two_processes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "models",
-    [worker.full_batch_models, worker.models_of_classes_and_of_missing_targets],
-)
-def test_shards_add_up_to_all_rows(
-    models: Any, workers: list[Any], directory: Path
-) -> None:
-    if models is not worker.full_batch_models:
-        workers = results("others", directory)
-    expected = worker.full_batch(None, models)
-    for name, wanted in expected.items():
-        after_training = name.split()[-1] in ("best", "parameters", "predictions")
-        for found in workers:
-            assert_close(found[name], wanted, rtol=1e-7 if after_training else SAME)
-        np.testing.assert_array_equal(workers[0][name], workers[1][name])
-
-
-@pytest.mark.slow
-def test_refused_in_all_processes(workers: list[Any]) -> None:
-    messages = {
-        "parameters": "model.*another process.*same",
-        "shapes": "model.*another process.*same",
-        "kinds": "Regression, of another kind than.*without targets",
-        "minibatches": "minibatch.*2 processes.*ARPEP",
-    }
-    for name, message in messages.items():
-        assert all(
-            re.search(message, str(found[f"refused {name}"]), re.S) for found in workers
-        )
-
-
-@pytest.mark.slow
 def test_two_devices_of_one_process(directory: Path, fitted_alone: Any) -> None:
     (found,) = results("mirrored", directory, 1)
     assert_fitted(found, fitted_alone)
-    message = "strategy.*MirroredStrategy with 2 replicas.*MultiWorkerMirroredStrategy"
-    assert re.search(message, str(found["refused replicas"]), re.S)
 
 
 def one_device() -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(["CPU:0"])
-
-
-def test_loss_of_one_shard_is_the_models() -> None:
-    kernel = gpflow.kernels.SquaredExponential()
-    model = pep.models.PEPRegression((X, Y), kernel, Z.copy(), noise_variance=0.2)
-    loss = pep.training.sharded_training_loss(model, one_device())
-    assert_close(loss(), model.training_loss(), rtol=SAME)
 
 
 def svgp(num_data: int | None = N, fixed: bool = False) -> gpflow.models.SVGP:
@@ -191,7 +151,7 @@ def point_pep() -> "pep.models.PEP":
             {},
             r"(?=.*set_trainable)(?=.*no effect).*gpflow\.Parameter",
         ),
-        (point_pep, {"minibatches": True}, "minibatches of PEP.*sharded_training_loss"),
+        (point_pep, {"minibatches": True}, "minibatches of PEP.*Train ARPEP"),
         (svgp, {"outside": True}, r"model: got one made outside .* strategy\.scope"),
     ],
 )
@@ -212,13 +172,3 @@ def test_fit_refuses(create: Any, options: dict[str, Any], message: str) -> None
     }
     with pytest.raises(ValueError, match=f"(?s){message}"):
         pep.training.fit(model, batches, num_steps=1, **arguments)
-
-
-def test_a_model_of_batches_has_no_shards() -> None:
-    arpep = pep.ARPEP(
-        gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), Z.copy(), num_data=N
-    )
-    with pytest.raises(
-        ValueError, match=r"model: got ARPEP, expected .*fit.strategy=\.\.\."
-    ):
-        pep.training.sharded_training_loss(arpep, one_device())

@@ -50,7 +50,9 @@ def classification(kernel: Any = None, M: int = 6) -> PEP:
 
 @pytest.mark.parametrize("prior_weight", [0.1, 0.25, 1.0])
 def test_weights_are_the_best_of_the_simplex(prior_weight: float) -> None:
-    """Where the Lagrange function has no slope the concave objective is at its maximum."""
+    """Where the Lagrange function has no slope the concave objective is at
+    its maximum.
+    """
     density = np.exp(np.random.default_rng(1).normal(size=(3, 50)))
     weights = ensemble_weights(np.log(density), prior_weight=prior_weight)
     assert np.all(weights > 0.0) and np.isclose(weights.sum(), 1.0)

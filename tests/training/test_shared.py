@@ -241,7 +241,9 @@ def test_all_rows_in_one_chunk_where_their_number_is_not_known(make: Make) -> No
 
 
 def test_rows_are_counted_as_they_are_now() -> None:
-    """The copy that stands for models of any number of rows was made of one with more."""
+    """The copy that stands for models of any number of rows was made of one
+    with more.
+    """
     X = np.linspace(0.0, 1.0, 9)[:, None]
     model = pep.PEPRegression((X, X), gpflow.kernels.SquaredExponential(), X[:3].copy())
     loss = cheaper._loss_of_any_rows(model, (X, X), "evidence")
@@ -281,13 +283,13 @@ SOME = np.random.default_rng(3).permutation(len(ROWS))[:20]
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_it_is_training_of_a_model_of_these_rows(alpha: float) -> None:
     data = tuple(tf.Variable(part, trainable=False) for part in (ROWS, TARGETS))
-    model = of_numbers(data, alpha=alpha, bound="tight")
-    other = of_numbers((ROWS[SOME], TARGETS[SOME]), alpha=alpha, bound="tight")
+    model = of_numbers(data, alpha=alpha)
+    other = of_numbers((ROWS[SOME], TARGETS[SOME]), alpha=alpha)
     assert_trained_on_subset(model, other)
     # The model has all its rows: what it predicts is that of a model made with its
     # parameters.
     parts = model.kernel, model.inducing_variable
-    options = {"likelihood": model.likelihood, "alpha": alpha, "bound": "tight"}
+    options = {"likelihood": model.likelihood, "alpha": alpha}
     whole = pep.PEPRegression((ROWS, TARGETS), *parts, **options)
     np.testing.assert_allclose(
         model.predict_f(ROWS[:5]), whole.predict_f(ROWS[:5]), rtol=1e-8

@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from gpflow_pep.training.fitting.history import History, resumed
 from gpflow_pep.training.fitting.natural import natural_step
 from gpflow_pep.training.fitting.objectives import copy_of
 
+pytestmark = pytest.mark.usefixtures("interrupts_arrive")
 N, BATCH = 24, 5
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-2.0, 2.0, (N, 1))
@@ -100,7 +101,9 @@ def exact(kernel: gpflow.kernels.Kernel) -> gpflow.models.SGPR:
 @pytest.mark.parametrize("name", ["SVGP", "ARPEP", "APEP"])
 @pytest.mark.near_copies("SVGP-number", "ARPEP-optimiser", "APEP-True")
 def test_natural_gradients_and_optimiser(name: str, way: Any) -> None:
-    """One step of length 1 on all rows is the optimum where the likelihood is Gaussian."""
+    """One step of length 1 on all rows is the optimum where the likelihood is
+    Gaussian.
+    """
     model = svgp() if name == "SVGP" else tied(name)
     before, optimum = float(model.training_loss((X, Y))), -exact(model.kernel).elbo()
     run(
@@ -373,14 +376,6 @@ def test_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
 
 # Interrupts wait for the end of a step; what cannot be written says so; threads get
 # along.
-
-
-@pytest.fixture(autouse=True)
-def interrupts_arrive() -> Iterator[None]:
-    """A shell that starts the tests in the background has them ignore interrupts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def interrupt() -> None:

@@ -15,7 +15,9 @@ _ROWS_WITHOUT = "Leave out rows without a value."
 def as_numbers(
     name: str, values: Any, dtype: npt.DTypeLike = np.float64
 ) -> npt.NDArray[Any]:
-    """Convert anything like an array to one of floats; refuse others than real numbers."""
+    """Convert anything like an array to one of floats; refuse others than
+    real numbers.
+    """
     try:
         array = np.asarray(values)
         if values is None or array.dtype.kind not in "fiubO":  # objects may be numbers
@@ -47,7 +49,9 @@ def as_matrix(
 
 
 def as_vector(name: str, values: Any) -> npt.NDArray[Any]:
-    """Convert to a vector of at least one finite number; a matrix of one column is one."""
+    """Convert to a vector of at least one finite number; a matrix of one
+    column is one.
+    """
     array = _single_column(name, as_numbers(name, values), "number")
     require_finite_rows(name, array, _ROWS_WITHOUT)
     return array
@@ -63,7 +67,9 @@ def as_vectors(**values: Any) -> list[npt.NDArray[Any]]:
 
 
 def as_labels(name: str, values: Any) -> npt.NDArray[Any]:
-    """Convert to a vector of class labels, numbers or words, of which none is missing."""
+    """Convert to a vector of class labels, numbers or words, of which none is
+    missing.
+    """
     array = _single_column(name, np.asarray(values), "label")
     missing = [value is None or value != value for value in array.tolist()]
     if any(missing):

@@ -199,7 +199,9 @@ def _with_gradient(
 
 
 def once_differentiable(value: tf.Tensor, quantity: str) -> tf.Tensor:
-    """Let a tensor pass whose first derivatives are right, and refuse all higher ones."""
+    """Let a tensor pass whose first derivatives are right, and refuse all
+    higher ones.
+    """
 
     @tf.custom_gradient
     def same(value: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:

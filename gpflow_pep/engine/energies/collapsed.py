@@ -1,11 +1,13 @@
 r"""The Power EP energy of regression, in closed form.
 
-Bui, Yan & Turner (2017), sections 3.6 and 3.7; there the last term has the wrong sign and lacks the
-determinant. The energy is in :doc:`/theory`; here P outputs share :math:`\bar K`. Since
-:math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b| + \log|I + \alpha_b \Sigma_b^{-1/2} D_b
-\Sigma_b^{-1/2}|`, its last logarithm comes :math:`\alpha + (1 - \alpha) = 1` times
-:math:`1/\alpha` in all, and one function with a finite limit, :func:`log1p_over_power`, holds
-everything that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`.
+Bui, Yan & Turner (2017), sections 3.6 and 3.7; there the last term has the wrong sign
+and lacks the determinant. The energy is in :doc:`/theory`; here P outputs share
+:math:`\bar K`. Since
+:math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b|
++ \log|I + \alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|`,
+its last logarithm comes :math:`\alpha + (1 - \alpha) = 1` times :math:`1/\alpha` in
+all, and one function with a finite limit, :func:`log1p_over_power`, holds everything
+that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`.
 
 Where targets are missing each output has a set of rows of its own, a precision
 :math:`B_p` of its own, and the energy is the sum of those of separate models.
@@ -52,8 +54,10 @@ class RowSums(NamedTuple):
     """
     squares: tf.Tensor  #: [], :math:`|\tilde r|^2`, over outputs too.
     logdet: tf.Tensor
-    r"""[], :math:`\sum_b \log|\Sigma_b| + \tfrac{1}{\alpha_b} \log|I + \alpha_b \Sigma_b^{-1/2}
-    D_b \Sigma_b^{-1/2}|`, over outputs too.
+    r"""[],
+    :math:`\sum_b \log|\Sigma_b| + \tfrac{1}{\alpha_b}
+    \log|I + \alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|`,
+    over outputs too.
     """
 
 
@@ -184,7 +188,9 @@ def sum_blocks(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
 
 
 def _as_blocks(A: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    """Make [B, S, M] of A [1, M, N], as many blocks and rows as the noise [B, S] has."""
+    """Make [B, S, M] of A [1, M, N], as many blocks and rows as the noise [B,
+    S] has.
+    """
     num_blocks, size = tf.shape(noise)[0], tf.shape(noise)[1]
     return tf.transpose(tf.reshape(A, [A.shape[1] or -1, num_blocks, size]), [1, 2, 0])
 
@@ -246,19 +252,25 @@ def sums_with_slack(
 
 
 def left_out_moments(
-    parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor
+    parts: Parts,
+    rows: Any,
+    W: tf.Tensor,
+    q: PosteriorFactor,
+    copies: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute mean and variance of each target given the others of its output, [N, P]
     each.
+
+    :param copies: How many rows have the inputs and targets of each, [N]. They have the
+        same site, which is removed as often; None: each is the only one.
     """
     X, Y, _ = rows
     A, d, noise, alpha, r = _project_single_rows(parts, rows, W, has_gaps=True)
     d, noise, alpha = (part[:, None] for part in (d, noise, alpha))
     tau = row_precision(d, noise, alpha) * tf.cast(~tf.math.is_nan(Y), r.dtype)
     m, s = marginals(A, q)
-    without = cavity(
-        Marginals(m, s + tf.zeros_like(m)), Sites(tau * r, tau), tf.ones_like(d)
-    )
+    times = tf.ones_like(d) if copies is None else copies[:, None]
+    without = cavity(Marginals(m, s + tf.zeros_like(m)), Sites(tau * r, tau), times)
     return without.m + parts.mean(X), without.s + d + parts.noise(X)[:, None]
 
 

@@ -6,7 +6,8 @@ With the letters of :mod:`gpflow_pep.engine.sites.mixed`, the energy of a fixed 
 .. math::
 
     \log Z = {} & -\tfrac12 \log|B| - \tfrac12 |w|^2 + \sum_{np} \Big[ \ell_{np}
-        + \frac{\alpha s \gamma^2}{2 e} - \frac{1}{2 \alpha} \log(1 - \alpha \tau s) \Big]_{np} \\
+        + \frac{\alpha s \gamma^2}{2 e}
+        - \frac{1}{2 \alpha} \log(1 - \alpha \tau s) \Big]_{np} \\
     & - \sum_n \Big[ \tfrac{\alpha}{2} \gamma_nᵀ W \Delta_n Wᵀ \gamma_n
         + \frac{1}{2 \alpha} \log|I + \alpha \Delta_n C_n| \Big],
 
@@ -27,7 +28,8 @@ marginals held fixed: of :math:`\Phi` by way of A, T and :math:`\lambda`,
 
 .. math::
 
-    \frac{\partial \Phi}{\partial A_q} = w_q (\lambda - T \bar h)_q - \sum_r (B^{-1})_{qr}
+    \frac{\partial \Phi}{\partial A_q}
+    = w_q (\lambda - T \bar h)_q - \sum_r (B^{-1})_{qr}
     A_r T_{qr}, \quad
     \frac{\partial \Phi}{\partial T_n} = -\tfrac12 (S_n + \bar h_n \bar h_nᵀ), \quad
     \frac{\partial \Phi}{\partial \lambda_n} = \bar h_n,
@@ -111,7 +113,7 @@ def _of_posterior(
     @tf.custom_gradient
     def zero(
         A: tf.Tensor, T: tf.Tensor, first: tf.Tensor
-    ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]]":
+    ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]":
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             slope = tf.transpose(first - tf.linalg.matvec(T, h.mean))[:, None, :]
             number, weights = int(A.shape[0]), tf.transpose(T, [1, 2, 0])
@@ -180,7 +182,11 @@ def leave_out(
 
 
 def at_rows(
-    problem: SiteProblem, sites: Sites, h: LatentMarginals, whole_rows: bool = False
+    problem: SiteProblem,
+    sites: Sites,
+    h: LatentMarginals,
+    whole_rows: bool = False,
+    copies: tf.Tensor | None = None,
 ) -> Marginals:
     """Compute the moments of f at the rows of the data, without the mean function, [N,
     P].
@@ -189,18 +195,22 @@ def at_rows(
     which are exact for Gaussian noise.
 
     :param whole_rows: Whether the sites of the row are left out.
+    :param copies: How many rows have the inputs and targets of each, [N], which are
+        left out together; None: each is the only one.
     :raises ValueError: If a derivative in a hyperparameter is asked for.
     """
     mixing = problem.latents.weights
+    if copies is None:
+        copies = tf.ones_like(h.mean[:, 0])
 
     def moments(piece: Any) -> Marginals:
-        (X, (alpha, sites, h)), projection = piece
+        (X, (alpha, sites, h, copies)), projection = piece
         d = tf.transpose(problem.project(X, projection).D)
         rows = row_sites(mixing, sites, d, alpha)
-        g = _given_other_rows(h, rows, d)
+        g = _given_other_rows(h, rows, d, copies)
         return mixed_marginals(mixing, g if whole_rows else conditioned(g, rows))
 
-    rows = problem.rows.alpha, sites, h
+    rows = problem.rows.alpha, sites, h, copies
     value = map(tf.stop_gradient, chunks.map_over_chunks(moments, problem.pieces(rows)))
     return Marginals(
         *checks.refuse_derivatives(tuple(value), problem.variables, "impute_f")
@@ -208,14 +218,16 @@ def at_rows(
 
 
 def _given_other_rows(
-    h: LatentMarginals, rows: RowSites, d: tf.Tensor
+    h: LatentMarginals, rows: RowSites, d: tf.Tensor, copies: tf.Tensor | None = None
 ) -> LatentMarginals:
-    """Compute the moments of g of each row without its whole sites, as if it were a new
-    one.
+    """Compute the moments of g of each row without its whole sites, and those of its
+    copies, as if it were a new one.
     """
-    S, T = h.covariance, rows.T
+    S, T, first = h.covariance, rows.T, rows.first
+    if copies is not None:
+        T, first = copies[:, None, None] * T, copies[:, None] * first
     V = symmetric(tf.matmul(inverse_of_sum(-tf.matmul(S, T)), S))
-    change = tf.linalg.matvec(T, h.mean) - rows.first
+    change = tf.linalg.matvec(T, h.mean) - first
     return LatentMarginals(h.mean + tf.linalg.matvec(V, change), V + tf.linalg.diag(d))
 
 

@@ -21,7 +21,8 @@ inner loop has computed all that these need: :math:`\ell_n` with
 :math:`\partial \ell / \partial v = \tfrac12 (\delta_2 + \alpha \delta_1^2)` and the
 derivatives in the likelihood's parameters, and w, with which the first two terms have
 the derivative
-:math:`\partial / \partial A_{nl} = (\nu - \tau m)_{nl} w_l - \tau_{nl} B_l^{-1} A_{nl}`.
+:math:`\partial / \partial A_{nl}
+= (\nu - \tau m)_{nl} w_l - \tau_{nl} B_l^{-1} A_{nl}`.
 
 As the energy :math:`E(s, \theta)` is stationary in the sites, its gradient along the
 fixed point is :math:`E_\theta(s^*(\theta), \theta)`. The product of its second
@@ -217,7 +218,8 @@ def _projection_gradient_only(
     by_d: tf.Tensor,
 ) -> tf.Tensor:
     r"""
-    0 with the derivatives of the energy in A, those by way of :math:`d = k - |A|^2` among them.
+    0 with the derivatives of the energy in A, those by way of :math:`d = k - |A|^2`
+    among them.
     """
 
     @tf.custom_gradient

@@ -39,8 +39,8 @@ class _Tempered(NamedTuple):
 
     root: tf.Tensor  #: [L, M, M], lower triangular square roots of the covariances.
     logdet: tf.Tensor
-    r"""[L], :math:`\tfrac{1}{b} \log|(1 - b) I + b S|`: its limit :math:`\mathrm{tr}(S - I)` at
-    :math:`b = 0`.
+    r"""[L], :math:`\tfrac{1}{b} \log|(1 - b) I + b S|`: its limit
+    :math:`\mathrm{tr}(S - I)` at :math:`b = 0`.
     """
 
 
@@ -65,7 +65,8 @@ def _tempered(root: tf.Tensor, power: TensorType) -> _Tempered:
 
     .. math::
 
-        \bar R = [\overline{\mathrm{root}} + \mathrm{root} (2 \, \overline{\mathrm{logdet}} \, I
+        \bar R = [\overline{\mathrm{root}}
+            + \mathrm{root} (2 \, \overline{\mathrm{logdet}} \, I
             - b \Phi(H) - b \Phi(H)ᵀ)] \, U^{-1}.
 
     :param power: b, of either sign. NaN comes out where P is not positive definite.
@@ -163,8 +164,9 @@ def _factor(
     root: tf.Tensor, power: tf.Tensor, shift: float
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     r"""
-    R with columns in reverse order, the Cholesky factor of :math:`P = (1 - bs) I + b Rᵀ R` with
-    rows and columns in that order, and :math:`\tfrac{1}{b} \log|P|`.
+    R with columns in reverse order, the Cholesky factor of
+    :math:`P = (1 - bs) I + b Rᵀ R` with rows and columns in that order, and
+    :math:`\tfrac{1}{b} \log|P|`.
     """
     reverse = tf.reverse(root, [-1])
     gram = tf.matmul(reverse, reverse, transpose_a=True)

@@ -437,12 +437,9 @@ def _bernoulli_link(
     return ScalarFactor(log_prob, [step])
 
 
-def register_two_classes(kind: type[Likelihood], **others: Any) -> None:
-    """Register what likelihoods of the classes 0 and 1 have in common.
-
-    :param others: Traits that they have beside those.
-    """
-    common = Traits(num_classes=2, follows_wider_priors=True, **others)
+def register_two_classes(kind: type[Likelihood]) -> None:
+    """Register what likelihoods of the classes 0 and 1 have in common."""
+    common = Traits(num_classes=2, follows_wider_priors=True)
     support.register(kind)(lambda likelihood, Y: Support((Y == 0) | (Y == 1), "0 or 1"))
     traits.register(kind)(
         lambda likelihood: common._replace(

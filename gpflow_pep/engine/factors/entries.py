@@ -1,4 +1,6 @@
-"""Tilted integrals of single targets, entries of Y [N, P], of which some are missing."""
+"""Tilted integrals of single targets, entries of Y [N, P], of which some are
+missing.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

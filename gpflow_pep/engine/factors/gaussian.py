@@ -43,7 +43,8 @@ def joint_log_power_expectation(
 
     .. math::
 
-       & \frac{1}{\alpha} \log \int N(f; m, V) \prod_p N(y_p; f_p, \sigma_p^2)^\alpha df \\
+       & \frac{1}{\alpha} \log \int N(f; m, V)
+           \prod_p N(y_p; f_p, \sigma_p^2)^\alpha df \\
        & = -\frac12 \Big[ \log|2\pi\Sigma|
        + \frac{1}{\alpha} \log|I + \alpha \Sigma^{-1/2} V \Sigma^{-1/2}|
        + (y - m)ᵀ (\Sigma + \alpha V)^{-1} (y - m) \Big]

@@ -133,7 +133,9 @@ def find_narrow(variance: Tensor, scale: Tensor | float = 1.0) -> Narrow:
 def integrate(
     factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor
 ) -> Tensor:
-    r"""Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y|f)^\alpha df`, [N, P]."""
+    r"""Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y|f)^\alpha df`,
+    [N, P].
+    """
     scales = [
         structure.resolution + tf.zeros_like(mean) for structure in factor.structures
     ]
@@ -327,7 +329,9 @@ def _is_jump(log_prob: Tensor) -> Tensor:
 def _added_by_jumps(
     rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor
 ) -> Tensor:
-    """Compute what a density adds to an integral where it jumps, [Q - 1, N, P]; else 0."""
+    """Compute what a density adds to an integral where it jumps, [Q - 1, N,
+    P]; else 0.
+    """
     excess = expm1_over_power(log_prob - value, alpha)
     weights = tf.maximum(rule.nodes.weights[1:], rule.nodes.weights[:-1])
     part = weights * tf.abs(excess[1:] - excess[:-1])

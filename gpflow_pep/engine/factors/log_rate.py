@@ -84,7 +84,9 @@ def exponential_family_factor(
 
 
 def log_of_link(invlink: Link, f: Tensor) -> Tensor:
-    """Compute log(invlink(f)), finite; for softplus also where its value rounds to 0."""
+    """Compute log(invlink(f)), finite; for softplus also where its value
+    rounds to 0.
+    """
     value = bounded_log(invlink(f))
     if any(invlink is softplus for softplus in (tf.nn.softplus, tf.math.softplus)):
         # Left of it softplus(f) is exp(f) to all digits.

@@ -186,11 +186,6 @@ class Traits(NamedTuple):
     """
     of_outputs: Sequence[Likelihood] = ()
     """The likelihood of each output, where it is made of one for each."""
-    error_rate: Callable[[Any], Any] | None = None
-    r"""``likelihood -> epsilon``, the parameter for which a label of C classes has the
-    density :math:`(1 - \epsilon) p + \epsilon (1 - p) / (C - 1)`, with the p of labels
-    without errors. None where there is no such parameter.
-    """
     advice: str = ""
     """What to do, beside what helps for all likelihoods, where sites do not converge: a
     sentence after a space.
@@ -431,7 +426,8 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
         nearest = next(
             ancestor for ancestor in kind.__mro__ if (ancestor,) in registered
         )
-        if nearest._scalar_log_prob is not kind._scalar_log_prob:  # type: ignore[attr-defined]
+        density = "_scalar_log_prob"
+        if getattr(nearest, density) is not getattr(kind, density):
             return integrate_density
     return implementations.dispatch_or_raise(kind)
 
@@ -490,13 +486,11 @@ def scalar_log_power_expectation(
 
 @implementations.register(object)
 def _unknown_likelihood(likelihood: Any, *_: Any) -> Any:
+    name = type(likelihood).__name__
     raise NotImplementedError(
-        f"likelihood: got {type(likelihood).__name__}, for which no tilted moments are"
-        " registered."
-        " Expected one of GPflow's or gpflow_pep's likelihoods, or one of your own that"
-        " derives"
+        f"likelihood: got {name}, for which no tilted moments are registered. Expected"
+        " one of GPflow's or gpflow_pep's likelihoods, or one of your own that derives"
         " from gpflow.likelihoods.ScalarLikelihood or QuadratureLikelihood. For another"
-        " register a"
-        " function with"
-        f" gpflow_pep.likelihoods.implementations.register({type(likelihood).__name__})."
+        " register a function with"
+        f" gpflow_pep.likelihoods.implementations.register({name})."
     )

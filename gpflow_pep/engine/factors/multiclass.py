@@ -37,9 +37,9 @@ class _Rule(NamedTuple):
     rise_end: float = 6.5  #: Right of it, it is 1.
     largest_step: float = 0.65**0.5
     r"""Of even nodes. The error of the trapezoid rule of step h is bounded by
-    :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability plus 1e-3 /
-    (L - 1) it was at most 1e-10, and that of the derivatives 1e-9, for 2 to 20 classes where h^2 (1
-    + sum of the rates' cubes)^(2/3) is below 0.65.
+    :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability
+    plus 1e-3 / (L - 1) it was at most 1e-10, and that of the derivatives 1e-9, for 2 to
+    20 classes where h^2 (1 + sum of the rates' cubes)^(2/3) is below 0.65.
     """
     num_even: tuple[int, int] = (48, 64)
     """The numbers of even nodes for all rows: the first one where it suffices. One of
@@ -79,7 +79,8 @@ def prob_is_largest(
 
     .. math::
 
-       P = \int N(f; m_y, v_y) \prod_{k \ne y} \Phi\left(\frac{f - m_k}{\sqrt{v_k}}\right) df
+       P = \int N(f; m_y, v_y)
+           \prod_{k \ne y} \Phi\left(\frac{f - m_k}{\sqrt{v_k}}\right) df
 
     (Villacampa-Calvo & Hernández-Lobato 2020, equation A.34).
 
@@ -297,7 +298,6 @@ def _multi_class(
 register_classes(
     MultiClass,
     follows_by_newton=True,
-    error_rate=lambda likelihood: likelihood.invlink.epsilon,
     advice=(
         " Where labels contradict their neighbours more often than the invlink's"
         " epsilon allows, make epsilon larger."

@@ -299,7 +299,9 @@ class _Search(NamedTuple):
     placing: _Placing
 
     def append(self, outer: Tensor, f: Tensor) -> Tensor:
-        """Put values f [Q, K N, 1] of the next latent function beside the outer ones."""
+        """Put values f [Q, K N, 1] of the next latent function beside the
+        outer ones.
+        """
         nodes, count, num_rows = (
             tf.shape(f)[0],
             tf.shape(outer)[0],
@@ -309,7 +311,9 @@ class _Search(NamedTuple):
         return tf.concat([f_of_rows, tf.tile(outer, [nodes, 1, 1])], axis=2)
 
     def moments(self, outer: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
-        """Take mean and variance of every row, for each of the outer values, [K N, 1]."""
+        """Take mean and variance of every row, for each of the outer values,
+        [K N, 1].
+        """
         parts = (part[:, dimension, None] for part in (self.mean, self.variance))
         m, v = (tf.tile(part, [tf.shape(outer)[0], 1]) for part in parts)
         return m, _narrow_rows(v).wider

@@ -6,7 +6,8 @@ independent standard Gumbel variables (the Gumbel-max identity):
 
 .. math::
 
-   S^{-\alpha} = \frac{1}{\Gamma(1 + \alpha)} E\left[e^{-\alpha \max_k (f_k + g_k)}\right].
+   S^{-\alpha} = \frac{1}{\Gamma(1 + \alpha)}
+       E\left[e^{-\alpha \max_k (f_k + g_k)}\right].
 
 The Gaussians are independent, so :math:`e^{\alpha f_y}` moves one of them, to the mean
 :math:`m_y + \alpha v_y`, and the maximum W has the distribution function
@@ -98,7 +99,9 @@ def _gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
 
 
 def _scaled_normal_cdf(t: Tensor, log_tail: Tensor) -> Tensor:
-    r"""Compute :math:`\Phi(t) e^{t^2 / 2}` where t is negative, else :math:`\Phi(t)`."""
+    r"""Compute :math:`\Phi(t) e^{t^2 / 2}` where t is negative, else
+    :math:`\Phi(t)`.
+    """
     near = normal_cdf(t) * tf.exp(-tf.maximum(log_tail, -0.5 * _FAR_LEFT**2))
     # The asymptotic series; the first term left out is below 2e-9.
     u = 1.0 / tf.square(tf.minimum(t, -_FAR_LEFT))
@@ -160,7 +163,9 @@ def _softmax_log_power_expectation(
 def _integral_and_derivatives(
     one_hot: Tensor, mean: Tensor, variance: Tensor, alpha: Tensor
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Compute the tilted integrals, and their derivatives in mean, variance and power."""
+    """Compute the tilted integrals, and their derivatives in mean, variance
+    and power.
+    """
     power = alpha[:, None]
     nodes = _nodes(one_hot, mean, variance, power, _STEP)
     moved, spread = (
@@ -209,7 +214,9 @@ def softmax_probabilities(mean: Tensor, variance: Tensor) -> Tensor:
     r"""Compute the probability of each class, [N, C]: the one whose latent function
     plus a Gumbel variable is the largest,
 
-    .. math:: P_c = \int e^{m_c + v_c / 2 - w} F_c(w - v_c) \prod_{k \ne c} F_k(w) \, dw.
+    .. math::
+
+        P_c = \int e^{m_c + v_c / 2 - w} F_c(w - v_c) \prod_{k \ne c} F_k(w) \, dw.
 
     That is the tilted integral at power 1, integrated by parts: the nodes do for all
     classes.

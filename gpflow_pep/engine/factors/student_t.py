@@ -39,9 +39,10 @@ def _student_t(
     structures = [Structure(Y, width, 2.0 * width)]
 
     def mode(mean: Tensor, variance: Tensor) -> Mode:
-        # Nodes reach from a mode near y to the Gaussian's mean, but not from there to y. With two
-        # modes that is the least of three roots u = |y - f| / |y - m| of the cubic
-        # u^3 - u^2 + (b + c) u - b, with b = root^2 / (y - m)^2 and c = c_0 / (y - m)^2.
+        # Nodes reach from a mode near y to the Gaussian's mean, but not from there to
+        # y. With two modes that is the least of three roots u = |y - f| / |y - m| of
+        # the cubic u^3 - u^2 + (b + c) u - b, with b = root^2 / (y - m)^2 and c = c_0 /
+        # (y - m)^2.
         best = search_mode(log_prob, mean, variance, alpha, structures)
         distance, by_power = Y - mean, tf.maximum(alpha * variance, tiny)
         b, c = (

@@ -85,8 +85,8 @@ def moments_by_rate(
     mean: Tensor, variance: Tensor, first: Tensor, linear: Tensor, square: Tensor
 ) -> MeanAndVariance:
     r"""
-    Compute the moments of y with :math:`E[y|f] = a r` and :math:`\mathrm{Var}[y|f] = b r + c r^2`,
-    where the rate is :math:`r = e^f`.
+    Compute the moments of y with :math:`E[y|f] = a r` and
+    :math:`\mathrm{Var}[y|f] = b r + c r^2`, where the rate is :math:`r = e^f`.
 
     :param first: a.
     :param linear: b.
@@ -251,7 +251,9 @@ class _Integrals(NamedTuple):
         return tf.sort(tf.clip_by_value(ends, low, high), axis=0)
 
     def _nodes(self, ends: Tensor) -> tuple[Tensor, Tensor]:
-        """Give nodes and weights for the standard normal distribution, [Q, N, P] each."""
+        """Give nodes and weights for the standard normal distribution, [Q, N,
+        P] each.
+        """
         half = 0.5 * (ends[1:] - ends[:-1])[:, None]
         places, sizes = (
             tf.constant(part[:, None, None], ends.dtype) for part in self._rule()

@@ -92,44 +92,48 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
     """
     some = tf.nest.flatten(rows)[0]
     total = tf.shape(some)[0] if some.shape[0] is None else some.shape[0]
-    if isinstance(chunk_size, int) and chunk_size == ALL_ROWS:
-        count = 1
-    elif isinstance(total, int) and isinstance(chunk_size, int):
-        # Equal chunks: a small remainder would cost a graph of its own and run slowly.
-        chunk_size = -(-total // max(-(-total // chunk_size), 1)) or 1
-        count = max(-(-total // chunk_size), 1)
-    else:
-        count = tf.maximum(-(-total // chunk_size), 1)
-    first = total - (count - 1) * chunk_size
+    count, size = _equal_chunks(total, chunk_size)
+    remainder = total - (count - 1) * size
 
     def take(k: Any) -> Tensors:
         if isinstance(count, int) and count == 1:
             return rows if columns is None else (rows, columns)
         # Chunk 0 takes the remainder. The others have a static size, for XLA.
-        is_first = isinstance(k, int) and k == 0
-        start, size = (
-            (0, first) if is_first else (first + (k - 1) * chunk_size, chunk_size)
-        )
-
-        def cut(tensor: tf.Tensor, axis: int) -> tf.Tensor:
-            if axis == 0 and tensor.shape[0] == 1:
-                return tensor
-            if is_first:
-                return tensor[:size] if axis == 0 else tensor[..., :size]
-            zeros, full = [0] * (tensor.shape.rank - 1), [-1] * (tensor.shape.rank - 1)
-            begin, sizes = (
-                ([start, *zeros], [size, *full])
-                if axis == 0
-                else ([*zeros, start], [*full, size])
-            )
-            return tf.slice(tensor, begin, sizes)
-
-        chunk = tf.nest.map_structure(lambda row: cut(row, 0), rows)
+        if isinstance(k, int) and k == 0:
+            piece = 0, remainder
+        else:
+            piece = remainder + (k - 1) * size, size
+        chunk = tf.nest.map_structure(lambda tensor: _cut(tensor, 0, *piece), rows)
         if columns is None:
             return chunk
-        return chunk, tf.nest.map_structure(lambda column: cut(column, -1), columns)
+        along = tf.nest.map_structure(lambda tensor: _cut(tensor, -1, *piece), columns)
+        return chunk, along
 
     return Chunks(count, take)
+
+
+def _equal_chunks(total: Any, chunk_size: Any) -> tuple[Any, Any]:
+    """Choose the number of chunks of N rows, at least 1, and the size of all but one.
+
+    They are integers if N and the chunk size are.
+    """
+    if isinstance(chunk_size, int) and chunk_size == ALL_ROWS:
+        return 1, chunk_size
+    if isinstance(total, int) and isinstance(chunk_size, int):
+        # Equal chunks: a small remainder would cost a graph of its own and run slowly.
+        size = -(-total // max(-(-total // chunk_size), 1)) or 1
+        return max(-(-total // size), 1), size
+    return tf.maximum(-(-total // chunk_size), 1), chunk_size
+
+
+def _cut(tensor: tf.Tensor, axis: int, start: Any, size: Any) -> tf.Tensor:
+    """Cut along the first or the last axis; one row belongs to every chunk."""
+    if axis == 0 and tensor.shape[0] == 1:
+        return tensor
+    begin: list[Any] = [0] * tensor.shape.rank
+    sizes: list[Any] = [-1] * tensor.shape.rank
+    begin[axis], sizes[axis] = start, size
+    return tf.slice(tensor, begin, sizes)
 
 
 def _loop(

@@ -38,7 +38,9 @@ _TRIED: ContextVar[tuple[Any, list[tf.Tensor]] | None] = ContextVar(
 
 
 class JitterWarning(UserWarning):
-    """A covariance matrix needed more jitter than ``gpflow.config.default_jitter()``."""
+    """A covariance matrix needed more jitter than
+    ``gpflow.config.default_jitter()``.
+    """
 
 
 class Factor(NamedTuple):
@@ -333,7 +335,9 @@ def factorise(K: tf.Tensor) -> Factor:
 
 @_checked_factor
 def factorise_with_jitter(K: tf.Tensor) -> Factor:
-    """Do so where more may have to be added to the diagonal: see :func:`jitter_needed`."""
+    """Do so where more may have to be added to the diagonal: see
+    :func:`jitter_needed`.
+    """
     L, tried = _with_jitter(K)[1], _TRIED.get()
     if tried is not None and tried[0] is _graph():
         tried[1].append(tf.reduce_all(tf.math.is_finite(L)))

@@ -50,9 +50,9 @@ def log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     :math:`\alpha \to 0`.
 
     It is how the power enters every log-determinant of Power EP, for instance
-    :math:`\tfrac{1}{\alpha} \log|I + \alpha D / \sigma^2|` in Bui, Yan & Turner (2017), section
-    3.6. Value and derivatives (in both arguments, of any order) are accurate for every
-    :math:`\alpha`, 0 included.
+    :math:`\tfrac{1}{\alpha} \log|I + \alpha D / \sigma^2|` in Bui, Yan & Turner (2017),
+    section 3.6. Value and derivatives (in both arguments, of any order) are accurate
+    for every :math:`\alpha`, 0 included.
 
     :param x: Any values with :math:`\alpha x > -1`.
     :param alpha: The power, in :math:`[0, 1]`; broadcast against ``x``.

@@ -107,7 +107,9 @@ class _Stretch(NamedTuple):
 
 
 def _nodes(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Give places and weights, [Q, N] each, dense where a distribution function rises."""
+    """Give places and weights, [Q, N] each, dense where a distribution
+    function rises.
+    """
     deviation = np.sqrt(variance)
     low = np.max(mean - REACH * deviation, axis=1) + LOWEST_GUMBEL
     high = np.max(mean + REACH * deviation, axis=1) + HIGHEST_GUMBEL

@@ -119,8 +119,8 @@ def _of_cosine(kernel: Any) -> KernelFactor:
 
 
 def _of_periodic(kernel: Any) -> KernelFactor:
-    r"""Stationary in the points of circles :math:`(\cos, \sin)(2 \pi x / p)`, whose distance is
-    :math:`2 |\sin(\pi (x - x') / p)|`.
+    r"""Stationary in the points of circles :math:`(\cos, \sin)(2 \pi x / p)`, whose
+    distance is :math:`2 |\sin(\pi (x - x') / p)|`.
     """
     base = kernel.base_kernel
 
@@ -168,7 +168,9 @@ def _multinomial(numbers: tuple[int, ...]) -> int:
 
 
 def _of_outputs(kernel: Any) -> KernelFactor:
-    """Make a table of one row for each output, whose products are W Wᵀ + diag(kappa)."""
+    """Make a table of one row for each output, whose products are W Wᵀ +
+    diag(kappa).
+    """
 
     def rows(X: tf.Tensor) -> tf.Tensor:
         table = tf.concat([kernel.W, tf.linalg.diag(tf.sqrt(kernel.kappa))], axis=1)

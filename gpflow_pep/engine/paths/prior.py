@@ -96,7 +96,8 @@ class _ProductDraws(tf.Module):
         :param X: Inputs of all paths, or of each.
         :param covariance: Average over Gaussians around the inputs with these
             covariances C:
-            :math:`E[\cos(\omegaᵀ x)] = \exp(-\tfrac12 \omegaᵀ C \omega) \cos(\omegaᵀ E[x])`.
+            :math:`E[\cos(\omegaᵀ x)]
+            = \exp(-\tfrac12 \omegaᵀ C \omega) \cos(\omegaᵀ E[x])`.
             For kernels that blurred inducing points take.
         """
         amplitudes = self._amplitudes(X)[:, None]

@@ -4,10 +4,10 @@ Here is the one boundary to users' code: kernels, inducing variables and mean fu
 are called in this module and nowhere else, and likelihoods through
 :func:`convert_user_code`.
 
-Squared distances from products, :math:`|x|^2 + |x'|^2 - 2 x^T x'`, lose the digits of what all
-inputs share, as dates or coordinates on a map do. A stationary kernel does not change where the
-same is subtracted from all inputs. So those of GPflow get inputs less the mean of some of them:
-:func:`centred`.
+Squared distances from products, :math:`|x|^2 + |x'|^2 - 2 x^T x'`, lose the digits of
+what all inputs share, as dates or coordinates on a map do. A stationary kernel does not
+change where the same is subtracted from all inputs. So those of GPflow get inputs less
+the mean of some of them: :func:`centred`.
 """
 
 import functools
@@ -82,6 +82,7 @@ def _matern_profile(order: int, squared: tf.Tensor) -> tf.Tensor:
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Apply = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 #: Packages in whose code AutoGraph has nothing to translate; finding that out takes it
 #: seconds.
@@ -387,8 +388,9 @@ class Projection(NamedTuple):
         tf.Tensor
     )  #: [K, M, N], :math:`A = L^{-1} K_{uf}`: :math:`f_n = A_nᵀ v +` residual.
     D: tf.Tensor
-    """Residual prior covariance given u. [K, N]: its diagonal :math:`d_n = k_{nn} - |A_n|^2`, at
-    least 0; or [B, S, S]: its diagonal blocks, for rows that come in B blocks of S.
+    """Residual prior covariance given u. [K, N]: its diagonal
+    :math:`d_n = k_{nn} - |A_n|^2`, at least 0; or [B, S, S]: its diagonal blocks, for
+    rows that come in B blocks of S.
     """
 
 
@@ -418,12 +420,18 @@ def _with_latent_axis(covariances: tf.Tensor, rank: int) -> tf.Tensor:
 
 @check_shapes("W: [K, M, M]", "X: [N, D]", "return.A: [K, M, N]")
 def project(
-    W: tf.Tensor, inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
+    W: tf.Tensor,
+    inducing_variable: InducingVariables,
+    kernel: Kernel,
+    X: TensorType,
+    apply: Apply = lower_matmul,
 ) -> Projection:
     """Project rows on whitened inducing variables; see :func:`whiten` for the kernel
     and W.
+
+    :param apply: See :meth:`Parts.apply`.
     """
-    A = lower_matmul(W, _with_latent_axis(kuf(inducing_variable, kernel, X), 3))
+    A = apply(W, _with_latent_axis(kuf(inducing_variable, kernel, X), 3))
     d = _with_latent_axis(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
     return Projection(
         A, tf.maximum(d, tf.zeros_like(d))
@@ -487,9 +495,13 @@ class Parts(NamedTuple):
         """See :func:`whiten`."""
         return whiten(self.inducing_variable, self.kernel)
 
+    def apply(self, W: tf.Tensor, covariances: tf.Tensor) -> tf.Tensor:
+        """Whiten covariances of u with rows."""
+        return lower_matmul(W, covariances)
+
     def project(self, W: tf.Tensor, X: tf.Tensor) -> Projection:
         """See :func:`project`."""
-        return project(W, self.inducing_variable, self.kernel, X)
+        return project(W, self.inducing_variable, self.kernel, X, self.apply)
 
     @check_shapes(
         "W: [1, M, M]", "X: [B, S, D]", "return.A: [1, M, N]", "return.D: [B, S, S]"
@@ -504,7 +516,7 @@ class Parts(NamedTuple):
             A = tf.zeros([1, 0, num_blocks * size], W.dtype)
             return Projection(A, covariance(self.kernel, X))
         flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
-        A = lower_matmul(W, kuf(self.inducing_variable, self.kernel, flat)[None])
+        A = self.apply(W, kuf(self.inducing_variable, self.kernel, flat)[None])
         blocks = tf.transpose(
             tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0]
         )  # [B, S, M]
@@ -539,6 +551,19 @@ class Parts(NamedTuple):
     def noise(self, X: tf.Tensor) -> tf.Tensor:
         """[N], variances of Gaussian noise."""
         return tf.squeeze(noise_variance(self.likelihood, X), axis=-1)
+
+
+class PartsBySubstitution(Parts):
+    """Parts to which L is passed in the place of :math:`W = L^{-1}`.
+
+    Training multiplies by W, which is fast on many cores. The rounding errors of such a
+    product grow with the condition number of ``Kuu``, those of substitution do not: q
+    and predictions are computed so.
+    """
+
+    def apply(self, L: tf.Tensor, covariances: tf.Tensor) -> tf.Tensor:
+        """See :meth:`Parts.apply`."""
+        return tf.linalg.triangular_solve(L, covariances)
 
 
 def _take_latent(values: tf.Tensor, latent: int) -> tf.Tensor:

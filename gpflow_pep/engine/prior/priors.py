@@ -313,7 +313,9 @@ def inducing_inputs(inducing_variable: InducingVariables, name: str) -> tf.Tenso
 
 
 def _others(kernel: Kernel) -> Iterator[Kernel]:
-    """List parts that compute from inputs as they are, and not from their differences."""
+    """List parts that compute from inputs as they are, and not from their
+    differences.
+    """
     parts = getattr(kernel, "kernels", None) or getattr(kernel, "latent_kernels", None)
     if parts:
         for part in parts:

@@ -17,7 +17,8 @@ seen. In its place is
 
 .. math::
 
-    -W_n, \qquad W_n = \mathrm{diag}(t) - \frac{t tᵀ}{\sum_l t_l}, \qquad t = \max(\tau^*, 0),
+    -W_n, \qquad W_n = \mathrm{diag}(t) - \frac{t tᵀ}{\sum_l t_l},
+    \qquad t = \max(\tau^*, 0),
 
 which has the same null vector, is positive semi-definite and needs no more than the
 precisions that the sites want. With

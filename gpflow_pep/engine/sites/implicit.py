@@ -11,7 +11,8 @@ in its own (m, s, :math:`\nu`, :math:`\tau`) is computed once; rows meet only by
 .. math::
 
     \bar b = B^{-1} A \bar m, \qquad
-    \bar G = -\tfrac12 (\bar b w^T + w \bar b^T) - B^{-1} A \,\mathrm{diag}(\bar s) A^T B^{-1}, \\
+    \bar G = -\tfrac12 (\bar b w^T + w \bar b^T)
+        - B^{-1} A \,\mathrm{diag}(\bar s) A^T B^{-1}, \\
     \bar \nu = A^T \bar b, \qquad \bar \tau = \mathrm{diag}(A^T \bar G A),
 
 two passes over the rows without an integral, which is what a product costs. Then one
@@ -81,7 +82,9 @@ class ConvergedRows(NamedTuple):
 
 
 class Converged(NamedTuple):
-    """Sites at their fixed point, and how to see them as a function of the parameters."""
+    """Sites at their fixed point, and how to see them as a function of the
+    parameters.
+    """
 
     problem: SiteProblem
     fixed_point: FixedPoint

@@ -23,7 +23,8 @@ and :math:`e = W C g` it adds
 
     & A Wᵀ P W Aᵀ \text{ to } G, \qquad A (g - \alpha Wᵀ P e) \text{ to } b, \\
     & c + hᵀ \delta - \tfrac12 |W \delta|^2 + \tfrac{\alpha}{2} gᵀ C g
-    - \tfrac{\alpha^2}{2} eᵀ P e - \tfrac{1}{2 \alpha} \log|I + \alpha D| \text{ to } \log Z.
+    - \tfrac{\alpha^2}{2} eᵀ P e
+    - \tfrac{1}{2 \alpha} \log|I + \alpha D| \text{ to } \log Z.
 
 Where neither prior nor inducing points change, C = 0 and nothing is lost, whatever
 :math:`\alpha` is. Where g and W are those of exact observations,

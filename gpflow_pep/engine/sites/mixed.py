@@ -92,7 +92,9 @@ class Mixed(NamedTuple):
         )
 
     def residual(self, _: Projection | None) -> float:
-        """Give the variance of f beside that of what its site is a function of: none."""
+        """Give the variance of f beside that of what its site is a function
+        of: none.
+        """
         return 0.0
 
     def prior_variance(self, variance: tf.Tensor) -> tf.Tensor:
@@ -214,8 +216,9 @@ def inverse_of_sum(matrices: tf.Tensor) -> tf.Tensor:
 @check_shapes("rows.C: [N, Q, Q]", "d: [N, Q]", "alpha: [broadcast N]", "return: [N]")
 def log_determinant(rows: RowSites, d: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     r"""
-    Compute :math:`\tfrac{1}{\alpha} \log|I + \alpha \Delta_n C_n|` of row sites, differentiable to
-    any order; NaN where the matrix is not positive definite in the metric of :math:`\Delta_n`.
+    Compute :math:`\tfrac{1}{\alpha} \log|I + \alpha \Delta_n C_n|` of row sites,
+    differentiable to any order; NaN where the matrix is not positive definite in the
+    metric of :math:`\Delta_n`.
 
     Its pivots are :math:`1 + \alpha d_k c_k`, where :math:`c_k` is what elimination
     leaves on the diagonal of C:

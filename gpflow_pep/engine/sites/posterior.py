@@ -28,7 +28,7 @@ from ..factors import (
 )
 from ..numerics import chunks
 from ..numerics.linalg import factorise, gram, identity_like, lower_matmul, on_columns
-from ..prior import Parts, Projection
+from ..prior import Parts, PartsBySubstitution, Projection
 
 
 class Sites(NamedTuple):
@@ -232,6 +232,12 @@ class SiteProblem(NamedTuple):
         """See :meth:`~gpflow_pep.engine.prior.evaluate.Parts.variables`."""
         return self.parts.variables(self.rows.X, self.rows.Y)
 
+    def by_substitution(self) -> "SiteProblem":
+        """Take the same problem with
+        :class:`~gpflow_pep.engine.prior.evaluate.PartsBySubstitution`."""
+        parts = PartsBySubstitution(*self.parts)
+        return self._replace(parts=parts, W=parts.whiten().L, projection=None)
+
     def batch(self, index: tf.Tensor) -> "SiteProblem":
         """Take the problem of some rows, by their numbers."""
         X, Y, alpha = self.rows
@@ -247,7 +253,9 @@ class SiteProblem(NamedTuple):
         )
 
     def keep_projections(self, copies: int = 1) -> "SiteProblem":
-        """Project the rows once, if there is memory for so many matrices of size M x N."""
+        """Project the rows once, if there is memory for so many matrices of
+        size M x N.
+        """
         if self.projection or not self.plan(copies).keep:
             return self
         return self._replace(projection=self.parts.project(self.W, self.rows.X))
@@ -320,7 +328,8 @@ def log_root(q: PosteriorFactor) -> tf.Tensor:
 
 
 def terms_of_mean(w: tf.Tensor, known: Sequence[Natural]) -> tf.Tensor:
-    r"""Compute :math:`\sum_l -\tfrac12 |w_l|^2`, what the mean of v has in the energy, [].
+    r"""Compute :math:`\sum_l -\tfrac12 |w_l|^2`, what the mean of v has in the energy,
+    [].
 
     :param w: The mean, [L, M, 1].
     :param known: What is known of v beside the rows, each of which adds
@@ -367,7 +376,9 @@ def unwhitened(L: tf.Tensor, q: WhitenedGaussian) -> tuple[tf.Tensor, tf.Tensor]
 
 
 def row_moments(q: WhitenedGaussian, A: tf.Tensor) -> Marginals:
-    """Compute the moments under q of :math:`h_n = A_nᵀ v`, for A [broadcast L, M, N]."""
+    """Compute the moments under q of :math:`h_n = A_nᵀ v`, for A [broadcast
+    L, M, N].
+    """
     m = on_columns(A, tf.transpose(q.q_mu)[:, :, None])
     s = tf.reduce_sum(tf.square(tf.matmul(q.q_sqrt, A, transpose_a=True)), axis=-2)
     return Marginals(tf.transpose(m), tf.transpose(s))
@@ -376,8 +387,8 @@ def row_moments(q: WhitenedGaussian, A: tf.Tensor) -> Marginals:
 def cavity(q: Marginals, sites: Sites, alpha: tf.Tensor) -> Cavity:
     """Remove the power alpha of each row's site (Bui, Yan & Turner 2017, section 3.3).
 
-    :param alpha: The power, in [0, 1], [broadcast N, 1]; 1 removes the site, 0 removes
-        nothing.
+    :param alpha: The power, at least 0, [broadcast N, 1]; 1 removes the site, 0 removes
+        nothing, and a number of copies the sites of all of them.
     """
     e = 1.0 - alpha * sites.tau * q.s
     return Cavity((q.m - alpha * sites.nu * q.s) / e, q.s / e, e)

@@ -197,7 +197,9 @@ class Solver:
 
 @dataclass(frozen=True)
 class Features:
-    """What is known of a problem, by which a run chooses its steps and what it tries."""
+    """What is known of a problem, by which a run chooses its steps and what
+    it tries.
+    """
 
     coupled: bool = (
         False  #: What the numbers of a site are, see :class:`SweepEvaluation`.
@@ -217,9 +219,10 @@ class SiteUpdateInfo(NamedTuple):
 
     num_sweeps: tf.Tensor  #: [], int: evaluations of all sites, refused ones included.
     residual: tf.Tensor
-    r"""[], the largest of :math:`|\sqrt{s} (F_\nu - m F_\tau)|` and :math:`|s F_\tau|` over sites,
-    with the undamped F: how far, in standard deviations of q, the sites are from their targets.
-    Infinite where a rate's expected log density is so low that no nat of log Z is known.
+    r"""[], the largest of :math:`|\sqrt{s} (F_\nu - m F_\tau)|` and :math:`|s F_\tau|`
+    over sites, with the undamped F: how far, in standard deviations of q, the sites are
+    from their targets. Infinite where a rate's expected log density is so low that no
+    nat of log Z is known.
     """
     converged: tf.Tensor
     """[], bool: whether the run met its :class:`Goal`: the residual is below the

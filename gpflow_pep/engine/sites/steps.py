@@ -233,8 +233,8 @@ def propose(
 def _what_is_left(
     state: State, features: Features, r: tf.Tensor, dr: tf.Tensor, *parts: tf.Tensor
 ) -> list[tf.Tensor]:
-    r"""Compute :math:`F - \sum_k \gamma_k p_k` with the :math:`\gamma`, [depth, 1], for which
-    :math:`|r - \sum_k \gamma_k dr_k|` is smallest.
+    r"""Compute :math:`F - \sum_k \gamma_k p_k` with the :math:`\gamma`, [depth, 1], for
+    which :math:`|r - \sum_k \gamma_k dr_k|` is smallest.
 
     :param r: The scaled residual.
     :param dr: Its differences, [depth, 2, N, L].

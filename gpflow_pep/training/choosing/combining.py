@@ -113,9 +113,9 @@ def weights_of_means(
 
        \sum_n \Big(y_n - \sum_k u_k \mu_{k,-n}\Big)^2 + \lambda N \sigma^2 |u - w|^2,
 
-    where :math:`\sigma^2` is the mean square error with the weights w of the densities. As u has
-    the sum 1, this is a multiple of a square :math:`|B u|^2`; and the v, at least 0, with the least
-    :math:`|B v|^2 + (1 - \sum_k v_k)^2` is a multiple of u.
+    where :math:`\sigma^2` is the mean square error with the weights w of the densities.
+    As u has the sum 1, this is a multiple of a square :math:`|B u|^2`; and the v, at
+    least 0, with the least :math:`|B v|^2 + (1 - \sum_k v_k)^2` is a multiple of u.
 
     :param means: :math:`\mu_{k,-n}`, of rows that were left out.
     :param targets: y of these rows, in the same units.

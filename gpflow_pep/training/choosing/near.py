@@ -115,7 +115,8 @@ def ensemble_with_near_rows(
     training rows::
 
         ensemble = pep.training.ensemble_of_powers(model)
-        ensemble = pep.training.ensemble_with_near_rows(ensemble, (X_held, Y_held)) or ensemble
+        mixed = pep.training.ensemble_with_near_rows(ensemble, (X_held, Y_held))
+        ensemble = mixed or ensemble
 
     Noise and weights are chosen by rows that were left out of training, see
     :mod:`gpflow_pep.training.choosing.near`; c of the prior on the weights is 0.01.
@@ -289,7 +290,8 @@ def near_residuals(
     """
     scaled = tf.constant(X) / input_scales(kernel, tf.constant(X))
     near = nearest_others(scaled, rows, min(NUMBERS[0], len(X) - 1)).numpy()
-    # |y - p| is 1 less the probability of the label, and p (1 - p) its product with the latter.
+    # |y - p| is 1 less the probability of the label, and p (1 - p) its product with the
+    # latter.
     probability = np.clip(np.exp(log_densities), _LEAST, 1.0)
     residuals = (2.0 * labels - 1.0) * np.sqrt((1.0 - probability) / probability)
     products: AnyNDArray = residuals[rows] * residuals[near].mean(axis=1)

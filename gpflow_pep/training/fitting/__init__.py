@@ -1,1 +1,3 @@
-"""Loops that train a model, their record and outputs, and rows spread over processes."""
+"""Loops that train a model, their record and outputs, and rows spread over
+processes.
+"""

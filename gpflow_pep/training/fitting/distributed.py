@@ -76,7 +76,9 @@ class Replicas:
         ]
 
     def share(self, batch: Any) -> tuple[Any, tf.Tensor | float]:
-        """Take the rows of a batch for the present replica, and their fraction of all."""
+        """Take the rows of a batch for the present replica, and their
+        fraction of all.
+        """
         if self._strategy is None:
             return batch, 1.0
         number = tf.distribute.get_replica_context().replica_id_in_sync_group

@@ -13,7 +13,10 @@ Without warp and with one noise variance a = b = 0 and w = 0. K is that of one k
 all inputs, and of the ``additive`` one the sum of a Matérn 5/2 kernel and of a smooth
 function of each input,
 
-.. math:: k(x, x') = k_{5/2}(x, x') + \sum_d v_d e^{-(x_d - x'_d)^2 / (2 \ell^2)}, \quad \ell = 2.
+.. math::
+
+    k(x, x') = k_{5/2}(x, x') + \sum_d v_d e^{-(x_d - x'_d)^2 / (2 \ell^2)},
+    \quad \ell = 2.
 
 One Cholesky factor and one inverse give the value and all derivatives: with
 :math:`\beta = (K + \operatorname{diag} s)^{-1} t` and
@@ -129,7 +132,9 @@ class Hyperparameters(NamedTuple):
 
     @classmethod
     def of_vector(cls, vector: AnyNDArray) -> "Hyperparameters":
-        """Read them from one vector, [3 D + 4], which ``numpy.hstack`` makes of them."""
+        """Read them from one vector, [3 D + 4], which ``numpy.hstack`` makes
+        of them.
+        """
         D = len(vector) // 3 - 1
         places: AnyNDArray = np.cumsum([D, 1, 1, D, 1, 1])
         lengthscales, v, c, w, a, b, log_additive = np.split(vector, places)

@@ -98,7 +98,9 @@ Length: TypeAlias = float | tf_keras.optimizers.schedules.LearningRateSchedule
 
 
 class NaturalGradients(NamedTuple):
-    """How :func:`~gpflow_pep.training.fit` trains q: by our steps, GPflow's, or none."""
+    """How :func:`~gpflow_pep.training.fit` trains q: by our steps, GPflow's,
+    or none.
+    """
 
     q: Any = ()  #: Parameters: mean [M, L] and lower triangular square roots [L, M, M].
     length: Length | None = (

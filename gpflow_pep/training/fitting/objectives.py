@@ -86,7 +86,7 @@ def assign_same(model: GPModel, other: GPModel) -> None:
 
 
 #: Objectives that have a name.
-NAMES = "evidence", "loo", "evidence+loo"
+NAMES = "evidence", "loo"
 #: One of :data:`NAMES`, or a function of a model that computes a number to maximise.
 Objective = str | Callable[[Any], tf.Tensor]
 
@@ -97,16 +97,15 @@ def training_loss(
     """Make the loss of a model that holds its data, for GPflow's and Keras's
     optimisers::
 
-        loss = pep.training.training_loss(model, "evidence+loo")
+        loss = pep.training.training_loss(model, "loo")
         gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables)
 
     It is minus the objective and minus the log density of priors on parameters.
 
     :param objective: ``"evidence"``: log Z, of any model. ``"loo"``: the sum over rows
         of the leave-one-out log density, of ``PEP`` and of ``PEPRegression`` without
-        blocks. ``"evidence+loo"``: log Z plus that. Or a function that computes a
-        number from the model, in TensorFlow. It must use its argument, which may be a
-        copy of the model.
+        blocks. Or a function that computes a number from the model, in TensorFlow. It
+        must use its argument, which may be a copy of the model.
     :raises ValueError: If the model does not have the objective.
     """
     if callable(objective):
@@ -120,12 +119,7 @@ def training_loss(
         got = f"{objective!r} with {type(model).__name__}"
         expected = "PEP, or PEPRegression without blocks"
         raise refusal("objective", got, expected, "Train by the evidence.")
-
-    def of_rows(model: Any) -> tf.Tensor:
-        log_z, left_out = model.evidence_and_left_out()
-        return left_out if objective == "loo" else log_z + left_out
-
-    return _of_function(model, of_rows)
+    return _of_function(model, lambda model: model.total_loo_log_density())
 
 
 @cache

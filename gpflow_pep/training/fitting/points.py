@@ -58,7 +58,9 @@ def left_out_densities(model: GPModel) -> Callable[[], AnyNDArray]:
 def held_out_densities(
     model: GPModel, validation: RegressionData
 ) -> Callable[[], AnyNDArray]:
-    """Make a function that computes the log density of each row that was held out, [N]."""
+    """Make a function that computes the log density of each row that was held
+    out, [N].
+    """
     check_one_power(model)
     missing, rule = takes_missing_targets(model), target_rule(model)
     rows_and_targets = checks.check_data(validation, missing_targets=missing)
@@ -118,11 +120,16 @@ MOST_POINTS, CHEAP_POINTS, MOST_WORK = 800, 100, 1e8
 #: are left. On 5000 rows of a sum of sinusoids with 10 s, 1 is as good, and 4 is .10
 #: nats worse.
 LONGER = 2.0
+#: Two measurements rarely agree in the inputs and in one of so many levels, and trials
+#: have rarely so many: ratings have 2 to 7 as a rule.
+LEVELS_OF_NUMBERS = 10
 OVER = "The time was over."
 
 
 class PointsScore(NamedTuple):
-    """How a model with so many inducing points was trained and predicts rows left out."""
+    """How a model with so many inducing points was trained and predicts rows
+    left out.
+    """
 
     num_inducing: int
     log_density: float
@@ -172,6 +179,27 @@ def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
         len(np.unique(column)) for column in (Y if is_y else np.hstack([X, Y])).T
     )
     return copies if levels >= max(number / 2, 10) else np.arange(len(X))
+
+
+def numbers_of_copies(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray | None:
+    """Count the copies of each row, itself among them, [N]; None if there are none."""
+    _, group, sizes = np.unique(
+        copies_of(X, Y), return_inverse=True, return_counts=True
+    )
+    return None if len(sizes) == len(X) else sizes[group]
+
+
+def may_be_trials(Y: AnyNDArray) -> bool:
+    """Whether equal rows may be trials that came out alike, and no copies: if each
+    column of targets [N, P] has counts (whole numbers of at least 0, as numbers of
+    classes are), or less than :data:`LEVELS_OF_NUMBERS` levels.
+    """
+    for column in Y.T:
+        levels = np.unique(column[~np.isnan(column)])
+        are_counts = np.all((levels >= 0.0) & (levels % 1.0 == 0.0))
+        if len(levels) >= LEVELS_OF_NUMBERS and not are_counts:
+            return False
+    return True
 
 
 def with_data(model: Any, data: tuple[AnyNDArray, AnyNDArray]) -> Any:
@@ -229,40 +257,68 @@ def add_points(
     best: _Trained | None = None
     ends = deadline
     while True:
-        began, points = time.perf_counter(), _points_of(model)
-        M, record, density = points.Z.shape[0], None, np.full(len(left_out[0]), np.nan)
-        try:
-            record = train(model, ends)
-            trained = time.perf_counter()
-            if best is not None or trained <= deadline:
-                density = densities()
-        except FAILURES:
-            if best is None:
-                raise
-            trained = time.perf_counter()
-        seconds, judging = trained - began, time.perf_counter() - trained
-        objective = np.nan if record is None else float(record.objective)
-        scores.append(
-            PointsScore(M, float(np.mean(density)), objective, seconds, judging)
-        )
+        points = _points_of(model)
+        M = points.Z.shape[0]
+        trial = _try(model, train, densities, left_out, ends, deadline, best is None)
+        scores.append(trial.score_of(M))
         _LOGGER.info("%d inducing points: %.5g nats a row", *scores[-1][:2])
-        pays = best is None or gains(density, best.densities, errors=1.0, least=GAIN)
+        pays = best is None or gains(
+            trial.densities, best.densities, errors=1.0, least=GAIN
+        )
         if best is None or pays:
-            best = _Trained(
-                points, [value.numpy() for value in state_of(model)], record, density
-            )
+            values = [value.numpy() for value in state_of(model)]
+            best = _Trained(points, values, trial.record, trial.densities)
         else:
             _set_points(model, best.points)
             assign(state_of(model), best.values)
         more = pays and min(2 * M, most) > M
-        ends = deadline - LONGER * after * judging
-        late = time.perf_counter() + LONGER * seconds > ends
+        ends = deadline - LONGER * after * trial.judging_seconds
+        late = time.perf_counter() + LONGER * trial.seconds > ends
         if late and (more or np.isnan(scores[-1].log_density)):
             message = f"{OVER} More inducing points were not tried."
             return tuple(scores), best.record._replace(converged=False, message=message)
         if not more:
             return tuple(scores), best.record
         _set_points(model, _with_more(points.Z, candidates, min(2 * M, most)))
+
+
+class _Trial(NamedTuple):
+    """A training with some number of inducing points, and what rows left out say."""
+
+    record: Any  #: None if training failed.
+    densities: AnyNDArray  #: [S]; NaN if training failed, or had no time for them.
+    seconds: float
+    judging_seconds: float
+
+    def score_of(self, num_inducing: int) -> PointsScore:
+        objective = np.nan if self.record is None else float(self.record.objective)
+        density = float(np.mean(self.densities))
+        seconds = self.seconds, self.judging_seconds
+        return PointsScore(num_inducing, density, objective, *seconds)
+
+
+def _try(
+    model: GPModel,
+    train: Callable[[GPModel, float], Any],
+    densities: Callable[[], AnyNDArray],
+    left_out: RegressionData,
+    ends: float,
+    deadline: float,
+    is_first: bool,
+) -> _Trial:
+    """Train with the points that the model has; the first training may not fail."""
+    began, record = time.perf_counter(), None
+    density = np.full(len(left_out[0]), np.nan)
+    try:
+        record = train(model, ends)
+        trained = time.perf_counter()
+        if not is_first or trained <= deadline:
+            density = densities()
+    except FAILURES:
+        if is_first:
+            raise
+        trained = time.perf_counter()
+    return _Trial(record, density, trained - began, time.perf_counter() - trained)
 
 
 def gains(
@@ -290,7 +346,9 @@ def _most_points(model: GPModel, deadline: float = np.inf) -> int:
 
 
 def check_grows(model: Any) -> None:
-    """Refuse a model whose inducing points cannot be added to, or whose rows left out."""
+    """Refuse a model whose inducing points cannot be added to, or whose rows
+    left out.
+    """
     kind = isinstance(model, (PEPRegression, PEP))
     if not kind or type(_points_of(model)) is not InducingPoints:
         part = type(_points_of(model) if kind else model).__name__

@@ -97,7 +97,9 @@ def panels(monkeypatch: pytest.MonkeyPatch) -> "list[None]":
 @pytest.mark.parametrize("num_others", [1, 2, 5, 12, 19])
 @pytest.mark.parametrize("cubes", [0.01, 3.0, *LIMITS])
 def test_even_nodes(num_others: int, cubes: float, panels: "list[None]") -> None:
-    """Up to the limit; beyond it, and with one steep row, all have panels, as accurate."""
+    """Up to the limit; beyond it, and with one steep row, all have panels, as
+    accurate.
+    """
     rows = _rows(num_others, cubes * (1.0 - 1e-9))
     _assert_accurate(_value_and_derivatives(*rows), *rows)
     assert not panels
@@ -185,7 +187,9 @@ def test_one_class_without_variance(of_label: bool, variance: float) -> None:
 
 
 def _below(known: float, mean: Array, v: Array) -> float:
-    """The probability that the first of two is above the other but below what is known."""
+    """The probability that the first of two is above the other but below what
+    is known.
+    """
     places, sizes = np.polynomial.legendre.leggauss(200)
     half = 0.5 * (known + 12.0)
     f = known + half * (places - 1.0)

@@ -220,7 +220,9 @@ def test_nested_integrals_beyond_all_nodes_are_nan() -> None:
 
 @pytest.mark.slow
 def test_nested_integrals_that_are_not_resolved_are_nan() -> None:
-    """Beyond what the values of the density tell: not one wrong number is let through."""
+    """Beyond what the values of the density tell: not one wrong number is let
+    through.
+    """
     rows = grid(MULTI, (-50.0, 0.0), (10.0, 1e4), (0.5, 1.0))
     expected = reference_values(MULTI, rows)
     actual = log_power_expectation(MULTI.create(), *rows.arguments()).numpy()

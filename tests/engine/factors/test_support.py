@@ -1,4 +1,6 @@
-"""What is registered of likelihoods: targets they refuse, numbers of columns, traits."""
+"""What is registered of likelihoods: targets they refuse, numbers of columns,
+traits.
+"""
 
 import importlib
 import pkgutil
@@ -100,12 +102,6 @@ SUPPORTS: list[tuple[Create, Any, Any, str]] = [
         [0.0, 7.0],
         [0.5],
         "got 0.5 at row 0, expected whole numbers from 0",
-    ),
-    (
-        ours.ZeroInflatedPoisson,
-        [0.0, 7.0],
-        [-1.0],
-        "got -1 at row 0, expected whole numbers from",
     ),
     (
         ours.LogNormal,
@@ -238,7 +234,6 @@ _TWO = {"num_classes": 2, "follows_wider_priors": True}
         ),
         (likelihoods.Beta, {}),
         (ours.NegativeBinomial, {"starts_at_high_powers": True}),
-        (ours.ZeroInflatedPoisson, {"starts_at_high_powers": True}),
         (lambda: ours.Tobit(0.0), {}),
         (ours.LogNormal, {}),
         (lambda: ours.Ordinal.of_classes(4), {"num_classes": 4}),
@@ -250,7 +245,6 @@ def test_traits(create: Create, expected: dict[str, Any]) -> None:
     others: dict[str, Any] = {
         "draw": None,
         "advice": "",
-        "error_rate": None,
         "in_units": None,
     }
     others |= {
@@ -261,12 +255,7 @@ def test_traits(create: Create, expected: dict[str, Any]) -> None:
     assert traits(create())._replace(**others) == Traits(**expected)
 
 
-def test_traits_that_are_parameters_or_names() -> None:
-    several, noisy = _multi(), ours.NoisyLabelBernoulli()
-    assert traits(several).error_rate(several) is several.invlink.epsilon
-    assert traits(noisy).error_rate(noisy) is noisy.epsilon
-    for likelihood in (likelihoods.Bernoulli(), _softmax()):
-        assert traits(likelihood).error_rate is None
+def test_which_likelihoods_are_gaussian() -> None:
     varying = likelihoods.Gaussian(variance=gpflow.functions.Polynomial(1))
     for likelihood in (varying, likelihoods.GaussianMC()):
         assert traits(likelihood).is_gaussian

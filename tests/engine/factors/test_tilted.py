@@ -129,7 +129,9 @@ def test_closed_form_limit_and_sign() -> None:
 
 @each_name
 def test_equals_gpflow_at_both_ends(name: str) -> None:
-    """The methods of our own likelihoods are these integrals, in any number of batches."""
+    """The methods of our own likelihoods are these integrals, in any number
+    of batches.
+    """
     if name in ("Softmax", "GaussianMC"):
         pytest.skip("GPflow's value is random")
     if name in ("Ordinal first", "Ordinal last"):
@@ -159,7 +161,9 @@ def test_equals_gpflow_at_both_ends(name: str) -> None:
 
 @each_name
 def test_derivatives_equal_finite_differences(name: str) -> None:
-    """First and second ones in means and variances by tapes, and those in closed form."""
+    """First and second ones in means and variances by tapes, and those in
+    closed form.
+    """
     case = CASES[name]
     likelihood, L = case.create(), case.num_latent
     rows = grid(

@@ -1,4 +1,6 @@
-"""Blurred inducing points: against points, GPflow's Multiscale, integration, in models."""
+"""Blurred inducing points: against points, GPflow's Multiscale, integration,
+in models.
+"""
 
 import copy
 from pathlib import Path

@@ -56,7 +56,9 @@ def taken(by_mean: Array, by_covariance: Array, gamma: float) -> _NaturalStep:
 def test_definition(
     by_mean: Array, by_covariance: Array, gamma: float, shortened: Any
 ) -> None:
-    """Natural parameters less a length times the gradient in expectations (m, S + mm')."""
+    """Natural parameters less a length times the gradient in expectations (m,
+    S + mm').
+    """
     step = taken(by_mean, by_covariance, gamma)
     for k in range(L):
         m, g, by = MEAN[:, k], by_mean[:, k], by_covariance[k]

@@ -63,7 +63,9 @@ def value_and_gradient(function: Any, X: tf.Tensor) -> Any:
 
 
 def test_a_path_is_one_function(paths: Paths) -> None:
-    """Whatever else it is evaluated at, and however often; also at inputs of its own."""
+    """Whatever else it is evaluated at, and however often; also at inputs of
+    its own.
+    """
     whole = paths(X)
     assert np.array_equal(paths(X), whole)
     assert_close(paths(X[1:2]), whole[:, 1:2], rtol=1e-12)

@@ -21,7 +21,9 @@ SE, lik, iv = kernels.SquaredExponential, gpflow.likelihoods, gpflow.inducing_va
 
 
 def assert_moments(model: Any, seed: int = 0, of_all: bool = False) -> None:
-    """By z-scores, over rows and over outputs, or both; few features are right already."""
+    """By z-scores, over rows and over outputs, or both; few features are
+    right already.
+    """
     values = model.paths(NUM_PATHS, num_features=32, seed=seed)(
         XNEW
     ).numpy()  # [S, N, P]

@@ -80,9 +80,7 @@ def test_the_same_sites_in_fewer_sweeps(
     assert site_by_site.update_sites(tolerance=2e-9).num_sweeps == 1
 
 
-def test_few_inducing_inputs_and_a_long_lengthscale_take_tens_of_sweeps_at_alpha_1() -> (
-    None
-):
+def test_few_inducing_inputs_and_a_long_lengthscale_take_tens_of_sweeps() -> None:
     """Full steps in what the acceleration does not explain made it take hundreds."""
     X = np.random.default_rng(0).standard_normal((150, 2))
     Y = (X[:, :1] > 0.0) + (X[:, 1:] > 0.0).astype(float)

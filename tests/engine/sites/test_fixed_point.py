@@ -339,7 +339,9 @@ def test_a_goal_of_the_mean_is_met_sooner_and_relative_after_a_long_step() -> No
 
 
 def test_the_merit_never_falls() -> None:
-    """Close to the fixed point a step may lower it a little, which depends on rounding."""
+    """Close to the fixed point a step may lower it a little, which depends on
+    rounding.
+    """
 
     def merit(nu: Any, tau: Any) -> Any:
         return -tf.reduce_sum(tf.square(nu - NU) + tf.square(tau - TAU))

@@ -1,4 +1,6 @@
-"""The surrogate regression: exact inference in it, done densely, against the model's."""
+"""The surrogate regression: exact inference in it, done densely, against the
+model's.
+"""
 
 from functools import partial
 from typing import Any

@@ -13,7 +13,7 @@ import tensorflow as tf
 from helpers import assert_close, regression_problem
 
 import gpflow_pep as pep
-from gpflow_pep.trieste import PEPModel
+from examples.trieste_adapter import PEPModel
 
 PROBLEM = regression_problem()
 X = PROBLEM.Xnew[:6]

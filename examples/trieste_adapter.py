@@ -19,18 +19,18 @@ from gpflow.base import InputData, MeanAndVariance, TensorType
 from gpflow.conditionals.util import sample_mvn
 from gpflow.utilities.ops import leading_transpose
 
-from .engine.checks import check_positive, check_seed, refusal
-from .engine.factors import predict_mean_and_var, traits
-from .engine.paths import Paths
-from .engine.predictions.posterior import f_under
-from .engine.prior import is_mixed, latent_kernels
-from .engine.prior.evaluate import covariance
-from .engine.prior.evaluate import mean as mean_at
-from .engine.sites.posterior import WhitenedGaussian
-from .models import PEP, PEPRegression
-from .models.arguments import set_unchecked
-from .training import MaximiseRecord, maximise
-from .training.fitting.objectives import WholeLoss
+from gpflow_pep.engine.checks import check_positive, check_seed, refusal
+from gpflow_pep.engine.factors import predict_mean_and_var, traits
+from gpflow_pep.engine.paths import Paths
+from gpflow_pep.engine.predictions.posterior import f_under
+from gpflow_pep.engine.prior import is_mixed, latent_kernels
+from gpflow_pep.engine.prior.evaluate import covariance
+from gpflow_pep.engine.prior.evaluate import mean as mean_at
+from gpflow_pep.engine.sites.posterior import WhitenedGaussian
+from gpflow_pep.models import PEP, PEPRegression
+from gpflow_pep.models.arguments import set_unchecked
+from gpflow_pep.training import MaximiseRecord, maximise
+from gpflow_pep.training.fitting.objectives import WholeLoss
 
 
 class PEPModel:
@@ -38,7 +38,7 @@ class PEPModel:
 
         model = pep.PEPClassification((X, labels), kernel, None, Z)
         optimizer = trieste.bayesian_optimizer.BayesianOptimizer(observer, space)
-        result = optimizer.optimize(20, data, pep.trieste.PEPModel(model), rule)
+        result = optimizer.optimize(20, data, PEPModel(model), rule)
 
     ``predict``, ``predict_joint``, ``sample``, ``covariance_between_points`` and the
     samplers are of f, ``predict_y`` of observations. Leading axes of inputs are kept.
@@ -157,8 +157,9 @@ class PEPModel:
         """
         parts, root = self.model._parts, self._q.q_sqrt
         X, restore = _as_rows(query_points_1)
-        W = parts.whiten().W
-        first, second = parts.project(W, X).A, parts.project(W, query_points_2).A
+        L, solve = parts.whiten().L, tf.linalg.triangular_solve
+        first = parts.project(L, X, solve).A
+        second = parts.project(L, query_points_2, solve).A
         kernels = latent_kernels(parts.kernel)
         prior = tf.stack([covariance(kernel, X, query_points_2) for kernel in kernels])
         rest = prior - tf.matmul(first, second, transpose_a=True)
@@ -219,7 +220,9 @@ class PEPModel:
         """Do nothing: trieste lets a model log something."""
 
     def get_module_with_variables(self, *dependencies: Any) -> tf.Module:
-        """Make a module with the model's variables, to be saved with functions of it."""
+        """Make a module with the model's variables, to be saved with
+        functions of it.
+        """
         module = tf.Module()
         others = [v for part in dependencies for v in getattr(part, "variables", ())]
         module.saved_variables = [*self.model.variables, *self._q, *others]

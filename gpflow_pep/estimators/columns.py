@@ -1,0 +1,272 @@
+"""What :class:`~gpflow_pep.estimators.PEPRegressor` does with several columns of y if
+nothing is named: three ways to model them, of which rows that were left out choose.
+
+* "separate": each column has all that one column gets
+  (:mod:`gpflow_pep.estimators.stack`).
+* "shared kernel": the columns are independent, with one kernel and one noise
+  (``num_latent=0``).
+* "joint": the columns are mixtures of common functions and of noise that they share, as
+  with ``num_latent`` of 1 or more.
+
+The model with the shared kernel takes the least time, and is trained first. On
+:data:`TRIAL_COLUMNS` columns it is compared with the two other ways, of which the joint
+one is trained for :data:`TRIAL_STEPS` steps there. A way that is worse than the best by
+:data:`MARGIN` is not trained on all columns. The way with the highest mean log density
+of rows left out predicts all columns, except those where another way is better by a
+standard error.
+
+The joint model is kept beside the others if it predicts a column better than these do
+when the other targets of a row are known (``known=``).
+"""
+
+import contextlib
+import copy
+import sys
+import time
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gpflow.base import AnyNDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from ..engine.refusals import counted
+from ..training.fitting.objectives import FAILURES
+from ..training.fitting.points import numbers_of_copies
+from .stack import COLUMN_STEPS, Stack, fit_stack
+
+if TYPE_CHECKING:
+    from .regressor import PEPRegressor
+
+SEPARATE, SHARED, JOINT = "separate", "shared kernel", "joint"
+#: The columns of a trial, and the steps of the joint model there.
+TRIAL_COLUMNS, TRIAL_STEPS = 3, 30
+#: Nats a target, by which a way that is given up in the trial is worse than the best.
+MARGIN = 0.05
+#: The parts of the seconds that the model with the shared kernel, the joint one in the
+#: trial, and separate ones may take.
+SHARED_SHARE, TRIAL_SHARE, SEPARATE_SHARE = 0.2, 0.1, 0.5
+
+
+class Candidates:
+    """The ways to model the columns of y, as they are trained and judged.
+
+    :param estimator: Whose settings are those of all of them.
+    :param X: Inputs, [N, D].
+    :param Y: Targets, [N, P], NaN where one was not observed.
+    """
+
+    def __init__(self, estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> None:
+        seconds = np.inf if estimator.max_seconds is None else estimator.max_seconds
+        self._estimator, self._X, self._Y = estimator, X, Y
+        self._end = time.perf_counter() + seconds
+        #: The fitted estimator of each column by way, [P]; None: none was trained.
+        self.fitted: dict[str, list[Any]] = {}
+        #: Log densities of the rows that were left out, [N, P]; NaN of others.
+        self.densities: dict[str, AnyNDArray] = {}
+
+    @property
+    def seconds(self) -> float:
+        """How many are left."""
+        return self._end - time.perf_counter()
+
+    def train_together(
+        self,
+        seconds: float,
+        num_latent: int | None,
+        most_steps: int | None = None,
+        columns: Any = slice(None),
+    ) -> Any:
+        """Train one model of all columns; or of some, on the rows that have one."""
+        Y = self._Y[:, columns]
+        rows, part = is_observed(Y), self._copy(seconds)
+        part.num_latent, part.n_outputs_ = num_latent, Y.shape[1]
+        part._set_stack(fit_stack(part, self._X[rows], Y[rows], most_steps))
+        return part
+
+    def train_separately(self, columns: Iterable[int], seconds: float) -> None:
+        """Train a model of each of some columns that have none, until the time is over.
+
+        :param seconds: Of each.
+        """
+        P = self._Y.shape[1]
+        fitted = self.fitted.setdefault(SEPARATE, [None] * P)
+        densities = self.densities.setdefault(SEPARATE, np.full(self._Y.shape, np.nan))
+        for p in columns:
+            if fitted[p] is None and self.seconds > 0.0:
+                there = np.flatnonzero(~np.isnan(self._Y[:, p]))
+                part, X = self._copy(seconds), self._X[there]
+                y = self._Y[there][:, [p]]
+                part.n_outputs_, part.target_names_ = 1, None
+                with contextlib.suppress(*FAILURES):
+                    part._set_stack(fit_stack(part, X, y))
+                    fitted[p] = part
+                    densities[there, p] = left_out_densities(part, X, y)[:, 0]
+
+    def add(self, way: str, part: Any) -> None:
+        """Take over and judge a model of all columns."""
+        self.fitted[way] = [part] * self._Y.shape[1]
+        self.densities[way] = left_out_densities(part, self._X, self._Y)
+
+    def _copy(self, seconds: float) -> Any:
+        """Copy the estimator, not fitted, for rows without names."""
+        part = copy.copy(self._estimator)
+        for name in ("feature_names_in_", "model_"):
+            part.__dict__.pop(name, None)
+        part.max_seconds = max(seconds, 1e-3) if np.isfinite(seconds) else None
+        part.verbose = False
+        return part
+
+
+def fit_columns(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
+    """Train the ways to model targets Y [N, P] of rows X [N, D], and choose of them.
+
+    :param estimator: Whose other settings are those of all of them.
+    """
+    began, P = time.perf_counter(), Y.shape[1]
+    ways = Candidates(estimator, X, Y)
+    ways.add(SHARED, ways.train_together(SHARED_SHARE * ways.seconds, 0))
+    trial = np.unique(np.linspace(0, P - 1, min(P, TRIAL_COLUMNS)).astype(int))
+    ways.train_separately(trial, SEPARATE_SHARE * ways.seconds / P)
+    rows = is_observed(Y[:, trial])
+    tried = {way: values[rows][:, trial] for way, values in ways.densities.items()}
+    helps = False
+    if ways.seconds > 0.0:
+        most = max(common_means(tried).values())
+        with contextlib.suppress(*FAILURES), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            seconds = TRIAL_SHARE * ways.seconds
+            part = ways.train_together(seconds, None, TRIAL_STEPS, trial)
+            of_trial = Y[rows][:, trial]
+            tried[JOINT] = left_out_densities(part, X[rows], of_trial)
+            helps = np.nanmean(given_others_densities(part, of_trial)) > most
+    means = common_means(tried)
+    kept = [way for way in means if means[way] > max(means.values()) - MARGIN]
+    lines = [
+        f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}, {P} columns of y."
+        " Mean log density of targets left out, in nats, higher is better; of"
+        f" {counted(len(trial), 'column')} in a trial: {_listed(means)}."
+    ]
+    if (JOINT in kept or helps) and ways.seconds > 0.0:
+        share = 0.5 if SEPARATE in kept and len(trial) < P else 1.0
+        with contextlib.suppress(*FAILURES):
+            part = ways.train_together(share * ways.seconds, None, COLUMN_STEPS)
+            ways.add(JOINT, part)
+    if SEPARATE in kept:
+        ways.train_separately(range(P), max(ways.seconds, 0.0) / P)
+    return _chosen(estimator, ways, Y, lines, began)
+
+
+def _chosen(
+    estimator: "PEPRegressor",
+    ways: Candidates,
+    Y: AnyNDArray,
+    lines: list[str],
+    began: float,
+) -> Stack:
+    """Choose the way that predicts each column, with those that were trained on all."""
+    P = Y.shape[1]
+    names = estimator.target_names_ or range(P)
+    densities = {way: ways.densities[way] for way in ways.fitted}
+    chosen = choose(densities)
+    informed = list(chosen)
+    if JOINT in ways.fitted:
+        given = given_others_densities(ways.fitted[JOINT][0], Y)
+        for p, way in enumerate(chosen):
+            if np.nanmean(given[:, p] - densities[way][:, p]) > 0.0:
+                informed[p] = JOINT
+    components: list[Any] = []
+
+    def place(way: str, p: int) -> int:
+        part = ways.fitted[way][p]
+        if not any(part is other for other in components):
+            components.append(part)
+        return next(k for k, other in enumerate(components) if other is part)
+
+    places = tuple(place(way, p) for p, way in enumerate(chosen))
+    known_places = tuple(place(way, p) for p, way in enumerate(informed))
+    weights = np.bincount(places, minlength=len(components)) / P
+    lines.append(f"On all columns: {_listed(common_means(densities))}.")
+    for way in dict.fromkeys(chosen):
+        columns = [str(names[p]) for p in range(P) if chosen[p] == way]
+        which = "all columns" if len(columns) == P else ", ".join(columns)
+        lines.append(f"Chosen: {way}, of {which}.")
+    if JOINT in informed:
+        columns = [str(names[p]) for p in range(P) if informed[p] == JOINT]
+        which = "all columns" if len(columns) == P else ", ".join(columns)
+        lines.append(f"If other columns of the row are known: {JOINT}, of {which}.")
+    lines.append(f"{time.perf_counter() - began:.1f} s.")
+    if estimator.verbose:
+        print("\n".join(lines), file=sys.stderr)
+    return Stack(
+        tuple(components), weights, weights, None, tuple(lines), places, known_places
+    )
+
+
+def choose(densities: dict[str, AnyNDArray]) -> list[str]:
+    """Choose the way that predicts each column, [P]: the one that is best on all
+    columns, except if another is better on the column by a standard error.
+
+    :param densities: Log densities of targets that were left out, [N, P], by way; NaN
+        of others.
+    """
+    P = next(iter(densities.values())).shape[1]
+    complete = {
+        way: values for way, values in densities.items() if is_observed(values.T).all()
+    }
+    means = common_means(complete or densities)
+    best = max(means, key=means.__getitem__)
+    chosen = [best] * P
+    for p in range(P):
+        most = 0.0
+        for way, values in densities.items():
+            gains = values[:, p] - densities[best][:, p]
+            gains = gains[~np.isnan(gains)]
+            if len(gains) < 2:
+                continue
+            gain = np.mean(gains) - np.std(gains, ddof=1) / np.sqrt(len(gains))
+            if gain > most:
+                chosen[p], most = way, gain
+    return chosen
+
+
+def common_means(densities: dict[str, AnyNDArray]) -> dict[str, float]:
+    """Average the log densities of each way over targets that all ways have judged."""
+    judged = np.all([~np.isnan(values) for values in densities.values()], axis=0)
+    if not judged.any():
+        return {way: float(np.nanmean(values)) for way, values in densities.items()}
+    return {way: float(np.mean(values[judged])) for way, values in densities.items()}
+
+
+def is_observed(Y: AnyNDArray) -> AnyNDArray:
+    """Find the rows of Y [N, P] of which a target was observed, [N]."""
+    observed: AnyNDArray = ~np.isnan(Y).all(axis=1)
+    return observed
+
+
+def left_out_densities(part: Any, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
+    """Compute log densities of the targets Y [N, P] of a model's training rows, each
+    predicted without its row and copies of it; NaN if they were not left out.
+    """
+    densities = np.full(Y.shape, np.nan)
+    left_out = part._left_out(numbers_of_copies(X, Y))
+    if left_out is not None:
+        rows, predictive = left_out
+        several = Y.shape[1] > 1
+        values = predictive.log_densities(Y[rows] if several else Y[rows, 0])
+        densities[rows] = values.reshape(-1, Y.shape[1])
+    return densities
+
+
+def given_others_densities(part: Any, Y: AnyNDArray) -> AnyNDArray:
+    """Compute the log density of each target [N, P] given the other rows and the other
+    targets of its row.
+    """
+    joint = part._stack.heaviest
+    densities = joint.model_.loo_log_density_of_entries(whole_rows=False)
+    return np.asarray(densities) + joint._target.log_slope(Y)
+
+
+def _listed(means: dict[str, float]) -> str:
+    return ", ".join(f"{way} {mean:.3f}" for way, mean in means.items())

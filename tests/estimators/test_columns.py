@@ -1,0 +1,161 @@
+"""Which way to model several columns of y is chosen, and what it predicts."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cases.forms import saved
+from gpflow.base import AnyNDArray
+from numpy.testing import assert_allclose, assert_array_equal
+
+from gpflow_pep.estimators import PEPRegressor, SeparateRegressors, export_numpy
+from gpflow_pep.estimators.columns import JOINT, SEPARATE, SHARED, choose
+from gpflow_pep.estimators.stack import Stack
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2.0, 2.0, (28, 1))
+Y = np.hstack([np.sin(2.0 * X), 1e3 - 40.0 * np.sin(2.0 * X)])
+Y += [0.1, 4.0] * RNG.standard_normal((28, 2))
+Y[:4, 1] = np.nan
+NEW = np.linspace(-2.0, 2.0, 6)[:, None]
+SMALL: dict[str, Any] = {
+    "num_inducing": 5,
+    "alpha": 0.5,
+    "max_iterations": 3,
+    "random_state": 0,
+}
+pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
+
+
+def densities(*levels: float, noise: float = 0.5) -> AnyNDArray:
+    """Log densities of 100 rows with a mean for each column; some were not observed."""
+    values = noise * np.tile([1.0, -1.0], 50)[:, None] + np.array(levels)
+    values[:10, 0] = np.nan
+    return values
+
+
+@pytest.mark.parametrize(
+    "separate, joint, expected",
+    [
+        ((0.0, 0.0), (-0.5, -0.5), [SEPARATE, SEPARATE]),
+        ((0.0, 0.0), (0.5, 0.5), [JOINT, JOINT]),
+        ((0.0, 0.0), (-0.5, 0.2), [SEPARATE, JOINT]),
+        ((np.nan, 0.5), (-0.5, 0.2), [JOINT, SEPARATE]),  # the time was over
+        ((np.nan, np.nan), (-2.0, -2.0), [SHARED, SHARED]),
+    ],
+)
+def test_the_best_way_on_rows_left_out_is_chosen(
+    separate: tuple[float, ...], joint: tuple[float, ...], expected: list[str]
+) -> None:
+    by_way = {SHARED: densities(-1.0, -1.0), SEPARATE: densities(*separate)}
+    by_way[JOINT] = densities(*joint)
+    assert choose(by_way) == expected
+
+
+def test_a_column_leaves_the_best_way_by_a_standard_error_only() -> None:
+    rows = np.random.default_rng(0).standard_normal((100, 1))
+    rows = (rows - rows.mean()) / rows.std(ddof=1)  # a standard error of 0.1
+    for gain, way in ((0.09, SEPARATE), (0.11, JOINT)):
+        by_way = {
+            SEPARATE: np.zeros((100, 2)),
+            JOINT: np.hstack([rows + gain, np.full((100, 1), -1.0)]),
+        }
+        assert choose(by_way) == [way, SEPARATE]
+
+
+@pytest.fixture(scope="module")
+def parts() -> tuple[PEPRegressor, PEPRegressor]:
+    """A model of the second column alone, and one of both."""
+    there = ~np.isnan(Y[:, 1])
+    alone = PEPRegressor(**SMALL).fit(X[there], Y[there, 1])
+    return alone, PEPRegressor(**SMALL).fit(X, Y)
+
+
+def chosen(
+    parts: tuple[PEPRegressor, PEPRegressor], known_places: tuple[int, int]
+) -> PEPRegressor:
+    """An estimator whose first column is predicted by the joint model."""
+    whole = PEPRegressor()
+    whole.n_outputs_, whole.n_features_in_, whole.target_names_ = 2, 1, None
+    weights = np.full(2, 0.5)
+    whole._set_stack(
+        Stack(parts, weights, weights, None, ("Two ways.",), (1, 0), known_places)
+    )
+    return whole
+
+
+def test_each_column_is_predicted_by_its_component(
+    parts: tuple[PEPRegressor, PEPRegressor], tmp_path: Path
+) -> None:
+    alone, joint = parts
+    whole = chosen(parts, (1, 1))
+    for model in (whole, saved(whole, tmp_path)):
+        for method, arguments in (
+            ("predict", ()),
+            ("predict_f", ()),
+            ("predict_quantiles", ()),
+            ("predict_interval", (0.8,)),
+        ):
+            found = getattr(model, method)(NEW, *arguments)
+            assert_allclose(
+                found[:, 0], getattr(joint, method)(NEW, *arguments)[:, 0], rtol=1e-9
+            )
+            assert_allclose(
+                found[:, 1], getattr(alone, method)(NEW, *arguments), rtol=1e-9
+            )
+        sd = model.predict(NEW, return_std=True)[1]
+        assert_allclose(sd[:, 1], alone.predict(NEW, return_std=True)[1], rtol=1e-9)
+        found = model.log_densities(X, Y)
+        assert_allclose(found[:, 0], joint.log_densities(X, Y)[:, 0], rtol=1e-9)
+        there = ~np.isnan(Y[:, 1])
+        assert_array_equal(np.isnan(found[:, 1]), ~there)
+        expected = alone.log_densities(X[there], Y[there, 1])
+        assert_allclose(found[there, 1], expected, rtol=1e-9)
+        known = np.column_stack([np.full(6, np.nan), np.full(6, 1010.0)])
+        expected = joint.predict(NEW, known=known)
+        assert_allclose(model.predict(NEW, known=known), expected, rtol=1e-9)
+        assert model.summary() == "Two ways." and model.mixes_outputs_
+        assert not model.far_rows(X).any() and model.far_rows(X + 50.0).all()
+    draws = whole.sample_y(NEW, 4000)
+    mean, sd = whole.predict(NEW, return_std=True)
+    assert draws.shape == (6, 2, 4000)
+    assert_allclose(draws.mean(axis=-1), mean, atol=0.1 * sd.max(axis=0).max())
+    assert_allclose(draws.std(axis=-1), sd, rtol=0.1)
+    with pytest.raises(ValueError, match="several columns"):
+        export_numpy(tmp_path / "scorer", whole)
+
+
+def test_known_targets_that_help_nothing(
+    parts: tuple[PEPRegressor, PEPRegressor],
+) -> None:
+    whole = chosen(parts, (1, 0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        known = np.column_stack([np.full(6, np.nan), np.full(6, 1010.0)])
+        found = whole.predict(NEW, known=known)
+    assert_array_equal(found[:, 1], parts[0].predict(NEW))
+    alone = PEPRegressor()
+    alone.n_outputs_, alone.n_features_in_, alone.target_names_ = 2, 1, None
+    weights = np.full(1, 1.0)
+    alone._set_stack(Stack((parts[0],), weights, weights, None, (), (0, 0), (0, 0)))
+    assert not alone.mixes_outputs_
+    with pytest.warns(UserWarning, match="known: the predictions do not depend on it"):
+        found = alone.predict(NEW, known=known)
+    assert_array_equal(found, alone.predict(NEW))
+
+
+def test_columns_that_have_nothing_in_common_are_modelled_separately() -> None:
+    rng = np.random.default_rng(1)
+    x = np.sort(rng.uniform(-1.0, 1.0, (60, 2)), axis=0)
+    rng.shuffle(x)
+    y = np.column_stack([np.sin(9.0 * x[:, 0]), np.exp(1.5 * x[:, 1])])
+    y += [0.3, 0.02] * rng.standard_normal(y.shape)
+    y[:7, 1] = np.nan
+    regressor = PEPRegressor(max_iterations=8)
+    whole = regressor.fit(x, y)
+    assert "Chosen: separate, of all columns." in whole.summary()
+    expected = SeparateRegressors(PEPRegressor(max_iterations=8)).fit(x, y)
+    assert_allclose(whole.predict(x), expected.predict(x), rtol=1e-9)
+    assert_allclose(whole.log_densities(x, y), expected.log_densities(x, y), rtol=1e-9)
