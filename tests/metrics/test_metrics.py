@@ -180,7 +180,9 @@ WHOLE: dict[str, Any] = {
     "smse": lambda Y, other: metrics.smse(Y, other),
     "mean_nlpd": lambda Y, other: metrics.mean_nlpd(other),
     "smll": lambda Y, other: metrics.smll(Y, other, Y),
-    "coverage": lambda Y, other: metrics.coverage(Y, other, np.abs(other) + Y.max()),
+    "coverage": lambda Y, other: metrics.coverage(
+        Y, other, np.where(other > 0, other, 1)
+    ),
     "error_rate": lambda Y, other: metrics.error_rate(Y, other),
     "calibration": lambda Y, other: metrics.calibration(Y > 0, other > 0).error,
 }
