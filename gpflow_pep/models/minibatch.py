@@ -217,8 +217,8 @@ REFRESH_EVERY = 5
 class NearRowLoss(BatchLoss):
     """The training loss of batches of rows, each given the rows near it.
 
-    For the arguments see
-    :meth:`~gpflow_pep.models.context_predictions.ContextPredictions.near_row_training_loss_closure`.
+    For the arguments see ``near_row_training_loss_closure`` of
+    :class:`~gpflow_pep.models.context_predictions.ContextPredictions`.
     """
 
     def __init__(self, model: Any, near: int, batch_size: int, seed: int) -> None:

@@ -426,7 +426,8 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
         nearest = next(
             ancestor for ancestor in kind.__mro__ if (ancestor,) in registered
         )
-        if nearest._scalar_log_prob is not kind._scalar_log_prob:  # type: ignore[attr-defined]
+        density = "_scalar_log_prob"
+        if getattr(nearest, density) is not getattr(kind, density):
             return integrate_density
     return implementations.dispatch_or_raise(kind)
 

@@ -73,8 +73,11 @@ def _mixed_at(
     """
     if X.shape.rank > 2:
         signature = (context.L.dtype, context.L.dtype)
-        each = lambda rows: _mixed_at(parts, context, rows, full_cov, full_output_cov)  # noqa: E731
-        mean, covariances = tf.map_fn(each, X, fn_output_signature=signature)
+
+        def at_rows(rows: tf.Tensor) -> MeanAndVariance:
+            return _mixed_at(parts, context, rows, full_cov, full_output_cov)
+
+        mean, covariances = tf.map_fn(at_rows, X, fn_output_signature=signature)
         return mean, covariances
     mixing = context.mixing
     if not full_cov:
@@ -131,7 +134,8 @@ def condition_on_outputs(
     """
     mixing, power_1 = context.mixing, tf.ones([1], g.mean.dtype)
     prior = RowPrior(mean, mixed_marginals(mixing, g).s)
-    parts = Parts(None, None, None, likelihood)  # type: ignore[arg-type]  # rows see g, not q(v)
+    nothing: Any = None  # rows see g, not q(v)
+    parts = Parts(nothing, nothing, None, likelihood)
     rows, latents = SiteRows(X, Y, power_1), Mixed(mixing)
     problem = SiteProblem(parts, rows, context.L, None, latents=latents)
 
