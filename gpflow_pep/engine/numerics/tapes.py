@@ -55,10 +55,10 @@ def own_tape(
     :param sources: Tensors and variables.
     :param persistent: Whether more than one gradient is wanted.
     """
-    with recorded():
-        with tf.GradientTape(persistent, watch_accessed_variables=False) as tape:
-            tape.watch(list(sources))
-            yield tape
+    tape = tf.GradientTape(persistent, watch_accessed_variables=False)
+    with recorded(), tape:
+        tape.watch(list(sources))
+        yield tape
 
 
 def constant(function: Function) -> Function:
