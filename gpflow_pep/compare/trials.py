@@ -21,7 +21,7 @@ from ..engine.checks import reason
 from ..engine.refusals import counted
 from ..models import PEP, ConvergenceWarning
 from ..tables.cleaning import Cleaned, make_preparation
-from .candidates import SINGLE, holds_rows_out, make_candidates
+from .candidates import DEFAULT, SINGLE, holds_rows_out, make_candidates
 from .fit_warnings import plain
 from .partition import parts_of
 from .process import unpickled
@@ -183,7 +183,12 @@ class Trials:
         X, y, blocks = data.X.iloc[rows], data.y.iloc[rows], data.blocks
         if blocks is not None:
             blocks = blocks.iloc[rows]
-        usual = {"folds": 5, "splits": None, "test_fraction": None, "horizon": None}
+        usual: dict[str, Any] = {
+            "folds": 5,
+            "splits": None,
+            "test_fraction": None,
+            "horizon": None,
+        }
         if settings.time_column is not None:
             usual |= {"folds": None, "test_fraction": 0.2}
         elif blocks is not None:
@@ -199,6 +204,18 @@ class Trials:
             held_out[order[: max(1, len(X) // 5)]] = True
         return held_out
 
+    def _set_time(
+        self, name: str, estimator: Any, prepare: Any, X: pd.DataFrame
+    ) -> None:
+        """Set the place of the time column among the numbers that the default gets."""
+        times = self.settings.time_column
+        if times not in self.data.X or name.partition(" (")[0] != DEFAULT:
+            return
+        numbers = clone(prepare).fit(X).get_feature_names_out()
+        place = list(numbers).index(times)
+        if "time" in estimator.get_params():
+            estimator.set_params(time=place)
+
     def train(self, trial: Trial, rows: AnyNDArray | slice, seconds: float) -> Outcome:
         """Train a copy of an estimator, after what prepares the columns."""
         X, y = self._rows(rows)
@@ -209,6 +226,7 @@ class Trials:
         options: dict[str, Any] = {}
         if holds_rows_out(estimator):
             options["model__held_out"] = self._held_out_in(rows)
+        self._set_time(name, estimator, prepare, X)
         if "max_seconds" in estimator.get_params():
             estimator.set_params(max_seconds=seconds)
         pipeline, trained = Pipeline([("prepare", prepare), ("model", estimator)]), None

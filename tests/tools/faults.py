@@ -148,6 +148,11 @@ scoring/predictive.py: scoring/test_predictive.py
 engine/prior/evaluate.py: models/test_derivatives.py
 -{Matern32: 1, Matern52: 2}
 +{}
+# eager mode: a tape around the loop
+engine/numerics/tapes.py: engine/numerics/test_tapes.py
+-    with record.stop_recording():
+-        yield
++    yield
 # training: an interrupt ends a step that is half taken
 training/fitting/loop.py: training/test_training.py
 -with _delay_interrupts():  # the variables and the history belong together
@@ -166,6 +171,10 @@ estimators/columns.py: estimators/test_columns.py
 training/fitting/objectives.py: training/test_training.py
 -for _ in range(100):
 +for _ in range(0):
+# tables: a month read as a number
+tables/formats.py: tables/test_dates.py
+-period = "" if as_written else find_period(counts.index)
++period = ""
 # exact fits: one start only
 training/fitting/exact.py: models/test_varying_noise.py::test_fine_parts_are_found
 -        if ascent.objective >= fine.objective:

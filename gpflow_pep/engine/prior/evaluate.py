@@ -49,6 +49,7 @@ from gpflow.utilities.ops import difference_matrix
 from ..numerics.chunks import float_variables
 from ..numerics.graphs import without_collector
 from ..numerics.linalg import Factor, factorise_with_jitter, lower_matmul, row_products
+from ..numerics.tapes import recorded
 
 #: What is added to exp(-t) (1 + t), by order, and minus the derivative in t².
 _SMOOTHNESS = {1: (0.0, 1.0 / 2.0), 2: (1.0 / 3.0, 1.0 / 6.0)}
@@ -316,8 +317,11 @@ def convert_user_code(function: Function) -> Function:
         parts = [
             part for part in arguments if isinstance(part, tf.Module) or callable(part)
         ]
-        if tf.executing_eagerly() or all(map(is_plain, parts)):
+        if all(map(is_plain, parts)):
             return function(*arguments)
+        if tf.executing_eagerly():
+            with recorded():  # it may open tapes
+                return function(*arguments)
         return tf.autograph.to_graph(function)(*arguments)
 
     return boundary  # type: ignore[return-value]
@@ -557,7 +561,7 @@ class Parts(NamedTuple):
             return listed
         kernel, inducing_variable, mean_function, likelihood = self
         X, Y = X[:1], tf.where(tf.math.is_finite(Y[:1]), Y[:1], tf.zeros_like(Y[:1]))
-        with tf.GradientTape() as tape:
+        with recorded(), tf.GradientTape() as tape:
             if _has_code_of_others(kernel) or _has_code_of_others(inducing_variable):
                 kuu(inducing_variable, kernel)
                 kuf(inducing_variable, kernel, X)
