@@ -104,10 +104,12 @@ class PEPRegressor(TargetPredictions):
         noise the evidence of the exact model is maximised; or points [M, D] or GPflow's
         inducing variables, for inputs as the model takes them.
     :param num_latent: With several columns of y, of how many latent functions they are
-        mixtures (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); None:
-        as many as columns, but 4 at most, and with Gaussian noise at alpha 1 white
-        noise, which the columns of a row share; 0: of none, columns are independent,
-        and share kernel and noise.
+        mixtures (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); 0: of
+        none, columns are independent, and share kernel and noise. None: with nothing
+        named what rows that are left out choose, models of each column among it
+        (:mod:`gpflow_pep.estimators.columns`); of one model as many as columns, but 4
+        at most, and with Gaussian noise at alpha 1 white noise, which the columns of a
+        row share.
     :param near_rows: Whether predictions use near training rows. "auto": 10 or 40
         beside predictions from the inducing points alone
         (:func:`~gpflow_pep.training.ensemble_with_near_rows`), on 1000 rows or more,
@@ -117,8 +119,8 @@ class PEPRegressor(TargetPredictions):
         comes out is in original units.
     :param max_iterations: The most steps of L-BFGS, or passes over the rows by
         minibatches.
-    :param max_seconds: The most seconds of a fit; 1000 rows or more take some 3 at
-        least. None: any number.
+    :param max_seconds: The most seconds of a fit, all columns of y together; 1000 rows
+        or more take some 3 at least. None: any number.
     :param batch_size: Rows in a minibatch; None: all rows at once. "auto": minibatches
         of 1000 where there are more than 100 000 rows.
     :param random_state: A seed, ``numpy.random.default_rng(seed)`` or a

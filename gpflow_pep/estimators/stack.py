@@ -20,9 +20,10 @@ better choice at most.) A fifth of the rows, at most 1000, is left out of its tr
 judges all that, and is given to it afterwards. (400 fixed points are .001 to .50 nats
 worse on three tables.)
 
-Of several columns of y there is one model (:data:`COLUMNS`), with white noise that the
-columns of a row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for
-:data:`COLUMN_STEPS` steps.
+One model of several columns of y is :data:`COLUMNS`, with white noise that the columns
+of a row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for
+:data:`COLUMN_STEPS` steps. :mod:`gpflow_pep.estimators.columns` chooses between it and
+models of each column.
 
 The rows that are left out give the weights of the densities
 (:func:`~gpflow_pep.training.ensemble_weights`) and of the means
