@@ -163,6 +163,7 @@ def fit_stack(
     X: AnyNDArray,
     Y: AnyNDArray,
     column_steps: int | None = None,
+    warps: AnyNDArray | None = None,
 ) -> Stack:
     """Train the components on rows X [N, D], with targets Y [N, 1], and mix them; or
     one model of targets [N, P].
@@ -170,6 +171,7 @@ def fit_stack(
     :param estimator: Whose other settings are those of the components.
     :param column_steps: The most steps of a model of several columns; None: those of
         the estimator, or :data:`COLUMN_STEPS` with many rows.
+    :param warps: Skew and tails of each of several columns, [P, 2], if known.
     """
     began = time.perf_counter()
     y = Y[:, 0]
@@ -200,7 +202,8 @@ def fit_stack(
         if column_steps is None and len(X) > EXACT_BY_SCOUT:
             column_steps = COLUMN_STEPS
         steps = min(estimator.max_iterations, column_steps or estimator.max_iterations)
-        part = train(COLUMNS | {"max_iterations": steps})
+        settings = COLUMNS | {"max_iterations": steps}
+        part = component(estimator, X, Y, settings, seconds, warps=warps)
         z = part._left_out(copies)[1].normal_scores(Y)
         note(
             f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs stay"
@@ -315,12 +318,14 @@ def component(
     seconds: float,
     start: Hyperparameters | None = None,
     most_steps: int | None = None,
+    warps: AnyNDArray | None = None,
 ) -> Any:
     """Train a copy of an estimator with other settings, for so many seconds at most.
 
     :param start: Where an exact model starts, or the warp of another one.
     :param most_steps: That a user allows, if not the estimator's. With fewer a part is
         complete.
+    :param warps: Skew and tails of each of several columns, [P, 2], if known.
     """
     steps = settings.get("max_iterations", np.inf)
     few = steps < (most_steps or estimator.max_iterations)
@@ -330,7 +335,7 @@ def component(
     with warnings.catch_warnings():
         if few:
             warnings.filterwarnings("ignore", ".*REACHED LIMIT", ConvergenceWarning)
-        part._fit_one(X, Y, start)
+        part._fit_one(X, Y, start, warps)
     if few and part.n_iter_ == steps:
         done = f"These are all {steps} steps of this model."
         part.record_ = part.record_._replace(converged=True, message=done)
